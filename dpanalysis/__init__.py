@@ -1,0 +1,88 @@
+"""Differentially private first-order optimisation that a researcher can trust.
+
+A *problem* is what we minimise, a *method* is how, a private oracle is the only
+door between them, a ledger writes down what went through the door, and
+:mod:`dpanalysis.theory` says beforehand what must come out.
+
+Everything is imported on first use, so ``import dpanalysis`` is cheap.
+
+Examples
+--------
+>>> import dpanalysis as dpa
+>>> dpa.privacy.laplace_epsilon(sensitivity=40.0, scale=0.4, n=1000)
+0.1
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import datasets, losses, methods, plotting, privacy, problems, regularizers, theory
+    from .errors import CertificateNotFound, IncompatibleAccounting, PrivacyBudgetExceeded
+    from .experiments.run import Result, minimize
+    from .privacy.relations import Budget
+    from .privacy.sampling import Full, Poisson, WithoutReplacement
+    from .problems.erm import ERM
+    from .problems.quadratic import Quadratic
+    from .problems.row_bound import RowBound
+
+__version__ = "0.1.0"
+
+# Public name -> module that defines it; a module stands for itself.
+_HOMES = {
+    "Budget": "privacy.relations",
+    "CertificateNotFound": "errors",
+    "ERM": "problems.erm",
+    "Full": "privacy.sampling",
+    "IncompatibleAccounting": "errors",
+    "Poisson": "privacy.sampling",
+    "PrivacyBudgetExceeded": "errors",
+    "Quadratic": "problems.quadratic",
+    "Result": "experiments.run",
+    "RowBound": "problems.row_bound",
+    "WithoutReplacement": "privacy.sampling",
+    "minimize": "experiments.run",
+}
+_MODULES = frozenset(
+    "clipping datasets errors experiments kernels losses methods plotting privacy problems "
+    "regularizers theory".split()
+)
+
+__all__ = [
+    "ERM",
+    "Budget",
+    "CertificateNotFound",
+    "Full",
+    "IncompatibleAccounting",
+    "Poisson",
+    "PrivacyBudgetExceeded",
+    "Quadratic",
+    "Result",
+    "RowBound",
+    "WithoutReplacement",
+    "datasets",
+    "losses",
+    "methods",
+    "minimize",
+    "plotting",
+    "privacy",
+    "problems",
+    "regularizers",
+    "theory",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})
