@@ -1,0 +1,336 @@
+"""The only loop over iterations: run a method on a problem under a budget."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._validation import check_finite, check_int
+from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
+from ..methods.base import Method, Plan, State
+from ..methods.schedules import planned_events
+from ..privacy import filters, mechanisms
+from ..privacy.ledger import Ledger
+from ..privacy.oracle import PrivateOracle, PublicFacts
+from ..privacy.relations import Budget
+
+__all__ = ["Result", "minimize"]
+
+Recorder = Callable[[Any, np.ndarray], np.ndarray]
+
+RECORDERS: Mapping[str, Recorder] = {
+    "objective": lambda problem, w: problem.value(w),
+    "gradient_norm": lambda problem, w: np.linalg.norm(problem.gradient(w), axis=-1),
+    "accuracy": lambda problem, w: problem.accuracy(w),
+    "gap": lambda problem, w: problem.value(w) - problem.value(problem.solve()),
+    "iterate": lambda problem, w: w.copy(),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gave.
+
+    Attributes
+    ----------
+    w : ndarray of shape (R, d)
+        Last iterates, one row a replicate.
+    history : dict of str to ndarray of shape (records, R)
+        What was recorded, and ``"iteration"`` of shape (records,). Computed from the data
+        without noise: for the researcher's eyes only, NOT covered by the guarantee.
+    ledger : Ledger
+        Events of ONE replicate.
+    method : Method
+    plan : Plan
+        Coefficients and noise of every iteration as planned.
+    budget : Budget or None
+    iterations : int
+        Iterations made.
+    status : {"finished", "stopped by callback", "diverged", "budget exceeded"}
+    private : bool
+        False where gradients of private data were released without noise.
+    seconds : float
+        Wall time of the run.
+    released : tuple of str
+        What the guarantee covers.
+    """
+
+    w: np.ndarray
+    history: dict[str, np.ndarray]
+    ledger: Ledger
+    method: Method
+    plan: Plan
+    budget: Budget | None
+    iterations: int
+    status: str
+    private: bool
+    seconds: float
+    released: tuple[str, ...] = ("iterates",)
+
+    def epsilon(self, delta: float | None = None, replicates: int = 1) -> float:
+        """Return the tightest epsilon of the run, at ``delta``.
+
+        Parameters
+        ----------
+        delta : float, optional
+            By default the delta of the budget, or 0.
+        replicates : int
+            How many replicates are released together; 1 is the guarantee of one run.
+
+        Returns
+        -------
+        float
+            Infinite where exact gradients of private data were released.
+        """
+        check_int("replicates", replicates, low=1)
+        if not self.private:
+            return math.inf
+        if delta is None:
+            delta = self.budget.delta if self.budget is not None else 0.0
+        if replicates == 1:
+            return self.ledger.epsilon(delta)
+        together = Ledger(self.ledger.relation)
+        for _ in range(replicates):
+            for event in self.ledger.events:
+                together.record(event)
+        return together.epsilon(delta)
+
+    def to_frame(self) -> Any:
+        """Return the scalar history as a pandas DataFrame, one row a record and replicate."""
+        import pandas
+
+        iteration = self.history["iteration"]
+        replicates = len(self.w)
+        columns: dict[str, np.ndarray] = {
+            "iteration": np.repeat(iteration, replicates),
+            "replicate": np.tile(np.arange(replicates), len(iteration)),
+        }
+        for name, values in self.history.items():
+            if name != "iteration" and values.ndim == 2:
+                columns[name] = values.ravel()
+        return pandas.DataFrame(columns)
+
+
+def minimize(
+    problem: Any,
+    method: Method,
+    budget: Budget | None = None,
+    *,
+    w0: Any = None,
+    replicates: int = 1,
+    rng: Any = None,
+    record: Iterable[str | Recorder] = ("objective",),
+    every: int = 1,
+    accountant: str = "tightest",
+    progress: bool = False,
+    callback: Callable[[int, np.ndarray], Any] | None = None,
+) -> Result:
+    """Minimise ``problem`` by ``method`` under a privacy ``budget``.
+
+    Everything that can fail for a reason known beforehand fails before the data are
+    touched: arguments, the accounting, and the noise that the budget asks for.
+
+    Parameters
+    ----------
+    problem : ERM, Quadratic or alike
+    method : Method
+        See :mod:`dpanalysis.methods`.
+    budget : Budget or None
+        None runs without noise, or with the noise that the method gives in numbers; the
+        result says so.
+    w0 : array_like of shape (d,) or (R, d), optional
+        Public start; zeros by default.
+    replicates : int
+        Independent runs, made together; the ledger and the guarantee are those of one.
+    rng : None, int, SeedSequence, Generator or "os"
+        Source of randomness. Replicate r draws the same numbers whatever the method and
+        whatever ``replicates``. A seeded generator is for research: for a release to the
+        world use ``"os"``, the entropy of the operating system.
+    record : iterable of str or callable
+        ``"objective"``, ``"gap"``, ``"gradient_norm"``, ``"accuracy"``, ``"iterate"``, or a
+        function ``(problem, w) -> (R,)`` recorded under its name. Not private.
+    every : int
+        Record every so many iterations, and the first and the last.
+    accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
+        How a budget is turned into noise.
+    progress : bool
+        Show a progress bar.
+    callback : callable, optional
+        Called as ``callback(iteration, w)`` after each iteration; a true answer stops.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range, or no public bound makes a release private.
+    IncompatibleAccounting
+        If sampling, relation and accountant do not belong together.
+    PrivacyBudgetExceeded
+        If the guard refuses a release; the partial result is on the exception.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dpanalysis as dpa
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(2000, 3))
+    >>> y = np.where(X @ [1.0, -2.0, 0.5] > 0, 1.0, -1.0)
+    >>> problem = dpa.ERM(X, y, dpa.losses.Logistic(), dpa.regularizers.L2(0.1),
+    ...                   row_bound=dpa.RowBound(order=1, radius=3.0))
+    >>> method = dpa.methods.Nesterov(step_size=0.4, iterations=50, mu=0.1, noise="optimal")
+    >>> result = dpa.minimize(problem, method, dpa.Budget(epsilon=1.0), rng=0)
+    >>> result.epsilon()
+    1.0
+    >>> float(problem.value(result.w)[0]) < float(problem.value(np.zeros(3)))
+    True
+    """
+    start = time.perf_counter()
+    recorders = _recorders(record)
+    check_int("every", every, low=1)
+    if not isinstance(method, Method):
+        raise TypeError(f"method must be one of dpanalysis.methods, got {method!r}")
+    if budget is not None and not isinstance(budget, Budget):
+        raise TypeError(f"budget must be a Budget or None, got {budget!r}")
+    method.sampling.validate(problem.n)
+    facts = PublicFacts.of(problem, _relation(method, budget))
+    w = _start(w0, facts.d, replicates)
+    plan = method.plan(facts, budget, accountant)
+    guard = _guard(method, facts, budget, plan, accountant)
+    random = mechanisms.spawn(rng, len(w))
+    oracle = PrivateOracle(problem, facts, guard, random)
+
+    state = method.init(w, plan)
+    log = _Log(problem, recorders, every)
+    log.add(state)
+
+    def result(status: str) -> Result:
+        log.add(state, force=True)
+        return Result(
+            w=state.w,
+            history=log.arrays(),
+            ledger=oracle.ledger,
+            method=method,
+            plan=plan,
+            budget=budget,
+            iterations=state.iteration,
+            status=status,
+            private=oracle.exact_releases == 0 or not facts.has_records,
+            seconds=time.perf_counter() - start,
+        )
+
+    for _ in _progress(plan.iterations, type(method).__name__, progress):
+        try:
+            following = method.step(state, oracle)
+        except PrivacyBudgetExceeded as refusal:
+            refusal.partial = result("budget exceeded")
+            raise
+        if not np.isfinite(following.w).all():
+            warnings.warn(
+                f"the iterates diverged at iteration {following.iteration}; the result holds the "
+                "last finite ones, and what was spent stays spent",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return result("diverged")
+        state = following
+        log.add(state)
+        if callback is not None and callback(state.iteration, state.w):
+            return result("stopped by callback")
+    return result("finished")
+
+
+def _recorders(record: Iterable[str | Recorder]) -> dict[str, Recorder]:
+    chosen: dict[str, Recorder] = {}
+    for item in (record,) if isinstance(record, str) else record:
+        if callable(item):
+            chosen[getattr(item, "__name__", repr(item))] = item
+        elif item in RECORDERS:
+            chosen[item] = RECORDERS[item]
+        else:
+            known = ", ".join(map(repr, RECORDERS))
+            raise ValueError(f"record must name {known} or be callable, got {item!r}")
+    return chosen
+
+
+def _relation(method: Method, budget: Budget | None) -> str:
+    allowed = method.sampling.relations
+    if budget is None:
+        return allowed[0]
+    if budget.relation not in allowed:
+        raise IncompatibleAccounting(
+            f"{method.sampling!r} is accounted under {' or '.join(allowed)}, but the budget's "
+            f"relation is {budget.relation!r}; use Poisson with add_or_remove_one, "
+            "WithoutReplacement with replace_one, Full with either"
+        )
+    return budget.relation
+
+
+def _start(w0: Any, d: int, replicates: int) -> np.ndarray:
+    check_int("replicates", replicates, low=1)
+    w = np.zeros(d) if w0 is None else check_finite("w0", np.array(w0, dtype=float))
+    if w.shape not in ((d,), (replicates, d)):
+        raise ValueError(f"w0 must have shape ({d},) or ({replicates}, {d}), got {w.shape}")
+    return np.array(np.broadcast_to(w, (replicates, d)))
+
+
+def _guard(
+    method: Method, facts: PublicFacts, budget: Budget | None, plan: Plan, accountant: str
+) -> filters.Plan | None:
+    if budget is None:
+        return None
+    if not facts.has_records:
+        raise ValueError(
+            "a budget needs private data: this problem has no sensitivity (give Quadratic a "
+            "sensitivity, or pass budget=None)"
+        )
+    if budget.delta >= 1.0 / facts.n and facts.n > 1:
+        warnings.warn(
+            f"delta = {budget.delta:g} is not below 1/n = {1.0 / facts.n:g}: releasing one record "
+            "in the clear would satisfy it",
+            UserWarning,
+            stacklevel=3,
+        )
+    if plan.scales is None or not np.all(plan.scales > 0.0):
+        raise ValueError("with a budget every iteration needs noise; use budget=None without")
+    events = planned_events(facts, method.sampling, method.mechanism, plan.scales, method.clipping)
+    return filters.Plan(events, budget, accountant)
+
+
+def _progress(total: int, title: str, show: bool) -> Iterable[int]:
+    if not show:
+        return range(total)
+    from tqdm.auto import tqdm
+
+    return tqdm(range(total), desc=title, unit="it")
+
+
+class _Log:
+    """The record of a run: rows of (iteration, values of the R replicates)."""
+
+    def __init__(self, problem: Any, recorders: dict[str, Recorder], every: int) -> None:
+        self._problem, self._recorders, self._every = problem, recorders, every
+        self._iterations: list[int] = []
+        self._values: dict[str, list[np.ndarray]] = {name: [] for name in recorders}
+
+    def add(self, state: State, force: bool = False) -> None:
+        t = state.iteration
+        if self._iterations and self._iterations[-1] == t:
+            return
+        if not force and t % self._every:
+            return
+        for name, recorder in self._recorders.items():
+            self._values[name].append(np.asarray(recorder(self._problem, state.w)))
+        self._iterations.append(t)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        arrays = {name: np.array(values) for name, values in self._values.items()}
+        return {"iteration": np.array(self._iterations), **arrays}

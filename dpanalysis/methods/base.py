@@ -1,0 +1,258 @@
+"""What every momentum method shares: a plan, a state, and one update.
+
+All methods of Kuru et al. (2022) are one recursion,
+
+    y_t     = x_t + gamma_t (x_t - x_{t-1})
+    x_{t+1} = x_t + beta_t (x_t - x_{t-1}) - alpha_t (grad F(y_t) + noise_t),
+
+with gamma = beta = 0 for gradient descent, gamma = 0 for the heavy ball (3.1) and
+gamma = beta for Nesterov's method (4.1). A method is its coefficients and its bound.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._validation import check_choice, check_finite, check_int, check_number
+from ..privacy.oracle import PrivateOracle, PublicFacts
+from ..privacy.relations import Budget
+from ..privacy.sampling import Full, Sampling
+from .schedules import NoiseRequest, choose_horizon, noise_scales
+
+__all__ = ["Coefficients", "Method", "Plan", "State"]
+
+Noise = str | Sequence[float] | np.ndarray
+
+
+class Coefficients(NamedTuple):
+    """Coefficients of the recursion at each iteration, all of shape (T,).
+
+    ``restart`` says where a stage starts: the momentum is reset (x_{t-1} := x_t) before
+    that iteration.
+    """
+
+    step_size: np.ndarray
+    momentum: np.ndarray
+    extrapolation: np.ndarray
+    restart: np.ndarray
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything fixed before the data are touched.
+
+    Attributes
+    ----------
+    coefficients : Coefficients
+        Of each iteration.
+    scales : ndarray of shape (T,) or None
+        Laplace scale or Gaussian standard deviation of each iteration; None runs exactly.
+    """
+
+    coefficients: Coefficients
+    scales: np.ndarray | None
+
+    @property
+    def iterations(self) -> int:
+        """Number of iterations, after :attr:`Method.choose_iterations`."""
+        return len(self.coefficients.step_size)
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run stands: ``w`` and ``previous`` of shape (R, d) after ``iteration`` steps."""
+
+    w: np.ndarray
+    previous: np.ndarray
+    iteration: int
+    plan: Plan = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Arguments that every method takes by keyword.
+
+    Attributes
+    ----------
+    noise : {"uniform", "optimal"} or array_like of shape (iterations,)
+        How the budget is divided over the iterations: evenly, or so that the method's
+        error bound is least (Proposition 4.2 and beyond). An array gives the Laplace scales
+        or Gaussian standard deviations themselves; without a budget the ledger then says
+        what they cost.
+    sampling : Full, WithoutReplacement or Poisson
+        How the batch of each iteration is drawn.
+    mechanism : {"laplace", "gaussian"}
+        Law of the noise.
+    choose_iterations : float, optional
+        A guess E0 of F(x_0) - F*: run the number of iterations T' <= ``iterations`` that
+        minimises the error bound (Remark 4.1).
+    clipping : object, optional
+        Per-sample rule of :mod:`dpanalysis.clipping`, for losses without a bounded gradient.
+    """
+
+    noise: Noise = "uniform"
+    sampling: Sampling = Full()
+    mechanism: str = "laplace"
+    choose_iterations: float | None = None
+    clipping: Any = None
+
+
+class Method(ABC):
+    """A private first-order method; see the concrete classes.
+
+    A method never sees data. :meth:`plan` turns public facts and a budget into the
+    coefficients and the noise of every iteration, :meth:`step` asks the oracle for one
+    noisy gradient, and :meth:`state_space` gives the same update to the theory.
+    """
+
+    iterations: int
+    noise: Noise
+    sampling: Sampling
+    mechanism: str
+    choose_iterations: float | None
+    clipping: Any
+
+    @abstractmethod
+    def coefficients(self) -> Coefficients:
+        """Return the coefficients of the planned iterations."""
+
+    @abstractmethod
+    def bound_weights(self, iterations: int, facts: PublicFacts) -> tuple[float, np.ndarray]:
+        """Return ``(a0, a)`` of the bound E_T <= a0 E_0 + sum_t a_t (d v_t + s^2) / 2.
+
+        ``v_t`` is the noise variance of a coordinate at iteration t and ``s^2`` bounds the
+        variance of subsampling; (4.3) of Kuru et al. with v_t = 2 b_t^2.
+        """
+
+    def _check(self) -> None:
+        check_int("iterations", self.iterations, low=1)
+        check_choice("mechanism", self.mechanism, ("laplace", "gaussian"))
+        if not hasattr(self.sampling, "draw"):
+            raise TypeError(
+                "sampling must be Full(), WithoutReplacement(m) or Poisson(rate), got "
+                f"{self.sampling!r}"
+            )
+        if self.choose_iterations is not None:
+            check_number("choose_iterations", self.choose_iterations, low=0.0, low_open=True)
+        if isinstance(self.noise, str):
+            check_choice("noise", self.noise, ("uniform", "optimal"))
+            return
+        scales = check_finite("noise", np.array(self.noise, dtype=float))
+        if scales.shape != (self.iterations,) or scales.min() < 0.0:
+            raise ValueError(
+                f"noise given as numbers must be {self.iterations} values >= 0, one an "
+                f"iteration, got shape {scales.shape} with minimum {scales.min(initial=0.0):g}"
+            )
+        if self.choose_iterations is not None:
+            raise ValueError("choose_iterations needs noise='uniform' or 'optimal', not numbers")
+        scales.flags.writeable = False
+        object.__setattr__(self, "noise", scales)
+
+    def plan(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Plan:
+        """Fix coefficients, number of iterations and noise; touches no data.
+
+        Parameters
+        ----------
+        facts : PublicFacts
+            Public side of the problem.
+        budget : Budget or None
+            None runs without noise unless ``noise`` gives it in numbers.
+        accountant : str
+            See :func:`dpanalysis.privacy.epsilon`.
+
+        Returns
+        -------
+        Plan
+        """
+        coefficients = self.coefficients()
+        self._warn_if_unstable(coefficients, facts)
+        if not isinstance(self.noise, str):
+            return Plan(coefficients, np.asarray(self.noise) if np.any(self.noise) else None)
+        if budget is None:
+            return Plan(coefficients, None)
+        request = NoiseRequest(
+            facts=facts,
+            budget=budget,
+            sampling=self.sampling,
+            mechanism=self.mechanism,
+            clipping=self.clipping,
+            optimal=self.noise == "optimal",
+            accountant=accountant,
+        )
+
+        def weights(iterations: int) -> tuple[float, np.ndarray]:
+            return self.bound_weights(iterations, facts)
+
+        iterations = self.iterations
+        if self.choose_iterations is not None:
+            iterations = choose_horizon(request, weights, iterations, self.choose_iterations)
+        scales = noise_scales(request, weights, iterations)
+        return Plan(Coefficients(*(each[:iterations] for each in coefficients)), scales)
+
+    def _warn_if_unstable(self, coefficients: Coefficients, facts: PublicFacts) -> None:
+        largest = float(coefficients.step_size.max())
+        if largest > 2.0 / facts.L:
+            warnings.warn(
+                f"step_size {largest:g} is above 2/L = {2.0 / facts.L:g} (L = {facts.L:g} from the "
+                "public bounds): the method may diverge",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def init(self, w0: np.ndarray, plan: Plan) -> State:
+        """Start from ``w0`` of shape (R, d) with x_{-1} = x_0."""
+        return State(w0, w0, 0, plan)
+
+    def step(self, state: State, oracle: PrivateOracle) -> State:
+        """Make one iteration: one batch, one noisy gradient."""
+        t, plan = state.iteration, state.plan
+        alpha, beta, gamma, restart = (each[t] for each in plan.coefficients)
+        x = state.w
+        difference = 0.0 if restart else x - state.previous
+        scale = 0.0 if plan.scales is None else float(plan.scales[t])
+        with oracle.batch(self.sampling) as batch:
+            gradient = batch.gradient(x + gamma * difference, self.mechanism, scale, self.clipping)
+        return State(x + beta * difference - alpha * gradient, x, t + 1, plan)
+
+    def state_space(self, iteration: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return (A, B, C) of xi_{t+1} = A xi_t + B u_t, y_t = C xi_t, u_t = grad F(y_t) + noise.
+
+        The state is xi_t = (x_t, x_{t-1}); (3.10) of Kuru et al. with the sign of B mended.
+
+        Parameters
+        ----------
+        iteration : int
+            The coefficients may change from one iteration to the next.
+
+        Returns
+        -------
+        A : ndarray of shape (2, 2)
+        B : ndarray of shape (2, 1)
+        C : ndarray of shape (1, 2)
+        """
+        alpha, beta, gamma, restart = (float(each[iteration]) for each in self.coefficients())
+        if restart:
+            beta = gamma = 0.0
+        return (
+            np.array([[1.0 + beta, -beta], [1.0, 0.0]]),
+            np.array([[-alpha], [0.0]]),
+            np.array([[1.0 + gamma, -gamma]]),
+        )
+
+
+def constant_coefficients(
+    iterations: int, step_size: float, momentum: float = 0.0, extrapolation: float = 0.0
+) -> Coefficients:
+    """Return the coefficients of a method with constant parameters."""
+    return Coefficients(
+        np.full(iterations, step_size),
+        np.full(iterations, momentum),
+        np.full(iterations, extrapolation),
+        np.zeros(iterations, dtype=bool),
+    )

@@ -1,0 +1,289 @@
+"""The only door between a method and the data.
+
+A method asks; the oracle bounds the sensitivity of the query, asks the guard for
+permission, draws the noise, and writes the event in the ledger. An audit of what a
+method releases reads this file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import PrivacyBudgetExceeded
+from . import mechanisms
+from .events import Event, Gaussian, Laplace, Sampled
+from .ledger import Ledger
+from .relations import REPLACE_ONE
+from .sampling import Full, Sampling
+
+__all__ = ["Batch", "Guard", "PrivateOracle", "PublicFacts"]
+
+# The norm in which each mechanism needs the sensitivity.
+NORM_ORDER = {"laplace": 1, "gaussian": 2}
+
+
+class Guard(Protocol):
+    """What the oracle asks before it answers: a filter, or a plan fixed beforehand."""
+
+    def can_spend(self, event: Event) -> bool:
+        """Say whether ``event`` may be released now; without side effects."""
+
+    def spend(self, event: Event) -> None:
+        """Charge ``event``."""
+
+
+@dataclass(frozen=True)
+class PublicFacts:
+    """What a method may know of a problem without paying for it.
+
+    Attributes
+    ----------
+    n, d : int
+        Public number of records and number of parameters.
+    mu, L : float
+        Strong convexity and smoothness from public bounds; ``L`` may be infinite.
+    relation : str
+        Neighbouring relation of the guarantee.
+    gradient_bounds : tuple of float
+        Bound on the L1 and on the L2 norm of one record's gradient, infinite where none.
+    declared_sensitivity : float or None
+        Sensitivity of the whole gradient where the problem states it by itself.
+    has_records : bool
+        False for problems that stand on no private data.
+    """
+
+    n: int
+    d: int
+    mu: float
+    L: float
+    relation: str
+    gradient_bounds: tuple[float, float]
+    declared_sensitivity: float | None = None
+    has_records: bool = True
+
+    @classmethod
+    def of(cls, problem: Any, relation: str) -> PublicFacts:
+        """Collect the public facts of ``problem`` under ``relation``."""
+        if hasattr(problem, "gradient_bound"):
+            bounds = (problem.gradient_bound(1), problem.gradient_bound(2))
+            return cls(problem.n, problem.d, problem.mu, problem.L, relation, bounds)
+        sensitivity = problem.sensitivity
+        return cls(
+            problem.n,
+            problem.d,
+            problem.mu,
+            problem.L,
+            relation,
+            (math.inf, math.inf),
+            sensitivity,
+            sensitivity is not None,
+        )
+
+    def record_sensitivity(self, order: int, clipping: Any = None) -> float:
+        """Return how far one record moves the SUM of gradients, in the norm ``order``.
+
+        Replacing a record moves the sum by at most twice the bound on one gradient,
+        adding or removing it by at most once that bound.
+
+        Parameters
+        ----------
+        order : {1, 2}
+            Norm: 1 for Laplace noise, 2 for Gaussian noise.
+        clipping : object, optional
+            Per-sample rule with a ``clip_norm`` (L2), which bounds what the row bound
+            does not.
+
+        Raises
+        ------
+        ValueError
+            If neither a row bound nor a clipping rule bounds the gradient of a record.
+        """
+        if self.declared_sensitivity is not None:
+            return self.declared_sensitivity
+        bound = self.gradient_bounds[order - 1]
+        if clipping is not None:
+            # ||g||_1 <= sqrt(d) ||g||_2 where the L1 norm is wanted of an L2 clip.
+            bound = min(bound, clipping.clip_norm * (math.sqrt(self.d) if order == 1 else 1.0))
+        if not math.isfinite(bound):
+            raise ValueError(
+                f"the L{order} norm of one record's gradient has no public bound, so no noise can "
+                "make it private: give the problem a row_bound (with a Lipschitz loss), or give "
+                "the method a clipping rule"
+            )
+        return 2.0 * bound if self.relation == REPLACE_ONE else bound
+
+    def gradient_sensitivity(self, sampling: Sampling, order: int, clipping: Any = None) -> float:
+        """Return the sensitivity of the mean gradient, divided by the PUBLIC batch size."""
+        return self.record_sensitivity(order, clipping) / sampling.expected_size(self.n)
+
+
+class Batch:
+    """One drawn subsample; what is asked of it composes first and is amplified once."""
+
+    def __init__(self, oracle: PrivateOracle, sampling: Sampling) -> None:
+        self._oracle = oracle
+        self._sampling = sampling
+        self._spent: list[Event] = []
+        self._rows: Any = None
+        self._drawn = False
+
+    def gradient(
+        self, w: np.ndarray, mechanism: str, scale: float, clipping: Any = None
+    ) -> np.ndarray:
+        """Return the noisy mean gradient at ``w`` plus the public regulariser's gradient.
+
+        Parameters
+        ----------
+        w : ndarray of shape (R, d)
+            Iterates, one row a replicate.
+        mechanism : {"laplace", "gaussian"}
+            Law of the noise.
+        scale : float
+            Laplace scale or Gaussian standard deviation of each coordinate; 0 releases
+            the exact gradient, which is not private and allowed only without a guard.
+        clipping : object, optional
+            Per-sample rule of :mod:`dpanalysis.clipping`.
+
+        Returns
+        -------
+        ndarray of shape (R, d)
+
+        Raises
+        ------
+        PrivacyBudgetExceeded
+            If the guard refuses; nothing is released then.
+        """
+        oracle = self._oracle
+        self._pay(oracle.gradient_event(self._sampling, mechanism, scale, clipping))
+        gradient = oracle._mean_gradient(w, self._draw(len(w)), self._sampling, clipping)
+        if scale > 0.0:
+            gradient += oracle._noise(mechanism, scale, gradient.shape[1])
+        regularizer = getattr(oracle._problem, "regularizer", None)
+        return gradient if regularizer is None else gradient + regularizer.gradient(w)
+
+    def _pay(self, event: Event | None) -> None:
+        guard = self._oracle._guard
+        if event is None:
+            if guard is not None:
+                raise PrivacyBudgetExceeded("a release without noise has no finite privacy cost")
+            self._oracle.exact_releases += 1
+            return
+        whole = self._oracle._sampled(self._sampling, [*self._spent, event])
+        if guard is not None and not guard.can_spend(whole):
+            raise PrivacyBudgetExceeded(f"the guard refused {whole!r}; nothing was released by it")
+        self._spent.append(event)
+
+    def _draw(self, replicates: int) -> Any:
+        if not self._drawn:
+            oracle = self._oracle
+            if not isinstance(self._sampling, Full):
+                self._rows = [
+                    self._sampling.draw(oracle.facts.n, source)
+                    for source in oracle._batch_sources[:replicates]
+                ]
+            self._drawn = True
+        return self._rows
+
+    def _close(self) -> None:
+        if self._spent:
+            event = self._oracle._sampled(self._sampling, self._spent)
+            if self._oracle._guard is not None:
+                self._oracle._guard.spend(event)
+            self._oracle.ledger.record(event)
+
+
+class PrivateOracle:
+    """Answer a method's questions about private data, and nothing else.
+
+    Parameters
+    ----------
+    problem : object
+        The problem; the oracle alone touches it.
+    facts : PublicFacts
+        Its public side.
+    guard : Guard or None
+        Asked before every release; None runs without a budget (the ledger still says
+        what the run cost).
+    random : sequence of random sources
+        One a replicate (see :func:`dpanalysis.privacy.mechanisms.spawn`).
+
+    Attributes
+    ----------
+    ledger : Ledger
+        The events of ONE replicate.
+    exact_releases : int
+        Number of releases without noise; the run is not private unless it is 0.
+    """
+
+    def __init__(
+        self, problem: Any, facts: PublicFacts, guard: Guard | None, random: Sequence[Any]
+    ) -> None:
+        self._problem = problem
+        self._guard = guard
+        # Batches and noise draw from separate streams, so that the noise of a replicate is
+        # the same whatever the sampling scheme: methods meet common random numbers.
+        pairs = [mechanisms.spawn(source, 2) for source in random]
+        self._noise_sources = [noise for noise, _ in pairs]
+        self._batch_sources = [batch for _, batch in pairs]
+        self.facts = facts
+        self.ledger = Ledger(facts.relation)
+        self.exact_releases = 0
+        self._open = False
+
+    @contextmanager
+    def batch(self, sampling: Sampling) -> Iterator[Batch]:
+        """Draw one subsample; it is charged once, when the context closes."""
+        if self._open:
+            raise RuntimeError("a batch is open already; two open batches could both be promised "
+                               "the same remaining budget")
+        batch, self._open = Batch(self, sampling), True
+        try:
+            yield batch
+        finally:
+            self._open = False
+            batch._close()
+
+    def gradient_event(
+        self, sampling: Sampling, mechanism: str, scale: float, clipping: Any = None
+    ) -> Event | None:
+        """Return what one noisy gradient costs before amplification; None where it is exact."""
+        if scale <= 0.0 or not self.facts.has_records:
+            return None
+        return gradient_event(self.facts, sampling, mechanism, scale, clipping)
+
+    def _sampled(self, sampling: Sampling, events: Sequence[Event]) -> Event:
+        return sampled_event(self.facts, sampling, events)
+
+    def _mean_gradient(
+        self, w: np.ndarray, rows: Any, sampling: Sampling, clipping: Any
+    ) -> np.ndarray:
+        if hasattr(self._problem, "sums"):
+            sums = self._problem.sums(w, rows=rows, clipping=clipping, value=False)
+            return sums.gradient / sampling.expected_size(self.facts.n)
+        return self._problem.gradient(w)
+
+    def _noise(self, mechanism: str, scale: float, size: int) -> np.ndarray:
+        draw = getattr(mechanisms, mechanism)
+        return np.stack([draw(source, scale, size) for source in self._noise_sources])
+
+
+def gradient_event(
+    facts: PublicFacts, sampling: Sampling, mechanism: str, scale: float, clipping: Any = None
+) -> Event:
+    """Return the event of one noisy mean gradient on a drawn batch, not yet amplified."""
+    order = NORM_ORDER[mechanism]
+    sensitivity = facts.gradient_sensitivity(sampling, order, clipping)
+    return (Laplace if order == 1 else Gaussian)(float(scale), sensitivity)
+
+
+def sampled_event(facts: PublicFacts, sampling: Sampling, events: Sequence[Event]) -> Event:
+    """Return the one event of everything asked of one batch."""
+    if isinstance(sampling, Full) and len(events) == 1:
+        return events[0]
+    return Sampled(sampling, tuple(events), facts.n)

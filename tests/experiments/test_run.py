@@ -1,0 +1,161 @@
+"""minimize and Result: arguments, records, warnings, stops."""
+
+import numpy as np
+import pytest
+
+import dpanalysis as dpa
+
+
+def small_problem(n=50, relation_bound=1.0):
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-0.5, 0.5, size=(n, 2))
+    y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    bound = (dpa.RowBound(1, relation_bound), dpa.RowBound(2, relation_bound))
+    return dpa.ERM(X, y, dpa.losses.Logistic(), dpa.regularizers.L2(0.1), row_bound=bound)
+
+
+GD = dpa.methods.GradientDescent(0.5, 10)
+
+
+def test_records_have_documented_shapes():
+    def norm(problem, w):
+        return np.linalg.norm(w, axis=1)
+
+    result = dpa.minimize(
+        small_problem(),
+        GD,
+        dpa.Budget(1.0),
+        replicates=3,
+        rng=0,
+        record=("objective", "gap", "gradient_norm", "accuracy", norm),
+        every=4,
+    )
+    assert result.history["iteration"].tolist() == [0, 4, 8, 10]
+    for name in ("objective", "gap", "gradient_norm", "accuracy", "norm"):
+        assert result.history[name].shape == (4, 3)
+    assert (result.history["gap"] >= 0).all()
+    frame = result.to_frame()
+    assert len(frame) == 12 and list(frame)[:2] == ["iteration", "replicate"]
+    np.testing.assert_array_equal(frame["gap"].to_numpy(), result.history["gap"].ravel())
+    assert result.released == ("iterates",)
+
+
+def test_replicates_compose_when_released_together():
+    result = dpa.minimize(small_problem(), GD, dpa.Budget(1.0), replicates=3, rng=0)
+    assert result.epsilon() == pytest.approx(1.0)
+    assert result.epsilon(replicates=3) == pytest.approx(3.0)
+
+
+def test_os_entropy_runs_and_differs():
+    runs = [dpa.minimize(small_problem(), GD, dpa.Budget(1.0), rng="os").w for _ in range(2)]
+    assert not np.array_equal(*runs)
+
+
+def test_callback_stops():
+    seen = []
+    result = dpa.minimize(
+        small_problem(), GD, callback=lambda t, w: seen.append(w.shape) or t == 4
+    )
+    assert result.status == "stopped by callback" and result.iterations == 4
+    assert seen == [(1, 2)] * 4
+
+
+def test_divergence_keeps_the_last_finite_iterates():
+    with (
+        pytest.warns(UserWarning, match=r"2/L"),
+        pytest.warns(RuntimeWarning, match="diverged"),
+    ):
+        result = dpa.minimize(
+            dpa.Quadratic([1.0]), dpa.methods.GradientDescent(1e200, 10), w0=[1.0]
+        )
+    assert result.status == "diverged"
+    assert np.isfinite(result.w).all() and 0 < result.iterations < 10
+
+
+def test_step_above_the_limit_warns_with_it():
+    problem = small_problem()
+    with pytest.warns(UserWarning, match=f"{2 / problem.L:g}"):
+        dpa.minimize(problem, dpa.methods.GradientDescent(100.0, 1), dpa.Budget(1.0), rng=0)
+
+
+def test_large_delta_warns():
+    method = dpa.methods.GradientDescent(0.5, 2, mechanism="gaussian")
+    with pytest.warns(UserWarning, match="1/n"):
+        dpa.minimize(small_problem(), method, dpa.Budget(1.0, 0.1), rng=0)
+
+
+def test_gaussian_needs_a_delta():
+    method = dpa.methods.GradientDescent(0.5, 2, mechanism="gaussian")
+    with pytest.raises(ValueError, match="delta"):
+        dpa.minimize(small_problem(), method, dpa.Budget(1.0))
+
+
+@pytest.mark.parametrize("sampling", [dpa.WithoutReplacement(51), dpa.WithoutReplacement(10**9)])
+def test_batch_larger_than_the_data(sampling):
+    method = dpa.methods.GradientDescent(0.5, 2, sampling=sampling)
+    with pytest.raises(ValueError, match=str(sampling.m)):
+        dpa.minimize(small_problem(), method, dpa.Budget(1.0))
+
+
+def test_sampling_and_relation_must_belong_together():
+    problem = small_problem()
+    poisson = dpa.methods.GradientDescent(0.5, 2, sampling=dpa.Poisson(0.5))
+    with pytest.raises(dpa.IncompatibleAccounting, match="add_or_remove_one"):
+        dpa.minimize(problem, poisson, dpa.Budget(1.0))
+    exact = dpa.methods.GradientDescent(0.5, 2, sampling=dpa.WithoutReplacement(5))
+    with pytest.raises(dpa.IncompatibleAccounting, match="replace_one"):
+        dpa.minimize(problem, exact, dpa.Budget(1.0, relation="add_or_remove_one"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"w0": [np.nan, 0.0]}, ValueError, "w0"),
+        ({"w0": [np.inf, 0.0]}, ValueError, "w0"),
+        ({"w0": [1.0, 2.0, 3.0]}, ValueError, "w0"),
+        ({"replicates": 0}, ValueError, "replicates"),
+        ({"every": 0}, ValueError, "every"),
+        ({"record": ("loss",)}, ValueError, "record"),
+        ({"budget": 1.0}, TypeError, "budget"),
+        ({"method": "gd"}, TypeError, "method"),
+        ({"accountant": "moments"}, ValueError, "accountant"),
+    ],
+)
+def test_bad_arguments_fail_before_anything_runs(arguments, error, match):
+    arguments = {"method": GD, "budget": dpa.Budget(1.0), **arguments}
+    with pytest.raises(error, match=match):
+        dpa.minimize(small_problem(), **arguments)
+
+
+def test_a_problem_without_data_has_no_budget_to_spend():
+    with pytest.raises(ValueError, match="sensitivity"):
+        dpa.minimize(dpa.Quadratic([1.0]), GD, dpa.Budget(1.0))
+    declared = dpa.Quadratic([1.0, 1.0], sensitivity=0.1)
+    assert dpa.minimize(declared, GD, dpa.Budget(1.0), rng=0).epsilon() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda: dpa.methods.GradientDescent(0.0, 5), "step_size"),
+        (lambda: dpa.methods.GradientDescent(-1.0, 5), "step_size"),
+        (lambda: dpa.methods.GradientDescent(np.inf, 5), "step_size"),
+        (lambda: dpa.methods.GradientDescent(0.1, 0), "iterations"),
+        (lambda: dpa.methods.HeavyBall(0.1, 1.0, 5), "momentum"),
+        (lambda: dpa.methods.HeavyBall(0.1, -0.1, 5), "momentum"),
+        (lambda: dpa.methods.Nesterov(0.1, 5, mu=0.0), "mu"),
+        (lambda: dpa.methods.Nesterov(3.0, 5, mu=1.0), "step_size"),
+        (lambda: dpa.methods.MultistageNesterov(5, mu=2.0, L=1.0), "L"),
+        (lambda: dpa.methods.MultistageNesterov(5, mu=1.0, L=2.0, p=0.5), "p"),
+        (lambda: dpa.Budget(0.0), "epsilon"),
+        (lambda: dpa.Budget(-1.0), "epsilon"),
+        (lambda: dpa.Budget(1.0, 1.0), "delta"),
+        (lambda: dpa.Budget(1.0, -0.1), "delta"),
+        (lambda: dpa.WithoutReplacement(0), "m"),
+        (lambda: dpa.Poisson(0.0), "rate"),
+        (lambda: dpa.Poisson(1.5), "rate"),
+    ],
+)
+def test_arguments_outside_their_range(build, match):
+    with pytest.raises(ValueError, match=match):
+        build()
