@@ -1,0 +1,125 @@
+"""Checks and preparation of data matrices, by blocks of rows so that nothing is copied whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
+
+from .row_bound import TOLERANCE, RowBound
+
+__all__ = ["is_sparse", "prepare", "row_blocks", "row_norms", "row_scale"]
+
+_BLOCK_ENTRIES = 1 << 20
+
+
+def is_sparse(X: Any) -> bool:
+    """Whether ``X`` is a SciPy sparse matrix (a bool, so that X keeps its static type)."""
+    return bool(sp.issparse(X))
+
+
+def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
+    """Return ``X, y`` in the form the kernels want, or raise naming what is wrong.
+
+    Float32 and float64 stay as they are; anything else becomes float64. A dense matrix
+    that is not C-ordered, and a sparse one that is not CSR, is converted once.
+    """
+    if is_sparse(X):
+        X = sp.csr_array(X)
+        if not X.has_sorted_indices or not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        if X.dtype not in (np.float32, np.float64):
+            X = X.astype(np.float64)
+    elif not is_array_api_obj(X) or is_numpy_array(X):
+        X = np.asarray(X)
+        if X.dtype.kind not in "fiub":
+            raise TypeError(f"X must hold real numbers, got dtype {X.dtype}")
+        dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
+        X = np.ascontiguousarray(X, dtype=dtype) if X.ndim else X
+    xp = np if is_sparse(X) else array_namespace(X)
+    if X.ndim != 2 or X.shape[0] < 1 or X.shape[1] < 1:
+        raise ValueError(f"X must have shape (n, d) with n, d >= 1, got {tuple(X.shape)}")
+    if xp is not np and not xp.isdtype(X.dtype, "real floating"):
+        X = xp.astype(X, xp.float64)
+    if xp is np:
+        y = np.asarray(y)
+        if y.dtype.kind not in "fiub":
+            raise TypeError(f"y must hold real numbers, got dtype {y.dtype}")
+        y = y.astype(np.float64)
+    else:
+        y = xp.astype(xp.asarray(y), X.dtype)
+    if tuple(y.shape) != (X.shape[0],):
+        raise ValueError(
+            f"y must have shape ({X.shape[0]},), one label for each row of X, got {tuple(y.shape)}"
+        )
+    for name, array in (("X", X.data if is_sparse(X) else X), ("y", y)):
+        bad = sum(int(xp.count_nonzero(~xp.isfinite(block))) for _, _, block in row_blocks(array))
+        if bad:
+            raise ValueError(f"{name} must be finite, got {bad} NaN or infinite entries")
+    if classification:
+        wrong = (y != 1) & (y != -1)
+        if bool(xp.any(wrong)):
+            found = y[wrong][0]
+            raise ValueError(f"y must hold the labels -1 and +1 only, got {float(found)!r}")
+    return X, y
+
+
+def row_blocks(X: Any) -> Iterator[tuple[int, int, Any]]:
+    """Yield ``(lo, hi, X[lo:hi])`` over blocks of about a million entries."""
+    n = X.shape[0]
+    width = (X.nnz // n if is_sparse(X) else X.shape[-1]) if X.ndim == 2 else 1
+    step = max(1, _BLOCK_ENTRIES // max(1, width))
+    for lo in range(0, n, step):
+        hi = min(n, lo + step)
+        yield lo, hi, X[lo:hi, ...] if not is_sparse(X) else X[lo:hi]
+
+
+def row_norms(X: Any, order: int) -> Any:
+    """Return the norms of the rows in float64 (shape ``(n,)``), safe from overflow."""
+    parts = []
+    xp = np if is_sparse(X) else array_namespace(X)
+    for _, _, block in row_blocks(X):
+        size = abs(block)
+        if is_sparse(block):
+            largest = size.max(axis=1).toarray().reshape(-1).astype(np.float64)
+        else:
+            largest = xp.astype(xp.max(size, axis=1), xp.float64)
+        unit = xp.where(largest > 0, largest, xp.ones_like(largest))
+        if is_sparse(block):
+            size = sp.diags_array(1.0 / unit) @ size
+            total = (size.power(order)).sum(axis=1)
+        else:
+            total = xp.sum((xp.astype(size, xp.float64) / unit[:, None]) ** order, axis=1)
+        parts.append(largest * (total if order == 1 else xp.sqrt(total)))
+    return xp.concat(parts)
+
+
+def row_scale(X: Any, bounds: Sequence[RowBound]) -> Any:
+    """Return the factors that bring every row inside the bounds, or None when all are.
+
+    Raises ValueError where a bound is to be checked and a row lies outside.
+    """
+    scale = None
+    for bound in bounds:
+        norms = row_norms(X, bound.order)
+        xp = array_namespace(norms)
+        if bound.enforce == "check":
+            over = xp.nonzero(norms > bound.radius * (1.0 + TOLERANCE))[0]
+            if over.shape[0]:
+                first = [int(i) for i in over[:5]]
+                largest = float(xp.max(norms))
+                raise ValueError(
+                    f"row_bound: {over.shape[0]} rows of X exceed the L{bound.order} bound "
+                    f"{bound.radius:g} (first rows {first}, largest norm {largest:.6g})"
+                )
+        over = norms > bound.radius
+        if bool(xp.any(over)):
+            # A hair below, so that rounding leaves no row over the bound.
+            factor = (1.0 - 2.0**-48) * bound.radius / xp.where(over, norms, xp.ones_like(norms))
+            factor = xp.where(over, factor, xp.ones_like(norms))
+            scale = factor if scale is None else xp.where(factor < scale, factor, scale)
+    return scale

@@ -1,0 +1,464 @@
+"""Empirical risk minimisation of a linear predictor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
+
+from ..clipping import Clipping
+from ..losses import Loss
+from ..regularizers import Regularizer
+from ._data import is_sparse, prepare, row_blocks, row_norms, row_scale
+from .row_bound import RowBound, as_bounds, implied_radius
+
+__all__ = ["ERM", "Sums"]
+
+
+class Sums(NamedTuple):
+    """Unnormalised sums over samples, for one iterate or for each of R.
+
+    Attributes
+    ----------
+    value : float or array of shape (R,), or None
+        Sum of the losses; None when it was not asked for.
+    gradient : array of shape (d,) or (R, d), or None
+        Sum of the (clipped) gradients; None when it was not asked for.
+    clipped : int or array of shape (R,)
+        Number of samples whose gradient was clipped.
+    """
+
+    value: Any
+    gradient: Any
+    clipped: Any
+
+
+class ERM:
+    r"""Mean loss of a linear predictor plus a public penalty.
+
+    .. math:: F(w) = \frac1n \sum_{i=1}^n \ell(\langle x_i, w\rangle, y_i) + r(w).
+
+    Sums over the samples are accumulated in float64, for float32 data too; iterates are
+    float64 of shape ``(d,)``, or ``(R, d)`` for R replicates, which are evaluated
+    together. Results do not depend on the number of threads.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        NumPy (C-ordered float32 or float64 is used in place, read-only or not; anything
+        else is converted once), SciPy sparse (CSR in place), or an array of another
+        array-API namespace such as CuPy (then the sums run there).
+    y : array of shape (n,)
+        Labels in {-1, +1}; any real numbers for :class:`~dpanalysis.losses.SquaredError`.
+    loss : Loss
+        From :mod:`dpanalysis.losses`.
+    regularizer : Regularizer, optional
+        From :mod:`dpanalysis.regularizers`.
+    row_bound : RowBound or sequence of RowBound, optional
+        Public bounds on the rows; without one, nothing bounds a sample's gradient.
+
+    Attributes
+    ----------
+    n, d : int
+        Samples and features.
+    mu, L : float
+        Strong convexity and smoothness that are public: from the penalty and the row
+        bound, never from the data. ``L`` is inf without a bound.
+
+    Raises
+    ------
+    ValueError
+        If ``X`` or ``y`` is empty, not finite or of the wrong shape, a label is not in
+        {-1, +1}, or a row lies over a bound that is to be checked.
+    TypeError
+        If an argument is of the wrong kind.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpanalysis import ERM, RowBound, losses, regularizers
+    >>> X, y = np.array([[0.6, 0.8], [1.0, 0.0]]), np.array([1, -1])
+    >>> problem = ERM(X, y, losses.Logistic(), regularizers.L2(0.1), RowBound(2, 1.0))
+    >>> problem.value(np.zeros(2))
+    0.6931
+    >>> problem.gradient(np.zeros(2))
+    array([ 0.1, -0.2])
+    >>> problem.L, problem.gradient_bound(1)
+    (0.35, 1.4142)
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        loss: Loss,
+        regularizer: Regularizer | None = None,
+        row_bound: RowBound | Sequence[RowBound] | None = None,
+    ) -> None:
+        for name, value, attribute in (("loss", loss, "code"), ("regularizer", regularizer, "mu")):
+            if isinstance(value, type) or not (value is None or hasattr(value, attribute)):
+                raise TypeError(f"{name} must be an object of dpanalysis, got {value!r}")
+        if loss is None:
+            raise TypeError("loss must be an object of dpanalysis.losses, got None")
+        self.row_bounds = as_bounds(row_bound)
+        self.loss, self.regularizer = loss, regularizer
+        self._X, self._y = prepare(X, y, loss.classification)
+        self.n, self.d = self._X.shape
+        self._scale = row_scale(self._X, self.row_bounds)
+        self._row_norms: Any = None
+        self._solution: np.ndarray | None = None
+        self._on_host = is_sparse(self._X) or is_numpy_array(self._X)
+        self._xp = np if self._on_host else array_namespace(self._X)
+        self._sums: Any = None
+
+    def __repr__(self) -> str:
+        return (
+            f"ERM(n={self.n}, d={self.d}, loss={self.loss!r}, regularizer={self.regularizer!r}, "
+            f"row_bound={self.row_bounds!r})"
+        )
+
+    # Public constants
+
+    @property
+    def mu(self) -> float:
+        """Strong convexity that the penalty guarantees."""
+        return 0.0 if self.regularizer is None else self.regularizer.mu
+
+    @property
+    def L(self) -> float:
+        """Smoothness that the row bound and the penalty guarantee; inf without a bound."""
+        data = self.loss.smoothness * self.radius(2) ** 2
+        return data + (0.0 if self.regularizer is None else self.regularizer.L)
+
+    def radius(self, order: int) -> float:
+        """Public bound on every ``||x_i||_order``, order 1 or 2; inf when there is none."""
+        return implied_radius(self.row_bounds, order, self.d)
+
+    def gradient_bound(self, order: int) -> float:
+        """Public bound on the norm of one sample's data gradient; inf when there is none."""
+        return self.loss.lipschitz * self.radius(order)
+
+    # Checks and conversions of iterates
+
+    def _iterate(self, name: str, w: Any) -> Any:
+        """Return ``w`` in the data's namespace, float64, checked."""
+        xp = self._xp
+        if self._on_host:
+            w = np.asarray(w, dtype=np.float64)
+        elif is_array_api_obj(w) and array_namespace(w) is xp:
+            w = xp.astype(w, xp.float64, copy=False)
+        else:
+            host = np.asarray(w, dtype=np.float64)
+            w = xp.asarray(host, device=self._X.device)
+        if w.ndim not in (1, 2) or w.shape[-1] != self.d or not w.shape[0]:
+            raise ValueError(
+                f"{name} must have shape ({self.d},) or (R, {self.d}), got {tuple(w.shape)}"
+            )
+        if not bool(xp.all(xp.isfinite(w))):
+            raise ValueError(f"{name} must be finite, got NaN or infinite entries")
+        return w
+
+    def _rows(self, rows: Any, replicates: int) -> Any:
+        """Return ``rows`` as None, one index array, or one per replicate, checked."""
+        if rows is None:
+            return None
+        shared = not isinstance(rows, (list, tuple))
+        parts = [np.asarray(part) for part in ([rows] if shared else rows)]
+        if not shared and len(parts) != replicates:
+            raise ValueError(f"rows must list {replicates} index arrays, got {len(parts)}")
+        for i, part in enumerate(parts):
+            if part.ndim != 1 or (part.size and part.dtype.kind not in "iu"):
+                raise TypeError(
+                    f"rows must be one-dimensional integer arrays, got {part.dtype} "
+                    f"of shape {part.shape}"
+                )
+            part = np.ascontiguousarray(part, dtype=np.int64)
+            # Read as unsigned, a negative index is a huge one: one pass checks both ends.
+            if part.size and int(part.view(np.uint64).max()) >= self.n:
+                raise ValueError(
+                    f"rows must lie in [0, {self.n - 1}], got {part.min()} to {part.max()}"
+                )
+            parts[i] = part
+        if not self._on_host:
+            parts = [self._xp.asarray(part, device=self._X.device) for part in parts]
+        return parts[0] if shared else parts
+
+    def _back(self, array: Any, like: Any) -> Any:
+        """Bring a result to where the caller's ``w`` lives."""
+        if self._on_host or (is_array_api_obj(like) and array_namespace(like) is self._xp):
+            return array
+        return np.asarray(array.get() if hasattr(array, "get") else array)
+
+    # Sums over samples
+
+    def sums(
+        self,
+        w: Any,
+        rows: Any = None,
+        clipping: Clipping | None = None,
+        value: bool = True,
+        gradient: bool = True,
+        weights: Any = None,
+    ) -> Sums:
+        """Sum the losses and the (clipped) gradients over samples; no penalty, no division.
+
+        Parameters
+        ----------
+        w : array of shape (d,) or (R, d)
+        rows : int array of shape (m,), or list of R such arrays, optional
+            The samples: all of them by default; one batch shared by all replicates; or
+            one batch for each replicate, of any sizes, empty ones included. An index may
+            occur several times.
+        clipping : Clipping, optional
+            Rule of :mod:`dpanalysis.clipping` applied to every sample's gradient (of the
+            data part). The losses are not clipped.
+        value, gradient : bool
+            What is wanted; what is not wanted is None in the result and costs nothing.
+        weights : array of shape (n,), optional
+            Non-negative multiplicity of each sample, applied after clipping, to losses
+            and gradients.
+
+        Returns
+        -------
+        Sums
+            ``value`` a scalar or ``(R,)``, ``gradient`` the shape of ``w``, ``clipped``
+            an int or ``(R,)``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a shape disagrees, an entry is not finite or an index is out of range.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, clipping, losses
+        >>> problem = ERM(np.array([[2.0], [0.1]]), np.array([1, 1]), losses.Logistic())
+        >>> problem.sums(np.zeros(1), clipping=clipping.Flat(0.5), value=False)
+        Sums(value=None, gradient=array([-0.55]), clipped=1)
+        """
+        iterate = self._iterate("w", w)
+        batched = iterate.ndim == 2
+        W = iterate if batched else iterate[None, :]
+        chosen = self._rows(rows, W.shape[0])
+        if weights is not None:
+            weights = self._weights(weights)
+        norms = None if clipping is None else self._norms()
+        values, gradients, clipped = self._backend().sums(
+            W, chosen, clipping, norms, weights, value, gradient
+        )
+        values, gradients, clipped = (self._back(part, w) for part in (values, gradients, clipped))
+        if batched:
+            return Sums(values if value else None, gradients if gradient else None, clipped)
+        return Sums(
+            float(values[0]) if value else None,
+            gradients[0, :] if gradient else None,
+            int(clipped[0]),
+        )
+
+    def _backend(self) -> Any:
+        """Return the sums' implementation, created on first use (it imports Numba)."""
+        if self._sums is None:
+            if self._on_host:
+                from ..kernels.compiled import CompiledSums as Backend
+            else:
+                from ..kernels.array_api import ArraySums as Backend  # type: ignore[assignment]
+            self._sums = Backend(self._X, self._y, self.loss, self._scale)
+        return self._sums
+
+    def _norms(self) -> Any:
+        """L2 norms of the (scaled) rows, computed once."""
+        if self._row_norms is None:
+            norms = row_norms(self._X, 2)
+            self._row_norms = norms if self._scale is None else norms * self._scale
+        return self._row_norms
+
+    def _weights(self, weights: Any) -> Any:
+        xp = self._xp
+        weights = xp.asarray(weights, dtype=xp.float64)
+        if tuple(weights.shape) != (self.n,):
+            raise ValueError(f"weights must have shape ({self.n},), got {tuple(weights.shape)}")
+        if not bool(xp.all(xp.isfinite(weights) & (weights >= 0))):
+            raise ValueError("weights must be finite and non-negative")
+        return weights
+
+    def clipped_gradient_sum(
+        self, w: Any, clipping: Clipping, weights: Any = None
+    ) -> tuple[Any, Any, Any]:
+        """Return ``(sum_i clip(grad_i), sum_i loss_i, number of clipped samples)``.
+
+        See :meth:`sums`; ``weights`` (shape ``(n,)``) are multiplicities.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, clipping, losses
+        >>> problem = ERM(np.array([[2.0], [0.1]]), np.array([1, 1]), losses.Logistic())
+        >>> problem.clipped_gradient_sum(np.zeros(1), clipping.Flat(0.5))
+        (array([-0.55]), 1.386, 1)
+        """
+        total = self.sums(w, clipping=clipping, weights=weights)
+        return total.gradient, total.value, total.clipped
+
+    # The objective
+
+    def value(self, w: Any) -> Any:
+        """Objective at ``w``: a float for ``(d,)``, shape ``(R,)`` for ``(R, d)``."""
+        mean = self.sums(w, gradient=False).value / self.n
+        return mean if self.regularizer is None else mean + self._penalty("value", w)
+
+    def gradient(self, w: Any) -> Any:
+        """Gradient of the objective, the shape of ``w``."""
+        mean = self.sums(w, value=False).gradient / self.n
+        return mean if self.regularizer is None else mean + self._penalty("gradient", w)
+
+    def _penalty(self, term: str, w: Any) -> Any:
+        w = self._iterate("w", w)
+        result = getattr(self.regularizer, term)(w)
+        return float(result) if result.ndim == 0 else result
+
+    def _curvature(self, block: Any, lo: int, hi: int, w: Any) -> tuple[Any, Any]:
+        """Return a block of (scaled) rows in float64 and its second derivatives."""
+        xp = self._xp
+        block = block.astype(np.float64) if self._on_host else xp.astype(block, xp.float64)
+        if self._scale is not None:
+            scale = self._scale[lo:hi]
+            sparse = is_sparse(block)
+            block = sp.diags_array(scale) @ block if sparse else block * scale[:, None]
+        return block, self.loss.second_derivative(block @ w, xp.astype(self._y[lo:hi], xp.float64))
+
+    def hessian(self, w: Any) -> Any:
+        """Hessian of the objective: ``(d, d)``, or ``(R, d, d)`` for ``w`` of ``(R, d)``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[2.0, 1.0]]), np.array([1.0]), losses.Logistic())
+        >>> problem.hessian(np.zeros(2))
+        array([[1.  , 0.5 ],
+               [0.5 , 0.25]])
+        """
+        iterate = self._iterate("w", w)
+        xp = self._xp
+        if iterate.ndim == 2:
+            parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
+            return self._back(xp.stack(parts), w)
+        total = xp.zeros((self.d, self.d), dtype=xp.float64, **self._device())
+        for lo, hi, block in row_blocks(self._X):
+            block, curvature = self._curvature(block, lo, hi, iterate)
+            if is_sparse(block):
+                total += (block.T @ (sp.diags_array(curvature) @ block)).toarray()
+            else:
+                total += block.T @ (curvature[:, None] * block)
+        total = total / self.n
+        if self.regularizer is not None:
+            diagonal = self.regularizer.hessian_diagonal(iterate)
+            total = total + xp.eye(self.d, dtype=xp.float64, **self._device()) * diagonal
+        return self._back(total, w)
+
+    def hvp(self, w: Any, v: Any) -> Any:
+        """Hessian at ``w`` times ``v``, without forming it; both ``(d,)`` or both ``(R, d)``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[2.0, 1.0]]), np.array([1.0]), losses.Logistic())
+        >>> problem.hvp(np.zeros(2), np.array([1.0, 0.0]))
+        array([1. , 0.5])
+        """
+        iterate, vector = self._iterate("w", w), self._iterate("v", v)
+        if iterate.shape != vector.shape:
+            raise ValueError(
+                f"v must have the shape of w, {tuple(iterate.shape)}, got {tuple(vector.shape)}"
+            )
+        xp = self._xp
+        if iterate.ndim == 2:
+            parts = [self.hvp(iterate[r, :], vector[r, :]) for r in range(iterate.shape[0])]
+            return self._back(xp.stack(parts), w)
+        total = xp.zeros(self.d, dtype=xp.float64, **self._device())
+        for lo, hi, block in row_blocks(self._X):
+            block, curvature = self._curvature(block, lo, hi, iterate)
+            total += block.T @ (curvature * (block @ vector))
+        total = total / self.n
+        if self.regularizer is not None:
+            total = total + self.regularizer.hessian_diagonal(iterate) * vector
+        return self._back(total, w)
+
+    def _device(self) -> dict[str, Any]:
+        return {} if self._on_host else {"device": self._X.device}
+
+    def accuracy(self, w: Any, X: Any = None, y: Any = None) -> Any:
+        """Fraction of labels that the sign of ``<x, w>`` gets right (a zero counts as -1).
+
+        Parameters
+        ----------
+        w : array of shape (d,) or (R, d)
+        X, y : arrays of shape (k, d) and (k,), optional
+            Other data, a test set for example; both or neither.
+
+        Returns
+        -------
+        float or array of shape (R,)
+
+        Raises
+        ------
+        ValueError
+            If the loss is not one of classification, or the shapes disagree.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[2.0], [1.0]]), np.array([1, -1]), losses.Logistic())
+        >>> problem.accuracy(np.ones(1))
+        0.5
+        """
+        if not self.loss.classification:
+            raise ValueError(f"accuracy needs a loss of classification, got {self.loss!r}")
+        if (X is None) != (y is None):
+            raise ValueError("X and y must be given together")
+        data, labels = (self._X, self._y) if X is None else prepare(X, y, True)
+        if data.shape[1] != self.d:
+            raise ValueError(f"X must have {self.d} columns, got {data.shape[1]}")
+        iterate = self._iterate("w", w)
+        xp = self._xp
+        W = iterate if iterate.ndim == 2 else iterate[None, :]
+        right = xp.zeros(W.shape[0], dtype=xp.int64, **self._device())
+        for lo, hi, block in row_blocks(data):
+            block = block.astype(np.float64) if self._on_host else xp.astype(block, xp.float64)
+            positive = (block @ W.T) > 0
+            match = positive == (labels[lo:hi] > 0)[:, None]
+            right += xp.sum(xp.astype(match, xp.int64), axis=0)
+        fraction = self._back(xp.astype(right, xp.float64) / data.shape[0], w)
+        return fraction if iterate.ndim == 2 else float(fraction[0])
+
+    def solve(self) -> np.ndarray:
+        """Return the non-private minimiser, shape ``(d,)``, for reference only.
+
+        L-BFGS, then Newton steps to machine precision: the gradient's norm falls below
+        1e-10 times the larger of 1 and its norm at zero. Computed once and kept.
+
+        Warns
+        -----
+        RuntimeWarning
+            If no minimiser is reached, as when the classes can be separated and there is
+            no penalty; the message gives the norm of the gradient.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[1.0], [2.0]]), np.array([1.0, 3.0]), losses.SquaredError())
+        >>> problem.solve()
+        array([1.4])
+        """
+        if self._solution is None:
+            from .solve import minimise
+
+            self._solution = minimise(self)
+        return self._solution.copy()

@@ -1,0 +1,104 @@
+"""The quadratic on which rates and bounds are exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._validation import check_finite, check_number
+
+__all__ = ["Quadratic"]
+
+
+class Quadratic:
+    r"""Separable quadratic :math:`F(w) = \frac12\sum_i \lambda_i (w_i - c_i)^2`.
+
+    Parameters
+    ----------
+    eigenvalues : array_like of shape (d,)
+        Non-negative and finite, in any order.
+    center : array_like of shape (d,), optional
+        The minimiser c; zero by default.
+    sensitivity : float, optional
+        Sensitivity to be assumed of its gradient. None (the default): there is no
+        private data behind it.
+
+    Attributes
+    ----------
+    mu, L : float
+        Smallest and largest eigenvalue.
+    n : int
+        1: the function is its own mean.
+
+    Raises
+    ------
+    ValueError
+        If an eigenvalue is negative or not finite, or the shapes disagree.
+
+    References
+    ----------
+    Paper 001, (3.16).
+
+    Examples
+    --------
+    >>> problem = Quadratic([0.5, 1.0])
+    >>> float(problem.value([2.0, 2.0]))
+    3.0
+    >>> problem.gradient([[2.0, 2.0], [0.0, 1.0]])
+    array([[1., 2.],
+           [0., 1.]])
+    """
+
+    n = 1
+
+    def __init__(self, eigenvalues: Any, center: Any = None, sensitivity: float | None = None):
+        self.eigenvalues = np.array(eigenvalues, dtype=np.float64)
+        if self.eigenvalues.ndim != 1 or not self.eigenvalues.size:
+            raise ValueError(
+                f"eigenvalues must have shape (d,) with d >= 1, got {self.eigenvalues.shape}"
+            )
+        check_finite("eigenvalues", self.eigenvalues)
+        self.mu, self.L = float(self.eigenvalues.min()), float(self.eigenvalues.max())
+        check_number("eigenvalues", self.mu, low=0.0)
+        self.d = self.eigenvalues.size
+        self.center = np.zeros(self.d) if center is None else np.array(center, dtype=np.float64)
+        if self.center.shape != (self.d,):
+            raise ValueError(f"center must have shape ({self.d},), got {self.center.shape}")
+        check_finite("center", self.center)
+        if sensitivity is not None:
+            sensitivity = check_number("sensitivity", sensitivity, low=0.0)
+        self.sensitivity = sensitivity
+
+    def __repr__(self) -> str:
+        return f"Quadratic(d={self.d}, mu={self.mu:g}, L={self.L:g})"
+
+    def _check(self, name: str, w: Any) -> np.ndarray:
+        w = np.asarray(w, dtype=np.float64)
+        if w.ndim not in (1, 2) or w.shape[-1] != self.d:
+            raise ValueError(f"{name} must have shape ({self.d},) or (R, {self.d}), got {w.shape}")
+        return check_finite(name, w)
+
+    def value(self, w: Any) -> Any:
+        """Objective at ``w``: scalar for ``(d,)``, shape ``(R,)`` for ``(R, d)``."""
+        error = self._check("w", w) - self.center
+        return 0.5 * (error * error) @ self.eigenvalues
+
+    def gradient(self, w: Any) -> np.ndarray:
+        """Gradient at ``w``, the shape of ``w``."""
+        return self.eigenvalues * (self._check("w", w) - self.center)
+
+    def hessian(self, w: Any = None) -> np.ndarray:
+        """Hessian: ``(d, d)``, or ``(R, d, d)`` for ``w`` of shape ``(R, d)``."""
+        hessian = np.diag(self.eigenvalues)
+        if w is None or (w := self._check("w", w)).ndim == 1:
+            return hessian
+        return np.broadcast_to(hessian, (w.shape[0], self.d, self.d))
+
+    def hvp(self, w: Any, v: Any) -> np.ndarray:
+        """Hessian times ``v``, the shape of ``v``."""
+        return self.eigenvalues * self._check("v", v)
+
+    def solve(self) -> np.ndarray:
+        """Return the minimiser, shape ``(d,)``."""
+        return self.center.copy()
