@@ -1,0 +1,74 @@
+"""What the methods must achieve, known before any data are touched.
+
+Pure functions: rates, exact errors on quadratics, error bounds, certificates from linear
+matrix inequalities, and the best division of a privacy budget over the iterations
+(Kuru, Birbil, Gurbuzbalaban and Yildirim, SIAM J. Optim. 32, 2022; "001" below).
+Statements that do not hold as printed are corrected; ``printed=True`` evaluates the paper's
+own formula where one of its figures needs it.
+"""
+
+from .allocation import (
+    allocate_epsilon,
+    allocate_gaussian,
+    error_bound,
+    laplace_scales,
+    noise_second_moment,
+    subsampling_variance,
+)
+from .heavy_ball import (
+    heavy_ball_bound,
+    heavy_ball_gap,
+    heavy_ball_optimal_momentum,
+    heavy_ball_rate,
+    heavy_ball_stationary_gap,
+)
+from .horizon import (
+    ErrorRecursion,
+    best_horizon,
+    gradient_descent_recursion,
+    heavy_ball_recursion,
+    horizon_bounds,
+)
+from .multistage import (
+    multistage_gap,
+    multistage_recursion,
+    multistage_schedule,
+    multistage_weights,
+)
+from .nesterov import (
+    nesterov_gap,
+    nesterov_momentum,
+    nesterov_rate,
+    nesterov_recursion,
+    nesterov_stationary_gap,
+    nesterov_weights,
+)
+
+__all__ = [
+    "ErrorRecursion",
+    "allocate_epsilon",
+    "allocate_gaussian",
+    "best_horizon",
+    "error_bound",
+    "gradient_descent_recursion",
+    "heavy_ball_bound",
+    "heavy_ball_gap",
+    "heavy_ball_optimal_momentum",
+    "heavy_ball_rate",
+    "heavy_ball_recursion",
+    "heavy_ball_stationary_gap",
+    "horizon_bounds",
+    "laplace_scales",
+    "multistage_gap",
+    "multistage_recursion",
+    "multistage_schedule",
+    "multistage_weights",
+    "nesterov_gap",
+    "nesterov_momentum",
+    "nesterov_rate",
+    "nesterov_recursion",
+    "nesterov_stationary_gap",
+    "nesterov_weights",
+    "noise_second_moment",
+    "subsampling_variance",
+]

@@ -1,0 +1,62 @@
+"""Checks of array arguments shared by the theory functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .._validation import check_number
+
+__all__ = ["FloatArray", "check_array", "check_constants", "check_method", "check_noise_variance"]
+
+FloatArray = NDArray[np.float64]
+
+
+def check_array(
+    name: str,
+    value: ArrayLike,
+    *,
+    low: float = -np.inf,
+    high: float = np.inf,
+    low_open: bool = False,
+    high_open: bool = False,
+) -> FloatArray:
+    """Return ``value`` as a finite float64 array inside the interval, or raise naming it."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a number or an array of numbers, got {value!r}") from error
+    inside = np.isfinite(array)
+    inside &= array > low if low_open else array >= low
+    inside &= array < high if high_open else array <= high
+    if not inside.all():
+        left, right = "(" if low_open else "[", ")" if high_open else "]"
+        offender = array[~inside].flat[0]
+        raise ValueError(f"{name} must lie in {left}{low:g}, {high:g}{right}, got {offender}")
+    return array
+
+
+def check_constants(mu: Any, L: Any) -> tuple[float, float]:
+    """Return the strong convexity and smoothness constants, ``0 < mu <= L``, as floats."""
+    mu = check_number("mu", mu, low=0.0, low_open=True)
+    return mu, check_number("L", L, low=mu)
+
+
+def check_method(step_size: ArrayLike, momentum: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return positive step sizes and momenta in ``[0, 1)`` as arrays."""
+    alpha = check_array("step_size", step_size, low=0.0, low_open=True)
+    return alpha, check_array("momentum", momentum, low=0.0, high=1.0, high_open=True)
+
+
+def check_noise_variance(value: ArrayLike, iterations: int) -> FloatArray:
+    """Return the per-coordinate noise variance of every iteration, shape ``(iterations,)``."""
+    variance = check_array("noise_variance", value, low=0.0)
+    if variance.ndim == 0:
+        return np.full(iterations, float(variance))
+    if variance.shape != (iterations,):
+        raise ValueError(
+            f"noise_variance must be a number or of shape ({iterations},), got {variance.shape}"
+        )
+    return variance

@@ -1,0 +1,246 @@
+"""The heavy ball method with noisy gradients (001, section 3)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._validation import check_int
+from ._arguments import (
+    FloatArray,
+    check_array,
+    check_constants,
+    check_method,
+    check_noise_variance,
+)
+from .quadratic import (
+    as_spectrum,
+    heavy_ball_recurrence,
+    quadratic_gap,
+    stationary_gap,
+    worst_rate,
+)
+
+__all__ = [
+    "heavy_ball_bound",
+    "heavy_ball_gap",
+    "heavy_ball_optimal_momentum",
+    "heavy_ball_rate",
+    "heavy_ball_stationary_gap",
+]
+
+
+def heavy_ball_rate(
+    step_size: ArrayLike, momentum: ArrayLike, mu: float, L: float
+) -> FloatArray | float:
+    """Return the exact rate on quadratics, per iteration and not squared (001, (3.18)).
+
+    The largest root modulus of ``z^2 - (1 + beta - alpha lambda) z + beta`` over ``lambda`` in
+    ``{mu, L}``, which is its maximum over ``[mu, L]``.
+
+    Parameters
+    ----------
+    step_size, momentum : array_like
+        ``alpha > 0`` and ``beta`` in ``[0, 1)``; broadcast.
+    mu, L : float
+        ``0 < mu <= L``.
+
+    Returns
+    -------
+    float or ndarray
+        At least 1 where the method diverges.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> heavy_ball_rate(0.2, 0.5, mu=0.5, L=1.0)
+    0.707106
+    >>> heavy_ball_rate(1.0, [0.0, 0.2, 0.5], mu=0.5, L=1.0).tolist()
+    [0.5, 0.4472, 0.7071]
+    """
+    alpha, beta = check_method(step_size, momentum)
+    return worst_rate(heavy_ball_recurrence, alpha, beta, *check_constants(mu, L))
+
+
+def heavy_ball_optimal_momentum(step_size: ArrayLike, mu: float, L: float) -> FloatArray | float:
+    """Return the momentum with the best :func:`heavy_ball_rate` for a step size.
+
+    ``max{(1 - sqrt(alpha mu))^2, (1 - sqrt(alpha L))^2}``: the smallest momentum for which the
+    roots at both ends of the spectrum are complex or double, where the rate is
+    ``sqrt(momentum)``.
+
+    Parameters
+    ----------
+    step_size : array_like
+        ``alpha`` in ``(0, 4/L)``; beyond, no momentum below 1 converges.
+    mu, L : float
+        ``0 < mu <= L``.
+
+    Examples
+    --------
+    >>> heavy_ball_optimal_momentum(1.0, mu=0.25, L=1.0)
+    0.25
+    """
+    mu, L = check_constants(mu, L)
+    alpha = check_array(
+        "step_size", step_size, low=0.0, low_open=True, high=4.0 / L, high_open=True
+    )
+    best = np.maximum((1.0 - np.sqrt(alpha * mu)) ** 2, (1.0 - np.sqrt(alpha * L)) ** 2)
+    return best if best.ndim else float(best)
+
+
+def heavy_ball_gap(
+    eigenvalues: ArrayLike,
+    step_size: ArrayLike,
+    momentum: ArrayLike,
+    noise_variance: ArrayLike,
+    initial_error: ArrayLike,
+    iterations: int,
+) -> FloatArray:
+    """Return the exact ``E[F(w_t) - F*]``, ``t = 0..T``, of the heavy ball method on a quadratic.
+
+    Parameters
+    ----------
+    eigenvalues : (d,) array_like
+        Eigenvalues of the Hessian, positive.
+    step_size, momentum : array_like
+        ``alpha > 0`` and ``beta`` in ``[0, 1)``; broadcast to the leading shape of the result.
+    noise_variance : float or (T,) array_like
+        Variance of each coordinate of the gradient noise, in every iteration; the noise is
+        zero-mean and uncorrelated over time.
+    initial_error : float or (d,) array_like
+        ``w_0 - w*`` in the eigenbasis; ``w_{-1} = w_0``.
+    iterations : int
+        ``T >= 0``.
+
+    Returns
+    -------
+    (..., T + 1) ndarray
+        Grows without bound where the method diverges.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range or shapes do not fit.
+
+    Examples
+    --------
+    >>> gap = heavy_ball_gap([0.5, 1.0], 0.5, 0.25, noise_variance=1e-4, initial_error=1.0,
+    ...                      iterations=50)
+    >>> gap.shape, gap[[0, 10]].tolist()
+    ((51,), [0.75, 4.831e-05])
+    """
+    spectrum, error = as_spectrum(eigenvalues, initial_error)
+    alpha, beta = check_method(step_size, momentum)
+    iterations = check_int("iterations", iterations)
+    recurrence = heavy_ball_recurrence(spectrum, alpha[..., None], beta[..., None])
+    noise = check_noise_variance(noise_variance, iterations)
+    return quadratic_gap(spectrum, error, [(recurrence, iterations)], noise)
+
+
+def heavy_ball_stationary_gap(
+    eigenvalues: ArrayLike, step_size: ArrayLike, momentum: ArrayLike, noise_variance: float
+) -> FloatArray | float:
+    """Return the limit of :func:`heavy_ball_gap`: the noise floor (001, Theorem 3.5).
+
+    ``(s/2) sum_i alpha (1 + beta) / ((1 - beta)(2 + 2 beta - alpha lambda_i))`` for the noise
+    variance ``s`` of a coordinate; infinite where the method diverges.
+
+    Examples
+    --------
+    >>> heavy_ball_stationary_gap([0.5, 1.0], 0.5, 0.25, noise_variance=1e-4)
+    3.935e-05
+    """
+    spectrum, _ = as_spectrum(eigenvalues)
+    alpha, beta = check_method(step_size, momentum)
+    recurrence = heavy_ball_recurrence(spectrum, alpha[..., None], beta[..., None])
+    gap = stationary_gap(spectrum, recurrence, noise_variance)
+    return gap if gap.ndim else float(gap)
+
+
+def _power_norms(p: FloatArray, q: FloatArray, t: np.ndarray) -> FloatArray:
+    """Return ``max_i ||T_i^t||`` (spectral) for ``T_i = [[p_i, -q_i], [1, 0]]``."""
+    steps = int(t.max(initial=0))
+    # T^t = [[k_t, -q k_{t-1}], [k_{t-1}, -q k_{t-2}]] with the impulse response k; k_{-1} = 0
+    # and -q k_{-2} = 1 make T^0 the identity.
+    power = np.broadcast_to(np.eye(2), (p.size, 2, 2))
+    closed = np.zeros((p.size, 2, 2))
+    closed[:, 0, 0], closed[:, 0, 1], closed[:, 1, 0] = p, -q, 1.0
+    norms = np.empty(steps + 1)
+    for step in range(steps + 1):
+        square = np.sum(power**2, axis=(1, 2))
+        determinant = power[:, 0, 0] * power[:, 1, 1] - power[:, 0, 1] * power[:, 1, 0]
+        # Largest singular value of a 2 x 2 matrix from its Frobenius norm and determinant.
+        root = np.sqrt(np.maximum(square**2 - 4.0 * determinant**2, 0.0))
+        norms[step] = np.sqrt(0.5 * (square + root)).max()
+        power = closed @ power
+    return norms[t]
+
+
+def heavy_ball_bound(
+    eigenvalues: ArrayLike,
+    step_size: float,
+    momentum: float,
+    noise_variance: float,
+    initial_error: ArrayLike,
+    t: ArrayLike,
+    printed: bool = False,
+) -> FloatArray | float:
+    """Return the bound of 001, Theorem 3.5 on ``E[F(w_t) - F*]`` for a quadratic.
+
+    Corrected: ``(L/2) C_t^2 rate^{2t} ||xi_0 - xi*||^2`` plus the stationary gap, where ``C_t =
+    max_i ||T_i^t|| / rate^t`` and ``xi_0 = (w_0, w_0)``, so that ``||xi_0 - xi*||^2 = 2 ||w_0 -
+    w*||^2``. The printed first term is false and its noise term loose by a factor 2 or more.
+
+    Parameters
+    ----------
+    eigenvalues : (d,) array_like
+        Eigenvalues of the Hessian, positive; ``mu`` and ``L`` are the extreme ones.
+    step_size, momentum : float
+        ``alpha > 0`` and ``beta`` in ``[0, 1)``.
+    noise_variance : float
+        Variance of each coordinate of the gradient noise.
+    initial_error : float or (d,) array_like
+        ``w_0 - w*``; ``w_{-1} = w_0``.
+    t : array_like of int
+        Iterations, ``t >= 0``.
+    printed : bool
+        Evaluate (3.17) as printed with ``C_t = t`` (not a bound: for the paper's Fig. 1).
+
+    Returns
+    -------
+    float or ndarray
+        Infinite where the method diverges.
+
+    Examples
+    --------
+    >>> heavy_ball_bound([0.5, 1.0], 0.5, 0.25, 1e-4, initial_error=1.0, t=[0, 10]).tolist()
+    [2.00004, 0.0012353]
+    """
+    spectrum, error = as_spectrum(eigenvalues, initial_error)
+    alpha, beta = check_method(step_size, momentum)
+    if alpha.ndim or beta.ndim:
+        raise ValueError("step_size and momentum must be numbers here, not arrays")
+    times = np.asarray(t)
+    if not np.issubdtype(times.dtype, np.integer) or (times < 0).any():
+        raise ValueError(f"t must be integers >= 0, got {t!r}")
+    low, high = float(spectrum.min()), float(spectrum.max())
+    distance = 2.0 * float(error @ error)
+    rate = heavy_ball_rate(alpha, beta, low, high)
+    floor = heavy_ball_stationary_gap(spectrum, alpha, beta, noise_variance)
+    if rate >= 1.0:
+        bound = np.full(times.shape, np.inf)
+    elif printed:
+        start = distance + noise_variance * alpha**2 / (1.0 - rate**2)
+        terms = 2.0 * alpha * (1.0 + beta)
+        terms = terms / ((1.0 - beta) * spectrum * (2.0 + 2.0 * beta - alpha * spectrum))
+        bound = start * times**2 * rate ** (2.0 * times)
+        bound = bound + high * 0.5 * noise_variance * terms.sum()
+    else:
+        p, q, _ = heavy_ball_recurrence(spectrum, alpha, beta)
+        bound = 0.5 * high * _power_norms(p, q, times) ** 2 * distance + floor
+    return bound if times.ndim else float(bound)

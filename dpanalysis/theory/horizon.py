@@ -1,0 +1,294 @@
+"""How many iterations a privacy budget is worth (001, Remark 4.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._validation import check_choice, check_int, check_number
+from ._arguments import FloatArray, check_constants
+from .allocation import check_sizes, laplace_scales, solve_dual, subsampling_variance
+
+if TYPE_CHECKING:
+    from .lmi import Certificate
+
+__all__ = [
+    "ErrorRecursion",
+    "best_horizon",
+    "gradient_descent_recursion",
+    "heavy_ball_recursion",
+    "horizon_bounds",
+]
+
+
+class ErrorRecursion(NamedTuple):
+    """Error of a noisy method, one iteration at a time.
+
+    ``V_0 <= start E_0`` and ``V_t <= factors_t V_{t-1} + gains_t (d b_t^2 + sigma_s^2 / 2)``
+    with ``E[F(w_t) - F*] <= V_t``, for Laplace noise of scale ``b_t`` and subsampling noise of
+    second moment ``sigma_s^2``.
+
+    Attributes
+    ----------
+    start : float
+    factors, gains : (T,) ndarray
+
+    Examples
+    --------
+    >>> a0, a = ErrorRecursion(1.0, np.array([0.5, 0.5]), np.array([1.0, 1.0])).weights()
+    >>> a0, a.tolist()
+    (0.25, [0.5, 1.0])
+    """
+
+    start: float
+    factors: FloatArray
+    gains: FloatArray
+
+    def weights(self) -> tuple[float, FloatArray]:
+        """Return ``(a0, a)``: the last error is at most ``a0 E_0 + sum_t a_t (...)``."""
+        later = np.append(np.cumprod(self.factors[::-1])[::-1], 1.0)
+        return float(self.start * later[0]), self.gains * later[1:]
+
+    def prefix(self, iterations: int) -> ErrorRecursion:
+        """Return the recursion of a run that stops after ``iterations``."""
+        return ErrorRecursion(self.start, self.factors[:iterations], self.gains[:iterations])
+
+
+def gradient_descent_recursion(
+    iterations: int, step_size: float, mu: float, L: float
+) -> ErrorRecursion:
+    """Return the error recursion of noisy gradient descent.
+
+    Smoothness and the Polyak-Lojasiewicz inequality give, for ``alpha <= 2/L``,
+    ``E_t <= (1 - 2 mu alpha (1 - alpha L / 2)) E_{t-1} + alpha^2 L / 2 E||w||^2``.
+
+    Parameters
+    ----------
+    iterations : int
+        ``T >= 1``.
+    step_size : float
+        ``alpha`` in ``(0, 2/L]``.
+    mu, L : float
+        ``0 < mu <= L``.
+
+    Examples
+    --------
+    >>> gradient_descent_recursion(1, step_size=1.0, mu=0.1, L=1.0)
+    ErrorRecursion(start=1.0, factors=array([0.9]), gains=array([1.]))
+    """
+    mu, L = check_constants(mu, L)
+    iterations = check_int("iterations", iterations, low=1)
+    alpha = check_number("step_size", step_size, low=0.0, low_open=True, high=2.0 / L)
+    factor = 1.0 - 2.0 * mu * alpha * (1.0 - 0.5 * alpha * L)
+    return ErrorRecursion(1.0, np.full(iterations, factor), np.full(iterations, alpha * alpha * L))
+
+
+def heavy_ball_recursion(iterations: int, certificate: Certificate) -> ErrorRecursion:
+    """Return the error recursion that a certificate proves, from ``E_0`` alone.
+
+    Parameters
+    ----------
+    iterations : int
+        ``T >= 1``.
+    certificate : Certificate
+        Of :func:`~dpanalysis.theory.heavy_ball_certificate` or
+        :func:`~dpanalysis.theory.nesterov_certificate`.
+
+    Examples
+    --------
+    >>> from dpanalysis import theory
+    >>> certificate = theory.heavy_ball_certificate(1.0, 0.0, mu=0.5, L=1.0)
+    >>> heavy_ball_recursion(2, certificate).factors
+    array([0.25, 0.25])
+    """
+    iterations = check_int("iterations", iterations, low=1)
+    scale = certificate.value_coefficient
+    return ErrorRecursion(
+        certificate.lyapunov(gap=1.0) / scale,
+        np.full(iterations, certificate.rate**2),
+        np.full(iterations, 2.0 * certificate.noise_coefficient / scale),
+    )
+
+
+def horizon_bounds(
+    recursion: ErrorRecursion,
+    initial_gap: float,
+    dimension: int,
+    sensitivity: float,
+    n: int,
+    epsilon: float,
+    m: int | None = None,
+    noise: str = "optimal",
+) -> FloatArray:
+    """Return the error bound of a run of ``t`` iterations with the whole budget, ``t = 1..T``.
+
+    Parameters
+    ----------
+    recursion : ErrorRecursion
+        Of a run of ``T`` iterations; a shorter run is its beginning.
+    initial_gap : float
+        ``E_0 >= F(w_0) - F*``, public.
+    dimension : int
+        ``d``.
+    sensitivity : float
+        ``S_1``, the L1 replace-one sensitivity of one sample's gradient.
+    n, m : int
+        Data and batch size; the full batch when ``m`` is omitted.
+    epsilon : float
+        Pure budget of the run.
+    noise : {"optimal", "uniform"}
+        How the budget is divided over the iterations.
+
+    Returns
+    -------
+    (T,) ndarray
+        For the full batch and optimal noise (001, (4.6)): ``a_{t,0} E_0 + d S_1^2 / (n eps)^2
+        (sum_j a_{t,j}^(1/3))^3``. Costs O(T), and O(T^2) for optimal noise with ``m < n``.
+
+    Examples
+    --------
+    >>> from dpanalysis import theory
+    >>> recursion = theory.nesterov_recursion(200, step_size=1.0, mu=0.01, L=1.0)
+    >>> bounds = horizon_bounds(recursion, 1.0, dimension=10, sensitivity=2.0, n=1000, epsilon=1.0)
+    >>> int(bounds.argmin()) + 1
+    20
+    """
+    check_choice("noise", noise, ("optimal", "uniform"))
+    gap = check_number("initial_gap", initial_gap, low=0.0)
+    dimension = check_int("dimension", dimension, low=1)
+    sensitivity = check_number("sensitivity", sensitivity, low=0.0)
+    epsilon = check_number("epsilon", epsilon, low=0.0, low_open=True)
+    n_, m_ = check_sizes(n, m)
+    assert n_ is not None and m_ is not None
+    start, factors, gains = recursion
+    horizon = factors.size
+    counts = np.arange(1, horizon + 1)
+    transient = start * gap * np.cumprod(factors)
+    total = _scan(factors, gains)  # sum_j a_{t,j}
+    variance = subsampling_variance(sensitivity, n_, m_)
+    if noise == "uniform":
+        scales = laplace_scales(epsilon / counts, sensitivity, n_, m_)
+        return transient + total * (dimension * scales**2 + 0.5 * variance)
+    if m_ == n_:
+        # (sum_j a_{t,j}^(1/3)) obeys the recursion with cube roots.
+        cubes = _scan(np.cbrt(factors), np.cbrt(gains)) ** 3
+        return transient + dimension * (sensitivity / (n_ * epsilon)) ** 2 * cubes
+    return (
+        transient
+        + 0.5 * variance * total
+        + dimension * _optimal_noise(factors, gains, epsilon, sensitivity, n_, m_)
+    )
+
+
+def _scan(factors: FloatArray, gains: FloatArray) -> FloatArray:
+    """Return ``s_t = factors_t s_{t-1} + gains_t`` with ``s_0 = 0``."""
+    out, value = [], 0.0
+    for factor, gain in zip(factors.tolist(), gains.tolist()):
+        value = factor * value + gain
+        out.append(value)
+    return np.array(out)
+
+
+def _optimal_noise(
+    factors: FloatArray, gains: FloatArray, epsilon: float, sensitivity: float, n: int, m: int
+) -> FloatArray:
+    """Return ``min sum_j a_{t,j} b_j^2`` for every horizon ``t``, with ``m < n``.
+
+    The optimum of one horizon, thinned by the new iteration, starts the search for the next.
+    """
+    out = np.empty(factors.size)
+    log_weights = np.empty(0)
+    shares = np.empty(0)
+    with np.errstate(divide="ignore"):
+        log_factors, log_gains = np.log(factors), np.log(gains)
+    for t in range(factors.size):
+        log_weights = np.append(log_weights + log_factors[t], log_gains[t])
+        alive = np.isfinite(log_weights)  # a factor 0 forgets everything before it
+        shares = np.append(shares, shares.max() if t else epsilon)[alive]
+        log_weights = log_weights[alive]
+        shares = solve_dual(log_weights, epsilon, m / n, epsilon * shares / shares.sum())
+        scales = laplace_scales(shares, sensitivity, n, m)
+        out[t] = np.exp(log_weights) @ scales**2
+    return out
+
+
+def best_horizon(
+    max_iterations: int,
+    step_sizes: ArrayLike,
+    stages: ArrayLike | None,
+    mu: float,
+    L: float,
+    initial_gap: float,
+    dimension: int,
+    sensitivity: float,
+    n: int,
+    epsilon: float,
+    *,
+    m: int | None = None,
+    noise: str = "optimal",
+    printed: bool = False,
+) -> tuple[int, float]:
+    """Return the number of iterations ``T' <= T`` with the smallest bound, and the bound.
+
+    More iterations contract the initial error further, but each then has a smaller share of
+    the budget; the bound of Nesterov's method, single or multistage, decides before any data
+    are touched (001, Remark 4.1).
+
+    Parameters
+    ----------
+    max_iterations : int
+        ``T >= 1``.
+    step_sizes : float or (T,) array_like
+        A number for Nesterov's method; see
+        :func:`~dpanalysis.theory.multistage_schedule` for the multistage one.
+    stages : (T,) array_like of int or None
+        ``None`` for a single stage.
+    mu, L : float
+        ``0 < mu <= L``; step sizes at most ``1/L``.
+    initial_gap : float
+        ``E_0 >= F(w_0) - F*``, public.
+    dimension : int
+        ``d``.
+    sensitivity : float
+        ``S_1``, the L1 replace-one sensitivity of one sample's gradient.
+    n, m : int
+        Data and batch size; the full batch when ``m`` is omitted.
+    epsilon : float
+        Pure budget of the run.
+    noise : {"optimal", "uniform"}
+        How the budget is divided over the iterations.
+    printed : bool
+        Use the paper's weights, without the factor 2 on ``E_0`` (for its published ``T'``).
+
+    Returns
+    -------
+    iterations : int
+        The smallest minimiser.
+    bound : float
+
+    Examples
+    --------
+    >>> settings = dict(mu=0.02, L=5.1, initial_gap=10.0, dimension=20, sensitivity=40.0,
+    ...                 n=100_000, epsilon=1.0)
+    >>> iterations, bound = best_horizon(1000, 1 / 5.1, None, **settings)
+    >>> iterations, bound
+    (121, 0.11084)
+    """
+    from .multistage import multistage_recursion
+
+    mu, L = check_constants(mu, L)
+    horizon = check_int("max_iterations", max_iterations, low=1)
+    steps = np.asarray(step_sizes, dtype=float)
+    if steps.ndim == 0:
+        steps = np.full(horizon, steps)
+    if steps.size < horizon:
+        raise ValueError(f"step_sizes must cover max_iterations={horizon}, got {steps.size}")
+    numbers = None if stages is None else np.asarray(stages)[:horizon]
+    recursion = multistage_recursion(steps[:horizon], numbers, mu, L, printed)
+    bounds = horizon_bounds(
+        recursion, initial_gap, dimension, sensitivity, n, epsilon, m=m, noise=noise
+    )
+    best = int(np.argmin(bounds))
+    return best + 1, float(bounds[best])

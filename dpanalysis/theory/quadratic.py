@@ -1,0 +1,180 @@
+"""Exact second moments of two-step methods on quadratics.
+
+On ``F(w) = 1/2 sum_i lambda_i (w_i - w*_i)^2`` with independent zero-mean gradient noise of
+variance ``s_t`` in every coordinate, the heavy ball method and Nesterov's method are both
+
+    ``e_{t+1} = p e_t - q e_{t-1} - step_size * noise_t``,   ``e_t = w_t - w*``,
+
+in each eigen-direction, with
+
+============  ======================================  ====================================
+method        p                                       q
+============  ======================================  ====================================
+heavy ball    1 + momentum - step_size lambda         momentum
+Nesterov      (1 + momentum)(1 - step_size lambda)    momentum (1 - step_size lambda)
+============  ======================================  ====================================
+
+so the mean follows a recursion in two numbers and the covariance one in three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ._arguments import FloatArray, check_array
+
+__all__ = [
+    "Recurrence",
+    "as_spectrum",
+    "heavy_ball_recurrence",
+    "nesterov_recurrence",
+    "quadratic_gap",
+    "spectral_radius",
+    "stationary_gap",
+    "worst_rate",
+]
+
+
+class Recurrence(NamedTuple):
+    """Coefficients of ``e_{t+1} = p e_t - q e_{t-1} - step_size noise_t``; arrays broadcast."""
+
+    p: FloatArray
+    q: FloatArray
+    step_size: FloatArray
+
+
+def heavy_ball_recurrence(
+    eigenvalues: FloatArray, step_size: ArrayLike, momentum: ArrayLike
+) -> Recurrence:
+    """Return the heavy ball method's coefficients (characteristic polynomial of (3.18))."""
+    alpha, beta = np.asarray(step_size, float), np.asarray(momentum, float)
+    p = 1.0 + beta - alpha * eigenvalues
+    return Recurrence(p, np.broadcast_to(beta, p.shape), alpha)
+
+
+def nesterov_recurrence(
+    eigenvalues: FloatArray, step_size: ArrayLike, momentum: ArrayLike
+) -> Recurrence:
+    """Return Nesterov's method's coefficients: gradients are taken at the extrapolated point."""
+    alpha, beta = np.asarray(step_size, float), np.asarray(momentum, float)
+    shrink = 1.0 - alpha * eigenvalues
+    return Recurrence((1.0 + beta) * shrink, beta * shrink, alpha)
+
+
+def as_spectrum(
+    eigenvalues: ArrayLike, initial_error: ArrayLike | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Return eigenvalues ``(d,)`` and initial error ``w_0 - w*`` broadcast to ``(d,)``."""
+    spectrum = np.atleast_1d(check_array("eigenvalues", eigenvalues, low=0.0, low_open=True))
+    if spectrum.ndim != 1 or spectrum.size == 0:
+        raise ValueError(f"eigenvalues must be a number or of shape (d,), got {spectrum.shape}")
+    error = check_array("initial_error", 0.0 if initial_error is None else initial_error)
+    if error.ndim and error.shape != spectrum.shape:
+        raise ValueError(
+            f"initial_error must be a number or of shape {spectrum.shape}, got {error.shape}"
+        )
+    return spectrum, np.broadcast_to(error, spectrum.shape)
+
+
+def spectral_radius(p: ArrayLike, q: ArrayLike) -> FloatArray:
+    """Return the larger root modulus of ``z^2 - p z + q``; arrays broadcast.
+
+    Complex roots have modulus ``sqrt(q)``; of two real ones the larger in modulus is
+    ``(|p| + sqrt(p^2 - 4 q)) / 2``.
+
+    Examples
+    --------
+    >>> spectral_radius([1.0, 0.5], [0.25, 0.25])
+    array([0.5, 0.5])
+    """
+    p, q = np.asarray(p, float), np.asarray(q, float)
+    discriminant = p * p - 4.0 * q
+    real = 0.5 * (np.abs(p) + np.sqrt(np.maximum(discriminant, 0.0)))
+    return np.where(discriminant >= 0.0, real, np.sqrt(np.maximum(q, 0.0)))
+
+
+def worst_rate(
+    recurrence: Callable[[FloatArray, ArrayLike, ArrayLike], Recurrence],
+    step_size: FloatArray,
+    momentum: FloatArray,
+    mu: float,
+    L: float,
+) -> FloatArray | float:
+    """Return the spectral radius at the worse end of the spectrum ``[mu, L]``.
+
+    The root modulus is quasi-convex in the eigenvalue, so the ends decide.
+    """
+    ends = (recurrence(np.asarray(end), step_size, momentum) for end in (mu, L))
+    rate = np.maximum(*(spectral_radius(p, q) for p, q, _ in ends))
+    return rate if rate.ndim else float(rate)
+
+
+def quadratic_gap(
+    spectrum: FloatArray,
+    initial_error: FloatArray,
+    recurrences: Sequence[tuple[Recurrence, int]],
+    noise_variance: FloatArray,
+) -> FloatArray:
+    """Return the exact ``E[F(w_t) - F*]`` for ``t = 0..T``.
+
+    Parameters
+    ----------
+    spectrum, initial_error : (d,) ndarray
+        Eigenvalues and ``w_0 - w*`` in the eigenbasis.
+    recurrences : sequence of (Recurrence, int)
+        The method of each stage and its number of iterations; a stage starts with
+        ``w_{t-1} = w_t``. Coefficients have shape ``(..., d)``: leading axes are methods.
+    noise_variance : (T,) ndarray
+        Variance of each coordinate of the gradient noise, per iteration.
+
+    Returns
+    -------
+    (..., T + 1) ndarray
+    """
+    total = sum(length for _, length in recurrences)
+    shape = np.broadcast_shapes(spectrum.shape, *(r.p.shape for r, _ in recurrences))
+    mean = np.broadcast_to(initial_error, shape)
+    variance = np.zeros(shape)
+    gap = np.empty((total + 1, *shape[:-1]))
+    gap[0] = 0.5 * (mean * mean) @ spectrum
+    t = 0
+    for (p, q, alpha), length in recurrences:
+        p2, q2, pq2 = p * p, q * q, 2.0 * p * q
+        kick = alpha * alpha
+        # The reset w_{t-1} = w_t: all second moments of the pair coincide.
+        mean_before, cross, variance_before = mean, variance, variance
+        for _ in range(length):
+            mean, mean_before = p * mean - q * mean_before, mean
+            variance, cross, variance_before = (
+                p2 * variance - pq2 * cross + q2 * variance_before + kick * noise_variance[t],
+                p * variance - q * cross,
+                variance,
+            )
+            t += 1
+            gap[t] = 0.5 * (mean * mean + variance) @ spectrum
+    return np.moveaxis(gap, 0, -1)
+
+
+def stationary_gap(
+    spectrum: FloatArray, recurrence: Recurrence, noise_variance: ArrayLike
+) -> FloatArray:
+    """Return the limit of ``E[F(w_t) - F*]``; infinite where the recursion does not contract.
+
+    The variance of ``e_{t+1} = p e_t - q e_{t-1} - a noise`` with noise variance ``s`` tends to
+    ``a^2 s (1 + q) / ((1 - q) ((1 + q)^2 - p^2))`` when ``|q| < 1`` and ``|p| < 1 + q``.
+    """
+    p, q, alpha = recurrence
+    stable = (np.abs(q) < 1.0) & (np.abs(p) < 1.0 + q)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain = (1.0 + q) / ((1.0 - q) * ((1.0 + q) - p) * ((1.0 + q) + p))
+    gain = np.where(stable, alpha * alpha * gain, np.inf)
+    noise = check_array("noise_variance", noise_variance, low=0.0)
+    if noise.ndim:
+        raise ValueError(f"noise_variance must be one number here, got shape {noise.shape}")
+    if noise == 0.0:  # nothing to amplify, whatever the gain
+        return np.zeros(np.broadcast_shapes(gain.shape, spectrum.shape)[:-1])
+    return 0.5 * float(noise) * np.sum(gain * spectrum, axis=-1)
