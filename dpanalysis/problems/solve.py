@@ -36,7 +36,7 @@ def minimise(problem: Any) -> np.ndarray:
 
     w = np.zeros(problem.d)
     tolerance = 1e-10 * max(1.0, float(np.linalg.norm(problem.gradient(w))))
-    options = {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-7}
+    options: Any = {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-7}
     w = minimize(both, w, jac=True, method="L-BFGS-B", options=options).x
     gradient = problem.gradient(w)
     norm = float(np.linalg.norm(gradient))
