@@ -1,0 +1,178 @@
+"""A data set: features, labels, and the public bounds on its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._validation import check_number
+
+if TYPE_CHECKING:
+    from ..problems import ERM
+    from ..problems.row_bound import RowBound
+
+__all__ = ["Dataset"]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Features, labels, and what is publicly known about the rows.
+
+    Attributes
+    ----------
+    X : ndarray or scipy.sparse.csr_array, shape (n, d)
+        Training features.
+    y : ndarray, shape (n,)
+        Labels: -1.0 / +1.0 for two classes, integers 0..K-1 for more.
+    X_test, y_test
+        The published test part, ``None`` where there is none.
+    name : str
+        Name of the data set.
+    row_bound : tuple of RowBound
+        Public bounds on the rows' norms (L1 and L2), implied by the encoding.
+
+    Examples
+    --------
+    >>> from dpanalysis import datasets
+    >>> cancer = datasets.load("breast_cancer")
+    >>> cancer.n, cancer.d, cancer.n_classes
+    (569, 30, 2)
+    >>> train, held_out = cancer.split(0.2, rng=0).X.shape, cancer.split(0.2, rng=0).X_test.shape
+    >>> train, held_out
+    ((456, 30), (113, 30))
+    """
+
+    X: Any
+    y: np.ndarray
+    X_test: Any
+    y_test: np.ndarray | None
+    name: str
+    row_bound: tuple[RowBound, ...]
+
+    @property
+    def n(self) -> int:
+        """Number of training rows: the n of every privacy computation."""
+        return int(self.X.shape[0])
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return int(self.X.shape[1])
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes (2 where the labels are -1 and +1)."""
+        return 2 if self.y.dtype.kind == "f" else int(self.y.max()) + 1
+
+    def problem(self, loss: Any = None, regularizer: Any = None) -> ERM:
+        """Return the training part of a two-class data set as a problem with its row bounds.
+
+        Parameters
+        ----------
+        loss : loss, optional
+            A loss of :mod:`dpanalysis.losses` (default: logistic).
+        regularizer : regularizer, optional
+            Public penalty.
+
+        Returns
+        -------
+        ERM
+
+        Raises
+        ------
+        ValueError
+            If the data have more than two classes.
+
+        Examples
+        --------
+        >>> from dpanalysis import datasets
+        >>> datasets.load("breast_cancer").problem().d
+        30
+        """
+        from ..losses import Logistic
+        from ..problems import ERM
+
+        if self.n_classes > 2:
+            raise ValueError(
+                f"data set {self.name!r} must have two classes for a linear predictor, "
+                f"got {self.n_classes}"
+            )
+        chosen = Logistic() if loss is None else loss
+        return ERM(self.X, self.y, chosen, regularizer, row_bound=self.row_bound)
+
+    def subset(self, rows: np.ndarray, test_rows: np.ndarray | None = None) -> Dataset:
+        """Return some training rows; with ``test_rows`` these become the test part.
+
+        Parameters
+        ----------
+        rows, test_rows : integer or boolean arrays
+            Rows of the training part, for example one fold of a cross-validation.
+
+        Returns
+        -------
+        Dataset
+
+        Examples
+        --------
+        >>> from dpanalysis import datasets
+        >>> datasets.load("digits").subset([0, 1, 2]).y
+        array([0, 1, 2])
+        """
+        part = replace(self, X=self.X[rows], y=self.y[rows])
+        if test_rows is None:
+            return part
+        return replace(part, X_test=self.X[test_rows], y_test=self.y[test_rows])
+
+    def split(self, test_fraction: float, rng: Any = None) -> Dataset:
+        """Shuffle the training rows and set a fraction of them aside as the test part.
+
+        Parameters
+        ----------
+        test_fraction : float
+            In (0, 1); ``floor(test_fraction * n)`` rows become the test part.
+        rng : None, int, SeedSequence or Generator
+            Source of the shuffle.
+
+        Returns
+        -------
+        Dataset
+            Any published test part is replaced.
+        """
+        fraction = check_number(
+            "test_fraction", test_fraction, low=0, high=1, low_open=True, high_open=True
+        )
+        order = np.random.default_rng(rng).permutation(self.n)
+        held_out = int(fraction * self.n)
+        return self.subset(order[held_out:], order[:held_out])
+
+    def with_intercept(self) -> Dataset:
+        """Append a column of ones (and account for it in the row bounds).
+
+        Returns
+        -------
+        Dataset
+
+        Examples
+        --------
+        >>> from dpanalysis import datasets
+        >>> datasets.load("breast_cancer").with_intercept().d
+        31
+        """
+        import scipy.sparse
+
+        def extend(X: Any) -> Any:
+            if X is None:
+                return None
+            ones = np.ones((X.shape[0], 1), dtype=X.dtype)
+            if not scipy.sparse.issparse(X):
+                return np.hstack((X, ones))
+            blocks: Any = (X, ones)
+            return scipy.sparse.hstack(blocks, format="csr")
+
+        bounds = tuple(
+            replace(bound, radius=(bound.radius**bound.order + 1.0) ** (1.0 / bound.order))
+            for bound in self.row_bound
+        )
+        return replace(self, X=extend(self.X), X_test=extend(self.X_test), row_bound=bounds)

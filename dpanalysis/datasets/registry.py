@@ -1,0 +1,458 @@
+"""The data sets by name: their files, their encoding, and the row bounds it implies."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from .._validation import check_choice
+from . import domains
+from .dataset import Dataset
+from .formats import load_idx, load_libsvm
+from .sources import Source, locate
+from .tables import load_csv
+
+if TYPE_CHECKING:
+    from ..problems.row_bound import RowBound
+
+__all__ = [
+    "NAMES",
+    "a9a",
+    "adult",
+    "bank",
+    "breast_cancer",
+    "covertype",
+    "digits",
+    "ijcnn1",
+    "load",
+    "mnist",
+]
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
+_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
+_MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist"
+
+
+def _bounds(attributes: int) -> tuple[RowBound, ...]:
+    """Return the bounds of rows in which at most ``attributes`` entries lie in [-1, 1]."""
+    from ..problems.row_bound import RowBound
+
+    return (
+        RowBound(order=1, radius=float(attributes)),
+        RowBound(order=2, radius=math.sqrt(attributes)),
+    )
+
+
+def _signs(path: Any, y: np.ndarray) -> np.ndarray:
+    if not np.isin(y, (-1.0, 1.0)).all():
+        raise ValueError(f"{path}: expected labels -1 and +1, got {np.unique(y)[:5].tolist()}")
+    return y
+
+
+def _libsvm_pair(
+    name: str, sources: tuple[Source, Source], path: PathLike | None, width: int
+) -> list[Any]:
+    """Return X, y, X_test, y_test of a LIBSVM training and test file."""
+    parts: list[Any] = []
+    for file in locate(name, sources, path):
+        X, y = (None, None) if file is None else load_libsvm(file, n_features=width)
+        parts += [X, y if y is None else _signs(file, y)]
+    return parts
+
+
+def a9a(path: PathLike | None = None) -> Dataset:
+    """Return a9a: UCI Adult, binarised by LIBSVM (32,561 x 123 and a test part of 16,281).
+
+    CSR, values 0 and 1. Labels: +1 for an income over 50K, as in the file. Each of the 14
+    source attributes lights at most one of the 123 indicators, so a row has L1 norm at most
+    14 and L2 norm at most sqrt(14).
+
+    Parameters
+    ----------
+    path : str or path-like, optional
+        Folder with ``a9a`` and ``a9a.t``, or the training file.
+
+    Returns
+    -------
+    Dataset
+
+    References
+    ----------
+    LIBSVM Data, binary classification; Becker and Kohavi, Adult, doi 10.24432/C5XW20.
+    """
+    page = f"{_LIBSVM}/binary.html#a9a"
+    sources = (
+        Source(("a9a",), f"{_LIBSVM}/binary/a9a", "md5:fb3596510d780aaf76a06dc721d49662", page),
+        Source(
+            ("a9a.t",),
+            f"{_LIBSVM}/binary/a9a.t",
+            "md5:b805e6183f2c31924c2597a135efbea1",
+            page,
+            required=False,
+        ),
+    )
+    X, y, X_test, y_test = _libsvm_pair("a9a", sources, path, 123)
+    return Dataset(X, y, X_test, y_test, "a9a", _bounds(14))
+
+
+def ijcnn1(path: PathLike | None = None) -> Dataset:
+    """Return ijcnn1: the IJCNN 2001 challenge (49,990 x 22 and a test part of 91,701).
+
+    Dense (13 of 22 entries are non-zero). Features 1-10 are one indicator, 11-22 are twelve
+    numbers whose nominal range is [-1, 1]: hence the bounds 13 (L1) and sqrt(13) (L2). The
+    values are left as they are, and the problem enforces the bounds (no training row
+    exceeds either; some test values reach 1.33). Labels are -1/+1 as in the file.
+
+    Parameters
+    ----------
+    path : str or path-like, optional
+        Folder with ``ijcnn1`` and ``ijcnn1.t``, or the training file.
+
+    Returns
+    -------
+    Dataset
+
+    References
+    ----------
+    LIBSVM Data, binary classification; Prokhorov, IJCNN 2001 challenge.
+    """
+    page = f"{_LIBSVM}/binary.html#ijcnn1"
+    sources = (
+        Source(
+            ("ijcnn1",),
+            f"{_LIBSVM}/binary/ijcnn1.bz2",
+            "md5:22a1163cb407a2f1561f9678765acebf",
+            page,
+        ),
+        Source(
+            ("ijcnn1.t",),
+            f"{_LIBSVM}/binary/ijcnn1.t.bz2",
+            "md5:8abe953368ee19cc41e5bb63b5f7abfc",
+            page,
+            required=False,
+        ),
+    )
+    X, y, X_test, y_test = _libsvm_pair("ijcnn1", sources, path, 22)
+    X_test = None if X_test is None else X_test.toarray()
+    return Dataset(X.toarray(), y, X_test, y_test, "ijcnn1", _bounds(13))
+
+
+def adult(path: PathLike | None = None) -> Dataset:
+    """Return UCI Adult, one-hot (32,561 x 105 and a test part of 16,281).
+
+    CSR. Six numeric attributes are scaled to [0, 1] by the ranges of
+    :data:`~dpanalysis.datasets.domains.ADULT`, eight categorical ones become 99 indicators;
+    a missing value (``?``) becomes zeros. So a row has L1 norm at most 14 and L2 norm at
+    most sqrt(14). ``fnlwgt`` is the survey weight, kept as in the original. Labels: +1 for
+    ``>50K``, -1 for ``<=50K`` (in the test file these end in a full stop).
+
+    Parameters
+    ----------
+    path : str or path-like, optional
+        Folder with ``adult.data`` and ``adult.test``, or the training file.
+
+    Returns
+    -------
+    Dataset
+
+    References
+    ----------
+    Becker and Kohavi, Adult, UCI Machine Learning Repository, doi 10.24432/C5XW20.
+    """
+    page = "https://archive.ics.uci.edu/dataset/2/adult"
+    sources = (
+        Source(
+            ("adult.data",),
+            f"{_UCI}/adult/adult.data",
+            "md5:5d7c39d7b8804f071cdd1f2a7c460872",
+            page,
+        ),
+        Source(
+            ("adult.test",),
+            f"{_UCI}/adult/adult.test",
+            "md5:35238206dfdf7f1fe215bbb874adecdc",
+            page,
+            required=False,
+        ),
+    )
+    parts: list[Any] = []
+    for file in locate("adult", sources, path):
+        parts += (
+            (None, None)
+            if file is None
+            else load_csv(
+                file,
+                label="income",
+                columns=domains.ADULT,
+                labels={"<=50K": -1, ">50K": 1, "<=50K.": -1, ">50K.": 1},
+                names=domains.ADULT_NAMES,
+                missing=("?",),
+                comment="|",
+                sparse=True,
+            )
+        )
+    X, y, X_test, y_test = parts
+    return Dataset(X, y, X_test, y_test, "adult", _bounds(len(domains.ADULT)))
+
+
+def bank(path: PathLike | None = None, *, drop_duration: bool = False) -> Dataset:
+    """Return UCI Bank Marketing, the full file, one-hot (45,211 x 51, no test part).
+
+    Dense. Seven numeric attributes are scaled to [0, 1] by the ranges of
+    :data:`~dpanalysis.datasets.domains.BANK`, nine categorical ones become 44 indicators
+    (``unknown`` is a category of its own). A row has L1 norm at most 16 and L2 norm at most
+    4. Labels: +1 for ``yes``, -1 for ``no``.
+
+    The rows are ordered by date (May 2008 to November 2010): shuffle before splitting, as
+    :meth:`Dataset.split` does. ``duration`` is the length of the call, known only once its
+    outcome is known too: ``drop_duration=True`` leaves it out of an honest predictor.
+
+    Parameters
+    ----------
+    path : str or path-like, optional
+        Folder with ``bank-full.csv``, or that file.
+    drop_duration : bool
+        Leave ``duration`` out (50 features, bounds 15 and sqrt(15)).
+
+    Returns
+    -------
+    Dataset
+
+    References
+    ----------
+    Moro, Rita and Cortez, Bank Marketing, UCI, doi 10.24432/C5K306.
+    """
+    source = Source(
+        ("bank-full.csv",),
+        f"{_UCI}/00222/bank.zip",
+        "md5:e6b0ca77f3f200ec5428e04dd104da53",
+        "https://archive.ics.uci.edu/dataset/222/bank+marketing",
+        member="bank-full.csv",
+    )
+    (file,) = locate("bank", (source,), path)
+    assert file is not None  # it is required
+    columns = {
+        name: domain
+        for name, domain in domains.BANK.items()
+        if not (drop_duration and name == "duration")
+    }
+    X, y = load_csv(file, label="y", columns=columns, labels={"no": -1, "yes": 1}, delimiter=";")
+    return Dataset(X, y, None, None, "bank", _bounds(len(columns)))
+
+
+def covertype(path: PathLike | None = None) -> Dataset:
+    """Return the two common classes of UCI Covertype (no test part).
+
+    Dense, 54 features: ten numbers scaled to [0, 1] by the known column ranges
+    (:data:`~dpanalysis.datasets.domains.COVERTYPE`) and 44 indicators of which two are lit,
+    so a row has L1 norm at most 12 and L2 norm at most sqrt(12); the problem enforces it.
+    Classes 1 and 2 are kept: class 1 is +1, class 2 is -1, as in the non-convex ERM paper.
+
+    The full ``covtype.data`` (581,012 rows, 495,141 kept) is taken where it is found, else
+    the stratified 16% sample ``covtype-subset.data`` (92,962 rows, 79,222 kept). Every
+    constant that depends on n must use :attr:`Dataset.n`.
+
+    Parameters
+    ----------
+    path : str or path-like, optional
+        Folder with ``covtype.data`` or ``covtype-subset.data``, or one such file.
+
+    Returns
+    -------
+    Dataset
+
+    References
+    ----------
+    Blackard, Covertype, UCI, doi 10.24432/C50K5N.
+    """
+    source = Source(
+        ("covtype.data", "covtype-subset.data"),
+        "https://ndownloader.figshare.com/files/5976039",
+        "sha256:614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771",
+        "https://archive.ics.uci.edu/dataset/31/covertype",
+        packed=True,
+    )
+    (file,) = locate("covertype", (source,), path)
+    assert file is not None  # it is required
+    X, kind = load_csv(
+        file,
+        label="Cover_Type",
+        columns=domains.COVERTYPE,
+        names=domains.COVERTYPE_NAMES,
+    )
+    if not np.isin(kind, range(1, 8)).all():
+        raise ValueError(f"{file}: expected classes 1 to 7 in the last column")
+    kept = kind <= 2
+    y = np.where(kind[kept] == 1, 1.0, -1.0)
+    return Dataset(X[kept], y, None, None, "covertype", _bounds(12))
+
+
+def mnist(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
+    """Return MNIST (60,000 x 784 and a test part of 10,000), float32, digits 0..9.
+
+    Pixels are divided by 255. Row bounds: 784 (L1), 28 (L2).
+
+    Parameters
+    ----------
+    path : str or path-like, optional
+        Folder with the four IDX files (or with a sub-folder ``mnist`` that has them).
+    signed : bool
+        Scale the pixels to [-1, 1] instead of [0, 1].
+
+    Returns
+    -------
+    Dataset
+
+    References
+    ----------
+    LeCun, Cortes and Burges, The MNIST database of handwritten digits.
+    """
+    digests = {
+        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    }
+    sources = tuple(
+        Source(
+            (f"mnist/{file}",),
+            f"{_MNIST}/{file}.gz",
+            f"md5:{digest}",
+            "https://yann.lecun.com/exdb/mnist",
+            required=file.startswith("train"),
+        )
+        for file, digest in digests.items()
+    )
+    files = locate("mnist", sources, path)
+    parts: list[Any] = []
+    for images, digits_of in zip(files[::2], files[1::2], strict=True):
+        parts += (None, None) if None in (images, digits_of) else _images(images, digits_of, signed)
+    X, y, X_test, y_test = parts
+    return Dataset(X, y, X_test, y_test, "mnist", _bounds(784))
+
+
+def _images(images: Any, labels: Any, signed: bool) -> tuple[np.ndarray, np.ndarray]:
+    pixels, y = load_idx(images), load_idx(labels)
+    if pixels.ndim != 3 or pixels.shape[1:] != (28, 28) or pixels.dtype != np.uint8:
+        raise ValueError(f"{images}: expected uint8 images of 28 x 28, got {pixels.shape}")
+    if y.shape != pixels.shape[:1] or y.max(initial=0) > 9:
+        raise ValueError(f"{labels}: expected {len(pixels)} digits from 0 to 9, got {y.shape}")
+    X = pixels.reshape(len(pixels), -1).astype(np.float32)
+    X /= np.float32(255)
+    if signed:
+        X *= 2
+        X -= 1
+    return X, y.astype(np.int64)
+
+
+def digits(path: PathLike | None = None) -> Dataset:
+    """Return scikit-learn's bundled digits (1,797 x 64, digits 0..9, no test part).
+
+    Counts 0..16 are divided by 16. Row bounds: 64 (L1), 8 (L2).
+
+    Parameters
+    ----------
+    path : None
+        There is no file; anything else is an error.
+
+    Returns
+    -------
+    Dataset
+    """
+    X, y = _bundled("digits", path)
+    return Dataset(X / 16.0, y.astype(np.int64), None, None, "digits", _bounds(64))
+
+
+def breast_cancer(path: PathLike | None = None) -> Dataset:
+    """Return scikit-learn's bundled breast cancer data (569 x 30, no test part).
+
+    Labels: +1 benign (357), -1 malignant (212). The source prints no ranges for its 30
+    measurements, so the ones of :data:`~dpanalysis.datasets.domains.BREAST_CANCER` are
+    declared in this code, and values are scaled by them and clipped to [0, 1]. Row bounds:
+    30 (L1), sqrt(30) (L2).
+
+    Parameters
+    ----------
+    path : None
+        There is no file; anything else is an error.
+
+    Returns
+    -------
+    Dataset
+
+    References
+    ----------
+    Wolberg, Mangasarian, Street and Street, UCI, doi 10.24432/C5DW2B.
+    """
+    X, y = _bundled("breast_cancer", path)
+    X = np.clip(X / np.array(domains.BREAST_CANCER), 0.0, 1.0)
+    return Dataset(X, 2.0 * y - 1.0, None, None, "breast_cancer", _bounds(30))
+
+
+def _bundled(name: str, path: PathLike | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return X and y of a data set that ships with scikit-learn."""
+    if path is not None:
+        raise ValueError(f"path must be None for {name!r} (it ships with scikit-learn)")
+    try:
+        import sklearn.datasets
+    except ImportError as error:
+        raise ImportError(
+            f"data set {name!r} ships with scikit-learn: pip install 'dpanalysis[figures]'"
+        ) from error
+    X, y = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)
+    return X, y
+
+
+_LOADERS: dict[str, Callable[..., Dataset]] = {
+    loader.__name__: loader
+    for loader in (adult, a9a, bank, ijcnn1, covertype, mnist, breast_cancer, digits)
+}
+
+#: Names that :func:`load` knows.
+NAMES = tuple(_LOADERS)
+
+
+def load(name: str, path: str | os.PathLike[str] | None = None) -> Dataset:
+    """Load a data set of the papers by name.
+
+    Searched in this order: ``path`` (a folder, or the training file; then nowhere else),
+    the folder ``$DPANALYSIS_DATA``, the user's cache (``pooch.os_cache("dpanalysis")``), the
+    public source, whose checksum is verified. Files may be plain or packed (``.gz``).
+
+    Parameters
+    ----------
+    name : str
+        One of ``"adult", "a9a", "bank", "ijcnn1", "covertype", "mnist", "breast_cancer",
+        "digits"``. The function of the same name documents its encoding and its options.
+    path : str or path-like, optional
+        Folder or training file.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or a file is damaged (the file, the line or byte and what
+        was expected are named).
+    FileNotFoundError
+        If a file is nowhere to be found: the message says where to get it and where to put
+        it.
+
+    Examples
+    --------
+    >>> from dpanalysis import datasets
+    >>> data = datasets.load("breast_cancer")
+    >>> [round(bound.radius, 2) for bound in data.row_bound]
+    [30.0, 5.48]
+    """
+    check_choice("name", name, NAMES)
+    return _LOADERS[name](None if path is None else Path(path))
