@@ -1,0 +1,235 @@
+"""Tables on disk: a CSV file for people and any program, its settings in JSON beside it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .sweep import Record
+
+__all__ = ["Table", "atomic_write", "load_table", "plain", "save_table", "tabulate"]
+
+#: Columns by name: one-dimensional arrays of equal length.
+Table: TypeAlias = dict[str, np.ndarray]
+
+
+def plain(value: Any, name: str = "value") -> Any:
+    """Return ``value`` with NumPy scalars turned into Python's, fit for JSON.
+
+    Parameters
+    ----------
+    value : None, bool, int, float, str, NumPy scalar, or lists, tuples and dicts of these
+        What to convert; tuples become lists.
+    name : str
+        What messages call it.
+
+    Returns
+    -------
+    object
+        Made of None, bool, int, float, str, list and dict only.
+
+    Raises
+    ------
+    TypeError
+        If something else is inside, named by its place.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> plain({"epsilon": np.float64(0.5), "sizes": (1, 2)})
+    {'epsilon': 0.5, 'sizes': [1, 2]}
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{name} must have text keys, got {key!r}")
+        return {key: plain(item, f"{name}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, f"{name}[{i}]") for i, item in enumerate(value)]
+    raise TypeError(
+        f"{name} must be made of numbers, text, None, lists and dicts, got {type(value).__name__}"
+    )
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a file that appears under its name only when it is complete.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Where it will be; the folder is made if need be.
+    mode : {"w", "wb"}
+        Text (UTF-8, line ends as written) or bytes.
+
+    Yields
+    ------
+    file
+        Open for writing. If the block raises, nothing is left behind.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with atomic_write(Path(folder, "note.txt")) as file:
+    ...         _ = file.write("done")
+    ...     Path(folder, "note.txt").read_text()
+    'done'
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    try:
+        with os.fdopen(handle, mode, **text) as file:
+            yield file
+        os.replace(scratch, target)
+    except BaseException:
+        os.unlink(scratch)
+        raise
+
+
+def save_table(
+    path: str | os.PathLike[str],
+    table: Mapping[str, Any],
+    settings: Mapping[str, Any] | None = None,
+) -> None:
+    r"""Write a table as CSV, and its settings and column types as JSON beside it.
+
+    Numbers are written with as many digits as it takes to read the same number back.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The CSV file; the JSON file has the same name with ``.json`` at its end.
+    table : mapping of str to one-dimensional array
+        Columns of equal length: numbers, booleans or text.
+    settings : mapping, optional
+        What the table was made with.
+
+    Raises
+    ------
+    ValueError
+        If the columns are not one-dimensional and equally long, or hold objects.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_table(Path(folder, "t.csv"), {"t": [1, 2], "gap": [0.5, 0.25]}, {"runs": 20})
+    ...     Path(folder, "t.csv").read_text()
+    ...     load_table(Path(folder, "t.csv"))
+    't,gap\n1,0.5\n2,0.25\n'
+    ({'t': array([1, 2]), 'gap': array([0.5 , 0.25])}, {'runs': 20})
+    """
+    columns = {name: np.asarray(column) for name, column in table.items()}
+    lengths = {name: column.shape for name, column in columns.items()}
+    if len(set(lengths.values())) > 1 or any(len(shape) != 1 for shape in lengths.values()):
+        raise ValueError(f"table must have 1-d columns of equal length, got shapes {lengths}")
+    for name, column in columns.items():
+        if column.dtype.kind not in "biufU":
+            raise ValueError(f"table[{name!r}] must hold numbers or text, got {column.dtype}")
+    target = Path(path)
+    about = {
+        "columns": {name: column.dtype.str for name, column in columns.items()},
+        "settings": plain(dict(settings or {}), "settings"),
+    }
+    with atomic_write(target.with_suffix(".json")) as file:
+        json.dump(about, file, indent=1)
+    with atomic_write(target) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+
+
+def load_table(path: str | os.PathLike[str]) -> tuple[Table, dict[str, Any]]:
+    """Read what :func:`save_table` wrote.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The CSV file.
+
+    Returns
+    -------
+    table : dict of str to ndarray
+        Columns, with the types they had.
+    settings : dict
+
+    Raises
+    ------
+    ValueError
+        If the CSV file does not fit its JSON file.
+    """
+    target = Path(path)
+    about = json.loads(target.with_suffix(".json").read_text(encoding="utf-8"))
+    types: dict[str, str] = about["columns"]
+    with open(target, encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    if header != list(types) or any(len(row) != len(header) for row in rows):
+        raise ValueError(f"{target}: expected rows of the columns {', '.join(types)}")
+    fields = list(zip(*rows, strict=True)) if rows else [()] * len(header)
+    table = {}
+    for (name, kind), texts in zip(types.items(), fields, strict=True):
+        dtype = np.dtype(kind)
+        column = np.array(texts, dtype=str)
+        table[name] = column == "True" if dtype.kind == "b" else column.astype(dtype)
+    return table, about["settings"]
+
+
+def tabulate(records: Sequence[Record]) -> Table:
+    """Join the records of a sweep into one long table.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Each with a result of 1-d arrays of one length (scalars are repeated); the
+        parameters become columns too.
+
+    Returns
+    -------
+    dict of str to ndarray
+        The rows of all records, in their order.
+
+    Raises
+    ------
+    ValueError
+        If records have different columns, or a result has arrays of different lengths.
+
+    Examples
+    --------
+    >>> from dpanalysis.experiments import Record
+    >>> cell = Record({"T": 2}, {"t": np.arange(2), "gap": np.array([0.5, 0.25])})
+    >>> tabulate([cell])
+    {'T': array([2, 2]), 't': array([0, 1]), 'gap': array([0.5 , 0.25])}
+    """
+    parts: list[Table] = []
+    for record in records:
+        columns = {
+            name: np.asarray(value) for name, value in (record.parameters | record.result).items()
+        }
+        if parts and columns.keys() != parts[0].keys():
+            raise ValueError(
+                f"records must have the same columns, got {list(columns)} and {list(parts[0])}"
+            )
+        if any(column.ndim > 1 for column in columns.values()):
+            raise ValueError("records must hold scalars and 1-d arrays to become one table")
+        lengths = {column.size for column in columns.values() if column.ndim == 1}
+        if len(lengths) > 1:
+            raise ValueError(f"a record must hold arrays of one length, got {sorted(lengths)}")
+        rows = lengths.pop() if lengths else 1
+        parts.append({name: np.broadcast_to(column, rows) for name, column in columns.items()})
+    if not parts:
+        return {}
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,297 @@
+"""The only loop over runs: a grid of cells, computed once, kept on disk, resumable."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import traceback
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._validation import check_int
+from .records import atomic_write, plain
+
+__all__ = ["Record", "SweepError", "sweep"]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One finished cell.
+
+    Attributes
+    ----------
+    parameters : dict
+        The arguments that the function was called with.
+    result : dict of str to ndarray
+        What it returned (numbers as 0-d arrays).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> float(Record({"seed": 1}, {"gap": np.array(0.5)}).result["gap"])
+    0.5
+    """
+
+    parameters: dict[str, Any]
+    result: dict[str, np.ndarray]
+
+
+class SweepError(RuntimeError):
+    r"""Some cells of a sweep failed; all the others are computed and kept.
+
+    Attributes
+    ----------
+    failures : list of (dict, str)
+        Parameters and traceback of each failed cell.
+    records : list of Record
+        The cells that did not fail, in their order.
+
+    Examples
+    --------
+    >>> error = SweepError([({"seed": 1}, "Traceback ...\nValueError: no")], [], 3)
+    >>> print(error)
+    1 of 3 cells failed, the others are kept; first: {'seed': 1}: ValueError: no
+    """
+
+    def __init__(
+        self, failures: list[tuple[dict[str, Any], str]], records: list[Record], total: int
+    ) -> None:
+        parameters, trace = failures[0]
+        reason = trace.strip().rsplit("\n", 1)[-1]
+        super().__init__(
+            f"{len(failures)} of {total} cells failed, the others are kept; "
+            f"first: {parameters}: {reason}"
+        )
+        self.failures = failures
+        self.records = records
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One call and the file that its result is kept in."""
+
+    parameters: dict[str, Any]
+    identity: str  # JSON: what the file must be the result of
+    path: Path
+
+    def load(self) -> dict[str, np.ndarray] | None:
+        """Return the kept result, or ``None`` where it must be computed."""
+        try:
+            with open(self.path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
+                if str(file["identity"]) == self.identity:
+                    names = [name for name in file.files if name.startswith("result.")]
+                    return {name.removeprefix("result."): file[name] for name in names}
+                problem = "belongs to another cell"
+        except FileNotFoundError:
+            return None
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+            problem = f"is damaged ({error})"
+        warnings.warn(f"{self.path} {problem} and is computed again", RuntimeWarning, stacklevel=3)
+        return None
+
+    def compute(self, function: Callable[..., Any], settings: Any) -> str | None:
+        """Call the function and keep its result; return the traceback if it fails."""
+        try:
+            with _one_thread():
+                start = time.perf_counter()
+                result = function(**self.parameters)
+                seconds = time.perf_counter() - start
+            if not isinstance(result, Mapping):
+                raise TypeError(f"a cell must return a dict of arrays, got {type(result).__name__}")
+            arrays = {name: np.asarray(value) for name, value in result.items()}
+            for name, array in arrays.items():
+                if array.dtype.kind not in "biufcU":
+                    raise TypeError(f"result[{name!r}] must be numbers or text, got {array.dtype}")
+            about = {**json.loads(self.identity), "settings": settings, "seconds": seconds}
+            with atomic_write(self.path.with_suffix(".json")) as file:
+                json.dump(about, file, indent=1)
+            with atomic_write(self.path, "wb") as file:  # last: this file says "finished"
+                prefixed: dict[str, Any] = {f"result.{name}": arrays[name] for name in arrays}
+                np.savez(file, identity=np.array(self.identity), **prefixed)
+        except Exception:
+            return traceback.format_exc()
+        return None
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Limit BLAS, OpenMP and Numba to one thread: sums then round alike in every process."""
+    import numba
+    from threadpoolctl import threadpool_limits
+
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        numba.set_num_threads(before)
+
+
+def _compute(
+    index: int, cell: _Cell, function: Callable[..., Any], settings: Any
+) -> tuple[int, str | None]:
+    return index, cell.compute(function, settings)
+
+
+def _outcomes(
+    todo: list[tuple[int, _Cell]], function: Callable[..., Any], settings: Any, jobs: int
+) -> Generator[tuple[int, str | None], None, None]:
+    """Yield (index, traceback or None) as the cells finish."""
+    if jobs == 1 or len(todo) == 1:
+        for index, cell in todo:
+            yield _compute(index, cell, function, settings)
+        return
+    import joblib
+
+    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+        pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
+        yield from pool(
+            joblib.delayed(_compute)(index, cell, function, settings) for index, cell in todo
+        )
+
+
+def sweep(
+    function: Callable[..., Mapping[str, Any]],
+    cells: Iterable[Mapping[str, Any]],
+    *,
+    folder: str | os.PathLike[str],
+    jobs: int = 1,
+    progress: bool = True,
+    settings: Mapping[str, Any] | None = None,
+    version: int = 1,
+) -> list[Record]:
+    """Call ``function(**cell)`` for every cell, keep each result on disk, and return them.
+
+    A finished cell is never computed again: its file is named by a hash of the function's
+    qualified name, the version and the cell. So an interrupted sweep goes on where it
+    stopped, and a longer grid reuses the cells of a shorter one. A cell draws its randomness
+    from a seed among its parameters; each cell runs on one thread; so the results do not
+    depend on ``jobs``.
+
+    Parameters
+    ----------
+    function : callable
+        Defined at the top level of a module (so that other processes can import it). Takes
+        the cell's parameters as keywords and returns a dict of arrays or numbers.
+    cells : iterable of dict
+        Parameters of the calls: numbers, text, None, and lists or dicts of these.
+    folder : str or path-like
+        Where results are kept: ``<key>.npz`` and, for people, ``<key>.json``.
+    jobs : int
+        Processes at once; -1 for as many as there are cores.
+    progress : bool
+        Whether to show a progress bar on stderr.
+    settings : dict, optional
+        Written beside every result, for people; neither passed to the function nor part of
+        the key.
+    version : int
+        Raise it when the function's meaning changes, so that old results are not reused.
+
+    Returns
+    -------
+    list of Record
+        In the order of ``cells``.
+
+    Raises
+    ------
+    TypeError
+        If the function is not importable by name, or a parameter is not plain.
+    ValueError
+        If ``jobs`` is neither -1 nor positive.
+    SweepError
+        At the end, if cells failed; the others are kept.
+    KeyboardInterrupt
+        On Ctrl-C, saying how many cells are kept.
+
+    Warns
+    -----
+    RuntimeWarning
+        If a kept file is damaged; its cell is computed again.
+
+    Examples
+    --------
+    >>> import collections, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:  # any importable function that returns a dict
+    ...     cells = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+    ...     records = sweep(collections.OrderedDict, cells, folder=folder, progress=False)
+    >>> [int(record.result["b"]) for record in records]
+    [2, 4]
+    """
+    name = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', '<')}"
+    if "<" in name:
+        raise TypeError(f"function must be defined at the top level of a module, got {function!r}")
+    check_int("version", version)
+    if jobs != -1:
+        check_int("jobs", jobs, low=1)
+    about = plain(dict(settings or {}), "settings")
+    home = Path(folder)
+    grid = [_cell(name, version, parameters, home) for parameters in cells]
+
+    results: dict[str, dict[str, np.ndarray]] = {}
+    todo: dict[str, tuple[int, _Cell]] = {}
+    for index, cell in enumerate(grid):
+        if cell.identity not in results and cell.identity not in todo:
+            kept = cell.load()
+            if kept is None:
+                todo[cell.identity] = (index, cell)
+            else:
+                results[cell.identity] = kept
+
+    failures: list[tuple[dict[str, Any], str]] = []
+    if todo:
+        from tqdm import tqdm
+
+        total, kept_before = len(results) + len(todo), len(results)
+        bar = tqdm(
+            total=total,
+            initial=kept_before,
+            desc=name.rsplit(".", 1)[-1],
+            unit="cell",
+            disable=not progress,
+        )
+        try:
+            with bar, closing(_outcomes(list(todo.values()), function, about, jobs)) as outcomes:
+                for index, trace in outcomes:
+                    cell = grid[index]
+                    if trace is not None:
+                        failures.append((cell.parameters, trace))
+                    bar.update()
+        except KeyboardInterrupt:
+            finished = sum(cell.path.exists() for _, cell in todo.values())
+            raise KeyboardInterrupt(
+                f"{kept_before + finished} of {total} cells are finished and kept in {home}"
+            ) from None
+        failed = {id(parameters) for parameters, _ in failures}
+        for identity, (_, cell) in todo.items():
+            if id(cell.parameters) not in failed:
+                result = cell.load()  # what a later run will get, to the bit
+                if result is None:
+                    failures.append((cell.parameters, f"OSError: {cell.path} cannot be read"))
+                else:
+                    results[identity] = result
+    records = [
+        Record(cell.parameters, results[cell.identity]) for cell in grid if cell.identity in results
+    ]
+    if failures:
+        raise SweepError(failures, records, len(grid))
+    return records
+
+
+def _cell(name: str, version: int, parameters: Mapping[str, Any], home: Path) -> _Cell:
+    identity = json.dumps(
+        {"function": name, "version": version, "parameters": plain(dict(parameters), "cell")},
+        sort_keys=True,
+    )
+    key = hashlib.sha256(identity.encode()).hexdigest()[:32]
+    return _Cell(dict(parameters), identity, home / f"{key}.npz")
