@@ -15,6 +15,7 @@ from .allocation import (
     noise_second_moment,
     subsampling_variance,
 )
+from .certificates import heavy_ball_certificate, nesterov_certificate
 from .heavy_ball import (
     heavy_ball_bound,
     heavy_ball_gap,
@@ -28,6 +29,14 @@ from .horizon import (
     gradient_descent_recursion,
     heavy_ball_recursion,
     horizon_bounds,
+)
+from .lmi import (
+    Certificate,
+    LyapunovLMI,
+    StateSpace,
+    heavy_ball_system,
+    lyapunov_lmi,
+    nesterov_system,
 )
 from .multistage import (
     multistage_gap,
@@ -45,29 +54,37 @@ from .nesterov import (
 )
 
 __all__ = [
+    "Certificate",
     "ErrorRecursion",
+    "LyapunovLMI",
+    "StateSpace",
     "allocate_epsilon",
     "allocate_gaussian",
     "best_horizon",
     "error_bound",
     "gradient_descent_recursion",
     "heavy_ball_bound",
+    "heavy_ball_certificate",
     "heavy_ball_gap",
     "heavy_ball_optimal_momentum",
     "heavy_ball_rate",
     "heavy_ball_recursion",
     "heavy_ball_stationary_gap",
+    "heavy_ball_system",
     "horizon_bounds",
     "laplace_scales",
+    "lyapunov_lmi",
     "multistage_gap",
     "multistage_recursion",
     "multistage_schedule",
     "multistage_weights",
+    "nesterov_certificate",
     "nesterov_gap",
     "nesterov_momentum",
     "nesterov_rate",
     "nesterov_recursion",
     "nesterov_stationary_gap",
+    "nesterov_system",
     "nesterov_weights",
     "noise_second_moment",
     "subsampling_variance",

@@ -1,0 +1,67 @@
+"""A tiny semidefinite program solver in the form in which one writes linear matrix inequalities.
+
+The programs here have half a dozen unknowns and matrices of order 3. The modelling layer of
+cvxpy costs tens of milliseconds for each, the interior-point solver underneath (Clarabel, one
+of cvxpy's own) a tenth of one: so it is called directly. Its status is not reported, because
+nobody may rely on it: callers verify the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+
+from ._arguments import FloatArray
+
+__all__ = ["maximise"]
+
+
+def maximise(cost: Sequence[float], blocks: Sequence[FloatArray]) -> FloatArray:
+    """Maximise ``cost @ y`` subject to ``F_0 + sum_i y_i F_i`` positive semidefinite per block.
+
+    Parameters
+    ----------
+    cost : (k,) sequence of float
+    blocks : sequence of (k + 1, s, s) ndarray
+        ``F_0, F_1, ..., F_k``, symmetric; ``s = 1`` is a plain inequality.
+
+    Returns
+    -------
+    (k,) ndarray
+        The solver's last iterate, good or not: NaN or garbage is possible. Verify it.
+
+    Examples
+    --------
+    >>> identity, flip = np.eye(2), np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> maximise([1.0], [np.array([identity, flip])])
+    array([1.])
+    """
+    import clarabel
+
+    k = len(cost)
+    rows, constants, cones = [], [], []
+    for block in blocks:
+        size = block.shape[-1]
+        # Upper triangle, column by column, off-diagonal entries times sqrt 2.
+        j, i = np.tril_indices(size)
+        vectors = block[:, i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+        rows.append(-vectors[1:].T)
+        constants.append(vectors[0])
+        cones.append(clarabel.NonnegativeConeT(1) if size == 1 else clarabel.PSDTriangleConeT(size))
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.max_threads = 1
+    settings.presolve_enable = False
+    settings.chordal_decomposition_enable = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
+    solver = clarabel.DefaultSolver(
+        sp.csc_matrix((k, k)),
+        -np.asarray(cost, dtype=float),
+        sp.csc_matrix(np.vstack(rows)),
+        np.concatenate(constants),
+        cones,
+        settings,
+    )
+    return np.asarray(solver.solve().x, dtype=float)
