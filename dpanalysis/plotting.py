@@ -1,0 +1,336 @@
+"""Arrays in, Matplotlib axes out: one style, one look for each algorithm.
+
+Figures are made without ``pyplot``: no global state, no windows, nothing to close.
+
+Examples
+--------
+>>> import numpy as np
+>>> from dpanalysis import plotting
+>>> with plotting.style():
+...     figure, axes = plotting.panels(1, 2)
+...     gap = np.exp(-np.arange(50.0))[:, None] * np.ones(20)
+...     plotting.convergence(axes[0, 0], {"GD": gap, "NAG": gap**1.5}, ylabel="objective gap")
+...     plotting.shared_legend(figure, axes)
+>>> axes[0, 0].get_yscale()
+'log'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ._validation import check_choice, check_int
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "PALETTE",
+    "convergence",
+    "curve",
+    "line_style",
+    "panels",
+    "reference",
+    "shared_legend",
+    "style",
+]
+
+#: Colours of Okabe and Ito that stand out on white, told apart by colour-blind readers.
+PALETTE = {
+    "blue": "#0072B2",
+    "vermillion": "#D55E00",
+    "green": "#009E73",
+    "purple": "#CC79A7",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "black": "#000000",
+}
+
+# A method keeps its look in every figure; variants share the colour and differ in dashes.
+_LOOKS: dict[str, tuple[str, str]] = {
+    "GD": ("black", "-"),
+    "HB": ("green", "-"),
+    "NAG": ("blue", "-"),
+    "NAG-opt": ("blue", "--"),
+    "MASG": ("vermillion", "-"),
+    "MASG-opt": ("vermillion", "--"),
+    "SGD": ("purple", "-"),
+    "Adam": ("orange", "-"),
+}
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Use the style file of the package inside the ``with`` block.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> with style():
+    ...     matplotlib.rcParams["legend.frameon"]
+    False
+    """
+    import matplotlib.style
+
+    with matplotlib.style.context(Path(__file__).with_name("dpanalysis.mplstyle")):
+        yield
+
+
+def line_style(name: str, position: int = 0) -> dict[str, Any]:
+    """Return colour and dashes of an algorithm.
+
+    Parameters
+    ----------
+    name : str
+        Known names (``"GD", "HB", "NAG", "NAG-opt", "MASG", "MASG-opt", "SGD", "Adam"``,
+        with or without ``"DP-"``) always look the same.
+    position : int
+        For other names: place in the palette; after seven colours the dashes change.
+
+    Returns
+    -------
+    dict
+        Keyword arguments for ``Axes.plot``.
+
+    Examples
+    --------
+    >>> line_style("DP-NAG-opt")
+    {'color': '#0072B2', 'linestyle': '--'}
+    >>> line_style("mine", position=1)
+    {'color': '#D55E00', 'linestyle': '-'}
+    """
+    known = _LOOKS.get(name.removeprefix("DP-"))
+    if known is not None:
+        return {"color": PALETTE[known[0]], "linestyle": known[1]}
+    colors = list(PALETTE.values())
+    turn, place = divmod(check_int("position", position), len(colors))
+    return {"color": colors[place], "linestyle": _DASHES[turn % len(_DASHES)]}
+
+
+def panels(
+    rows: int,
+    columns: int,
+    *,
+    width: float = 3.5,
+    height: float = 2.7,
+    sharex: bool | Literal["row", "col"] = False,
+    sharey: bool | Literal["row", "col"] = False,
+    letters: bool = True,
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure with a grid of panels, lettered (a), (b), ...
+
+    Parameters
+    ----------
+    rows, columns : int
+        Grid, each at least 1.
+    width, height : float
+        Size of one panel in inches.
+    sharex, sharey : bool or {"row", "col"}
+        As in Matplotlib.
+    letters : bool
+        Whether to letter the panels, if there are several.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
+    axes : ndarray of Axes, shape (rows, columns)
+
+    Examples
+    --------
+    >>> figure, axes = panels(2, 3)
+    >>> axes.shape, axes[0, 1].get_title(loc="left")
+    ((2, 3), '(b)')
+    """
+    from matplotlib.figure import Figure
+
+    check_int("rows", rows, low=1)
+    check_int("columns", columns, low=1)
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
+    if letters and axes.size > 1:
+        for place, ax in enumerate(axes.flat):
+            ax.set_title(f"({chr(ord('a') + place % 26)})", loc="left", fontweight="bold")
+    return figure, axes
+
+
+def curve(
+    ax: Axes,
+    x: ArrayLike,
+    values: ArrayLike,
+    *,
+    label: str,
+    band: str = "quantiles",
+    position: int = 0,
+    **kwargs: Any,
+) -> None:
+    """Draw the mean over replicates, and how far they spread.
+
+    Parameters
+    ----------
+    ax : Axes
+    x : (T,) array_like
+    values : (T,) or (T, R) array_like
+        One column a replicate. The MEAN is drawn (on a logarithmic axis too: the mean of
+        the values, not of their logarithms).
+    label : str
+        Name of the algorithm: chooses the look, see :func:`line_style`.
+    band : {"quantiles", "range", "none"}
+        10% to 90% of the replicates, all of them, or no band.
+    position : int
+        For names without a look of their own.
+    **kwargs
+        Passed on to ``Axes.plot``.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit.
+
+    Examples
+    --------
+    >>> figure, axes = panels(1, 1)
+    >>> curve(axes[0, 0], [0, 1], [[1.0, 3.0], [0.5, 1.5]], label="GD")
+    >>> axes[0, 0].lines[0].get_ydata().tolist()
+    [2.0, 1.0]
+    """
+    check_choice("band", band, ("quantiles", "range", "none"))
+    times, rows = np.asarray(x), np.asarray(values, dtype=np.float64)
+    if rows.ndim not in (1, 2) or times.shape != rows.shape[:1]:
+        raise ValueError(
+            f"values must have shape (T,) or (T, R) with T = {times.size}, got {rows.shape}"
+        )
+    look = line_style(label, position) | kwargs
+    if rows.ndim == 1:
+        ax.plot(times, rows, label=label, **look)
+        return
+    ax.plot(times, rows.mean(axis=1), label=label, **look)
+    if band != "none" and rows.shape[1] > 1:
+        low, high = (0.1, 0.9) if band == "quantiles" else (0.0, 1.0)
+        ax.fill_between(
+            times,
+            np.quantile(rows, low, axis=1),
+            np.quantile(rows, high, axis=1),
+            color=look["color"],
+            alpha=0.18,
+            linewidth=0,
+        )
+
+
+def convergence(
+    ax: Axes,
+    runs: Mapping[str, ArrayLike | tuple[ArrayLike, ArrayLike]],
+    *,
+    xlabel: str = "iteration",
+    ylabel: str = "",
+    title: str = "",
+    log: bool = True,
+    band: str = "quantiles",
+) -> None:
+    """Draw one curve for each algorithm: the mean over replicates with its spread.
+
+    Parameters
+    ----------
+    ax : Axes
+    runs : mapping of str to (T,) or (T, R) array, or to a pair (x, values)
+        Values by the algorithm's name; without ``x`` iterations count from 0.
+    xlabel, ylabel, title : str
+        Labels; an empty one is left out.
+    log : bool
+        Whether the vertical axis is logarithmic.
+    band : {"quantiles", "range", "none"}
+        See :func:`curve`.
+
+    Examples
+    --------
+    >>> figure, axes = panels(1, 1)
+    >>> convergence(axes[0, 0], {"GD": [1.0, 0.5], "HB": ([0, 2], [1.0, 0.1])}, ylabel="gap")
+    >>> [line.get_label() for line in axes[0, 0].lines]
+    ['GD', 'HB']
+    """
+    for position, (name, run) in enumerate(runs.items()):
+        if isinstance(run, tuple):
+            x, values = run
+        else:
+            x, values = np.arange(len(np.asarray(run))), run
+        curve(ax, x, values, label=name, band=band, position=position)
+    if log:
+        ax.set_yscale("log")
+    if xlabel:
+        ax.set_xlabel(xlabel)
+    if ylabel:
+        ax.set_ylabel(ylabel)
+    if title:
+        ax.set_title(title)
+
+
+def reference(ax: Axes, x: ArrayLike, y: ArrayLike, *, label: str, **kwargs: Any) -> None:
+    """Draw a published curve: thin and grey, under everything else.
+
+    Parameters
+    ----------
+    ax : Axes
+    x, y : (N,) array_like
+    label : str
+        The same text for all curves of one source gives one entry in the legend.
+    **kwargs
+        Passed on to ``Axes.plot``.
+
+    Examples
+    --------
+    >>> figure, axes = panels(1, 1)
+    >>> reference(axes[0, 0], [1, 2], [3, 4], label="published")
+    >>> axes[0, 0].lines[0].get_zorder()
+    1
+    """
+    look: dict[str, Any] = {
+        "color": "#777777",
+        "linewidth": 0.8,
+        "marker": ".",
+        "markersize": 3.0,
+        "zorder": 1,
+    }
+    ax.plot(np.asarray(x), np.asarray(y), label=label, **(look | kwargs))
+
+
+def shared_legend(figure: Figure, axes: np.ndarray, *, columns: int = 6, title: str = "") -> None:
+    """Put one legend under the figure, with each label of the panels once.
+
+    Parameters
+    ----------
+    figure : Figure
+    axes : ndarray of Axes
+        The panels whose labels are collected.
+    columns : int
+        Entries in one row at most.
+    title : str
+        Above the entries.
+
+    Examples
+    --------
+    >>> figure, axes = panels(1, 2)
+    >>> for ax in axes.flat:
+    ...     convergence(ax, {"GD": [1.0, 0.5]})
+    >>> shared_legend(figure, axes)
+    >>> [text.get_text() for text in figure.legends[0].get_texts()]
+    ['GD']
+    """
+    entries: dict[str, Any] = {}
+    for ax in np.ravel(axes):
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    if entries:
+        figure.legend(
+            list(entries.values()),
+            list(entries),
+            loc="outside lower center",
+            ncols=min(columns, len(entries)),
+            title=title or None,
+        )

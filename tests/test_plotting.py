@@ -1,0 +1,105 @@
+"""Plots say what the arrays say, and look the same for the same algorithm."""
+
+import subprocess
+import sys
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from dpanalysis import plotting
+
+
+def luminance(color: str) -> float:
+    rgb = np.array(to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def test_mean_of_the_values_and_band(tmp_path):
+    values = np.random.default_rng(0).lognormal(sigma=2, size=(40, 21))
+    with plotting.style():
+        figure, axes = plotting.panels(1, 1)
+        plotting.curve(axes[0, 0], np.arange(40), values, label="HB")
+        figure.savefig(tmp_path / "f.png")
+    ax = axes[0, 0]
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), values.mean(axis=1))
+    vertices = ax.collections[0].get_paths()[0].vertices
+    for t in (0, 17):
+        at = np.unique(vertices[vertices[:, 0] == t, 1])
+        expected = np.quantile(values[t], [0.1, 0.9])
+        np.testing.assert_allclose([at.min(), at.max()], expected)
+    assert (tmp_path / "f.png").stat().st_size > 1000
+
+
+def test_no_band_without_replicates():
+    _, axes = plotting.panels(1, 3)
+    plotting.curve(axes[0, 0], [0, 1], [1, 2], label="GD")
+    plotting.curve(axes[0, 1], [0, 1], [[1], [2]], label="GD")
+    plotting.curve(axes[0, 2], [0, 1], [[1, 2], [2, 3]], label="GD", band="none")
+    assert all(len(ax.lines) == 1 and not ax.collections for ax in axes.flat)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 2), (2, 2, 2), ()])
+def test_wrong_shapes(shape):
+    _, axes = plotting.panels(1, 1)
+    with pytest.raises(ValueError, match="values must have shape"):
+        plotting.curve(axes[0, 0], [0, 1], np.ones(shape), label="GD")
+
+
+def test_wrong_choices():
+    _, axes = plotting.panels(1, 1)
+    with pytest.raises(ValueError, match="band must be one of"):
+        plotting.curve(axes[0, 0], [0], [1], label="GD", band="stripes")
+    with pytest.raises(ValueError, match="rows must be at least 1"):
+        plotting.panels(0, 1)
+
+
+def test_looks():
+    assert plotting.line_style("DP-HB") == plotting.line_style("HB")
+    assert plotting.line_style("NAG")["color"] == plotting.line_style("NAG-opt")["color"]
+    assert plotting.line_style("NAG") != plotting.line_style("NAG-opt")
+    looks = [str(plotting.line_style("other", position)) for position in range(35)]
+    assert len(set(looks)) == 35
+    for color in plotting.PALETTE.values():  # seen on white: contrast of at least 2 to 1
+        assert 1.05 / (luminance(color) + 0.05) >= 2
+
+
+def test_convergence_labels_scales_and_given_x():
+    _, axes = plotting.panels(1, 1)
+    runs = {"GD": np.ones((3, 4)), "NAG": ([0, 10], [1, 0.1])}
+    plotting.convergence(axes[0, 0], runs, ylabel="gap", title="m = n")
+    ax = axes[0, 0]
+    assert ax.get_yscale() == "log" and ax.get_ylabel() == "gap" and ax.get_title() == "m = n"
+    assert ax.lines[0].get_xdata().tolist() == [0, 1, 2]
+    assert ax.lines[1].get_xdata().tolist() == [0, 10]
+
+
+def test_letters_and_one_legend():
+    figure, axes = plotting.panels(2, 2)
+    assert [ax.get_title(loc="left") for ax in axes.flat] == ["(a)", "(b)", "(c)", "(d)"]
+    assert plotting.panels(1, 1)[1][0, 0].get_title(loc="left") == ""
+    plotting.shared_legend(figure, axes)
+    assert figure.legends == []  # nothing to say
+    for ax in axes.flat:
+        plotting.convergence(ax, {"GD": [1, 2], "HB": [2, 3]})
+        plotting.reference(ax, [0, 1], [1, 1], label="published")
+    plotting.shared_legend(figure, axes)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "GD",
+        "HB",
+        "published",
+    ]
+
+
+def test_style_is_undone_and_pyplot_is_not_loaded():
+    before = matplotlib.rcParams["axes.grid"]
+    with plotting.style():
+        assert matplotlib.rcParams["axes.grid"] is True
+    assert matplotlib.rcParams["axes.grid"] == before
+    code = (
+        "import sys; from dpanalysis import plotting; assert 'matplotlib' not in sys.modules; "
+        "plotting.panels(1, 1); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
