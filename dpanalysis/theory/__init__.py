@@ -52,12 +52,14 @@ from .nesterov import (
     nesterov_stationary_gap,
     nesterov_weights,
 )
+from .tuning import TunedHeavyBall, laplace_noise, tune_heavy_ball
 
 __all__ = [
     "Certificate",
     "ErrorRecursion",
     "LyapunovLMI",
     "StateSpace",
+    "TunedHeavyBall",
     "allocate_epsilon",
     "allocate_gaussian",
     "best_horizon",
@@ -72,6 +74,7 @@ __all__ = [
     "heavy_ball_stationary_gap",
     "heavy_ball_system",
     "horizon_bounds",
+    "laplace_noise",
     "laplace_scales",
     "lyapunov_lmi",
     "multistage_gap",
@@ -88,4 +91,5 @@ __all__ = [
     "nesterov_weights",
     "noise_second_moment",
     "subsampling_variance",
+    "tune_heavy_ball",
 ]

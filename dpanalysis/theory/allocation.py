@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._validation import check_int, check_number
-from ..privacy.pure import deamplify, deamplify_without_replacement
+from ..privacy.pure import deamplify
 from ._arguments import FloatArray, check_array
 
 __all__ = [
@@ -23,14 +23,17 @@ __all__ = [
 ]
 
 
-def check_sizes(n: int | None, m: int | None) -> tuple[int | None, int | None]:
-    """Return data and batch size, ``1 <= m <= n``; a missing ``m`` means the full batch."""
+def check_sizes(n: int | None, m: float | None) -> tuple[int | None, float | None]:
+    """Return data and batch size, ``0 < m <= n``; a missing ``m`` means the full batch.
+
+    Only ``m / n`` matters to amplification, so a Poisson batch is given by its expected size.
+    """
     if n is None:
         if m is not None:
             raise ValueError(f"m needs n, the number of samples; got m={m!r} and n=None")
         return None, None
     n = check_int("n", n, low=1)
-    return n, n if m is None else check_int("m", m, low=1, high=n)
+    return n, n if m is None else check_number("m", m, low=0.0, high=n, low_open=True)
 
 
 def _check_weights(weights: ArrayLike) -> FloatArray:
@@ -230,7 +233,7 @@ def _normalise(shares: FloatArray, epsilon: float) -> FloatArray:
 
 
 def allocate_epsilon(
-    weights: ArrayLike, epsilon: float, n: int | None = None, m: int | None = None
+    weights: ArrayLike, epsilon: float, n: int | None = None, m: float | None = None
 ) -> FloatArray:
     """Return the division of a pure budget over iterations that minimises the error bound.
 
@@ -247,9 +250,10 @@ def allocate_epsilon(
         ``a_t > 0``.
     epsilon : float
         Total budget, positive, by basic composition.
-    n, m : int, optional
-        Data and batch size for sampling ``m`` of ``n`` without replacement; the full batch
-        when omitted.
+    n, m : int, float, optional
+        Data and batch size for sampling ``m`` of ``n`` without replacement (replace-one), or
+        the expected batch size of Poisson sampling (add-or-remove-one); the full batch when
+        omitted.
 
     Returns
     -------
@@ -259,7 +263,7 @@ def allocate_epsilon(
     Raises
     ------
     ValueError
-        If a weight or ``epsilon`` is not positive, or not ``1 <= m <= n``.
+        If a weight or ``epsilon`` is not positive, or not ``0 < m <= n``.
 
     Examples
     --------
@@ -278,7 +282,7 @@ def allocate_epsilon(
 
 
 def laplace_scales(
-    epsilons: ArrayLike, sensitivity: float, n: int, m: int | None = None
+    epsilons: ArrayLike, sensitivity: float, n: int, m: float | None = None
 ) -> FloatArray:
     """Return the Laplace scale with which each iteration spends its budget (001, (3.4), (3.5)).
 
@@ -287,11 +291,13 @@ def laplace_scales(
     epsilons : (T,) array_like
         Budgets ``eps_t > 0`` after amplification, see :func:`allocate_epsilon`.
     sensitivity : float
-        ``S_1``: largest L1 distance between two samples' gradients (replace-one).
+        ``S_1``: how far one record moves the sum of gradients in L1 (replace-one: the largest
+        distance between two samples' gradients).
     n : int
         Data size.
-    m : int, optional
-        Batch size of sampling without replacement; default ``n``.
+    m : float, optional
+        Batch size without replacement, or expected batch size of Poisson sampling; default
+        ``n``.
 
     Returns
     -------
@@ -307,9 +313,9 @@ def laplace_scales(
     """
     budgets = check_array("epsilons", epsilons, low=0.0, low_open=True)
     sensitivity = check_number("sensitivity", sensitivity, low=0.0)
-    n = check_int("n", n, low=1)
-    m = n if m is None else check_int("m", m, low=1, high=n)
-    return np.asarray(sensitivity / (m * deamplify_without_replacement(budgets, n, m)))
+    size, batch = check_sizes(n, m)
+    assert size is not None and batch is not None
+    return np.asarray(sensitivity / (batch * deamplify(budgets, batch / size)))
 
 
 def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> FloatArray:

@@ -119,8 +119,9 @@ def horizon_bounds(
     sensitivity: float,
     n: int,
     epsilon: float,
-    m: int | None = None,
+    m: float | None = None,
     noise: str = "optimal",
+    variance: float | None = None,
 ) -> FloatArray:
     """Return the error bound of a run of ``t`` iterations with the whole budget, ``t = 1..T``.
 
@@ -134,12 +135,16 @@ def horizon_bounds(
         ``d``.
     sensitivity : float
         ``S_1``, the L1 replace-one sensitivity of one sample's gradient.
-    n, m : int
-        Data and batch size; the full batch when ``m`` is omitted.
+    n, m : int, float
+        Data and batch size (expected, for Poisson sampling); the full batch when ``m`` is
+        omitted.
     epsilon : float
         Pure budget of the run.
     noise : {"optimal", "uniform"}
         How the budget is divided over the iterations.
+    variance : float, optional
+        Second moment of the subsampling error; by default that of sampling ``m`` of ``n``
+        without replacement, :func:`~dpanalysis.theory.subsampling_variance`.
 
     Returns
     -------
@@ -167,7 +172,8 @@ def horizon_bounds(
     counts = np.arange(1, horizon + 1)
     transient = start * gap * np.cumprod(factors)
     total = _scan(factors, gains)  # sum_j a_{t,j}
-    variance = subsampling_variance(sensitivity, n_, m_)
+    if variance is None:
+        variance = subsampling_variance(sensitivity, n_, check_int("m", m if m else n_))
     if noise == "uniform":
         scales = laplace_scales(epsilon / counts, sensitivity, n_, m_)
         return transient + total * (dimension * scales**2 + 0.5 * variance)
@@ -192,7 +198,7 @@ def _scan(factors: FloatArray, gains: FloatArray) -> FloatArray:
 
 
 def _optimal_noise(
-    factors: FloatArray, gains: FloatArray, epsilon: float, sensitivity: float, n: int, m: int
+    factors: FloatArray, gains: FloatArray, epsilon: float, sensitivity: float, n: int, m: float
 ) -> FloatArray:
     """Return ``min sum_j a_{t,j} b_j^2`` for every horizon ``t``, with ``m < n``.
 

@@ -228,7 +228,7 @@ class Certificate:
         self,
         t: ArrayLike,
         initial_lyapunov: float,
-        noise_second_moment: float,
+        noise_second_moment: ArrayLike,
     ) -> FloatArray | float:
         """Return the bound on ``E[F(w_t) - F*]`` (001, (3.15), corrected).
 
@@ -238,9 +238,10 @@ class Certificate:
             Iterations, at least 0.
         initial_lyapunov : float
             ``V_0``, see :meth:`lyapunov`.
-        noise_second_moment : float
+        noise_second_moment : array_like
             ``E||w||^2`` of the whole gradient noise, at most this in every iteration; see
-            :func:`~dpanalysis.theory.noise_second_moment`.
+            :func:`~dpanalysis.theory.noise_second_moment`. Broadcasts with ``t``: a budget
+            spread over more iterations means more noise in each.
 
         Returns
         -------
@@ -250,12 +251,12 @@ class Certificate:
         """
         times = check_array("t", t, low=0.0)
         start = check_number("initial_lyapunov", initial_lyapunov, low=0.0)
-        moment = check_number("noise_second_moment", noise_second_moment, low=0.0)
+        moment = check_array("noise_second_moment", noise_second_moment, low=0.0)
         decay = self.rate ** (2.0 * times)
         bound = decay * (start / self.value_coefficient) + (1.0 - decay) * (
             self.noise_gain * moment
         )
-        return bound if times.ndim else float(bound)
+        return bound if bound.ndim else float(bound)
 
 
 def initial_bounds(

@@ -1,0 +1,265 @@
+"""Step size, momentum and number of iterations of the heavy ball method under a privacy budget.
+
+The paper observes (001, section 3.2) that the noiseless optimum of Polyak is not the best
+choice under privacy, because more iterations and longer steps let in more noise. Here the
+choice is made: the worst quadratic's exact error, or a certified bound, is minimised over all
+three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._validation import check_choice, check_int, check_number
+from ..errors import CertificateNotFound
+from ._arguments import FloatArray, check_array, check_constants
+from .allocation import check_sizes, laplace_scales, noise_second_moment, subsampling_variance
+from .certificates import heavy_ball_certificate
+from .lmi import Certificate, initial_bounds
+from .quadratic import as_spectrum, heavy_ball_recurrence
+
+__all__ = ["TunedHeavyBall", "laplace_noise", "tune_heavy_ball"]
+
+NoiseLaw = Callable[[int], float]
+
+
+@dataclass(frozen=True, eq=False)
+class TunedHeavyBall:
+    """The best found parameters of the heavy ball method.
+
+    Attributes
+    ----------
+    step_size, momentum : float
+    iterations : int
+    value : float
+        The error (bound) that was minimised.
+    certificate : Certificate or None
+        What proves ``value`` on all functions of the class (``objective="certified"``).
+
+    Examples
+    --------
+    >>> TunedHeavyBall(0.5, 0.2, 10, 0.01).iterations
+    10
+    """
+
+    step_size: float
+    momentum: float
+    iterations: int
+    value: float
+    certificate: Certificate | None = None
+
+
+def laplace_noise(
+    epsilon: float, sensitivity: float, n: int, dimension: int, m: int | None = None
+) -> NoiseLaw:
+    """Return ``T -> E||w||^2`` when a pure budget is spread evenly over ``T`` iterations.
+
+    Parameters
+    ----------
+    epsilon : float
+        Total budget, positive, by basic composition.
+    sensitivity : float
+        ``S_1``, the L1 replace-one sensitivity of one sample's gradient.
+    n, m : int
+        Data and batch size; the full batch when ``m`` is omitted.
+    dimension : int
+        ``d``.
+
+    Returns
+    -------
+    callable
+
+    Examples
+    --------
+    >>> law = laplace_noise(epsilon=1.0, sensitivity=2.0, n=1000, dimension=10)
+    >>> law(1), law(10)
+    (8e-05, 0.008)
+    """
+    epsilon = check_number("epsilon", epsilon, low=0.0, low_open=True)
+    check_sizes(n, m)
+    variance = subsampling_variance(sensitivity, n, n if m is None else m)
+
+    def law(iterations: int) -> float:
+        scale = laplace_scales(epsilon / iterations, sensitivity, n, m)
+        return float(noise_second_moment(scale, dimension, variance))
+
+    return law
+
+
+def tune_heavy_ball(
+    mu: float,
+    L: float,
+    noise_law: NoiseLaw,
+    horizon_max: int,
+    initial: tuple[float | None, float | None],
+    *,
+    objective: str = "quadratic",
+    eigenvalues: ArrayLike | None = None,
+) -> TunedHeavyBall:
+    """Choose ``(step_size, momentum, iterations)`` for the smallest final error.
+
+    A grid over step size (logarithmic, from ``1e-4 / L`` to ``3 / L``) and momentum
+    (logarithmic in ``1 - momentum``, 0 to 0.999) is refined five times around its best point;
+    every number of iterations is tried for each pair. Deterministic.
+
+    Parameters
+    ----------
+    mu, L : float
+        ``0 < mu <= L``.
+    noise_law : callable
+        ``T -> E||w||^2`` of the gradient noise in a run of ``T`` iterations, such as
+        :func:`laplace_noise`.
+    horizon_max : int
+        Largest ``T``.
+    initial : (distance, gap)
+        ``||w_0 - w*||`` and ``F(w_0) - F*``, public guesses; one may be None and is then
+        bounded by the other.
+    objective : {"quadratic", "certified"}
+        The worst exact error over quadratics of the class and over noise directions (under 1
+        s for ``horizon_max=1000``), or the bound of a certificate for every function of the
+        class (about 200 searches, some 5 s).
+    eigenvalues : (d,) array_like, optional
+        For ``objective="quadratic"``: the spectrum, if known, with isotropic noise. Default:
+        65 values spaced logarithmically in ``[mu, L]``, with all noise in the worst direction.
+
+    Returns
+    -------
+    TunedHeavyBall
+
+    Raises
+    ------
+    CertificateNotFound
+        If no pair on the grid has a certificate.
+    ValueError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> law = laplace_noise(epsilon=1.0, sensitivity=2.0, n=1000, dimension=10)
+    >>> tuned = tune_heavy_ball(0.1, 1.0, law, 50, initial=(1.0, None))
+    >>> 0 < tuned.step_size < 2 and 1 <= tuned.iterations <= 50
+    True
+    """
+    mu, L = check_constants(mu, L)
+    horizon_max = check_int("horizon_max", horizon_max, low=1)
+    check_choice("objective", objective, ("quadratic", "certified"))
+    square, gap = initial_bounds(mu, L, *initial)
+    noise = check_array("noise_law(T)", [noise_law(t) for t in range(1, horizon_max + 1)], low=0.0)
+    if objective == "quadratic":
+        if eigenvalues is None:
+            spectrum, isotropic = np.geomspace(mu, L, 65), False
+        else:
+            spectrum, isotropic = as_spectrum(eigenvalues)[0], True
+
+        def errors(alpha: FloatArray, beta: FloatArray) -> tuple[FloatArray, np.ndarray]:
+            return _quadratic_errors(spectrum, isotropic, alpha, beta, noise, square, gap)
+
+        alpha, beta, iterations, value = _refine(errors, L, (13, 11))
+        return TunedHeavyBall(alpha, beta, iterations, value)
+    if eigenvalues is not None:
+        raise ValueError("eigenvalues belong to objective='quadratic'")
+    found: dict[tuple[float, float], Certificate] = {}
+
+    def bounds(alpha: FloatArray, beta: FloatArray) -> tuple[FloatArray, np.ndarray]:
+        values, horizons = np.full(alpha.size, np.inf), np.ones(alpha.size, int)
+        for i, pair in enumerate(zip(alpha.tolist(), beta.tolist())):
+            try:
+                certificate, values[i], horizons[i] = _certified(
+                    *pair, mu, L, noise, (float(np.sqrt(square)), gap)
+                )
+            except CertificateNotFound:
+                continue
+            found[pair] = certificate
+        return values, horizons
+
+    alpha, beta, iterations, value = _refine(bounds, L, (7, 5))
+    if (alpha, beta) not in found:
+        raise CertificateNotFound(f"no step size and momentum on the grid for mu={mu}, L={L}")
+    return TunedHeavyBall(alpha, beta, iterations, value, found[alpha, beta])
+
+
+def _refine(
+    evaluate: Callable[[FloatArray, FloatArray], tuple[FloatArray, np.ndarray]],
+    L: float,
+    sizes: tuple[int, int],
+) -> tuple[float, float, int, float]:
+    """Minimise over ``(ln alpha L, -ln(1 - beta))`` by a grid and five smaller ones."""
+    low = np.array([np.log(1e-4), 0.0])
+    high = np.array([np.log(3.0), -np.log(1e-3)])
+    box = (low, high)
+    best = (np.nan, np.nan, 1, np.inf)
+    for _ in range(6):
+        axes = [np.linspace(a, b, size) for a, b, size in zip(*box, sizes)]
+        x, y = (grid.ravel() for grid in np.meshgrid(*axes, indexing="ij"))
+        alpha, beta = np.exp(x) / L, -np.expm1(-y)
+        values, horizons = evaluate(alpha, beta)
+        k = int(np.argmin(values))
+        if values[k] < best[3]:
+            best = (float(alpha[k]), float(beta[k]), int(horizons[k]), float(values[k]))
+            centre = np.array([x[k], y[k]])
+        elif not np.isfinite(best[3]):
+            break
+        spacing = np.array([axis[1] - axis[0] for axis in axes])
+        box = (np.maximum(centre - spacing, low), np.minimum(centre + spacing, high))
+    return best
+
+
+def _quadratic_errors(
+    spectrum: FloatArray,
+    isotropic: bool,
+    alpha: FloatArray,
+    beta: FloatArray,
+    noise: FloatArray,
+    square: float,
+    gap: float,
+) -> tuple[FloatArray, np.ndarray]:
+    """Return the least error over ``T`` and its ``T`` for arrays of step sizes and momenta.
+
+    With the impulse response ``k``, the mean error is multiplied by ``phi_t = k_t - beta
+    k_{t-1}`` and the variance of unit noise is ``alpha^2 sum_{s < t} k_s^2``.
+    """
+    p, q, _ = heavy_ball_recurrence(spectrum, alpha[:, None], beta[:, None])
+    response, before = np.ones_like(p), np.zeros_like(p)
+    energy = np.zeros_like(p)
+    best, horizon = np.full(alpha.size, np.inf), np.ones(alpha.size, int)
+    half = 0.5 * spectrum
+    with np.errstate(over="ignore", invalid="ignore"):
+        for t, moment in enumerate(noise.tolist(), start=1):
+            energy += response * response
+            response, before = p * response - q * before, response
+            phi2 = (response - q * before) ** 2
+            transient = np.minimum(phi2.max(1) * gap, (half * phi2).max(1) * square)
+            gain = (half * energy).mean(1) if isotropic else (half * energy).max(1)
+            error = transient + alpha * alpha * gain * moment
+            better = error < best  # False for the NaN of a diverged pair
+            best[better], horizon[better] = error[better], t
+    return best, horizon
+
+
+def _certified(
+    alpha: float,
+    beta: float,
+    mu: float,
+    L: float,
+    noise: FloatArray,
+    initial: tuple[float, float],
+) -> tuple[Certificate, float, int]:
+    """Return certificate, bound and horizon: two rounds of best ``T``, best certificate at it."""
+    times = np.arange(1, noise.size + 1)
+    certificate = heavy_ball_certificate(alpha, beta, mu, L)
+    best = (certificate, np.inf, 1)
+    for _ in range(2):
+        bounds = np.asarray(certificate.bound(times, certificate.lyapunov(*initial), noise))
+        k = int(np.argmin(bounds))
+        if bounds[k] < best[1]:
+            best = (certificate, float(bounds[k]), k + 1)
+        certificate = heavy_ball_certificate(
+            alpha, beta, mu, L, objective="bound", horizon=k + 1,
+            noise_second_moment=float(noise[k]), initial=initial,
+        )  # fmt: skip
+    bound = float(certificate.bound(k + 1, certificate.lyapunov(*initial), float(noise[k])))
+    return (certificate, bound, k + 1) if bound < best[1] else best
