@@ -25,6 +25,7 @@ _NO_ROWS.flags.writeable = False
 
 _TASK_ENTRIES = 1 << 16  # entries of X worth a task of their own
 _MAX_TASKS = 64  # per replicate
+_MIN_SHARED = 3  # replicates from which one shared pass beats a pass for each
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
@@ -54,17 +55,19 @@ class CompiledSums:
         self._loss = loss
         self._data: Any
         if isinstance(X, np.ndarray):
-            from . import dense
+            from . import dense, replicates
 
             self._data = _read_only(X)
             self._entries = self.n * self.d
             self._single, self._parallel = dense.dense_range, dense.dense_parallel
+            self._shared, self._block = replicates.replicates_parallel, replicates.BLOCK
         else:
             from . import sparse
 
             self._data = tuple(_read_only(part) for part in (X.data, X.indices, X.indptr))
             self._entries = X.nnz
             self._single, self._parallel = sparse.csr_range, sparse.csr_parallel
+            self._shared, self._block = sparse.csr_replicates_parallel, 1
 
     def sums(
         self,
@@ -77,16 +80,6 @@ class CompiledSums:
         want_gradient: bool,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return ``values (R,), gradients (R, d), clipped (R,)``; arguments are checked."""
-        replicates = W.shape[0]
-        indexed = rows is not None
-        if rows is None:
-            flat, bounds = _NO_ROWS, [(0, self.n)] * replicates
-        elif isinstance(rows, np.ndarray):
-            flat, bounds = rows, [(0, rows.size)] * replicates
-        else:
-            flat = np.concatenate(rows) if replicates > 1 else rows[0]
-            ends = np.cumsum([part.size for part in rows]).tolist()
-            bounds = list(zip([0, *ends[:-1]], ends))
         samples = (
             self._y,
             self._scale,
@@ -95,16 +88,34 @@ class CompiledSums:
         )
         rule = (
             self._loss.code,
-            self._loss.parameter,
+            float(self._loss.parameter),
             0 if clipping is None else clipping.code,
             1.0 if clipping is None else clipping.clip_norm,
         )
+        wanted = (rule, want_value, want_gradient)
+        if W.shape[0] >= _MIN_SHARED and (rows is None or isinstance(rows, np.ndarray)):
+            return self._sums_shared(W, rows, samples, wanted)
+        return self._sums_each(W, rows, samples, wanted)
+
+    def _sums_each(
+        self, W: np.ndarray, rows: Any, samples: Any, wanted: tuple[Any, bool, bool]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Pass over the rows of each replicate on its own."""
+        replicates = W.shape[0]
+        if rows is None or isinstance(rows, np.ndarray):
+            count = self.n if rows is None else rows.size
+            flat, bounds = rows, [(0, count)] * replicates
+        else:
+            flat = np.concatenate(rows) if replicates > 1 else rows[0]
+            ends = np.cumsum([part.size for part in rows]).tolist()
+            bounds = list(zip([0, *ends[:-1]], ends))
+        indexed = flat is not None
+        flat = _NO_ROWS if flat is None else _read_only(flat)
         tasks = self._tasks(bounds)
         values = np.zeros(len(tasks))
-        gradients = np.zeros((len(tasks), self.d if want_gradient else 0))
+        gradients = np.zeros((len(tasks), self.d if wanted[2] else 0))
         clipped = np.zeros(len(tasks), np.int64)
-        wanted = (rule, want_value, want_gradient)
-        flat, W = _read_only(flat), _read_only(W)
+        W = _read_only(W)
         if len(tasks) == 1:
             _, lo, hi = tasks[0]
             values[0], clipped[0] = self._single(
@@ -121,13 +132,52 @@ class CompiledSums:
             np.add.reduceat(clipped, starts),
         )
 
-    def _tasks(self, bounds: list[tuple[int, int]]) -> np.ndarray:
+    def _sums_shared(
+        self,
+        W: np.ndarray,
+        rows: np.ndarray | None,
+        samples: Any,
+        wanted: tuple[Any, bool, bool],
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Pass once over rows that all replicates share."""
+        replicates = W.shape[0]
+        high = -(-replicates // self._block) * self._block
+        wide = -(-self.d // self._block) * self._block
+        padded = np.zeros((high, wide))
+        padded[:replicates, : self.d] = W
+        indexed = rows is not None
+        count = self.n if rows is None else rows.size
+        tasks = self._tasks([(0, count)], replicates)
+        values = np.zeros((len(tasks), high))
+        gradients = np.zeros((len(tasks), *((high, wide) if wanted[2] else (0, 0))))
+        clipped = np.zeros((len(tasks), high), np.int64)
+        flat = _NO_ROWS if rows is None else _read_only(rows)
+        self._shared(
+            self._data,
+            samples,
+            flat,
+            indexed,
+            tasks,
+            _read_only(padded),
+            *wanted,
+            values,
+            gradients,
+            clipped,
+        )
+        return (
+            values.sum(axis=0)[:replicates],
+            gradients.sum(axis=0)[:replicates, : self.d],
+            clipped.sum(axis=0)[:replicates],
+        )
+
+    def _tasks(self, bounds: list[tuple[int, int]], replicates: int = 1) -> np.ndarray:
         """Cut ``bounds[r] = (lo, hi)`` into tasks ``(r, lo, hi)``, at least one each."""
         tasks = []
         for replicate, (lo, hi) in enumerate(bounds):
-            work = (hi - lo) * self._entries // self.n
+            entries = (hi - lo) * self._entries // self.n
             # No more partial gradients than the data itself is worth.
-            count = max(1, min(_MAX_TASKS, work // _TASK_ENTRIES, work // self.d))
-            cuts = np.linspace(lo, hi, count + 1).astype(np.int64)
+            most = min(_MAX_TASKS, entries // self.d)
+            count = max(1, min(most, entries * replicates // _TASK_ENTRIES))
+            cuts = [lo + (hi - lo) * k // count for k in range(count + 1)]
             tasks += [(replicate, a, b) for a, b in pairwise(cuts)]
         return np.array(tasks, dtype=np.int64)

@@ -36,28 +36,25 @@ def fill_tile(
 ) -> None:
     """Gather what is known of each sample: row number, label, scale, norm, weight."""
     index, y_tile, scale_tile, norm_tile, weight_tile = tile
-    scaled = scale.shape[0] > 0
-    normed = norms.shape[0] > 0
-    weighted = weights.shape[0] > 0
     for k in range(count):
         i = rows[start + k] if indexed else start + k
         index[k] = i
         y_tile[k] = y[i]
-        scale_tile[k] = scale[i] if scaled else 1.0
-        norm_tile[k] = norms[i] if normed else 0.0
-        weight_tile[k] = weights[i] if weighted else 1.0
+    if scale.shape[0] > 0:
+        for k in range(count):
+            scale_tile[k] = scale[index[k]]
+    if norms.shape[0] > 0:
+        for k in range(count):
+            norm_tile[k] = norms[index[k]]
+    if weights.shape[0] > 0:
+        for k in range(count):
+            weight_tile[k] = weights[index[k]]
 
 
 @njit(**FAST)
 def new_tile(size: int) -> Any:
-    """Allocate what :func:`fill_tile` fills."""
-    return (
-        np.empty(size, np.int64),
-        np.empty(size),
-        np.empty(size),
-        np.empty(size),
-        np.empty(size),
-    )
+    """Allocate what :func:`fill_tile` fills; scales and weights are 1 until then."""
+    return np.empty(size, np.int64), np.empty(size), np.ones(size), np.ones(size), np.ones(size)
 
 
 @njit(**FAST)
@@ -76,11 +73,10 @@ def dense_range(
 ) -> Any:
     """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped."""
     y, scale, norms, weights = samples
-    loss_code, loss_parameter, clip_code, clip_bound = rule
     d = X.shape[1]
     size = max(8, min(256, _TILE_ENTRIES // d))
     tile = new_tile(size)
-    index, y_tile, scale_tile, norm_tile, weight_tile = tile
+    index, _, scale_tile, _, _ = tile
     z = np.empty(size)
     c = np.empty(size)
     value = 0.0
@@ -106,19 +102,7 @@ def dense_range(
             z[k] = s0
         for k in range(m):
             z[k] *= scale_tile[k]
-        part, count = tile_terms(
-            loss_code,
-            loss_parameter,
-            clip_code,
-            clip_bound,
-            want_value,
-            want_gradient,
-            z[:m],
-            y_tile[:m],
-            norm_tile[:m],
-            weight_tile[:m],
-            c[:m],
-        )
+        part, count = tile_terms(rule, want_value, want_gradient, z, 0, tile, m, c)
         value += part
         clipped += count
         if want_gradient:

@@ -1,8 +1,8 @@
 """Formulas of one sample, written once and compiled by Numba.
 
 A loss is a pair ``value, derivative`` of the prediction ``z = <x, w>`` and the label
-``y``, chosen by an integer code. A new loss adds one pair here, one line to each of
-``loss_value`` and ``loss_derivative``, and one class in :mod:`dpanalysis.losses`.
+``y``, chosen by an integer code. A new loss adds one pair here, one loop to each of
+``_loss_sum`` and ``_loss_derivatives``, and one class in :mod:`dpanalysis.losses`.
 Clipping rules are chosen the same way.
 
 LLVM's own ``exp`` and ``log1p`` are function calls that stop a loop from being
@@ -16,18 +16,10 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import njit, types, uint64
 from numba.extending import intrinsic
 
-__all__ = [
-    "FAST",
-    "clip_weight",
-    "exp_neg",
-    "log1p_unit",
-    "loss_derivative",
-    "loss_value",
-    "tile_terms",
-]
+__all__ = ["FAST", "clip_weight", "exp_neg", "log1p_unit", "tile_terms"]
 
 # "nnan" and "ninf" stay out: NaN must survive. Division is not a branch.
 FAST: dict[str, Any] = {
@@ -116,19 +108,43 @@ def _squared_value(z: float, y: float) -> float:
 
 
 @njit(**FAST)
-def loss_value(code: int, parameter: float, z: float, y: float) -> float:
-    """Return the loss of one sample."""
-    if code == LOGISTIC:
-        return _logistic_value(z, y)
-    return _squared_value(z, y)
+def _squared_derivative(z: float, y: float) -> float:
+    return z - y
+
+
+# The choice of the loss stays outside the loops: inside, it keeps LLVM from vectorising.
+# Buffers come whole, with the place where the tile starts: a slice costs two atomic
+# operations. Unsigned indices need no check for being negative.
 
 
 @njit(**FAST)
-def loss_derivative(code: int, parameter: float, z: float, y: float) -> float:
-    """Return the loss's derivative with respect to the prediction."""
+def _loss_sum(
+    code: int, parameter: float, z: Any, at: int, y: Any, weights: Any, count: int
+) -> float:
+    """Return the weighted sum of the losses."""
+    total = 0.0
+    base = uint64(at)
     if code == LOGISTIC:
-        return _logistic_derivative(z, y)
-    return z - y
+        for i in range(uint64(count)):
+            total += weights[i] * _logistic_value(z[base + i], y[i])
+    elif code == SQUARED_ERROR:
+        for i in range(uint64(count)):
+            total += weights[i] * _squared_value(z[base + i], y[i])
+    return total
+
+
+@njit(**FAST)
+def _loss_derivatives(
+    code: int, parameter: float, z: Any, at: int, y: Any, weights: Any, count: int, c: Any
+) -> None:
+    """Fill ``c`` with the weighted derivatives with respect to the predictions."""
+    base = uint64(at)
+    if code == LOGISTIC:
+        for i in range(uint64(count)):
+            c[base + i] = weights[i] * _logistic_derivative(z[base + i], y[i])
+    elif code == SQUARED_ERROR:
+        for i in range(uint64(count)):
+            c[base + i] = weights[i] * _squared_derivative(z[base + i], y[i])
 
 
 @njit(**FAST)
@@ -142,22 +158,19 @@ def clip_weight(code: int, bound: float, norm: float) -> float:
 
 @njit(**FAST)
 def tile_terms(
-    loss_code: int,
-    loss_parameter: float,
-    clip_code: int,
-    clip_bound: float,
+    rule: Any,
     want_value: bool,
     want_gradient: bool,
     z: Any,
-    y: Any,
-    norms: Any,
-    weights: Any,
+    at: int,
+    tile: Any,
+    count: int,
     c: Any,
 ) -> Any:
-    """Fill ``c`` with the weighted, clipped derivatives of one tile of samples.
+    """Turn a tile's predictions into its loss sum and its gradients' coefficients.
 
-    ``z, y, weights, c`` have one entry per sample of the tile, and so has ``norms``
-    (of the rows) when a clipping rule is chosen.
+    Reads the ``count`` predictions of ``z`` from ``at`` on and writes, at the same place
+    of ``c``, the weighted (and clipped) derivatives.
 
     Returns
     -------
@@ -165,19 +178,22 @@ def tile_terms(
         Weighted sum of the losses (unclipped; 0 unless wanted) and number of samples
         with a positive weight whose gradient was clipped.
     """
-    total = 0.0
+    loss_code, parameter, clip_code, clip_bound = rule
+    _, y, _, norms, weights = tile
+    value = 0.0
     clipped = 0
     if want_value:
-        for i in range(z.shape[0]):
-            total += weights[i] * loss_value(loss_code, loss_parameter, z[i], y[i])
+        value = _loss_sum(loss_code, parameter, z, at, y, weights, count)
     if want_gradient:
-        for i in range(z.shape[0]):
-            c[i] = loss_derivative(loss_code, loss_parameter, z[i], y[i])
+        _loss_derivatives(loss_code, parameter, z, at, y, weights, count, c)
         if clip_code != UNCLIPPED:
-            for i in range(z.shape[0]):
-                weight = clip_weight(clip_code, clip_bound, abs(c[i]) * norms[i])
-                clipped += (weight < 1.0) & (weights[i] > 0.0)
-                c[i] *= weight
-        for i in range(z.shape[0]):
-            c[i] *= weights[i]
-    return total, clipped
+            base = uint64(at)
+            for i in range(uint64(count)):
+                # Clipping sees the gradient of one sample, without its weight.
+                norm = norms[i] * abs(c[base + i])
+                multiplicity = weights[i]
+                norm = norm / multiplicity if multiplicity > 0.0 else 0.0
+                factor = clip_weight(clip_code, clip_bound, norm)
+                clipped += factor < 1.0
+                c[base + i] *= factor
+    return value, clipped

@@ -13,7 +13,7 @@ from numba import njit, prange
 from .dense import fill_tile, new_tile
 from .scalar import FAST, tile_terms
 
-__all__ = ["csr_parallel", "csr_range"]
+__all__ = ["csr_parallel", "csr_range", "csr_replicates_parallel"]
 
 _TILE_ROWS = 256
 
@@ -34,11 +34,10 @@ def csr_range(
 ) -> Any:
     """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped."""
     y, scale, norms, weights = samples
-    loss_code, loss_parameter, clip_code, clip_bound = rule
     data, indices, indptr = matrix
     size = _TILE_ROWS
     tile = new_tile(size)
-    index, y_tile, scale_tile, norm_tile, weight_tile = tile
+    index, _, scale_tile, _, _ = tile
     z = np.empty(size)
     c = np.empty(size)
     value = 0.0
@@ -54,19 +53,7 @@ def csr_range(
             z[k] = total
         for k in range(m):
             z[k] *= scale_tile[k]
-        part, count = tile_terms(
-            loss_code,
-            loss_parameter,
-            clip_code,
-            clip_bound,
-            want_value,
-            want_gradient,
-            z[:m],
-            y_tile[:m],
-            norm_tile[:m],
-            weight_tile[:m],
-            c[:m],
-        )
+        part, count = tile_terms(rule, want_value, want_gradient, z, 0, tile, m, c)
         value += part
         clipped += count
         if want_gradient:
@@ -109,3 +96,97 @@ def csr_parallel(
             want_gradient,
             gradients[t],
         )
+
+
+@njit(**FAST)
+def csr_replicates_range(
+    matrix: Any,
+    samples: Any,
+    rows: Any,
+    indexed: bool,
+    lo: int,
+    hi: int,
+    V: Any,
+    rule: Any,
+    want_value: bool,
+    want_gradient: bool,
+    values: Any,
+    gradients: Any,
+    clipped: Any,
+) -> None:
+    """Add the sums of positions ``lo..hi``; ``V`` and ``gradients`` are ``(d, R)``.
+
+    Features come first, so that a non-zero entry meets all its replicates side by side.
+    """
+    y, scale, norms, weights = samples
+    data, indices, indptr = matrix
+    replicates = V.shape[1]
+    tile = new_tile(_TILE_ROWS)
+    index, _, scale_tile, _, _ = tile
+    z = np.empty(replicates * _TILE_ROWS)
+    c = np.empty(replicates * _TILE_ROWS)
+    z_row = np.empty(replicates)
+    c_row = np.empty(replicates)
+    for start in range(lo, hi, _TILE_ROWS):
+        m = min(_TILE_ROWS, hi - start)
+        fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
+        for k in range(m):
+            i = index[k]
+            z_row[:] = 0.0
+            for entry in range(indptr[i], indptr[i + 1]):
+                x, v = scale_tile[k] * data[entry], V[indices[entry]]
+                for r in range(replicates):
+                    z_row[r] += x * v[r]
+            for r in range(replicates):
+                z[r * _TILE_ROWS + k] = z_row[r]
+        for r in range(replicates):
+            part, count = tile_terms(rule, want_value, want_gradient, z, r * _TILE_ROWS, tile, m, c)
+            values[r] += part
+            clipped[r] += count
+        if want_gradient:
+            for k in range(m):
+                i = index[k]
+                for r in range(replicates):
+                    c_row[r] = c[r * _TILE_ROWS + k]
+                for entry in range(indptr[i], indptr[i + 1]):
+                    x, gradient = scale_tile[k] * data[entry], gradients[indices[entry]]
+                    for r in range(replicates):
+                        gradient[r] += x * c_row[r]
+
+
+@njit(parallel=True, **FAST)
+def csr_replicates_parallel(
+    matrix: Any,
+    samples: Any,
+    rows: Any,
+    indexed: bool,
+    tasks: Any,
+    W: Any,
+    rule: Any,
+    want_value: bool,
+    want_gradient: bool,
+    values: Any,
+    gradients: Any,
+    clipped: Any,
+) -> None:
+    """Run every task ``(0, lo, hi)``; its partial sums go to a row of their own."""
+    V = np.ascontiguousarray(W.T)
+    for t in prange(tasks.shape[0]):
+        sums = np.zeros((V.shape[0], V.shape[1] if want_gradient else 0))
+        csr_replicates_range(
+            matrix,
+            samples,
+            rows,
+            indexed,
+            tasks[t, 1],
+            tasks[t, 2],
+            V,
+            rule,
+            want_value,
+            want_gradient,
+            values[t],
+            sums,
+            clipped[t],
+        )
+        if want_gradient:
+            gradients[t] = sums.T

@@ -84,7 +84,7 @@ def kuru_synthetic(
 
     from ..datasets import Dataset
 
-    return Dataset(X=X, y=y, name=f"kuru-{scheme}", row_bound=bounds)
+    return Dataset(X, y, None, None, f"kuru-{scheme}", bounds)
 
 
 def _signs(X: np.ndarray, direction: np.ndarray, negative_rate: float) -> np.ndarray:

@@ -1,0 +1,181 @@
+"""Sums over the rows of a dense matrix for many iterates at once.
+
+A matrix product is a poor fit: the matrix is too thin. Instead a tile of rows is
+transposed once, all replicates use it while it is in cache, and every inner loop runs
+along the rows of the tile, in vector registers, for a block of four features by four
+replicates.
+
+A transposed tile is flat, feature ``j`` at ``j * T .. (j + 1) * T``, and indexed by
+unsigned integers: from constant offsets of one pointer the compiler can see that nothing
+overlaps, and an unsigned index cannot be negative, so the loops are vectorised.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange, uint64
+
+from .dense import fill_tile, new_tile
+from .scalar import FAST, tile_terms
+
+__all__ = ["BLOCK", "replicates_parallel", "replicates_range"]
+
+BLOCK = 4  # the iterates come padded to whole blocks of features and of replicates
+_T = 128  # rows of a tile
+_T1, _T2, _T3 = np.uint64(_T), np.uint64(2 * _T), np.uint64(3 * _T)
+
+
+@njit(**FAST)
+def _transpose(X: Any, index: Any, factor: Any, count: int, x: Any) -> None:
+    """Write the scaled rows ``index[:count]`` of ``X`` into the columns of the tile."""
+    d = X.shape[1]
+    quads = count - count % 4
+    for k in range(0, quads, 4):
+        x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
+        f0, f1, f2, f3 = factor[k], factor[k + 1], factor[k + 2], factor[k + 3]
+        for j in range(d):
+            at = uint64(j * _T + k)
+            x[at] = f0 * x0[j]
+            x[at + uint64(1)] = f1 * x1[j]
+            x[at + uint64(2)] = f2 * x2[j]
+            x[at + uint64(3)] = f3 * x3[j]
+    for k in range(quads, count):
+        row = X[index[k]]
+        for j in range(d):
+            x[j * _T + k] = factor[k] * row[j]
+
+
+@njit(**FAST)
+def _predict(x: Any, j: int, W: Any, r: int, z: Any) -> None:
+    """Add to the predictions of replicates ``r .. r + 3`` what features ``j .. j + 3`` give."""
+    v0, v1, v2, v3 = W[r], W[r + 1], W[r + 2], W[r + 3]
+    a0, a1, a2, a3 = v0[j], v0[j + 1], v0[j + 2], v0[j + 3]
+    b0, b1, b2, b3 = v1[j], v1[j + 1], v1[j + 2], v1[j + 3]
+    c0, c1, c2, c3 = v2[j], v2[j + 1], v2[j + 2], v2[j + 3]
+    d0, d1, d2, d3 = v3[j], v3[j + 1], v3[j + 2], v3[j + 3]
+    base = uint64(j * _T)
+    for k in range(_T1):
+        at = base + k
+        x0, x1, x2, x3 = x[at], x[at + _T1], x[at + _T2], x[at + _T3]
+        z[k] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
+        z[k + _T1] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
+        z[k + _T2] += c0 * x0 + c1 * x1 + c2 * x2 + c3 * x3
+        z[k + _T3] += d0 * x0 + d1 * x1 + d2 * x2 + d3 * x3
+
+
+@njit(**FAST)
+def _add_gradients(x: Any, j: int, c: Any, r: int, gradients: Any) -> None:
+    """Add to the gradients of replicates ``r .. r + 3`` their entries ``j .. j + 3``."""
+    g00 = g01 = g02 = g03 = g10 = g11 = g12 = g13 = 0.0
+    g20 = g21 = g22 = g23 = g30 = g31 = g32 = g33 = 0.0
+    base = uint64(j * _T)
+    for k in range(_T1):
+        at = base + k
+        x0, x1, x2, x3 = x[at], x[at + _T1], x[at + _T2], x[at + _T3]
+        c0, c1, c2, c3 = c[k], c[k + _T1], c[k + _T2], c[k + _T3]
+        g00 += c0 * x0
+        g01 += c0 * x1
+        g02 += c0 * x2
+        g03 += c0 * x3
+        g10 += c1 * x0
+        g11 += c1 * x1
+        g12 += c1 * x2
+        g13 += c1 * x3
+        g20 += c2 * x0
+        g21 += c2 * x1
+        g22 += c2 * x2
+        g23 += c2 * x3
+        g30 += c3 * x0
+        g31 += c3 * x1
+        g32 += c3 * x2
+        g33 += c3 * x3
+    sums = (
+        (g00, g01, g02, g03),
+        (g10, g11, g12, g13),
+        (g20, g21, g22, g23),
+        (g30, g31, g32, g33),
+    )
+    for replicate in range(BLOCK):
+        gradient = gradients[r + replicate]
+        for feature in range(BLOCK):
+            gradient[j + feature] += sums[replicate][feature]
+
+
+@njit(**FAST)
+def replicates_range(
+    X: Any,
+    samples: Any,
+    rows: Any,
+    indexed: bool,
+    lo: int,
+    hi: int,
+    W: Any,
+    rule: Any,
+    want_value: bool,
+    want_gradient: bool,
+    values: Any,
+    gradients: Any,
+    clipped: Any,
+) -> None:
+    """Add the sums of positions ``lo..hi``, one row of the outputs for each row of ``W``.
+
+    ``W`` and ``gradients`` are padded to whole blocks of features and of replicates.
+    """
+    y, scale, norms, weights = samples
+    tile = new_tile(_T)
+    index, _, scale_tile, _, _ = tile
+    x = np.zeros(W.shape[1] * _T)
+    z = np.empty(BLOCK * _T)
+    c = np.zeros(BLOCK * _T)
+    for start in range(lo, hi, _T):
+        m = min(_T, hi - start)
+        fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
+        _transpose(X, index, scale_tile, m, x)
+        c[:] = 0.0  # what an earlier tile left beyond row m counts for nothing
+        for first in range(0, W.shape[0], BLOCK):
+            z[:] = 0.0
+            for j in range(0, W.shape[1], BLOCK):
+                _predict(x, j, W, first, z)
+            for r in range(BLOCK):
+                part, count = tile_terms(rule, want_value, want_gradient, z, r * _T, tile, m, c)
+                values[first + r] += part
+                clipped[first + r] += count
+            if want_gradient:
+                for j in range(0, W.shape[1], BLOCK):
+                    _add_gradients(x, j, c, first, gradients)
+
+
+@njit(parallel=True, **FAST)
+def replicates_parallel(
+    X: Any,
+    samples: Any,
+    rows: Any,
+    indexed: bool,
+    tasks: Any,
+    W: Any,
+    rule: Any,
+    want_value: bool,
+    want_gradient: bool,
+    values: Any,
+    gradients: Any,
+    clipped: Any,
+) -> None:
+    """Run every task ``(0, lo, hi)``; its partial sums go to a row of their own."""
+    for t in prange(tasks.shape[0]):
+        replicates_range(
+            X,
+            samples,
+            rows,
+            indexed,
+            tasks[t, 1],
+            tasks[t, 2],
+            W,
+            rule,
+            want_value,
+            want_gradient,
+            values[t],
+            gradients[t],
+            clipped[t],
+        )
