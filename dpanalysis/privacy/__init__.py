@@ -1,0 +1,79 @@
+"""Privacy: events with explicit units, their cost, filters, and the source of noise.
+
+Examples
+--------
+>>> from dpanalysis import privacy
+>>> step = privacy.events.Sampled(
+...     privacy.Poisson(0.01), [privacy.events.Gaussian(std=2.0, sensitivity=1.0)]
+... )
+>>> run = privacy.events.Repeated(step, 1000)
+>>> round(privacy.epsilon(run, 1e-5, "add_or_remove_one"), 2)
+0.62
+"""
+
+from __future__ import annotations
+
+from . import events, mechanisms
+from .accountant import epsilon, fits, spent
+from .calibration import calibrate
+from .filters import Filter, Plan, plan_order
+from .ledger import Ledger
+from .pure import (
+    amplify_poisson,
+    amplify_without_replacement,
+    deamplify_without_replacement,
+    laplace_epsilon,
+)
+from .rdp import (
+    rdp_gaussian,
+    rdp_laplace,
+    rdp_poisson,
+    rdp_poisson_gaussian,
+    rdp_pure,
+    rdp_to_epsilon,
+    rdp_without_replacement,
+)
+from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget
+from .sampling import Full, Poisson, WithoutReplacement
+from .zcdp import (
+    epsilon_to_zcdp,
+    gaussian_delta,
+    gaussian_epsilon,
+    zcdp_pure,
+    zcdp_to_epsilon,
+)
+
+__all__ = [
+    "ADD_OR_REMOVE_ONE",
+    "REPLACE_ONE",
+    "Budget",
+    "Filter",
+    "Full",
+    "Ledger",
+    "Plan",
+    "Poisson",
+    "WithoutReplacement",
+    "amplify_poisson",
+    "amplify_without_replacement",
+    "calibrate",
+    "deamplify_without_replacement",
+    "epsilon",
+    "epsilon_to_zcdp",
+    "events",
+    "fits",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "laplace_epsilon",
+    "mechanisms",
+    "plan_order",
+    "rdp_gaussian",
+    "rdp_laplace",
+    "rdp_poisson",
+    "rdp_poisson_gaussian",
+    "rdp_pure",
+    "rdp_to_epsilon",
+    "rdp_without_replacement",
+    "spent",
+    "zcdp_pure",
+    "zcdp_to_epsilon",
+]

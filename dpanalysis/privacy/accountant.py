@@ -1,0 +1,276 @@
+"""The epsilon of a list of events: one function, four notions of privacy.
+
+``pure`` adds exact amplified losses, ``zcdp`` adds rho, ``rdp`` adds Renyi curves and takes
+the best order, ``pld`` composes privacy loss distributions. Each of them is a valid upper
+bound where it applies, so ``tightest`` returns the smallest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._validation import check_choice, check_number
+from ..errors import IncompatibleAccounting
+from .events import Event, Repeated, Sampled, check_event, gaussian_mu
+from .rdp import rdp_to_epsilon
+from .relations import Budget, check_relation
+from .zcdp import gaussian_epsilon, zcdp_to_epsilon
+
+__all__ = ["ACCOUNTANTS", "epsilon", "fits", "group", "spent"]
+
+ACCOUNTANTS = ("tightest", "pure", "zcdp", "rdp", "pld")
+
+Groups: TypeAlias = Mapping[Event, int]
+Events: TypeAlias = Event | Iterable[Event]
+
+# Float error of the composed distribution's tail: a smaller delta is left to the others.
+SMALLEST_PLD_DELTA = 1e-10
+
+_FRACTIONAL = np.concatenate([1.0 + np.geomspace(1e-3, 0.5, 8), np.arange(1.6, 2.0, 0.1)])
+_INTEGERS = np.unique(np.round(np.geomspace(2.0, 1024.0, 400))[:, None].ravel())
+_SAMPLED_ORDERS = np.concatenate(
+    [_FRACTIONAL, np.arange(2.0, 65.0), np.unique(np.round(np.geomspace(70.0, 1024.0, 24)))]
+)
+_FULL_ORDERS = np.concatenate([1.0 + np.geomspace(1e-4, 1e8, 241), [np.inf]])
+
+
+def group(events: Events, relation: str) -> dict[Event, int]:
+    """Return how often each distinct event occurs, after checking that all may be accounted.
+
+    Repetitions are unrolled, and a batch that is surely everything is taken apart.
+
+    Parameters
+    ----------
+    events : Event or iterable of Event
+    relation : {"replace_one", "add_or_remove_one"}
+
+    Raises
+    ------
+    TypeError
+        If something is not an event.
+    IncompatibleAccounting
+        If a sampling scheme does not belong to the relation.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Pure
+    >>> group([Pure(1.0), Repeated(Pure(1.0), 3)], "replace_one")
+    {Pure(epsilon=1.0): 4}
+    """
+    check_relation(relation)
+    counts: dict[Event, int] = {}
+    pending = [(event, 1) for event in ([events] if isinstance(events, Event) else events)]
+    while pending:
+        event, count = pending.pop()
+        check_event(event, relation)
+        if isinstance(event, Repeated):
+            pending.append((event.event, count * event.count))
+        elif isinstance(event, Sampled) and event.fraction == 1.0:
+            pending.extend((inner, count) for inner in event.events)
+        else:
+            counts[event] = counts.get(event, 0) + count
+    return counts
+
+
+def epsilon(events: Events, delta: float, relation: str, accountant: str = "tightest") -> float:
+    """Return the epsilon at ``delta`` of all events together.
+
+    Parameters
+    ----------
+    events : Event or iterable of Event
+        What was or will be released. For ``pld`` and ``tightest`` the list must be fixed
+        beforehand (the answers may be used adaptively, the noise levels not): methods that
+        choose them on the way run under a :class:`dpanalysis.privacy.Filter`.
+    delta : float
+        In [0, 1). With 0 the result is the pure loss: infinite if there is Gaussian noise.
+    relation : {"replace_one", "add_or_remove_one"}
+    accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
+        ``tightest`` is the smallest of those that are valid for the whole list; it leaves
+        out ``pld`` below delta = 1e-10, where its floating-point error would show, and
+        where dp-accounting is not installed.
+
+    Returns
+    -------
+    float
+        In [0, inf]; a valid upper bound.
+
+    Raises
+    ------
+    IncompatibleAccounting
+        If a sampling scheme does not belong to the relation, or the accountant asked for
+        cannot account an event.
+    ValueError
+        If an argument is outside its range.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Gaussian, Laplace, Repeated
+    >>> from dpanalysis.privacy.sampling import Poisson
+    >>> round(epsilon(Laplace(scale=10.0, sensitivity=1.0), 0.0, "replace_one"), 6)
+    0.1
+    >>> step = Sampled(Poisson(0.01), [Gaussian(std=1.0, sensitivity=1.0)])
+    >>> round(epsilon(Repeated(step, 1000), 1e-5, "add_or_remove_one", "rdp"), 2)
+    2.1
+    """
+    check_choice("accountant", accountant, ACCOUNTANTS)
+    delta = check_number("delta", delta, low=0.0, high=1.0, high_open=True)
+    groups = group(events, relation)
+    if accountant != "tightest":
+        return _ACCOUNTS[accountant](groups, delta)
+    return min(_ACCOUNTS[name](groups, delta) for name in _applicable(groups, delta))
+
+
+def fits(events: Events, budget: Budget, accountant: str = "tightest") -> bool:
+    """Return whether all events together stay within ``budget``.
+
+    The cheap accountants are asked first, and the first that says yes decides.
+
+    Parameters
+    ----------
+    events : Event or iterable of Event
+    budget : Budget
+    accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
+        For a zCDP budget "tightest" or "zcdp".
+
+    Raises
+    ------
+    IncompatibleAccounting
+        As :func:`epsilon`.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Pure
+    >>> fits(Pure(0.5), Budget(1.0)), fits(Pure(1.5), Budget(1.0))
+    (True, False)
+    """
+    check_choice("accountant", accountant, ACCOUNTANTS)
+    limit = budget.limit * (1.0 + 1e-12)
+    groups = group(events, budget.relation)
+    if budget.rho is not None or accountant != "tightest":
+        return spent(events, budget, accountant) <= limit
+    return any(
+        _ACCOUNTS[name](groups, budget.delta) <= limit for name in _applicable(groups, budget.delta)
+    )
+
+
+def spent(events: Events, budget: Budget, accountant: str = "tightest") -> float:
+    """Return the cost of the events in the budget's own currency: epsilon at its delta, or rho.
+
+    Parameters
+    ----------
+    events : Event or iterable of Event
+    budget : Budget
+    accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
+        For a zCDP budget "tightest" or "zcdp".
+
+    Raises
+    ------
+    IncompatibleAccounting
+        As :func:`epsilon`, or if a zCDP budget is asked for another accountant.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Gaussian
+    >>> spent([Gaussian(2.0, 1.0)] * 4, Budget.zcdp(1.0))
+    0.5
+    """
+    if budget.rho is None:
+        return epsilon(events, budget.delta, budget.relation, accountant)
+    if accountant not in ("tightest", "zcdp"):
+        raise IncompatibleAccounting(
+            f"a zCDP budget is accounted by 'zcdp' (or 'tightest'), not by {accountant!r}"
+        )
+    return _zcdp(group(events, budget.relation))
+
+
+def _applicable(groups: Groups, delta: float) -> list[str]:
+    """Return the accountants that are valid for the whole list, cheap ones first."""
+    if delta == 0.0:
+        return ["pure"] if _all_finite(groups, "pure_cost") else ["rdp"]
+    names = [n for n in ("pure", "zcdp") if _all_finite(groups, f"{n}_cost")] + ["rdp"]
+    if delta >= SMALLEST_PLD_DELTA or gaussian_mu(groups) is not None:
+        from .pld import has_profiles
+
+        if has_profiles(groups):
+            names.append("pld")
+    return names
+
+
+def _all_finite(groups: Groups, cost: str) -> bool:
+    return all(math.isfinite(getattr(event, cost)()) for event in groups)
+
+
+def _sum(groups: Groups, cost: str, accountant: str, instead: str) -> float:
+    costs = {event: getattr(event, cost)() for event in groups}
+    for event, value in costs.items():
+        if math.isinf(value):
+            raise IncompatibleAccounting(
+                f"{event!r} has no finite {accountant} cost; account it by {instead}"
+            )
+    return math.fsum(count * costs[event] for event, count in groups.items())
+
+
+def _pure_epsilon(groups: Groups, delta: float) -> float:
+    # A pure guarantee holds at every delta.
+    return _sum(groups, "pure_cost", "pure", "'zcdp', 'rdp' or 'pld' with delta > 0")
+
+
+def _zcdp(groups: Groups) -> float:
+    return _sum(groups, "zcdp_cost", "zCDP", "'rdp' or 'pld'")
+
+
+def _zcdp_epsilon(groups: Groups, delta: float) -> float:
+    return zcdp_to_epsilon(_zcdp(groups), delta)
+
+
+def rdp_curve(groups: Groups, orders: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the composed Renyi cost of counted events at ``orders``, shape (k,)."""
+    total = np.zeros(orders.shape)
+    for event, count in groups.items():
+        total += count * event.rdp_cost(orders)
+    return total
+
+
+def _rdp_epsilon(groups: Groups, delta: float) -> float:
+    return best_order(groups, delta)[0]
+
+
+def best_order(groups: Groups, delta: float) -> tuple[float, float]:
+    """Return the epsilon of counted events by Renyi accounting, and the real order it is at."""
+    if not groups:
+        return 0.0, 2.0
+    full = not any(isinstance(event, Sampled) for event in groups)
+    orders = _FULL_ORDERS if full else _SAMPLED_ORDERS
+    result = (math.inf, 2.0)
+    # Orders are real: look between the neighbours of the best one, twice.
+    for _ in range(3):
+        result = min(result, rdp_to_epsilon(orders, rdp_curve(groups, orders), delta))
+        place = int(np.argmin(np.abs(orders - result[1]))) if np.isfinite(result[1]) else -1
+        if place in (-1, 0, orders.size - 1) or not np.isfinite(orders[place + 1]):
+            break
+        orders = np.linspace(orders[place - 1], orders[place + 1], 17)
+    return result
+
+
+def _pld_epsilon(groups: Groups, delta: float) -> float:
+    mu = gaussian_mu(groups)
+    if mu is not None:  # exact
+        return gaussian_epsilon(1.0 / mu, delta) if mu else 0.0
+    if delta == 0.0:
+        return _pure_epsilon(groups, delta)
+    from .pld import pld_epsilon
+
+    return pld_epsilon(groups, delta)
+
+
+_ACCOUNTS = {
+    "pure": _pure_epsilon,
+    "zcdp": _zcdp_epsilon,
+    "rdp": _rdp_epsilon,
+    "pld": _pld_epsilon,
+}

@@ -1,0 +1,274 @@
+"""Who says no: a filter for adaptively chosen events, a plan for events fixed beforehand.
+
+Both compare with a relative slack of 1e-9, which absorbs the rounding of sums: a budget of
+1 may be exceeded by 1e-9.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from .._validation import check_number
+from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
+from .accountant import Events, best_order, group, spent
+from .events import Event, Repeated, check_event
+from .relations import Budget
+from .zcdp import epsilon_to_zcdp
+
+__all__ = ["Filter", "Plan", "plan_order"]
+
+SLACK = 1e-9
+
+
+class Filter:
+    """A privacy filter: events may depend on everything released before them.
+
+    The number, kind and noise of the events may be chosen on the way, because the cost is
+    summed in one notion of privacy fixed beforehand:
+
+    - pure losses, when ``budget.delta`` is 0;
+    - rho, for a zCDP budget, or for an (epsilon, delta) budget without ``order``: the
+      largest rho that implies the budget;
+    - Renyi costs at the single ``order``, whose limit the tight conversion gives.
+
+    "Some order still has budget" would not be a rule (errata 002-7).
+
+    Parameters
+    ----------
+    budget : Budget
+    order : float, optional
+        Renyi order in (1, inf), fixed before any data are seen, for example by
+        :func:`plan_order`. Needed where batches with Gaussian noise are subsampled.
+
+    Raises
+    ------
+    ValueError
+        If ``order`` is given with a budget that has no use for it, or the budget is too
+        small for that order.
+
+    References
+    ----------
+    Rogers, Roth, Ullman, Vadhan (2016); Feldman, Zrnic (2021), the Renyi filter.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Pure
+    >>> guard = Filter(Budget(epsilon=1.0))
+    >>> guard.spend(Pure(0.75))
+    >>> guard.can_spend(Pure(0.5)), guard.remaining
+    (False, 0.25)
+    """
+
+    def __init__(self, budget: Budget, order: float | None = None) -> None:
+        self.budget = budget
+        self.order = order
+        self._cost: Callable[[Event], float]
+        if budget.rho is not None or (budget.delta == 0.0):
+            if order is not None:
+                raise ValueError(f"order is for budgets with delta > 0, got {order!r}")
+            pure = budget.rho is None
+            self._cost = _pure_cost if pure else _zcdp_cost
+            self.notion, self.limit = ("pure" if pure else "zcdp"), budget.limit
+        elif order is None:
+            self._cost = _zcdp_cost
+            self.notion, self.limit = "zcdp", epsilon_to_zcdp(budget.limit, budget.delta)
+        else:
+            a = check_number("order", order, low=1.0, low_open=True)
+            slack = math.log1p(-1.0 / a) - (math.log(budget.delta) + math.log(a)) / (a - 1.0)
+            self.notion, self.limit = "rdp", budget.limit - slack
+            if self.limit <= 0.0:
+                raise ValueError(
+                    f"order {a:g} leaves no budget: converting at delta = {budget.delta:g} "
+                    f"alone costs {slack:g} of epsilon = {budget.limit:g}; take a larger order"
+                )
+            at = np.array([a])
+            self._cost = lambda event: float(event.rdp_cost(at)[0])
+        self.spent = 0.0
+        self._known: dict[Event, float] = {}
+
+    def cost(self, event: Event) -> float:
+        """Return what ``event`` would be charged, in the filter's notion of privacy.
+
+        Raises
+        ------
+        IncompatibleAccounting
+            If the event cannot be accounted under the relation, or has no finite cost.
+        """
+        try:
+            return self._known[event]
+        except KeyError:
+            pass
+        check_event(event, self.budget.relation)
+        value = self._cost(event)
+        if not math.isfinite(value):
+            raise IncompatibleAccounting(
+                f"{event!r} has no finite cost under a {self.notion} filter: "
+                "give a budget with delta > 0 and a Renyi order fixed beforehand (order=...)"
+            )
+        if len(self._known) >= 4096:  # schedules with ever new noise do not fill the memory
+            self._known.clear()
+        self._known[event] = value
+        return value
+
+    def can_spend(self, event: Event) -> bool:
+        """Return whether ``event`` fits in what is left; nothing is charged.
+
+        Raises
+        ------
+        IncompatibleAccounting
+            As :meth:`cost`.
+        """
+        return self.spent + self.cost(event) <= self.limit * (1.0 + SLACK)
+
+    def spend(self, event: Event) -> None:
+        """Charge ``event``, before its answer is released.
+
+        Raises
+        ------
+        PrivacyBudgetExceeded
+            If it does not fit; nothing is charged then.
+        IncompatibleAccounting
+            As :meth:`cost`.
+        """
+        cost = self.cost(event)
+        if self.spent + cost > self.limit * (1.0 + SLACK):
+            raise PrivacyBudgetExceeded(
+                f"{event!r} costs {cost:.6g} ({self.notion}), "
+                f"but only {self.remaining:.6g} of {self.limit:.6g} is left"
+            )
+        self.spent += cost
+
+    @property
+    def remaining(self) -> float:
+        """What is left, in the filter's notion of privacy (epsilon, rho or a Renyi cost)."""
+        return max(0.0, self.limit - self.spent)
+
+    def __repr__(self) -> str:
+        at = "" if self.order is None else f" at order {self.order:g}"
+        return f"Filter({self.notion}{at}: {self.spent:.6g} of {self.limit:.6g} spent)"
+
+
+def _pure_cost(event: Event) -> float:
+    return event.pure_cost()
+
+
+def _zcdp_cost(event: Event) -> float:
+    return event.zcdp_cost()
+
+
+def plan_order(events: Events, budget: Budget) -> float:
+    """Return the Renyi order at which ``events`` cost the least epsilon at the budget's delta.
+
+    Give it the schedule that is expected; what then really happens may differ, and the
+    filter at this order stays valid.
+
+    Parameters
+    ----------
+    events : Event or iterable of Event
+    budget : Budget
+        With delta > 0.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If the budget has no delta.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Gaussian
+    >>> budget = Budget(1.0, 1e-5)
+    >>> order = plan_order([Gaussian(std=50.0, sensitivity=1.0)] * 100, budget)
+    >>> Filter(budget, order=order).notion
+    'rdp'
+    """
+    if budget.delta == 0.0:
+        raise ValueError(f"budget must have delta > 0 to have a best order, got {budget!r}")
+    return best_order(group(events, budget.relation), budget.delta)[1]
+
+
+class Plan:
+    """Permission for events that are fixed beforehand, verified once as a whole.
+
+    The tightest accountant may then be used. Answers may depend on earlier answers; the
+    events themselves may not, so only the planned ones are granted, in their order.
+
+    Parameters
+    ----------
+    events : Event or iterable of Event
+        ``Repeated`` stands for that many single events.
+    budget : Budget
+    accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
+
+    Raises
+    ------
+    PrivacyBudgetExceeded
+        If the events do not fit the budget.
+    IncompatibleAccounting
+        As :func:`dpanalysis.privacy.epsilon`.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Pure
+    >>> plan = Plan([Repeated(Pure(0.5), 2)], Budget(1.0))
+    >>> plan.spend(Pure(0.5))
+    >>> plan.remaining, plan.can_spend(Pure(0.4)), plan.can_spend(plan.next)
+    (1, False, True)
+    """
+
+    def __init__(self, events: Events, budget: Budget, accountant: str = "tightest") -> None:
+        listed = [events] if isinstance(events, Event) else list(events)
+        self.budget = budget
+        self.cost = spent(listed, budget, accountant)
+        if not self.cost <= budget.limit * (1.0 + SLACK):
+            raise PrivacyBudgetExceeded(
+                f"the planned events cost {self.cost:.6g} by {accountant!r}, "
+                f"the budget is {budget.limit:.6g}"
+            )
+        self._runs = list(_runs(listed))
+        self._run = self._used = 0
+        self.remaining = sum(count for _, count in self._runs)
+
+    @property
+    def next(self) -> Event | None:
+        """The only event that would be granted now; None when the plan is used up."""
+        return self._runs[self._run][0] if self._run < len(self._runs) else None
+
+    def can_spend(self, event: Event) -> bool:
+        """Return whether ``event`` is the next planned one; nothing is charged."""
+        planned = self.next
+        return planned is event or (planned is not None and planned == event)
+
+    def spend(self, event: Event) -> None:
+        """Use up the next planned event.
+
+        Raises
+        ------
+        PrivacyBudgetExceeded
+            If ``event`` is not the next planned one; nothing is charged then.
+        """
+        if not self.can_spend(event):
+            planned = "nothing is left" if self.next is None else f"next comes {self.next!r}"
+            raise PrivacyBudgetExceeded(f"{event!r} was not planned here: {planned}")
+        self.remaining -= 1
+        self._used += 1
+        if self._used == self._runs[self._run][1]:
+            self._run, self._used = self._run + 1, 0
+
+    def __repr__(self) -> str:
+        return f"Plan({self.remaining} events left, {self.cost:.6g} of {self.budget.limit:.6g})"
+
+
+def _runs(events: Iterable[Event]) -> Iterable[tuple[Event, int]]:
+    """Yield single events and their counts, in order, with repetitions unrolled."""
+    for event in events:
+        count = 1
+        while isinstance(event, Repeated):
+            count, event = count * event.count, event.event
+        yield event, count

@@ -1,0 +1,96 @@
+"""The record of what was released."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .accountant import epsilon
+from .events import Event, Repeated, check_event
+from .relations import check_relation
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """What went through the door, in order; it reports, a filter decides.
+
+    Parameters
+    ----------
+    relation : {"replace_one", "add_or_remove_one"}
+
+    Raises
+    ------
+    ValueError
+        If ``relation`` is neither.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Laplace
+    >>> ledger = Ledger("replace_one")
+    >>> for _ in range(10):
+    ...     ledger.record(Laplace(scale=100.0, sensitivity=1.0))
+    >>> len(ledger), ledger.events
+    (10, (Repeated(event=Laplace(scale=100.0, sensitivity=1.0, order=1), count=10),))
+    >>> round(ledger.epsilon(), 9)
+    0.1
+    """
+
+    def __init__(self, relation: str) -> None:
+        self.relation = check_relation(relation)
+        self._runs: list[tuple[Event, int]] = []
+        self._length = 0
+
+    def record(self, event: Event) -> None:
+        """Write down one event, in constant time; a repetition lengthens the last run.
+
+        Parameters
+        ----------
+        event : Event
+
+        Raises
+        ------
+        TypeError
+            If it is not an event.
+        IncompatibleAccounting
+            If its sampling scheme does not belong to the relation.
+        """
+        if self._runs and (self._runs[-1][0] is event or self._runs[-1][0] == event):
+            self._runs[-1] = (self._runs[-1][0], self._runs[-1][1] + 1)
+        else:
+            check_event(event, self.relation)
+            self._runs.append((event, 1))
+        self._length += 1
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The events in order, runs of equal ones as ``Repeated``."""
+        return tuple(self)
+
+    def epsilon(self, delta: float = 0.0, accountant: str = "tightest") -> float:
+        """Return the epsilon of everything recorded; see :func:`dpanalysis.privacy.epsilon`.
+
+        Parameters
+        ----------
+        delta : float
+            In [0, 1).
+        accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
+
+        Raises
+        ------
+        IncompatibleAccounting
+            If the accountant cannot account an event.
+        """
+        return epsilon(self, delta, self.relation, accountant)
+
+    def __iter__(self) -> Iterator[Event]:
+        for event, count in self._runs:
+            yield event if count == 1 else Repeated(event, count)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __repr__(self) -> str:
+        shown = [f"  {count} x {event!r}" for event, count in self._runs[:10]]
+        hidden = len(self._runs) - len(shown)
+        more = [f"  ... {hidden} more"] if hidden else []
+        return "\n".join([f"Ledger({self.relation!r}, {self._length} events)", *shown, *more])

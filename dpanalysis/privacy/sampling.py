@@ -1,0 +1,214 @@
+"""Which records a release looks at: all, a fixed number without replacement, or Poisson.
+
+A sampling scheme belongs to a neighbouring relation, because amplification is proved
+for the pair: ``Poisson`` with ``add_or_remove_one``, ``WithoutReplacement`` with
+``replace_one``, ``Full`` with either. Draws cost time proportional to the batch (plus
+n/64 words for a fixed size) and come sorted, so that the rows are read in order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._validation import check_int, check_number
+from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
+
+__all__ = ["Full", "Poisson", "Sampling", "Uniforms", "WithoutReplacement"]
+
+
+class Uniforms(Protocol):
+    """A source of uniforms in [0, 1): a NumPy generator or the operating system's entropy."""
+
+    def random(self, size: int) -> NDArray[np.float64]:
+        """Return ``size`` independent uniforms."""
+        ...  # pragma: no cover
+
+
+@dataclass(frozen=True)
+class Full:
+    """Every record, every time.
+
+    Examples
+    --------
+    >>> Full().draw(10, np.random.default_rng(0)) is None
+    True
+    >>> Full().expected_size(10)
+    10.0
+    """
+
+    relations: ClassVar[tuple[str, ...]] = (REPLACE_ONE, ADD_OR_REMOVE_ONE)
+
+    def validate(self, n: int) -> None:
+        """Raise if there is no record to look at."""
+        check_int("n", n, low=1)
+
+    def expected_size(self, n: int) -> float:
+        """Return n, the public divisor of a mean."""
+        return float(n)
+
+    def fraction(self, n: int | None) -> float:
+        """Return the probability 1 that a record is in the batch."""
+        return 1.0
+
+    def draw(self, n: int, random: Uniforms) -> NDArray[np.int64] | None:
+        """Return None, which stands for all rows without copying an index."""
+        self.validate(n)
+        return None
+
+
+@dataclass(frozen=True)
+class WithoutReplacement:
+    """A batch of exactly ``m`` of the n records, every subset equally likely.
+
+    Parameters
+    ----------
+    m : int
+        Batch size, at least 1 and at most n.
+
+    Examples
+    --------
+    >>> batch = WithoutReplacement(3).draw(10, np.random.default_rng(0))
+    >>> len(set(batch.tolist())), batch.dtype
+    (3, dtype('int64'))
+    """
+
+    m: int
+    relations: ClassVar[tuple[str, ...]] = (REPLACE_ONE,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "m", check_int("m", self.m, low=1))
+
+    def validate(self, n: int) -> None:
+        """Raise ``ValueError`` if ``m`` records cannot be drawn from ``n``."""
+        check_int("n", n, low=1)
+        if self.m > n:
+            raise ValueError(f"m must be at most n = {n}, got {self.m}")
+
+    def expected_size(self, n: int) -> float:
+        """Return m, the public divisor of a mean."""
+        self.validate(n)
+        return float(self.m)
+
+    def fraction(self, n: int | None) -> float:
+        """Return m/n, the probability that a record is in the batch."""
+        if n is None:
+            raise ValueError("WithoutReplacement needs the number of records n")
+        self.validate(n)
+        return self.m / n
+
+    def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
+        """Return m sorted row numbers.
+
+        Parameters
+        ----------
+        n : int
+            Number of records.
+        random : object with ``random(size)``
+            See :func:`dpanalysis.privacy.mechanisms.random_source`.
+
+        Returns
+        -------
+        ndarray of int64, shape (m,)
+
+        Notes
+        -----
+        Independent indices are marked in a bitmap until m different ones are there;
+        reading the bitmap sorts them. For m > n/2 the n - m records left out are
+        drawn instead. Indices are ``floor(n u)`` of 53-bit uniforms, whose bias is
+        below n 2^-53.
+        """
+        from ._draws import read_bitmap, smallest_distinct
+
+        self.validate(n)
+        inside = 2 * self.m <= n
+        missing = marked = self.m if inside else n - self.m
+        words = np.zeros((n + 63) // 64, dtype=np.uint64)
+        while missing:
+            # As many draws as expected collisions ask for; a short top-up is rare.
+            mean = n * math.log((n - marked + missing) / (n - marked)) if marked < n else n
+            uniforms = random.random(int(mean + 3.0 * math.sqrt(mean)) + 1)
+            missing = smallest_distinct(uniforms, n, words, missing)
+        rows = np.empty(self.m, dtype=np.int64)
+        read_bitmap(words, n, inside, rows)
+        return rows
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """A batch that holds each record independently with probability ``rate``.
+
+    Parameters
+    ----------
+    rate : float
+        In (0, 1].
+
+    Examples
+    --------
+    >>> Poisson(0.5).draw(8, np.random.default_rng(0)).dtype
+    dtype('int64')
+    >>> Poisson(0.01).expected_size(1000)
+    10.0
+    """
+
+    rate: float
+    relations: ClassVar[tuple[str, ...]] = (ADD_OR_REMOVE_ONE,)
+
+    def __post_init__(self) -> None:
+        rate = check_number("rate", self.rate, low=0.0, high=1.0, low_open=True)
+        object.__setattr__(self, "rate", rate)
+
+    def validate(self, n: int) -> None:
+        """Raise if there is no record to draw from."""
+        check_int("n", n, low=1)
+
+    def expected_size(self, n: int) -> float:
+        """Return ``rate * n``: divide by this and not by the batch's size, which is private."""
+        self.validate(n)
+        return self.rate * n
+
+    def fraction(self, n: int | None) -> float:
+        """Return the probability that a record is in the batch."""
+        return self.rate
+
+    def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
+        """Return the sorted row numbers of the batch, possibly none.
+
+        Parameters
+        ----------
+        n : int
+            Number of records.
+        random : object with ``random(size)``
+            See :func:`dpanalysis.privacy.mechanisms.random_source`.
+
+        Returns
+        -------
+        ndarray of int64, shape (batch,)
+
+        Notes
+        -----
+        The gaps between members of the batch are geometric, so that the work is
+        proportional to the batch and not to n.
+        """
+        self.validate(n)
+        if self.rate == 1.0:
+            return np.arange(n, dtype=np.int64)
+        from ._draws import bernoulli_positions
+
+        log_keep = math.log1p(-self.rate)
+        parts = []
+        position = 0
+        while position < n:
+            mean = self.rate * (n - position)
+            uniforms = random.random(int(mean + 4.0 * math.sqrt(mean)) + 8)
+            rows = np.empty(uniforms.size, dtype=np.int64)
+            written, position = bernoulli_positions(uniforms, log_keep, position, n, rows)
+            parts.append(rows[:written])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+Sampling: TypeAlias = Full | WithoutReplacement | Poisson
