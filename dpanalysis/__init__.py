@@ -46,8 +46,10 @@ _HOMES = {
     "minimize": "experiments.run",
 }
 _MODULES = frozenset(
-    "clipping datasets errors experiments kernels losses methods plotting privacy problems "
-    "regularizers theory".split()
+    """
+    clipping datasets errors experiments kernels losses methods plotting privacy problems
+    regularizers theory
+    """.split()  # noqa: SIM905
 )
 
 __all__ = [

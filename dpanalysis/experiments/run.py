@@ -28,7 +28,6 @@ RECORDERS: Mapping[str, Recorder] = {
     "objective": lambda problem, w: problem.value(w),
     "gradient_norm": lambda problem, w: np.linalg.norm(problem.gradient(w), axis=-1),
     "accuracy": lambda problem, w: problem.accuracy(w),
-    "gap": lambda problem, w: problem.value(w) - problem.value(problem.solve()),
     "iterate": lambda problem, w: w.copy(),
 }
 
@@ -194,7 +193,7 @@ def minimize(
     True
     """
     start = time.perf_counter()
-    recorders = _recorders(record)
+    recorders = _recorders(record, problem)
     check_int("every", every, low=1)
     if not isinstance(method, Method):
         raise TypeError(f"method must be one of dpanalysis.methods, got {method!r}")
@@ -202,6 +201,7 @@ def minimize(
         raise TypeError(f"budget must be a Budget or None, got {budget!r}")
     method.sampling.validate(problem.n)
     facts = PublicFacts.of(problem, _relation(method, budget))
+    _check_budget(facts, budget)
     w = _start(w0, facts.d, replicates)
     plan = method.plan(facts, budget, accountant)
     guard = _guard(method, facts, budget, plan, accountant)
@@ -229,7 +229,8 @@ def minimize(
 
     for _ in _progress(plan.iterations, type(method).__name__, progress):
         try:
-            following = method.step(state, oracle)
+            with np.errstate(over="ignore", invalid="ignore"):  # divergence is told below
+                following = method.step(state, oracle)
         except PrivacyBudgetExceeded as refusal:
             refusal.partial = result("budget exceeded")
             raise
@@ -248,17 +249,24 @@ def minimize(
     return result("finished")
 
 
-def _recorders(record: Iterable[str | Recorder]) -> dict[str, Recorder]:
+def _recorders(record: Iterable[str | Recorder], problem: Any) -> dict[str, Recorder]:
     chosen: dict[str, Recorder] = {}
     for item in (record,) if isinstance(record, str) else record:
         if callable(item):
             chosen[getattr(item, "__name__", repr(item))] = item
         elif item in RECORDERS:
             chosen[item] = RECORDERS[item]
+        elif item == "gap":
+            chosen[item] = _gap(problem)
         else:
-            known = ", ".join(map(repr, RECORDERS))
+            known = ", ".join(map(repr, ("gap", *RECORDERS)))
             raise ValueError(f"record must name {known} or be callable, got {item!r}")
     return chosen
+
+
+def _gap(problem: Any) -> Recorder:
+    optimum = problem.value(problem.solve())
+    return lambda problem, w: problem.value(w) - optimum
 
 
 def _relation(method: Method, budget: Budget | None) -> str:
@@ -282,11 +290,9 @@ def _start(w0: Any, d: int, replicates: int) -> np.ndarray:
     return np.array(np.broadcast_to(w, (replicates, d)))
 
 
-def _guard(
-    method: Method, facts: PublicFacts, budget: Budget | None, plan: Plan, accountant: str
-) -> filters.Plan | None:
+def _check_budget(facts: PublicFacts, budget: Budget | None) -> None:
     if budget is None:
-        return None
+        return
     if not facts.has_records:
         raise ValueError(
             "a budget needs private data: this problem has no sensitivity (give Quadratic a "
@@ -299,6 +305,13 @@ def _guard(
             UserWarning,
             stacklevel=3,
         )
+
+
+def _guard(
+    method: Method, facts: PublicFacts, budget: Budget | None, plan: Plan, accountant: str
+) -> filters.Plan | None:
+    if budget is None:
+        return None
     if plan.scales is None or not np.all(plan.scales > 0.0):
         raise ValueError("with a budget every iteration needs noise; use budget=None without")
     events = planned_events(facts, method.sampling, method.mechanism, plan.scales, method.clipping)
@@ -327,8 +340,9 @@ class _Log:
             return
         if not force and t % self._every:
             return
-        for name, recorder in self._recorders.items():
-            self._values[name].append(np.asarray(recorder(self._problem, state.w)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for name, recorder in self._recorders.items():
+                self._values[name].append(np.asarray(recorder(self._problem, state.w)))
         self._iterations.append(t)
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,12 @@ from ..privacy.relations import Budget
 from ..privacy.sampling import Full, Sampling
 from .schedules import NoiseRequest, choose_horizon, noise_scales
 
+if TYPE_CHECKING:
+    from ..theory import ErrorRecursion
+
 __all__ = ["Coefficients", "Method", "Plan", "State"]
 
+FULL = Full()  # immutable, so it can be shared as a default
 Noise = str | Sequence[float] | np.ndarray
 
 
@@ -97,7 +101,7 @@ class Options:
     """
 
     noise: Noise = "uniform"
-    sampling: Sampling = Full()
+    sampling: Sampling = FULL
     mechanism: str = "laplace"
     choose_iterations: float | None = None
     clipping: Any = None
@@ -123,11 +127,10 @@ class Method(ABC):
         """Return the coefficients of the planned iterations."""
 
     @abstractmethod
-    def bound_weights(self, iterations: int, facts: PublicFacts) -> tuple[float, np.ndarray]:
-        """Return ``(a0, a)`` of the bound E_T <= a0 E_0 + sum_t a_t (d v_t + s^2) / 2.
+    def error_recursion(self, facts: PublicFacts) -> ErrorRecursion:
+        """Return the method's error bound, one iteration at a time.
 
-        ``v_t`` is the noise variance of a coordinate at iteration t and ``s^2`` bounds the
-        variance of subsampling; (4.3) of Kuru et al. with v_t = 2 b_t^2.
+        Divides the budget when ``noise="optimal"`` and chooses the horizon.
         """
 
     def _check(self) -> None:
@@ -151,8 +154,7 @@ class Method(ABC):
             )
         if self.choose_iterations is not None:
             raise ValueError("choose_iterations needs noise='uniform' or 'optimal', not numbers")
-        scales.flags.writeable = False
-        object.__setattr__(self, "noise", scales)
+        object.__setattr__(self, "noise", tuple(scales.tolist()))  # hashable, comparable
 
     def plan(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Plan:
         """Fix coefficients, number of iterations and noise; touches no data.
@@ -185,14 +187,12 @@ class Method(ABC):
             optimal=self.noise == "optimal",
             accountant=accountant,
         )
-
-        def weights(iterations: int) -> tuple[float, np.ndarray]:
-            return self.bound_weights(iterations, facts)
-
-        iterations = self.iterations
-        if self.choose_iterations is not None:
-            iterations = choose_horizon(request, weights, iterations, self.choose_iterations)
-        scales = noise_scales(request, weights, iterations)
+        iterations, recursion = self.iterations, None
+        if request.optimal or self.choose_iterations is not None:
+            recursion = self.error_recursion(facts)
+            if self.choose_iterations is not None:
+                iterations = choose_horizon(request, recursion, self.choose_iterations)
+        scales = noise_scales(request, recursion, iterations)
         return Plan(Coefficients(*(each[:iterations] for each in coefficients)), scales)
 
     def _warn_if_unstable(self, coefficients: Coefficients, facts: PublicFacts) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from .._validation import check_number
 from ..privacy.oracle import PublicFacts
 from .base import Coefficients, Method, Options, constant_coefficients
+
+if TYPE_CHECKING:
+    from ..theory import ErrorRecursion
 
 __all__ = ["GradientDescent"]
 
@@ -67,19 +69,8 @@ class GradientDescent(Options, _Arguments, Method):
         """Return constant coefficients without momentum."""
         return constant_coefficients(self.iterations, self.step_size)
 
-    def bound_weights(self, iterations: int, facts: PublicFacts) -> tuple[float, np.ndarray]:
-        """Return the weights of the guarantee above.
+    def error_recursion(self, facts: PublicFacts) -> ErrorRecursion:
+        """Return the guarantee above."""
+        from ..theory import gradient_descent_recursion
 
-        Raises
-        ------
-        ValueError
-            If mu = 0, or the step size is not below 2/L.
-        """
-        alpha, mu, L = self.step_size, facts.mu, facts.L
-        if mu <= 0.0:
-            raise ValueError("the error bound of GradientDescent needs strong convexity, mu > 0")
-        if not alpha * L < 2.0:
-            raise ValueError(f"the error bound needs step_size < 2/L = {2.0 / L:g}, got {alpha:g}")
-        factor = 1.0 - 2.0 * mu * alpha * (1.0 - alpha * L / 2.0)
-        powers = factor ** np.arange(iterations, dtype=float)
-        return factor**iterations, L * alpha**2 * powers[::-1]
+        return gradient_descent_recursion(self.iterations, self.step_size, facts.mu, facts.L)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from .._validation import check_number
 from ..privacy.oracle import PublicFacts
 from .base import Coefficients, Method, Options, constant_coefficients
+
+if TYPE_CHECKING:
+    from ..theory import ErrorRecursion
 
 __all__ = ["HeavyBall"]
 
@@ -73,18 +75,9 @@ class HeavyBall(Options, _Arguments, Method):
         """Return constant coefficients with momentum and no extrapolation."""
         return constant_coefficients(self.iterations, self.step_size, self.momentum)
 
-    def bound_weights(self, iterations: int, facts: PublicFacts) -> tuple[float, np.ndarray]:
-        """Return the weights of the certified bound.
+    def error_recursion(self, facts: PublicFacts) -> ErrorRecursion:
+        """Return what the certificate with the best rate proves."""
+        from ..theory import heavy_ball_certificate, heavy_ball_recursion
 
-        V_0 = c E_0 + 1'P1 ||x_0 - x*||^2 <= (c + 2 1'P1 / mu) E_0 by strong convexity.
-        """
-        from ..theory import heavy_ball_certificate
-
-        mu, L = facts.mu, facts.L
-        certificate = heavy_ball_certificate(self.step_size, self.momentum, mu, L)
-        squared = certificate.rate**2
-        powers = squared ** np.arange(iterations, dtype=float)
-        # The limit of the noise term is gain E||w||^2 with gain = first / (1 - rate^2).
-        first = certificate.noise_gain * (1.0 - squared)
-        start = certificate.initial_factor(mu)
-        return squared**iterations * start, 2.0 * first * powers[::-1]
+        certificate = heavy_ball_certificate(self.step_size, self.momentum, facts.mu, facts.L)
+        return heavy_ball_recursion(self.iterations, certificate)

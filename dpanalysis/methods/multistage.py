@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .._validation import check_number
 from ..privacy.oracle import PublicFacts
 from .base import Coefficients, Method, Options
+
+if TYPE_CHECKING:
+    from ..theory import ErrorRecursion
 
 __all__ = ["MultistageNesterov"]
 
@@ -84,9 +88,8 @@ class MultistageNesterov(Options, _Arguments, Method):
         restart = np.diff(stages, prepend=stages[0]) > 0
         return Coefficients(step_sizes, beta, beta, restart)
 
-    def bound_weights(self, iterations: int, facts: PublicFacts) -> tuple[float, np.ndarray]:
-        """Return the weights of Theorem 4.3, corrected, for the first ``iterations`` steps."""
-        from ..theory import multistage_weights
+    def error_recursion(self, facts: PublicFacts) -> ErrorRecursion:
+        """Return Theorem 4.3, corrected; a stage that starts doubles the error."""
+        from ..theory import multistage_recursion
 
-        step_sizes, stages = self._schedule()
-        return multistage_weights(step_sizes[:iterations], stages[:iterations], self.mu, self.L)
+        return multistage_recursion(*self._schedule(), self.mu, max(self.L, facts.L))

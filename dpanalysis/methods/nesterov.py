@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from .._validation import check_number
 from ..privacy.oracle import PublicFacts
 from .base import Coefficients, Method, Options, constant_coefficients
+
+if TYPE_CHECKING:
+    from ..theory import ErrorRecursion
 
 __all__ = ["Nesterov"]
 
@@ -76,8 +78,8 @@ class Nesterov(Options, _Arguments, Method):
         beta = float(nesterov_momentum(self.step_size, self.mu))
         return constant_coefficients(self.iterations, self.step_size, beta, beta)
 
-    def bound_weights(self, iterations: int, facts: PublicFacts) -> tuple[float, np.ndarray]:
-        """Return the weights of Theorem 4.1, corrected; needs step_size <= 1/L."""
-        from ..theory import nesterov_weights
+    def error_recursion(self, facts: PublicFacts) -> ErrorRecursion:
+        """Return Theorem 4.1, corrected; needs step_size <= 1/L."""
+        from ..theory import nesterov_recursion
 
-        return nesterov_weights(iterations, self.step_size, self.mu, facts.L)
+        return nesterov_recursion(self.iterations, self.step_size, self.mu, facts.L)

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import privacy
+from ..privacy.accountant import fits
 from ..privacy.events import Event, Repeated
 from ..privacy.oracle import NORM_ORDER, PublicFacts, gradient_event, sampled_event
-from ..privacy.relations import Budget
-from ..privacy.sampling import Full, Sampling
+from ..privacy.relations import REPLACE_ONE, Budget
+from ..privacy.sampling import Full, Sampling, WithoutReplacement
+
+if TYPE_CHECKING:
+    from ..theory import ErrorRecursion
 
 __all__ = ["NoiseRequest", "choose_horizon", "noise_scales", "planned_events"]
-
-Weights = Callable[[int], tuple[float, np.ndarray]]
 
 # Horizons tried where each one costs a numerical calibration: a grid, ratio about 1.2.
 CALIBRATED_HORIZONS = 40
@@ -64,7 +66,9 @@ def planned_events(
     return events
 
 
-def noise_scales(request: NoiseRequest, weights: Weights, iterations: int) -> np.ndarray:
+def noise_scales(
+    request: NoiseRequest, recursion: ErrorRecursion | None, iterations: int
+) -> np.ndarray:
     """Divide the budget over ``iterations``: Laplace scales or Gaussian deviations, (T,).
 
     A pure budget is divided in closed form or by the exact dual search of
@@ -72,9 +76,14 @@ def noise_scales(request: NoiseRequest, weights: Weights, iterations: int) -> np
     schedule (a_t^{-1/4}, which is optimal where the cost of a release is proportional to
     1/variance, as for zCDP) and calibrates its size with the accountant.
     """
-    importance = weights(iterations)[1] if request.optimal else np.ones(iterations)
+    importance = np.ones(iterations)
+    if request.optimal and recursion is not None:
+        importance = recursion.prefix(iterations).weights()[1]
     if request.pure:
         return _pure_scales(request, importance)
+    budget = request.budget
+    if request.mechanism == "gaussian" and budget.epsilon is not None and budget.delta == 0.0:
+        raise ValueError(f"mechanism='gaussian' needs a budget with delta > 0, got {budget!r}")
     calibrated = _calibrated_scales(request, importance**-0.25)
     if request.mechanism == "gaussian" or request.budget.epsilon is None:
         return calibrated
@@ -87,7 +96,7 @@ def _pure_scales(request: NoiseRequest, importance: np.ndarray) -> np.ndarray:
     from ..theory import allocate_epsilon, laplace_scales
 
     n = request.facts.n
-    m = n if isinstance(request.sampling, Full) else request.sampling.expected_size(n)
+    m = request.sampling.expected_size(n)
     assert request.budget.epsilon is not None
     if request.optimal:
         epsilons = allocate_epsilon(importance, request.budget.epsilon, n, m)
@@ -105,33 +114,58 @@ def _calibrated_scales(request: NoiseRequest, shape: np.ndarray) -> np.ndarray:
         scales = multiplier * unit * shape
         return planned_events(facts, sampling, request.mechanism, scales, request.clipping)
 
+    # A noise of one sensitivity is the natural place to start looking from.
+    bracket = _bracket(lambda c: fits(make_events(c), request.budget, request.accountant))
     multiplier = privacy.calibrate(
-        make_events, request.budget, bracket=(1e-3, 1e7), accountant=request.accountant
+        make_events, request.budget, bracket, accountant=request.accountant
     )
     return multiplier * unit * shape
 
 
-def choose_horizon(
-    request: NoiseRequest, weights: Weights, max_iterations: int, initial_gap: float
-) -> int:
-    """Return the T' <= ``max_iterations`` with the least error bound (Remark 4.1).
-
-    Every T' is tried where the noise has a closed form; a grid of horizons otherwise.
-    """
-    if request.pure:
-        horizons = range(1, max_iterations + 1)
+def _bracket(fit: Callable[[float], bool], ratio: float = 4.0) -> tuple[float, float]:
+    """Return (low, high) around the smallest multiplier that fits; a tiny low may fit too."""
+    high = 1.0
+    if fit(high):
+        while high > 1e-6 and fit(high / ratio):
+            high /= ratio
     else:
-        grid = np.geomspace(1, max_iterations, CALIBRATED_HORIZONS).round().astype(int)
-        horizons = np.unique(grid).tolist()
-    variance = subsampling_variance(request)
+        while high < 1e12 and not fit(high):
+            high *= ratio
+    return high / ratio, high
+
+
+def choose_horizon(request: NoiseRequest, recursion: ErrorRecursion, initial_gap: float) -> int:
+    """Return the T' with the least error bound (Remark 4.1), at most that of ``recursion``.
+
+    Every T' is tried where the budget is pure; a grid of horizons where each one costs a
+    numerical calibration.
+    """
+    facts, variance = request.facts, subsampling_variance(request)
+    if request.pure:
+        from ..theory import horizon_bounds
+
+        assert request.budget.epsilon is not None
+        bounds = horizon_bounds(
+            recursion,
+            initial_gap,
+            facts.d,
+            request.record_sensitivity,
+            facts.n,
+            request.budget.epsilon,
+            m=request.sampling.expected_size(facts.n),
+            noise="optimal" if request.optimal else "uniform",
+            variance=variance,
+        )
+        return int(bounds.argmin()) + 1
+    grid = np.geomspace(1, len(recursion.factors), CALIBRATED_HORIZONS).round().astype(int)
 
     def bound(iterations: int) -> float:
-        a0, a = weights(iterations)
-        scales = noise_scales(request, weights, iterations)
+        a0, a = recursion.prefix(iterations).weights()
+        scales = noise_scales(request, recursion, iterations)
         per_coordinate = scales**2 * (2.0 if request.mechanism == "laplace" else 1.0)
-        return a0 * initial_gap + 0.5 * float(a @ (request.facts.d * per_coordinate + variance))
+        return a0 * initial_gap + 0.5 * float(a @ (facts.d * per_coordinate + variance))
 
-    return min(horizons, key=bound)
+    return min(np.unique(grid).tolist(), key=bound)
 
 
 def subsampling_variance(request: NoiseRequest) -> float:
@@ -143,14 +177,9 @@ def subsampling_variance(request: NoiseRequest) -> float:
     facts, sampling = request.facts, request.sampling
     if isinstance(sampling, Full) or facts.n == 1:
         return 0.0
-    factor = 2.0 if facts.relation == privacy.relations.REPLACE_ONE else 1.0
+    factor = 2.0 if facts.relation == REPLACE_ONE else 1.0
     bound = request.facts.record_sensitivity(2, request.clipping) / factor
     size = sampling.expected_size(facts.n)
     rate = size / facts.n
-    shrink = (1.0 - rate) * (facts.n / (facts.n - 1) if sampling_is_exact(sampling) else 1.0)
-    return bound**2 / size * shrink
-
-
-def sampling_is_exact(sampling: Sampling) -> bool:
-    """Whether the batch has the same size every time (without replacement)."""
-    return isinstance(sampling, privacy.sampling.WithoutReplacement)
+    exact = isinstance(sampling, WithoutReplacement)
+    return bound**2 / size * (1.0 - rate) * (facts.n / (facts.n - 1) if exact else 1.0)

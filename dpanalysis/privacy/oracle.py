@@ -240,8 +240,10 @@ class PrivateOracle:
     def batch(self, sampling: Sampling) -> Iterator[Batch]:
         """Draw one subsample; it is charged once, when the context closes."""
         if self._open:
-            raise RuntimeError("a batch is open already; two open batches could both be promised "
-                               "the same remaining budget")
+            raise RuntimeError(
+                "a batch is open already; two open batches could both be promised "
+                "the same remaining budget"
+            )
         batch, self._open = Batch(self, sampling), True
         try:
             yield batch

@@ -53,9 +53,7 @@ def test_os_entropy_runs_and_differs():
 
 def test_callback_stops():
     seen = []
-    result = dpa.minimize(
-        small_problem(), GD, callback=lambda t, w: seen.append(w.shape) or t == 4
-    )
+    result = dpa.minimize(small_problem(), GD, callback=lambda t, w: seen.append(w.shape) or t == 4)
     assert result.status == "stopped by callback" and result.iterations == 4
     assert seen == [(1, 2)] * 4
 

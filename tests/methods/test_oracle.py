@@ -53,11 +53,11 @@ def test_gradient_never_moves_by_more_than_the_sensitivity(n, d, order, radius, 
 
 
 def test_sensitivity_is_attained():
-    """Two opposite records at the bound with saturated losses: no smaller constant would do."""
+    """Two orthogonal records at the bound with saturated losses: no smaller constant would do."""
     radius = 3.0
-    w = np.array([1e3, 0.0])
+    w = np.array([1e3, 1e3])
     here = problem_of(np.array([[radius, 0.0]]), np.array([-1.0]), radius)
-    there = problem_of(np.array([[-radius, 0.0]]), np.array([1.0]), radius)
+    there = problem_of(np.array([[0.0, radius]]), np.array([-1.0]), radius)
     moved = exact_mean(here, dpa.Full(), w) - exact_mean(there, dpa.Full(), w)
     limit = PublicFacts.of(here, "replace_one").gradient_sensitivity(dpa.Full(), 1)
     assert np.abs(moved).sum() == pytest.approx(limit, rel=1e-9)
