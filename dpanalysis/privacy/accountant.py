@@ -28,13 +28,9 @@ ACCOUNTANTS = ("tightest", "pure", "zcdp", "rdp", "pld")
 Groups: TypeAlias = Mapping[Event, int]
 Events: TypeAlias = Event | Iterable[Event]
 
-# Float error of the composed distribution's tail: a smaller delta is left to the others.
-SMALLEST_PLD_DELTA = 1e-10
-
-_FRACTIONAL = np.concatenate([1.0 + np.geomspace(1e-3, 0.5, 8), np.arange(1.6, 2.0, 0.1)])
-_INTEGERS = np.unique(np.round(np.geomspace(2.0, 1024.0, 400))[:, None].ravel())
+# Where the search for the best real order starts. Subsampled curves are sums over integers.
 _SAMPLED_ORDERS = np.concatenate(
-    [_FRACTIONAL, np.arange(2.0, 65.0), np.unique(np.round(np.geomspace(70.0, 1024.0, 24)))]
+    [1.0 + np.geomspace(1e-3, 0.9, 12), np.arange(2.0, 65.0), np.round(np.geomspace(70, 1024, 24))]
 )
 _FULL_ORDERS = np.concatenate([1.0 + np.geomspace(1e-4, 1e8, 241), [np.inf]])
 
@@ -90,9 +86,8 @@ def epsilon(events: Events, delta: float, relation: str, accountant: str = "tigh
         In [0, 1). With 0 the result is the pure loss: infinite if there is Gaussian noise.
     relation : {"replace_one", "add_or_remove_one"}
     accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
-        ``tightest`` is the smallest of those that are valid for the whole list; it leaves
-        out ``pld`` below delta = 1e-10, where its floating-point error would show, and
-        where dp-accounting is not installed.
+        ``tightest`` is the smallest of those that are valid for the whole list; it does
+        without ``pld`` where dp-accounting is not installed.
 
     Returns
     -------
@@ -193,12 +188,11 @@ def _applicable(groups: Groups, delta: float) -> list[str]:
     if delta == 0.0:
         return ["pure"] if _all_finite(groups, "pure_cost") else ["rdp"]
     names = [n for n in ("pure", "zcdp") if _all_finite(groups, f"{n}_cost")] + ["rdp"]
-    if delta >= SMALLEST_PLD_DELTA or gaussian_mu(groups) is not None:
-        from .pld import has_profiles
+    if gaussian_mu(groups) is not None:  # exact, needs no grid
+        return [*names, "pld"]
+    from .pld import has_profiles
 
-        if has_profiles(groups):
-            names.append("pld")
-    return names
+    return [*names, "pld"] if has_profiles(groups) else names
 
 
 def _all_finite(groups: Groups, cost: str) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from .._validation import check_number
-from .accountant import Events, fits
+from .accountant import Events, spent
 from .relations import Budget
 
 __all__ = ["calibrate"]
@@ -32,14 +34,14 @@ def calibrate(
     bracket : (float, float)
         0 < low < high: where to look.
     tol : float, default=1e-6
-        Relative width at which the bisection stops, in (0, 1).
+        Relative accuracy of the parameter, in (0, 1).
     accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
 
     Returns
     -------
     float
-        The upper end of the last interval: it fits, and ``(1 - tol)`` times it does not,
-        unless it is ``low``.
+        It fits; for a cost that strictly decreases, ``(1 - tol)`` times it does not, unless
+        it is ``low``.
 
     Raises
     ------
@@ -60,19 +62,24 @@ def calibrate(
     low = check_number("bracket[0]", low, low=0.0, low_open=True)
     high = check_number("bracket[1]", high, low=low, low_open=True)
     tol = check_number("tol", tol, low=0.0, high=1.0, low_open=True, high_open=True)
-    if not fits(make_events(high), budget, accountant):
+    from scipy import optimize  # heavy, hence not at the top
+
+    def excess(log_parameter: float) -> float:
+        cost = spent(make_events(math.exp(log_parameter)), budget, accountant)
+        # Costs are near to power laws of the noise; logarithms make the search short.
+        return float(np.log(np.clip(cost / budget.limit, 1e-20, 1e20)))
+
+    if excess(math.log(high)) > 0.0:
         raise ValueError(
             f"even the upper end of bracket = ({low:g}, {high:g}) does not fit {budget!r}: "
             "raise it, or the budget"
         )
-    if fits(make_events(low), budget, accountant):
+    if excess(math.log(low)) <= 0.0:
         return low
-    while high > low * (1.0 + tol):
-        middle = math.sqrt(low) * math.sqrt(high)
-        if not low < middle < high:
-            break
-        if fits(make_events(middle), budget, accountant):
-            high = middle
-        else:
-            low = middle
-    return high
+    step = 0.25 * tol
+    ends = math.log(low), math.log(high)
+    root = float(optimize.toms748(excess, *ends, xtol=step, rtol=1e-14))
+    # What is returned must fit: walk up from the root, with doubling steps.
+    while excess(root) > 0.0:
+        root, step = min(root + step, ends[1]), 2.0 * step
+    return min(math.exp(root), high)

@@ -115,7 +115,7 @@ def rdp_laplace(orders: ArrayLike, epsilon: ArrayLike) -> Any:
     0.61912
     """
     a, loss = _orders(orders), _positive("epsilon", epsilon, allow_zero=True)
-    return _two_exponentials(a, loss, a / (2.0 * a - 1.0), lambda b, e: _laplace_excess(b, e))
+    return _two_exponentials(a, loss, 0.5 + 0.5 / (2.0 * a - 1.0), _laplace_excess)
 
 
 def _laplace_excess(a: Array, loss: Array) -> Array:
