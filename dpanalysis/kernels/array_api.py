@@ -61,11 +61,12 @@ class ArraySums:
         count = self.n if rows is None else rows.shape[0]
         step = max(1, _BLOCK_PREDICTIONS // replicates)
         for lo in range(0, count, step):
+            hi = min(count, lo + step)
             if rows is None:
-                chosen: Any = slice(lo, lo + step)
+                chosen: Any = slice(lo, hi)
                 X = self._X[chosen, :]
             else:
-                chosen = rows[lo : lo + step]
+                chosen = rows[lo:hi]
                 X = xp.take(self._X, chosen, axis=0)
 
             def pick(vector: Any, chosen: Any = chosen) -> Any:

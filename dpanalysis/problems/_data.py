@@ -40,18 +40,19 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
             raise TypeError(f"X must hold real numbers, got dtype {X.dtype}")
         dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
         X = np.ascontiguousarray(X, dtype=dtype) if X.ndim else X
-    xp = np if is_sparse(X) else array_namespace(X)
+    on_host = is_sparse(X) or is_numpy_array(X)
+    xp = np if on_host else array_namespace(X)
     if X.ndim != 2 or X.shape[0] < 1 or X.shape[1] < 1:
         raise ValueError(f"X must have shape (n, d) with n, d >= 1, got {tuple(X.shape)}")
-    if xp is not np and not xp.isdtype(X.dtype, "real floating"):
+    if not on_host and not xp.isdtype(X.dtype, "real floating"):
         X = xp.astype(X, xp.float64)
-    if xp is np:
+    if on_host:
         y = np.asarray(y)
         if y.dtype.kind not in "fiub":
             raise TypeError(f"y must hold real numbers, got dtype {y.dtype}")
         y = y.astype(np.float64)
     else:
-        y = xp.astype(xp.asarray(y), X.dtype)
+        y = xp.astype(xp.asarray(y, device=X.device), X.dtype)
     if tuple(y.shape) != (X.shape[0],):
         raise ValueError(
             f"y must have shape ({X.shape[0]},), one label for each row of X, got {tuple(y.shape)}"
