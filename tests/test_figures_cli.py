@@ -1,0 +1,250 @@
+"""The command line of the figures, with a tiny figure; and the theory figures against print."""
+
+import html
+import json
+import os
+import sys
+import types
+
+import numpy as np
+import pytest
+
+import figures
+from dpanalysis import plotting
+from dpanalysis.experiments import load_table, sweep, tabulate
+from figures import __main__ as cli
+from figures import kuru_fig1, kuru_fig2
+
+DATA = os.environ.get("DPANALYSIS_DATA")
+needs_data = pytest.mark.skipif(
+    not (DATA and os.path.exists(os.path.join(DATA, "published_curves_001.json"))),
+    reason="published_curves_001.json is not in $DPANALYSIS_DATA",
+)
+CALLS = []
+
+
+def square(x):
+    CALLS.append(x)
+    return {"square": x * x}
+
+
+def tiny_figure(title="A <tiny> figure", fail=None):
+    module = types.ModuleType("figures.tiny")
+
+    def compute(scale, *, jobs, cache, progress):
+        if fail is not None:
+            raise fail
+        cells = [{"x": x} for x in range(3 if scale == "quick" else 5)]
+        return {"squares": tabulate(sweep(square, cells, folder=cache, progress=progress))}
+
+    def draw(tables):
+        figure, axes = plotting.panels(1, 1)
+        plotting.curve(axes[0, 0], tables["squares"]["x"], tables["squares"]["square"], label="a")
+        return figure
+
+    module.TITLE = title
+    module.settings = lambda scale: {"n": np.int64(3), "law": "uniform & <more>"}
+    module.compute = compute
+    module.draw = draw
+    module.caption = lambda tables, scale: (
+        f"""
+        Squares of {len(tables["squares"]["x"])} numbers, a < b.
+
+        Privacy: none is claimed.
+    """
+    )
+    return module
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Return a function that runs the command line on figures given by name and module."""
+    CALLS.clear()
+    out = tmp_path / "out"
+
+    def run(*arguments, **modules):
+        monkeypatch.setattr(figures, "FIGURES", list(modules))
+        for name, module in modules.items():
+            monkeypatch.setitem(sys.modules, f"figures.{name}", module)
+        return cli.main([*arguments, "--out", str(out), "--jobs", "1", "--quiet"])
+
+    run.out = out
+    return run
+
+
+def test_everything_is_written(run, capsys):
+    assert run(tiny=tiny_figure()) == 0
+    folder = run.out / "tiny"
+    for name, start in (("tiny.png", b"\x89PNG"), ("tiny.pdf", b"%PDF")):
+        assert (folder / name).read_bytes().startswith(start)
+    table, settings = load_table(folder / "squares.csv")
+    assert table["square"].tolist() == [0, 1, 4]
+    assert settings == {"scale": "quick", "n": 3, "law": "uniform & <more>"}
+    page = (run.out / "index.html").read_text()
+    for text in (
+        "A &lt;tiny&gt; figure",
+        "Squares of 3 numbers, a &lt; b.",
+        '<p class="privacy">Privacy: none is claimed.</p>',
+        'src="tiny/tiny.png"',
+        'href="tiny/squares.csv"',
+        html.escape("uniform & <more>"),
+        "quick scale",
+    ):
+        assert text in page
+    assert "<tiny>" not in page and "http" not in page  # escaped, and nothing from elsewhere
+    assert "tiny: A <tiny> figure" in capsys.readouterr().out
+
+
+def test_cells_are_kept_unless_fresh(run):
+    run(tiny=tiny_figure())
+    run(tiny=tiny_figure())
+    assert CALLS == [0, 1, 2]
+    run("--scale", "paper", tiny=tiny_figure())  # a larger scale reuses the smaller one's cells
+    assert CALLS == [0, 1, 2, 3, 4]
+    assert json.loads((run.out / "tiny" / "about.json").read_text())["scale"] == "paper"
+    run("--fresh", tiny=tiny_figure())
+    assert CALLS == [0, 1, 2, 3, 4, 0, 1, 2]
+
+
+def test_same_numbers_give_the_same_files(run):
+    run(tiny=tiny_figure())
+    files = [run.out / "tiny" / name for name in ("tiny.png", "tiny.pdf", "squares.csv")]
+    first = [file.read_bytes() for file in files]
+    run(tiny=tiny_figure())
+    assert [file.read_bytes() for file in files] == first
+
+
+def test_index_shows_all_figures_made_so_far(run):
+    run("one", one=tiny_figure("First"), two=tiny_figure("Second"))
+    assert "Second" not in (run.out / "index.html").read_text()
+    run("two", one=tiny_figure("First"), two=tiny_figure("Second"))
+    page = (run.out / "index.html").read_text()
+    assert page.index("First") < page.index("Second")
+
+
+def test_a_failing_figure_does_not_stop_the_others(run, capsys):
+    assert run(bad=tiny_figure(fail=ValueError("no data")), good=tiny_figure()) == 1
+    assert (run.out / "good" / "good.png").exists()
+    errors = capsys.readouterr().err
+    assert "1 failed:" in errors and "bad: ValueError: no data" in errors
+
+
+def test_ctrl_c(run, capsys):
+    stop = tiny_figure(fail=KeyboardInterrupt("2 of 5 cells are finished and kept in cells"))
+    assert run(stop=stop, never=tiny_figure()) == 130
+    assert "2 of 5 cells are finished and kept" in capsys.readouterr().err
+    assert not (run.out / "never").exists()
+
+
+def test_bad_arguments_are_explained(run, capsys):
+    for arguments, message in (
+        (["tinny"], "unknown figure tinny; known: tiny"),
+        (["--scale", "huge"], "invalid choice: 'huge'"),
+        (["--jobs", "0"], "must be -1 or at least 1, got 0"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            run(*arguments, tiny=tiny_figure())
+        assert stop.value.code == 2
+        assert message in capsys.readouterr().err
+    assert not run.out.exists()
+
+
+def test_list_and_help(run, capsys):
+    assert run("--list", tiny=tiny_figure()) == 0
+    assert capsys.readouterr().out == "tiny  A <tiny> figure\n"
+    with pytest.raises(SystemExit) as stop:
+        run("--help", tiny=tiny_figure())
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("--scale", "--jobs", "--fresh", "$DPANALYSIS_DATA"))
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_every_figure_keeps_the_protocol(name):
+    module = figures.load(name)
+    assert module.TITLE and "\n" not in module.TITLE
+    for scale in figures.SCALES:
+        json.dumps(module.settings(scale), default=float)
+    assert all(callable(getattr(module, part)) for part in ("compute", "draw", "caption"))
+
+
+# ---------------------------------------------------------------- the theory figures
+
+
+@pytest.fixture(scope="module")
+def fig1(tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cells")
+    return kuru_fig1.compute("quick", jobs=1, cache=cache, progress=False)
+
+
+@pytest.fixture(scope="module")
+def fig2(tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cells")
+    return kuru_fig2.compute("quick", jobs=1, cache=cache, progress=False)
+
+
+def test_fig1_bounds_and_certificates_are_on_the_right_side(fig1):
+    errors = fig1["errors"]
+    assert (errors["bound"] >= errors["error"] * (1 - 1e-12)).all()
+    certified = fig1["certified_rates"]
+    found = 0
+    for mu, alpha, beta, rate in zip(
+        certified["mu"], certified["step_size"], certified["momentum"], certified["rate"]
+    ):
+        if np.isfinite(rate):
+            exact = kuru_fig1._where(fig1["rates"], mu=mu, step_size=alpha, momentum=beta)["rate"]
+            assert exact[0] - 1e-9 <= rate < 1
+            found += 1
+    assert found > 60  # of 100
+    assert kuru_fig1._where(certified, mu=0.5, step_size=1.0, momentum=0.0)["rate"] == (
+        pytest.approx(0.5, abs=1e-3)
+    )
+
+
+def test_fig2_spends_the_budget(fig2):
+    table = fig2["scales"]
+    for stages, horizon in zip(kuru_fig2.STAGES, (53, 133, 293, 613), strict=True):
+        rows = table["K"] == stages
+        assert rows.sum() == horizon and table["stage"][rows].max() == stages
+        assert (1 / table["b"][rows]).sum() == pytest.approx(1, abs=1e-12)
+        assert (table["noise_term_uniform_over_optimal"][rows] > 1).all()
+
+
+@needs_data
+def test_fig1_against_the_published_points(fig1):
+    points = fig1["published_rates"]
+    nesterov, heavy_ball = [], []
+    for alpha, beta, rate in zip(points["step_size"], points["momentum"], points["rate"]):
+        row = kuru_fig1._where(fig1["rates"], mu=0.1, step_size=alpha, momentum=abs(beta))
+        nesterov.append(abs(row["nesterov_polynomial"][0] - rate))
+        heavy_ball.append(abs(row["rate"][0] - rate))
+    assert max(nesterov) < 3e-6  # the figure follows Nesterov's polynomial
+    assert max(heavy_ball) > 0.09  # and not (3.18)
+
+
+@needs_data
+def test_fig2_against_the_published_points(fig2):
+    table, points = fig2["scales"], fig2["published"]
+    early, ours = [], []
+    for K, t, b in zip(points["K"], points["t"], points["b"]):
+        row = (table["K"] == K) & (table["t"] == t)
+        early.append(abs(table["b_factor_one_step_early"][row][0] / b - 1))
+        ours.append(abs(table["b"][row][0] / b - 1))
+    assert max(early) < 3e-5
+    assert 0.1 < max(ours) < 0.3  # the last step of a stage
+    assert np.median(ours) < 0.02
+
+
+@pytest.mark.parametrize("module", [kuru_fig1, kuru_fig2])
+@pytest.mark.parametrize("published", [True, False])
+def test_theory_figures_can_be_drawn(module, published, fig1, fig2, tmp_path):
+    tables = dict(fig1 if module is kuru_fig1 else fig2)
+    if not published:
+        tables = {name: t for name, t in tables.items() if not name.startswith("published")}
+    with plotting.style():
+        figure = module.draw(tables)
+        figure.savefig(tmp_path / "f.png", dpi=50)
+    caption = module.caption(tables, "quick")
+    assert "\n\nPrivacy: " in caption and "Differences from the paper" in caption
+    for ax in figure.axes:
+        assert ax.get_xlabel() and ax.get_title()
