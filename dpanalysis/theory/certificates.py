@@ -77,7 +77,7 @@ def _goal(
     noise_second_moment: float | None,
     initial: Start | None,
 ) -> Callable[[float], tuple[float, float, float]] | None:
-    """Return squared rate -> weights of ``(||w_0 - w*||^2, F(w_0) - F*, noise)``; None: the rate."""
+    """Squared rate -> weights of ``(||w_0 - w*||^2, F(w_0) - F*, noise)``; None: the rate."""
     check_choice("objective", objective, ("rate", "noise", "bound"))
     needed = {"horizon": horizon, "noise_second_moment": noise_second_moment, "initial": initial}
     if objective != "bound":

@@ -1,0 +1,439 @@
+"""Certificates: true on every function tried, never better than the exact rate, never trusted."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpanalysis import CertificateNotFound, theory
+from dpanalysis.theory import search as search_module
+from dpanalysis.theory.certificates import best_certificate
+
+heavy_balls = st.tuples(
+    st.floats(1e-3, 0.9),  # mu, with L = 1
+    st.floats(0.02, 1.2),  # step size
+    st.floats(0.0, 0.6),  # momentum
+)
+
+
+def certify(mu, alpha, beta, L=1.0, **options):
+    try:
+        return theory.heavy_ball_certificate(alpha, beta, mu, L, **options)
+    except CertificateNotFound:
+        return None
+
+
+@pytest.mark.parametrize(
+    "alpha, beta, rate",
+    [(1.0, 0.0, 0.5), (1.0, 0.2, 0.615), (1.0, 0.5, 0.856), (0.2, 0.5, 0.7916)],
+)
+def test_known_rates(alpha, beta, rate):
+    certificate = theory.heavy_ball_certificate(alpha, beta, 0.5, 1.0)
+    assert certificate.rate == pytest.approx(rate, abs=5e-4)
+    assert certificate.margin >= 0.0
+
+
+def test_none_where_none_exists():
+    with pytest.raises(CertificateNotFound, match=r"0\.894427"):
+        theory.heavy_ball_certificate(1.0, 0.8, 0.5, 1.0)
+    with pytest.raises(CertificateNotFound):  # beyond 2 / L nothing converges
+        theory.heavy_ball_certificate(2.1, 0.0, 0.5, 1.0)
+    with pytest.raises(CertificateNotFound, match=r"at rate 0\.5"):
+        theory.heavy_ball_certificate(1.0, 0.2, 0.5, 1.0, rate=0.5)
+
+
+def assert_verifies(certificate):
+    c = certificate
+    residual = c.lmi.residual(c.rate, c.P, c.c, c.c0)
+    smallest = np.linalg.eigvalsh(residual)[0]
+    assert smallest == pytest.approx(c.margin, abs=1e-15)
+    assert smallest >= -1e-15 and c.margin >= 0.0
+    assert np.linalg.eigvalsh(c.P)[0] >= -1e-15
+    assert c.c >= 0.0 and c.c0 >= 0.0
+    assert np.trace(c.P) + c.c == pytest.approx(1.0)
+
+
+@given(heavy_balls, st.sampled_from([0.01, 1.0, 300.0]))
+@settings(max_examples=40)
+def test_certificates_verify_and_scale(method, L):
+    mu, alpha, beta = method
+    certificate = certify(mu, alpha, beta)
+    scaled = certify(mu * L, alpha / L, beta, L)
+    assert (certificate is None) == (scaled is None)
+    if certificate is None or scaled is None:
+        return
+    exact = theory.heavy_ball_rate(alpha, beta, mu, 1.0)
+    assert exact - 1e-9 <= certificate.rate < 1.0
+    assert scaled.rate == pytest.approx(certificate.rate, abs=1e-5)
+    for one in (certificate, scaled):
+        assert_verifies(one)
+    quiet = certify(mu, alpha, beta, objective="noise").noise_gain
+    scaled_quiet = certify(mu * L, alpha / L, beta, L, objective="noise").noise_gain
+    assert scaled_quiet == pytest.approx(quiet / L, rel=0.01)
+
+
+@given(heavy_balls, st.integers(1, 60), st.floats(1e-4, 1.0))
+@settings(max_examples=25)
+def test_each_certificate_is_best_at_its_own_goal(method, horizon, noise):
+    mu, alpha, beta = method
+    fast = certify(mu, alpha, beta)
+    if fast is None:
+        return
+    quiet = certify(mu, alpha, beta, objective="noise")
+    goal = {"horizon": horizon, "noise_second_moment": noise, "initial": (1.0, None)}
+    tight = certify(mu, alpha, beta, objective="bound", **goal)
+    assert_verifies(quiet)
+    assert_verifies(tight)
+    assert fast.rate <= quiet.rate + 1e-5
+    assert quiet.noise_gain <= min(fast.noise_gain, tight.noise_gain) * 1.02
+    bounds = [c.bound(horizon, c.lyapunov(1.0), noise) for c in (tight, fast, quiet)]
+    assert bounds[0] <= min(bounds[1:]) * 1.02
+    # And all three are bounds: no smaller than the exact error of any quadratic.
+    times = np.arange(61)
+    for lam in np.geomspace(mu, 1.0, 5):
+        gap = theory.heavy_ball_gap([lam], alpha, beta, noise, 1.0, 60)
+        for c in (tight, fast, quiet):
+            start = c.lyapunov(1.0, gap[0])
+            assert (gap <= c.bound(times, start, noise) * (1 + 1e-9)).all()
+        # The floor is reached from below only by true floors.
+        exact = theory.heavy_ball_stationary_gap([lam], alpha, beta, 1.0)
+        assert quiet.noise_gain >= exact * (1 - 1e-9)
+
+
+def test_fixed_rate_gives_the_largest_margin():
+    best = theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0)
+    slower = theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0, rate=best.rate + 0.03)
+    assert slower.rate == pytest.approx(best.rate + 0.03)
+    assert_verifies(slower)
+    assert slower.margin > best.margin
+    quiet = theory.heavy_ball_certificate(
+        0.5, 0.3, 0.2, 1.0, rate=best.rate + 0.03, objective="noise"
+    )
+    assert quiet.rate == pytest.approx(best.rate + 0.03)
+    assert quiet.noise_gain < slower.noise_gain
+
+
+# The inequality itself -------------------------------------------------------------------------
+
+
+def test_printed_blocks():
+    mu, L, alpha, beta = 0.3, 2.0, 0.4, 0.25
+    lmi = theory.lyapunov_lmi(theory.heavy_ball_system(alpha, beta), mu, L)
+    k = (1 - L * alpha) * beta
+    X1 = np.array(
+        [
+            [-L * beta**2, L * beta**2, -k],
+            [L * beta**2, -L * beta**2, k],
+            [-k, k, alpha * (2 - L * alpha)],
+        ]
+    )
+    X2 = np.array([[mu, 0.0, -1.0], [0.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])
+    np.testing.assert_allclose(lmi.X1, 0.5 * X1, atol=1e-15)
+    np.testing.assert_allclose(lmi.X2, 0.5 * X2, atol=1e-15)
+    X0 = [[2 * mu * L, 0, -(mu + L)], [0, 0, 0], [-(mu + L), 0, 2.0]]
+    np.testing.assert_allclose(lmi.X0, X0, atol=1e-15)
+
+
+def test_printed_sign_of_B_certifies_a_falsehood():
+    """001-2: with B = [alpha, 0] the inequality "proves" .831 where the truth is .9487."""
+    lmi = theory.lyapunov_lmi(theory.heavy_ball_system(1.5, 0.9), 0.5, 1.0)
+    A, B, C = lmi.system
+    wrong = dataclasses.replace(lmi, system=theory.StateSpace(A, -B, C))
+    certificate = best_certificate(wrong, 0.0, "the printed system")
+    assert certificate.rate == pytest.approx(0.831, abs=1e-3)
+    truth = theory.heavy_ball_rate(1.5, 0.9, 0.5, 1.0)
+    assert truth == pytest.approx(0.9487, abs=1e-4) and truth > certificate.rate + 0.1
+    with pytest.raises(CertificateNotFound):
+        theory.heavy_ball_certificate(1.5, 0.9, 0.5, 1.0)
+
+
+systems = {
+    "heavy ball": (theory.heavy_ball_system(0.6, 0.25), theory.heavy_ball_certificate, (0.6, 0.25)),
+    "Nesterov": (
+        theory.nesterov_system(0.9, theory.nesterov_momentum(0.9, 0.2)),
+        theory.nesterov_certificate,
+        (0.9,),
+    ),
+}
+
+
+def logistic_problem(mu, L, rng, d=3):
+    """Strongly convex, smooth, not quadratic: logistic losses and an L2 term, in formulas."""
+    X = rng.standard_normal((30, d))
+    X *= np.sqrt(4 * (L - mu) / np.linalg.eigvalsh(X.T @ X / 30)[-1])
+    y = rng.choice([-1.0, 1.0], 30)
+
+    def value(w):
+        return np.logaddexp(0, -(w @ X.T) * y).mean(-1) + 0.5 * mu * (w * w).sum(-1)
+
+    def gradient(w):
+        p = 0.5 * (1 + np.tanh(-0.5 * (w @ X.T) * y))  # the sigmoid of the negative margin
+        return -(p * y) @ X / 30 + mu * w
+
+    optimum = np.zeros(d)
+    for _ in range(100):
+        p = 0.5 * (1 + np.tanh(-0.5 * (X @ optimum) * y))
+        hessian = (X.T * (p * (1 - p))) @ X / 30 + mu * np.eye(d)
+        optimum = optimum - np.linalg.solve(hessian, gradient(optimum))
+    assert np.abs(gradient(optimum)).max() < 1e-12
+    return value, gradient, optimum
+
+
+@pytest.mark.parametrize("name", systems)
+def test_the_lyapunov_function_decreases(name):
+    """From any pair of points, on quadratics, logistic functions and piecewise ones."""
+    system, find, arguments = systems[name]
+    mu, L = 0.2, 1.0
+    certificate = find(*arguments, mu=mu, L=L)
+    (A, B, C), P, c = system, certificate.P, certificate.c
+    rng = np.random.default_rng(5)
+
+    def V(now, before, gap):
+        state = np.stack([now, before], -2)
+        return np.einsum("...id,ij,...jd->...", state, P, state) + c * gap
+
+    logistic, slope, optimum = logistic_problem(mu, L, rng)
+    rotation = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    Q = rotation @ np.diag([mu, 0.5, L]) @ rotation.T
+    functions = [
+        (lambda w: 0.5 * np.einsum("...i,ij,...j->...", w, Q, w), lambda w: w @ Q, np.zeros(3)),
+        (lambda w: logistic(w) - logistic(optimum), slope, optimum),
+        # Curvature L on one side of 0 and mu on the other, in each coordinate.
+        (
+            lambda w: 0.5 * (np.where(w > 0, L, mu) * w * w).sum(-1),
+            lambda w: np.where(w > 0, L, mu) * w,
+            np.zeros(3),
+        ),
+    ]
+    worst = 0.0
+    for gap, gradient, star in functions:
+        now, before = rng.standard_normal((2, 20_000, 3)) * rng.choice([0.1, 1, 5], (20_000, 1))
+        g = gradient(star + C[0] * now + C[1] * before)
+        after = A[0, 0] * now + A[0, 1] * before + B[0] * g
+        old, new = V(now, before, gap(star + now)), V(after, now, gap(star + after))
+        assert (new <= certificate.rate**2 * old * (1 + 1e-9)).all()
+        assert (old >= certificate.value_coefficient * gap(star + now) * (1 - 1e-9)).all()
+        worst = max(worst, (new / old).max())
+        # One noisy step: the mean of +w and -w drops odd terms, and is at most the bound.
+        w = rng.standard_normal(now.shape)
+        noisy = [V(after + s * B[0] * w, now, gap(star + after + s * B[0] * w)) for s in (1, -1)]
+        limit = certificate.rate**2 * old + certificate.noise_coefficient * (w * w).sum(-1)
+        assert (np.mean(noisy, 0) <= limit * (1 + 1e-9)).all()
+    assert worst > 0.8 * certificate.rate**2  # the check can fail: it comes near the limit
+
+
+@pytest.mark.parametrize("name", systems)
+def test_the_bound_holds_in_simulation(name):
+    # Means of 4000 runs against a bound; standard errors are added 5-fold. The bound is over
+    # twice the mean wherever noise matters, so a false alarm is practically impossible.
+    (A, B, C), find, arguments = systems[name]
+    rng = np.random.default_rng(3)
+    value, gradient, optimum = logistic_problem(0.2, 1.0, rng)
+    certificate = find(*arguments, mu=0.2, L=1.0)
+    scale, runs = 0.1, 4000
+    w = before = np.zeros((runs, 3))
+    gaps, bars = [], []
+    for _ in range(40):
+        gap = value(w) - value(optimum)
+        gaps.append(gap.mean())
+        bars.append(gap.std() / np.sqrt(runs))
+        noise = rng.laplace(scale=scale, size=w.shape)
+        step = B[0] * (gradient(C[0] * w + C[1] * before) + noise)
+        w, before = A[0, 0] * w + A[0, 1] * before + step, w
+    start = certificate.lyapunov(np.linalg.norm(optimum), gaps[0])
+    bound = certificate.bound(np.arange(40), start, theory.noise_second_moment(scale, 3))
+    assert (np.array(gaps) - 5 * np.array(bars) <= bound).all()
+
+
+# Nesterov's method -----------------------------------------------------------------------------
+
+
+@given(st.floats(1e-4, 0.9), st.floats(0.02, 1.0))
+def test_nesterovs_lyapunov_function_satisfies_the_inequality(mu, alpha):
+    """001-9: V of Theorem 4.1, corrected, with P of rank one, c = 1, c0 = 0."""
+    system = theory.nesterov_system(alpha, theory.nesterov_momentum(alpha, mu))
+    lmi = theory.lyapunov_lmi(system, mu, 1.0)
+    v = np.array([1 / np.sqrt(alpha), np.sqrt(mu) - 1 / np.sqrt(alpha)])
+    residual = lmi.residual(np.sqrt(1 - np.sqrt(mu * alpha)), 0.5 * np.outer(v, v), 1.0, 0.0)
+    size = np.abs(residual).max()
+    assert np.linalg.eigvalsh(residual)[0] >= -1e-12 * max(size, 1 / alpha)
+    closed = theory.Certificate(
+        np.sqrt(1 - np.sqrt(mu * alpha)), 0.5 * np.outer(v, v), 1.0, 0.0, 0.0, lmi
+    )
+    assert closed.noise_coefficient == pytest.approx(0.5 * alpha * (1 + alpha))
+    assert closed.lyapunov(gap=1.0) <= 2.0 + 1e-9
+
+
+@pytest.mark.parametrize("mu, alpha", [(0.01, 1.0), (1e-4, 1.0), (0.1, 0.3), (0.5, 1.0)])
+def test_nesterov_certificate_is_at_least_the_classical_rate(mu, alpha):
+    certificate = theory.nesterov_certificate(alpha, mu, 1.0)
+    classical = np.sqrt(1 - np.sqrt(mu * alpha))
+    exact = theory.nesterov_rate(alpha, theory.nesterov_momentum(alpha, mu), mu, 1.0)
+    assert exact - 1e-9 <= certificate.rate <= classical + 1e-6 * (1 - classical)
+    assert_verifies(certificate)
+
+
+def test_certificates_as_error_recursions():
+    certificate = theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0)
+    a0, a = theory.heavy_ball_recursion(20, certificate).weights()
+    b = 0.1
+    bound = theory.error_bound(a0, a, 2.0, b, 3)
+    expected = certificate.bound(
+        20, certificate.lyapunov(gap=2.0), theory.noise_second_moment(b, 3)
+    )
+    assert bound == pytest.approx(expected)
+
+
+# Solvers are not trusted -----------------------------------------------------------------------
+
+
+def garbage(cost, blocks):
+    return np.full(len(cost), 0.37)
+
+
+def nans(cost, blocks):
+    return np.full(len(cost), np.nan)
+
+
+@pytest.mark.parametrize("fake", [garbage, nans])
+@pytest.mark.parametrize("rate", [None, 0.9])
+def test_garbage_from_a_solver_is_refused(monkeypatch, fake, rate):
+    monkeypatch.setattr(search_module, "maximise", fake)
+    with pytest.raises(CertificateNotFound):
+        theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0, rate=rate)
+
+
+def test_a_sloppy_solver_costs_rate_but_not_truth(monkeypatch):
+    """A solver that stops early ("optimal_inaccurate") leaves the certificate valid."""
+    honest = search_module.maximise
+    rng = np.random.default_rng(0)
+    exact = theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0)
+
+    def sloppy(cost, blocks):
+        y = honest(cost, blocks)
+        return y * (1 + 1e-4 * rng.standard_normal(y.size))
+
+    monkeypatch.setattr(search_module, "maximise", sloppy)
+    certificate = theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0)
+    assert_verifies(certificate)
+    assert exact.rate - 1e-6 <= certificate.rate < exact.rate + 0.05
+
+
+def test_against_cvxpy():
+    """The same inequality in a modelling language and another solver: rates agree."""
+    import cvxpy as cp
+
+    mu, alpha, beta = 0.5, 1.0, 0.2
+    lmi = theory.lyapunov_lmi(theory.heavy_ball_system(alpha, beta), mu, 1.0)
+    step = np.column_stack([lmi.system.A, lmi.system.B])
+    P, c, c0, t = cp.Variable((2, 2), PSD=True), cp.Variable(), cp.Variable(), cp.Variable()
+    pick = np.eye(3)[:2]
+
+    def margin(rate):
+        phi = step.T @ P @ step - rate**2 * (pick.T @ P @ pick)
+        residual = c0 * lmi.X0 + c * (lmi.X1 + (1 - rate**2) * lmi.X2) - phi
+        positive = 0.5 * (residual + residual.T) >> t * np.eye(3)
+        constraints = [positive, c >= 0, c0 >= 0, cp.trace(P) + c == 1]
+        problem = cp.Problem(cp.Maximize(t), constraints)
+        return problem.solve(solver="SCS", eps=1e-9, max_iters=100_000)
+
+    rate = theory.heavy_ball_certificate(alpha, beta, mu, 1.0).rate
+    assert margin(rate + 1e-3) > 0 > margin(rate - 1e-3)
+
+
+# Tuning and arguments --------------------------------------------------------------------------
+
+
+def test_tuning_on_a_known_quadratic():
+    law = theory.laplace_noise(epsilon=1.0, sensitivity=2.0, n=1000, dimension=2)
+    tuned = theory.tune_heavy_ball(0.1, 1.0, law, 60, initial=(1.0, None), eigenvalues=[0.1, 1.0])
+    rng = np.random.default_rng(0)
+
+    def worst_error(alpha, beta, T):
+        # Noise variance W/d per coordinate; all of the distance in the worse direction.
+        noise = theory.heavy_ball_gap([0.1, 1.0], alpha, beta, law(T) / 2, 0.0, T)[-1]
+        start = [theory.heavy_ball_gap([lam], alpha, beta, 0.0, 1.0, T)[-1] for lam in (0.1, 1)]
+        return noise + max(start)
+
+    assert tuned.value <= worst_error(tuned.step_size, tuned.momentum, tuned.iterations) + 1e-12
+    for _ in range(300):
+        alpha, beta, T = rng.uniform(0.05, 3), rng.uniform(0, 0.95), rng.integers(1, 61)
+        assert tuned.value <= worst_error(alpha, beta, int(T)) * (1 + 1e-3)
+    again = theory.tune_heavy_ball(0.1, 1.0, law, 60, (1.0, None), eigenvalues=[0.1, 1.0])
+    assert (again.step_size, again.momentum, again.value) == (
+        tuned.step_size,
+        tuned.momentum,
+        tuned.value,
+    )
+
+
+def test_certified_tuning_is_a_bound():
+    law = theory.laplace_noise(epsilon=1.0, sensitivity=2.0, n=1000, dimension=5)
+    tuned = theory.tune_heavy_ball(0.2, 1.0, law, 30, (1.0, None), objective="certified")
+    T, c = tuned.iterations, tuned.certificate
+    assert_verifies(c)
+    assert tuned.value == pytest.approx(c.bound(T, c.lyapunov(1.0), law(T)))
+    for alpha, beta in [(1.0, 0.0), (0.5, 0.0), (0.3, 0.2), (0.1, 0.5)]:
+        other = theory.heavy_ball_certificate(alpha, beta, 0.2, 1.0)
+        times = np.arange(1, 31)
+        bounds = other.bound(times, other.lyapunov(1.0), [law(t) for t in times])
+        assert tuned.value <= bounds.min()
+    for lam in (0.2, 0.5, 1.0):
+        gap = theory.heavy_ball_gap([lam], tuned.step_size, tuned.momentum, law(T), 1.0, T)
+        assert gap[-1] <= tuned.value
+
+
+def test_laplace_noise_counts_subsampling():
+    law = theory.laplace_noise(1.0, 2.0, 1000, 3, m=10)
+    scale = theory.laplace_scales([0.1], 2.0, 1000, 10)
+    expected = theory.noise_second_moment(scale, 3, theory.subsampling_variance(2.0, 1000, 10))
+    assert law(10) == pytest.approx(expected[0])
+
+
+hb = theory.heavy_ball_certificate
+
+
+@pytest.mark.parametrize(
+    "call, match",
+    [
+        (lambda: hb(0.0, 0.1, 0.5, 1.0), "step_size"),
+        (lambda: hb(1.0, 1.0, 0.5, 1.0), "momentum"),
+        (lambda: hb(1.0, -0.1, 0.5, 1.0), "momentum"),
+        (lambda: hb(1.0, 0.1, 2.0, 1.0), "L must"),
+        (lambda: hb(1.0, 0.1, 0.0, 1.0), "mu"),
+        (lambda: hb(1.0, 0.1, 0.5, 1.0, rate=1.0), "rate"),
+        (lambda: hb(1.0, 0.1, 0.5, 1.0, objective="best"), "objective"),
+        (lambda: hb(1.0, 0.1, 0.5, 1.0, objective="bound"), "horizon"),
+        (lambda: hb(1.0, 0.1, 0.5, 1.0, horizon=3), "horizon"),
+        (
+            lambda: hb(
+                1.0,
+                0.1,
+                0.5,
+                1.0,
+                objective="bound",
+                horizon=3,
+                noise_second_moment=1.0,
+                initial=(None, None),
+            ),
+            "distance",
+        ),
+        (lambda: theory.nesterov_certificate(3.0, 0.5, 1.0), "step_size"),
+        (lambda: hb(0.5, 0.1, 0.5, 1.0).lyapunov(), "distance"),
+        (lambda: hb(0.5, 0.1, 0.5, 1.0).bound(-1, 1.0, 0.0), "t must"),
+        (lambda: theory.tune_heavy_ball(0.1, 1.0, lambda t: 0.1, 0, (1.0, None)), "horizon_max"),
+        (lambda: theory.tune_heavy_ball(0.1, 1.0, lambda t: -0.1, 3, (1.0, None)), "noise_law"),
+        (
+            lambda: theory.tune_heavy_ball(
+                0.1, 1.0, lambda t: 0.1, 3, (1.0, None), objective="certified", eigenvalues=[1.0]
+            ),
+            "eigenvalues",
+        ),
+        (lambda: theory.laplace_noise(0.0, 1.0, 10, 2), "epsilon"),
+    ],
+)
+def test_bad_arguments_of_certificates(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()

@@ -1,0 +1,205 @@
+"""Exact errors on quadratics against matrix powers, simulation and their own limits."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dpanalysis import theory
+from dpanalysis.theory.quadratic import (
+    heavy_ball_recurrence,
+    nesterov_recurrence,
+    spectral_radius,
+)
+
+methods = st.tuples(
+    st.floats(1e-3, 1.0),  # mu, with L = 1
+    st.floats(1e-2, 1.9),  # step size
+    st.floats(0.0, 0.95),  # momentum
+)
+
+
+def second_moments(p, q, alpha, variances, error):
+    """E e_t^2 from 2 x 2 matrices: the definition."""
+    closed = np.array([[p, -q], [1.0, 0.0]])
+    moment = error**2 * np.ones((2, 2))
+    out = [moment[0, 0]]
+    for variance in variances:
+        moment = closed @ moment @ closed.T + np.diag([alpha**2 * variance, 0.0])
+        out.append(moment[0, 0])
+    return np.array(out)
+
+
+@given(methods, st.lists(st.floats(0.0, 10.0), min_size=1, max_size=30), st.floats(-5, 5))
+def test_gap_is_the_closed_loop_second_moment(method, variances, error):
+    mu, alpha, beta = method
+    eigenvalues = np.array([mu, 1.0])
+    T = len(variances)
+    by_hand = sum(
+        0.5 * lam * second_moments(1 + beta - alpha * lam, beta, alpha, variances, error)
+        for lam in eigenvalues
+    )
+    gap = theory.heavy_ball_gap(eigenvalues, alpha, beta, variances, error, T)
+    np.testing.assert_allclose(gap, by_hand, rtol=1e-9, atol=1e-12)
+    by_hand = sum(
+        0.5
+        * lam
+        * second_moments(
+            (1 + beta) * (1 - alpha * lam), beta * (1 - alpha * lam), alpha, variances, error
+        )
+        for lam in eigenvalues
+    )
+    gap = theory.nesterov_gap(eigenvalues, alpha, mu, variances, error, T, momentum=beta)
+    np.testing.assert_allclose(gap, by_hand, rtol=1e-9, atol=1e-12)
+
+
+def simulate(step, eigenvalues, stages, alphas, momenta, b, error, runs, rng):
+    """Mean and variance over runs of F(w_T), by the method itself with Laplace noise."""
+    w = before = np.full((runs, eigenvalues.size), error)
+    for t, alpha in enumerate(alphas):
+        if t and stages[t] != stages[t - 1]:
+            before = w
+        extrapolated = w + momenta[t] * (w - before)
+        point = w if step == "heavy_ball" else extrapolated
+        gradient = point * eigenvalues + rng.laplace(scale=b, size=w.shape)
+        w, before = extrapolated - alpha * gradient, w
+    values = 0.5 * (w * w) @ eigenvalues
+    return values.mean(), values.std() / np.sqrt(runs)
+
+
+@pytest.mark.parametrize("kind", ["heavy_ball", "nesterov", "multistage"])
+def test_gap_against_simulation(kind):
+    # Three two-sided tests at 5 standard errors of an almost normal mean of 40 000 runs:
+    # false-alarm probability 3 * 5.7e-7 < 2e-6 (the seed is fixed besides).
+    eigenvalues, b, error, T = np.array([0.1, 0.4, 1.0]), 0.3, 2.0, 25
+    alphas, stages = np.full(T, 0.8), np.ones(T, int)
+    if kind == "multistage":
+        alphas, stages = theory.multistage_schedule(T, 0.1, 1.0, first_stage=10)
+    momenta = theory.nesterov_momentum(alphas, 0.1)
+    if kind == "heavy_ball":
+        gap = theory.heavy_ball_gap(eigenvalues, 0.8, momenta[0], 2 * b**2, error, T)
+    elif kind == "nesterov":
+        gap = theory.nesterov_gap(eigenvalues, 0.8, 0.1, 2 * b**2, error, T)
+    else:
+        gap = theory.multistage_gap(eigenvalues, alphas, stages, 0.1, 2 * b**2, error)
+    rng = np.random.default_rng(20)
+    mean, error_bar = simulate(kind, eigenvalues, stages, alphas, momenta, b, error, 40_000, rng)
+    assert abs(mean - gap[-1]) < 5 * error_bar
+    # The test has power: noise of standard deviation b, not scale b, would be noticed.
+    halved = gap[-1] - theory.multistage_gap(eigenvalues, alphas, stages, 0.1, b**2, 0.0)[-1]
+    if kind == "multistage":
+        assert abs(mean - halved) > 5 * error_bar
+
+
+@given(methods)
+def test_stationary_gap_is_the_limit(method):
+    mu, alpha, beta = method
+    rate = theory.heavy_ball_rate(alpha, beta, mu, 1.0)
+    assume(rate < 0.97)
+    limit = theory.heavy_ball_stationary_gap([mu, 1.0], alpha, beta, 0.3)
+    T = int(np.ceil(30 / -np.log(max(rate, 0.1)))) + 10
+    gap = theory.heavy_ball_gap([mu, 1.0], alpha, beta, 0.3, 1.0, T)
+    assert gap[-1] == pytest.approx(limit, rel=1e-8)
+    closed_form = 0.15 * sum(
+        alpha * (1 + beta) / ((1 - beta) * (2 + 2 * beta - alpha * lam)) for lam in (mu, 1.0)
+    )
+    assert limit == pytest.approx(closed_form, rel=1e-10)
+
+
+def test_nesterov_stationary_gap_is_the_limit():
+    limit = theory.nesterov_stationary_gap([0.05, 1.0], 0.9, 0.05, 0.3)
+    gap = theory.nesterov_gap([0.05, 1.0], 0.9, 0.05, 0.3, 1.0, 400)
+    assert gap[-1] == pytest.approx(limit, rel=1e-9)
+
+
+def test_divergence_is_reported_as_it_is():
+    assert theory.heavy_ball_stationary_gap([1.0], 2.5, 0.1, 1.0) == np.inf
+    assert theory.heavy_ball_stationary_gap([1.0], 2.5, 0.1, 0.0) == 0.0
+    assert theory.heavy_ball_rate(2.5, 0.1, 1.0, 1.0) > 1.0
+    assert theory.heavy_ball_bound([1.0], 2.5, 0.1, 1.0, 1.0, 3) == np.inf
+    gap = theory.heavy_ball_gap([1.0], 2.5, 0.1, 0.0, 1.0, 40)
+    assert gap[-1] > gap[0]
+
+
+@given(methods)
+def test_rate_is_the_spectral_radius_and_growth_rate(method):
+    mu, alpha, beta = method
+    spectrum = np.array([mu, 1.0])
+    for recurrence, rate in [
+        (heavy_ball_recurrence, theory.heavy_ball_rate(alpha, beta, mu, 1.0)),
+        (nesterov_recurrence, theory.nesterov_rate(alpha, beta, mu, 1.0)),
+    ]:
+        p, q, _ = recurrence(spectrum, alpha, beta)
+        roots = [np.abs(np.roots([1.0, -a, b])).max() for a, b in zip(p, q)]
+        assert rate == pytest.approx(max(roots), rel=1e-6, abs=1e-9)
+        inside = recurrence(np.linspace(mu, 1.0, 50), alpha, beta)
+        assert spectral_radius(inside.p, inside.q).max() <= rate + 1e-12
+
+
+@given(st.floats(1e-3, 1.0), st.floats(1e-2, 3.9))
+def test_optimal_momentum_is_optimal(mu, alpha):
+    best = theory.heavy_ball_optimal_momentum(alpha, mu, 1.0)
+    rate = theory.heavy_ball_rate(alpha, best, mu, 1.0)
+    # The rate has a square-root corner at the optimum: rounding of 1e-16 shows as 1e-8.
+    assert rate == pytest.approx(np.sqrt(best), abs=2e-7)
+    others = theory.heavy_ball_rate(alpha, np.linspace(0, 0.999, 2001), mu, 1.0)
+    assert others.min() >= rate - 2e-7
+
+
+@given(methods, st.floats(0.0, 1.0), st.floats(0.1, 3.0))
+def test_corrected_bound_holds(method, noise, error):
+    mu, alpha, beta = method
+    eigenvalues = np.array([mu, 0.5 * (1 + mu), 1.0])
+    assume(theory.heavy_ball_rate(alpha, beta, mu, 1.0) < 0.9999)
+    gap = theory.heavy_ball_gap(eigenvalues, alpha, beta, noise, error, 60)
+    bound = theory.heavy_ball_bound(eigenvalues, alpha, beta, noise, error, np.arange(61))
+    assert (gap <= bound * (1 + 1e-9)).all()
+
+
+def test_printed_bound_is_violated():
+    # The printed first term has the wrong units: it lacks the factor L / 2.
+    setting = ([50.0, 100.0], 0.005, 0.25, 0.0, 1.0)
+    gap = theory.heavy_ball_gap(*setting, 30)
+    printed = theory.heavy_ball_bound(*setting, np.arange(31), printed=True)
+    assert (gap > printed)[[1, 2, 5]].all()
+    # C_t is not t: C_10 = 25.04 at lambda in {.5, 1}, alpha = .5, beta = .25.
+    first = theory.heavy_ball_bound([0.5, 1.0], 0.5, 0.25, 0.0, 1.0, 10) / (0.5 * 4.0)
+    growth = np.sqrt(first) / theory.heavy_ball_rate(0.5, 0.25, 0.5, 1.0) ** 10
+    assert growth == pytest.approx(25.04, abs=0.005)
+    # Its noise term is loose by a factor of 2 or more.
+    noise = theory.heavy_ball_bound([0.5, 1.0], 0.5, 0.25, 1.0, 0.0, 10_000, printed=True)
+    assert noise >= 2 * theory.heavy_ball_stationary_gap([0.5, 1.0], 0.5, 0.25, 1.0)
+
+
+def test_shapes_and_broadcasting():
+    gap = theory.heavy_ball_gap([0.1, 1.0], np.full((3, 1), 0.5), [0.1, 0.2], 0.1, [1.0, 2.0], 7)
+    assert gap.shape == (3, 2, 8)
+    one = theory.heavy_ball_gap([0.1, 1.0], 0.5, 0.2, 0.1, [1.0, 2.0], 7)
+    np.testing.assert_allclose(gap[1, 1], one, rtol=1e-14)
+    assert theory.heavy_ball_gap([1.0], 0.5, 0.2, 0.1, 1.0, 0).tolist() == [0.5]
+    assert isinstance(theory.heavy_ball_rate(0.5, 0.1, 0.1, 1.0), float)
+
+
+@pytest.mark.parametrize(
+    "call, match",
+    [
+        (lambda: theory.heavy_ball_rate(0.0, 0.1, 0.1, 1.0), "step_size"),
+        (lambda: theory.heavy_ball_rate(0.1, 1.0, 0.1, 1.0), "momentum"),
+        (lambda: theory.heavy_ball_rate(0.1, -0.1, 0.1, 1.0), "momentum"),
+        (lambda: theory.heavy_ball_rate(0.1, 0.1, 2.0, 1.0), "L must"),
+        (lambda: theory.heavy_ball_rate(0.1, 0.1, 0.0, 1.0), "mu must"),
+        (lambda: theory.heavy_ball_optimal_momentum(4.0, 0.1, 1.0), "step_size"),
+        (lambda: theory.heavy_ball_gap([-1.0], 0.1, 0.1, 0.1, 1.0, 5), "eigenvalues"),
+        (lambda: theory.heavy_ball_gap([1.0], 0.1, 0.1, [0.1], 1.0, 5), "noise_variance"),
+        (lambda: theory.heavy_ball_gap([1.0], 0.1, 0.1, -0.1, 1.0, 5), "noise_variance"),
+        (lambda: theory.heavy_ball_gap([1.0], 0.1, 0.1, 0.1, [1.0, 2.0], 5), "initial_error"),
+        (lambda: theory.heavy_ball_gap([1.0], 0.1, 0.1, 0.1, np.nan, 5), "initial_error"),
+        (lambda: theory.heavy_ball_gap([1.0], 0.1, 0.1, 0.1, 1.0, -1), "iterations"),
+        (lambda: theory.heavy_ball_bound([1.0], 0.1, 0.1, 0.1, 1.0, 1.5), "t must"),
+        (lambda: theory.nesterov_momentum(2.0, 1.0), "step_size"),
+        (lambda: theory.heavy_ball_stationary_gap([1.0], 0.1, 0.1, [0.1, 0.2]), "noise_variance"),
+    ],
+)
+def test_bad_arguments(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()
