@@ -1,11 +1,14 @@
 """Parsers against every trap of the formats, the search for files, and the real data."""
 
 import bz2
+import functools
 import gzip
 import hashlib
+import http.server
 import math
 import os
 import struct
+import threading
 import zipfile
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from dpanalysis.datasets import domains, sources
 from dpanalysis.datasets.formats import read_bytes
 
 DATA = os.environ.get("DPANALYSIS_DATA")
+FETCH = sources._fetch
 needs_data = pytest.mark.skipif(not DATA, reason="$DPANALYSIS_DATA is not set")
 
 ADULT_ROWS = (
@@ -306,6 +310,32 @@ def test_download_is_checked_and_cached(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"example\.org/tiny: expected md5 .*, got "):
         sources.locate("tiny", (source,))
     assert list((tmp_path / "cache").iterdir()) == []  # nothing wrong is kept
+
+
+def test_download_over_http(tmp_path, monkeypatch):
+    """The real client against a server on this machine."""
+    write(tmp_path / "www" / "tiny.gz", b"1 1:1\n", gzip.compress)
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *arguments):
+            pass
+
+    handler = functools.partial(Quiet, directory=tmp_path / "www")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            address = f"http://127.0.0.1:{server.server_port}"
+            monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+            assert gzip.decompress(FETCH(f"{address}/tiny.gz")) == b"1 1:1\n"
+            monkeypatch.setattr(sources, "_fetch", FETCH)
+            monkeypatch.delenv("DPANALYSIS_DATA", raising=False)
+            absent = sources.Source(("absent",), f"{address}/absent", "md5:0", "the page")
+            with pytest.raises(FileNotFoundError, match=r"404.*Get it from the page"):
+                sources.locate("absent", (absent,))
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_download_from_an_archive(tmp_path, monkeypatch):
