@@ -1,9 +1,11 @@
 """Public domains of the UCI attributes: category lists and ranges, in the files' order.
 
-They are constants of this code, taken from the data sets' public documentation (category
-lists: ``adult.names`` and ``bank-names.txt``; ranges: survey codebooks and physical units,
-rounded outwards). Values outside a range are clipped to it, so that an encoded row obeys
-its public norm bound whatever the data are. Nothing here may be read off a data file.
+They are constants of this code, so the encoding of a row depends on that row alone, and an
+encoded row obeys its norm bound whatever the data are (values outside a range are clipped).
+Category lists are those of ``adult.names`` and ``bank-names.txt``. Ranges come from survey
+codes where these are printed; where no source prints one, a round number above the published
+data's maximum is declared, chosen with these public data in view. For data that are really
+private, the owner must declare ranges without looking: see :func:`load_csv`.
 """
 
 from __future__ import annotations
@@ -106,6 +108,6 @@ _CELL_NUCLEUS_WORST = (40, 50, 260, 4500, 0.25, 1.0, 1.25, 0.3, 0.7, 0.2)
 #: Breast cancer (Wisconsin, diagnostic): upper ends of the declared ranges ``[0, high]`` of
 #: the 30 columns (mean, standard error, worst of radius, texture, perimeter, area,
 #: smoothness, compactness, concavity, concave points, symmetry, fractal dimension). The
-#: source prints no ranges: these round numbers are **declared**, in the instrument's units,
-#: and stand in for what a data owner would publish; larger values are clipped.
+#: source prints no ranges: these round numbers were chosen with the published data in view
+#: (they cut less than 0.5% of the values) and stand in for what a data owner would declare.
 BREAST_CANCER: tuple[float, ...] = (*_CELL_NUCLEUS, *_CELL_NUCLEUS_ERROR, *_CELL_NUCLEUS_WORST)

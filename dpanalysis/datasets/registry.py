@@ -106,9 +106,9 @@ def ijcnn1(path: PathLike | None = None) -> Dataset:
     """Return ijcnn1: the IJCNN 2001 challenge (49,990 x 22 and a test part of 91,701).
 
     Dense (13 of 22 entries are non-zero). Features 1-10 are one indicator, 11-22 are twelve
-    numbers whose nominal range is [-1, 1]: hence the bounds 13 (L1) and sqrt(13) (L2). The
-    values are left as they are, and the problem enforces the bounds (no training row
-    exceeds either; some test values reach 1.33). Labels are -1/+1 as in the file.
+    numbers. No source states their range; [-1, 1] is declared here (all training values lie in
+    it, test values reach 1.33): hence the bounds 13 (L1) and sqrt(13) (L2). The values are left
+    as they are, and the problem enforces the bounds, which no row exceeds. Labels are -1/+1 as in the file.
 
     Parameters
     ----------
