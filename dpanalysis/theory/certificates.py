@@ -50,17 +50,18 @@ def best_certificate(
         rate = check_number("rate", rate, low=0.0, high=1.0, high_open=True)
     search = Search(lmi)
     certificate = None
-    square = search.best_square(exact_rate) if rate is None else rate * rate
-    if square is not None and goal is None:
-        certificate = search.shifted(square) if rate is None else search.repaired(square)
-    elif square is not None and goal is not None:
+    best = search.best_square(exact_rate) if rate is None else rate * rate
+    if best is not None and goal is not None:
 
         def cheapest(square: float) -> tuple[float, FloatArray]:
             return search.cheapest(square, search.coefficients(*goal(square)))
 
+        square = best
         if rate is None:
-            square = _minimise_rate(lambda square: cheapest(square)[0], square)
+            square = _minimise_rate(lambda square: cheapest(square)[0], best)
         certificate = search.repaired(square, cheapest(square)[1])
+    if best is not None and certificate is None:
+        certificate = search.shifted(best) if rate is None else search.repaired(best)
     if certificate is None:
         at = "" if rate is None else f" at rate {rate:g}"
         raise CertificateNotFound(
