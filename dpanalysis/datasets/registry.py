@@ -108,7 +108,8 @@ def ijcnn1(path: PathLike | None = None) -> Dataset:
     Dense (13 of 22 entries are non-zero). Features 1-10 are one indicator, 11-22 are twelve
     numbers. No source states their range; [-1, 1] is declared here (all training values lie in
     it, test values reach 1.33): hence the bounds 13 (L1) and sqrt(13) (L2). The values are left
-    as they are, and the problem enforces the bounds, which no row exceeds. Labels are -1/+1 as in the file.
+    as they are, and the problem enforces the bounds, which no row exceeds.
+    Labels are -1/+1 as in the file.
 
     Parameters
     ----------
