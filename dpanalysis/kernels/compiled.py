@@ -59,15 +59,17 @@ class CompiledSums:
 
             self._data = _read_only(X)
             self._entries = self.n * self.d
-            self._single, self._parallel = dense.dense_range, dense.dense_parallel
-            self._shared, self._block = replicates.replicates_parallel, replicates.BLOCK
+            self._each = dense.dense_range, dense.dense_parallel
+            self._shared = replicates.replicates_range, replicates.replicates_parallel
+            self._block = replicates.BLOCK
         else:
             from . import sparse
 
             self._data = tuple(_read_only(part) for part in (X.data, X.indices, X.indptr))
             self._entries = X.nnz
-            self._single, self._parallel = sparse.csr_range, sparse.csr_parallel
-            self._shared, self._block = sparse.csr_replicates_parallel, 1
+            self._each = sparse.csr_range, sparse.csr_parallel
+            self._shared = sparse.csr_replicates_range, sparse.csr_replicates_parallel
+            self._block = 1
 
     def sums(
         self,
@@ -116,15 +118,13 @@ class CompiledSums:
         gradients = np.zeros((len(tasks), self.d if wanted[2] else 0))
         clipped = np.zeros(len(tasks), np.int64)
         W = _read_only(W)
+        alone, parallel = self._each
+        data = (self._data, samples, flat, indexed)
         if len(tasks) == 1:
             _, lo, hi = tasks[0]
-            values[0], clipped[0] = self._single(
-                self._data, samples, flat, indexed, lo, hi, W[0], *wanted, gradients[0]
-            )
+            values[0], clipped[0] = alone(*data, lo, hi, W[0], *wanted, gradients[0])
             return values, gradients, clipped
-        self._parallel(
-            self._data, samples, flat, indexed, tasks, W, *wanted, values, gradients, clipped
-        )
+        parallel(*data, tasks, W, *wanted, values, gradients, clipped)
         starts = np.searchsorted(tasks[:, 0], np.arange(replicates))
         return (
             np.add.reduceat(values, starts),
@@ -152,18 +152,14 @@ class CompiledSums:
         gradients = np.zeros((len(tasks), *((high, wide) if wanted[2] else (0, 0))))
         clipped = np.zeros((len(tasks), high), np.int64)
         flat = _NO_ROWS if rows is None else _read_only(rows)
-        self._shared(
-            self._data,
-            samples,
-            flat,
-            indexed,
-            tasks,
-            _read_only(padded),
-            *wanted,
-            values,
-            gradients,
-            clipped,
-        )
+        alone, parallel = self._shared
+        data = (self._data, samples, flat, indexed)
+        padded = _read_only(padded)
+        if len(tasks) == 1:
+            _, lo, hi = tasks[0]
+            alone(*data, lo, hi, padded, *wanted, values[0], gradients[0], clipped[0])
+        else:
+            parallel(*data, tasks, padded, *wanted, values, gradients, clipped)
         return (
             values.sum(axis=0)[:replicates],
             gradients.sum(axis=0)[:replicates, : self.d],

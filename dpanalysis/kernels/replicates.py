@@ -48,59 +48,63 @@ def _transpose(X: Any, index: Any, factor: Any, count: int, x: Any) -> None:
 
 
 @njit(**FAST)
-def _predict(x: Any, j: int, W: Any, r: int, z: Any) -> None:
-    """Add to the predictions of replicates ``r .. r + 3`` what features ``j .. j + 3`` give."""
+def _predict(x: Any, W: Any, r: int, z: Any) -> None:
+    """Write the predictions of replicates ``r .. r + 3``, a tile for each, into ``z``."""
     v0, v1, v2, v3 = W[r], W[r + 1], W[r + 2], W[r + 3]
-    a0, a1, a2, a3 = v0[j], v0[j + 1], v0[j + 2], v0[j + 3]
-    b0, b1, b2, b3 = v1[j], v1[j + 1], v1[j + 2], v1[j + 3]
-    c0, c1, c2, c3 = v2[j], v2[j + 1], v2[j + 2], v2[j + 3]
-    d0, d1, d2, d3 = v3[j], v3[j + 1], v3[j + 2], v3[j + 3]
-    base = uint64(j * _T)
-    for k in range(_T1):
-        at = base + k
-        x0, x1, x2, x3 = x[at], x[at + _T1], x[at + _T2], x[at + _T3]
-        z[k] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
-        z[k + _T1] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
-        z[k + _T2] += c0 * x0 + c1 * x1 + c2 * x2 + c3 * x3
-        z[k + _T3] += d0 * x0 + d1 * x1 + d2 * x2 + d3 * x3
+    z[:] = 0.0
+    for j in range(0, W.shape[1], BLOCK):
+        a0, a1, a2, a3 = v0[j], v0[j + 1], v0[j + 2], v0[j + 3]
+        b0, b1, b2, b3 = v1[j], v1[j + 1], v1[j + 2], v1[j + 3]
+        c0, c1, c2, c3 = v2[j], v2[j + 1], v2[j + 2], v2[j + 3]
+        d0, d1, d2, d3 = v3[j], v3[j + 1], v3[j + 2], v3[j + 3]
+        base = uint64(j * _T)
+        for k in range(_T1):
+            at = base + k
+            x0, x1, x2, x3 = x[at], x[at + _T1], x[at + _T2], x[at + _T3]
+            z[k] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
+            z[k + _T1] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
+            z[k + _T2] += c0 * x0 + c1 * x1 + c2 * x2 + c3 * x3
+            z[k + _T3] += d0 * x0 + d1 * x1 + d2 * x2 + d3 * x3
 
 
 @njit(**FAST)
-def _add_gradients(x: Any, j: int, c: Any, r: int, gradients: Any) -> None:
-    """Add to the gradients of replicates ``r .. r + 3`` their entries ``j .. j + 3``."""
-    g00 = g01 = g02 = g03 = g10 = g11 = g12 = g13 = 0.0
-    g20 = g21 = g22 = g23 = g30 = g31 = g32 = g33 = 0.0
-    base = uint64(j * _T)
-    for k in range(_T1):
-        at = base + k
-        x0, x1, x2, x3 = x[at], x[at + _T1], x[at + _T2], x[at + _T3]
-        c0, c1, c2, c3 = c[k], c[k + _T1], c[k + _T2], c[k + _T3]
-        g00 += c0 * x0
-        g01 += c0 * x1
-        g02 += c0 * x2
-        g03 += c0 * x3
-        g10 += c1 * x0
-        g11 += c1 * x1
-        g12 += c1 * x2
-        g13 += c1 * x3
-        g20 += c2 * x0
-        g21 += c2 * x1
-        g22 += c2 * x2
-        g23 += c2 * x3
-        g30 += c3 * x0
-        g31 += c3 * x1
-        g32 += c3 * x2
-        g33 += c3 * x3
-    sums = (
-        (g00, g01, g02, g03),
-        (g10, g11, g12, g13),
-        (g20, g21, g22, g23),
-        (g30, g31, g32, g33),
-    )
-    for replicate in range(BLOCK):
-        gradient = gradients[r + replicate]
-        for feature in range(BLOCK):
-            gradient[j + feature] += sums[replicate][feature]
+def _add_gradients(x: Any, c: Any, r: int, gradients: Any) -> None:
+    """Add the tile to the gradients of replicates ``r .. r + 3``."""
+    y0, y1, y2, y3 = gradients[r], gradients[r + 1], gradients[r + 2], gradients[r + 3]
+    for j in range(0, gradients.shape[1], BLOCK):
+        g00 = g01 = g02 = g03 = g10 = g11 = g12 = g13 = 0.0
+        g20 = g21 = g22 = g23 = g30 = g31 = g32 = g33 = 0.0
+        base = uint64(j * _T)
+        for k in range(_T1):
+            at = base + k
+            x0, x1, x2, x3 = x[at], x[at + _T1], x[at + _T2], x[at + _T3]
+            c0, c1, c2, c3 = c[k], c[k + _T1], c[k + _T2], c[k + _T3]
+            g00 += c0 * x0
+            g01 += c0 * x1
+            g02 += c0 * x2
+            g03 += c0 * x3
+            g10 += c1 * x0
+            g11 += c1 * x1
+            g12 += c1 * x2
+            g13 += c1 * x3
+            g20 += c2 * x0
+            g21 += c2 * x1
+            g22 += c2 * x2
+            g23 += c2 * x3
+            g30 += c3 * x0
+            g31 += c3 * x1
+            g32 += c3 * x2
+            g33 += c3 * x3
+        for y, g0, g1, g2, g3 in (
+            (y0, g00, g01, g02, g03),
+            (y1, g10, g11, g12, g13),
+            (y2, g20, g21, g22, g23),
+            (y3, g30, g31, g32, g33),
+        ):
+            y[j] += g0
+            y[j + 1] += g1
+            y[j + 2] += g2
+            y[j + 3] += g3
 
 
 @njit(**FAST)
@@ -135,16 +139,13 @@ def replicates_range(
         _transpose(X, index, scale_tile, m, x)
         c[:] = 0.0  # what an earlier tile left beyond row m counts for nothing
         for first in range(0, W.shape[0], BLOCK):
-            z[:] = 0.0
-            for j in range(0, W.shape[1], BLOCK):
-                _predict(x, j, W, first, z)
+            _predict(x, W, first, z)
             for r in range(BLOCK):
                 part, count = tile_terms(rule, want_value, want_gradient, z, r * _T, tile, m, c)
                 values[first + r] += part
                 clipped[first + r] += count
             if want_gradient:
-                for j in range(0, W.shape[1], BLOCK):
-                    _add_gradients(x, j, c, first, gradients)
+                _add_gradients(x, c, first, gradients)
 
 
 @njit(parallel=True, **FAST)

@@ -13,7 +13,7 @@ from numba import njit, prange
 from .dense import fill_tile, new_tile
 from .scalar import FAST, tile_terms
 
-__all__ = ["csr_parallel", "csr_range", "csr_replicates_parallel"]
+__all__ = ["csr_parallel", "csr_range", "csr_replicates_parallel", "csr_replicates_range"]
 
 _TILE_ROWS = 256
 
@@ -106,7 +106,7 @@ def csr_replicates_range(
     indexed: bool,
     lo: int,
     hi: int,
-    V: Any,
+    W: Any,
     rule: Any,
     want_value: bool,
     want_gradient: bool,
@@ -114,13 +114,13 @@ def csr_replicates_range(
     gradients: Any,
     clipped: Any,
 ) -> None:
-    """Add the sums of positions ``lo..hi``; ``V`` and ``gradients`` are ``(d, R)``.
-
-    Features come first, so that a non-zero entry meets all its replicates side by side.
-    """
+    """Add the sums of positions ``lo..hi``, one row of the outputs for each row of ``W``."""
     y, scale, norms, weights = samples
     data, indices, indptr = matrix
-    replicates = V.shape[1]
+    replicates = W.shape[0]
+    # Features first, so that a non-zero entry meets all its replicates side by side.
+    V = np.ascontiguousarray(W.T)
+    sums = np.zeros(V.shape if want_gradient else (0, 0))
     tile = new_tile(_TILE_ROWS)
     index, _, scale_tile, _, _ = tile
     z = np.empty(replicates * _TILE_ROWS)
@@ -149,9 +149,11 @@ def csr_replicates_range(
                 for r in range(replicates):
                     c_row[r] = c[r * _TILE_ROWS + k]
                 for entry in range(indptr[i], indptr[i + 1]):
-                    x, gradient = scale_tile[k] * data[entry], gradients[indices[entry]]
+                    x, gradient = scale_tile[k] * data[entry], sums[indices[entry]]
                     for r in range(replicates):
                         gradient[r] += x * c_row[r]
+    if want_gradient:
+        gradients += sums.T
 
 
 @njit(parallel=True, **FAST)
@@ -170,9 +172,7 @@ def csr_replicates_parallel(
     clipped: Any,
 ) -> None:
     """Run every task ``(0, lo, hi)``; its partial sums go to a row of their own."""
-    V = np.ascontiguousarray(W.T)
     for t in prange(tasks.shape[0]):
-        sums = np.zeros((V.shape[0], V.shape[1] if want_gradient else 0))
         csr_replicates_range(
             matrix,
             samples,
@@ -180,13 +180,11 @@ def csr_replicates_parallel(
             indexed,
             tasks[t, 1],
             tasks[t, 2],
-            V,
+            W,
             rule,
             want_value,
             want_gradient,
             values[t],
-            sums,
+            gradients[t],
             clipped[t],
         )
-        if want_gradient:
-            gradients[t] = sums.T
