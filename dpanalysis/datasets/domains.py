@@ -3,9 +3,9 @@
 They are constants of this code, so the encoding of a row depends on that row alone, and an
 encoded row obeys its norm bound whatever the data are (values outside a range are clipped).
 Category lists are those of ``adult.names`` and ``bank-names.txt``. Ranges come from survey
-codes where these are printed; where no source prints one, a round number of the size
-of the largest published values is declared, chosen with these public data in view. For data that are really
-private, the owner must declare ranges without looking: see :func:`load_csv`.
+codes where these are printed; where no source prints one, a round number of the size of the
+largest published values is declared, chosen with these public data in view. For data that are
+really private, the owner must declare ranges without looking: see :func:`load_csv`.
 """
 
 from __future__ import annotations
