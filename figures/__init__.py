@@ -28,6 +28,14 @@ __all__ = ["FIGURES", "SCALES", "load"]
 FIGURES: list[str] = [
     "kuru_fig1",
     "kuru_fig2",
+    "kuru_fig3",
+    "kuru_fig4",
+    "kuru_fig3_published",
+    "kuru_fig3_ball",
+    "kuru_fig4_ball",
+    "kuru_horizons",
+    "kuru_bounds",
+    "kuru_real",
 ]
 
 #: ``"quick"``: all figures in about two minutes; ``"paper"``: the papers' sizes.

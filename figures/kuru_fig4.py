@@ -1,0 +1,14 @@
+"""Kuru et al. (2022), Fig. 4: six algorithms, batches of a hundredth of the data."""
+
+from __future__ import annotations
+
+from ._kuru import Experiment
+
+TITLE = "Six private algorithms, m = n/100 (Kuru et al. 2022, Fig. 4)"
+
+EXPERIMENT = Experiment(data="cube", batch=0.01)
+
+settings = EXPERIMENT.settings
+compute = EXPERIMENT.compute
+draw = EXPERIMENT.draw
+caption = EXPERIMENT.caption
