@@ -82,4 +82,4 @@ def calibrate(
     # What is returned must fit: walk up from the root, with doubling steps.
     while excess(root) > 0.0:
         root, step = min(root + step, ends[1]), 2.0 * step
-    return min(math.exp(root), high)
+    return math.exp(root)

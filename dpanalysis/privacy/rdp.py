@@ -171,8 +171,8 @@ def _two_exponentials(
     ``excess`` is the same sum less 1, accurate for small losses.
     """
     a, loss, weight = np.broadcast_arrays(a, loss, weight)
-    size = a * loss
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        size = a * loss
         small = np.isfinite(a) & (size < 20.0)
         tame_a, tame_loss = np.where(small, a, 2.0), np.where(small, loss, 0.0)
         near = np.log1p(excess(tame_a, tame_loss)) / (tame_a - 1.0)
@@ -321,10 +321,14 @@ def _poisson_gaussian_integral(a: float, q: float, mu: float) -> float:
     exponent = a * np.logaddexp(math.log1p(-q), math.log(q) + loss) - 0.5 * x * x
     if exponent.max() > 3.0:
         return (float(special.logsumexp(exponent)) + math.log(weight)) / (a - 1.0)
-    # Far out the power alone counts; elsewhere 1 + a u, whose mean is 1, is left out exactly.
-    near = exponent + 0.5 * x * x < 30.0
+    # Where the power fits a float, 1 + a u, whose mean is 1, is left out without cancellation.
+    log_normal = -0.5 * x * x
+    near = exponent - log_normal < 30.0
     rest = _power_remainder(q * np.expm1(loss[near]), a)
-    total = float((np.exp(-0.5 * x[near] ** 2) * rest).sum() + np.exp(exponent[~near]).sum())
+    total = float((np.exp(log_normal[near]) * rest).sum())
+    far, log_far = loss[~near], log_normal[~near]
+    linear = a * q * np.exp(far + log_far) + (1.0 - a * q) * np.exp(log_far)
+    total += float((np.exp(exponent[~near]) - linear).sum())
     return math.log1p(weight * total) / (a - 1.0)
 
 
@@ -561,7 +565,7 @@ def rdp_pure_without_replacement(orders: ArrayLike, n: int, m: int, epsilon: flo
     log_speak = float(np.logaddexp(0.0, top) - np.logaddexp(0.0, loss))
     speak = math.exp(log_speak)
     with np.errstate(invalid="ignore"):
-        moment = np.where(np.isinf(a), 0.0, (a - 1.0) * rdp_pure(a, top))
+        moment = np.where(np.isinf(a), 0.0, a - 1.0) * rdp_pure(a, top)
         near = np.log1p(speak * np.expm1(np.minimum(moment, 30.0)))
         far = np.logaddexp(math.log1p(-speak) if speak < 1.0 else -np.inf, log_speak + moment)
         value = np.where(moment < 30.0, near, far) / (a - 1.0)

@@ -219,10 +219,9 @@ def gaussian_delta(noise_multiplier: ArrayLike, epsilon: ArrayLike) -> Any:
     loss = np.asarray(epsilon, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(mu > 0.0, loss / mu, np.where(loss >= 0.0, np.inf, -np.inf))
-    upper = special.log_ndtr(0.5 * mu - ratio)
-    lower = loss + special.log_ndtr(-0.5 * mu - ratio)
-    # For epsilon < 0 and mu -> 0 both terms tend to constants: 1 - e^epsilon.
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # infinite epsilons
+        upper = special.log_ndtr(0.5 * mu - ratio)
+        lower = loss + special.log_ndtr(-0.5 * mu - ratio)
         delta = np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0))
     return _scalar(np.where(np.isneginf(upper), 0.0, delta))
 

@@ -1,0 +1,134 @@
+"""Draws: exactly the right law, sorted, from any source, in time proportional to the batch."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpanalysis.privacy import Budget, Full, Poisson, WithoutReplacement
+from dpanalysis.privacy.mechanisms import SystemRandom, random_source
+
+# Each statistical test below rejects a correct draw with this probability; seeds are fixed.
+FALSE_ALARM = 1e-4
+
+
+@given(n=st.integers(1, 300), part=st.floats(0.0, 1.0), seed=st.integers(0, 2**32))
+def test_without_replacement_draws_m_different_sorted_rows(n, part, seed):
+    m = max(1, round(part * n))
+    rows = WithoutReplacement(m).draw(n, random_source(seed))
+    assert rows.dtype == np.int64 and rows.shape == (m,)
+    assert (np.diff(rows) > 0).all() and rows[0] >= 0 and rows[-1] < n
+
+
+@given(
+    n=st.integers(1, 300),
+    rate=st.floats(1e-300, 1.0, exclude_min=True),
+    seed=st.integers(0, 2**32),
+)
+def test_poisson_draws_different_sorted_rows(n, rate, seed):
+    rows = Poisson(rate).draw(n, random_source(seed))
+    assert rows.dtype == np.int64 and rows.size <= n
+    assert (np.diff(rows) > 0).all() and ((rows >= 0) & (rows < n)).all()
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 1), (5, 2), (6, 3), (5, 4), (6, 5), (4, 4)])
+def test_every_subset_is_equally_likely(n, m):
+    random = random_source(100 * n + m)
+    subsets = list(itertools.combinations(range(n), m))
+    counts = Counter(tuple(WithoutReplacement(m).draw(n, random)) for _ in range(6000))
+    assert set(counts) <= set(subsets)
+    if len(subsets) > 1:
+        assert stats.chisquare([counts[s] for s in subsets]).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_poisson_is_a_product_of_bernoullis(rate):
+    n, draws = 4, 8000
+    random = random_source(17)
+    counts = Counter(tuple(Poisson(rate).draw(n, random)) for _ in range(draws))
+    subsets = [s for k in range(n + 1) for s in itertools.combinations(range(n), k)]
+    expected = [draws * rate ** len(s) * (1 - rate) ** (n - len(s)) for s in subsets]
+    # Rare subsets are pooled so that the chi-square approximation holds.
+    big = [i for i, e in enumerate(expected) if e >= 5]
+    observed = [counts[subsets[i]] for i in big]
+    wanted = [expected[i] for i in big]
+    if len(big) < len(subsets):
+        observed.append(draws - sum(observed))
+        wanted.append(draws - sum(wanted))
+    if wanted[-1] < 1e-9:
+        observed, wanted = observed[:-1], wanted[:-1]
+    assert stats.chisquare(observed, wanted, sum_check=False).pvalue > FALSE_ALARM
+
+
+def test_a_wrong_rate_is_rejected():
+    """The chi-square above has power: ten percent off is seen."""
+    random, draws = random_source(5), 8000
+    sizes = [Poisson(0.55).draw(4, random).size for _ in range(draws)]
+    expected = draws * stats.binom.pmf(range(5), 4, 0.5)
+    assert stats.chisquare(np.bincount(sizes, minlength=5), expected).pvalue < FALSE_ALARM
+
+
+def test_large_draws_have_the_right_size_and_spread():
+    n, rate = 495_141, 0.01
+    rows = Poisson(rate).draw(n, random_source(1))
+    assert abs(rows.size - rate * n) < 5 * np.sqrt(n * rate * (1 - rate))  # 6e-7
+    assert stats.kstest(rows / n, "uniform").pvalue > FALSE_ALARM
+    rows = WithoutReplacement(4951).draw(n, random_source(2))
+    assert stats.kstest(rows / n, "uniform").pvalue > FALSE_ALARM
+
+
+def test_draws_repeat_with_the_seed_and_take_the_systems_entropy():
+    for sampling in (WithoutReplacement(20), Poisson(0.2)):
+        one, two = (sampling.draw(100, random_source(3)) for _ in range(2))
+        assert np.array_equal(one, two)
+        rows = sampling.draw(100, SystemRandom())
+        assert (np.diff(rows) > 0).all()
+
+
+def test_the_whole_data():
+    assert Full().draw(7, random_source(0)) is None
+    assert np.array_equal(Poisson(1.0).draw(7, random_source(0)), np.arange(7))
+    assert np.array_equal(WithoutReplacement(7).draw(7, random_source(0)), np.arange(7))
+
+
+def test_expected_sizes_and_fractions():
+    assert Full().expected_size(10) == 10.0 and Full().fraction(None) == 1.0
+    assert WithoutReplacement(4).expected_size(10) == 4.0
+    assert WithoutReplacement(4).fraction(10) == 0.4
+    assert Poisson(0.3).expected_size(10) == 3.0 and Poisson(0.3).fraction(None) == 0.3
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: WithoutReplacement(0), ValueError, "m must be at least 1, got 0"),
+        (lambda: WithoutReplacement(2.0), TypeError, "m must be an integer"),
+        (lambda: WithoutReplacement(11).validate(10), ValueError, "m must be at most n = 10"),
+        (lambda: WithoutReplacement(3).fraction(None), ValueError, "number of records n"),
+        (lambda: Poisson(0.0), ValueError, "rate must lie in"),
+        (lambda: Poisson(1.5), ValueError, "rate must lie in"),
+        (lambda: Full().validate(0), ValueError, "n must be at least 1"),
+        (lambda: Budget(0.0), ValueError, "epsilon must lie in"),
+        (lambda: Budget(float("inf")), ValueError, "epsilon must lie in"),
+        (lambda: Budget(float("nan")), ValueError, "epsilon must lie in"),
+        (lambda: Budget(1.0, delta=1.0), ValueError, "delta must lie in"),
+        (lambda: Budget(1.0, delta=-1e-9), ValueError, "delta must lie in"),
+        (lambda: Budget(1.0, relation="swap"), ValueError, "relation must be one of"),
+        (lambda: Budget(), ValueError, "exactly one of epsilon and rho"),
+        (lambda: Budget(1.0, rho=1.0), ValueError, "exactly one of epsilon and rho"),
+        (lambda: Budget.zcdp(-1.0), ValueError, "rho must lie in"),
+        (lambda: Budget(rho=1.0, delta=0.1), ValueError, "delta must be 0"),
+    ],
+)
+def test_bad_arguments_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_budgets_know_their_limit():
+    assert Budget(2.0, 1e-5).limit == 2.0 and Budget.zcdp(0.3).limit == 0.3
+    assert Budget(1) == Budget(1.0) and hash(Budget(1)) == hash(Budget(1.0))
