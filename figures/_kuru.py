@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 EPSILON = 1.0
 STRENGTH = 0.02  # lambda ||x||^2 with lambda = .01
 SYNTHETIC_SIZE = 100_000
-INITIAL_GAP = 10.0  # the paper's guess of F(x_0) - F*
 DELTA = 1e-6  # where the (epsilon, delta) guarantee is quoted beside the pure one
 # The authors' figure without subsampling, by step-size constant c.
 PUBLISHED = {1.0: "errors_n_100000_m_100000_c_10_various_T.eps"}
@@ -62,16 +62,24 @@ def load_problem(data: str, n: int) -> dpa.ERM:
 
 
 def build_method(
-    algorithm: str, problem: dpa.ERM, m: int, c: float, iterations: int
+    algorithm: str,
+    problem: dpa.ERM,
+    m: int,
+    c: float,
+    iterations: int,
+    initial_gap: float | None = None,
 ) -> dpa.methods.Method:
-    """Return one of the six algorithms with the paper's parameters, step size c/L."""
+    """Return one of the six algorithms with the paper's parameters, step size c/L.
+
+    The -opt variants choose the number of iterations from the guess ``initial_gap``.
+    """
     mu, L = problem.mu, problem.L
     step_size = c / L
     options: dict[str, Any] = {}
     if m < problem.n:
         options["sampling"] = dpa.WithoutReplacement(m)
     if algorithm.endswith("-opt"):
-        options.update(noise="optimal", choose_iterations=INITIAL_GAP)
+        options.update(noise="optimal", choose_iterations=initial_gap)
     family = algorithm.removeprefix("DP-").removesuffix("-opt")
     if family == "GD":
         return dpa.methods.GradientDescent(step_size, iterations, **options)
@@ -91,6 +99,7 @@ def run_cell(
     iterations: int,
     algorithm: str,
     start: float,
+    initial_gap: float,
     replicates: int,
     every: int,
     seed: int,
@@ -103,7 +112,7 @@ def run_cell(
     scale is meant. It is NOT private at the stated epsilon.
     """
     problem = load_problem(data, n)
-    method = build_method(algorithm, problem, m, c, iterations)
+    method = build_method(algorithm, problem, m, c, iterations, initial_gap)
     budget: dpa.Budget | None = dpa.Budget(EPSILON)
     if published_noise:
         method, budget = with_published_noise(method, problem), None
@@ -146,8 +155,8 @@ def with_published_noise(method: dpa.methods.Method, problem: dpa.ERM) -> dpa.me
 class Experiment:
     """One figure of the grid: algorithms x step-size constants x numbers of iterations.
 
-    ``batch`` is the fraction m/n and ``note`` ends the caption. The quick scale keeps the size of the data, which sets
-    the noise, and has fewer runs and fewer numbers of iterations.
+    ``batch`` is the fraction m/n and ``note`` ends the caption. The quick scale keeps the size
+    of the data, which sets the noise, and has fewer runs and fewer numbers of iterations.
     """
 
     data: str
@@ -182,9 +191,14 @@ class Experiment:
             "step_size_times_L": list(self.step_constants),
             "iterations": list(self.horizons(scale)),
             "replicates": self.replicates(scale),
-            "initial_gap_guess": INITIAL_GAP,
+            "initial_gap_guess": self.initial_gap,
             "published_noise": self.published_noise,
         }
+
+    @property
+    def initial_gap(self) -> float:
+        """The public guess of F(w_0) - F*: the paper's, or ln 2, which w_0 = 0 cannot exceed."""
+        return 10.0 if self.start else math.log(2.0)
 
     def batch_size(self, problem: dpa.ERM) -> int:
         """Return m."""
@@ -202,6 +216,7 @@ class Experiment:
                 "iterations": iterations,
                 "algorithm": algorithm,
                 "start": self.start,
+                "initial_gap": self.initial_gap,
                 "replicates": self.replicates(scale),
                 "every": max(1, iterations // 100),
                 "seed": 0,
@@ -265,12 +280,19 @@ class Experiment:
     def draw(self, tables: dict[str, Table]) -> Figure:
         """Draw one panel for each algorithm and step-size constant; colours are T."""
         figure, axes = plotting.panels(
-            len(self.step_constants), len(ALGORITHMS), width=2.7, height=2.8, sharey=True
+            len(self.step_constants),
+            len(ALGORITHMS),
+            width=2.4,
+            height=2.5,
+            sharex=True,
+            sharey=True,
         )
         for row, c in zip(axes, self.step_constants, strict=True):
             for ax, algorithm in zip(row, ALGORITHMS, strict=True):
                 _draw_panel(ax, tables, algorithm, c)
             row[0].set_ylabel("mean of F(w) - F*")
+        for ax in axes[-1]:
+            ax.set_xlabel("iteration")
         plotting.shared_legend(figure, axes, columns=6)
         return figure
 
@@ -333,11 +355,12 @@ class Experiment:
         what = (
             "Six algorithms on regularised logistic regression: mean of F(w_t) - F* over "
             f"{chosen['replicates']} runs (line) and plus or minus one standard deviation (band). "
-            f"{DATA[self.data]} n = {chosen['n']}, d = {chosen['d']}, batches of m = {chosen['m']}, "
-            f"mu = {chosen['mu']:g}, L = {chosen['L']:g}, S1 = {chosen['record_sensitivity_L1']:g}, "
+            f"{DATA[self.data]} n = {chosen['n']}, d = {chosen['d']}, batches of "
+            f"m = {chosen['m']}, mu = {chosen['mu']:g}, L = {chosen['L']:g}, "
+            f"S1 = {chosen['record_sensitivity_L1']:g}, "
             f"all coordinates of w_0 are {chosen['start']:g}, step size c/L. The -opt variants "
             "divide the budget optimally and choose T' <= T by the bound with E_0 = "
-            f"{INITIAL_GAP:g}. {self.best(tables)}"
+            f"{self.initial_gap:.3g}. {self.best(tables)}"
         )
         return "\n\n".join([what, self.privacy(tables), self.differences(scale)])
 
@@ -364,4 +387,3 @@ def _draw_panel(ax: Axes, tables: dict[str, Table], algorithm: str, c: float) ->
             )
     ax.set_yscale("log")
     ax.set_title(f"{algorithm}, c = {c:g}", fontsize="medium")
-    ax.set_xlabel("iteration")

@@ -96,9 +96,11 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 The corrected bound (4.6) after T iterations with the whole budget epsilon = 1, optimally divided,
 for the sizes of Fig. 3 with the paper's L = 5.10008 and E_0 = 10. Horizons T' for T <=
 {", ".join(map(str, MAX_ITERATIONS))}: NAG-opt at c = 1
-{listed("NAG-opt", 1.0, "corrected_bound_T")} (by the printed bound {listed("NAG-opt", 1.0, "printed_bound_T")}, as published), at c = 0.1
-{listed("NAG-opt", 0.1, "corrected_bound_T")} (printed
-{listed("NAG-opt", 0.1, "printed_bound_T")}); MASG-opt at c = 1
+{listed("NAG-opt", 1.0, "corrected_bound_T")}
+(by the printed bound, as published, {listed("NAG-opt", 1.0, "printed_bound_T")}), at c = 0.1
+{listed("NAG-opt", 0.1, "corrected_bound_T")}
+(printed {listed("NAG-opt", 0.1, "printed_bound_T")});
+MASG-opt at c = 1
 {listed("MASG-opt", 1.0, "corrected_bound_T")} (printed
 {listed("MASG-opt", 1.0, "printed_bound_T")}). The table also has m = 1000.
 
