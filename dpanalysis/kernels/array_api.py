@@ -1,6 +1,6 @@
 """The compiled kernels' sums in plain array-API calls: CuPy, or any other namespace.
 
-Rows go by blocks, so that no more than a few million predictions exist at a time.
+Rows go by blocks, so that no temporary array holds more than a few million entries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..losses import Loss
 
 __all__ = ["ArraySums"]
 
-_BLOCK_PREDICTIONS = 1 << 22
+_BLOCK_ENTRIES = 1 << 24
 
 
 class ArraySums:
@@ -59,7 +59,7 @@ class ArraySums:
         gradients = xp.zeros(W.shape, dtype=W.dtype, device=W.device)
         clipped = xp.zeros(replicates, dtype=xp.int64, device=W.device)
         count = self.n if rows is None else rows.shape[0]
-        step = max(1, _BLOCK_PREDICTIONS // replicates)
+        step = max(1, _BLOCK_ENTRIES // max(replicates, self.d))
         for lo in range(0, count, step):
             hi = min(count, lo + step)
             if rows is None:

@@ -25,7 +25,7 @@ _NO_ROWS.flags.writeable = False
 
 _TASK_ENTRIES = 1 << 16  # entries of X worth a task of their own
 _MAX_TASKS = 64  # per replicate
-_MIN_SHARED = 3  # replicates from which one shared pass beats a pass for each
+_MIN_SHARED = 2  # replicates from which one shared pass beats a pass for each
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -9,10 +9,15 @@ LLVM's own ``exp`` and ``log1p`` are function calls that stop a loop from being
 vectorised, so the two that the logistic loss needs are polynomials here. They are
 compiled without reassociation: the reduction of the argument relies on the order
 of its operations.
+
+Numba's cache on disk watches the file of the kernel that is called, not the files that
+the kernel calls: after an edit here, touch the other files of this folder too. (A code
+that a stale kernel does not know gives NaN.)
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -114,10 +119,11 @@ def _squared_derivative(z: float, y: float) -> float:
 
 # The choice of the loss stays outside the loops: inside, it keeps LLVM from vectorising.
 # Buffers come whole, with the place where the tile starts: a slice costs two atomic
-# operations. Unsigned indices need no check for being negative.
+# operations. Unsigned indices need no check for being negative. Inlining is forced: a call
+with so many arguments costs as much as the loop over a tile.
 
 
-@njit(**FAST)
+@njit(forceinline=True, **FAST)
 def _loss_sum(
     code: int, parameter: float, z: Any, at: int, y: Any, weights: Any, count: int
 ) -> float:
@@ -130,10 +136,12 @@ def _loss_sum(
     elif code == SQUARED_ERROR:
         for i in range(uint64(count)):
             total += weights[i] * _squared_value(z[base + i], y[i])
+    else:
+        total = math.nan
     return total
 
 
-@njit(**FAST)
+@njit(forceinline=True, **FAST)
 def _loss_derivatives(
     code: int, parameter: float, z: Any, at: int, y: Any, weights: Any, count: int, c: Any
 ) -> None:
@@ -145,6 +153,8 @@ def _loss_derivatives(
     elif code == SQUARED_ERROR:
         for i in range(uint64(count)):
             c[base + i] = weights[i] * _squared_derivative(z[base + i], y[i])
+    else:
+        c[:] = math.nan
 
 
 @njit(**FAST)
@@ -156,7 +166,7 @@ def clip_weight(code: int, bound: float, norm: float) -> float:
     return 1.0
 
 
-@njit(**FAST)
+@njit(forceinline=True, **FAST)
 def tile_terms(
     rule: Any,
     want_value: bool,

@@ -320,15 +320,20 @@ class ERM:
         result = getattr(self.regularizer, term)(w)
         return float(result) if result.ndim == 0 else result
 
+    def _float64(self, block: Any) -> Any:
+        if self._on_host:
+            return block.astype(np.float64, copy=False)
+        return self._xp.astype(block, self._xp.float64, copy=False)
+
     def _curvature(self, block: Any, lo: int, hi: int, w: Any) -> tuple[Any, Any]:
         """Return a block of (scaled) rows in float64 and its second derivatives."""
         xp = self._xp
-        block = block.astype(np.float64) if self._on_host else xp.astype(block, xp.float64)
+        block = self._float64(block)
         if self._scale is not None:
             scale = self._scale[lo:hi]
             sparse = is_sparse(block)
             block = sp.diags_array(scale) @ block if sparse else block * scale[:, None]
-        return block, self.loss.second_derivative(block @ w, xp.astype(self._y[lo:hi], xp.float64))
+        return block, self.loss.second_derivative(block @ w, self._float64(self._y[lo:hi]))
 
     def hessian(self, w: Any) -> Any:
         """Hessian of the objective: ``(d, d)``, or ``(R, d, d)`` for ``w`` of ``(R, d)``.
@@ -430,7 +435,7 @@ class ERM:
         W = iterate if iterate.ndim == 2 else iterate[None, :]
         right = xp.zeros(W.shape[0], dtype=xp.int64, **self._device())
         for lo, hi, block in row_blocks(data):
-            block = block.astype(np.float64) if self._on_host else xp.astype(block, xp.float64)
+            block = self._float64(block)
             positive = (block @ W.T) > 0
             match = positive == (labels[lo:hi] > 0)[:, None]
             right += xp.sum(xp.astype(match, xp.int64), axis=0)
