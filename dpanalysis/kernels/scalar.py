@@ -120,7 +120,7 @@ def _squared_derivative(z: float, y: float) -> float:
 # The choice of the loss stays outside the loops: inside, it keeps LLVM from vectorising.
 # Buffers come whole, with the place where the tile starts: a slice costs two atomic
 # operations. Unsigned indices need no check for being negative. Inlining is forced: a call
-with so many arguments costs as much as the loop over a tile.
+# with so many arguments costs as much as the loop over a tile.
 
 
 @njit(forceinline=True, **FAST)

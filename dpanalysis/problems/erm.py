@@ -327,7 +327,6 @@ class ERM:
 
     def _curvature(self, block: Any, lo: int, hi: int, w: Any) -> tuple[Any, Any]:
         """Return a block of (scaled) rows in float64 and its second derivatives."""
-        xp = self._xp
         block = self._float64(block)
         if self._scale is not None:
             scale = self._scale[lo:hi]
