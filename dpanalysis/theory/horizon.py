@@ -122,6 +122,7 @@ def horizon_bounds(
     m: float | None = None,
     noise: str = "optimal",
     variance: float | None = None,
+    published_noise: bool = False,
 ) -> FloatArray:
     """Return the error bound of a run of ``t`` iterations with the whole budget, ``t = 1..T``.
 
@@ -145,6 +146,9 @@ def horizon_bounds(
     variance : float, optional
         Second moment of the subsampling error; by default that of sampling ``m`` of ``n``
         without replacement, :func:`~dpanalysis.theory.subsampling_variance`.
+    published_noise : bool
+        Laplace noise of *standard deviation* ``b_t``, which the paper's code draws where the
+        scale is meant: half the variance, and not private. For comparison only.
 
     Returns
     -------
@@ -168,23 +172,25 @@ def horizon_bounds(
     n_, m_ = check_sizes(n, m)
     assert n_ is not None and m_ is not None
     start, factors, gains = recursion
+    energy = dimension * (0.5 if published_noise else 1.0)
     horizon = factors.size
     counts = np.arange(1, horizon + 1)
     transient = start * gap * np.cumprod(factors)
     total = _scan(factors, gains)  # sum_j a_{t,j}
     if variance is None:
-        variance = subsampling_variance(sensitivity, n_, check_int("m", m if m else n_))
+        variance = subsampling_variance(sensitivity, n_, check_int("m", n_ if m is None else m))
+    variance = check_number("variance", variance, low=0.0)
     if noise == "uniform":
         scales = laplace_scales(epsilon / counts, sensitivity, n_, m_)
-        return transient + total * (dimension * scales**2 + 0.5 * variance)
+        return transient + total * (energy * scales**2 + 0.5 * variance)
     if m_ == n_:
         # (sum_j a_{t,j}^(1/3)) obeys the recursion with cube roots.
         cubes = _scan(np.cbrt(factors), np.cbrt(gains)) ** 3
-        return transient + dimension * (sensitivity / (n_ * epsilon)) ** 2 * cubes
+        return transient + energy * (sensitivity / (n_ * epsilon)) ** 2 * cubes
     return (
         transient
         + 0.5 * variance * total
-        + dimension * _optimal_noise(factors, gains, epsilon, sensitivity, n_, m_)
+        + energy * _optimal_noise(factors, gains, epsilon, sensitivity, n_, m_)
     )
 
 
@@ -235,6 +241,7 @@ def best_horizon(
     m: int | None = None,
     noise: str = "optimal",
     printed: bool = False,
+    published_noise: bool = False,
 ) -> tuple[int, float]:
     """Return the number of iterations ``T' <= T`` with the smallest bound, and the bound.
 
@@ -266,7 +273,10 @@ def best_horizon(
     noise : {"optimal", "uniform"}
         How the budget is divided over the iterations.
     printed : bool
-        Use the paper's weights, without the factor 2 on ``E_0`` (for its published ``T'``).
+        Use the weights as printed, without the factor 2 on ``E_0`` (false bound).
+    published_noise : bool
+        Count noise of half the variance, see :func:`horizon_bounds`. This, with the correct
+        factor 2, is what the paper's code minimises: it gives the published ``T'``.
 
     Returns
     -------
@@ -281,6 +291,8 @@ def best_horizon(
     >>> iterations, bound = best_horizon(1000, 1 / 5.1, None, **settings)
     >>> iterations, bound
     (121, 0.11084)
+    >>> best_horizon(1000, 1 / 5.1, None, **settings, published_noise=True)[0]
+    136
     """
     from .multistage import multistage_recursion
 
@@ -294,7 +306,15 @@ def best_horizon(
     numbers = None if stages is None else np.asarray(stages)[:horizon]
     recursion = multistage_recursion(steps[:horizon], numbers, mu, L, printed)
     bounds = horizon_bounds(
-        recursion, initial_gap, dimension, sensitivity, n, epsilon, m=m, noise=noise
+        recursion,
+        initial_gap,
+        dimension,
+        sensitivity,
+        n,
+        epsilon,
+        m=m,
+        noise=noise,
+        published_noise=published_noise,
     )
     best = int(np.argmin(bounds))
     return best + 1, float(bounds[best])
