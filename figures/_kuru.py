@@ -375,8 +375,9 @@ def _draw_panel(ax: Axes, tables: dict[str, Table], algorithm: str, c: float) ->
         ax.plot(t, gap, color=colors[k], label=f"T = {iterations}")
         low = np.maximum(gap - spread, 0.1 * gap)
         ax.fill_between(t, low, gap + spread, color=colors[k], alpha=0.18, linewidth=0)
-        if "published" in tables:
-            points = tables["published"]
+    if "published" in tables:
+        points = tables["published"]
+        for iterations in sorted(set(curves["iterations"])):
             there = (points["algorithm"] == algorithm) & (points["c"] == c)
             there &= points["iterations"] == iterations
             plotting.reference(
