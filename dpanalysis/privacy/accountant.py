@@ -188,11 +188,16 @@ def _applicable(groups: Groups, delta: float) -> list[str]:
     if delta == 0.0:
         return ["pure"] if _all_finite(groups, "pure_cost") else ["rdp"]
     names = [n for n in ("pure", "zcdp") if _all_finite(groups, f"{n}_cost")] + ["rdp"]
-    if gaussian_mu(groups) is not None:  # exact, needs no grid
+    if _exact_gaussian(groups) is not None:  # exact, needs no grid
         return [*names, "pld"]
     from .pld import has_profiles
 
     return [*names, "pld"] if has_profiles(groups) else names
+
+
+def _exact_gaussian(groups: Groups) -> float | None:
+    """Return the mu of counted events that are all Gaussian noise without sampling."""
+    return gaussian_mu(Repeated(event, count) for event, count in groups.items())
 
 
 def _all_finite(groups: Groups, cost: str) -> bool:
@@ -252,7 +257,7 @@ def best_order(groups: Groups, delta: float) -> tuple[float, float]:
 
 
 def _pld_epsilon(groups: Groups, delta: float) -> float:
-    mu = gaussian_mu(groups)
+    mu = _exact_gaussian(groups)
     if mu is not None:  # exact
         return gaussian_epsilon(1.0 / mu, delta) if mu else 0.0
     if delta == 0.0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -64,6 +65,7 @@ def calibrate(
     tol = check_number("tol", tol, low=0.0, high=1.0, low_open=True, high_open=True)
     from scipy import optimize  # heavy, hence not at the top
 
+    @cache
     def excess(log_parameter: float) -> float:
         cost = spent(make_events(math.exp(log_parameter)), budget, accountant)
         # Costs are near to power laws of the noise; logarithms make the search short.

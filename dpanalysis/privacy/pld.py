@@ -1,10 +1,10 @@
 """Privacy loss distributions: composition without the loss of a moment bound.
 
 Every event here is dominated by a pair of distributions with a closed privacy profile
-(its delta at each epsilon): Gaussian, Laplace, randomised response, or Gaussian and
-randomised response together. Subsampling changes the profile in closed form. dp-accounting
-turns profiles into distributions on a grid, rounding them up ("connect the dots"), and
-reads epsilon off the composition, which is one product of Fourier transforms.
+(its delta at each epsilon): Gaussian, Laplace, randomised response (which dominates any
+pure release), and products of these. Subsampling changes the profile in closed form.
+dp-accounting turns profiles into distributions on a grid, rounding them up ("connect the
+dots"), and reads epsilon off the composition, which is one product of Fourier transforms.
 
 References
 ----------
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
@@ -27,7 +27,7 @@ from scipy import special
 
 from ..errors import IncompatibleAccounting
 from .events import Event, Gaussian, Laplace, Repeated, Sampled
-from .pure import amplify
+from .pure import amplify, deamplify
 from .sampling import WithoutReplacement
 
 __all__ = ["has_profiles", "pld_epsilon"]
@@ -35,26 +35,28 @@ __all__ = ["has_profiles", "pld_epsilon"]
 Array: TypeAlias = NDArray[np.floating[Any]]
 
 # Cells of the grid that holds the composed distribution.
-_MOST_CELLS = 2**22
+_MOST_CELLS = 2**20
 # Floating-point error of a tail probability, a composed step: about 2e-18 was seen against the
 # exact Gaussian; what is allowed for here is added to the mass at infinity.
 _ROUNDING = 1e-16
+# Joint outcomes of the randomised responses of a batch; more are merged into one response.
+_MOST_ATOMS = 32
 # Distinct pairs above which parameters are rounded up to a geometric grid.
 _MOST_PAIRS = 4000
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """A dominating pair (P, Q): a Gaussian shift and one pure mechanism, then subsampled.
+    """A dominating pair (P, Q): independent parts, then subsampled together.
 
     Parameters
     ----------
     mu : float
         Shift over standard deviation of the Gaussian part; 0 for none.
-    pure : float
-        Loss of the pure part; 0 for none.
-    laplace : bool
-        Whether the pure part is one Laplace release (then mu is 0), not randomised response.
+    laplace : float
+        Loss of one Laplace release; 0 for none. Not with a Gaussian part.
+    responses : tuple of (float, int)
+        Losses of randomised responses, which dominate any pure release, and their counts.
     fraction : float
         Probability q that the record is in the batch.
     poisson : bool
@@ -62,30 +64,47 @@ class _Pair:
         and Q against P mixed ("add").
     """
 
-    mu: float
-    pure: float
-    laplace: bool = False
+    mu: float = 0.0
+    laplace: float = 0.0
+    responses: tuple[tuple[float, int], ...] = ()
     fraction: float = 1.0
     poisson: bool = False
 
     def base(self, loss: Array) -> Array:
-        """Return the hockey-stick divergence on the batch at any real losses."""
-        if self.laplace:
-            inside = -np.expm1(0.5 * (loss - self.pure))
-            return np.where(np.abs(loss) <= self.pure, inside, -np.expm1(np.minimum(loss, 0.0)))
-        if self.mu == 0.0:
-            inside = -np.expm1(loss - self.pure) * special.expit(self.pure)
-            return np.where(np.abs(loss) <= self.pure, inside, -np.expm1(np.minimum(loss, 0.0)))
-        if self.pure == 0.0:
-            return self._gaussian(loss)
-        return special.expit(self.pure) * self._gaussian(loss - self.pure) + special.expit(
-            -self.pure
-        ) * self._gaussian(loss + self.pure)
+        """Return the hockey-stick divergence on the batch at any real losses.
 
-    def _gaussian(self, loss: Array) -> Array:
-        upper = special.log_ndtr(0.5 * self.mu - loss / self.mu)
-        lower = loss + special.log_ndtr(-0.5 * self.mu - loss / self.mu)
-        return np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0))
+        That of a product is the mean over the loss of one part of the other's, shifted.
+        """
+        return sum((p * self._core(loss - shift) for shift, p in self.atoms), np.zeros(()))
+
+    @cached_property
+    def atoms(self) -> list[tuple[float, float]]:
+        """Joint losses of the randomised responses and their probabilities under P."""
+        responses = self.responses
+        if math.prod(count + 1 for _, count in responses) > _MOST_ATOMS:
+            responses = ((math.fsum(loss * count for loss, count in responses), 1),)
+        atoms = [(0.0, 1.0)]
+        for loss, count in responses:
+            yes, no = float(special.expit(loss)), float(special.expit(-loss))
+            atoms = [
+                (
+                    shift + (2 * k - count) * loss,
+                    p * math.comb(count, k) * yes**k * no ** (count - k),
+                )
+                for shift, p in atoms
+                for k in range(count + 1)
+            ]
+        return atoms
+
+    def _core(self, loss: Array) -> Array:
+        """Return the divergence of the Gaussian or Laplace part, or of nothing, (1 - e^loss)_+."""
+        if self.mu:
+            upper = special.log_ndtr(0.5 * self.mu - loss / self.mu)
+            lower = loss + special.log_ndtr(-0.5 * self.mu - loss / self.mu)
+            return np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0))
+        outside = -np.expm1(np.minimum(loss, 0.0))
+        inside = -np.expm1(0.5 * np.minimum(loss - self.laplace, 0.0))
+        return np.where(np.abs(loss) <= self.laplace, inside, outside)
 
     def remove(self, loss: Array) -> Array:
         """Return H((1-q) Q + q P, Q) = q H(P, Q) at the loss that sampling maps to ``loss``."""
@@ -93,7 +112,8 @@ class _Pair:
         if q == 1.0:
             return self.base(loss)
         reached = loss > math.log1p(-q)
-        inner = np.log1p(np.expm1(np.where(reached, loss, 0.0)) / q)
+        inner = np.log1p(np.expm1(np.where(reached, np.minimum(loss, 0.0), 0.0)) / q)
+        inner += deamplify(np.maximum(loss, 0.0), q)
         return np.where(reached, q * self.base(inner), -np.expm1(np.minimum(loss, 0.0)))
 
     def add(self, loss: Array) -> Array:
@@ -101,7 +121,7 @@ class _Pair:
         q = self.fraction
         if q == 1.0:
             return self.base(loss)
-        rest = -np.expm1(loss + math.log1p(-q))  # 1 - (1-q) e^loss
+        rest = -np.expm1(np.minimum(loss + math.log1p(-q), 1.0))  # 1 - (1-q) e^loss
         reached = rest > 0.0
         inner = math.log(q) + loss - np.log(np.where(reached, rest, 1.0))
         return np.where(reached, rest * self.base(np.where(reached, inner, 0.0)), 0.0)
@@ -113,11 +133,12 @@ class _Pair:
         H(P, Q) at -loss and H(Q, P) at loss determine each other.
         """
         forward = self.remove(np.abs(loss))
-        return np.where(loss >= 0.0, forward, -np.expm1(loss) + np.exp(loss) * forward)
+        below = np.minimum(loss, 0.0)
+        return np.where(loss >= 0.0, forward, -np.expm1(below) + np.exp(below) * forward)
 
     def reach(self, tail: float) -> tuple[float, float]:
         """Return the smallest and largest loss of "remove", but for a probability ``tail``."""
-        top = self.pure
+        top = self.laplace + max(shift for shift, _ in self.atoms)
         if self.mu:
             top += self.mu * (0.5 * self.mu - float(special.ndtri(tail)))
         q = self.fraction
@@ -145,10 +166,10 @@ class _Pair:
 
 def _pair(event: Event) -> _Pair | None:
     """Return the dominating pair of an event, or None if it has none in closed form."""
-    sampled = isinstance(event, Sampled)
     inner = event.events if isinstance(event, Sampled) else (event,)
-    mu_squared, pure, releases = 0.0, 0.0, 0
-    laplace = False
+    mu_squared = 0.0
+    laplaces: list[tuple[float, int]] = []
+    responses: list[tuple[float, int]] = []
     for item in inner:
         count = 1
         while isinstance(item, Repeated):
@@ -156,16 +177,17 @@ def _pair(event: Event) -> _Pair | None:
         if isinstance(item, Gaussian):
             mu_squared += count * item.mu**2
             continue
-        pure += count * item.pure_cost()
-        releases += count
-        laplace = isinstance(item, Laplace)
-    if math.isinf(pure):
-        return None
-    mu = math.sqrt(mu_squared)
-    pair = _Pair(mu, pure, laplace and releases == 1 and mu == 0.0)
-    if not sampled:
+        loss = item.pure_cost()
+        if math.isinf(loss):
+            return None
+        if loss > 0.0:
+            (laplaces if isinstance(item, Laplace) else responses).append((loss, count))
+    if len(laplaces) == 1 and laplaces[0][1] == 1 and mu_squared == 0.0:
+        pair = _Pair(0.0, laplaces[0][0], tuple(sorted(responses)))
+    else:
+        pair = _Pair(math.sqrt(mu_squared), 0.0, tuple(sorted(laplaces + responses)))
+    if not isinstance(event, Sampled):
         return pair
-    assert isinstance(event, Sampled)
     poisson = not isinstance(event.sampling, WithoutReplacement)
     return replace(pair, fraction=event.fraction, poisson=poisson)
 
@@ -197,26 +219,28 @@ def _pairs(groups: Mapping[Event, int]) -> dict[_Pair, int]:
             raise IncompatibleAccounting(
                 f"{event!r} has no privacy loss distribution in closed form; account it by 'rdp'"
             )
-        if pair.fraction == 1.0 and pair.pure == 0.0:
+        if pair.fraction == 1.0 and not (pair.laplace or pair.responses):
             mu_squared += count * pair.mu**2
         else:
             pairs[pair] = pairs.get(pair, 0) + count
     if mu_squared:
-        pairs[_Pair(math.sqrt(mu_squared), 0.0)] = 1
-    while len(pairs) > _MOST_PAIRS:
-        pairs = _coarser(pairs)
+        pairs[_Pair(math.sqrt(mu_squared))] = 1
+    step = 0.01
+    while len(pairs) > _MOST_PAIRS and step < 1.0:
+        pairs, step = _coarser(pairs, step), 2.0 * step
     return pairs
 
 
-def _coarser(pairs: dict[_Pair, int]) -> dict[_Pair, int]:
-    """Round the parameters up to steps of one percent: a larger loss dominates a smaller one."""
+def _coarser(pairs: dict[_Pair, int], step: float) -> dict[_Pair, int]:
+    """Round parameters up by at most the ratio e^step: a larger loss dominates a smaller one."""
 
     def up(value: float) -> float:
-        return math.exp(0.01 * math.ceil(100.0 * math.log(value))) if value else 0.0
+        return math.exp(step * math.ceil(math.log(value) / step)) if value else 0.0
 
     merged: dict[_Pair, int] = {}
     for pair, count in pairs.items():
-        rounded = replace(pair, mu=up(pair.mu), pure=up(pair.pure))
+        responses = tuple((up(loss), times) for loss, times in pair.responses)
+        rounded = replace(pair, mu=up(pair.mu), laplace=up(pair.laplace), responses=responses)
         merged[rounded] = merged.get(rounded, 0) + count
     return merged
 
@@ -266,15 +290,17 @@ def pld_epsilon(groups: Mapping[Event, int], delta: float) -> float:
 
 
 def _cell_width(pairs: Mapping[_Pair, int], tail: float) -> float:
-    """Return a cell width that adds at most 1e-4 to the variance of the loss, relatively.
+    """Return a cell width that costs about 1e-4 of the composed epsilon, or less.
 
-    Connecting the dots adds at most width**2/4 to the variance of each step.
+    Connecting the dots adds at most width**2/4 to the variance of each step; where steps are
+    few, the rounding of the loss itself counts instead.
     """
     total = sum(pairs.values())
     variance = math.fsum(count * _variance(pair) for pair, count in pairs.items())
     span = max(high - low for low, high in (pair.reach(tail) for pair in pairs))
     floor = (4.0 * span + 2.0 * variance + 20.0 * math.sqrt(variance)) / _MOST_CELLS
-    return max(min(0.02 * math.sqrt(variance / total), 1e-3), floor)
+    few = min(1.0, math.sqrt(0.02 * total))
+    return max(few * min(0.02 * math.sqrt(variance / total), 1e-3), floor, 1e-12)
 
 
 def _variance(pair: _Pair) -> float:
