@@ -59,7 +59,6 @@ def maximise(cost: Sequence[float], blocks: Sequence[FloatArray]) -> FloatArray:
         cones.append(clarabel.NonnegativeConeT(1) if size == 1 else clarabel.PSDTriangleConeT(size))
     settings = clarabel.DefaultSettings()
     settings.verbose = False
-    settings.max_threads = 1
     settings.presolve_enable = False
     settings.chordal_decomposition_enable = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11

@@ -1,6 +1,8 @@
 """Certificates: true on every function tried, never better than the exact rate, never trusted."""
 
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -437,3 +439,13 @@ hb = theory.heavy_ball_certificate
 def test_bad_arguments_of_certificates(call, match):
     with pytest.raises(ValueError, match=match):
         call()
+
+
+def test_solvers_are_imported_only_when_needed():
+    code = (
+        "import sys, dpanalysis.theory; "
+        "heavy = {'cvxpy', 'clarabel', 'numba', 'matplotlib', 'dp_accounting'}; "
+        "sys.exit(sorted(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
