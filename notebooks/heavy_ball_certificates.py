@@ -78,7 +78,7 @@ for ax, step_size in zip(axes, (1.0, 0.5, 0.1)):
     ax.set(title=f"step size {step_size:g} / L", xlabel="momentum")
     assert np.nanmin(np.array(rates) - exact) >= -1e-9
 axes[0].set_ylabel("rate per iteration")
-axes[0].legend(frameon=False)
+axes[2].legend(frameon=False, loc="lower left")
 plt.show()
 
 # %% [markdown]
