@@ -18,17 +18,16 @@ from .heavy_ball import heavy_ball_rate
 from .lmi import (
     Certificate,
     LyapunovLMI,
+    Start,
     heavy_ball_system,
-    initial_bounds,
     lyapunov_lmi,
     nesterov_system,
+    start_bounds,
 )
 from .nesterov import nesterov_momentum, nesterov_rate
 from .search import Search
 
 __all__ = ["best_certificate", "heavy_ball_certificate", "nesterov_certificate"]
-
-Start = tuple[float | None, float | None]
 
 
 def best_certificate(
@@ -91,7 +90,7 @@ def _goal(
         raise ValueError(f"objective='bound' needs {missing} too")
     steps = check_int("horizon", horizon)
     moment = check_number("noise_second_moment", noise_second_moment, low=0.0)
-    square_distance, gap = initial_bounds(lmi.mu, lmi.L, *initial)
+    square_distance, gap = start_bounds(lmi.mu, lmi.L, initial)
 
     def weights(square: float) -> tuple[float, float, float]:
         decay = square**steps
@@ -154,9 +153,9 @@ def heavy_ball_certificate(
         ``T``, for ``objective="bound"``.
     noise_second_moment : float, optional
         ``E||w||^2``, for ``objective="bound"``.
-    initial : (distance, gap), optional
+    initial : float or (distance, gap), optional
         ``||w_0 - w*||`` and ``F(w_0) - F*``, for ``objective="bound"``; one may be None and is
-        then bounded by the other.
+        then bounded by the other. A number is the distance.
 
     Returns
     -------

@@ -27,10 +27,12 @@ from ._arguments import FloatArray, check_array
 __all__ = [
     "Certificate",
     "LyapunovLMI",
+    "Start",
     "StateSpace",
     "heavy_ball_system",
     "lyapunov_lmi",
     "nesterov_system",
+    "start_bounds",
 ]
 
 
@@ -257,6 +259,18 @@ class Certificate:
             self.noise_gain * moment
         )
         return bound if bound.ndim else float(bound)
+
+
+Start = float | tuple[float | None, float | None]
+
+
+def start_bounds(mu: float, L: float, initial: Start) -> tuple[float, float]:
+    """Return squared distance and gap of ``(distance, gap)``; a number is the distance."""
+    if not isinstance(initial, tuple):
+        initial = (initial, None)
+    if len(initial) != 2:
+        raise ValueError(f"initial must be a distance or (distance, gap), got {initial!r}")
+    return initial_bounds(mu, L, *initial)
 
 
 def initial_bounds(

@@ -19,7 +19,7 @@ from ..errors import CertificateNotFound
 from ._arguments import FloatArray, check_array, check_constants
 from .allocation import check_sizes, laplace_scales, noise_second_moment, subsampling_variance
 from .certificates import heavy_ball_certificate
-from .lmi import Certificate, initial_bounds
+from .lmi import Certificate, Start, start_bounds
 from .quadratic import as_spectrum, heavy_ball_recurrence
 
 __all__ = ["TunedHeavyBall", "laplace_noise", "tune_heavy_ball"]
@@ -95,7 +95,7 @@ def tune_heavy_ball(
     L: float,
     noise_law: NoiseLaw,
     horizon_max: int,
-    initial: tuple[float | None, float | None],
+    initial: Start,
     *,
     objective: str = "quadratic",
     eigenvalues: ArrayLike | None = None,
@@ -115,9 +115,9 @@ def tune_heavy_ball(
         :func:`laplace_noise`.
     horizon_max : int
         Largest ``T``.
-    initial : (distance, gap)
+    initial : float or (distance, gap)
         ``||w_0 - w*||`` and ``F(w_0) - F*``, public guesses; one may be None and is then
-        bounded by the other.
+        bounded by the other. A number is the distance.
     objective : {"quadratic", "certified"}
         The worst exact error over quadratics of the class and over noise directions (under 1
         s for ``horizon_max=1000``), or the bound of a certificate for every function of the
@@ -147,7 +147,7 @@ def tune_heavy_ball(
     mu, L = check_constants(mu, L)
     horizon_max = check_int("horizon_max", horizon_max, low=1)
     check_choice("objective", objective, ("quadratic", "certified"))
-    square, gap = initial_bounds(mu, L, *initial)
+    square, gap = start_bounds(mu, L, initial)
     noise = check_array("noise_law(T)", [noise_law(t) for t in range(1, horizon_max + 1)], low=0.0)
     if objective == "quadratic":
         if eigenvalues is None:

@@ -104,6 +104,15 @@ def test_each_certificate_is_best_at_its_own_goal(method, horizon, noise):
         assert quiet.noise_gain >= exact * (1 - 1e-9)
 
 
+def test_a_number_is_the_initial_distance():
+    goal = {"objective": "bound", "horizon": 9, "noise_second_moment": 0.1}
+    one = theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0, initial=2.0, **goal)
+    same = theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0, initial=(2.0, 2.0), **goal)
+    assert one.rate == same.rate and one.c == same.c
+    with pytest.raises(ValueError, match="initial"):
+        theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0, initial=(1.0, 1.0, 1.0), **goal)
+
+
 def test_fixed_rate_gives_the_largest_margin():
     best = theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0)
     slower = theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0, rate=best.rate + 0.03)
