@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from figures import _kuru, kuru_horizons, kuru_real
+from figures import _kuru, kuru_real
 
 CURVES = Path(os.environ.get("DPANALYSIS_DATA", "."), "published_curves_001.json")
 published = pytest.mark.skipif(
@@ -33,19 +33,6 @@ def cell(algorithm, **changes):
 
 
 @published
-def test_published_horizons():
-    """T' of the authors' runs, by (4.6) as printed with half the stated sensitivity."""
-    checks = json.loads(CURVES.read_text())["checks"]
-    horizons = next(check["T_prime"] for check in checks if "T_prime" in check)
-    for name, expected in horizons.items():
-        algorithm, c = name.split(" c=")
-        bounds = kuru_horizons.bounds(algorithm, float(c), 100_000, printed=True, sensitivity=20.0)
-        for T, horizon in expected.items():
-            last = 1000 if T == "any T" else int(T)
-            assert bounds[:last].argmin() + 1 == horizon, (name, T)
-
-
-@published
 def test_published_noise_ends_where_the_published_curves_end():
     """With the authors' noise, which is not private, T = 100 and c = 1 are reproduced.
 
@@ -56,7 +43,7 @@ def test_published_noise_ends_where_the_published_curves_end():
     for panel in panels:
         curve = next(curve for curve in panel["curves"] if curve["T"] == 100)
         if panel["title"] == "DP-MASG-opt":
-            continue  # published with another T', see test_published_horizons
+            continue  # published with 89 iterations, ours have 88: L differs
         ours = cell(panel["title"], published_noise=True)
         assert abs(np.log10(ours["gap"][-1]) - curve["points"][-1][1]) < 0.2
         assert ours["epsilon"] == pytest.approx(np.sqrt(2.0))
