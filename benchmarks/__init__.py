@@ -1,0 +1,7 @@
+"""Speed beside peers, as ratios of medians within one run: ``python -m benchmarks``.
+
+Each module has ``run(quick) -> list of rows``; a row has ``work``, ``ours_ms``, ``peer``,
+``peer_ms``, ``ratio`` and ``target``. Never part of the tests.
+"""
+
+BENCHMARKS = ["kernels", "lmi", "allocation", "accounting", "startup", "figures"]
