@@ -6,12 +6,15 @@ A row compares two things that were timed by turns in the same run (medians): ``
 
 from __future__ import annotations
 
+import itertools
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -124,10 +127,19 @@ def minibatch(n: int, d: int, rate: float, repetitions: int) -> list[dict[str, A
     random = np.random.default_rng(4)
     result = []
     for sampling in (Poisson(rate), WithoutReplacement(round(rate * n))):
-        rows = sampling.draw(n, random)
+        # Fresh rows every time: a batch drawn once would stay in cache.
+        batches = itertools.cycle([sampling.draw(n, random) for _ in range(101)])
+
+        def ours_next(batches: Iterator[np.ndarray] = batches) -> object:
+            return problem.sums(w, next(batches), clipping=CLIP, value=False)
+
+        def peer_next(batches: Iterator[np.ndarray] = batches) -> object:
+            rows = next(batches)
+            return numpy_sum(X[rows], y[rows], w, norms[rows])
+
         ours, peer, draw = by_turns(
-            lambda rows=rows: problem.sums(w, rows, clipping=CLIP, value=False),
-            lambda rows=rows: numpy_sum(X[rows], y[rows], w, norms[rows]),
+            ours_next,
+            peer_next,
             lambda sampling=sampling: sampling.draw(n, random),
             repetitions=20 * repetitions,
         )
@@ -173,9 +185,6 @@ print(1e3 * first, 1e3 * second)
 
 def start() -> list[dict[str, Any]]:
     """First call in a new process, with an empty cache and with the kernels cached."""
-    import os
-    import tempfile
-
     result = []
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
