@@ -243,16 +243,24 @@ def best_order(groups: Groups, delta: float) -> tuple[float, float]:
     """Return the epsilon of counted events by Renyi accounting, and the real order it is at."""
     if not groups:
         return 0.0, 2.0
-    full = not any(isinstance(event, Sampled) for event in groups)
-    orders = _FULL_ORDERS if full else _SAMPLED_ORDERS
-    result = (math.inf, 2.0)
+
+    def best(orders: NDArray[np.float64]) -> tuple[float, float]:
+        return rdp_to_epsilon(orders, rdp_curve(groups, orders), delta)
+
+    sampled = any(isinstance(event, Sampled) for event in groups)
+    orders = _SAMPLED_ORDERS if sampled else _FULL_ORDERS
+    result = best(orders)
+    # A very small epsilon needs large orders: go on while the last one is the best.
+    while sampled and result[1] == orders[-1] < 2**17:
+        orders = orders[-1] * np.array([0.5, 1.0, 2.0, 4.0])
+        result = min(result, best(orders))
     # Orders are real: look between the neighbours of the best one, twice.
-    for _ in range(3):
-        result = min(result, rdp_to_epsilon(orders, rdp_curve(groups, orders), delta))
-        place = int(np.argmin(np.abs(orders - result[1]))) if np.isfinite(result[1]) else -1
-        if place in (-1, 0, orders.size - 1) or not np.isfinite(orders[place + 1]):
+    for _ in range(2):
+        place = int(np.argmin(np.abs(orders - result[1]))) if math.isfinite(result[1]) else 0
+        if not 0 < place < orders.size - 1 or math.isinf(orders[place + 1]):
             break
         orders = np.linspace(orders[place - 1], orders[place + 1], 17)
+        result = min(result, best(orders))
     return result
 
 

@@ -203,10 +203,21 @@ def _power_remainder(u: Any, a: Any) -> Any:
     return np.where(size < 1e-3, 0.5 * a * (a - 1.0) * t * t * series, direct)
 
 
+def _log_binomials(a: Array) -> Array:
+    """Return ln C(a, j) for integer orders a (rows) and j = 2..max a; -inf where j > a.
+
+    Tables of usual size, which are asked for again with every new noise, are kept.
+    """
+    return _kept_table(a.tobytes()) if a.size * a.max() < 2e5 else _table(a)
+
+
 @lru_cache(maxsize=8)
-def _log_binomials(key: bytes) -> Array:
-    """Return ln C(a, j) for the packed integer orders a (rows) and j = 2..max a; -inf if j > a."""
-    a = np.frombuffer(key, dtype=np.float64)[:, None]
+def _kept_table(key: bytes) -> Array:
+    return _table(np.frombuffer(key, dtype=np.float64))
+
+
+def _table(orders: Array) -> Array:
+    a = orders[:, None]
     j = np.arange(2.0, a.max() + 1.0)[None, :]
     inside = np.maximum(a - j, 0.0)
     table = special.gammaln(a + 1.0) - special.gammaln(j + 1.0) - special.gammaln(inside + 1.0)
@@ -218,7 +229,7 @@ def _log_binomials(key: bytes) -> Array:
 def _binomial_cost(a: Array, log_odds: float, log_keep: float, log_terms: Array) -> Array:
     """Return ln(1 + keep**a sum_{j >= 2} C(a, j) odds**j t_j)/(a - 1) for integer orders a."""
     j = np.arange(2.0, log_terms.size + 2.0)
-    exponent = _log_binomials(a.tobytes()) + (log_terms + log_odds * j)
+    exponent = _log_binomials(a) + (log_terms + log_odds * j)
     top = np.clip(exponent.max(axis=1), -1e300, 1e300)
     exponent -= top[:, None]
     with np.errstate(divide="ignore"):

@@ -1,0 +1,361 @@
+"""Events, the epsilon of lists of them, ledgers and calibration."""
+
+import math
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpanalysis import privacy
+from dpanalysis.errors import IncompatibleAccounting
+from dpanalysis.privacy import (
+    Budget,
+    Full,
+    Ledger,
+    Poisson,
+    WithoutReplacement,
+    calibrate,
+    epsilon,
+    fits,
+    gaussian_epsilon,
+    rdp_poisson,
+    rdp_poisson_gaussian,
+    rdp_pure,
+    spent,
+    zcdp_to_epsilon,
+)
+from dpanalysis.privacy.accountant import group
+from dpanalysis.privacy.events import (
+    Event,
+    Gaussian,
+    Laplace,
+    Pure,
+    Repeated,
+    Sampled,
+    gaussian_mu,
+)
+
+ADD, REPLACE = "add_or_remove_one", "replace_one"
+RELATIONS = (ADD, REPLACE)
+
+
+# Which sampling goes with which relation
+
+
+@pytest.mark.parametrize(
+    ("event", "relation"),
+    [
+        (Sampled(Poisson(0.1), [Pure(1.0)]), REPLACE),
+        (Sampled(WithoutReplacement(2), [Pure(1.0)], n=10), ADD),
+        (Repeated(Sampled(Poisson(0.1), [Gaussian(1.0, 1.0)]), 3), REPLACE),
+    ],
+)
+def test_wrong_pairs_are_refused_everywhere_and_right_ones_named(event, relation):
+    message = "Poisson goes with 'add_or_remove_one', WithoutReplacement with 'replace_one'"
+    with pytest.raises(IncompatibleAccounting, match=message):
+        epsilon(event, 1e-5, relation)
+    with pytest.raises(IncompatibleAccounting, match=message):
+        Ledger(relation).record(event)
+    with pytest.raises(IncompatibleAccounting, match=message):
+        privacy.Filter(Budget(1.0, relation=relation)).can_spend(event)
+    with pytest.raises(IncompatibleAccounting, match=message):
+        privacy.Plan(event, Budget(1.0, 1e-5, relation=relation))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_full_batch_goes_with_both(relation):
+    event = Sampled(Full(), [Laplace(10.0, 1.0), Pure(0.2)])
+    assert epsilon(event, 0.0, relation) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Laplace(0.0, 1.0), ValueError, "scale must lie in"),
+        (lambda: Laplace(1.0, math.inf), ValueError, "sensitivity must lie in"),
+        (lambda: Laplace(1.0, 1.0, order=2), ValueError, r"order must be 1 .* sqrt\(d\)"),
+        (lambda: Gaussian(1.0, 1.0, order=1), ValueError, r"order must be 2 .* sqrt\(d\)"),
+        (lambda: Gaussian(-1.0, 1.0), ValueError, "std must lie in"),
+        (lambda: Pure(-0.1), ValueError, "epsilon must lie in"),
+        (lambda: Repeated(Pure(1.0), 0), ValueError, "count must be at least 1"),
+        (lambda: Repeated("event", 1), TypeError, "must be an event"),
+        (lambda: Sampled(Poisson(0.1), []), ValueError, "at least one event"),
+        (lambda: Sampled(Poisson(0.1), Pure(1.0)), TypeError, "a sequence of events"),
+        (lambda: Sampled(Poisson(0.1), [1.0]), TypeError, "must be events"),
+        (lambda: Sampled(0.1, [Pure(1.0)]), TypeError, "sampling scheme"),
+        (lambda: Sampled(WithoutReplacement(5), [Pure(1.0)]), ValueError, "number of records"),
+        (lambda: Sampled(WithoutReplacement(5), [Pure(1.0)], n=4), ValueError, "at most n = 4"),
+        (
+            lambda: Sampled(Poisson(0.1), [Repeated(Sampled(Full(), [Pure(1.0)]), 2)]),
+            ValueError,
+            "sampled themselves",
+        ),
+        (lambda: epsilon([1.0], 1e-5, ADD), TypeError, "an event is needed"),
+        (lambda: epsilon(Pure(1.0), 1.0, ADD), ValueError, "delta must lie in"),
+        (lambda: epsilon(Pure(1.0), 0.0, "swap"), ValueError, "relation must be one of"),
+        (lambda: epsilon(Pure(1.0), 0.0, ADD, "moments"), ValueError, "accountant must be one"),
+    ],
+)
+def test_bad_arguments_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_events_are_values():
+    one = Sampled(Poisson(0.1), [Gaussian(1.0, 1.0), Pure(0.5)])
+    two = Sampled(Poisson(0.1), (Gaussian(1.0, 1.0), Pure(0.5)))
+    assert one == two and hash(one) == hash(two) and isinstance(one.events, tuple)
+    assert gaussian_mu([Gaussian(2.0, 1.0)] * 4) == 1.0
+    assert gaussian_mu([Gaussian(2.0, 1.0), Pure(1.0)]) is None
+    zero = Gaussian(1.0, 0.0)
+    assert zero.pure_cost() == zero.zcdp_cost() == 0.0 and zero.rdp_cost([2.0]) == [0.0]
+
+
+def test_grouping_unrolls_everything():
+    inner = Sampled(WithoutReplacement(10), [Repeated(Pure(1.0), 2), Gaussian(1.0, 1.0)], n=10)
+    counts = group([Repeated(inner, 3), Pure(1.0), Repeated(Repeated(Pure(2.0), 2), 5)], REPLACE)
+    assert counts == {Pure(1.0): 7, Gaussian(1.0, 1.0): 3, Pure(2.0): 10}
+
+
+# Costs
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.4])
+def test_a_batch_of_gaussians_is_one_gaussian(rate):
+    orders = np.array([1.5, 2.0, 8.0, 33.3])
+    batch = Sampled(Poisson(rate), [Gaussian(2.0, 1.0), Repeated(Gaussian(4.0, 1.0), 3)])
+    mu = math.sqrt(1 / 4 + 3 / 16)
+    expected = rdp_poisson_gaussian(orders, rate, 1 / mu)
+    assert batch.rdp_cost(orders) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_shared_batch_costs_more_than_its_accesses_apart():
+    """Errata 002-4 on events: amplified once, not once an access."""
+    gradient, search = Gaussian(1.0, math.sqrt(2.0)), Pure(2.0)  # rho = 1, epsilon = 2
+    joint = Sampled(Poisson(0.01), [gradient, search]).rdp_cost([8.0])
+    apart = sum(Sampled(Poisson(0.01), [event]).rdp_cost([8.0]) for event in (gradient, search))
+    assert joint == pytest.approx(
+        rdp_poisson([8.0], 0.01, lambda a: a + rdp_pure(a, 2.0), exact_pair=True)
+    )
+    assert joint > 1.5 * apart
+    for delta in (1e-3, 1e-6):
+        together = epsilon(Sampled(Poisson(0.01), [gradient, search]), delta, ADD)
+        assert together > epsilon(
+            [Sampled(Poisson(0.01), [e]) for e in (gradient, search)], delta, ADD
+        )
+
+
+class CurveOnly(Event):
+    """Known by a bound of its Renyi curve alone: no dominating pair, no pure loss."""
+
+    def rdp_cost(self, orders):
+        return 0.1 * np.asarray(orders, dtype=float)
+
+
+def test_a_batch_with_a_mere_curve_pays_the_factor_3():
+    orders, event = np.array([3.0, 8.0]), CurveOnly()
+    general = rdp_poisson(orders, 0.1, lambda a: 0.1 * a)
+    assert Sampled(Poisson(0.1), [event]).rdp_cost(orders) == pytest.approx(general)
+    assert (general > rdp_poisson(orders, 0.1, lambda a: 0.1 * a, exact_pair=True)).all()
+    run = Repeated(Sampled(Poisson(0.1), [event, Gaussian(10.0, 1.0)]), 10)
+    assert math.isfinite(epsilon(run, 1e-5, ADD))
+    with pytest.raises(IncompatibleAccounting, match="'rdp'"):
+        epsilon(run, 1e-5, ADD, "pld")
+
+
+simple = st.one_of(
+    st.floats(0.01, 3.0).map(Pure),
+    st.floats(0.3, 50.0).map(lambda b: Laplace(b, 1.0)),
+    st.floats(0.5, 50.0).map(lambda s: Gaussian(s, 1.0)),
+)
+
+
+@settings(max_examples=30)
+@given(events=st.lists(simple, min_size=1, max_size=4), delta=st.sampled_from([1e-9, 1e-5, 0.01]))
+def test_tightest_is_the_smallest_and_all_are_ordered(events, delta):
+    values = {}
+    for name in ("pure", "zcdp", "rdp", "pld"):
+        try:
+            values[name] = epsilon(events, delta, ADD, name)
+        except IncompatibleAccounting:
+            assert name == "pure" and any(isinstance(e, Gaussian) for e in events)
+    assert epsilon(events, delta, ADD) == min(values.values())
+    assert values["rdp"] <= values["zcdp"] * (1 + 1e-6) + 1e-9
+    assert epsilon(events, delta, REPLACE) == epsilon(events, delta, ADD)
+
+
+@settings(max_examples=20)
+@given(
+    base=simple,
+    rate=st.floats(0.001, 0.5),
+    count=st.integers(1, 500),
+    accountant=st.sampled_from(["rdp", "tightest"]),
+)
+def test_more_events_higher_rates_and_smaller_delta_cost_more(base, rate, count, accountant):
+    def cost(rate=rate, count=count, delta=1e-6):
+        return epsilon(Repeated(Sampled(Poisson(rate), [base]), count), delta, ADD, accountant)
+
+    slack = 1.002  # rounding of the grid
+    assert cost() <= cost(count=2 * count) * slack + 1e-6
+    assert cost() <= cost(rate=1.5 * rate) * slack + 1e-6
+    assert cost() <= cost(delta=1e-7) * slack + 1e-6
+    assert cost() <= epsilon(Repeated(base, count), 1e-6, ADD, accountant) * slack + 1e-6
+
+
+def test_delta_zero_is_pure():
+    assert epsilon([Pure(0.5), Laplace(2.0, 1.0)], 0.0, ADD) == 1.0
+    for name in ("rdp", "pld", "pure"):
+        assert epsilon([Pure(0.5), Laplace(2.0, 1.0)], 0.0, ADD, name) == pytest.approx(1.0)
+    assert epsilon(Gaussian(1.0, 1.0), 0.0, ADD) == math.inf
+    assert epsilon(Gaussian(1.0, 1.0), 0.0, ADD, "zcdp") == math.inf
+    assert epsilon([Pure(0.1), Sampled(Poisson(0.1), [Gaussian(1.0, 1.0)])], 0.0, ADD) == math.inf
+    with pytest.raises(ValueError, match="no finite pure cost"):
+        epsilon(Gaussian(1.0, 1.0), 0.0, ADD, "pure")
+
+
+def test_accountants_that_do_not_apply_say_what_does():
+    sampled = Sampled(Poisson(0.1), [Gaussian(1.0, 1.0)])
+    with pytest.raises(IncompatibleAccounting, match="'rdp' or 'pld'"):
+        epsilon(sampled, 1e-5, ADD, "zcdp")
+    with pytest.raises(IncompatibleAccounting, match="zCDP budget is accounted by 'zcdp'"):
+        spent(Gaussian(1.0, 1.0), Budget.zcdp(1.0), "rdp")
+
+
+def test_known_sums():
+    events = [Gaussian(2.0, 1.0)] * 8 + [Pure(1.0)]
+    rho = 8 / 8 + math.tanh(0.5)
+    assert epsilon(events, 1e-5, ADD, "zcdp") == zcdp_to_epsilon(rho, 1e-5)
+    assert spent(events, Budget.zcdp(5.0)) == pytest.approx(rho)
+    assert epsilon([], 1e-5, ADD) == 0.0 and epsilon([], 0.0, ADD) == 0.0
+    assert epsilon([Pure(0.3)] * 10, 1e-5, ADD, "pure") == pytest.approx(3.0)
+
+
+def test_best_real_order_beats_a_grid_of_orders():
+    """The search between grid points reaches the zCDP optimum, which is over all real orders."""
+    for sigma in (0.5, 3.0, 1000.0):
+        by_rdp = epsilon(Gaussian(sigma, 1.0), 1e-6, ADD, "rdp")
+        by_zcdp = epsilon(Gaussian(sigma, 1.0), 1e-6, ADD, "zcdp")
+        assert by_rdp == pytest.approx(by_zcdp, rel=1e-3)
+
+
+@pytest.mark.parametrize("target", [1e-3, 50.0])
+def test_extreme_losses_and_delta(target):
+    delta = 1e-12
+    exact = epsilon(
+        Gaussian(calibrate(lambda s: Gaussian(s, 1.0), Budget(target, delta), (1e-3, 1e6)), 1.0),
+        delta,
+        ADD,
+    )
+    assert exact == pytest.approx(target, rel=1e-5)
+
+    def run(sigma):
+        return Repeated(Sampled(Poisson(0.01), [Gaussian(sigma, 1.0)]), 10)
+
+    sigma = calibrate(run, Budget(target, delta, ADD), (0.05, 1e4), accountant="rdp")
+    assert epsilon(run(sigma), delta, ADD) <= target * (1 + 1e-9)
+
+
+def test_a_thousand_different_scales_take_seconds():
+    events = [Laplace(scale, 1.0) for scale in np.geomspace(100.0, 1000.0, 1000)]
+    start = time.perf_counter()
+    tightest = epsilon(events, 1e-5, REPLACE)
+    assert time.perf_counter() - start < 20.0  # 0.6 s alone on the machine
+    assert tightest < epsilon(events, 1e-5, REPLACE, "rdp") < epsilon(events, 0.0, REPLACE)
+
+
+def test_the_pld_is_left_out_where_dp_accounting_is_missing(monkeypatch):
+    from dpanalysis.privacy import pld
+
+    run = Repeated(Sampled(Poisson(0.01), [Gaussian(1.0, 1.0)]), 100)
+    monkeypatch.setattr(pld, "_installed", lambda: False)
+    assert epsilon(run, 1e-5, ADD) == epsilon(run, 1e-5, ADD, "rdp")
+
+
+# Ledger
+
+
+def test_a_ledger_merges_runs_and_reports():
+    ledger, event = Ledger(REPLACE), Laplace(100.0, 1.0)
+    for _ in range(5):
+        ledger.record(event)
+    ledger.record(Laplace(50.0, 1.0))
+    ledger.record(Laplace(50.0, 1.0))
+    ledger.record(Pure(0.5))
+    assert len(ledger) == 8
+    assert ledger.events == (Repeated(event, 5), Repeated(Laplace(50.0, 1.0), 2), Pure(0.5))
+    assert list(ledger) == list(ledger.events)
+    assert ledger.epsilon() == pytest.approx(0.05 + 0.04 + 0.5)
+    assert ledger.epsilon(1e-5, "zcdp") == epsilon(ledger.events, 1e-5, REPLACE, "zcdp")
+    assert "5 x Laplace" in repr(ledger) and "8 events" in repr(ledger)
+    assert Ledger(ADD).epsilon(1e-5) == 0.0
+    with pytest.raises(TypeError, match="an event is needed"):
+        ledger.record(0.5)
+
+
+def test_a_hundred_thousand_records_are_quick():
+    ledger = Ledger(ADD)
+    steps = [Sampled(Poisson(0.01), [Gaussian(s, 1.0)]) for s in (1.0, 2.0)]
+    start = time.perf_counter()
+    for i in range(100_000):
+        ledger.record(steps[i % 2])
+    assert time.perf_counter() - start < 2.0
+    both = [Repeated(step, 50_000) for step in steps]
+    assert ledger.epsilon(1e-5, "rdp") == pytest.approx(epsilon(both, 1e-5, ADD, "rdp"))
+
+
+# Calibration
+
+
+@pytest.mark.parametrize(
+    ("budget", "accountant"),
+    [
+        (Budget(1.0, 1e-6), "tightest"),
+        (Budget(1.0, 1e-6), "zcdp"),
+        (Budget(0.01, 1e-9), "rdp"),
+        (Budget.zcdp(0.2), "tightest"),
+    ],
+)
+def test_calibrated_noise_fits_and_less_does_not(budget, accountant):
+    def run(sigma):
+        return Repeated(Gaussian(sigma, 1.0), 50)
+
+    sigma = calibrate(run, budget, (1e-2, 1e5), accountant=accountant)
+    assert spent(run(sigma), budget, accountant) <= budget.limit
+    assert fits(run(sigma), budget, accountant)
+    assert spent(run(sigma * (1 - 2e-6)), budget, accountant) > budget.limit
+    if accountant == "tightest" and budget.rho is None:
+        assert gaussian_epsilon(sigma / math.sqrt(50), budget.delta) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_calibration_of_batches_of_laplace_noise():
+    def run(scale):
+        return Repeated(Sampled(WithoutReplacement(100), [Laplace(scale, 0.01)], n=1000), 20)
+
+    scale = calibrate(run, Budget(1.0), (1e-4, 10.0))
+    batch = privacy.deamplify_without_replacement(1.0 / 20, 1000, 100)
+    assert scale == pytest.approx(0.01 / batch, rel=1e-5)
+
+
+def test_calibration_ends():
+    def run(sigma):
+        return Gaussian(sigma, 1.0)
+
+    assert calibrate(run, Budget(1.0, 1e-5), (100.0, 200.0)) == 100.0  # the least asked for fits
+    with pytest.raises(ValueError, match=r"bracket = \(0.1, 0.2\) does not fit"):
+        calibrate(run, Budget(1.0, 1e-5), (0.1, 0.2))
+    with pytest.raises(ValueError, match=r"bracket\[1\] must lie in"):
+        calibrate(run, Budget(1.0, 1e-5), (2.0, 1.0))
+    with pytest.raises(ValueError, match="tol must lie in"):
+        calibrate(run, Budget(1.0, 1e-5), (1.0, 2.0), tol=0.0)
+
+
+def test_importing_is_light():
+    import subprocess
+
+    heavy = ("numba", "cvxpy", "dp_accounting", "matplotlib", "sklearn", "scipy.optimize")
+    code = f"import sys, dpanalysis.privacy; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,218 @@
+"""Filters and plans: what they grant, that a refusal costs nothing, and that they are quick."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpanalysis.errors import IncompatibleAccounting, PrivacyBudgetExceeded
+from dpanalysis.privacy import (
+    Budget,
+    Filter,
+    Plan,
+    Poisson,
+    WithoutReplacement,
+    epsilon,
+    epsilon_to_zcdp,
+    plan_order,
+    rdp_to_epsilon,
+    zcdp_to_epsilon,
+)
+from dpanalysis.privacy.events import Event, Gaussian, Laplace, Pure, Repeated, Sampled
+
+ADD = "add_or_remove_one"
+STEP = Sampled(Poisson(0.01), [Gaussian(1.0, 1.0)])
+
+
+def granted(guard, event, most=10**6):
+    count = 0
+    while count < most and guard.can_spend(event):
+        guard.spend(event)
+        count += 1
+    return count
+
+
+def test_pure_filter_adds_exact_losses():
+    guard = Filter(Budget(1.0))
+    step = Sampled(WithoutReplacement(10), [Laplace(1.0, 1.0)], n=100)
+    assert granted(guard, step) == math.floor(1.0 / step.pure_cost())
+    assert guard.notion == "pure" and guard.spent <= 1.0
+
+
+@pytest.mark.parametrize("count", [3, 10, 1000, 99_999])
+def test_a_budget_cut_into_equal_parts_is_granted_whole(count):
+    """The slack of 1e-9 absorbs the rounding of the sum, and no more than that."""
+    guard = Filter(Budget(1.0))
+    assert granted(guard, Pure(1.0 / count)) == count
+    assert not guard.can_spend(Pure(1e-8))
+    assert guard.spent <= 1.0 * (1 + 1e-9)
+
+
+def test_zcdp_filter_of_a_zcdp_budget():
+    guard = Filter(Budget.zcdp(1.0))
+    assert granted(guard, Gaussian(2.0, 1.0)) == 8 and guard.notion == "zcdp"
+    assert guard.remaining == 0.0
+    with pytest.raises(IncompatibleAccounting, match="no finite cost under a zcdp filter"):
+        guard.can_spend(Sampled(WithoutReplacement(2), [Gaussian(1.0, 1.0)], n=10))
+
+
+def test_zcdp_filter_of_an_approximate_budget():
+    budget = Budget(1.0, 1e-6)
+    guard = Filter(budget)
+    assert guard.limit == epsilon_to_zcdp(1.0, 1e-6)
+    count = granted(guard, Gaussian(30.0, 1.0))
+    assert zcdp_to_epsilon(count / 1800, 1e-6) <= 1.0 < zcdp_to_epsilon((count + 1) / 1800, 1e-6)
+
+
+@pytest.mark.parametrize("order", [4.0, 9.5, 32])
+def test_renyi_filter_at_one_order_converts_to_the_budget(order):
+    budget = Budget(4.0, 1e-5, relation=ADD)
+    guard = Filter(budget, order=order)
+    count = granted(guard, STEP)
+    cost = float(STEP.rdp_cost([order])[0])
+    if count:
+        assert rdp_to_epsilon([order], [count * cost], 1e-5)[0] <= 4.0 * (1 + 1e-9)
+    assert rdp_to_epsilon([order], [(count + 1) * cost], 1e-5)[0] > 4.0
+    assert f"order {order:g}" in repr(guard)
+
+
+def test_the_planned_order_grants_the_plan():
+    run = Repeated(STEP, 1000)
+    budget = Budget(epsilon(run, 1e-5, ADD, "rdp") * (1 + 1e-9), 1e-5, relation=ADD)
+    order = plan_order(run, budget)
+    assert granted(Filter(budget, order=order), STEP) == 1000
+    assert granted(Filter(budget, order=2 * order), STEP) < 1000
+    with pytest.raises(ValueError, match="delta > 0"):
+        plan_order(run, Budget(1.0, relation=ADD))
+
+
+def test_orders_are_checked():
+    with pytest.raises(ValueError, match="leaves no budget"):
+        Filter(Budget(0.1, 1e-9), order=2.0)
+    with pytest.raises(ValueError, match="order must lie in"):
+        Filter(Budget(1.0, 1e-5), order=1.0)
+    with pytest.raises(ValueError, match="delta > 0"):
+        Filter(Budget(1.0), order=2.0)
+    with pytest.raises(ValueError, match="delta > 0"):
+        Filter(Budget.zcdp(1.0), order=2.0)
+
+
+def test_batches_of_gaussian_noise_need_an_order():
+    for guard in (Filter(Budget(1.0, 1e-5, relation=ADD)), Filter(Budget(1.0, relation=ADD))):
+        with pytest.raises(IncompatibleAccounting, match=r"order=\.\.\."):
+            guard.spend(STEP)
+        assert guard.spent == 0.0
+
+
+@given(costs=st.lists(st.floats(0.0, 0.6), max_size=30))
+def test_refusals_charge_nothing_and_looking_is_free(costs):
+    guard, total = Filter(Budget(1.0)), 0.0
+    for cost in costs:
+        event, before = Pure(cost), guard.spent
+        allowed = guard.can_spend(event)
+        assert guard.spent == before and allowed == guard.can_spend(event)
+        if allowed:
+            guard.spend(event)
+            total += cost
+        else:
+            with pytest.raises(PrivacyBudgetExceeded, match="is left"):
+                guard.spend(event)
+            assert guard.spent == before
+    assert guard.spent == pytest.approx(total) and guard.spent <= 1.0 + 1e-9
+    assert guard.remaining == pytest.approx(max(0.0, 1.0 - total), abs=1e-12)
+
+
+def test_an_adaptive_adversary_cannot_pass_the_limit():
+    """Events chosen after looking at what is left, to squeeze out as much as possible."""
+    rng = np.random.default_rng(3)
+    budget = Budget(2.0, 1e-6)
+    guard, spent = Filter(budget), []
+    for _ in range(3000):
+        sigma = math.sqrt(0.5 / max(guard.remaining, 1e-9)) * rng.uniform(0.8, 5.0)
+        event = Gaussian(sigma, 1.0)
+        if guard.can_spend(event):
+            guard.spend(event)
+            spent.append(event)
+    assert len(spent) > 10
+    assert epsilon(spent, 1e-6, "replace_one", "zcdp") <= 2.0 * (1 + 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("budget", "order", "events"),
+    [
+        (Budget(1e9), None, [Pure(0.1), Laplace(1.0, 1.0)]),
+        (Budget(1e9, 1e-5), None, [Gaussian(1.0, 1.0)]),
+        (Budget(1e9, 1e-5, relation=ADD), 8.0, [STEP, Sampled(Poisson(0.1), [Laplace(1.0, 1.0)])]),
+    ],
+)
+def test_a_hundred_thousand_steps_are_quick(budget, order, events):
+    guard = Filter(budget, order=order)
+    start = time.perf_counter()
+    for i in range(100_000):
+        event = events[i % len(events)]
+        assert guard.can_spend(event)
+        guard.spend(event)
+    assert time.perf_counter() - start < 2.0
+
+
+def test_ever_new_events_do_not_fill_the_memory():
+    guard = Filter(Budget(1e9))
+    for i in range(10_000):
+        guard.spend(Pure(0.1 + i * 1e-6))
+    assert len(guard._known) <= 4096
+
+
+def test_a_new_kind_of_event_brings_its_own_cost():
+    class Half(Event):
+        def pure_cost(self):
+            return 0.5
+
+    assert granted(Filter(Budget(2.0)), Half()) == 4
+
+
+# Plans
+
+
+def test_a_plan_grants_exactly_its_events_in_their_order():
+    plan = Plan(
+        [Repeated(Repeated(Pure(0.1), 2), 2), Pure(0.3), Repeated(Pure(0.1), 1)], Budget(1.0)
+    )
+    seen = []
+    while (event := plan.next) is not None:
+        wrong = Pure(0.2)
+        assert not plan.can_spend(wrong)
+        with pytest.raises(PrivacyBudgetExceeded, match="was not planned here: next comes"):
+            plan.spend(wrong)
+        assert plan.can_spend(event) and plan.can_spend(Pure(event.epsilon))
+        plan.spend(Pure(event.epsilon))
+        seen.append(event.epsilon)
+        assert plan.remaining == 6 - len(seen)
+    assert seen == [0.1] * 4 + [0.3, 0.1]
+    assert not plan.can_spend(Pure(0.1))
+    with pytest.raises(PrivacyBudgetExceeded, match="nothing is left"):
+        plan.spend(Pure(0.1))
+
+
+def test_a_plan_over_budget_is_refused_at_once():
+    with pytest.raises(PrivacyBudgetExceeded, match=r"the planned events cost 1\.2"):
+        Plan([Pure(0.6)] * 2, Budget(1.0))
+    run = Repeated(STEP, 1000)
+    Plan(run, Budget(1.83, 1e-5, relation=ADD))  # by the loss distribution
+    with pytest.raises(PrivacyBudgetExceeded, match="by 'rdp'"):
+        Plan(run, Budget(1.83, 1e-5, relation=ADD), "rdp")
+    with pytest.raises(PrivacyBudgetExceeded):
+        Plan(Gaussian(1.0, 1.0), Budget(1.0))  # no Gaussian noise at delta = 0
+    assert Plan(Gaussian(1.0, 1.0), Budget.zcdp(0.5)).cost == 0.5
+    assert "1 events left" in repr(Plan(Pure(0.5), Budget(1.0)))
+
+
+def test_a_long_plan_is_quick():
+    plan = Plan(Repeated(STEP, 100_000), Budget(1e3, 1e-5, relation=ADD), "rdp")
+    start = time.perf_counter()
+    for _ in range(100_000):
+        assert plan.can_spend(STEP)
+        plan.spend(STEP)
+    assert time.perf_counter() - start < 2.0 and plan.remaining == 0
