@@ -76,8 +76,10 @@ class HeavyBall(Options, _Arguments, Method):
         return constant_coefficients(self.iterations, self.step_size, self.momentum)
 
     def error_recursion(self, facts: PublicFacts) -> ErrorRecursion:
-        """Return what the certificate with the best rate proves."""
+        """Return what the certificate with the lowest noise floor proves."""
         from ..theory import heavy_ball_certificate, heavy_ball_recursion
 
-        certificate = heavy_ball_certificate(self.step_size, self.momentum, facts.mu, facts.L)
+        certificate = heavy_ball_certificate(
+            self.step_size, self.momentum, facts.mu, facts.L, objective="noise"
+        )
         return heavy_ball_recursion(self.iterations, certificate)

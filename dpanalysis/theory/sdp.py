@@ -1,13 +1,15 @@
-"""A tiny semidefinite program solver in the form in which one writes linear matrix inequalities.
+"""Tiny semidefinite programs in the form in which one writes linear matrix inequalities.
 
-The programs here have half a dozen unknowns and matrices of order 3. The modelling layer of
-cvxpy costs tens of milliseconds for each, the interior-point solver underneath (Clarabel, one
-of cvxpy's own) a tenth of one: so it is called directly. Its status is not reported, because
-nobody may rely on it: callers verify the numbers.
+The programs here have half a dozen unknowns and matrices of order 3. :func:`modelled` states
+one in cvxpy, for any of its solvers. The modelling layer costs tens of milliseconds for each,
+the interior-point solver underneath (Clarabel, cvxpy's default) a tenth of one: so
+:func:`maximise` calls that one directly. No status is reported, because nobody may rely on it:
+callers verify the numbers.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -16,7 +18,7 @@ import scipy.sparse as sp
 
 from ._arguments import FloatArray
 
-__all__ = ["maximise"]
+__all__ = ["maximise", "modelled"]
 
 
 @lru_cache
@@ -79,3 +81,49 @@ def maximise(cost: Sequence[float], blocks: Sequence[FloatArray]) -> FloatArray:
         settings,
     )
     return np.asarray(solver.solve().x, dtype=float)
+
+
+def modelled(cost: Sequence[float], blocks: Sequence[FloatArray], solver: str) -> FloatArray:
+    """Do what :func:`maximise` does through cvxpy, with any solver that it has.
+
+    Parameters
+    ----------
+    cost, blocks
+        As for :func:`maximise`.
+    solver : str
+        A name of ``cvxpy.installed_solvers()`` for semidefinite programs, as ``"SCS"``.
+
+    Returns
+    -------
+    (k,) ndarray
+        NaN where the solver fails. Verify it.
+
+    Raises
+    ------
+    ValueError
+        If cvxpy does not have the solver.
+
+    Examples
+    --------
+    >>> identity, flip = np.eye(2), np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> modelled([1.0], [np.array([identity, flip])], "CLARABEL")
+    array([1.])
+    """
+    import cvxpy as cp
+
+    if solver not in cp.installed_solvers():
+        known = ", ".join(cp.installed_solvers())
+        raise ValueError(f"solver must be one that cvxpy has here ({known}), got {solver!r}")
+    y = cp.Variable(len(cost))
+    positive = []
+    for block in blocks:
+        combination = block[0] + sum(y[i] * form for i, form in enumerate(block[1:]))
+        positive.append(combination >> 0 if block.shape[-1] > 1 else combination >= 0)
+    program = cp.Problem(cp.Maximize(np.asarray(cost, dtype=float) @ y), positive)
+    try:
+        with warnings.catch_warnings():  # an inaccurate solution is found out by its margin
+            warnings.simplefilter("ignore", UserWarning)
+            program.solve(solver=solver)
+    except cp.SolverError:
+        return np.full(len(cost), np.nan)
+    return np.full(len(cost), np.nan) if y.value is None else np.asarray(y.value, dtype=float)

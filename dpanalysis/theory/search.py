@@ -5,12 +5,14 @@ No number that a solver returns counts before NumPy has verified it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.optimize import brentq
 
 from ._arguments import FloatArray
 from .lmi import Certificate, LyapunovLMI
-from .sdp import maximise
+from .sdp import maximise, modelled
 
 __all__ = ["Search"]
 
@@ -24,10 +26,13 @@ class Search:
     Functions are divided by ``L``, states measured as ``(sqrt(mu) w_t, (w_t - w_{t-1}) /
     sqrt(alpha))`` and gradients as ``sqrt(alpha) g``: then the classical Lyapunov functions
     have entries near 1 whatever the condition number. A congruence changes no sign.
+
+    ``solver`` names a solver of cvxpy; None calls Clarabel directly.
     """
 
-    def __init__(self, lmi: LyapunovLMI) -> None:
+    def __init__(self, lmi: LyapunovLMI, solver: str | None = None) -> None:
         self.lmi = lmi
+        self.solver = solver
         self.ratio = lmi.mu / lmi.L
         step = abs(float(lmi.system.B[0])) * lmi.L
         across, back = 1.0 / np.sqrt(self.ratio), np.sqrt(step)
@@ -48,6 +53,11 @@ class Search:
         ]
         self._still, one = (self._congruent(forms) / lmi.L for forms in at)
         self._moving = one - self._still
+
+    def _solve(self, cost: Sequence[float], blocks: Sequence[FloatArray]) -> FloatArray:
+        if self.solver is None:
+            return maximise(cost, blocks)
+        return modelled(cost, blocks, self.solver)
 
     def _congruent(self, matrices: FloatArray) -> FloatArray:
         return self.frame.T @ matrices @ self.frame
@@ -83,7 +93,7 @@ class Search:
             np.array([1.0, -1.0, 0.0, -1.0, 0.0, 0.0]).reshape(6, 1, 1),
             np.array([0.0, 0.0, 0.0, 0.0, 1.0, 0.0]).reshape(6, 1, 1),
         ]
-        p11, p12, p22, c0, _ = maximise([0.0, 0.0, 0.0, 0.0, 1.0], blocks)
+        p11, p12, p22, c0, _ = self._solve([0.0, 0.0, 0.0, 0.0, 1.0], blocks)
         return np.array([p11, p12, p22, max(1.0 - p11 - p22, 0.0), max(c0, 0.0)])
 
     def best_margin(self, square: float) -> float:
@@ -128,7 +138,7 @@ class Search:
             np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0]).reshape(6, 1, 1),
         ]
         objective = np.array([*cost[:3], 0.0, -cost[3]])
-        p11, p12, p22, c0, q = maximise(-objective / np.abs(cost).max(), blocks)
+        p11, p12, p22, c0, q = self._solve(-objective / np.abs(cost).max(), blocks)
         y = np.array([p11, p12, p22, max(1.0 - q, 0.0), max(c0, 0.0)])
         return float(cost @ y[:4]), y
 

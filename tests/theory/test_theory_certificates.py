@@ -332,6 +332,32 @@ def test_a_sloppy_solver_costs_rate_but_not_truth(monkeypatch):
     assert exact.rate - 1e-6 <= certificate.rate < exact.rate + 0.05
 
 
+@pytest.mark.parametrize("objective", ["rate", "noise"])
+def test_through_cvxpy(objective):
+    """The same programs stated in cvxpy give the same certificates."""
+    direct = theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0, objective=objective)
+    other = theory.heavy_ball_certificate(
+        0.2, 0.5, 0.5, 1.0, objective=objective, solver="CLARABEL"
+    )
+    assert_verifies(other)
+    assert other.rate == pytest.approx(direct.rate, abs=1e-5)
+    if objective == "noise":
+        assert other.noise_gain == pytest.approx(direct.noise_gain, rel=1e-3)
+
+
+def test_an_inaccurate_solver_of_cvxpy_is_verified_too():
+    """SCS stops at 1e-4: what it returns may cost rate, never truth."""
+    exact = theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0)
+    certificate = theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0, solver="SCS")
+    assert_verifies(certificate)
+    assert exact.rate - 1e-6 <= certificate.rate < exact.rate + 0.05
+
+
+def test_unknown_solver_is_named():
+    with pytest.raises(ValueError, match="NOSUCH"):
+        theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0, solver="NOSUCH")
+
+
 def test_against_cvxpy():
     """The same inequality in a modelling language and another solver: rates agree."""
     import cvxpy as cp
