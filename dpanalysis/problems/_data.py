@@ -11,7 +11,7 @@ from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
 
 from .row_bound import TOLERANCE, RowBound
 
-__all__ = ["is_sparse", "prepare", "row_blocks", "row_norms", "row_scale"]
+__all__ = ["as_float64", "is_sparse", "prepare", "row_blocks", "row_norms", "row_scale"]
 
 _BLOCK_ENTRIES = 1 << 20
 
@@ -29,6 +29,7 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
     """
     if is_sparse(X):
         X = sp.csr_array(X)
+        X.check_format(full_check=True)  # the kernels trust the indices
         if not X.has_sorted_indices or not X.has_canonical_format:
             X = X.copy()
             X.sum_duplicates()
@@ -67,6 +68,14 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
             found = y[wrong][0]
             raise ValueError(f"y must hold the labels -1 and +1 only, got {float(found)!r}")
     return X, y
+
+
+def as_float64(array: Any) -> Any:
+    """Return ``array`` in float64, itself where it is that already."""
+    if is_sparse(array) or is_numpy_array(array):
+        return array.astype(np.float64, copy=False)
+    xp = array_namespace(array)
+    return xp.astype(array, xp.float64, copy=False)
 
 
 def row_blocks(X: Any) -> Iterator[tuple[int, int, Any]]:

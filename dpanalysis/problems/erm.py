@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
 
 from ..clipping import Clipping
 from ..losses import Loss
 from ..regularizers import Regularizer
-from ._data import is_sparse, prepare, row_blocks, row_norms, row_scale
+from ._curvature import hessian_sum, hvp_sum
+from ._data import as_float64, is_sparse, prepare, row_blocks, row_norms, row_scale
 from .row_bound import RowBound, as_bounds, implied_radius
 
 __all__ = ["ERM", "Sums"]
@@ -320,20 +320,6 @@ class ERM:
         result = getattr(self.regularizer, term)(w)
         return float(result) if result.ndim == 0 else result
 
-    def _float64(self, block: Any) -> Any:
-        if self._on_host:
-            return block.astype(np.float64, copy=False)
-        return self._xp.astype(block, self._xp.float64, copy=False)
-
-    def _curvature(self, block: Any, lo: int, hi: int, w: Any) -> tuple[Any, Any]:
-        """Return a block of (scaled) rows in float64 and its second derivatives."""
-        block = self._float64(block)
-        if self._scale is not None:
-            scale = self._scale[lo:hi]
-            sparse = is_sparse(block)
-            block = sp.diags_array(scale) @ block if sparse else block * scale[:, None]
-        return block, self.loss.second_derivative(block @ w, self._float64(self._y[lo:hi]))
-
     def hessian(self, w: Any) -> Any:
         """Hessian of the objective: ``(d, d)``, or ``(R, d, d)`` for ``w`` of ``(R, d)``.
 
@@ -351,17 +337,10 @@ class ERM:
         if iterate.ndim == 2:
             parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
             return self._back(xp.stack(parts), w)
-        total = xp.zeros((self.d, self.d), dtype=xp.float64, **self._device())
-        for lo, hi, block in row_blocks(self._X):
-            block, curvature = self._curvature(block, lo, hi, iterate)
-            if is_sparse(block):
-                total += (block.T @ (sp.diags_array(curvature) @ block)).toarray()
-            else:
-                total += block.T @ (curvature[:, None] * block)
-        total = total / self.n
+        total = hessian_sum(self._X, self._y, self._scale, self.loss, iterate) / self.n
         if self.regularizer is not None:
             diagonal = self.regularizer.hessian_diagonal(iterate)
-            total = total + xp.eye(self.d, dtype=xp.float64, **self._device()) * diagonal
+            total = total + xp.eye(self.d, dtype=xp.float64, device=iterate.device) * diagonal
         return self._back(total, w)
 
     def hvp(self, w: Any, v: Any) -> Any:
@@ -384,17 +363,10 @@ class ERM:
         if iterate.ndim == 2:
             parts = [self.hvp(iterate[r, :], vector[r, :]) for r in range(iterate.shape[0])]
             return self._back(xp.stack(parts), w)
-        total = xp.zeros(self.d, dtype=xp.float64, **self._device())
-        for lo, hi, block in row_blocks(self._X):
-            block, curvature = self._curvature(block, lo, hi, iterate)
-            total += block.T @ (curvature * (block @ vector))
-        total = total / self.n
+        total = hvp_sum(self._X, self._y, self._scale, self.loss, iterate, vector) / self.n
         if self.regularizer is not None:
             total = total + self.regularizer.hessian_diagonal(iterate) * vector
         return self._back(total, w)
-
-    def _device(self) -> dict[str, Any]:
-        return {} if self._on_host else {"device": self._X.device}
 
     def accuracy(self, w: Any, X: Any = None, y: Any = None) -> Any:
         """Fraction of labels that the sign of ``<x, w>`` gets right (a zero counts as -1).
@@ -432,10 +404,9 @@ class ERM:
         iterate = self._iterate("w", w)
         xp = self._xp
         W = iterate if iterate.ndim == 2 else iterate[None, :]
-        right = xp.zeros(W.shape[0], dtype=xp.int64, **self._device())
+        right = xp.zeros(W.shape[0], dtype=xp.int64, device=W.device)
         for lo, hi, block in row_blocks(data):
-            block = self._float64(block)
-            positive = (block @ W.T) > 0
+            positive = (as_float64(block) @ W.T) > 0
             match = positive == (labels[lo:hi] > 0)[:, None]
             right += xp.sum(xp.astype(match, xp.int64), axis=0)
         fraction = self._back(xp.astype(right, xp.float64) / data.shape[0], w)

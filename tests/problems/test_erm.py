@@ -376,6 +376,13 @@ def test_bad_data_is_refused(case):
         ERM(X, y, losses.Logistic())
 
 
+def test_sparse_data_with_indices_out_of_range_is_refused():
+    X = sp.csr_array(np.eye(3))
+    X.indices[1] = 5
+    with pytest.raises(ValueError, match="indices"):
+        ERM(X, np.ones(3), losses.Logistic())
+
+
 @pytest.mark.parametrize("X", [np.array([["a"]]), np.array([[1j]]), np.array([[None]])])
 def test_data_that_is_not_real_is_refused(X):
     with pytest.raises(TypeError, match="X must hold real numbers"):
