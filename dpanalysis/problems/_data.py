@@ -13,7 +13,7 @@ from .row_bound import TOLERANCE, RowBound
 
 __all__ = ["as_float64", "is_sparse", "prepare", "row_blocks", "row_norms", "row_scale"]
 
-_BLOCK_ENTRIES = 1 << 20
+_BLOCK_ENTRIES = 1 << 18
 
 
 def is_sparse(X: Any) -> bool:
@@ -59,7 +59,10 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
             f"y must have shape ({X.shape[0]},), one label for each row of X, got {tuple(y.shape)}"
         )
     for name, array in (("X", X.data if is_sparse(X) else X), ("y", y)):
-        bad = sum(int(xp.count_nonzero(~xp.isfinite(block))) for _, _, block in row_blocks(array))
+        bad = sum(
+            int(xp.sum(xp.astype(~xp.isfinite(block), xp.int64)))
+            for _, _, block in row_blocks(array)
+        )
         if bad:
             raise ValueError(f"{name} must be finite, got {bad} NaN or infinite entries")
     if classification:
@@ -79,7 +82,7 @@ def as_float64(array: Any) -> Any:
 
 
 def row_blocks(X: Any) -> Iterator[tuple[int, int, Any]]:
-    """Yield ``(lo, hi, X[lo:hi])`` over blocks of about a million entries."""
+    """Yield ``(lo, hi, X[lo:hi])`` over blocks of about 2 MB."""
     n = X.shape[0]
     width = (X.nnz // n if is_sparse(X) else X.shape[-1]) if X.ndim == 2 else 1
     step = max(1, _BLOCK_ENTRIES // max(1, width))

@@ -43,7 +43,7 @@ class ERM:
 
     Sums over the samples are accumulated in float64, for float32 data too; iterates are
     float64 of shape ``(d,)``, or ``(R, d)`` for R replicates, which are evaluated
-    together. Results do not depend on the number of threads.
+    together. Values and gradients do not depend on the number of threads, to the last bit.
 
     Parameters
     ----------
