@@ -1,0 +1,26 @@
+"""Every notebook runs from top to bottom."""
+
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.py"))
+
+
+def test_there_are_notebooks():
+    assert len(NOTEBOOKS) >= 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs(path, tmp_path, monkeypatch):
+    jupytext = pytest.importorskip("jupytext", reason="needs the extra 'notebooks'")
+    nbclient = pytest.importorskip("nbclient", reason="needs the extra 'notebooks'")
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    notebook = jupytext.read(path)
+    client = nbclient.NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    )
+    client.execute()
+    assert any(cell.cell_type == "code" and cell.outputs for cell in notebook.cells)
