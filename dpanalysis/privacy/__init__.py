@@ -24,17 +24,10 @@ from .pure import (
     deamplify_without_replacement,
     laplace_epsilon,
 )
-from .rdp import (
-    rdp_gaussian,
-    rdp_laplace,
-    rdp_poisson,
-    rdp_poisson_gaussian,
-    rdp_pure,
-    rdp_to_epsilon,
-    rdp_without_replacement,
-)
+from .rdp import rdp_gaussian, rdp_laplace, rdp_pure, rdp_to_epsilon
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget
 from .sampling import Full, Poisson, WithoutReplacement
+from .subsampled_rdp import rdp_poisson, rdp_poisson_gaussian, rdp_without_replacement
 from .zcdp import (
     epsilon_to_zcdp,
     gaussian_delta,

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-__all__ = ["bernoulli_positions", "smallest_distinct"]
+__all__ = ["bernoulli_positions", "mark_distinct", "read_bitmap"]
 
 
 @njit(cache=True, nogil=True)
@@ -15,8 +15,9 @@ def bernoulli_positions(uniforms, log_keep, start, n, out):  # type: ignore[no-u
     """
     written = 0
     position = start
+    per_log = 1.0 / log_keep
     for i in range(uniforms.size):
-        gap = np.log1p(-uniforms[i]) / log_keep
+        gap = np.log(1.0 - uniforms[i]) * per_log  # 1 - u is exact and above 0
         if gap >= n - position:
             return written, n
         position += np.int64(gap)
@@ -29,7 +30,7 @@ def bernoulli_positions(uniforms, log_keep, start, n, out):  # type: ignore[no-u
 
 
 @njit(cache=True, nogil=True)
-def smallest_distinct(uniforms, n, words, missing):  # type: ignore[no-untyped-def]
+def mark_distinct(uniforms, n, words, missing):  # type: ignore[no-untyped-def]
     """Mark floor(n u) in the bitmap ``words`` until ``missing`` new ones are marked.
 
     Returns how many are still missing when the uniforms are used up. Accepting an
@@ -49,23 +50,36 @@ def smallest_distinct(uniforms, n, words, missing):  # type: ignore[no-untyped-d
 
 @njit(cache=True, nogil=True)
 def read_bitmap(words, n, wanted, out):  # type: ignore[no-untyped-def]
-    """Write the indices below ``n`` whose bit equals ``wanted`` to ``out``, ascending."""
+    """Write the indices below ``n`` whose bit equals ``wanted`` to ``out``, ascending.
+
+    ``out`` has one entry more than there are such indices. The first bit of a word is
+    written without asking whether there is one: at usual rates most words hold none or
+    one, at random, and a wrongly predicted branch costs more than a write.
+    """
     written = 0
     flip = np.uint64(0) if wanted else ~np.uint64(0)
+    one = np.uint64(1)
     for w in range(words.size):
         word = words[w] ^ flip
         base = w << 6
+        if n - base < 64:
+            word &= (one << np.uint64(n - base)) - one
+        out[written] = base + _trailing_zeros(word)
+        written += word != np.uint64(0)
+        word &= word - one
         while word != np.uint64(0):
-            low = word & (~word + np.uint64(1))
-            # Position of the lowest set bit by counting the ones below it.
-            below = low - np.uint64(1)
-            count = 0
-            while below != np.uint64(0):
-                below &= below - np.uint64(1)
-                count += 1
-            if base + count >= n:
-                return written
-            out[written] = base + count
+            out[written] = base + _trailing_zeros(word)
             written += 1
-            word ^= low
+            word &= word - one
     return written
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _trailing_zeros(word):  # type: ignore[no-untyped-def]
+    """Return how many zeros end ``word``: the ones below its lowest one, counted in parallel."""
+    below = ~word & (word - np.uint64(1))
+    below -= (below >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    pairs = np.uint64(0x3333333333333333)
+    below = (below & pairs) + ((below >> np.uint64(2)) & pairs)
+    below = (below + (below >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((below * np.uint64(0x0101010101010101)) >> np.uint64(56))

@@ -8,7 +8,7 @@ knows its cost in each notion of privacy; how costs add up is the accountant's b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +18,16 @@ from numpy.typing import ArrayLike, NDArray
 from .._validation import check_int, check_number
 from ..errors import IncompatibleAccounting
 from .pure import amplify
-from .rdp import (
-    rdp_gaussian,
-    rdp_laplace,
+from .rdp import rdp_gaussian, rdp_laplace, rdp_pure
+from .relations import RELATIONS
+from .sampling import Full, Poisson, Sampling, WithoutReplacement
+from .subsampled_rdp import (
     rdp_poisson,
     rdp_poisson_gaussian,
-    rdp_pure,
     rdp_pure_poisson,
     rdp_pure_without_replacement,
     rdp_without_replacement,
 )
-from .relations import RELATIONS
-from .sampling import Full, Poisson, Sampling, WithoutReplacement
 from .zcdp import zcdp_pure
 
 __all__ = [
@@ -285,9 +283,9 @@ class Sampled(Event):
     Parameters
     ----------
     sampling : Full, WithoutReplacement or Poisson
-    events : iterable of Event
-        What was released about the batch; their sensitivities are those of one record
-        of the batch. No batch within a batch.
+    events : sequence of Event
+        What was released about the batch (kept as a tuple); their sensitivities are those
+        of one record of the batch. No batch within a batch.
     n : int, optional
         Number of records; needed with ``WithoutReplacement``.
 
@@ -306,7 +304,7 @@ class Sampled(Event):
     """
 
     sampling: Sampling
-    events: tuple[Event, ...]
+    events: Sequence[Event]
     n: int | None = None
 
     def __post_init__(self) -> None:
@@ -361,8 +359,9 @@ class Sampled(Event):
         cost = np.full(np.shape(orders), math.inf)
         if math.isfinite(pure):
             cost = np.asarray(rdp_pure_without_replacement(orders, n, m, pure))
-        # For one small pure release the first curve is the smaller one at every order.
-        if pure > 2.0 or len(self.events) > 1 or isinstance(self.events[0], Repeated):
+        # For one small pure release on a small batch the first curve is the smaller one.
+        several = len(self.events) > 1 or isinstance(self.events[0], Repeated)
+        if several or pure > 2.0 or self.fraction > 0.5:
             general = rdp_without_replacement(orders, n, m, self._batch_rdp, pure)
             cost = np.minimum(cost, general)
         return cost

@@ -122,7 +122,7 @@ class WithoutReplacement:
         drawn instead. Indices are ``floor(n u)`` of 53-bit uniforms, whose bias is
         below n 2^-53.
         """
-        from ._draws import read_bitmap, smallest_distinct
+        from ._draws import mark_distinct, read_bitmap
 
         self.validate(n)
         inside = 2 * self.m <= n
@@ -132,10 +132,9 @@ class WithoutReplacement:
             # As many draws as expected collisions ask for; a short top-up is rare.
             mean = n * math.log((n - marked + missing) / (n - marked)) if marked < n else n
             uniforms = random.random(int(mean + 3.0 * math.sqrt(mean)) + 1)
-            missing = smallest_distinct(uniforms, n, words, missing)
-        rows = np.empty(self.m, dtype=np.int64)
-        read_bitmap(words, n, inside, rows)
-        return rows
+            missing = mark_distinct(uniforms, n, words, missing)
+        rows = np.empty(self.m + 1, dtype=np.int64)
+        return rows[: read_bitmap(words, n, inside, rows)]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dpanalysis.privacy import (
     rdp_without_replacement,
 )
 from dpanalysis.privacy.pure import amplify
-from dpanalysis.privacy.rdp import rdp_pure_poisson, rdp_pure_without_replacement
+from dpanalysis.privacy.subsampled_rdp import rdp_pure_poisson, rdp_pure_without_replacement
 
 orders = st.floats(1.0001, 1e4)
 epsilons = st.floats(1e-8, 500.0)
@@ -103,7 +103,7 @@ def test_poisson_gaussian_against_quadrature(a, q, sigma):
     sigma=st.floats(0.3, 100.0),
 )
 def test_the_sum_and_the_integral_agree(a, q, sigma):
-    from dpanalysis.privacy.rdp import _poisson_gaussian_integral
+    from dpanalysis.privacy.subsampled_rdp import _poisson_gaussian_integral
 
     integral = _poisson_gaussian_integral(float(a), q, 1.0 / sigma)
     assert rdp_poisson_gaussian(a, q, sigma) == pytest.approx(integral, rel=1e-8)
@@ -248,6 +248,16 @@ def test_without_replacement_is_the_printed_formula(a):
         printed = float(mpmath.log(total) / (a - 1))
     cost = rdp_without_replacement(a, n, m, lambda x: rdp_gaussian(x, sigma))
     assert cost == pytest.approx(min(printed, rdp_gaussian(a, sigma)), rel=1e-12)
+
+
+@pytest.mark.parametrize("m", [1, 30, 500])
+@pytest.mark.parametrize("loss", [1e-3, 0.5, 2.0])
+def test_small_pure_releases_do_not_need_the_general_bound(loss, m):
+    """Events skip Theorem B.4 there: it is never the smaller one."""
+    grid = np.array([2.0, 3.0, 10.0, 64.0, 512.0])
+    tight = rdp_pure_without_replacement(grid, 1000, m, loss)
+    general = rdp_without_replacement(grid, 1000, m, lambda a: rdp_laplace(a, loss), loss)
+    assert (tight <= general).all()
 
 
 def test_without_replacement_agrees_with_dp_accounting():
