@@ -21,6 +21,11 @@ def is_sparse(X: Any) -> bool:
     return bool(sp.issparse(X))
 
 
+def _namespace(X: Any) -> Any:
+    """Return the namespace of the vectors that belong to ``X``."""
+    return array_namespace(np.empty(0) if is_sparse(X) else X)
+
+
 def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
     """Return ``X, y`` in the form the kernels want, or raise naming what is wrong.
 
@@ -42,7 +47,7 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
         dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
         X = np.ascontiguousarray(X, dtype=dtype) if X.ndim else X
     on_host = is_sparse(X) or is_numpy_array(X)
-    xp = np if on_host else array_namespace(X)
+    xp = _namespace(X)
     if X.ndim != 2 or X.shape[0] < 1 or X.shape[1] < 1:
         raise ValueError(f"X must have shape (n, d) with n, d >= 1, got {tuple(X.shape)}")
     if not on_host and not xp.isdtype(X.dtype, "real floating"):
@@ -94,7 +99,7 @@ def row_blocks(X: Any) -> Iterator[tuple[int, int, Any]]:
 def row_norms(X: Any, order: int) -> Any:
     """Return the norms of the rows in float64 (shape ``(n,)``), safe from overflow."""
     parts = []
-    xp = np if is_sparse(X) else array_namespace(X)
+    xp = _namespace(X)
     for _, _, block in row_blocks(X):
         size = abs(block)
         if is_sparse(block):

@@ -111,8 +111,12 @@ class ERM:
         self._row_norms: Any = None
         self._solution: np.ndarray | None = None
         self._on_host = is_sparse(self._X) or is_numpy_array(self._X)
-        self._xp = np if self._on_host else array_namespace(self._X)
+        self._xp = array_namespace(self._y)
         self._sums: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A pickled kernel would be compiled again in the other process; loaded, it is cached.
+        return {**self.__dict__, "_sums": None}
 
     def __repr__(self) -> str:
         return (

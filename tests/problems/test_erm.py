@@ -155,6 +155,22 @@ def test_any_number_of_threads_gives_the_same_bits(form, R):
     assert_sums(results[0] if R is None else _replicate(results[0], 1), expected)
 
 
+def _job(problem, w):
+    return problem.sums(w).gradient
+
+
+def test_worker_processes_and_threads_give_the_same_bits():
+    joblib = pytest.importorskip("joblib")
+    X, y, W = draw(20_000, 12, 4)
+    problem = ERM(X, y, losses.Logistic())
+    expected = problem.sums(W).gradient
+    for backend in ("loky", "threading"):
+        with joblib.parallel_config(backend=backend, n_jobs=2):
+            found = joblib.Parallel()(joblib.delayed(_job)(problem, W) for _ in range(4))
+        for gradient in found:
+            assert np.array_equal(gradient, expected)
+
+
 @pytest.mark.parametrize("form", ["dense", "csr", "strict"])
 def test_clipping_bounds_every_sample(form):
     X, y, w = draw(200, 5, reach=20.0)
