@@ -183,7 +183,7 @@ def test_tightest_is_the_smallest_and_all_are_ordered(events, delta):
         except IncompatibleAccounting:
             assert name == "pure" and any(isinstance(e, Gaussian) for e in events)
     assert epsilon(events, delta, ADD) == min(values.values())
-    assert values["rdp"] <= values["zcdp"] * (1 + 1e-6) + 1e-9
+    assert values["rdp"] <= values["zcdp"] * (1 + 1e-5) + 1e-9  # two searches
     assert epsilon(events, delta, REPLACE) == epsilon(events, delta, ADD)
 
 
