@@ -25,6 +25,7 @@ _NO_ROWS.flags.writeable = False
 
 _TASK_ENTRIES = 1 << 16  # entries of X worth a task of their own
 _MAX_TASKS = 64  # per replicate
+_MAX_SHARED_FEATURES = 2048  # a dense tile of more has no place in a cache
 _MIN_SHARED = 2  # replicates from which one shared pass beats a pass for each
 
 
@@ -61,7 +62,7 @@ class CompiledSums:
             self._entries = self.n * self.d
             self._each = dense.dense_range, dense.dense_parallel
             self._shared = replicates.replicates_range, replicates.replicates_parallel
-            self._block = replicates.BLOCK
+            self._block, self._wide = replicates.BLOCK, _MAX_SHARED_FEATURES
         else:
             from . import sparse
 
@@ -69,7 +70,7 @@ class CompiledSums:
             self._entries = X.nnz
             self._each = sparse.csr_range, sparse.csr_parallel
             self._shared = sparse.csr_replicates_range, sparse.csr_replicates_parallel
-            self._block = 1
+            self._block, self._wide = 1, self.d
 
     def sums(
         self,
@@ -95,7 +96,8 @@ class CompiledSums:
             1.0 if clipping is None else clipping.clip_norm,
         )
         wanted = (rule, want_value, want_gradient)
-        if W.shape[0] >= _MIN_SHARED and (rows is None or isinstance(rows, np.ndarray)):
+        same_rows = rows is None or isinstance(rows, np.ndarray)
+        if same_rows and W.shape[0] >= _MIN_SHARED and self.d <= self._wide:
             return self._sums_shared(W, rows, samples, wanted)
         return self._sums_each(W, rows, samples, wanted)
 
@@ -171,8 +173,8 @@ class CompiledSums:
         tasks = []
         for replicate, (lo, hi) in enumerate(bounds):
             entries = (hi - lo) * self._entries // self.n
-            # No more partial gradients than the data itself is worth.
-            most = min(_MAX_TASKS, entries // self.d)
+            # Partial gradients take no more memory than the data they come from.
+            most = min(_MAX_TASKS, entries // (self.d * replicates))
             count = max(1, min(most, entries * replicates // _TASK_ENTRIES))
             cuts = [lo + (hi - lo) * k // count for k in range(count + 1)]
             tasks += [(replicate, a, b) for a, b in pairwise(cuts)]

@@ -9,6 +9,8 @@ import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
 
 from ..clipping import Clipping
+from ..kernels.array_api import ArraySums
+from ..kernels.compiled import CompiledSums
 from ..losses import Loss
 from ..regularizers import Regularizer
 from ._curvature import hessian_sum, hvp_sum
@@ -266,11 +268,8 @@ class ERM:
     def _backend(self) -> Any:
         """Return the sums' implementation, created on first use (it imports Numba)."""
         if self._sums is None:
-            if self._on_host:
-                from ..kernels.compiled import CompiledSums as Backend
-            else:
-                from ..kernels.array_api import ArraySums as Backend  # type: ignore[assignment]
-            self._sums = Backend(self._X, self._y, self.loss, self._scale)
+            backend: Any = CompiledSums if self._on_host else ArraySums
+            self._sums = backend(self._X, self._y, self.loss, self._scale)
         return self._sums
 
     def _norms(self) -> Any:

@@ -123,6 +123,14 @@ def test_derivatives_match_finite_differences(form, loss):
     np.testing.assert_allclose(problem.hvp(W, V)[1], problem.hessian(W)[1] @ V[1], rtol=1e-12)
 
 
+@pytest.mark.parametrize("form", ["dense", "csr"])
+def test_many_features(form):
+    X, y, W = draw(9, 2500, 3)
+    sums = ERM(FORMS[form](X), y, losses.Logistic()).sums(W)
+    for r, w in enumerate(W):
+        assert_sums(_replicate(sums, r), reference(X, y, w, losses.Logistic()))
+
+
 @given(st.integers(1, 70), st.integers(1, 9), st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_any_size(n, d, R, seed):
     X, y, W = draw(n, d, R, seed)
