@@ -96,8 +96,8 @@ class CompiledSums:
             1.0 if clipping is None else clipping.clip_norm,
         )
         wanted = (rule, want_value, want_gradient)
-        same_rows = rows is None or isinstance(rows, np.ndarray)
-        if same_rows and W.shape[0] >= _MIN_SHARED and self.d <= self._wide:
+        together = W.shape[0] >= _MIN_SHARED and self.d <= self._wide
+        if together and (rows is None or isinstance(rows, np.ndarray)):
             return self._sums_shared(W, rows, samples, wanted)
         return self._sums_each(W, rows, samples, wanted)
 
