@@ -30,8 +30,8 @@ _MIN_SHARED = 2  # replicates from which one shared pass beats a pass for each
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
-    """View an array as read-only, so that every kernel is compiled for one type only."""
-    view = array.view()
+    """View an array as read-only and C-ordered: every kernel is compiled for one type only."""
+    view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
 
@@ -51,7 +51,7 @@ class CompiledSums:
 
     def __init__(self, X: Any, y: np.ndarray, loss: Loss, scale: np.ndarray | None = None) -> None:
         self.n, self.d = X.shape
-        self._y = _read_only(np.ascontiguousarray(y, dtype=np.float64))
+        self._y = _read_only(y.astype(np.float64, copy=False))
         self._scale = _EMPTY if scale is None else _read_only(scale)
         self._loss = loss
         self._data: Any
