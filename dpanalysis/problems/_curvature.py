@@ -8,7 +8,7 @@ from typing import Any
 import scipy.sparse as sp
 
 from ..losses import Loss
-from ._data import as_float64, is_sparse, row_blocks
+from ._data import as_float64, is_sparse, one_blas_thread, row_blocks
 
 __all__ = ["hessian_sum", "hvp_sum"]
 
@@ -26,17 +26,19 @@ def _blocks(X: Any, y: Any, scale: Any, loss: Loss, w: Any) -> Iterator[tuple[An
 def hessian_sum(X: Any, y: Any, scale: Any, loss: Loss, w: Any) -> Any:
     """Sum of the samples' Hessians at ``w``, shape ``(d, d)``."""
     total: Any = 0.0
-    for block, curvature in _blocks(X, y, scale, loss, w):
-        if is_sparse(block):
-            total = total + (block.T @ (sp.diags_array(curvature) @ block)).toarray()
-        else:
-            total = total + block.T @ (curvature[:, None] * block)
+    with one_blas_thread():
+        for block, curvature in _blocks(X, y, scale, loss, w):
+            if is_sparse(block):
+                total = total + (block.T @ (sp.diags_array(curvature) @ block)).toarray()
+            else:
+                total = total + block.T @ (curvature[:, None] * block)
     return total
 
 
 def hvp_sum(X: Any, y: Any, scale: Any, loss: Loss, w: Any, v: Any) -> Any:
     """Sum of the samples' Hessians at ``w`` times ``v``, shape ``(d,)``."""
     total: Any = 0.0
-    for block, curvature in _blocks(X, y, scale, loss, w):
-        total = total + block.T @ (curvature * (block @ v))
+    with one_blas_thread():
+        for block, curvature in _blocks(X, y, scale, loss, w):
+            total = total + block.T @ (curvature * (block @ v))
     return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,15 @@ from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
 
 from .row_bound import TOLERANCE, RowBound
 
-__all__ = ["as_float64", "is_sparse", "prepare", "row_blocks", "row_norms", "row_scale"]
+__all__ = [
+    "as_float64",
+    "is_sparse",
+    "one_blas_thread",
+    "prepare",
+    "row_blocks",
+    "row_norms",
+    "row_scale",
+]
 
 _BLOCK_ENTRIES = 1 << 18
 
@@ -94,6 +103,23 @@ def row_blocks(X: Any) -> Iterator[tuple[int, int, Any]]:
     for lo in range(0, n, step):
         hi = min(n, lo + step)
         yield lo, hi, X[lo:hi, ...] if not is_sparse(X) else X[lo:hi]
+
+
+@cache
+def _pools() -> Any:
+    """Find the thread pools of the libraries loaded, once."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> Any:
+    """Return a context in which a matrix product uses one thread.
+
+    Blocks are small, and a pool that fights with another one for the cores is hundreds of
+    times slower; besides, the result then does not depend on the number of threads.
+    """
+    return _pools().limit(limits=1, user_api="blas")
 
 
 def row_norms(X: Any, order: int) -> Any:

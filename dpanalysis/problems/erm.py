@@ -14,7 +14,7 @@ from ..kernels.compiled import CompiledSums
 from ..losses import Loss
 from ..regularizers import Regularizer
 from ._curvature import hessian_sum, hvp_sum
-from ._data import as_float64, is_sparse, prepare, row_blocks, row_norms, row_scale
+from ._data import as_float64, is_sparse, one_blas_thread, prepare, row_blocks, row_norms, row_scale
 from .row_bound import RowBound, as_bounds, implied_radius
 
 __all__ = ["ERM", "Sums"]
@@ -408,10 +408,11 @@ class ERM:
         xp = self._xp
         W = iterate if iterate.ndim == 2 else iterate[None, :]
         right = xp.zeros(W.shape[0], dtype=xp.int64, device=W.device)
-        for lo, hi, block in row_blocks(data):
-            positive = (as_float64(block) @ W.T) > 0
-            match = positive == (labels[lo:hi] > 0)[:, None]
-            right += xp.sum(xp.astype(match, xp.int64), axis=0)
+        with one_blas_thread():
+            for lo, hi, block in row_blocks(data):
+                positive = (as_float64(block) @ W.T) > 0
+                match = positive == (labels[lo:hi] > 0)[:, None]
+                right += xp.sum(xp.astype(match, xp.int64), axis=0)
         fraction = self._back(xp.astype(right, xp.float64) / data.shape[0], w)
         return fraction if iterate.ndim == 2 else float(fraction[0])
 
