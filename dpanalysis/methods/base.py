@@ -197,7 +197,7 @@ class Method(ABC):
 
     def _warn_if_unstable(self, coefficients: Coefficients, facts: PublicFacts) -> None:
         largest = float(coefficients.step_size.max())
-        if largest > 2.0 / facts.L:
+        if largest > 2.0 / facts.L > 0.0:  # an infinite L means that there is no public bound
             warnings.warn(
                 f"step_size {largest:g} is above 2/L = {2.0 / facts.L:g} (L = {facts.L:g} from the "
                 "public bounds): the method may diverge",
