@@ -123,7 +123,7 @@ def test_lower_bounds_are_the_tested_versions():
     for extra in ("figures", "notebooks", "test"):
         declared |= requirements(project["optional-dependencies"][extra])
     pinned = requirements((ROOT / "tests" / "minimum-requirements.txt").read_text().splitlines())
-    assert set(declared) == set(pinned)
+    assert set(declared) == set(pinned) - {"pyparsing"}  # see the comment there
     for name, bound in declared.items():
         assert pinned[name][: len(bound)] == bound, name
 

@@ -61,7 +61,8 @@ def test_poisson_is_a_product_of_bernoullis(rate):
         wanted.append(draws - sum(wanted))
     if wanted[-1] < 1e-9:
         observed, wanted = observed[:-1], wanted[:-1]
-    assert stats.chisquare(observed, wanted, sum_check=False).pvalue > FALSE_ALARM
+    wanted = np.multiply(wanted, draws / sum(wanted))  # what was cut off is below 1e-9
+    assert stats.chisquare(observed, wanted).pvalue > FALSE_ALARM
 
 
 def test_a_wrong_rate_is_rejected():

@@ -420,7 +420,7 @@ def test_bad_data_is_refused(case):
 def test_sparse_data_with_indices_out_of_range_is_refused():
     X = sp.csr_array(np.eye(3))
     X.indices[1] = 5
-    with pytest.raises(ValueError, match="indices"):
+    with pytest.raises(ValueError, match=r"ind(ices|ex)"):
         ERM(X, np.ones(3), losses.Logistic())
 
 

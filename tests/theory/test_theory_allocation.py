@@ -43,6 +43,7 @@ def test_no_other_division_is_better(weights, epsilon, size, seed):
         assert best <= cost(weights, epsilon * other / other.sum(), n, m) * (1 + 1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:Values in x were outside bounds:RuntimeWarning")  # SciPy 1.13
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
 @pytest.mark.parametrize("n, m", [(1000, 10), (100, 100), (20, 19)])
 def test_against_slsqp(epsilon, n, m):
