@@ -23,6 +23,12 @@ __all__ = ["NoiseRequest", "choose_horizon", "noise_scales", "planned_events"]
 
 # Horizons tried where each one costs a numerical calibration: a grid, ratio about 1.2.
 CALIBRATED_HORIZONS = 40
+# A calibrated schedule has so many noise levels, at most so far apart: an accountant's time
+# grows with the distinct events, and the noise term of the bound grows by under 1%.
+NOISE_LEVELS, NOISE_RANGE = 64, 100.0
+# Iterations that matter less than this, relative to the one that matters most, share what is
+# left: their exact weights may underflow, and an infinite noise is no noise to run with.
+LEAST_IMPORTANCE = 2.0**-52
 
 
 @dataclass(frozen=True)
@@ -76,18 +82,32 @@ def noise_scales(
     schedule (a_t^{-1/4}, which is optimal where the cost of a release is proportional to
     1/variance, as for zCDP) and calibrates its size with the accountant.
     """
-    importance = np.ones(iterations)
-    if request.optimal and recursion is not None:
-        importance = recursion.prefix(iterations).weights()[1]
-    if request.pure:
-        return _pure_scales(request, importance)
     budget = request.budget
     if request.mechanism == "gaussian" and budget.epsilon is not None and budget.delta == 0.0:
         raise ValueError(f"mechanism='gaussian' needs a budget with delta > 0, got {budget!r}")
-    calibrated = _calibrated_scales(request, importance**-0.25)
+    importance = _importance(request, recursion, iterations)
+    if request.pure:
+        return _pure_scales(request, importance)
+    return _better(request, importance, _calibrated_scales(request, importance**-0.25))
+
+
+def _importance(
+    request: NoiseRequest, recursion: ErrorRecursion | None, iterations: int
+) -> np.ndarray:
+    """Return the weight of each iteration's noise variance in the error bound, (T,)."""
+    if not request.optimal or recursion is None:
+        return np.ones(iterations)
+    weights = recursion.prefix(iterations).weights()[1]
+    return np.maximum(weights, LEAST_IMPORTANCE * weights.max())
+
+
+def _better(request: NoiseRequest, importance: np.ndarray, calibrated: np.ndarray) -> np.ndarray:
+    """Return the better of the calibrated schedule and, where it is valid, the pure one.
+
+    Pure epsilon holds at any delta, and can win over a few iterations.
+    """
     if request.mechanism == "gaussian" or request.budget.epsilon is None:
         return calibrated
-    # Pure epsilon is valid at any delta and can win over a few iterations.
     pure = _pure_scales(request, importance)
     return min((pure, calibrated), key=lambda scales: float(importance @ scales**2))
 
@@ -106,20 +126,32 @@ def _pure_scales(request: NoiseRequest, importance: np.ndarray) -> np.ndarray:
 
 
 def _calibrated_scales(request: NoiseRequest, shape: np.ndarray) -> np.ndarray:
-    facts, sampling = request.facts, request.sampling
-    unit = request.record_sensitivity / sampling.expected_size(facts.n)
-    shape = shape / shape.min()
+    shape = _levels(shape)
+    return _multiplier(request, shape, request.accountant) * shape
 
-    def make_events(multiplier: float) -> Sequence[Event]:
-        scales = multiplier * unit * shape
+
+def _levels(shape: np.ndarray) -> np.ndarray:
+    """Round to NOISE_LEVELS values, evenly spaced in the logarithm, NOISE_RANGE times the least."""
+    logs = np.log(shape)
+    low = logs.min()
+    high = min(logs.max(), low + np.log(NOISE_RANGE))
+    logs = np.minimum(logs, high)
+    steps = np.round((logs - low) / max(high - low, 1e-300) * (NOISE_LEVELS - 1))
+    return np.exp(low + (high - low) * steps / (NOISE_LEVELS - 1))
+
+
+def _multiplier(request: NoiseRequest, shape: np.ndarray, accountant: str) -> float:
+    """Return the smallest factor of ``shape`` that fits the budget."""
+    facts, sampling, budget = request.facts, request.sampling, request.budget
+    # A noise of one sensitivity is the natural place to start looking from.
+    unit = request.record_sensitivity / sampling.expected_size(facts.n) / shape.min()
+
+    def make_events(factor: float) -> Sequence[Event]:
+        scales = factor * unit * shape
         return planned_events(facts, sampling, request.mechanism, scales, request.clipping)
 
-    # A noise of one sensitivity is the natural place to start looking from.
-    bracket = _bracket(lambda c: fits(make_events(c), request.budget, request.accountant))
-    multiplier = privacy.calibrate(
-        make_events, request.budget, bracket, accountant=request.accountant
-    )
-    return multiplier * unit * shape
+    bracket = _bracket(lambda factor: fits(make_events(factor), budget, accountant))
+    return unit * privacy.calibrate(make_events, budget, bracket, accountant=accountant)
 
 
 def _bracket(fit: Callable[[float], bool], ratio: float = 4.0) -> tuple[float, float]:
@@ -137,8 +169,10 @@ def _bracket(fit: Callable[[float], bool], ratio: float = 4.0) -> tuple[float, f
 def choose_horizon(request: NoiseRequest, recursion: ErrorRecursion, initial_gap: float) -> int:
     """Return the T' with the least error bound (Remark 4.1), at most that of ``recursion``.
 
-    Every T' is tried where the budget is pure; a grid of horizons where each one costs a
-    numerical calibration.
+    Every T' is tried where the budget is pure. Otherwise a grid of horizons is compared, with
+    the noise that has the same sum of 1/variance as a uniform schedule which fits the budget:
+    the choice is a heuristic, made before the data are touched; the noise of the chosen
+    horizon is then calibrated exactly.
     """
     facts, variance = request.facts, subsampling_variance(request)
     if request.pure:
@@ -158,10 +192,15 @@ def choose_horizon(request: NoiseRequest, recursion: ErrorRecursion, initial_gap
         )
         return int(bounds.argmin()) + 1
     grid = np.geomspace(1, len(recursion.factors), CALIBRATED_HORIZONS).round().astype(int)
+    accountant = "zcdp" if request.budget.rho is not None else "rdp"
 
     def bound(iterations: int) -> float:
         a0, a = recursion.prefix(iterations).weights()
-        scales = noise_scales(request, recursion, iterations)
+        importance = _importance(request, recursion, iterations)
+        shape = importance**-0.25
+        uniform = _multiplier(request, np.ones(iterations), accountant)
+        calibrated = uniform * np.sqrt(np.mean(shape**-2.0)) * shape
+        scales = _better(request, importance, calibrated)
         per_coordinate = scales**2 * (2.0 if request.mechanism == "laplace" else 1.0)
         return a0 * initial_gap + 0.5 * float(a @ (facts.d * per_coordinate + variance))
 

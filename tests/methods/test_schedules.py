@@ -1,0 +1,67 @@
+"""How a budget becomes noise: fast contractions, calibrated levels, horizons."""
+
+import numpy as np
+import pytest
+
+import dpanalysis as dpa
+from dpanalysis.methods import schedules
+from dpanalysis.privacy.oracle import PublicFacts
+
+
+def problem_of(n=200, strength=1.0):
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1.0, 1.0, size=(n, 2))
+    y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    bounds = (dpa.RowBound(1, 2.0), dpa.RowBound(2, 2.0**0.5))
+    return dpa.ERM(X, y, dpa.losses.Logistic(), dpa.regularizers.L2(strength), bounds)
+
+
+def test_a_fast_contraction_does_not_underflow():
+    """At mu alpha = .6 the first of 2000 weights is 1e-1300: its noise is large, not infinite."""
+    problem = problem_of()
+    method = dpa.methods.Nesterov(0.6, 2000, problem.mu, noise="optimal")
+    result = dpa.minimize(problem, method, dpa.Budget(1.0), rng=0, every=2000)
+    assert np.isfinite(result.w).all()
+    assert result.epsilon() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("sampling", [dpa.Full(), dpa.WithoutReplacement(20)])
+def test_calibrated_schedules_have_few_levels_and_lose_little(sampling):
+    """Against the schedule of all levels, calibrated by the same accountant."""
+    problem, budget = problem_of(), dpa.Budget(1.0, 1e-4)
+    facts = PublicFacts.of(problem, "replace_one")
+    method = dpa.methods.Nesterov(
+        0.1, 100, problem.mu, noise="optimal", mechanism="gaussian", sampling=sampling
+    )
+    weights = method.error_recursion(facts).weights()[1]
+    scales = method.plan(facts, budget, "rdp").scales
+    assert len(np.unique(scales)) <= schedules.NOISE_LEVELS
+
+    def events(factor):
+        return schedules.planned_events(facts, sampling, "gaussian", factor * weights**-0.25)
+
+    exact = dpa.privacy.calibrate(events, budget, (1e-6, 1e3), accountant="rdp") * weights**-0.25
+    assert weights @ scales**2 <= 1.01 * (weights @ exact**2)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_horizons_with_a_delta_beat_the_longest_run(mechanism):
+    """A budget that cannot pay for 500 iterations is spent on fewer, by the bound and in truth."""
+    problem, budget = problem_of(), dpa.Budget(0.5, 1e-4)
+    run = {"w0": [3.0, -3.0], "replicates": 200, "rng": 0, "record": ("gap",), "every": 500}
+    gaps = []
+    for choose in (10.0, None):
+        method = dpa.methods.GradientDescent(
+            0.5, 500, mechanism=mechanism, choose_iterations=choose
+        )
+        result = dpa.minimize(problem, method, budget, **run)
+        gaps.append(result.history["gap"][-1].mean())
+        assert result.epsilon() <= budget.epsilon * (1 + 1e-9)
+    assert gaps[0] < gaps[1]
+
+
+def test_a_zcdp_budget_chooses_a_horizon_too():
+    problem = problem_of()
+    method = dpa.methods.GradientDescent(0.5, 500, mechanism="gaussian", choose_iterations=10.0)
+    result = dpa.minimize(problem, method, dpa.Budget.zcdp(0.01), rng=0, every=500)
+    assert 1 <= result.iterations < 500
