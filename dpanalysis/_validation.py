@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["check_choice", "check_finite", "check_int", "check_number"]
+__all__ = ["check_choice", "check_finite", "check_int", "check_number", "check_reals"]
 
 
 def check_number(
@@ -21,17 +21,29 @@ def check_number(
     high_open: bool = False,
     finite: bool = True,
 ) -> float:
-    """Return ``value`` as a float inside the interval, or raise naming the argument."""
+    """Return ``value`` as a float inside the interval, or raise naming the argument.
+
+    Text and truth values are no numbers here: ``"0.1"`` and ``True`` are slips, not arguments.
+    """
     try:
+        if isinstance(value, (str, bytes, bool, np.bool_)) or np.ndim(value) > 0:
+            raise TypeError("not a number")
         number = float(value)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be a number, got {value!r}") from error
     too_low = number <= low if low_open else number < low
     too_high = number >= high if high_open else number > high
     if math.isnan(number) or too_low or too_high or (finite and math.isinf(number)):
-        left, right = "(" if low_open else "[", ")" if high_open else "]"
-        raise ValueError(f"{name} must lie in {left}{low:g}, {high:g}{right}, got {value!r}")
+        closed = not high_open and not (finite and math.isinf(high))
+        interval = describe_interval(low, high, low_open, not closed)
+        raise ValueError(f"{name} must lie in {interval}, got {value!r}")
     return number
+
+
+def describe_interval(low: float, high: float, low_open: bool, high_open: bool) -> str:
+    """Return an interval in the usual notation."""
+    left, right = "(" if low_open or low == -math.inf else "[", ")" if high_open else "]"
+    return f"{left}{low:g}, {high:g}{right}"
 
 
 def check_int(name: str, value: Any, *, low: int = 0, high: int | None = None) -> int:
@@ -50,6 +62,18 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
         listed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {listed}, got {value!r}")
     return value
+
+
+def check_reals(name: str, value: Any) -> np.ndarray:
+    """Return ``value`` as a float64 array (not a copy where it is one), or raise naming it."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise TypeError(f"{name} must be an array of real numbers: {error}") from error
+    if array.dtype.kind not in "fiub":
+        shown = repr(value) if array.ndim == 0 else f"dtype {array.dtype}"
+        raise TypeError(f"{name} must be an array of real numbers, got {shown}")
+    return array.astype(np.float64, copy=False)
 
 
 def check_finite(name: str, array: np.ndarray) -> np.ndarray:

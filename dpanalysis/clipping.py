@@ -14,7 +14,7 @@ from array_api_compat import array_namespace
 
 from ._validation import check_number
 
-__all__ = ["Clipping", "Flat"]
+__all__ = ["Clipping", "Flat", "check_clipping"]
 
 # A hair below 1, so that rounding cannot push weight * norm over the bound.
 _BELOW_ONE = 1.0 - 2.0**-50
@@ -31,6 +31,12 @@ class Clipping(Protocol):
 
     def weight(self, norms: Any, losses: Any = None) -> Any:
         """Per-sample multipliers."""
+
+
+def check_clipping(clipping: Any) -> None:
+    """Raise TypeError unless ``clipping`` is a rule, or None for no rule."""
+    if clipping is not None and (isinstance(clipping, type) or not hasattr(clipping, "clip_norm")):
+        raise TypeError(f"clipping must be a rule such as Flat(1.0) or None, got {clipping!r}")
 
 
 @dataclass(frozen=True)

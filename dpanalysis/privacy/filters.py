@@ -15,7 +15,7 @@ from .._validation import check_number
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from .accountant import Events, best_order, group, spent
 from .events import Event, Repeated, check_event
-from .relations import Budget
+from .relations import Budget, check_budget
 from .zcdp import epsilon_to_zcdp
 
 __all__ = ["Filter", "Plan", "plan_order"]
@@ -63,7 +63,7 @@ class Filter:
     """
 
     def __init__(self, budget: Budget, order: float | None = None) -> None:
-        self.budget = budget
+        self.budget = check_budget(budget)
         self.order = order
         self._cost: Callable[[Event], float]
         if budget.rho is not None or (budget.delta == 0.0):
@@ -224,7 +224,7 @@ class Plan:
 
     def __init__(self, events: Events, budget: Budget, accountant: str = "tightest") -> None:
         listed = [events] if isinstance(events, Event) else list(events)
-        self.budget = budget
+        self.budget = check_budget(budget)
         self.cost = spent(listed, budget, accountant)
         if not self.cost <= budget.limit * (1.0 + SLACK):
             raise PrivacyBudgetExceeded(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int, check_number
+from .._validation import check_int, check_number, check_reals
 
 __all__ = [
     "amplify",
@@ -25,7 +25,7 @@ __all__ = [
 
 def _positive(name: str, value: ArrayLike, allow_zero: bool = False) -> Any:
     """Return ``value`` as floats if every entry is positive (or zero) and not NaN."""
-    array = np.asarray(value, dtype=np.float64)
+    array = check_reals(name, value)
     bad = ~(array >= 0.0) if allow_zero else ~(array > 0.0)
     if bad.any():
         allowed = "[0, inf]" if allow_zero else "(0, inf]"

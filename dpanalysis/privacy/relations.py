@@ -8,7 +8,14 @@ from typing import Final
 
 from .._validation import check_choice, check_number
 
-__all__ = ["ADD_OR_REMOVE_ONE", "RELATIONS", "REPLACE_ONE", "Budget", "check_relation"]
+__all__ = [
+    "ADD_OR_REMOVE_ONE",
+    "RELATIONS",
+    "REPLACE_ONE",
+    "Budget",
+    "check_budget",
+    "check_relation",
+]
 
 REPLACE_ONE: Final = "replace_one"
 ADD_OR_REMOVE_ONE: Final = "add_or_remove_one"
@@ -100,3 +107,16 @@ class Budget:
         """The number that must not be exceeded: ``rho`` of a zCDP budget, else ``epsilon``."""
         limit = self.epsilon if self.rho is None else self.rho
         return math.nan if limit is None else limit
+
+
+def check_budget(budget: Budget) -> Budget:
+    """Return ``budget`` if it is one, or raise TypeError: a bare number has no relation.
+
+    Examples
+    --------
+    >>> check_budget(Budget(1.0)).epsilon
+    1.0
+    """
+    if not isinstance(budget, Budget):
+        raise TypeError(f"budget must be a Budget, such as Budget(epsilon=1.0), got {budget!r}")
+    return budget

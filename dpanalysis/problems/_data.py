@@ -42,6 +42,8 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
     that is not C-ordered, and a sparse one that is not CSR, is converted once.
     """
     if is_sparse(X):
+        if X.dtype.kind not in "fiub":
+            raise TypeError(f"X must hold real numbers, got dtype {X.dtype}")
         X = sp.csr_array(X)
         X.check_format(full_check=True)  # the kernels trust the indices
         if not X.has_sorted_indices or not X.has_canonical_format:
@@ -50,7 +52,10 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
         if X.dtype not in (np.float32, np.float64):
             X = X.astype(np.float64)
     elif not is_array_api_obj(X) or is_numpy_array(X):
-        X = np.asarray(X)
+        try:
+            X = np.asarray(X)
+        except ValueError as error:  # rows of different lengths
+            raise TypeError(f"X must be a table of real numbers: {error}") from error
         if X.dtype.kind not in "fiub":
             raise TypeError(f"X must hold real numbers, got dtype {X.dtype}")
         dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
@@ -82,8 +87,12 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
     if classification:
         wrong = (y != 1) & (y != -1)
         if bool(xp.any(wrong)):
-            found = y[wrong][0]
-            raise ValueError(f"y must hold the labels -1 and +1 only, got {float(found)!r}")
+            hint = ""
+            if bool(xp.all((y == 0) | (y == 1))):
+                hint = "; for labels 0 and 1 pass 2 * y - 1"
+            raise ValueError(
+                f"y must hold the labels -1 and +1 only, got {float(y[wrong][0])!r}{hint}"
+            )
     return X, y
 
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
 
-from ..clipping import Clipping
+from .._validation import check_reals
+from ..clipping import Clipping, check_clipping
 from ..kernels.array_api import ArraySums
 from ..kernels.compiled import CompiledSums
 from ..losses import Loss
@@ -113,7 +114,6 @@ class ERM:
         self._row_norms: Any = None
         self._solution: np.ndarray | None = None
         self._on_host = is_sparse(self._X) or is_numpy_array(self._X)
-        self._xp = array_namespace(self._y)
         self._sums: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -149,16 +149,19 @@ class ERM:
 
     # Checks and conversions of iterates
 
+    @property
+    def _xp(self) -> Any:
+        return array_namespace(self._y)  # not kept: a module cannot be pickled
+
     def _iterate(self, name: str, w: Any) -> Any:
         """Return ``w`` in the data's namespace, float64, checked."""
         xp = self._xp
         if self._on_host:
-            w = np.asarray(w, dtype=np.float64)
+            w = check_reals(name, w)
         elif is_array_api_obj(w) and array_namespace(w) is xp:
             w = xp.astype(w, xp.float64, copy=False)
         else:
-            host = np.asarray(w, dtype=np.float64)
-            w = xp.asarray(host, device=self._X.device)
+            w = xp.asarray(check_reals(name, w), device=self._X.device)
         if w.ndim not in (1, 2) or w.shape[-1] != self.d or not w.shape[0]:
             raise ValueError(
                 f"{name} must have shape ({self.d},) or (R, {self.d}), got {tuple(w.shape)}"
@@ -220,7 +223,8 @@ class ERM:
             occur several times.
         clipping : Clipping, optional
             Rule of :mod:`dpanalysis.clipping` applied to every sample's gradient (of the
-            data part). The losses are not clipped.
+            data part). The losses are not clipped. A gradient that overflows float64 counts
+            as zero, so that the sum stays within the bound times the number of samples.
         value, gradient : bool
             What is wanted; what is not wanted is None in the result and costs nothing.
         weights : array of shape (n,), optional
@@ -247,6 +251,7 @@ class ERM:
         Sums(value=None, gradient=array([-0.55]), clipped=1)
         """
         iterate = self._iterate("w", w)
+        check_clipping(clipping)
         batched = iterate.ndim == 2
         W = iterate if batched else iterate[None, :]
         chosen = self._rows(rows, W.shape[0])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import check_finite, check_number
+from .._validation import check_finite, check_number, check_reals
 
 __all__ = ["Quadratic"]
 
@@ -53,7 +53,7 @@ class Quadratic:
     n = 1
 
     def __init__(self, eigenvalues: Any, center: Any = None, sensitivity: float | None = None):
-        self.eigenvalues = np.array(eigenvalues, dtype=np.float64)
+        self.eigenvalues = check_reals("eigenvalues", eigenvalues).copy()
         if self.eigenvalues.ndim != 1 or not self.eigenvalues.size:
             raise ValueError(
                 f"eigenvalues must have shape (d,) with d >= 1, got {self.eigenvalues.shape}"
@@ -62,7 +62,7 @@ class Quadratic:
         self.mu, self.L = float(self.eigenvalues.min()), float(self.eigenvalues.max())
         check_number("eigenvalues", self.mu, low=0.0)
         self.d = self.eigenvalues.size
-        self.center = np.zeros(self.d) if center is None else np.array(center, dtype=np.float64)
+        self.center = np.zeros(self.d) if center is None else check_reals("center", center).copy()
         if self.center.shape != (self.d,):
             raise ValueError(f"center must have shape ({self.d},), got {self.center.shape}")
         check_finite("center", self.center)
@@ -74,8 +74,8 @@ class Quadratic:
         return f"Quadratic(d={self.d}, mu={self.mu:g}, L={self.L:g})"
 
     def _check(self, name: str, w: Any) -> np.ndarray:
-        w = np.asarray(w, dtype=np.float64)
-        if w.ndim not in (1, 2) or w.shape[-1] != self.d:
+        w = check_reals(name, w)
+        if w.ndim not in (1, 2) or w.shape[-1] != self.d or not w.shape[0]:
             raise ValueError(f"{name} must have shape ({self.d},) or (R, {self.d}), got {w.shape}")
         return check_finite(name, w)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._validation import check_number
+from .._validation import check_number, check_reals, describe_interval
 
 __all__ = ["FloatArray", "check_array", "check_constants", "check_method", "check_noise_variance"]
 
@@ -24,17 +24,13 @@ def check_array(
     high_open: bool = False,
 ) -> FloatArray:
     """Return ``value`` as a finite float64 array inside the interval, or raise naming it."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be a number or an array of numbers, got {value!r}") from error
+    array = check_reals(name, value)
     inside = np.isfinite(array)
     inside &= array > low if low_open else array >= low
     inside &= array < high if high_open else array <= high
     if not inside.all():
-        left, right = "(" if low_open else "[", ")" if high_open else "]"
-        offender = array[~inside].flat[0]
-        raise ValueError(f"{name} must lie in {left}{low:g}, {high:g}{right}, got {offender}")
+        interval = describe_interval(low, high, low_open, high_open or high == np.inf)
+        raise ValueError(f"{name} must lie in {interval}, got {array[~inside].flat[0]}")
     return array
 
 
@@ -47,7 +43,14 @@ def check_constants(mu: Any, L: Any) -> tuple[float, float]:
 def check_method(step_size: ArrayLike, momentum: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return positive step sizes and momenta in ``[0, 1)`` as arrays."""
     alpha = check_array("step_size", step_size, low=0.0, low_open=True)
-    return alpha, check_array("momentum", momentum, low=0.0, high=1.0, high_open=True)
+    beta = check_array("momentum", momentum, low=0.0, high=1.0, high_open=True)
+    try:
+        np.broadcast_shapes(alpha.shape, beta.shape)
+    except ValueError:
+        raise ValueError(
+            f"step_size and momentum must broadcast, got shapes {alpha.shape} and {beta.shape}"
+        ) from None
+    return alpha, beta
 
 
 def check_noise_variance(value: ArrayLike, iterations: int) -> FloatArray:

@@ -143,6 +143,10 @@ def error_bound(
     a = check_array("a", a, low=0.0)
     gap = check_number("initial_gap", initial_gap, low=0.0)
     moment = noise_second_moment(laplace_scales, dimension, subsampling_variance)
+    if np.shape(moment) not in ((), a.shape):
+        raise ValueError(
+            f"laplace_scales must be a number or of shape {a.shape}, got {np.shape(moment)}"
+        )
     return float(check_number("a0", a0, low=0.0) * gap + np.sum(a * (0.5 * np.asarray(moment))))
 
 

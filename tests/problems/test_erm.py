@@ -1,6 +1,8 @@
 """The ERM problem: every path through the kernels against a plain reference."""
 
+import copy
 import math
+import pickle
 import subprocess
 import sys
 
@@ -399,7 +401,7 @@ def bad_data():
         "nan in strict X": (array_api_strict.asarray(nan), y, "X must be finite"),
         "nan in y": (X, bad_y, "y must be finite"),
         "inf in y": (X, infinite_y, "y must be finite"),
-        "labels 0 and 1": (X, (y + 1) / 2, r"labels -1 and \+1 only, got 0.0"),
+        "labels 0 and 1": (X, (y + 1) / 2, r"labels -1 and \+1 only, got 0.0.*2 \* y - 1"),
         "label 2": (X, 2 * y, "labels"),
         "no samples": (X[:0], y[:0], "n, d >= 1"),
         "no features": (X[:, :0], y, "n, d >= 1"),
@@ -432,6 +434,22 @@ def test_data_that_is_not_real_is_refused(X):
         ERM(np.ones((1, 1)), X[0], losses.Logistic())
 
 
+@pytest.mark.parametrize("X", [[[1.0, 2.0], [3.0]], sp.csr_array(np.array([[1j], [0.0]]))])
+def test_ragged_or_complex_tables_are_refused(X):
+    with pytest.raises(TypeError, match="X must"):
+        ERM(X, np.ones(2), losses.Logistic())
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+def test_pickled_and_deep_copied_problems_are_the_same(form):
+    X, y, w = draw(10, 3)
+    problem = ERM(FORMS[form](X), y, losses.Logistic(), regularizers.L2(0.1), RowBound(2, 1.0))
+    value = problem.value(w)  # the kernels exist now, and stay behind
+    for twin in (pickle.loads(pickle.dumps(problem)), copy.deepcopy(problem)):
+        assert twin.value(w) == value
+        assert (twin.L, twin.mu) == (problem.L, problem.mu)
+
+
 @pytest.mark.parametrize("form", ["dense", "csr", "strict"])
 def test_bad_iterates_are_refused(form):
     X, y, w = draw(10, 3)
@@ -444,8 +462,14 @@ def test_bad_iterates_are_refused(form):
         for value in (np.nan, np.inf):
             with pytest.raises(ValueError, match="w must be finite"):
                 call(np.array([0.0, value, 0.0]))
+        for value in ("zero", None, [*w.tolist(), "a"]):
+            with pytest.raises(TypeError, match="w must be an array of real numbers"):
+                call(value)
     with pytest.raises(ValueError, match="v must have the shape of w"):
         problem.hvp(w, np.zeros((2, 3)))
+    for rule in (1.0, clipping.Flat):
+        with pytest.raises(TypeError, match="clipping must be a rule"):
+            problem.clipped_gradient_sum(w, rule)
 
 
 @pytest.mark.parametrize("form", ["dense", "csr", "strict"])
