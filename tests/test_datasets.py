@@ -462,6 +462,8 @@ def test_bundled_sets():
     digits, cancer = datasets.load("digits"), datasets.load("breast_cancer")
     assert digits.X.shape == (1797, 64) and digits.X.max() == 1 and digits.n_classes == 10
     assert cancer.X.shape == (569, 30) and np.bincount(cancer.y > 0).tolist() == [212, 357]
+    assert repr(digits).startswith("Dataset('digits', n=1797, d=64, 10 classes, dense, ")
+    assert len(repr(cancer)) < 300  # a summary, not the arrays
     assert np.mean(cancer.X == 1) < 0.005  # the declared ranges cut almost nothing
     with pytest.raises(ValueError, match="two classes"):
         digits.problem()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Dataset"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Features, labels, and what is publicly known about the rows.
 
@@ -50,6 +50,14 @@ class Dataset:
     y_test: np.ndarray | None
     name: str
     row_bound: tuple[RowBound, ...]
+
+    def __repr__(self) -> str:
+        test = "no test part" if self.X_test is None else f"{self.X_test.shape[0]} test rows"
+        kind = "dense" if isinstance(self.X, np.ndarray) else "CSR"
+        return (
+            f"Dataset({self.name!r}, n={self.n}, d={self.d}, {self.n_classes} classes, {kind}, "
+            f"{test}, row_bound={self.row_bound!r})"
+        )
 
     @property
     def n(self) -> int:

@@ -11,17 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import check_finite, check_int
+from .._validation import check_choice, check_finite, check_int, check_reals
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from ..methods.base import Method, Plan, State
 from ..methods.schedules import planned_events
 from ..privacy import filters, mechanisms
+from ..privacy.accountant import ACCOUNTANTS
 from ..privacy.ledger import Ledger
 from ..privacy.oracle import PrivateOracle, PublicFacts
 from ..privacy.relations import Budget
 
 __all__ = ["Result", "minimize"]
 
+PROBLEM = ("n", "d", "mu", "L", "value", "gradient")  # what minimize asks of a problem itself
 Recorder = Callable[[Any, np.ndarray], np.ndarray]
 
 RECORDERS: Mapping[str, Recorder] = {
@@ -32,7 +34,7 @@ RECORDERS: Mapping[str, Recorder] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """What a run gave.
 
@@ -71,6 +73,15 @@ class Result:
     private: bool
     seconds: float
     released: tuple[str, ...] = ("iterates",)
+
+    def __repr__(self) -> str:
+        """Summarise the run in one line; the arrays are in the attributes."""
+        budget = "no budget" if self.budget is None else repr(self.budget)
+        return (
+            f"Result({self.status} after {self.iterations} iterations of {self.method!r}, "
+            f"{budget}, w of shape {self.w.shape}, history of {', '.join(self.history)}, "
+            f"{self.seconds:.3g} s)"
+        )
 
     def epsilon(self, delta: float | None = None, replicates: int = 1) -> float:
         """Return the tightest epsilon of the run, at ``delta``.
@@ -193,8 +204,14 @@ def minimize(
     True
     """
     start = time.perf_counter()
-    recorders = _recorders(record, problem)
+    if isinstance(problem, type) or not all(hasattr(problem, name) for name in PROBLEM):
+        raise TypeError(
+            f"problem must be an ERM, a Quadratic or alike, got one of {type(problem).__name__}"
+        )
     check_int("every", every, low=1)
+    check_choice("accountant", accountant, ACCOUNTANTS)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be callable or None, got {callback!r}")
     if not isinstance(method, Method):
         raise TypeError(f"method must be one of dpanalysis.methods, got {method!r}")
     if budget is not None and not isinstance(budget, Budget):
@@ -203,6 +220,7 @@ def minimize(
     facts = PublicFacts.of(problem, _relation(method, budget))
     _check_budget(facts, budget)
     w = _start(w0, facts.d, replicates)
+    recorders = _recorders(record, problem)
     plan = method.plan(facts, budget, accountant)
     guard = _guard(method, facts, budget, plan, accountant)
     random = mechanisms.spawn(rng, len(w))
@@ -251,9 +269,14 @@ def minimize(
 
 def _recorders(record: Iterable[str | Recorder], problem: Any) -> dict[str, Recorder]:
     chosen: dict[str, Recorder] = {}
-    for item in (record,) if isinstance(record, str) else record:
+    for item in _each(record):
         if callable(item):
-            chosen[getattr(item, "__name__", repr(item))] = item
+            name = getattr(item, "__name__", repr(item))
+            if name in chosen:
+                raise ValueError(f"record must have one function of a name, got two named {name!r}")
+            chosen[name] = item
+        elif item == "accuracy" and not hasattr(problem, item):
+            raise ValueError(f"record 'accuracy' needs a classification problem, got {problem!r}")
         elif item in RECORDERS:
             chosen[item] = RECORDERS[item]
         elif item == "gap":
@@ -262,6 +285,14 @@ def _recorders(record: Iterable[str | Recorder], problem: Any) -> dict[str, Reco
             known = ", ".join(map(repr, ("gap", *RECORDERS)))
             raise ValueError(f"record must name {known} or be callable, got {item!r}")
     return chosen
+
+
+def _each(record: Any) -> Iterable[Any]:
+    if isinstance(record, str) or callable(record):
+        return (record,)
+    if not isinstance(record, Iterable):
+        raise TypeError(f"record must list names and functions, () for none, got {record!r}")
+    return record
 
 
 def _gap(problem: Any) -> Recorder:
@@ -284,7 +315,7 @@ def _relation(method: Method, budget: Budget | None) -> str:
 
 def _start(w0: Any, d: int, replicates: int) -> np.ndarray:
     check_int("replicates", replicates, low=1)
-    w = np.zeros(d) if w0 is None else check_finite("w0", np.array(w0, dtype=float))
+    w = np.zeros(d) if w0 is None else check_finite("w0", check_reals("w0", w0))
     if w.shape not in ((d,), (replicates, d)):
         raise ValueError(f"w0 must have shape ({d},) or ({replicates}, {d}), got {w.shape}")
     return np.array(np.broadcast_to(w, (replicates, d)))
@@ -342,7 +373,13 @@ class _Log:
             return
         with np.errstate(over="ignore", invalid="ignore"):
             for name, recorder in self._recorders.items():
-                self._values[name].append(np.asarray(recorder(self._problem, state.w)))
+                value = np.asarray(recorder(self._problem, state.w))
+                if value.shape[:1] != (len(state.w),):
+                    raise ValueError(
+                        f"record {name!r} must return one value a replicate, shape "
+                        f"({len(state.w)},) or ({len(state.w)}, ...), got shape {value.shape}"
+                    )
+                self._values[name].append(value)
         self._iterations.append(t)
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -14,12 +14,13 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._validation import check_choice, check_finite, check_int, check_number
+from .._validation import check_choice, check_finite, check_int, check_number, check_reals
+from ..clipping import check_clipping
 from ..privacy.oracle import PrivateOracle, PublicFacts
 from ..privacy.relations import Budget
 from ..privacy.sampling import Full, Sampling
@@ -67,6 +68,13 @@ class Plan:
         """Number of iterations, after :attr:`Method.choose_iterations`."""
         return len(self.coefficients.step_size)
 
+    def __repr__(self) -> str:
+        """Show the range of the noise, not T numbers."""
+        noise = "no noise"
+        if self.scales is not None:
+            noise = f"scales {self.scales.min():g} to {self.scales.max():g}"
+        return f"Plan({self.iterations} iterations, {noise})"
+
 
 @dataclass(frozen=True)
 class State:
@@ -78,7 +86,7 @@ class State:
     plan: Plan = field(repr=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Options:
     """Arguments that every method takes by keyword.
 
@@ -105,6 +113,17 @@ class Options:
     mechanism: str = "laplace"
     choose_iterations: float | None = None
     clipping: Any = None
+
+    def __repr__(self) -> str:
+        """Show what differs from the defaults, and noise given in numbers by its range."""
+        shown = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "noise" and not isinstance(value, str):
+                shown.append(f"noise=<{len(value)} numbers, {min(value):g} to {max(value):g}>")
+            elif value != each.default:
+                shown.append(f"{each.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 class Method(ABC):
@@ -136,7 +155,8 @@ class Method(ABC):
     def _check(self) -> None:
         check_int("iterations", self.iterations, low=1)
         check_choice("mechanism", self.mechanism, ("laplace", "gaussian"))
-        if not hasattr(self.sampling, "draw"):
+        check_clipping(self.clipping)
+        if isinstance(self.sampling, type) or not hasattr(self.sampling, "draw"):
             raise TypeError(
                 "sampling must be Full(), WithoutReplacement(m) or Poisson(rate), got "
                 f"{self.sampling!r}"
@@ -146,7 +166,7 @@ class Method(ABC):
         if isinstance(self.noise, str):
             check_choice("noise", self.noise, ("uniform", "optimal"))
             return
-        scales = check_finite("noise", np.array(self.noise, dtype=float))
+        scales = check_finite("noise", check_reals("noise", self.noise))
         if scales.shape != (self.iterations,) or scales.min() < 0.0:
             raise ValueError(
                 f"noise given as numbers must be {self.iterations} values >= 0, one an "
@@ -243,6 +263,21 @@ class Method(ABC):
             np.array([[1.0 + beta, -beta], [1.0, 0.0]]),
             np.array([[-alpha], [0.0]]),
             np.array([[1.0 + gamma, -gamma]]),
+        )
+
+
+def check_bounded_curvature(facts: PublicFacts, mu: float | None = None) -> None:
+    """Raise ValueError where the problem's public constants leave a method without a bound.
+
+    ``mu`` is the strong convexity that the method was given; that of the problem by default.
+    """
+    why = "the error bound that noise='optimal' and choose_iterations use"
+    if not np.isfinite(facts.L):
+        raise ValueError(f"{why} needs a finite L, got {facts.L!r}: give the problem a row_bound")
+    if (facts.mu if mu is None else mu) <= 0.0:
+        raise ValueError(
+            f"{why} needs strong convexity, got mu = {facts.mu!r}: give the problem a regularizer "
+            "such as L2(strength)"
         )
 
 

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from .._validation import check_number
 from ..privacy.oracle import PublicFacts
-from .base import Coefficients, Method, Options, constant_coefficients
+from .base import (
+    Coefficients,
+    Method,
+    Options,
+    check_bounded_curvature,
+    constant_coefficients,
+)
 
 if TYPE_CHECKING:
     from ..theory import ErrorRecursion
@@ -21,7 +27,7 @@ class _Arguments:
     iterations: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GradientDescent(Options, _Arguments, Method):
     """Gradient descent, x_{t+1} = x_t - alpha (grad F(x_t) + noise_t).
 
@@ -73,4 +79,5 @@ class GradientDescent(Options, _Arguments, Method):
         """Return the guarantee above."""
         from ..theory import gradient_descent_recursion
 
+        check_bounded_curvature(facts)
         return gradient_descent_recursion(self.iterations, self.step_size, facts.mu, facts.L)

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from .._validation import check_number
 from ..privacy.oracle import PublicFacts
-from .base import Coefficients, Method, Options, constant_coefficients
+from .base import (
+    Coefficients,
+    Method,
+    Options,
+    check_bounded_curvature,
+    constant_coefficients,
+)
 
 if TYPE_CHECKING:
     from ..theory import ErrorRecursion
@@ -22,7 +28,7 @@ class _Arguments:
     iterations: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HeavyBall(Options, _Arguments, Method):
     """Heavy ball, x_{t+1} = x_t - alpha (grad F(x_t) + noise_t) + beta (x_t - x_{t-1}).
 
@@ -79,6 +85,7 @@ class HeavyBall(Options, _Arguments, Method):
         """Return what the certificate with the lowest noise floor proves."""
         from ..theory import heavy_ball_certificate, heavy_ball_recursion
 
+        check_bounded_curvature(facts)
         certificate = heavy_ball_certificate(
             self.step_size, self.momentum, facts.mu, facts.L, objective="noise"
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._validation import check_number
 from ..privacy.oracle import PublicFacts
-from .base import Coefficients, Method, Options
+from .base import Coefficients, Method, Options, check_bounded_curvature
 
 if TYPE_CHECKING:
     from ..theory import ErrorRecursion
@@ -26,7 +26,7 @@ class _Arguments:
     scale: float = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MultistageNesterov(Options, _Arguments, Method):
     """Nesterov's method in stages, (4.7): each halves sqrt(alpha) and doubles its length.
 
@@ -71,7 +71,7 @@ class MultistageNesterov(Options, _Arguments, Method):
         check_number("mu", self.mu, low=0.0, low_open=True)
         check_number("L", self.L, low=self.mu)
         check_number("p", self.p, low=1.0)
-        check_number("scale", self.scale, low=0.0, low_open=True)
+        check_number("scale", self.scale, low=0.0, low_open=True, high=1.0)
         self._check()
 
     def _schedule(self) -> tuple[np.ndarray, np.ndarray]:
@@ -92,4 +92,5 @@ class MultistageNesterov(Options, _Arguments, Method):
         """Return Theorem 4.3, corrected; a stage that starts doubles the error."""
         from ..theory import multistage_recursion
 
+        check_bounded_curvature(facts, self.mu)
         return multistage_recursion(*self._schedule(), self.mu, max(self.L, facts.L))

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from .._validation import check_number
 from ..privacy.oracle import PublicFacts
-from .base import Coefficients, Method, Options, constant_coefficients
+from .base import (
+    Coefficients,
+    Method,
+    Options,
+    check_bounded_curvature,
+    constant_coefficients,
+)
 
 if TYPE_CHECKING:
     from ..theory import ErrorRecursion
@@ -22,7 +28,7 @@ class _Arguments:
     mu: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Nesterov(Options, _Arguments, Method):
     """Nesterov's method with constant step size, (4.1).
 
@@ -82,4 +88,5 @@ class Nesterov(Options, _Arguments, Method):
         """Return Theorem 4.1, corrected; needs step_size <= 1/L."""
         from ..theory import nesterov_recursion
 
+        check_bounded_curvature(facts, self.mu)
         return nesterov_recursion(self.iterations, self.step_size, self.mu, facts.L)

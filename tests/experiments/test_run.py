@@ -1,5 +1,7 @@
 """minimize and Result: arguments, records, warnings, stops."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -117,12 +119,68 @@ def test_sampling_and_relation_must_belong_together():
         ({"budget": 1.0}, TypeError, "budget"),
         ({"method": "gd"}, TypeError, "method"),
         ({"accountant": "moments"}, ValueError, "accountant"),
+        ({"accountant": "moments", "budget": None}, ValueError, "accountant"),
+        ({"w0": "zero"}, TypeError, "w0"),
+        ({"record": None}, TypeError, "record"),
+        ({"record": (len, len)}, ValueError, "record.*'len'"),
+        ({"record": lambda problem, w: w[:0]}, ValueError, "record"),
+        ({"callback": 3}, TypeError, "callback"),
+        ({"problem": None}, TypeError, "problem.*NoneType"),
+        ({"problem": dpa.ERM}, TypeError, "problem"),
+        (
+            {"problem": dpa.Quadratic([1.0]), "budget": None, "record": "accuracy"},
+            ValueError,
+            "acc",
+        ),
     ],
 )
 def test_bad_arguments_fail_before_anything_runs(arguments, error, match):
-    arguments = {"method": GD, "budget": dpa.Budget(1.0), **arguments}
+    arguments = {"problem": small_problem(), "method": GD, "budget": dpa.Budget(1.0), **arguments}
     with pytest.raises(error, match=match):
-        dpa.minimize(small_problem(), **arguments)
+        dpa.minimize(**arguments)
+
+
+@pytest.mark.parametrize("number", ["0.1", b"1", True, np.True_, None, [0.1], np.array([0.1])])
+def test_text_and_truth_values_are_no_numbers(number):
+    for build in (
+        lambda: dpa.methods.GradientDescent(number, 5),
+        lambda: dpa.Budget(1.0, delta=number),
+        lambda: dpa.Poisson(number),
+        lambda: dpa.RowBound(2, number),
+    ):
+        with pytest.raises(TypeError, match="must be a number"):
+            build()
+
+
+@pytest.mark.parametrize("name", ["GradientDescent", "HeavyBall"])
+def test_optimal_noise_needs_public_curvature(name):
+    arguments = {"step_size": 0.1, "iterations": 5, "noise": "optimal"}
+    if name == "HeavyBall":
+        arguments["momentum"] = 0.1
+    X, y = np.eye(4), np.array([1.0, -1.0, 1.0, -1.0])
+    flat = dpa.ERM(X, y, dpa.losses.Logistic(), row_bound=dpa.RowBound(1, 1.0))
+    method = getattr(dpa.methods, name)(**arguments)
+    with pytest.raises(ValueError, match=r"strong convexity.*regularizer"):
+        dpa.minimize(flat, method, dpa.Budget(1.0))
+    steep = dpa.ERM(X, y, dpa.losses.Logistic(), dpa.regularizers.L2(0.1))
+    method = getattr(dpa.methods, name)(**arguments, clipping=dpa.clipping.Flat(1.0))
+    with pytest.raises(ValueError, match=r"finite L.*row_bound"):
+        dpa.minimize(steep, method, dpa.Budget(1.0))
+
+
+def test_what_is_printed_is_short():
+    noise = np.linspace(1.0, 2.0, 500)
+    method = dpa.methods.GradientDescent(0.1, 500, noise=noise)
+    result = dpa.minimize(small_problem(), method, rng=0)
+    assert repr(method) == (
+        "GradientDescent(step_size=0.1, iterations=500, noise=<500 numbers, 1 to 2>)"
+    )
+    assert repr(result.plan) == "Plan(500 iterations, scales 1 to 2)"
+    assert repr(result).startswith("Result(finished after 500 iterations of GradientDescent(")
+    assert len(repr(result)) < 400
+    twin = pickle.loads(pickle.dumps(result))
+    np.testing.assert_array_equal(twin.w, result.w)
+    assert twin.epsilon() == result.epsilon()
 
 
 def test_a_problem_without_data_has_no_budget_to_spend():
@@ -145,7 +203,8 @@ def test_a_problem_without_data_has_no_budget_to_spend():
         (lambda: dpa.methods.Nesterov(3.0, 5, mu=1.0), "step_size"),
         (lambda: dpa.methods.MultistageNesterov(5, mu=2.0, L=1.0), "L"),
         (lambda: dpa.methods.MultistageNesterov(5, mu=1.0, L=2.0, p=0.5), "p"),
-        (lambda: dpa.Budget(0.0), "epsilon"),
+        (lambda: dpa.methods.MultistageNesterov(5, mu=1.0, L=2.0, scale=1.5), "scale"),
+        (lambda: dpa.Budget(0.0), r"epsilon must lie in \(0, inf\), got 0\.0"),
         (lambda: dpa.Budget(-1.0), "epsilon"),
         (lambda: dpa.Budget(1.0, 1.0), "delta"),
         (lambda: dpa.Budget(1.0, -0.1), "delta"),
