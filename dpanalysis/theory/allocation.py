@@ -62,6 +62,11 @@ def subsampling_variance(sensitivity: float, n: int, m: int, in_ball: bool = Tru
     float
         ``S_1^2/4 (n - m) / (m (n - 1))``; 0 for the full batch.
 
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
     Examples
     --------
     >>> subsampling_variance(sensitivity=40.0, n=100_000, m=1000)
@@ -96,6 +101,11 @@ def noise_second_moment(
     float or ndarray
         ``sigma_s^2 + 2 d b^2``: a bound on the trace of the covariance. What the paper calls
         the norm of the covariance is this trace; the spectral norm is ``sigma_s^2 + 2 b^2``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
 
     Examples
     --------
@@ -132,6 +142,16 @@ def error_bound(
         ``d``.
     subsampling_variance : float
         ``sigma_s^2``, see :func:`subsampling_variance`.
+
+    Returns
+    -------
+    float
+        A bound on ``E[F(w_T) - F*]``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
 
     Examples
     --------
@@ -308,6 +328,11 @@ def laplace_scales(
     (T,) ndarray
         ``b_t = S_1 / (m ln(1 + (e^{eps_t} - 1) n / m))``: the noise of the *mean* gradient.
 
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
     Examples
     --------
     >>> laplace_scales([0.01], sensitivity=40.0, n=100_000)
@@ -342,6 +367,11 @@ def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> Flo
     -------
     (T,) ndarray
         Standard deviations of a coordinate's noise.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
 
     Examples
     --------

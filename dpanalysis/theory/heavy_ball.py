@@ -80,6 +80,16 @@ def heavy_ball_optimal_momentum(step_size: ArrayLike, mu: float, L: float) -> Fl
     mu, L : float
         ``0 < mu <= L``.
 
+    Returns
+    -------
+    float or ndarray
+        In ``[0, 1)``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
     Examples
     --------
     >>> heavy_ball_optimal_momentum(1.0, mu=0.25, L=1.0)
@@ -150,6 +160,24 @@ def heavy_ball_stationary_gap(
     ``(s/2) sum_i alpha (1 + beta) / ((1 - beta)(2 + 2 beta - alpha lambda_i))`` for the noise
     variance ``s`` of a coordinate; infinite where the method diverges.
 
+    Parameters
+    ----------
+    eigenvalues : (d,) array_like
+        Eigenvalues of the Hessian, positive.
+    step_size, momentum : array_like
+        ``alpha > 0`` and ``beta`` in ``[0, 1)``; broadcast.
+    noise_variance : float
+        Variance of each coordinate of the gradient noise, at least 0.
+
+    Returns
+    -------
+    float or ndarray
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
     Examples
     --------
     >>> heavy_ball_stationary_gap([0.5, 1.0], 0.5, 0.25, noise_variance=1e-4)
@@ -215,6 +243,11 @@ def heavy_ball_bound(
     -------
     float or ndarray
         Infinite where the method diverges.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
 
     Examples
     --------

@@ -73,6 +73,15 @@ def gradient_descent_recursion(
     mu, L : float
         ``0 < mu <= L``.
 
+    Returns
+    -------
+    ErrorRecursion
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
     Examples
     --------
     >>> gradient_descent_recursion(1, step_size=1.0, mu=0.1, L=1.0)
@@ -95,6 +104,10 @@ def heavy_ball_recursion(iterations: int, certificate: Certificate) -> ErrorRecu
     certificate : Certificate
         Of :func:`~dpanalysis.theory.heavy_ball_certificate` or
         :func:`~dpanalysis.theory.nesterov_certificate`.
+
+    Returns
+    -------
+    ErrorRecursion
 
     Examples
     --------
@@ -155,6 +168,11 @@ def horizon_bounds(
     (T,) ndarray
         For the full batch and optimal noise (001, (4.6)): ``a_{t,0} E_0 + d S_1^2 / (n eps)^2
         (sum_j a_{t,j}^(1/3))^3``. Costs O(T), and O(T^2) for optimal noise with ``m < n``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
 
     Examples
     --------
@@ -283,6 +301,11 @@ def best_horizon(
     iterations : int
         The smallest minimiser.
     bound : float
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
 
     Examples
     --------

@@ -55,6 +55,15 @@ def heavy_ball_system(step_size: float, momentum: float) -> StateSpace:
 
     (3.10) of 001 prints ``B`` with the opposite sign, which is another method.
 
+    Parameters
+    ----------
+    step_size, momentum : float
+        ``alpha`` and ``beta``.
+
+    Returns
+    -------
+    StateSpace
+
     Examples
     --------
     >>> heavy_ball_system(0.5, 0.25).A.tolist()
@@ -66,6 +75,15 @@ def heavy_ball_system(step_size: float, momentum: float) -> StateSpace:
 
 def nesterov_system(step_size: float, momentum: float) -> StateSpace:
     """Return the same ``A`` and ``B`` with ``C = [1 + beta, -beta]``.
+
+    Parameters
+    ----------
+    step_size, momentum : float
+        ``alpha`` and ``beta``.
+
+    Returns
+    -------
+    StateSpace
 
     Examples
     --------
@@ -120,6 +138,17 @@ def lyapunov_lmi(system: StateSpace, mu: float, L: float) -> LyapunovLMI:
     strong convexity between ``z`` and ``w_t``, or ``z`` and ``w*``, bound the two decreases.
     For the heavy ball method (``z = w_t``) this gives exactly the ``X1`` and ``X2`` printed in
     Proposition 3.4, with the scalar 2 in the corner of ``X0``.
+
+    Parameters
+    ----------
+    system : StateSpace
+        See :func:`heavy_ball_system` and :func:`nesterov_system`.
+    mu, L : float
+        ``0 < mu <= L``.
+
+    Returns
+    -------
+    LyapunovLMI
 
     Examples
     --------

@@ -56,6 +56,11 @@ def multistage_schedule(
     stages : (T,) ndarray of int
         1, 1, ..., 2, 2, ...
 
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
     Examples
     --------
     >>> step_sizes, stages = multistage_schedule(60, mu=1.0, L=20.0, first_stage=13)
@@ -132,6 +137,11 @@ def multistage_gap(
     -------
     (T + 1,) ndarray
 
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
     Examples
     --------
     >>> step_sizes, stages = multistage_schedule(300, mu=0.1, L=1.0)
@@ -204,6 +214,11 @@ def multistage_weights(
         ``2^(s_T) prod_i (1 - sqrt(mu alpha_i))``.
     a : (T,) ndarray
         ``a_t = 2^(s_T - s_t) prod_{i > t} (1 - sqrt(mu alpha_i)) alpha_t (1 + alpha_t L)``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
 
     Examples
     --------

@@ -72,6 +72,23 @@ def nesterov_rate(
     alpha lambda) z + beta (1 - alpha lambda)``; it is the one behind the published Fig. 1 of
     001, which announces the heavy ball method's.
 
+    Parameters
+    ----------
+    step_size, momentum : array_like
+        ``alpha > 0`` and ``beta`` in ``[0, 1)``; broadcast.
+    mu, L : float
+        ``0 < mu <= L``.
+
+    Returns
+    -------
+    float or ndarray
+        Not squared; at least 1 where the method diverges.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
     Examples
     --------
     >>> nesterov_rate(1.0, 0.519494, mu=0.1, L=1.0)
@@ -115,6 +132,11 @@ def nesterov_gap(
     (T + 1,) ndarray
         Diverges when the closed loop is unstable; that is the truth, not an error.
 
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
     Examples
     --------
     >>> gap = nesterov_gap([0.1, 1.0], 1.0, 0.1, noise_variance=0.01, initial_error=1.0,
@@ -137,6 +159,26 @@ def nesterov_stationary_gap(
     eigenvalues: ArrayLike, step_size: float, mu: float, noise_variance: float
 ) -> float:
     """Return the limit of :func:`nesterov_gap` as ``t`` grows (inf when it diverges).
+
+    Parameters
+    ----------
+    eigenvalues : (d,) array_like
+        Eigenvalues of the Hessian, positive.
+    step_size : float
+        ``alpha`` in ``(0, 1/mu]``.
+    mu : float
+        Strong convexity that sets the momentum, positive.
+    noise_variance : float
+        Variance of each coordinate of the gradient noise, at least 0.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
 
     Examples
     --------
@@ -169,6 +211,15 @@ def nesterov_recursion(
     printed : bool
         Omit the factor 2, as in the paper (false bound: for comparison with its figures only).
 
+    Returns
+    -------
+    ErrorRecursion
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
     Examples
     --------
     >>> recursion = nesterov_recursion(2, step_size=1.0, mu=0.01, L=1.0)
@@ -200,6 +251,11 @@ def nesterov_weights(
         ``2 (1 - sqrt(mu alpha))^T``; without the 2 when ``printed``.
     a : (T,) ndarray
         ``a_t = (1 - sqrt(mu alpha))^(T - t) alpha (1 + alpha L)``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
 
     Examples
     --------

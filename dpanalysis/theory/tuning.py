@@ -73,6 +73,11 @@ def laplace_noise(
     -------
     callable
 
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
     Examples
     --------
     >>> law = laplace_noise(epsilon=1.0, sensitivity=2.0, n=1000, dimension=10)
