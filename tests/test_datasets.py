@@ -231,6 +231,10 @@ def test_csv_arguments(tmp_path):
         datasets.load_csv(path, label=7)
     with pytest.raises(ValueError, match=r"line 2, column 'b': expected one of 'v', 'w', got 'u'"):
         datasets.load_csv(path, columns={"b": ("v", "w")})
+    with pytest.raises(ValueError, match="delimiter must be one character, got ';;'"):
+        datasets.load_csv(path, delimiter=";;")
+    with pytest.raises(TypeError, match="n_features must be an integer, got '3'"):
+        datasets.load_libsvm(path, n_features="3")
     with pytest.raises(ValueError, match=r"columns\['a'\] must be \(low, high\)"):
         datasets.load_csv(path, columns={"a": (1, 1), "b": ("u",)})
     with pytest.raises(ValueError, match=r"line 2, column 'y': expected one of 'no', 'yes'"):

@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
+from .._validation import check_int
+
 __all__ = ["load_idx", "load_libsvm", "parse_numbers", "read_bytes"]
 
 
@@ -124,6 +126,8 @@ def load_libsvm(
     >>> y
     array([ 1., -1.])
     """
+    if n_features is not None:
+        n_features = check_int("n_features", n_features, low=1)
     content = read_bytes(path)
     if b"#" in content:
         content = b"\n".join(line.split(b"#", 1)[0] for line in content.split(b"\n"))

@@ -92,6 +92,8 @@ def load_csv(
     >>> y
     array([ 1., -1.])
     """
+    if not isinstance(delimiter, str) or len(delimiter) != 1:
+        raise ValueError(f"delimiter must be one character, got {delimiter!r}")
     content = read_bytes(path)
     rows: _NumericTable | _TextTable | None = None
     plain = columns is None or all(_is_range(domain) for domain in columns.values())
@@ -119,7 +121,9 @@ def load_csv(
             if domain is not None:
                 low, high = (float(bound) for bound in domain)
                 if not low < high:
-                    raise ValueError(f"columns[{name!r}] must be (low, high) with low < high")
+                    raise ValueError(
+                        f"columns[{name!r}] must be (low, high) with low < high, got {domain!r}"
+                    )
                 numbers = np.clip((numbers - low) / (high - low), 0.0, 1.0)
             values[:, k] = np.nan_to_num(numbers, copy=False)  # missing is NaN until here
             column[:, k] = width

@@ -289,6 +289,8 @@ def sweep(
 
 
 def _cell(name: str, version: int, parameters: Mapping[str, Any], home: Path) -> _Cell:
+    if not isinstance(parameters, Mapping):
+        raise TypeError(f"cells must be dicts of parameters, got {parameters!r}")
     identity = json.dumps(
         {"function": name, "version": version, "parameters": plain(dict(parameters), "cell")},
         sort_keys=True,

@@ -224,6 +224,8 @@ def test_bad_arguments_fail_before_any_work(tmp_path):
         sweep(lambda seed: {}, [{"seed": 1}], folder=tmp_path)
     with pytest.raises(TypeError, match=r"cell\['seed'\] must be made of numbers.*got ndarray"):
         sweep(fragile, [{"seed": np.arange(2)}], folder=tmp_path)
+    with pytest.raises(TypeError, match="cells must be dicts of parameters, got 3"):
+        sweep(fragile, [3], folder=tmp_path)
     for jobs in (0, -2):
         with pytest.raises(ValueError, match="jobs"):
             sweep(fragile, [], folder=tmp_path, jobs=jobs)
