@@ -10,7 +10,7 @@ import numpy as np
 
 from .._validation import check_number
 from .accountant import Events, spent
-from .relations import Budget
+from .relations import Budget, check_budget
 
 __all__ = ["calibrate"]
 
@@ -59,6 +59,7 @@ def calibrate(
     >>> round(calibrate(run, Budget(1.0), bracket=(1.0, 1e4)), 3)
     100.0
     """
+    check_budget(budget)
     low, high = bracket
     low = check_number("bracket[0]", low, low=0.0, low_open=True)
     high = check_number("bracket[1]", high, low=low, low_open=True)

@@ -116,6 +116,14 @@ def check_budget(budget: Budget) -> Budget:
     --------
     >>> check_budget(Budget(1.0)).epsilon
     1.0
+    >>> from dpanalysis import privacy
+    >>> for needs_one in (privacy.Filter, lambda b: privacy.calibrate(None, b, (1.0, 2.0))):
+    ...     try:
+    ...         needs_one(1.0)
+    ...     except TypeError as error:
+    ...         print(error)
+    budget must be a Budget, such as Budget(epsilon=1.0), got 1.0
+    budget must be a Budget, such as Budget(epsilon=1.0), got 1.0
     """
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be a Budget, such as Budget(epsilon=1.0), got {budget!r}")
