@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -86,9 +86,9 @@ class State:
     plan: Plan = field(repr=False)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Options:
-    """Arguments that every method takes by keyword.
+    """Arguments that every method takes: ``noise`` after its own, the others by keyword.
 
     Attributes
     ----------
@@ -109,6 +109,7 @@ class Options:
     """
 
     noise: Noise = "uniform"
+    _: KW_ONLY
     sampling: Sampling = FULL
     mechanism: str = "laplace"
     choose_iterations: float | None = None
