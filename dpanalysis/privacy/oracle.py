@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import PrivacyBudgetExceeded
+from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
-from .events import Event, Gaussian, Laplace, Sampled
+from .events import Event, Gaussian, Laplace, Sampled, check_event
 from .ledger import Ledger
 from .relations import REPLACE_ONE
 from .sampling import Full, Sampling
@@ -26,6 +26,9 @@ __all__ = ["Batch", "Guard", "PrivateOracle", "PublicFacts"]
 
 # The norm in which each mechanism needs the sensitivity.
 NORM_ORDER = {"laplace": 1, "gaussian": 2}
+
+# Iterates beyond this are refused: whether a prediction overflows there depends on the record.
+LARGEST_ITERATE = 1e250
 
 
 class Guard(Protocol):
@@ -119,7 +122,19 @@ class PublicFacts:
         return 2.0 * bound if self.relation == REPLACE_ONE else bound
 
     def gradient_sensitivity(self, sampling: Sampling, order: int, clipping: Any = None) -> float:
-        """Return the sensitivity of the mean gradient, divided by the PUBLIC batch size."""
+        """Return the sensitivity of the mean gradient, divided by the PUBLIC batch size.
+
+        Raises
+        ------
+        ValueError
+            If nothing bounds the gradient of a record, or a part is to be drawn of a problem
+            that states the sensitivity of its whole gradient.
+        """
+        if self.declared_sensitivity is not None and sampling.fraction(self.n) < 1.0:
+            raise ValueError(
+                "sampling must be Full() for a problem that declares its sensitivity: it has no "
+                f"records to draw from, got {sampling!r}"
+            )
         return self.record_sensitivity(order, clipping) / sampling.expected_size(self.n)
 
 
@@ -131,7 +146,7 @@ class Batch:
         self._sampling = sampling
         self._spent: list[Event] = []
         self._rows: Any = None
-        self._drawn = False
+        self._drawn = self._closed = False
 
     def gradient(
         self, w: np.ndarray, mechanism: str, scale: float, clipping: Any = None
@@ -141,7 +156,7 @@ class Batch:
         Parameters
         ----------
         w : ndarray of shape (R, d)
-            Iterates, one row a replicate.
+            Iterates, exactly one row a replicate: each row gets noise of its own source.
         mechanism : {"laplace", "gaussian"}
             Law of the noise.
         scale : float
@@ -158,8 +173,19 @@ class Batch:
         ------
         PrivacyBudgetExceeded
             If the guard refuses; nothing is released then.
+        IncompatibleAccounting
+            If the sampling scheme does not belong to the relation.
+        ValueError
+            If ``w`` has another shape, or entries that are not finite or beyond 1e250.
+        RuntimeError
+            If the batch is closed: what it cost has been charged.
         """
         oracle = self._oracle
+        shape = (len(oracle._noise_sources), oracle.facts.d)
+        if np.shape(w) != shape:
+            raise ValueError(f"w must have shape {shape}, got {np.shape(w)}")
+        if not (np.abs(w) <= LARGEST_ITERATE).all():
+            raise ValueError(f"w must be finite and at most {LARGEST_ITERATE:g} in size")
         self._pay(oracle.gradient_event(self._sampling, mechanism, scale, clipping))
         gradient = oracle._mean_gradient(w, self._draw(len(w)), self._sampling, clipping)
         if scale > 0.0:
@@ -168,6 +194,8 @@ class Batch:
         return gradient if regularizer is None else gradient + regularizer.gradient(w)
 
     def _pay(self, event: Event | None) -> None:
+        if self._closed:
+            raise RuntimeError("the batch is closed and charged; open a new one to ask again")
         guard = self._oracle._guard
         if event is None:
             if guard is not None:
@@ -175,6 +203,7 @@ class Batch:
             self._oracle.exact_releases += 1
             return
         whole = self._oracle._sampled(self._sampling, [*self._spent, event])
+        check_event(whole, self._oracle.facts.relation)
         if guard is not None and not guard.can_spend(whole):
             raise PrivacyBudgetExceeded(f"the guard refused {whole!r}; nothing was released by it")
         self._spent.append(event)
@@ -191,11 +220,12 @@ class Batch:
         return self._rows
 
     def _close(self) -> None:
+        self._closed = True
         if self._spent:
             event = self._oracle._sampled(self._sampling, self._spent)
+            self._oracle.ledger.record(event)  # first: what was answered was answered
             if self._oracle._guard is not None:
                 self._oracle._guard.spend(event)
-            self._oracle.ledger.record(event)
 
 
 class PrivateOracle:
@@ -213,6 +243,11 @@ class PrivateOracle:
     random : sequence of random sources
         One a replicate (see :func:`dpanalysis.privacy.mechanisms.spawn`).
 
+    Raises
+    ------
+    IncompatibleAccounting
+        If the guard's budget is about another relation than the facts.
+
     Attributes
     ----------
     ledger : Ledger
@@ -224,6 +259,12 @@ class PrivateOracle:
     def __init__(
         self, problem: Any, facts: PublicFacts, guard: Guard | None, random: Sequence[Any]
     ) -> None:
+        budget = getattr(guard, "budget", None)
+        if budget is not None and budget.relation != facts.relation:
+            raise IncompatibleAccounting(
+                f"the budget is about {budget.relation!r}, the sensitivities about "
+                f"{facts.relation!r}"
+            )
         self._problem = problem
         self._guard = guard
         # Batches and noise draw from separate streams, so that the noise of a replicate is

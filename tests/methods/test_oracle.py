@@ -190,3 +190,148 @@ def test_the_regularizer_is_public():
         ledgers.append(oracle.ledger.events)
     assert ledgers[0] == ledgers[1]
     np.testing.assert_allclose(answers[1] - answers[0], 3.0 * w)
+
+
+class Counting:
+    """A problem that counts how often its data are looked at."""
+
+    def __init__(self, problem):
+        self._problem, self.looks = problem, 0
+
+    def __getattr__(self, name):
+        return getattr(self._problem, name)
+
+    def sums(self, *args, **options):
+        self.looks += 1
+        return self._problem.sums(*args, **options)
+
+
+def ask(batch, scale=1.0, w=None):
+    return batch.gradient(np.zeros((1, 2)) if w is None else w, "laplace", scale)
+
+
+def test_a_refusal_comes_before_the_data_are_looked_at():
+    """Of a batch's questions the second is refused where both together pass the budget."""
+    problem = Counting(problem_of(np.ones((10, 2)), np.ones(10)))  # a question costs .4 / scale
+    guard = filters.Filter(dpa.Budget(1.0))
+    oracle = oracle_of(problem, guard=guard)
+    with pytest.raises(dpa.PrivacyBudgetExceeded), oracle.batch(dpa.Full()) as batch:
+        ask(batch, scale=0.3)
+    assert problem.looks == 0 and guard.spent == 0.0
+    with oracle.batch(dpa.Full()) as batch:
+        ask(batch, scale=0.5)
+        with pytest.raises(dpa.PrivacyBudgetExceeded):
+            ask(batch, scale=0.5)
+    assert problem.looks == 1 and guard.spent == pytest.approx(0.8) == oracle.ledger.epsilon()
+
+
+def test_a_closed_batch_answers_no_more():
+    """It has been charged; an answer after that would be free."""
+    problem = Counting(problem_of(np.ones((10, 2)), np.ones(10)))
+    oracle = oracle_of(problem)
+    with oracle.batch(dpa.Full()) as batch:
+        ask(batch)
+    for scale in (1.0, 0.0):
+        with pytest.raises(RuntimeError, match="closed"):
+            ask(batch, scale)
+    assert problem.looks == 1 and len(oracle.ledger) == 1 and oracle.exact_releases == 0
+
+
+@pytest.mark.parametrize("w", [np.zeros((2, 2)), np.zeros(2), np.zeros((1, 3)), np.zeros((0, 2))])
+def test_every_row_has_noise_of_its_own(w):
+    """Two rows with the noise of one source: their difference would be exact."""
+    problem = Counting(problem_of(np.ones((10, 2)), np.ones(10)))
+    oracle = oracle_of(problem)
+    with pytest.raises(ValueError, match=r"\(1, 2\)"), oracle.batch(dpa.Full()) as batch:
+        ask(batch, w=w)
+    assert problem.looks == len(oracle.ledger) == 0
+
+
+@pytest.mark.parametrize("size", [1e251, np.inf, np.nan])
+def test_iterates_at_which_a_record_can_overflow_are_refused(size):
+    problem = Counting(problem_of(np.ones((10, 2)), np.ones(10)))
+    oracle = oracle_of(problem)
+    with pytest.raises(ValueError, match="w must be finite"), oracle.batch(dpa.Full()) as batch:
+        ask(batch, w=np.array([[0.0, size]]))
+    assert problem.looks == len(oracle.ledger) == 0
+
+
+def test_wrong_pairs_are_refused_before_the_answer():
+    """A scheme of the other relation, and a budget of the other relation."""
+    problem = Counting(problem_of(np.ones((10, 2)), np.ones(10)))
+    for relation, sampling in [
+        ("replace_one", dpa.Poisson(0.5)),
+        ("add_or_remove_one", dpa.WithoutReplacement(5)),
+    ]:
+        oracle = oracle_of(problem, relation)
+        with pytest.raises(dpa.IncompatibleAccounting), oracle.batch(sampling) as batch:
+            ask(batch)
+        assert problem.looks == len(oracle.ledger) == 0
+    with pytest.raises(dpa.IncompatibleAccounting, match="the budget is about"):
+        oracle_of(problem, "add_or_remove_one", guard=filters.Filter(dpa.Budget(1.0)))
+
+
+def test_a_batch_is_drawn_once_and_the_next_one_afresh():
+    X = np.arange(1.0, 1001.0)[:, None] * [1.0, 0.0]
+    oracle = oracle_of(problem_of(X, np.ones(1000), radius=1000.0), "add_or_remove_one")
+    answers = []
+    for _ in range(2):
+        with oracle.batch(dpa.Poisson(0.1)) as batch:
+            answers += [ask(batch, 0.0)[0, 0], ask(batch, 0.0)[0, 0]]
+    assert answers[0] == answers[1] != answers[2] == answers[3]
+
+
+def test_noise_does_not_depend_on_the_sampling_scheme():
+    """Rows are alike, so the batches' means are; the noise of one seed is then the same too."""
+    problem = problem_of(np.ones((40, 2)), np.ones(40))
+    answers = []
+    for sampling in (dpa.Full(), dpa.WithoutReplacement(10), dpa.WithoutReplacement(30)):
+        oracle = oracle_of(problem, replicates=3)
+        for _ in range(3):
+            with oracle.batch(sampling) as batch:
+                last = batch.gradient(np.zeros((3, 2)), "gaussian", 1.0)
+        answers.append(last)
+    np.testing.assert_allclose(answers[1], answers[0], rtol=1e-12)
+    np.testing.assert_allclose(answers[2], answers[0], rtol=1e-12)
+
+
+def test_noise_and_batch_are_independent():
+    """One row of two is drawn: its number says nothing of the noise's sign or size.
+
+    Correlations of 10,000 replicates, normal with deviation .01: false alarm 4e-6 in all.
+    """
+    X, replicates = np.array([[-1.0, 0.0], [1.0, 0.0]]), 10_000
+    problem, w = problem_of(X, np.ones(2)), np.zeros((replicates, 2))
+    drawn, noisy = (
+        oracle_of(problem, replicates=replicates).batch(dpa.WithoutReplacement(1)) for _ in range(2)
+    )
+    with drawn as batch:
+        exact = batch.gradient(w, "laplace", 0.0)
+    with noisy as batch:
+        noise = batch.gradient(w, "laplace", 1.0) - exact
+    row = np.sign(exact[:, 0])
+    assert abs(row.mean()) < 0.05
+    for statistic in (np.sign(noise), np.abs(noise)):
+        for column in statistic.T:
+            assert abs(np.corrcoef(row, column)[0, 1]) < 0.048
+
+
+def test_a_clipped_gradient_has_sqrt_d_times_the_norm_in_l1():
+    """Attained where all features are alike: Laplace noise needs the L1 norm of an L2 clip."""
+    d, rule = 4, dpa.clipping.Flat(0.5)
+    answers = []
+    for label in (-1e6, 1e6):
+        problem = dpa.ERM(np.ones((1, d)), [label], dpa.losses.SquaredError())
+        with oracle_of(problem).batch(dpa.Full()) as batch:
+            answers.append(batch.gradient(np.zeros((1, d)), "laplace", 0.0, rule)[0])
+    limit = PublicFacts.of(problem, "replace_one").gradient_sensitivity(dpa.Full(), 1, rule)
+    assert np.abs(answers[0] - answers[1]).sum() == pytest.approx(limit) == pytest.approx(2.0)
+
+
+def test_a_declared_sensitivity_is_charged_as_it_is_and_never_amplified():
+    problem = dpa.Quadratic([1.0, 1.0], sensitivity=0.1)
+    facts = PublicFacts.of(problem, "add_or_remove_one")
+    assert gradient_event(facts, dpa.Full(), "laplace", 2.0) == events.Laplace(2.0, 0.1)
+    assert gradient_event(facts, dpa.Poisson(1.0), "laplace", 2.0).sensitivity == 0.1
+    with pytest.raises(ValueError, match=r"Full\(\)"):
+        gradient_event(facts, dpa.Poisson(0.1), "gaussian", 1.0)
