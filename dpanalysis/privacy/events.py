@@ -43,12 +43,19 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Event:
     """One release, with its cost in every notion of privacy; the base of all events.
 
-    A new kind of event overrides the costs it has; the others stay infinite.
+    A new kind of event overrides the costs it has; the others stay infinite. Equal events
+    are charged alike, so an event is equal to itself only, unless it is a dataclass that
+    compares its fields.
     """
+
+    def _keep_float(self, name: str, *, positive: bool = False) -> None:
+        """Check a field in [0, inf), or (0, inf), and keep it as a float of full precision."""
+        value = check_number(name, getattr(self, name), low=0.0, low_open=positive)
+        object.__setattr__(self, name, value)
 
     @property
     def relations(self) -> tuple[str, ...]:
@@ -123,8 +130,8 @@ class Laplace(Event):
 
     def __post_init__(self) -> None:
         _check_norm("Laplace", self.order, 1)
-        check_number("scale", self.scale, low=0.0, low_open=True)
-        check_number("sensitivity", self.sensitivity, low=0.0)
+        self._keep_float("scale", positive=True)
+        self._keep_float("sensitivity")
 
     @property
     def exact_pair(self) -> bool:  # noqa: D102
@@ -167,8 +174,8 @@ class Gaussian(Event):
 
     def __post_init__(self) -> None:
         _check_norm("Gaussian", self.order, 2)
-        check_number("std", self.std, low=0.0, low_open=True)
-        check_number("sensitivity", self.sensitivity, low=0.0)
+        self._keep_float("std", positive=True)
+        self._keep_float("sensitivity")
 
     @property
     def mu(self) -> float:
@@ -214,7 +221,7 @@ class Pure(Event):
     epsilon: float
 
     def __post_init__(self) -> None:
-        check_number("epsilon", self.epsilon, low=0.0)
+        self._keep_float("epsilon")
 
     @property
     def exact_pair(self) -> bool:  # noqa: D102
@@ -253,7 +260,8 @@ class Repeated(Event):
     def __post_init__(self) -> None:
         if not isinstance(self.event, Event):
             raise TypeError(f"event must be an event, got {self.event!r}")
-        check_int("count", self.count, low=1)
+        # A Python integer: products of NumPy's small ones wrap around.
+        object.__setattr__(self, "count", check_int("count", self.count, low=1))
 
     @property
     def relations(self) -> tuple[str, ...]:  # noqa: D102

@@ -13,6 +13,7 @@ from dpanalysis import privacy
 from dpanalysis.errors import IncompatibleAccounting
 from dpanalysis.privacy import (
     Budget,
+    Filter,
     Full,
     Ledger,
     Poisson,
@@ -112,6 +113,37 @@ def test_events_are_values():
     assert gaussian_mu([Gaussian(2.0, 1.0), Pure(1.0)]) is None
     zero = Gaussian(1.0, 0.0)
     assert zero.pure_cost() == zero.zcdp_cost() == 0.0 and zero.rdp_cost([2.0]) == [0.0]
+
+
+def test_events_keep_plain_numbers():
+    """NumPy's short floats would round a cost, and its short integers wrap around."""
+    half = np.float16(0.1)
+    assert Laplace(half, 1.0).pure_cost() == 1.0 / float(half)
+    assert Gaussian(np.float32(0.1), np.float32(3.0)).mu == 3.0 / float(np.float32(0.1))
+    assert Pure(np.float32(0.1)).pure_cost() == float(np.float32(0.1))
+    often = Repeated(Repeated(Pure(1.0), np.int8(100)), np.int8(100))
+    assert often.pure_cost() == epsilon(often, 0.0, ADD) == 1e4
+
+
+def test_events_of_a_new_kind_are_different_unless_they_say_otherwise():
+    """Equal events are charged alike, so a cheap one must not stand for a dear one."""
+
+    class Known(Event):
+        def __init__(self, loss):
+            self.loss = loss
+
+        def pure_cost(self):
+            return self.loss
+
+    cheap, dear = Known(0.0), Known(5.0)
+    assert cheap != dear and epsilon([cheap, dear, dear], 0.0, ADD) == 10.0
+    ledger = Ledger(ADD)
+    for event in (cheap, dear):
+        ledger.record(event)
+    assert ledger.epsilon() == 5.0
+    guard = Filter(Budget(1.0))
+    guard.spend(cheap)
+    assert not guard.can_spend(dear)
 
 
 def test_grouping_unrolls_everything():
@@ -222,6 +254,15 @@ def test_accountants_that_do_not_apply_say_what_does():
         epsilon(sampled, 1e-5, ADD, "zcdp")
     with pytest.raises(IncompatibleAccounting, match="zCDP budget is accounted by 'zcdp'"):
         spent(Gaussian(1.0, 1.0), Budget.zcdp(1.0), "rdp")
+
+
+@pytest.mark.parametrize("accountant", ["tightest", "pure", "zcdp", "rdp", "pld"])
+def test_what_fits_is_what_costs_no_more(accountant):
+    """The limit is met to 1e-9, by the accountant asked for and not by a better one."""
+    run = [Pure(0.1)] * 10 if accountant == "pure" else [Gaussian(4.0, 1.0)] * 3
+    cost = epsilon(run, 1e-6, ADD, accountant)
+    assert fits(run, Budget(cost * (1 + 1e-9), 1e-6, ADD), accountant)
+    assert not fits(run, Budget(cost * (1 - 1e-9), 1e-6, ADD), accountant)
 
 
 def test_known_sums():
