@@ -85,12 +85,15 @@ class ArraySums:
             if want_gradient:
                 c = self._loss.derivative(z, y)
                 if clipping is not None:
-                    factor = clipping.weight(xp.abs(c) * pick(norms))
+                    size = xp.abs(c) * pick(norms)
+                    factor = clipping.weight(size)
                     cut = factor < 1.0
                     if weights is not None:
                         cut = cut & (pick(weights) > 0.0)
                     clipped += xp.sum(xp.astype(cut, xp.int64), axis=0)
-                    c = c * factor
+                    # A gradient that overflows counts as zero: inf * 0 would give every
+                    # sample away.
+                    c = xp.where(xp.isfinite(size), c * factor, xp.zeros_like(c))
                 if weights is not None:
                     c = c * pick(weights)
                 gradients += c.T @ X

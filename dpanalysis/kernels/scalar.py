@@ -205,5 +205,6 @@ def tile_terms(
                 norm = norm / multiplicity if multiplicity > 0.0 else 0.0
                 factor = clip_weight(clip_code, clip_bound, norm)
                 clipped += factor < 1.0
-                c[base + i] *= factor
+                # A gradient that overflows counts as zero: inf * 0 would give every sample away.
+                c[base + i] = c[base + i] * factor if norm < math.inf else 0.0
     return value, clipped

@@ -5,6 +5,7 @@ import math
 import pickle
 import subprocess
 import sys
+from fractions import Fraction
 
 import array_api_strict
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpanalysis import ERM, RowBound, clipping, losses, regularizers
+from dpanalysis.problems._data import row_scale
 
 LOSSES = [losses.Logistic(), losses.SquaredError()]
 
@@ -275,6 +277,45 @@ def test_norms_of_huge_rows_do_not_overflow():
     problem = ERM(X, np.array([1, 1]), losses.Logistic(), row_bound=RowBound(2, 1.0))
     first = problem.sums(np.zeros(2), np.array([0]), value=False).gradient
     np.testing.assert_allclose(first, [-math.sqrt(0.125)] * 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rule", [None, clipping.Flat(0.3)])
+@pytest.mark.parametrize("form", ["dense", "csr", "strict"])
+def test_a_row_bound_is_the_same_as_rows_scaled_beforehand(form, rule):
+    """For one iterate, many on all rows, on shared rows, and on batches of their own."""
+    X, y, W = draw(300, 5, R=3, seed=8)
+    X *= np.random.default_rng(8).lognormal(0.0, 2.0, size=(300, 1))
+    scale = np.minimum(1.0, 1.0 / np.maximum(np.linalg.norm(X, axis=1), 1e-300))
+    bounded = ERM(FORMS[form](X), y, losses.Logistic(), row_bound=RowBound(2, 1.0))
+    scaled = ERM(X * scale[:, None], y, losses.Logistic())
+    own = [np.arange(7), np.arange(5, 290, 3), np.empty(0, np.int64)]
+    for w, rows in [(W[0], None), (W, None), (W, np.arange(1, 250, 2)), (W, own)]:
+        found, right = (problem.sums(w, rows, clipping=rule) for problem in (bounded, scaled))
+        np.testing.assert_allclose(found.gradient, right.gradient, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found.value, right.value, rtol=1e-9)
+        np.testing.assert_array_equal(found.clipped, right.clipped)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_rounding_leaves_no_row_over_the_bound(order):
+    X = np.random.default_rng(9).standard_normal((2000, 7)) * 50.0
+    scale = row_scale(X, [RowBound(order, 1.0 / 3.0)])
+    for row in X * scale[:, None]:
+        exact = sum(Fraction(abs(x)) ** order for x in row.tolist())
+        assert exact <= Fraction(1.0 / 3.0) ** order
+
+
+@pytest.mark.parametrize("form", ["dense", "csr", "strict"])
+def test_a_clipped_gradient_that_overflows_counts_as_zero(form):
+    """Neither it nor a row whose norm overflows may turn the whole sum into NaN."""
+    X = np.array([[1.0, 0.0], [1e300, 0.0], [1.7e308, 1.7e308]])
+    problem = ERM(FORMS[form](X), np.array([-1.0, 1.0, 1.0]), losses.SquaredError())
+    rule = clipping.Flat(0.5)
+    for w in (np.array([1e10, 0.0]), np.array([[1e10, 0.0], [1e10, 0.0]])):
+        with np.errstate(over="ignore", invalid="ignore"):
+            gradient = problem.sums(w, clipping=rule, value=False).gradient
+        # The first sample gives .5, the others overflow.
+        np.testing.assert_allclose(gradient, np.broadcast_to([0.5, 0.0], w.shape))
 
 
 # Data as people have it
