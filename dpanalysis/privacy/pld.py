@@ -285,7 +285,8 @@ def pld_epsilon(groups: Mapping[Event, int], delta: float) -> float:
     for adding in (False, True) if both else (False,):
         first, probabilities, infinite = _compose(pairs, width, tail, adding, 1e-6 * delta)
         pmf = pld_pmf.DensePLDPmf(width, first, probabilities, infinite, True)
-        largest = max(largest, float(pmf.get_epsilon_for_delta(delta)))
+        with np.errstate(over="ignore"):  # e^loss, above 709; what overflows is not the answer
+            largest = max(largest, float(pmf.get_epsilon_for_delta(delta)))
     return largest
 
 

@@ -35,6 +35,8 @@ Curve: TypeAlias = Callable[[Array], ArrayLike]
 
 # Binomial sums longer than this are integrated instead.
 _LONGEST_SUM = 1024
+# Integrals over more units than this (order times mu squared) are not worth their time.
+_LONGEST_GRID = 1e6
 
 
 def _power_remainder(u: Any, a: Any) -> Any:
@@ -111,7 +113,8 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
     r"""Return the Renyi cost of Gaussian noise on a Poisson batch, at any real orders above 1.
 
     Exact for the pair N(0, s**2) and (1-q) N(0, s**2) + q N(1, s**2), which dominates
-    add-or-remove-one; the other direction is never larger.
+    add-or-remove-one; the other direction is never larger. Where the noise is so small that
+    order/s**2 is above 1e6, orders off the binomial sum cost as if without sampling.
 
     Parameters
     ----------
@@ -165,7 +168,10 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
         log_terms = _log_expm1(j * (j - 1.0) * (0.5 / s**2))
         values[summed] = _binomial_cost(flat[summed], math.log(q) - log_keep, log_keep, log_terms)
     for i in np.flatnonzero(~summed & np.isfinite(flat)):
-        values[i] = _poisson_gaussian_integral(float(flat[i]), q, 1.0 / s)
+        if flat[i] / s**2 > _LONGEST_GRID:  # sampling is convex, so it costs no more than without
+            values[i] = rdp_gaussian(flat[i], s)
+        else:
+            values[i] = _poisson_gaussian_integral(float(flat[i]), q, 1.0 / s)
     return _scalar(values.reshape(a.shape))
 
 

@@ -333,3 +333,14 @@ def test_conversion_takes_the_best_order_and_knows_the_ends():
 def test_bad_arguments_raise(call):
     with pytest.raises(ValueError, match="must"):
         call()
+
+
+@pytest.mark.parametrize("multiplier", [1e-5, 1e-3, 0.03])
+def test_tiny_noise_at_real_orders_costs_no_memory(multiplier):
+    """The integral would take order/multiplier**2 cells; sampling never costs more than none."""
+    orders = np.array([1.001, 2.5, 1000.5, 5000.0])
+    cost = rdp_poisson_gaussian(orders, 0.01, multiplier)
+    plain = rdp_gaussian(orders, multiplier)
+    assert (cost <= plain).all()
+    # One record in a hundred batches is as good as known: order ln(q)/(order - 1) less.
+    assert (cost >= plain + orders * math.log(0.01) / (orders - 1.0) - 1e-9 * plain).all()
