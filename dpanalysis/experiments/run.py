@@ -15,14 +15,18 @@ from .._validation import check_choice, check_finite, check_int, check_reals
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from ..methods.base import Method, Plan, State
 from ..methods.schedules import planned_events
+from ..privacy import accountant as accounting
 from ..privacy import filters, mechanisms
 from ..privacy.accountant import ACCOUNTANTS
+from ..privacy.events import Event, Repeated
 from ..privacy.ledger import Ledger
-from ..privacy.oracle import PrivateOracle, PublicFacts
+from ..privacy.oracle import LARGEST_ITERATE, PrivateOracle, PublicFacts
 from ..privacy.relations import Budget
 
 __all__ = ["Result", "minimize"]
 
+# Iterates above this count as diverged, before the oracle refuses points beyond them.
+DIVERGED = 1e-2 * LARGEST_ITERATE
 PROBLEM = ("n", "d", "mu", "L", "value", "gradient")  # what minimize asks of a problem itself
 Recorder = Callable[[Any, np.ndarray], np.ndarray]
 
@@ -46,7 +50,10 @@ class Result:
         What was recorded, and ``"iteration"`` of shape (records,). Computed from the data
         without noise: for the researcher's eyes only, NOT covered by the guarantee.
     ledger : Ledger
-        Events of ONE replicate.
+        Events of ONE replicate that were released.
+    planned : tuple of Event
+        Events of ONE replicate as fixed beforehand: those of the ledger, and those that a
+        run which stopped early did not come to.
     method : Method
     plan : Plan
         Coefficients and noise of every iteration as planned.
@@ -55,7 +62,7 @@ class Result:
         Iterations made.
     status : {"finished", "stopped by callback", "diverged", "budget exceeded"}
     private : bool
-        False where gradients of private data were released without noise.
+        False where gradients of private data are released without noise.
     seconds : float
         Wall time of the run.
     released : tuple of str
@@ -65,6 +72,7 @@ class Result:
     w: np.ndarray
     history: dict[str, np.ndarray]
     ledger: Ledger
+    planned: tuple[Event, ...]
     method: Method
     plan: Plan
     budget: Budget | None
@@ -86,6 +94,10 @@ class Result:
     def epsilon(self, delta: float | None = None, replicates: int = 1) -> float:
         """Return the tightest epsilon of the run, at ``delta``.
 
+        That of a run which stopped early is the epsilon of all planned events: when to stop
+        was decided by what had been released, so the events that happened were not fixed
+        beforehand and their own cost is no guarantee.
+
         Parameters
         ----------
         delta : float, optional
@@ -103,13 +115,9 @@ class Result:
             return math.inf
         if delta is None:
             delta = self.budget.delta if self.budget is not None else 0.0
-        if replicates == 1:
-            return self.ledger.epsilon(delta)
-        together = Ledger(self.ledger.relation)
-        for _ in range(replicates):
-            for event in self.ledger.events:
-                together.record(event)
-        return together.epsilon(delta)
+        made = self.ledger.events if self.status == "finished" else self.planned
+        events = [Repeated(event, replicates) for event in made]
+        return accounting.epsilon(events, delta, self.ledger.relation)
 
     def to_frame(self) -> Any:
         """Return the scalar history as a pandas DataFrame, one row a record and replicate."""
@@ -172,7 +180,8 @@ def minimize(
     progress : bool
         Show a progress bar.
     callback : callable, optional
-        Called as ``callback(iteration, w)`` after each iteration; a true answer stops.
+        Called as ``callback(iteration, w)`` after each iteration; a true answer stops. The
+        guarantee covers a decision made from ``w``, not one that looks at the data.
 
     Returns
     -------
@@ -222,7 +231,8 @@ def minimize(
     w = _start(w0, facts.d, replicates)
     recorders = _recorders(record, problem)
     plan = method.plan(facts, budget, accountant)
-    guard = _guard(method, facts, budget, plan, accountant)
+    planned = _planned(method, facts, plan)
+    guard = _guard(budget, planned, accountant)
     random = mechanisms.spawn(rng, len(w))
     oracle = PrivateOracle(problem, facts, guard, random)
 
@@ -236,12 +246,13 @@ def minimize(
             w=state.w,
             history=log.arrays(),
             ledger=oracle.ledger,
+            planned=planned or (),
             method=method,
             plan=plan,
             budget=budget,
             iterations=state.iteration,
             status=status,
-            private=oracle.exact_releases == 0 or not facts.has_records,
+            private=planned is not None and (not facts.has_records or not oracle.exact_releases),
             seconds=time.perf_counter() - start,
         )
 
@@ -252,7 +263,7 @@ def minimize(
         except PrivacyBudgetExceeded as refusal:
             refusal.partial = result("budget exceeded")
             raise
-        if not np.isfinite(following.w).all():
+        if not (np.abs(following.w) < DIVERGED).all():
             warnings.warn(
                 f"the iterates diverged at iteration {following.iteration}; the result holds the "
                 "last finite ones, and what was spent stays spent",
@@ -338,15 +349,24 @@ def _check_budget(facts: PublicFacts, budget: Budget | None) -> None:
         )
 
 
+def _planned(method: Method, facts: PublicFacts, plan: Plan) -> tuple[Event, ...] | None:
+    """Return the events of the whole run; None where private gradients go out without noise."""
+    if not facts.has_records:
+        return ()
+    if plan.scales is None or not np.all(plan.scales > 0.0):
+        return None
+    sampling, mechanism = method.sampling, method.mechanism
+    return tuple(planned_events(facts, sampling, mechanism, plan.scales, method.clipping))
+
+
 def _guard(
-    method: Method, facts: PublicFacts, budget: Budget | None, plan: Plan, accountant: str
+    budget: Budget | None, planned: tuple[Event, ...] | None, accountant: str
 ) -> filters.Plan | None:
     if budget is None:
         return None
-    if plan.scales is None or not np.all(plan.scales > 0.0):
+    if planned is None:
         raise ValueError("with a budget every iteration needs noise; use budget=None without")
-    events = planned_events(facts, method.sampling, method.mechanism, plan.scales, method.clipping)
-    return filters.Plan(events, budget, accountant)
+    return filters.Plan(planned, budget, accountant)
 
 
 def _progress(total: int, title: str, show: bool) -> Iterable[int]:

@@ -108,6 +108,8 @@ def _better(request: NoiseRequest, importance: np.ndarray, calibrated: np.ndarra
     """
     if request.mechanism == "gaussian" or request.budget.epsilon is None:
         return calibrated
+    if request.accountant not in ("tightest", "pure"):
+        return calibrated
     pure = _pure_scales(request, importance)
     return min((pure, calibrated), key=lambda scales: float(importance @ scales**2))
 

@@ -60,6 +60,61 @@ def test_callback_stops():
     assert seen == [(1, 2)] * 4
 
 
+def test_a_run_that_stops_early_is_covered_by_the_whole_plan():
+    """The time to stop is chosen from noisy iterates, so what happened was not fixed before."""
+    method = dpa.methods.GradientDescent(0.5, 10, mechanism="gaussian")
+    budget = dpa.Budget(1.0, 1e-5)
+    whole = dpa.minimize(small_problem(), method, budget, rng=0)
+    early = dpa.minimize(small_problem(), method, budget, rng=0, callback=lambda t, w: t == 3)
+    assert early.ledger.epsilon(1e-5) < 0.6 < early.epsilon() == whole.epsilon()
+    assert early.epsilon(replicates=3) == whole.epsilon(replicates=3) > 1.5
+    # Noise that the run did not come to counts as well.
+    last_exact = dpa.methods.GradientDescent(0.5, 2, noise=[1.0, 0.0])
+    stopped = dpa.minimize(small_problem(), last_exact, rng=0, callback=lambda t, w: True)
+    assert stopped.iterations == 1 and not stopped.private and stopped.epsilon() == np.inf
+
+
+@pytest.mark.parametrize("accountant", ["tightest", "pure", "zcdp", "rdp", "pld"])
+def test_laplace_noise_fits_by_the_accountant_asked_for(accountant):
+    """Over two iterations pure losses are the cheapest, but not everyone may use them."""
+    method = dpa.methods.GradientDescent(0.5, 2)
+    budget = dpa.Budget(1.0, 1e-6)
+    result = dpa.minimize(small_problem(), method, budget, accountant=accountant, rng=0)
+    spent = result.ledger.epsilon(1e-6, accountant)
+    assert 0.99 < spent <= 1.0 + 1e-9
+
+
+def test_calibration_knows_the_clipping_rule():
+    """A clip norm a tenth of the row bound: the noise is a tenth, and the budget is used up."""
+    budget, scales = dpa.Budget(1.0, 1e-5), []
+    for rule in (None, dpa.clipping.Flat(0.1)):
+        method = dpa.methods.GradientDescent(0.5, 3, mechanism="gaussian", clipping=rule)
+        result = dpa.minimize(small_problem(), method, budget, rng=0)
+        assert 0.99 < result.epsilon() <= 1.0 + 1e-9
+        scales.append(result.plan.scales[0])
+    assert scales[0] == pytest.approx(10.0 * scales[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
+def test_the_relation_of_the_budget_sets_the_noise(relation):
+    result = dpa.minimize(small_problem(), GD, dpa.Budget(1.0, relation=relation), rng=0)
+    assert result.ledger.relation == relation
+    moved = 2.0 if relation == "replace_one" else 1.0
+    assert result.plan.scales == pytest.approx(moved / 50 * 10)  # ten iterations at .1 each
+
+
+def test_noise_in_numbers_under_a_budget():
+    """Granted where it fits; refused where it costs more, or where an iteration has none."""
+    problem, budget = small_problem(), dpa.Budget(1.0)  # an iteration costs (2/50) / scale
+    fine, dear, none = ([0.08, 0.08], [0.08, 0.079], [0.08, 0.0])
+    result = dpa.minimize(problem, dpa.methods.GradientDescent(0.5, 2, noise=fine), budget, rng=0)
+    assert result.epsilon() == pytest.approx(1.0)
+    with pytest.raises(dpa.PrivacyBudgetExceeded, match="planned events cost"):
+        dpa.minimize(problem, dpa.methods.GradientDescent(0.5, 2, noise=dear), budget)
+    with pytest.raises(ValueError, match="every iteration needs noise"):
+        dpa.minimize(problem, dpa.methods.GradientDescent(0.5, 2, noise=none), budget)
+
+
 def test_divergence_keeps_the_last_finite_iterates():
     with (
         pytest.warns(UserWarning, match=r"2/L"),
@@ -188,6 +243,8 @@ def test_a_problem_without_data_has_no_budget_to_spend():
         dpa.minimize(dpa.Quadratic([1.0]), GD, dpa.Budget(1.0))
     declared = dpa.Quadratic([1.0, 1.0], sensitivity=0.1)
     assert dpa.minimize(declared, GD, dpa.Budget(1.0), rng=0).epsilon() == pytest.approx(1.0)
+    # Ten iterations at .1 each: Laplace scale S / .1, S as declared.
+    assert dpa.minimize(declared, GD, dpa.Budget(1.0), rng=0).plan.scales == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
