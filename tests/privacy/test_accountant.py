@@ -119,6 +119,7 @@ def test_events_keep_plain_numbers():
     """NumPy's short floats would round a cost, and its short integers wrap around."""
     half = np.float16(0.1)
     assert Laplace(half, 1.0).pure_cost() == 1.0 / float(half)
+    assert type(Laplace(half, 1.0).pure_cost()) is type(Gaussian(half, half).mu) is float
     assert Gaussian(np.float32(0.1), np.float32(3.0)).mu == 3.0 / float(np.float32(0.1))
     assert Pure(np.float32(0.1)).pure_cost() == float(np.float32(0.1))
     often = Repeated(Repeated(Pure(1.0), np.int8(100)), np.int8(100))
@@ -162,6 +163,16 @@ def test_a_batch_of_gaussians_is_one_gaussian(rate):
     mu = math.sqrt(1 / 4 + 3 / 16)
     expected = rdp_poisson_gaussian(orders, rate, 1 / mu)
     assert batch.rdp_cost(orders) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("sampling", [Poisson(0.1), WithoutReplacement(10)])
+def test_pure_losses_of_a_batch_add_before_they_are_amplified_once(sampling):
+    """Two questions of loss 1 and one of .5 to a tenth of the data: ln(1 + (e^2.5 - 1)/10)."""
+    asked = [Repeated(Pure(1.0), 2), Laplace(2.0, 1.0)]
+    together = math.log1p(0.1 * math.expm1(2.5))
+    assert Sampled(sampling, asked, n=100).pure_cost() == pytest.approx(together, rel=1e-12)
+    apart = sum(Sampled(sampling, [event], n=100).pure_cost() for event in asked)
+    assert apart < 0.9 * together
 
 
 def test_a_shared_batch_costs_more_than_its_accesses_apart():
