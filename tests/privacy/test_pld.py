@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpanalysis.errors import IncompatibleAccounting
-from dpanalysis.privacy import Poisson, WithoutReplacement, epsilon, gaussian_epsilon
+from dpanalysis.privacy import (
+    Poisson,
+    WithoutReplacement,
+    epsilon,
+    gaussian_delta,
+    gaussian_epsilon,
+)
 from dpanalysis.privacy.events import Event, Gaussian, Laplace, Pure, Repeated, Sampled
 from dpanalysis.privacy.pld import _coarser, _compose, _Pair, _pair, _pairs, pld_epsilon
 from dpanalysis.privacy.pure import amplify
@@ -315,6 +321,29 @@ def test_many_responses_of_one_batch_are_merged_and_stay_a_bound():
     t = np.linspace(0.0, 1.0, 11)
     whole = _pair(Sampled(Poisson(0.1), [Pure(sum(e.epsilon for e in few))]))
     assert (exact.remove(t) <= whole.remove(t) + 1e-15).all()
+
+
+@pytest.mark.parametrize("part", [Laplace(1.0, 1.0), Pure(0.7), Gaussian(2.0, 1.0)])
+@pytest.mark.parametrize("count", [2, 3, 40])
+def test_repetitions_within_a_batch_count(part, count):
+    """A repeated part is as many parts; 40 responses are merged, with the sum of their losses."""
+    short = _pair(Sampled(Poisson(0.1), [Repeated(part, count)]))
+    long = _pair(Sampled(Poisson(0.1), [part] * count))
+    t = np.linspace(-0.1, 2.0, 8)
+    assert short.remove(t) == pytest.approx(long.remove(t), rel=1e-9, abs=1e-15)
+    if not isinstance(part, Gaussian):
+        assert max(loss for loss, _ in short.atoms) == pytest.approx(count * part.pure_cost())
+
+
+@pytest.mark.parametrize("tail", [1e-2, 1e-4, 1e-9])
+def test_mass_beyond_the_grid_is_counted_as_lost(tail):
+    """Whatever is cut off each distribution, delta stays above the exact one."""
+    from dp_accounting.pld import pld_pmf
+
+    first, p, infinite = _compose({_Pair(0.5): 16}, 1e-3, tail, False, 1e-12)
+    pmf = pld_pmf.DensePLDPmf(1e-3, first, p, infinite, True)
+    for loss in (0.5, 2.0, 6.0):
+        assert pmf.get_delta_for_epsilon(loss) >= gaussian_delta(0.5, loss) * (1 - 1e-9)
 
 
 @given(loss=st.floats(1e-6, 100.0), mu=st.floats(1e-6, 20.0), step=st.floats(0.01, 0.5))
