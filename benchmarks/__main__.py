@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         for row in importlib.import_module(f"benchmarks.{name}").run(arguments.quick):
             rows.append({"benchmark": name, **row})
             print(
-                f"| {row['work']} | {_number(row['ours_ms'])} | {row['peer']} "
+                f"| {row['work']} | {_number(row['ours_ms'])} | {row['peer'] or ''} "
                 f"| {_number(row['peer_ms'])} | {_number(row['ratio'])} | {row['target']} |",
                 flush=True,
             )

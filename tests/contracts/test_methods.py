@@ -166,7 +166,7 @@ def test_chosen_horizon_has_the_least_bound(build, noise, sampling):
     gap = 10.0
     chosen = build(noise=noise, sampling=sampling, choose_iterations=gap)
     best = chosen.plan(facts, budget, "tightest").iterations
-    spread = 0.0 if sampling == dpa.Full() else 4 * 9.0 / 4 / 40 * (400 - 40) / 399 / 3
+    spread = 0.0 if sampling == dpa.Full() else 2.0 / 40 * (400 - 40) / 399  # G^2 = 2
 
     def bound(iterations):
         shorter = dataclasses.replace(build(noise=noise, sampling=sampling), iterations=iterations)

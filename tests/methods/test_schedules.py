@@ -1,5 +1,7 @@
 """How a budget becomes noise: fast contractions, calibrated levels, horizons."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -65,3 +67,37 @@ def test_a_zcdp_budget_chooses_a_horizon_too():
     method = dpa.methods.GradientDescent(0.5, 500, mechanism="gaussian", choose_iterations=10.0)
     result = dpa.minimize(problem, method, dpa.Budget.zcdp(0.01), rng=0, every=500)
     assert 1 <= result.iterations < 500
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5, 6])
+def test_subsampling_variance_is_attained(batch):
+    """Against all subsets: half of the gradients at +G and half at -G, and all of them at G."""
+    n, G = 6, 2.0**0.5
+    problem = problem_of(n=n)
+
+    def variance(sampling, relation, epsilon=1.0):
+        facts = PublicFacts.of(problem, relation)
+        return schedules.subsampling_variance(
+            schedules.NoiseRequest(
+                facts,
+                dpa.Budget(epsilon, relation=relation),
+                sampling,
+                "laplace",
+                None,
+                False,
+                "pure",
+            )
+        )
+
+    gradients = np.repeat([G, -G], n // 2)
+    means = [gradients[list(rows)].mean() for rows in itertools.combinations(range(n), batch)]
+    exact = variance(dpa.WithoutReplacement(batch), "replace_one")
+    assert exact == pytest.approx(np.mean(np.square(means)), abs=1e-12)
+    rate = batch / n
+    drawn = [
+        (rate ** sum(kept) * (1 - rate) ** (n - sum(kept)), G * sum(kept) / batch - G)
+        for kept in itertools.product((0, 1), repeat=n)
+    ]
+    exact = variance(dpa.Poisson(rate), "add_or_remove_one")
+    assert exact == pytest.approx(sum(p * error**2 for p, error in drawn), abs=1e-12)
+    assert variance(dpa.Full(), "replace_one") == 0.0
