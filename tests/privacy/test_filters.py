@@ -1,7 +1,6 @@
 """Filters and plans: what they grant, that a refusal costs nothing, and that they are quick."""
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -148,14 +147,16 @@ def test_an_adaptive_adversary_cannot_pass_the_limit():
         (Budget(1e9, 1e-5, relation=ADD), 8.0, [STEP, Sampled(Poisson(0.1), [Laplace(1.0, 1.0)])]),
     ],
 )
-def test_a_hundred_thousand_steps_are_quick(budget, order, events):
+def test_a_cost_is_worked_out_once_an_event(budget, order, events, monkeypatch):
     guard = Filter(budget, order=order)
-    start = time.perf_counter()
+    asked, cost = [], guard._cost
+    monkeypatch.setattr(guard, "_cost", lambda event: asked.append(event) or cost(event))
     for i in range(100_000):
         event = events[i % len(events)]
         assert guard.can_spend(event)
         guard.spend(event)
-    assert time.perf_counter() - start < 2.0
+    assert asked == events
+    assert guard.spent == pytest.approx(100_000 * np.mean([cost(event) for event in events]))
 
 
 def test_ever_new_events_do_not_fill_the_memory():
@@ -209,10 +210,9 @@ def test_a_plan_over_budget_is_refused_at_once():
     assert "1 events left" in repr(Plan(Pure(0.5), Budget(1.0)))
 
 
-def test_a_long_plan_is_quick():
+def test_a_long_plan_is_granted_to_its_end_and_no_further():
     plan = Plan(Repeated(STEP, 100_000), Budget(1e3, 1e-5, relation=ADD), "rdp")
-    start = time.perf_counter()
     for _ in range(100_000):
         assert plan.can_spend(STEP)
         plan.spend(STEP)
-    assert time.perf_counter() - start < 2.0 and plan.remaining == 0
+    assert plan.remaining == 0 and not plan.can_spend(STEP)
