@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -307,8 +308,11 @@ def _each(record: Any) -> Iterable[Any]:
 
 
 def _gap(problem: Any) -> Recorder:
-    optimum = problem.value(problem.solve())
-    return lambda problem, w: problem.value(w) - optimum
+    @cache  # at the first record, when everything that could fail without data has been checked
+    def optimum() -> float:
+        return problem.value(problem.solve())
+
+    return lambda problem, w: problem.value(w) - optimum()
 
 
 def _relation(method: Method, budget: Budget | None) -> str:

@@ -273,3 +273,12 @@ def test_a_problem_without_data_has_no_budget_to_spend():
 def test_arguments_outside_their_range(build, match):
     with pytest.raises(ValueError, match=match):
         build()
+
+
+def test_the_gap_is_not_solved_for_before_the_plan_stands(monkeypatch):
+    """A budget that cannot be met fails before anything looks at the data."""
+    problem = small_problem()
+    monkeypatch.setattr(problem, "solve", lambda: pytest.fail("the data were touched"))
+    method = dpa.methods.GradientDescent(0.5, 2, mechanism="gaussian")
+    with pytest.raises(ValueError, match="delta"):
+        dpa.minimize(problem, method, dpa.Budget(1.0), record=("gap",))
