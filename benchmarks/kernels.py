@@ -44,8 +44,8 @@ def read(flat: Any, parts: int) -> float:
 def by_turns(*calls: Callable[[], object], repetitions: int) -> list[float]:
     """Milliseconds of each call: medians over repetitions that take turns.
 
-    BLAS and OpenMP have pools of their own, and idle OpenBLAS threads spin for up to half a
-    second on the cores that the other pool needs: that long the call runs untimed first.
+    BLAS and OpenMP have pools of their own, and idle OpenBLAS threads spin on the cores that
+    the other pool needs. A pause of 50 ms was seen to be too short; half a second is not.
     """
     times: list[list[float]] = [[] for _ in calls]
     for _ in range(repetitions):
