@@ -19,7 +19,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import datasets, losses, methods, plotting, privacy, problems, regularizers, theory
+    from . import (
+        audit,
+        datasets,
+        losses,
+        methods,
+        plotting,
+        privacy,
+        problems,
+        regularizers,
+        theory,
+    )
     from .errors import CertificateNotFound, IncompatibleAccounting, PrivacyBudgetExceeded
     from .experiments.run import Result, minimize
     from .privacy.relations import Budget
@@ -47,7 +57,7 @@ _HOMES = {
 }
 _MODULES = frozenset(
     """
-    clipping datasets errors experiments kernels losses methods plotting privacy problems
+    audit clipping datasets errors experiments kernels losses methods plotting privacy problems
     regularizers theory
     """.split()  # noqa: SIM905
 )
@@ -64,6 +74,7 @@ __all__ = [
     "Result",
     "RowBound",
     "WithoutReplacement",
+    "audit",
     "datasets",
     "losses",
     "methods",

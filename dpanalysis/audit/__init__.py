@@ -1,0 +1,91 @@
+"""Claims checked by machine, and a verifier for anybody's mechanism.
+
+Exact divergences and laws, black-box lower bounds on epsilon, Hypothesis strategies, broken
+mechanisms as negative controls, and the registry of what the papers claim.
+
+Examples
+--------
+>>> from dpanalysis import audit
+>>> audit.hockey_stick([0.75, 0.25], [0.25, 0.75], epsilon=0.0)
+0.5
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import attack, mutants, strategies
+    from .canaries import CanaryVerdict, verify_with_canaries
+    from .empirical import Verdict, verify_privacy
+    from .exact import Density, hockey_stick, privacy_profile, renyi_divergence
+    from .laws import (
+        above_threshold_distribution,
+        report_noisy_min_distribution,
+        subsampled_gaussian,
+        subsampled_laplace,
+    )
+    from .registry import Claim, Evidence, Table, claims
+    from .sensitivity import sensitivity
+
+# Public name -> module that defines it. Everything is imported on first use: the
+# strategies need Hypothesis, the claims need most of the package.
+_HOMES = {
+    "CanaryVerdict": "canaries",
+    "Claim": "registry",
+    "Density": "exact",
+    "Evidence": "registry",
+    "Table": "registry",
+    "Verdict": "empirical",
+    "above_threshold_distribution": "laws",
+    "claims": "registry",
+    "hockey_stick": "exact",
+    "privacy_profile": "exact",
+    "renyi_divergence": "exact",
+    "report_noisy_min_distribution": "laws",
+    "sensitivity": "sensitivity",
+    "subsampled_gaussian": "laws",
+    "subsampled_laplace": "laws",
+    "verify_privacy": "empirical",
+    "verify_with_canaries": "canaries",
+}
+_MODULES = frozenset({"attack", "mutants", "strategies"})
+
+__all__ = [
+    "CanaryVerdict",
+    "Claim",
+    "Density",
+    "Evidence",
+    "Table",
+    "Verdict",
+    "above_threshold_distribution",
+    "attack",
+    "claims",
+    "hockey_stick",
+    "mutants",
+    "privacy_profile",
+    "renyi_divergence",
+    "report_noisy_min_distribution",
+    "sensitivity",
+    "strategies",
+    "subsampled_gaussian",
+    "subsampled_laplace",
+    "verify_privacy",
+    "verify_with_canaries",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _HOMES:
+        # Kept here, so that the function ``sensitivity`` hides the module of its name.
+        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
