@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,7 @@ __all__ = [
     "Effort",
     "Evidence",
     "Outcome",
+    "Paper",
     "Table",
     "claims",
     "load",
@@ -32,28 +34,49 @@ __all__ = [
     "used",
 ]
 
-# Paper -> (title, modules of ``papers`` that register its claims). One line a paper.
+
+class Paper(NamedTuple):
+    """A paper: its title, what its statements assume, and the modules that register its claims."""
+
+    title: str
+    setting: str
+    modules: tuple[str, ...]
+
+
 PAPERS = {
-    "000": (
+    "000": Paper(
         "Xia, Shen, Yao, Fu et al., *Differentially private learning with per-sample adaptive "
         "clipping*, AAAI 2023",
+        "Add-or-remove-one neighbours, Poisson sampling.",
         ("per_sample_clipping",),
     ),
-    "001": (
+    "001": Paper(
         "Kuru, Birbil, Gürbüzbalaban, Yıldırım, *Differentially private accelerated optimization "
         "algorithms*, SIAM J. Optim. 32 (2022)",
+        "Replace-one neighbours, sampling m of n without replacement, pure epsilon.",
         ("accelerated",),
     ),
-    "002": (
+    "002": Paper(
         "Chen, Lee, *Stochastic adaptive line search for differentially private optimization*",
+        "Add-or-remove-one neighbours, Poisson sampling.",
         ("line_search",),
     ),
-    "003": ("*Differentially private optimization for smooth non-convex ERM*", ("second_order",)),
-    "004": (
+    "003": Paper(
+        "*Differentially private optimization for smooth non-convex ERM*",
+        "Replace-one neighbours; zCDP of full batches, Renyi without replacement.",
+        ("second_order",),
+    ),
+    "004": Paper(
         "*Improved convergence of differential private SGD with gradient clipping*",
+        "Add-or-remove-one neighbours, Poisson sampling.",
         ("value_clipping",),
     ),
-    ("bounds",): ("The bounds of `dpanalysis.privacy`, attacked", ("bounds",)),
+    "bounds": Paper(
+        "The bounds that `dpanalysis.privacy` relies on",
+        "Attacked by a search for their worst case; the evidence is the smallest bound / exact "
+        "value found: at least 1, and 1 where the bound is tight.",
+        ("bounds",),
+    ),
 }
 
 # What the evidence can say, from the best for the printed statement to the worst.
@@ -371,7 +394,7 @@ def load(paper: str | None = None) -> list[Claim]:
 
     wanted = tuple(PAPERS) if paper is None else (check_choice("paper", paper, tuple(PAPERS)),)
     for name in wanted:
-        for module in PAPERS[name][1]:
+        for module in PAPERS[name].modules:
             importlib.import_module(f"{__package__}.papers.{module}")
     found = [claim for claim in _CLAIMS.values() if claim.paper in wanted]
     return sorted(found, key=_order)

@@ -1,0 +1,173 @@
+"""Every claim has the verdict it is registered with, and ERRATA.md says what the checks found."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpanalysis import __main__ as command
+from dpanalysis import audit
+from dpanalysis.audit import registry, report
+from dpanalysis.audit.registry import Claim, Effort, Evidence, Outcome, Table, printed, used
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def table():
+    return audit.claims(quick=True, jobs=-1)
+
+
+@pytest.mark.parametrize("claim", registry.load(), ids=lambda claim: claim.id)
+def test_verdict(claim, table):
+    outcome = next(outcome for outcome in table if outcome.claim.id == claim.id)
+    shown = "\n".join(map(str, outcome.evidence))
+    assert outcome.passed, f"{outcome.verdict}\n{shown}\n{outcome.error or ''}"
+
+
+def test_every_paper_has_claims_and_statements():
+    for paper in registry.PAPERS:
+        for claim in registry.load(paper):
+            assert claim.source and claim.printed, claim.id
+            assert claim.used or claim.verdict in ("holds", "refuted"), claim.id
+
+
+NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?(?!\w)")
+
+
+def test_errata_is_generated_from_the_claims(table):
+    """Words must agree; numbers may differ by what other versions of SciPy and solvers do."""
+    written = (ROOT / "ERRATA.md").read_text(encoding="utf-8").splitlines()
+    generated = report.to_errata(table).splitlines()
+    refresh = "stale: python -m dpanalysis claims --quick --errata -o ERRATA.md"
+    assert len(written) == len(generated), refresh
+    for old, new in zip(written, generated):
+        assert NUMBER.split(old) == NUMBER.split(new), refresh
+        for a, b in zip(NUMBER.findall(old), NUMBER.findall(new)):
+            x, y = float(a.replace(",", "")), float(b.replace(",", ""))
+            assert x == pytest.approx(y, rel=0.02, abs=1e-6), f"{refresh}\n{old}\n{new}"
+
+
+def outcome_of(*evidence, expected="holds"):
+    return Claim("999-1", "(1)", "printed", "used", expected, lambda effort: evidence).run()
+
+
+GOOD, BAD = (1.0, "<=", 2.0), (3.0, "<=", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "verdict"),
+    [
+        ([printed("x", *GOOD)], "holds"),
+        ([printed("x", *GOOD), used("x", *GOOD)], "sharpened"),
+        ([printed("x", *BAD), printed("x", *GOOD), used("x", *GOOD)], "corrected"),
+        ([printed("x", *BAD)], "refuted"),
+        ([printed("x", *GOOD), used("x", *BAD)], "broken"),
+        ([printed("x", *BAD), used("x", *BAD)], "broken"),
+        ([used("x", *GOOD)], "broken"),
+        ([], "broken"),
+        ([printed("x", float("nan"), "<=", 2.0)], "refuted"),
+        ([printed("x", *BAD), used("x", float("nan"), ">=", 2.0)], "broken"),
+    ],
+)
+def test_the_verdict_follows_from_the_evidence(evidence, verdict):
+    outcome = outcome_of(*evidence, expected="holds")
+    assert outcome.verdict == verdict
+    assert outcome.passed == (verdict == "holds")
+
+
+def test_comparisons():
+    assert Evidence("used", "x", 1.0 + 1e-9, "<=", 1.0, tolerance=1e-8).holds
+    assert not Evidence("used", "x", 1.0 + 1e-7, "<=", 1.0, tolerance=1e-8).holds
+    assert Evidence("used", "x", 0.9, ">=", 0.5).holds
+    assert not Evidence("used", "x", 0.9, "==", 1.0, tolerance=0.05).holds
+    assert Evidence("used", "x", float("inf"), "==", float("inf")).holds
+    assert str(Evidence("used", "x", 0.9, ">=", 1.0, cases=2000)) == "x: 0.9 < 1 (2,000 cases)"
+    with pytest.raises(ValueError, match="sense must be one of"):
+        Evidence("used", "x", 1.0, "<", 2.0)
+    with pytest.raises(ValueError, match="about must be one of"):
+        Evidence("theirs", "x", 1.0, "<=", 2.0)
+    with pytest.raises(ValueError, match="tolerance"):
+        Evidence("used", "x", 1.0, "<=", 2.0, tolerance=-1.0)
+
+
+def test_a_check_that_raises_is_a_failure_and_stops_nobody():
+    def check(effort):
+        yield printed("x", *GOOD)
+        raise ZeroDivisionError("in the check")
+
+    broken = Claim("999-2", "(2)", "printed", "", "holds", check).run(Effort(quick=True))
+    assert not broken.passed and broken.verdict == "broken"
+    assert len(broken.evidence) == 1 and "in the check" in broken.error
+    both = Table([broken, outcome_of(printed("x", *GOOD))])
+    assert [outcome.claim.id for outcome in both.failed] == ["999-2"]
+    assert "FAILED: 999-2" in report.summary(both) and "in the check" in str(both)
+
+
+def test_registering():
+    with pytest.raises(ValueError, match="registered already"):
+        registry.register(registry.load("001")[0].id, "", "", verdict="holds")
+    with pytest.raises(ValueError, match="paper must be one of"):
+        registry.register("777-1", "", "", verdict="holds")
+    with pytest.raises(ValueError, match="verdict must be one of"):
+        Claim("001-1", "", "", "", "true", lambda effort: [])
+
+
+def test_claims_are_chosen_by_paper_and_id():
+    two = audit.claims("001", ids=["001-10", "001-2"], quick=True)
+    assert [outcome.claim.id for outcome in two] == ["001-2", "001-10"]
+    assert two[:1].seconds <= two.seconds
+    with pytest.raises(ValueError, match="ids must be one of"):
+        audit.claims("001", ids=["002-1"])
+    with pytest.raises(ValueError, match="paper must be one of"):
+        audit.claims("1")
+    with pytest.raises(ValueError, match="jobs must be at least 1"):
+        audit.claims("001", jobs=0)
+
+
+def test_json_and_html_carry_everything():
+    odd = outcome_of(printed("a < b & `c`", float("inf"), "<=", 2.0), expected="refuted")
+    odd = Table([Outcome(registry.load("001")[0], odd.evidence, 0.5)])
+    row = json.loads(report.to_json(odd))[0]
+    assert row["evidence"][0]["value"] == "inf" and row["evidence"][0]["holds"] is False
+    page = report.to_html(odd)
+    assert "a &lt; b &amp; <code>c</code>" in page and "class='failed'" in page
+    assert "<table" in odd._repr_html_() and "<html" not in odd._repr_html_()
+
+
+def test_command_line(capsys, tmp_path):
+    assert command.main(["claims", "--id", "001-10", "--quick", "--quiet", "--jobs", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("001-10  corrected") and "none failed" in shown
+    file = tmp_path / "claims.json"
+    argv = ["claims", "--id", "001-10", "--quick", "--quiet", "--jobs", "1", "--json"]
+    assert command.main([*argv, "-o", str(file)]) == 0
+    assert json.loads(file.read_text())[0]["id"] == "001-10"
+    for bad in (["--id", "001-99"], ["--paper", "9"], ["--jobs", "0"], ["-o", "/no/such/x"]):
+        with pytest.raises(SystemExit) as stop:
+            command.main(["claims", *bad])
+        assert stop.value.code == 2
+    capsys.readouterr()
+
+
+def test_a_wrong_verdict_fails_the_command(monkeypatch, capsys):
+    claim = registry.load("001")[0]
+    wrong = Claim(claim.id, claim.source, claim.printed, claim.used, "refuted", claim.check)
+    monkeypatch.setitem(registry._CLAIMS, claim.id, wrong)
+    argv = ["claims", "--id", claim.id, "--quick", "--quiet", "--jobs", "1"]
+    assert command.main(argv) == 1
+    assert f"FAILED: {claim.id}" in capsys.readouterr().out
+
+
+def test_help_teaches():
+    out = subprocess.run(
+        [sys.executable, "-m", "dpanalysis", "claims", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for word in ("--paper", "--json", "--html", "--quick", "Examples"):
+        assert word in out
