@@ -128,6 +128,8 @@ class Evidence:
         check_choice("sense", self.sense, ("<=", ">=", "=="))
         for name in ("value", "bound", "tolerance"):
             object.__setattr__(self, name, float(getattr(self, name)))
+        if self.tolerance < 0.0:
+            raise ValueError(f"tolerance must be at least 0, got {self.tolerance!r}")
         check_int("cases", self.cases, low=1)
 
     @property

@@ -239,7 +239,7 @@ def _html_row(outcome: Outcome) -> str:
 
 
 def _rich(text: str) -> str:
-    """Return the little Markdown of the statements as HTML: `code` and, around titles, *emphasis*."""
+    """Return the little Markdown of the statements as HTML: `code` and *emphasis*."""
     escaped = html.escape(text.replace("\\|", "|"))
     escaped = re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
     return re.sub(r"(?<![\w)])\*(\w[^*]*\w)\*(?!\w)", r"<em>\1</em>", escaped)
