@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from ..._validation import check_number
@@ -102,6 +103,7 @@ def dataset_pairs(
     opposite = st.just(0.0 - X[index])
     X_other[index] = draw(st.one_of(opposite, _rows(width, bounds)))
     y_other[index] = draw(st.one_of(st.just(y[index]), labels))
+    assume((X_other[index] != X[index]).any() or y_other[index] != y[index])
     return (X, y), (X_other, y_other)
 
 
