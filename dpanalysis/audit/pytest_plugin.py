@@ -1,0 +1,24 @@
+"""Pytest finds this module by itself where dpanalysis is installed; it costs no import time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+__all__ = ["assert_private"]
+
+
+# Of the session, so that tests under Hypothesis can use it.
+@pytest.fixture(scope="session")
+def assert_private() -> Callable[..., Any]:
+    """Fail where a mechanism is less private than claimed: ``assert_private(mechanism, claim)``.
+
+    ``mechanism(dataset, rng, size)`` returns ``size`` independent runs; the claim is an epsilon or
+    a Budget. Say where to look by ``neighbours=``, pairs of data sets or a Hypothesis strategy
+    that yields them. See :func:`dpanalysis.audit.assertions.assert_private`.
+    """
+    from .assertions import assert_private
+
+    return assert_private

@@ -1,0 +1,189 @@
+"""The fixture ``assert_private``, from inside and from the outside."""
+
+import importlib.metadata
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from dpanalysis import Budget
+from dpanalysis.audit import assertions, strategies
+from dpanalysis.audit.mutants import MUTANTS
+
+pytest_plugins = ["pytester"]
+
+ONE, OTHER = (np.array([[x], [0.0]]) for x in (1.0, -1.0))
+LABELS = np.ones(2)
+PAIR = (ONE, LABELS), (OTHER, LABELS)
+
+
+def noisy_sum(dataset, rng, size):
+    """Rows in [-1, 1]: the sensitivity is 2 for a row replaced and 1 for a row removed."""
+    return dataset[0].sum() + rng.laplace(0.0, 2.0, size)
+
+
+def test_it_is_an_entry_point():
+    found = importlib.metadata.entry_points(group="pytest11", name="dpanalysis")
+    assert {entry.value for entry in found} == {"dpanalysis.audit.pytest_plugin"}
+
+
+def test_pytest_starts_without_numpy_and_hypothesis():
+    code = (
+        "import sys, dpanalysis.audit.pytest_plugin; "
+        "print(sorted({'numpy', 'scipy', 'hypothesis', 'numba'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-W", "error", "-c", code]
+    out = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+OUTSIDE = """
+    import numpy as np
+    from hypothesis import given, settings
+    from dpanalysis.audit.strategies import neighbouring_datasets
+
+    def noisy_sum(dataset, rng, size):
+        X, y = dataset
+        return X.sum() + rng.laplace(0.0, 2.0, size)
+
+    def test_right(assert_private):
+        assert_private(noisy_sum, 1.0, neighbours=neighbouring_datasets(d=1))
+
+    def test_wrong(assert_private):
+        assert_private(noisy_sum, 0.5, neighbours=neighbouring_datasets(d=1))
+
+    @settings(max_examples=3, deadline=None)
+    @given(pair=neighbouring_datasets(d=1))
+    def test_every_pair(assert_private, pair):
+        dataset, neighbour = pair
+        assert_private(noisy_sum, 1.0, dataset=dataset, neighbour=neighbour, samples=20_000)
+"""
+
+
+def test_the_tests_of_another_project(pytester):
+    pytester.makepyfile(OUTSIDE)
+    result = pytester.runpytest_subprocess("-W", "error", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*def test_wrong(assert_private):*",
+            "*AssertionError: refuted: epsilon >= 0.9* where 0.5 is claimed*The event 'output*",
+            "*Pair 1 of 10, drawn from dataset_pairs(relation='replace_one'*",
+            "*dataset = (array(*",
+            "*neighbour = (array(*",
+            "FAILED *::test_wrong*",
+        ]
+    )
+    # The traceback ends in the test, not inside the package.
+    assert "assertions.py" not in result.stdout.str().replace("assertions.py:AssertionError", "")
+    help_text = pytester.runpytest_subprocess("--fixtures", "-p", "no:cacheprovider")
+    help_text.stdout.fnmatch_lines(
+        ["assert_private*", "*Fail where a mechanism is less private than claimed*"]
+    )
+
+
+def test_the_fixture_is_the_function(assert_private):
+    assert assert_private is assertions.assert_private
+
+
+@pytest.mark.parametrize("mutant", MUTANTS[:3], ids=lambda mutant: mutant.name)
+def test_mutants_fail_and_twins_pass(assert_private, mutant):
+    data = {"dataset": mutant.dataset, "neighbour": mutant.neighbour}
+    claim = Budget(mutant.claim, mutant.delta, mutant.relation)
+    with pytest.raises(AssertionError, match="Pair 1 of 1, as given"):
+        assert_private(mutant.broken, claim, **data)
+    (verdict,) = assert_private(mutant.correct, claim, **data)
+    assert not verdict.refuted and verdict.delta == mutant.delta
+
+
+def test_the_default_pairs(assert_private):
+    """Both relations are searched, and the worst pair decides."""
+    assert len(assert_private(noisy_sum_of_first, 1.0, pairs=4)) == 4
+    removal = Budget(0.5, relation="add_or_remove_one")
+    assert_private(noisy_sum_of_first, removal, pairs=4)
+    assert_private(noisy_sum_of_first, 0.5, relation="add_or_remove_one", pairs=4)
+    with pytest.raises(AssertionError, match=r"drawn from neighbouring_datasets\('replace_one'\)"):
+        assert_private(noisy_sum_of_first, 0.5, pairs=4)
+
+
+def noisy_sum_of_first(dataset, rng, size):
+    """One coordinate: its L1 sensitivity is that of the row's L2 ball."""
+    return dataset[0][:, 0].sum() + rng.laplace(0.0, 2.0, size)
+
+
+def test_false_alarms_are_bounded_for_the_call_as_a_whole(assert_private):
+    verdicts = assert_private(noisy_sum, 1.0, neighbours=[PAIR] * 4, confidence=0.99)
+    assert [v.confidence for v in verdicts] == pytest.approx([1 - 0.01 / 4] * 4)
+    # Each pair has runs of its own, and an int repeats them.
+    assert len({v.epsilon for v in verdicts}) == 4
+    again = assert_private(noisy_sum, 1.0, neighbours=[PAIR] * 4, confidence=0.99)
+    assert [v.epsilon for v in again] == [v.epsilon for v in verdicts]
+    other = assert_private(noisy_sum, 1.0, neighbours=[PAIR] * 4, confidence=0.99, rng=1)
+    assert [v.epsilon for v in other] != [v.epsilon for v in verdicts]
+
+
+def test_a_strategy_yields_the_same_pairs_in_every_run():
+    strategy = strategies.neighbouring_datasets(n=(1, 4), d=(1, 2))
+    first, second = (assertions._draw(strategy, 6) for _ in range(2))
+    assert len(first) == 6 and repr(first) == repr(second)
+    assert len({repr(pair) for pair in first}) == 6
+
+
+@settings(max_examples=5)
+@given(pair=strategies.neighbouring_datasets(d=1))
+def test_it_works_inside_hypothesis(assert_private, pair):
+    dataset, neighbour = pair
+    assert_private(noisy_sum, 1.0, dataset=dataset, neighbour=neighbour, samples=10_000)
+
+
+def test_an_iterator_and_single_runs(assert_private):
+    def one_run(dataset, rng):
+        return float(dataset[0].sum() + rng.laplace(0.0, 2.0))
+
+    assert_private(one_run, 1.0, neighbours=iter([PAIR]), vectorized=False, samples=2_000)
+    with pytest.raises(AssertionError, match="refuted"):
+        assert_private(one_run, 0.1, neighbours=iter([PAIR]), vectorized=False, samples=2_000)
+
+
+def test_long_data_are_cut_in_the_message(assert_private):
+    rows = np.arange(900.0).reshape(-1, 1)
+    other = rows.copy()
+    other[0] = 5.0
+    pair = (rows, np.ones(900)), (other, np.ones(900))
+    with pytest.raises(AssertionError, match=r"\.\.\. \([\d,]+ characters\)") as failure:
+        assert_private(noisy_sum, 1.0, neighbours=[pair])
+    assert len(str(failure.value)) < 6000
+
+
+def test_zcdp_claims_need_a_delta(assert_private):
+    def gaussian(dataset, rng, size):
+        return dataset[0].sum() + rng.normal(0.0, 2.0, size)
+
+    claim = Budget.zcdp(0.5)  # sensitivity 2, std 2
+    assert_private(gaussian, claim, neighbours=[PAIR], delta=1e-3)
+    with pytest.raises(AssertionError):
+        assert_private(gaussian, Budget.zcdp(0.05), neighbours=[PAIR], delta=1e-3)
+    with pytest.raises(ValueError, match="delta"):
+        assert_private(gaussian, claim, neighbours=[PAIR])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"neighbours": []}, ValueError, "at least one"),
+        ({"neighbours": [1, 2]}, ValueError, "pairs"),
+        ({"neighbours": 3}, TypeError, "neighbours must be pairs"),
+        ({"dataset": ONE}, ValueError, "together"),
+        ({"neighbours": [PAIR], "dataset": ONE, "neighbour": OTHER}, ValueError, "either"),
+        ({"pairs": 0}, ValueError, "pairs must be at least 1"),
+        ({"relation": "swap"}, ValueError, "relation"),
+        ({"neighbours": [PAIR], "confidence": 1.0}, ValueError, "confidence"),
+        ({"neighbours": [PAIR], "confidence": math.nan}, ValueError, "confidence"),
+    ],
+)
+def test_arguments(assert_private, arguments, error, message):
+    with pytest.raises(error, match=message):
+        assert_private(noisy_sum, 1.0, **arguments)
