@@ -58,6 +58,7 @@ def integrate(
     *,
     cuts: Array | None = None,
     rtol: float = 1e-13,
+    floor: float = -np.inf,
     max_nodes: int = 3_000_000,
 ) -> tuple[Array, Array]:
     """Return the logarithms of m integrals over one interval, and their relative errors.
@@ -72,6 +73,8 @@ def integrate(
         Increasing; a panel is split there rather than in its middle (kinks of the integrand).
     rtol : float
         Aim for each integral; the error returned says what was reached.
+    floor : float
+        Integrals with a logarithm below need not be found.
     max_nodes : int
         Evaluations after which the error is left as it is.
 
@@ -83,8 +86,8 @@ def integrate(
     cuts = np.empty(0) if cuts is None else cuts
     panels = np.stack([edges[:-1], edges[1:]])
     # A rough pass finds where the mass lies; only then is it known what counts as small.
-    log_total, _, leaves = _refine(log_f, panels, cuts, None, 1e-2, max_nodes // 4)
-    return _refine(log_f, leaves, cuts, log_total, rtol, max_nodes)[:2]
+    log_total, _, leaves = _refine(log_f, panels, cuts, None, 1e-2, floor, max_nodes // 4)
+    return _refine(log_f, leaves, cuts, log_total, rtol, floor, max_nodes)[:2]
 
 
 def _refine(
@@ -93,6 +96,7 @@ def _refine(
     cuts: Array,
     log_total: Array | None,
     rtol: float,
+    floor: float,
     max_nodes: int,
 ) -> tuple[Array, Array, Array]:
     """Split panels until each integral is resolved; without totals look once to guess them."""
@@ -115,7 +119,7 @@ def _refine(
             worst = value + hidden
             limit = np.logaddexp(value, log_total - np.log(64.0))
             accurate = (error <= limit + np.maximum(np.log(rtol), noise)) & (hidden <= _HIDDEN)
-            small = worst <= log_total - _NEGLIGIBLE
+            small = worst <= np.maximum(log_total, floor) - _NEGLIGIBLE
             thin = part[1] - part[0] <= 64.0 * _EPS * np.abs(part).max(axis=0)
             keep = (small | accurate).all(axis=1) | thin | final
             error = np.logaddexp(np.where(hidden > _HIDDEN, worst, error), value + noise)

@@ -244,7 +244,8 @@ def _probabilities(name: str, value: Any) -> Array:
 def _density(name: str, value: Any) -> Density:
     if not isinstance(value, Density):
         middle = float(value.median())
-        value = Density(value.logpdf, (middle,), tuple(float(end) for end in value.support()))
+        low, high = value.support()
+        value = Density(value.logpdf, (middle,), (float(low), float(high)))
     total, error = _mass(value)
     if not abs(total - 1.0) <= _NORMALISED + error:
         raise ValueError(f"{name} must integrate to 1 within {_NORMALISED:g}, got {total!r}")
@@ -489,7 +490,7 @@ class _Continuous:
         sides = []
         for i, anchor in enumerate(c.tolist()):
             for sign, limit in ((-1.0, reach[i]), (1.0, reach[i + 1])):
-                x = anchor + sign * _DYADS[_DYADS <= limit]
+                x = anchor + sign * _DYADS[limit >= _DYADS]
                 x = x[(x != anchor) & np.isfinite(x)]
                 sides.append((anchor, x[np.append(True, np.diff(x) != 0.0)[: x.size]]))
         return sides
