@@ -352,10 +352,12 @@ def _subsampled(
     def mixture(x: Array) -> Array:
         # From the ratio of the two, not from their sum: it is exact where the rate is tiny.
         apart = logpdf((x - shift) / scale) - logpdf(x / scale)
-        near = np.log1p(rate * np.expm1(np.minimum(apart, 700.0)))
-        far = (
-            apart + np.log(rate) + np.log1p((1.0 - rate) / rate * np.exp(-apart)) if rate else near
+        change = rate * np.expm1(np.minimum(apart, 700.0))
+        # Near -1, where the rate is almost 1, what is left of the ratio is a sum of two terms.
+        large = np.logaddexp(
+            apart + (math.log(rate) if rate else -math.inf),
+            math.log1p(-rate) if rate < 1.0 else -math.inf,
         )
-        return without(x) + np.where(apart > 30.0, far, near)
+        return without(x) + np.where(np.abs(change) < 0.5, np.log1p(change), large)
 
     return Density(mixture, (0.0, shift)), Density(without, (0.0,))
