@@ -1,0 +1,92 @@
+"""Broken mechanisms as negative controls: an auditor is worth what it catches.
+
+Every mutant makes a mistake that somebody made, in a paper, in published code, in a library,
+and stands beside a twin that keeps the same promise. An audit must refute the one and must not
+refute the other; :func:`detection_table` puts any auditor to this test, yours too.
+
+Examples
+--------
+>>> from dpanalysis.audit import mutants
+>>> table = mutants.detection_table(mutants.exact_verdict)
+>>> len(table), all(found.passed for found in table)
+(14, True)
+>>> print(table[0])
+laplace by standard deviation: claims 1, caught (epsilon >= 1.414); twin accepted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from . import batches, releases, sparse_vector
+from .base import Detection, ExactVerdict, Mechanism, Mutant, exact_verdict
+from .batches import BatchMean, WithReplacement
+from .releases import IterationBound, NoisyMinimum, NoisySum, Responses, TwoSums
+from .sparse_vector import SparseVector, lyu
+
+__all__ = [
+    "MUTANTS",
+    "BatchMean",
+    "Detection",
+    "ExactVerdict",
+    "IterationBound",
+    "Mechanism",
+    "Mutant",
+    "NoisyMinimum",
+    "NoisySum",
+    "Responses",
+    "SparseVector",
+    "TwoSums",
+    "WithReplacement",
+    "detection_table",
+    "exact_verdict",
+    "lyu",
+]
+
+MUTANTS: tuple[Mutant, ...] = releases.MUTANTS + sparse_vector.MUTANTS + batches.MUTANTS
+
+
+def detection_table(
+    auditor: Callable[..., Any] | None = None, mutants: Iterable[Mutant] = MUTANTS, **options: Any
+) -> list[Detection]:
+    """Put an auditor under the test of all mutants and their twins.
+
+    Parameters
+    ----------
+    auditor : callable, optional
+        Called as ``auditor(mechanism, dataset, neighbour, claim, delta=delta, **options)``; it
+        returns an object with an attribute ``refuted``. By default
+        :func:`dpanalysis.audit.verify_privacy`.
+    mutants : iterable of Mutant
+    **options
+        Passed on to the auditor.
+
+    Returns
+    -------
+    list of Detection
+        One for each mutant; ``passed`` where it was caught and its twin was not.
+
+    Examples
+    --------
+    An auditor that trusts everybody catches nobody:
+
+    >>> from types import SimpleNamespace
+    >>> def trusting(mechanism, dataset, neighbour, claim, *, delta):
+    ...     return SimpleNamespace(refuted=False)
+    >>> any(found.passed for found in detection_table(trusting))
+    False
+    """
+    if auditor is None:
+        from ..empirical import verify_privacy
+
+        auditor = verify_privacy
+    found = []
+    for mutant in mutants:
+        pair = mutant.dataset, mutant.neighbour
+        broken, correct = (
+            auditor(mechanism, *pair, mutant.claim, delta=mutant.delta, **options)
+            for mechanism in (mutant.broken, mutant.correct)
+        )
+        found.append(Detection(mutant, broken, correct))
+    return found
