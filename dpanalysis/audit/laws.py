@@ -99,8 +99,8 @@ def above_threshold_distribution(
     def log_f(r: Array) -> tuple[Array, Array]:
         z = (r[:, None] - distinct) / second
         stays, halts = logsf(-z), logsf(z)
-        if distinct.size < q.size:
-            stays, halts = stays[:, index], halts[:, index]
+        # Sorted by np.unique, so put back in order even where nothing repeats.
+        stays, halts = stays[:, index], halts[:, index]
         value = np.empty((r.size, q.size + 1))
         value[:, 0] = 0.0
         np.cumsum(stays, axis=1, out=value[:, 1:])
@@ -170,8 +170,8 @@ def report_noisy_min_distribution(
     def log_f(x: Array) -> tuple[Array, Array]:
         z = (x[:, None] - distinct) / scale
         above, density = logsf(z), logpdf(z) - math.log(scale)
-        if distinct.size < v.size:
-            above, density = above[:, index], density[:, index]
+        # Sorted by np.unique, so put back in order even where nothing repeats.
+        above, density = above[:, index], density[:, index]
         value = above.sum(axis=1, keepdims=True) - above + density
         return value, _rounding(value, v.size)
 
