@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import attack, mutants, strategies
+    from .assertions import assert_private
     from .canaries import CanaryVerdict, verify_with_canaries
     from .empirical import Verdict, verify_privacy
     from .exact import Density, hockey_stick, privacy_profile, renyi_divergence
@@ -39,6 +40,7 @@ _HOMES = {
     "Table": "registry",
     "Verdict": "empirical",
     "above_threshold_distribution": "laws",
+    "assert_private": "assertions",
     "claims": "registry",
     "hockey_stick": "exact",
     "privacy_profile": "exact",
@@ -60,6 +62,7 @@ __all__ = [
     "Table",
     "Verdict",
     "above_threshold_distribution",
+    "assert_private",
     "attack",
     "claims",
     "hockey_stick",
