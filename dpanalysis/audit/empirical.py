@@ -23,7 +23,7 @@ Mechanism = Callable[..., Any]
 
 _PILOT = 1 << 13  # runs of the first call: how wide outcomes are is not known yet
 _LEARN = 1 << 18  # numbers are learned from at most that many runs of each input,
-_LEARN_WIDE = 1 << 17  # vectors from that many,
+_LEARN_WIDE = 1 << 16  # vectors from that many,
 _LEARN_ENTRIES = 1 << 25  # and never from more entries than this
 _CALL_ENTRIES = 1 << 21  # entries of one call's output
 _CALLS = 1 << 14  # runs held at once where every run is a call

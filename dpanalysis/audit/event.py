@@ -33,11 +33,11 @@ class _Line:
         return scores >= self.threshold if self.above else scores < self.threshold
 
     def __str__(self) -> str:
-        if self.above and isinstance(self.score, Rows):
-            rows = self.score.above(self.threshold)
+        if isinstance(self.score, Rows):
+            rows, unseen = self.score.outcomes(self.threshold, self.above)
             shown = ", ".join(f"({', '.join(f'{x:g}' for x in row)})" for row in rows[:_PIECES])
             more = f", ... ({len(rows)} in all)" if len(rows) > _PIECES else ""
-            return f"output in {{{shown}{more}}}"
+            return f"output in {{{shown}{more}}}" + " or never seen before" * unseen
         return f"{self.score} {'>=' if self.above else '<'} {_number(self.threshold)}"
 
 

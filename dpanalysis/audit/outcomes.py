@@ -116,7 +116,10 @@ def as_batch(returned: Any, size: int) -> Batch:
         )
     if array.dtype.kind == "c":
         array = np.stack([array.real, array.imag], axis=-1)
-    return array if array.dtype.kind in "biuf" else list(array.tolist())
+    if array.dtype.kind in "biuf":
+        return array
+    # A list is kept as it is: NumPy makes texts of the numbers beside a text.
+    return list(returned) if isinstance(returned, (list, tuple)) else list(array.tolist())
 
 
 class Reader:

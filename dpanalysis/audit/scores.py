@@ -219,11 +219,14 @@ class Rows:
     def __str__(self) -> str:
         return "learned log-ratio of the whole output"
 
-    def above(self, threshold: float) -> list[list[float]]:
-        """Return the outcomes with at least this log-ratio."""
-        return [
-            np.frombuffer(key).tolist() for key, ratio in self.table.items() if ratio >= threshold
+    def outcomes(self, threshold: float, above: bool) -> tuple[list[list[float]], bool]:
+        """Return the outcomes on one side of a threshold, and whether new ones lie there."""
+        rows = [
+            np.frombuffer(key).tolist()
+            for key, ratio in self.table.items()
+            if (ratio >= threshold) == above
         ]
+        return rows, (threshold <= 0.0) == above
 
 
 def _row_keys(values: np.ndarray) -> list[bytes]:

@@ -1,0 +1,465 @@
+"""The verifier: it refutes what is not private, and correct mechanisms no more often than stated.
+
+Everything is seeded, so each test gives the same answer every time. Where chance was in play
+when the seeds were chosen, the rate of false alarms is computed beside the test.
+"""
+
+import math
+import re
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpanalysis import Budget
+from dpanalysis.audit import empirical
+from dpanalysis.audit.empirical import verify_privacy
+from dpanalysis.audit.event import Event, epsilon_lower_bound, learn_event, probability_bounds
+from dpanalysis.audit.outcomes import Raised, Reader
+from dpanalysis.privacy import gaussian_delta, gaussian_epsilon, zcdp_to_epsilon
+
+
+def laplace(scale=1.0):
+    return lambda count, rng, size: count + rng.laplace(0.0, scale, size)
+
+
+def gaussian(std=1.0):
+    return lambda count, rng, size: count + rng.normal(0.0, std, size)
+
+
+def randomised_response(epsilon):
+    lie = 1.0 / (1.0 + math.exp(epsilon))
+    return lambda bit, rng, size: (rng.random(size) < lie) != bool(bit)
+
+
+def categories(count, rng, size):
+    """300 texts, whatever the data: epsilon is 0."""
+    return rng.integers(0, 300, size).astype(str)
+
+
+# Mechanisms that satisfy (epsilon, delta) with nothing to spare.
+TIGHT = {
+    "laplace": (laplace(), 1.0, 0.0),
+    "gaussian": (gaussian(), gaussian_epsilon(1.0, 0.05), 0.05),
+    "randomised response": (randomised_response(1.0), 1.0, 0.0),
+    "categories": (categories, 0.0, 0.0),
+}
+
+
+def false_alarms(name, seeds, confidence):
+    mechanism, epsilon, delta = TIGHT[name]
+    return sum(
+        verify_privacy(
+            mechanism, 0, 1, epsilon, delta=delta, samples=2_000, confidence=confidence, rng=seed
+        ).refuted
+        for seed in range(seeds)
+    )
+
+
+def most(seeds, confidence):
+    """A count that the allowed rate of alarms exceeds with probability 1e-6 only."""
+    return stats.binom.ppf(1 - 1e-6, seeds, 1 - confidence)
+
+
+def measured_where_learned(sources, samples, delta, miss):
+    """A verifier's classical mistake: the event is counted in the runs that chose it."""
+    batches = [source.draw(samples // 2) for source in sources]
+    reader = Reader(batches)
+    known = [reader.read(batch) for batch in batches]
+    runs = samples // 2
+    event, side = learn_event(reader, *known, runs=runs, delta=delta, miss=miss)
+    return event, side, (event.count(known[0]), event.count(known[1])), runs
+
+
+@pytest.mark.parametrize("name", TIGHT)
+def test_false_alarms_over_a_thousand_seeds_stay_within_the_stated_rate(name):
+    assert false_alarms(name, 1_000, 0.9) <= most(1_000, 0.9)
+
+
+def test_false_alarms_of_vectors_which_have_many_events_stay_within_the_rate(monkeypatch):
+    def with_noise_beside(count, rng, size):
+        return rng.laplace(size=(size, 3)) + [count, 0.0, 0.0]
+
+    monkeypatch.setitem(TIGHT, "vector", (with_noise_beside, 1.0, 0.0))
+    assert false_alarms("vector", 100, 0.9) <= most(100, 0.9)
+    monkeypatch.setattr(empirical, "_measure", measured_where_learned)
+    assert false_alarms("vector", 100, 0.9) > most(100, 0.9)
+
+
+@pytest.mark.parametrize("name", ["laplace", "categories"])
+def test_counting_where_the_event_was_learned_would_exceed_the_rate(name, monkeypatch):
+    """The test above can fail: this mutant alarms in a third of the seeds or more."""
+    monkeypatch.setattr(empirical, "_measure", measured_where_learned)
+    assert false_alarms(name, 200, 0.9) > most(200, 0.9)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.999])
+@pytest.mark.parametrize("p", [0.003, 0.2, 0.7])
+def test_each_probability_bound_misses_at_half_the_rate(p, confidence):
+    """The exact chance of a miss, summed over all counts."""
+    runs, miss = 60, 1 - confidence
+    chance = stats.binom(runs, p).pmf(np.arange(runs + 1))
+    bounds = np.array([probability_bounds((k, k), runs, miss) for k in range(runs + 1)])
+    assert chance[bounds[:, 0] > p].sum() <= miss / 2
+    assert chance[bounds[:, 1] < p].sum() <= miss / 2
+    assert (bounds[:, 0] < bounds[:, 1]).all() and bounds[0, 0] == 0.0 and bounds[-1, 1] == 1.0
+
+
+def test_noise_by_standard_deviation_is_refuted():
+    """Errata 001-19: Laplace noise sqrt 2 too small has epsilon 1.414, not 1."""
+    wrong = verify_privacy(laplace(1 / math.sqrt(2)), 0, 1, 1.0, rng=0)
+    assert wrong.refuted and 1.36 < wrong.epsilon <= math.sqrt(2)
+    assert wrong.samples == 1_000_000 and wrong.runs >= 500_000
+    right = verify_privacy(laplace(), 0, 1, 1.0, rng=0)
+    assert not right.refuted and 0.95 < right.epsilon <= 1.0
+
+
+def test_gaussian_noise_is_judged_at_delta():
+    delta = 0.01
+    epsilon = gaussian_epsilon(1.0, delta)
+    options = {"delta": delta, "samples": 400_000, "rng": 1}
+    right = verify_privacy(gaussian(), 0, 1, epsilon, **options)
+    wrong = verify_privacy(gaussian(0.7), 0, 1, epsilon, **options)
+    assert not right.refuted and right.epsilon > 0.85 * epsilon
+    assert wrong.refuted and gaussian_delta(0.7, wrong.epsilon) >= delta
+
+
+@given(st.floats(0.0, 3.0), st.floats(0.0, 0.3), st.integers(200, 3_000), st.integers(0, 2**32 - 1))
+def test_the_bound_does_not_exceed_the_epsilon_of_randomised_response(epsilon, delta, samples, s):
+    """True epsilon at delta: ln((p - delta)/q). A false alarm has probability 1e-9 an example."""
+    q = 1.0 / (1.0 + math.exp(epsilon))
+    true = math.log(max(1.0 - q - delta, q) / q)
+    verdict = verify_privacy(
+        randomised_response(epsilon), 0, 1, 0.0, delta=delta, samples=samples, rng=s
+    )
+    assert 0.0 <= verdict.epsilon <= true + 1e-12
+    assert verdict.refuted == (verdict.epsilon > 0.0)
+    p = verdict.probabilities[verdict.likelier == "neighbour"]
+    assert verdict.bounds[0] <= p and verdict.counts[0] <= verdict.runs
+
+
+@given(st.floats(0.0, 8.0), st.floats(0.0, 0.9), st.floats(0.01, 0.99999))
+def test_the_fewest_samples_refute_a_deterministic_answer_and_one_less_does_not(
+    epsilon, delta, confidence
+):
+    def answer(bit, rng, size):
+        return np.full(size, bit)
+
+    def untouched(bit, rng, size):
+        raise AssertionError("the mechanism must not run")
+
+    options = {"delta": delta, "confidence": confidence}
+    with pytest.raises(ValueError, match="samples=1 cannot refute") as caught:
+        verify_privacy(untouched, 0, 1, epsilon, samples=1, **options)
+    fewest = int(re.search(r"at least ([\d,]+) are needed", str(caught.value))[1].replace(",", ""))
+    assert verify_privacy(answer, 0, 1, epsilon, samples=fewest, **options).refuted
+    with pytest.raises(ValueError, match=f"at least {fewest:,} are needed"):
+        verify_privacy(untouched, 0, 1, epsilon, samples=fewest - 1, **options)
+
+
+# --- outcomes of all kinds -------------------------------------------------------------------
+
+
+def raises_on_one(bit, rng, size):
+    if bit:
+        raise KeyError("no such record")
+    return rng.laplace(size=size)
+
+
+def raises_sometimes(bit, rng, size):
+    """Raises in one run of twenty on the one input, in none on the other."""
+    noise = rng.random(size)
+    if bit and (noise < 0.05).any():
+        raise OverflowError
+    return noise
+
+
+def xor(bit, rng, size):
+    """Each entry alone tells nothing; the product of their signs tells the input."""
+    noise = rng.normal(size=(size, 2))
+    noise[:, 1] = np.abs(noise[:, 1]) * np.where(bit, 1.0, -1.0) * np.sign(noise[:, 0])
+    return noise * np.sign(rng.normal(size=(size, 1)))
+
+
+# Not private at epsilon = 1: mechanism, words in the event.
+REFUTED = {
+    "bool": (lambda b, rng, n: (rng.random(n) < 0.9) != bool(b), "output"),
+    "integer": (lambda b, rng, n: 3 * b + rng.geometric(0.5, n), "output"),
+    "text": (
+        lambda b, rng, n: np.where(rng.random(n) < 0.1 + 0.8 * b, "yes", "no"),
+        "== '(yes|no)",
+    ),
+    "list": (lambda b, rng, n: [("a", b) for _ in range(n)], r"output == \('a', [01]\)"),
+    "object or number": (lambda b, rng, n: [None if b else 1.0 for _ in range(n)], "None"),
+    "huge integer": (lambda b, rng, n: [10**400 + b for _ in range(n)], "output == 1000"),
+    "decimal": (lambda b, rng, n: [Decimal(b)] * n, r"Decimal\('[01]'\)"),
+    "nan": (lambda b, rng, n: np.where(rng.random(n) < 0.1 * b, np.nan, rng.random(n)), "nan"),
+    "inf": (lambda b, rng, n: np.where(rng.random(n) < 0.1 * b, np.inf, rng.random(n)), "inf"),
+    "rare atom": (lambda b, rng, n: np.where(rng.random(n) < 0.03 * b, 0.5, rng.random(n)), "0.5"),
+    "quiet 0/0": (lambda b, rng, n: np.zeros(n) / np.full(n, 1.0 - b), "output"),
+    "shape": (lambda b, rng, n: rng.random((n, 2 if b else 3)), r"shape == \([23],\)"),
+    "scalar or vector": (lambda b, rng, n: rng.random((n, 2) if b else n), "shape == "),
+    "empty": (lambda b, rng, n: rng.random((n, 2 * b)), r"shape == \((0|2),\)"),
+    "ragged": (lambda b, rng, n: [[1] * (1 + b)] * n, "output == "),
+    "raises on one": (raises_on_one, "raises KeyError"),
+    "raises sometimes": (raises_sometimes, "raises OverflowError"),
+    "spread": (lambda b, rng, n: rng.normal(0, 1 + b, n), " or "),
+    "matrix": (lambda b, rng, n: rng.laplace(b, 0.5, (n, 2, 2)), ""),
+    "complex": (lambda b, rng, n: rng.normal(size=n) + 1j * b, r"output\[1\]"),
+    "shift of many": (lambda b, rng, n: rng.normal(0.4 * b, 1, (n, 40)), r"terms|log-ratios"),
+    "one noise for two": (
+        lambda b, rng, n: rng.normal(size=(n, 1)) + np.array([0, b]),
+        r"- output\[\d\]",
+    ),
+    "xor": (xor, "classifier"),
+    "norm": (lambda b, rng, n: rng.normal(0, 1 + b, (n, 9)), "norm"),
+    "bits": (lambda b, rng, n: (rng.random((n, 5)) < 0.8) != bool(b), "output"),
+    "parity": (
+        lambda b, rng, n: (lambda x: np.c_[x, x.sum(1) % 2 != b])(rng.integers(0, 2, (n, 4))),
+        r"output in \{\(",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUTED)
+@pytest.mark.parametrize("swap", [False, True])
+def test_what_is_not_private_is_refuted_whatever_its_outcomes(name, swap):
+    mechanism, words = REFUTED[name]
+    data = (1, 0) if swap else (0, 1)
+    verdict = verify_privacy(mechanism, *data, 1.0, samples=20_000, rng=3)
+    assert verdict.refuted and re.search(words, str(verdict.event)), str(verdict)
+    # The event can be counted again, by hand.
+    if "raises" not in name:
+        random = np.random.default_rng(4)
+        with np.errstate(all="ignore"):
+            found = [verdict.event(mechanism(d, random, 2_000)).mean() for d in data]
+        assert np.allclose(found, verdict.probabilities, atol=0.06)
+        side = verdict.likelier == "neighbour"
+        assert found[side] > found[1 - side]
+
+
+PRIVATE = {
+    "constant": lambda b, rng, n: np.zeros(n),
+    "all nan": lambda b, rng, n: np.full(n, np.nan),
+    "one text": lambda b, rng, n: ["a"] * n,
+    "empty": lambda b, rng, n: np.zeros((n, 0)),
+    "noise": lambda b, rng, n: rng.normal(size=(n, 3)),
+    "ignores": lambda b, rng, n: rng.integers(0, 1000, n),
+    "same error": lambda b, rng, n: [Raised("ValueError")] * n,
+}
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_what_ignores_its_data_is_not_refuted_even_at_zero(name):
+    verdict = verify_privacy(PRIVATE[name], 0, 1, 0.0, samples=5_000, rng=5)
+    assert not verdict.refuted and verdict.epsilon == 0.0
+
+
+def test_vectors_of_independent_noise_reach_their_epsilon():
+    """Two releases of one count at epsilon = 1 are 2-private, and about that is found."""
+
+    def twice(count, rng, size):
+        return count + rng.laplace(size=(size, 2))
+
+    verdict = verify_privacy(twice, 0, 1, 1.0, samples=200_000, rng=0)
+    assert verdict.refuted and 1.8 < verdict.epsilon <= 2.0
+
+
+# --- how the mechanism is called -------------------------------------------------------------
+
+
+def test_one_run_a_call():
+    def one(count, rng):
+        return count + rng.laplace()
+
+    verdict = verify_privacy(one, 0, 3, 1.0, samples=10_000, rng=0, vectorized=False)
+    assert verdict.refuted and verdict.samples == 10_000
+
+    def sequence(count, rng):
+        """Of random length, one longer on the neighbour."""
+        return [0] * int(rng.integers(1, 3) + count)
+
+    verdict = verify_privacy(sequence, 0, 1, 0.5, samples=2_000, rng=0, vectorized=False)
+    assert verdict.refuted
+
+    def fails(count, rng):
+        if rng.random() < 0.3 * count:
+            raise ZeroDivisionError
+        return "fine"
+
+    verdict = verify_privacy(fails, 0, 1, 1.0, samples=2_000, rng=0, vectorized=False)
+    assert verdict.refuted and "ZeroDivisionError" in str(verdict.event)
+    assert verdict.event(["fine", Raised("ZeroDivisionError")]).tolist() == [False, True]
+
+
+def test_a_call_that_raises_is_made_again_run_by_run():
+    verdict = verify_privacy(raises_sometimes, 0, 1, 1.0, samples=30_000, rng=0)
+    assert verdict.refuted and verdict.samples == 20_000
+    assert "raised OverflowError, so 20,000 runs" in str(verdict)
+    few = verify_privacy(raises_sometimes, 0, 1, 0.1, samples=3_000, rng=0, confidence=0.9)
+    assert few.samples == 3_000
+
+
+def test_a_mechanism_that_always_raises_was_not_tested():
+    def wrong_signature(data, rng):
+        return 0.0
+
+    with pytest.raises(ValueError, match=r"raised in each of .* \(TypeError: ") as caught:
+        verify_privacy(wrong_signature, 0, 1, 1.0, samples=1_000)
+    assert isinstance(caught.value.__cause__, TypeError)
+    with pytest.raises(ValueError, match="so nothing was tested"):
+        verify_privacy(lambda d, r: 1 / 0, 0, 1, 1.0, samples=1_000, vectorized=False)
+
+
+def test_the_two_inputs_and_all_calls_get_independent_noise():
+    seen = {}
+
+    def keeps(data, rng, size):
+        out = rng.random(size)
+        seen.setdefault(data, []).append(out)
+        return out
+
+    verify_privacy(keeps, 0, 1, 1.0, samples=50_000, rng=7)
+    numbers = np.concatenate([*seen[0], *seen[1]])
+    assert numbers.size == 100_000 == np.unique(numbers).size
+    first = {data: np.concatenate(calls) for data, calls in seen.items()}
+    seen.clear()
+    verify_privacy(keeps, 0, 1, 1.0, samples=50_000, rng=7)
+    assert all((np.concatenate(seen[data]) == first[data]).all() for data in (0, 1))
+
+
+def test_wide_outputs_are_drawn_in_parts():
+    """At most 2**21 numbers a call after the first, so that a vector model fits in memory."""
+    sizes = []
+
+    def wide(data, rng, size):
+        sizes.append(size)
+        return rng.random((size, 3_000), dtype=np.float32)
+
+    verify_privacy(wide, 0, 1, 1.0, samples=3_000, rng=0)
+    assert sum(sizes) == 6_000 and max(sizes[2:]) <= 2**21 // 3_000
+    assert max(sizes) <= 8_192
+
+
+def test_a_buffer_that_is_used_again_does_no_harm():
+    buffer = np.empty(10_000)
+
+    def reuses(count, rng, size):
+        buffer[:size] = count + rng.laplace(0.0, 0.25, size)
+        return buffer[:size]
+
+    assert verify_privacy(reuses, 0, 1, 1.0, samples=10_000, rng=0).epsilon > 2.5
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+def untouched(data, rng, size):
+    raise AssertionError("the mechanism must not run")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"claim": -0.1}, ValueError, r"claim must lie in \[0, inf\), got -0.1"),
+        ({"claim": math.nan}, ValueError, "claim must lie in"),
+        ({"claim": math.inf}, ValueError, "claim must lie in"),
+        ({"claim": "1"}, TypeError, "claim must be a number"),
+        ({"claim": True}, TypeError, "claim must be a number"),
+        ({"claim": 1e4}, ValueError, "no test can refute epsilon = 10000"),
+        ({"claim": 30.0}, ValueError, r"samples=1,000 cannot refute .* at least [\d,]+ are needed"),
+        ({"claim": Budget.zcdp(0.1)}, ValueError, r"delta must lie in \(0, 1\) to test Budget"),
+        (
+            {"claim": Budget(1.0, 1e-6), "delta": 1e-5},
+            ValueError,
+            "delta must be that of the claim",
+        ),
+        ({"delta": 1.0}, ValueError, r"delta must lie in \[0, 1\)"),
+        ({"delta": -1e-9}, ValueError, "delta must lie in"),
+        ({"samples": 0}, ValueError, "samples must be at least 1"),
+        ({"samples": 1e6}, TypeError, "samples must be an integer"),
+        ({"samples": 100}, ValueError, "samples=100 cannot refute .* at least 137 are needed"),
+        ({"confidence": 0.0}, ValueError, r"confidence must lie in \(0, 1\)"),
+        ({"confidence": 1.0}, ValueError, "confidence must lie in"),
+        ({"confidence": 95}, ValueError, "confidence must lie in"),
+        ({"relation": "add"}, ValueError, "relation must be one of 'replace_one'"),
+        ({"vectorized": 1}, TypeError, "vectorized must be True or False"),
+        ({"mechanism": 3}, TypeError, "mechanism must be callable"),
+        ({"rng": "seed"}, TypeError, "rng must be"),
+    ],
+)
+def test_bad_arguments_fail_before_the_mechanism_runs(change, error, message):
+    arguments = {"mechanism": untouched, "dataset": 0, "neighbour": 1, "claim": 1.0}
+    with pytest.raises(error, match=message):
+        verify_privacy(**{**arguments, "samples": 1_000, **change})
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "error", "message"),
+    [
+        (lambda d, rng, n: np.zeros(n + 1), ValueError, r"mechanism must .* 500 .* got 501 rows"),
+        (lambda d, rng, n: 0.0, ValueError, "mechanism must .* got a single value"),
+        (lambda d, rng, n: np.random.default_rng(0).random(n), ValueError, "two calls gave the s"),
+        (lambda d, rng, n: np.full(n, rng.random()), ValueError, "all runs of a call are equal"),
+        (lambda d, rng, n: [object() for _ in range(n)], TypeError, "equal nothing but themselves"),
+    ],
+)
+def test_mechanisms_that_are_no_mechanisms(mechanism, error, message):
+    with pytest.raises(error, match=message):
+        verify_privacy(mechanism, 0, 1, 1.0, samples=1_000, rng=0)
+
+
+@pytest.mark.parametrize("wrap", [list, tuple, lambda a: {"data": a[0]}, lambda a: a[0]])
+def test_a_mechanism_that_changes_its_data_is_caught(wrap):
+    def adds(data, rng, size):
+        array = data["data"] if isinstance(data, dict) else data
+        array = array[0] if isinstance(array, (list, tuple)) else array
+        array[0] += 1.0
+        return rng.random(size)
+
+    with pytest.raises(ValueError, match="must not change its data"):
+        verify_privacy(adds, wrap([np.zeros(3)]), wrap([np.ones(3)]), 1.0, samples=1_000, rng=0)
+
+
+def test_budgets_as_claims():
+    def noisy(data, rng, size):
+        return data + rng.normal(size=size)
+
+    options = {"samples": 300_000, "rng": 0}
+    assert verify_privacy(noisy, 0, 1, Budget(1.0, 0.01), **options).refuted
+    verdict = verify_privacy(noisy, 0, 1, Budget.zcdp(0.5), delta=0.01, **options)
+    assert verdict.claim == zcdp_to_epsilon(0.5, 0.01) and not verdict.refuted
+    assert "rho = 0.5" in str(verdict)
+    assert verify_privacy(noisy, 0, 1, Budget.zcdp(0.05), delta=0.01, **options).refuted
+
+
+# --- the verdict ------------------------------------------------------------------------------
+
+
+def test_the_verdict_reads_as_a_sentence_and_never_as_a_proof():
+    right = verify_privacy(laplace(), 0, 1, 1.0, samples=10_000, rng=0)
+    wrong = verify_privacy(laplace(0.2), 0, 1, 1.0, samples=10_000, rng=0)
+    assert str(right).startswith("not refuted: ") and "may still refute it" in str(right)
+    assert str(wrong).startswith("refuted: ") and "confidence 1 - 1e-09" in str(wrong)
+    for verdict in (right, wrong):
+        assert not re.search("prove|proof|private", str(verdict) + repr(verdict))
+        assert isinstance(verdict.event, Event)
+        with pytest.raises(TypeError, match="refuted"):
+            bool(verdict)
+        with pytest.raises(AttributeError):
+            verdict.refuted = False
+
+
+def test_the_numbers_of_a_verdict_follow_from_its_counts():
+    verdict = verify_privacy(laplace(0.5), 0, 1, 1.0, samples=50_000, confidence=0.99, rng=2)
+    side = int(verdict.likelier == "neighbour")
+    low, high = verdict.counts[side], verdict.counts[1 - side]
+    # Clopper-Pearson by its definition: the count would be as extreme with chance .005.
+    assert math.isclose(stats.binom.sf(low - 1, verdict.runs, verdict.bounds[0]), 0.005)
+    assert math.isclose(stats.binom.cdf(high, verdict.runs, verdict.bounds[1]), 0.005)
+    assert verdict.epsilon == math.log(verdict.bounds[0] / verdict.bounds[1])
+    assert verdict.epsilon == epsilon_lower_bound(verdict.bounds, 0.0)
+    assert epsilon_lower_bound((0.1, 0.05), 0.2) == 0.0
