@@ -27,6 +27,7 @@ from .pure import (
 from .rdp import rdp_gaussian, rdp_laplace, rdp_pure, rdp_to_epsilon
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget
 from .sampling import Full, Poisson, WithoutReplacement
+from .sparse_vector import rdp_above_threshold
 from .subsampled_rdp import rdp_poisson, rdp_poisson_gaussian, rdp_without_replacement
 from .zcdp import (
     epsilon_to_zcdp,
@@ -59,6 +60,7 @@ __all__ = [
     "laplace_epsilon",
     "mechanisms",
     "plan_order",
+    "rdp_above_threshold",
     "rdp_gaussian",
     "rdp_laplace",
     "rdp_poisson",
