@@ -321,7 +321,7 @@ def _lower_bound(correct: int, guesses: int, canaries: int, delta: float, miss: 
     low, high = 0.0, 1.0
     while rejected(high):
         low, high = high, 2.0 * high
-    while high - low > 1e-9 * max(1.0, high):
+    while high - low > 1e-7 * max(1.0, high):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if rejected(middle) else (low, middle)
     return low

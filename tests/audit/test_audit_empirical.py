@@ -81,7 +81,7 @@ def test_false_alarms_over_a_thousand_seeds_stay_within_the_stated_rate(name):
 
 def test_false_alarms_of_vectors_which_have_many_events_stay_within_the_rate(monkeypatch):
     def with_noise_beside(count, rng, size):
-        return rng.laplace(size=(size, 3)) + [count, 0.0, 0.0]
+        return rng.laplace(np.array([count, 0.0, 0.0]), 1.0, (size, 3))
 
     monkeypatch.setitem(TIGHT, "vector", (with_noise_beside, 1.0, 0.0))
     assert false_alarms("vector", 100, 0.9) <= most(100, 0.9)
