@@ -140,7 +140,7 @@ def rdp_above_threshold(
         cap = check_int("max_queries", max_queries, low=1)
     shifts = _SHIFTS
     if coupling != "best":
-        shifts = (check_number("coupling", coupling, low=0.0, high=1.0),)
+        shifts = (check_number('coupling, if not "best",', coupling, low=0.0, high=1.0),)
     release = rdp_laplace if noise == "laplace" else _rdp_gaussian
     if printed:
         return _scalar(release(order, 1.0 / first) + release(order, 2.0 / second))
@@ -180,24 +180,27 @@ def _bound(
     if second <= _FLATTEST and (laplace or 2.0 * order / second <= _WIDEST):
         for shift in shifts:
             threshold = release(order, shift / first) if shift else 0.0
-            bounds.append(threshold + (1.0 + _MARGIN) * _queries(order, noise, second, cap, shift))
+            if threshold < min(bounds):
+                queries = (1.0 + _MARGIN) * _queries(order, noise, second, cap, shift)
+                bounds.append(threshold + queries)
     return float(min(bounds))
 
 
 @lru_cache(maxsize=4096)
 def _queries(order: float, noise: str, scale: float, cap: float, shift: float) -> float:
     r"""Return :math:`\ln V_K/(\alpha-1)` for the threshold's shift t."""
-    moves = ((1.0 + shift) / scale, (shift - 1.0) / scale)
-    right = 40.0 + moves[0]
-    if noise == "gaussian":
-        right = 12.0 + order * moves[0] + math.sqrt(2.0 * math.log(cap))
-    x = np.union1d(np.arange(-40.0 if noise == "laplace" else -12.0, right, _SPACING), moves)
-    x = np.union1d(x, [0.0])
+    moves = (1.0 + shift) / scale, (shift - 1.0) / scale
+    if noise == "laplace":
+        left, right = moves[1] - 40.0, moves[0] + 40.0
+    else:  # h**a h'**(1-a) has its peak a moves away, and the maximum goes out with ln K
+        left, right = order * moves[1] - 12.0, order * moves[0] + 12.0
+        right += math.sqrt(2.0 * math.log(cap))
+    x = np.union1d(np.arange(left, right, _SPACING), [0.0, *moves])
     for _ in range(_REFINEMENTS):
         lines = [_lines(x, move, order, noise) for move in moves if move != 0.0]
-        log_c, u = np.concatenate(lines, axis=1)
-        log_w, used = _iterate(log_c, u, cap)
-        x = _refine(x, np.unique(used % x.size))
+        log_c, u = np.stack(lines, axis=1)
+        log_w, used, weights = _iterate(log_c.ravel(), u.ravel(), cap)
+        x = _refine(x, log_c, u, np.unique(used % x.size), weights)
     return float(np.logaddexp(0.0, log_w)) / (order - 1.0)
 
 
@@ -224,39 +227,45 @@ def _log_phi(u: Array, order: float) -> Array:
     with np.errstate(divide="ignore", over="ignore"):
         tame = np.where(big, 0.0, u)
         small = np.log(_expm1_minus(order * tame) - order * _expm1_minus(tame))
-        tame = np.where(big, u, 30.0)
-        large = order * tame + np.log1p(-np.exp(-order * tame) * (1.0 + order * np.expm1(tame)))
+        tame, beta = np.where(big, u, 30.0), order - 1.0
+        rest = order * np.exp(-beta * tame) - beta * np.exp(-order * tame)
+        large = order * tame + np.log1p(-rest)
     return np.where(big, large, small)
 
 
-def _iterate(log_c: Array, u: Array, cap: float) -> tuple[float, Indices]:
-    """Return ln W_K of W -> max_i c_i + (1 - u_i) W from W = 0, and the lines used.
+def _iterate(log_c: Array, u: Array, cap: float) -> tuple[float, Indices, Array]:
+    """Return ln W_K of W -> max_i c_i + (1 - u_i) W from W = 0, and where the maxima were.
 
     W never decreases (a query that never halts is always possible), so the maximum walks
     along the upper hull of the points (u, c), and on one line many steps are a geometric sum.
+    The k-th maximum was at i = used[k], of ``a c_i/max(c) - b u_i`` with (a, b) = weights[k].
     """
-    hopeless = np.isnan(u).any() or (math.isinf(cap) and (u <= 0.0).any())
-    if hopeless:
-        return math.inf, np.arange(0)
-    if math.isinf(cap):
-        best = int(np.argmax(log_c - np.log(u)))
-        return float(log_c[best] - math.log(u[best])), np.array([best])
+    if np.isnan(u).any() or (math.isinf(cap) and (u <= 0.0).any()):
+        return math.inf, np.empty(0, dtype=np.intp), np.empty((0, 2))
     top = float(log_c.max())
-    hull = _hull(np.exp(log_c - top), u)
-    c, rate = np.exp(log_c[hull] - top), u[hull]
+    c = np.exp(log_c - top)
+    if math.isinf(cap):  # the largest fixed point c/u
+        best = np.argmax(log_c - np.log(u))
+        log_w = float(log_c[best] - math.log(u[best]))
+        return log_w, np.array([best]), np.array([[1.0, math.exp(log_w - top)]])
+    hull = _hull(c, u)
+    c, rate = c[hull], u[hull]
     # Line i + 1 takes over from line i where W reaches this.
     limits = np.append((c[:-1] - c[1:]) / (rate[:-1] - rate[1:]), np.inf)
-    w, left, i, used = 0.0, cap, 0, []
+    w, scale, left, i = 0.0, 1.0, cap, 0
+    used, weights = [], []
     while left > 0:
         i += int(np.searchsorted(limits[i:], w, side="right"))
+        used.append(i)
+        weights.append((scale, w))
         steps = min(left, _steps(w, float(limits[i]), float(c[i]), float(rate[i])))
         w, growth = _jump(w, float(c[i]), float(rate[i]), steps)
         if growth:  # W outgrew the floats: measure everything in units of e**growth
-            top, c = top + growth, c * math.exp(-growth)
-            limits[:-1] *= math.exp(-growth)
+            top, unit = top + growth, math.exp(-growth)
+            scale, c = scale * unit, c * unit
+            limits[:-1] *= unit
         left -= steps
-        used.append(i)
-    return top + math.log(w), hull[used]
+    return top + math.log(w), hull[used], np.array(weights)
 
 
 def _hull(c: Array, u: Array) -> Indices:
@@ -296,8 +305,22 @@ def _jump(w: float, c: float, u: float, steps: float) -> tuple[float, float]:
     return (1.0, math.log(w)) if w > 1e200 else (w, 0.0)
 
 
-def _refine(x: Array, used: Indices) -> Array:
-    """Return the grid with 20 points more on either side of the ones used."""
+def _refine(x: Array, log_c: Array, u: Array, used: Indices, weights: Array) -> Array:
+    """Return the grid with 20 points more beside every one that may be beside a maximum.
+
+    That is, beside the maxima on the grid, and wherever a function may rise above them
+    between nodes, by less than its second difference (for some of the functions).
+    """
+    c = np.exp(log_c - log_c.max())
+    chosen = np.zeros(x.size, dtype=bool)
+    chosen[used] = True
+    some = np.unique(np.linspace(0, weights.shape[0] - 1, 16).astype(int))
+    for a, b in weights[some] if weights.size else ():
+        value = a * c - b * u
+        rise = np.zeros_like(value)
+        rise[:, 1:-1] = np.abs(np.diff(value, n=2, axis=1))
+        chosen |= (value + rise >= value.max()).any(axis=0)
+    used = np.flatnonzero(chosen)
     left, right = x[np.maximum(used - 1, 0)], x[np.minimum(used + 1, x.size - 1)]
     steps = np.arange(1, 21) / 21.0
     finer = [x[used, None] + np.outer(end - x[used], steps) for end in (left, right)]
