@@ -98,7 +98,9 @@ def rdp_laplace(orders: ArrayLike, epsilon: ArrayLike) -> Any:
     0.61912
     """
     a, loss = _orders(orders), _positive("epsilon", epsilon, allow_zero=True)
-    return _two_exponentials(a, loss, 0.5 + 0.5 / (2.0 * a - 1.0), _laplace_excess)
+    with np.errstate(invalid="ignore"):  # infinite orders
+        low, gap = (a - 1.0) / (2.0 * a - 1.0), (2.0 * a - 1.0) * loss
+    return _two_exponentials(a, loss, low, gap, _laplace_excess)
 
 
 def _laplace_excess(a: Array, loss: Array) -> Array:
@@ -138,29 +140,31 @@ def rdp_pure(orders: ArrayLike, epsilon: ArrayLike) -> Any:
     """
     a, loss = _orders(orders), _positive("epsilon", epsilon, allow_zero=True)
     # cosh((a - 1/2) e)/cosh(e/2) = 1 + 2 sinh(a e/2) sinh((a - 1) e/2)/cosh(e/2)
+    with np.errstate(invalid="ignore"):  # infinite orders
+        gap = 2.0 * (a - 1.0) * loss
     return _two_exponentials(
         a,
         loss,
-        special.expit(loss),
+        special.expit(-loss),
+        gap,
         lambda b, e: 2.0 * np.sinh(0.5 * b * e) * np.sinh(0.5 * (b - 1.0) * e) / np.cosh(0.5 * e),
     )
 
 
 def _two_exponentials(
-    a: Array, loss: Array, weight: Array, excess: Callable[[Array, Array], Array]
+    a: Array, loss: Array, low: Array, gap: Array, excess: Callable[[Array, Array], Array]
 ) -> Any:
-    """Return ln(weight e^{(a-1) loss} + (1 - weight) e^{-a loss})/(a - 1).
+    """Return ln((1 - low) e^{(a-1) loss} + low e^{(a-1) loss - gap})/(a - 1).
 
     ``excess`` is the same sum less 1, accurate for small losses.
     """
-    a, loss, weight = np.broadcast_arrays(a, loss, weight)
+    a, loss, low, gap = np.broadcast_arrays(a, loss, low, gap)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         size = a * loss
         small = np.isfinite(a) & (size < 20.0)
         tame_a, tame_loss = np.where(small, a, 2.0), np.where(small, loss, 0.0)
         near = np.log1p(excess(tame_a, tame_loss)) / (tame_a - 1.0)
-        rest = (1.0 - weight) * np.exp(-(2.0 * a - 1.0) * loss)
-        far = loss + np.log(weight + np.where(np.isnan(rest), 0.0, rest)) / (a - 1.0)
+        far = loss + np.log1p(low * np.expm1(-gap)) / (a - 1.0)
     value = np.where(small, near, np.where(np.isinf(loss), np.inf, far))
     return _scalar(np.where(np.isinf(a), loss, value))
 

@@ -44,6 +44,15 @@ def test_closed_forms_agree_with_many_digits(a, loss):
     assert rdp_pure(a, loss) == pytest.approx(pure_digits(a, loss), rel=1e-10)
 
 
+@pytest.mark.parametrize("excess", [1e-12, 1e-6, 1e-4, 0.01])
+@pytest.mark.parametrize("loss", [19.999, 20.0, 25.0, 100.0])
+def test_closed_forms_at_orders_near_one(excess, loss):
+    """At large losses the rare answer of randomised response costs (order - 1) of itself."""
+    a = 1.0 + excess
+    assert rdp_laplace(a, loss) == pytest.approx(laplace_digits(a, loss), rel=1e-13)
+    assert rdp_pure(a, loss) == pytest.approx(pure_digits(a, loss), rel=1e-13)
+
+
 @given(a=orders, loss=epsilons)
 def test_closed_forms_are_ordered(a, loss):
     """Laplace is one of the pure mechanisms; all stay below epsilon, above the next order."""
