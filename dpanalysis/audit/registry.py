@@ -54,7 +54,13 @@ PAPERS = {
         "Kuru, Birbil, Gürbüzbalaban, Yıldırım, *Differentially private accelerated optimization "
         "algorithms*, SIAM J. Optim. 32 (2022)",
         "Replace-one neighbours, sampling m of n without replacement, pure epsilon.",
-        ("accelerated",),
+        (
+            "accelerated",
+            "accelerated_budget",
+            "accelerated_heavy_ball",
+            "accelerated_noise",
+            "accelerated_privacy",
+        ),
     ),
     "002": Paper(
         "Chen, Lee, *Stochastic adaptive line search for differentially private optimization*",
@@ -75,7 +81,7 @@ PAPERS = {
         "The bounds that `dpanalysis.privacy` relies on",
         "Attacked by a search for their worst case; the evidence is the smallest bound / exact "
         "value found: at least 1, and 1 where the bound is tight.",
-        ("bounds",),
+        ("bounds", "bounds_amplification", "bounds_sampled", "bounds_composed", "bounds_adaptive"),
     ),
 }
 

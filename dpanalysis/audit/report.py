@@ -17,6 +17,9 @@ __all__ = ["summary", "to_errata", "to_html", "to_json", "to_text"]
 
 WIDTH = 100
 
+# *words*; not the star of F*, the least value.
+_EMPHASIS = re.compile(r"(?<![\w)])\*(\w[^*]*\w)\*(?!\w)")
+
 
 def summary(table: Table) -> str:
     """Return one sentence: how many claims of each verdict, how many failed, how long it took.
@@ -73,7 +76,7 @@ def _mark(evidence: Evidence) -> str:
 
 def _plain(text: str) -> str:
     """Return Markdown without its marks, for a terminal."""
-    return text.replace("\\|", "|").replace("`", "").replace("*", "")
+    return _EMPHASIS.sub(r"\1", text.replace("\\|", "|").replace("`", ""))
 
 
 def to_json(table: Table) -> str:
@@ -242,4 +245,4 @@ def _rich(text: str) -> str:
     """Return the little Markdown of the statements as HTML: `code` and *emphasis*."""
     escaped = html.escape(text.replace("\\|", "|"))
     escaped = re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
-    return re.sub(r"(?<![\w)])\*(\w[^*]*\w)\*(?!\w)", r"<em>\1</em>", escaped)
+    return _EMPHASIS.sub(r"<em>\1</em>", escaped)

@@ -1,0 +1,160 @@
+"""What the claims of paper 001 compute with, and that each of them can fail."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpanalysis import losses, privacy, theory
+from dpanalysis.audit import registry
+from dpanalysis.audit.papers import _smooth, accelerated_budget, accelerated_privacy
+from dpanalysis.audit.registry import Effort
+from dpanalysis.privacy import mechanisms
+from dpanalysis.privacy.events import Laplace, Repeated, Sampled
+from dpanalysis.privacy.sampling import Poisson
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@given(seeds, st.floats(1e-3, 0.95), st.integers(1, 3))
+def test_random_functions_are_in_the_class(seed, mu, d):
+    """mu ||x - y||^2 <= <g(x) - g(y), x - y>, co-coercivity with L = 1, and gradients by value."""
+    random = np.random.default_rng(seed)
+    function = _smooth.random_smooth(random, mu, 1.0, d)
+    x, y = random.standard_normal((2, 200, d)) * np.exp(random.uniform(-3, 3, (2, 200, 1)))
+    g, h = function.gradient(x), function.gradient(y)
+    inner, size = ((g - h) * (x - y)).sum(1), ((x - y) ** 2).sum(1)
+    assert (inner >= mu * size * (1 - 1e-9)).all()
+    excess = ((g - h - mu * (x - y)) ** 2).sum(1)
+    assert (excess <= (1 - mu) * (inner - mu * size) + 1e-9 * size).all()
+    assert not function.gradient(np.zeros(d)).any() and function.value(np.zeros(d)) == 0.0
+    step = 1e-6 * random.standard_normal((200, d))
+    difference = function.value(x + step) - function.value(x - step)
+    np.testing.assert_allclose(difference, 2 * (g * step).sum(1), atol=1e-9)
+
+
+@given(seeds, st.booleans())
+def test_paths_and_moments_agree_on_parabolas(seed, restart):
+    random = np.random.default_rng(seed)
+    steps = _smooth.nesterov_steps(random.uniform(0.1, 1.0, 6), 0.2)
+    steps[3] = steps[3]._replace(restart=restart)
+    steps[1] = steps[1]._replace(lookahead=0.0)
+    parabola = _smooth.Smooth(0.2, np.array([[np.sqrt(0.8)]]), np.array([0]), np.ones(1))
+    noises = random.standard_normal((6, 1))
+    paths = _smooth.expected_gaps(parabola, steps, np.array([1.5]), noises)
+    moments = _smooth.quadratic_gaps([1.0], steps, 1.5, noises[:, 0] ** 2)
+    np.testing.assert_allclose(paths, moments, rtol=1e-12)
+
+
+@given(seeds)
+def test_laplace_losses_are_extreme_at_the_kinks(seed):
+    random = np.random.default_rng(seed)
+    values, other = random.standard_normal((2, 4, 2))
+    other[1:] = values[1:]
+    exact = accelerated_privacy.laplace_loss(values, other, 2, 0.5)
+    at = random.uniform(-4, 4, (2000, 2))
+    laws = [
+        accelerated_privacy.log_density(at, _smooth.batch_means(data, 2), 0.5)
+        for data in (values, other)
+    ]
+    assert np.abs(laws[0] - laws[1]).max() <= exact * (1 + 1e-12)
+
+
+@given(seeds, st.sampled_from([1.0, 0.5, 1e-3]))
+def test_duality_bounds_every_division(seed, ratio):
+    """Whatever the guess; and it comes close for the best one only."""
+    random = np.random.default_rng(seed)
+    weights, epsilon, _, _ = accelerated_budget.random_division(random)
+    n = 10**6
+    best = theory.allocate_epsilon(weights, epsilon, n, int(ratio * n))
+
+    def cost(shares):
+        return float(weights @ accelerated_budget.base_loss(shares, ratio) ** -2.0)
+
+    guess = random.dirichlet(np.ones(weights.size)) * epsilon + 1e-6 * epsilon
+    assert accelerated_budget.least_cost(weights, epsilon, ratio, guess) <= cost(best) * (1 + 1e-9)
+    bound = accelerated_budget.least_cost(weights, epsilon, ratio, best)
+    assert bound == pytest.approx(cost(best), rel=1e-9)
+
+
+@pytest.mark.parametrize(("T", "delta"), [(10, 1e-3), (1000, 1e-5)])
+def test_composed_laplace_noise_agrees_with_the_accountant(T, delta):
+    """Poisson sampling has the same pair, and its accountant takes the worse direction."""
+    step = Sampled(Poisson(0.01), [Laplace(1.0, 1.0)])
+    expected = privacy.epsilon([Repeated(step, T)], delta, privacy.ADD_OR_REMOVE_ONE)
+    ours = [
+        accelerated_privacy.composed_epsilon(1.0, 0.01, T, delta, reverse)
+        for reverse in (False, True)
+    ]
+    assert max(ours) == pytest.approx(expected, rel=2e-3)
+
+
+def test_composed_responses_of_one_release():
+    """delta = p - e^epsilon (1 - p) of one randomised response."""
+    p = 1 / (1 + math.exp(-2.0))
+    delta = p - math.exp(1.2) * (1 - p)
+    assert accelerated_privacy.response_epsilon(2.0, 1, delta) == pytest.approx(1.2)
+
+
+def scaled(function, factor):
+    """Return the function with its result, or the last part of it, multiplied."""
+
+    def wrong(*args, **options):
+        result = function(*args, **options)
+        return (*result[:-1], result[-1] * factor) if isinstance(result, tuple) else result * factor
+
+    return wrong
+
+
+def uniform(weights, epsilon, n=None, m=None):
+    return np.full(len(weights), epsilon / len(weights))
+
+
+def longer_steps(step_size, momentum):
+    return REAL_SYSTEM(1.05 * step_size, momentum)
+
+
+REAL_SYSTEM = theory.heavy_ball_system
+
+
+def printed_only(function):
+    return lambda *args, **options: function(*args, **{**options, "printed": True})
+
+
+FAULTS = [
+    ("001-1", privacy, "laplace_epsilon", scaled(privacy.laplace_epsilon, 0.99)),
+    ("001-1", privacy, "amplify_without_replacement",
+     scaled(privacy.amplify_without_replacement, 0.99)),
+    ("001-2", theory, "heavy_ball_system", longer_steps),
+    ("001-4", theory, "noise_second_moment", scaled(theory.noise_second_moment, 0.9)),
+    ("001-5", theory, "subsampling_variance", scaled(theory.subsampling_variance, 0.9)),
+    ("001-6", theory.Certificate, "noise_coefficient", property(lambda self: 1e-3)),
+    ("001-7", theory, "heavy_ball_stationary_gap", scaled(theory.heavy_ball_stationary_gap, 1.01)),
+    ("001-10", theory, "nesterov_weights", lambda *a: (0.3 * WEIGHTS(*a)[0], WEIGHTS(*a)[1])),
+    ("001-11", theory, "nesterov_weights", scaled(theory.nesterov_weights, 1.01)),
+    ("001-12", theory, "allocate_epsilon", uniform),
+    ("001-13", theory, "laplace_scales", scaled(theory.laplace_scales, 0.99)),
+    ("001-14", theory, "allocate_epsilon", uniform),
+    ("001-15", theory, "multistage_weights",
+     lambda *a: (0.2 * STAGES(*a)[0], 0.0 * STAGES(*a)[1])),
+    ("001-17", losses.Logistic, "lipschitz", 0.9),
+    ("001-18", losses.Logistic, "smoothness", 0.2),
+    ("001-19", mechanisms, "laplace",
+     lambda random, scale, size: random.laplace(0.0, scale / math.sqrt(2.0), size)),
+    ("001-20", privacy, "epsilon", scaled(privacy.epsilon, 0.8)),
+    ("001-21", theory, "heavy_ball_rate", theory.nesterov_rate),
+    ("001-22", theory, "multistage_weights",
+     lambda *args, published=False: STAGES(*args)),
+    ("001-23", theory, "best_horizon", printed_only(theory.best_horizon)),
+]  # fmt: skip
+WEIGHTS, STAGES = theory.nesterov_weights, theory.multistage_weights
+
+
+@pytest.mark.parametrize(("name", "home", "attribute", "fault"), FAULTS)
+def test_a_fault_in_the_code_is_found(name, home, attribute, fault, monkeypatch):
+    claim = next(claim for claim in registry.load("001") if claim.id == name)
+    monkeypatch.setattr(home, attribute, fault)
+    outcome = claim.run(Effort(quick=True))
+    assert outcome.error is None and not outcome.passed
