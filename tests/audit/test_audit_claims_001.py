@@ -1,6 +1,9 @@
 """What the claims of paper 001 compute with, and that each of them can fail."""
 
+import json
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +12,12 @@ from hypothesis import strategies as st
 
 from dpanalysis import losses, privacy, theory
 from dpanalysis.audit import registry
-from dpanalysis.audit.papers import _smooth, accelerated_budget, accelerated_privacy
+from dpanalysis.audit.papers import (
+    _smooth,
+    accelerated_budget,
+    accelerated_heavy_ball,
+    accelerated_privacy,
+)
 from dpanalysis.audit.registry import Effort
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.events import Laplace, Repeated, Sampled
@@ -96,6 +104,22 @@ def test_composed_responses_of_one_release():
     p = 1 / (1 + math.exp(-2.0))
     delta = p - math.exp(1.2) * (1 - p)
     assert accelerated_privacy.response_epsilon(2.0, 1, delta) == pytest.approx(1.2)
+
+
+def test_points_of_the_figures_are_the_published_ones():
+    path = Path(os.environ.get("DPANALYSIS_DATA") or ".") / "published_curves_001.json"
+    if not path.is_file():
+        pytest.skip("set DPANALYSIS_DATA to the folder of published_curves_001.json")
+    figures = json.loads(path.read_text())["figures"]
+    rates = {
+        (panel["alpha"], abs(beta), rate)
+        for panel in figures["quad_rho_vs_beta.eps"]["panels"]
+        for beta, rate in panel["curves"][0]["points"]
+    }
+    assert {tuple(point) for point in accelerated_heavy_ball.FIGURE_1.tolist()} <= rates
+    for panel in figures["MASG_optimum_b_vs_iter.eps"]["panels"][:2]:
+        curve = panel["curves"][0]
+        assert accelerated_budget.FIGURE_2[curve["T"]] == dict(curve["stage_edges"])
 
 
 def scaled(function, factor):
