@@ -1,0 +1,385 @@
+"""Paper 000: the weight of DP-PSAC, the bias of fixed points, sampling with replacement."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+from ... import privacy
+from ..attack import Range
+from ..registry import Effort, Evidence, printed, register, used
+from ._composition import Mixture, epsilon_bounds
+from .second_order import largest
+
+Array = NDArray[np.float64]
+Weight = Callable[[Any, Any], Any]
+
+
+def adaptive(norm: Any, r: Any) -> Any:
+    """Return the weight of DP-PSAC, 1/(||g|| + r/(||g|| + r)), over C."""
+    return 1 / (norm + r / (norm + r))
+
+
+def automatic(norm: Any, r: Any) -> Any:
+    """Return the weight of Auto-S and NSGD, 1/(||g|| + r), over C."""
+    return 1 / (norm + r)
+
+
+# --- 000-1 to 000-4: the weight ---
+
+
+@register(
+    "000-1",
+    "Privacy guarantee; Theorem 1",
+    "\\|\\|Clip(g)\\|\\| <= C for Clip(g) = C g/(\\|\\|g\\|\\| + r/(\\|\\|g\\|\\| + r)), r > 0",
+    verdict="holds",
+)
+def sensitivity(effort: Effort) -> Iterator[Evidence]:
+    """Search in floating point; exact fractions for the strict inequality."""
+    space = {"norm": Range(1e-12, 1e12, log=True), "r": Range(1e-9, 10.0, log=True)}
+    found, cases = largest(effort, lambda norm, r: norm * adaptive(norm, r), space)
+    yield printed("\\|\\|Clip(g)\\|\\| / C", found, "<=", 1.0, tolerance=4e-16, cases=cases)
+    yield printed("that is, approached", found, ">=", 1.0 - 1e-9)
+    random = effort.random()
+    gaps = []
+    for _ in range(effort.cases(200, 5000)):
+        norm, r = (Fraction(float(10.0**e)) for e in random.uniform((-12.0, -9.0), (12.0, 1.0)))
+        gaps.append(1 - norm * adaptive(norm, r))
+    strict = float(min(gaps))
+    yield printed("1 - \\|\\|Clip(g)\\|\\|/C in fractions", strict, ">=", 1e-40, cases=len(gaps))
+
+
+def peak(r: float) -> tuple[float, float]:
+    """Return where the weight of DP-PSAC is largest, and how large: a grid, then refined."""
+    norms = np.concatenate([[0.0], np.geomspace(1e-14, 1e4, 2000)])
+    best = int(np.argmax(adaptive(norms, r)))
+    ends = norms[max(best - 1, 0)], norms[best + 1]
+    found = optimize.minimize_scalar(
+        lambda x: -adaptive(x, r), bounds=ends, method="bounded", options={"xatol": 1e-12 * ends[1]}
+    )
+    if adaptive(norms[best], r) >= -found.fun:
+        return float(norms[best]), float(adaptive(norms[best], r))
+    return float(found.x), -float(found.fun)
+
+
+@register(
+    "000-2",
+    "Figure 2; Lemma 2",
+    "the weight is largest at \\|\\|g\\|\\| = sqrt r - r, 1/(2 sqrt r - r), for r in (0, 1]",
+    "and for r > 1 at 0, where it is 1",
+    verdict="sharpened",
+)
+def largest_weight(effort: Effort) -> Iterator[Evidence]:
+    """Maximise over the norm numerically."""
+    random = effort.random()
+    small = 10.0 ** random.uniform(-10.0, 0.0, size=effort.cases(40, 600))
+    tops = [(r, *peak(r)) for r in small]
+    far = max(abs(at - (math.sqrt(r) - r)) / math.sqrt(r) for r, at, _ in tops)
+    off = max(abs(top * (2.0 * math.sqrt(r) - r) - 1.0) for r, _, top in tops)
+    yield printed("distance of the peak / sqrt r", far, "<=", 1e-6, cases=small.size)
+    yield printed("error of its height", off, "<=", 1e-12, cases=small.size)
+    above = [peak(r) for r in 10.0 ** random.uniform(0.0, 2.0, size=small.size)]
+    at, top = (max(column) for column in zip(*above))
+    yield used("peak for r > 1", at, "==", 0.0, tolerance=1e-9, cases=small.size)
+    yield used("its height", top, "==", 1.0, tolerance=1e-12, cases=small.size)
+
+
+LEMMA = {
+    "L0": Range(1e-3, 1e3, log=True),
+    "L1": Range(1e-9, 1e3, log=True),
+    "tau0": Range(1e-3, 1e3, log=True),
+    "tau1": Range(0.0, 0.99),
+    "r": Range(1e-8, 1.0, log=True),
+    "gradient": Range(1e-9, 1e9, log=True),
+    "place": Range(-1.0, 1.0),
+}
+
+
+def product(
+    weight: Weight,
+    L0: float,
+    L1: float,
+    tau0: float,
+    tau1: float,
+    r: float,
+    gradient: float,
+    place: float,
+) -> float:
+    """Return (L0 + L1 ||grad f||) w for a sample that Assumption 2 allows."""
+    sample = gradient + place * (tau0 + tau1 * gradient)
+    return (L0 + L1 * gradient) * float(weight(abs(sample), r))
+
+
+def lemma_terms(L0: float, L1: float, tau0: float, tau1: float, r: float) -> tuple[float, float]:
+    """Return the two terms of Lemma 2."""
+    A, root = L0 * (1.0 - tau1) + L1 * tau0, math.sqrt(r)
+    first = (A + L1 * (root - r)) / ((1.0 - tau1) * (2.0 * root - r))
+    return first, (A + L1 * root) / (root * (1.0 - tau1))
+
+
+def sharper(L0: float, L1: float, tau0: float, tau1: float, r: float) -> float:
+    """Return the bound that is used in place of Lemma 2."""
+    A = L0 * (1.0 - tau1) + L1 * tau0
+    return (A / (2.0 * math.sqrt(r) - r) + L1) / (1.0 - tau1)
+
+
+@register(
+    "000-3",
+    "Lemma 2",
+    "(L0 + L1 \\|\\|grad f\\|\\|) w <= the larger of two terms, which is always the second, "
+    "(A/sqrt r + L1)/(1 - tau1), A = L0 (1 - tau1) + L1 tau0",
+    "(A/(2 sqrt r - r) + L1)/(1 - tau1)",
+    verdict="sharpened",
+)
+def weighted_smoothness(effort: Effort) -> Iterator[Evidence]:
+    """Search over the constants, the gradient and the sample's gradient."""
+
+    def ratio(of: Callable[..., float], gradient: float, place: float, **given: float) -> float:
+        return product(adaptive, **given, gradient=gradient, place=place) / of(**given)
+
+    found, cases = largest(
+        effort, lambda **at: ratio(lambda **g: max(lemma_terms(**g)), **at), LEMMA
+    )
+    yield printed("left side / Lemma 2", found, "<=", 1.0, tolerance=1e-12, cases=cases)
+    constants = {name: LEMMA[name] for name in ("L0", "L1", "tau0", "tau1", "r")}
+
+    def order(**given: float) -> float:
+        first, second = lemma_terms(**given)
+        return first / second
+
+    found, cases = largest(effort, order, constants)
+    yield printed("first term / second term", found, "<=", 1.0, tolerance=1e-12, cases=cases)
+    # At the peak of the weight, reached by a sample of a gradient that is nearly zero.
+    guess = {"L0": 1.0, "L1": 1e-9, "tau0": 1.0, "tau1": 0.0, "r": 0.25, "gradient": 1e-9}
+    found, cases = largest(
+        effort, lambda **at: ratio(sharper, **at), LEMMA, guesses=[{**guess, "place": 0.25}]
+    )
+    yield used("left side / bound used", found, "<=", 1.0, tolerance=1e-12, cases=cases)
+    yield used("that is, attained", found, ">=", 0.999)
+
+    def gain(**given: float) -> float:
+        return sharper(**given) / max(lemma_terms(**given))
+
+    found, cases = largest(effort, gain, constants)
+    yield used("bound used / Lemma 2, largest", found, "<=", 1.0, tolerance=1e-12, cases=cases)
+    found, cases = largest(effort, lambda **at: -gain(**at), constants)
+    yield used("smallest", -found, "<=", 0.51, cases=cases)
+
+
+@register(
+    "000-4",
+    "Table 1; discussion of Lemma 2",
+    "with the weight of Auto-S, (L0 + L1 \\|\\|grad f\\|\\|) w is bounded only if r > tau0",
+    "max(A/r, L1)/(1 - tau1) for any r > 0",
+    verdict="corrected",
+)
+def automatic_smoothness(effort: Effort) -> Iterator[Evidence]:
+    """Search where r <= tau0, and for r far below and above."""
+    gradients = np.geomspace(1e-9, 1e12, 400)
+    values = [
+        product(automatic, 1.0, 1.0, 1.0, 0.5, 0.1, g, place)
+        for g in gradients
+        for place in np.linspace(-1.0, 1.0, 41)
+    ]
+    what = "left side, r = tau0/10, gradients up to 1e12, L0 = L1 = tau0 = 1"
+    yield printed(what, max(values), ">=", 1e6, cases=len(values))
+
+    def ratio(gradient: float, place: float, **given: float) -> float:
+        L0, L1, tau0, tau1, r = (given[name] for name in ("L0", "L1", "tau0", "tau1", "r"))
+        bound = max((L0 * (1.0 - tau1) + L1 * tau0) / r, L1) / (1.0 - tau1)
+        return product(automatic, **given, gradient=gradient, place=place) / bound
+
+    guess = {"L0": 1.0, "L1": 1.0, "tau0": 1.0, "tau1": 0.5, "r": 0.1, "gradient": 2.0}
+    space = {**LEMMA, "r": Range(1e-8, 1e4, log=True)}
+    found, cases = largest(effort, ratio, space, guesses=[{**guess, "place": -1.0}])
+    yield used("left side / bound", found, "<=", 1.0, tolerance=1e-12, cases=cases)
+    yield used("that is, attained", found, ">=", 0.999)
+
+
+# --- 000-5, 000-6: where the method rests without noise ---
+
+
+def resting(weight: Weight, slopes: Array, offsets: Array, r: float) -> float:
+    """Return grad f where the weighted gradients add up to zero.
+
+    In one dimension, samples' gradients are slopes * u + offsets with u = grad f: the slopes
+    (positive) have mean 1, the offsets mean 0. Assumption 2 holds with tau0 = max |offset|,
+    tau1 = max |slope - 1|.
+    """
+
+    def weighted(u: float) -> float:
+        samples = slopes * u + offsets
+        return float(np.sum(weight(np.abs(samples), r) * samples))
+
+    zeros = -offsets / slopes
+    return float(optimize.brentq(weighted, zeros.min() - 1.0, zeros.max() + 1.0, xtol=1e-15))
+
+
+def samples(random: np.random.Generator, tau1: float = 0.0) -> tuple[Array, Array]:
+    """Return slopes and offsets of an odd number of samples."""
+    n = 2 * int(random.integers(1, 8)) + 1
+    slopes = random.uniform(-1.0, 1.0, size=n)
+    slopes -= slopes.mean()
+    offsets = random.standard_t(2.0, size=n) * math.exp(random.normal())
+    if random.random() < 0.3:  # just more than half agree
+        offsets = np.where(np.arange(n) <= n // 2, offsets[0], offsets[-1])
+    return 1.0 + tau1 * slopes / np.abs(slopes).max(), offsets - offsets.mean()
+
+
+@register(
+    "000-5",
+    "Table 1; Remark 2",
+    "a lower non-vanishing bound than that of Auto-S, O(r^-1/2) against O(r^-1): read as less bias",
+    "true of the bounds: both biases tend to the same limit as r -> 0, and at r = 1 that of "
+    "DP-PSAC can be the larger",
+    verdict="corrected",
+)
+def remaining_bias(effort: Effort) -> Iterator[Evidence]:
+    """Compare the gradients at the fixed points, which are roots of one equation."""
+    centres = np.array([0.0, 1.0, 5.0])  # of f_i = (x - c_i)^2/2
+    ones, offsets = np.ones(3), centres.mean() - centres
+    for r, bound in ((1.0, 1.0), (1e-6, 0.1)):
+        biases = [abs(resting(weight, ones, offsets, r)) for weight in (adaptive, automatic)]
+        what = f"bias / that of Auto-S, f_i = (x - c_i)^2/2, c = 0, 1, 5, r = {r:g}"
+        yield printed(what, biases[0] / biases[1], "<=", bound)
+    random = effort.random()
+    worst = 0.0
+    cases = effort.cases(50, 1000)
+    for _ in range(cases):
+        slopes, offsets = samples(random)
+        limit = -float(np.median(offsets))  # where half of the gradients point either way
+        worst = max(
+            worst,
+            *(
+                abs(resting(weight, slopes, offsets, 1e-14) - limit) / np.abs(offsets).max()
+                for weight in (adaptive, automatic)
+            ),
+        )
+    what = "distance of either from the common limit / tau0, r = 1e-14"
+    yield used(what, worst, "<=", 1e-4, cases=cases)
+    bounds = lemma_terms(1.0, 1.0, 1.0, 0.0, 1e-6)[1] / max(2.0 / 1e-6, 1.0)
+    yield used("Lemma 2 / the same for Auto-S, r = 1e-6", bounds, "<=", 0.01)
+
+
+@register(
+    "000-6",
+    "Convergence guarantee",
+    "DP-PSAC converges to a stationary point, lim grad f(x_t) = 0",
+    "not with a fixed r; without noise \\|\\|grad f\\|\\| <= tau0/(1 - tau1) at every fixed point, "
+    "for any r and any positive weight",
+    verdict="corrected",
+)
+def fixed_points(effort: Effort) -> Iterator[Evidence]:
+    """Run the method without noise; search over samples for the largest gradient at rest."""
+    centres = np.array([0.0, 0.0, 1.0])
+    for r in (0.1, 1.0):
+        x = 3.0
+        for _ in range(2000):
+            differences = x - centres
+            x -= 0.05 * float(np.mean(adaptive(np.abs(differences), r) * differences))
+        what = f"\\|grad f\\| after 2000 steps without noise, c = 0, 0, 1, r = {r:g}"
+        yield printed(what, abs(x - centres.mean()), "<=", 0.0, tolerance=1e-6)
+    random = effort.random()
+    cases = effort.cases(100, 2000)
+    worst = 0.0
+    for _ in range(cases):
+        tau1 = random.uniform(0.0, 0.99)
+        slopes, offsets = samples(random, tau1)
+        r = math.exp(random.uniform(-14.0, 3.0))
+        allowed = np.abs(offsets).max() / (1.0 - tau1)
+        for weight in (adaptive, automatic):
+            worst = max(worst, abs(resting(weight, slopes, offsets, r)) / allowed)
+    # One more sample on one side than on the other decides where all the weight rests.
+    halves = np.repeat([0.0, 1.0], [501, 500])
+    offsets = halves.mean() - halves
+    edge = abs(resting(adaptive, np.ones(1001), offsets, 1e-12)) / np.abs(offsets).max()
+    what = "\\|grad f\\| (1 - tau1)/tau0 at rest"
+    yield used(what, max(worst, edge), "<=", 1.0, tolerance=1e-9, cases=cases)
+    yield used("that is, approached", edge, ">=", 0.99)
+
+
+# --- 000-8: sampling with replacement ---
+
+
+def multiplicities(draws: int, n: int, most: int = 12) -> tuple[Array, Array]:
+    """Return the law of how often a record is drawn: probabilities and counts."""
+    counts = np.arange(min(draws, most) + 1)
+    return stats.binom.pmf(counts, draws, 1.0 / n), counts.astype(np.float64)
+
+
+def deltas(
+    first: tuple[Array, Array], second: tuple[Array, Array], std: float, epsilon: float
+) -> Array:
+    """Return both hockey-stick divergences of two Gaussian mixtures (weights, means)."""
+    means = np.concatenate([first[1], second[1]])
+    x = np.arange(means.min() - 10.0 * std, means.max() + 10.0 * std, std / 400.0)
+    p, q = (
+        stats.norm.pdf(x[:, None], centres, std) @ weights for weights, centres in (first, second)
+    )
+    rise = math.exp(epsilon)
+    gains = np.maximum(p - rise * q, 0.0), np.maximum(q - rise * p, 0.0)
+    return np.sum(gains, axis=1) * (std / 400.0)
+
+
+def drawn(records: Array, draws: int) -> tuple[Array, Array]:
+    """Return the law of the sum of ``draws`` records, drawn with replacement."""
+    sums = np.array([sum(batch) for batch in itertools.product(records, repeat=draws)])
+    return np.full(sums.size, 1.0 / sums.size), sums
+
+
+def removal_quotient(records: Array, std: float, epsilon: float) -> float:
+    """Return delta of removing the first of three records, two draws, over the mixture's.
+
+    The mixture has shifts 2k: a record of norm 1 takes the place of another one.
+    """
+    exact = deltas(drawn(records, 2), drawn(records[1:], 2), std, epsilon)
+    weights, counts = multiplicities(2, records.size)
+    claimed = deltas((weights, 2.0 * counts), (np.ones(1), np.zeros(1)), std, epsilon)
+    return float((exact / np.maximum(claimed, 1e-6)).max())
+
+
+@register(
+    "000-8",
+    "Algorithm 1; Theorem 1",
+    "a batch drawn with replacement costs what Poisson sampling at q = B/N costs",
+    "Poisson sampling; with replacement a record that is drawn k times moves the sum by up to "
+    "2 k C: the Binomial mixture with shifts 2 k C",
+    verdict="corrected",
+)
+def with_replacement(effort: Effort) -> Iterator[Evidence]:
+    """Compose both on a grid with error bounds; enumerate all batches of three records."""
+    n, size, steps, noise, delta = 60_000, 512, 500, 0.8, 1e-5
+    rate = size / n
+    step = privacy.events.Sampled(
+        privacy.Poisson(rate), [privacy.events.Gaussian(std=noise, sensitivity=1.0)]
+    )
+    claimed = privacy.epsilon(
+        privacy.events.Repeated(step, steps), delta, privacy.ADD_OR_REMOVE_ONE, "pld"
+    )
+    weights, counts = multiplicities(size, n)
+    setting = "N = 60000, B = 512, T = 500, sigma = .8, delta = 1e-5"
+    for others, factor in (("0", 1.0), ("opposite", 2.0)):
+        low, _ = epsilon_bounds(Mixture(weights, factor * counts, noise), steps, delta)
+        what = f"epsilon at least, other gradients {others} ({setting})"
+        yield printed(what, low, "<=", claimed)
+    alone = Mixture(np.array([1.0 - rate, rate]), np.array([0.0, 1.0]), noise)
+    low, high = epsilon_bounds(alone, steps, delta)
+    yield used("epsilon of Poisson sampling, lower bound", low, "<=", claimed)
+    yield used("upper bound", high, ">=", claimed)
+    space = {
+        "records": Range(-1.0, 1.0, size=3),
+        "std": Range(0.4, 5.0, log=True),
+        "epsilon": Range(0.01, 4.0, log=True),
+    }
+    guess = {"records": [1.0, -1.0, -1.0], "std": 1.0, "epsilon": 0.5}
+    found, cases = largest(effort, removal_quotient, space, cost=4, guesses=[guess])
+    what = "delta / that of the mixture, N = 3, B = 2"
+    yield used(what, found, "<=", 1.0, tolerance=1e-4, cases=cases)
+    yield used("that is, attained", found, ">=", 0.999)
