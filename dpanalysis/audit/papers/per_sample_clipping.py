@@ -223,14 +223,14 @@ def resting(weight: Weight, slopes: Array, offsets: Array, r: float) -> float:
 
 
 def samples(random: np.random.Generator, tau1: float = 0.0) -> tuple[Array, Array]:
-    """Return slopes and offsets of an odd number of samples."""
+    """Return slopes and offsets of an odd number of samples, tau0 = 1."""
     n = 2 * int(random.integers(1, 8)) + 1
-    slopes = random.uniform(-1.0, 1.0, size=n)
-    slopes -= slopes.mean()
-    offsets = random.standard_t(2.0, size=n) * math.exp(random.normal())
-    if random.random() < 0.3:  # just more than half agree
-        offsets = np.where(np.arange(n) <= n // 2, offsets[0], offsets[-1])
-    return 1.0 + tau1 * slopes / np.abs(slopes).max(), offsets - offsets.mean()
+    slopes, offsets = random.uniform(-1.0, 1.0, size=n), random.standard_t(2.0, size=n)
+    if random.random() < 0.3:  # just more than half agree, and respond least
+        most = np.arange(10 * n) <= 5 * n
+        slopes, offsets = np.where(most, -1.0, 1.0), np.where(most, 1.0, 0.0)
+    slopes, offsets = slopes - slopes.mean(), offsets - offsets.mean()
+    return 1.0 + tau1 * slopes / np.abs(slopes).max(), offsets / np.abs(offsets).max()
 
 
 @register(
@@ -258,7 +258,7 @@ def remaining_bias(effort: Effort) -> Iterator[Evidence]:
         worst = max(
             worst,
             *(
-                abs(resting(weight, slopes, offsets, 1e-14) - limit) / np.abs(offsets).max()
+                abs(resting(weight, slopes, offsets, 1e-14) - limit)
                 for weight in (adaptive, automatic)
             ),
         )
@@ -293,9 +293,8 @@ def fixed_points(effort: Effort) -> Iterator[Evidence]:
         tau1 = random.uniform(0.0, 0.99)
         slopes, offsets = samples(random, tau1)
         r = math.exp(random.uniform(-14.0, 3.0))
-        allowed = np.abs(offsets).max() / (1.0 - tau1)
         for weight in (adaptive, automatic):
-            worst = max(worst, abs(resting(weight, slopes, offsets, r)) / allowed)
+            worst = max(worst, abs(resting(weight, slopes, offsets, r)) * (1.0 - tau1))
     # One more sample on one side than on the other decides where all the weight rests.
     halves = np.repeat([0.0, 1.0], [501, 500])
     offsets = halves.mean() - halves
