@@ -21,7 +21,7 @@ from scipy import special
 
 from .._validation import check_int, check_number
 from .pure import _scalar, amplify
-from .rdp import Array, _orders, rdp_gaussian, rdp_pure
+from .rdp import Array, _expm1_minus, _orders, rdp_gaussian, rdp_pure
 
 __all__ = [
     "rdp_poisson",
@@ -40,14 +40,19 @@ _LONGEST_GRID = 1e6
 
 
 def _power_remainder(u: Any, a: Any) -> Any:
-    """Return (1 + u)**a - 1 - a u >= 0 for u > -1, a >= 1, without cancellation."""
-    size = np.abs(a * u)
-    t = np.where(size < 1e-3, u, 0.0)
-    series = 1.0 + (a - 2.0) / 3.0 * t * (
-        1.0 + (a - 3.0) / 4.0 * t * (1.0 + (a - 4.0) / 5.0 * t * (1.0 + (a - 5.0) / 6.0 * t))
-    )
-    direct = np.expm1(a * np.log1p(u)) - a * u
-    return np.where(size < 1e-3, 0.5 * a * (a - 1.0) * t * t * series, direct)
+    """Return (1 + u)**a - 1 - a u >= 0 for u > -1, a >= 1, without cancellation.
+
+    With b = a - 1 it is (1 + u)(e**x - 1 - x) + b ((1 + u) ln(1 + u) - u), x = b ln(1 + u):
+    neither term is negative.
+    """
+    small = np.abs(u) < 0.05
+    t = np.where(small, u, 0.0)
+    series = np.zeros_like(t)
+    for k in range(13, 1, -1):
+        series = 1.0 / (k * (k - 1.0)) - t * series
+    entropy = np.where(small, t * t * series, (1.0 + u) * np.log1p(u) - u)
+    b = a - 1.0
+    return (1.0 + u) * _expm1_minus(b * np.log1p(u)) + b * entropy
 
 
 def _log_binomials(a: Array) -> Array:
@@ -185,7 +190,7 @@ def _poisson_gaussian_integral(a: float, q: float, mu: float) -> float:
         return (float(special.logsumexp(exponent)) + math.log(weight)) / (a - 1.0)
     # Where the power fits a float, 1 + a u, whose mean is 1, is left out without cancellation.
     log_normal = -0.5 * x * x
-    near = exponent - log_normal < 30.0
+    near = exponent - log_normal < 300.0
     rest = _power_remainder(q * np.expm1(loss[near]), a)
     total = float((np.exp(log_normal[near]) * rest).sum())
     far, log_far = loss[~near], log_normal[~near]
@@ -370,9 +375,9 @@ def rdp_pure_poisson(orders: ArrayLike, rate: float, epsilon: float) -> Any:
         return rdp_pure(a, loss)
     bottom = math.log1p(q * math.expm1(-loss))
     log_low, log_high = -float(np.logaddexp(0.0, loss)), -float(np.logaddexp(0.0, -loss))
-    small = np.isfinite(a) & (a * top < 20.0)
+    small = np.isfinite(a) & (a * top < 300.0)
     tame = np.where(small, a, 2.0)
-    excess = math.exp(log_low) * _power_remainder(math.expm1(min(top, 20.0)), tame)
+    excess = math.exp(log_low) * _power_remainder(math.expm1(min(top, 300.0)), tame)
     excess += math.exp(log_high) * _power_remainder(math.expm1(bottom), tame)
     far = np.logaddexp(log_low + a * top, log_high + a * bottom)
     with np.errstate(invalid="ignore"):

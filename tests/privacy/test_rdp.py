@@ -53,6 +53,19 @@ def test_closed_forms_at_orders_near_one(excess, loss):
     assert rdp_pure(a, loss) == pytest.approx(pure_digits(a, loss), rel=1e-13)
 
 
+@pytest.mark.parametrize("excess", [1e-10, 1e-6, 1e-3])
+@pytest.mark.parametrize("loss", [0.05, 0.5, 25.0])
+@pytest.mark.parametrize("q", [1e-3, 0.4])
+def test_sampled_pure_costs_at_orders_near_one(excess, loss, q):
+    a = 1.0 + excess
+    with mpmath.workdps(60):
+        a_, q_, e = mpmath.mpf(a), mpmath.mpf(q), mpmath.exp(mpmath.mpf(loss))
+        p = 1 / (1 + e)
+        moment = p * (1 + q_ * (e - 1)) ** a_ + (1 - p) * (1 - q_ * (1 - 1 / e)) ** a_
+        exact = float(mpmath.log(moment) / (a_ - 1))
+    assert rdp_pure_poisson(a, q, loss) == pytest.approx(exact, rel=1e-9)
+
+
 @given(a=orders, loss=epsilons)
 def test_closed_forms_are_ordered(a, loss):
     """Laplace is one of the pure mechanisms; all stay below epsilon, above the next order."""
