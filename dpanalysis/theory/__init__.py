@@ -2,7 +2,8 @@
 
 Pure functions: rates, exact errors on quadratics, error bounds, certificates from linear
 matrix inequalities, and the best division of a privacy budget over the iterations
-(Kuru, Birbil, Gurbuzbalaban and Yildirim, SIAM J. Optim. 32, 2022; "001" below).
+(Kuru, Birbil, Gurbuzbalaban and Yildirim, SIAM J. Optim. 32, 2022; "001" below), and the
+growth of clipped gradients with the loss (improved DP-SGD with gradient clipping; "004").
 Statements that do not hold as printed are corrected; ``printed=True`` evaluates the paper's
 own formula where one of its figures needs it.
 """
@@ -16,6 +17,7 @@ from .allocation import (
     subsampling_variance,
 )
 from .certificates import heavy_ball_certificate, nesterov_certificate
+from .clipped_sgd import weak_growth_logistic, weak_growth_mlp, weak_growth_softmax
 from .heavy_ball import (
     heavy_ball_bound,
     heavy_ball_gap,
@@ -92,4 +94,7 @@ __all__ = [
     "noise_second_moment",
     "subsampling_variance",
     "tune_heavy_ball",
+    "weak_growth_logistic",
+    "weak_growth_mlp",
+    "weak_growth_softmax",
 ]
