@@ -49,7 +49,7 @@ _HIDDEN = 3.0
 # A panel whose mass is below exp(-_NEGLIGIBLE) of the integral is not looked at again.
 _NEGLIGIBLE = 50.0
 # Numbers held at once.
-_CHUNK = 1_500_000
+_CHUNK = 200_000
 
 
 def integrate(

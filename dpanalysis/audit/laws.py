@@ -93,12 +93,11 @@ def above_threshold_distribution(
     first = check_number("threshold_scale", threshold_scale, low=0.0, low_open=True)
     second = check_number("query_scale", query_scale, low=0.0, low_open=True)
     q = q - check_number("threshold", threshold)
-    logpdf, logsf = _NOISE[noise]
+    logpdf, log_below_above = _NOISE[noise]
     distinct, index = np.unique(q, return_inverse=True)
 
     def log_f(r: Array) -> tuple[Array, Array]:
-        z = (r[:, None] - distinct) / second
-        stays, halts = logsf(-z), logsf(z)
+        stays, halts = log_below_above((r[:, None] - distinct) / second)
         # Sorted by np.unique, so put back in order even where nothing repeats.
         stays, halts = stays[:, index], halts[:, index]
         value = np.empty((r.size, q.size + 1))
@@ -164,15 +163,18 @@ def report_noisy_min_distribution(
         logits = -(v - v.min()) / scale
         law = np.maximum(np.exp(logits - special.logsumexp(logits)), _RAREST)
         return (law, 4.0 * _EPS * (1.0 - logits)) if full_output else law
-    logpdf, logsf = _NOISE[noise]
+    logpdf, log_below_above = _NOISE[noise]
     distinct, index = np.unique(v, return_inverse=True)
 
     def log_f(x: Array) -> tuple[Array, Array]:
         z = (x[:, None] - distinct) / scale
-        above, density = logsf(z), logpdf(z) - math.log(scale)
+        above, density = log_below_above(z)[1], logpdf(z) - math.log(scale)
         # Sorted by np.unique, so put back in order even where nothing repeats.
         above, density = above[:, index], density[:, index]
-        value = above.sum(axis=1, keepdims=True) - above + density
+        with np.errstate(invalid="ignore"):
+            value = above.sum(axis=1, keepdims=True) - above + density
+        # At the end of the support of positive noise, a null set.
+        value[np.isnan(value)] = -np.inf
         return value, _rounding(value, v.size)
 
     kinks = distinct if noise == "laplace" else None
@@ -219,9 +221,10 @@ def _reach(log_f: _Logarithms, end: float, step: float, best: Array) -> Array:
         points.append(points[-1] + step)
         before, value = value, log_f(np.array(points[-1:]))[0][0]
         best = np.maximum(best, value)
-        fall = before - value
+        with np.errstate(invalid="ignore"):
+            falls = (before - value > 1.0) | np.isneginf(value)
         floor = np.maximum(best + math.log(abs(step)), math.log(_RAREST)) - _NEGLIGIBLE
-        if ((fall > 1.0) & (value + math.log(abs(step)) < floor)).all():
+        if (falls & (value + math.log(abs(step)) < floor)).all():
             break
     return np.array(points)
 
@@ -235,33 +238,37 @@ def _laplace_logpdf(z: Array) -> Array:
     return -np.abs(z) - math.log(2.0)
 
 
-def _laplace_logsf(z: Array) -> Array:
-    tail = np.abs(z)
-    return np.where(z > 0.0, -tail - math.log(2.0), np.log1p(-0.5 * np.exp(-tail)))
-
-
 def _gaussian_logpdf(z: Array) -> Array:
     return -0.5 * z * z - 0.5 * math.log(2.0 * math.pi)
 
 
-def _gaussian_logsf(z: Array) -> Array:
-    return special.log_ndtr(-z)
-
-
-def _negative_exponential_logpdf(z: Array) -> Array:
+def _exponential_logpdf(z: Array) -> Array:
     return np.where(z <= 0.0, z, -np.inf)
 
 
-def _negative_exponential_logsf(z: Array) -> Array:
+def _symmetric(log_tail: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array]]:
+    """Return z -> ln F(z), ln(1 - F(z)), from ln(1 - F(z)) for z >= 0."""
+
+    def log_below_above(z: Array) -> tuple[Array, Array]:
+        tail = log_tail(np.abs(z))
+        body, right = np.log1p(-np.exp(tail)), z > 0.0
+        return np.where(right, body, tail), np.where(right, tail, body)
+
+    return log_below_above
+
+
+def _exponential(z: Array) -> tuple[Array, Array]:
+    below = np.minimum(z, 0.0)
     with np.errstate(divide="ignore"):
-        return np.log(-np.expm1(np.minimum(z, 0.0)))
+        return below, np.log(-np.expm1(below))
 
 
-# noise -> (log density, log survival function) at scale one.
-_NOISE: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
-    "laplace": (_laplace_logpdf, _laplace_logsf),
-    "gaussian": (_gaussian_logpdf, _gaussian_logsf),
-    "exponential": (_negative_exponential_logpdf, _negative_exponential_logsf),
+# noise -> z -> log density; z -> log probabilities of at most z and of more; at scale one.
+# The exponential noise is negative.
+_NOISE: dict[str, tuple[Callable[[Array], Array], Callable[[Array], tuple[Array, Array]]]] = {
+    "laplace": (_laplace_logpdf, _symmetric(lambda z: -z - math.log(2.0))),
+    "gaussian": (_gaussian_logpdf, _symmetric(lambda z: special.log_ndtr(-z))),
+    "exponential": (_exponential_logpdf, _exponential),
 }
 
 
