@@ -1,7 +1,8 @@
-"""What is minimised: data with a loss, quadratics, and synthetic data sets."""
+"""What is minimised: data with a loss, networks, quadratics, and synthetic data sets."""
 
 from .erm import ERM, Sums
+from .networks import MLP, Softmax
 from .quadratic import Quadratic
 from .row_bound import RowBound
 
-__all__ = ["ERM", "Quadratic", "RowBound", "Sums"]
+__all__ = ["ERM", "MLP", "Quadratic", "RowBound", "Softmax", "Sums"]

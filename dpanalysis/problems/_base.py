@@ -1,0 +1,220 @@
+"""What every problem over samples shares: checks of its arguments, sums, mean and penalty."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_array_api_obj
+
+from .._validation import check_reals
+from ..clipping import Clipping, check_clipping
+from ..regularizers import Regularizer
+from .erm import Sums
+
+__all__ = ["EmpiricalRisk", "check_regularizer"]
+
+
+class EmpiricalRisk(ABC):
+    """Mean of a loss over samples plus a public penalty, for one iterate or R of them.
+
+    A subclass sets the attributes and evaluates :meth:`_evaluate`.
+
+    Attributes
+    ----------
+    n, d : int
+        Number of samples and of parameters.
+    regularizer : Regularizer or None
+        Public; never enters a sensitivity.
+    """
+
+    n: int
+    d: int
+    regularizer: Regularizer | None
+    _y: Any
+    _on_host: bool
+
+    @abstractmethod
+    def _evaluate(
+        self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
+    ) -> tuple[Any, Any, Any]:
+        """Return ``values (R,), gradients (R, d), clipped (R,)``; arguments are checked."""
+
+    def check_clipping(self, clipping: Clipping | None) -> None:
+        """Raise unless the rule bounds the gradient of every record that may occur."""
+        check_clipping(clipping)
+
+    # Checks and conversions of arguments
+
+    @property
+    def _xp(self) -> Any:
+        return array_namespace(self._y)  # not kept: a module cannot be pickled
+
+    def _iterate(self, name: str, w: Any) -> Any:
+        """Return ``w`` in the data's namespace, float64, checked."""
+        xp = self._xp
+        if self._on_host:
+            w = check_reals(name, w)
+        elif is_array_api_obj(w) and array_namespace(w) is xp:
+            w = xp.astype(w, xp.float64, copy=False)
+        else:
+            w = xp.asarray(check_reals(name, w), device=self._y.device)
+        if w.ndim not in (1, 2) or w.shape[-1] != self.d or not w.shape[0]:
+            raise ValueError(
+                f"{name} must have shape ({self.d},) or (R, {self.d}), got {tuple(w.shape)}"
+            )
+        if not bool(xp.all(xp.isfinite(w))):
+            raise ValueError(f"{name} must be finite, got NaN or infinite entries")
+        return w
+
+    def _rows(self, rows: Any, replicates: int) -> Any:
+        """Return ``rows`` as None, one index array, or one per replicate, checked."""
+        if rows is None:
+            return None
+        shared = not isinstance(rows, (list, tuple))
+        parts = [np.asarray(part) for part in ([rows] if shared else rows)]
+        if not shared and len(parts) != replicates:
+            raise ValueError(f"rows must list {replicates} index arrays, got {len(parts)}")
+        for i, part in enumerate(parts):
+            if part.ndim != 1 or (part.size and part.dtype.kind not in "iu"):
+                raise TypeError(
+                    f"rows must be one-dimensional integer arrays, got {part.dtype} "
+                    f"of shape {part.shape}"
+                )
+            part = np.ascontiguousarray(part, dtype=np.int64)
+            # Read as unsigned, a negative index is a huge one: one pass checks both ends.
+            if part.size and int(part.view(np.uint64).max()) >= self.n:
+                raise ValueError(
+                    f"rows must lie in [0, {self.n - 1}], got {part.min()} to {part.max()}"
+                )
+            parts[i] = part
+        if not self._on_host:
+            parts = [self._xp.asarray(part, device=self._y.device) for part in parts]
+        return parts[0] if shared else parts
+
+    def _weights(self, weights: Any) -> Any:
+        xp = self._xp
+        weights = xp.asarray(weights, dtype=xp.float64)
+        if tuple(weights.shape) != (self.n,):
+            raise ValueError(f"weights must have shape ({self.n},), got {tuple(weights.shape)}")
+        if not bool(xp.all(xp.isfinite(weights) & (weights >= 0))):
+            raise ValueError("weights must be finite and non-negative")
+        return weights
+
+    def _back(self, array: Any, like: Any) -> Any:
+        """Bring a result to where the caller's ``w`` lives."""
+        if self._on_host or (is_array_api_obj(like) and array_namespace(like) is self._xp):
+            return array
+        return np.asarray(array.get() if hasattr(array, "get") else array)
+
+    # Sums over samples
+
+    def sums(
+        self,
+        w: Any,
+        rows: Any = None,
+        clipping: Clipping | None = None,
+        value: bool = True,
+        gradient: bool = True,
+        weights: Any = None,
+    ) -> Sums:
+        """Sum the losses and the (clipped) gradients over samples; no penalty, no division.
+
+        Parameters
+        ----------
+        w : array of shape (d,) or (R, d)
+        rows : int array of shape (m,), or list of R such arrays, optional
+            The samples: all of them by default; one batch shared by all replicates; or
+            one batch for each replicate, of any sizes, empty ones included. An index may
+            occur several times.
+        clipping : Clipping, optional
+            Rule of :mod:`dpanalysis.clipping` applied to every sample's gradient (of the
+            data part). The losses are not clipped. A gradient that overflows counts as
+            zero, so that the sum stays within the bound times the number of samples.
+        value, gradient : bool
+            What is wanted; what is not wanted is None in the result and costs nothing.
+        weights : array of shape (n,), optional
+            Non-negative multiplicity of each sample, applied after clipping, to losses
+            and gradients.
+
+        Returns
+        -------
+        Sums
+            ``value`` a scalar or ``(R,)``, ``gradient`` the shape of ``w``, ``clipped``
+            an int or ``(R,)``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a shape disagrees, an entry is not finite or an index is out of range.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import clipping, problems
+        >>> problem = problems.Softmax(np.array([[2.0], [0.1]]), np.array([0, 1]))
+        >>> problem.sums(np.zeros(2), clipping=clipping.Flat(0.5), value=False)
+        Sums(value=None, gradient=array([-0.3036,  0.3036]), clipped=1)
+        """
+        iterate = self._iterate("w", w)
+        self.check_clipping(clipping)
+        batched = iterate.ndim == 2
+        W = iterate if batched else iterate[None, :]
+        chosen = self._rows(rows, W.shape[0])
+        if weights is not None:
+            weights = self._weights(weights)
+        parts = self._evaluate(W, chosen, clipping, weights, value, gradient)
+        values, gradients, clipped = (self._back(part, w) for part in parts)
+        if batched:
+            return Sums(values if value else None, gradients if gradient else None, clipped)
+        return Sums(
+            float(values[0]) if value else None,
+            gradients[0, :] if gradient else None,
+            int(clipped[0]),
+        )
+
+    def clipped_gradient_sum(
+        self, w: Any, clipping: Clipping, weights: Any = None
+    ) -> tuple[Any, Any, Any]:
+        """Return ``(sum_i clip(grad_i), sum_i loss_i, number of clipped samples)``.
+
+        See :meth:`sums`; ``weights`` (shape ``(n,)``) are multiplicities.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import clipping, problems
+        >>> problem = problems.Softmax(np.array([[2.0], [0.1]]), np.array([0, 1]))
+        >>> problem.clipped_gradient_sum(np.zeros(2), clipping.Flat(0.5))
+        (array([-0.3036,  0.3036]), 1.386, 1)
+        """
+        total = self.sums(w, clipping=clipping, weights=weights)
+        return total.gradient, total.value, total.clipped
+
+    # The objective
+
+    @property
+    def mu(self) -> float:
+        """Strong convexity that the penalty guarantees."""
+        return 0.0 if self.regularizer is None else self.regularizer.mu
+
+    def value(self, w: Any) -> Any:
+        """Objective at ``w``: a float for ``(d,)``, shape ``(R,)`` for ``(R, d)``."""
+        mean = self.sums(w, gradient=False).value / self.n
+        return mean if self.regularizer is None else mean + self._penalty("value", w)
+
+    def gradient(self, w: Any) -> Any:
+        """Gradient of the objective, the shape of ``w``."""
+        mean = self.sums(w, value=False).gradient / self.n
+        return mean if self.regularizer is None else mean + self._penalty("gradient", w)
+
+    def _penalty(self, term: str, w: Any) -> Any:
+        result = self._back(getattr(self.regularizer, term)(self._iterate("w", w)), w)
+        return float(result) if result.ndim == 0 else result
+
+
+def check_regularizer(regularizer: Any) -> None:
+    """Raise TypeError unless ``regularizer`` is None or an object of dpanalysis."""
+    if isinstance(regularizer, type) or not (regularizer is None or hasattr(regularizer, "mu")):
+        raise TypeError(f"regularizer must be an object of dpanalysis, got {regularizer!r}")

@@ -1,0 +1,196 @@
+r"""Dense layers: forward, backward, and the norms of gradients that are never formed.
+
+The gradient of one sample in a layer is the outer product :math:`\delta a^\top` of what comes
+back, :math:`\delta`, and what went in, a, so its Frobenius norm is :math:`\|\delta\|\|a\|`, and
+a weighted sum over samples is ONE matrix product. Memory is that of the activations.
+
+Arrays are of shape (R, B, width) for R replicates and B samples; the data are (B, features),
+shared by the replicates, dense or CSR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+__all__ = [
+    "ACTIVATIONS",
+    "Layout",
+    "add_gradients",
+    "backward",
+    "cross_entropy",
+    "forward",
+    "gradient_norms",
+    "zero",
+]
+
+# Both have slope at most 1 and pass through 0, which theory.weak_growth_mlp relies on.
+ACTIVATIONS = ("relu", "tanh")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the weights and biases lie in the flat vector of parameters.
+
+    Layer by layer from the input on: the weights, one row an output unit, then the bias.
+
+    Parameters
+    ----------
+    widths : tuple of int
+        Features, hidden units of each layer, classes.
+    bias : bool
+        Whether the layers have biases.
+    """
+
+    widths: tuple[int, ...]
+    bias: bool
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum((a + self.bias) * b for a, b in pairwise(self.widths))
+
+    def slices(self) -> Iterator[tuple[slice, slice]]:
+        """Yield where each layer's weights and bias are; the latter is empty without biases."""
+        start = 0
+        for inputs, outputs in pairwise(self.widths):
+            middle = start + inputs * outputs
+            end = middle + outputs * self.bias
+            yield slice(start, middle), slice(middle, end)
+            start = end
+
+    def split(self, xp: Any, W: Any) -> list[tuple[Any, Any]]:
+        """Return ``(weights (R, out, in), bias (R, 1, out) or None)`` of each layer of (R, p)."""
+        layers = []
+        for (inputs, outputs), (weights, bias) in zip(pairwise(self.widths), self.slices()):
+            matrix = xp.reshape(W[:, weights], (W.shape[0], outputs, inputs))
+            layers.append((matrix, W[:, None, bias] if self.bias else None))
+        return layers
+
+
+def zero(xp: Any, like: Any) -> Any:
+    """Return 0 in the dtype and on the device of ``like``."""
+    return xp.zeros((), dtype=like.dtype, device=like.device)
+
+
+def _transposed(xp: Any, array: Any) -> Any:
+    """Swap the last two axes."""
+    return xp.permute_dims(array, (0, 2, 1))
+
+
+def forward(
+    xp: Any, layers: Sequence[tuple[Any, Any]], activation: str, X: Any, scale: Any = None
+) -> tuple[list[Any], Any]:
+    """Return the hidden activations and the logits of the rows ``scale * X``.
+
+    ``scale`` (shape (B,), in the dtype of X) multiplies the products, not the data.
+    """
+    hidden: list[Any] = []
+    for i, (weights, bias) in enumerate(layers):
+        if i == 0:
+            # One product for all replicates; with the layout (B, R, width) in memory it is
+            # read as (R, B, width) without a copy.
+            replicates, width, features = weights.shape
+            z = X @ xp.reshape(weights, (replicates * width, features)).T
+            if scale is not None:
+                z *= scale[:, None]
+            z = xp.permute_dims(xp.reshape(z, (-1, replicates, width)), (1, 0, 2))
+        else:
+            z = xp.matmul(hidden[-1], _transposed(xp, weights))
+        if bias is not None:
+            z += bias
+        if i == len(layers) - 1:
+            break
+        hidden.append(xp.tanh(z) if activation == "tanh" else xp.maximum(z, zero(xp, z)))
+    return hidden, z
+
+
+def cross_entropy(xp: Any, logits: Any, labels: Any) -> tuple[Any, Any]:
+    r"""Return the losses (R, B) and their gradients in the logits (R, B, K), in float64.
+
+    With margins :math:`m_j = z_j - z_y` and :math:`M = \max_j m_j \ge 0`, the loss is
+    :math:`M + \ln \sum_j e^{m_j - M}`. Nothing overflows unless the margins do (then the loss
+    is NaN), small losses keep their digits, and the gradient's norm is at most
+    :math:`\sqrt2 (1 - p_y)`.
+
+    ``labels`` are integers of shape (B,).
+    """
+    classes = logits.shape[-1]
+    logits = xp.astype(logits, xp.float64)
+    right = labels[:, None] == xp.arange(classes, dtype=labels.dtype, device=labels.device)
+    none = zero(xp, logits)
+    margins = logits - xp.sum(xp.where(right, logits, none), axis=-1, keepdims=True)
+    largest = xp.max(margins, axis=-1, keepdims=True)
+    others = xp.where(right, none, xp.exp(margins - largest))
+    wrong = xp.sum(others, axis=-1, keepdims=True)
+    losses = largest + xp.log1p(wrong + xp.expm1(-largest))
+    return losses[..., 0], xp.where(right, -wrong, others) / (wrong + xp.exp(-largest))
+
+
+def backward(
+    xp: Any, layers: Sequence[tuple[Any, Any]], activation: str, hidden: Sequence[Any], delta: Any
+) -> list[Any]:
+    """Return the losses' gradients in the outputs of every layer, from the input on."""
+    deltas = [delta]
+    for (weights, _), a in zip(reversed(layers[1:]), reversed(hidden)):
+        delta = xp.matmul(delta, weights)
+        if activation == "tanh":
+            delta *= 1.0 - a * a
+        else:
+            delta = xp.where(a > 0.0, delta, zero(xp, delta))
+        deltas.append(delta)
+    return deltas[::-1]
+
+
+def _norm(xp: Any, array: Any) -> Any:
+    """Return the L2 norms along the last axis, accumulated in float64."""
+    array = xp.astype(array, xp.float64, copy=False)
+    return xp.sqrt(xp.vecdot(array, array))
+
+
+def gradient_norms(
+    xp: Any, input_norms: Any, hidden: Sequence[Any], deltas: Sequence[Any], bias: bool
+) -> Any:
+    """Return the L2 norms (R, B) of the samples' gradients, all layers together, in float64.
+
+    ``input_norms`` (shape (B,)) are the norms of the rows. A bias is a weight of the constant
+    input 1.
+    """
+    total: Any = None
+    norms = [input_norms, *(_norm(xp, a) for a in hidden)]
+    for size, delta in zip(norms, deltas):
+        part = _norm(xp, delta) * (xp.hypot(size, xp.ones_like(size)) if bias else size)
+        total = part if total is None else xp.hypot(total, part)
+    return total
+
+
+def add_gradients(
+    xp: Any,
+    totals: Any,
+    layout: Layout,
+    X: Any,
+    scale: Any,
+    hidden: Sequence[Any],
+    deltas: Sequence[Any],
+    factors: Any = None,
+) -> None:
+    """Add the sum over samples of ``factors`` (R, B) times the gradient to ``totals`` (R, p).
+
+    ``deltas`` are used up.
+    """
+    replicates = totals.shape[0]
+    for i, (delta, (weights, bias)) in enumerate(zip(deltas, layout.slices())):
+        if factors is not None:
+            delta *= factors[..., None]
+        if layout.bias:
+            totals[:, bias] += xp.sum(delta, axis=1, dtype=totals.dtype)
+        if i == 0:
+            if scale is not None:
+                delta *= scale[:, None]
+            flat = xp.reshape(xp.permute_dims(delta, (1, 0, 2)), (delta.shape[1], -1))
+            product = flat.T @ X
+        else:
+            product = xp.matmul(_transposed(xp, delta), hidden[i - 1])
+        totals[:, weights] += xp.reshape(product, (replicates, -1))

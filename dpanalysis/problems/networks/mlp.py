@@ -1,0 +1,230 @@
+"""Multilayer perceptrons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..._validation import check_choice, check_int
+from ...clipping import Clipping
+from ...regularizers import Regularizer
+from ..row_bound import RowBound
+from .base import Network
+from .layers import ACTIVATIONS
+
+__all__ = ["MLP"]
+
+
+class MLP(Network):
+    r"""Cross-entropy of a multilayer perceptron, plus a public penalty.
+
+    Layers :math:`a_i = \sigma(W_i a_{i-1} + b_i)` from the row on, the last one without
+    activation and with softmax. The parameters are the layers' weights (one row an output
+    unit) and biases, layer after layer, in one vector of d entries; :meth:`layers` takes it
+    apart. The derivative of relu at 0 is 0.
+
+    The gradient of a sample in a layer is an outer product, so its norm costs nothing beside
+    the backward pass (:math:`\|g_i\|^2 = \sum_l \|\delta_{il}\|^2 (\|a_{il}\|^2 + 1)`, the 1
+    with biases), and clipped sums take one matrix product a layer. Memory is that of the
+    activations of a block of rows, never samples times parameters.
+
+    Nothing public bounds a gradient at all weights: ``gradient_bound`` and ``L`` are inf, and
+    a private run needs a clipping rule. Nor is there convexity: ``mu`` is 0, there is no
+    Hessian here, and :meth:`solve` refuses. At w = 0 all hidden units are equal and stay so:
+    start from :meth:`initial`.
+
+    Parameters
+    ----------
+    X : array of shape (n, features)
+        As for :class:`~dpanalysis.ERM`. float32 data are computed with in single precision;
+        losses, gradient norms and sums over blocks of rows are in double.
+    y : array of shape (n,)
+        Labels 0..K-1.
+    hidden : sequence of int
+        Units of each hidden layer; () is a linear classifier.
+    n_classes : int, optional
+        K >= 2, public; by default the largest label plus 1.
+    activation : {"relu", "tanh"}
+    bias : bool
+        Whether the layers have biases.
+    regularizer : Regularizer, optional
+        From :mod:`dpanalysis.regularizers`; of all parameters, the biases too.
+    row_bound : RowBound or sequence of RowBound, optional
+        Public bounds on the rows; they bound no gradient by themselves.
+    dtype : {None, "float32", "float64"}
+        What to compute in; None takes that of ``X``.
+
+    Attributes
+    ----------
+    n, d : int
+        Samples and parameters.
+    features, n_classes : int
+        Columns of ``X`` and K.
+    hidden, activation, bias
+        As given.
+    mu, L : float
+        0 and inf.
+
+    Raises
+    ------
+    ValueError
+        If ``X`` or ``y`` is empty, not finite or of the wrong shape, a label is not one of
+        0..K-1, there is one class only, a layer has no units, the activation is unknown, or
+        a row lies over a bound that is to be checked.
+    TypeError
+        If an argument is of the wrong kind.
+
+    References
+    ----------
+    Paper 004, section 6 (784-128-10). Norms: I. Goodfellow, Efficient per-example gradient
+    computations, arXiv:1510.01799.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpanalysis import clipping, problems
+    >>> X, y = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]), np.array([0, 1, 1, 0])
+    >>> problem = problems.MLP(X, y, hidden=(8,))
+    >>> problem.d
+    42
+    >>> w = problem.initial(rng=0)
+    >>> total = problem.sums(w, clipping=clipping.Flat(0.1))
+    >>> bool(np.linalg.norm(total.gradient) <= 4 * 0.1), total.clipped
+    (True, 4)
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        hidden: Sequence[int] = (128,),
+        n_classes: int | None = None,
+        activation: str = "relu",
+        bias: bool = True,
+        regularizer: Regularizer | None = None,
+        row_bound: RowBound | Sequence[RowBound] | None = None,
+        *,
+        dtype: Any = None,
+    ) -> None:
+        if isinstance(hidden, str) or not isinstance(hidden, (Sequence, np.ndarray)):
+            raise TypeError(f"hidden must be a sequence of integers, got {hidden!r}")
+        self.hidden = tuple(check_int("hidden", units, low=1) for units in hidden)
+        self.activation = check_choice("activation", activation, ACTIVATIONS)
+        if not isinstance(bias, (bool, np.bool_)):
+            raise TypeError(f"bias must be True or False, got {bias!r}")
+        self.bias = bool(bias)
+        super().__init__(
+            X, y, n_classes, regularizer, row_bound, dtype, self.hidden, activation, self.bias
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"MLP(n={self.n}, features={self.features}, hidden={self.hidden}, "
+            f"n_classes={self.n_classes}, activation={self.activation!r}, bias={self.bias}, "
+            f"regularizer={self.regularizer!r}, row_bound={self.row_bounds!r})"
+        )
+
+    @property
+    def mu(self) -> float:
+        """Strong convexity: 0, whatever the penalty, for nothing bounds the curvature below."""
+        return 0.0
+
+    @property
+    def L(self) -> float:
+        """Smoothness: inf, for the curvature grows with the weights."""
+        return math.inf
+
+    def gradient_bound(self, order: int) -> float:
+        """Public bound on the norm of one sample's data gradient: inf in every norm."""
+        check_choice("order", order, (1, 2))
+        return math.inf
+
+    def check_clipping(self, clipping: Clipping | None) -> None:
+        r"""Accept every clipping rule: the sums hold its bound whatever weights it gives.
+
+        Value clipping (paper 004, Algorithm 3) bounds a gradient by the loss of its sample
+        through a constant that, for an MLP, grows with the weights
+        (:func:`~dpanalysis.theory.weak_growth_mlp`), so no constant fixed beforehand is valid
+        at every iterate. The paper evaluates it anew at each step, from the iterate, which is
+        public; but where it is too small, an underestimated spectral norm for one, the
+        guarantee would fail without a sign. Here the true norms cost next to nothing, so they
+        have the last word: a weight that would leave a gradient over the clip norm becomes
+        ``clip_norm / norm``. With a valid constant that changes nothing; with one that is too
+        small, value clipping becomes flat clipping for the samples concerned.
+
+        Raises
+        ------
+        TypeError
+            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
+        """
+        super().check_clipping(clipping)
+
+    def initial(self, rng: Any = None) -> np.ndarray:
+        """Return random weights to start from, shape ``(d,)``; biases are zero.
+
+        Normal entries with variance 2/in before a relu (He) and 2/(in + out) elsewhere
+        (Glorot). They do not depend on the data, so they cost no privacy.
+
+        Parameters
+        ----------
+        rng : None, int, SeedSequence or Generator
+            Source of randomness.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis.problems import MLP
+        >>> w = MLP(np.eye(3), np.array([0, 1, 1]), hidden=(4,)).initial(rng=1)
+        >>> w.shape, bool((w[12:16] == 0).all())
+        ((26,), True)
+        """
+        random = np.random.default_rng(rng)
+        w = np.zeros(self.d)
+        shapes = list(pairwise(self._layout.widths))
+        for i, ((inputs, outputs), (weights, _)) in enumerate(zip(shapes, self._layout.slices())):
+            he = self.activation == "relu" and i < len(self.hidden)
+            variance = 2.0 / inputs if he else 2.0 / (inputs + outputs)
+            w[weights] = random.normal(0.0, math.sqrt(variance), inputs * outputs)
+        return w
+
+    def spectral_norms(self, w: Any) -> np.ndarray:
+        """Return the largest singular value of each layer's weights, for the weak growth.
+
+        Parameters
+        ----------
+        w : array of shape (d,) or (R, d)
+
+        Returns
+        -------
+        ndarray of shape (H,) or (R, H)
+            See :func:`dpanalysis.theory.weak_growth_mlp`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis.problems import MLP
+        >>> problem = MLP(np.eye(2), np.array([0, 1]), hidden=(2,), bias=False)
+        >>> problem.spectral_norms(np.array([3.0, 0.0, 0.0, 2.0, 1.0, 0.0, 0.0, 1.0]))
+        array([3., 1.])
+        """
+        return np.stack(
+            [
+                np.linalg.svd(np.asarray(weights), compute_uv=False)[..., 0]
+                for weights, _ in self.layers(w)
+            ],
+            axis=-1,
+        )
+
+    def solve(self) -> NoReturn:
+        """Raise NotImplementedError: the objective is not convex, so there is no reference.
+
+        For the same reason there is neither ``hessian`` nor ``hvp``.
+        """
+        raise NotImplementedError(
+            "an MLP has no minimiser that could be computed for reference: its objective is not "
+            "convex; compare values instead of gaps"
+        )

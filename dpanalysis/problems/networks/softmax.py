@@ -1,0 +1,331 @@
+"""Softmax regression: the convex network."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..._validation import check_number
+from ...clipping import Clipping
+from ...losses import Logistic
+from ...regularizers import Regularizer
+from .._data import as_float64, is_sparse
+from ..row_bound import RowBound
+from .base import Network
+from .layers import cross_entropy
+
+__all__ = ["CrossEntropy", "Softmax"]
+
+
+class CrossEntropy:
+    r"""Constants of :math:`-\ln p_y` for rows of L2 norm 1, in all rows' weights together.
+
+    Attributes
+    ----------
+    lipschitz, smoothness : float
+        :math:`\sqrt2` and 1/2; the proofs are in :class:`Softmax`.
+    """
+
+    lipschitz = math.sqrt(2.0)
+    smoothness = 0.5
+
+    def __repr__(self) -> str:
+        return "CrossEntropy()"
+
+    def weak_growth(self, row_norm: float, beta1: float | None = None) -> tuple[float, float]:
+        r"""Return tight ``(beta1, beta2)`` for rows of L2 norm up to ``row_norm``.
+
+        They are those of the logistic loss for rows :math:`\sqrt2` times longer: with
+        :math:`q = p_y` both losses are :math:`-\ln q`, and the squared gradients are at most
+        :math:`2 (1-q)^2 \|x\|^2` and :math:`(1-q)^2 \|x\|^2`.
+
+        Examples
+        --------
+        >>> CrossEntropy().weak_growth(1.0)
+        (0.81453, 0.0)
+        """
+        row_norm = check_number("row_norm", row_norm, low=0.0)
+        return Logistic().weak_growth(self.lipschitz * row_norm, beta1)
+
+
+class Softmax(Network):
+    r"""Softmax regression: cross-entropy of K linear scores, plus a public penalty.
+
+    .. math:: F(w) = \frac1n \sum_{i=1}^n -\ln p_{y_i}(x_i) + r(w), \qquad
+              p_k(x) = \frac{e^{\langle w_k, x\rangle}}{\sum_j e^{\langle w_j, x\rangle}}.
+
+    The parameters are the rows :math:`w_1, \dots, w_K`, one after the other, in one vector of
+    :math:`d = K \times` features entries. There is no intercept; append a constant column for
+    one (and count it in the row bound).
+
+    A sample's gradient is :math:`(p - e_y) x^\top`. With a row bound everything that privacy
+    and rates need is public:
+
+    - ``gradient_bound(2)`` is :math:`\sqrt2` times the L2 radius, since
+      :math:`\|p - e_y\|_2^2 = (1-p_y)^2 + \sum_{j \ne y} p_j^2 \le 2 (1 - p_y)^2 \le 2`,
+    - ``gradient_bound(1)`` is 2 times the L1 radius, since
+      :math:`\|p - e_y\|_1 = 2 (1 - p_y) \le 2`; both are approached as all the probability
+      goes to one wrong class, so neither can be smaller,
+    - ``L`` is half the squared L2 radius plus the penalty's: the Hessian of the loss in the
+      scores is :math:`\mathrm{diag}(p) - p p^\top`, whose rows have absolute sums
+      :math:`2 p_k (1 - p_k) \le 1/2`, and :math:`p = (1/2, 1/2, 0, \dots)` has the
+      eigenvalue 1/2.
+
+    Parameters
+    ----------
+    X : array of shape (n, features)
+        As for :class:`~dpanalysis.ERM`. float32 data are computed with in single precision;
+        losses, gradient norms and sums over blocks of rows are in double. ``n x d`` arrays
+        are never formed.
+    y : array of shape (n,)
+        Labels 0..K-1.
+    n_classes : int, optional
+        K >= 2, public; by default the largest label plus 1.
+    regularizer : Regularizer, optional
+        From :mod:`dpanalysis.regularizers`.
+    row_bound : RowBound or sequence of RowBound, optional
+        Public bounds on the rows. In single precision rows are kept a millionth inside.
+    dtype : {None, "float32", "float64"}
+        What to compute in; None takes that of ``X``.
+
+    Attributes
+    ----------
+    n, d : int
+        Samples and parameters.
+    features, n_classes : int
+        Columns of ``X`` and K.
+    loss : CrossEntropy
+        Its constants.
+    mu, L : float
+        Public strong convexity and smoothness; ``L`` is inf without a bound.
+
+    Raises
+    ------
+    ValueError
+        If ``X`` or ``y`` is empty, not finite or of the wrong shape, a label is not one of
+        0..K-1, there is one class only, or a row lies over a bound that is to be checked.
+    TypeError
+        If an argument is of the wrong kind.
+
+    References
+    ----------
+    Paper 004, section 6 (the linear classifier).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpanalysis import RowBound, problems
+    >>> X, y = np.array([[0.6, 0.8], [1.0, 0.0], [0.0, 1.0]]), np.array([0, 1, 2])
+    >>> problem = problems.Softmax(X, y, row_bound=RowBound(2, 1.0))
+    >>> problem.d, problem.value(np.zeros(6))
+    (6, 1.0986)
+    >>> problem.gradient_bound(2), problem.L
+    (1.4142, 0.5)
+    """
+
+    loss = CrossEntropy()
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        n_classes: int | None = None,
+        regularizer: Regularizer | None = None,
+        row_bound: RowBound | Sequence[RowBound] | None = None,
+        *,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(X, y, n_classes, regularizer, row_bound, dtype, (), "relu", False)
+        self._solution: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Softmax(n={self.n}, features={self.features}, n_classes={self.n_classes}, "
+            f"regularizer={self.regularizer!r}, row_bound={self.row_bounds!r})"
+        )
+
+    @property
+    def L(self) -> float:
+        """Smoothness that the row bound and the penalty guarantee; inf without a bound."""
+        data = self.loss.smoothness * self.radius(2) ** 2
+        return data + (0.0 if self.regularizer is None else self.regularizer.L)
+
+    def gradient_bound(self, order: int) -> float:
+        """Public bound on the norm of one sample's data gradient; inf when there is none."""
+        return (2.0 if order == 1 else self.loss.lipschitz) * self.radius(order)
+
+    def check_clipping(self, clipping: Clipping | None) -> None:
+        """Raise unless the rule bounds the gradient of every record that may occur.
+
+        That is decided by the public row bound, never by the data at hand. (The sums hold the
+        clip norm all the same; value clipping whose constants cannot be right is a slip.)
+
+        Raises
+        ------
+        TypeError
+            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
+        ValueError
+            If it is :class:`~dpanalysis.clipping.Value` with constants below the weak growth
+            of the loss (:func:`~dpanalysis.theory.weak_growth_softmax`), or without a row bound.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import RowBound, clipping
+        >>> from dpanalysis.problems import Softmax
+        >>> problem = Softmax(np.eye(2), np.array([0, 1]), row_bound=RowBound(2, 2.0))
+        >>> problem.check_clipping(clipping.Value(1.0, *problem.loss.weak_growth(2.0)))
+        >>> problem.check_clipping(clipping.Value(1.0, beta1=3.0))
+        Traceback (most recent call last):
+            ...
+        ValueError: beta1 = 3.0 with beta2 = 0.0 and lower_bound = 0.0 does not bound...
+        """
+        super().check_clipping(clipping)
+        if clipping is not None:
+            clipping.check(self.loss, self.radius(2))
+
+    # Curvature and the minimiser
+
+    def _blocks(self, w: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield each block of (scaled) rows in float64 with its class probabilities (B, K)."""
+        xp = self._xp
+        scores = xp.reshape(w, (self.n_classes, self.features)).T
+        classes = xp.arange(self.n_classes, dtype=self._y.dtype, device=self._y.device)
+        for X, labels, _, pick in self._sums.blocks(None, self.n_classes):
+            X = as_float64(X)
+            if self._scale is not None:
+                scale = pick(self._scale)[:, None]
+                X = X.multiply(scale).tocsr() if is_sparse(X) else X * scale
+            delta = cross_entropy(xp, (X @ scores)[None, ...], labels)[1][0, ...]
+            yield X, delta + xp.astype(labels[:, None] == classes, xp.float64)
+
+    def hessian(self, w: Any) -> Any:
+        """Hessian of the objective: ``(d, d)``, or ``(R, d, d)`` for ``w`` of ``(R, d)``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis.problems import Softmax
+        >>> Softmax(np.array([[2.0], [1.0]]), np.array([0, 1])).hessian(np.zeros(2))
+        array([[ 0.625, -0.625],
+               [-0.625,  0.625]])
+        """
+        iterate, xp = self._iterate("w", w), self._xp
+        if iterate.ndim == 2:
+            parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
+            return self._back(xp.stack(parts), w)
+        K, f = self.n_classes, self.features
+        total = xp.zeros((K, f, K, f), dtype=xp.float64, device=iterate.device)
+        for X, p in self._blocks(iterate):
+            for k in range(K):
+                for j in range(k + 1):
+                    curvature = p[:, k] * (float(j == k) - p[:, j])
+                    weighted = (
+                        X.multiply(curvature[:, None]) if is_sparse(X) else X * curvature[:, None]
+                    )
+                    part = X.T @ weighted
+                    total[k, :, j, :] += part.toarray() if is_sparse(part) else part
+        for k in range(K):
+            for j in range(k):
+                total[j, :, k, :] = total[k, :, j, :].T
+        total = xp.reshape(total, (self.d, self.d)) / self.n
+        if self.regularizer is not None:
+            diagonal = self.regularizer.hessian_diagonal(iterate)
+            total = total + xp.eye(self.d, dtype=xp.float64, device=iterate.device) * diagonal
+        return self._back(total, w)
+
+    def hvp(self, w: Any, v: Any) -> Any:
+        """Hessian at ``w`` times ``v``, without forming it; both ``(d,)`` or both ``(R, d)``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis.problems import Softmax
+        >>> problem = Softmax(np.array([[2.0], [1.0]]), np.array([0, 1]))
+        >>> problem.hvp(np.zeros(2), np.array([1.0, 0.0]))
+        array([ 0.625, -0.625])
+        """
+        iterate, vector, xp = self._iterate("w", w), self._iterate("v", v), self._xp
+        if iterate.shape != vector.shape:
+            raise ValueError(
+                f"v must have the shape of w, {tuple(iterate.shape)}, got {tuple(vector.shape)}"
+            )
+        if iterate.ndim == 2:
+            parts = [self.hvp(iterate[r, :], vector[r, :]) for r in range(iterate.shape[0])]
+            return self._back(xp.stack(parts), w)
+        directions = xp.reshape(vector, (self.n_classes, self.features)).T
+        total = xp.zeros((self.n_classes, self.features), dtype=xp.float64, device=iterate.device)
+        for X, p in self._blocks(iterate):
+            change = p * (X @ directions)
+            total += (change - p * xp.sum(change, axis=1, keepdims=True)).T @ X
+        total = xp.reshape(total, (self.d,)) / self.n
+        if self.regularizer is not None:
+            total = total + self.regularizer.hessian_diagonal(iterate) * vector
+        return self._back(total, w)
+
+    def solve(self) -> np.ndarray:
+        """Return the non-private minimiser, shape ``(d,)``, for reference only.
+
+        L-BFGS, then Newton steps, to a gradient of norm 1e-10. Adding one vector to the
+        weights of all classes changes no probability; without a penalty, the minimiser whose
+        classes' weights add up to zero is returned. Computed once and kept.
+
+        Warns
+        -----
+        RuntimeWarning
+            If no minimiser is reached, as when the classes can be separated and there is no
+            penalty; the message gives the norm of the gradient.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis.problems import Softmax
+        >>> Softmax(np.ones((4, 1)), np.array([0, 0, 0, 1])).solve()
+        array([ 0.5493, -0.5493])
+        """
+        if self._solution is None:
+            from ..solve import minimise
+
+            if self.regularizer is None:
+                partial = minimise(_LastClassAtZero(self))
+                w = np.concatenate([partial, np.zeros(self.features)])
+                weights = w.reshape(self.n_classes, self.features)
+                self._solution = (weights - weights.mean(axis=0)).reshape(-1)
+                # A sample that is not on the right side of every boundary loses ln 2 or more.
+                if self.value(self._solution) * self.n < math.log(2.0):
+                    warnings.warn(
+                        "no minimiser reached: the classes can be separated, so that without a "
+                        "penalty there is none",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+            else:
+                self._solution = minimise(self)
+        return self._solution.copy()
+
+
+class _LastClassAtZero:
+    """The problem with the last class's weights held at zero, where its Hessian is regular."""
+
+    def __init__(self, problem: Softmax) -> None:
+        self._problem = problem
+        self.d = problem.d - problem.features
+
+    def _full(self, w: np.ndarray) -> np.ndarray:
+        return np.concatenate([w, np.zeros(self._problem.features)])
+
+    def value(self, w: np.ndarray) -> float:
+        return self._problem.value(self._full(w))
+
+    def gradient(self, w: np.ndarray) -> np.ndarray:
+        return self._problem.gradient(self._full(w))[: self.d]
+
+    def hessian(self, w: np.ndarray) -> np.ndarray:
+        return self._problem.hessian(self._full(w))[: self.d, : self.d]
+
+    def hvp(self, w: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return self._problem.hvp(self._full(w), self._full(v))[: self.d]

@@ -1,0 +1,167 @@
+"""Sums over samples of a network's losses and (clipped) gradients, by blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from array_api_compat import array_namespace, is_numpy_array
+
+from ...clipping import Clipping
+from .._data import is_sparse
+from .layers import Layout, add_gradients, backward, cross_entropy, forward, gradient_norms, zero
+
+__all__ = ["NetworkSums", "below_one"]
+
+# What a block's arrays take. On the host they stay in cache, and below what the C library gives
+# back to the system after every call: faulting the pages in again costs more than clipping.
+_BLOCK_BYTES = 1 << 20
+_DEVICE_BLOCK_BYTES = 1 << 28
+_FEWEST_ROWS = 128  # below, adding up the blocks' gradients costs as much as computing them
+
+
+def below_one(xp: Any, dtype: Any) -> float:
+    """Return 1 less the few roundings that lie between a norm and what is added up."""
+    return 1.0 - 8.0 * float(xp.finfo(dtype).eps)
+
+
+class NetworkSums:
+    """Sums over samples for a network of dense layers with cross-entropy loss.
+
+    Parameters
+    ----------
+    X : array of shape (n, features) or scipy.sparse.csr_array
+        Its dtype is the one computed in; losses, norms and sums over blocks are float64.
+    labels : int array of shape (n,)
+    layout : Layout
+    activation : {"relu", "tanh"}
+    scale : array of shape (n,) or None
+        Multiplier of each row, float64.
+    """
+
+    def __init__(self, X: Any, labels: Any, layout: Layout, activation: str, scale: Any) -> None:
+        self._X, self._labels, self._scale = X, labels, scale
+        self._layout, self._activation = layout, activation
+        on_host = is_sparse(X) or is_numpy_array(X)
+        self._bytes = _BLOCK_BYTES if on_host else _DEVICE_BLOCK_BYTES
+
+    def blocks(self, rows: Any, replicates: int) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """Yield blocks of ``rows`` as ``(X, labels, scale, pick)``.
+
+        ``scale`` is in the dtype of X; ``pick`` takes the block out of an array of n entries.
+        """
+        xp = array_namespace(self._labels)
+        count = self._X.shape[0] if rows is None else rows.shape[0]
+        step = self._step(rows is not None, replicates)
+        for lo in range(0, count, step):
+            hi = min(count, lo + step)
+            chosen = slice(lo, hi) if rows is None else rows[lo:hi]
+
+            def pick(array: Any, chosen: Any = chosen) -> Any:
+                if is_sparse(array):
+                    return array[chosen]
+                return array[chosen, ...] if rows is None else xp.take(array, chosen, axis=0)
+
+            scale = None if self._scale is None else self._cast(xp, pick(self._scale))
+            yield pick(self._X), pick(self._labels), scale, pick
+
+    def _step(self, gathered: bool, replicates: int) -> int:
+        """Return the number of rows of a block."""
+        inputs, *outputs = self._layout.widths
+        entries = 2 * replicates * sum(outputs) + gathered * inputs
+        single = self._X.dtype == array_namespace(self._labels).float32
+        # The cross-entropy goes through about six arrays of logits, in float64.
+        size = entries * (4 if single else 8) + 48 * replicates * outputs[-1]
+        return max(_FEWEST_ROWS, self._bytes // size)
+
+    def sums(
+        self,
+        W: Any,
+        rows: Any | Sequence[Any] | None,
+        clipping: Clipping | None,
+        norms: Any,
+        weights: Any,
+        want_value: bool,
+        want_gradient: bool,
+    ) -> tuple[Any, Any, Any]:
+        """Return ``values (R,), gradients (R, p), clipped (R,)``; arguments are checked.
+
+        ``norms`` are those of the scaled rows, needed with ``clipping`` only.
+        """
+        xp = array_namespace(W)
+        if isinstance(rows, Sequence):  # one index array per replicate
+            parts = [
+                self.sums(
+                    W[r : r + 1, :], part, clipping, norms, weights, want_value, want_gradient
+                )
+                for r, part in enumerate(rows)
+            ]
+            return tuple(xp.concat(column) for column in zip(*parts))
+        replicates = W.shape[0]
+        values = xp.zeros(replicates, dtype=W.dtype, device=W.device)
+        shape = (replicates, W.shape[1] if want_gradient else 0)
+        gradients = xp.zeros(shape, dtype=W.dtype, device=W.device)
+        clipped = xp.zeros(replicates, dtype=xp.int64, device=W.device)
+        layers = self._layout.split(xp, self._cast(xp, W))
+        for X, labels, scale, pick in self.blocks(rows, replicates):
+            hidden, logits = forward(xp, layers, self._activation, X, scale)
+            losses, delta = cross_entropy(xp, logits, labels)
+            counts = None if weights is None else pick(weights)
+            if want_value:
+                values += xp.sum(losses if counts is None else losses * counts, axis=1)
+            if not want_gradient:
+                continue
+            deltas = backward(xp, layers, self._activation, hidden, self._cast(xp, delta))
+            factors, lost = None, xp.isnan(losses)
+            if clipping is not None:
+                sizes = gradient_norms(xp, pick(norms), hidden, deltas, self._layout.bias)
+                factors = self._clip(xp, clipping, sizes, losses)
+                lost = lost | ~xp.isfinite(sizes) | ~xp.isfinite(factors)
+                cut = (factors < 1.0) | lost
+                if counts is not None:
+                    cut = cut & (counts > 0.0)
+                clipped += xp.sum(xp.astype(cut, xp.int64), axis=1)
+            if counts is not None:
+                factors = xp.ones_like(losses) * counts if factors is None else factors * counts
+            if bool(xp.any(lost)):
+                # A gradient that overflows counts as zero, and so must all that enters its
+                # product: inf * 0 would give every sample away.
+                hidden, deltas = _without(xp, lost, hidden), _without(xp, lost, deltas)
+                if factors is not None:
+                    factors = xp.where(lost, zero(xp, factors), factors)
+            if factors is not None:
+                factors = self._cast(xp, factors)
+            add_gradients(xp, gradients, self._layout, X, scale, hidden, deltas, factors)
+        return values, gradients, clipped
+
+    def accuracy(self, W: Any) -> Any:
+        """Return the fraction of samples (R,) whose label has the largest logit."""
+        xp = array_namespace(W)
+        layers = self._layout.split(xp, self._cast(xp, W))
+        right = xp.zeros(W.shape[0], dtype=xp.int64, device=W.device)
+        for X, labels, scale, _ in self.blocks(None, W.shape[0]):
+            logits = forward(xp, layers, self._activation, X, scale)[1]
+            match = xp.argmax(logits, axis=-1) == labels
+            right += xp.sum(xp.astype(match, xp.int64), axis=1)
+        return xp.astype(right, xp.float64) / self._X.shape[0]
+
+    def _cast(self, xp: Any, array: Any) -> Any:
+        """Return ``array`` in the dtype that is computed in."""
+        return xp.astype(array, self._X.dtype, copy=False)
+
+    def _clip(self, xp: Any, clipping: Clipping, norms: Any, losses: Any) -> Any:
+        """Return the rule's weights, none of which leaves a gradient over the clip norm.
+
+        A rule that goes by the losses alone holds its bound only where its constants are right,
+        which for the weights of a network nobody can promise; the norms are there, so they
+        have the last word.
+        """
+        factors = clipping.weight(norms, losses)
+        limit = below_one(xp, self._X.dtype) * clipping.clip_norm
+        over = factors * norms > limit
+        return xp.where(over, limit / xp.where(over, norms, xp.ones_like(norms)), factors)
+
+
+def _without(xp: Any, lost: Any, arrays: Sequence[Any]) -> list[Any]:
+    """Return the arrays (R, B, width) with zeros for the lost samples (R, B)."""
+    return [xp.where(lost[..., None], zero(xp, array), array) for array in arrays]
