@@ -179,6 +179,18 @@ def _expm1_minus(x: Any) -> Any:
     return np.where(np.abs(x) < 0.05, 0.5 * t * t * series, np.expm1(x) - x)
 
 
+def _power_excess(x: Any, a: Any) -> Any:
+    """Return s**a - 1 - a (s - 1) >= 0 at s = e**x, for a >= 1, without cancellation.
+
+    With b = a - 1 it is e**x (e**(b x) - 1 - b x) + b (1 - e**x + x e**x): no term is negative.
+    """
+    x = np.asarray(x, dtype=np.float64)
+    t = np.where(np.abs(x) < 0.05, x, 0.0)
+    entropy = np.exp(t) * _expm1_minus(-t)
+    entropy = np.where(np.abs(x) < 0.05, entropy, x * np.exp(x) - np.expm1(x))
+    return np.exp(x) * _expm1_minus((a - 1.0) * x) + (a - 1.0) * entropy
+
+
 def rdp_to_epsilon(orders: ArrayLike, rdp: ArrayLike, delta: float) -> tuple[float, float]:
     r"""Convert a Renyi curve to (epsilon, delta) by the tight formula, at the best order.
 

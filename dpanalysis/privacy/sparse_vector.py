@@ -56,7 +56,7 @@ from scipy import special
 
 from .._validation import check_choice, check_int, check_number
 from .pure import _scalar
-from .rdp import _expm1_minus, _orders, rdp_gaussian, rdp_laplace, rdp_pure
+from .rdp import _orders, _power_excess, rdp_gaussian, rdp_laplace, rdp_pure
 
 __all__ = ["rdp_above_threshold"]
 
@@ -225,8 +225,7 @@ def _log_phi(u: Array, order: float) -> Array:
     """Return ln(s**order - 1 - order (s - 1)) at s = e**u."""
     big = order * u > 30.0
     with np.errstate(divide="ignore", over="ignore"):
-        tame = np.where(big, 0.0, u)
-        small = np.log(_expm1_minus(order * tame) - order * _expm1_minus(tame))
+        small = np.log(_power_excess(np.where(big, 0.0, u), order))
         tame, beta = np.where(big, u, 30.0), order - 1.0
         rest = order * np.exp(-beta * tame) - beta * np.exp(-order * tame)
         large = order * tame + np.log1p(-rest)

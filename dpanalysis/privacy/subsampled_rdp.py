@@ -21,7 +21,7 @@ from scipy import special
 
 from .._validation import check_int, check_number
 from .pure import _scalar, amplify
-from .rdp import Array, _expm1_minus, _orders, rdp_gaussian, rdp_pure
+from .rdp import Array, _orders, _power_excess, rdp_gaussian, rdp_pure
 
 __all__ = [
     "rdp_poisson",
@@ -37,22 +37,6 @@ Curve: TypeAlias = Callable[[Array], ArrayLike]
 _LONGEST_SUM = 1024
 # Integrals over more units than this (order times mu squared) are not worth their time.
 _LONGEST_GRID = 1e6
-
-
-def _power_remainder(u: Any, a: Any) -> Any:
-    """Return (1 + u)**a - 1 - a u >= 0 for u > -1, a >= 1, without cancellation.
-
-    With b = a - 1 it is (1 + u)(e**x - 1 - x) + b ((1 + u) ln(1 + u) - u), x = b ln(1 + u):
-    neither term is negative.
-    """
-    small = np.abs(u) < 0.05
-    t = np.where(small, u, 0.0)
-    series = np.zeros_like(t)
-    for k in range(13, 1, -1):
-        series = 1.0 / (k * (k - 1.0)) - t * series
-    entropy = np.where(small, t * t * series, (1.0 + u) * np.log1p(u) - u)
-    b = a - 1.0
-    return (1.0 + u) * _expm1_minus(b * np.log1p(u)) + b * entropy
 
 
 def _log_binomials(a: Array) -> Array:
@@ -191,7 +175,7 @@ def _poisson_gaussian_integral(a: float, q: float, mu: float) -> float:
     # Where the power fits a float, 1 + a u, whose mean is 1, is left out without cancellation.
     log_normal = -0.5 * x * x
     near = exponent - log_normal < 300.0
-    rest = _power_remainder(q * np.expm1(loss[near]), a)
+    rest = _power_excess(np.log1p(q * np.expm1(loss[near])), a)
     total = float((np.exp(log_normal[near]) * rest).sum())
     far, log_far = loss[~near], log_normal[~near]
     linear = a * q * np.exp(far + log_far) + (1.0 - a * q) * np.exp(log_far)
@@ -377,8 +361,8 @@ def rdp_pure_poisson(orders: ArrayLike, rate: float, epsilon: float) -> Any:
     log_low, log_high = -float(np.logaddexp(0.0, loss)), -float(np.logaddexp(0.0, -loss))
     small = np.isfinite(a) & (a * top < 300.0)
     tame = np.where(small, a, 2.0)
-    excess = math.exp(log_low) * _power_remainder(math.expm1(min(top, 300.0)), tame)
-    excess += math.exp(log_high) * _power_remainder(math.expm1(bottom), tame)
+    excess = math.exp(log_low) * _power_excess(min(top, 300.0), tame)
+    excess += math.exp(log_high) * _power_excess(bottom, tame)
     far = np.logaddexp(log_low + a * top, log_high + a * bottom)
     with np.errstate(invalid="ignore"):
         value = np.where(small, np.log1p(excess), far) / (a - 1.0)
