@@ -3,7 +3,7 @@
 The integrands of an audit range over hundreds of orders of magnitude, and often it is the
 rarest part that decides. Everything here stays in logarithms, each of several integrals is
 refined until it is accurate relative to itself, and a panel on which the logarithm changes too
-fast to be trusted is split, however small the two rules' difference looks there.
+fast to be trusted is split, however small the error looks there.
 """
 
 from __future__ import annotations
@@ -40,9 +40,21 @@ _HALF_GAUSS = np.array([
 NODES = np.concatenate([-_HALF_NODES, _HALF_NODES[-2::-1]])
 _KRONROD = np.concatenate([_HALF_KRONROD, _HALF_KRONROD[-2::-1]])
 _DIFFERENCE = _KRONROD - np.concatenate([_HALF_GAUSS, _HALF_GAUSS[-2::-1]])
+# Orthonormal functionals of the values at the nodes that vanish for degrees up to 11, times
+# the size of the rules' difference, which is one of their combinations. A kink may be where
+# that one happens to vanish, but hardly where all three do.
+_ROUGHNESS = np.linalg.svd(np.polynomial.legendre.legvander(NODES, 11).T)[2][12:]
+_ROUGHNESS *= np.linalg.norm(_DIFFERENCE)
 
 _GAPS = np.diff(NODES)
 _END = 1.0 - NODES[-1]
+# The ends are looked at from this far inside, in half widths: there may be a jump or a pole.
+_INSIDE = 1e-9
+# The value there of the polynomial through the nodes; reversed, at the left end.
+_AT_END = np.array([
+    np.prod([(1.0 - _INSIDE - other) / (node - other) for other in NODES if other != node])
+    for node in NODES
+])  # fmt: skip
 _EPS = float(np.finfo(np.float64).eps)
 # A peak between two nodes may hide this much above the highest node; more is unresolved.
 _HIDDEN = 3.0
@@ -159,32 +171,40 @@ def _log_sum(values: Array) -> Array:
 
 
 def _evaluate(log_f: LogIntegrand, panels: Array) -> tuple[Array, Array, Array, Array]:
-    """Return log integral, log difference of the rules, hidden rise and log noise: (panels, m)."""
+    """Return log integral, log error, hidden rise and log noise: each (panels, m).
+
+    The error is what of the function is rougher than a polynomial, and what its values at the
+    ends of the panel differ from the polynomial's: a kink behind the last node shows only there.
+    """
     middle, half = panels.mean(axis=0), 0.5 * (panels[1] - panels[0])
     x = middle[:, None] + half[:, None] * NODES
-    value, rounding = log_f(x.ravel())
-    value = value.reshape(*x.shape, -1)
-    rounding = np.broadcast_to(rounding, (x.size, value.shape[2])).reshape(value.shape)
+    # Evaluated behind the nodes; never outside the panel, never on its border.
+    low = np.maximum(panels[0] + _INSIDE * half, np.nextafter(panels[0], np.inf))
+    high = np.minimum(panels[1] - _INSIDE * half, np.nextafter(panels[1], -np.inf))
+    found, rounding = log_f(np.concatenate([x.ravel(), low, high]))
+    value = found[: x.size].reshape(*x.shape, -1)
+    rounding = np.broadcast_to(rounding, found.shape)[: x.size].reshape(value.shape)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         change = np.diff(value, axis=1)
         change[~np.isfinite(change)] = 0.0
         top = value.max(axis=1)
         shift = np.where(np.isfinite(top), top, 0.0)
         rise = _hidden(value, change).max(axis=1) - shift
-        value -= shift[:, None, :]
-        weight = np.exp(value, out=value)
+        weight = np.exp(value - shift[:, None, :])
         # A node is off by its own rounding: that moves the logarithm by its slope.
         slope = np.abs(change) * (1.0 / _GAPS)[:, None]
         slope *= (0.5 * _EPS * np.abs(x).max(axis=1) / half)[:, None, None]
         slope = np.concatenate([slope, slope[:, -1:]], axis=1)
         rounding = np.minimum(rounding + slope, 1.0)
-        log_half = np.log(half)[:, None] + shift
         mass = np.einsum("j,pjm->pm", _KRONROD, weight)
-        difference = np.abs(np.einsum("j,pjm->pm", _DIFFERENCE, weight))
+        error = np.linalg.norm(np.einsum("ij,pjm->ipm", _ROUGHNESS, weight), axis=0)
+        ends = np.exp(np.minimum(found[x.size :].reshape(2, *shift.shape) - shift, 700.0))
+        for end, rule in zip(ends, (_AT_END[::-1], _AT_END), strict=True):
+            error += _END * np.abs(end - np.einsum("j,pjm->pm", rule, weight))
         noise = np.einsum("j,pjm,pjm->pm", _KRONROD, weight, rounding)
-        integral = log_half + np.log(mass)
-        error = log_half + np.log(difference)
         log_noise = np.where(mass > 0.0, np.log(noise / np.where(mass > 0.0, mass, 1.0)), -np.inf)
+        log_half = np.log(half)[:, None] + shift
+        integral, error = log_half + np.log(mass), log_half + np.log(error)
     return integral, error, np.maximum(rise, 0.0), np.maximum(log_noise, np.log(4.0 * _EPS))
 
 

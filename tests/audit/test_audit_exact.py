@@ -1,0 +1,392 @@
+"""Exact divergences against closed forms in many digits, and the honesty of their errors."""
+
+import math
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpanalysis.audit import Density, hockey_stick, privacy_profile, renyi_divergence, sensitivity
+from dpanalysis.audit._quadrature import NODES, integrate
+
+DIGITS = 60
+
+
+def gaussian(mean, std):
+    return Density(
+        lambda x: -0.5 * ((x - mean) / std) ** 2 - math.log(std * math.sqrt(2 * math.pi)), (mean,)
+    )
+
+
+def laplace(mean, scale):
+    return Density(lambda x: -np.abs(x - mean) / scale - math.log(2 * scale), (mean,))
+
+
+def laplace_renyi(d, order):
+    if order == 1:
+        return d + mp.exp(-d) - 1
+    terms = order * mp.exp((order - 1) * d) + (order - 1) * mp.exp(-order * d)
+    return mp.log(terms / (2 * order - 1)) / (order - 1)
+
+
+def gaussian_delta(d, epsilon):
+    return mp.ncdf(d / 2 - epsilon / d) - mp.exp(epsilon) * mp.ncdf(-d / 2 - epsilon / d)
+
+
+def laplace_delta(d, epsilon):
+    return 1 - mp.exp((epsilon - d) / 2) if epsilon < d else mp.mpf(0)
+
+
+scales = st.floats(-12, 12).map(lambda t: 10.0**t)
+distances = st.floats(-3, math.log10(50)).map(lambda t: 10.0**t)
+orders = st.one_of(st.just(1.0), st.floats(-6, 0).map(lambda t: 1 + 10**t), st.floats(1.01, 500))
+epsilons = st.one_of(st.just(0.0), st.floats(-3, math.log10(50)).map(lambda t: 10.0**t))
+shifts = st.one_of(st.just(0.0), st.floats(-1e6, 1e6))  # in units of the scale
+
+
+def centres(scale, distance, shift):
+    """Return two float centres and their exact distance in units of the scale."""
+    second = shift * scale
+    first = second + distance * scale
+    with mp.workdps(DIGITS):
+        return first, second, (mp.mpf(first) - mp.mpf(second)) / mp.mpf(scale)
+
+
+@given(scales, distances, orders, shifts)
+@example(1.0, 50.0, 500.0, 0.0)
+@example(1e-12, 1e-3, 1.0, 1e6)
+def test_renyi_divergence_is_within_its_error(scale, distance, order, shift):
+    first, second, d = centres(scale, distance, shift)
+    with mp.workdps(DIGITS):
+        exact = {gaussian: mp.mpf(order) * d * d / 2, laplace: laplace_renyi(d, mp.mpf(order))}
+        for family, truth in exact.items():
+            value, error = renyi_divergence(
+                family(first, scale), family(second, scale), order, full_output=True
+            )
+            assert abs(value - truth) <= error
+            # The estimate means something: floats this far from zero allow no more.
+            assert error <= 1e-9 * truth * (1 + abs(shift)) / min(1.0, distance)
+
+
+@given(scales, distances, epsilons, shifts)
+@example(1.0, 1.0, 50.0, 0.0)
+@example(1.0, 50.0, 49.999, 0.0)
+def test_hockey_stick_is_within_its_error(scale, distance, epsilon, shift):
+    first, second, d = centres(scale, distance, shift)
+    with mp.workdps(DIGITS):
+        exact = {gaussian: gaussian_delta(d, epsilon), laplace: laplace_delta(d, epsilon)}
+        for family, truth in exact.items():
+            value, error = hockey_stick(
+                family(first, scale), family(second, scale), epsilon, full_output=True
+            )
+            assert abs(value - truth) <= error + 1e-320
+            assert error <= 1e-9 * (1 + abs(shift))
+
+
+@pytest.mark.parametrize("epsilon", [10.0, 20.0, 35.0])
+def test_tiny_deltas_are_accurate_relative_to_themselves(epsilon):
+    with mp.workdps(400):
+        truth = gaussian_delta(mp.mpf(1), mp.mpf(epsilon))
+    assert hockey_stick(gaussian(1, 1), gaussian(0, 1), epsilon) == pytest.approx(
+        float(truth), rel=1e-11
+    )
+
+
+@pytest.mark.parametrize("order", [1, 1.5, 2, 5])
+def test_heavy_tails(order):
+    value, error = renyi_divergence(stats.cauchy(1), stats.cauchy(0), order, full_output=True)
+    density = [lambda x, c=c: 1 / (mp.pi * (1 + (x - c) ** 2)) for c in (1, 0)]
+    if order == 1:
+        truth = mp.log(mp.mpf(5) / 4)
+    else:
+        moment = mp.quad(
+            lambda x: density[0](x) ** order * density[1](x) ** (1 - order),
+            [-mp.inf, -1, 0, 1, 2, 4, mp.inf],
+        )
+        truth = mp.log(moment) / (order - 1)
+    assert abs(value - truth) <= error + 1e-14
+    assert error < 1e-11
+
+
+def test_a_pole_is_within_its_error():
+    """Density |x - 1|**-.4, up to a factor: two poles' worth of mass within the last float."""
+    pole = Density(lambda x: -0.4 * np.log(np.abs(x - 1)) - math.log(2 / 0.6), (1.0,), (0.0, 2.0))
+    flat = Density(lambda x: np.full_like(x, -math.log(2)), (), (0.0, 2.0))
+    for order in (1.2, 1.5, 2.0):
+        truth = math.log(2 ** (order - 1) * 2 / (1 - 0.4 * order) / (2 / 0.6) ** order)
+        value, error = renyi_divergence(pole, flat, order, full_output=True)
+        assert abs(value - truth / (order - 1)) <= error < 0.01
+    assert renyi_divergence(pole, flat, 2.6) == math.inf
+    assert renyi_divergence(stats.gamma(0.5), stats.gamma(1.0), 2) == math.inf
+
+
+def test_kinks_that_nobody_announced():
+    """A triangular density as a frozen scipy distribution: of its kink nothing is known."""
+    for c in (0.1, 0.37, 0.5004):
+        triangle, flat = stats.triang(c), stats.uniform(0, 1)
+        for order in (2, 7):
+            value, error = renyi_divergence(triangle, flat, order, full_output=True)
+            truth = math.log(2**order / (order + 1)) / (order - 1)
+            assert abs(value - truth) <= error < 1e-10
+
+
+def test_infinite_and_zero_divergences():
+    wide, narrow = gaussian(0, 2), gaussian(0, 1)
+    # Finite up to order 4/3.
+    with mp.workdps(30):
+        a, variance = mp.mpf("1.3"), mp.mpf("1.3") - mp.mpf("0.3") * 4
+        truth = float(-mp.log(2) - mp.log(variance) / (2 * (a - 1)))
+    assert renyi_divergence(wide, narrow, 1.3) == pytest.approx(truth, rel=1e-12)
+    assert renyi_divergence(wide, narrow, 1.34) == math.inf
+    assert renyi_divergence(wide, narrow, math.inf) == math.inf
+    assert renyi_divergence(narrow, wide, math.inf) == pytest.approx(math.log(2))
+    assert renyi_divergence(stats.uniform(0, 2), stats.uniform(0, 1), 2) == math.inf
+    assert renyi_divergence(stats.uniform(0, 1), stats.uniform(0, 2), 7) == pytest.approx(
+        math.log(2), rel=1e-14
+    )
+    hole = Density(
+        lambda x: np.where((x > 0) & (x < 1), -np.inf, stats.norm.logpdf(x) - math.log(0.658655)),
+        (0.0, 1.0),
+    )
+    assert renyi_divergence(narrow, _normalised(hole, 1 - (stats.norm.cdf(1) - 0.5)), 2) == math.inf
+    for order in (1, 2, 500, math.inf):
+        assert renyi_divergence(narrow, narrow, order) == 0.0
+        assert renyi_divergence([0.5, 0.5], [1.0, 0.0], order) == math.inf
+        assert renyi_divergence([1.0, 0.0], [0.5, 0.5], order) == pytest.approx(math.log(2))
+    assert hockey_stick(narrow, narrow, 0.0) == 0.0
+    assert hockey_stick(stats.uniform(0, 2), stats.uniform(0, 1), math.inf) == pytest.approx(0.5)
+    assert hockey_stick(stats.norm(1), stats.norm(0), math.inf) == 0.0
+
+
+def _normalised(hole, mass):
+    return Density(
+        lambda x: np.where((x > 0) & (x < 1), -np.inf, stats.norm.logpdf(x) - math.log(mass)),
+        hole.points,
+    )
+
+
+@pytest.mark.parametrize("mean", [1e-4, 0.3, 7.0])
+def test_supremum_of_the_log_ratio(mean):
+    value, error = renyi_divergence(laplace(mean, 1), laplace(0, 1), math.inf, full_output=True)
+    assert abs(value - mean) <= error < 1e-9
+    assert renyi_divergence(stats.logistic(mean), stats.logistic(0), math.inf) == pytest.approx(
+        mean
+    )
+    # Inside, at x with density ratio (1 + x**2)/(1 + (x - m)**2) largest.
+    best = (mean + math.sqrt(mean**2 + 4)) / 2
+    truth = math.log((1 + best**2) / (1 + (best - mean) ** 2))
+    assert renyi_divergence(stats.cauchy(mean), stats.cauchy(0), math.inf) == pytest.approx(
+        truth, rel=1e-9
+    )
+
+
+laws = (
+    st.integers(2, 8)
+    .flatmap(lambda m: st.tuples(*[st.lists(st.integers(0, 50), min_size=m, max_size=m)] * 2))
+    .filter(lambda pair: all(sum(law) > 0 for law in pair))
+)
+
+
+@given(laws, st.integers(1, 60), st.floats(0.0, 5.0))
+def test_finite_laws_against_fractions(pair, order, epsilon):
+    p, q = ([Fraction(x, sum(law)) for x in law] for law in pair)
+    floats = [np.array([float(x) for x in law]) for law in (p, q)]
+    value, error = renyi_divergence(*floats, order, full_output=True)
+    with mp.workdps(40):
+        rational = [[mp.mpf(x.numerator) / x.denominator for x in law] for law in (p, q)]
+        both = [(x, y) for x, y in zip(*rational) if x > 0]
+        if any(y == 0 for _, y in both):
+            assert value == math.inf
+        else:
+            if order == 1:
+                truth = mp.fsum(x * mp.log(x / y) for x, y in both)
+            else:
+                moment = mp.fsum(x**order * y ** (1 - order) for x, y in both)
+                truth = mp.log(moment) / (order - 1)
+            assert abs(value - truth) <= error + 1e-30
+            assert error < 1e-12 * (1 + value)
+        stick, error = hockey_stick(*floats, epsilon, full_output=True)
+        scale = mp.exp(mp.mpf(epsilon))
+        truth = mp.fsum(max(x - scale * y, 0) for x, y in zip(*rational))
+        assert abs(stick - truth) <= error + 1e-15
+        assert error < 1e-12
+
+
+def test_nearly_equal_laws_keep_their_digits():
+    """A difference of 1e-9 gives a divergence of 1e-18: no sum of powers shows that."""
+    p, q = np.array([0.5 + 2.0**-30, 0.5 - 2.0**-30]), np.array([0.5, 0.5])
+    t = mp.mpf(2) ** -29
+    with mp.workdps(60):
+        truth = float(mp.log(((1 + t) ** 3 + (1 - t) ** 3) / 2) / 2)
+    assert renyi_divergence(p, q, 3) == pytest.approx(truth, rel=1e-12)
+
+
+@given(laws, st.lists(st.floats(1, 200), min_size=2, max_size=2), st.floats(0, 4))
+def test_laws_of_divergences(pair, two, epsilon):
+    """Monotone in the order; no gain from merging outcomes; duality of the profile."""
+    p, q = (np.array(law) / sum(law) for law in pair)
+    low, high = sorted(two)
+    larger = renyi_divergence(p, q, high)
+    assert renyi_divergence(p, q, low) <= larger + 1e-12 * (1 + min(larger, 1e300))
+    merged = [np.array([law[0] + law[1], *law[2:]]) for law in (p, q)]
+    assert renyi_divergence(*merged, low) <= renyi_divergence(p, q, low) + 1e-12
+    stick = hockey_stick(p, q, epsilon)
+    assert hockey_stick(*merged, epsilon) <= stick + 1e-15
+    other = 1 - math.exp(epsilon) + math.exp(epsilon) * hockey_stick(q, p, -epsilon)
+    assert stick == pytest.approx(other, abs=1e-13 * math.exp(epsilon))
+    assert stick >= np.max(p - math.exp(epsilon) * q) - 1e-15
+
+
+def test_privacy_profile_takes_the_larger_direction():
+    p, q = stats.expon(0, 1), stats.expon(0, 2)
+    levels = np.array([[0.0, 0.3], [0.6, 2.0]])
+    profile = privacy_profile(p, q, levels)
+    assert profile.shape == (2, 2)
+    one = np.array([hockey_stick(p, q, e) for e in levels.flat])
+    two = np.array([hockey_stick(q, p, e) for e in levels.flat])
+    assert one[1] != pytest.approx(two[1])
+    np.testing.assert_array_equal(profile.ravel(), np.maximum(one, two))
+    # P(S) - e**eps Q(S) of "x below where p = e**eps q", in closed form.
+    cut = 2 * (math.log(2) - 0.3)
+    assert one[1] == pytest.approx(-math.expm1(-cut) + math.exp(0.3) * math.expm1(-cut / 2))
+    assert privacy_profile(p, q, 0.3) == profile[0, 1]
+
+
+def test_the_rule_is_kronrods():
+    """Exact for polynomials up to degree 22, on any interval."""
+    for degree in range(0, 23, 2):
+        value, _ = integrate(
+            lambda x, k=degree: (_log(x**k)[:, None], np.zeros((1, 1))), NODES[[0, -1]]
+        )
+        truth = math.log(2 * NODES[-1] ** (degree + 1) / (degree + 1))
+        assert value[0] == pytest.approx(truth, abs=1e-13)
+
+
+def _log(x):
+    with np.errstate(divide="ignore"):
+        return np.log(x)
+
+
+@given(st.floats(0, 9), st.floats(-5, 5), st.floats(-10, -1))
+@example(math.log10(2325.542838537787), -1.607464857631422, -3.417)
+def test_a_rough_integral_knows_that_it_is_rough(log_sharp, at, log_rtol):
+    """A kink that was not announced, and a peak as narrow as 1e-9: errors within the estimate."""
+    sharp, rtol = 10.0**log_sharp, 10.0**log_rtol
+    log_value, error = integrate(
+        lambda x: (-sharp * np.abs(x - at)[:, None], np.zeros((1, 1))),
+        np.array([-50.0, 70.0]),
+        rtol=rtol,
+    )
+    ratio = math.exp(log_value[0]) / (2 / sharp)
+    assert abs(ratio - 1) <= error[0] * ratio + 1e-14
+    assert error[0] <= 100 * rtol + 1e-14 * sharp
+
+
+def test_several_integrals_at_once_are_each_accurate():
+    """Peaks whose sizes differ by e**500: none is lost in another's shadow."""
+    at, height = np.array([-30.0, 0.3, 41.0]), np.array([0.0, -500.0, -250.0])
+
+    def log_f(x):
+        return height - 0.5 * (x[:, None] - at) ** 2 * 1e4, np.zeros((1, 1))
+
+    log_value, error = integrate(log_f, np.array([-60.0, 80.0]))
+    np.testing.assert_allclose(
+        log_value, height + 0.5 * math.log(2 * math.pi) - math.log(100), atol=1e-12
+    )
+    assert (error < 1e-11).all()
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "order", "words"),
+    [
+        ([0.5, 0.5], [0.5, 0.4], 2, "q must sum to 1 .*0.9"),
+        ([0.5, 0.5], [1.5, -0.5], 2, "q must have no negative entry, got -0.5"),
+        ([0.5, 0.5], [1.0], 2, "same outcomes, got 2 and 1"),
+        ([0.5, math.nan], [0.5, 0.5], 2, "p must be finite, got 1 NaN"),
+        ([[0.5, 0.5]], [0.5, 0.5], 2, r"p must have shape \(m,\)"),
+        ([], [], 2, r"p must have shape \(m,\)"),
+        ([0.5, 0.5], [0.5, 0.5], 0, r"order must lie in \[1, inf\], got 0"),
+        ([0.5, 0.5], [0.5, 0.5], -2, r"order must lie in \[1, inf\], got -2"),
+        ([0.5, 0.5], [0.5, 0.5], math.nan, "order must lie in"),
+        (gaussian(0, 1), Density(lambda x: -np.abs(x)), 2, "q must integrate to 1 .*2.0"),
+        (gaussian(0, 1), Density(lambda x: np.full_like(x, -1.0)), 2, "q must integrate to 1"),
+        (Density(lambda x: x * math.nan), gaussian(0, 1), 2, "p must integrate to 1|NaN"),
+        (Density(lambda x: 0.0), gaussian(0, 1), 2, "logpdf must return one value a point"),
+    ],
+)
+def test_bad_laws_are_named(p, q, order, words):
+    with pytest.raises(ValueError, match=words):
+        renyi_divergence(p, q, order)
+
+
+def test_bad_kinds_are_named():
+    with pytest.raises(TypeError, match="both be probabilities or both densities"):
+        renyi_divergence([1.0], gaussian(0, 1), 2)
+    with pytest.raises(TypeError, match="order must be a number, got '2'"):
+        renyi_divergence([1.0], [1.0], "2")
+    with pytest.raises(ValueError, match="epsilon must lie in"):
+        hockey_stick([1.0], [1.0], math.nan)
+    with pytest.raises(TypeError, match="logpdf must be a function"):
+        Density(3.0)
+    with pytest.raises(ValueError, match="points must be finite"):
+        Density(np.abs, (math.inf,))
+    with pytest.raises(ValueError, match="support must be a pair"):
+        Density(np.abs, (), (1.0, 1.0))
+    # A mass that was not announced is missed, and that is noticed.
+    spiked = Density(
+        lambda x: np.logaddexp(
+            math.log(0.9) + stats.norm.logpdf(x), math.log(0.1) + stats.norm.logpdf(x, 1e5, 1e-3)
+        )
+    )
+    with pytest.raises(ValueError, match=r"p must integrate to 1 within 1e-08, got 0.[89]"):
+        renyi_divergence(spiked, gaussian(0, 1e5), 2)
+
+
+# --- sensitivity ---
+
+
+def test_sensitivity_of_a_histogram_and_of_a_mean():
+    data = [0, 1, 1, 2]
+    removed = [(data, data[:i] + data[i + 1 :]) for i in range(4)]
+    replaced = [(data, [*data[:i], x, *data[i + 1 :]]) for i in range(4) for x in range(3)]
+
+    def histogram(d):
+        return np.bincount(d, minlength=3)
+
+    assert sensitivity(histogram, removed, 1) == 1.0
+    assert sensitivity(histogram, replaced, 1) == 2.0
+    assert sensitivity(histogram, replaced, 2) == pytest.approx(math.sqrt(2))
+    assert sensitivity(histogram, replaced, math.inf) == 1.0
+    value, pair = sensitivity(np.mean, replaced, 1, full_output=True)
+    assert value == 0.5
+    assert abs(np.mean(pair[0]) - np.mean(pair[1])) == 0.5
+
+
+@given(st.lists(st.floats(-1e150, 1e150), min_size=1, max_size=6), st.floats(1, 50))
+def test_sensitivity_norms(vector, order):
+    value = sensitivity(np.array, [(vector, [0.0] * len(vector))], order)
+    largest = max(abs(x) for x in vector)
+    with mp.workdps(50):
+        truth = mp.fsum(mp.mpf(abs(x)) ** order for x in vector) ** (1 / mp.mpf(order))
+    assert value == pytest.approx(float(truth), rel=1e-12)
+    assert value >= largest
+
+
+def test_sensitivity_names_the_pair():
+    pairs = [([1.0], [2.0]), ([0.0], [1.0])]
+    with pytest.raises(ValueError, match=r"pair 1\[0\].*finite, got 1 NaN"):
+        sensitivity(lambda d: _log(np.array(d)), pairs, 2)
+    with pytest.raises(ValueError, match=r"pair 1 gave \(0,\) and \(1,\)"):
+        sensitivity(np.flatnonzero, pairs, 2)
+    with pytest.raises(ValueError, match="at least one pair"):
+        sensitivity(np.mean, [], 2)
+    with pytest.raises(TypeError, match="number 0 is 3"):
+        sensitivity(np.mean, [3], 2)
+    with pytest.raises(ValueError, match=r"norm must lie in \[1, inf\], got 0.5"):
+        sensitivity(np.mean, pairs, 0.5)
+    with pytest.raises(TypeError, match="array of real numbers"):
+        sensitivity(lambda d: "text", pairs, 1)
