@@ -4,4 +4,13 @@ Each module has ``run(quick) -> list of rows``; a row has ``work``, ``ours_ms``,
 ``peer_ms``, ``ratio`` and ``target``. Never part of the tests.
 """
 
-BENCHMARKS = ["kernels", "lmi", "allocation", "accounting", "audit", "startup", "figures"]
+BENCHMARKS = [
+    "kernels",
+    "networks",
+    "lmi",
+    "allocation",
+    "accounting",
+    "audit",
+    "startup",
+    "figures",
+]

@@ -52,9 +52,9 @@ class NetworkSums:
         """
         xp = array_namespace(self._labels)
         count = self._X.shape[0] if rows is None else rows.shape[0]
-        step = self._step(rows is not None, replicates)
-        for lo in range(0, count, step):
-            hi = min(count, lo + step)
+        parts = -(-count // self._step(rows is not None, replicates))
+        for part in range(parts):
+            lo, hi = part * count // parts, (part + 1) * count // parts
             chosen = slice(lo, hi) if rows is None else rows[lo:hi]
 
             def pick(array: Any, chosen: Any = chosen) -> Any:
