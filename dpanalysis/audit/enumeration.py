@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from .._validation import check_int, check_number
+from ..privacy.rdp import _expm1_minus
 
 __all__ = ["Subsampling", "laws_of", "poisson", "presence", "renyi_curve", "without_replacement"]
 
@@ -103,13 +104,13 @@ def renyi_curve(p: ArrayLike, q: ArrayLike, orders: ArrayLike) -> Array:
     orders = np.asarray(orders, dtype=np.float64)
     loss = np.log(p / q)
     a = np.where(np.isinf(orders), 2.0, orders)[None, :, None]
-    # sum q (r^a - 1 - a (r - 1)) has positive terms only: small divergences keep their digits.
+    # As in ``exact``: positive terms only, so that small divergences keep their digits.
     size = a * np.abs(loss)
-    tame = np.where(size < 30.0, loss, 0.0)
-    excess = (q * (np.expm1(a * tame) - a * np.expm1(tame))).sum(axis=-1)
-    near = np.log1p(np.maximum(excess, 0.0))
+    tame = np.where(size < 300.0, loss, 0.0)
+    parts = _expm1_minus(-tame) + _expm1_minus((a - 1.0) * tame) / (a - 1.0)
+    near = np.log1p((a[..., 0] - 1.0) * (p * parts).sum(axis=-1))
     far = special.logsumexp(np.log(q) + a * loss, axis=-1)
-    moment = np.where(size.max(axis=-1) < 30.0, near, far) / (a[..., 0] - 1.0)
+    moment = np.where(size.max(axis=-1) < 300.0, near, far) / (a[..., 0] - 1.0)
     return np.where(np.isinf(orders), loss.max(axis=-1), moment)
 
 

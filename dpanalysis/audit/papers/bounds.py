@@ -1,0 +1,411 @@
+"""Bounds on one release, and conversions between notions of privacy, under attack.
+
+A bound is divided by the exact value, which is integrated or summed from the definition and
+not by the bound's own formula; a search over everything the bound leaves free looks for the
+smallest quotient. Subsampling is in ``bounds_sampled``, composition in ``bounds_composed``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+from ... import privacy
+from ...privacy import zcdp
+from ...privacy.events import Gaussian, Laplace
+from ..attack import Range, delta_quotient, quotient, renyi_quotient, worst_case
+from ..enumeration import laws_of, renyi_curve
+from ..exact import Density, renyi_divergence
+from ..registry import Effort, Evidence, printed, register
+
+Array = NDArray[np.float64]
+Ratio = Callable[..., float]
+
+# The order is 1 + excess; data are vectors in [-1, 1]^d, scaled into the ball they must be in.
+EXCESS = Range(1e-4, 499.0, log=True)
+LOSS = Range(1e-3, 50.0, log=True)
+STD = Range(0.1, 100.0, log=True)
+DELTA = Range(1e-9, 0.3, log=True)
+
+
+def search(
+    effort: Effort,
+    what: str,
+    ratio: Ratio,
+    space: Mapping[str, Range],
+    *,
+    cost: int = 1,
+    tight: float | None = None,
+    exact: float | None = None,
+    tolerance: float = 1e-9,
+    guesses: Iterable[Mapping[str, Any]] = (),
+) -> Iterator[Evidence]:
+    """Yield the smallest bound / exact that a search finds, and what it says about tightness.
+
+    Parameters
+    ----------
+    effort, what
+        Of the claim; the setting in words.
+    ratio : callable
+        The parameters by name -> bound / exact.
+    space, guesses
+        As in :func:`dpanalysis.audit.attack.worst_case`.
+    cost : int
+        Fewer points by this factor, for ratios that take long.
+    tight : float, optional
+        The smallest ratio must be within this of 1: the bound is attained.
+    exact : float, optional
+        The largest ratio seen must be within this of 1: the bound is the value itself.
+    tolerance : float
+        Relative error of the exact value.
+    """
+    largest = -math.inf
+
+    def recorded(**at: Any) -> float:
+        nonlocal largest
+        value = ratio(**at)
+        largest = max(largest, value)
+        return value
+
+    found = worst_case(
+        recorded,
+        space,
+        starts=max(effort.cases(120, 900) // cost, 6),
+        searches=effort.cases(2, 3),
+        steps=max(effort.cases(60, 250) // cost, 6),
+        guesses=guesses,
+        rng=effort.random(),
+    )
+    least = f"smallest bound / exact, {what}"
+    yield printed(least, found.ratio, ">=", 1.0, tolerance=tolerance, cases=found.evaluations)
+    if tight is not None:
+        yield printed("so tight: the same", found.ratio, "<=", 1.0, tolerance=tight)
+    if exact is not None:
+        yield printed("so exact: the largest", largest, "<=", 1.0, tolerance=exact)
+
+
+def into_ball(vector: Array, norm: int) -> Array:
+    """Return the vector, shortened to norm 1 where it is longer."""
+    return np.asarray(vector / max(1.0, float(np.linalg.norm(vector, norm))))
+
+
+def gaussian(center: float, std: float) -> Density:
+    """Return a Gaussian density."""
+    log_norm = math.log(std) + 0.5 * math.log(2.0 * math.pi)
+    return Density(lambda x: -0.5 * ((x - center) / std) ** 2 - log_norm, (center,))
+
+
+def laplace(center: float, scale: float) -> Density:
+    """Return a Laplace density."""
+    return Density(lambda x: -np.abs(x - center) / scale - math.log(2.0 * scale), (center,))
+
+
+def _noise_ratio(bound: float, shift: Array, order: float, noise: Any, scale: float) -> float:
+    """Compare with the divergence of independent noise in every coordinate."""
+    still = noise(0.0, scale)
+    parts = [
+        renyi_divergence(noise(float(s), scale), still, order, full_output=True)
+        for s in shift
+        if s != 0.0
+    ]
+    value, error = (math.fsum(column) for column in zip(*parts)) if parts else (0.0, 0.0)
+    return quotient(bound, value, error, tolerance=1e-7)
+
+
+def gaussian_ratio(
+    excess: float, std: float, shift: Array, event: Callable[[float, float], Any] = Gaussian
+) -> float:
+    """Renyi cost of a Gaussian release in several dimensions."""
+    moved = into_ball(shift, 2)
+    order = 1.0 + excess
+    cost = event(std, float(np.linalg.norm(moved))).rdp_cost([order])[0]
+    return _noise_ratio(float(cost), moved, order, gaussian, std)
+
+
+@register(
+    "bounds-1",
+    "`rdp_gaussian`, `Gaussian`; Mironov (2017), Corollary 3",
+    "a shift of L2 norm S costs alpha S^2/(2 sigma^2) at order alpha, in any dimension",
+    verdict="holds",
+)
+def rdp_gaussian(effort: Effort) -> Iterator[Evidence]:
+    """Quadrature, coordinate by coordinate."""
+    space = {"excess": EXCESS, "std": STD, "shift": Range(-1.0, 1.0, size=2)}
+    yield from search(effort, "d = 2", gaussian_ratio, space, cost=10, exact=1e-7, tolerance=1e-7)
+
+
+def laplace_ratio(
+    excess: float, scale: float, shift: Array, event: Callable[[float, float], Any] = Laplace
+) -> float:
+    """Renyi cost of a Laplace release in several dimensions."""
+    moved = into_ball(shift, 1)
+    order = 1.0 + excess
+    cost = event(scale, float(np.abs(moved).sum())).rdp_cost([order])[0]
+    return _noise_ratio(float(cost), moved, order, laplace, scale)
+
+
+@register(
+    "bounds-2",
+    "`rdp_laplace`, `Laplace`; Mironov (2017), Proposition 6",
+    "a shift of L1 norm S costs no more than one coordinate moved by S, in any dimension",
+    verdict="holds",
+)
+def rdp_laplace(effort: Effort) -> Iterator[Evidence]:
+    """Quadrature, coordinate by coordinate."""
+    space = {"excess": EXCESS, "scale": Range(0.02, 1e3, log=True)}
+    one = {**space, "shift": Range(1.0, 1.0, size=1)}
+    two = {**space, "shift": Range(-1.0, 1.0, size=2)}
+    yield from search(effort, "d = 1", laplace_ratio, one, cost=16, exact=1e-7, tolerance=1e-7)
+    yield from search(effort, "d = 2", laplace_ratio, two, cost=16, tolerance=1e-7)
+
+
+def pair_loss(table: Array) -> float:
+    """Return the pure loss of the two rows."""
+    return float(np.abs(np.log(table[0] / table[1])).max())
+
+
+def pure_ratio(
+    excess: float, logits: Array, spread: float, bound: Callable[..., float] = privacy.rdp_pure
+) -> float:
+    """Renyi cost of any two laws of three outcomes, from their pure loss."""
+    table = laws_of(logits, 3, spread)
+    order = 1.0 + excess
+    return renyi_quotient(bound(order, pair_loss(table)), table, order, tolerance=1e-6)
+
+
+PAIR = {"logits": Range(-1.0, 1.0, size=6), "spread": Range(1e-3, 25.0, log=True)}
+# Randomised response with a third outcome that is rare and says nothing.
+RESPONSE = [1.0, -1.0, -1.0, -1.0, 1.0, -1.0]
+
+
+@register(
+    "bounds-3",
+    "`rdp_pure`; tight form of Bun, Steinke (2016), Proposition 3.3",
+    "no epsilon-private release costs more than randomised response at any order",
+    verdict="holds",
+)
+def rdp_pure(effort: Effort) -> Iterator[Evidence]:
+    """Any two laws of three outcomes."""
+    space = {"excess": EXCESS, **PAIR}
+    guess = {"excess": 1.0, "logits": RESPONSE, "spread": 20.0}
+    yield from search(
+        effort, "three outcomes", pure_ratio, space, guesses=[guess], tight=1e-6, tolerance=1e-6
+    )
+
+
+def zcdp_ratio(
+    excess: float, logits: Array, spread: float, bound: Callable[..., float] = privacy.zcdp_pure
+) -> float:
+    """Bound of rho of any two laws of three outcomes, from their pure loss."""
+    table = laws_of(logits, 3, spread)
+    order = 1.0 + excess
+    return renyi_quotient(order * bound(pair_loss(table)), table, order, tolerance=1e-6)
+
+
+@register(
+    "bounds-4",
+    "`zcdp_pure`; errata 003-6",
+    "an epsilon-private release is rho-zCDP with rho = epsilon tanh(epsilon/2)",
+    verdict="holds",
+)
+def zcdp_pure(effort: Effort) -> Iterator[Evidence]:
+    """Any two laws of three outcomes; attained as the order tends to 1."""
+    space = {"excess": EXCESS, **PAIR}
+    guess = {"excess": 1e-4, "logits": RESPONSE, "spread": 0.5}
+    yield from search(
+        effort, "three outcomes", zcdp_ratio, space, guesses=[guess], tight=1e-3, tolerance=1e-6
+    )
+
+
+def rdp_to_epsilon_ratio(
+    excess: float,
+    delta: float,
+    logits: Array,
+    spread: float,
+    bound: Callable[..., tuple[float, float]] = privacy.rdp_to_epsilon,
+) -> float:
+    """Delta over the exact one at the epsilon that the Renyi divergences at one order imply."""
+    table = laws_of(logits, 3, spread)
+    order = 1.0 + excess
+    divergence = float(renyi_curve(table, table[::-1], [order]).max())
+    epsilon = bound([order], [divergence], delta)[0]
+    return delta_quotient(delta, table, epsilon, tolerance=1e-7)
+
+
+@register(
+    "bounds-5",
+    "`rdp_to_epsilon`; Canonne, Kamath, Steinke (2020), Proposition 12",
+    "epsilon = R + ln(1 - 1/alpha) - (ln delta + ln alpha)/(alpha - 1), at any one order",
+    verdict="holds",
+)
+def rdp_to_epsilon(effort: Effort) -> Iterator[Evidence]:
+    """Any two laws of three outcomes: delta at the epsilon returned."""
+    space = {"excess": EXCESS, "delta": DELTA, **PAIR}
+    # Nearly all of P on an outcome that Q gives e^-z: attained at delta = 1/alpha.
+    guess = {"excess": 9.0, "delta": 0.1, "logits": [1, -1, -1, 0.4, 1, -1], "spread": 15.0}
+    yield from search(
+        effort,
+        "delta of three outcomes",
+        rdp_to_epsilon_ratio,
+        space,
+        guesses=[guess],
+        tight=0.01,
+        tolerance=1e-7,
+    )
+
+
+def smallest_rho(table: Array) -> float:
+    """Return the smallest rho of two laws, to a relative 1e-10: the largest D_alpha/alpha."""
+
+    def slope(log_excess: Any) -> Any:
+        orders = 1.0 + np.exp(np.atleast_1d(log_excess))
+        return (renyi_curve(table, table[::-1], orders) / orders).max(axis=0)
+
+    grid = np.linspace(-14.0, 14.0, 281)
+    best = int(np.argmax(slope(grid)))
+    ends = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
+    inside = optimize.minimize_scalar(
+        lambda x: -float(slope(x)[0]), bounds=ends, method="bounded", options={"xatol": 1e-7}
+    )
+    kullback_leibler = float(np.abs((table * np.log(table / table[::-1])).sum(axis=1)).max())
+    return max(-float(inside.fun), float(slope(grid).max()), kullback_leibler)
+
+
+def zcdp_to_epsilon_ratio(
+    delta: float,
+    logits: Array,
+    spread: float,
+    bound: Callable[[float, float], float] = privacy.zcdp_to_epsilon,
+) -> float:
+    """Delta over the exact one at the epsilon that the smallest rho of two laws implies."""
+    table = laws_of(logits, 3, spread)
+    epsilon = bound(smallest_rho(table), delta) * (1.0 + 1e-9)  # as exact as rho is
+    return delta_quotient(delta, table, epsilon, tolerance=1e-7)
+
+
+def gaussian_zcdp_ratio(
+    std: float, delta: float, bound: Callable[[float, float], float] = privacy.zcdp_to_epsilon
+) -> float:
+    """Delta over that of Gaussian noise at the epsilon of its rho."""
+    epsilon = bound(zcdp.zcdp_gaussian(std), delta)
+    return delta_quotient(delta, (gaussian(1.0, std), gaussian(0.0, std)), epsilon, tolerance=1e-6)
+
+
+@register(
+    "bounds-6",
+    "`zcdp_to_epsilon`, `zcdp_gaussian`; Canonne, Kamath, Steinke (2020)",
+    "rho-zCDP implies the smallest epsilon that any order gives",
+    verdict="holds",
+)
+def zcdp_to_epsilon(effort: Effort) -> Iterator[Evidence]:
+    """Two laws of three outcomes, and Gaussian noise by quadrature."""
+    space = {"delta": DELTA, **PAIR}
+    yield from search(
+        effort, "delta of three outcomes", zcdp_to_epsilon_ratio, space, cost=4, tolerance=1e-6
+    )
+    noise = {"std": STD, "delta": DELTA}
+    yield from search(
+        effort, "delta of Gaussian noise", gaussian_zcdp_ratio, noise, cost=16, tolerance=1e-6
+    )
+
+
+def epsilon_to_zcdp_ratio(
+    epsilon: float,
+    delta: float,
+    bound: Callable[[float, float], float] = privacy.epsilon_to_zcdp,
+) -> float:
+    """Delta over that of the Gaussian noise which the rho of a budget allows."""
+    std = math.sqrt(0.5 / bound(epsilon, delta))
+    return delta_quotient(delta, (gaussian(1.0, std), gaussian(0.0, std)), epsilon, tolerance=1e-6)
+
+
+@register(
+    "bounds-7",
+    "`epsilon_to_zcdp`",
+    "the rho of an (epsilon, delta) budget keeps it",
+    verdict="holds",
+)
+def epsilon_to_zcdp(effort: Effort) -> Iterator[Evidence]:
+    """Gaussian noise of that rho, by quadrature."""
+    space = {"epsilon": LOSS, "delta": DELTA}
+    yield from search(
+        effort, "delta of Gaussian noise", epsilon_to_zcdp_ratio, space, cost=16, tolerance=1e-6
+    )
+
+
+def gaussian_delta_ratio(
+    std: float, epsilon: float, bound: Callable[..., float] = privacy.gaussian_delta
+) -> float:
+    """Delta of Gaussian noise at epsilon, in units of its largest loss that matters."""
+    claimed = bound(std, epsilon)
+    if claimed < 1e-12:  # rounding, not privacy
+        return 1.0
+    return delta_quotient(
+        claimed, (gaussian(1.0, std), gaussian(0.0, std)), epsilon, tolerance=1e-6
+    )
+
+
+def two_gaussians_ratio(
+    first: float,
+    second: float,
+    epsilon: float,
+    bound: Callable[..., float] = privacy.gaussian_delta,
+) -> float:
+    """Delta of two Gaussian releases, integrated over the first answer."""
+    claimed = bound(1.0 / math.hypot(1.0 / first, 1.0 / second), epsilon)
+    x = np.linspace(-12.0, 12.0, 4001)
+    left = epsilon - (x + 0.5 / first) / first  # what is left after the first answer, under P
+    # The second answer y ~ N(0, s^2) under Q, N(1, s^2) under P; its loss is (y - 1/2)/s^2.
+    reached = second**2 * left + 0.5
+    surplus = stats.norm.sf(reached, 1.0, second) - np.exp(left) * stats.norm.sf(
+        reached, 0.0, second
+    )
+    exact = float(np.trapezoid(stats.norm.pdf(x) * surplus, x))
+    if claimed < 1e-12:  # rounding, not privacy
+        return 1.0
+    return quotient(claimed, exact)
+
+
+@register(
+    "bounds-8",
+    "`gaussian_delta`; Balle, Wang (2018), Theorem 8",
+    "the exact delta of Gaussian noise; several releases are one, with mu^2 the sum",
+    verdict="holds",
+)
+def gaussian_delta(effort: Effort) -> Iterator[Evidence]:
+    """Quadrature of the definition, and of two releases in turn."""
+    space = {"std": STD, "epsilon": Range(0.0, 50.0)}
+    yield from search(
+        effort, "one release", gaussian_delta_ratio, space, cost=8, exact=1e-6, tolerance=1e-6
+    )
+    wide = Range(0.3, 10.0, log=True)
+    pair = {"first": wide, "second": wide, "epsilon": Range(0.0, 2.0)}
+    yield from search(effort, "two releases", two_gaussians_ratio, pair, exact=1e-6, tolerance=1e-6)
+
+
+def gaussian_epsilon_ratio(
+    std: float, delta: float, bound: Callable[..., float] = privacy.gaussian_epsilon
+) -> float:
+    """Delta over that of Gaussian noise at the epsilon claimed."""
+    epsilon = bound(std, delta)
+    found = delta_quotient(delta, (gaussian(1.0, std), gaussian(0.0, std)), epsilon, tolerance=1e-6)
+    return found if epsilon > 0.0 else min(found, 1.0)  # at 0 there is no smaller epsilon
+
+
+@register(
+    "bounds-9",
+    "`gaussian_epsilon`; Balle, Wang (2018)",
+    "the smallest epsilon of Gaussian noise at delta",
+    verdict="holds",
+)
+def gaussian_epsilon(effort: Effort) -> Iterator[Evidence]:
+    """Delta by quadrature at the epsilon returned."""
+    space = {"std": STD, "delta": DELTA}
+    yield from search(
+        effort, "delta", gaussian_epsilon_ratio, space, cost=12, exact=1e-6, tolerance=1e-6
+    )

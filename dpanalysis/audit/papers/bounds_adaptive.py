@@ -1,0 +1,295 @@
+"""Adaptive composition under attack: filters, plans and the sparse vector.
+
+An adversary is a tree of coins: after every answer it chooses the next coin, as unfair as it
+likes and the filter allows. The law of all answers is enumerated on both data sets.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from ... import privacy
+from ...privacy.events import Event, Pure
+from ...privacy.filters import Filter, Plan
+from ...privacy.relations import ADD_OR_REMOVE_ONE, Budget
+from ...privacy.sparse_vector import rdp_above_threshold
+from ..attack import Range, delta_quotient, quotient, renyi_quotient
+from ..enumeration import renyi_curve
+from ..laws import above_threshold_distribution
+from ..registry import Effort, Evidence, register
+from .bounds import DELTA, EXCESS, Array, search
+
+# Answers that the adversary sees; the tree has 2^DEPTH leaves and one node less.
+DEPTH = 4
+NODES = 2**DEPTH - 1
+
+
+@dataclass(frozen=True)
+class Coin(Event):
+    """A release of one bit: its probability under either data set.
+
+    The probabilities are those of logits, so that nothing is rounded to 0 or 1.
+    """
+
+    first: float
+    second: float
+
+    @property
+    def laws(self) -> Array:
+        """The laws on the two data sets, shape (2, 2)."""
+        logits = np.array([[self.first, -self.first], [self.second, -self.second]])
+        return np.asarray(special.expit(logits))
+
+    def pure_cost(self) -> float:
+        """Return the largest log ratio."""
+        logs = special.log_expit(np.array([[self.first, -self.first], [self.second, -self.second]]))
+        return float(np.abs(logs[0] - logs[1]).max())
+
+    def rdp_cost(self, orders: ArrayLike) -> Array:
+        """Return the larger of both divergences."""
+        laws = self.laws
+        return renyi_curve(laws, laws[::-1], np.ravel(orders)).max(axis=0)
+
+
+def transcript(guard: Any, coins: Array, weaken: bool = True) -> Array:
+    """Return the laws of all answers that ``guard`` lets an adversary see, shape (2, leaves).
+
+    Parameters
+    ----------
+    guard : Filter or alike
+        ``can_spend`` and ``spend``.
+    coins : ndarray, shape (NODES, 2)
+        Logits of the coin wanted after each history, in the order of a heap.
+    weaken : bool
+        Whether a coin that is refused is made fairer until it is granted.
+    """
+    leaves: list[Array] = []
+
+    def visit(node: int, guard: Any, reached: Array) -> None:
+        if node >= len(coins):
+            leaves.append(reached)
+            return
+        first, second = coins[node]
+        for _ in range(12 if weaken else 1):
+            coin = Coin(float(first), float(second))
+            if guard.can_spend(coin):
+                break
+            second = first + 0.75 * (second - first)
+        else:  # nothing is released any more
+            leaves.append(reached)
+            return
+        guard.spend(coin)
+        for answer, law in enumerate(coin.laws.T):
+            visit(2 * node + 1 + answer, copy.copy(guard), reached * law)
+
+    visit(0, guard, np.ones(2))
+    return np.array(leaves).T
+
+
+COINS = {"coins": Range(-1.0, 1.0, size=2 * NODES), "spread": Range(0.01, 10.0, log=True)}
+# The same response after every history: what is left goes to ever fairer coins.
+RESPONSES = {"coins": [1.0, -1.0] * NODES, "spread": 0.2}
+
+
+def answers(guard: Any, coins: Array, spread: float) -> Array:
+    """Return the laws of the answers to the coins of a point of the search."""
+    return transcript(guard, spread * coins.reshape(NODES, 2))
+
+
+def pure_filter_ratio(
+    epsilon: float, coins: Array, spread: float, make: Callable[..., Any] = Filter
+) -> float:
+    """Attack a filter of pure losses."""
+    laws = answers(make(Budget(epsilon)), coins, spread)
+    return quotient(epsilon, float(np.abs(np.log(laws[0] / laws[1])).max()))
+
+
+def zcdp_filter_ratio(
+    rho: float, coins: Array, spread: float, excess: float, make: Callable[..., Any] = Filter
+) -> float:
+    """Attack a filter of a zCDP budget at one order."""
+    laws = answers(make(Budget.zcdp(rho)), coins, spread)
+    order = 1.0 + excess
+    return renyi_quotient(order * rho, laws, order, tolerance=1e-6)
+
+
+def delta_filter_ratio(
+    epsilon: float,
+    delta: float,
+    excess: float | None,
+    coins: Array,
+    spread: float,
+    make: Callable[..., Any] = Filter,
+) -> float:
+    """Attack delta under a filter of a budget with delta: by zCDP, or at one Renyi order."""
+    order = math.inf if excess is None else 1.0 + excess
+    try:
+        guard = make(Budget(epsilon, delta), order=None if excess is None else order)
+    except ValueError:  # the order leaves no budget: nothing will be released
+        return math.inf
+    laws = answers(guard, coins, spread)
+    found = delta_quotient(delta, laws, epsilon, tolerance=1e-6)
+    if excess is not None:
+        found = min(found, renyi_quotient(guard.limit, laws, order, tolerance=1e-6))
+    return found
+
+
+@register(
+    "bounds-24",
+    "`Filter`; Rogers, Roth, Ullman, Vadhan (2016); Feldman, Zrnic (2021); errata 002-7",
+    "adaptively chosen events stay within the budget: pure, zCDP, one Renyi order",
+    verdict="holds",
+)
+def filters(effort: Effort) -> Iterator[Evidence]:
+    """All answers of adaptive adversaries, 4 coins deep."""
+    loss = Range(1e-2, 10.0, log=True)
+    options: dict[str, Any] = {"cost": 8, "tolerance": 1e-6}
+    pure = {"epsilon": loss, **COINS}
+    guess: dict[str, Any] = {"epsilon": 1.0, **RESPONSES}
+    yield from search(effort, "pure", pure_filter_ratio, pure, guesses=[guess], **options)
+    zcdp = {"rho": Range(1e-3, 5.0, log=True), "excess": EXCESS, **COINS}
+    guess = {"rho": 0.05, "excess": 1e-3, **RESPONSES}
+    yield from search(effort, "zCDP", zcdp_filter_ratio, zcdp, guesses=[guess], **options)
+    approximate = {"epsilon": loss, "delta": Range(1e-6, 0.3, log=True), **COINS}
+    ratio = partial(delta_filter_ratio, excess=None)
+    yield from search(effort, "zCDP, delta", ratio, approximate, **options)
+    renyi = {**approximate, "excess": Range(0.5, 100.0, log=True)}
+    guess = {"epsilon": 1.0, "delta": 1e-3, "excess": 9.0, **RESPONSES}
+    yield from search(
+        effort, "Renyi, delta and divergence", delta_filter_ratio, renyi, guesses=[guess], **options
+    )
+
+
+class _Anything:
+    """A guard that grants everything."""
+
+    def can_spend(self, event: Event) -> bool:
+        return True
+
+    def spend(self, event: Event) -> None:
+        pass
+
+
+def plan_ratio(
+    losses: Array, delta: float, shares: Array, flips: Array, accountant: str = "tightest"
+) -> float:
+    """Attack a plan: losses fixed beforehand, which bit leans where chosen on the way."""
+    events = [Pure(float(loss)) for loss in losses]
+    epsilon = privacy.epsilon(events, delta, ADD_OR_REMOVE_ONE, accountant)
+    budget = Budget(max(epsilon, 1e-9), delta, ADD_OR_REMOVE_ONE)
+    plan = Plan(events, budget, accountant)
+    coins = np.empty((NODES, 2))
+    for node in range(NODES):
+        loss = float(losses[(node + 1).bit_length() - 1])
+        # One outcome is e^loss times more likely, and it alone has that loss.
+        yes = float(shares[node]) * special.expit(loss)
+        pair = special.logit([yes, yes * math.exp(-loss)])
+        coins[node] = pair if flips[node] > 0.0 else pair[::-1]
+    for event in events:
+        plan.spend(event)
+    return delta_quotient(delta, transcript(_Anything(), coins), epsilon, tolerance=1e-5)
+
+
+@register(
+    "bounds-25",
+    "`Plan`",
+    "events fixed beforehand may be answered adaptively: the tightest accountant is valid",
+    verdict="holds",
+)
+def plans(effort: Effort) -> Iterator[Evidence]:
+    """All answers of adaptive adversaries with four given losses."""
+    space = {
+        "losses": Range(1e-2, 5.0, log=True, size=DEPTH),
+        "delta": DELTA,
+        "shares": Range(0.01, 1.0, size=NODES),
+        "flips": Range(-1.0, 1.0, size=NODES),
+    }
+    guess = {"losses": [1.0] * DEPTH, "delta": 1e-3, "shares": [1.0] * NODES}
+    guess["flips"] = [1.0] * NODES
+    yield from search(
+        effort, "delta", plan_ratio, space, guesses=[guess], cost=6, tight=0.01, tolerance=1e-5
+    )
+
+
+# --- the sparse vector ---
+
+
+def above_threshold_ratio(
+    noise: str,
+    excess: float,
+    threshold_scale: float,
+    query_scale: float,
+    queries: Array,
+    moves: Array,
+    bound: Callable[..., Any] = rdp_above_threshold,
+) -> float:
+    """Attack AboveThreshold: queries, and by how much one record moves each, at most 1."""
+    order = 1.0 + excess
+    value = bound(order, noise, threshold_scale, query_scale, len(queries))
+    laws = [
+        above_threshold_distribution(values, noise, threshold_scale, query_scale)
+        for values in (queries, queries + moves)
+    ]
+    return renyi_quotient(float(value), laws, order, tolerance=1e-6)
+
+
+def _above_threshold(effort: Effort, noise: str) -> Iterator[Evidence]:
+    """Attack the classical coupling of thresholds, and the best one."""
+    best = partial(rdp_above_threshold, coupling="best")
+    for count, name, bound in (
+        (1, "best coupling", best),
+        (3, "", rdp_above_threshold),
+        (3, "best coupling", best),
+        (8, "best coupling", best),
+    ):
+        space = {
+            "excess": Range(1e-3, 100.0, log=True),
+            "threshold_scale": Range(0.1, 30.0, log=True),
+            "query_scale": Range(0.1, 30.0, log=True),
+            "queries": Range(-10.0, 10.0, size=count),
+            "moves": Range(-1.0, 1.0, size=count),
+        }
+        guess = {"excess": 1.0, "threshold_scale": 2.0, "query_scale": 4.0}
+        guesses = [
+            {**guess, "queries": [0.0] * count, "moves": [sign] * count} for sign in (1.0, -1.0)
+        ]
+        yield from search(
+            effort,
+            ", ".join(filter(None, (f"{count} queries", name))),
+            partial(above_threshold_ratio, noise, bound=bound),
+            space,
+            cost=28,
+            guesses=guesses,
+            tolerance=1e-6,
+        )
+
+
+@register(
+    "bounds-26",
+    "`rdp_above_threshold`, Laplace noise; errata 002-2",
+    "the smallest of the proven bounds covers every sequence of queries",
+    verdict="holds",
+)
+def above_threshold_laplace(effort: Effort) -> Iterator[Evidence]:
+    """Exact laws of the halting place, both ways."""
+    yield from _above_threshold(effort, "laplace")
+
+
+@register(
+    "bounds-27",
+    "`rdp_above_threshold`, Gaussian noise; errata 002-3",
+    "the smallest of the proven bounds covers every sequence of queries",
+    verdict="holds",
+)
+def above_threshold_gaussian(effort: Effort) -> Iterator[Evidence]:
+    """Exact laws of the halting place, both ways."""
+    yield from _above_threshold(effort, "gaussian")
