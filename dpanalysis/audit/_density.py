@@ -158,10 +158,16 @@ class Pair:
             width = high - low
         return value, 8.0 * EPS * (1.0 + abs(value)) + float(error[at])
 
-    def noise_at(self, epsilon: float) -> float:
-        """Return what a hockey-stick divergence that came out zero could be."""
-        highest, error = self.supremum()
-        return 0.0 if highest + error < epsilon else 4.0 * EPS
+    def noise_at(self, level: float) -> float:
+        """Return the hockey-stick mass that is in or out by chance.
+
+        That is where ln p/q is the level itself, up to rounding, as it is in whole tails.
+        """
+        x = self._nodes()
+        ratio, error = self._log_ratio(x)
+        near = np.isfinite(ratio) & (ratio - error <= level) & (level <= ratio + error)
+        density = np.where(near, np.exp(np.minimum(self.p(x), 700.0)) * error, 0.0)
+        return 2.0 * float(np.trapezoid(density, x))
 
     def _log_densities(self, x: Array) -> tuple[Array, Array]:
         return self.p(x), self.q(x)
@@ -172,7 +178,8 @@ class Pair:
         with np.errstate(invalid="ignore", over="ignore"):
             ratio = np.where(lp > -np.inf, lp - lq, np.nan)
             overflow = np.isneginf(lq) & ~(lp > IMPOSSIBLE)
-            return np.where(overflow, np.nan, ratio), 4.0 * EPS * (1.0 + abs(lp) + abs(lq))
+            error = 4.0 * EPS * (1.0 + np.abs(lp) + np.abs(lq))
+        return np.where(overflow, np.nan, ratio), np.where(np.isfinite(error), error, 0.0)
 
     @staticmethod
     def _integrand(integrand: Integrand, lp: Array, lq: Array) -> tuple[Array, Array]:

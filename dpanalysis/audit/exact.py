@@ -117,7 +117,7 @@ def hockey_stick(p: Any, q: Any, epsilon: float, *, full_output: bool = False) -
     else:
         log_value, relative = pair.integral(excess(epsilon), level=epsilon)
         value = min(1.0, math.exp(log_value))
-        error = min(1.0, value * relative if value else pair.noise_at(epsilon))
+        error = min(1.0, (value * relative if value else 0.0) + pair.noise_at(epsilon))
     return (value, error) if full_output else value
 
 
@@ -239,7 +239,11 @@ class _Finite:
     def hockey_stick(self, epsilon: float) -> tuple[float, float]:
         log_value, relative = self._sum(excess(epsilon))
         value = min(1.0, math.exp(log_value))
-        return value, value * relative
+        # Outcomes whose ratio is the level itself, up to rounding, are in or out by chance.
+        lp, lq, u = self._logs
+        noise = rounding(lp, lq, np.ones_like(u))
+        near = np.abs(np.where(np.isfinite(u), u, np.inf) - epsilon) <= noise
+        return value, value * relative + float(np.sum(self.p * noise, where=near))
 
     def _sum(self, integrand: Integrand) -> tuple[float, float]:
         """Return the logarithm of the sum over outcomes and its relative error."""
