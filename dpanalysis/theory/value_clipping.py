@@ -1,0 +1,337 @@
+r"""Private SGD with a clip norm so large that clipping does not happen (paper 004, section 4).
+
+The paper's constants c1 to c5 are open; :func:`clipped_sgd_published` takes them as arguments.
+:func:`clipped_sgd_bound` needs none: it rests on :mod:`dpanalysis.theory.sgd_paths`, on batches of
+a fixed size, and on a noise multiplier that was calibrated to the budget numerically
+(:func:`dpanalysis.privacy.calibrate`), never on the paper's Theorem 3.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, log, sqrt
+from typing import NamedTuple
+
+from .._validation import check_int, check_number
+from .sgd_paths import (
+    check_failure,
+    check_positive,
+    path_bound,
+    sgd_noise_scale,
+    sgd_objective_bound,
+)
+
+__all__ = [
+    "ClippedSGDBound",
+    "PublishedParameters",
+    "clipped_sgd_bound",
+    "clipped_sgd_published",
+    "no_clipping_norm",
+]
+
+
+def no_clipping_norm(
+    initial_gap: float,
+    L: float,
+    rho: float,
+    n: int,
+    iterations: int,
+    failure: float,
+    *,
+    spread: float = 1.0,
+) -> float:
+    r"""Return a clip norm that no gradient of the run exceeds, with probability 1 - ``failure``.
+
+    .. math:: C = \sqrt{2 L\, \max_t (f(w_t) - f^*)} + \rho \sqrt{1 + \ln n},
+
+    for every step size :math:`\eta \le \min\{1/L, s/(\tilde\sigma \sqrt T)\}`, with the bound of
+    :func:`sgd_objective_bound` that holds for all of them. The second term holds for all i and w
+    at once: a mean of n terms is at least any one of them over n. The paper's, for t-wise unions,
+    has :math:`\ln(nT)` and an open constant.
+
+    Parameters
+    ----------
+    initial_gap, L, iterations, failure
+        As in :func:`sgd_objective_bound`.
+    rho : float
+        The constant of Assumption 4.1, >= 0.
+    n : int
+        Number of samples, at least 1.
+    spread : float
+        The distance s >= 0 that the noise may carry the iterates; 1 in the paper.
+
+    Returns
+    -------
+    float
+        In units of the gradient.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    References
+    ----------
+    Paper 004, Proposition 4.3 and (11).
+
+    Examples
+    --------
+    >>> no_clipping_norm(1.0, 1.0, 1.0, 10_000, 1000, 1e-6)
+    14.031
+    """
+    gap, L = check_number("initial_gap", initial_gap, low=0.0), check_positive("L", L)
+    rho, n = check_number("rho", rho, low=0.0), check_int("n", n, low=1)
+    T, failure = check_int("iterations", iterations, low=1), check_failure(failure)
+    spread = check_number("spread", spread, low=0.0)
+    return _needed_norm(path_bound(gap, L, spread**2, log(1.0 / failure), T), L, rho, n)
+
+
+def _needed_norm(highest: float, L: float, rho: float, n: int) -> float:
+    return sqrt(2.0 * L * highest) + rho * sqrt(1.0 + log(n))
+
+
+@dataclass(frozen=True)
+class ClippedSGDBound:
+    r"""The parameters and the guarantee of :func:`clipped_sgd_bound`.
+
+    Attributes
+    ----------
+    clip_norm, step_size, noise_scale : float
+        C, :math:`\eta` and :math:`\tilde\sigma`.
+    conditional : float
+        Bound on the utility given that nothing was clipped (Proposition 4.4).
+    expected : float
+        Bound on the utility without condition (Theorem 4.5).
+    """
+
+    clip_norm: float
+    step_size: float
+    noise_scale: float
+    conditional: float
+    expected: float
+
+
+def clipped_sgd_bound(
+    initial_gap: float,
+    L: float,
+    rho: float,
+    n: int,
+    batch_size: int,
+    dimension: int,
+    noise_multiplier: float,
+    iterations: int,
+    failure: float,
+    *,
+    distance: float | None = None,
+    spread: float = 1.0,
+) -> ClippedSGDBound:
+    r"""Return clip norm, step size and utility of private SGD whose clipping hardly ever happens.
+
+    The output is uniform among :math:`w_0, \dots, w_T`. Utility is :math:`f - f^*` for convex f
+    (``distance`` given), :math:`\|\nabla f\|^2` otherwise; with
+    :math:`v = \rho^2/B + d(C\sigma/B)^2`
+
+    .. math:: U = \frac{\|w_0 - w^*\|^2}{2(T+1)\eta} + \frac{v\eta}{2} \quad\text{or}\quad
+              U = \frac{D/((T+1)\eta) + Lv\eta/2}{1 - L\eta/2}, \qquad
+              \eta = \min\left\{\frac{1}{2L}, \frac{s}{\tilde\sigma\sqrt T}\right\},
+
+    is the bound without clipping (at most 1/2 and 2/3 of the paper's Lemma A.12); given that
+    there is none, :math:`U/(1 - \delta')`; without
+    condition :math:`U + \delta'(\beta + K(1 + \ln(1/\delta')))`, where the run's worst growth is
+    :math:`\beta = 2D + 2L\eta^2T^2(C^2 + K_\xi^2/B^2)`, :math:`K = 2L\eta^2TK_\xi^2/B^2`,
+    :math:`K_\xi^2 = 2C^2\sigma^2/(1 - e^{-2/d})`. The clip norm is the smallest that this module
+    can prove, never more than :func:`no_clipping_norm`.
+
+    Parameters
+    ----------
+    initial_gap : float
+        :math:`D = f(w_0) - f^* \ge 0`.
+    L, rho : float
+        Smoothness of every :math:`f_i`, positive; the constant of Assumption 4.1.
+    n, batch_size, dimension : int
+        n samples, of which B are drawn in each step (B <= n, a fixed number; B = n has no
+        sampling error); d parameters.
+    noise_multiplier : float
+        :math:`\sigma \ge 0`, calibrated to a budget elsewhere: it does not depend on C.
+    iterations : int
+        T >= 1.
+    failure : float
+        :math:`\delta'` in ``(0, 0.5]``: the probability that something is clipped. It costs a
+        logarithm only, and ``expected`` wants it tiny (1e-12).
+    distance : float, optional
+        :math:`\|w_0 - w^*\| \ge 0`; makes the bound that of convex :math:`f_i`.
+    spread : float
+        The distance s > 0; 1 in the paper. About ``distance`` is best.
+
+    Returns
+    -------
+    ClippedSGDBound
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    References
+    ----------
+    Paper 004, Proposition 4.4, Theorem 4.5, Lemmas A.9, A.12 and B.1, with constants derived here.
+
+    Examples
+    --------
+    >>> found = clipped_sgd_bound(1.0, 1.0, 1.0, 10_000, 10_000, 20, 5.0, 1000, 1e-12,
+    ...                           distance=1.0)
+    >>> found.clip_norm, found.step_size, found.expected
+    (4.6210, 0.5, 0.00103)
+    """
+    gap, L = check_number("initial_gap", initial_gap, low=0.0), check_positive("L", L)
+    rho, n = check_number("rho", rho, low=0.0), check_int("n", n, low=1)
+    B = check_int("batch_size", batch_size, low=1, high=n)
+    d, T = check_int("dimension", dimension, low=1), check_int("iterations", iterations, low=1)
+    sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
+    failure = check_failure(failure)
+    spread = check_positive("spread", spread)
+    if distance is not None:
+        distance = check_number("distance", distance, low=0.0)
+    sampled = rho if n > B else 0.0
+    C = no_clipping_norm(gap, L, rho, n, T, failure, spread=spread)
+
+    def steps(C: float) -> tuple[float, float]:
+        scale = sgd_noise_scale(C, sigma, B, d, sampled)
+        return scale, min(0.5 / L, spread / (scale * sqrt(T)) if scale else inf)
+
+    # A smaller C means less noise, so that less C is needed: every step down stays valid.
+    for _ in range(50):
+        scale, eta = steps(C)
+        C = _needed_norm(sgd_objective_bound(gap, L, eta, scale, T, failure), L, rho, n)
+    scale, eta = steps(C)
+    variance = sampled**2 / B + d * (C * sigma / B) ** 2
+    if distance is None:
+        first, factor = 2.0 * gap / (1.0 - 0.5 * L * eta), 2.0 * L
+        second = L * variance * eta / (1.0 - 0.5 * L * eta)
+    else:
+        first, factor, second = distance**2, 1.0, variance * eta
+    utility = 0.5 * (first / ((T + 1) * eta) + second)
+    gaussian = sgd_noise_scale(C, sigma, B, d)
+    growth = 2.0 * L * eta**2 * T
+    worst = 2.0 * gap + growth * T * (C**2 + gaussian**2)
+    tail = growth * gaussian**2 * (1.0 + log(1.0 / failure))
+    return ClippedSGDBound(
+        clip_norm=C,
+        step_size=eta,
+        noise_scale=scale,
+        conditional=utility / (1.0 - failure),
+        expected=utility + factor * failure * (worst + tail),
+    )
+
+
+class PublishedParameters(NamedTuple):
+    r"""The paper's choices and rate; see :func:`clipped_sgd_published`.
+
+    Attributes
+    ----------
+    noise_multiplier, clip_norm, step_size : float
+        :math:`\sigma`, C and :math:`\eta` of its (2).
+    rate : float
+        What its bound is a multiple of.
+    """
+
+    noise_multiplier: float
+    clip_norm: float
+    step_size: float
+    rate: float
+
+
+def clipped_sgd_published(
+    n: int,
+    batch_size: int,
+    dimension: int,
+    iterations: int,
+    epsilon: float,
+    delta: float,
+    L: float,
+    rho: float,
+    *,
+    c1: float,
+    c2: float,
+    c3: float,
+    c4: float,
+    c5: float,
+    failure: float | None = None,
+) -> PublishedParameters:
+    r"""Return the parameters of Proposition 4.4 and Theorem 4.5, given the constants left open.
+
+    .. math:: \sigma = c_2 \frac{B \sqrt{T \ln(1/\delta)}}{n\epsilon}, \quad
+              C = c_3 + c_4 \sqrt{\ln(nT/\delta')}, \quad
+              \eta = \min\left\{\frac{1}{2L},
+              \frac{c_5 B}{\sqrt{(B\rho^2 + C^2 d\sigma^2) T}}\right\},
+
+    with rate :math:`1/T + 1/\sqrt{BT} + \sqrt{\ln(1/\delta') + \ln(nT)} \sqrt{d \ln(1/\delta)}
+    /(n\epsilon)`; without ``failure`` that of Theorem 4.5, :math:`1/T + 1/\sqrt{BT} + \sqrt d/
+    (n\epsilon)` up to logarithms, least from :math:`T = n^2\epsilon^2/d` on. The roots around
+    the logarithms are lost in the text; they follow from (9) to (11).
+
+    The noise multiplier is for comparison ONLY: no value of c2 makes it private. Misprints are
+    put right: :math:`\delta, \delta' < 0.5` (printed: above), :math:`T > \epsilon/(c_1 q^2)`
+    (printed without :math:`q = B/n`).
+
+    Parameters
+    ----------
+    n, batch_size, dimension, iterations : int
+        n, B <= n, d and T, at least 1.
+    epsilon, delta : float
+        The budget, :math:`\epsilon > 0`, :math:`\delta` in ``(0, 0.5)``.
+    L, rho : float
+        As in :func:`clipped_sgd_bound`.
+    c1, c2, c3, c4, c5 : float
+        The constants, positive (c3, c4 may be 0); c3 and c4 in units of the gradient, c5 a length.
+    failure : float, optional
+        :math:`\delta'` in ``(0, 0.5)``; none for Theorem 4.5.
+
+    Returns
+    -------
+    PublishedParameters
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or T too small for the paper's condition.
+
+    References
+    ----------
+    Paper 004, Proposition 4.4 with (2), Theorem 4.5.
+
+    Examples
+    --------
+    >>> clipped_sgd_published(60_000, 60_000, 100, 1000, 1.0, 1e-5, 1.0, 1.0,
+    ...                       c1=1.0, c2=1.0, c3=1.0, c4=1.0, c5=1.0)
+    PublishedParameters(noise_multiplier=107.29, clip_norm=5.2320, step_size=0.3376, rate=0.001295)
+    """
+    n = check_int("n", n, low=1)
+    B, d = (
+        check_int("batch_size", batch_size, low=1, high=n),
+        check_int("dimension", dimension, low=1),
+    )
+    T, epsilon = check_int("iterations", iterations, low=1), check_positive("epsilon", epsilon)
+    delta = check_number("delta", delta, low=0.0, high=0.5, low_open=True, high_open=True)
+    L, rho = check_positive("L", L), check_number("rho", rho, low=0.0)
+    c1, c2, c5 = check_positive("c1", c1), check_positive("c2", c2), check_positive("c5", c5)
+    c3, c4 = check_number("c3", c3, low=0.0), check_number("c4", c4, low=0.0)
+    least = epsilon / (c1 * (B / n) ** 2)
+    if least >= T:
+        raise ValueError(f"iterations must exceed epsilon/(c1 q^2) = {least:g}, got {T}")
+    logarithm = log(n * T)
+    if failure is not None:
+        failure = check_number("failure", failure, low=0.0, high=0.5, low_open=True, high_open=True)
+        logarithm += log(1.0 / failure)
+    sigma = c2 * B * sqrt(T * log(1.0 / delta)) / (n * epsilon)
+    C = c3 + c4 * sqrt(logarithm)
+    noise = sqrt((B * rho**2 + d * (C * sigma) ** 2) * T)
+    privacy = sqrt(d) / (n * epsilon)
+    if failure is not None:
+        privacy *= sqrt(logarithm * log(1.0 / delta))
+    return PublishedParameters(
+        noise_multiplier=sigma,
+        clip_norm=C,
+        step_size=min(0.5 / L, c5 * B / noise) if noise else 0.5 / L,
+        rate=1.0 / T + 1.0 / sqrt(B * T) + privacy,
+    )
