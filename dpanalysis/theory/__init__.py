@@ -2,12 +2,14 @@
 
 Pure functions: rates, exact errors on quadratics, error bounds, certificates from linear
 matrix inequalities, and the best division of a privacy budget over the iterations
-(Kuru, Birbil, Gurbuzbalaban and Yildirim, SIAM J. Optim. 32, 2022; "001" below), and the
-growth of clipped gradients with the loss (improved DP-SGD with gradient clipping; "004").
+(Kuru, Birbil, Gurbuzbalaban and Yildirim, SIAM J. Optim. 32, 2022; "001" below), the bias of
+per-sample weights (DP-PSAC; "000"), and how often and at what cost gradients are clipped, and
+their growth with the loss (improved DP-SGD with gradient clipping; "004").
 Statements that do not hold as printed are corrected; ``printed=True`` evaluates the paper's
 own formula where one of its figures needs it.
 """
 
+from .adaptive_clipping import psac_alignment, psac_lemma2, psac_table1, psac_weight_peak
 from .allocation import (
     allocate_epsilon,
     allocate_gaussian,
@@ -18,6 +20,18 @@ from .allocation import (
 )
 from .certificates import heavy_ball_certificate, nesterov_certificate
 from .clipped_sgd import weak_growth_logistic, weak_growth_mlp, weak_growth_softmax
+from .clipping_bias import (
+    FixedPoints,
+    WorstBias,
+    clipped_mean_gradient,
+    fixed_points,
+    worst_bias,
+)
+from .clipping_frequency import (
+    clipping_frequency_gaussian,
+    clipping_frequency_light_tail,
+    clipping_frequency_weak_growth,
+)
 from .heavy_ball import (
     heavy_ball_bound,
     heavy_ball_gap,
@@ -54,18 +68,39 @@ from .nesterov import (
     nesterov_stationary_gap,
     nesterov_weights,
 )
+from .psac_convergence import PSACBound, psac_descent, psac_theorem2
+from .sgd_paths import light_tail_scale, sgd_noise_scale, sgd_objective_bound
 from .tuning import TunedHeavyBall, laplace_noise, tune_heavy_ball
+from .value_clipping import (
+    ClippedSGDBound,
+    PublishedParameters,
+    clipped_sgd_bound,
+    clipped_sgd_published,
+    no_clipping_norm,
+)
 
 __all__ = [
     "Certificate",
+    "ClippedSGDBound",
     "ErrorRecursion",
+    "FixedPoints",
     "LyapunovLMI",
+    "PSACBound",
+    "PublishedParameters",
     "StateSpace",
     "TunedHeavyBall",
+    "WorstBias",
     "allocate_epsilon",
     "allocate_gaussian",
     "best_horizon",
+    "clipped_mean_gradient",
+    "clipped_sgd_bound",
+    "clipped_sgd_published",
+    "clipping_frequency_gaussian",
+    "clipping_frequency_light_tail",
+    "clipping_frequency_weak_growth",
     "error_bound",
+    "fixed_points",
     "gradient_descent_recursion",
     "heavy_ball_bound",
     "heavy_ball_certificate",
@@ -78,6 +113,7 @@ __all__ = [
     "horizon_bounds",
     "laplace_noise",
     "laplace_scales",
+    "light_tail_scale",
     "lyapunov_lmi",
     "multistage_gap",
     "multistage_recursion",
@@ -91,10 +127,20 @@ __all__ = [
     "nesterov_stationary_gap",
     "nesterov_system",
     "nesterov_weights",
+    "no_clipping_norm",
     "noise_second_moment",
+    "psac_alignment",
+    "psac_descent",
+    "psac_lemma2",
+    "psac_table1",
+    "psac_theorem2",
+    "psac_weight_peak",
+    "sgd_noise_scale",
+    "sgd_objective_bound",
     "subsampling_variance",
     "tune_heavy_ball",
     "weak_growth_logistic",
     "weak_growth_mlp",
     "weak_growth_softmax",
+    "worst_bias",
 ]
