@@ -1,0 +1,170 @@
+"""What the claims of paper 002 compute with, and that a fault in the code is found."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from dpanalysis import audit, privacy
+from dpanalysis.audit import registry
+from dpanalysis.audit.papers import line_search, line_search_batch, line_search_filter
+from dpanalysis.audit.papers import line_search_query as query
+from dpanalysis.audit.registry import Effort
+from dpanalysis.privacy.filters import Filter
+from dpanalysis.privacy.subsampled_rdp import rdp_pure_poisson
+
+
+@given(order=st.integers(2, 40), rate=st.floats(1e-4, 0.99), rho=st.floats(1e-6, 0.3))
+def test_lemma_4_term_by_term(order, rate, rho):
+    total = (1 - rate) ** (order - 1) * (order * rate - rate + 1)
+    for j in range(2, order + 1):
+        term = math.comb(order, j) * rate**j * (1 - rate) ** (order - j)
+        total += term * math.exp((j - 1) * j * rho) * (1 if j == 2 else 3)
+    ours = line_search_batch.lemma_4(order, rate, lambda a: a * rho)
+    assert ours == pytest.approx(math.log(total) / (order - 1), rel=1e-9, abs=1e-14)
+
+
+@pytest.mark.parametrize("order", [2, 8, 32])
+@pytest.mark.parametrize("rate", [0.01, 0.5])
+def test_sampled_cost_at_its_ends(order, rate):
+    """No outcome leaves the Gaussian release, no Gaussian release the outcome."""
+    nothing = np.ones(1), np.ones(1)
+    for std in (0.7, 5.0):
+        cost = line_search_batch.sampled_cost(nothing, rate, std, order)
+        assert cost == pytest.approx(privacy.rdp_poisson_gaussian(order, rate, std), rel=1e-10)
+    coin = line_search_batch.randomized_response(1.5)
+    cost = line_search_batch.sampled_cost(coin, rate, math.inf, order)
+    assert cost == pytest.approx(rdp_pure_poisson(order, rate, 1.5), rel=1e-10)
+
+
+def test_a_sum_over_a_poisson_sample_is_a_mixture():
+    laws = line_search_batch.poisson_sums(np.zeros(2), 1.0, 0.3, 2.0)
+    pair = audit.subsampled_gaussian(2.0, 1.0, 0.3)
+    x = np.linspace(-9.0, 9.0, 50)
+    for ours, theirs in zip(laws, pair):
+        assert ours(x) == pytest.approx(theirs(x), rel=1e-12)
+    moved = line_search_batch.poisson_sums(np.array([-1.0]), 2.0, 0.25, 1.0)[0]
+    density = [0.5625, 0.1875, 0.1875, 0.0625] * stats.norm.pdf(x[:, None], [0.0, -1.0, 2.0, 1.0])
+    assert np.exp(moved(x)) == pytest.approx(density.sum(axis=1), rel=1e-12)
+
+
+def test_the_noise_of_a_mean_tells_the_size_of_its_batch():
+    n, rate, d = 60, 0.2, 40
+    grid = np.linspace(-3.0, 3.0, 401)
+    law = line_search_batch.log_norm_law(n, rate, d, grid)
+    assert law.sum() == pytest.approx(1.0, abs=1e-5)  # up to the batches that are empty
+    random = np.random.default_rng(1)
+    sizes = random.binomial(n, rate, 200_000)
+    drawn = np.log(np.sqrt(random.chisquare(d, 200_000)) / np.maximum(sizes, 1))
+    assert grid @ law == pytest.approx(drawn.mean(), abs=6 * drawn.std() / 200_000**0.5 + 1e-4)
+
+
+@given(
+    values=st.lists(st.integers(-5, 5), min_size=2, max_size=6), scale=st.sampled_from([0.5, 3.0])
+)
+def test_added_exponential_noise_by_quadrature(values, scale):
+    v = np.array(values, dtype=float)
+    law = query.added_exponential(v, scale)
+    assert law.sum() == pytest.approx(1.0, abs=1e-12)
+    t = np.linspace(v.min(), v.min() + 40 * scale, 40_001)
+    survival = np.exp(-np.maximum(t[:, None] - v, 0.0) / scale)
+    density = (t[:, None] >= v) * survival / scale
+    for j in range(v.size):
+        others = np.delete(survival, j, axis=1).prod(axis=1)
+        assert law[j] == pytest.approx(integrate.trapezoid(density[:, j] * others, t), abs=2e-3)
+
+
+def test_the_search_and_its_profile():
+    levels, changes = line_search.profile(5, 0.0, 1.0, 0.5, 0.0, 2.0, 0.25, 3.0)
+    assert changes.tolist() == [1.0, -1.0, 1.0, -1.0, 0.25]
+    assert (np.diff(levels) > 0.0).all() and levels[-1] - levels[-2] > 3.0
+    with_record, without = line_search.searches(levels, changes, "gaussian", 1.0, 2.0)
+    expected = audit.above_threshold_distribution(levels + changes / 2, "gaussian", 1.0, 2.0)
+    assert (with_record == expected).all() and without[0] < with_record[0]
+
+
+def test_the_printed_bookkeeping_by_hand():
+    # A gradient is charged .3, a search .25; what they are compared at decides when it stops.
+    charged = 0.3, 0.25
+    for compared, expected in (
+        ((0.5, 0.2), (0.45, 0.45)),
+        ((0.4, 0.2), (0.45, 0.15)),
+        ((0.4, 0.1), (-0.1, -0.1)),
+    ):
+        assert line_search_filter.algorithm_2(1.0, compared, charged) == pytest.approx(expected)
+
+
+def test_two_stages_and_the_adversary():
+    first, then = line_search_filter.adversary((1.3, 1.9), (12.0, 128.0), 2.0, 1e-5)
+    for law in line_search_filter.two_stages(first, then):
+        assert law.size == 4 and law.sum() == pytest.approx(1.0, abs=1e-12)
+    for order, after, budget in ((128.0, then[0], 1.9), (12.0, then[1], 1.3)):
+        total = line_search_filter.cost(first, order) + line_search_filter.cost(after, order)
+        assert total == pytest.approx(budget, abs=1e-9)
+
+
+def half(function):
+    return lambda *args, **kwargs: 0.5 * function(*args, **kwargs)
+
+
+def separately(order, rate, events):
+    """Amplify every access to a batch on its own, as Algorithm 2 does."""
+    return math.fsum(
+        privacy.rdp_poisson_gaussian(order, rate, event.std)
+        if hasattr(event, "std")
+        else rdp_pure_poisson(order, rate, event.epsilon)
+        for event in events
+    )
+
+
+class Generous(Filter):
+    """A filter with half as much again to spend."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.spendable = 1.5 * self.limit
+
+    def can_spend(self, event):
+        return self.spent + self.cost(event) <= self.spendable
+
+    def spend(self, event):
+        self.spent += self.cost(event)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "attribute", "fault"),
+    [
+        ("002-1", line_search, "loss_changes", lambda before, after: 1.1 * (before - after)),
+        ("002-2", line_search, "rdp_above_threshold", half(line_search.rdp_above_threshold)),
+        ("002-3", line_search, "rdp_above_threshold", half(line_search.rdp_above_threshold)),
+        ("002-4", line_search_batch, "amplified", separately),
+        ("002-5", line_search_batch, "amplified", separately),
+        (
+            "002-6",
+            line_search_batch,
+            "rdp_poisson_gaussian",
+            half(line_search_batch.rdp_poisson_gaussian),
+        ),
+        ("002-7", line_search_filter, "Filter", Generous),
+        ("002-8", line_search_filter, "Filter", Generous),
+        ("002-10", line_search_batch, "rdp_poisson", half(line_search_batch.rdp_poisson)),
+        ("002-11", query, "report_noisy_min_distribution",
+         lambda values, noise, scale: query.added_exponential(values, scale)),
+    ],
+)  # fmt: skip
+def test_a_fault_in_the_code_is_found(name, module, attribute, fault, monkeypatch):
+    claim = next(claim for claim in registry.load("002") if claim.id == name)
+    monkeypatch.setattr(module, attribute, fault)
+    outcome = claim.run(Effort(quick=True))
+    assert outcome.error is None and not outcome.passed
+
+
+def test_a_query_of_sums_is_found(monkeypatch):
+    claim = next(claim for claim in registry.load("002") if claim.id == "002-9")
+    honest = query.armijo
+    monkeypatch.setattr(query, "armijo", lambda x, w, alpha, size: honest(x, w, alpha, 1))
+    outcome = claim.run(Effort(quick=True))
+    assert outcome.error is None and not outcome.passed
