@@ -9,13 +9,14 @@ one sample at a time; ``code`` and ``parameter`` select them there.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from array_api_compat import array_namespace
 
 from ._validation import check_number
 
-__all__ = ["Logistic", "Loss", "SquaredError"]
+__all__ = ["Hinge", "HuberizedHinge", "Logistic", "Loss", "SquaredError"]
 
 # sup over p in (0, 1) of (1 - p)^2 / (-ln p), attained at p = 0.28466813704083846.
 _LOGISTIC_WEAK_GROWTH = 0.407264377589073750
@@ -25,11 +26,23 @@ class Loss(Protocol):
     """What a problem needs of a loss: its terms, its constants, its kernel's code."""
 
     code: ClassVar[int]
-    parameter: float
     classification: ClassVar[bool]
-    lipschitz: float
-    smoothness: float
-    hessian_lipschitz: float
+
+    @property
+    def parameter(self) -> float:
+        """What the compiled formulas need besides the code; 0 where nothing."""
+
+    @property
+    def lipschitz(self) -> float:
+        """Largest size of the first derivative; inf where unbounded."""
+
+    @property
+    def smoothness(self) -> float:
+        """Lipschitz constant of the first derivative; inf where it jumps."""
+
+    @property
+    def hessian_lipschitz(self) -> float:
+        """Lipschitz constant of the second derivative; inf where it jumps."""
 
     def value(self, z: Any, y: Any) -> Any:
         """Loss, elementwise."""
@@ -40,11 +53,65 @@ class Loss(Protocol):
     def second_derivative(self, z: Any, y: Any) -> Any:
         """Second derivative in ``z``, elementwise."""
 
-    def weak_growth(self, row_norm: float) -> tuple[float, float]:
+    def weak_growth(self, row_norm: float, beta1: float | None = None) -> tuple[float, float]:
         """Constants ``(beta1, beta2)`` of the weak growth condition."""
 
 
-class _Plain:
+class _WeakGrowth:
+    """The weak growth condition, from what it takes for rows of norm 1."""
+
+    @property
+    def _growth(self) -> tuple[float, float]:
+        """Tight pair (beta1, beta2) for rows of norm 1."""
+        raise NotImplementedError
+
+    def _remainder(self, beta1: float) -> float:
+        """Return sup of l'^2 - beta1 (l - inf l), for a beta1 below that of the pair."""
+        raise NotImplementedError
+
+    def weak_growth(self, row_norm: float, beta1: float | None = None) -> tuple[float, float]:
+        """Return tight ``(beta1, beta2)`` for rows of L2 norm up to ``row_norm``.
+
+        They are the constants of ``||grad f_i||^2 <= beta1 (f_i - inf f_i) + beta2`` at every
+        iterate, for every label and every row up to that norm.
+
+        Parameters
+        ----------
+        row_norm : float
+            Bound on the rows' L2 norm, finite, >= 0.
+        beta1 : float, optional
+            Ask for the smallest beta2 that goes with this beta1 >= 0. By default the pair
+            is the one with the smallest beta2, and then with the smallest beta1.
+
+        Returns
+        -------
+        beta1, beta2 : float
+            beta2 is inf where no number will do.
+
+        References
+        ----------
+        Paper 004, Definition 3.1.
+
+        Examples
+        --------
+        >>> Logistic().weak_growth(1.0)
+        (0.40726, 0.0)
+        >>> SquaredError().weak_growth(3.0)
+        (18.0, 0.0)
+        >>> Logistic().weak_growth(1.0, beta1=0.2)
+        (0.2, 0.3507)
+        """
+        row_norm = check_number("row_norm", row_norm, low=0.0)
+        square = row_norm * row_norm
+        # Zero stays zero, also where the square overflows.
+        least, rest = (k * square if k else 0.0 for k in self._growth)
+        if beta1 is None:
+            return least, rest
+        beta1 = check_number("beta1", beta1, low=0.0)
+        return beta1, rest if beta1 >= least else square * self._remainder(beta1 / square)
+
+
+class _Plain(_WeakGrowth):
     """Equality and printing for losses without parameters."""
 
     parameter = 0.0
@@ -91,6 +158,7 @@ class Logistic(_Plain):
     lipschitz = 1.0
     smoothness = 0.25
     hessian_lipschitz = 1.0 / (6.0 * math.sqrt(3.0))
+    _growth = (_LOGISTIC_WEAK_GROWTH, 0.0)
 
     def value(self, z: Any, y: Any) -> Any:
         """Return the loss, the shape of ``z`` broadcast with ``y``."""
@@ -113,18 +181,11 @@ class Logistic(_Plain):
         e = xp.exp(-xp.abs(margin))
         return e / ((1.0 + e) * (1.0 + e))
 
-    def weak_growth(self, row_norm: float) -> tuple[float, float]:
-        """Return the tight ``(beta1, beta2)`` for rows of L2 norm up to ``row_norm``.
-
-        They are the constants of ``||grad f_i||^2 <= beta1 (f_i - inf f_i) + beta2``.
-
-        Examples
-        --------
-        >>> Logistic().weak_growth(1.0)
-        (0.40726, 0.0)
-        """
-        row_norm = check_number("row_norm", row_norm, low=0.0)
-        return _LOGISTIC_WEAK_GROWTH * row_norm**2, 0.0
+    def _remainder(self, beta1: float) -> float:
+        # The sup over p = e^-l of (1 - p)^2 + beta1 ln p is at the smaller root of
+        # 2 p (1 - p) = beta1, unless it is the limit 0 at p = 1.
+        p = beta1 / (1.0 + math.sqrt(1.0 - 2.0 * beta1))
+        return max(0.0, (1.0 - p) ** 2 + beta1 * math.log(p)) if p > 0.0 else 1.0
 
 
 class SquaredError(_Plain):
@@ -147,6 +208,7 @@ class SquaredError(_Plain):
     lipschitz = math.inf
     smoothness = 1.0
     hessian_lipschitz = 0.0
+    _growth = (2.0, 0.0)
 
     def value(self, z: Any, y: Any) -> Any:
         """Return the loss, the shape of ``z`` broadcast with ``y``."""
@@ -160,13 +222,160 @@ class SquaredError(_Plain):
         """Return the second derivative in ``z``, 1 everywhere."""
         return 0.0 * (z - y) + 1.0
 
-    def weak_growth(self, row_norm: float) -> tuple[float, float]:
-        """Return the tight ``(beta1, beta2)`` for rows of L2 norm up to ``row_norm``.
+    def _remainder(self, beta1: float) -> float:
+        return math.inf  # the square of the residual outgrows any smaller multiple of its half
 
-        Examples
-        --------
-        >>> SquaredError().weak_growth(3.0)
-        (18.0, 0.0)
+
+class Hinge(_Plain):
+    r"""Hinge loss :math:`\max(0, 1 - yz)` with labels in {-1, +1}, that of the linear SVM.
+
+    It is convex and 1-Lipschitz, and not smooth: the derivative jumps where the margin
+    :math:`yz` is 1 (there the subgradient 0 is taken), so ``smoothness`` and
+    ``hessian_lipschitz`` do not exist and are inf, and neither a step size nor an error
+    bound can be had from them. :class:`HuberizedHinge` is its smooth twin.
+
+    Weak growth (paper 004, Definition 3.1) holds with :math:`\beta_1 = 0` and
+    :math:`\beta_2 = \|x\|^2`: just below margin 1 the loss vanishes and the gradient does
+    not, so no :math:`\beta_1` allows a smaller :math:`\beta_2`.
+
+    References
+    ----------
+    Paper 002, section 5.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss = Hinge()
+    >>> loss.value(np.array([-1.0, 0.5, 2.0]), np.array([1.0, 1.0, 1.0]))
+    array([2. , 0.5, 0. ])
+    >>> loss.derivative(np.array([-1.0, 0.5, 2.0]), np.array([1.0, 1.0, 1.0]))
+    array([-1., -1.,  0.])
+    >>> loss.smoothness, loss.weak_growth(2.0)
+    (inf, (0.0, 4.0))
+    """
+
+    code: ClassVar[int] = 2
+    classification: ClassVar[bool] = True
+    lipschitz = 1.0
+    smoothness = math.inf
+    hessian_lipschitz = math.inf
+    _growth = (0.0, 1.0)
+
+    def value(self, z: Any, y: Any) -> Any:
+        """Return the loss, the shape of ``z`` broadcast with ``y``."""
+        margin = y * z
+        xp = array_namespace(margin)
+        return xp.where(margin >= 1.0, xp.zeros_like(margin), 1.0 - margin)
+
+    def derivative(self, z: Any, y: Any) -> Any:
+        """Return the subgradient in ``z``: ``-y`` below margin 1, 0 from there on."""
+        margin = y * z
+        xp = array_namespace(margin)
+        below = xp.where(xp.isnan(margin), margin, -y * xp.ones_like(margin))
+        return xp.where(margin >= 1.0, xp.zeros_like(margin), below)
+
+    def second_derivative(self, z: Any, y: Any) -> Any:
+        """Return 0 where the second derivative exists, NaN at margin 1 where it does not.
+
+        It misses the jump of the derivative, so it is no curvature to take a step by.
         """
-        row_norm = check_number("row_norm", row_norm, low=0.0)
-        return 2.0 * row_norm**2, 0.0
+        margin = y * z
+        xp = array_namespace(margin)
+        undefined = xp.isnan(margin) | (margin == 1.0)
+        return xp.where(undefined, xp.full_like(margin, math.nan), xp.zeros_like(margin))
+
+
+@dataclass(frozen=True)
+class HuberizedHinge(_WeakGrowth):
+    r"""Hinge loss with its corner rounded to a parabola, labels in {-1, +1}.
+
+    With the margin :math:`m = yz` and the width :math:`h`
+
+    .. math:: \ell = 1 - m \;(m < 1 - h), \quad
+              \frac{(1 + h - m)^2}{4h} \;(|1 - m| \le h), \quad 0 \;(m > 1 + h).
+
+    Its derivative is at most 1 in size and :math:`1/(2h)`-Lipschitz; its second
+    derivative jumps (at a jump, that of the parabola is taken), so ``hessian_lipschitz``
+    is inf. It lies above the hinge loss by at most :math:`h/4`. Weak growth (paper 004,
+    Definition 3.1) holds with :math:`\beta_1 = \|x\|^2/h` and :math:`\beta_2 = 0`, with
+    equality on the parabola.
+
+    Parameters
+    ----------
+    width : float
+        Half of the interval of margins that is rounded, positive and finite.
+
+    Raises
+    ------
+    ValueError
+        If ``width`` is outside its range.
+
+    References
+    ----------
+    Paper 002, section 5.3 (with ``width=0.5``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss = HuberizedHinge(width=0.5)
+    >>> loss.value(np.array([0.0, 1.0, 2.0]), np.array([1.0, 1.0, 1.0]))
+    array([1.   , 0.125, 0.   ])
+    >>> loss.derivative(np.array([0.0, 1.0, 2.0]), np.array([1.0, 1.0, 1.0]))
+    array([-1. , -0.5, -0. ])
+    >>> loss.smoothness, loss.weak_growth(1.0)
+    (1.0, (2.0, 0.0))
+    """
+
+    width: float = 0.5
+    code: ClassVar[int] = 3
+    classification: ClassVar[bool] = True
+    lipschitz: ClassVar[float] = 1.0
+    hessian_lipschitz: ClassVar[float] = math.inf
+
+    def __post_init__(self) -> None:
+        width = check_number("width", self.width, low=0.0, low_open=True)
+        object.__setattr__(self, "width", width)
+
+    @property
+    def parameter(self) -> float:
+        """The width."""
+        return self.width
+
+    @property
+    def smoothness(self) -> float:
+        """Second derivative of the parabola."""
+        return 0.5 / self.width
+
+    @property
+    def _growth(self) -> tuple[float, float]:
+        return 1.0 / self.width, 0.0
+
+    def _remainder(self, beta1: float) -> float:
+        return 1.0 - beta1 * self.width  # where the parabola ends: l = width, l' = 1
+
+    def _slope(self, gap: Any) -> Any:
+        """Size of the derivative, in [0, 1], given 1 - margin."""
+        xp = array_namespace(gap)
+        edge = xp.full_like(gap, self.width)
+        inside = xp.where(gap > edge, edge, gap)
+        inside = xp.where(inside < -edge, -edge, inside)
+        return 0.5 * (inside / self.width + 1.0)
+
+    def value(self, z: Any, y: Any) -> Any:
+        """Return the loss, the shape of ``z`` broadcast with ``y``."""
+        gap = 1.0 - y * z
+        xp = array_namespace(gap)
+        slope = self._slope(gap)
+        return xp.where(gap >= self.width, gap, self.width * slope * slope)
+
+    def derivative(self, z: Any, y: Any) -> Any:
+        """Return the derivative in ``z``."""
+        return -y * self._slope(1.0 - y * z)
+
+    def second_derivative(self, z: Any, y: Any) -> Any:
+        """Return the second derivative in ``z``: 1/(2 width) on the parabola, else 0."""
+        margin = y * z
+        xp = array_namespace(margin)
+        inside = xp.abs(1.0 - margin) <= self.width
+        curvature = xp.where(inside, xp.full_like(margin, self.smoothness), xp.zeros_like(margin))
+        return xp.where(xp.isnan(margin), margin, curvature)

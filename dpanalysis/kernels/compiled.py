@@ -93,7 +93,7 @@ class CompiledSums:
             self._loss.code,
             float(self._loss.parameter),
             0 if clipping is None else clipping.code,
-            1.0 if clipping is None else clipping.clip_norm,
+            *((1.0, 0.0, 0.0, 0.0) if clipping is None else clipping.parameters),
         )
         wanted = (rule, want_value, want_gradient)
         together = W.shape[0] >= _MIN_SHARED and self.d <= self._wide

@@ -15,46 +15,12 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from .scalar import FAST, tile_terms
+from .scalar import FAST
+from .tile import SCALE, fill_tile, new_tile, tile_terms
 
-__all__ = ["dense_parallel", "dense_range", "fill_tile", "new_tile"]
+__all__ = ["dense_parallel", "dense_range"]
 
 _TILE_ENTRIES = 4096  # doubles of X in a tile: half of a first-level cache
-
-
-@njit(**FAST)
-def fill_tile(
-    y: Any,
-    scale: Any,
-    norms: Any,
-    weights: Any,
-    rows: Any,
-    indexed: bool,
-    start: int,
-    count: int,
-    tile: Any,
-) -> None:
-    """Gather what is known of each sample: row number, label, scale, norm, weight."""
-    index, y_tile, scale_tile, norm_tile, weight_tile = tile
-    for k in range(count):
-        i = rows[start + k] if indexed else start + k
-        index[k] = i
-        y_tile[k] = y[i]
-    if scale.shape[0] > 0:
-        for k in range(count):
-            scale_tile[k] = scale[index[k]]
-    if norms.shape[0] > 0:
-        for k in range(count):
-            norm_tile[k] = norms[index[k]]
-    if weights.shape[0] > 0:
-        for k in range(count):
-            weight_tile[k] = weights[index[k]]
-
-
-@njit(**FAST)
-def new_tile(size: int) -> Any:
-    """Allocate what :func:`fill_tile` fills; scales and weights are 1 until then."""
-    return np.empty(size, np.int64), np.empty(size), np.ones(size), np.ones(size), np.ones(size)
 
 
 @njit(**FAST)
@@ -76,7 +42,7 @@ def dense_range(
     d = X.shape[1]
     size = max(8, min(256, _TILE_ENTRIES // d))
     tile = new_tile(size)
-    index, _, scale_tile, _, _ = tile
+    index, table = tile
     z = np.empty(size)
     c = np.empty(size)
     value = 0.0
@@ -101,13 +67,13 @@ def dense_range(
                 s0 += x0[j] * w[j]
             z[k] = s0
         for k in range(m):
-            z[k] *= scale_tile[k]
-        part, count = tile_terms(rule, want_value, want_gradient, z, 0, tile, m, c)
+            z[k] *= table[SCALE, k]
+        part, count = tile_terms(rule, want_value, want_gradient, z, 0, table, m, c)
         value += part
         clipped += count
         if want_gradient:
             for k in range(m):
-                c[k] *= scale_tile[k]
+                c[k] *= table[SCALE, k]
             for k in range(0, quads, 4):
                 x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
                 c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]

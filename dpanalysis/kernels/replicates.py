@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numba import njit, prange, uint64
 
-from .dense import fill_tile, new_tile
-from .scalar import FAST, tile_terms
+from .scalar import FAST
+from .tile import SCALE, fill_tile, new_tile, tile_terms
 
 __all__ = ["BLOCK", "replicates_parallel", "replicates_range"]
 
@@ -129,19 +129,20 @@ def replicates_range(
     """
     y, scale, norms, weights = samples
     tile = new_tile(_T)
-    index, _, scale_tile, _, _ = tile
+    index, table = tile
     x = np.zeros(W.shape[1] * _T)
     z = np.empty(BLOCK * _T)
     c = np.zeros(BLOCK * _T)
     for start in range(lo, hi, _T):
         m = min(_T, hi - start)
         fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
-        _transpose(X, index, scale_tile, m, x)
+        _transpose(X, index, table[SCALE], m, x)
         c[:] = 0.0  # what an earlier tile left beyond row m counts for nothing
         for first in range(0, W.shape[0], BLOCK):
             _predict(x, W, first, z)
-            for r in range(BLOCK):
-                part, count = tile_terms(rule, want_value, want_gradient, z, r * _T, tile, m, c)
+            # Not range(BLOCK), which would compile all this four times over.
+            for r in range(min(BLOCK, W.shape[0] - first)):
+                part, count = tile_terms(rule, want_value, want_gradient, z, r * _T, table, m, c)
                 values[first + r] += part
                 clipped[first + r] += count
             if want_gradient:

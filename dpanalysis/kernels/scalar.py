@@ -2,8 +2,9 @@
 
 A loss is a pair ``value, derivative`` of the prediction ``z = <x, w>`` and the label
 ``y``, chosen by an integer code. A new loss adds one pair here, one loop to each of
-``_loss_sum`` and ``_loss_derivatives``, and one class in :mod:`dpanalysis.losses`.
-Clipping rules are chosen the same way.
+``loss_values`` and ``loss_derivatives`` in :mod:`dpanalysis.kernels.tile`, and one class
+in :mod:`dpanalysis.losses`. A new clipping rule adds one branch to ``clip_weight``, one
+loop to ``tile_terms``, and one class in :mod:`dpanalysis.clipping`.
 
 LLVM's own ``exp`` and ``log1p`` are function calls that stop a loop from being
 vectorised, so the two that the logistic loss needs are polynomials here. They are
@@ -21,10 +22,23 @@ import math
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types, uint64
+from numba import njit, types
 from numba.extending import intrinsic
 
-__all__ = ["FAST", "clip_weight", "exp_neg", "log1p_unit", "tile_terms"]
+__all__ = [
+    "FAST",
+    "clip_weight",
+    "exp_neg",
+    "hinge_derivative",
+    "hinge_value",
+    "huberized_derivative",
+    "huberized_value",
+    "log1p_unit",
+    "logistic_derivative",
+    "logistic_value",
+    "squared_derivative",
+    "squared_value",
+]
 
 # "nnan" and "ninf" stay out: NaN must survive. Division is not a branch.
 FAST: dict[str, Any] = {
@@ -35,8 +49,9 @@ FAST: dict[str, Any] = {
 }
 EXACT: dict[str, Any] = {**FAST, "fastmath": {"contract"}}
 
-LOGISTIC, SQUARED_ERROR = 0, 1
-UNCLIPPED, FLAT = 0, 1
+LOGISTIC, SQUARED_ERROR, HINGE, HUBERIZED_HINGE = 0, 1, 2, 3
+UNCLIPPED, FLAT, AUTOMATIC, PER_SAMPLE_ADAPTIVE, VALUE = 0, 1, 2, 3, 4
+BELOW_ONE = 1.0 - 2.0**-50
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01  # 33 bits, so that k * _LN2_HIGH is exact
@@ -93,14 +108,16 @@ def log1p_unit(e: float) -> float:
 
 
 @njit(**FAST)
-def _logistic_value(z: float, y: float) -> float:
+def logistic_value(z: float, y: float) -> float:
+    """Return ln(1 + exp(-yz))."""
     margin = y * z
     size = abs(margin)
     return log1p_unit(exp_neg(size)) + 0.5 * (size - margin)
 
 
 @njit(**FAST)
-def _logistic_derivative(z: float, y: float) -> float:
+def logistic_derivative(z: float, y: float) -> float:
+    """Return the derivative of :func:`logistic_value`."""
     margin = y * z
     e = exp_neg(abs(margin))
     # sigmoid(-margin), from the exponential that cannot overflow.
@@ -108,103 +125,71 @@ def _logistic_derivative(z: float, y: float) -> float:
 
 
 @njit(**FAST)
-def _squared_value(z: float, y: float) -> float:
+def squared_value(z: float, y: float) -> float:
+    """Return (z - y)^2 / 2."""
     return 0.5 * (z - y) * (z - y)
 
 
 @njit(**FAST)
-def _squared_derivative(z: float, y: float) -> float:
+def squared_derivative(z: float, y: float) -> float:
+    """Return the residual."""
     return z - y
 
 
-# The choice of the loss stays outside the loops: inside, it keeps LLVM from vectorising.
-# Buffers come whole, with the place where the tile starts: a slice costs two atomic
-# operations. Unsigned indices need no check for being negative. Inlining is forced: a call
-# with so many arguments costs as much as the loop over a tile.
-
-
-@njit(forceinline=True, **FAST)
-def _loss_sum(
-    code: int, parameter: float, z: Any, at: int, y: Any, weights: Any, count: int
-) -> float:
-    """Return the weighted sum of the losses."""
-    total = 0.0
-    base = uint64(at)
-    if code == LOGISTIC:
-        for i in range(uint64(count)):
-            total += weights[i] * _logistic_value(z[base + i], y[i])
-    elif code == SQUARED_ERROR:
-        for i in range(uint64(count)):
-            total += weights[i] * _squared_value(z[base + i], y[i])
-    else:
-        total = math.nan
-    return total
-
-
-@njit(forceinline=True, **FAST)
-def _loss_derivatives(
-    code: int, parameter: float, z: Any, at: int, y: Any, weights: Any, count: int, c: Any
-) -> None:
-    """Fill ``c`` with the weighted derivatives with respect to the predictions."""
-    base = uint64(at)
-    if code == LOGISTIC:
-        for i in range(uint64(count)):
-            c[base + i] = weights[i] * _logistic_derivative(z[base + i], y[i])
-    elif code == SQUARED_ERROR:
-        for i in range(uint64(count)):
-            c[base + i] = weights[i] * _squared_derivative(z[base + i], y[i])
-    else:
-        c[:] = math.nan
+@njit(**FAST)
+def hinge_value(z: float, y: float) -> float:
+    """Return max(0, 1 - yz)."""
+    margin = y * z
+    return 0.0 if margin >= 1.0 else 1.0 - margin  # NaN passes
 
 
 @njit(**FAST)
-def clip_weight(code: int, bound: float, norm: float) -> float:
-    """Return the multiplier of one sample's gradient, given its norm."""
+def hinge_derivative(z: float, y: float) -> float:
+    """Return the subgradient of the hinge loss, 0 at its corner."""
+    margin = y * z
+    below = -y if margin < 1.0 else margin  # NaN passes
+    return 0.0 if margin >= 1.0 else below
+
+
+@njit(**FAST)
+def _huberized_slope(gap: float, width: float) -> float:
+    inside = width if gap > width else gap
+    inside = -width if inside < -width else inside
+    return 0.5 * (inside / width + 1.0)
+
+
+@njit(**FAST)
+def huberized_value(z: float, y: float, width: float) -> float:
+    """Return the hinge loss with a parabola for its corner."""
+    gap = 1.0 - y * z
+    slope = _huberized_slope(gap, width)
+    return gap if gap >= width else width * slope * slope
+
+
+@njit(**FAST)
+def huberized_derivative(z: float, y: float, width: float) -> float:
+    """Return the derivative of :func:`huberized_value`."""
+    return -y * _huberized_slope(1.0 - y * z, width)
+
+
+# Exact: reassociated, a product that is compared with the bound need not be the one used.
+@njit(**EXACT)
+def clip_weight(code: int, parameters: Any, norm: float, loss: float) -> float:
+    """Return the multiplier of one sample's gradient, given its norm and its loss."""
+    bound, a, b, c = parameters
+    weight = math.nan
     if code == FLAT:
-        # A hair below bound/norm, so that rounding cannot push the product over the bound.
-        return (1.0 - 2.0**-50) * bound / norm if norm > bound else 1.0
-    return 1.0
-
-
-@njit(forceinline=True, **FAST)
-def tile_terms(
-    rule: Any,
-    want_value: bool,
-    want_gradient: bool,
-    z: Any,
-    at: int,
-    tile: Any,
-    count: int,
-    c: Any,
-) -> Any:
-    """Turn a tile's predictions into its loss sum and its gradients' coefficients.
-
-    Reads the ``count`` predictions of ``z`` from ``at`` on and writes, at the same place
-    of ``c``, the weighted (and clipped) derivatives.
-
-    Returns
-    -------
-    value, clipped : float, int
-        Weighted sum of the losses (unclipped; 0 unless wanted) and number of samples
-        with a positive weight whose gradient was clipped.
-    """
-    loss_code, parameter, clip_code, clip_bound = rule
-    _, y, _, norms, weights = tile
-    value = 0.0
-    clipped = 0
-    if want_value:
-        value = _loss_sum(loss_code, parameter, z, at, y, weights, count)
-    if want_gradient:
-        _loss_derivatives(loss_code, parameter, z, at, y, weights, count, c)
-        if clip_code != UNCLIPPED:
-            base = uint64(at)
-            for i in range(uint64(count)):
-                # Clipping sees the gradient of one sample, without its weight.
-                norm = norms[i] * abs(c[base + i])
-                multiplicity = weights[i]
-                norm = norm / multiplicity if multiplicity > 0.0 else 0.0
-                factor = clip_weight(clip_code, clip_bound, norm)
-                clipped += factor < 1.0
-                # A gradient that overflows counts as zero: inf * 0 would give every sample away.
-                c[base + i] = c[base + i] * factor if norm < math.inf else 0.0
-    return value, clipped
+        weight = 1.0
+    elif code == AUTOMATIC:
+        weight = bound / (norm + a)
+    elif code == PER_SAMPLE_ADAPTIVE:
+        weight = bound / (norm + a / (norm + a))
+    elif code == VALUE:
+        excess = loss - c
+        size = math.sqrt(a * (0.0 if excess < 0.0 else excess) + b)
+        weight = 1.0 if size <= bound else bound / size
+        weight = 0.0 if loss == math.inf else weight
+    # A hair below bound/norm, so that rounding cannot push the product over the bound.
+    weight = BELOW_ONE * bound / norm if weight * norm > bound else weight
+    weight = 0.0 if weight * norm > bound else weight  # the quotient was subnormal
+    return weight if norm == norm else norm

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numba import njit, prange, uint64
 
-from .dense import fill_tile, new_tile
-from .scalar import FAST, tile_terms
+from .scalar import FAST
+from .tile import SCALE, fill_tile, new_tile, tile_terms
 
 __all__ = ["csr_parallel", "csr_range", "csr_replicates_parallel", "csr_replicates_range"]
 
@@ -38,7 +38,7 @@ def csr_range(
     data, indices, indptr = matrix
     size = _TILE_ROWS
     tile = new_tile(size)
-    index, _, scale_tile, _, _ = tile
+    index, table = tile
     z = np.empty(size)
     c = np.empty(size)
     value = 0.0
@@ -53,13 +53,13 @@ def csr_range(
                 total += data[entry] * w[uint64(indices[entry])]
             z[k] = total
         for k in range(m):
-            z[k] *= scale_tile[k]
-        part, count = tile_terms(rule, want_value, want_gradient, z, 0, tile, m, c)
+            z[k] *= table[SCALE, k]
+        part, count = tile_terms(rule, want_value, want_gradient, z, 0, table, m, c)
         value += part
         clipped += count
         if want_gradient:
             for k in range(m):
-                c[k] *= scale_tile[k]
+                c[k] *= table[SCALE, k]
             for k in range(m):
                 i, ck = index[k], c[k]
                 for entry in range(uint64(indptr[i]), uint64(indptr[i + 1])):
@@ -123,7 +123,7 @@ def csr_replicates_range(
     V = np.ascontiguousarray(W.T)
     sums = np.zeros(V.shape if want_gradient else (0, 0))
     tile = new_tile(_TILE_ROWS)
-    index, _, scale_tile, _, _ = tile
+    index, table = tile
     z = np.empty(replicates * _TILE_ROWS)
     c = np.empty(replicates * _TILE_ROWS)
     z_row = np.empty(replicates)
@@ -134,14 +134,17 @@ def csr_replicates_range(
         for k in range(m):
             i = index[k]
             z_row[:] = 0.0
+            factor = table[SCALE, k]
             for entry in range(uint64(indptr[i]), uint64(indptr[i + 1])):
-                x, v = scale_tile[k] * data[entry], V[uint64(indices[entry])]
+                x, v = factor * data[entry], V[uint64(indices[entry])]
                 for r in range(replicates):
                     z_row[r] += x * v[r]
             for r in range(replicates):
                 z[r * _TILE_ROWS + k] = z_row[r]
         for r in range(replicates):
-            part, count = tile_terms(rule, want_value, want_gradient, z, r * _TILE_ROWS, tile, m, c)
+            part, count = tile_terms(
+                rule, want_value, want_gradient, z, r * _TILE_ROWS, table, m, c
+            )
             values[r] += part
             clipped[r] += count
         if want_gradient:
@@ -149,8 +152,9 @@ def csr_replicates_range(
                 i = index[k]
                 for r in range(replicates):
                     c_row[r] = c[r * _TILE_ROWS + k]
+                factor = table[SCALE, k]
                 for entry in range(uint64(indptr[i]), uint64(indptr[i + 1])):
-                    x, gradient = scale_tile[k] * data[entry], sums[uint64(indices[entry])]
+                    x, gradient = factor * data[entry], sums[uint64(indices[entry])]
                     for r in range(replicates):
                         gradient[r] += x * c_row[r]
     if want_gradient:

@@ -31,12 +31,21 @@ class Sums(NamedTuple):
     gradient : array of shape (d,) or (R, d), or None
         Sum of the (clipped) gradients; None when it was not asked for.
     clipped : int or array of shape (R,)
-        Number of samples whose gradient was clipped.
+        Number of samples whose gradient was scaled down.
     """
 
     value: Any
     gradient: Any
     clipped: Any
+
+
+class HostSums(ArraySums):
+    """Sums by NumPy and SciPy, for clipping rules without a compiled twin."""
+
+    def sums(self, *arguments: Any) -> tuple[Any, Any, Any]:
+        """See :meth:`ArraySums.sums`; one thread, so that any number gives the same bits."""
+        with one_blas_thread():
+            return super().sums(*arguments)
 
 
 class ERM:
@@ -69,7 +78,8 @@ class ERM:
         Samples and features.
     mu, L : float
         Strong convexity and smoothness that are public: from the penalty and the row
-        bound, never from the data. ``L`` is inf without a bound.
+        bound, never from the data. ``L`` is inf without a bound, and for a loss that is
+        not smooth.
 
     Raises
     ------
@@ -114,11 +124,11 @@ class ERM:
         self._row_norms: Any = None
         self._solution: np.ndarray | None = None
         self._on_host = is_sparse(self._X) or is_numpy_array(self._X)
-        self._sums: Any = None
+        self._sums: dict[type, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled kernel would be compiled again in the other process; loaded, it is cached.
-        return {**self.__dict__, "_sums": None}
+        return {**self.__dict__, "_sums": {}}
 
     def __repr__(self) -> str:
         return (
@@ -135,7 +145,7 @@ class ERM:
 
     @property
     def L(self) -> float:
-        """Smoothness that the row bound and the penalty guarantee; inf without a bound."""
+        """Smoothness that the row bound, the loss and the penalty guarantee; inf for none."""
         data = self.loss.smoothness * self.radius(2) ** 2
         return data + (0.0 if self.regularizer is None else self.regularizer.L)
 
@@ -146,6 +156,34 @@ class ERM:
     def gradient_bound(self, order: int) -> float:
         """Public bound on the norm of one sample's data gradient; inf when there is none."""
         return self.loss.lipschitz * self.radius(order)
+
+    def check_clipping(self, clipping: Clipping | None) -> None:
+        """Raise unless the rule bounds the gradient of every record that may occur.
+
+        That is decided by the loss and the public row bound, never by the data at hand.
+
+        Raises
+        ------
+        TypeError
+            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
+        ValueError
+            If its bound can fail, as that of :class:`~dpanalysis.clipping.Value` with too
+            small a ``beta1``, or without a row bound.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, RowBound, clipping, losses
+        >>> problem = ERM(np.ones((1, 1)), [1], losses.Logistic(), row_bound=RowBound(2, 2.0))
+        >>> problem.check_clipping(clipping.Value(1.0, *problem.loss.weak_growth(2.0)))
+        >>> problem.check_clipping(clipping.Value(1.0, beta1=0.5))
+        Traceback (most recent call last):
+            ...
+        ValueError: beta1 = 0.5 with beta2 = 0.0 and lower_bound = 0.0 does not bound...
+        """
+        check_clipping(clipping)
+        if clipping is not None and clipping.needs_losses:  # a norm alone bounds by itself
+            clipping.check(self.loss, self.radius(2))
 
     # Checks and conversions of iterates
 
@@ -240,7 +278,8 @@ class ERM:
         Raises
         ------
         ValueError, TypeError
-            If a shape disagrees, an entry is not finite or an index is out of range.
+            If a shape disagrees, an entry is not finite, an index is out of range, or the
+            rule does not keep its bound here (see :meth:`check_clipping`).
 
         Examples
         --------
@@ -251,14 +290,14 @@ class ERM:
         Sums(value=None, gradient=array([-0.55]), clipped=1)
         """
         iterate = self._iterate("w", w)
-        check_clipping(clipping)
+        self.check_clipping(clipping)
         batched = iterate.ndim == 2
         W = iterate if batched else iterate[None, :]
         chosen = self._rows(rows, W.shape[0])
         if weights is not None:
             weights = self._weights(weights)
         norms = None if clipping is None else self._norms()
-        values, gradients, clipped = self._backend().sums(
+        values, gradients, clipped = self._backend(clipping).sums(
             W, chosen, clipping, norms, weights, value, gradient
         )
         values, gradients, clipped = (self._back(part, w) for part in (values, gradients, clipped))
@@ -270,12 +309,14 @@ class ERM:
             int(clipped[0]),
         )
 
-    def _backend(self) -> Any:
-        """Return the sums' implementation, created on first use (it imports Numba)."""
-        if self._sums is None:
-            backend: Any = CompiledSums if self._on_host else ArraySums
-            self._sums = backend(self._X, self._y, self.loss, self._scale)
-        return self._sums
+    def _backend(self, clipping: Clipping | None = None) -> Any:
+        """Return the sums' implementation, created on first use (it may import Numba)."""
+        kind: Any = ArraySums
+        if self._on_host:
+            kind = HostSums if clipping is not None and clipping.code is None else CompiledSums
+        if kind not in self._sums:
+            self._sums[kind] = kind(self._X, self._y, self.loss, self._scale)
+        return self._sums[kind]
 
     def _norms(self) -> Any:
         """L2 norms of the (scaled) rows, computed once."""
@@ -328,8 +369,20 @@ class ERM:
         result = getattr(self.regularizer, term)(w)
         return float(result) if result.ndim == 0 else result
 
+    def _check_smooth(self, what: str) -> None:
+        if not np.isfinite(self.loss.smoothness):
+            raise ValueError(
+                f"{what} needs a loss with a continuous derivative, got {self.loss!r}: its "
+                "curvature is all in jumps; HuberizedHinge(width) is a smooth hinge loss"
+            )
+
     def hessian(self, w: Any) -> Any:
         """Hessian of the objective: ``(d, d)``, or ``(R, d, d)`` for ``w`` of ``(R, d)``.
+
+        Raises
+        ------
+        ValueError
+            If the loss is not smooth.
 
         Examples
         --------
@@ -340,6 +393,7 @@ class ERM:
         array([[1.  , 0.5 ],
                [0.5 , 0.25]])
         """
+        self._check_smooth("hessian")
         iterate = self._iterate("w", w)
         xp = self._xp
         if iterate.ndim == 2:
@@ -362,6 +416,7 @@ class ERM:
         >>> problem.hvp(np.zeros(2), np.array([1.0, 0.0]))
         array([1. , 0.5])
         """
+        self._check_smooth("hvp")
         iterate, vector = self._iterate("w", w), self._iterate("v", v)
         if iterate.shape != vector.shape:
             raise ValueError(
@@ -433,6 +488,11 @@ class ERM:
             If no minimiser is reached, as when the classes can be separated and there is
             no penalty; the message gives the norm of the gradient.
 
+        Raises
+        ------
+        ValueError
+            If the loss is not smooth.
+
         Examples
         --------
         >>> import numpy as np
@@ -441,6 +501,7 @@ class ERM:
         >>> problem.solve()
         array([1.4])
         """
+        self._check_smooth("solve")
         if self._solution is None:
             from .solve import minimise
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from dpanalysis import ERM, RowBound, clipping, losses, regularizers
 from dpanalysis.problems._data import row_scale
 
-LOSSES = [losses.Logistic(), losses.SquaredError()]
+LOSSES = [losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge(0.5)]
+SMOOTH = [loss for loss in LOSSES if math.isfinite(loss.smoothness)]
 
 
 def draw(n, d, R=None, seed=0, reach=1.0):
@@ -108,7 +109,7 @@ def test_shapes_and_what_is_wanted(form, R):
 
 
 @pytest.mark.parametrize("form", ["dense", "csr", "strict"])
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH, ids=repr)
 def test_derivatives_match_finite_differences(form, loss):
     X, y, w = draw(50, 4)
     problem = ERM(FORMS[form](X), y, loss, regularizers.L2(0.2), RowBound(2, 1.5))
@@ -398,7 +399,7 @@ def test_accuracy():
 
 
 @pytest.mark.parametrize("form", ["dense", "csr", "strict"])
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH, ids=repr)
 def test_solve_reaches_machine_precision(form, loss):
     X, y, _ = draw(400, 8)
     problem = ERM(FORMS[form](X), y, loss, regularizers.L2(1e-3))
@@ -422,6 +423,36 @@ def test_solve_warns_where_there_is_no_minimiser():
     X = np.array([[1.0, 0.3], [2.0, -0.1], [-1.0, 0.5]])
     with pytest.warns(RuntimeWarning, match="no minimiser reached: the gradient's norm is"):
         ERM(X, np.array([1, 1, -1]), losses.Logistic()).solve()
+
+
+@pytest.mark.parametrize("form", ["dense", "csr", "strict"])
+def test_what_a_loss_that_is_not_smooth_cannot_give(form):
+    """No smoothness constant, Hessian or Newton step; the rest as of any other loss."""
+    X, y, w = draw(60, 4)
+    problem = ERM(FORMS[form](X), y, losses.Hinge(), regularizers.L2(0.1), RowBound(2, 1.0))
+    assert (problem.L, problem.mu, problem.gradient_bound(2)) == (math.inf, 0.1, 1.0)
+    for call in (problem.hessian, lambda w: problem.hvp(w, w), lambda w: problem.solve()):
+        with pytest.raises(ValueError, match=r"(hessian|hvp|solve) needs.*Hinge\(\).*Huberized"):
+            call(w)
+    h = 1e-6
+    slope = [(problem.value(w + e) - problem.value(w - e)) / (2 * h) for e in h * np.eye(4)]
+    np.testing.assert_allclose(problem.gradient(w), slope, atol=1e-8)
+    assert 0.0 <= problem.accuracy(w) <= 1.0
+
+
+@pytest.mark.parametrize("loss", [losses.Hinge(), losses.HuberizedHinge(0.5)], ids=repr)
+@pytest.mark.parametrize("form", ["dense", "float32", "csr", "fortran", "strict"])
+def test_hinge_losses_at_extremes(form, loss):
+    """Margins of 1e3 and beyond, one class, one sample, one feature, read-only arrays."""
+    X = np.array([[-1e3], [1e3], [0.0], [1e30], [-1e30]])
+    for y in (np.ones(5), -np.ones(5)):
+        X.flags.writeable = y.flags.writeable = False
+        problem = ERM(FORMS[form](X), y, loss)
+        for w in (np.ones(1), np.zeros(1), -np.ones(1)):
+            expected = reference(X, y, w, loss)
+            assert_sums(problem.sums(w), expected, 1e-6 if form == "float32" else 1e-12)
+    one = ERM(FORMS[form](X[:1]), y[:1], loss).sums(np.array([-2.0]))
+    assert (one.value, one.gradient[0], one.clipped) == (2001.0, -1e3, 0)
 
 
 # Bad input

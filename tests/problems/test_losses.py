@@ -1,4 +1,4 @@
-"""Losses, penalties and clipping rules on their own, and their compiled twins."""
+"""Losses and penalties on their own, and the compiled twins of the losses."""
 
 import math
 
@@ -9,22 +9,51 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpanalysis import clipping, losses, regularizers
+from dpanalysis import losses, regularizers
 from dpanalysis.kernels import scalar
 
-LOSSES = [losses.Logistic(), losses.SquaredError()]
+LOSSES = [
+    losses.Logistic(),
+    losses.SquaredError(),
+    losses.Hinge(),
+    losses.HuberizedHinge(0.5),
+    losses.HuberizedHinge(3.0),
+]
+SMOOTH = [loss for loss in LOSSES if math.isfinite(loss.smoothness)]
 MARGINS = np.concatenate([-np.logspace(-12, 4, 60), [0.0], np.logspace(-12, 4, 60)])
+TWINS = {
+    0: (scalar.logistic_value, scalar.logistic_derivative),
+    1: (scalar.squared_value, scalar.squared_derivative),
+    2: (scalar.hinge_value, scalar.hinge_derivative),
+    3: (scalar.huberized_value, scalar.huberized_derivative),
+}
+
+
+def test_every_loss_is_listed():
+    public = {getattr(losses, name) for name in losses.__all__} - {losses.Loss}
+    assert {type(loss) for loss in LOSSES} == public
+    assert len({loss.code for loss in LOSSES}) == len(TWINS) == len(public)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("y", [-1.0, 1.0])
 def test_derivatives_match_finite_differences(loss, y):
-    z = np.linspace(-6.0, 6.0, 49)
+    z = np.linspace(-6.01, 5.97, 49)  # no corner within h
     h = 1e-5
     slope = (loss.value(z + h, y) - loss.value(z - h, y)) / (2 * h)
     np.testing.assert_allclose(loss.derivative(z, y), slope, atol=1e-9)
     curvature = (loss.derivative(z + h, y) - loss.derivative(z - h, y)) / (2 * h)
     np.testing.assert_allclose(loss.second_derivative(z, y), curvature, atol=1e-9)
+
+
+@given(st.sampled_from(LOSSES), st.floats(), st.sampled_from([-1.0, 1.0]))
+def test_compiled_twins_agree(loss, z, y):
+    """At every number there is, NaN and infinities included."""
+    arguments = (loss.parameter,) if loss.parameter else ()
+    for term, twin in zip((loss.value, loss.derivative), TWINS[loss.code]):
+        with np.errstate(all="ignore"):
+            expected = term(np.array([z]), np.array([y]))[0]
+        assert twin(z, y, *arguments) == pytest.approx(expected, rel=1e-14, nan_ok=True)
 
 
 @pytest.mark.parametrize("y", [-1.0, 1.0])
@@ -45,34 +74,117 @@ def test_nan_stays_nan(loss):
         assert np.isnan(term(np.array([np.nan]), np.array([1.0]))).all()
 
 
-def test_constants_are_tight():
-    logistic, squared = losses.Logistic(), losses.SquaredError()
-    z = np.linspace(-8.0, 8.0, 16_001)
-    h = 1e-3
-    third = np.diff(logistic.second_derivative(z, 1.0)) / h
-    assert np.abs(logistic.derivative(MARGINS, 1.0)).max() == logistic.lipschitz == 1.0
-    assert logistic.second_derivative(z, 1.0).max() == logistic.smoothness == 0.25
-    assert np.abs(third).max() == pytest.approx(logistic.hessian_lipschitz, rel=1e-6)
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_constants_are_tight(loss):
+    """The largest slope on a fine grid is the constant; where that is inf, there is a jump."""
+    z, h = np.linspace(-8.0, 8.0, 16_001), 1e-3
+    corner = 1.0 + getattr(loss, "width", 0.0)
+    around = corner + np.array([-1e-9, 0.0, 1e-9])
+    for term, constant in (
+        (loss.value, loss.lipschitz),
+        (loss.derivative, loss.smoothness),
+        (loss.second_derivative, loss.hessian_lipschitz),
+    ):
+        if math.isfinite(constant):
+            slope = np.abs(np.diff(term(z, 1.0))).max() / h
+            assert slope == pytest.approx(constant, rel=1e-3, abs=1e-9)
+        elif term != loss.value:
+            values = term(around, 1.0)
+            assert np.isnan(values[1]) or np.ptp(values) > 0.1
+    assert np.abs(loss.derivative(MARGINS, 1.0)).max() <= loss.lipschitz
+
+
+def test_constants_in_closed_form():
+    logistic, squared, hinge = losses.Logistic(), losses.SquaredError(), losses.Hinge()
     assert logistic.hessian_lipschitz == pytest.approx(1 / (6 * math.sqrt(3)), rel=1e-15)
     assert (squared.lipschitz, squared.smoothness, squared.hessian_lipschitz) == (math.inf, 1, 0)
+    assert (hinge.lipschitz, hinge.smoothness, hinge.hessian_lipschitz) == (1, math.inf, math.inf)
+    assert losses.HuberizedHinge(0.25).smoothness == 2.0
 
 
-def test_weak_growth_is_tight():
+def test_the_constant_of_the_logistic_loss():
     with mpmath.workdps(30):
         ratio = lambda p: (1 - p) ** 2 / -mpmath.log(p)  # noqa: E731
         kappa = ratio(mpmath.findroot(lambda p: mpmath.diff(ratio, p), 0.28))
     beta1, beta2 = losses.Logistic().weak_growth(3.0)
     assert beta1 == pytest.approx(9.0 * float(kappa), rel=1e-15)
     assert beta2 == 0.0
-    z = np.linspace(-30, 30, 60_001)
-    for loss in LOSSES:
-        beta1, _ = loss.weak_growth(1.0)
-        slack = beta1 * loss.value(z, 1.0) - loss.derivative(z, 1.0) ** 2
-        assert slack.min() >= -1e-12
-        # Any smaller constant fails somewhere.
-        assert (slack - 1e-3 * loss.value(z, 1.0)).min() < 0
-    with pytest.raises(ValueError, match="row_norm"):
-        losses.Logistic().weak_growth(-1.0)
+
+
+@pytest.mark.parametrize("share", [None, 0.0, 0.01, 0.3, 0.9, 0.999, 1.0, 2.0])
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_weak_growth_is_tight(loss, share):
+    """beta1 l + beta2 is at least the squared gradient everywhere, and touches it.
+
+    For the pair by default, and for a share of its beta1 (of 1 for the hinge loss, whose
+    beta1 is 0) with the smallest beta2.
+    """
+    z = np.concatenate([np.linspace(-40, 40, 80_001), 1.0 - np.logspace(-12, 0, 60)])
+    values, squares = loss.value(z, 1.0), loss.derivative(z, 1.0) ** 2
+    least, rest = loss.weak_growth(1.0)
+    if share is None:
+        beta1, beta2 = least, rest
+    else:
+        beta1, beta2 = loss.weak_growth(1.0, beta1=share * (least or 1.0))
+        assert beta1 == share * (least or 1.0)
+    if not math.isfinite(beta2):
+        assert (squares - beta1 * values).max() > 1.0  # on a wider grid, more
+        return
+    slack = beta1 * values + beta2 - squares
+    assert slack.min() >= -1e-12
+    assert beta2 == 0.0 or slack.min() <= 1e-6
+    if share in (None, 1.0) and beta1 > 0.0 and beta2 == 0.0:  # a smaller beta1 fails somewhere
+        assert (slack - 1e-3 * values).min() < 0
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_weak_growth_of_longer_rows(loss):
+    """The squared gradient grows with the square of the row."""
+    assert loss.weak_growth(3.0) == pytest.approx([9.0 * k for k in loss.weak_growth(1.0)])
+    scaled = loss.weak_growth(3.0, beta1=9.0 * 0.1)
+    assert scaled == pytest.approx([9.0 * k for k in loss.weak_growth(1.0, beta1=0.1)])
+    assert loss.weak_growth(0.0) == loss.weak_growth(0.0, beta1=0.0) == (0.0, 0.0)
+    for arguments in ((-1.0,), (math.inf,), (1.0, -0.1)):
+        with pytest.raises(ValueError, match=r"row_norm|beta1"):
+            loss.weak_growth(*arguments)
+
+
+# The hinge losses
+
+
+def test_the_huberized_hinge_of_the_paper():
+    """The three cases of 002, section 5.3, and its distance from the hinge loss."""
+    m, h = np.linspace(-4.0, 4.0, 1601), 0.5
+    cases = np.where(m < 1 - h, 1 - m, np.where(abs(1 - m) <= h, (1 + h - m) ** 2 / (4 * h), 0.0))
+    for y in (-1.0, 1.0):
+        found = losses.HuberizedHinge().value(y * m, y)
+        np.testing.assert_allclose(found, cases, atol=1e-15)
+        above = found - losses.Hinge().value(y * m, y)
+        assert above.min() >= 0.0 and above.max() == pytest.approx(h / 4)
+
+
+def test_narrow_and_wide_roundings():
+    z = np.concatenate([MARGINS, [1e300, -1e300, 1.0]])
+    narrow, hinge = losses.HuberizedHinge(1e-300), losses.Hinge()
+    np.testing.assert_allclose(narrow.value(z, 1.0), hinge.value(z, 1.0), atol=1e-299)
+    off = z != 1.0
+    np.testing.assert_array_equal(narrow.derivative(z, 1.0)[off], hinge.derivative(z, 1.0)[off])
+    wide = losses.HuberizedHinge(1e300)
+    assert np.isfinite(wide.value(MARGINS, 1.0)).all()
+    np.testing.assert_allclose(wide.derivative(MARGINS, 1.0), -0.5, rtol=1e-12)
+
+
+def test_the_hinge_loss_at_its_corner():
+    loss, one = losses.Hinge(), np.array([1.0])
+    assert loss.value(one, one) == loss.derivative(one, one) == 0.0
+    assert np.isnan(loss.second_derivative(one, one)).all()
+    assert not loss.second_derivative(np.array([0.999, 1.001]), 1.0).any()
+
+
+@pytest.mark.parametrize("width", [0.0, -1.0, math.nan, math.inf])
+def test_huberized_hinge_rejects(width):
+    with pytest.raises(ValueError, match="width"):
+        losses.HuberizedHinge(width)
 
 
 @pytest.mark.parametrize("xp", [np, array_api_strict])
@@ -88,6 +200,8 @@ def test_losses_are_values():
     assert losses.Logistic() == losses.Logistic() != losses.SquaredError()
     assert hash(losses.Logistic()) == hash(losses.Logistic())
     assert repr(losses.SquaredError()) == "SquaredError()"
+    assert losses.HuberizedHinge(1.0) == losses.HuberizedHinge(1) != losses.HuberizedHinge()
+    assert repr(losses.HuberizedHinge()) == "HuberizedHinge(width=0.5)"
 
 
 # The polynomials
@@ -133,28 +247,3 @@ def test_l2_terms(xp):
 def test_l2_rejects(strength):
     with pytest.raises(ValueError, match="strength"):
         regularizers.L2(strength)
-
-
-# Clipping
-
-
-@given(st.floats(0.0, 1e200), st.floats(1e-100, 1e100))
-def test_flat_never_exceeds_the_bound_and_leaves_the_rest(norm, bound):
-    weight = float(clipping.Flat(bound).weight(np.array([norm]))[0])
-    assert weight * norm <= bound
-    assert weight == 1.0 if norm <= bound else weight * norm >= bound * (1 - 1e-14)
-    assert scalar.clip_weight(clipping.Flat.code, bound, norm) == pytest.approx(weight, rel=1e-15)
-
-
-def test_flat_keeps_nan_and_runs_in_any_namespace():
-    norms = np.array([0.0, 1.0, 4.0, np.nan, np.inf])
-    weights = clipping.Flat(2.0).weight(norms)
-    np.testing.assert_allclose(weights, [1.0, 1.0, 0.5, np.nan, 0.0])
-    strict = clipping.Flat(2.0).weight(array_api_strict.asarray(norms))
-    np.testing.assert_array_equal(np.asarray(strict), weights)
-
-
-@pytest.mark.parametrize("clip_norm", [0.0, -1.0, math.nan, math.inf])
-def test_flat_rejects(clip_norm):
-    with pytest.raises(ValueError, match="clip_norm"):
-        clipping.Flat(clip_norm)
