@@ -236,6 +236,7 @@ def minimize(
     guard = _guard(budget, planned, accountant)
     random = mechanisms.spawn(rng, len(w))
     oracle = PrivateOracle(problem, facts, guard, random)
+    oracle.check_clipping(method.clipping)
 
     state = method.init(w, plan)
     log = _Log(problem, recorders, every)

@@ -274,7 +274,10 @@ def check_bounded_curvature(facts: PublicFacts, mu: float | None = None) -> None
     """
     why = "the error bound that noise='optimal' and choose_iterations use"
     if not np.isfinite(facts.L):
-        raise ValueError(f"{why} needs a finite L, got {facts.L!r}: give the problem a row_bound")
+        raise ValueError(
+            f"{why} needs a finite L, got {facts.L!r}: give the problem a row_bound and a smooth "
+            "loss"
+        )
     if (facts.mu if mu is None else mu) <= 0.0:
         raise ValueError(
             f"{why} needs strong convexity, got mu = {facts.mu!r}: give the problem a regularizer "

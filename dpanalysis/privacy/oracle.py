@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..clipping import check_clipping
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
 from .events import Event, Gaussian, Laplace, Sampled, check_event
@@ -111,8 +112,10 @@ class PublicFacts:
             return self.declared_sensitivity
         bound = self.gradient_bounds[order - 1]
         if clipping is not None:
-            # ||g||_1 <= sqrt(d) ||g||_2 where the L1 norm is wanted of an L2 clip.
-            bound = min(bound, clipping.clip_norm * (math.sqrt(self.d) if order == 1 else 1.0))
+            # ||g||_1 <= sqrt(d) ||g||_2 where the L1 norm is wanted of an L2 clip. A rule may
+            # lift small gradients, beyond the bound that they had.
+            clip_norm = clipping.clip_norm * (math.sqrt(self.d) if order == 1 else 1.0)
+            bound = min(bound * clipping.largest_weight, clip_norm)
         if not math.isfinite(bound):
             raise ValueError(
                 f"the L{order} norm of one record's gradient has no public bound, so no noise can "
@@ -176,7 +179,8 @@ class Batch:
         IncompatibleAccounting
             If the sampling scheme does not belong to the relation.
         ValueError
-            If ``w`` has another shape, or entries that are not finite or beyond 1e250.
+            If ``w`` has another shape, or entries that are not finite or beyond 1e250, or the
+            rule does not keep its bound for every record that may occur.
         RuntimeError
             If the batch is closed: what it cost has been charged.
         """
@@ -186,6 +190,7 @@ class Batch:
             raise ValueError(f"w must have shape {shape}, got {np.shape(w)}")
         if not (np.abs(w) <= LARGEST_ITERATE).all():
             raise ValueError(f"w must be finite and at most {LARGEST_ITERATE:g} in size")
+        oracle.check_clipping(clipping)
         self._pay(oracle.gradient_event(self._sampling, mechanism, scale, clipping))
         gradient = oracle._mean_gradient(w, self._draw(len(w)), self._sampling, clipping)
         if scale > 0.0:
@@ -291,6 +296,10 @@ class PrivateOracle:
         finally:
             self._open = False
             batch._close()
+
+    def check_clipping(self, clipping: Any) -> None:
+        """Raise unless the rule keeps its bound whatever the records; looks at none of them."""
+        getattr(self._problem, "check_clipping", check_clipping)(clipping)
 
     def gradient_event(
         self, sampling: Sampling, mechanism: str, scale: float, clipping: Any = None
