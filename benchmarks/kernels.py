@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numba import njit, prange
 
-from dpanalysis import ERM, clipping, losses
+from dpanalysis import ERM, RowBound, clipping, losses
 from dpanalysis.privacy.sampling import Poisson, WithoutReplacement
 
 CLIP = clipping.Flat(0.5)
@@ -104,6 +104,36 @@ def dense(n: int, d: int, dtype: Any, target: str, repetitions: int) -> list[dic
     return [
         row(work, ours, "one parallel read of X", one_read, target),
         row(work, ours, "NumPy closed form", peer, "1.5 x faster"),
+    ]
+
+
+def rules(n: int, d: int, repetitions: int) -> list[dict[str, Any]]:
+    """Other clipping rules and losses, beside flat clipping of the logistic loss."""
+    X = np.random.default_rng(8).random((n, d))
+    logistic, y, w, _ = problem_of(X)
+    radius = d**0.5
+    bounded = ERM(X, y, losses.Logistic(), row_bound=RowBound(2, radius))
+    value = clipping.Value(CLIP.clip_norm, *bounded.loss.weak_growth(radius))
+    own = clipping.Custom(lambda norm, loss: min(1.0, 0.5 / max(norm, 1e-300)), CLIP.clip_norm)
+    compared: list[tuple[str, ERM, Any, str]] = [
+        ("Automatic", logistic, clipping.Automatic(0.1), "<= 1.1"),
+        ("PerSampleAdaptive", logistic, clipping.PerSampleAdaptive(0.1), "<= 1.1"),
+        ("Value", bounded, value, "<= 1.5"),
+        ("Custom", logistic, own, "1 us a sample"),
+        ("Flat, Hinge", ERM(X, y, losses.Hinge()), CLIP, "<= 1"),
+        ("Flat, HuberizedHinge", ERM(X, y, losses.HuberizedHinge()), CLIP, "<= 1"),
+    ]
+    flat, *others = by_turns(
+        lambda: logistic.sums(w, clipping=CLIP, value=False),
+        *(
+            lambda problem=problem, rule=rule: problem.sums(w, clipping=rule, value=False)
+            for _, problem, rule, _ in compared
+        ),
+        repetitions=repetitions,
+    )
+    return [
+        row(f"{name}, dense gradient, {n} x {d}", ours, "Flat, Logistic", flat, target)
+        for (name, _, _, target), ours in zip(compared, others)
     ]
 
 
@@ -229,6 +259,7 @@ def run(quick: bool = True) -> list[dict[str, Any]]:
         *dense(60_000 // shrink, 784, np.float64, "<= 1.2 (RAM)", k),
         *dense(60_000 // shrink, 784, np.float32, "<= 1.5 (RAM)", k),
         *dense(100_000, 20, np.float64, "<= 1.7 (cache)", k),
+        *rules(100_000, 20, k),
         *sparse(32_561, 124, 14, k),
         *sparse(100_000, 54, 12, k),
         *minibatch(495_141 // shrink, 54, 0.01, k),
