@@ -584,7 +584,7 @@ HOLES = {
 @pytest.mark.parametrize("name", HOLES)
 def test_the_attack_finds_the_hole(name):
     ratio, weakened, space = HOLES[name]
-    effort = {"starts": 60, "searches": 2, "steps": 40}
+    effort = {"starts": 30, "searches": 2, "steps": 25}
     assert worst_case(weakened, space, **effort).ratio < 0.97
     assert worst_case(ratio, space, **effort).ratio > 1.0 - 1e-5
 

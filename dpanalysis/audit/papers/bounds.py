@@ -114,7 +114,7 @@ def _noise_ratio(bound: float, shift: Array, order: float, noise: Any, scale: fl
         if s != 0.0
     ]
     value, error = (math.fsum(column) for column in zip(*parts)) if parts else (0.0, 0.0)
-    return quotient(bound, value, error, tolerance=1e-7)
+    return quotient(bound, value, error, tolerance=1e-5)
 
 
 def gaussian_ratio(
@@ -136,7 +136,7 @@ def gaussian_ratio(
 def rdp_gaussian(effort: Effort) -> Iterator[Evidence]:
     """Quadrature, coordinate by coordinate."""
     space = {"excess": EXCESS, "std": STD, "shift": Range(-1.0, 1.0, size=2)}
-    yield from search(effort, "d = 2", gaussian_ratio, space, cost=10, exact=1e-7, tolerance=1e-7)
+    yield from search(effort, "d = 2", gaussian_ratio, space, cost=10, exact=1e-7, tolerance=1e-5)
 
 
 def laplace_ratio(
@@ -160,8 +160,8 @@ def rdp_laplace(effort: Effort) -> Iterator[Evidence]:
     space = {"excess": EXCESS, "scale": Range(0.02, 1e3, log=True)}
     one = {**space, "shift": Range(1.0, 1.0, size=1)}
     two = {**space, "shift": Range(-1.0, 1.0, size=2)}
-    yield from search(effort, "d = 1", laplace_ratio, one, cost=16, exact=1e-7, tolerance=1e-7)
-    yield from search(effort, "d = 2", laplace_ratio, two, cost=16, tolerance=1e-7)
+    yield from search(effort, "d = 1", laplace_ratio, one, cost=16, exact=1e-7, tolerance=1e-5)
+    yield from search(effort, "d = 2", laplace_ratio, two, cost=16, tolerance=1e-5)
 
 
 def pair_loss(table: Array) -> float:
@@ -234,7 +234,7 @@ def rdp_to_epsilon_ratio(
     order = 1.0 + excess
     divergence = float(renyi_curve(table, table[::-1], [order]).max())
     epsilon = bound([order], [divergence], delta)[0]
-    return delta_quotient(delta, table, epsilon, tolerance=1e-7)
+    return delta_quotient(delta, table, epsilon, tolerance=1e-5)
 
 
 @register(
@@ -255,7 +255,7 @@ def rdp_to_epsilon(effort: Effort) -> Iterator[Evidence]:
         space,
         guesses=[guess],
         tight=0.01,
-        tolerance=1e-7,
+        tolerance=1e-5,
     )
 
 
@@ -285,7 +285,7 @@ def zcdp_to_epsilon_ratio(
     """Delta over the exact one at the epsilon that the smallest rho of two laws implies."""
     table = laws_of(logits, 3, spread)
     epsilon = bound(smallest_rho(table), delta) * (1.0 + 1e-9)  # as exact as rho is
-    return delta_quotient(delta, table, epsilon, tolerance=1e-7)
+    return delta_quotient(delta, table, epsilon, tolerance=1e-5)
 
 
 def gaussian_zcdp_ratio(
@@ -306,7 +306,7 @@ def zcdp_to_epsilon(effort: Effort) -> Iterator[Evidence]:
     """Two laws of three outcomes, and Gaussian noise by quadrature."""
     space = {"delta": DELTA, **PAIR}
     yield from search(
-        effort, "delta of three outcomes", zcdp_to_epsilon_ratio, space, cost=4, tolerance=1e-6
+        effort, "delta of three outcomes", zcdp_to_epsilon_ratio, space, cost=4, tolerance=1e-5
     )
     noise = {"std": STD, "delta": DELTA}
     yield from search(

@@ -137,7 +137,7 @@ def delta_filter_ratio(
     except ValueError:  # the order leaves no budget: nothing will be released
         return math.inf
     laws = answers(guard, coins, spread)
-    found = delta_quotient(delta, laws, epsilon, tolerance=1e-6)
+    found = delta_quotient(delta, laws, epsilon, tolerance=1e-5)
     if excess is not None:
         found = min(found, renyi_quotient(guard.limit, laws, order, tolerance=1e-6))
     return found
@@ -152,7 +152,7 @@ def delta_filter_ratio(
 def filters(effort: Effort) -> Iterator[Evidence]:
     """All answers of adaptive adversaries, 4 coins deep."""
     loss = Range(1e-2, 10.0, log=True)
-    options: dict[str, Any] = {"cost": 8, "tolerance": 1e-6}
+    options: dict[str, Any] = {"cost": 8, "tolerance": 1e-5}
     pure = {"epsilon": loss, **COINS}
     guess: dict[str, Any] = {"epsilon": 1.0, **RESPONSES}
     yield from search(effort, "pure", pure_filter_ratio, pure, guesses=[guess], **options)
@@ -267,7 +267,7 @@ def _above_threshold(effort: Effort, noise: str) -> Iterator[Evidence]:
             ", ".join(filter(None, (f"{count} queries", name))),
             partial(above_threshold_ratio, noise, bound=bound),
             space,
-            cost=28,
+            cost=45,
             guesses=guesses,
             tolerance=1e-6,
         )

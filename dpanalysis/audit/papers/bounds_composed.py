@@ -156,7 +156,7 @@ def pld_table_ratio(
     pure = Pure(sampling.loss(table))
     scheme = Poisson(fraction) if relation == ADD_OR_REMOVE_ONE else WithoutReplacement(m)
     event = Sampled(scheme, [pure], n=n)
-    return delta_quotient(delta, sampling.laws(table), bound({event: 1}, delta), tolerance=1e-6)
+    return delta_quotient(delta, sampling.laws(table), bound({event: 1}, delta), tolerance=1e-5)
 
 
 def pld_noise_ratio(
@@ -169,7 +169,7 @@ def pld_noise_ratio(
 ) -> float:
     """Attack the epsilon of noise on a Poisson batch, both ways."""
     event = Sampled(Poisson(rate), [noise(scale, 1.0)])
-    return delta_quotient(delta, law(scale, 1.0, rate), bound({event: 1}, delta), tolerance=1e-6)
+    return delta_quotient(delta, law(scale, 1.0, rate), bound({event: 1}, delta), tolerance=1e-5)
 
 
 def pld_gaussian_without_ratio(
@@ -180,7 +180,7 @@ def pld_gaussian_without_ratio(
     first, second = (m * means[:, 0] for means in mean_laws(data[:, None], n, m))
     laws = [mixture(c, np.full(c.size, 1.0 / c.size), std) for c in (first, second)]
     event = Sampled(WithoutReplacement(m), [Gaussian(std, 1.0)], n=n)
-    return delta_quotient(delta, laws, bound({event: 1}, delta), tolerance=1e-6)
+    return delta_quotient(delta, laws, bound({event: 1}, delta), tolerance=1e-5)
 
 
 @register(
@@ -200,7 +200,7 @@ def loss_distributions(effort: Effort) -> Iterator[Evidence]:
             {"delta": 0.01},
             few=1,
             cost=16,
-            tolerance=1e-6,
+            tolerance=1e-5,
         )
     space = {"rate": RATE, "scale": Range(0.3, 100.0, log=True), "delta": DELTA}
     for name, law, noise in (
@@ -208,7 +208,7 @@ def loss_distributions(effort: Effort) -> Iterator[Evidence]:
         ("Gaussian noise, Poisson", subsampled_gaussian, Gaussian),
     ):
         ratio = partial(pld_noise_ratio, law, noise)
-        yield from search(effort, name, ratio, space, cost=60, tolerance=1e-6)
+        yield from search(effort, name, ratio, space, cost=60, tolerance=1e-5)
     few = {"std": STD, "m": Range(1, 2, integer=True), "delta": DELTA}
     few["data"] = Range(-0.5, 0.5, size=4)
     guess = {"std": 1.0, "m": 1, "delta": 0.01, "data": [0.5, -0.5, -0.5, -0.5]}
@@ -219,7 +219,7 @@ def loss_distributions(effort: Effort) -> Iterator[Evidence]:
         few,
         cost=60,
         guesses=[guess],
-        tolerance=1e-6,
+        tolerance=1e-5,
     )
 
 
@@ -265,7 +265,7 @@ def pld_composed_ratio(
         mixed(rate, product(cells("gaussian", std), response_law(response))),
         mixed(other_rate, cells("laplace", scale, 40)),
     )
-    return delta_quotient(delta, laws, bound(groups, delta), tolerance=1e-6)
+    return delta_quotient(delta, laws, bound(groups, delta), tolerance=1e-5)
 
 
 def pld_two_tables_ratio(
@@ -285,7 +285,7 @@ def pld_two_tables_ratio(
         sampling, event = batch(fraction, REPLACE_ONE, [Pure(sampling.loss(table))])
         groups[event] = groups.get(event, 0) + 1
         pairs.append(sampling.laws(table))
-    return delta_quotient(delta, product(*pairs), bound(groups, delta), tolerance=1e-6)
+    return delta_quotient(delta, product(*pairs), bound(groups, delta), tolerance=1e-5)
 
 
 def pld_repeated_ratio(
@@ -298,7 +298,7 @@ def pld_repeated_ratio(
     yes, no = special.expit(loss), special.expit(-loss)
     pair = choose * yes**k * no ** (inside - k), choose * no**k * yes ** (inside - k)
     laws = product(*[mixed(rate, pair)] * count)
-    return delta_quotient(delta, laws, bound({event: count}, delta), tolerance=1e-6)
+    return delta_quotient(delta, laws, bound({event: count}, delta), tolerance=1e-5)
 
 
 @register(
@@ -314,16 +314,16 @@ def composed_loss_distributions(effort: Effort) -> Iterator[Evidence]:
     space = {"rate": RATE, "other_rate": RATE, "std": noise, "scale": noise}
     space |= {"response": losses, "delta": DELTA}
     what = "Gaussian and response, then Laplace"
-    yield from search(effort, what, pld_composed_ratio, space, cost=32, tolerance=1e-6)
+    yield from search(effort, what, pld_composed_ratio, space, cost=32, tolerance=1e-5)
     logits = Range(-1.0, 1.0, size=9)
     two = {"fraction": RATE, "first": logits, "second": logits, "delta": DELTA}
     two["spread"] = Range(1e-3, 5.0, log=True)
     yield from search(
-        effort, "two, without replacement", pld_two_tables_ratio, two, cost=16, tolerance=1e-6
+        effort, "two, without replacement", pld_two_tables_ratio, two, cost=16, tolerance=1e-5
     )
     many = {"rate": RATE, "loss": losses, "count": Range(1, 5, integer=True)}
     many |= {"inside": Range(1, 3, integer=True), "delta": DELTA}
-    yield from search(effort, "up to 5 times 3", pld_repeated_ratio, many, cost=24, tolerance=1e-6)
+    yield from search(effort, "up to 5 times 3", pld_repeated_ratio, many, cost=24, tolerance=1e-5)
 
 
 def accountant_ratio(
@@ -352,9 +352,9 @@ def accountants(effort: Effort) -> Iterator[Evidence]:
     for accountant, cost in (("zcdp", 2), ("rdp", 2), ("pld", 16), ("tightest", 24)):
         ratio = partial(accountant_ratio, accountant, None)
         yield from search(
-            effort, f"{accountant}, all records", ratio, space, cost=cost, tolerance=1e-6
+            effort, f"{accountant}, all records", ratio, space, cost=cost, tolerance=1e-5
         )
     space["rates"] = Range(1e-3, 1.0, log=True, size=4)
     for accountant, cost in (("rdp", 4), ("pld", 24)):
         ratio = partial(accountant_ratio, accountant)
-        yield from search(effort, f"{accountant}, batches", ratio, space, cost=cost, tolerance=1e-6)
+        yield from search(effort, f"{accountant}, batches", ratio, space, cost=cost, tolerance=1e-5)

@@ -64,7 +64,7 @@ def rdp_poisson_gaussian(effort: Effort) -> Iterator[Evidence]:
     """Quadrature of the mixtures over all batches, both ways."""
     space = {"excess": EXCESS, "rate": RATE, "std": STD}
     alone = {**space, "others": Range(0.0, 0.0, size=1)}
-    options = {"cost": 30, "tolerance": 1e-6}
+    options = {"cost": 36, "tolerance": 1e-6}
     ratio = poisson_gaussian_ratio
     yield from search(effort, "no other record", ratio, alone, exact=1e-6, **options)  # type: ignore[arg-type]
     others = {**space, "others": Range(-1.0, 1.0, size=2)}
