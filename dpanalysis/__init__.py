@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .errors import CertificateNotFound, IncompatibleAccounting, PrivacyBudgetExceeded
     from .experiments.run import Result, minimize
     from .privacy.relations import Budget
-    from .privacy.sampling import Full, Poisson, WithoutReplacement
+    from .privacy.sampling import Full, Poisson, WithoutReplacement, WithReplacement
     from .problems.erm import ERM
     from .problems.quadratic import Quadratic
     from .problems.row_bound import RowBound
@@ -52,6 +52,7 @@ _HOMES = {
     "Quadratic": "problems.quadratic",
     "Result": "experiments.run",
     "RowBound": "problems.row_bound",
+    "WithReplacement": "privacy.sampling",
     "WithoutReplacement": "privacy.sampling",
     "minimize": "experiments.run",
 }
@@ -73,6 +74,7 @@ __all__ = [
     "Quadratic",
     "Result",
     "RowBound",
+    "WithReplacement",
     "WithoutReplacement",
     "audit",
     "datasets",

@@ -23,6 +23,7 @@ from ..privacy.events import Event, Repeated
 from ..privacy.ledger import Ledger
 from ..privacy.oracle import LARGEST_ITERATE, PrivateOracle, PublicFacts
 from ..privacy.relations import Budget
+from ..privacy.sampling import PAIRS
 
 __all__ = ["Result", "minimize"]
 
@@ -323,8 +324,7 @@ def _relation(method: Method, budget: Budget | None) -> str:
     if budget.relation not in allowed:
         raise IncompatibleAccounting(
             f"{method.sampling!r} is accounted under {' or '.join(allowed)}, but the budget's "
-            f"relation is {budget.relation!r}; use Poisson with add_or_remove_one, "
-            "WithoutReplacement with replace_one, Full with either"
+            f"relation is {budget.relation!r}: {PAIRS}"
         )
     return budget.relation
 

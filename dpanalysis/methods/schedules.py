@@ -14,7 +14,7 @@ from ..privacy.accountant import fits
 from ..privacy.events import Event, Repeated
 from ..privacy.oracle import NORM_ORDER, PublicFacts, gradient_event, sampled_event
 from ..privacy.relations import REPLACE_ONE, Budget
-from ..privacy.sampling import Full, Sampling, WithoutReplacement
+from ..privacy.sampling import Full, Sampling, WithoutReplacement, WithReplacement
 
 if TYPE_CHECKING:
     from ..theory import ErrorRecursion
@@ -49,10 +49,15 @@ class NoiseRequest:
         return self.facts.record_sensitivity(NORM_ORDER[self.mechanism], self.clipping)
 
     @property
+    def closed(self) -> bool:
+        """Whether a pure loss of the run is divided over it in closed form."""
+        return self.mechanism == "laplace" and not isinstance(self.sampling, WithReplacement)
+
+    @property
     def pure(self) -> bool:
         """Whether the budget is pure epsilon, which has closed forms."""
         budget = self.budget
-        return budget.epsilon is not None and budget.delta == 0.0 and self.mechanism == "laplace"
+        return budget.epsilon is not None and budget.delta == 0.0 and self.closed
 
 
 def planned_events(
@@ -106,7 +111,7 @@ def _better(request: NoiseRequest, importance: np.ndarray, calibrated: np.ndarra
 
     Pure epsilon holds at any delta, and can win over a few iterations.
     """
-    if request.mechanism == "gaussian" or request.budget.epsilon is None:
+    if not request.closed or request.budget.epsilon is None:
         return calibrated
     if request.accountant not in ("tightest", "pure"):
         return calibrated
@@ -212,8 +217,9 @@ def choose_horizon(request: NoiseRequest, recursion: ErrorRecursion, initial_gap
 def subsampling_variance(request: NoiseRequest) -> float:
     """Bound E||mean over a batch - mean over all||^2 from the bound G on one gradient.
 
-    Without replacement it is (G^2/m) (n-m)/(n-1), (3.13) of Kuru et al. with S = 2G; a
-    Poisson batch divided by its expected size q n has ((1-q)/q n) G^2.
+    Without replacement it is (G^2/m) (n-m)/(n-1), (3.13) of Kuru et al. with S = 2G; m
+    independent draws have G^2/m, and a Poisson batch divided by its expected size q n has
+    ((1-q)/q n) G^2.
     """
     facts, sampling = request.facts, request.sampling
     if isinstance(sampling, Full) or facts.n == 1:
@@ -221,6 +227,8 @@ def subsampling_variance(request: NoiseRequest) -> float:
     factor = 2.0 if facts.relation == REPLACE_ONE else 1.0
     bound = request.facts.record_sensitivity(2, request.clipping) / factor
     size = sampling.expected_size(facts.n)
+    if isinstance(sampling, WithReplacement):
+        return bound**2 / size
     rate = size / facts.n
     exact = isinstance(sampling, WithoutReplacement)
     return bound**2 / size * (1.0 - rate) * (facts.n / (facts.n - 1) if exact else 1.0)

@@ -26,9 +26,10 @@ from .pure import (
 )
 from .rdp import rdp_gaussian, rdp_laplace, rdp_pure, rdp_to_epsilon
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget
-from .sampling import Full, Poisson, WithoutReplacement
+from .sampling import Full, Poisson, WithoutReplacement, WithReplacement
 from .sparse_vector import rdp_above_threshold
 from .subsampled_rdp import rdp_poisson, rdp_poisson_gaussian, rdp_without_replacement
+from .with_replacement import pure_with_replacement, rdp_with_replacement
 from .zcdp import (
     epsilon_to_zcdp,
     gaussian_delta,
@@ -46,6 +47,7 @@ __all__ = [
     "Ledger",
     "Plan",
     "Poisson",
+    "WithReplacement",
     "WithoutReplacement",
     "amplify_poisson",
     "amplify_without_replacement",
@@ -60,6 +62,7 @@ __all__ = [
     "laplace_epsilon",
     "mechanisms",
     "plan_order",
+    "pure_with_replacement",
     "rdp_above_threshold",
     "rdp_gaussian",
     "rdp_laplace",
@@ -67,6 +70,7 @@ __all__ = [
     "rdp_poisson_gaussian",
     "rdp_pure",
     "rdp_to_epsilon",
+    "rdp_with_replacement",
     "rdp_without_replacement",
     "spent",
     "zcdp_pure",

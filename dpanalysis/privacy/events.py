@@ -20,7 +20,7 @@ from ..errors import IncompatibleAccounting
 from .pure import amplify
 from .rdp import rdp_gaussian, rdp_laplace, rdp_pure
 from .relations import RELATIONS
-from .sampling import Full, Poisson, Sampling, WithoutReplacement
+from .sampling import PAIRS, Poisson, Sampling, WithoutReplacement, WithReplacement
 from .subsampled_rdp import (
     rdp_poisson,
     rdp_poisson_gaussian,
@@ -28,6 +28,7 @@ from .subsampled_rdp import (
     rdp_pure_without_replacement,
     rdp_without_replacement,
 )
+from .with_replacement import pure_with_replacement, rdp_with_replacement
 from .zcdp import zcdp_pure
 
 __all__ = [
@@ -290,12 +291,13 @@ class Sampled(Event):
 
     Parameters
     ----------
-    sampling : Full, WithoutReplacement or Poisson
+    sampling : Full, WithoutReplacement, WithReplacement or Poisson
     events : sequence of Event
         What was released about the batch (kept as a tuple); their sensitivities are those
-        of one record of the batch. No batch within a batch.
+        of one record of the batch, also where it may be drawn several times. No batch
+        within a batch.
     n : int, optional
-        Number of records; needed with ``WithoutReplacement``.
+        Number of records; needed for a batch of fixed size.
 
     Raises
     ------
@@ -303,6 +305,9 @@ class Sampled(Event):
         If something is not an event or not a sampling scheme.
     ValueError
         If there is no event, a batch in a batch, or n is missing or below m.
+    IncompatibleAccounting
+        If a batch drawn with replacement holds other events than Gaussian noise alone or pure
+        releases alone.
 
     Examples
     --------
@@ -316,7 +321,7 @@ class Sampled(Event):
     n: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sampling, (Full, WithoutReplacement, Poisson)):
+        if not isinstance(self.sampling, Sampling):
             raise TypeError(f"sampling must be a sampling scheme, got {self.sampling!r}")
         if isinstance(self.events, Event) or not isinstance(self.events, Iterable):
             raise TypeError(f"events must be a sequence of events, got {self.events!r}")
@@ -332,6 +337,12 @@ class Sampled(Event):
         self.sampling.fraction(self.n)
         if self.n is not None:
             self.sampling.validate(self.n)
+        with_replacement = isinstance(self.sampling, WithReplacement)
+        if with_replacement and gaussian_mu(events) is None and math.isinf(self._batch_pure()):
+            raise IncompatibleAccounting(
+                "WithReplacement is accounted for Gaussian noise alone or for pure releases alone, "
+                f"got {events!r}: ask them of separate batches, or use WithoutReplacement"
+            )
 
     @property
     def relations(self) -> tuple[str, ...]:  # noqa: D102
@@ -347,7 +358,10 @@ class Sampled(Event):
         return self.sampling.fraction(self.n)
 
     def pure_cost(self) -> float:  # noqa: D102
-        return float(amplify(self._batch_pure(), self.fraction))
+        pure = self._batch_pure()
+        if isinstance(self.sampling, WithReplacement) and self.n is not None:
+            return pure_with_replacement(pure, self.n, self.sampling.m)
+        return float(amplify(pure, self.fraction))
 
     def zcdp_cost(self) -> float:
         """Return rho; a batch with Gaussian noise has none (its curve bends upwards)."""
@@ -362,8 +376,14 @@ class Sampled(Event):
         pure = self._batch_pure()
         if isinstance(self.sampling, Poisson):
             return self._poisson(orders, pure)
-        assert isinstance(self.sampling, WithoutReplacement) and self.n is not None
+        assert isinstance(self.sampling, (WithoutReplacement, WithReplacement))
+        assert self.n is not None
         n, m = self.n, self.sampling.m
+        if isinstance(self.sampling, WithReplacement):
+            mu = gaussian_mu(self.events)
+            if mu:
+                return np.asarray(rdp_with_replacement(orders, n, m, 1.0 / mu))
+            return super().rdp_cost(orders)  # of a pure loss, or infinite
         cost = np.full(np.shape(orders), math.inf)
         if math.isfinite(pure):
             cost = np.asarray(rdp_pure_without_replacement(orders, n, m, pure))
@@ -442,7 +462,4 @@ def check_event(event: Event, relation: str) -> None:
     if not isinstance(event, Event):
         raise TypeError(f"an event is needed, got {event!r}")
     if relation not in event.relations:
-        raise IncompatibleAccounting(
-            f"{event!r} cannot be accounted under {relation!r}: Poisson goes with "
-            "'add_or_remove_one', WithoutReplacement with 'replace_one', Full with either"
-        )
+        raise IncompatibleAccounting(f"{event!r} cannot be accounted under {relation!r}: {PAIRS}")

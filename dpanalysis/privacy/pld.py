@@ -28,7 +28,8 @@ from scipy import special
 from ..errors import IncompatibleAccounting
 from .events import Event, Gaussian, Laplace, Repeated, Sampled
 from .pure import amplify, deamplify
-from .sampling import WithoutReplacement
+from .sampling import Poisson, WithReplacement
+from .with_replacement import copies, gaussian_profile
 
 __all__ = ["has_profiles", "pld_epsilon"]
 
@@ -164,6 +165,28 @@ class _Pair:
         return pmf._lower_loss, pmf._probs, pmf._infinity_mass
 
 
+@dataclass(frozen=True)
+class _Draws(_Pair):
+    """Gaussian noise on m of n records drawn with replacement: k copies shift k times as far."""
+
+    n: int = 1
+    m: int = 1
+
+    def remove(self, loss: Array) -> Array:
+        """Return the profile at losses >= 0; it bounds both directions."""
+        return gaussian_profile(loss, self.n, self.m, self.mu)
+
+    add = remove
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        """Return losses beyond which the profile is below ``tail``."""
+        most = len(copies(self.n, self.m)) * self.mu
+        losses = np.geomspace(1e-9, most * (0.5 * most + 40.0) + 1.0, 400)
+        below = np.flatnonzero(self.remove(losses) <= tail)
+        high = float(losses[below[0] if below.size else -1])
+        return -high, high
+
+
 def _pair(event: Event) -> _Pair | None:
     """Return the dominating pair of an event, or None if it has none in closed form."""
     inner = event.events if isinstance(event, Sampled) else (event,)
@@ -188,8 +211,11 @@ def _pair(event: Event) -> _Pair | None:
         pair = _Pair(math.sqrt(mu_squared), 0.0, tuple(sorted(laplaces + responses)))
     if not isinstance(event, Sampled):
         return pair
-    poisson = not isinstance(event.sampling, WithoutReplacement)
-    return replace(pair, fraction=event.fraction, poisson=poisson)
+    if isinstance(event.sampling, WithReplacement) and event.n is not None and event.n > 1:
+        if pair.mu:
+            return _Draws(pair.mu, fraction=event.fraction, n=event.n, m=event.sampling.m)
+        return _Pair(responses=((event.pure_cost(), 1),))
+    return replace(pair, fraction=event.fraction, poisson=isinstance(event.sampling, Poisson))
 
 
 def has_profiles(events: Iterable[Event]) -> bool:

@@ -1,9 +1,10 @@
-"""Which records a release looks at: all, a fixed number without replacement, or Poisson.
+"""Which records a release looks at: all, a fixed number with or without replacement, or Poisson.
 
 A sampling scheme belongs to a neighbouring relation, because amplification is proved
-for the pair: ``Poisson`` with ``add_or_remove_one``, ``WithoutReplacement`` with
-``replace_one``, ``Full`` with either. Draws cost time proportional to the batch (plus
-n/64 words for a fixed size) and come sorted, so that the rows are read in order.
+for the pair: ``Poisson`` with ``add_or_remove_one``, ``WithoutReplacement`` and
+``WithReplacement`` with ``replace_one``, ``Full`` with either. Draws cost time
+proportional to the batch (plus n/64 words without replacement) and come sorted, so that
+the rows are read in order.
 """
 
 from __future__ import annotations
@@ -18,7 +19,21 @@ from numpy.typing import NDArray
 from .._validation import check_int, check_number
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
-__all__ = ["Full", "Poisson", "Sampling", "Uniforms", "WithoutReplacement"]
+__all__ = [
+    "PAIRS",
+    "Full",
+    "Poisson",
+    "Sampling",
+    "Uniforms",
+    "WithReplacement",
+    "WithoutReplacement",
+]
+
+# What belongs together, for the messages that refuse the rest.
+PAIRS = (
+    f"Poisson goes with {ADD_OR_REMOVE_ONE!r}, WithoutReplacement with {REPLACE_ONE!r}, "
+    f"WithReplacement with {REPLACE_ONE!r}, Full with either"
+)
 
 
 class Uniforms(Protocol):
@@ -62,7 +77,35 @@ class Full:
 
 
 @dataclass(frozen=True)
-class WithoutReplacement:
+class _FixedSize:
+    """A batch of ``m`` rows, whatever the data."""
+
+    m: int
+    relations: ClassVar[tuple[str, ...]] = (REPLACE_ONE,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "m", check_int("m", self.m, low=1))
+
+    def validate(self, n: int) -> None:
+        """Raise ``ValueError`` if ``m`` is above ``n``."""
+        check_int("n", n, low=1)
+        if self.m > n:
+            raise ValueError(f"m must be at most n = {n}, got {self.m}")
+
+    def expected_size(self, n: int) -> float:
+        """Return m, the public divisor of a mean."""
+        self.validate(n)
+        return float(self.m)
+
+    def _count(self, n: int | None) -> int:
+        if n is None:
+            raise ValueError(f"{type(self).__name__} needs the number of records n")
+        self.validate(n)
+        return n
+
+
+@dataclass(frozen=True)
+class WithoutReplacement(_FixedSize):
     """A batch of exactly ``m`` of the n records, every subset equally likely.
 
     Parameters
@@ -77,29 +120,9 @@ class WithoutReplacement:
     (3, dtype('int64'))
     """
 
-    m: int
-    relations: ClassVar[tuple[str, ...]] = (REPLACE_ONE,)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "m", check_int("m", self.m, low=1))
-
-    def validate(self, n: int) -> None:
-        """Raise ``ValueError`` if ``m`` records cannot be drawn from ``n``."""
-        check_int("n", n, low=1)
-        if self.m > n:
-            raise ValueError(f"m must be at most n = {n}, got {self.m}")
-
-    def expected_size(self, n: int) -> float:
-        """Return m, the public divisor of a mean."""
-        self.validate(n)
-        return float(self.m)
-
     def fraction(self, n: int | None) -> float:
         """Return m/n, the probability that a record is in the batch."""
-        if n is None:
-            raise ValueError("WithoutReplacement needs the number of records n")
-        self.validate(n)
-        return self.m / n
+        return self.m / self._count(n)
 
     def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
         """Return m sorted row numbers.
@@ -135,6 +158,48 @@ class WithoutReplacement:
             missing = mark_distinct(uniforms, n, words, missing)
         rows = np.empty(self.m + 1, dtype=np.int64)
         return rows[: read_bitmap(words, n, inside, rows)]
+
+
+@dataclass(frozen=True)
+class WithReplacement(_FixedSize):
+    """``m`` draws of one record each, so that a record may be in the batch several times.
+
+    A record drawn k times moves a sum k times as far, k being binomial; what that costs is
+    in :mod:`dpanalysis.privacy.with_replacement`.
+
+    Parameters
+    ----------
+    m : int
+        Number of draws, at least 1 and at most n.
+
+    Examples
+    --------
+    >>> batch = WithReplacement(8).draw(10, np.random.default_rng(0))
+    >>> len(batch), bool((np.diff(batch) >= 0).all())
+    (8, True)
+    """
+
+    def fraction(self, n: int | None) -> float:
+        """Return 1 - (1 - 1/n)^m, the probability that a record is in the batch at all."""
+        size = self._count(n)
+        return -math.expm1(self.m * math.log1p(-1.0 / size)) if size > 1 else 1.0
+
+    def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
+        """Return m sorted row numbers, those drawn several times as often.
+
+        Parameters
+        ----------
+        n : int
+            Number of records.
+        random : object with ``random(size)``
+            See :func:`dpanalysis.privacy.mechanisms.random_source`.
+
+        Returns
+        -------
+        ndarray of int64, shape (m,)
+        """
+        self.validate(n)
+        return np.sort((random.random(self.m) * n).astype(np.int64))
 
 
 @dataclass(frozen=True)
@@ -210,4 +275,4 @@ class Poisson:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-Sampling: TypeAlias = Full | WithoutReplacement | Poisson
+Sampling: TypeAlias = Full | WithoutReplacement | WithReplacement | Poisson

@@ -305,6 +305,11 @@ def rdp_without_replacement(
     n = check_int("n", n, low=1)
     s = check_int("m", m, low=1, high=n) / n
     pure = check_number("pure_epsilon", pure_epsilon, low=0.0, finite=False)
+    return _fixed_size(a, s, base_rdp, pure)
+
+
+def _fixed_size(a: Any, s: float, base_rdp: Curve, pure: float = math.inf) -> Any:
+    """Return the formula above for a record that is in the batch with probability ``s``."""
     base = np.asarray(base_rdp(a), dtype=np.float64)
     if s == 1.0:
         return _scalar(base)
