@@ -60,6 +60,8 @@ _EPS = float(np.finfo(np.float64).eps)
 _HIDDEN = 3.0
 # A panel whose mass is below exp(-_NEGLIGIBLE) of the integral is not looked at again.
 _NEGLIGIBLE = 50.0
+# No panel is thinner: half of it would not be a number.
+_THINNEST = 1e-300
 # Numbers held at once.
 _CHUNK = 200_000
 
@@ -96,6 +98,7 @@ def integrate(
         Where the integral is zero the error is zero.
     """
     cuts = np.empty(0) if cuts is None else cuts
+    edges = edges[np.append(True, np.diff(edges) > _THINNEST)]
     panels = np.stack([edges[:-1], edges[1:]])
     # A rough pass finds where the mass lies; only then is it known what counts as small.
     log_total, _, leaves = _refine(log_f, panels, cuts, None, 1e-2, floor, max_nodes // 4)
@@ -233,5 +236,7 @@ def _split(panels: Array, cuts: Array) -> Array:
     if cuts.size:
         first = np.searchsorted(cuts, low, side="right")
         last = np.searchsorted(cuts, high, side="left")
-        at = np.where(last > first, cuts[np.minimum((first + last) // 2, cuts.size - 1)], at)
+        cut = cuts[np.minimum((first + last) // 2, cuts.size - 1)]
+        apart = np.minimum(cut - low, high - cut) > _THINNEST
+        at = np.where((last > first) & apart, cut, at)
     return np.concatenate([np.stack([low, at]), np.stack([at, high])], axis=1)
