@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import attack, mutants, strategies
+    from ._sensitivity import sensitivity
     from .assertions import assert_private
     from .canaries import CanaryVerdict, verify_with_canaries
     from .empirical import Verdict, verify_privacy
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         subsampled_laplace,
     )
     from .registry import Claim, Evidence, Table, claims
-    from .sensitivity import sensitivity
 
 # Public name -> module that defines it. Everything is imported on first use: the
 # strategies need Hypothesis, the claims need most of the package.
@@ -46,7 +46,7 @@ _HOMES = {
     "privacy_profile": "exact",
     "renyi_divergence": "exact",
     "report_noisy_min_distribution": "laws",
-    "sensitivity": "sensitivity",
+    "sensitivity": "_sensitivity",
     "subsampled_gaussian": "laws",
     "subsampled_laplace": "laws",
     "verify_privacy": "empirical",
@@ -83,7 +83,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name in _HOMES:
-        # Kept here, so that the function ``sensitivity`` hides the module of its name.
+        # Kept here: found without this function the next time.
         value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
         globals()[name] = value
         return value

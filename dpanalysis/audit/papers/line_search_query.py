@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
+from .._sensitivity import sensitivity
 from ..attack import Range, quotient
 from ..laws import report_noisy_min_distribution
 from ..registry import Effort, Evidence, printed, register, used
-from ..sensitivity import sensitivity
 from .line_search import at_most_one, pure_loss, search
 
 Array: TypeAlias = NDArray[np.float64]
