@@ -142,12 +142,3 @@ def test_the_readme_example_runs(tmp_path, monkeypatch):
     namespace = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), namespace)
-
-
-def test_the_errata_name_tests_that_exist():
-    text = (ROOT / "ERRATA.md").read_text(encoding="utf-8")
-    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", text)
-    assert named
-    for file, function in named:
-        source = (ROOT / "tests" / file).read_text(encoding="utf-8")
-        assert not function or f"def {function}(" in source, f"{file}::{function}"
