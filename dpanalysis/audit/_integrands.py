@@ -33,7 +33,9 @@ def moment(order: float) -> Integrand:
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             value = _log_kappa(-u)
             if beta > 0.0:
-                value = np.logaddexp(value, _log_kappa(beta * u) - math.log(beta))
+                # Far below, kappa is linear: kept from -inf, whose logarithm would outweigh p.
+                power = np.maximum(beta * u, -1e300)
+                value = np.logaddexp(value, _log_kappa(power) - math.log(beta))
             value = lp + value
             # Where p vanishes, p kappa(-u) tends to q; where both do, nothing is left.
             value = np.where(np.isneginf(lp), lq, value)

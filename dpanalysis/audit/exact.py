@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from .._validation import check_finite, check_number, check_reals
 from ._density import Density, Pair
 from ._integrands import EPS, Array, Integrand, excess, first, moment, rounding
+from ._plain import CutPair, Plain
 
 __all__ = ["Density", "hockey_stick", "privacy_profile", "renyi_divergence"]
 
@@ -34,8 +35,9 @@ def renyi_divergence(p: Any, q: Any, order: float, *, full_output: bool = False)
 
     Parameters
     ----------
-    p, q : array_like, shape (m,); or Density; or frozen continuous scipy.stats distribution
-        Probabilities of the same m outcomes, or two densities.
+    p, q : array_like, shape (m,); or Density, frozen scipy.stats distribution or callable
+        Probabilities of the same m outcomes, or two densities; a plain callable is x -> p(x),
+        of an array or of one number.
     order : float
         In [1, inf]: 1 is the Kullback-Leibler divergence, inf the largest log ratio.
     full_output : bool, default=False
@@ -67,6 +69,8 @@ def renyi_divergence(p: Any, q: Any, order: float, *, full_output: bool = False)
     """
     order = check_number("order", order, low=1.0, finite=False)
     pair = _pair(p, q)
+    if isinstance(pair, Pair) and isinstance(pair.q, Plain):
+        pair = CutPair.of(pair.p, pair.q)
     if isinstance(pair, _Finite):
         value, error = pair.renyi(order)
     elif pair.escapes:
@@ -83,8 +87,9 @@ def hockey_stick(p: Any, q: Any, epsilon: float, *, full_output: bool = False) -
 
     Parameters
     ----------
-    p, q : array_like, shape (m,); or Density; or frozen continuous scipy.stats distribution
-        Probabilities of the same m outcomes, or two densities.
+    p, q : array_like, shape (m,); or Density, frozen scipy.stats distribution or callable
+        Probabilities of the same m outcomes, or two densities; a plain callable is x -> p(x),
+        of an array or of one number.
     epsilon : float
         In (-inf, inf].
     full_output : bool, default=False
@@ -126,8 +131,9 @@ def privacy_profile(p: Any, q: Any, epsilon: ArrayLike) -> Any:
 
     Parameters
     ----------
-    p, q : array_like, shape (m,); or Density; or frozen continuous scipy.stats distribution
-        Probabilities of the same m outcomes, or two densities.
+    p, q : array_like, shape (m,); or Density, frozen scipy.stats distribution or callable
+        Probabilities of the same m outcomes, or two densities; a plain callable is x -> p(x),
+        of an array or of one number.
     epsilon : array_like
         In (-inf, inf].
 
@@ -153,7 +159,7 @@ def privacy_profile(p: Any, q: Any, epsilon: ArrayLike) -> Any:
 
 
 def _pair(p: Any, q: Any) -> _Finite | Pair:
-    continuous = [isinstance(law, Density) or hasattr(law, "logpdf") for law in (p, q)]
+    continuous = [hasattr(law, "logpdf") or callable(law) for law in (p, q)]
     if all(continuous):
         return Pair(_density("p", p), _density("q", q))
     if any(continuous):
@@ -180,13 +186,30 @@ def _probabilities(name: str, value: Any) -> Array:
 
 def _density(name: str, value: Any) -> Density:
     if not isinstance(value, Density):
-        middle = float(value.median())
-        low, high = value.support()
-        value = Density(value.logpdf, (middle,), (float(low), float(high)))
+        value = _known(value) or Plain.of(name, getattr(value, "pdf", value))
     total, error = _mass(value)
     if not abs(total - 1.0) <= _NORMALISED + error:
         raise ValueError(f"{name} must integrate to 1 within {_NORMALISED:g}, got {total!r}")
     return value
+
+
+def _known(law: Any) -> Density | None:
+    """Return the density of a distribution of SciPy that knows its logarithm, or None."""
+    owner = getattr(law, "__self__", None)
+    if getattr(law, "__name__", "") == "pdf" and hasattr(owner, "logpdf"):
+        law = owner
+    if not hasattr(law, "logpdf"):
+        return None
+    family = getattr(law, "dist", law)
+    if getattr(family, "name", "") == "laplace":  # SciPy takes the logarithm of its density
+        center, scale = float(law.median()), float(law.std()) / math.sqrt(2.0)
+        return Density(lambda x: -np.abs(x - center) / scale - math.log(2.0 * scale), (center,))
+    from scipy import stats
+
+    if getattr(type(family), "_logpdf", None) is stats.rv_continuous._logpdf:
+        return None
+    low, high = law.support()
+    return Density(law.logpdf, (float(law.median()),), (float(low), float(high)))
 
 
 @lru_cache(maxsize=256)

@@ -391,3 +391,63 @@ def test_sensitivity_names_the_pair():
         sensitivity(np.mean, pairs, 0.5)
     with pytest.raises(TypeError, match="array of real numbers"):
         sensitivity(lambda d: "text", pairs, 1)
+
+
+def plain_gaussian(mean, std=1.0):
+    def pdf(x):
+        return np.exp(-(((x - mean) / std) ** 2) / 2) / (std * math.sqrt(2 * math.pi))
+
+    return pdf
+
+
+def scalar_gaussian(x):
+    return math.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+
+
+def uniform(low, high):
+    return lambda x: 1.0 / (high - low) if low <= x <= high else 0.0
+
+
+def test_plain_densities_give_what_their_logarithms_give():
+    plain, log = plain_gaussian(1), (stats.norm(1), stats.norm(0))
+    for q in (plain_gaussian(0), scalar_gaussian, stats.norm(0), stats.norm(0).pdf):
+        assert renyi_divergence(plain, q, 4) == pytest.approx(2.0, rel=1e-12)
+        assert hockey_stick(plain, q, 1.0) == pytest.approx(hockey_stick(*log, 1.0), rel=1e-12)
+    assert renyi_divergence(log[0].pdf, log[1].pdf, 40) == pytest.approx(20.0, rel=1e-12)
+    mixed = [
+        lambda x, c=c: 0.5 * plain_gaussian(-c)(x) + 0.5 * plain_gaussian(c)(x) for c in (5, 6)
+    ]
+    whole = hockey_stick(stats.norm(1), stats.norm(0), 0.0)
+    assert hockey_stick(*mixed, 0.0) == pytest.approx(whole, rel=1e-5)
+    assert renyi_divergence(uniform(0, 1), uniform(0, 2), math.inf) == pytest.approx(math.log(2))
+    assert renyi_divergence(uniform(0, 2), uniform(0, 1), 2) == math.inf
+
+
+def test_what_a_plain_density_cannot_tell_is_an_error():
+    for order in (40, math.inf):  # made where both are 0 in floating point
+        with pytest.raises(ValueError, match=r"q is needed beyond x = 37\.1.*Density"):
+            renyi_divergence(plain_gaussian(1), plain_gaussian(0), order)
+    with pytest.raises(ValueError, match="p is 0 wherever it was looked at"):
+        renyi_divergence(plain_gaussian(1000, 0.01), plain_gaussian(0), 2)
+    with pytest.raises(ValueError, match="p must be a density, got -"):
+        renyi_divergence(np.negative, plain_gaussian(0), 2)
+    with pytest.raises(TypeError, match="p must map a number to its density"):
+        renyi_divergence(lambda x: "half", plain_gaussian(0), 2)
+    with pytest.raises(ValueError, match="q must integrate to 1"):
+        renyi_divergence(plain_gaussian(0), lambda x: 2 * plain_gaussian(0)(x), 2)
+
+
+def test_the_laplace_law_of_scipy_keeps_its_tail():
+    """SciPy takes the logarithm of its density, which underflows."""
+    exact = math.log(0.6) + 1 / 0.6 - 1
+    assert renyi_divergence(stats.laplace(0, 1), stats.laplace(0, 0.6), 1) == pytest.approx(exact)
+    # p**3/q**2 grows as exp((2/.6 - 3) |x|).
+    assert renyi_divergence(stats.laplace(0, 1), stats.laplace(0, 0.6), 3) == math.inf
+
+
+def test_a_law_that_is_narrower_by_far_is_no_overflow():
+    order, narrow, wide = 10, 0.1, 1.0
+    variance = order * wide**2 + (1 - order) * narrow**2
+    exact = math.log(wide / narrow) + math.log(wide**2 / variance) / (2 * (order - 1))
+    found = renyi_divergence(stats.norm(0, narrow), stats.norm(0, wide), order)
+    assert found == pytest.approx(exact, rel=1e-12)
