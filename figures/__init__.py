@@ -36,6 +36,8 @@ FIGURES: list[str] = [
     "kuru_horizons",
     "kuru_bounds",
     "kuru_real",
+    "clipping_table",
+    "clipping_epochs",
 ]
 
 #: ``"quick"``: all figures in about two minutes; ``"paper"``: the papers' sizes.

@@ -1,0 +1,300 @@
+"""The runs behind the figures of papers 000 and 004: one rule, one model, one seed a cell."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import warnings
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import dpanalysis as dpa
+from dpanalysis import privacy, theory
+from dpanalysis.experiments.records import Table
+from dpanalysis.privacy.events import Gaussian, Repeated, Sampled
+
+RELATION = "add_or_remove_one"
+#: Names of the rules in tables and legends.
+RULES = {
+    "GC": "GC (DP-SGD)",
+    "VC": "VC",
+    "Auto-S": "Auto-S",
+    "PSAC": "PSAC",
+}
+COLORS = {"GC": "#0072B2", "VC": "#D55E00", "Auto-S": "#E69F00", "PSAC": "#009E73"}
+MODELS = {"linear": "linear softmax", "mlp": "MLP"}
+# The orders of the RDP accountant that the published epsilons come from (Opacus' default).
+_PUBLISHED_ORDERS = np.concatenate([1.0 + np.arange(1, 100) / 10.0, np.arange(12.0, 64.0)])
+
+
+def has_mnist() -> bool:
+    """Whether MNIST is in ``$DPANALYSIS_DATA``; nothing is downloaded for a figure."""
+    folder = os.environ.get("DPANALYSIS_DATA")
+    return bool(folder) and os.path.isdir(os.path.join(folder, "mnist"))
+
+
+def data_name(scale: str) -> str:
+    """Return the data of a figure: MNIST at paper scale where it is at hand, else digits."""
+    return "mnist" if scale == "paper" and has_mnist() else "digits"
+
+
+@lru_cache(maxsize=2)
+def load_data(data: str, signed: bool) -> tuple[Any, Any, Any, Any]:
+    """Return ``X, y, X_test, y_test`` with pixels in [0, 1], or in [-1, 1] when signed."""
+    if data == "mnist":
+        dataset = dpa.datasets.mnist(signed=signed)
+        return dataset.X, dataset.y, dataset.X_test, dataset.y_test
+    dataset = dpa.datasets.load("digits").split(0.2, rng=0)
+    low, width = (-1.0, 2.0) if signed else (0.0, 1.0)
+    return low + width * dataset.X, dataset.y, low + width * dataset.X_test, dataset.y_test
+
+
+def row_radius(data: str, signed: bool) -> float:
+    """Return the public bound on the rows' L2 norm.
+
+    Signed pixels fill the cube, whose corners have the norm 28 (8 for digits). Pixels in
+    [0, 1] are mostly 0: there rows are clipped to 10 (4), about their usual norm.
+    """
+    if signed:
+        return 28.0 if data == "mnist" else 8.0
+    return 10.0 if data == "mnist" else 4.0
+
+
+@lru_cache(maxsize=2)
+def load_problem(data: str, signed: bool, model: str) -> Any:
+    """Return softmax regression, or the MLP with one hidden layer of 128 (32 for digits)."""
+    X, y, _, _ = load_data(data, signed)
+    bound = dpa.RowBound(2, row_radius(data, signed), "clip")
+    if model == "linear":
+        return dpa.problems.Softmax(X, y, n_classes=10, row_bound=bound)
+    hidden = (hidden_units(data),)
+    return dpa.problems.MLP(X, y, hidden=hidden, n_classes=10, bias=False, row_bound=bound)
+
+
+def hidden_units(data: str) -> int:
+    """Return the units of the MLP's hidden layer: the paper's 128, or fewer for digits."""
+    return 128 if data == "mnist" else 32
+
+
+def weak_growth(problem: Any, w: np.ndarray) -> float:
+    """Return beta1 of the problem at the iterate ``w`` of shape (1, d), which is public."""
+    radius = problem.radius(2)
+    if not isinstance(problem, dpa.problems.MLP):
+        return float(problem.loss.weak_growth(radius)[0])
+    squares = []
+    for weights, _ in problem.layers(w[0]):
+        small = weights if len(weights) <= weights.shape[1] else weights.T
+        squares.append(np.linalg.eigvalsh(small @ small.T)[-1])  # much cheaper than the SVD
+    return float(theory.weak_growth_mlp(radius, np.sqrt(squares)))
+
+
+def make_rule(rule: str, clip_norm: float, r: float, beta1: float) -> dpa.clipping.Clipping:
+    """Return a clipping rule by its name."""
+    if rule == "GC":
+        return dpa.clipping.Flat(clip_norm)
+    if rule == "VC":
+        return dpa.clipping.Value(clip_norm, beta1)
+    kind = dpa.clipping.Automatic if rule == "Auto-S" else dpa.clipping.PerSampleAdaptive
+    return kind(r, clip_norm)
+
+
+@dataclasses.dataclass(frozen=True, repr=False, kw_only=True)
+class ValueClippedSGD(dpa.methods.SGD):
+    """Value clipping whose constant follows the iterate, as an MLP needs (paper 004, App. D).
+
+    Attributes
+    ----------
+    problem : MLP
+        Of which only the architecture and the public row bound are used.
+    """
+
+    problem: Any = None
+
+    def step(self, state: Any, oracle: Any) -> Any:
+        """Make one iteration with the weak growth constant of the public iterate."""
+        rule = dpa.clipping.Value(self.clipping.clip_norm, weak_growth(self.problem, state.w))
+        return dpa.methods.SGD.step(dataclasses.replace(self, clipping=rule), state, oracle)
+
+
+def train_cell(
+    data: str,
+    signed: bool,
+    model: str,
+    rule: str,
+    clip_norm: float,
+    r: float,
+    step_size: float,
+    batch: int,
+    epochs: int,
+    noise_multiplier: float,
+    seed: int,
+    curves: bool,
+) -> dict[str, np.ndarray]:
+    """Train once and return accuracies (and the clipping frequency) by epoch.
+
+    Batches are drawn by Poisson sampling with the rate 1/(iterations of an epoch), the noise on the
+    sum has the standard deviation ``noise_multiplier * clip_norm``, and the sum is divided by
+    the expected size of a batch, which is public. Without ``curves`` only the start and the end are recorded.
+    """
+    problem = load_problem(data, signed, model)
+    _, _, X_test, y_test = load_data(data, signed)
+    steps = steps_per_epoch(problem.n, batch)
+    iterations = epochs * steps
+    w0 = np.zeros(problem.d) if model == "linear" else problem.initial(rng=seed)
+    method = build_method(
+        problem, rule, clip_norm, r, step_size, 1.0 / steps, iterations, noise_multiplier, w0
+    )
+
+    def clipping_frequency(problem: Any, w: np.ndarray) -> np.ndarray:
+        here = make_rule(rule, clip_norm, r, weak_growth(problem, w) if rule == "VC" else 1.0)
+        return problem.sums(w, clipping=here, value=False).clipped / problem.n
+
+    def test_accuracy(problem: Any, w: np.ndarray) -> np.ndarray:
+        return problem.accuracy(w, X_test, y_test)
+
+    recorders = ("accuracy", test_accuracy, *([clipping_frequency] if curves else []))
+    with warnings.catch_warnings():
+        # The papers' steps are above 2/L for the public L; clipping keeps the updates short.
+        warnings.filterwarnings("ignore", "step_size .* is above 2/L", UserWarning)
+        result = dpa.minimize(
+            problem,
+            method,
+            None,  # the noise is given in numbers; what it costs is in the ledger
+            w0=w0,
+            rng=seed,
+            record=recorders,
+            every=steps if curves else iterations,
+        )
+    history = result.history
+    return {
+        "epoch": history["iteration"] / steps,
+        "training_accuracy": history["accuracy"][:, 0],
+        **{
+            name: history[name][:, 0]
+            for name in ("test_accuracy", "clipping_frequency")
+            if name in history
+        },
+        "finished": np.array(result.status == "finished"),
+        "seconds": np.array(result.seconds),
+    }
+
+
+def build_method(
+    problem: Any,
+    rule: str,
+    clip_norm: float,
+    r: float,
+    step_size: float,
+    rate: float,
+    iterations: int,
+    noise_multiplier: float,
+    w0: np.ndarray,
+) -> dpa.methods.SGD:
+    """Return SGD with the rule, and noise of ``noise_multiplier * clip_norm`` on the sum."""
+    follows = rule == "VC" and isinstance(problem, dpa.problems.MLP)
+    kind, more = (ValueClippedSGD, {"problem": problem}) if follows else (dpa.methods.SGD, {})
+    return kind(
+        step_size,
+        iterations,
+        sampling=dpa.Poisson(rate),
+        clipping=make_rule(rule, clip_norm, r, weak_growth(problem, w0[None, :])),
+        noise=np.full(iterations, noise_multiplier * clip_norm / (rate * problem.n)),
+        mechanism="gaussian",
+        **more,
+    )
+
+
+def steps_per_epoch(n: int, batch: int) -> int:
+    """Return the number of iterations that make an epoch, n/batch rounded up."""
+    return math.ceil(n / batch)
+
+
+# ------------------------------------------------------------------ privacy
+
+
+def events(rate: float, noise_multiplier: float, iterations: int) -> list[Any]:
+    """Return the events of a run of Poisson-sampled SGD with Gaussian noise."""
+    step = Sampled(dpa.Poisson(rate), [Gaussian(noise_multiplier, 1.0)])
+    return [Repeated(step, iterations)]
+
+
+@lru_cache(maxsize=64)
+def epsilon(
+    rate: float, noise_multiplier: float, iterations: int, delta: float, accountant: str
+) -> float:
+    """Return the epsilon of a run under add-or-remove-one.
+
+    ``accountant`` is ``"pld"``, ``"rdp"`` (the best real order) or ``"rdp-published"``, the
+    orders that the papers' software tries.
+    """
+    if accountant == "rdp-published":
+        each = privacy.rdp_poisson_gaussian(_PUBLISHED_ORDERS, rate, noise_multiplier)
+        return float(privacy.rdp_to_epsilon(_PUBLISHED_ORDERS, iterations * each, delta)[0])
+    run = events(rate, noise_multiplier, iterations)
+    return float(privacy.epsilon(run, delta, RELATION, accountant))
+
+
+@lru_cache(maxsize=64)
+def calibrate(
+    rate: float, iterations: int, target: float, delta: float, accountant: str = "pld"
+) -> float:
+    """Return the smallest noise multiplier that fits (target, delta)."""
+    return privacy.calibrate(
+        lambda noise_multiplier: events(rate, noise_multiplier, iterations),
+        dpa.Budget(target, delta, RELATION),
+        (0.3, 1000.0),
+        tol=1e-4,
+        accountant=accountant,
+    )
+
+
+def published_epsilons() -> str:
+    """Return a sentence on the epsilons of paper 004, recomputed by every accountant."""
+    parts = []
+    for name, rate, iterations in (("MNIST", 1 / 469, 4690), ("CIFAR10", 1 / 390, 1950)):
+        got = {
+            kind: epsilon(rate, 1.0, iterations, 1e-5, kind)
+            for kind in ("rdp-published", "rdp", "pld")
+        }
+        parts.append(
+            f"{name} (q = 1/{round(1 / rate)}, T = {iterations}) {got['rdp-published']:.4f} by RDP "
+            f"at the usual orders (as printed), {got['rdp']:.4f} by RDP at the best real order, "
+            f"{got['pld']:.4f} by PLD"
+        )
+    return "The paper's runs at sigma = 1, delta = 1e-5, recomputed: " + "; ".join(parts) + "."
+
+
+# ------------------------------------------------------------------ tables
+
+
+def stack(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return the rows as columns."""
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def where(table: Table, **values: Any) -> Table:
+    """Return the rows of a table in which every named column has the given value."""
+    keep = np.ones(len(next(iter(table.values()))), dtype=bool)
+    for name, value in values.items():
+        keep &= table[name] == value
+    return {name: column[keep] for name, column in table.items()}
+
+
+def group(table: Table, keys: Sequence[str], values: Sequence[str]) -> Table:
+    """Return mean, standard deviation and number of ``values`` for each combination of keys."""
+    combinations = list(dict.fromkeys(zip(*(table[key].tolist() for key in keys), strict=True)))
+    rows = []
+    for combination in combinations:
+        chosen = where(table, **dict(zip(keys, combination, strict=True)))
+        row: dict[str, Any] = dict(zip(keys, combination, strict=True))
+        for name in values:
+            many = len(chosen[name]) > 1
+            row[name] = float(chosen[name].mean())
+            row[f"{name}_std"] = float(chosen[name].std(ddof=1)) if many else 0.0
+        row["runs"] = len(chosen[values[0]])
+        rows.append(row)
+    return stack(rows)
