@@ -18,6 +18,8 @@ from numba import njit, prange
 from .scalar import FAST
 from .tile import SCALE, fill_tile, new_tile, tile_terms
 
+# Compiled with tile.py, sha256 83b249a3a466e45b
+
 __all__ = ["dense_parallel", "dense_range"]
 
 _TILE_ENTRIES = 4096  # doubles of X in a tile: half of a first-level cache

@@ -20,6 +20,8 @@ from numba import njit, prange, uint64
 from .scalar import FAST
 from .tile import SCALE, fill_tile, new_tile, tile_terms
 
+# Compiled with tile.py, sha256 83b249a3a466e45b
+
 __all__ = ["BLOCK", "replicates_parallel", "replicates_range"]
 
 BLOCK = 4  # the iterates come padded to whole blocks of features and of replicates

@@ -12,8 +12,8 @@ compiled without reassociation: the reduction of the argument relies on the orde
 of its operations.
 
 Numba's cache on disk watches the file of the kernel that is called, not the files that
-the kernel calls: after an edit here, touch the other files of this folder too. (A code
-that a stale kernel does not know gives NaN.)
+the kernel calls: each file names the one that it calls by its hash, so that an edit here
+changes them all (a test says what to write). A code that a kernel does not know gives NaN.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ from numba import njit, prange, uint64
 from .scalar import FAST
 from .tile import SCALE, fill_tile, new_tile, tile_terms
 
+# Compiled with tile.py, sha256 83b249a3a466e45b
+
 __all__ = ["csr_parallel", "csr_range", "csr_replicates_parallel", "csr_replicates_range"]
 
 _TILE_ROWS = 256

@@ -40,6 +40,8 @@ from .scalar import (
     squared_value,
 )
 
+# Compiled with scalar.py, sha256 c7468c4699a1a69b
+
 __all__ = ["SCALE", "fill_tile", "new_tile", "tile_terms"]
 
 LABEL, SCALE, NORM, WEIGHT, ONE, LOSS = 0, 1, 2, 3, 4, 5

@@ -99,6 +99,7 @@ def test_the_weighted_norm_never_exceeds_the_clip_norm(name, loss, norm, value):
 @given(
     st.floats(1e-300, 1e300), st.floats(0.0, 1.7e308), st.floats(1e-100, 1e100), st.floats(0, 1e300)
 )
+@example(9.54717550233982e-11, 7.284111812827354e307, 1.0, 0.0)  # a quotient that rounds up
 def test_no_parameter_breaks_the_bound(clip_norm, norm, r, value):
     rules = [clipping.Flat(clip_norm), clipping.Value(clip_norm, r, r)]
     if clip_norm < 1e200:
@@ -214,6 +215,13 @@ def test_value_clipping_is_within_the_bound_by_its_loss_alone(loss):
     assert (smaller.weight(None, loss.value(z, 1.0)) * sizes).max() > C * 1.01
     cut = smaller.weight(sizes, loss.value(z, 1.0))  # where the norms are known
     assert (cut * sizes).max() <= C
+
+
+def test_a_loss_below_the_lower_bound_counts_as_at_it():
+    rule = clipping.Value(C, 1.0, 0.25, lower_bound=10.0)
+    for value in (0.0, 10.0):
+        assert rule.weight(np.array([0.5]), np.array([value])) == 1.0
+        assert scalar.clip_weight(rule.code, rule.parameters, 0.5, value) == 1.0
 
 
 def test_value_clipping_by_the_mean_loss_breaks_the_bound():

@@ -1,12 +1,14 @@
 """Losses and penalties on their own, and the compiled twins of the losses."""
 
+import hashlib
 import math
+from pathlib import Path
 
 import array_api_strict
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpanalysis import losses, regularizers
@@ -47,6 +49,8 @@ def test_derivatives_match_finite_differences(loss, y):
 
 
 @given(st.sampled_from(LOSSES), st.floats(), st.sampled_from([-1.0, 1.0]))
+@example(LOSSES[2], math.nan, 1.0)
+@example(LOSSES[3], -math.inf, 1.0)
 def test_compiled_twins_agree(loss, z, y):
     """At every number there is, NaN and infinities included."""
     arguments = (loss.parameter,) if loss.parameter else ()
@@ -202,6 +206,17 @@ def test_losses_are_values():
     assert repr(losses.SquaredError()) == "SquaredError()"
     assert losses.HuberizedHinge(1.0) == losses.HuberizedHinge(1) != losses.HuberizedHinge()
     assert repr(losses.HuberizedHinge()) == "HuberizedHinge(width=0.5)"
+
+
+@pytest.mark.parametrize(
+    ("file", "called"),
+    [("tile", "scalar"), ("dense", "tile"), ("replicates", "tile"), ("sparse", "tile")],
+)
+def test_no_kernel_outlives_the_formulas_that_it_was_compiled_with(file, called):
+    """Numba reads a cached kernel unless the kernel's own file has changed."""
+    folder = Path(scalar.__file__).parent
+    digest = hashlib.sha256((folder / f"{called}.py").read_bytes()).hexdigest()[:16]
+    assert f"# Compiled with {called}.py, sha256 {digest}\n" in (folder / f"{file}.py").read_text()
 
 
 # The polynomials
