@@ -72,6 +72,29 @@ def test_renyi_divergence_is_within_its_error(scale, distance, order, shift):
             assert error <= 1e-9 * truth * (1 + abs(shift)) / min(1.0, distance)
 
 
+def gaussian_renyi(shift, first, second, order):
+    """Closed form from N(0, first**2) to N(shift, second**2), where it is finite."""
+    between = order * second**2 + (1 - order) * first**2
+    volume = mp.log(second / first) + mp.log(second**2 / between) / (2 * (order - 1))
+    return volume + order * shift**2 / (2 * between)
+
+
+@pytest.mark.parametrize("order", [1.0001, 17.3, 500.0])
+@given(scales, st.floats(1.001, 20), st.floats(0, 10))
+@example(1.0, 4.0, 0.0)
+@example(1e-6, 1.3, 1.5)
+def test_a_wider_law_is_within_its_error(order, scale, wider, shift):
+    # Far out ln p/q is of the size of ln p, and times the order it is beyond the floats.
+    value, error = renyi_divergence(
+        gaussian(0, scale), gaussian(shift * scale, wider * scale), order, full_output=True
+    )
+    with mp.workdps(DIGITS):
+        first, second = mp.mpf(scale), mp.mpf(wider * scale)
+        truth = gaussian_renyi(mp.mpf(shift * scale), first, second, mp.mpf(order))
+        assert abs(value - truth) <= error
+    assert error <= 1e-7 * (1 + truth)
+
+
 @given(scales, distances, epsilons, shifts)
 @example(1.0, 1.0, 50.0, 0.0)
 @example(1.0, 50.0, 49.999, 0.0)
