@@ -67,8 +67,7 @@ def _log_kappa(x: Array) -> Array:
     for k in range(14, 2, -1):
         series = 1.0 + t / k * series
     small = 2.0 * np.log(np.abs(t)) - math.log(2.0) + np.log(series)
-    # A product that overflows downwards stands for a finite number, and for its logarithm.
-    tame = np.clip(x, -np.finfo(np.float64).max, 30.0)
+    tame = np.clip(x, -np.inf, 30.0)
     middle = np.log(np.expm1(tame) - tame)
     large = x + np.log1p(-(1.0 + x) * np.exp(-x))
     return np.where(np.abs(x) < 0.2, small, np.where(x > 30.0, large, middle))
