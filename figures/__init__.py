@@ -38,6 +38,8 @@ FIGURES: list[str] = [
     "kuru_real",
     "clipping_table",
     "clipping_epochs",
+    "clipping_privacy",
+    "clipping_synthetic",
 ]
 
 #: ``"quick"``: all figures in about two minutes; ``"paper"``: the papers' sizes.

@@ -136,9 +136,10 @@ def train_cell(
 ) -> dict[str, np.ndarray]:
     """Train once and return accuracies (and the clipping frequency) by epoch.
 
-    Batches are drawn by Poisson sampling with the rate 1/(iterations of an epoch), the noise on the
-    sum has the standard deviation ``noise_multiplier * clip_norm``, and the sum is divided by
-    the expected size of a batch, which is public. Without ``curves`` only the start and the end are recorded.
+    Batches are drawn by Poisson sampling with the rate 1/(iterations of an epoch), the noise
+    on the sum has the standard deviation ``noise_multiplier * clip_norm``, and the sum is
+    divided by the expected size of a batch, which is public. Without ``curves`` only the start
+    and the end are recorded.
     """
     problem = load_problem(data, signed, model)
     _, _, X_test, y_test = load_data(data, signed)
@@ -298,3 +299,8 @@ def group(table: Table, keys: Sequence[str], values: Sequence[str]) -> Table:
         row["runs"] = len(chosen[values[0]])
         rows.append(row)
     return stack(rows)
+
+
+def join(tables: Sequence[Table]) -> Table:
+    """Return tables of the same columns under each other."""
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dpanalysis import plotting
 from dpanalysis.experiments import sweep
 from dpanalysis.experiments.records import Table
@@ -114,11 +112,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
                 k = int(tried["training_accuracy"].argmax())
                 kept.append(runs.where(curves, **mine, step_size=tried["step_size"][k]))
                 ends.append({name: column[k : k + 1] for name, column in tried.items()})
-    return {"curves": _join(kept), "ends": _join(ends)}
-
-
-def _join(tables: list[Table]) -> Table:
-    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    return {"curves": runs.join(kept), "ends": runs.join(ends)}
 
 
 def draw(tables: dict[str, Table]) -> Figure:
@@ -182,10 +176,9 @@ Gradient clipping (GC, solid) and value clipping (VC, dashed) by epoch on {chose
 softmax (above) and an MLP with {chosen["hidden"]} hidden units (below). Pixels in [-1, 1], public
 row bound {chosen["row_bound_L2"]:g}, Poisson batches of {chosen["batch"]} on average, sigma = 1,
 {chosen["iterations"]} steps; C = {", ".join(f"{C:.3g}" for C in chosen["clip_norms"])}; for each
-curve the best step size of {", ".join(f"{s:.3g}" for s in chosen["step_sizes"])}.
-{ends_text} The paper reports that VC loses about 2% with the linear model and 2 to 4% with the
-MLP, more where C is small, and that clipping of the MLP's gradients settles at about 15% for
-C = 20 and 40.
+curve the best step size of {", ".join(f"{s:.3g}" for s in chosen["step_sizes"])}. {ends_text} The
+paper reports that VC loses about 2% with the linear model and 2 to 4% with the MLP, more where C
+is small, and that clipping of the MLP's gradients settles at about 15% for C = 20 and 40.
 
 Privacy: every run is (epsilon, {DELTA:g})-differentially private under add-or-remove-one with n
 public, epsilon = {spent["rdp"]:.4f} by RDP and {spent["pld"]:.4f} by PLD.
@@ -193,9 +186,9 @@ public, epsilon = {spent["rdp"]:.4f} by RDP and {spent["pld"]:.4f} by PLD.
 choice of the step size.
 
 Differences from the paper: {small}The clipping frequency is the fraction of ALL training samples
-that are clipped at the iterate of the epoch's end; the paper counts those of the epoch's batches. VC
-clips by the loss of each sample (the printed algorithm uses the mean loss, with which the bound
-fails), by the least valid constant beta_1, which for the MLP follows the iterate and has the product
-of the other layers' norms in place of the printed sum, and by the public bound on the rows. The
-networks have no biases. CIFAR10 with VGG16 features is not reproduced.
+that are clipped at the iterate of the epoch's end; the paper counts those of the epoch's batches.
+VC clips by the loss of each sample (the printed algorithm uses the mean loss, with which the bound
+fails), by the least valid constant beta_1, which for the MLP follows the iterate and has the
+product of the other layers' norms in place of the printed sum, and by the public bound on the
+rows. The networks have no biases. CIFAR10 with VGG16 features is not reproduced.
 """
