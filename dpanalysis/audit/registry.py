@@ -81,7 +81,14 @@ PAPERS = {
         "The bounds that `dpanalysis.privacy` relies on",
         "Attacked by a search for their worst case; the evidence is the smallest bound / exact "
         "value found: at least 1, and 1 where the bound is tight.",
-        ("bounds", "bounds_amplification", "bounds_sampled", "bounds_composed", "bounds_adaptive"),
+        (
+            "bounds",
+            "bounds_amplification",
+            "bounds_sampled",
+            "bounds_composed",
+            "bounds_adaptive",
+            "bounds_replacement",
+        ),
     ),
 }
 

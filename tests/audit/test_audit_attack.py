@@ -19,7 +19,12 @@ from dpanalysis.audit.enumeration import (
     renyi_curve,
     without_replacement,
 )
-from dpanalysis.audit.papers import bounds, bounds_adaptive, bounds_amplification
+from dpanalysis.audit.papers import (
+    bounds,
+    bounds_adaptive,
+    bounds_amplification,
+    bounds_replacement,
+)
 from dpanalysis.audit.papers import bounds_composed as composed
 from dpanalysis.audit.papers import bounds_sampled as sampled
 from dpanalysis.privacy import pld
@@ -471,10 +476,10 @@ HOLES = {
         sampled.poisson_gaussian_ratio,
         partial(sampled.poisson_gaussian_ratio, bound=lambda a, q, s: q**2 * a / (2.0 * s**2)),
         {
-            "excess": EXCESS,
+            "excess": Range(0.1, 30.0, log=True),
             "rate": RATE,
             "std": Range(0.5, 10.0),
-            "others": Range(-1.0, 1.0, size=1),
+            "others": Range(0.0, 0.0, size=1),
         },
     ),
     "poisson: order rounded down": (
@@ -520,6 +525,29 @@ HOLES = {
         ),
         on_tables(renyi, renyi_bound(lambda a, c, e, q, n, m: privacy.rdp_pure(a, q * e))),
         tables(6, excess=EXCESS),
+    ),
+    "with replacement: a record counts once": (
+        bounds_replacement.pure_ratio,
+        partial(
+            bounds_replacement.pure_ratio,
+            bound=lambda e, n, m: bounds_amplification.amplify_poisson(e, 1 - (1 - 1 / n) ** m),
+        ),
+        {"epsilon": LOSS, "m": Range(2, 3, integer=True), "data": Range(-0.5, 0.5, size=4)},
+    ),
+    "gaussian noise with replacement: a record counts once": (
+        bounds_replacement.renyi_ratio,
+        partial(
+            bounds_replacement.renyi_ratio,
+            bound=lambda a, n, m, s: privacy.rdp_without_replacement(
+                a, n, m, lambda orders: privacy.rdp_gaussian(orders, s)
+            ),
+        ),
+        {
+            "excess": Range(1.0, 10.0),
+            "std": Range(1.0, 5.0),
+            "m": Range(2, 2, integer=True),
+            "data": Range(-0.5, 0.5, size=3),
+        },
     ),
     **{
         f"a shared batch amplified apart: {kind}, {relation}": (

@@ -75,9 +75,9 @@ def search(
     found = worst_case(
         recorded,
         space,
-        starts=max(effort.cases(120, 900) // cost, 6),
+        starts=max(effort.cases(120, 900) // cost, 4),
         searches=effort.cases(2, 3),
-        steps=max(effort.cases(60, 250) // cost, 6),
+        steps=max(effort.cases(60, 250) // cost, 4),
         guesses=guesses,
         rng=effort.random(),
     )

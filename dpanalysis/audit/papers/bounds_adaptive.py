@@ -258,9 +258,16 @@ def _above_threshold(effort: Effort, noise: str) -> Iterator[Evidence]:
             "queries": Range(-10.0, 10.0, size=count),
             "moves": Range(-1.0, 1.0, size=count),
         }
-        guess = {"excess": 1.0, "threshold_scale": 2.0, "query_scale": 4.0}
         guesses = [
-            {**guess, "queries": [0.0] * count, "moves": [sign] * count} for sign in (1.0, -1.0)
+            {
+                "excess": excess,
+                "threshold_scale": first,
+                "query_scale": second,
+                "queries": [value] * count,
+                "moves": [sign] * count,
+            }
+            for excess, first, second, value in ((1.0, 0.85, 4.0, -5.0), (0.01, 0.1, 20.0, 0.0))
+            for sign in (1.0, -1.0)
         ]
         yield from search(
             effort,
