@@ -24,6 +24,7 @@ from ..privacy.ledger import Ledger
 from ..privacy.oracle import LARGEST_ITERATE, PrivateOracle, PublicFacts
 from ..privacy.relations import Budget
 from ..privacy.sampling import PAIRS
+from .outputs import Output
 
 __all__ = ["Result", "minimize"]
 
@@ -47,10 +48,12 @@ class Result:
     Attributes
     ----------
     w : ndarray of shape (R, d)
-        Last iterates, one row a replicate.
+        What the method puts out, one row a replicate: the last iterates, unless its
+        ``output`` says otherwise.
     history : dict of str to ndarray of shape (records, R)
-        What was recorded, and ``"iteration"`` of shape (records,). Computed from the data
-        without noise: for the researcher's eyes only, NOT covered by the guarantee.
+        What was recorded of the iterates, and ``"iteration"`` of shape (records,). Computed
+        from the data without noise: for the researcher's eyes only, NOT covered by the
+        guarantee.
     ledger : Ledger
         Events of ONE replicate that were released.
     planned : tuple of Event
@@ -69,6 +72,8 @@ class Result:
         Wall time of the run.
     released : tuple of str
         What the guarantee covers.
+    drawn : ndarray of int, shape (R,), or None
+        For ``output="uniform"``: the iteration whose iterate ``w`` is.
     """
 
     w: np.ndarray
@@ -83,6 +88,7 @@ class Result:
     private: bool
     seconds: float
     released: tuple[str, ...] = ("iterates",)
+    drawn: np.ndarray | None = None
 
     def __repr__(self) -> str:
         """Summarise the run in one line; the arrays are in the attributes."""
@@ -93,8 +99,10 @@ class Result:
             f"{self.seconds:.3g} s)"
         )
 
-    def epsilon(self, delta: float | None = None, replicates: int = 1) -> float:
-        """Return the tightest epsilon of the run, at ``delta``.
+    def epsilon(
+        self, delta: float | None = None, replicates: int = 1, accountant: str = "tightest"
+    ) -> float:
+        """Return the epsilon of the run at ``delta``: the tightest, or that of one accountant.
 
         That of a run which stopped early is the epsilon of all planned events: when to stop
         was decided by what had been released, so the events that happened were not fixed
@@ -106,6 +114,8 @@ class Result:
             By default the delta of the budget, or 0.
         replicates : int
             How many replicates are released together; 1 is the guarantee of one run.
+        accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
+            See :func:`dpanalysis.privacy.epsilon`.
 
         Returns
         -------
@@ -113,13 +123,14 @@ class Result:
             Infinite where exact gradients of private data were released.
         """
         check_int("replicates", replicates, low=1)
+        check_choice("accountant", accountant, ACCOUNTANTS)
         if not self.private:
             return math.inf
         if delta is None:
             delta = self.budget.delta if self.budget is not None else 0.0
         made = self.ledger.events if self.status == "finished" else self.planned
         events = [Repeated(event, replicates) for event in made]
-        return accounting.epsilon(events, delta, self.ledger.relation)
+        return accounting.epsilon(events, delta, self.ledger.relation, accountant)
 
     def to_frame(self) -> Any:
         """Return the scalar history as a pandas DataFrame, one row a record and replicate."""
@@ -242,11 +253,13 @@ def minimize(
     state = method.init(w, plan)
     log = _Log(problem, recorders, every)
     log.add(state)
+    output = Output(method.output, plan.iterations, random)
+    output.add(state)
 
     def result(status: str) -> Result:
         log.add(state, force=True)
         return Result(
-            w=state.w,
+            w=output.w,
             history=log.arrays(),
             ledger=oracle.ledger,
             planned=planned or (),
@@ -257,6 +270,8 @@ def minimize(
             status=status,
             private=planned is not None and (not facts.has_records or not oracle.exact_releases),
             seconds=time.perf_counter() - start,
+            released=output.released,
+            drawn=output.drawn,
         )
 
     for _ in _progress(plan.iterations, type(method).__name__, progress):
@@ -276,6 +291,7 @@ def minimize(
             return result("diverged")
         state = following
         log.add(state)
+        output.add(state)
         if callback is not None and callback(state.iteration, state.w):
             return result("stopped by callback")
     return result("finished")

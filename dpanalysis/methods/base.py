@@ -14,8 +14,8 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -86,8 +86,24 @@ class State:
     plan: Plan = field(repr=False)
 
 
+class Shown:
+    """Show what differs from the defaults, and long lists of numbers by their range."""
+
+    def __repr__(self) -> str:
+        shown = []
+        for each in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name)
+            if isinstance(value, tuple) and len(value) > 3:
+                shown.append(
+                    f"{each.name}=<{len(value)} numbers, {min(value):g} to {max(value):g}>"
+                )
+            elif value != each.default:
+                shown.append(f"{each.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
 @dataclass(frozen=True, repr=False)
-class Options:
+class Options(Shown):
     """Arguments that every method takes: ``noise`` after its own, the others by keyword.
 
     Attributes
@@ -97,7 +113,7 @@ class Options:
         error bound is least (Proposition 4.2 and beyond). An array gives the Laplace scales
         or Gaussian standard deviations themselves; without a budget the ledger then says
         what they cost.
-    sampling : Full, WithoutReplacement or Poisson
+    sampling : Full, WithoutReplacement, WithReplacement or Poisson
         How the batch of each iteration is drawn.
     mechanism : {"laplace", "gaussian"}
         Law of the noise.
@@ -115,17 +131,6 @@ class Options:
     choose_iterations: float | None = None
     clipping: Any = None
 
-    def __repr__(self) -> str:
-        """Show what differs from the defaults, and noise given in numbers by its range."""
-        shown = []
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name == "noise" and not isinstance(value, str):
-                shown.append(f"noise=<{len(value)} numbers, {min(value):g} to {max(value):g}>")
-            elif value != each.default:
-                shown.append(f"{each.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(shown)})"
-
 
 class Method(ABC):
     """A private first-order method; see the concrete classes.
@@ -141,6 +146,7 @@ class Method(ABC):
     mechanism: str
     choose_iterations: float | None
     clipping: Any
+    output: str = "last"
 
     @abstractmethod
     def coefficients(self) -> Coefficients:
@@ -159,8 +165,8 @@ class Method(ABC):
         check_clipping(self.clipping)
         if isinstance(self.sampling, type) or not hasattr(self.sampling, "draw"):
             raise TypeError(
-                "sampling must be Full(), WithoutReplacement(m) or Poisson(rate), got "
-                f"{self.sampling!r}"
+                "sampling must be Full(), WithoutReplacement(m), WithReplacement(m) or "
+                f"Poisson(rate), got {self.sampling!r}"
             )
         if self.choose_iterations is not None:
             check_number("choose_iterations", self.choose_iterations, low=0.0, low_open=True)
@@ -217,14 +223,52 @@ class Method(ABC):
         return Plan(Coefficients(*(each[:iterations] for each in coefficients)), scales)
 
     def _warn_if_unstable(self, coefficients: Coefficients, facts: PublicFacts) -> None:
+        # A clipped gradient is bounded: what is left to diverge is the regulariser's.
+        name, curvature = ("L", facts.L) if self.clipping is None else ("mu", facts.mu)
         largest = float(coefficients.step_size.max())
-        if largest > 2.0 / facts.L > 0.0:  # an infinite L means that there is no public bound
+        if curvature > 0.0 and largest > 2.0 / curvature > 0.0:  # an infinite L is no bound
             warnings.warn(
-                f"step_size {largest:g} is above 2/L = {2.0 / facts.L:g} (L = {facts.L:g} from the "
-                "public bounds): the method may diverge",
+                f"step_size {largest:g} is above 2/{name} = {2.0 / curvature:g} ({name} = "
+                f"{curvature:g} from the public bounds): the method may diverge",
                 UserWarning,
                 stacklevel=4,
             )
+
+    def with_noise_multiplier(self, noise_multiplier: float, n: int) -> Self:
+        """Return this method with Gaussian noise of ``noise_multiplier`` times the clip norm.
+
+        The convention of papers 000 and 004: N(0, (noise_multiplier clip_norm)^2) in every
+        coordinate of the SUM of clipped gradients. Divided by the expected batch size, that is
+        the standard deviation which ``noise`` takes.
+
+        Parameters
+        ----------
+        noise_multiplier : float
+            In (0, inf).
+        n : int
+            Public number of records.
+
+        Raises
+        ------
+        ValueError
+            If an argument is outside its range, or the method has no clipping rule or other
+            noise than Gaussian.
+
+        Examples
+        --------
+        >>> import dpanalysis as dpa
+        >>> method = dpa.methods.SGD(0.1, 10, dpa.Poisson(0.01), dpa.clipping.Flat(2.0))
+        >>> method.with_noise_multiplier(1.5, n=1000).noise[:2]
+        (0.3, 0.3)
+        """
+        multiplier = check_number("noise_multiplier", noise_multiplier, low=0.0, low_open=True)
+        if self.clipping is None or self.mechanism != "gaussian":
+            raise ValueError(
+                "noise_multiplier needs a clipping rule and mechanism='gaussian', got "
+                f"clipping={self.clipping!r} and mechanism={self.mechanism!r}"
+            )
+        std = multiplier * self.clipping.clip_norm / self.sampling.expected_size(n)
+        return replace(self, noise=np.full(self.iterations, std))  # type: ignore[type-var]
 
     def init(self, w0: np.ndarray, plan: Plan) -> State:
         """Start from ``w0`` of shape (R, d) with x_{-1} = x_0."""
@@ -232,14 +276,19 @@ class Method(ABC):
 
     def step(self, state: State, oracle: PrivateOracle) -> State:
         """Make one iteration: one batch, one noisy gradient."""
-        t, plan = state.iteration, state.plan
-        alpha, beta, gamma, restart = (each[t] for each in plan.coefficients)
+        alpha, beta, gamma, restart = (each[state.iteration] for each in state.plan.coefficients)
         x = state.w
         difference = 0.0 if restart else x - state.previous
-        scale = 0.0 if plan.scales is None else float(plan.scales[t])
+        gradient = self._gradient(x + gamma * difference, state, oracle)
+        after = x + beta * difference - alpha * gradient
+        return State(after, x, state.iteration + 1, state.plan)
+
+    def _gradient(self, w: np.ndarray, state: State, oracle: PrivateOracle) -> np.ndarray:
+        """Return the noisy gradient at ``w`` on a batch of its own."""
+        scales = state.plan.scales
+        scale = 0.0 if scales is None else float(scales[state.iteration])
         with oracle.batch(self.sampling) as batch:
-            gradient = batch.gradient(x + gamma * difference, self.mechanism, scale, self.clipping)
-        return State(x + beta * difference - alpha * gradient, x, t + 1, plan)
+            return batch.gradient(w, self.mechanism, scale, self.clipping)
 
     def state_space(self, iteration: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return (A, B, C) of xi_{t+1} = A xi_t + B u_t, y_t = C xi_t, u_t = grad F(y_t) + noise.
@@ -286,9 +335,12 @@ def check_bounded_curvature(facts: PublicFacts, mu: float | None = None) -> None
 
 
 def constant_coefficients(
-    iterations: int, step_size: float, momentum: float = 0.0, extrapolation: float = 0.0
+    iterations: int,
+    step_size: float | np.ndarray,
+    momentum: float = 0.0,
+    extrapolation: float = 0.0,
 ) -> Coefficients:
-    """Return the coefficients of a method with constant parameters."""
+    """Return coefficients that do not change, but for step sizes given as an array (T,)."""
     return Coefficients(
         np.full(iterations, step_size),
         np.full(iterations, momentum),

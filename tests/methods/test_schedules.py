@@ -93,6 +93,9 @@ def test_subsampling_variance_is_attained(batch):
     means = [gradients[list(rows)].mean() for rows in itertools.combinations(range(n), batch)]
     exact = variance(dpa.WithoutReplacement(batch), "replace_one")
     assert exact == pytest.approx(np.mean(np.square(means)), abs=1e-12)
+    means = [gradients[list(rows)].mean() for rows in itertools.product(range(n), repeat=batch)]
+    exact = variance(dpa.WithReplacement(batch), "replace_one")
+    assert exact == pytest.approx(np.mean(np.square(means)), abs=1e-12)
     rate = batch / n
     drawn = [
         (rate ** sum(kept) * (1 - rate) ** (n - sum(kept)), G * sum(kept) / batch - G)
