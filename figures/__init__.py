@@ -40,6 +40,9 @@ FIGURES: list[str] = [
     "clipping_epochs",
     "clipping_privacy",
     "clipping_synthetic",
+    "clipping_gradients",
+    "clipping_heatmaps",
+    "clipping_lazy",
 ]
 
 #: ``"quick"``: all figures in about two minutes; ``"paper"``: the papers' sizes.

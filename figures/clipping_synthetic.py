@@ -152,7 +152,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 
     return f"""
 Linear regression on {N} standard normal rows of {D} entries: clipping frequency and optimality gap
-by epoch, for C = {", ".join(f"{C:g}" for C in CLIP_NORMS)}, at the best step size of
+by epoch, for C = {", ".join(f"{C:g}" for C in chosen["clip_norms"])}, at the best step size of
 {", ".join(f"{s:g}" for s in chosen["step_sizes"])}; Poisson batches of {BATCH} on average, sigma =
 1. At the end, by C: gap {listed("gap")}; clipping frequency {listed("clipping_frequency")}. As in
 the paper, clipping fades as the gap closes where C is large enough, and VC, which goes by an upper

@@ -1,0 +1,292 @@
+"""The figures of papers 000 and 004 at a tiny scale: what must hold of their tables."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import dpanalysis as dpa
+from dpanalysis import plotting
+from figures import (
+    _clipping,
+    clipping_epochs,
+    clipping_gradients,
+    clipping_heatmaps,
+    clipping_lazy,
+    clipping_privacy,
+    clipping_synthetic,
+    clipping_table,
+)
+
+
+def cell(rule, model="linear", **changes):
+    base = {
+        "data": "digits",
+        "signed": True,
+        "model": model,
+        "rule": rule,
+        "clip_norm": 2.0,
+        "r": 0.1,
+        "step_size": 0.05,
+        "batch": 64,
+        "epochs": 2,
+        "noise_multiplier": 0.5,
+        "seed": 0,
+        "curves": True,
+    }
+    return _clipping.train_cell(**{**base, **changes})
+
+
+def made(module, changes, monkeypatch, tmp_path):
+    """Compute and draw a figure with some settings changed; return tables and caption."""
+    original = module.settings
+    monkeypatch.setattr(module, "settings", lambda scale: {**original(scale), **changes})
+    tables = module.compute("quick", jobs=1, cache=tmp_path, progress=False)
+    with plotting.style():
+        figure = module.draw(tables)
+        figure.savefig(tmp_path / "figure.png", dpi=40)
+    caption = module.caption(tables, "quick")
+    assert "\n\nPrivacy: " in caption and "\n\nDifferences from the paper: " in caption
+    assert all(len({len(column) for column in table.values()}) == 1 for table in tables.values())
+    return tables, " ".join(caption.split())
+
+
+# ---------------------------------------------------------------- the runs
+
+
+def test_settings_know_the_size_of_the_data():
+    X, y, X_test, _ = _clipping.load_data("digits", True)
+    for module in (clipping_table, clipping_epochs, clipping_privacy, clipping_gradients):
+        assert module.settings("quick")["n"] == len(X) == len(y)
+    assert len(X) + len(X_test) == 1797
+    assert X.min() == -1.0 and np.linalg.norm(X, axis=1).max() <= _clipping.row_radius(
+        "digits", True
+    )
+
+
+@pytest.mark.parametrize("model", _clipping.MODELS)
+@pytest.mark.parametrize("rule", _clipping.RULES)
+def test_a_cell_learns_and_can_be_repeated(rule, model):
+    step_size = 0.3 if model == "mlp" and rule == "VC" else 0.05
+    result = cell(rule, model, step_size=step_size)
+    assert result["epoch"].tolist() == [0.0, 1.0, 2.0] and result["finished"]
+    assert ((result["clipping_frequency"] >= 0) & (result["clipping_frequency"] <= 1)).all()
+    assert result["training_accuracy"][-1] > result["training_accuracy"][0] + 0.2
+    again = cell(rule, model, step_size=step_size)
+    assert (again["test_accuracy"] == result["test_accuracy"]).all()
+    short = cell(rule, model, step_size=step_size, curves=False)
+    assert short["test_accuracy"][-1] == result["test_accuracy"][-1]
+    assert "clipping_frequency" not in short
+
+
+@pytest.mark.parametrize("model", _clipping.MODELS)
+def test_the_constant_of_value_clipping_bounds_every_gradient(model):
+    """At random weights of three sizes: |g_i|^2 <= beta_1 f_i; the MLP's grows with them."""
+    problem = _clipping.load_problem("digits", True, model)
+    random = np.random.default_rng(3)
+    constants = []
+    for size in (0.3, 1.0, 3.0):
+        w = size * random.normal(size=problem.d) / np.sqrt(64)
+        beta1 = _clipping.weak_growth(problem, w[None, :])
+        rows = np.arange(100)
+        squares = (clipping_gradients.sample_gradients(problem, w, rows) ** 2).sum(axis=1)
+        copies = np.broadcast_to(w, (100, problem.d))
+        losses = problem.sums(copies, rows=[rows[i : i + 1] for i in rows]).value
+        assert (squares <= beta1 * losses * (1 + 1e-9)).all()
+        constants.append(beta1)
+    assert (len(set(constants)) == 1) == (model == "linear")
+    if model == "mlp":
+        expected = dpa.theory.weak_growth_mlp(problem.radius(2), problem.spectral_norms(w))
+        assert constants[-1] == pytest.approx(float(expected))
+
+
+def test_value_clipping_of_a_network_costs_what_gradient_clipping_costs():
+    problem = _clipping.load_problem("digits", True, "mlp")
+    w0 = problem.initial(rng=0)
+    ledgers = []
+    for rule in ("GC", "VC"):
+        method = _clipping.build_method(problem, rule, 1.0, 0.1, 0.05, 0.05, 3, 1.5, w0)
+        ledgers.append(dpa.minimize(problem, method, w0=w0, rng=0, record=()).ledger)
+    assert isinstance(method, _clipping.ValueClippedSGD)
+    assert ledgers[0].events == ledgers[1].events
+    ours = _clipping.epsilon(0.05, 1.5, 3, 1e-5, "pld")
+    assert ledgers[1].epsilon(1e-5) == pytest.approx(ours, rel=1e-6)
+
+
+def test_small_gradients_are_those_of_the_problem():
+    problem = _clipping.load_problem("digits", False, "mlp")
+    w, rows = problem.initial(rng=1), np.array([3, 5, 8])
+    each = clipping_gradients.sample_gradients(problem, w, rows)
+    np.testing.assert_allclose(each.sum(axis=0), problem.sums(w, rows=rows).gradient, atol=1e-12)
+
+
+# ---------------------------------------------------------------- epsilons
+
+
+@pytest.mark.parametrize(
+    ("rate", "iterations", "published", "pld"),
+    [(1 / 469, 4690, 1.0379, 0.7335), (1 / 390, 1950, 0.9580, 0.5763)],
+)
+def test_published_epsilons(rate, iterations, published, pld):
+    printed = _clipping.epsilon(rate, 1.0, iterations, 1e-5, "rdp-published")
+    assert printed == pytest.approx(published, abs=5e-5)
+    assert _clipping.epsilon(rate, 1.0, iterations, 1e-5, "pld") == pytest.approx(pld, abs=1e-4)
+    assert _clipping.epsilon(rate, 1.0, iterations, 1e-5, "rdp") < printed
+    sentence = _clipping.published_epsilons()
+    assert f"{published:.4f} by RDP" in sentence and f"{pld:.4f} by PLD" in sentence
+
+
+def test_calibrated_noise_fits_and_hardly_less_does():
+    noise = _clipping.calibrate(0.05, 100, 3.0, 1e-5)
+    assert _clipping.epsilon(0.05, noise, 100, 1e-5, "pld") <= 3.0
+    assert _clipping.epsilon(0.05, 0.999 * noise, 100, 1e-5, "pld") > 3.0
+
+
+# ---------------------------------------------------------------- the figures
+
+
+def test_table(monkeypatch, tmp_path):
+    changes = {"epochs": 3, "iterations": 69, "step_sizes": [8.0], "seeds": 2}
+    tables, caption = made(clipping_table, changes, monkeypatch, tmp_path)
+    best = tables["best"]
+    assert len(best["rule"]) == 8 and (best["runs"] == 2).all()
+    assert (best["epsilon_pld"] <= 3.0).all() and (best["epsilon_rdp"] > 3.0).all()
+    for model in _clipping.MODELS:
+        accuracy = {
+            rule: _clipping.where(best, model=model, rule=rule)["test_accuracy"][0]
+            for rule in _clipping.RULES
+        }
+        # Normalising or clipping at .1 is nearly the same; value clipping shrinks the steps.
+        assert max(accuracy.values()) - accuracy["VC"] > 0
+        assert abs(accuracy["PSAC"] - accuracy["Auto-S"]) < 8
+        assert min(accuracy["GC"], accuracy["Auto-S"], accuracy["PSAC"]) > 60
+    assert np.isnan(best["published_cnn"][best["rule"] == "VC"]).all()
+    assert "98.24 ± 0.07" in caption and "epsilon 2.46 instead of 2.07" in caption
+
+
+def test_epochs(monkeypatch, tmp_path):
+    original = clipping_epochs.settings("quick")
+    changes = {"epochs": 3, "iterations": 135, "step_sizes": original["step_sizes"][-1:]}
+    tables, caption = made(clipping_epochs, changes, monkeypatch, tmp_path)
+    curves = tables["curves"]
+    assert set(clipping_epochs.QUANTITIES) <= set(curves)
+    for model in _clipping.MODELS:
+        for clip_norm in original["clip_norms"]:
+            GC, VC = (
+                _clipping.where(curves, model=model, rule=rule, clip_norm=clip_norm, epoch=0.0)
+                for rule in ("GC", "VC")
+            )
+            assert VC["clipping_frequency"][0] >= GC["clipping_frequency"][0]
+        # A gradient of the smallest norm bound is clipped, one of the largest hardly ever is.
+        GC = _clipping.where(curves, model=model, rule="GC", epoch=3.0)
+        assert (np.diff(GC["clipping_frequency"]) <= 0).all()
+        assert GC["clipping_frequency"][0] > 0.9 > 0.3 > GC["clipping_frequency"][-1]
+    assert "1.0379" in caption and "0.7335" in caption
+
+
+def test_privacy(monkeypatch, tmp_path):
+    original = clipping_privacy.settings("quick")
+    changes = {
+        "epochs": 2,
+        "iterations": 90,
+        "step_sizes": original["step_sizes"][-1:],
+        "seeds": 1,
+        "epsilons_at_delta_1e-5": [0.1, 10.0],
+        "deltas_at_epsilon_1": [1e-8, 1e-4],
+    }
+    tables, _ = made(clipping_privacy, changes, monkeypatch, tmp_path)
+    table = tables["accuracy"]
+    for rule in ("GC", "VC"):
+        rows = _clipping.where(table, varies="epsilon", model="linear", rule=rule)
+        assert rows["test_accuracy"][1] > rows["test_accuracy"][0] + 0.1
+        assert rows["noise_multiplier"][1] < rows["noise_multiplier"][0]
+        rows = _clipping.where(table, varies="delta", model="linear", rule=rule)
+        assert rows["noise_multiplier"][1] < rows["noise_multiplier"][0]
+
+
+def test_synthetic(monkeypatch, tmp_path):
+    changes = {"step_sizes": [0.05], "seeds": 1, "clip_norms": [20.0, 80.0]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tables, _ = made(clipping_synthetic, changes, monkeypatch, tmp_path)
+    for clip_norm in changes["clip_norms"]:
+        GC, VC = (
+            _clipping.where(tables["curves"], rule=rule, clip_norm=clip_norm)
+            for rule in ("GC", "VC")
+        )
+        assert VC["clipping_frequency"][0] > GC["clipping_frequency"][0]
+        assert GC["clipping_frequency"][-1] < GC["clipping_frequency"][0]
+        assert (GC["gap"][-1] < 0.2 * GC["gap"][0]) and (GC["gap"] > 0).all()
+        assert VC["gap"][2] > 0.98 * GC["gap"][2]  # the bound on the norm makes shorter steps
+
+
+def test_gradients(monkeypatch, tmp_path):
+    changes = {"epochs": 4, "epochs_without_noise": 20, "measured_batches": 20}
+    tables, caption = made(clipping_gradients, changes, monkeypatch, tmp_path)
+    orders, means = tables["by_order"], tables["weighted_means"]
+    for training in clipping_gradients.TRAININGS:
+        rows = _clipping.where(orders, training=training)
+        assert rows["samples"].sum() == 20 * 128
+        assert rows["mean_cosine"].argmax() == len(rows["order"]) - 1  # large ones point along
+        for r in (1e-3, 1e-2, 0.1):
+            PSAC, Auto = (
+                _clipping.where(means, training=training, rule=rule, r=r)["cosine"]
+                for rule in ("PSAC", "Auto-S")
+            )
+            assert len(PSAC) == 20 and PSAC.mean() > Auto.mean()
+    assert "r = 0.001:" in caption and "r = 1:" in caption
+    weights = _clipping.where(tables["weights"], rule="PSAC", r=0.01)
+    norm, peak = dpa.theory.psac_weight_peak(0.01)
+    k = weights["weight"].argmax()
+    assert weights["norm"][k] == pytest.approx(norm, rel=0.05)
+    assert weights["weight"][k] == pytest.approx(peak, rel=1e-3)
+
+
+def test_heatmaps(monkeypatch, tmp_path):
+    monkeypatch.setattr(clipping_heatmaps, "STEP_SIZES", (4.0, 8.0))
+    monkeypatch.setattr(clipping_heatmaps, "RS", (1e-3, 1.0))
+    monkeypatch.setattr(clipping_heatmaps, "CLIP_NORMS", (0.2, 20.0))
+    tables, caption = made(
+        clipping_heatmaps, {"epochs": 3, "iterations": 69}, monkeypatch, tmp_path
+    )
+    table = tables["accuracy"]
+    assert len(table["rule"]) == 12
+    ranges = {}
+    for rule in clipping_heatmaps.PANELS:
+        low, high, worst, top = clipping_heatmaps.spread(table, rule)
+        assert worst <= low <= high == top
+        ranges[rule] = top - worst
+    assert ranges["GC"] > 2 * max(ranges["PSAC"], ranges["Auto-S"])
+    assert "86.56" in caption
+
+
+def test_lazy(tmp_path):
+    tables = clipping_lazy.compute("quick", jobs=1, cache=tmp_path, progress=False)
+    lazy = tables["lazy_region"]
+    inside = np.abs(lazy["x"]) < 0.99
+    slope = {}
+    for name in clipping_lazy.RULES:
+        rows = lazy["rule"] == name
+        pull = lazy["mean_weighted_gradient"][rows & inside]
+        slope[name] = np.abs(pull).mean()
+        assert (np.abs(pull) < 1e-12).all() == (name == "Auto-V")
+    assert slope["PSAC"] > slope["Auto-S"] > slope["Auto-V"]
+    table, stops = tables["table1"], tables["fixed_points"]
+    assert (table["worst_bias"] <= table["bound"] * (1 + 1e-9)).all()
+    assert (table["bound"] <= clipping_lazy.TAU0 / (1 - clipping_lazy.TAU1) + 1e-12).all()
+    assert (table["bound"] <= table["bound_printed_order"] * (1 + 1e-9)).all()
+    # Slopes in log-log at small r: the orders of Table 1.
+    for name, order in (("Auto-S", -1.0), ("PSAC", -0.5)):
+        rows = _clipping.where(table, rule=name)
+        drop = np.diff(np.log(rows["bound_printed_order"][:2])) / np.diff(np.log(rows["r"][:2]))
+        assert drop[0] == pytest.approx(order, abs=0.2)
+    # PSAC is less biased for small r, and more at r = 1 with points far apart.
+    for spread, r, better in ((1.0, 1e-4, True), (1.0, 1.0, True), (4.0, 1.0, False)):
+        left = {
+            name: _clipping.where(stops, rule=name, spread=spread, r=r)["true_gradient"][0]
+            for name in ("PSAC", "Auto-S")
+        }
+        assert (left["PSAC"] < left["Auto-S"]) == better
+    with plotting.style():
+        clipping_lazy.draw(tables).savefig(tmp_path / "figure.png", dpi=40)
+    assert "\n\nPrivacy: none" in clipping_lazy.caption(tables, "quick")
