@@ -271,7 +271,7 @@ def _above_threshold(effort: Effort, noise: str) -> Iterator[Evidence]:
         ]
         yield from search(
             effort,
-            ", ".join(filter(None, (f"{count} queries", name))),
+            ", ".join(filter(None, (f"K = {count}", name))),
             partial(above_threshold_ratio, noise, bound=bound),
             space,
             cost=45,

@@ -171,30 +171,37 @@ def attack_tables(
         return ratio(presence(fraction, relation), table, fraction, 10_000, m, **others)
 
     rows = [*YES, *NO, *NO] if replacing else [*YES, *NO]
-    known = {"fraction": 0.05, "logits": rows, "spread": 1.0}
+    known: dict[str, Any] = {"fraction": 0.05, "logits": rows, "spread": 1.0}
     known |= dict.fromkeys(space, 1.0) | (guess or {})
-    one = {
-        **spaces,
-        "logits": Range(-1.0, 1.0, size=len(rows)),
-    }
-    yield from search(effort, "one record", one_record, one, guesses=[known], **options)
+    one = {**spaces, "logits": Range(-1.0, 1.0, size=len(rows))}
+    scheme = "m of n" if replacing else "Poisson"
+    yield from search(effort, f"{scheme}, one record", one_record, one, guesses=[known], **options)
     options.pop("tight", None)
     if usual is not None:
-        what = "one record, epsilon < 2, q < 0.1"
+        what = f"{scheme}, one record, epsilon < 2, q < 0.1"
         yield from search(effort, what, one_record, {**one, **usual}, **options)
 
-    def few_records(n: int, fraction: float, logits: Array, spread: float, **others: Any) -> float:
+    def subsampling(n: int, fraction: float) -> tuple[Subsampling, float, int]:
         m = min(max(1, round(fraction * n)), n - 1)
-        sampling = without_replacement(n, m) if replacing else poisson(n, fraction)
+        if replacing:
+            return without_replacement(n, m), m / n, m
+        return poisson(n, fraction), fraction, m
+
+    def few_records(n: int, fraction: float, logits: Array, spread: float, **others: Any) -> float:
+        sampling, fraction, m = subsampling(n, fraction)
         signs = logits[: sampling.first.size, None] * np.array([1.0, -1.0])
-        table = laws_of(signs, 2, spread)
-        return ratio(sampling, table, m / n if replacing else fraction, n, m, **others)
+        return ratio(sampling, laws_of(signs, 2, spread), fraction, n, m, **others)
 
     sizes = ((3, 5), (4, 9)) if replacing else ((2, 4), (3, 8))  # n, batches
     for n, size in sizes[:few]:
         tiny = {**spaces, "n": Range(n, n, integer=True), "logits": Range(-1.0, 1.0, size=size)}
-        what = f"n = {n}, any mechanism of two outcomes"
-        yield from search(effort, what, few_records, tiny, **options)
+        # Randomised response on whether the record is in the batch.
+        logits = np.full(size, -1.0)
+        without = subsampling(n, 0.6)[0].second
+        logits[: without.size][without == 0.0] = 1.0
+        known |= {"n": n, "fraction": 0.6, "logits": logits}
+        what = f"{scheme}, n = {n}, any mechanism of two outcomes"
+        yield from search(effort, what, few_records, tiny, guesses=[known], **options)
 
 
 @register(

@@ -25,7 +25,7 @@ from ..enumeration import Subsampling, laws_of, presence
 from ..laws import subsampled_gaussian, subsampled_laplace
 from ..registry import Effort, Evidence, register
 from .bounds import DELTA, EXCESS, STD, Array, search
-from .bounds_amplification import RATE, attack_tables, mean_laws, pure_loss
+from .bounds_amplification import NO, RATE, YES, attack_tables, mean_laws, pure_loss
 from .bounds_sampled import mixture, product, response_law
 
 Pair = tuple[Array, Array]
@@ -197,7 +197,7 @@ def loss_distributions(effort: Effort) -> Iterator[Evidence]:
             partial(pld_table_ratio, relation=relation),
             relation,
             {"delta": DELTA, "spread": Range(1e-3, 5.0, log=True)},
-            {"delta": 0.01},
+            {"delta": 0.01, "spread": 5.0},
             few=1,
             cost=16,
             tolerance=1e-5,
@@ -318,8 +318,16 @@ def composed_loss_distributions(effort: Effort) -> Iterator[Evidence]:
     logits = Range(-1.0, 1.0, size=9)
     two = {"fraction": RATE, "first": logits, "second": logits, "delta": DELTA}
     two["spread"] = Range(1e-3, 5.0, log=True)
+    guess = {"fraction": 0.02, "first": [*YES, *NO, *NO], "second": [*NO, *YES, *YES]}
+    guess |= {"spread": 2.0, "delta": 0.02}
     yield from search(
-        effort, "two, without replacement", pld_two_tables_ratio, two, cost=16, tolerance=1e-5
+        effort,
+        "two, without replacement",
+        pld_two_tables_ratio,
+        two,
+        cost=16,
+        guesses=[guess],
+        tolerance=1e-5,
     )
     many = {"rate": RATE, "loss": losses, "count": Range(1, 5, integer=True)}
     many |= {"inside": Range(1, 3, integer=True), "delta": DELTA}
