@@ -26,7 +26,7 @@ ALLOWED = {
     "kernels": {"losses", "clipping"},
     "problems": {"losses", "regularizers", "clipping", "kernels", "datasets"},
     "privacy": set(),
-    "privacy.oracle": {"privacy"},
+    "privacy.oracle": {"privacy", "clipping"},
     "methods": {"privacy", "privacy.oracle", "theory", "clipping"},
     "theory": {"privacy"},
     "datasets": {"problems", "losses", "regularizers"},
