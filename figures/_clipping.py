@@ -34,7 +34,7 @@ _PUBLISHED_ORDERS = np.concatenate([1.0 + np.arange(1, 100) / 10.0, np.arange(12
 def has_mnist() -> bool:
     """Whether MNIST is in ``$DPANALYSIS_DATA``; nothing is downloaded for a figure."""
     folder = os.environ.get("DPANALYSIS_DATA")
-    return bool(folder) and os.path.isdir(os.path.join(folder, "mnist"))
+    return folder is not None and os.path.isdir(os.path.join(folder, "mnist"))
 
 
 def data_name(scale: str) -> str:
@@ -157,7 +157,7 @@ def train_cell(
     def test_accuracy(problem: Any, w: np.ndarray) -> np.ndarray:
         return problem.accuracy(w, X_test, y_test)
 
-    recorders = ("accuracy", test_accuracy, *([clipping_frequency] if curves else []))
+    recorders: list[Any] = ["accuracy", test_accuracy, *([clipping_frequency] if curves else [])]
     with warnings.catch_warnings():
         # The papers' steps are above 2/L for the public L; clipping keeps the updates short.
         warnings.filterwarnings("ignore", "step_size .* is above 2/L", UserWarning)

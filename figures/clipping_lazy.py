@@ -48,7 +48,8 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
     x = np.linspace(-1.6, 1.6, 321)
     curves, stops, bounds = [], [], []
     for name in RULES:
-        values = theory.clipped_mean_gradient(_rule(name, R_SHOWN), x, POINTS, (0.5, 0.5))
+        rule = _rule(name, R_SHOWN)
+        values = np.asarray(theory.clipped_mean_gradient(rule, x, POINTS, (0.5, 0.5)))
         curves += [
             {"rule": name, "x": float(a), "mean_weighted_gradient": float(b)}
             for a, b in zip(x, values, strict=True)
@@ -113,9 +114,9 @@ def draw(tables: dict[str, Table]) -> Figure:
                 rows["r"], rows[column], dashes, color=colors[name], label=f"{name}: {label}"
             )
     stops.set(
-        title="unequal halves: left undone",
+        title="fixed points, unequal parts",
         xlabel="r",
-        ylabel="true gradient at the fixed point",
+        ylabel="true gradient there",
         xscale="log",
         ylim=(0.0, 3.9),
     )
