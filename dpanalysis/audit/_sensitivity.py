@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .._validation import check_number, check_reals
+from .neighbours import pairs_of
 
 __all__ = ["sensitivity"]
+
+_DRAWN = 1000  # pairs of a strategy
 
 
 def sensitivity(
     function: Callable[[Any], Any],
-    neighbours: Iterable[tuple[Any, Any]],
+    neighbours: Any,
     norm: float,
     *,
     full_output: bool = False,
@@ -29,8 +32,9 @@ def sensitivity(
     ----------
     function : callable
         D -> scalar or array of real numbers, of one shape for both members of a pair.
-    neighbours : iterable of tuple
-        Pairs of neighbouring data sets, at least one; whatever ``function`` takes.
+    neighbours : iterable of (dataset, neighbour), or Hypothesis strategy of such pairs
+        At least one; data sets are whatever ``function`` takes. Of a strategy the first 1000
+        pairs are tried, the same in every run.
     norm : float
         Order in [1, inf] of the vector norm, e.g. 1, 2 or ``math.inf``; taken of all entries
         (of a matrix: not its operator norm).
@@ -60,13 +64,11 @@ def sensitivity(
     >>> sensitivity(lambda data: np.bincount(data, minlength=2), pairs, norm=1)
     1.0
     """
+    if not callable(function):
+        raise TypeError(f"function must be callable, got {function!r}")
     order = check_number("norm", norm, low=1.0, finite=False)
     largest, worst = -math.inf, None
-    for number, pair in enumerate(neighbours):
-        try:
-            first, second = pair
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"neighbours must be pairs, number {number} is {pair!r}") from error
+    for number, (first, second) in enumerate(pairs_of(neighbours, _DRAWN)):
         values = [
             _output(function, data, f"function(pair {number}[{side}])")
             for side, data in enumerate((first, second))

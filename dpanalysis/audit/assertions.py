@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +9,7 @@ from .._validation import check_int, check_number
 from ..privacy.mechanisms import spawn
 from ..privacy.relations import REPLACE_ONE, Budget, check_relation
 from .empirical import Mechanism, Verdict, verify_privacy
+from .neighbours import draw_pairs, pairs_of
 
 __all__ = ["assert_private"]
 
@@ -140,43 +140,13 @@ def _pairs(
 
         default = claim.relation if isinstance(claim, Budget) else REPLACE_ONE
         relation = relation or default
-        drawn = _draw(neighbouring_datasets(relation), count)
+        drawn = draw_pairs(neighbouring_datasets(relation), count)
         return drawn, f"drawn from neighbouring_datasets({relation!r})"
-    # A strategy cannot be there before Hypothesis is.
-    hypothesis = sys.modules.get("hypothesis")
-    if hypothesis and isinstance(neighbours, hypothesis.strategies.SearchStrategy):
-        return _draw(neighbours, count), f"drawn from {neighbours!r}"
-    if not isinstance(neighbours, Iterable):
-        raise TypeError(
-            "neighbours must be pairs of data sets or a strategy of Hypothesis that yields them, "
-            f"got {neighbours!r}"
-        )
-    given = list(neighbours)
-    if not given or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in given):
-        raise ValueError("neighbours must hold pairs (dataset, neighbour), at least one")
-    return [(first, second) for first, second in given], "as given"
-
-
-def _draw(strategy: Any, count: int) -> list[tuple[Any, Any]]:
-    """Return the first values of a strategy, the simplest one first; the same in every run."""
-    from hypothesis import HealthCheck, Phase, given, settings
-
-    drawn: list[tuple[Any, Any]] = []
-
-    @settings(
-        max_examples=count,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def collect(pair: tuple[Any, Any]) -> None:
-        drawn.append(pair)
-
-    collect()
-    return drawn[:count]
+    chosen = list(pairs_of(neighbours, count))
+    if not chosen:
+        raise ValueError("neighbours must hold at least one pair (dataset, neighbour), got none")
+    given = isinstance(neighbours, Iterable)
+    return chosen, "as given" if given else f"drawn from {neighbours!r}"
 
 
 def _shown(data: Any) -> str:

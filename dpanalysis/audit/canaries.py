@@ -58,7 +58,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from .._validation import check_int, check_number
+from .._validation import check_int, check_number, check_reals
 from ..privacy.mechanisms import Random, spawn
 from ..privacy.relations import Budget
 from .empirical import claimed, describe_confidence
@@ -261,11 +261,11 @@ def verify_with_canaries(
         )
     coins, noise, ties = spawn(rng, 3)
     included = coins.random(canaries) < 0.5
-    scores = np.asarray(train(included.copy(), noise))
-    if scores.shape != (canaries,) or scores.dtype.kind not in "biuf":
+    scores = check_reals("what train returns", train(included.copy(), noise))
+    if scores.shape != (canaries,):
         raise ValueError(
             f"train must return one real score a canary, shape ({canaries},), "
-            f"got shape {scores.shape} of {scores.dtype}"
+            f"got shape {scores.shape}"
         )
     if np.isnan(scores).any():
         raise ValueError(f"train must not return NaN, got {np.isnan(scores).sum()} such scores")

@@ -29,6 +29,10 @@ _CALL_ENTRIES = 1 << 21  # entries of one call's output
 _CALLS = 1 << 14  # runs held at once where every run is a call
 _FALLBACK = 20_000  # runs of each input where a call on many runs raised
 _FEWEST = 8
+_SIGNATURES = {
+    "each": "mechanism(dataset, rng)",
+    "single": "mechanism(dataset, rng, size), or mechanism(dataset, rng) with vectorized=False",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -361,7 +365,8 @@ def _measure(
         error = sources[0].error
         raise ValueError(
             f"mechanism raised in each of {learn:,} runs on both inputs "
-            f"({type(error).__name__}: {error}), so nothing was tested"
+            f"({type(error).__name__}: {error}), so nothing was tested; it is called as "
+            f"{_SIGNATURES[sources[0].mode]}"
         ) from error
     reader.check_comparable()
     runs = samples - learn

@@ -1,18 +1,23 @@
-"""Are two data sets neighbours, and has a mechanism changed its input."""
+"""Pairs of data sets: where they come from, whether they are neighbours, whether they changed."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
+from .outcomes import hashable
 
-__all__ = ["check_neighbours", "fingerprint"]
+__all__ = ["check_neighbours", "draw_pairs", "fingerprint", "pairs_of"]
+
+_RECORD = "records"  # the kind of records that are dictionaries, texts beside numbers, ...
 
 
 def check_neighbours(
@@ -24,10 +29,11 @@ def check_neighbours(
     ----------
     dataset, neighbour : object
         Records are the rows of an array with two axes or more or of a sparse matrix, the pairs
-        (row of X, entry of y) of a tuple ``(X, y)`` or of an object with ``X`` and ``y``, and,
-        where ``relation`` is given, the entries of an array of one axis. Everything else, and
-        arrays of one axis and the same length without a relation, may hold anything (answers
-        to queries, say, all of which one record may move): it is not looked at.
+        (row of X, entry of y) of a tuple ``(X, y)`` or of an object with ``X`` and ``y``, the
+        entries of a list of dictionaries, tuples or other collections, and, where ``relation``
+        is given, the entries of an array of one axis. Everything else, and arrays of one axis
+        and the same length without a relation, may hold anything (answers to queries, say, all
+        of which one record may move), but must not be equal.
     relation : {"replace_one", "add_or_remove_one"}, optional
         By default either will do.
     default : {"replace_one", "add_or_remove_one"}, optional
@@ -47,12 +53,18 @@ def check_neighbours(
     ValueError: dataset and neighbour must differ in one row ..., they differ in 3 (0, 1, 2)
     """
     first, second = _records(dataset, relation), _records(neighbour, relation)
+    if (first and first[0]) != (second and second[0]) and all(
+        isinstance(data, list) for data in (dataset, neighbour)
+    ):  # rows of different lengths
+        first, second = _listed(dataset), _listed(neighbour)
     if (first is None) != (second is None):
         kinds = [type(data).__name__ for data in (dataset, neighbour)]
         raise ValueError(
             f"dataset and neighbour must be of one kind, got {kinds[0]} and {kinds[1]}"
         )
     if first is None or second is None:
+        if _equal(dataset, neighbour):
+            raise ValueError("dataset and neighbour must differ, they are equal")
         return
     if first[0] != second[0]:
         raise ValueError(
@@ -61,7 +73,7 @@ def check_neighbours(
         )
     entries = first[0] == ((),)
     keys, other = first[1], second[1]
-    if relation is None and entries and len(keys) == len(other):
+    if relation is None and entries and len(keys) == len(other) and keys != other:
         return
     wanted = relation or (None if entries else default)
     _compare(keys, other, wanted, "entry" if entries else "row")
@@ -94,12 +106,29 @@ def _compare(keys: list[Any], other: list[Any], relation: str | None, what: str)
         raise ValueError(f"{rule}, but {extra} {several} of the longer are not in the shorter")
 
 
-def _describe(kind: tuple[tuple[int, ...], ...]) -> str:
-    return " and ".join("numbers" if shape == () else f"rows of shape {shape}" for shape in kind)
+def _equal(dataset: Any, neighbour: Any) -> bool:
+    """Return whether two objects are surely equal."""
+    if dataset is neighbour:
+        return True
+    try:
+        return type(dataset) is type(neighbour) and bool(dataset == neighbour)
+    except (TypeError, ValueError):  # arrays inside
+        return False
+
+
+def _describe(kind: tuple[Any, ...]) -> str:
+    names = {(): "numbers", _RECORD: "collections"}
+    return " and ".join(names.get(shape, f"rows of shape {shape}") for shape in kind)
+
+
+def _listed(data: list[Any]) -> tuple[Any, list[Any]]:
+    return (_RECORD,), [hashable(record) for record in data]
 
 
 def _records(data: Any, relation: str | None) -> tuple[Any, list[Any]] | None:
     """Return the kind of the records and a hashable key of each, or None for opaque data."""
+    if isinstance(data, list) and data and all(isinstance(x, (dict, set)) for x in data):
+        return _listed(data)
     parts = _parts(data)
     if parts is None:
         return None
@@ -167,14 +196,10 @@ def _keys(array: Any) -> list[Any]:
             for lo, hi in zip(rows.indptr[:-1], rows.indptr[1:])
         ]
     if array.dtype.kind not in "biuf":
-        return [_frozen(row) for row in array.tolist()]
+        return [hashable(row) for row in array.tolist()]
     width = math.prod(array.shape[1:])  # not -1, which an empty array does not allow
     flat = np.ascontiguousarray(array.reshape(len(array), width), dtype=np.float64) + 0.0
     return [row.tobytes() for row in flat]
-
-
-def _frozen(row: Any) -> Any:
-    return tuple(_frozen(entry) for entry in row) if isinstance(row, list) else row
 
 
 def fingerprint(data: Any) -> Any:
@@ -208,3 +233,56 @@ def fingerprint(data: Any) -> Any:
         for name in ("X", "y", "_X", "_y")
         if hasattr(data, "__dict__") and name in vars(data)
     )
+
+
+def pairs_of(neighbours: Any, most: int) -> Iterator[tuple[Any, Any]]:
+    """Yield the pairs of an iterable, or the first ``most`` of a Hypothesis strategy.
+
+    Raises
+    ------
+    TypeError
+        If it is neither, or holds anything but tuples or lists of two.
+
+    Examples
+    --------
+    >>> list(pairs_of([(0, 1), [1, 2]], 10))
+    [(0, 1), (1, 2)]
+    """
+    # A strategy cannot be there before Hypothesis is.
+    hypothesis = sys.modules.get("hypothesis")
+    if hypothesis and isinstance(neighbours, hypothesis.strategies.SearchStrategy):
+        neighbours = draw_pairs(neighbours, most)
+    if not isinstance(neighbours, Iterable):
+        raise TypeError(
+            "neighbours must be pairs of data sets or a strategy of Hypothesis that yields them, "
+            f"got {neighbours!r}"
+        )
+    for number, pair in enumerate(neighbours):
+        # Not an array: its two rows are no data sets.
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(
+                f"neighbours must hold pairs (dataset, neighbour), number {number} is {pair!r}"
+            )
+        yield pair[0], pair[1]
+
+
+def draw_pairs(strategy: Any, most: int) -> list[Any]:
+    """Return the first values of a strategy, the simplest one first; the same in every run."""
+    from hypothesis import HealthCheck, Phase, given, settings
+
+    drawn: list[Any] = []
+
+    @settings(
+        max_examples=most,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(pair: Any) -> None:
+        drawn.append(pair)
+
+    collect()
+    return drawn[:most]

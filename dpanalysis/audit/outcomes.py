@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Batch", "Outcomes", "Raised", "Reader", "as_batch"]
+__all__ = ["Batch", "Outcomes", "Raised", "Reader", "as_batch", "hashable"]
 
 # Runs as returned: a numeric array whose first axis is the runs, or a list of any outputs.
 Batch: TypeAlias = "np.ndarray | list[Any]"
@@ -271,18 +271,25 @@ def _atom(output: Any, numbers_: np.ndarray | None) -> Hashable:
     """Return a hashable stand-in for one output that is not a vector of the usual shape."""
     if numbers_ is not None and (numbers_.dtype.kind == "f" or numbers_.size > _LONGEST_SEQUENCE):
         return _Shape(numbers_.shape)
-    return _hashable(output)
+    return hashable(output)
 
 
-def _hashable(output: Any) -> Hashable:
+def hashable(output: Any) -> Hashable:
+    """Return a hashable stand-in for any object: equal ones have equal stand-ins.
+
+    Examples
+    --------
+    >>> hashable({"a": [1, 2]}) == hashable({"a": np.array([1, 2])})
+    True
+    """
     if isinstance(output, np.ndarray):
         output = output.tolist()
     if isinstance(output, (list, tuple)):
-        return tuple(_hashable(entry) for entry in output)
+        return tuple(hashable(entry) for entry in output)
     if isinstance(output, dict):
-        return frozenset((_hashable(k), _hashable(v)) for k, v in output.items())
+        return frozenset((hashable(k), hashable(v)) for k, v in output.items())
     if isinstance(output, (set, frozenset)):
-        return frozenset(_hashable(entry) for entry in output)
+        return frozenset(hashable(entry) for entry in output)
     try:
         hash(output)
     except TypeError:

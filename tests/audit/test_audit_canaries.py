@@ -250,12 +250,13 @@ def test_bad_arguments_fail_before_anything_is_trained(change, error, message):
     [
         (np.zeros(99), r"one real score a canary, shape \(100,\), got shape \(99,\)"),
         (np.zeros((100, 1)), "one real score a canary"),
-        (np.full(100, "a"), "one real score a canary"),
+        (np.full(100, "a"), "what train returns must be an array of real numbers"),
+        ([[1.0], [1.0, 2.0]], "what train returns must be an array of real numbers"),
         (np.full(100, np.nan), "must not return NaN, got 100"),
     ],
 )
 def test_scores_are_checked(scores, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         verify_with_canaries(lambda included, rng: scores, 100, 1.0, rng=0)
 
 

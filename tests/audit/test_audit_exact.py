@@ -12,6 +12,7 @@ from scipy import stats
 
 from dpanalysis.audit import Density, hockey_stick, privacy_profile, renyi_divergence, sensitivity
 from dpanalysis.audit._quadrature import NODES, integrate
+from dpanalysis.audit.strategies import neighbouring_datasets
 
 DIGITS = 60
 
@@ -414,6 +415,18 @@ def test_sensitivity_names_the_pair():
         sensitivity(np.mean, pairs, 0.5)
     with pytest.raises(TypeError, match="array of real numbers"):
         sensitivity(lambda d: "text", pairs, 1)
+    with pytest.raises(TypeError, match="function must be callable, got 3"):
+        sensitivity(3, pairs, 1)
+    with pytest.raises(TypeError, match=r"neighbours must be pairs of data sets .* got None"):
+        sensitivity(np.mean, None, 1)
+    with pytest.raises(TypeError, match="number 0 is array"):  # not the two rows of a data set
+        sensitivity(np.mean, (np.zeros((2, 1)), np.ones((2, 1))), 1)
+
+
+def test_sensitivity_over_a_strategy():
+    pairs = neighbouring_datasets(n=(1, 4), d=2)
+    found = sensitivity(lambda data: data[0].sum(axis=0), pairs, 2)
+    assert found == pytest.approx(2.0)  # opposite ends of the unit ball
 
 
 def plain_gaussian(mean, std=1.0):

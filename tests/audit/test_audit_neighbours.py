@@ -39,6 +39,10 @@ NEIGHBOURS = [
     ([1.0, 2.0, 3.0], [2.0, 3.0, 4.0], None),  # answers to queries: all may move
     (0.0, 1.0, REPLACE),
     ({"count": 0}, {"count": 9}, None),
+    ([{"age": 3}, {"age": 4}], [{"age": 4}], None),
+    ([{"age": 3}, {"tags": ["a"]}], [{"age": 3}, {"tags": ["b"]}], REPLACE),
+    ([[1, 2], [3]], [[1, 2]], ADD),
+    ([[1, 2], [3]], [[1, 2], [3, 4]], None),
     ((Y, 3.0), (Y, 4.0), None),
 ]
 
@@ -68,6 +72,11 @@ STRANGERS = [
     (X, X[:, :2], None, r"records of one kind, got rows of shape \(3,\) and rows of shape \(2,\)"),
     (Y, Y[:2], None, "without one entry .* they have 4 and 2 entries"),
     (Y, -Y, REPLACE, "differ in one entry .* they differ in 4"),
+    (Y, Y.copy(), None, "they are equal"),
+    ("text", "text", None, "must differ, they are equal"),
+    ({"a": 1}, {"a": 1}, REPLACE, "must differ, they are equal"),
+    ([{"a": 1}, {"a": 2}], [{"a": 2}, {"a": 1}], None, "they differ in 2"),
+    ([[1, 2], [3]], [[1], [2]], None, "they differ in 2"),
 ]
 
 

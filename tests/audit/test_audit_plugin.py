@@ -8,10 +8,12 @@ import sys
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dpanalysis import Budget
 from dpanalysis.audit import assertions, strategies
 from dpanalysis.audit.mutants import MUTANTS
+from dpanalysis.audit.neighbours import draw_pairs
 
 pytest_plugins = ["pytester"]
 
@@ -127,7 +129,7 @@ def test_false_alarms_are_bounded_for_the_call_as_a_whole(assert_private):
 
 def test_a_strategy_yields_the_same_pairs_in_every_run():
     strategy = strategies.neighbouring_datasets(n=(1, 4), d=(1, 2))
-    first, second = (assertions._draw(strategy, 6) for _ in range(2))
+    first, second = (draw_pairs(strategy, 6) for _ in range(2))
     assert len(first) == 6 and repr(first) == repr(second)
     assert len({repr(pair) for pair in first}) == 6
 
@@ -174,7 +176,9 @@ def test_zcdp_claims_need_a_delta(assert_private):
     ("arguments", "error", "message"),
     [
         ({"neighbours": []}, ValueError, "at least one"),
-        ({"neighbours": [1, 2]}, ValueError, "pairs"),
+        ({"neighbours": [1, 2]}, TypeError, r"pairs \(dataset, neighbour\), number 0 is 1"),
+        ({"neighbours": st.integers()}, TypeError, "number 0 is 0"),
+        ({"neighbours": (np.zeros((2, 1)), np.ones((2, 1)))}, TypeError, "number 0 is array"),
         ({"neighbours": 3}, TypeError, "neighbours must be pairs"),
         ({"dataset": ONE}, ValueError, "together"),
         ({"neighbours": [PAIR], "dataset": ONE, "neighbour": OTHER}, ValueError, "either"),

@@ -195,6 +195,8 @@ def test_schedules_stay_in_their_range(data, low, high, length):
         (strategies.neighbouring_datasets, {"d": 0}, ValueError, "d must be"),
         (strategies.neighbouring_datasets, {"row_bound": None}, ValueError, "row_bound"),
         (strategies.neighbouring_datasets, {"row_bound": 1.0}, TypeError, "row_bound"),
+        (strategies.erm_problems, {"loss": "logistic"}, TypeError, "loss must be .*'logistic'"),
+        (strategies.erm_problems, {"regularizer": 0.1}, TypeError, "regularizer must be .*0.1"),
         (strategies.neighbouring_datasets, {"labels": ()}, ValueError, "labels"),
         (strategies.neighbouring_datasets, {"labels": ("a",)}, TypeError, "labels"),
         (strategies.erm_problems, {"forms": "coo"}, ValueError, "forms"),

@@ -78,6 +78,10 @@ def _problem_pairs(
     forms = (forms,) if isinstance(forms, str) else tuple(forms)
     if not forms or set(forms) - set(FORMS):
         raise ValueError(f"forms must be among {_ALL_FORMS}, at least one, got {forms}")
+    for name, value, attribute in (("loss", loss, "code"), ("regularizer", regularizer, "mu")):
+        known = value is None or isinstance(value, st.SearchStrategy) or hasattr(value, attribute)
+        if isinstance(value, type) or not known:
+            raise TypeError(f"{name} must be an object of dpanalysis or a strategy, got {value!r}")
     penalties = st.one_of(st.none(), st.floats(0.0, 1.0).map(regularizers.L2))
     return _problems(
         check_relation(relation),
