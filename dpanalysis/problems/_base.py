@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj
@@ -11,9 +11,26 @@ from array_api_compat import array_namespace, is_array_api_obj
 from .._validation import check_reals
 from ..clipping import Clipping, check_clipping
 from ..regularizers import Regularizer
-from .erm import Sums
 
-__all__ = ["EmpiricalRisk", "check_regularizer"]
+__all__ = ["EmpiricalRisk", "Sums", "check_regularizer"]
+
+
+class Sums(NamedTuple):
+    """Unnormalised sums over samples, for one iterate or for each of R.
+
+    Attributes
+    ----------
+    value : float or array of shape (R,), or None
+        Sum of the losses; None when it was not asked for.
+    gradient : array of shape (d,) or (R, d), or None
+        Sum of the (clipped) gradients; None when it was not asked for.
+    clipped : int or array of shape (R,)
+        Number of samples whose gradient was scaled down.
+    """
+
+    value: Any
+    gradient: Any
+    clipped: Any
 
 
 class EmpiricalRisk(ABC):

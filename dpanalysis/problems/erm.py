@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
+from array_api_compat import is_numpy_array
 
-from .._validation import check_reals
 from ..clipping import Clipping, check_clipping
 from ..kernels.array_api import ArraySums
 from ..kernels.compiled import CompiledSums
 from ..losses import Loss
 from ..regularizers import Regularizer
+from ._base import EmpiricalRisk, Sums
 from ._curvature import hessian_sum, hvp_sum
 from ._data import as_float64, is_sparse, one_blas_thread, prepare, row_blocks, row_norms, row_scale
 from .row_bound import RowBound, as_bounds, implied_radius
 
 __all__ = ["ERM", "Sums"]
-
-
-class Sums(NamedTuple):
-    """Unnormalised sums over samples, for one iterate or for each of R.
-
-    Attributes
-    ----------
-    value : float or array of shape (R,), or None
-        Sum of the losses; None when it was not asked for.
-    gradient : array of shape (d,) or (R, d), or None
-        Sum of the (clipped) gradients; None when it was not asked for.
-    clipped : int or array of shape (R,)
-        Number of samples whose gradient was scaled down.
-    """
-
-    value: Any
-    gradient: Any
-    clipped: Any
 
 
 class HostSums(ArraySums):
@@ -48,7 +30,7 @@ class HostSums(ArraySums):
             return super().sums(*arguments)
 
 
-class ERM:
+class ERM(EmpiricalRisk):
     r"""Mean loss of a linear predictor plus a public penalty.
 
     .. math:: F(w) = \frac1n \sum_{i=1}^n \ell(\langle x_i, w\rangle, y_i) + r(w).
@@ -139,11 +121,6 @@ class ERM:
     # Public constants
 
     @property
-    def mu(self) -> float:
-        """Strong convexity that the penalty guarantees."""
-        return 0.0 if self.regularizer is None else self.regularizer.mu
-
-    @property
     def L(self) -> float:
         """Smoothness that the row bound, the loss and the penalty guarantee; inf for none."""
         data = self.loss.smoothness * self.radius(2) ** 2
@@ -187,127 +164,14 @@ class ERM:
 
     # Checks and conversions of iterates
 
-    @property
-    def _xp(self) -> Any:
-        return array_namespace(self._y)  # not kept: a module cannot be pickled
-
-    def _iterate(self, name: str, w: Any) -> Any:
-        """Return ``w`` in the data's namespace, float64, checked."""
-        xp = self._xp
-        if self._on_host:
-            w = check_reals(name, w)
-        elif is_array_api_obj(w) and array_namespace(w) is xp:
-            w = xp.astype(w, xp.float64, copy=False)
-        else:
-            w = xp.asarray(check_reals(name, w), device=self._X.device)
-        if w.ndim not in (1, 2) or w.shape[-1] != self.d or not w.shape[0]:
-            raise ValueError(
-                f"{name} must have shape ({self.d},) or (R, {self.d}), got {tuple(w.shape)}"
-            )
-        if not bool(xp.all(xp.isfinite(w))):
-            raise ValueError(f"{name} must be finite, got NaN or infinite entries")
-        return w
-
-    def _rows(self, rows: Any, replicates: int) -> Any:
-        """Return ``rows`` as None, one index array, or one per replicate, checked."""
-        if rows is None:
-            return None
-        shared = not isinstance(rows, (list, tuple))
-        parts = [np.asarray(part) for part in ([rows] if shared else rows)]
-        if not shared and len(parts) != replicates:
-            raise ValueError(f"rows must list {replicates} index arrays, got {len(parts)}")
-        for i, part in enumerate(parts):
-            if part.ndim != 1 or (part.size and part.dtype.kind not in "iu"):
-                raise TypeError(
-                    f"rows must be one-dimensional integer arrays, got {part.dtype} "
-                    f"of shape {part.shape}"
-                )
-            part = np.ascontiguousarray(part, dtype=np.int64)
-            # Read as unsigned, a negative index is a huge one: one pass checks both ends.
-            if part.size and int(part.view(np.uint64).max()) >= self.n:
-                raise ValueError(
-                    f"rows must lie in [0, {self.n - 1}], got {part.min()} to {part.max()}"
-                )
-            parts[i] = part
-        if not self._on_host:
-            parts = [self._xp.asarray(part, device=self._X.device) for part in parts]
-        return parts[0] if shared else parts
-
-    def _back(self, array: Any, like: Any) -> Any:
-        """Bring a result to where the caller's ``w`` lives."""
-        if self._on_host or (is_array_api_obj(like) and array_namespace(like) is self._xp):
-            return array
-        return np.asarray(array.get() if hasattr(array, "get") else array)
-
     # Sums over samples
 
-    def sums(
-        self,
-        w: Any,
-        rows: Any = None,
-        clipping: Clipping | None = None,
-        value: bool = True,
-        gradient: bool = True,
-        weights: Any = None,
-    ) -> Sums:
-        """Sum the losses and the (clipped) gradients over samples; no penalty, no division.
-
-        Parameters
-        ----------
-        w : array of shape (d,) or (R, d)
-        rows : int array of shape (m,), or list of R such arrays, optional
-            The samples: all of them by default; one batch shared by all replicates; or
-            one batch for each replicate, of any sizes, empty ones included. An index may
-            occur several times.
-        clipping : Clipping, optional
-            Rule of :mod:`dpanalysis.clipping` applied to every sample's gradient (of the
-            data part). The losses are not clipped. A gradient that overflows float64 counts
-            as zero, so that the sum stays within the bound times the number of samples.
-        value, gradient : bool
-            What is wanted; what is not wanted is None in the result and costs nothing.
-        weights : array of shape (n,), optional
-            Non-negative multiplicity of each sample, applied after clipping, to losses
-            and gradients.
-
-        Returns
-        -------
-        Sums
-            ``value`` a scalar or ``(R,)``, ``gradient`` the shape of ``w``, ``clipped``
-            an int or ``(R,)``.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If a shape disagrees, an entry is not finite, an index is out of range, or the
-            rule does not keep its bound here (see :meth:`check_clipping`).
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, clipping, losses
-        >>> problem = ERM(np.array([[2.0], [0.1]]), np.array([1, 1]), losses.Logistic())
-        >>> problem.sums(np.zeros(1), clipping=clipping.Flat(0.5), value=False)
-        Sums(value=None, gradient=array([-0.55]), clipped=1)
-        """
-        iterate = self._iterate("w", w)
-        self.check_clipping(clipping)
-        batched = iterate.ndim == 2
-        W = iterate if batched else iterate[None, :]
-        chosen = self._rows(rows, W.shape[0])
-        if weights is not None:
-            weights = self._weights(weights)
+    def _evaluate(
+        self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
+    ) -> tuple[Any, Any, Any]:
         norms = None if clipping is None else self._norms()
-        values, gradients, clipped = self._backend(clipping).sums(
-            W, chosen, clipping, norms, weights, value, gradient
-        )
-        values, gradients, clipped = (self._back(part, w) for part in (values, gradients, clipped))
-        if batched:
-            return Sums(values if value else None, gradients if gradient else None, clipped)
-        return Sums(
-            float(values[0]) if value else None,
-            gradients[0, :] if gradient else None,
-            int(clipped[0]),
-        )
+        backend = self._backend(clipping)
+        return backend.sums(W, rows, clipping, norms, weights, value, gradient)
 
     def _backend(self, clipping: Clipping | None = None) -> Any:
         """Return the sums' implementation, created on first use (it may import Numba)."""
@@ -325,49 +189,7 @@ class ERM:
             self._row_norms = norms if self._scale is None else norms * self._scale
         return self._row_norms
 
-    def _weights(self, weights: Any) -> Any:
-        xp = self._xp
-        weights = xp.asarray(weights, dtype=xp.float64)
-        if tuple(weights.shape) != (self.n,):
-            raise ValueError(f"weights must have shape ({self.n},), got {tuple(weights.shape)}")
-        if not bool(xp.all(xp.isfinite(weights) & (weights >= 0))):
-            raise ValueError("weights must be finite and non-negative")
-        return weights
-
-    def clipped_gradient_sum(
-        self, w: Any, clipping: Clipping, weights: Any = None
-    ) -> tuple[Any, Any, Any]:
-        """Return ``(sum_i clip(grad_i), sum_i loss_i, number of clipped samples)``.
-
-        See :meth:`sums`; ``weights`` (shape ``(n,)``) are multiplicities.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, clipping, losses
-        >>> problem = ERM(np.array([[2.0], [0.1]]), np.array([1, 1]), losses.Logistic())
-        >>> problem.clipped_gradient_sum(np.zeros(1), clipping.Flat(0.5))
-        (array([-0.55]), 1.386, 1)
-        """
-        total = self.sums(w, clipping=clipping, weights=weights)
-        return total.gradient, total.value, total.clipped
-
     # The objective
-
-    def value(self, w: Any) -> Any:
-        """Objective at ``w``: a float for ``(d,)``, shape ``(R,)`` for ``(R, d)``."""
-        mean = self.sums(w, gradient=False).value / self.n
-        return mean if self.regularizer is None else mean + self._penalty("value", w)
-
-    def gradient(self, w: Any) -> Any:
-        """Gradient of the objective, the shape of ``w``."""
-        mean = self.sums(w, value=False).gradient / self.n
-        return mean if self.regularizer is None else mean + self._penalty("gradient", w)
-
-    def _penalty(self, term: str, w: Any) -> Any:
-        w = self._iterate("w", w)
-        result = getattr(self.regularizer, term)(w)
-        return float(result) if result.ndim == 0 else result
 
     def _check_smooth(self, what: str) -> None:
         if not np.isfinite(self.loss.smoothness):
