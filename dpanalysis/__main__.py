@@ -54,10 +54,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _jobs(text: str) -> int:
-    value = int(text)
-    if value != -1 and value < 1:
-        raise argparse.ArgumentTypeError(f"must be -1 or at least 1, got {value}")
-    return value
+    if text.lstrip("-").isdigit() and ((value := int(text)) == -1 or value >= 1):
+        return value
+    raise argparse.ArgumentTypeError(f"must be -1 or an integer of at least 1, got {text!r}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,6 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: every claim has the expected verdict; 1: some have not; 2: bad arguments; 130: Ctrl-C.
     """
     parser = _parser()
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help(sys.stderr)
+        return 2
     arguments = parser.parse_args(argv)
     from .audit import registry, report
 
@@ -75,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unknown id {', '.join(unknown)}; known: {', '.join(known)}")
     if arguments.output and not arguments.output.resolve().parent.is_dir():
         parser.error(f"--output: there is no folder {arguments.output.resolve().parent}")
+    if arguments.output and arguments.output.is_dir():
+        parser.error(f"--output must be a file, got the folder {arguments.output}")
     try:
         table = registry.claims(
             arguments.paper,

@@ -450,8 +450,8 @@ def claims(
 
     Raises
     ------
-    ValueError
-        If the paper or an id is unknown.
+    TypeError, ValueError
+        If the paper or an id is unknown, or an argument is of the wrong kind.
 
     Examples
     --------
@@ -461,7 +461,11 @@ def claims(
     'corrected'
     """
     chosen = load(paper)
+    if not isinstance(quick, (bool, np.bool_)):
+        raise TypeError(f"quick must be True or False, got {quick!r}")
     if ids is not None:
+        if isinstance(ids, str):
+            raise TypeError(f"ids must be a sequence such as [{ids!r}], got {ids!r}")
         known = {claim.id: claim for claim in chosen}
         for name in ids:
             check_choice("ids", name, tuple(known))

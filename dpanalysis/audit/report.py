@@ -17,6 +17,11 @@ __all__ = ["summary", "to_errata", "to_html", "to_json", "to_text"]
 
 WIDTH = 100
 
+_MEANINGS = {
+    **VERDICTS,
+    "broken": "the check raised, compared nothing, or the statement used here is violated",
+}
+
 # *words*; not the star of F*, the least value.
 _EMPHASIS = re.compile(r"(?<![\w)])\*(\w[^*]*\w)\*(?!\w)")
 
@@ -27,27 +32,41 @@ def summary(table: Table) -> str:
     Examples
     --------
     >>> summary(Table([]))
-    '0 claims; none failed; 0.0 s'
+    '0 claims; none failed; 0.0 s of checks'
     """
     found = Counter(outcome.verdict for outcome in table)
-    parts = [f"{found[verdict]} {verdict}" for verdict in (*VERDICTS, "broken") if found[verdict]]
+    parts = [f"{found[verdict]} {verdict}" for verdict in _MEANINGS if found[verdict]]
     counted = f"{len(table)} claims" + (": " + ", ".join(parts) if parts else "")
     failed = ", ".join(outcome.claim.id for outcome in table.failed)
     end = f"FAILED: {failed}" if failed else "none failed"
-    return f"{counted}; {end}; {table.seconds:.1f} s"
+    return f"{counted}; {end}; {table.seconds:.1f} s of checks"
+
+
+def _legend(table: Table) -> dict[str, str]:
+    """Return what the verdicts of a table mean."""
+    found = {outcome.verdict for outcome in table}
+    return {verdict: meaning for verdict, meaning in _MEANINGS.items() if verdict in found}
 
 
 def to_text(table: Table) -> str:
-    """Return the table for a terminal: every claim with its statements and evidence.
+    """Return the table for a terminal: every statement, and below it the evidence about it.
 
     Examples
     --------
     >>> from dpanalysis import audit
     >>> print(to_text(audit.claims(ids=["001-10"], quick=True)))  # doctest: +ELLIPSIS
+    ==== 001: Kuru, ...
     001-10  corrected  (4.3) ...
     """
-    blocks = ["\n".join(_lines(outcome)) for outcome in table]
-    return "\n\n".join([*blocks, summary(table)])
+    blocks = []
+    for name, outcomes in _by_paper(table):
+        if name in PAPERS:
+            paper = PAPERS[name]
+            title = "\n".join(_wrapped(f"==== {name}: ", _plain(paper.title)))
+            blocks.append("\n".join([title, *_wrapped(" " * 5, _plain(paper.setting))]))
+        blocks += ["\n".join(_lines(outcome)) for outcome in outcomes]
+    legend = [f"{verdict:>9}: {meaning}" for verdict, meaning in _legend(table).items()]
+    return "\n\n".join([*blocks, "\n".join([*legend, summary(table)])])
 
 
 def _lines(outcome: Outcome) -> Iterator[str]:
@@ -55,13 +74,21 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     failed = "" if outcome.passed else f"  FAILED (expected: {claim.verdict})"
     head = f"{claim.id:6}  {outcome.verdict:9}  {_plain(claim.source)}{failed}"
     yield f"{head:<{WIDTH - 9}} {outcome.seconds:6.1f} s"
-    for label, statement in (("printed", claim.printed), ("used", claim.used)):
-        if statement:
-            yield from _wrapped(f"{label:>15}  ", _plain(statement))
-    for evidence in outcome.evidence:
-        yield from _wrapped(f"{_mark(evidence):>15}  ", _plain(str(evidence)))
+    for about, statement, evidence in _halves(outcome):
+        yield from _wrapped(f"{about:>9}  ", _plain(statement))
+        for item in evidence:
+            yield from _wrapped(f"{_mark(item):>19}  ", _plain(str(item)))
     if outcome.error:
-        yield textwrap.indent(outcome.error.rstrip(), " " * 17)
+        yield textwrap.indent(outcome.error.rstrip(), " " * 11)
+
+
+def _halves(outcome: Outcome) -> Iterator[tuple[str, str, list[Evidence]]]:
+    """Yield the statements, as printed and as used where it differs, with their evidence."""
+    claim = outcome.claim
+    for about, statement in (("printed", claim.printed), ("used", claim.used)):
+        evidence = [item for item in outcome.evidence if item.about == about]
+        if statement or evidence:
+            yield about, statement or "as printed", evidence
 
 
 def _wrapped(prefix: str, text: str) -> list[str]:
@@ -188,9 +215,14 @@ def to_html(table: Table, *, page: bool = True) -> str:
     """
     parts = [f"<style>{_STYLE}</style>"]
     parts += [f"<p class='summary'>{html.escape(summary(table))}</p>"]
+    meanings = [
+        f"<b class='{verdict}'>{verdict}</b>: {html.escape(meaning)}"
+        for verdict, meaning in _legend(table).items()
+    ]
+    parts += [f"<p>{'; '.join(meanings)}</p>"] if meanings else []
     for name, outcomes in _by_paper(table):
         paper = PAPERS[name]
-        parts += [f"<h2>{_rich(paper.title)}</h2><p>{_rich(paper.setting)}</p>"]
+        parts += [f"<h2>{name}: {_rich(paper.title)}</h2><p>{_rich(paper.setting)}</p>"]
         parts += ["<table class='claims'><thead><tr>"]
         parts += [f"<th>{head}</th>" for head in _HEADS]
         parts += ["</tr></thead><tbody>"]
@@ -206,7 +238,7 @@ def to_html(table: Table, *, page: bool = True) -> str:
     )
 
 
-_HEADS = ("id", "as printed", "verdict", "used here", "evidence", "seconds")
+_HEADS = ("id", "verdict", "as printed", "used here", "seconds")
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 90em; padding: 0 1em; }
@@ -214,13 +246,16 @@ table.claims { border-collapse: collapse; width: 100%; margin-bottom: 2em; }
 .claims th, .claims td { border-top: 1px solid #ccc; padding: .5em; text-align: left;
   vertical-align: top; }
 .claims th { position: sticky; top: 0; background: #fff; }
-.claims td:first-child, .claims td:last-child { white-space: nowrap; }
-.claims ul { margin: 0; padding-left: 1.2em; }
+.claims td { width: 41%; }
+.claims td:first-child, .claims td:nth-child(2), .claims td:last-child { width: 6%; }
+.claims ul { margin: .4em 0 0; padding-left: 1.4em; font-size: 92%; color: #333; }
+.claims li::marker { content: "\\2713  "; }
+.claims li.violated::marker { content: "\\2717  "; }
 .claims .source { color: #666; font-size: 90%; white-space: normal; }
 .claims .violated { color: #a4161a; }
-.claims .holds, .claims .sharpened { color: #1b6e3c; font-weight: 600; }
-.claims .corrected { color: #a15c00; font-weight: 600; }
-.claims .refuted, .claims .broken { color: #a4161a; font-weight: 600; }
+.holds, .sharpened { color: #1b6e3c; font-weight: 600; }
+.corrected { color: #a15c00; font-weight: 600; }
+.refuted, .broken { color: #a4161a; font-weight: 600; }
 .claims tr.failed { background: #ffe3e3; }
 .claims pre { white-space: pre-wrap; }
 """
@@ -228,16 +263,18 @@ table.claims { border-collapse: collapse; width: 100%; margin-bottom: 2em; }
 
 def _html_row(outcome: Outcome) -> str:
     claim = outcome.claim
-    items = "".join(f"<li class='{_mark(e)}'>{_rich(str(e))}</li>" for e in outcome.evidence)
+    cells = {"printed": "", "used": "as printed"}
+    for about, statement, evidence in _halves(outcome):
+        items = "".join(f"<li class='{_mark(e)}'>{_rich(str(e))}</li>" for e in evidence)
+        cells[about] = _rich(statement) + f"<ul>{items}</ul>" * bool(items)
     error = f"<pre>{html.escape(outcome.error)}</pre>" if outcome.error else ""
     expected = "" if outcome.passed else f"<br>expected: {claim.verdict}"
     return (
         f"<tr class='{'passed' if outcome.passed else 'failed'}'>"
         f"<td>{claim.id}<div class='source'>{_rich(claim.source)}</div></td>"
-        f"<td>{_rich(claim.printed)}</td>"
         f"<td class='{outcome.verdict}'>{outcome.verdict}{expected}</td>"
-        f"<td>{_rich(claim.used or 'as printed')}</td>"
-        f"<td><ul>{items}</ul>{error}</td><td>{outcome.seconds:.2f}</td></tr>"
+        f"<td>{cells['printed']}</td><td>{cells['used']}{error}</td>"
+        f"<td>{outcome.seconds:.1f}</td></tr>"
     )
 
 

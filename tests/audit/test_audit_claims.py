@@ -124,6 +124,10 @@ def test_claims_are_chosen_by_paper_and_id():
         audit.claims("001", ids=["002-1"])
     with pytest.raises(ValueError, match="paper must be one of"):
         audit.claims("1")
+    with pytest.raises(TypeError, match="ids must be a sequence such as"):
+        audit.claims(ids="001-10")
+    with pytest.raises(TypeError, match="quick must be True or False, got 'no'"):
+        audit.claims(ids=["001-10"], quick="no")
     with pytest.raises(ValueError, match="jobs must be at least 1"):
         audit.claims("001", jobs=0)
 
@@ -141,16 +145,28 @@ def test_json_and_html_carry_everything():
 def test_command_line(capsys, tmp_path):
     assert command.main(["claims", "--id", "001-10", "--quick", "--quiet", "--jobs", "1"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("001-10  corrected") and "none failed" in shown
+    assert shown.startswith("==== 001: Kuru") and "none failed" in shown
+    # Every piece of evidence is below the statement that it is about.
+    words = [line.split()[0] for line in shown.splitlines() if line.strip()]
+    order = [word for word in words if word in ("printed", "violated", "used", "ok", "corrected:")]
+    assert order == ["printed", "violated", "used", "ok", "ok", "corrected:"]
     file = tmp_path / "claims.json"
     argv = ["claims", "--id", "001-10", "--quick", "--quiet", "--jobs", "1", "--json"]
     assert command.main([*argv, "-o", str(file)]) == 0
     assert json.loads(file.read_text())[0]["id"] == "001-10"
-    for bad in (["--id", "001-99"], ["--paper", "9"], ["--jobs", "0"], ["-o", "/no/such/x"]):
+    for bad in (
+        ["--id", "001-99"],
+        ["--paper", "9"],
+        ["--jobs", "0"],
+        ["--jobs", "x"],
+        ["-o", "/no/such/x"],
+        ["-o", str(tmp_path)],
+    ):
         with pytest.raises(SystemExit) as stop:
             command.main(["claims", *bad])
         assert stop.value.code == 2
-    capsys.readouterr()
+    assert f"--output must be a file, got the folder {tmp_path}" in capsys.readouterr().err
+    assert command.main([]) == 2 and "claims" in capsys.readouterr().err
 
 
 def test_a_wrong_verdict_fails_the_command(monkeypatch, capsys):
