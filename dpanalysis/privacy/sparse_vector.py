@@ -28,7 +28,8 @@ in errata 002-2 and 002-3. A number :math:`V \ge 1` that is no smaller than its 
 all :math:`V_j` at once, by induction: that is the bound without a cap.
 
 **The simpler bounds.** For t = 1, :math:`h \ge h'`, so no factor :math:`(1-h)/(1-h')` is above 1
-and :math:`V_j \le V_{j-1} + e^{(\alpha-1) R_\nu(2)} \le (1 + j) e^{(\alpha-1) R_\nu(2)}`. With
+and :math:`V_j \le V_{j-1} + e^{(\alpha-1) R_\nu(2)}`. One query tells no more than its noisy
+value, :math:`V_1 \le e^{(\alpha-1) R_\nu(2)}`, so :math:`V_K \le K e^{(\alpha-1) R_\nu(2)}`. With
 Laplace noise of scale b no :math:`P_r(v)/P'_{r+1}(v)` is above :math:`e^{2/b}`, so the divergence
 is at most 2/b. At t = 0 the queries release no more than all :math:`q_i + \nu_i`:
 :math:`K R_\nu(1)`. And the Laplace mechanism is (1/b_threshold + 2/b)-private (002, Theorem 1),
@@ -175,7 +176,7 @@ def _bound(
         bounds.append(release(order, 1.0 / first) + 2.0 / second)
     if math.isinf(order):
         return min(bounds)
-    queries = release(order, 2.0 / second) + math.log1p(cap) / (order - 1.0)
+    queries = release(order, 2.0 / second) + math.log(cap) / (order - 1.0)
     bounds.append(release(order, 1.0 / first) + queries)
     if second <= _FLATTEST and (laplace or 2.0 * order / second <= _WIDEST):
         for shift in shifts:

@@ -311,6 +311,21 @@ def test_a_rough_integral_knows_that_it_is_rough(log_sharp, at, log_rtol):
     assert error[0] <= 100 * rtol + 1e-14 * sharp
 
 
+def test_a_peak_that_was_not_resolved_is_in_the_error():
+    """All nodes are e**90 below it, and there is no time to split the panel."""
+
+    def log_f(x):
+        flat = np.where(x < 1.0, -100.0, -np.inf)
+        return np.logaddexp(-1e4 * np.abs(x - 1.37), flat)[:, None], np.zeros((1, 1))
+
+    edges, truth = np.array([0.0, 1.0, 2.0]), math.log(2e-4)
+    value, error = integrate(log_f, edges)
+    assert value[0] == pytest.approx(truth, abs=1e-12)
+    value, error = integrate(log_f, edges, max_nodes=100)
+    assert value[0] < truth - 1.0
+    assert truth <= value[0] + math.log1p(error[0])
+
+
 def test_several_integrals_at_once_are_each_accurate():
     """Peaks whose sizes differ by e**500: none is lost in another's shadow."""
     at, height = np.array([-30.0, 0.3, 41.0]), np.array([0.0, -500.0, -250.0])

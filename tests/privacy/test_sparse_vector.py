@@ -212,6 +212,17 @@ def test_the_bound_without_a_cap_is_the_limit():
         assert rdp_above_threshold(2, *LAPLACE, math.inf, coupling=coupling) == endless
 
 
+@pytest.mark.parametrize("order", [1.5, 8.0])
+@pytest.mark.parametrize("cap", [1, 10**9])
+def test_where_the_recursion_is_too_dear_a_closed_form_covers_it(order, cap):
+    """With little noise on the queries; that of the threshold costs next to nothing here."""
+    scale = 0.9 * 2.0 * order / module._WIDEST
+    bound = rdp_above_threshold(order, "gaussian", 1e6, scale, cap, coupling=1.0)
+    dear = module._queries(order, "gaussian", scale, float(cap), 1.0)
+    cheapest = min(cap * rdp_gaussian(order, scale), dear)
+    assert cheapest <= bound <= cheapest + 30.0 / (order - 1.0)
+
+
 # --- properties of the function ---
 
 
@@ -238,7 +249,7 @@ def test_the_bound_is_a_minimum_and_monotone(noise, first, second, cap, order):
         threshold = rdp_gaussian(order, first)
         simple = [
             cap * rdp_gaussian(order, second),
-            threshold + 4 * rdp_gaussian(order, second) + math.log1p(cap) / (order - 1),
+            threshold + 4 * rdp_gaussian(order, second) + math.log(cap) / (order - 1),
         ]
     assert 0 < value <= min(simple) * (1 + 1e-12)
     assert value <= rdp_above_threshold(order, noise, first, second, cap + 1) * slack
