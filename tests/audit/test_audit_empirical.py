@@ -18,7 +18,7 @@ from dpanalysis import Budget
 from dpanalysis.audit import empirical
 from dpanalysis.audit.empirical import verify_privacy
 from dpanalysis.audit.event import Event, epsilon_lower_bound, learn_event, probability_bounds
-from dpanalysis.audit.outcomes import Raised, Reader
+from dpanalysis.audit.outcomes import Outcomes, Raised, Reader
 from dpanalysis.privacy import gaussian_delta, gaussian_epsilon, zcdp_to_epsilon
 
 
@@ -463,3 +463,14 @@ def test_the_numbers_of_a_verdict_follow_from_its_counts():
     assert verdict.epsilon == math.log(verdict.bounds[0] / verdict.bounds[1])
     assert verdict.epsilon == epsilon_lower_bound(verdict.bounds, 0.0)
     assert epsilon_lower_bound((0.1, 0.05), 0.2) == 0.0
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_numbers_stay_numbers_beside_a_batch_with_texts(order):
+    reader = Reader([[1.0]])
+    parts = [reader.read(batch) for batch in ([1.0, 2.0], ["a", 3.0])][::order]
+    joined = Outcomes.join(parts)
+    whole = reader.read([[1.0, 2.0, "a", 3.0], ["a", 3.0, 1.0, 2.0]][order < 0])
+    np.testing.assert_array_equal(joined.codes, whole.codes)
+    np.testing.assert_array_equal(joined.values, whole.values)
+    np.testing.assert_array_equal(joined.plain, whole.plain)

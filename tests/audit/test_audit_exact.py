@@ -326,6 +326,18 @@ def test_a_peak_that_was_not_resolved_is_in_the_error():
     assert truth <= value[0] + math.log1p(error[0])
 
 
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+def test_a_kink_behind_the_last_node_is_found(side):
+    """At all nodes of the one panel the function is constant."""
+    kink, slope = 0.9995, 1e3
+    log_value, error = integrate(
+        lambda x: (np.log1p(slope * np.maximum(side * x - kink, 0.0))[:, None], np.zeros((1, 1))),
+        np.array([-1.0, 1.0]),
+    )
+    truth = 2.0 + 0.5 * slope * (1.0 - kink) ** 2
+    assert abs(math.exp(log_value[0]) / truth - 1.0) <= error[0] <= 1e-12
+
+
 def test_several_integrals_at_once_are_each_accurate():
     """Peaks whose sizes differ by e**500: none is lost in another's shadow."""
     at, height = np.array([-30.0, 0.3, 41.0]), np.array([0.0, -500.0, -250.0])
