@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from scipy import special
 
 from dpanalysis import audit, privacy
-from dpanalysis.audit.attack import Range, quotient, renyi_quotient, worst_case
+from dpanalysis.audit.attack import (
+    Range,
+    delta_quotient,
+    quotient,
+    renyi_quotient,
+    worst_case,
+)
 from dpanalysis.audit.enumeration import (
     Subsampling,
     laws_of,
@@ -159,6 +165,20 @@ def test_quotients(bound, exact, expected):
 def test_quotients_of_nonsense_are_errors(call):
     with pytest.raises(ArithmeticError):
         quotient(*call)
+
+
+def test_bounds_are_compared_with_the_worse_direction():
+    p, q, epsilon = [0.5, 0.5, 0.0], [0.45, 0.45, 0.1], 0.05
+    delta = {audit.hockey_stick(p, q, epsilon), audit.hockey_stick(q, p, epsilon)}
+    assert len(delta) == 2
+    for laws in ((p, q), (q, p)):
+        assert delta_quotient(max(delta), laws, epsilon) == 1.0
+        assert renyi_quotient(5.0, laws, 2.0) == 0.0
+    p, q = [0.9, 0.1], [0.5, 0.5]
+    cost = {audit.renyi_divergence(p, q, 2.0), audit.renyi_divergence(q, p, 2.0)}
+    assert len(cost) == 2
+    for laws in ((p, q), (q, p)):
+        assert renyi_quotient(max(cost), laws, 2.0) == 1.0
 
 
 def test_an_uncertain_value_far_below_the_bound_does_not_matter():

@@ -266,6 +266,52 @@ def test_laws_of_divergences(pair, two, epsilon):
     assert stick >= np.max(p - math.exp(epsilon) * q) - 1e-15
 
 
+def test_outcomes_at_the_level_itself_are_in_the_error():
+    """Ratios of e**epsilon up to rounding: whether an outcome counts is a matter of chance."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        q = rng.dirichlet(np.ones(6))
+        epsilon = float(rng.uniform(0, 0.6))
+        p = np.where(np.arange(6) < 3, q * math.exp(epsilon), 0.0)
+        p[-1] = 1.0 - math.fsum(p[:3])
+        if p[-1] < 0.0:
+            continue
+        value, error = hockey_stick(p, q, epsilon, full_output=True)
+        with mp.workdps(DIGITS):
+            level = mp.exp(mp.mpf(epsilon))
+            gaps = [mp.mpf(float(a)) - level * mp.mpf(float(b)) for a, b in zip(p, q, strict=True)]
+            assert abs(value - sum(max(gap, 0) for gap in gaps)) <= error
+        assert error < 1e-13
+
+
+def test_a_density_ends_where_its_support_does():
+    """Whatever its function says there."""
+    narrow = Density(np.zeros_like, support=(0.0, 1.0))
+    for low, high in ((0.0, 2.0), (-1.0, 1.0)):
+        wide = Density(lambda x: np.full_like(x, -math.log(2)), support=(low, high))
+        for order in (1, 2, 64, math.inf):
+            assert renyi_divergence(narrow, wide, order) == pytest.approx(math.log(2), rel=1e-12)
+            assert renyi_divergence(wide, narrow, order) == math.inf
+        assert hockey_stick(narrow, wide, 0.0) == pytest.approx(0.5, rel=1e-12)
+        assert hockey_stick(wide, narrow, 3.0) == pytest.approx(0.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("order", [1, 2, 64])
+def test_mass_of_either_law_that_is_narrow_and_far_away_is_seen(order):
+    """Half of the one law is where the other has nothing; only its own points say so."""
+    spike = gaussian(1e3, 1e-6)
+
+    def half(x):
+        return np.logaddexp(gaussian(0.0, 1.0)(x), spike(x)) - math.log(2)
+
+    mixed, plain = Density(half, (0.0, 1e3)), gaussian(0.0, 1.0)
+    # Floats beside 1e3 are 1e-7 of the spike's width apart.
+    assert renyi_divergence(plain, mixed, order) == pytest.approx(math.log(2), rel=1e-7)
+    assert renyi_divergence(mixed, plain, order) > 1e4
+    assert hockey_stick(plain, mixed, 0.0) == pytest.approx(0.5, rel=1e-7)
+    assert hockey_stick(mixed, plain, 5.0) == pytest.approx(0.5, rel=1e-7)
+
+
 def test_privacy_profile_takes_the_larger_direction():
     p, q = stats.expon(0, 1), stats.expon(0, 2)
     levels = np.array([[0.0, 0.3], [0.6, 2.0]])

@@ -253,6 +253,18 @@ def test_the_count_that_dp_accounting_ignores():
     assert accountant.get_epsilon(0.0) == pytest.approx(mutant.claim, abs=1e-3)
 
 
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_the_exact_verdict_is_about_both_directions_and_nothing_but_rounding_is_forgiven(delta):
+    laws = {0: np.array([0.9, 0.1]), 1: np.array([0.5, 0.5])}
+    loss = math.log((0.5 - delta) / 0.1)  # from 1 to 0; the other way it is at most ln 1.8
+    mechanism = SimpleNamespace(law=laws.get)
+    for pair in ((0, 1), (1, 0)):
+        for claim, refuted in ((loss - 1e-7, True), (loss + 1e-12, False)):
+            verdict = mutants.exact_verdict(mechanism, *pair, claim, delta=delta)
+            assert verdict.refuted is refuted
+            assert verdict.epsilon == pytest.approx(loss, rel=1e-9)
+
+
 def test_a_table_for_other_auditors():
     trusting = mutants.detection_table(lambda *a, delta: SimpleNamespace(refuted=False))
     assert [found.mutant for found in trusting] == list(MUTANTS)
