@@ -88,7 +88,7 @@ plt.show()
 # ## Audit your own mechanism
 #
 # No formula is needed. `verify_privacy` runs a black box on two neighbouring inputs, learns a
-# telling event on one half of the samples, and bounds the loss of that event on the other half.
+# telling event from some of the samples, and bounds the loss of that event on the others.
 # The lower bound on epsilon holds with the stated confidence. It can refute a claim; it never
 # proves one.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -479,7 +480,10 @@ def claims(
     # Workers load a claim by its id: a check is a function of a module, found again there.
     tasks = (delayed(_run)(claim.paper, claim.id, effort) for claim in chosen)
     found = {}
-    with tqdm(total=len(chosen), desc="claims", unit="claim", disable=not progress) as bar:
+    bar = tqdm(total=len(chosen), desc="claims", unit="claim", disable=not progress)
+    with bar, warnings.catch_warnings():
+        # A worker that has grown is replaced between two claims, which loses nothing.
+        warnings.filterwarnings("ignore", message="A worker stopped while some jobs")
         for name, evidence, seconds, error in Parallel(jobs, return_as="generator")(tasks):
             found[name] = (evidence, seconds, error)
             bar.update()

@@ -83,12 +83,12 @@ def largest_weight(effort: Effort) -> Iterator[Evidence]:
     tops = [(r, *peak(r)) for r in small]
     far = max(abs(at - (math.sqrt(r) - r)) / math.sqrt(r) for r, at, _ in tops)
     off = max(abs(top * (2.0 * math.sqrt(r) - r) - 1.0) for r, _, top in tops)
-    yield printed("distance of the peak / sqrt r", far, "<=", 1e-6, cases=small.size)
-    yield printed("error of its height", off, "<=", 1e-12, cases=small.size)
+    yield printed("largest |peak found - (sqrt r - r)| / sqrt r", far, "<=", 1e-6, cases=small.size)
+    yield printed("largest error of the weight there", off, "<=", 1e-12, cases=small.size)
     above = [peak(r) for r in 10.0 ** random.uniform(0.0, 2.0, size=small.size)]
     at, top = (max(column) for column in zip(*above))
-    yield used("peak for r > 1", at, "==", 0.0, tolerance=1e-9, cases=small.size)
-    yield used("its height", top, "==", 1.0, tolerance=1e-12, cases=small.size)
+    yield used("largest ||g|| at the peak, r > 1", at, "==", 0.0, tolerance=1e-9, cases=small.size)
+    yield used("the weight there", top, "==", 1.0, tolerance=1e-12, cases=small.size)
 
 
 LEMMA = {
@@ -147,7 +147,7 @@ def weighted_smoothness(effort: Effort) -> Iterator[Evidence]:
     found, cases = largest(
         effort, lambda **at: ratio(lambda **g: max(lemma_terms(**g)), **at), LEMMA
     )
-    yield printed("left side / Lemma 2", found, "<=", 1.0, tolerance=1e-12, cases=cases)
+    yield printed("largest left side / Lemma 2", found, "<=", 1.0, tolerance=1e-12, cases=cases)
     constants = {name: LEMMA[name] for name in ("L0", "L1", "tau0", "tau1", "r")}
 
     def order(**given: float) -> float:
@@ -155,13 +155,15 @@ def weighted_smoothness(effort: Effort) -> Iterator[Evidence]:
         return first / second
 
     found, cases = largest(effort, order, constants)
-    yield printed("first term / second term", found, "<=", 1.0, tolerance=1e-12, cases=cases)
+    yield printed(
+        "largest first term / second term", found, "<=", 1.0, tolerance=1e-12, cases=cases
+    )
     # At the peak of the weight, reached by a sample of a gradient that is nearly zero.
     guess = {"L0": 1.0, "L1": 1e-9, "tau0": 1.0, "tau1": 0.0, "r": 0.25, "gradient": 1e-9}
     found, cases = largest(
         effort, lambda **at: ratio(sharper, **at), LEMMA, guesses=[{**guess, "place": 0.25}]
     )
-    yield used("left side / bound used", found, "<=", 1.0, tolerance=1e-12, cases=cases)
+    yield used("largest left side / bound used", found, "<=", 1.0, tolerance=1e-12, cases=cases)
     yield used("that is, attained", found, ">=", 0.999)
 
     def gain(**given: float) -> float:
@@ -170,7 +172,7 @@ def weighted_smoothness(effort: Effort) -> Iterator[Evidence]:
     found, cases = largest(effort, gain, constants)
     yield used("bound used / Lemma 2, largest", found, "<=", 1.0, tolerance=1e-12, cases=cases)
     found, cases = largest(effort, lambda **at: -gain(**at), constants)
-    yield used("smallest", -found, "<=", 0.51, cases=cases)
+    yield used("the same, smallest", -found, "<=", 0.51, cases=cases)
 
 
 @register(
@@ -188,7 +190,9 @@ def automatic_smoothness(effort: Effort) -> Iterator[Evidence]:
         for g in gradients
         for place in np.linspace(-1.0, 1.0, 41)
     ]
-    what = "left side, r = tau0/10, gradients up to 1e12, L0 = L1 = tau0 = 1"
+    what = (
+        "largest left side at r = tau0/10 (1e6: unbounded), L0 = L1 = tau0 = 1, gradients to 1e12"
+    )
     yield printed(what, max(values), ">=", 1e6, cases=len(values))
 
     def ratio(gradient: float, place: float, **given: float) -> float:
@@ -199,7 +203,7 @@ def automatic_smoothness(effort: Effort) -> Iterator[Evidence]:
     guess = {"L0": 1.0, "L1": 1.0, "tau0": 1.0, "tau1": 0.5, "r": 0.1, "gradient": 2.0}
     space = {**LEMMA, "r": Range(1e-8, 1e4, log=True)}
     found, cases = largest(effort, ratio, space, guesses=[{**guess, "place": -1.0}])
-    yield used("left side / bound", found, "<=", 1.0, tolerance=1e-12, cases=cases)
+    yield used("largest left side / bound", found, "<=", 1.0, tolerance=1e-12, cases=cases)
     yield used("that is, attained", found, ">=", 0.999)
 
 
@@ -371,7 +375,7 @@ def with_replacement(effort: Effort) -> Iterator[Evidence]:
     alone = Mixture(np.array([1.0 - rate, rate]), np.array([0.0, 1.0]), noise)
     low, high = epsilon_bounds(alone, steps, delta)
     yield used("epsilon of Poisson sampling, lower bound", low, "<=", claimed)
-    yield used("upper bound", high, ">=", claimed)
+    yield used("epsilon of Poisson sampling, upper bound", high, ">=", claimed)
     space = {
         "records": Range(-1.0, 1.0, size=3),
         "std": Range(0.4, 5.0, log=True),

@@ -118,18 +118,27 @@ def hessian_sensitivity(effort: Effort) -> Iterator[Evidence]:
     across = {"w": 0.0 * e[0], "old": e[0], "new": e[1], "y_old": 1.0, "y_new": 1.0}
     convex, cases = largest(effort, logistic_change, space, guesses=[across])
     loose = convex / (2.0 * math.sqrt(d))
-    yield printed("change / bound, logistic, d = 4", loose, "<=", 1.0, cases=cases)
+    yield printed("largest change / bound, logistic, d = 4", loose, "<=", 1.0, cases=cases)
     full = {name: Range(-1.5, 1.5, size=6) for name in ("old", "new")}
     corner = {"old": np.eye(3)[np.triu_indices(3)], "new": -np.eye(3)[np.triu_indices(3)]}
     found, cases = largest(effort, any_change, full, guesses=[corner])
     found /= 2.0 * math.sqrt(3.0)
-    yield printed("any Hessians, d = 3", found, "<=", 1.0, tolerance=1e-12, cases=cases)
-    yield used("n change / B_H, logistic", convex, "<=", math.sqrt(2.0), tolerance=1e-12)
+    yield printed(
+        "largest change / bound, any Hessians, d = 3",
+        found,
+        "<=",
+        1.0,
+        tolerance=1e-12,
+        cases=cases,
+    )
+    yield used("largest n change / B_H, logistic", convex, "<=", math.sqrt(2.0), tolerance=1e-12)
     yield used("that is, attained", convex, ">=", math.sqrt(2.0), tolerance=1e-9)
     bend = math.log(2.0 + math.sqrt(3.0))  # where the sigmoid bends most
     along = {"w": bend * e[0], "old": e[0], "new": e[0], "y_old": 1.0, "y_new": -1.0}
     mixed, cases = largest(effort, sigmoid_change, space, guesses=[along])
-    yield used("n change / B_H, sigmoid loss", mixed, "<=", 2.0, tolerance=1e-12, cases=cases)
+    yield used(
+        "largest n change / B_H, sigmoid loss", mixed, "<=", 2.0, tolerance=1e-12, cases=cases
+    )
     yield used("that is, attained", mixed, ">=", 2.0, tolerance=1e-9)
     wide = np.eye(54)
     most = logistic_change(0.0 * wide[0], wide[0], wide[1], 1.0, 1.0)
@@ -166,8 +175,17 @@ def hessian_noise(effort: Effort) -> Iterator[Evidence]:
     half = math.sqrt(0.5)
     wide, narrow = ([worst_rho(d, off, random)[0] for d in dims] for off in (1.0, half))
     n = len(dims)
-    yield printed("2 sigma^2 rho", 2.0 * max(wide), "<=", 1.0, tolerance=1e-9, cases=n)
-    yield used("2 sigma^2 rho", 2.0 * max(narrow), "<=", 1.0, tolerance=1e-9, cases=n)
+    yield printed(
+        "largest true rho / claimed, changes of norm Delta_H",
+        2.0 * max(wide),
+        "<=",
+        1.0,
+        tolerance=1e-9,
+        cases=n,
+    )
+    yield used(
+        "the same with the smaller noise", 2.0 * max(narrow), "<=", 1.0, tolerance=1e-9, cases=n
+    )
     # The likelihood ratio depends on one Gaussian number, with variance 2 rho and that mean.
     change = random.normal(size=(4, 4))
     change += change.T
