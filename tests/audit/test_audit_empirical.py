@@ -474,3 +474,4 @@ def test_numbers_stay_numbers_beside_a_batch_with_texts(order):
     np.testing.assert_array_equal(joined.codes, whole.codes)
     np.testing.assert_array_equal(joined.values, whole.values)
     np.testing.assert_array_equal(joined.plain, whole.plain)
+    assert (np.isnan(whole.values[:, 0]) == (whole.codes > 0)).all()

@@ -266,6 +266,22 @@ def test_laws_of_divergences(pair, two, epsilon):
     assert stick >= np.max(p - math.exp(epsilon) * q) - 1e-15
 
 
+def test_the_largest_log_ratio_has_a_direction():
+    p, q = [0.9, 0.1], [0.5, 0.5]
+    assert renyi_divergence(p, q, math.inf) == pytest.approx(math.log(1.8), rel=1e-15)
+    assert renyi_divergence(q, p, math.inf) == pytest.approx(math.log(5), rel=1e-15)
+
+
+@pytest.mark.parametrize("distance", [1e-5, 1e-7, 1e-9])
+@pytest.mark.parametrize("order", [1, 2, 64])
+def test_densities_that_are_nearly_equal_say_how_little_is_known(distance, order):
+    value, error = renyi_divergence(
+        gaussian(distance, 1.0), gaussian(0.0, 1.0), order, full_output=True
+    )
+    truth = 0.5 * order * distance**2
+    assert abs(value - truth) <= error <= truth * 1e-14 / distance
+
+
 def test_outcomes_at_the_level_itself_are_in_the_error():
     """Ratios of e**epsilon up to rounding: whether an outcome counts is a matter of chance."""
     rng = np.random.default_rng(0)

@@ -264,6 +264,18 @@ def test_subsampled_gaussian_against_the_accountant(log_rate, log_std, excess):
     assert error <= 1e-4 * value
 
 
+@pytest.mark.parametrize("rate", [0.0, 1e-9, 0.3, 1.0])
+@pytest.mark.parametrize("pair, noise", [
+    (subsampled_laplace, stats.laplace), (subsampled_gaussian, stats.norm),
+])  # fmt: skip
+def test_subsampled_densities_are_the_mixtures_that_they_claim_to_be(pair, noise, rate):
+    x = np.linspace(-6.0, 9.0, 101)
+    mixture, without = pair(1.5, 2.0, rate)
+    there, here = noise.pdf(x, 2.0, 1.5), noise.pdf(x, 0.0, 1.5)
+    np.testing.assert_allclose(np.exp(mixture(x)), (1 - rate) * here + rate * there, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(without(x)), here, rtol=1e-12)
+
+
 def test_scale_and_distance_count_only_together():
     one = renyi_divergence(*subsampled_gaussian(2.0, 1.0, 0.1), 6)
     assert renyi_divergence(*subsampled_gaussian(2e9, 1e9, 0.1), 6) == pytest.approx(one, rel=1e-12)
