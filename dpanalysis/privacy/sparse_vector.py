@@ -250,8 +250,9 @@ def _iterate(log_c: Array, u: Array, cap: float) -> tuple[float, Indices, Array]
         return log_w, np.array([best]), np.array([[1.0, math.exp(log_w - top)]])
     hull = _hull(c, u)
     c, rate = c[hull], u[hull]
-    # Line i + 1 takes over from line i where W reaches this.
-    limits = np.append((c[:-1] - c[1:]) / (rate[:-1] - rate[1:]), np.inf)
+    # Line i + 1 takes over from line i where W reaches this; beyond all floats, never.
+    with np.errstate(over="ignore"):
+        limits = np.append((c[:-1] - c[1:]) / (rate[:-1] - rate[1:]), np.inf)
     w, scale, left, i = 0.0, 1.0, cap, 0
     used, weights = [], []
     while left > 0:
@@ -275,7 +276,8 @@ def _hull(c: Array, u: Array) -> Indices:
     later = np.append(np.maximum.accumulate(c[order][::-1])[::-1][1:], -np.inf)
     order = order[c[order] > later]
     while order.size > 2:
-        slope = np.diff(c[order]) / np.diff(u[order])
+        with np.errstate(over="ignore"):  # points that only a W beyond all floats tells apart
+            slope = np.diff(c[order]) / np.diff(u[order])
         below = np.flatnonzero(slope[1:] <= slope[:-1]) + 1
         if not below.size:
             break
