@@ -1,235 +1,30 @@
-"""What is released: noise with explicit units, alone or on a subsampled batch.
-
-An event carries its noise, the sensitivity of the released quantity (in that quantity's
-units and under the budget's neighbouring relation) and the norm of that sensitivity. It
-knows its cost in each notion of privacy; how costs add up is the accountant's business.
-"""
+"""Events of events: repeated ones, and all that was asked of one subsampled batch."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._validation import check_int, check_number
-from ..errors import IncompatibleAccounting
-from .pure import amplify
-from .rdp import rdp_gaussian, rdp_laplace, rdp_pure
-from .relations import RELATIONS
-from .sampling import PAIRS, Poisson, Sampling, WithoutReplacement, WithReplacement
-from .subsampled_rdp import (
+from ..._validation import check_int
+from ...errors import IncompatibleAccounting
+from ..pure import amplify
+from ..sampling import Poisson, Sampling, WithoutReplacement, WithReplacement
+from ..subsampled_rdp import (
     rdp_poisson,
     rdp_poisson_gaussian,
     rdp_pure_poisson,
     rdp_pure_without_replacement,
     rdp_without_replacement,
 )
-from .with_replacement import pure_with_replacement, rdp_with_replacement
-from .zcdp import zcdp_pure
+from ..with_replacement import pure_with_replacement, rdp_with_replacement
+from .base import Event
+from .releases import Gaussian, Pure
 
-__all__ = [
-    "Event",
-    "Gaussian",
-    "Laplace",
-    "Pure",
-    "Repeated",
-    "Sampled",
-    "check_event",
-    "gaussian_mu",
-    "innermost",
-]
-
-
-@dataclass(frozen=True, eq=False)
-class Event:
-    """One release, with its cost in every notion of privacy; the base of all events.
-
-    A new kind of event overrides the costs it has; the others stay infinite. Equal events
-    are charged alike, so an event is equal to itself only, unless it is a dataclass that
-    compares its fields.
-    """
-
-    def _keep_float(self, name: str, *, positive: bool = False) -> None:
-        """Check a field in [0, inf), or (0, inf), and keep it as a float of full precision."""
-        value = check_number(name, getattr(self, name), low=0.0, low_open=positive)
-        object.__setattr__(self, name, value)
-
-    @property
-    def relations(self) -> tuple[str, ...]:
-        """The neighbouring relations under which this event may be accounted."""
-        return RELATIONS
-
-    @property
-    def exact_pair(self) -> bool:
-        """Whether the Renyi curve is that of a dominating pair that an involution swaps."""
-        return False
-
-    def pure_cost(self) -> float:
-        """Return the pure loss, infinite where there is none."""
-        return math.inf
-
-    def zcdp_cost(self) -> float:
-        """Return rho, infinite where there is none."""
-        return zcdp_pure(self.pure_cost())
-
-    def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:
-        """Return the Renyi cost at real orders in (1, inf]."""
-        return np.asarray(rdp_pure(orders, self.pure_cost()))
-
-
-def _check_norm(kind: str, order: Any, needed: int) -> None:
-    if order != needed:
-        raise ValueError(
-            f"order must be {needed} for {kind} noise, which is calibrated to the "
-            f"L{needed} norm, got {order!r}; in d dimensions ||x||_1 <= sqrt(d) ||x||_2 and "
-            "||x||_2 <= ||x||_1, so convert the sensitivity and give that"
-        )
-
-
-@dataclass(frozen=True)
-class Laplace(Event):
-    """A release with independent Laplace noise in every coordinate.
-
-    Parameters
-    ----------
-    scale : float
-        Scale b in (0, inf): the density is exp(-|x|/b)/(2b).
-    sensitivity : float
-        L1 sensitivity S of the released quantity, in [0, inf).
-    order : int, default=1
-        Norm of the sensitivity; must be 1.
-
-    Raises
-    ------
-    ValueError
-        If a number is outside its range.
-
-    Notes
-    -----
-    In any dimension the release is dominated by the scalar pair Lap(0, b), Lap(S, b).
-    For density p and shift s, 1 - H(s) = int min(p(x), e^epsilon p(x - s)) dx, where H is
-    the hockey-stick divergence. Both arguments of the minimum are log-concave in (x, s)
-    jointly, so is the minimum, and by Prekopa's theorem its integral over x is
-    log-concave in s. Hence H is quasi-convex in s and its maximum over the ball
-    ||s||_1 <= S lies at a vertex, where a single coordinate moves. The hockey-stick
-    divergences at all epsilon determine the Renyi divergences, so these are dominated
-    as well.
-
-    Examples
-    --------
-    >>> Laplace(scale=2.0, sensitivity=1.0).pure_cost()
-    0.5
-    """
-
-    scale: float
-    sensitivity: float
-    order: int = 1
-
-    def __post_init__(self) -> None:
-        _check_norm("Laplace", self.order, 1)
-        self._keep_float("scale", positive=True)
-        self._keep_float("sensitivity")
-
-    @property
-    def exact_pair(self) -> bool:  # noqa: D102
-        return True
-
-    def pure_cost(self) -> float:  # noqa: D102
-        return self.sensitivity / self.scale
-
-    def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
-        return np.asarray(rdp_laplace(orders, self.pure_cost()))
-
-
-@dataclass(frozen=True)
-class Gaussian(Event):
-    """A release with independent Gaussian noise in every coordinate.
-
-    Parameters
-    ----------
-    std : float
-        Standard deviation in (0, inf).
-    sensitivity : float
-        L2 sensitivity of the released quantity, in [0, inf).
-    order : int, default=2
-        Norm of the sensitivity; must be 2.
-
-    Raises
-    ------
-    ValueError
-        If a number is outside its range.
-
-    Examples
-    --------
-    >>> Gaussian(std=2.0, sensitivity=1.0).zcdp_cost()
-    0.125
-    """
-
-    std: float
-    sensitivity: float
-    order: int = 2
-
-    def __post_init__(self) -> None:
-        _check_norm("Gaussian", self.order, 2)
-        self._keep_float("std", positive=True)
-        self._keep_float("sensitivity")
-
-    @property
-    def mu(self) -> float:
-        """Sensitivity over standard deviation: the inverse of the noise multiplier."""
-        return self.sensitivity / self.std
-
-    @property
-    def exact_pair(self) -> bool:  # noqa: D102
-        return True
-
-    def pure_cost(self) -> float:  # noqa: D102
-        return math.inf if self.sensitivity else 0.0
-
-    def zcdp_cost(self) -> float:  # noqa: D102
-        return 0.5 * self.mu**2
-
-    def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
-        if self.sensitivity == 0.0:
-            return np.zeros(np.shape(orders))
-        return np.asarray(rdp_gaussian(orders, 1.0 / self.mu))
-
-
-@dataclass(frozen=True)
-class Pure(Event):
-    """Any release whose pure loss is known.
-
-    Parameters
-    ----------
-    epsilon : float
-        Pure loss in [0, inf).
-
-    Raises
-    ------
-    ValueError
-        If ``epsilon`` is outside its range.
-
-    Examples
-    --------
-    >>> Pure(1.0).zcdp_cost()
-    0.4621172
-    """
-
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        self._keep_float("epsilon")
-
-    @property
-    def exact_pair(self) -> bool:  # noqa: D102
-        return True
-
-    def pure_cost(self) -> float:  # noqa: D102
-        return self.epsilon
+__all__ = ["Repeated", "Sampled", "gaussian_mu", "innermost"]
 
 
 @dataclass(frozen=True)
@@ -311,6 +106,7 @@ class Sampled(Event):
 
     Examples
     --------
+    >>> from dpanalysis.privacy.events import Laplace
     >>> step = Sampled(WithoutReplacement(1000), [Laplace(1.0, 1.0)], n=100_000)
     >>> step.pure_cost()
     0.0170369
@@ -443,23 +239,3 @@ def gaussian_mu(events: Iterable[Event]) -> float | None:
             return None
         squares.append(count * event.mu**2)
     return math.sqrt(math.fsum(squares))
-
-
-def check_event(event: Event, relation: str) -> None:
-    """Raise unless ``event`` may be accounted under ``relation``.
-
-    Raises
-    ------
-    TypeError
-        If it is not an event.
-    IncompatibleAccounting
-        If its sampling scheme does not belong to the relation.
-
-    Examples
-    --------
-    >>> check_event(Pure(1.0), "replace_one")
-    """
-    if not isinstance(event, Event):
-        raise TypeError(f"an event is needed, got {event!r}")
-    if relation not in event.relations:
-        raise IncompatibleAccounting(f"{event!r} cannot be accounted under {relation!r}: {PAIRS}")

@@ -1,0 +1,22 @@
+"""What is released: noise with explicit units, alone or on a subsampled batch.
+
+An event carries its noise, the sensitivity of the released quantity (in that quantity's
+units and under the budget's neighbouring relation) and the norm of that sensitivity. It
+knows its cost in each notion of privacy; how costs add up is the accountant's business.
+"""
+
+from .base import Event, check_event
+from .composed import Repeated, Sampled, gaussian_mu, innermost
+from .releases import Gaussian, Laplace, Pure
+
+__all__ = [
+    "Event",
+    "Gaussian",
+    "Laplace",
+    "Pure",
+    "Repeated",
+    "Sampled",
+    "check_event",
+    "gaussian_mu",
+    "innermost",
+]
