@@ -9,6 +9,7 @@ one sample at a time; ``code`` and ``parameter`` select them there.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -57,17 +58,17 @@ class Loss(Protocol):
         """Constants ``(beta1, beta2)`` of the weak growth condition."""
 
 
-class _WeakGrowth:
+class _WeakGrowth(ABC):
     """The weak growth condition, from what it takes for rows of norm 1."""
 
     @property
+    @abstractmethod
     def _growth(self) -> tuple[float, float]:
         """Tight pair (beta1, beta2) for rows of norm 1."""
-        raise NotImplementedError
 
     def _remainder(self, beta1: float) -> float:
-        """Return sup of l'^2 - beta1 (l - inf l), for a beta1 below that of the pair."""
-        raise NotImplementedError
+        """Return sup of l'^2 - beta1 (l - inf l), for a beta1 below that of the pair: often inf."""
+        return math.inf
 
     def weak_growth(self, row_norm: float, beta1: float | None = None) -> tuple[float, float]:
         """Return tight ``(beta1, beta2)`` for rows of L2 norm up to ``row_norm``.
@@ -208,7 +209,7 @@ class SquaredError(_Plain):
     lipschitz = math.inf
     smoothness = 1.0
     hessian_lipschitz = 0.0
-    _growth = (2.0, 0.0)
+    _growth = (2.0, 0.0)  # the square of the residual outgrows any smaller multiple of its half
 
     def value(self, z: Any, y: Any) -> Any:
         """Return the loss, the shape of ``z`` broadcast with ``y``."""
@@ -221,9 +222,6 @@ class SquaredError(_Plain):
     def second_derivative(self, z: Any, y: Any) -> Any:
         """Return the second derivative in ``z``, 1 everywhere."""
         return 0.0 * (z - y) + 1.0
-
-    def _remainder(self, beta1: float) -> float:
-        return math.inf  # the square of the residual outgrows any smaller multiple of its half
 
 
 class Hinge(_Plain):
