@@ -103,6 +103,27 @@ def test_no_queries_cost_more_than_the_bound(pair, noise, log_first, log_second,
         assert true <= endless * (1 + 1e-9) + 1e-12
 
 
+@given(
+    neighbouring_queries(),
+    st.floats(-1, 0),
+    st.sampled_from(["laplace", "gaussian"]),
+    st.floats(-1, 2),
+    st.floats(-1, 2),
+    st.one_of(st.floats(1.01, 8), st.floats(8, 200)),
+    st.sampled_from([0.0, 0.4, 1.0]),
+)
+def test_queries_that_share_a_value_cost_less(
+    pair, low, noise, log_first, log_second, order, coupling
+):
+    """All changes lie in one interval of length one."""
+    first, second = 10.0**log_first, 10.0**log_second
+    queries, changes = pair[0] * max(first, second), low + (pair[1] + 1.0) / 2.0
+    true = exact(noise, first, second, queries, changes, order)
+    setting = (order, noise, first, second, queries.size)
+    bound = rdp_above_threshold(*setting, coupling=coupling, shared=True)
+    assert true <= bound * (1 + 1e-9) + 1e-12
+
+
 def worst_found(noise, first, second, size, order, seed=0):
     """Return the largest exact cost over ramps with two kinds of changes."""
     rng, scale = np.random.default_rng(seed), max(first, second)
@@ -114,6 +135,14 @@ def worst_found(noise, first, second, size, order, seed=0):
         for changes in (alternating, last):
             worst = max(worst, exact(noise, first, second, queries, changes, order))
     return worst
+
+
+def test_the_shared_bound_needs_the_shared_value():
+    """Changes by +1 and by -1 cost more than it says, and less than the general bound."""
+    for setting, order in ((LAPLACE, 40), (GAUSSIAN, 40)):
+        found = worst_found(*setting, 5, order)
+        assert found > rdp_above_threshold(order, *setting, 5, coupling="best", shared=True)
+        assert found <= rdp_above_threshold(order, *setting, 5, coupling="best")
 
 
 # What is wrong -> the arguments of the recursion, the setting, the order, the couplings.
@@ -139,9 +168,9 @@ def test_wrong_bounds_are_caught(name, monkeypatch):
     mutate, (setting, order, shifts) = MUTANTS[name]
     found = worst_found(*setting, 5, order)
     right, bound = module._queries, module._bound.__wrapped__
-    assert found <= bound(float(order), *setting, 5, shifts)
+    assert found <= bound(float(order), *setting, 5, shifts, False)
     monkeypatch.setattr(module, "_queries", lambda *arguments: right(*mutate(*arguments)))
-    assert found > 1.01 * bound(float(order), *setting, 5, shifts)
+    assert found > 1.01 * bound(float(order), *setting, 5, shifts, False)
 
 
 def test_the_best_coupling_is_close_to_the_truth():
