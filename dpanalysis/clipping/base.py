@@ -1,0 +1,110 @@
+"""What every rule has: the cut that makes it keep its bound."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from .._validation import check_number
+
+__all__ = ["Clipping", "check_clipping", "check_positive"]
+
+# A hair below 1, so that rounding cannot push weight * norm over the bound.
+_BELOW_ONE = 1.0 - 2.0**-50
+
+
+def check_clipping(clipping: Any) -> None:
+    """Raise TypeError unless ``clipping`` is a rule, or None for no rule."""
+    if clipping is not None and not isinstance(clipping, Clipping):
+        raise TypeError(
+            "clipping must be a rule such as Flat(1.0), Custom(function, clip_norm) for one of "
+            f"your own, or None, got {clipping!r}"
+        )
+
+
+def check_positive(rule: Any, *names: str) -> None:
+    """Replace the fields by floats that are positive and finite, or raise naming them."""
+    for name in names:
+        value = check_number(name, getattr(rule, name), low=0.0, low_open=True)
+        object.__setattr__(rule, name, value)
+
+
+class Clipping(ABC):
+    """A rule: what it wants to weigh a sample by, and the cut that makes it keep its bound.
+
+    Attributes
+    ----------
+    clip_norm : float
+        The bound C > 0 on the L2 norm of one sample's weighted gradient.
+    code : int or None
+        The rule's number in the compiled kernels; None where it has no compiled twin.
+    needs_losses : bool
+        Whether the weights depend on the samples' losses.
+    """
+
+    clip_norm: float
+    code: ClassVar[int | None] = None
+    needs_losses: ClassVar[bool] = False
+
+    @property
+    def parameters(self) -> tuple[float, float, float, float]:
+        """What the compiled formula needs: ``clip_norm`` and up to three numbers more."""
+        return self.clip_norm, 0.0, 0.0, 0.0
+
+    @property
+    def largest_weight(self) -> float:
+        """Largest weight of any sample; more than 1 where a rule lifts small gradients."""
+        return 1.0
+
+    @abstractmethod
+    def _wanted(self, norms: Any, losses: Any) -> Any:
+        """Return the weights by the rule's formula, before rounding is cut off."""
+
+    def check(self, loss: Any, radius: float) -> None:  # noqa: B027
+        """Raise ValueError unless the bound holds for every record; here it always does.
+
+        Parameters
+        ----------
+        loss : Loss
+            Of :mod:`dpanalysis.losses`.
+        radius : float
+            Public bound on the rows' L2 norm; inf where there is none.
+        """
+
+    def weight(self, norms: Any, losses: Any = None) -> Any:
+        """Return the multipliers ``w_i`` with ``w_i * norms_i <= clip_norm``.
+
+        Parameters
+        ----------
+        norms : array
+            L2 norms of the samples' gradients, any shape, non-negative.
+        losses : array, optional
+            The samples' losses, the shape of ``norms``; :class:`Value` and
+            :class:`Custom` need them.
+
+        Returns
+        -------
+        array
+            Float64, the shape of ``norms``, >= 0: the rule's formula, cut down to
+            ``clip_norm / norm`` where it is more. NaN where the norm is NaN.
+
+        Raises
+        ------
+        ValueError
+            If the rule needs losses and none are given.
+        """
+        if losses is None and self.needs_losses:
+            raise ValueError(f"losses must be given to {self!r}, got None")
+        xp = array_namespace(norms)
+        norms = xp.astype(norms, xp.float64, copy=False)
+        with np.errstate(all="ignore"):  # 0/0 and inf * 0 are provided for
+            weights = self._wanted(norms, losses)
+            over = weights * norms > self.clip_norm
+            cut = _BELOW_ONE * self.clip_norm / xp.where(over, norms, xp.ones_like(norms))
+            weights = xp.where(over, cut, weights)
+            # Still over where the quotient is subnormal: nothing is left of such a sample.
+            weights = xp.where(weights * norms > self.clip_norm, xp.zeros_like(norms), weights)
+        return xp.where(xp.isnan(norms), norms, weights)
