@@ -18,6 +18,7 @@ PACKAGE = ROOT / "dpanalysis"
 # own: it joins the privacy core, which stands alone, to the methods.
 ALLOWED = {
     "dpanalysis": {"*"},
+    "_lazy": set(),
     "_validation": set(),
     "errors": set(),
     "losses": set(),
@@ -36,7 +37,7 @@ ALLOWED = {
     "audit": {"*"},
     "__main__": {"audit"},
 }
-EVERYWHERE = {"errors", "_validation"}
+EVERYWHERE = {"errors", "_lazy", "_validation"}
 
 
 def room_of(module):

@@ -9,9 +9,9 @@ Examples
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .._lazy import on_first_use
 from .records import load_table, save_table, tabulate
 from .sweep import Record, SweepError, sweep  # the function: it hides the module of its name
 
@@ -29,8 +29,5 @@ __all__ = [
     "tabulate",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in ("Result", "minimize"):  # they bring methods, privacy and kernels along
-        return getattr(importlib.import_module(f"{__name__}.run"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# They bring methods, privacy and kernels along.
+__getattr__, __dir__ = on_first_use(__name__, {"Result": "run", "minimize": "run"})
