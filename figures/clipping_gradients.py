@@ -105,7 +105,6 @@ def run_cell(
         problem,
         method,
         None,
-        w0=problem.initial(rng=seed),
         rng=seed,
         record=(),
         callback=follow,

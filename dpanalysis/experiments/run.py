@@ -170,13 +170,16 @@ def minimize(
     Parameters
     ----------
     problem : ERM, Quadratic or alike
+        It may state its public start, ``problem.initial(rng) -> (d,)``, as
+        :class:`~dpanalysis.problems.MLP` does.
     method : Method
         See :mod:`dpanalysis.methods`.
     budget : Budget or None
         None runs without noise, or with the noise that the method gives in numbers; the
         result says so.
     w0 : array_like of shape (d,) or (R, d), optional
-        Public start; zeros by default.
+        Public start. By default a draw of ``problem.initial`` for each replicate, from a
+        stream of its own, and zeros where the problem has none.
     replicates : int
         Independent runs, made together; the ledger and the guarantee are those of one.
     rng : None, int, SeedSequence, Generator or "os"
@@ -241,7 +244,7 @@ def minimize(
     method.sampling.validate(problem.n)
     facts = PublicFacts.of(problem, _relation(method, budget))
     _check_budget(facts, budget)
-    w = _start(w0, facts.d, replicates)
+    w = _start("w0", np.zeros(facts.d) if w0 is None else w0, facts.d, replicates)
     recorders = _recorders(record, problem)
     plan = method.plan(facts, budget, accountant)
     planned = _planned(method, facts, plan)
@@ -249,6 +252,10 @@ def minimize(
     random = mechanisms.spawn(rng, len(w))
     oracle = PrivateOracle(problem, facts, guard, random)
     oracle.check_clipping(method.clipping)
+    if w0 is None and hasattr(problem, "initial"):
+        # Children of the sources after the oracle's: its noise and batches stay what they are.
+        drawn = [problem.initial(mechanisms.spawn(source, 1)[0]) for source in random]
+        w = _start("problem.initial(rng)", np.stack(drawn), facts.d, replicates)
 
     state = method.init(w, plan)
     log = _Log(problem, recorders, every)
@@ -345,11 +352,11 @@ def _relation(method: Method, budget: Budget | None) -> str:
     return budget.relation
 
 
-def _start(w0: Any, d: int, replicates: int) -> np.ndarray:
+def _start(name: str, start: Any, d: int, replicates: int) -> np.ndarray:
     check_int("replicates", replicates, low=1)
-    w = np.zeros(d) if w0 is None else check_finite("w0", check_reals("w0", w0))
+    w = check_finite(name, check_reals(name, start))
     if w.shape not in ((d,), (replicates, d)):
-        raise ValueError(f"w0 must have shape ({d},) or ({replicates}, {d}), got {w.shape}")
+        raise ValueError(f"{name} must have shape ({d},) or ({replicates}, {d}), got {w.shape}")
     return np.array(np.broadcast_to(w, (replicates, d)))
 
 

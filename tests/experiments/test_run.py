@@ -53,6 +53,55 @@ def test_os_entropy_runs_and_differs():
     assert not np.array_equal(*runs)
 
 
+class Started(dpa.ERM):
+    """Logistic regression that states where to start."""
+
+    def initial(self, rng):
+        return rng.normal(size=self.d)
+
+
+def test_the_start_that_a_problem_states_has_a_stream_of_its_own():
+    """Noise, batches and the iterate drawn are those of a run that is given this start."""
+    plain = small_problem()
+    started = Started(plain._X, plain._y, plain.loss, plain.regularizer, row_bound=plain.row_bounds)
+    method = dpa.methods.SGD(0.5, 10, dpa.Poisson(0.2), None, output="uniform", noise=[0.1] * 10)
+    options = {"rng": 3, "record": ("iterate",)}
+    result = dpa.minimize(started, method, replicates=4, **options)
+    starts = result.history["iterate"][0]
+    assert len(np.unique(starts)) == starts.size
+    given = dpa.minimize(plain, method, w0=starts, replicates=4, **options)
+    np.testing.assert_array_equal(given.history["iterate"], result.history["iterate"])
+    np.testing.assert_array_equal(given.drawn, result.drawn)
+    # Nor does a replicate's start depend on how many there are, or on the method.
+    fewer = dpa.minimize(started, GD, replicates=2, **options)
+    np.testing.assert_array_equal(fewer.history["iterate"][0], starts[:2])
+    # A start that is given counts, and a generator goes on.
+    zero = dpa.minimize(started, method, w0=np.zeros(2), **options)
+    assert not zero.history["iterate"][0].any()
+    random = np.random.default_rng(3)
+    two = [dpa.minimize(started, GD, rng=random, record=("iterate",)) for _ in range(2)]
+    assert not np.array_equal(*(run.history["iterate"][0] for run in two))
+
+
+def test_a_network_leaves_the_saddle_at_zero():
+    problem = dpa.problems.MLP(np.eye(4), np.array([0, 1, 1, 0]), hidden=(8,))
+    method = dpa.methods.GradientDescent(0.5, 200)
+    result = dpa.minimize(problem, method, replicates=2, rng=0, record=("accuracy",))
+    assert (result.history["accuracy"][-1] == 1.0).all()
+    stuck = dpa.minimize(problem, method, w0=np.zeros(problem.d))
+    assert not stuck.w[:, : 4 * 8].any()  # the hidden layer has not moved
+    system = dpa.minimize(problem, GD, replicates=2, rng="os", record=("iterate",))
+    assert not np.array_equal(*system.history["iterate"][0])
+
+
+@pytest.mark.parametrize("start", [np.zeros(3), np.array([np.nan, 0.0]), "zero"])
+def test_a_start_that_is_none_names_the_problem(start):
+    problem = small_problem()
+    problem.initial = lambda rng: start
+    with pytest.raises((ValueError, TypeError), match=r"problem\.initial"):
+        dpa.minimize(problem, GD, dpa.Budget(1.0), rng=0)
+
+
 def test_callback_stops():
     seen = []
     result = dpa.minimize(small_problem(), GD, callback=lambda t, w: seen.append(w.shape) or t == 4)

@@ -352,9 +352,8 @@ def test_private_runs_learn_and_their_ledger_is_right(digits, kind, method, leas
     budget = dpa.Budget(8.0, 1e-5, "add_or_remove_one")
     rate, rule = 0.15, clipping.Flat(1.0)
     build = method(sampling=dpa.Poisson(rate), clipping=rule, mechanism="gaussian")
-    w0 = problem.initial(rng=0) if kind is MLP else None
     result = dpa.minimize(
-        problem, build, budget, w0=w0, replicates=2, rng=0, record=("accuracy",), every=50
+        problem, build, budget, replicates=2, rng=0, record=("accuracy",), every=50
     )
     assert result.private and result.status == "finished"
     assert (result.history["accuracy"][-1] > least).all()

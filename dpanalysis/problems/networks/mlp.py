@@ -34,8 +34,8 @@ class MLP(Network):
 
     Nothing public bounds a gradient at all weights: ``gradient_bound`` and ``L`` are inf, and
     a private run needs a clipping rule. Nor is there convexity: ``mu`` is 0, there is no
-    Hessian here, and :meth:`solve` refuses. At w = 0 all hidden units are equal and stay so:
-    start from :meth:`initial`.
+    Hessian here, and :meth:`solve` refuses. At w = 0 all hidden units are equal and stay so,
+    so :func:`~dpanalysis.minimize` starts each replicate from a draw of :meth:`initial`.
 
     Parameters
     ----------
@@ -172,7 +172,8 @@ class MLP(Network):
         Parameters
         ----------
         rng : None, int, SeedSequence or Generator
-            Source of randomness.
+            Source of randomness; or what has a Generator's ``normal``, such as a
+            :class:`~dpanalysis.privacy.mechanisms.SystemRandom`.
 
         Examples
         --------
@@ -182,7 +183,7 @@ class MLP(Network):
         >>> w.shape, bool((w[12:16] == 0).all())
         ((26,), True)
         """
-        random = np.random.default_rng(rng)
+        random = rng if hasattr(rng, "normal") else np.random.default_rng(rng)
         w = np.zeros(self.d)
         shapes = list(pairwise(self._layout.widths))
         for i, ((inputs, outputs), (weights, _)) in enumerate(zip(shapes, self._layout.slices())):
