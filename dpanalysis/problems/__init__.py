@@ -1,6 +1,7 @@
 """What is minimised: data with a loss, networks, quadratics, and synthetic data sets."""
 
-from .erm import ERM, Sums
+from ._base import Sums
+from .erm import ERM
 from .networks import MLP, Softmax
 from .quadratic import Quadratic
 from .row_bound import RowBound

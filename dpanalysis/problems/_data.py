@@ -41,9 +41,30 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
     Float32 and float64 stay as they are; anything else becomes float64. A dense matrix
     that is not C-ordered, and a sparse one that is not CSR, is converted once.
     """
+    X = _matrix(X)
+    y = _labels(y, X)
+    for name, array in (("X", X.data if is_sparse(X) else X), ("y", y)):
+        xp = array_namespace(array)
+        bad = sum(
+            int(xp.sum(xp.astype(~xp.isfinite(block), xp.int64)))
+            for _, _, block in row_blocks(array)
+        )
+        if bad:
+            raise ValueError(f"{name} must be finite, got {bad} NaN or infinite entries")
+    if classification:
+        _check_signs(y)
+    return X, y
+
+
+def _check_real(name: str, array: Any) -> None:
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+
+
+def _matrix(X: Any) -> Any:
+    """Return ``X`` as canonical CSR, C-ordered NumPy, or floats of its own namespace."""
     if is_sparse(X):
-        if X.dtype.kind not in "fiub":
-            raise TypeError(f"X must hold real numbers, got dtype {X.dtype}")
+        _check_real("X", X)
         X = sp.csr_array(X)
         X.check_format(full_check=True)  # the kernels trust the indices
         if not X.has_sorted_indices or not X.has_canonical_format:
@@ -56,44 +77,39 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
             X = np.asarray(X)
         except ValueError as error:  # rows of different lengths
             raise TypeError(f"X must be a table of real numbers: {error}") from error
-        if X.dtype.kind not in "fiub":
-            raise TypeError(f"X must hold real numbers, got dtype {X.dtype}")
+        _check_real("X", X)
         dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
         X = np.ascontiguousarray(X, dtype=dtype) if X.ndim else X
-    on_host = is_sparse(X) or is_numpy_array(X)
-    xp = _namespace(X)
+    else:
+        xp = array_namespace(X)
+        X = X if xp.isdtype(X.dtype, "real floating") else xp.astype(X, xp.float64)
     if X.ndim != 2 or X.shape[0] < 1 or X.shape[1] < 1:
         raise ValueError(f"X must have shape (n, d) with n, d >= 1, got {tuple(X.shape)}")
-    if not on_host and not xp.isdtype(X.dtype, "real floating"):
-        X = xp.astype(X, xp.float64)
-    if on_host:
+    return X
+
+
+def _labels(y: Any, X: Any) -> Any:
+    """Return a copy of ``y`` as floats where ``X`` lives, one for each of its rows."""
+    if is_sparse(X) or is_numpy_array(X):
         y = np.asarray(y)
-        if y.dtype.kind not in "fiub":
-            raise TypeError(f"y must hold real numbers, got dtype {y.dtype}")
+        _check_real("y", y)
         y = y.astype(np.float64)
     else:
+        xp = array_namespace(X)
         y = xp.astype(xp.asarray(y, device=X.device), X.dtype)
     if tuple(y.shape) != (X.shape[0],):
         raise ValueError(
             f"y must have shape ({X.shape[0]},), one label for each row of X, got {tuple(y.shape)}"
         )
-    for name, array in (("X", X.data if is_sparse(X) else X), ("y", y)):
-        bad = sum(
-            int(xp.sum(xp.astype(~xp.isfinite(block), xp.int64)))
-            for _, _, block in row_blocks(array)
-        )
-        if bad:
-            raise ValueError(f"{name} must be finite, got {bad} NaN or infinite entries")
-    if classification:
-        wrong = (y != 1) & (y != -1)
-        if bool(xp.any(wrong)):
-            hint = ""
-            if bool(xp.all((y == 0) | (y == 1))):
-                hint = "; for labels 0 and 1 pass 2 * y - 1"
-            raise ValueError(
-                f"y must hold the labels -1 and +1 only, got {float(y[wrong][0])!r}{hint}"
-            )
-    return X, y
+    return y
+
+
+def _check_signs(y: Any) -> None:
+    xp = array_namespace(y)
+    wrong = (y != 1) & (y != -1)
+    if bool(xp.any(wrong)):
+        hint = "; for labels 0 and 1 pass 2 * y - 1" if bool(xp.all((y == 0) | (y == 1))) else ""
+        raise ValueError(f"y must hold the labels -1 and +1 only, got {float(y[wrong][0])!r}{hint}")
 
 
 def as_float64(array: Any) -> Any:

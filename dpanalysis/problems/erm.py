@@ -13,12 +13,12 @@ from ..kernels.array_api import ArraySums
 from ..kernels.compiled import CompiledSums
 from ..losses import Loss
 from ..regularizers import Regularizer
-from ._base import EmpiricalRisk, Sums
+from ._base import EmpiricalRisk, check_regularizer
 from ._curvature import hessian_sum, hvp_sum
 from ._data import as_float64, is_sparse, one_blas_thread, prepare, row_blocks, row_norms, row_scale
 from .row_bound import RowBound, as_bounds, implied_radius
 
-__all__ = ["ERM", "Sums"]
+__all__ = ["ERM"]
 
 
 class HostSums(ArraySums):
@@ -93,11 +93,9 @@ class ERM(EmpiricalRisk):
         regularizer: Regularizer | None = None,
         row_bound: RowBound | Sequence[RowBound] | None = None,
     ) -> None:
-        for name, value, attribute in (("loss", loss, "code"), ("regularizer", regularizer, "mu")):
-            if isinstance(value, type) or not (value is None or hasattr(value, attribute)):
-                raise TypeError(f"{name} must be an object of dpanalysis, got {value!r}")
-        if loss is None:
-            raise TypeError("loss must be an object of dpanalysis.losses, got None")
+        if isinstance(loss, type) or not hasattr(loss, "code"):
+            raise TypeError(f"loss must be an object of dpanalysis.losses, got {loss!r}")
+        check_regularizer(regularizer)
         self.row_bounds = as_bounds(row_bound)
         self.loss, self.regularizer = loss, regularizer
         self._X, self._y = prepare(X, y, loss.classification)
@@ -161,8 +159,6 @@ class ERM(EmpiricalRisk):
         check_clipping(clipping)
         if clipping is not None and clipping.needs_losses:  # a norm alone bounds by itself
             clipping.check(self.loss, self.radius(2))
-
-    # Checks and conversions of iterates
 
     # Sums over samples
 
