@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..._validation import check_number
+from ..._validation import keep_numbers
 from ...errors import IncompatibleAccounting
 from ..rdp import rdp_pure
 from ..relations import RELATIONS
@@ -29,8 +29,7 @@ class Event:
 
     def _keep_float(self, name: str, *, positive: bool = False) -> None:
         """Check a field in [0, inf), or (0, inf), and keep it as a float of full precision."""
-        value = check_number(name, getattr(self, name), low=0.0, low_open=positive)
-        object.__setattr__(self, name, value)
+        keep_numbers(self, name, low=0.0, low_open=positive)
 
     @property
     def relations(self) -> tuple[str, ...]:
