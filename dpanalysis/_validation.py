@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["check_choice", "check_finite", "check_int", "check_number", "check_reals"]
+__all__ = [
+    "check_choice",
+    "check_finite",
+    "check_int",
+    "check_number",
+    "check_reals",
+    "keep_numbers",
+]
 
 
 def check_number(
@@ -38,6 +45,12 @@ def check_number(
         interval = describe_interval(low, high, low_open, not closed)
         raise ValueError(f"{name} must lie in {interval}, got {value!r}")
     return number
+
+
+def keep_numbers(owner: Any, *names: str, **interval: Any) -> None:
+    """Check fields of a frozen dataclass by :func:`check_number` and keep them as floats."""
+    for name in names:
+        object.__setattr__(owner, name, check_number(name, getattr(owner, name), **interval))
 
 
 def describe_interval(low: float, high: float, low_open: bool, high_open: bool) -> str:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 from array_api_compat import array_namespace
 
-from ._validation import check_number
+from ._validation import check_number, keep_numbers
 
 __all__ = ["Hinge", "HuberizedHinge", "Logistic", "Loss", "SquaredError"]
 
@@ -331,8 +331,7 @@ class HuberizedHinge(_WeakGrowth):
     hessian_lipschitz: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
-        width = check_number("width", self.width, low=0.0, low_open=True)
-        object.__setattr__(self, "width", width)
+        keep_numbers(self, "width", low=0.0, low_open=True)
 
     @property
     def parameter(self) -> float:

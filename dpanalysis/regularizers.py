@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from array_api_compat import array_namespace
 
-from ._validation import check_number
+from ._validation import keep_numbers
 
 __all__ = ["L2", "Regularizer"]
 
@@ -67,7 +67,7 @@ class L2:
     strength: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "strength", check_number("strength", self.strength, low=0.0))
+        keep_numbers(self, "strength", low=0.0)
 
     @property
     def mu(self) -> float:

@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import array_namespace
 
-from .._validation import check_number
-
-__all__ = ["Clipping", "check_clipping", "check_positive"]
+__all__ = ["Clipping", "check_clipping"]
 
 # A hair below 1, so that rounding cannot push weight * norm over the bound.
 _BELOW_ONE = 1.0 - 2.0**-50
@@ -23,13 +21,6 @@ def check_clipping(clipping: Any) -> None:
             "clipping must be a rule such as Flat(1.0), Custom(function, clip_norm) for one of "
             f"your own, or None, got {clipping!r}"
         )
-
-
-def check_positive(rule: Any, *names: str) -> None:
-    """Replace the fields by floats that are positive and finite, or raise naming them."""
-    for name in names:
-        value = check_number(name, getattr(rule, name), low=0.0, low_open=True)
-        object.__setattr__(rule, name, value)
 
 
 class Clipping(ABC):

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
-from .base import Clipping, check_positive
+from .._validation import keep_numbers
+from .base import Clipping
 
 __all__ = ["Automatic", "Flat", "PerSampleAdaptive"]
 
@@ -42,7 +43,7 @@ class Flat(Clipping):
     code: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_positive(self, "clip_norm")
+        keep_numbers(self, "clip_norm", low=0.0, low_open=True)
 
     def _wanted(self, norms: Any, losses: Any) -> Any:
         return array_namespace(norms).ones_like(norms)
@@ -56,7 +57,7 @@ class _Smooth(Clipping):
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(self, "r", "clip_norm")
+        keep_numbers(self, "r", "clip_norm", low=0.0, low_open=True)
         if not math.isfinite(self.largest_weight):
             raise ValueError(
                 f"clip_norm / r must be representable, got clip_norm = {self.clip_norm!r} and "

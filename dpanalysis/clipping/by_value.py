@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import array_namespace
 
-from .._validation import check_number
-from .base import Clipping, check_positive
+from .._validation import keep_numbers
+from .base import Clipping
 
 __all__ = ["Value"]
 
@@ -68,9 +68,9 @@ class Value(Clipping):
     needs_losses: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_positive(self, "clip_norm")
-        for name, low in (("beta1", 0.0), ("beta2", 0.0), ("lower_bound", -math.inf)):
-            object.__setattr__(self, name, check_number(name, getattr(self, name), low=low))
+        keep_numbers(self, "clip_norm", low=0.0, low_open=True)
+        keep_numbers(self, "beta1", "beta2", low=0.0)
+        keep_numbers(self, "lower_bound")
         if self.beta1 == self.beta2 == 0.0:
             raise ValueError("beta1 and beta2 must not both be 0: no gradient would be clipped")
 

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import array_namespace
 
-from .base import Clipping, check_positive
+from .._validation import keep_numbers
+from .base import Clipping
 
 __all__ = ["Custom"]
 
@@ -63,7 +64,7 @@ class Custom(Clipping):
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise TypeError(f"function must be callable, got {self.function!r}")
-        check_positive(self, "clip_norm")
+        keep_numbers(self, "clip_norm", low=0.0, low_open=True)
         near = np.array([1e-3, 0.1, 0.5, 0.9, 0.999, 1.0, 1.001, 1.1, 2.0, 10.0, 1e3])
         norms = np.concatenate(
             [[0.0], 10.0 ** np.arange(-300.0, 301.0, 10.0), self.clip_norm * near]

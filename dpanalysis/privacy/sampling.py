@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import check_int, check_number
+from .._validation import check_int, keep_numbers
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
 __all__ = [
@@ -223,8 +223,7 @@ class Poisson:
     relations: ClassVar[tuple[str, ...]] = (ADD_OR_REMOVE_ONE,)
 
     def __post_init__(self) -> None:
-        rate = check_number("rate", self.rate, low=0.0, high=1.0, low_open=True)
-        object.__setattr__(self, "rate", rate)
+        keep_numbers(self, "rate", low=0.0, high=1.0, low_open=True)
 
     def validate(self, n: int) -> None:
         """Raise if there is no record to draw from."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._validation import check_choice, check_number
+from .._validation import check_choice, keep_numbers
 
 __all__ = ["RowBound", "implied_radius"]
 
@@ -51,8 +51,7 @@ class RowBound:
 
     def __post_init__(self) -> None:
         check_choice("order", self.order, (1, 2))
-        radius = check_number("radius", self.radius, low=0.0, low_open=True)
-        object.__setattr__(self, "radius", radius)
+        keep_numbers(self, "radius", low=0.0, low_open=True)
         check_choice("enforce", self.enforce, ("clip", "check"))
 
 
