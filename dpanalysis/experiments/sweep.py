@@ -145,11 +145,11 @@ def _compute(
 
 
 def _outcomes(
-    todo: list[tuple[int, _Cell]], function: Callable[..., Any], settings: Any, jobs: int
+    todo: list[_Cell], function: Callable[..., Any], settings: Any, jobs: int
 ) -> Generator[tuple[int, str | None], None, None]:
     """Yield (index, traceback or None) as the cells finish."""
     if jobs == 1 or len(todo) == 1:
-        for index, cell in todo:
+        for index, cell in enumerate(todo):
             yield _compute(index, cell, function, settings)
         return
     import joblib
@@ -157,8 +157,28 @@ def _outcomes(
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
         yield from pool(
-            joblib.delayed(_compute)(index, cell, function, settings) for index, cell in todo
+            joblib.delayed(_compute)(index, cell, function, settings)
+            for index, cell in enumerate(todo)
         )
+
+
+def _compute_all(
+    todo: list[_Cell], function: Callable[..., Any], settings: Any, jobs: int, bar: Any
+) -> dict[str, str]:
+    """Compute and keep the cells; return the tracebacks of those that fail, by identity."""
+    kept, traces = bar.n, {}
+    try:
+        with bar, closing(_outcomes(todo, function, settings, jobs)) as outcomes:
+            for index, trace in outcomes:
+                if trace is not None:
+                    traces[todo[index].identity] = trace
+                bar.update()
+    except KeyboardInterrupt:
+        finished = kept + sum(cell.path.exists() for cell in todo)
+        raise KeyboardInterrupt(
+            f"{finished} of {bar.total} cells are finished and kept in {todo[0].path.parent}"
+        ) from None
+    return traces
 
 
 def sweep(
@@ -239,12 +259,12 @@ def sweep(
     grid = [_cell(name, version, parameters, home) for parameters in cells]
 
     results: dict[str, dict[str, np.ndarray]] = {}
-    todo: dict[str, tuple[int, _Cell]] = {}
-    for index, cell in enumerate(grid):
+    todo: dict[str, _Cell] = {}
+    for cell in grid:
         if cell.identity not in results and cell.identity not in todo:
             kept = cell.load()
             if kept is None:
-                todo[cell.identity] = (index, cell)
+                todo[cell.identity] = cell
             else:
                 results[cell.identity] = kept
 
@@ -252,34 +272,22 @@ def sweep(
     if todo:
         from tqdm import tqdm
 
-        total, kept_before = len(results) + len(todo), len(results)
         bar = tqdm(
-            total=total,
-            initial=kept_before,
+            total=len(results) + len(todo),
+            initial=len(results),
             desc=name.rsplit(".", 1)[-1],
             unit="cell",
             disable=not progress,
         )
-        try:
-            with bar, closing(_outcomes(list(todo.values()), function, about, jobs)) as outcomes:
-                for index, trace in outcomes:
-                    cell = grid[index]
-                    if trace is not None:
-                        failures.append((cell.parameters, trace))
-                    bar.update()
-        except KeyboardInterrupt:
-            finished = sum(cell.path.exists() for _, cell in todo.values())
-            raise KeyboardInterrupt(
-                f"{kept_before + finished} of {total} cells are finished and kept in {home}"
-            ) from None
-        failed = {id(parameters) for parameters, _ in failures}
-        for identity, (_, cell) in todo.items():
-            if id(cell.parameters) not in failed:
-                result = cell.load()  # what a later run will get, to the bit
-                if result is None:
-                    failures.append((cell.parameters, f"OSError: {cell.path} cannot be read"))
-                else:
-                    results[identity] = result
+        traces = _compute_all(list(todo.values()), function, about, jobs, bar)
+        for identity, cell in todo.items():
+            trace = traces.get(identity)
+            # Read back: what a later run will get, to the bit.
+            result = None if trace else cell.load()
+            if result is None:
+                failures.append((cell.parameters, trace or f"OSError: {cell.path} cannot be read"))
+            else:
+                results[identity] = result
     records = [
         Record(cell.parameters, results[cell.identity]) for cell in grid if cell.identity in results
     ]
