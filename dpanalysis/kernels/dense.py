@@ -18,7 +18,7 @@ from numba import njit, prange
 from .scalar import FAST
 from .tile import SCALE, fill_tile, new_tile, tile_terms
 
-# Compiled with tile.py, sha256 83b249a3a466e45b
+# Compiled with tile.py, sha256 143f70f9a592a24a
 
 __all__ = ["dense_parallel", "dense_range"]
 

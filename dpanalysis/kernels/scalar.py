@@ -2,7 +2,7 @@
 
 A loss is a pair ``value, derivative`` of the prediction ``z = <x, w>`` and the label
 ``y``, chosen by an integer code. A new loss adds one pair here, one loop to each of
-``loss_values`` and ``loss_derivatives`` in :mod:`dpanalysis.kernels.tile`, and one class
+``_loss_values`` and ``_loss_derivatives`` in :mod:`dpanalysis.kernels.tile`, and one class
 in :mod:`dpanalysis.losses`. A new clipping rule adds one branch to ``clip_weight``, one
 loop to ``tile_terms``, and one class in :mod:`dpanalysis.clipping`.
 

@@ -40,7 +40,7 @@ from .scalar import (
     squared_value,
 )
 
-# Compiled with scalar.py, sha256 c7468c4699a1a69b
+# Compiled with scalar.py, sha256 625d18e2b3bf13bf
 
 __all__ = ["SCALE", "fill_tile", "new_tile", "tile_terms"]
 
