@@ -225,7 +225,7 @@ def subsampling_variance(request: NoiseRequest) -> float:
     if isinstance(sampling, Full) or facts.n == 1:
         return 0.0
     factor = 2.0 if facts.relation == REPLACE_ONE else 1.0
-    bound = request.facts.record_sensitivity(2, request.clipping) / factor
+    bound = facts.record_sensitivity(2, request.clipping) / factor
     size = sampling.expected_size(facts.n)
     if isinstance(sampling, WithReplacement):
         return bound**2 / size

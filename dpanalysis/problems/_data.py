@@ -30,11 +30,6 @@ def is_sparse(X: Any) -> bool:
     return bool(sp.issparse(X))
 
 
-def _namespace(X: Any) -> Any:
-    """Return the namespace of the vectors that belong to ``X``."""
-    return array_namespace(np.empty(0) if is_sparse(X) else X)
-
-
 def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
     """Return ``X, y`` in the form the kernels want, or raise naming what is wrong.
 
@@ -150,7 +145,7 @@ def one_blas_thread() -> Any:
 def row_norms(X: Any, order: int) -> Any:
     """Return the norms of the rows in float64 (shape ``(n,)``), safe from overflow."""
     parts = []
-    xp = _namespace(X)
+    xp = array_namespace(X.data if is_sparse(X) else X)
     for _, _, block in row_blocks(X):
         size = abs(block)
         if is_sparse(block):
