@@ -92,6 +92,22 @@ def weak_growth(problem: Any, w: np.ndarray) -> float:
     return float(theory.weak_growth_mlp(radius, np.sqrt(squares)))
 
 
+def sample_gradients(
+    problem: Any, w: np.ndarray, rows: np.ndarray, clipping: Any = None
+) -> np.ndarray:
+    """Return the (clipped) gradients of single samples at ``w`` of shape (d,), (len(rows), d)."""
+    copies = np.broadcast_to(w, (len(rows), len(w)))
+    each = [rows[i : i + 1] for i in range(len(rows))]
+    return problem.sums(copies, clipping=clipping, rows=each, value=False).gradient
+
+
+def share_used(problem: Any, w: np.ndarray, clipping: Any) -> np.ndarray:
+    """Return the mean norm of 128 clipped gradients over the clip norm, shape (1,)."""
+    rows = np.sort(np.random.default_rng(0).choice(problem.n, 128, replace=False))
+    norms = np.linalg.norm(sample_gradients(problem, w[0], rows, clipping), axis=1)
+    return norms.mean(keepdims=True) / clipping.clip_norm
+
+
 def make_rule(rule: str, clip_norm: float, r: float, beta1: float) -> dpa.clipping.Clipping:
     """Return a clipping rule by its name."""
     if rule == "GC":
@@ -110,13 +126,17 @@ class ValueClippedSGD(dpa.methods.SGD):
     ----------
     problem : MLP
         Of which only the architecture and the public row bound are used.
+    divisor : float
+        Of the bound on a gradient's norm; above 1 the true norms hold the clip norm.
     """
 
     problem: Any = None
+    divisor: float = 1.0
 
     def step(self, state: Any, oracle: Any) -> Any:
         """Make one iteration with the weak growth constant of the public iterate."""
-        rule = dpa.clipping.Value(self.clipping.clip_norm, weak_growth(self.problem, state.w))
+        beta1 = weak_growth(self.problem, state.w) / self.divisor**2
+        rule = dpa.clipping.Value(self.clipping.clip_norm, beta1)
         return dpa.methods.SGD.step(dataclasses.replace(self, clipping=rule), state, oracle)
 
 
@@ -133,31 +153,50 @@ def train_cell(
     noise_multiplier: float,
     seed: int,
     curves: bool,
+    bound_divisor: float | None = None,
 ) -> dict[str, np.ndarray]:
     """Train once and return accuracies (and the clipping frequency) by epoch.
 
     Batches are drawn by Poisson sampling with the rate 1/(iterations of an epoch), the noise
     on the sum has the standard deviation ``noise_multiplier * clip_norm``, and the sum is
     divided by the expected size of a batch, which is public. Without ``curves`` only the start
-    and the end are recorded.
+    and the end are recorded. A ``bound_divisor`` divides the bound on a gradient's norm that
+    value clipping goes by, and has the used share of the clip norm recorded.
     """
     problem = load_problem(data, signed, model)
     _, _, X_test, y_test = load_data(data, signed)
     steps = steps_per_epoch(problem.n, batch)
     iterations = epochs * steps
     w0 = np.zeros(problem.d) if model == "linear" else problem.initial(rng=seed)
+    divisor = bound_divisor or 1.0
     method = build_method(
-        problem, rule, clip_norm, r, step_size, 1.0 / steps, iterations, noise_multiplier, w0
+        problem,
+        rule,
+        clip_norm,
+        r,
+        step_size,
+        1.0 / steps,
+        iterations,
+        noise_multiplier,
+        w0,
+        divisor,
     )
 
+    def rule_at(w: np.ndarray) -> Any:
+        return make_rule(rule, clip_norm, r, weak_growth(problem, w) / divisor**2)
+
     def clipping_frequency(problem: Any, w: np.ndarray) -> np.ndarray:
-        here = make_rule(rule, clip_norm, r, weak_growth(problem, w) if rule == "VC" else 1.0)
-        return problem.sums(w, clipping=here, value=False).clipped / problem.n
+        return problem.sums(w, clipping=rule_at(w), value=False).clipped / problem.n
+
+    def clip_norm_used(problem: Any, w: np.ndarray) -> np.ndarray:
+        return share_used(problem, w, rule_at(w))
 
     def test_accuracy(problem: Any, w: np.ndarray) -> np.ndarray:
         return problem.accuracy(w, X_test, y_test)
 
-    recorders: list[Any] = ["accuracy", test_accuracy, *([clipping_frequency] if curves else [])]
+    recorders: list[Any] = ["accuracy", test_accuracy]
+    recorders += [clipping_frequency] if curves else []
+    recorders += [clip_norm_used] if bound_divisor else []
     with warnings.catch_warnings():
         # The papers' steps are above 2/L for the public L; clipping keeps the updates short.
         warnings.filterwarnings("ignore", "step_size .* is above 2/L", UserWarning)
@@ -176,7 +215,7 @@ def train_cell(
         "training_accuracy": history["accuracy"][:, 0],
         **{
             name: history[name][:, 0]
-            for name in ("test_accuracy", "clipping_frequency")
+            for name in ("test_accuracy", "clipping_frequency", "clip_norm_used")
             if name in history
         },
         "finished": np.array(result.status == "finished"),
@@ -194,15 +233,18 @@ def build_method(
     iterations: int,
     noise_multiplier: float,
     w0: np.ndarray,
+    divisor: float = 1.0,
 ) -> dpa.methods.SGD:
     """Return SGD with the rule, and noise of ``noise_multiplier * clip_norm`` on the sum."""
-    follows = rule == "VC" and isinstance(problem, dpa.problems.MLP)
-    kind, more = (ValueClippedSGD, {"problem": problem}) if follows else (dpa.methods.SGD, {})
+    kind: type[dpa.methods.SGD] = dpa.methods.SGD
+    more: dict[str, Any] = {}
+    if rule == "VC" and isinstance(problem, dpa.problems.MLP):
+        kind, more = ValueClippedSGD, {"problem": problem, "divisor": divisor}
     return kind(
         step_size,
         iterations,
         sampling=dpa.Poisson(rate),
-        clipping=make_rule(rule, clip_norm, r, weak_growth(problem, w0[None, :])),
+        clipping=make_rule(rule, clip_norm, r, weak_growth(problem, w0[None, :]) / divisor**2),
         noise=np.full(iterations, noise_multiplier * clip_norm / (rate * problem.n)),
         mechanism="gaussian",
         **more,

@@ -49,12 +49,6 @@ def settings(scale: str) -> dict[str, Any]:
     }
 
 
-def sample_gradients(problem: Any, w: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the gradients of single samples at ``w`` of shape (d,), shape (len(rows), d)."""
-    copies = np.broadcast_to(w, (len(rows), len(w)))
-    return problem.sums(copies, rows=[rows[i : i + 1] for i in range(len(rows))]).gradient
-
-
 def run_cell(
     data: str,
     training: str,
@@ -89,7 +83,7 @@ def run_cell(
 
     def look(w: np.ndarray) -> None:
         rows = np.sort(random.choice(problem.n, batch_size, replace=False))
-        gradients = sample_gradients(problem, w, rows)
+        gradients = runs.sample_gradients(problem, w, rows)
         mean = gradients.mean(axis=0)
         size = np.linalg.norm(gradients, axis=1)
         norms.append(size)

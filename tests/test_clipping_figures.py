@@ -89,7 +89,7 @@ def test_the_constant_of_value_clipping_bounds_every_gradient(model):
         w = size * random.normal(size=problem.d) / np.sqrt(64)
         beta1 = _clipping.weak_growth(problem, w[None, :])
         rows = np.arange(100)
-        squares = (clipping_gradients.sample_gradients(problem, w, rows) ** 2).sum(axis=1)
+        squares = (_clipping.sample_gradients(problem, w, rows) ** 2).sum(axis=1)
         copies = np.broadcast_to(w, (100, problem.d))
         losses = problem.sums(copies, rows=[rows[i : i + 1] for i in rows]).value
         assert (squares <= beta1 * losses * (1 + 1e-9)).all()
@@ -116,7 +116,7 @@ def test_value_clipping_of_a_network_costs_what_gradient_clipping_costs():
 def test_small_gradients_are_those_of_the_problem():
     problem = _clipping.load_problem("digits", False, "mlp")
     w, rows = problem.initial(rng=1), np.array([3, 5, 8])
-    each = clipping_gradients.sample_gradients(problem, w, rows)
+    each = _clipping.sample_gradients(problem, w, rows)
     np.testing.assert_allclose(each.sum(axis=0), problem.sums(w, rows=rows).gradient, atol=1e-12)
 
 
@@ -146,7 +146,8 @@ def test_calibrated_noise_fits_and_hardly_less_does():
 
 
 def test_table(monkeypatch, tmp_path):
-    changes = {"epochs": 3, "iterations": 69, "step_sizes": [8.0], "seeds": 2}
+    steps = {"linear": [8.0], "mlp": [8.0]}
+    changes = {"epochs": 3, "iterations": 69, "step_sizes": steps, "seeds": 2}
     tables, caption = made(clipping_table, changes, monkeypatch, tmp_path)
     best = tables["best"]
     assert len(best["rule"]) == 8 and (best["runs"] == 2).all()
@@ -161,7 +162,19 @@ def test_table(monkeypatch, tmp_path):
         assert abs(accuracy["PSAC"] - accuracy["Auto-S"]) < 8
         assert min(accuracy["GC"], accuracy["Auto-S"], accuracy["PSAC"]) > 60
     assert np.isnan(best["published_cnn"][best["rule"] == "VC"]).all()
-    assert "98.24 ± 0.07" in caption and "epsilon 2.46 instead of 2.07" in caption
+    # Why: the bound for the MLP leaves three quarters of the clip norm unused.
+    bounds = tables["value_clipping"]
+    linear, loose, held = (
+        _clipping.where(bounds, model=model, bound_divisor=divisor)
+        for model, divisor in (("linear", 1.0), ("mlp", 1.0), ("mlp", 4.0))
+    )
+    assert loose["used_at_start"][0] < 0.3 < 0.6 < linear["used_at_start"][0]
+    assert held["used_at_start"][0] > 3 * loose["used_at_start"][0]
+    assert held["used_at_start"][0] <= 1.0 + 1e-9
+    assert held["test_accuracy"][0] > loose["test_accuracy"][0] + 10
+    VC = _clipping.where(best, model="mlp", rule="VC")
+    assert loose["test_accuracy"][0] == VC["test_accuracy"][0]
+    assert "98.24 ± 0.07" in caption and "epsilon at least 22.4 instead of 2.07" in caption
 
 
 def test_epochs(monkeypatch, tmp_path):
