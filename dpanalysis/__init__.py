@@ -32,7 +32,8 @@ if TYPE_CHECKING:
         theory,
     )
     from .errors import CertificateNotFound, IncompatibleAccounting, PrivacyBudgetExceeded
-    from .experiments.run import Result, minimize
+    from .experiments.result import Result
+    from .experiments.run import minimize
     from .privacy.relations import Budget
     from .privacy.sampling import Full, Poisson, WithoutReplacement, WithReplacement
     from .problems.erm import ERM
@@ -51,7 +52,7 @@ _HOMES = {
     "Poisson": "privacy.sampling",
     "PrivacyBudgetExceeded": "errors",
     "Quadratic": "problems.quadratic",
-    "Result": "experiments.run",
+    "Result": "experiments.result",
     "RowBound": "problems.row_bound",
     "WithReplacement": "privacy.sampling",
     "WithoutReplacement": "privacy.sampling",

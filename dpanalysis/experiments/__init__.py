@@ -16,7 +16,8 @@ from .records import load_table, save_table, tabulate
 from .sweep import Record, SweepError, sweep  # the function: it hides the module of its name
 
 if TYPE_CHECKING:
-    from .run import Result, minimize
+    from .result import Result
+    from .run import minimize
 
 __all__ = [
     "Record",
@@ -30,4 +31,4 @@ __all__ = [
 ]
 
 # They bring methods, privacy and kernels along.
-__getattr__, __dir__ = on_first_use(__name__, {"Result": "run", "minimize": "run"})
+__getattr__, __dir__ = on_first_use(__name__, {"Result": "result", "minimize": "run"})

@@ -7,18 +7,19 @@ Both compare with a relative slack of 1e-9, which absorbs the rounding of sums: 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from .._validation import check_number
+from .._validation import check_int, check_number
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from .accountant import Events, best_order, group, spent
 from .events import Event, Repeated, check_event
+from .rdp import rdp_to_epsilon
 from .relations import Budget, check_budget
-from .zcdp import epsilon_to_zcdp
+from .zcdp import epsilon_to_zcdp, zcdp_to_epsilon
 
-__all__ = ["Filter", "Plan", "plan_order"]
+__all__ = ["Filter", "Plan", "order_of_most", "plan_order"]
 
 SLACK = 1e-9
 
@@ -146,6 +147,38 @@ class Filter:
         """What is left, in the filter's notion of privacy (epsilon, rho or a Renyi cost)."""
         return max(0.0, self.limit - self.spent)
 
+    def epsilon(self, delta: float | None = None, copies: int = 1) -> float:
+        """Return the epsilon at ``delta`` of all that this filter may grant.
+
+        That is the guarantee, whatever has been spent: how much that is was decided by what
+        had been released.
+
+        Parameters
+        ----------
+        delta : float, optional
+            That of the budget by default.
+        copies : int
+            So many independent runs under such a filter are released together.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> guard = Filter(Budget(1.0, 1e-5))
+        >>> guard.epsilon(), guard.epsilon(1e-7)
+        (1.0, 1.2459)
+        """
+        delta = self.budget.delta if delta is None else delta
+        check_number("delta", delta, low=0.0, high=1.0, high_open=True)
+        limit = check_int("copies", copies, low=1) * self.limit
+        if self.notion == "pure":
+            return limit
+        if self.order is None:
+            return zcdp_to_epsilon(limit, delta)
+        return float(rdp_to_epsilon([self.order], [limit], delta)[0])
+
     def __repr__(self) -> str:
         at = "" if self.order is None else f" at order {self.order:g}"
         return f"Filter({self.notion}{at}: {self.spent:.6g} of {self.limit:.6g} spent)"
@@ -191,6 +224,51 @@ def plan_order(events: Events, budget: Budget) -> float:
     if budget.delta == 0.0:
         raise ValueError(f"budget must have delta > 0 to have a best order, got {budget!r}")
     return best_order(group(events, budget.relation), budget.delta)[1]
+
+
+def order_of_most(events: Sequence[Event], budget: Budget) -> float:
+    """Return the Renyi order at which ``events`` fit the budget most often.
+
+    For a filter over so many iterations as the budget affords, when each costs about the same.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        What one iteration costs.
+    budget : Budget
+        With delta > 0.
+
+    Returns
+    -------
+    float
+        An integer, as curves of Poisson batches are sums over integers.
+
+    Raises
+    ------
+    ValueError
+        If the budget has no delta, or affords no iteration at any order; the message gives the
+        smallest epsilon that would.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Gaussian
+    >>> order_of_most([Gaussian(std=100.0, sensitivity=1.0)], Budget(1.0, 1e-5))
+    17.0
+    """
+    if budget.delta == 0.0:
+        raise ValueError(f"budget must have delta > 0 to have a best order, got {budget!r}")
+    orders = np.unique(np.round(np.geomspace(2.0, 2.0**15, 100)))
+    cost = np.sum([event.rdp_cost(orders) for event in events], axis=0)
+    slack = np.log1p(-1.0 / orders) - (np.log(budget.delta) + np.log(orders)) / (orders - 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = np.where(cost > 0.0, (budget.limit - slack) / cost, np.inf)
+    best = int(np.argmax(times))
+    if times[best] < 1.0:
+        raise ValueError(
+            f"budget must afford one iteration, got {budget!r}: at delta = {budget.delta:g} the "
+            f"smallest epsilon that does is {float(np.min(cost + slack)):.4g}"
+        )
+    return float(orders[best])
 
 
 class Plan:

@@ -8,6 +8,7 @@ method releases reads this file.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
 from .events import Event, Gaussian, Laplace, Sampled, check_event
 from .ledger import Ledger
+from .queries import Query, Records
 from .relations import REPLACE_ONE
 from .sampling import Full, Sampling
 
@@ -192,11 +194,47 @@ class Batch:
             raise ValueError(f"w must be finite and at most {LARGEST_ITERATE:g} in size")
         oracle.check_clipping(clipping)
         self._pay(oracle.gradient_event(self._sampling, mechanism, scale, clipping))
-        gradient = oracle._mean_gradient(w, self._draw(len(w)), self._sampling, clipping)
+        rows = self._draw(len(w))
+        gradient = oracle._mean_gradient(w, rows, self._sampling, clipping)
+        oracle.evaluations["gradient"] += (
+            oracle.facts.n * len(w) if rows is None else sum(map(len, rows))
+        )
         if scale > 0.0:
-            gradient += oracle._noise(mechanism, scale, gradient.shape[1])
+            oracle._add_noise(gradient, mechanism, scale)
         regularizer = getattr(oracle._problem, "regularizer", None)
         return gradient if regularizer is None else gradient + regularizer.gradient(w)
+
+    def ask(self, query: Query) -> Any:
+        """Return the answer to a query of :mod:`dpanalysis.privacy.queries`.
+
+        Parameters
+        ----------
+        query : Query
+            Of a problem with records, in a run of one replicate.
+
+        Raises
+        ------
+        TypeError
+            If it is not a query.
+        ValueError
+            If the run has several replicates, or no bound makes the answer private.
+        PrivacyBudgetExceeded, IncompatibleAccounting, RuntimeError
+            As :meth:`gradient`.
+        """
+        oracle = self._oracle
+        if not isinstance(query, Query):
+            raise TypeError(f"query must be one of dpanalysis.privacy.queries, got {query!r}")
+        if len(oracle._noise_sources) != 1:
+            raise ValueError(
+                f"a query is for one replicate, this run has {len(oracle._noise_sources)}"
+            )
+        self._pay(query.event(oracle.facts, self._sampling))
+        rows = self._draw(1)
+        size = self._sampling.expected_size(oracle.facts.n)
+        records = Records(oracle._problem, None if rows is None else rows[0], size)
+        answer, times = query.answer(records, oracle._noise_sources[0])
+        oracle.evaluations[query.evaluates] += times * records.count
+        return answer
 
     def _pay(self, event: Event | None) -> None:
         if self._closed:
@@ -259,6 +297,9 @@ class PrivateOracle:
         The events of ONE replicate.
     exact_releases : int
         Number of releases without noise; the run is not private unless it is 0.
+    evaluations : Counter of str
+        Gradients and losses of single records evaluated. NOT private: it tells how large
+        the batches were.
     """
 
     def __init__(
@@ -280,6 +321,7 @@ class PrivateOracle:
         self.facts = facts
         self.ledger = Ledger(facts.relation)
         self.exact_releases = 0
+        self.evaluations: Counter[str] = Counter()
         self._open = False
 
     @contextmanager
@@ -296,6 +338,13 @@ class PrivateOracle:
         finally:
             self._open = False
             batch._close()
+
+    def can_ask(self, sampling: Sampling, *events: Event | None) -> bool:
+        """Return whether all these fit what is left, asked of one batch; charges nothing."""
+        asked = [event for event in events if event is not None]
+        if self._guard is None or not asked:
+            return True
+        return self._guard.can_spend(self._sampled(sampling, asked))
 
     def check_clipping(self, clipping: Any) -> None:
         """Raise unless the rule keeps its bound whatever the records; looks at none of them."""
@@ -320,9 +369,10 @@ class PrivateOracle:
             return sums.gradient / sampling.expected_size(self.facts.n)
         return self._problem.gradient(w)
 
-    def _noise(self, mechanism: str, scale: float, size: int) -> np.ndarray:
+    def _add_noise(self, gradient: np.ndarray, mechanism: str, scale: float) -> None:
         draw = getattr(mechanisms, mechanism)
-        return np.stack([draw(source, scale, size) for source in self._noise_sources])
+        for row, source in zip(gradient, self._noise_sources, strict=True):
+            row += draw(source, scale, row.size)
 
 
 def gradient_event(

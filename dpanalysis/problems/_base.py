@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +58,15 @@ class EmpiricalRisk(ABC):
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
         """Return ``values (R,), gradients (R, d), clipped (R,)``; arguments are checked."""
+
+    @abstractmethod
+    def along(
+        self, w: np.ndarray, direction: np.ndarray, rows: Any = None
+    ) -> Callable[[float], np.ndarray]:
+        """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``.
+
+        Without the penalty; a step size in one pass over the samples or less.
+        """
 
     def check_clipping(self, clipping: Clipping | None) -> None:
         """Raise unless the rule bounds the gradient of every record that may occur."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -184,6 +184,36 @@ class ERM(EmpiricalRisk):
             norms = row_norms(self._X, 2)
             self._row_norms = norms if self._scale is None else norms * self._scale
         return self._row_norms
+
+    def along(
+        self, w: np.ndarray, direction: np.ndarray, rows: Any = None
+    ) -> Callable[[float], np.ndarray]:
+        """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``.
+
+        The predictions are linear in t, so the data are read once for all t.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[2.0], [1.0]]), np.array([3.0, 0.0]), losses.SquaredError())
+        >>> problem.along(np.zeros(1), np.array([-1.0]))(1.0)
+        array([0.5, 0.5])
+        """
+        xp = self._xp
+        ray = xp.stack([self._iterate("w", w), self._iterate("direction", direction)], axis=1)
+        data, labels, scale = self._X, self._y, self._scale
+        if rows is not None:
+            chosen = self._rows(rows, 1)
+            data = data[chosen] if is_sparse(data) else xp.take(data, chosen, axis=0)
+            labels = xp.take(labels, chosen)
+            scale = None if scale is None else xp.take(scale, chosen)
+        with one_blas_thread():
+            blocks = [as_float64(block) @ ray for _, _, block in row_blocks(data)]
+        z = xp.concat(blocks) if blocks else xp.zeros((0, 2), dtype=xp.float64)
+        if scale is not None:
+            z = z * scale[:, None]
+        return lambda t: self._back(self.loss.value(z[:, 0] - t * z[:, 1], labels), w)
 
     # The objective
 

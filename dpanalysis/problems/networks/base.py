@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,23 @@ class Network(EmpiricalRisk):
         # What overflows shows in the result.
         with np.errstate(over="ignore", invalid="ignore"):
             return self._sums.sums(W, rows, clipping, norms, weights, value, gradient)
+
+    def along(
+        self, w: np.ndarray, direction: np.ndarray, rows: Any = None
+    ) -> Callable[[float], np.ndarray]:
+        """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis.problems import Softmax
+        >>> problem = Softmax(np.array([[1.0], [-1.0]]), np.array([0, 1]))
+        >>> problem.along(np.zeros(2), np.array([-1.0, 0.0]))(1.0)
+        array([0.3133, 0.3133])
+        """
+        start, step = self._iterate("w", w), self._iterate("direction", direction)
+        chosen = None if rows is None else self._rows(rows, 1)
+        return lambda t: self._back(self._sums.losses((start - t * step)[None, :], chosen), w)
 
     def _norms(self) -> Any:
         """L2 norms of the (scaled) rows, computed once."""

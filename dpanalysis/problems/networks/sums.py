@@ -134,6 +134,16 @@ class NetworkSums:
             add_gradients(xp, gradients, self._layout, X, scale, hidden, deltas, factors)
         return values, gradients, clipped
 
+    def losses(self, W: Any, rows: Any = None) -> Any:
+        """Return the loss of each sample, (m,), for one iterate ``W`` of shape (1, p)."""
+        xp = array_namespace(W)
+        layers = self._layout.split(xp, self._cast(xp, W))
+        parts = [xp.zeros(0, dtype=W.dtype, device=W.device)]
+        for X, labels, scale, _ in self.blocks(rows, 1):
+            _, logits = forward(xp, layers, self._activation, X, scale)
+            parts.append(cross_entropy(xp, logits, labels)[0][0, :])
+        return xp.concat(parts)
+
     def accuracy(self, W: Any) -> Any:
         """Return the fraction of samples (R,) whose label has the largest logit."""
         xp = array_namespace(W)

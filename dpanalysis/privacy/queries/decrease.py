@@ -1,0 +1,130 @@
+"""The query of a line search: where along a ray the objective has decreased enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..._validation import check_choice, check_finite, check_number
+from .. import mechanisms
+from ..events import AboveThreshold
+from ..relations import REPLACE_ONE
+from ..sampling import Sampling
+from .base import Query, Records
+
+if TYPE_CHECKING:
+    from ..oracle import PublicFacts
+
+__all__ = ["FirstDecrease"]
+
+
+@dataclass(frozen=True, eq=False)
+class FirstDecrease(Query):
+    r"""The first step size that decreases the objective enough: Algorithm 1 of 002.
+
+    AboveThreshold at 0 of the queries
+
+    .. math:: q_k = \frac1B \sum_{i \in \text{batch}} [f_i(w) - f_i(w - \eta_k g)]
+              + r(w) - r(w - \eta_k g) - c_k
+
+    with the public penalty r outside the clip and the public batch size B (errata 002-6,
+    002-9). What one record can do is bounded by a clip at C: of every loss to [0, C]
+    (``clips="losses"``, as in the paper), where all queries share f(w) and so cost less
+    (errata 002-1); or of every decrease to [-C, C] (``clips="decreases"``), which a saturated
+    loss does not hide from.
+
+    Parameters
+    ----------
+    w, direction : ndarray of shape (d,)
+        Public: g is a private gradient that has been released.
+    step_sizes, required : ndarray of shape (K,)
+        Candidates eta_k in the order in which they are tried, and the decrease c_k wanted.
+    clip : float
+        C in (0, inf).
+    noise : {"laplace", "gaussian"}
+    threshold_scale, query_scale : float
+        Laplace scales or standard deviations in units of q; both 0 answer exactly.
+    clips : {"losses", "decreases"}
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range.
+    """
+
+    w: np.ndarray
+    direction: np.ndarray
+    step_sizes: np.ndarray
+    required: np.ndarray
+    clip: float
+    noise: str
+    threshold_scale: float
+    query_scale: float
+    clips: str = "losses"
+
+    def __post_init__(self) -> None:
+        check_number("clip", self.clip, low=0.0, low_open=True)
+        check_choice("noise", self.noise, ("laplace", "gaussian"))
+        check_choice("clips", self.clips, ("losses", "decreases"))
+        exact = self.threshold_scale == 0.0 and self.query_scale == 0.0
+        for name in ("threshold_scale", "query_scale"):
+            check_number(name, getattr(self, name), low=0.0, low_open=not exact)
+        for name in ("w", "direction", "step_sizes", "required"):
+            check_finite(name, np.asarray(getattr(self, name)))
+        if np.shape(self.required) != np.shape(self.step_sizes) or not np.size(self.step_sizes):
+            raise ValueError(
+                "required must hold one number a step size, got shapes "
+                f"{np.shape(self.required)} and {np.shape(self.step_sizes)}"
+            )
+
+    def event(self, facts: PublicFacts, sampling: Sampling) -> AboveThreshold | None:
+        """Return the cost: one record moves every query by at most C over the batch size.
+
+        By twice that under replace-one: f(w) moves by what lies in [-C, C], and so does
+        every f(w - eta_k g); likewise the decreases.
+        """
+        if self.threshold_scale == 0.0 or not facts.has_records:
+            return None
+        moved = 2.0 if facts.relation == REPLACE_ONE else 1.0
+        return AboveThreshold(
+            self.noise,
+            self.threshold_scale,
+            self.query_scale,
+            moved * self.clip / sampling.expected_size(facts.n),
+            len(self.step_sizes),
+            shared=self.clips == "losses",
+        )
+
+    def answer(self, records: Records, random: Any) -> tuple[int | None, int]:
+        """Return the index of the step size, None if there was none, and the evaluations."""
+        draw = getattr(mechanisms, self.noise)
+
+        def noisy(value: float, scale: float) -> float:
+            return value + float(draw(random, scale, 1)[0]) if scale else value
+
+        threshold = noisy(0.0, self.threshold_scale)
+        losses = records.problem.along(self.w, self.direction, records.rows)
+        penalty = getattr(records.problem, "regularizer", None)
+        start = self._clipped(losses(0.0)) if self.clips == "losses" else losses(0.0)
+        for k, (step, required) in enumerate(zip(self.step_sizes, self.required)):
+            after = losses(float(step))
+            if self.clips == "losses":
+                decrease = float(np.sum(start) - np.sum(self._clipped(after)))
+            else:
+                decrease = float(np.sum(_clip(start - after, -self.clip, self.clip)))
+            query = decrease / records.size - float(required)
+            if penalty is not None:
+                query += penalty.value(self.w) - penalty.value(self.w - step * self.direction)
+            if noisy(query, self.query_scale) >= threshold:
+                return k, k + 2
+        return None, len(self.step_sizes) + 1
+
+    def _clipped(self, losses: np.ndarray) -> np.ndarray:
+        return _clip(losses, 0.0, self.clip)
+
+
+def _clip(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Clip; a record whose loss is not a number counts as 0, or it would give itself away."""
+    return np.clip(np.nan_to_num(values, nan=0.0, posinf=high, neginf=low), low, high)
