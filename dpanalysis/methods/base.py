@@ -277,10 +277,12 @@ class Method(ABC):
     def step(self, state: State, oracle: PrivateOracle) -> State:
         """Make one iteration: one batch, one noisy gradient."""
         alpha, beta, gamma, restart = (each[state.iteration] for each in state.plan.coefficients)
-        x = state.w
-        difference = 0.0 if restart else x - state.previous
-        gradient = self._gradient(x + gamma * difference, state, oracle)
-        after = x + beta * difference - alpha * gradient
+        x = here = ahead = state.w
+        if not restart and (beta or gamma):  # what is nought costs nothing: x may be long
+            difference = x - state.previous
+            here, ahead = x + gamma * difference, x + beta * difference
+        after = alpha * self._gradient(here, state, oracle)
+        np.subtract(ahead, after, out=after)
         return State(after, x, state.iteration + 1, state.plan)
 
     def _gradient(self, w: np.ndarray, state: State, oracle: PrivateOracle) -> np.ndarray:

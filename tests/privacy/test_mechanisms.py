@@ -69,7 +69,7 @@ def test_system_random_covers_the_unit_interval_and_integers():
     assert stats.chisquare(np.bincount(dice, minlength=7)[1:]).pvalue > LEVEL
     assert isinstance(source.integers(5), int) and source.random((2, 2)).shape == (2, 2)
     assert 0.0 <= source.random() < 1.0
-    assert stats.kstest(source.standard_normal(SAMPLES), "norm").pvalue > LEVEL
+    assert stats.kstest(source.normal(2.0, 3.0, SAMPLES), stats.norm(2.0, 3.0).cdf).pvalue > LEVEL
 
 
 @pytest.mark.parametrize("bits", [0, 1, 2**64 - 1, 2**64 - 2])
@@ -78,7 +78,7 @@ def test_system_noise_is_finite_at_the_ends(bits, monkeypatch):
     monkeypatch.setattr(source, "_bits", lambda size: np.full(size or (), bits, dtype=np.uint64))
     for noise in (source.laplace(size=2), source.normal(size=2)):
         assert np.isfinite(noise).all()
-    assert abs(source.laplace()) <= 53 * math.log(2) + 1e-12 and abs(source.normal()) < 8.5
+    assert abs(source.laplace()) <= 53 * math.log(2) + 1e-12 and abs(source.normal()) < 8.58
 
 
 def test_random_source_takes_what_spec_7_names():

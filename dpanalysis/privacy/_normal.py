@@ -1,0 +1,71 @@
+"""The compiled kernel of Gaussian noise, fed with uniforms so that any source serves.
+
+Every operation is rounded by itself, in the order written (no ``fastmath``, polynomials in
+place of the C library's functions), so the same uniforms give the same noise on every machine.
+The loop has no branch: at .7 ns a number it takes less than drawing the uniforms.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+__all__ = ["box_muller"]
+
+_ONE = np.int64(0x3FF0000000000000)  # the bits of 1.0
+_ROOT_HALF = np.int64(0x3FE6A09E667F3BCD)  # of sqrt(1/2)
+_MANTISSA = np.int64(0x000FFFFFFFFFFFFF)
+_LN2 = math.log(2.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _log(v):  # type: ignore[no-untyped-def]
+    """Return ln v for a normal number v in (0, 1], relative error below 1e-15."""
+    bits = np.float64(v).view(np.int64) + (_ONE - _ROOT_HALF)
+    k = np.float64((bits >> 52) - 1023)
+    m = np.int64((bits & _MANTISSA) + _ROOT_HALF).view(np.float64)  # v = 2^k m, m^2 in [1/2, 2)
+    s = (m - 1.0) / (m + 1.0)  # ln m = 2 atanh(s)
+    t = s * s
+    # (2 atanh(s)/s - 2) / s^2, Chebyshev fit on t <= 0.0295 with error 3.1e-16.
+    q = 0.15331721600556042 + t * 0.14616449685043406
+    q = 0.18182889125261723 + t * q
+    q = 0.2222221113479508 + t * q
+    q = 0.28571428625975487 + t * q
+    q = 0.39999999999899505 + t * q
+    q = 0.666666666666667 + t * q
+    return k * _LN2 + (2.0 * s + s * (t * q))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def box_muller(numbers):  # type: ignore[no-untyped-def]
+    """Turn pairs of uniforms in [0, 1) into pairs of independent standard normals, in place.
+
+    The first uniform u gives the radius sqrt(-2 ln(1 - u)), the second v the angle
+    2 pi (v - 1/8) (G. Box and M. Muller, A note on the generation of random normal deviates,
+    1958). With uniforms of 53 bits no number exceeds sqrt(106 ln 2) = 8.58; a normal one would
+    with probability 1e-17.
+    """
+    for i in range(numbers.size // 2):
+        radius = math.sqrt(-2.0 * _log(1.0 - numbers[2 * i]))
+        turn = 4.0 * numbers[2 * i + 1]
+        quarter = math.floor(turn)
+        f = turn - quarter - 0.5  # quarters from the middle of this one
+        z = f * f
+        # sin(pi f / 2) / f and cos(pi f / 2), Chebyshev fits with errors 4.9e-18 and 4.7e-17.
+        s = -3.59864335298231e-06 + z * 5.633933781537854e-08
+        s = 0.0001604411507421909 + z * s
+        s = -0.004681754132340976 + z * s
+        s = 0.07969262624604301 + z * s
+        s = -0.6459640975062443 + z * s
+        s = f * (1.5707963267948966 + z * s)
+        c = -2.520013526428479e-05 + z * 4.6552961874867623e-07
+        c = 0.000919259950041661 + z * c
+        c = -0.02086348073494657 + z * c
+        c = 0.25366950789986475 + z * c
+        c = -1.2337005501361513 + z * c
+        c = 1.0 + z * c
+        # Halves of the circle differ by the sign, the quarters of a half by a turn of pi/2.
+        radius = -radius if quarter >= 2.0 else radius
+        turned = quarter == 1.0 or quarter == 3.0
+        numbers[2 * i] = radius * (-s if turned else c)
+        numbers[2 * i + 1] = radius * (c if turned else s)

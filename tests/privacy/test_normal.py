@@ -1,0 +1,64 @@
+"""The kernel of Gaussian noise: its formulas, its law, and the same numbers everywhere."""
+
+import mpmath as mp
+import numpy as np
+from scipy import stats
+
+from dpanalysis.privacy._normal import box_muller
+from dpanalysis.privacy.mechanisms import gaussian, random_source
+
+ENDS = [0.0, 2.0**-53, 0.5, 1.0 - np.sqrt(0.5), 1.0 - 2.0**-26, 1.0 - 2.0**-52, 1.0 - 2.0**-53]
+
+
+def transformed(numbers):
+    numbers = np.array(numbers)
+    box_muller(numbers)
+    return numbers
+
+
+def test_the_transform_is_that_of_box_and_muller():
+    """Against 40 digits: radius and angle, small radii and large, all the way round."""
+    random = np.random.default_rng(0)
+    first = np.concatenate([ENDS, 2.0 ** -random.uniform(0, 53, 300), random.random(300)])
+    first = np.concatenate([first, 1.0 - first[len(ENDS) :]])
+    first = np.round(first * 2.0**53) / 2.0**53  # what a generator gives
+    first = np.minimum(first, 1.0 - 2.0**-53)
+    second = random.random(first.size)
+    second[:9] = np.append(np.arange(8) / 8.0, 1.0 - 2.0**-53)
+    noise = transformed(np.stack([first, second], axis=1).reshape(-1)).reshape(-1, 2)
+    with mp.workdps(40):
+        for (x, y), u, v in zip(noise, first, second, strict=True):
+            radius = mp.sqrt(-2 * mp.log(1 - mp.mpf(float(u))))
+            angle = 2 * mp.pi * (mp.mpf(float(v)) - mp.mpf(1) / 8)
+            point = radius * mp.cos(angle), radius * mp.sin(angle)
+            assert abs(x - point[0]) <= 2e-15 * radius and abs(y - point[1]) <= 2e-15 * radius
+
+
+def test_the_law_is_normal_far_out_and_coordinates_are_independent():
+    """Nine statistics beyond 5.3 standard deviations each: a false alarm in 1e6."""
+    noise = gaussian(random_source(5), 1.0, 2_000_000)
+    for limit in (0.5, 1.0, 2.0, 3.0, 4.0):
+        p = 2.0 * stats.norm.sf(limit)
+        count = np.count_nonzero(np.abs(noise) > limit)
+        assert abs(count - noise.size * p) <= 5.3 * np.sqrt(noise.size * p * (1.0 - p)) + 1.0
+    x, y = noise[::2], noise[1::2]
+    for left, right in ((x, y), (x**2 - 1.0, y**2 - 1.0), (x[1:], y[:-1]), (x[1:], x[:-1])):
+        score = np.sum(left * right) / np.sqrt(np.sum(left**2 * right**2))
+        assert abs(score) < 5.3
+    assert stats.kstest(noise[:200_000], "norm").pvalue > 1e-6
+
+
+def test_the_numbers_are_the_same_on_every_machine_and_for_every_width():
+    """Bit for bit: no instruction set and no C library has a say."""
+    noise = gaussian(random_source(0), 1.0, 5)
+    assert [value.hex() for value in noise.tolist()] == [
+        "0x1.bf7e467934e66p-1",
+        "0x1.1fa7d54dd266ep+0",
+        "0x1.cc106092e8165p-3",
+        "-0x1.7537e6c9a589bp-3",
+        "0x1.b8dcba3d7705ep-2",
+    ]
+    long = gaussian(random_source(0), 1.0, 1001)
+    np.testing.assert_array_equal(long[:5], noise)
+    np.testing.assert_array_equal(gaussian(random_source(0), 2.0, (7, 143)).ravel(), 2.0 * long)
+    assert gaussian(random_source(0), 3.0) == 3.0 * noise[0]
