@@ -24,7 +24,7 @@ CLIP_NORM, R = 0.1, 0.1
 #: Powers of 2 around every rule's best step; what a linear model bears is more.
 STEP_SIZES = {
     "quick": {"linear": [8.0, 32.0, 128.0], "mlp": [2.0, 8.0, 32.0]},
-    "paper": {"linear": [16.0, 32.0, 64.0, 128.0], "mlp": [4.0, 8.0, 16.0, 32.0]},
+    "paper": {"linear": [16.0, 32.0, 64.0, 128.0], "mlp": [8.0, 16.0, 32.0, 64.0]},
 }
 #: What the bound of value clipping is divided by, to see whether its looseness explains the loss.
 BOUND_DIVISORS = {"linear": (1.0,), "mlp": (1.0, 4.0)}
