@@ -165,6 +165,6 @@ are not covered.
 Differences from the paper: it adds standard normal noise to the true gradient, so that no sample
 has a loss that value clipping could go by; here the noise is in the labels (standard deviation 1),
 which makes each sample's gradient light-tailed around the true one. Its clip norms and step sizes
-are not in the text. Rows are clipped to the public bound {ROW_BOUND:g}, which none of them reaches
-often, and VC uses beta_1 = 2 x {ROW_BOUND:g}^2 = {2 * ROW_BOUND**2:g}.
+are not in the text. Rows are clipped to the public bound {ROW_BOUND:g}, which hardly any of them
+reaches, and VC uses beta_1 = 2 x {ROW_BOUND:g}^2 = {2 * ROW_BOUND**2:g}.
 """
