@@ -105,8 +105,9 @@ def weak_growth_softmax(row_norm: float, printed: bool = False) -> float:
     >>> weak_growth_softmax(1.0), weak_growth_softmax(1.0, printed=True)
     (0.81453, 1.0)
     """
-    squared = check_number("row_norm", row_norm, low=0.0) ** 2
-    return squared if printed else 2.0 * _KAPPA * squared
+    row_norm = check_number("row_norm", row_norm, low=0.0)
+    # As the loss itself computes it, to the last bit: a clipping rule refuses anything less.
+    return row_norm**2 if printed else weak_growth_logistic(math.sqrt(2.0) * row_norm)
 
 
 def weak_growth_mlp(

@@ -42,6 +42,15 @@ def test_the_logistic_constant_is_that_of_the_loss_and_of_a_fine_grid():
     assert theory.weak_growth_logistic(1.0) == pytest.approx(KAPPA, rel=1e-15)
 
 
+@given(st.floats(1e-3, 1e3))
+def test_value_clipping_accepts_the_constants(row_norm):
+    for beta1, loss in [
+        (theory.weak_growth_logistic(row_norm), losses.Logistic()),
+        (theory.weak_growth_softmax(row_norm), Softmax.loss),
+    ]:
+        clipping.Value(1.0, beta1).check(loss, row_norm)
+
+
 @pytest.mark.parametrize("K", [2, 3, 6])
 def test_the_softmax_constant_is_attained_or_approached(K):
     """Maximising over logits finds it, from any of five starts, and never more."""
