@@ -4,13 +4,22 @@ The paper's constants c1 to c5 are open; :func:`clipped_sgd_published` takes the
 :func:`clipped_sgd_bound` needs none: it rests on :mod:`dpanalysis.theory.sgd_paths`, on batches of
 a fixed size, and on a noise multiplier that was calibrated to the budget numerically
 (:func:`dpanalysis.privacy.calibrate`), never on the paper's Theorem 3.4.
+
+Full batches need no light tails (Remark 4.2, printed without proof): no sample's excess loss is
+more than that of all together, so that :math:`\|\nabla f_i\|^2 \le 2L (f_i - \inf f_i)` gives
+
+.. math:: \max_i \|\nabla f_i(w)\| \le \sqrt{2 L n\, (f(w) - f^* + \Gamma)}, \qquad
+          \Gamma = f^* - \tfrac1n \textstyle\sum_i \inf f_i,
+
+with equality where one sample has all the loss. That is the remark's :math:`\sqrt n`; the
+:math:`\Gamma` (of Lemma A.13) is missing there, and 0 where one w minimises every :math:`f_i`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, log, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .._validation import check_int, check_number
 from .sgd_paths import (
@@ -33,12 +42,13 @@ __all__ = [
 def no_clipping_norm(
     initial_gap: float,
     L: float,
-    rho: float,
+    rho: float | None,
     n: int,
     iterations: int,
     failure: float,
     *,
     spread: float = 1.0,
+    interpolation_gap: float | None = None,
 ) -> float:
     r"""Return a clip norm that no gradient of the run exceeds, with probability 1 - ``failure``.
 
@@ -47,18 +57,24 @@ def no_clipping_norm(
     for every step size :math:`\eta \le \min\{1/L, s/(\tilde\sigma \sqrt T)\}`, with the bound of
     :func:`sgd_objective_bound` that holds for all of them. The second term holds for all i and w
     at once: a mean of n terms is at least any one of them over n. The paper's, for t-wise unions,
-    has :math:`\ln(nT)` and an open constant.
+    has :math:`\ln(nT)` and an open constant. Without light tails
+
+    .. math:: C = \sqrt{2 L n\, (\max_t (f(w_t) - f^*) + \Gamma)},
+
+    and the smaller of both where both ``rho`` and ``interpolation_gap`` are given.
 
     Parameters
     ----------
     initial_gap, L, iterations, failure
         As in :func:`sgd_objective_bound`.
-    rho : float
-        The constant of Assumption 4.1, >= 0.
+    rho : float or None
+        The constant of Assumption 4.1, >= 0; None where it does not hold.
     n : int
         Number of samples, at least 1.
     spread : float
         The distance s >= 0 that the noise may carry the iterates; 1 in the paper.
+    interpolation_gap : float, optional
+        :math:`\Gamma = f^* - \frac1n \sum_i \inf f_i \ge 0`, or more; needed without ``rho``.
 
     Returns
     -------
@@ -68,26 +84,58 @@ def no_clipping_norm(
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of its range, or neither ``rho`` nor ``interpolation_gap`` is given.
 
     References
     ----------
-    Paper 004, Proposition 4.3 and (11).
+    Paper 004, Proposition 4.3 and (11); Remark 4.2, with the constants derived here.
 
     Examples
     --------
     >>> no_clipping_norm(1.0, 1.0, 1.0, 10_000, 1000, 1e-6)
     14.031
+    >>> no_clipping_norm(1.0, 1.0, None, 10_000, 1000, 1e-6, interpolation_gap=0.0)
+    1083.7
     """
     gap, L = check_number("initial_gap", initial_gap, low=0.0), check_positive("L", L)
-    rho, n = check_number("rho", rho, low=0.0), check_int("n", n, low=1)
+    n = check_int("n", n, low=1)
+    rho, interpolation_gap = _check_tails(rho, interpolation_gap)
     T, failure = check_int("iterations", iterations, low=1), check_failure(failure)
     spread = check_number("spread", spread, low=0.0)
-    return _needed_norm(path_bound(gap, L, spread**2, log(1.0 / failure), T), L, rho, n)
+    highest = path_bound(gap, L, spread**2, log(1.0 / failure), T)
+    return _needed_norm(highest, L, rho, n, interpolation_gap)
 
 
-def _needed_norm(highest: float, L: float, rho: float, n: int) -> float:
-    return sqrt(2.0 * L * highest) + rho * sqrt(1.0 + log(n))
+def _check_tails(rho: Any, interpolation_gap: Any) -> tuple[float | None, float | None]:
+    """Return what is known of one sample's gradient given the loss of all, or raise."""
+    if rho is None and interpolation_gap is None:
+        raise ValueError("rho and interpolation_gap must not both be None")
+    if rho is not None:
+        rho = check_number("rho", rho, low=0.0)
+    if interpolation_gap is not None:
+        interpolation_gap = check_number("interpolation_gap", interpolation_gap, low=0.0)
+    return rho, interpolation_gap
+
+
+def _sampled_tails(rho: float | None, batch_size: int, n: int) -> float:
+    """Return the light tails that sampling needs: 0 for full batches, which have no error."""
+    if batch_size == n:
+        return 0.0
+    if rho is None:
+        raise ValueError(f"rho must be given for batches of {batch_size} of {n} samples, got None")
+    return rho
+
+
+def _needed_norm(
+    highest: float, L: float, rho: float | None, n: int, interpolation_gap: float | None
+) -> float:
+    """Return a bound on every sample's gradient where f - f* is at most ``highest``."""
+    bounds = []
+    if rho is not None:
+        bounds.append(sqrt(2.0 * L * highest) + rho * sqrt(1.0 + log(n)))
+    if interpolation_gap is not None:
+        bounds.append(sqrt(2.0 * L * n * (highest + interpolation_gap)))
+    return min(bounds)
 
 
 @dataclass(frozen=True)
@@ -114,7 +162,7 @@ class ClippedSGDBound:
 def clipped_sgd_bound(
     initial_gap: float,
     L: float,
-    rho: float,
+    rho: float | None,
     n: int,
     batch_size: int,
     dimension: int,
@@ -124,6 +172,7 @@ def clipped_sgd_bound(
     *,
     distance: float | None = None,
     spread: float = 1.0,
+    interpolation_gap: float | None = None,
 ) -> ClippedSGDBound:
     r"""Return clip norm, step size and utility of private SGD whose clipping hardly ever happens.
 
@@ -140,14 +189,17 @@ def clipped_sgd_bound(
     condition :math:`U + \delta'(\beta + K(1 + \ln(1/\delta')))`, where the run's worst growth is
     :math:`\beta = 2D + 2L\eta^2T^2(C^2 + K_\xi^2/B^2)`, :math:`K = 2L\eta^2TK_\xi^2/B^2`,
     :math:`K_\xi^2 = 2C^2\sigma^2/(1 - e^{-2/d})`. The clip norm is the smallest that this module
-    can prove, never more than :func:`no_clipping_norm`.
+    can prove, never more than :func:`no_clipping_norm`. Full batches do without ``rho``; then C,
+    and the utility where noise dominates, are :math:`\sqrt n` times larger.
 
     Parameters
     ----------
     initial_gap : float
         :math:`D = f(w_0) - f^* \ge 0`.
-    L, rho : float
-        Smoothness of every :math:`f_i`, positive; the constant of Assumption 4.1.
+    L : float
+        Smoothness of every :math:`f_i`, positive.
+    rho : float or None
+        The constant of Assumption 4.1; None, with B = n only, where it does not hold.
     n, batch_size, dimension : int
         n samples, of which B are drawn in each step (B <= n, a fixed number; B = n has no
         sampling error); d parameters.
@@ -162,6 +214,8 @@ def clipped_sgd_bound(
         :math:`\|w_0 - w^*\| \ge 0`; makes the bound that of convex :math:`f_i`.
     spread : float
         The distance s > 0; 1 in the paper. About ``distance`` is best.
+    interpolation_gap : float, optional
+        As in :func:`no_clipping_norm`.
 
     Returns
     -------
@@ -170,11 +224,12 @@ def clipped_sgd_bound(
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of its range, or ``rho`` is None and B < n.
 
     References
     ----------
-    Paper 004, Proposition 4.4, Theorem 4.5, Lemmas A.9, A.12 and B.1, with constants derived here.
+    Paper 004, Proposition 4.4, Theorem 4.5, Remark 4.2, Lemmas A.9, A.12 and B.1, with constants
+    derived here.
 
     Examples
     --------
@@ -184,25 +239,29 @@ def clipped_sgd_bound(
     (4.6210, 0.5, 0.00103)
     """
     gap, L = check_number("initial_gap", initial_gap, low=0.0), check_positive("L", L)
-    rho, n = check_number("rho", rho, low=0.0), check_int("n", n, low=1)
+    n = check_int("n", n, low=1)
     B = check_int("batch_size", batch_size, low=1, high=n)
+    rho, interpolation_gap = _check_tails(rho, interpolation_gap)
     d, T = check_int("dimension", dimension, low=1), check_int("iterations", iterations, low=1)
     sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
     failure = check_failure(failure)
     spread = check_positive("spread", spread)
     if distance is not None:
         distance = check_number("distance", distance, low=0.0)
-    sampled = rho if n > B else 0.0
-    C = no_clipping_norm(gap, L, rho, n, T, failure, spread=spread)
+    sampled = _sampled_tails(rho, B, n)
+
+    def needed(highest: float) -> float:
+        return _needed_norm(highest, L, rho, n, interpolation_gap)
 
     def steps(C: float) -> tuple[float, float]:
         scale = sgd_noise_scale(C, sigma, B, d, sampled)
         return scale, min(0.5 / L, spread / (scale * sqrt(T)) if scale else inf)
 
+    C = needed(path_bound(gap, L, spread**2, log(1.0 / failure), T))
     # A smaller C means less noise, so that less C is needed: every step down stays valid.
     for _ in range(50):
         scale, eta = steps(C)
-        C = _needed_norm(sgd_objective_bound(gap, L, eta, scale, T, failure), L, rho, n)
+        C = needed(sgd_objective_bound(gap, L, eta, scale, T, failure))
     scale, eta = steps(C)
     variance = sampled**2 / B + d * (C * sigma / B) ** 2
     if distance is None:
@@ -249,7 +308,7 @@ def clipped_sgd_published(
     epsilon: float,
     delta: float,
     L: float,
-    rho: float,
+    rho: float | None,
     *,
     c1: float,
     c2: float,
@@ -268,7 +327,9 @@ def clipped_sgd_published(
     with rate :math:`1/T + 1/\sqrt{BT} + \sqrt{\ln(1/\delta') + \ln(nT)} \sqrt{d \ln(1/\delta)}
     /(n\epsilon)`; without ``failure`` that of Theorem 4.5, :math:`1/T + 1/\sqrt{BT} + \sqrt d/
     (n\epsilon)` up to logarithms, least from :math:`T = n^2\epsilon^2/d` on. The roots around
-    the logarithms are lost in the text; they follow from (9) to (11).
+    the logarithms are lost in the text; they follow from (9) to (11). Without ``rho`` (B = n)
+    those of Remark 4.2: C and the last term of the rate are :math:`\sqrt n` times larger, and
+    :math:`1/\sqrt{BT}`, the error of sampling, is not there.
 
     The noise multiplier is for comparison ONLY: no value of c2 makes it private. Misprints are
     put right: :math:`\delta, \delta' < 0.5` (printed: above), :math:`T > \epsilon/(c_1 q^2)`
@@ -280,7 +341,7 @@ def clipped_sgd_published(
         n, B <= n, d and T, at least 1.
     epsilon, delta : float
         The budget, :math:`\epsilon > 0`, :math:`\delta` in ``(0, 0.5)``.
-    L, rho : float
+    L, rho
         As in :func:`clipped_sgd_bound`.
     c1, c2, c3, c4, c5 : float
         The constants, positive (c3, c4 may be 0); c3 and c4 in units of the gradient, c5 a length.
@@ -294,11 +355,12 @@ def clipped_sgd_published(
     Raises
     ------
     ValueError
-        If an argument is out of its range, or T too small for the paper's condition.
+        If an argument is out of its range, T too small for the paper's condition, or ``rho`` is
+        None and B < n.
 
     References
     ----------
-    Paper 004, Proposition 4.4 with (2), Theorem 4.5.
+    Paper 004, Proposition 4.4 with (2), Theorem 4.5, Remark 4.2.
 
     Examples
     --------
@@ -313,7 +375,8 @@ def clipped_sgd_published(
     )
     T, epsilon = check_int("iterations", iterations, low=1), check_positive("epsilon", epsilon)
     delta = check_number("delta", delta, low=0.0, high=0.5, low_open=True, high_open=True)
-    L, rho = check_positive("L", L), check_number("rho", rho, low=0.0)
+    L, heavy = check_positive("L", L), rho is None
+    rho = _sampled_tails(None, B, n) if heavy else check_number("rho", rho, low=0.0)
     c1, c2, c5 = check_positive("c1", c1), check_positive("c2", c2), check_positive("c5", c5)
     c3, c4 = check_number("c3", c3, low=0.0), check_number("c4", c4, low=0.0)
     least = epsilon / (c1 * (B / n) ** 2)
@@ -324,14 +387,15 @@ def clipped_sgd_published(
         failure = check_number("failure", failure, low=0.0, high=0.5, low_open=True, high_open=True)
         logarithm += log(1.0 / failure)
     sigma = c2 * B * sqrt(T * log(1.0 / delta)) / (n * epsilon)
-    C = c3 + c4 * sqrt(logarithm)
+    growth = sqrt(n) if heavy else 1.0
+    C = growth * (c3 + c4 * sqrt(logarithm))
     noise = sqrt((B * rho**2 + d * (C * sigma) ** 2) * T)
-    privacy = sqrt(d) / (n * epsilon)
+    privacy = growth * sqrt(d) / (n * epsilon)
     if failure is not None:
         privacy *= sqrt(logarithm * log(1.0 / delta))
     return PublishedParameters(
         noise_multiplier=sigma,
         clip_norm=C,
         step_size=min(0.5 / L, c5 * B / noise) if noise else 0.5 / L,
-        rate=1.0 / T + 1.0 / sqrt(B * T) + privacy,
+        rate=1.0 / T + (0.0 if heavy else 1.0 / sqrt(B * T)) + privacy,
     )

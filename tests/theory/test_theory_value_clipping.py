@@ -170,6 +170,89 @@ def test_private_sgd_is_not_clipped_and_keeps_its_utility(batch, sigma):
     assert private_sgd(centres, L, w, tight, sigma, batch, 3, rng)[1] > 0
 
 
+# Full batches without light tails (Remark 4.2)
+
+
+@given(st.integers(1, 30), st.integers(1, 4), seeds)
+def test_all_samples_together_bound_each_gradient(n, d, seed):
+    """f_i(w) = (c_i/2)|w - a_i|^2 + b_i: no rho exists, for curvatures differ."""
+    rng = np.random.default_rng(seed)
+    c, a = 10.0 ** rng.uniform(-3, 1, n), rng.standard_normal((n, d)) ** 3
+    best = c @ a / c.sum()
+    interpolation_gap = (c * ((best - a) ** 2).sum(1)).mean() / 2
+    w = best + 10.0 ** rng.uniform(-3, 3) * rng.standard_normal(d)
+    gap = c.mean() / 2 * ((w - best) ** 2).sum()
+    largest = (c * np.linalg.norm(w - a, axis=1)).max()
+    # No noise: the iterates never lie higher than the start.
+    norm = theory.no_clipping_norm(
+        gap, c.max(), None, n, 1, 0.5, spread=0.0, interpolation_gap=interpolation_gap
+    )
+    assert largest <= norm * (1 + 1e-9)
+
+
+def test_one_sample_with_all_the_loss_attains_the_bound():
+    # f_1(w) = L w^2 / 2, and n - 1 samples without loss.
+    n, L, w = 50, 3.0, 2.0
+    norm = theory.no_clipping_norm(
+        L * w**2 / (2 * n), L, None, n, 1, 0.5, spread=0.0, interpolation_gap=0.0
+    )
+    assert norm == pytest.approx(L * w, rel=1e-12)
+    # At the minimiser of two parabolas at 1 and -1 no loss is in excess, and gradients are 1.
+    options = {"spread": 0.0, "interpolation_gap": 0.5}
+    assert theory.no_clipping_norm(0.0, 1.0, None, 2, 1, 0.5, **options) >= 1.0
+
+
+@pytest.mark.parametrize("sigma", [0.1, 1.0])
+def test_private_gradient_descent_is_not_clipped_without_light_tails(sigma):
+    """Least squares with curvatures from .01 to 2: gradients part without limit as w grows."""
+    rng, n, d, T = np.random.default_rng(17), 40, 3, 200
+    c, a = np.geomspace(0.01, 2.0, n), rng.standard_normal((n, d))
+    best = c @ a / c.sum()
+    w = np.tile(best + np.array([3.0, -2.0, 1.0]), (100, 1))
+    distance = np.linalg.norm(w[0] - best)
+    gap, interpolation_gap = (
+        c.mean() / 2 * distance**2,
+        (c * ((best - a) ** 2).sum(1)).mean() / 2,
+    )
+    found = theory.clipped_sgd_bound(
+        gap, c.max(), None, n, n, d, sigma, T, 1e-12, distance=distance, spread=distance,
+        interpolation_gap=interpolation_gap,
+    )  # fmt: skip
+    rule, excess, highest = Flat(found.clip_norm), [], 0.0
+    for _ in range(T + 1):
+        excess.append(c.mean() / 2 * ((w - best) ** 2).sum(1))
+        g = c[:, None] * (w[:, None] - a)
+        norms = np.linalg.norm(g, axis=2)
+        highest = max(highest, norms.max())
+        noise = found.clip_norm * sigma * rng.standard_normal(w.shape)
+        w = w - found.step_size / n * ((rule.weight(norms)[..., None] * g).sum(1) + noise)
+    # Beyond with probability 1e-10 at most, for the 100 runs; and not loose beyond all use.
+    assert highest <= found.clip_norm <= 10 * highest
+    mean = np.mean(excess, axis=0)  # of each run; 6 standard errors, 1e-9
+    assert mean.mean() <= found.expected + 6 * mean.std() / np.sqrt(len(mean))
+
+
+def test_without_light_tails_the_utility_is_that_over_root_n():
+    # T so large that noise dominates, sigma = sqrt(T) as for a budget: four times the samples
+    # divide the bound by 4 with light tails, and by 2 without.
+    T, n = 10**12, 10**9
+
+    def expected(n, rho, **more):
+        sigma = math.sqrt(T)
+        return theory.clipped_sgd_bound(
+            1.0, 1.0, rho, n, n, 10, sigma, T, 1e-40, distance=1.0, **more
+        ).expected
+
+    light = expected(n, 0.0)
+    heavy = expected(n, None, interpolation_gap=0.0)
+    assert light / expected(4 * n, 0.0) == pytest.approx(4.0, rel=0.01)
+    assert heavy / expected(4 * n, None, interpolation_gap=0.0) == pytest.approx(2.0, rel=0.01)
+    assert heavy / light == pytest.approx(math.sqrt(n), rel=0.01)
+    # What is known of both is used.
+    assert expected(n, 0.0, interpolation_gap=0.0) == light
+    assert expected(n, 1e9, interpolation_gap=0.0) == heavy
+
+
 def test_the_unconditional_bound_pays_for_a_large_failure_probability():
     def expected(failure):
         return theory.clipped_sgd_bound(
@@ -254,6 +337,17 @@ def test_published_parameters_by_their_definition():
     assert 1 < rate / (math.sqrt(d) / (n * epsilon)) < 3
 
 
+def test_published_parameters_without_light_tails():
+    """Remark 4.2: sqrt(n) times in the clip norm and in the utility, for full batches."""
+    full = {"batch_size": 100, "failure": 0.01}
+    light, heavy = published(rho=0.0, **full), published(rho=None, **full)
+    assert heavy.noise_multiplier == light.noise_multiplier
+    assert heavy.clip_norm == pytest.approx(10 * light.clip_norm)
+    assert heavy.step_size == pytest.approx(light.step_size / 10)
+    sampling = 1 / math.sqrt(100 * 1000)
+    assert heavy.rate - 1e-3 == pytest.approx(10 * (light.rate - 1e-3 - sampling))
+
+
 def published(**change):
     values = {
         "n": 100, "batch_size": 10, "dimension": 2, "iterations": 1000, "epsilon": 1.0,
@@ -278,6 +372,16 @@ def published(**change):
         (lambda: theory.light_tail_scale([1.0, 2.0], [0.5, 0.6]), "probabilities"),
         (lambda: theory.no_clipping_norm(1, 1, -1, 1, 1, 0.1), "rho"),
         (lambda: theory.clipped_sgd_bound(1, 1, 1, 10, 11, 1, 1, 1, 0.1), "batch_size"),
+        (lambda: theory.no_clipping_norm(1, 1, None, 1, 1, 0.1), "rho and interpolation_gap"),
+        (
+            lambda: theory.clipped_sgd_bound(1, 1, None, 10, 9, 1, 1, 1, 0.1, interpolation_gap=0),
+            "rho must be given for batches of 9 of 10",
+        ),
+        (
+            lambda: theory.no_clipping_norm(1, 1, 1, 1, 1, 0.1, interpolation_gap=-1),
+            "interpolation_gap",
+        ),
+        (lambda: published(rho=None), "rho must be given for batches of 10 of 100"),
         (lambda: theory.clipped_sgd_bound(1, 1, 1, 10, 5, 1, 1, 1, 0.1, spread=0), "spread"),
         (lambda: theory.clipping_frequency_gaussian(1, 1, 0, 1), "std"),
         (lambda: theory.clipping_frequency_light_tail(1, -1, 1), "gradient_norm"),
