@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._validation import largest
 from ..errors import PrivacyBudgetExceeded
 from ..methods.adaptive import AdaptiveMethod, Step
 from ..methods.base import Method
@@ -208,8 +209,8 @@ class AdaptiveLoop:
             try:
                 with np.errstate(over="ignore", invalid="ignore"):
                     step: Step | None = next(steps, None)
-            except PrivacyBudgetExceeded:  # refused, so nothing was released by it
-                return w, count, "budget exceeded"
+            except PrivacyBudgetExceeded:  # the end of a run that takes what the filter gives
+                step = None
             if step is None:
                 return w, count, "finished"
             if _diverged(step.w, count + 1):
@@ -221,7 +222,7 @@ class AdaptiveLoop:
 
 
 def _diverged(w: np.ndarray, iteration: int) -> bool:
-    if (np.abs(w) < DIVERGED).all():
+    if largest(w) < DIVERGED:
         return False
     warnings.warn(
         f"the iterates diverged at iteration {iteration}; the result holds the last finite ones, "

@@ -1,9 +1,11 @@
 """Private first-order methods: one file a family, one line each in this list."""
 
 from .adam import Adam
+from .adaptive import AdaptiveMethod, Step
 from .base import Method, Plan, State
 from .gradient_descent import GradientDescent
 from .heavy_ball import HeavyBall
+from .line_search import LineSearchSGD
 from .multistage import MultistageNesterov
 from .nesterov import Nesterov
 from .sgd import SGD
@@ -11,11 +13,14 @@ from .sgd import SGD
 __all__ = [
     "SGD",
     "Adam",
+    "AdaptiveMethod",
     "GradientDescent",
     "HeavyBall",
+    "LineSearchSGD",
     "Method",
     "MultistageNesterov",
     "Nesterov",
     "Plan",
     "State",
+    "Step",
 ]

@@ -23,7 +23,7 @@ from .._validation import check_choice, check_finite, check_int, check_number, c
 from ..clipping import check_clipping
 from ..privacy.oracle import PrivateOracle, PublicFacts
 from ..privacy.relations import Budget
-from ..privacy.sampling import Full, Sampling
+from ..privacy.sampling import Full, Sampling, check_sampling
 from .schedules import NoiseRequest, choose_horizon, noise_scales
 
 if TYPE_CHECKING:
@@ -163,11 +163,7 @@ class Method(ABC):
         check_int("iterations", self.iterations, low=1)
         check_choice("mechanism", self.mechanism, ("laplace", "gaussian"))
         check_clipping(self.clipping)
-        if isinstance(self.sampling, type) or not hasattr(self.sampling, "draw"):
-            raise TypeError(
-                "sampling must be Full(), WithoutReplacement(m), WithReplacement(m) or "
-                f"Poisson(rate), got {self.sampling!r}"
-            )
+        check_sampling(self.sampling)
         if self.choose_iterations is not None:
             check_number("choose_iterations", self.choose_iterations, low=0.0, low_open=True)
         if isinstance(self.noise, str):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ __all__ = [
     "Uniforms",
     "WithReplacement",
     "WithoutReplacement",
+    "check_sampling",
 ]
 
 # What belongs together, for the messages that refuse the rest.
@@ -275,3 +276,13 @@ class Poisson:
 
 
 Sampling: TypeAlias = Full | WithoutReplacement | WithReplacement | Poisson
+
+
+def check_sampling(sampling: Any) -> Sampling:
+    """Return ``sampling`` if it is a sampling scheme; raise TypeError otherwise."""
+    if not isinstance(sampling, Sampling):
+        raise TypeError(
+            "sampling must be Full(), WithoutReplacement(m), WithReplacement(m) or "
+            f"Poisson(rate), got {sampling!r}"
+        )
+    return sampling

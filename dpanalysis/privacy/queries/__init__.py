@@ -5,6 +5,6 @@ with noise of :mod:`dpanalysis.privacy.mechanisms`. The oracle pays before it le
 """
 
 from .base import Query, Records
-from .decrease import FirstDecrease
+from .decrease import FirstDecrease, decrease_sensitivity
 
-__all__ = ["FirstDecrease", "Query", "Records"]
+__all__ = ["FirstDecrease", "Query", "Records", "decrease_sensitivity"]

@@ -17,7 +17,7 @@ from .base import Query, Records
 if TYPE_CHECKING:
     from ..oracle import PublicFacts
 
-__all__ = ["FirstDecrease"]
+__all__ = ["FirstDecrease", "decrease_sensitivity"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +31,8 @@ class FirstDecrease(Query):
 
     with the public penalty r outside the clip and the public batch size B (errata 002-6,
     002-9). What one record can do is bounded by a clip at C: of every loss to [0, C]
-    (``clips="losses"``, as in the paper), where all queries share f(w) and so cost less
-    (errata 002-1); or of every decrease to [-C, C] (``clips="decreases"``), which a saturated
+    (``query="loss_clip"``, as in the paper), where all queries share f(w) and so cost less
+    (errata 002-1); or of every decrease to [-C, C] (``query="difference_clip"``), which a saturated
     loss does not hide from.
 
     Parameters
@@ -46,7 +46,7 @@ class FirstDecrease(Query):
     noise : {"laplace", "gaussian"}
     threshold_scale, query_scale : float
         Laplace scales or standard deviations in units of q; both 0 answer exactly.
-    clips : {"losses", "decreases"}
+    query : {"loss_clip", "difference_clip"}
 
     Raises
     ------
@@ -62,12 +62,12 @@ class FirstDecrease(Query):
     noise: str
     threshold_scale: float
     query_scale: float
-    clips: str = "losses"
+    query: str = "loss_clip"
 
     def __post_init__(self) -> None:
         check_number("clip", self.clip, low=0.0, low_open=True)
         check_choice("noise", self.noise, ("laplace", "gaussian"))
-        check_choice("clips", self.clips, ("losses", "decreases"))
+        check_choice("query", self.query, ("loss_clip", "difference_clip"))
         exact = self.threshold_scale == 0.0 and self.query_scale == 0.0
         for name in ("threshold_scale", "query_scale"):
             check_number(name, getattr(self, name), low=0.0, low_open=not exact)
@@ -80,21 +80,16 @@ class FirstDecrease(Query):
             )
 
     def event(self, facts: PublicFacts, sampling: Sampling) -> AboveThreshold | None:
-        """Return the cost: one record moves every query by at most C over the batch size.
-
-        By twice that under replace-one: f(w) moves by what lies in [-C, C], and so does
-        every f(w - eta_k g); likewise the decreases.
-        """
+        """Return the cost of AboveThreshold; see :func:`decrease_sensitivity`."""
         if self.threshold_scale == 0.0 or not facts.has_records:
             return None
-        moved = 2.0 if facts.relation == REPLACE_ONE else 1.0
         return AboveThreshold(
             self.noise,
             self.threshold_scale,
             self.query_scale,
-            moved * self.clip / sampling.expected_size(facts.n),
+            decrease_sensitivity(facts, sampling, self.clip),
             len(self.step_sizes),
-            shared=self.clips == "losses",
+            shared=self.query == "loss_clip",
         )
 
     def answer(self, records: Records, random: Any) -> tuple[int | None, int]:
@@ -107,22 +102,43 @@ class FirstDecrease(Query):
         threshold = noisy(0.0, self.threshold_scale)
         losses = records.problem.along(self.w, self.direction, records.rows)
         penalty = getattr(records.problem, "regularizer", None)
-        start = self._clipped(losses(0.0)) if self.clips == "losses" else losses(0.0)
+        start = self._clipped(losses(0.0)) if self.query == "loss_clip" else losses(0.0)
         for k, (step, required) in enumerate(zip(self.step_sizes, self.required)):
             after = losses(float(step))
-            if self.clips == "losses":
+            if self.query == "loss_clip":
                 decrease = float(np.sum(start) - np.sum(self._clipped(after)))
             else:
                 decrease = float(np.sum(_clip(start - after, -self.clip, self.clip)))
-            query = decrease / records.size - float(required)
+            surplus = decrease / records.size - float(required)
             if penalty is not None:
-                query += penalty.value(self.w) - penalty.value(self.w - step * self.direction)
-            if noisy(query, self.query_scale) >= threshold:
+                surplus += penalty.value(self.w) - penalty.value(self.w - step * self.direction)
+            if noisy(surplus, self.query_scale) >= threshold:
                 return k, k + 2
         return None, len(self.step_sizes) + 1
 
     def _clipped(self, losses: np.ndarray) -> np.ndarray:
         return _clip(losses, 0.0, self.clip)
+
+
+def decrease_sensitivity(facts: PublicFacts, sampling: Sampling, clip: float) -> float:
+    """Return how far one record moves a mean decrease of losses clipped at ``clip``.
+
+    By at most C over the batch size; by twice that under replace-one, where f(w) moves by what
+    lies in [-C, C], and so does every f(w - eta_k g); likewise a clipped decrease.
+
+    Parameters
+    ----------
+    facts : PublicFacts
+    sampling : Sampling
+    clip : float
+        C, positive.
+
+    Returns
+    -------
+    float
+    """
+    moved = 2.0 if facts.relation == REPLACE_ONE else 1.0
+    return moved * clip / sampling.expected_size(facts.n)
 
 
 def _clip(values: np.ndarray, low: float, high: float) -> np.ndarray:
