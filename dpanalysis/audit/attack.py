@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .._validation import check_int, check_number
 
-__all__ = ["Attack", "Range", "delta_quotient", "quotient", "renyi_quotient", "worst_case"]
+__all__ = ["Attack", "Range", "pair_quotient", "quotient", "worst_case"]
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -193,50 +193,51 @@ def quotient(bound: float, exact: float, error: float = 0.0, *, tolerance: float
     return bound / exact if exact else math.copysign(math.inf, bound)
 
 
-def renyi_quotient(bound: float, laws: Any, order: float, *, tolerance: float = 1e-9) -> float:
-    """Return bound / exact for a bound on both Renyi divergences of a pair of laws.
+def pair_quotient(
+    bound: float,
+    laws: Any,
+    *,
+    order: float | None = None,
+    epsilon: float | None = None,
+    tolerance: float = 1e-9,
+) -> float:
+    """Return bound / exact for a bound on a divergence of a pair of laws, both ways.
 
     Parameters
     ----------
     bound : float
+        What is claimed to be at least both Renyi divergences, or both deltas.
     laws : pair of array_like or of Density, or array of shape (2, m)
         As p and q in :func:`dpanalysis.audit.renyi_divergence`.
-    order : float
+    order, epsilon : float
+        One of them: the order of the Renyi divergence, or the epsilon of the deltas.
     tolerance : float
         As in :func:`quotient`.
 
+    Raises
+    ------
+    TypeError
+        If not exactly one of ``order`` and ``epsilon`` is given.
+
     Examples
     --------
-    >>> renyi_quotient(0.9, ([0.75, 0.25], [0.25, 0.75]), 2.0)
+    >>> laws = [0.75, 0.25], [0.25, 0.75]
+    >>> pair_quotient(0.9, laws, order=2.0)
     1.0622
-    """
-    from .exact import renyi_divergence
-
-    exact = max(renyi_divergence(a, b, order, full_output=True) for a, b in (laws, laws[::-1]))
-    return quotient(bound, *exact, tolerance=tolerance)
-
-
-def delta_quotient(delta: float, laws: Any, epsilon: float, *, tolerance: float = 1e-9) -> float:
-    """Return delta / exact for a claim that a pair of laws is (epsilon, delta)-close both ways.
-
-    Parameters
-    ----------
-    delta : float
-    laws : pair of array_like or of Density, or array of shape (2, m)
-        As p and q in :func:`dpanalysis.audit.hockey_stick`.
-    epsilon : float
-    tolerance : float
-        As in :func:`quotient`.
-
-    Examples
-    --------
-    >>> delta_quotient(0.6, ([0.75, 0.25], [0.25, 0.75]), 0.0)
+    >>> pair_quotient(0.6, laws, epsilon=0.0)
     1.2
     """
-    from .exact import hockey_stick
+    from .exact import hockey_stick, renyi_divergence
 
-    exact = max(hockey_stick(a, b, epsilon, full_output=True) for a, b in (laws, laws[::-1]))
-    return quotient(delta, *exact, tolerance=tolerance)
+    divergence: Callable[..., Any]
+    if order is not None and epsilon is None:
+        divergence, level = renyi_divergence, order
+    elif epsilon is not None and order is None:
+        divergence, level = hockey_stick, epsilon
+    else:
+        raise TypeError(f"give order or epsilon, got order={order!r} and epsilon={epsilon!r}")
+    exact = max(divergence(a, b, level, full_output=True) for a, b in (laws, laws[::-1]))
+    return quotient(bound, *exact, tolerance=tolerance)
 
 
 def worst_case(

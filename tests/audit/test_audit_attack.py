@@ -12,9 +12,8 @@ from scipy import special
 from dpanalysis import audit, privacy
 from dpanalysis.audit.attack import (
     Range,
-    delta_quotient,
+    pair_quotient,
     quotient,
-    renyi_quotient,
     worst_case,
 )
 from dpanalysis.audit.enumeration import (
@@ -172,13 +171,16 @@ def test_bounds_are_compared_with_the_worse_direction():
     delta = {audit.hockey_stick(p, q, epsilon), audit.hockey_stick(q, p, epsilon)}
     assert len(delta) == 2
     for laws in ((p, q), (q, p)):
-        assert delta_quotient(max(delta), laws, epsilon) == 1.0
-        assert renyi_quotient(5.0, laws, 2.0) == 0.0
+        assert pair_quotient(max(delta), laws, epsilon=epsilon) == 1.0
+        assert pair_quotient(5.0, laws, order=2.0) == 0.0
     p, q = [0.9, 0.1], [0.5, 0.5]
     cost = {audit.renyi_divergence(p, q, 2.0), audit.renyi_divergence(q, p, 2.0)}
     assert len(cost) == 2
     for laws in ((p, q), (q, p)):
-        assert renyi_quotient(max(cost), laws, 2.0) == 1.0
+        assert pair_quotient(max(cost), laws, order=2.0) == 1.0
+    for both in ({}, {"order": 2.0, "epsilon": 0.0}):
+        with pytest.raises(TypeError, match="give order or epsilon"):
+            pair_quotient(1.0, laws, **both)
 
 
 def test_an_uncertain_value_far_below_the_bound_does_not_matter():
@@ -358,7 +360,9 @@ def one_way(fraction, logits, spread, excess):
     bound = privacy.rdp_poisson(
         order, fraction, lambda a: renyi_curve([p], [q], np.ravel(a))[0].reshape(np.shape(a)), True
     )
-    return renyi_quotient(bound, (fraction * p + (1.0 - fraction) * q, q), order, tolerance=1e-5)
+    return pair_quotient(
+        bound, (fraction * p + (1.0 - fraction) * q, q), order=order, tolerance=1e-5
+    )
 
 
 pure, renyi = bounds_amplification.pure_ratio, bounds_amplification.renyi_ratio

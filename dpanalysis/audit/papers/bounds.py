@@ -18,7 +18,7 @@ from scipy import optimize, stats
 from ... import privacy
 from ...privacy import zcdp
 from ...privacy.events import Gaussian, Laplace
-from ..attack import Range, delta_quotient, quotient, renyi_quotient, worst_case
+from ..attack import Range, pair_quotient, quotient, worst_case
 from ..enumeration import laws_of, renyi_curve
 from ..exact import Density, renyi_divergence
 from ..registry import Effort, Evidence, printed, register
@@ -175,7 +175,7 @@ def pure_ratio(
     """Renyi cost of any two laws of three outcomes, from their pure loss."""
     table = laws_of(logits, 3, spread)
     order = 1.0 + excess
-    return renyi_quotient(bound(order, pair_loss(table)), table, order, tolerance=1e-6)
+    return pair_quotient(bound(order, pair_loss(table)), table, order=order, tolerance=1e-6)
 
 
 PAIR = {"logits": Range(-1.0, 1.0, size=6), "spread": Range(1e-3, 25.0, log=True)}
@@ -204,7 +204,7 @@ def zcdp_ratio(
     """Bound of rho of any two laws of three outcomes, from their pure loss."""
     table = laws_of(logits, 3, spread)
     order = 1.0 + excess
-    return renyi_quotient(order * bound(pair_loss(table)), table, order, tolerance=1e-6)
+    return pair_quotient(order * bound(pair_loss(table)), table, order=order, tolerance=1e-6)
 
 
 @register(
@@ -234,7 +234,7 @@ def rdp_to_epsilon_ratio(
     order = 1.0 + excess
     divergence = float(renyi_curve(table, table[::-1], [order]).max())
     epsilon = bound([order], [divergence], delta)[0]
-    return delta_quotient(delta, table, epsilon, tolerance=1e-5)
+    return pair_quotient(delta, table, epsilon=epsilon, tolerance=1e-5)
 
 
 @register(
@@ -285,7 +285,7 @@ def zcdp_to_epsilon_ratio(
     """Delta over the exact one at the epsilon that the smallest rho of two laws implies."""
     table = laws_of(logits, 3, spread)
     epsilon = bound(smallest_rho(table), delta) * (1.0 + 1e-9)  # as exact as rho is
-    return delta_quotient(delta, table, epsilon, tolerance=1e-5)
+    return pair_quotient(delta, table, epsilon=epsilon, tolerance=1e-5)
 
 
 def gaussian_zcdp_ratio(
@@ -293,7 +293,9 @@ def gaussian_zcdp_ratio(
 ) -> float:
     """Delta over that of Gaussian noise at the epsilon of its rho."""
     epsilon = bound(zcdp.zcdp_gaussian(std), delta)
-    return delta_quotient(delta, (gaussian(1.0, std), gaussian(0.0, std)), epsilon, tolerance=1e-6)
+    return pair_quotient(
+        delta, (gaussian(1.0, std), gaussian(0.0, std)), epsilon=epsilon, tolerance=1e-6
+    )
 
 
 @register(
@@ -321,7 +323,9 @@ def epsilon_to_zcdp_ratio(
 ) -> float:
     """Delta over that of the Gaussian noise which the rho of a budget allows."""
     std = math.sqrt(0.5 / bound(epsilon, delta))
-    return delta_quotient(delta, (gaussian(1.0, std), gaussian(0.0, std)), epsilon, tolerance=1e-6)
+    return pair_quotient(
+        delta, (gaussian(1.0, std), gaussian(0.0, std)), epsilon=epsilon, tolerance=1e-6
+    )
 
 
 @register(
@@ -345,8 +349,8 @@ def gaussian_delta_ratio(
     claimed = bound(std, epsilon)
     if claimed < 1e-12:  # rounding, not privacy
         return 1.0
-    return delta_quotient(
-        claimed, (gaussian(1.0, std), gaussian(0.0, std)), epsilon, tolerance=1e-6
+    return pair_quotient(
+        claimed, (gaussian(1.0, std), gaussian(0.0, std)), epsilon=epsilon, tolerance=1e-6
     )
 
 
@@ -393,7 +397,9 @@ def gaussian_epsilon_ratio(
 ) -> float:
     """Delta over that of Gaussian noise at the epsilon claimed."""
     epsilon = bound(std, delta)
-    found = delta_quotient(delta, (gaussian(1.0, std), gaussian(0.0, std)), epsilon, tolerance=1e-6)
+    found = pair_quotient(
+        delta, (gaussian(1.0, std), gaussian(0.0, std)), epsilon=epsilon, tolerance=1e-6
+    )
     return found if epsilon > 0.0 else min(found, 1.0)  # at 0 there is no smaller epsilon
 
 

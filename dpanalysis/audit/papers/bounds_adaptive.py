@@ -22,7 +22,7 @@ from ...privacy.events import Event, Pure
 from ...privacy.filters import Filter, Plan
 from ...privacy.relations import ADD_OR_REMOVE_ONE, Budget
 from ...privacy.sparse_vector import rdp_above_threshold
-from ..attack import Range, delta_quotient, quotient, renyi_quotient
+from ..attack import Range, pair_quotient, quotient
 from ..enumeration import renyi_curve
 from ..laws import above_threshold_distribution
 from ..registry import Effort, Evidence, register
@@ -119,7 +119,7 @@ def zcdp_filter_ratio(
     """Attack a filter of a zCDP budget at one order."""
     laws = answers(make(Budget.zcdp(rho)), coins, spread)
     order = 1.0 + excess
-    return renyi_quotient(order * rho, laws, order, tolerance=1e-6)
+    return pair_quotient(order * rho, laws, order=order, tolerance=1e-6)
 
 
 def delta_filter_ratio(
@@ -137,9 +137,9 @@ def delta_filter_ratio(
     except ValueError:  # the order leaves no budget: nothing will be released
         return math.inf
     laws = answers(guard, coins, spread)
-    found = delta_quotient(delta, laws, epsilon, tolerance=1e-5)
+    found = pair_quotient(delta, laws, epsilon=epsilon, tolerance=1e-5)
     if excess is not None:
-        found = min(found, renyi_quotient(guard.limit, laws, order, tolerance=1e-6))
+        found = min(found, pair_quotient(guard.limit, laws, order=order, tolerance=1e-6))
     return found
 
 
@@ -196,7 +196,7 @@ def plan_ratio(
         coins[node] = pair if flips[node] > 0.0 else pair[::-1]
     for event in events:
         plan.spend(event)
-    return delta_quotient(delta, transcript(_Anything(), coins), epsilon, tolerance=1e-5)
+    return pair_quotient(delta, transcript(_Anything(), coins), epsilon=epsilon, tolerance=1e-5)
 
 
 @register(
@@ -239,7 +239,7 @@ def above_threshold_ratio(
         above_threshold_distribution(values, noise, threshold_scale, query_scale)
         for values in (queries, queries + moves)
     ]
-    return renyi_quotient(float(value), laws, order, tolerance=1e-6)
+    return pair_quotient(float(value), laws, order=order, tolerance=1e-6)
 
 
 def _above_threshold(effort: Effort, noise: str) -> Iterator[Evidence]:

@@ -17,7 +17,7 @@ from scipy import special
 from ... import privacy
 from ...privacy.pure import amplify_poisson, deamplify
 from ...privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
-from ..attack import Range, quotient, renyi_quotient
+from ..attack import Range, pair_quotient, quotient
 from ..enumeration import Subsampling, laws_of, poisson, presence, without_replacement
 from ..registry import Effort, Evidence, register
 from .bounds import EXCESS, LOSS, Array, search
@@ -141,7 +141,7 @@ def renyi_ratio(
     """Amplified Renyi cost, from the curve and the loss of the mechanism on a batch."""
     order = 1.0 + excess
     value = bound(order, sampling.curve(table), sampling.loss(table), fraction, n, m)
-    return renyi_quotient(float(value), sampling.laws(table), order, tolerance=1e-5)
+    return pair_quotient(float(value), sampling.laws(table), order=order, tolerance=1e-5)
 
 
 def attack_tables(

@@ -20,7 +20,7 @@ from ...privacy.events import Event, Gaussian, Laplace, Pure, Repeated, Sampled
 from ...privacy.pld import pld_epsilon
 from ...privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from ...privacy.sampling import Poisson, WithoutReplacement
-from ..attack import Range, delta_quotient, quotient, renyi_quotient
+from ..attack import Range, pair_quotient, quotient
 from ..enumeration import Subsampling, laws_of, presence
 from ..laws import subsampled_gaussian, subsampled_laplace
 from ..registry import Effort, Evidence, register
@@ -98,7 +98,7 @@ def shared_batch_ratio(
     if kind == "loss":
         return quotient(charged.pure_cost(), pure_loss(p, q))
     value = float(charged.rdp_cost(np.array([order]))[0])
-    return renyi_quotient(value, (p, q), order, tolerance=1e-5)
+    return pair_quotient(value, (p, q), order=order, tolerance=1e-5)
 
 
 @register(
@@ -156,7 +156,9 @@ def pld_table_ratio(
     pure = Pure(sampling.loss(table))
     scheme = Poisson(fraction) if relation == ADD_OR_REMOVE_ONE else WithoutReplacement(m)
     event = Sampled(scheme, [pure], n=n)
-    return delta_quotient(delta, sampling.laws(table), bound({event: 1}, delta), tolerance=1e-5)
+    return pair_quotient(
+        delta, sampling.laws(table), epsilon=bound({event: 1}, delta), tolerance=1e-5
+    )
 
 
 def pld_noise_ratio(
@@ -169,7 +171,9 @@ def pld_noise_ratio(
 ) -> float:
     """Attack the epsilon of noise on a Poisson batch, both ways."""
     event = Sampled(Poisson(rate), [noise(scale, 1.0)])
-    return delta_quotient(delta, law(scale, 1.0, rate), bound({event: 1}, delta), tolerance=1e-5)
+    return pair_quotient(
+        delta, law(scale, 1.0, rate), epsilon=bound({event: 1}, delta), tolerance=1e-5
+    )
 
 
 def pld_gaussian_without_ratio(
@@ -180,7 +184,7 @@ def pld_gaussian_without_ratio(
     first, second = (m * means[:, 0] for means in mean_laws(data[:, None], n, m))
     laws = [mixture(c, np.full(c.size, 1.0 / c.size), std) for c in (first, second)]
     event = Sampled(WithoutReplacement(m), [Gaussian(std, 1.0)], n=n)
-    return delta_quotient(delta, laws, bound({event: 1}, delta), tolerance=1e-5)
+    return pair_quotient(delta, laws, epsilon=bound({event: 1}, delta), tolerance=1e-5)
 
 
 @register(
@@ -265,7 +269,7 @@ def pld_composed_ratio(
         mixed(rate, product(cells("gaussian", std), response_law(response))),
         mixed(other_rate, cells("laplace", scale, 40)),
     )
-    return delta_quotient(delta, laws, bound(groups, delta), tolerance=1e-5)
+    return pair_quotient(delta, laws, epsilon=bound(groups, delta), tolerance=1e-5)
 
 
 def pld_two_tables_ratio(
@@ -285,7 +289,7 @@ def pld_two_tables_ratio(
         sampling, event = batch(fraction, REPLACE_ONE, [Pure(sampling.loss(table))])
         groups[event] = groups.get(event, 0) + 1
         pairs.append(sampling.laws(table))
-    return delta_quotient(delta, product(*pairs), bound(groups, delta), tolerance=1e-5)
+    return pair_quotient(delta, product(*pairs), epsilon=bound(groups, delta), tolerance=1e-5)
 
 
 def pld_repeated_ratio(
@@ -298,7 +302,7 @@ def pld_repeated_ratio(
     yes, no = special.expit(loss), special.expit(-loss)
     pair = choose * yes**k * no ** (inside - k), choose * no**k * yes ** (inside - k)
     laws = product(*[mixed(rate, pair)] * count)
-    return delta_quotient(delta, laws, bound({event: count}, delta), tolerance=1e-5)
+    return pair_quotient(delta, laws, epsilon=bound({event: count}, delta), tolerance=1e-5)
 
 
 @register(
@@ -345,7 +349,7 @@ def accountant_ratio(
         events = [Sampled(Poisson(float(q)), [event]) for q, event in zip(rates, events)]
         pairs = [mixed(float(q), pair) for q, pair in zip(rates, pairs)]
     epsilon = bound(events, delta, relation, accountant)
-    return delta_quotient(delta, product(*pairs), epsilon, tolerance=1e-5)
+    return pair_quotient(delta, product(*pairs), epsilon=epsilon, tolerance=1e-5)
 
 
 @register(

@@ -12,7 +12,7 @@ from scipy import special
 from ...privacy.events import Gaussian, Sampled
 from ...privacy.sampling import WithReplacement
 from ...privacy.with_replacement import pure_with_replacement, rdp_with_replacement
-from ..attack import Range, delta_quotient, quotient, renyi_quotient
+from ..attack import Range, pair_quotient, quotient
 from ..registry import Effort, Evidence, register
 from .bounds import DELTA, EXCESS, LOSS, Array, search
 from .bounds_amplification import batches
@@ -57,7 +57,7 @@ def renyi_ratio(
     """Attack the Renyi cost of Gaussian noise on a sum."""
     order = 1.0 + excess
     value = float(bound(order, len(data) - 1, m, std))
-    return renyi_quotient(value, noisy(data, m, std), order, tolerance=1e-5)
+    return pair_quotient(value, noisy(data, m, std), order=order, tolerance=1e-5)
 
 
 def delta_ratio(
@@ -66,7 +66,7 @@ def delta_ratio(
     """Attack the epsilon by loss distributions."""
     event = Sampled(WithReplacement(m), [Gaussian(std, 1.0)], n=len(data) - 1)
     epsilon = bound({event: 1}, delta)
-    return delta_quotient(delta, noisy(data, m, std), epsilon, tolerance=1e-5)
+    return pair_quotient(delta, noisy(data, m, std), epsilon=epsilon, tolerance=1e-5)
 
 
 @register(

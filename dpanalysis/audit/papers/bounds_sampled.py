@@ -18,7 +18,7 @@ from ...privacy.events import Event, Gaussian, Laplace, Pure, Sampled
 from ...privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from ...privacy.sampling import Poisson
 from ...privacy.subsampled_rdp import rdp_pure_poisson, rdp_pure_without_replacement
-from ..attack import Range, renyi_quotient
+from ..attack import Range, pair_quotient
 from ..exact import Density
 from ..registry import Effort, Evidence, register
 from .bounds import EXCESS, LOSS, STD, Array, search
@@ -51,7 +51,9 @@ def poisson_gaussian_ratio(
     weights = np.concatenate([(1.0 - rate) * weights, rate * weights])
     with_record = mixture(centers[weights > 0.0], weights[weights > 0.0], std)
     order = 1.0 + excess
-    return renyi_quotient(bound(order, rate, std), (with_record, without), order, tolerance=1e-6)
+    return pair_quotient(
+        bound(order, rate, std), (with_record, without), order=order, tolerance=1e-6
+    )
 
 
 @register(
@@ -143,7 +145,7 @@ def batch_ratio(
     p, q = product(*laws)
     mixed = (1.0 - rate) * q + rate * p
     bound = cost(Sampled(Poisson(rate), list(events)), order)
-    return renyi_quotient(bound, (mixed, q), order, tolerance=1e-6)
+    return pair_quotient(bound, (mixed, q), order=order, tolerance=1e-6)
 
 
 def sampled_cost(event: Sampled, order: float) -> float:
@@ -227,7 +229,7 @@ def without_replacement_gaussian_ratio(
     first, second = (m * means[:, 0] for means in mean_laws(data[:, None], n, m))
     laws = tuple(mixture(c, np.full(c.size, 1.0 / c.size), std) for c in (first, second))
     cost = bound(order, n, m, lambda a: privacy.rdp_gaussian(a, std))
-    return renyi_quotient(float(cost), laws, order, tolerance=1e-5)
+    return pair_quotient(float(cost), laws, order=order, tolerance=1e-5)
 
 
 @register(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from ...privacy.sparse_vector import rdp_above_threshold
-from ..attack import Attack, Range, quotient, renyi_quotient, worst_case
+from ..attack import Attack, Range, pair_quotient, quotient, worst_case
 from ..exact import renyi_divergence
 from ..laws import above_threshold_distribution
 from ..registry import Effort, Evidence, printed, register, used
@@ -202,7 +202,7 @@ def renyi_search(
     def ratio(order: float, first: float, second: float, steps: int, **shape: float) -> float:
         levels, changes = profile(steps, **shape)
         laws = searches(second * levels, changes, noise, first, second)
-        return renyi_quotient(bound(order, first, second, steps), laws, order)
+        return pair_quotient(bound(order, first, second, steps), laws, order=order)
 
     return ratio
 

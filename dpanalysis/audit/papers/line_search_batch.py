@@ -15,7 +15,7 @@ from scipy import special, stats
 from ...privacy import rdp_gaussian, rdp_laplace, rdp_poisson, rdp_poisson_gaussian, rdp_pure
 from ...privacy.events import Event, Gaussian, Pure, Sampled
 from ...privacy.sampling import Poisson
-from ..attack import Range, quotient, renyi_quotient
+from ..attack import Range, pair_quotient, quotient
 from ..exact import Density, hockey_stick, renyi_divergence
 from ..laws import subsampled_gaussian, subsampled_laplace
 from ..registry import Effort, Evidence, printed, register, used
@@ -243,7 +243,7 @@ def division(effort: Effort) -> Iterator[Evidence]:
 
     def ratio(rest: Array, new: float, rate: float, std: float, order: float) -> float:
         laws = poisson_sums(rest, new, rate, std)
-        return renyi_quotient(float(rdp_poisson_gaussian(order, rate, std)), laws, order)
+        return pair_quotient(float(rdp_poisson_gaussian(order, rate, std)), laws, order=order)
 
     space = {
         "rest": Range(-1.0, 1.0, size=2),
@@ -289,18 +289,18 @@ def amplification(effort: Effort) -> Iterator[Evidence]:
 
     def gaussian(order: int, rate: float, std: float) -> float:
         laws = subsampled_gaussian(std, 1.0, rate)
-        return renyi_quotient(lemma_4(order, rate, gaussian_curve(std)), laws, order)
+        return pair_quotient(lemma_4(order, rate, gaussian_curve(std)), laws, order=order)
 
     def laplace(order: int, rate: float, std: float) -> float:
         laws = subsampled_laplace(std, 1.0, rate)
-        return renyi_quotient(lemma_4(order, rate, laplace_curve(std)), laws, order)
+        return pair_quotient(lemma_4(order, rate, laplace_curve(std)), laws, order=order)
 
     def finite(
         bound: Callable[[int, float, Curve], float], order: int, rate: float, p: Array, q: Array
     ) -> float:
         laws = p / p.sum(), q / q.sum()
         value = bound(order, rate, partial(renyi, laws))
-        return renyi_quotient(value, sampled_pair(laws, rate), order)
+        return pair_quotient(value, sampled_pair(laws, rate), order=order)
 
     ratio: Callable[..., float]
     known = {"order": order, "rate": rate, "std": std}
@@ -316,11 +316,11 @@ def amplification(effort: Effort) -> Iterator[Evidence]:
 
     def one(order: int, rate: float, std: float) -> float:
         ours = rdp_poisson(order, rate, lambda x: rdp_gaussian(x, std), exact_pair=True)
-        return renyi_quotient(float(ours), subsampled_gaussian(std, 1.0, rate), order)
+        return pair_quotient(float(ours), subsampled_gaussian(std, 1.0, rate), order=order)
 
     def coin(order: int, rate: float, eps: float) -> float:
         ours = rdp_poisson(order, rate, lambda x: rdp_pure(x, eps), exact_pair=True)
-        return renyi_quotient(float(ours), sampled_pair(randomized_response(eps), rate), order)
+        return pair_quotient(float(ours), sampled_pair(randomized_response(eps), rate), order=order)
 
     flips = {"order": order, "rate": rate, "eps": Range(0.01, 5.0, log=True)}
     for what, ratio, space in (("Gaussian", one, known), ("randomised response", coin, flips)):
