@@ -11,7 +11,7 @@ from array_api_compat import is_numpy_array
 from ..clipping import Clipping, check_clipping
 from ..kernels.array_api import ArraySums
 from ..kernels.compiled import CompiledSums
-from ..losses import Loss
+from ..losses import Logistic, Loss
 from ..regularizers import Regularizer
 from ._base import EmpiricalRisk, check_regularizer
 from ._curvature import hessian_sum, hvp_sum
@@ -351,7 +351,8 @@ class ERM(EmpiricalRisk):
         """
         self._check_smooth("solve")
         if self._solution is None:
-            from .solve import minimise
+            from .solve import minimise, separated_below
 
-            self._solution = minimise(self)
+            logistic = isinstance(self.loss, Logistic)  # other losses vanish at finite margins
+            self._solution = minimise(self, separated_below(self) if logistic else 0.0)
         return self._solution.copy()

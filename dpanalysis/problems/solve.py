@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -10,7 +11,7 @@ from scipy.linalg import cho_factor, cho_solve, lstsq
 from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 
-__all__ = ["minimise"]
+__all__ = ["minimise", "separated_below"]
 
 _DENSE_HESSIAN = 2000  # features up to which the Hessian is formed
 _NEWTON_STEPS = 50
@@ -28,8 +29,21 @@ def _newton_step(problem: Any, w: np.ndarray, gradient: np.ndarray) -> np.ndarra
         return lstsq(hessian, gradient)[0]
 
 
-def minimise(problem: Any) -> np.ndarray:
-    """Minimise ``problem`` from zero; warn where the end is not a minimiser."""
+def separated_below(problem: Any) -> float:
+    """Return the value below which logistic losses or cross-entropies have no minimiser.
+
+    A sample that is not on the right side of every boundary loses ln 2 or more. Where all are,
+    longer weights are better still, unless there is a penalty.
+    """
+    penalty = problem.regularizer
+    return math.log(2.0) / problem.n if penalty is None or penalty.L == 0.0 else 0.0
+
+
+def minimise(problem: Any, unattained: float = 0.0) -> np.ndarray:
+    """Minimise ``problem`` from zero; warn where the end is not a minimiser.
+
+    A value below ``unattained`` proves that there is none.
+    """
 
     def both(w: np.ndarray) -> tuple[float, np.ndarray]:
         return problem.value(w), problem.gradient(w)
@@ -52,7 +66,8 @@ def minimise(problem: Any) -> np.ndarray:
         if not trial_norm < norm:
             break
         w, gradient, norm = w - step, trial_gradient, trial_norm
-    if norm > tolerance or not settled:
+    # Where the gradient is zero to machine precision the steps tell nothing.
+    if norm > tolerance or not settled or problem.value(w) < unattained:
         warnings.warn(
             f"no minimiser reached: the gradient's norm is {norm:.3g} at ||w|| = "
             f"{np.linalg.norm(w):.3g} (separable classes without a penalty have none)",

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpanalysis import ERM, RowBound, clipping, losses, regularizers
+from dpanalysis.problems import Softmax
 from dpanalysis.problems._data import row_scale
 
 LOSSES = [losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge(0.5)]
@@ -423,6 +424,50 @@ def test_solve_warns_where_there_is_no_minimiser():
     X = np.array([[1.0, 0.3], [2.0, -0.1], [-1.0, 0.5]])
     with pytest.warns(RuntimeWarning, match="no minimiser reached: the gradient's norm is"):
         ERM(X, np.array([1, 1, -1]), losses.Logistic()).solve()
+
+
+UNBOUNDED = {
+    "separable": ([[1.0, 0.3], [2.0, -0.1], [-1.0, 0.5]], [1, 1, -1]),
+    "separable, found exactly": ([[1e3], [-1e3]], [1, -1]),  # the gradient is 0 after one step
+    "separable, hardly": ([[1e-3], [-1e-3]], [1, -1]),
+    "one class": ([[1.0], [2.0], [0.5]], [1, 1, 1]),
+    "one sample": ([[1.0, 2.0]], [-1]),
+    "more features than samples": (np.eye(3, 5) + 0.1, [1, -1, 1]),
+    "separable in one direction": (
+        [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 30.0]],
+        [1, 1, -1, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNBOUNDED)
+@pytest.mark.parametrize("penalty", [None, regularizers.L2(0.0)], ids=repr)
+def test_solve_warns_once_where_the_infimum_is_not_attained(name, penalty):
+    X, y = map(np.array, UNBOUNDED[name])
+    for problem in (
+        ERM(X, y, losses.Logistic(), penalty),
+        Softmax(X, (y + 1) // 2, n_classes=2, regularizer=penalty),
+    ):
+        with pytest.warns(RuntimeWarning, match="no minimiser reached") as caught:
+            problem.solve()
+        assert len(caught) == 1 and caught[0].filename == __file__
+    # A penalty gives one; so does a loss that vanishes at a finite margin.
+    ERM(X, y, losses.Logistic(), regularizers.L2(1e-3)).solve()
+    rounded = ERM(X, y, losses.HuberizedHinge())
+    assert np.linalg.norm(rounded.gradient(rounded.solve())) < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("X", "y"),
+    [
+        ([[1.0], [-2.0]], [1, 1]),  # one class, not all on one side of zero
+        ([[0.0, 0.0]], [-1]),  # one sample without features: any w will do
+        ([[1.0, 0.0], [1.0, 0.0], [0.5, 0.0]], [1, -1, 1]),  # a feature that is always 0
+    ],
+)
+def test_solve_does_not_warn_where_it_is(X, y):
+    problem = ERM(np.array(X), np.array(y), losses.Logistic())
+    assert np.linalg.norm(problem.gradient(problem.solve())) < 1e-10
 
 
 @pytest.mark.parametrize("form", ["dense", "csr", "strict"])

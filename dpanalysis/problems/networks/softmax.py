@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -288,21 +287,14 @@ class Softmax(Network):
         array([ 0.5493, -0.5493])
         """
         if self._solution is None:
-            from ..solve import minimise
+            from ..solve import minimise, separated_below
 
-            if self.regularizer is None:
-                partial = minimise(_LastClassAtZero(self))
+            unattained = separated_below(self)
+            if unattained:
+                partial = minimise(_LastClassAtZero(self), unattained)
                 w = np.concatenate([partial, np.zeros(self.features)])
                 weights = w.reshape(self.n_classes, self.features)
                 self._solution = (weights - weights.mean(axis=0)).reshape(-1)
-                # A sample that is not on the right side of every boundary loses ln 2 or more.
-                if self.value(self._solution) * self.n < math.log(2.0):
-                    warnings.warn(
-                        "no minimiser reached: the classes can be separated, so that without a "
-                        "penalty there is none",
-                        RuntimeWarning,
-                        stacklevel=2,
-                    )
             else:
                 self._solution = minimise(self)
         return self._solution.copy()
