@@ -15,6 +15,7 @@ __all__ = [
     "check_number",
     "check_reals",
     "keep_numbers",
+    "largest",
 ]
 
 
@@ -87,6 +88,11 @@ def check_reals(name: str, value: Any) -> np.ndarray:
         shown = repr(value) if array.ndim == 0 else f"dtype {array.dtype}"
         raise TypeError(f"{name} must be an array of real numbers, got {shown}")
     return array.astype(np.float64, copy=False)
+
+
+def largest(array: np.ndarray) -> float:
+    """Return the largest size of an entry, NaN where one is NaN; makes no array of its own."""
+    return max(float(array.max()), -float(array.min()))
 
 
 def check_finite(name: str, array: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ entries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import scipy.sparse as sp
@@ -16,10 +16,23 @@ from array_api_compat import array_namespace, is_numpy_array
 from ..clipping import Clipping
 from ..losses import Loss
 
-__all__ = ["ArraySums"]
+__all__ = ["ArraySums", "each_replicate"]
 
 _BLOCK_ENTRIES = 1 << 24
 _HOST_ENTRIES = 1 << 18
+
+
+def each_replicate(
+    sums: Callable[..., tuple[Any, ...]], W: Any, rows: Sequence[Any], *rest: Any
+) -> tuple[Any, ...]:
+    """Return ``sums(W, rows, *rest)`` where every replicate has an index array of its own.
+
+    Each array of the result has the replicates as its first axis.
+    """
+    parts = [sums(W[r : r + 1, :], part, *rest) for r, part in enumerate(rows)]
+    if len(parts) == 1:  # putting one array together would copy it
+        return parts[0]
+    return tuple(array_namespace(W).concat(column) for column in zip(*parts))
 
 
 class ArraySums:
@@ -51,13 +64,9 @@ class ArraySums:
         """Return ``values (R,), gradients (R, d), clipped (R,)``; arguments are checked."""
         xp = array_namespace(W)
         if isinstance(rows, Sequence):  # one index array per replicate
-            parts = [
-                self.sums(
-                    W[r : r + 1, :], part, clipping, norms, weights, want_value, want_gradient
-                )
-                for r, part in enumerate(rows)
-            ]
-            return tuple(xp.concat(column) for column in zip(*parts))
+            return each_replicate(
+                self.sums, W, rows, clipping, norms, weights, want_value, want_gradient
+            )
         replicates = W.shape[0]
         values = xp.zeros(replicates, dtype=W.dtype, device=W.device)
         gradients = xp.zeros(W.shape, dtype=W.dtype, device=W.device)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .._validation import largest
 from ..clipping import check_clipping
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
@@ -62,6 +63,12 @@ class PublicFacts:
         Sensitivity of the whole gradient where the problem states it by itself.
     has_records : bool
         False for problems that stand on no private data.
+    hessian_bound : float
+        Bound on the norm of one record's Hessian, infinite where none.
+    hessian_lipschitz : float
+        Lipschitz constant of the Hessian of the objective, infinite where none.
+    convex_records : bool
+        Whether every record's loss is convex: its Hessian is then positive semidefinite.
     """
 
     n: int
@@ -72,13 +79,26 @@ class PublicFacts:
     gradient_bounds: tuple[float, float]
     declared_sensitivity: float | None = None
     has_records: bool = True
+    hessian_bound: float = math.inf
+    hessian_lipschitz: float = math.inf
+    convex_records: bool = False
 
     @classmethod
     def of(cls, problem: Any, relation: str) -> PublicFacts:
         """Collect the public facts of ``problem`` under ``relation``."""
         if hasattr(problem, "gradient_bound"):
             bounds = (problem.gradient_bound(1), problem.gradient_bound(2))
-            return cls(problem.n, problem.d, problem.mu, problem.L, relation, bounds)
+            return cls(
+                problem.n,
+                problem.d,
+                problem.mu,
+                problem.L,
+                relation,
+                bounds,
+                hessian_bound=getattr(problem, "hessian_bound", math.inf),
+                hessian_lipschitz=getattr(problem, "hessian_lipschitz", math.inf),
+                convex_records=getattr(getattr(problem, "loss", None), "convex", False),
+            )
         sensitivity = problem.sensitivity
         return cls(
             problem.n,
@@ -190,7 +210,7 @@ class Batch:
         shape = (len(oracle._noise_sources), oracle.facts.d)
         if np.shape(w) != shape:
             raise ValueError(f"w must have shape {shape}, got {np.shape(w)}")
-        if not (np.abs(w) <= LARGEST_ITERATE).all():
+        if not largest(w) <= LARGEST_ITERATE:
             raise ValueError(f"w must be finite and at most {LARGEST_ITERATE:g} in size")
         oracle.check_clipping(clipping)
         self._pay(oracle.gradient_event(self._sampling, mechanism, scale, clipping))

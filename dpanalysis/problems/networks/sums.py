@@ -8,6 +8,7 @@ from typing import Any
 from array_api_compat import array_namespace, is_numpy_array
 
 from ...clipping import Clipping
+from ...kernels.array_api import each_replicate
 from .._data import is_sparse
 from .layers import Layout, add_gradients, backward, cross_entropy, forward, gradient_norms, zero
 
@@ -15,7 +16,7 @@ __all__ = ["NetworkSums", "below_one"]
 
 # What a block's arrays take. On the host they stay in cache, and below what the C library gives
 # back to the system after every call: faulting the pages in again costs more than clipping.
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 3 << 19
 _DEVICE_BLOCK_BYTES = 1 << 28
 _FEWEST_ROWS = 128  # below, adding up the blocks' gradients costs as much as computing them
 
@@ -90,13 +91,9 @@ class NetworkSums:
         """
         xp = array_namespace(W)
         if isinstance(rows, Sequence):  # one index array per replicate
-            parts = [
-                self.sums(
-                    W[r : r + 1, :], part, clipping, norms, weights, want_value, want_gradient
-                )
-                for r, part in enumerate(rows)
-            ]
-            return tuple(xp.concat(column) for column in zip(*parts))
+            return each_replicate(
+                self.sums, W, rows, clipping, norms, weights, want_value, want_gradient
+            )
         replicates = W.shape[0]
         values = xp.zeros(replicates, dtype=W.dtype, device=W.device)
         shape = (replicates, W.shape[1] if want_gradient else 0)
