@@ -28,6 +28,7 @@ class Loss(Protocol):
 
     code: ClassVar[int]
     classification: ClassVar[bool]
+    convex: ClassVar[bool]
 
     @property
     def parameter(self) -> float:
@@ -156,6 +157,7 @@ class Logistic(_Plain):
 
     code: ClassVar[int] = 0
     classification: ClassVar[bool] = True
+    convex: ClassVar[bool] = True
     lipschitz = 1.0
     smoothness = 0.25
     hessian_lipschitz = 1.0 / (6.0 * math.sqrt(3.0))
@@ -206,6 +208,7 @@ class SquaredError(_Plain):
 
     code: ClassVar[int] = 1
     classification: ClassVar[bool] = False
+    convex: ClassVar[bool] = True
     lipschitz = math.inf
     smoothness = 1.0
     hessian_lipschitz = 0.0
@@ -254,6 +257,7 @@ class Hinge(_Plain):
 
     code: ClassVar[int] = 2
     classification: ClassVar[bool] = True
+    convex: ClassVar[bool] = True
     lipschitz = 1.0
     smoothness = math.inf
     hessian_lipschitz = math.inf
@@ -327,6 +331,7 @@ class HuberizedHinge(_WeakGrowth):
     width: float = 0.5
     code: ClassVar[int] = 3
     classification: ClassVar[bool] = True
+    convex: ClassVar[bool] = True
     lipschitz: ClassVar[float] = 1.0
     hessian_lipschitz: ClassVar[float] = math.inf
 

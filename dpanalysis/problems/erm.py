@@ -132,6 +132,18 @@ class ERM(EmpiricalRisk):
         """Public bound on the norm of one sample's data gradient; inf when there is none."""
         return self.loss.lipschitz * self.radius(order)
 
+    @property
+    def hessian_bound(self) -> float:
+        """Public bound on the norm of one sample's Hessian, without the penalty; inf for none."""
+        return self.loss.smoothness * self.radius(2) ** 2
+
+    @property
+    def hessian_lipschitz(self) -> float:
+        """Lipschitz constant of the Hessian that the public bounds guarantee; inf for none."""
+        data = self.loss.hessian_lipschitz
+        data = data * self.radius(2) ** 3 if data else 0.0
+        return data + (0.0 if self.regularizer is None else self.regularizer.hessian_lipschitz)
+
     def check_clipping(self, clipping: Clipping | None) -> None:
         """Raise unless the rule bounds the gradient of every record that may occur.
 
