@@ -62,7 +62,7 @@ def _jobs(text: str) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0: every claim has the expected verdict; 1: some have not; 2: bad arguments; 130: Ctrl-C.
+    0: no claim failed; 1: some did; 2: bad arguments; 130: Ctrl-C.
     """
     parser = _parser()
     if not (sys.argv[1:] if argv is None else argv):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .assertions import assert_private
     from .canaries import CanaryVerdict, verify_with_canaries
     from .empirical import Verdict, verify_privacy
+    from .evidence import Claim, Evidence, Table
     from .exact import Density, hockey_stick, privacy_profile, renyi_divergence
     from .laws import (
         above_threshold_distribution,
@@ -29,16 +30,16 @@ if TYPE_CHECKING:
         subsampled_gaussian,
         subsampled_laplace,
     )
-    from .registry import Claim, Evidence, Table, claims
+    from .registry import claims
 
 # Public name -> module that defines it. Everything is imported on first use: the
 # strategies need Hypothesis, the claims need most of the package.
 _HOMES = {
     "CanaryVerdict": "canaries",
-    "Claim": "registry",
+    "Claim": "evidence",
     "Density": "exact",
-    "Evidence": "registry",
-    "Table": "registry",
+    "Evidence": "evidence",
+    "Table": "evidence",
     "Verdict": "empirical",
     "above_threshold_distribution": "laws",
     "assert_private": "assertions",

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 
-from .registry import PAPERS, VERDICTS, Evidence, Outcome, Table
+from .evidence import VERDICTS, Evidence, Outcome, Table
+from .registry import PAPERS
 
 __all__ = ["summary", "to_errata", "to_html", "to_json", "to_text"]
 
@@ -20,6 +21,7 @@ WIDTH = 100
 _MEANINGS = {
     **VERDICTS,
     "broken": "the check raised, compared nothing, or the statement used here is violated",
+    "not checked": "the check needs what is not installed here",
 }
 
 # *words*; not the star of F*, the least value.
@@ -71,13 +73,15 @@ def to_text(table: Table) -> str:
 
 def _lines(outcome: Outcome) -> Iterator[str]:
     claim = outcome.claim
-    failed = "" if outcome.passed else f"  FAILED (expected: {claim.verdict})"
+    failed = f"  FAILED (expected: {claim.verdict})" if outcome.failed else ""
     head = f"{claim.id:6}  {outcome.verdict:9}  {_plain(claim.source)}{failed}"
     yield f"{head:<{WIDTH - 9}} {outcome.seconds:6.1f} s"
     for about, statement, evidence in _halves(outcome):
         yield from _wrapped(f"{about:>9}  ", _plain(statement))
         for item in evidence:
             yield from _wrapped(f"{_mark(item):>19}  ", _plain(str(item)))
+    if outcome.missing:
+        yield from _wrapped(" " * 11, outcome.missing)
     if outcome.error:
         yield textwrap.indent(outcome.error.rstrip(), " " * 11)
 
@@ -127,6 +131,7 @@ def to_json(table: Table) -> str:
             "evidence": [_row(evidence) for evidence in outcome.evidence],
             "seconds": round(outcome.seconds, 3),
             "error": outcome.error,
+            "missing": outcome.missing,
         }
         for outcome in table
     ]
@@ -267,10 +272,11 @@ def _html_row(outcome: Outcome) -> str:
     for about, statement, evidence in _halves(outcome):
         items = "".join(f"<li class='{_mark(e)}'>{_rich(str(e))}</li>" for e in evidence)
         cells[about] = _rich(statement) + f"<ul>{items}</ul>" * bool(items)
-    error = f"<pre>{html.escape(outcome.error)}</pre>" if outcome.error else ""
+    trouble = outcome.error or outcome.missing
+    error = f"<pre>{html.escape(trouble)}</pre>" if trouble else ""
     expected = "" if outcome.passed else f"<br>expected: {claim.verdict}"
     return (
-        f"<tr class='{'passed' if outcome.passed else 'failed'}'>"
+        f"<tr class='{'failed' if outcome.failed else 'passed'}'>"
         f"<td>{claim.id}<div class='source'>{_rich(claim.source)}</div></td>"
         f"<td class='{outcome.verdict}'>{outcome.verdict}{expected}</td>"
         f"<td>{cells['printed']}</td><td>{cells['used']}{error}</td>"
