@@ -14,6 +14,7 @@ __all__ = [
     "check_int",
     "check_number",
     "check_reals",
+    "check_rng",
     "keep_numbers",
     "largest",
 ]
@@ -88,6 +89,18 @@ def check_reals(name: str, value: Any) -> np.ndarray:
         shown = repr(value) if array.ndim == 0 else f"dtype {array.dtype}"
         raise TypeError(f"{name} must be an array of real numbers, got {shown}")
     return array.astype(np.float64, copy=False)
+
+
+def check_rng(rng: Any) -> np.random.Generator:
+    """Return the generator that NumPy makes of ``rng``, or raise naming it."""
+    if isinstance(rng, (int, np.integer)):
+        check_int("rng", rng)
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"rng must be None, an int, a SeedSequence or a Generator, got {rng!r}"
+        ) from error
 
 
 def largest(array: np.ndarray) -> float:

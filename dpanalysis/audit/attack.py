@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import check_int, check_number
+from .._validation import check_int, check_number, check_rng
 
 __all__ = ["Attack", "Range", "pair_quotient", "quotient", "worst_case"]
 
@@ -299,7 +299,7 @@ def worst_case(
     check_int("searches", searches, low=0)
     check_int("steps", steps, low=1)
     ends = np.cumsum([part.dimension for part in space.values()])
-    random = np.random.default_rng(rng)
+    random = check_rng(rng)
 
     def point(unit: Array) -> dict[str, Any]:
         pieces = np.split(unit, ends[:-1])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._validation import check_number
+from .._validation import check_number, check_rng
 
 if TYPE_CHECKING:
     from ..problems import ERM
@@ -151,7 +151,7 @@ class Dataset:
         fraction = check_number(
             "test_fraction", test_fraction, low=0, high=1, low_open=True, high_open=True
         )
-        order = np.random.default_rng(rng).permutation(self.n)
+        order = check_rng(rng).permutation(self.n)
         held_out = int(fraction * self.n)
         return self.subset(order[held_out:], order[:held_out])
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int
+from .._validation import check_int, check_rng
 
 __all__ = ["Random", "SystemRandom", "gaussian", "laplace", "random_source", "spawn"]
 
@@ -100,6 +100,8 @@ def random_source(rng: Any = None) -> Random:
     ------
     TypeError
         If ``rng`` is none of these (SPEC 7).
+    ValueError
+        If it is a negative number.
 
     Examples
     --------
@@ -114,7 +116,7 @@ def random_source(rng: Any = None) -> Random:
         return SystemRandom()
     seeds = (int, np.integer, np.random.SeedSequence)
     if rng is None or (isinstance(rng, seeds) and not isinstance(rng, bool)):
-        return np.random.default_rng(rng)
+        return check_rng(rng)
     raise TypeError(
         'rng must be None, an int, a SeedSequence, a Generator, a SystemRandom or "os", '
         f"got {rng!r}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._validation import check_choice, check_int, check_number
+from .._validation import check_choice, check_int, check_number, check_rng
 from .row_bound import RowBound
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def kuru_synthetic(
     """
     n, d = check_int("n", n, low=1), check_int("d", d, low=1)
     check_choice("scheme", scheme, ("cube", "ball"))
-    random = np.random.default_rng(rng)
+    random = check_rng(rng)
     bounds: tuple[RowBound, ...]
     if scheme == "cube":
         rate = 0.1 if negative_rate is None else negative_rate
