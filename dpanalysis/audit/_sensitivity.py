@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._validation import check_number, check_reals
-from .neighbours import pairs_of
+from .empirical.neighbours import pairs_of
 
 __all__ = ["sensitivity"]
 

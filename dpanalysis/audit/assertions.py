@@ -9,7 +9,7 @@ from .._validation import check_int, check_number
 from ..privacy.mechanisms import spawn
 from ..privacy.relations import REPLACE_ONE, Budget, check_relation
 from .empirical import Mechanism, Verdict, verify_privacy
-from .neighbours import draw_pairs, pairs_of
+from .empirical.neighbours import draw_pairs, pairs_of
 
 __all__ = ["assert_private"]
 

@@ -62,7 +62,7 @@ from scipy import special
 from .._validation import check_int, check_number, check_reals
 from ..privacy.mechanisms import Random, spawn
 from ..privacy.relations import Budget
-from .empirical import claimed, describe_confidence
+from .empirical.verdict import claimed, describe_confidence
 
 __all__ = ["CanaryVerdict", "guessing_probability", "verify_with_canaries"]
 

@@ -15,10 +15,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpanalysis import Budget
-from dpanalysis.audit import empirical
-from dpanalysis.audit.empirical import verify_privacy
-from dpanalysis.audit.event import Event, epsilon_lower_bound, learn_event, probability_bounds
-from dpanalysis.audit.outcomes import Outcomes, Raised, Reader
+from dpanalysis.audit.empirical import verify, verify_privacy
+from dpanalysis.audit.empirical.event import (
+    Event,
+    epsilon_lower_bound,
+    learn_event,
+    probability_bounds,
+)
+from dpanalysis.audit.empirical.outcomes import Outcomes, Raised, Reader
 from dpanalysis.privacy import gaussian_delta, gaussian_epsilon, zcdp_to_epsilon
 
 
@@ -85,14 +89,14 @@ def test_false_alarms_of_vectors_which_have_many_events_stay_within_the_rate(mon
 
     monkeypatch.setitem(TIGHT, "vector", (with_noise_beside, 1.0, 0.0))
     assert false_alarms("vector", 100, 0.9) <= most(100, 0.9)
-    monkeypatch.setattr(empirical, "_measure", measured_where_learned)
+    monkeypatch.setattr(verify, "_measure", measured_where_learned)
     assert false_alarms("vector", 100, 0.9) > most(100, 0.9)
 
 
 @pytest.mark.parametrize("name", ["laplace", "categories"])
 def test_counting_where_the_event_was_learned_would_exceed_the_rate(name, monkeypatch):
     """The test above can fail: this mutant alarms in a third of the seeds or more."""
-    monkeypatch.setattr(empirical, "_measure", measured_where_learned)
+    monkeypatch.setattr(verify, "_measure", measured_where_learned)
     assert false_alarms(name, 200, 0.9) > most(200, 0.9)
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dpanalysis import Budget
 from dpanalysis.audit import assertions, strategies
+from dpanalysis.audit.empirical.neighbours import draw_pairs
 from dpanalysis.audit.mutants import MUTANTS
-from dpanalysis.audit.neighbours import draw_pairs
 
 pytest_plugins = ["pytester"]
 

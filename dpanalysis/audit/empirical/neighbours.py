@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
+from ...privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from .outcomes import hashable
 
 __all__ = ["check_neighbours", "draw_pairs", "fingerprint", "pairs_of"]
