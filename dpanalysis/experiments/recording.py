@@ -33,6 +33,11 @@ def choose_recorders(record: Iterable[str | Recorder], problem: Any) -> dict[str
             chosen[name] = item
         elif item == "accuracy" and not hasattr(problem, item):
             raise ValueError(f"record 'accuracy' needs a classification problem, got {problem!r}")
+        elif item == "gap" and not getattr(problem, "solvable", hasattr(problem, "solve")):
+            raise ValueError(
+                f"record 'gap' needs a problem that can be solved, got {problem!r}: record "
+                "'objective' instead"
+            )
         elif item in RECORDERS:
             chosen[item] = RECORDERS[item]
         elif item == "gap":

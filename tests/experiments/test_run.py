@@ -1,6 +1,7 @@
 """minimize and Result: arguments, records, warnings, stops."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -331,3 +332,15 @@ def test_the_gap_is_not_solved_for_before_the_plan_stands(monkeypatch):
     method = dpa.methods.GradientDescent(0.5, 2, mechanism="gaussian")
     with pytest.raises(ValueError, match="delta"):
         dpa.minimize(problem, method, dpa.Budget(1.0), record=("gap",))
+@pytest.mark.parametrize("kind", ["mlp", "without solve"])
+def test_a_gap_to_what_cannot_be_solved_for_is_refused_before_the_data_are_touched(kind):
+    problem = dpa.problems.MLP(np.eye(4), np.array([0, 1, 1, 0]), hidden=(3,))
+    if kind == "without solve":
+        names = ("n", "d", "mu", "L", "gradient_bound")
+        problem = SimpleNamespace(**{name: getattr(problem, name) for name in names})
+    problem.value = problem.gradient = lambda w: pytest.fail("the data were touched")
+    method = dpa.methods.SGD(0.5, 2, dpa.Full(), dpa.clipping.Flat(1.0))
+    with pytest.raises(ValueError, match="'gap' needs a problem that can be solved"):
+        dpa.minimize(problem, method, record=("gap",), w0=np.ones(problem.d))
+
+

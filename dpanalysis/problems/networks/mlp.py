@@ -68,6 +68,8 @@ class MLP(Network):
         As given.
     mu, L : float
         0 and inf.
+    solvable : bool
+        False: see :meth:`solve`.
 
     Raises
     ------
@@ -96,6 +98,8 @@ class MLP(Network):
     >>> bool(np.linalg.norm(total.gradient) <= 4 * 0.1), total.clipped
     (True, 4)
     """
+
+    solvable = False
 
     def __init__(
         self,
