@@ -43,6 +43,7 @@ FIGURES: list[str] = [
     "clipping_gradients",
     "clipping_heatmaps",
     "clipping_lazy",
+    "clipping_seconds",
 ]
 
 #: ``"quick"``: all figures in about two minutes; ``"paper"``: the papers' sizes.

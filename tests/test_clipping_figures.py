@@ -14,6 +14,7 @@ from figures import (
     clipping_heatmaps,
     clipping_lazy,
     clipping_privacy,
+    clipping_seconds,
     clipping_synthetic,
     clipping_table,
 )
@@ -303,3 +304,24 @@ def test_lazy(tmp_path):
     with plotting.style():
         clipping_lazy.draw(tables).savefig(tmp_path / "figure.png", dpi=40)
     assert "\n\nPrivacy: none" in clipping_lazy.caption(tables, "quick")
+
+
+def test_seconds(monkeypatch, tmp_path):
+    problem = _clipping.load_problem("digits", True, "mlp")
+    w, rule = problem.initial(rng=0)[None, :], dpa.clipping.Flat(0.5)
+    rows = [np.array([3, 1, 4, 1, 5])]
+    one_by_one = clipping_seconds.OneByOne(problem).sums(w, rows, rule, value=False).gradient
+    np.testing.assert_allclose(one_by_one, problem.sums(w, rows, rule).gradient, atol=1e-12)
+
+    changes = {"iterations_timed": 9, "repetitions": 3}
+    tables, caption = made(clipping_seconds, changes, monkeypatch, tmp_path)
+    table = tables["seconds"]
+    assert len(table["way"]) == 8 and "micro-batching" in caption
+    assert (table["seconds_best"] <= table["seconds"]).all()
+    assert (table["seconds"] <= table["seconds_worst"]).all()
+    for model in _clipping.MODELS:
+        best = {
+            way: _clipping.where(table, model=model, way=way)["seconds_best"][0]
+            for way in clipping_seconds.WAYS
+        }
+        assert best["micro-batching"] > 3 * best["GC"]
