@@ -177,6 +177,57 @@ def test_divergence_keeps_the_last_finite_iterates():
     assert np.isfinite(result.w).all() and 0 < result.iterations < 10
 
 
+def test_what_a_diverging_run_spent_stays_spent():
+    """The penalty, which is not clipped, drives the iterates away."""
+    problem = small_problem()
+    problem.regularizer = dpa.regularizers.L2(100.0)
+    rule, budget = dpa.clipping.Flat(1.0), dpa.Budget(1.0, 1e-5, "add_or_remove_one")
+    method = dpa.methods.SGD(1e30, 30, dpa.Poisson(0.5), rule)
+    with (
+        pytest.warns(UserWarning, match=r"2/mu"),
+        pytest.warns(RuntimeWarning, match="diverged at iteration 8"),
+    ):
+        result = dpa.minimize(problem, method, budget, rng=0, record=("iterate",))
+    assert result.status == "diverged" and result.iterations == 7
+    np.testing.assert_array_equal(result.w, result.history["iterate"][-1])
+    assert np.isfinite(result.w).all()
+    (made,) = result.ledger.events
+    assert made.count == 8  # the gradient that led too far was released as well
+    assert 0.4 < result.ledger.epsilon(1e-5) < 0.6
+    assert result.epsilon() == pytest.approx(1.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(("beta1", "radius"), [(0.4, 1.0), (1.6, 2.0)])
+def test_value_clipping_that_bounds_nothing_is_refused_before_the_data(beta1, radius, monkeypatch):
+    """A sample in the public bound may have a gradient beyond the clip norm: kappa is .407."""
+    X, y = np.eye(4), np.array([1.0, -1.0, 1.0, -1.0])
+    bound = dpa.RowBound(2, radius)
+    budget = dpa.Budget(1.0, 1e-5, "add_or_remove_one")
+    for problem in (
+        dpa.ERM(X, y, dpa.losses.Logistic(), row_bound=bound),
+        dpa.problems.Softmax(X, (y + 1) // 2, row_bound=bound),
+    ):
+        monkeypatch.setattr(problem, "_evaluate", lambda *a: pytest.fail("the data were touched"))
+        method = dpa.methods.SGD(0.5, 2, dpa.Poisson(0.5), dpa.clipping.Value(1.0, beta1))
+        with pytest.raises(ValueError, match=f"beta1 = {beta1} .*beta1 must be at least"):
+            dpa.minimize(problem, method, budget)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda rng: dpa.problems.MLP(np.eye(2), np.array([0, 1])).initial(rng),
+        lambda rng: dpa.datasets.load("digits").split(0.2, rng=rng),
+        lambda rng: dpa.datasets.kuru_synthetic(n=10, d=2, rng=rng),
+        lambda rng: dpa.minimize(small_problem(), GD, rng=rng),
+    ],
+)
+def test_seeds_are_named(call):
+    for rng, error in [(-1, ValueError), (True, TypeError), ("1", TypeError), ([-1], TypeError)]:
+        with pytest.raises(error, match="rng must be"):
+            call(rng)
+
+
 def test_step_above_the_limit_warns_with_it():
     problem = small_problem()
     with pytest.warns(UserWarning, match=f"{2 / problem.L:g}"):
@@ -220,6 +271,8 @@ def test_sampling_and_relation_must_belong_together():
         ({"w0": [1.0, 2.0, 3.0]}, ValueError, "w0"),
         ({"replicates": 0}, ValueError, "replicates"),
         ({"every": 0}, ValueError, "every"),
+        ({"rng": -1}, ValueError, "rng must be at least 0, got -1"),
+        ({"rng": 1.5}, TypeError, "rng must be .* got 1.5"),
         ({"record": ("loss",)}, ValueError, "record"),
         ({"budget": 1.0}, TypeError, "budget"),
         ({"method": "gd"}, TypeError, "method"),
@@ -325,13 +378,6 @@ def test_arguments_outside_their_range(build, match):
         build()
 
 
-def test_the_gap_is_not_solved_for_before_the_plan_stands(monkeypatch):
-    """A budget that cannot be met fails before anything looks at the data."""
-    problem = small_problem()
-    monkeypatch.setattr(problem, "solve", lambda: pytest.fail("the data were touched"))
-    method = dpa.methods.GradientDescent(0.5, 2, mechanism="gaussian")
-    with pytest.raises(ValueError, match="delta"):
-        dpa.minimize(problem, method, dpa.Budget(1.0), record=("gap",))
 @pytest.mark.parametrize("kind", ["mlp", "without solve"])
 def test_a_gap_to_what_cannot_be_solved_for_is_refused_before_the_data_are_touched(kind):
     problem = dpa.problems.MLP(np.eye(4), np.array([0, 1, 1, 0]), hidden=(3,))
@@ -344,3 +390,10 @@ def test_a_gap_to_what_cannot_be_solved_for_is_refused_before_the_data_are_touch
         dpa.minimize(problem, method, record=("gap",), w0=np.ones(problem.d))
 
 
+def test_the_gap_is_not_solved_for_before_the_plan_stands(monkeypatch):
+    """A budget that cannot be met fails before anything looks at the data."""
+    problem = small_problem()
+    monkeypatch.setattr(problem, "solve", lambda: pytest.fail("the data were touched"))
+    method = dpa.methods.GradientDescent(0.5, 2, mechanism="gaussian")
+    with pytest.raises(ValueError, match="delta"):
+        dpa.minimize(problem, method, dpa.Budget(1.0), record=("gap",))

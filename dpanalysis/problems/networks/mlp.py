@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..._validation import check_choice, check_int
+from ..._validation import check_choice, check_int, check_rng
 from ...clipping import Clipping
 from ...regularizers import Regularizer
 from ..row_bound import RowBound
@@ -187,7 +187,7 @@ class MLP(Network):
         >>> w.shape, bool((w[12:16] == 0).all())
         ((26,), True)
         """
-        random = rng if hasattr(rng, "normal") else np.random.default_rng(rng)
+        random = rng if hasattr(rng, "normal") else check_rng(rng)
         w = np.zeros(self.d)
         shapes = list(pairwise(self._layout.widths))
         for i, ((inputs, outputs), (weights, _)) in enumerate(zip(shapes, self._layout.slices())):
