@@ -1,6 +1,7 @@
 """Parsers against every trap of the formats, the search for files, and the real data."""
 
 import bz2
+import dataclasses
 import functools
 import gzip
 import hashlib
@@ -476,6 +477,38 @@ def test_bundled_sets():
     assert problem.radius(2) == pytest.approx(math.sqrt(30))
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_folds_hold_every_row_out_once(sparse):
+    data = datasets.load("breast_cancer")
+    if sparse:
+        data = dataclasses.replace(data, X=scipy.sparse.csr_array(data.X))
+    folds = list(data.folds(10, rng=3))
+    assert len(folds) == 10
+    assert {fold.X_test.shape[0] for fold in folds} == {56, 57}
+    assert all(fold.n + len(fold.y_test) == data.n for fold in folds)
+
+    def rows(X):
+        return sorted(map(tuple, X.toarray() if sparse else X))
+
+    for fold in folds[:2]:
+        assert rows(fold.pooled().X) == rows(data.X)
+        assert fold.pooled().X_test is None and fold.pooled().n == data.n
+        assert fold.row_bound == data.row_bound
+    stack = scipy.sparse.vstack if sparse else np.concatenate
+    assert rows(stack([fold.X_test for fold in folds])) == rows(data.X)
+    np.testing.assert_array_equal(next(data.folds(10, rng=3)).y, folds[0].y)
+    assert not np.array_equal(next(data.folds(10, rng=4)).y, folds[0].y)
+
+
+def test_folds_and_pooled_refuse():
+    data = datasets.load("breast_cancer")
+    for k in (1, 570):
+        with pytest.raises(ValueError, match=f"k must be between 2 and 569, got {k}"):
+            next(data.folds(k))
+    with pytest.raises(ValueError, match="'breast_cancer' must have a test part to pool"):
+        data.pooled()
+
+
 def test_split_subset_intercept():
     data = datasets.load("breast_cancer")
     part = data.split(0.25, rng=3)
@@ -540,6 +573,13 @@ def test_real_counts_and_bounds(name):
     for bound in data.row_bound:  # the published encoding obeys what it claims, with no clipping
         norms = (abs(data.X) ** bound.order).sum(axis=1) ** (1 / bound.order)
         assert norms.max() <= bound.radius * (1 + 1e-6)
+
+
+@needs_data
+def test_table_1_of_paper_002():
+    adult, bank = datasets.load("a9a").pooled().with_intercept(), datasets.load("bank")
+    assert adult.X.shape == (48842, 124) and bank.n == 45211
+    assert round((adult.y < 0).mean(), 3) == 0.761 and round((bank.y < 0).mean(), 3) == 0.883
 
 
 @needs_data

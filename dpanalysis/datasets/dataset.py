@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._validation import check_number, check_rng
+from .._validation import check_int, check_number, check_rng
 
 if TYPE_CHECKING:
     from ..problems import ERM
@@ -154,6 +155,70 @@ class Dataset:
         order = check_rng(rng).permutation(self.n)
         held_out = int(fraction * self.n)
         return self.subset(order[held_out:], order[:held_out])
+
+    def folds(self, k: int, rng: Any = None) -> Iterator[Dataset]:
+        """Shuffle the training rows and yield the data sets of a k-fold cross-validation.
+
+        Each row is in the test part once; the parts' sizes differ by one at most.
+
+        Parameters
+        ----------
+        k : int
+            In [2, n].
+        rng : None, int, SeedSequence or Generator
+            Source of the shuffle: the same one gives the same folds.
+
+        Yields
+        ------
+        Dataset
+            Any published test part is replaced (see :meth:`pooled`).
+
+        Raises
+        ------
+        ValueError
+            If ``k`` is outside its range.
+
+        Examples
+        --------
+        >>> from dpanalysis import datasets
+        >>> [fold.X_test.shape[0] for fold in datasets.load("breast_cancer").folds(10, rng=0)]
+        [57, 57, 57, 57, 57, 57, 57, 57, 57, 56]
+        """
+        check_int("k", k, low=2, high=self.n)
+        parts = np.array_split(check_rng(rng).permutation(self.n), k)
+        for i, held_out in enumerate(parts):
+            yield self.subset(np.concatenate(parts[:i] + parts[i + 1 :]), held_out)
+
+    def pooled(self) -> Dataset:
+        """Return the training and the published test rows as one training part.
+
+        Returns
+        -------
+        Dataset
+            Without a test part: split it anew by :meth:`folds` or :meth:`split`.
+
+        Raises
+        ------
+        ValueError
+            If there is no test part.
+
+        Examples
+        --------
+        >>> from dpanalysis import datasets
+        >>> datasets.load("breast_cancer").split(0.2, rng=0).pooled().n
+        569
+        """
+        import scipy.sparse
+
+        if self.X_test is None or self.y_test is None:
+            raise ValueError(f"data set {self.name!r} must have a test part to pool, got none")
+        if scipy.sparse.issparse(self.X):
+            blocks: Any = (self.X, self.X_test)
+            X = scipy.sparse.vstack(blocks, format="csr")
+        else:
+            X = np.concatenate((self.X, self.X_test))
+        y = np.concatenate((self.y, self.y_test))
+        return replace(self, X=X, y=y, X_test=None, y_test=None)
 
     def with_intercept(self) -> Dataset:
         """Append a column of ones (and account for it in the row bounds).

@@ -76,6 +76,22 @@ def load_csv(
         listed category or not a listed label (file and line are named), or a column is
         unknown.
 
+    Notes
+    -----
+    So are read data sets whose terms forbid passing them on: IPUMS-BR and IPUMS-US of paper
+    002 (38,000 x 53 and 40,000 x 58, the larger class .507 and .513) are extracts that the
+    user makes and downloads at https://www.ipums.org as CSV. Declare a range for every number
+    (``"AGE": (0, 100)``, from the code book, not from the file) and the list of codes for
+    every category (``"MARST": ("1", "2", "3", "4", "5", "6")``; codes that mean "not known"
+    go in ``missing``), then put the two bounds beside the matrix:
+
+    .. code-block:: python
+
+        X, y = load_csv("ipums.csv", label="RICH", labels={"0": -1, "1": 1}, columns=columns)
+        k = len(columns)
+        bounds = (dpa.RowBound(order=1, radius=k), dpa.RowBound(order=2, radius=k**0.5))
+        data = dpa.datasets.Dataset(X, y, None, None, "ipums", bounds)
+
     Examples
     --------
     >>> import pathlib, tempfile
