@@ -4,7 +4,8 @@ Pure functions: rates, exact errors on quadratics, error bounds, certificates fr
 matrix inequalities, and the best division of a privacy budget over the iterations
 (Kuru, Birbil, Gurbuzbalaban and Yildirim, SIAM J. Optim. 32, 2022; "001" below), the bias of
 per-sample weights (DP-PSAC; "000"), and how often and at what cost gradients are clipped, and
-their growth with the loss (improved DP-SGD with gradient clipping; "004").
+their growth with the loss (improved DP-SGD with gradient clipping; "004"), and the steps and
+the data that an approximate second-order point takes ("003").
 Statements that do not hold as printed are corrected; ``printed=True`` evaluates the paper's
 own formula where one of its figures needs it.
 """
@@ -69,6 +70,17 @@ from .nesterov import (
     nesterov_weights,
 )
 from .psac_convergence import PSACBound, psac_descent, psac_theorem2
+from .second_order import (
+    SecondOrderConstants,
+    curvature_roots,
+    gradient_noise_norm,
+    hessian_noise_norm,
+    lanczos_iterations,
+    min_decrease_line_search,
+    min_decrease_short,
+    second_order_constants,
+    tolerated_noise,
+)
 from .sgd_paths import light_tail_scale, sgd_noise_scale, sgd_objective_bound
 from .tuning import TunedHeavyBall, laplace_noise, tune_heavy_ball
 from .value_clipping import (
@@ -87,6 +99,7 @@ __all__ = [
     "LyapunovLMI",
     "PSACBound",
     "PublishedParameters",
+    "SecondOrderConstants",
     "StateSpace",
     "TunedHeavyBall",
     "WorstBias",
@@ -99,9 +112,11 @@ __all__ = [
     "clipping_frequency_gaussian",
     "clipping_frequency_light_tail",
     "clipping_frequency_weak_growth",
+    "curvature_roots",
     "error_bound",
     "fixed_points",
     "gradient_descent_recursion",
+    "gradient_noise_norm",
     "heavy_ball_bound",
     "heavy_ball_certificate",
     "heavy_ball_gap",
@@ -110,11 +125,15 @@ __all__ = [
     "heavy_ball_recursion",
     "heavy_ball_stationary_gap",
     "heavy_ball_system",
+    "hessian_noise_norm",
     "horizon_bounds",
+    "lanczos_iterations",
     "laplace_noise",
     "laplace_scales",
     "light_tail_scale",
     "lyapunov_lmi",
+    "min_decrease_line_search",
+    "min_decrease_short",
     "multistage_gap",
     "multistage_recursion",
     "multistage_schedule",
@@ -135,9 +154,11 @@ __all__ = [
     "psac_table1",
     "psac_theorem2",
     "psac_weight_peak",
+    "second_order_constants",
     "sgd_noise_scale",
     "sgd_objective_bound",
     "subsampling_variance",
+    "tolerated_noise",
     "tune_heavy_ball",
     "weak_growth_logistic",
     "weak_growth_mlp",
