@@ -42,7 +42,7 @@ PAPERS = {
         "Xia, Shen, Yao, Fu et al., *Differentially private learning with per-sample adaptive "
         "clipping*, AAAI 2023",
         "Add-or-remove-one neighbours, Poisson sampling.",
-        ("per_sample_clipping",),
+        ("per_sample_clipping", "per_sample_clipping_privacy"),
     ),
     "001": Paper(
         "Kuru, Birbil, Gürbüzbalaban, Yıldırım, *Differentially private accelerated optimization "

@@ -1,5 +1,8 @@
 """What the claims of paper 000 compute with, and that each of them can fail."""
 
+import math
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from dpanalysis import privacy
 from dpanalysis.audit import registry
 from dpanalysis.audit.papers import _composition
 from dpanalysis.audit.papers import per_sample_clipping as psac
+from dpanalysis.audit.papers import per_sample_clipping_privacy as psac_privacy
 from dpanalysis.audit.papers._composition import Mixture, epsilon_bounds
 from dpanalysis.audit.registry import Effort
 
@@ -55,12 +59,49 @@ def test_cells_hold_everything():
 
 
 def test_batches_of_three_records_by_hand():
-    weights, sums = psac.drawn(np.array([1.0, -1.0, 0.0]), 2)
+    weights, sums = psac_privacy.drawn(np.array([1.0, -1.0, 0.0]), 2)
     assert weights.sum() == pytest.approx(1.0)
     assert sorted(sums) == [-2, -1, -1, 0, 0, 0, 1, 1, 2]
     single = (np.ones(1), np.ones(1)), (np.ones(1), np.zeros(1))
-    both = psac.deltas(*single, 0.8, 0.7)
+    both = psac_privacy.deltas(*single, 0.8, 0.7)
     np.testing.assert_allclose(both, privacy.gaussian_delta(0.8, 0.7), rtol=1e-5)
+
+
+@pytest.mark.parametrize("constants", [(0.5, 1.0, 1e-5), (100.0, 0.01, 0.1), (0.01, 30.0, 1e-8)])
+def test_full_batches_against_the_exact_gaussian(constants):
+    c1, c2, delta = constants
+    spread = c2 * math.sqrt(math.log(1.0 / delta))
+    steps = math.ceil(8.0 * spread * max(1.0, spread) / c1)
+    sigma = spread * math.sqrt(steps) / (c1 * steps)
+    exact = privacy.gaussian_delta(sigma / math.sqrt(steps), c1 * steps)
+    assert psac_privacy.large_epsilon(*constants) == pytest.approx(exact / delta, rel=1e-9)
+
+
+def test_cosines_against_single_gradients():
+    """One step from 0, where all probabilities are equal: every gradient by itself."""
+    random = np.random.default_rng(3)
+    X, y = random.normal(size=(7, 2)), np.array([0, 1, 2, 0, 1, 2, 2])
+    found = psac.cosines(X, y, (0.01, 1.0), steps=1, batches=1, size=7)
+    inputs = np.column_stack([X, np.ones(7)])
+    gradients = np.array(
+        [np.outer(x, 1.0 / 3.0 - (np.arange(3) == label)).ravel() for x, label in zip(inputs, y)]
+    )
+    norms, mean = np.linalg.norm(gradients, axis=1), gradients.mean(axis=0)
+    for i, weight in enumerate((psac.adaptive, psac.automatic)):
+        for j, r in enumerate((0.01, 1.0)):
+            total = (weight(norms, r)[:, None] * gradients).sum(axis=0)
+            cosine = total @ mean / np.linalg.norm(total) / np.linalg.norm(mean)
+            assert found[0, i, j] == pytest.approx(cosine, rel=1e-12)
+
+
+def test_without_its_data_a_claim_is_not_checked(monkeypatch):
+    """An entry None in sys.modules is how Python says that there is no such module."""
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    claim = next(claim for claim in registry.load("000") if claim.id == "000-7")
+    outcome = claim.run(Effort(quick=True))
+    assert outcome.verdict == "not checked" and not outcome.failed
+    assert "pip install 'dpanalysis[figures]'" in outcome.missing
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.0, 0.99), st.floats(1e-6, 10.0))
@@ -87,12 +128,17 @@ WRONG = [
     ("000-4", "automatic", lambda norm, r: 1.01 / (norm + r)),
     ("000-5", "automatic", lambda norm, r: 1.0 + 0.0 * norm),
     ("000-6", "adaptive", lambda norm, r: 1.0 + 0.0 * norm),
+    ("000-7", "adaptive", psac.automatic),
+    ("000-7", "automatic", lambda norm, r: 1.0 + 0.0 * norm),
     ("000-8", "multiplicities", lambda draws, n: (np.ones(1), np.zeros(1))),
+    ("000-9", "used_length", lambda *at: 1.01),
+    ("000-9", "large_epsilon", lambda c1, c2, delta: 0.99),
 ]
 
 
 @pytest.mark.parametrize(("name", "attribute", "wrong"), WRONG)
 def test_a_claim_fails_where_it_is_wrong(monkeypatch, name, attribute, wrong):
-    monkeypatch.setattr(psac, attribute, wrong)
+    module = psac if hasattr(psac, attribute) else psac_privacy
+    monkeypatch.setattr(module, attribute, wrong)
     claim = next(claim for claim in registry.load("000") if claim.id == name)
     assert not claim.run(Effort(quick=True)).passed
