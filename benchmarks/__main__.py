@@ -43,12 +43,18 @@ def main(argv: list[str] | None = None) -> int:
             rows.append({"benchmark": name, **row})
             print(
                 f"| {row['work']} | {_number(row['ours_ms'])} | {row['peer'] or ''} "
-                f"| {_number(row['peer_ms'])} | {_number(row['ratio'])} | {row['target']} |",
+                f"| {_number(row['peer_ms'])} | {_ratio(row)} | {row['target']} |",
                 flush=True,
             )
     if arguments.json:
         arguments.json.write_text(json.dumps({**about, "rows": rows}, indent=1))
     return 0
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    """Show a ratio, with the best and the worst of the repetitions where they are given."""
+    spread = ", ".join(map(_number, row.get("best_and_worst", ())))
+    return _number(row["ratio"]) + (f" ({spread})" if spread else "")
 
 
 def _number(value: float | None) -> str:

@@ -6,13 +6,16 @@ The data are MNIST where ``$DPANALYSIS_DATA`` has it, random numbers of its shap
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import clipping
+from dpanalysis.privacy import mechanisms
 from dpanalysis.problems import MLP
 
 from .kernels import by_turns, row
@@ -46,29 +49,51 @@ def epoch(problem: MLP, batch: int, private: bool) -> Callable[[], object]:
     return lambda: dpa.minimize(problem, method, w0=w0, rng=1, record=())
 
 
+def compare(
+    work: str,
+    ours: Callable[[], object],
+    peers: dict[str, Callable[[], object]],
+    target: str,
+    repetitions: int,
+) -> list[dict[str, Any]]:
+    """Return a row a peer: medians of repetitions that take turns, the ratio's best and worst."""
+    calls = (ours, *peers.values())
+    times = np.array([by_turns(*calls, repetitions=1) for _ in range(repetitions)])
+    rows = []
+    for peer, other in zip(peers, times.T[1:], strict=True):
+        shown = row(work, float(np.median(times[:, 0])), peer, float(np.median(other)), target)
+        faster = "faster" in target
+        ratios = other / times[:, 0] if faster else times[:, 0] / other
+        best, worst = (ratios.max(), ratios.min()) if faster else (ratios.min(), ratios.max())
+        rows.append({**shown, "best_and_worst": [float(best), float(worst)]})
+    return rows
+
+
 def epochs(problem: MLP, kind: str, repetitions: int) -> list[dict[str, Any]]:
     """Time an epoch of each, and what the clipping alone and the noise alone add to a step."""
     result = []
     for batch, target in ((256, "<= 1.15"), (1024, "<= 1.05")):
-        private, plain = by_turns(
-            epoch(problem, batch, True), epoch(problem, batch, False), repetitions=repetitions
-        )
         work = f"784-128-10 on {problem.n} {kind}, batch {batch}"
-        result.append(row(f"private epoch, {work}", private, "non-private epoch", plain, target))
+        plain = {"non-private epoch": epoch(problem, batch, False)}
+        private = epoch(problem, batch, True)
+        result += compare(f"private epoch, {work}", private, plain, target, repetitions)
         rows, w = np.arange(batch), problem.initial(rng=0)
+        clipped = partial(problem.sums, w, rows, RULE, value=False)
+        whole = {"unclipped": partial(problem.sums, w, rows, value=False)}
+        result += compare(f"clipped gradient, {work}", clipped, whole, "<= 1.1", repetitions)
         random = np.random.default_rng(0)
-        clipped, whole, noise = by_turns(
-            lambda rows=rows, w=w: problem.sums(w, rows, RULE, value=False),
-            lambda rows=rows, w=w: problem.sums(w, rows, value=False),
-            lambda random=random: random.standard_normal(problem.d),
-            repetitions=repetitions,
-        )
-        result.append(row(f"clipped gradient, {work}", clipped, "unclipped", whole, "<= 1.1"))
-        result.append(row(f"noise of a step, {work}", noise, "its gradient", clipped, ""))
+        noise = partial(mechanisms.gaussian, random, 1.0, problem.d)
+        peers = {
+            "its gradient": clipped,
+            "NumPy's normal numbers": partial(random.standard_normal, problem.d),
+        }
+        result += compare(f"noise of a step, {work}", noise, peers, "", repetitions)
     return result
 
 
-def per_sample(problem: MLP, X: np.ndarray, y: np.ndarray, repetitions: int) -> dict[str, Any]:
+def per_sample(
+    problem: MLP, X: np.ndarray, y: np.ndarray, repetitions: int
+) -> list[dict[str, Any]]:
     """Compare with the same clipped sum from gradients that are formed one by one."""
     batch = 64
     rows, w = np.arange(batch), problem.initial(rng=0)
@@ -96,43 +121,60 @@ def per_sample(problem: MLP, X: np.ndarray, y: np.ndarray, repetitions: int) -> 
 
     ours = problem.sums(w, rows, RULE, value=False).gradient
     np.testing.assert_allclose(materialised(), ours, atol=1e-4)
-    times = by_turns(
-        lambda: problem.sums(w, rows, RULE, value=False), materialised, repetitions=repetitions
+    return compare(
+        f"clipped gradient of 784-128-10, batch {batch}",
+        lambda: problem.sums(w, rows, RULE, value=False),
+        {"NumPy, gradients one by one": materialised},
+        "10 x faster",
+        repetitions,
     )
-    work = f"clipped gradient of 784-128-10, batch {batch}"
-    return row(work, times[0], "NumPy, gradients one by one", times[1], "10 x faster")
 
 
 def opacus(problem: MLP, X: np.ndarray, y: np.ndarray, repetitions: int) -> list[dict[str, Any]]:
-    """Compare a private step with that of Opacus, gradients one by one and by ghost norms."""
-    if importlib.util.find_spec("opacus") is None:
-        return []
+    """Compare a private step with that of Opacus, by both of its ways to the norms."""
+    batch = 256
+    rows, w = np.arange(batch), problem.initial(rng=0)
+    random = np.random.default_rng(0)
+
+    def ours() -> np.ndarray:
+        gradient = problem.sums(w, rows, RULE, value=False).gradient
+        gradient += mechanisms.gaussian(random, RULE.clip_norm, problem.d)
+        return w - 0.1 / batch * gradient
+
+    work, target = f"private step of 784-128-10, batch {batch}", "2 x faster"
+    if importlib.util.find_spec("opacus") is not None:
+        return compare(work, ours, opacus_steps(X[:batch], y[:batch]), target, repetitions)
+    (time,) = by_turns(ours, repetitions=repetitions)
+    absent = row(work, time, "Opacus (not installed)", math.nan, target)
+    return [{**absent, "peer_ms": None, "ratio": None}]
+
+
+def opacus_steps(X: np.ndarray, y: np.ndarray) -> dict[str, Callable[[], object]]:
+    """Return a step on one batch with gradients one by one, and with ghost norms."""
     import torch
     from opacus import PrivacyEngine
 
-    batch = 256
-    images, labels = torch.from_numpy(X[:batch].copy()), torch.from_numpy(y[:batch].copy())
+    images, labels = torch.from_numpy(X.copy()), torch.from_numpy(y.copy())
+    data = torch.utils.data.TensorDataset(images, labels)
     steps: dict[str, Callable[[], object]] = {}
     for mode in ("hooks", "ghost"):
         network = torch.nn.Sequential(
             torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)
         )
-        loader = torch.utils.data.DataLoader(
-            torch.utils.data.TensorDataset(images, labels), batch_size=batch
-        )
+        loss = torch.nn.CrossEntropyLoss()
         prepared = PrivacyEngine().make_private(
             module=network,
             optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
-            criterion=torch.nn.CrossEntropyLoss(),
-            data_loader=loader,
+            criterion=loss,
+            data_loader=torch.utils.data.DataLoader(data, batch_size=len(y)),
             noise_multiplier=1.0,
             max_grad_norm=RULE.clip_norm,
             grad_sample_mode=mode,
             poisson_sampling=False,
         )
         # With ghost norms the criterion is wrapped too.
-        model, optimizer = prepared[0], prepared[1]
-        criterion = prepared[2] if mode == "ghost" else torch.nn.CrossEntropyLoss()
+        model, optimizer = prepared[:2]
+        criterion = prepared[2] if mode == "ghost" else loss
 
         def step(
             model: Any = model, optimizer: Any = optimizer, criterion: Any = criterion
@@ -141,29 +183,17 @@ def opacus(problem: MLP, X: np.ndarray, y: np.ndarray, repetitions: int) -> list
             criterion(model(images), labels).backward()
             optimizer.step()
 
-        steps[mode] = step
-    rows, w = np.arange(batch), problem.initial(rng=0)
-    random = np.random.default_rng(0)
-
-    def ours() -> np.ndarray:
-        gradient = problem.sums(w, rows, RULE, value=False).gradient
-        return w - 0.1 / batch * (gradient + random.standard_normal(problem.d))
-
-    times = by_turns(ours, *steps.values(), repetitions=repetitions)
-    work = f"private step of 784-128-10, batch {batch}"
-    return [
-        row(work, times[0], f"Opacus, {mode}", other, "2 x faster")
-        for mode, other in zip(steps, times[1:])
-    ]
+        steps[f"Opacus, {mode}"] = step
+    return steps
 
 
 def run(quick: bool = True) -> list[dict[str, Any]]:
     """Run all comparisons; ``quick`` uses a sixth of the images and fewer repetitions."""
     X, y, kind = data(10_000 if quick else 60_000)
     problem = MLP(X, y, (128,), n_classes=10)
-    repetitions = 1 if quick else 4
+    repetitions = 2 if quick else 5
     return [
         *epochs(problem, kind, repetitions),
-        per_sample(problem, X, y, repetitions),
+        *per_sample(problem, X, y, repetitions),
         *opacus(problem, X, y, repetitions),
     ]
