@@ -69,7 +69,7 @@ PAPERS = {
     "004": Paper(
         "*Improved convergence of differential private SGD with gradient clipping*",
         "Add-or-remove-one neighbours, Poisson sampling.",
-        ("value_clipping",),
+        ("value_clipping", "value_clipping_proofs"),
     ),
     "bounds": Paper(
         "The bounds that `dpanalysis.privacy` relies on",

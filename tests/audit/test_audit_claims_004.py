@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dpanalysis import clipping, losses, privacy
 from dpanalysis.audit import registry
 from dpanalysis.audit.papers import value_clipping
+from dpanalysis.audit.papers import value_clipping_proofs as proofs
 from dpanalysis.audit.registry import Effort
 
 
@@ -51,6 +52,53 @@ def test_scaling_by_the_mean_and_by_the_own_loss():
     assert own == pytest.approx(0.5 / math.sqrt(0.5 * math.log(2.0)))
 
 
+def test_moments_of_batches_by_simulation():
+    """ln E exp(||zeta||^2/s^2) of two gradients, 2e6 batches: exp is below e^2, error < 1 %."""
+    random = np.random.default_rng(5)
+    gradients, rate, noise, size = np.array([1.0, 0.5, -0.3, 0.8]), 0.3, 0.2, 2_000_000
+    inside = random.random((size, 2)) < rate
+    errors = (inside - rate) @ gradients.reshape(2, 2)
+    zeta = (errors + noise * random.normal(size=(size, 2))) / 0.6
+    scale = proofs.used_scale(rate, 2, float(gradients @ gradients) / 2, 2 * (noise / 0.6) ** 2)
+    simulated = math.log(np.exp((zeta**2).sum(axis=1) / scale).mean())
+    found = proofs.poisson_moment(gradients, rate, noise, 2)
+    assert found == pytest.approx(simulated, abs=0.01)
+
+
+@given(st.floats(1e-4, 1.0 - 1e-4), st.floats(-30.0, 30.0))
+def test_bernoulli_variables_are_below_their_proxy(rate, t):
+    """Equality at t = 2 ln((1-q)/q)."""
+    for at, tight in ((t, False), (2.0 * math.log((1.0 - rate) / rate), True)):
+        log_moment = np.logaddexp(math.log1p(-rate), math.log(rate) + at) - rate * at
+        bound = 0.5 * proofs.bernoulli_proxy(rate) * at**2
+        assert log_moment <= bound * (1.0 + 1e-9) + 1e-12
+        assert not tight or log_moment == pytest.approx(bound, rel=1e-6, abs=1e-9)
+
+
+def test_the_algorithm_by_hand():
+    """Two steps: gradients clipped at 1, 0.4 kept; the batches are {0, 1} and {1}."""
+    centers, batches = np.array([5.0, 0.6]), np.array([[1.0, 1.0], [0.0, 1.0]])
+    gap = proofs.last_gap(1.0, centers, batches, np.array([0.0, 0.2]), 0.5, 2.0)
+    first = 1.0 - 0.25 * (-1.0 + 0.4)
+    second = first - 0.25 * (first - 0.6 + 0.2)
+    assert gap == pytest.approx(0.5 * (second - 2.8) ** 2)
+
+
+def test_the_tail_by_simulation():
+    """400 000 steps, chance about 1e-3: five standard deviations are 2.5e-4."""
+    random, c1, size = np.random.default_rng(2), 0.1, 400_000
+    std = math.sqrt(0.3 * c1 * 16.0 / 20.0)
+    centers = np.repeat([6.0, -10.0], [5, 3])
+    inside = random.random((size, 8)) < 0.5
+    end = (
+        1.25 - (inside @ np.clip(1.25 - centers, -1.0, 1.0) + std * random.normal(size=size)) / 4.0
+    )
+    beyond = (0.5 * end**2 >= 1.25**2 + 1.0 + 0.3).mean() / 2.0
+    chance = proofs.tail_quotient(c1) * 2.0 * math.exp(-20.0)
+    assert chance == pytest.approx(beyond, abs=2.5e-4)
+    assert chance > 5e-4
+
+
 class TooTight(losses.Logistic):
     """The logistic loss with a constant of weak growth that is a little too small."""
 
@@ -62,7 +110,7 @@ def too_weak(gap, beta1, clip_norm):
     return 1.0 / np.maximum(1.0, np.sqrt(0.99 * beta1 * gap) / clip_norm)
 
 
-products = value_clipping.products
+products, pessimistic = value_clipping.products, proofs.pessimistic
 WRONG = [
     ("004-1", "value_weight", too_weak),
     ("004-2", "one_release", lambda epsilon, delta: 1.01),
@@ -75,11 +123,17 @@ WRONG = [
     ("004-5", "Logistic", TooTight),
     ("004-7", "renyi_epsilon", lambda rate, steps, delta: 1.0),
     ("004-7", "epsilon_bounds", lambda mixture, steps, delta: (0.74, 0.8)),
+    ("004-8", "bernoulli_proxy", lambda rate: 0.98 * rate * (1.0 - rate)),
+    ("004-8", "like_gradients", lambda c5, own_size: 0.99),
+    ("004-8", "half_batches", lambda n: 0.99),
+    ("004-9", "pessimistic", lambda *at: 0.99 * pessimistic(*at)),
+    ("004-9", "pessimistic", lambda *at: 1.01 * pessimistic(*at)),
 ]
 
 
 @pytest.mark.parametrize(("name", "attribute", "wrong"), WRONG)
 def test_a_claim_fails_where_it_is_wrong(monkeypatch, name, attribute, wrong):
-    monkeypatch.setattr(value_clipping, attribute, wrong)
+    module = value_clipping if hasattr(value_clipping, attribute) else proofs
+    monkeypatch.setattr(module, attribute, wrong)
     claim = next(claim for claim in registry.load("004") if claim.id == name)
     assert not claim.run(Effort(quick=True)).passed
