@@ -9,7 +9,7 @@ Examples
 >>> from dpanalysis.audit import mutants
 >>> table = mutants.detection_table(mutants.exact_verdict)
 >>> len(table), all(found.passed for found in table)
-(14, True)
+(17, True)
 >>> print(table[0])
 laplace by standard deviation: claims 1, caught (epsilon >= 1.414); twin accepted
 """
@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import batches, releases, sparse_vector
+from . import batches, clipping, releases, sparse_vector
 from .base import Detection, ExactVerdict, Mechanism, Mutant, exact_verdict
-from .batches import BatchMean, WithReplacement
+from .batches import BatchMean
 from .releases import IterationBound, NoisyMinimum, NoisySum, Responses, TwoSums
 from .sparse_vector import SparseVector, lyu
 
@@ -38,13 +38,14 @@ __all__ = [
     "Responses",
     "SparseVector",
     "TwoSums",
-    "WithReplacement",
     "detection_table",
     "exact_verdict",
     "lyu",
 ]
 
-MUTANTS: tuple[Mutant, ...] = releases.MUTANTS + sparse_vector.MUTANTS + batches.MUTANTS
+MUTANTS: tuple[Mutant, ...] = (
+    releases.MUTANTS + clipping.MUTANTS + sparse_vector.MUTANTS + batches.MUTANTS
+)
 
 
 def detection_table(

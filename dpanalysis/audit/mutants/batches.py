@@ -14,19 +14,12 @@ from scipy import special
 from ... import privacy
 from ...privacy.events import Laplace, Sampled
 from ...privacy.mechanisms import laplace, random_source
-from ...privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
-from ...privacy.sampling import Poisson, WithoutReplacement
+from ...privacy.relations import ADD_OR_REMOVE_ONE
+from ...privacy.sampling import Poisson, WithReplacement
 from ..exact import Density
 from .base import Mutant
 
-__all__ = ["MUTANTS", "BatchMean", "WithReplacement"]
-
-
-@dataclass(frozen=True)
-class WithReplacement:
-    """m draws of one record each: a record can be in the batch several times."""
-
-    m: int
+__all__ = ["MUTANTS", "BatchMean"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +28,7 @@ class BatchMean:
 
     Parameters
     ----------
-    sampling : Poisson, WithoutReplacement or WithReplacement
+    sampling : Poisson or WithReplacement
     scale : float
         Of the noise.
     divisor : float, optional
@@ -46,7 +39,7 @@ class BatchMean:
         Whether each access draws its own batch.
     """
 
-    sampling: Poisson | WithoutReplacement | WithReplacement
+    sampling: Poisson | WithReplacement
     scale: float
     divisor: float | None
     accesses: int = 1
@@ -57,9 +50,6 @@ class BatchMean:
         if isinstance(self.sampling, WithReplacement):
             for batch in itertools.product(range(n), repeat=self.sampling.m):
                 yield batch, 1.0 / n**self.sampling.m
-        elif isinstance(self.sampling, WithoutReplacement):
-            for batch in itertools.combinations(range(n), self.sampling.m):
-                yield batch, 1.0 / math.comb(n, self.sampling.m)
         else:
             rate = self.sampling.rate
             for size in range(n + 1):
@@ -141,11 +131,12 @@ MUTANTS = (
     Mutant(
         name="drawn with replacement",
         source="errata 000-8: paper 000, Algorithm 1",
-        why="a record that is drawn k times moves the sum k times as far",
-        broken=BatchMean(WithReplacement(2), 0.5, divisor=1.0),
-        correct=BatchMean(WithoutReplacement(2), 0.5, divisor=1.0),
-        dataset=np.array([0.0, 0.0, 0.0, 1.0]),
-        neighbour=np.array([0.0, 0.0, 0.0, 0.0]),
-        claim=privacy.epsilon(Sampled(WithoutReplacement(2), _SHARED, n=4), 0.0, REPLACE_ONE),
+        why="accounted as Poisson batches, but a record drawn k times moves the sum k times as far",
+        broken=BatchMean(WithReplacement(3), 0.5, divisor=1.0),
+        correct=BatchMean(Poisson(0.5), 0.5, divisor=1.0),
+        dataset=np.append(np.zeros(5), 1.0),
+        neighbour=np.zeros(5),
+        claim=privacy.epsilon(Sampled(Poisson(0.5), _SHARED), 0.0, ADD_OR_REMOVE_ONE),
+        relation=ADD_OR_REMOVE_ONE,
     ),
 )
