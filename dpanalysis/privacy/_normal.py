@@ -2,7 +2,8 @@
 
 Every operation is rounded by itself, in the order written (no ``fastmath``, polynomials in
 place of the C library's functions), so the same uniforms give the same noise on every machine.
-The loop has no branch: at .7 ns a number it takes less than drawing the uniforms.
+The loop has no branch, so that it is vectorised: .7 ns a number with AVX-512, 1.9 ns with AVX2,
+beside 1.7 ns for the uniform.
 """
 
 import math

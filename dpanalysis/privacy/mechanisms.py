@@ -190,8 +190,8 @@ def laplace(random: Random, scale: ArrayLike, size: Size = None) -> Any:
 def gaussian(random: Random, std: ArrayLike, size: Size = None) -> Any:
     """Return zero-mean Gaussian noise.
 
-    By Box and Muller's transform of the source's uniforms in double precision: four times as
-    fast as a generator's own, and the same numbers on every machine. Magnitudes reach 8.57
+    By Box and Muller's transform of the source's uniforms in double precision: two to four
+    times as fast as a generator's own, and the same numbers on every machine. Magnitudes reach 8.57
     standard deviations; a normal number would exceed that with probability 1e-17.
 
     Parameters
