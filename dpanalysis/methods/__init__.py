@@ -2,10 +2,11 @@
 
 from .adam import Adam
 from .adaptive import AdaptiveMethod, Step
+from .adaptive_gd import AdaptiveGD
 from .base import Method, Plan, State
 from .gradient_descent import GradientDescent
 from .heavy_ball import HeavyBall
-from .line_search import LineSearchSGD
+from .line_search import LineSearchGD, LineSearchSGD
 from .multistage import MultistageNesterov
 from .nesterov import Nesterov
 from .sgd import SGD
@@ -13,9 +14,11 @@ from .sgd import SGD
 __all__ = [
     "SGD",
     "Adam",
+    "AdaptiveGD",
     "AdaptiveMethod",
     "GradientDescent",
     "HeavyBall",
+    "LineSearchGD",
     "LineSearchSGD",
     "Method",
     "MultistageNesterov",

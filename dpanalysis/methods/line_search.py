@@ -9,39 +9,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from .._validation import check_choice, check_int, check_number
-from ..clipping import Flat
+from .._validation import check_choice, check_number
 from ..privacy.events import Event
-from ..privacy.oracle import Batch, PrivateOracle, PublicFacts, gradient_event, sampled_event
-from ..privacy.queries import FirstDecrease, decrease_sensitivity
-from ..privacy.relations import Budget
+from ..privacy.oracle import PrivateOracle, PublicFacts, sampled_event
 from ..privacy.sampling import Sampling, check_sampling
 from .adaptive import AdaptiveMethod, Step
+from .searching import LineSearch, Refinement, Spending
 
-__all__ = ["LineSearchSGD", "Spending"]
-
-
-@dataclass(frozen=True)
-class Spending:
-    """What the next attempt costs before amplification, and its clips; they change on the way.
-
-    Attributes
-    ----------
-    rho : float
-        zCDP cost of one gradient; infinite for an exact one.
-    epsilon : float
-        Pure cost of one line search by Theorem 1 of 002; infinite for an exact one.
-    clip_norm, clip_loss : float
-    """
-
-    rho: float
-    epsilon: float
-    clip_norm: float
-    clip_loss: float
+__all__ = ["LineSearchGD", "LineSearchSGD"]
 
 
 @dataclass(frozen=True, repr=False)
-class LineSearchSGD(AdaptiveMethod):
+class LineSearchSGD(LineSearch):
     r"""DP-BLSGD: stochastic descent whose steps a private backtracking line search chooses.
 
     On each batch it releases a noisy clipped gradient g, and by AboveThreshold the first step
@@ -75,7 +54,8 @@ class LineSearchSGD(AdaptiveMethod):
         Cost of the first gradient (zCDP) and of the first line search (pure, by the paper's
         Theorem 1; (epsilon, 0) becomes epsilon^2/2-zCDP with Gaussian noise), before
         amplification. By default those of the paper: e = budget.epsilon/100 for the line
-        search and e^2/2 for the gradient.
+        search and e^2/2 for the gradient. Without a budget there is no noise, and the run
+        ends with the first search that finds no step.
     growth : float
         xi >= 0: budgets grow by 1 + xi.
     adapt : {"angle", "always", "never"}
@@ -91,6 +71,9 @@ class LineSearchSGD(AdaptiveMethod):
         is DP-BLSGD-AC.
     fresh_batch : bool
         Search on a batch of its own: each access is then amplified on its own, validly.
+    smallest_step : bool
+        Where none is found, take the step size that would have been tried next instead of
+        measuring again: what the paper does for networks.
     query : {"loss_clip", "difference_clip"}
         What is clipped in the line search, see :class:`dpanalysis.privacy.queries.FirstDecrease`.
 
@@ -126,26 +109,13 @@ class LineSearchSGD(AdaptiveMethod):
 
     sampling: Sampling
     _: KW_ONLY
-    step_size: float = 1.0
-    iterations: int = 10_000
-    clip_norm: float = 3.0
-    clip_loss: float = 1.0
-    sufficient_decrease: float = 0.5
-    backtrack: float = 0.8
-    max_queries: int = 20
-    noise: str = "laplace"
-    rho: float | None = None
-    epsilon: float | None = None
-    growth: float = 0.3
     adapt: str = "angle"
     angle_decay: float = 0.8
     angle_max: float = 1.1
     angle_min: float = 0.5
-    memory: int = 10
-    headroom: float = 1.2
     clip_decay: float = 0.0
     fresh_batch: bool = False
-    query: str = "loss_clip"
+    smallest_step: bool = False
 
     released: ClassVar[tuple[str, ...]] = (
         *AdaptiveMethod.released,
@@ -154,35 +124,20 @@ class LineSearchSGD(AdaptiveMethod):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_sampling(self.sampling)
-        for name in ("step_size", "clip_norm", "clip_loss"):
-            check_number(name, getattr(self, name), low=0.0, low_open=True)
-        for name in ("sufficient_decrease", "backtrack", "angle_decay", "angle_min"):
+        for name in ("angle_decay", "angle_min"):
             check_number(
                 name, getattr(self, name), low=0.0, high=1.0, low_open=True, high_open=True
             )
-        for name in ("angle_max", "headroom"):
-            check_number(name, getattr(self, name), low=1.0, low_open=True)
-        for name in ("iterations", "max_queries", "memory"):
-            check_int(name, getattr(self, name), low=1)
-        for name in ("rho", "epsilon"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), low=0.0, low_open=True)
-        check_number("growth", self.growth, low=0.0)
+        check_number("angle_max", self.angle_max, low=1.0, low_open=True)
         check_number("clip_decay", self.clip_decay, low=0.0, high=1.0, high_open=True)
-        check_choice("noise", self.noise, ("laplace", "gaussian"))
         check_choice("adapt", self.adapt, ("angle", "always", "never"))
-        check_choice("query", self.query, ("loss_clip", "difference_clip"))
-
-    def prepare(self, facts: PublicFacts, budget: Budget | None) -> Spending:
-        """Return what the first attempt spends."""
-        rho, epsilon = first_spending(budget, self.rho, self.epsilon)
-        return Spending(rho, epsilon, self.clip_norm, self.clip_loss)
 
     def iteration(self, facts: PublicFacts, settings: Spending) -> list[Event]:
         """Return the events of one attempt on its batch, or on its two batches."""
-        gradient, search = self._events(facts, settings)
-        batches = [[gradient], [search]] if self.fresh_batch else [[gradient, search]]
+        events = self._events(facts, settings)
+        batches = [[event] for event in events] if self.fresh_batch else [events]
         return [sampled_event(facts, self.sampling, batch) for batch in batches]
 
     def run(self, w: np.ndarray, oracle: PrivateOracle, settings: Spending) -> Iterator[Step]:
@@ -195,21 +150,29 @@ class LineSearchSGD(AdaptiveMethod):
             step: float | None = None
             clips = spending.clip_norm, spending.clip_loss
             while gradient is None or step is None:
-                if not oracle.can_ask(self.sampling, *self._asked(oracle, spending)):
+                asked = self._events(oracle.facts, spending)
+                # The search on a batch of its own is asked for when its turn comes.
+                if not oracle.can_ask(self.sampling, *asked[: 1 if self.fresh_batch else 2]):
                     return
                 with oracle.batch(self.sampling) as batch:
-                    second = self._gradient(batch, w, oracle, spending)
+                    second = self._gradient(batch, w, oracle.facts, spending)
                     if gradient is not None:  # Algorithm 3
                         spending = self._enlarge(spending, gradient, second, angle, clips)
                         second = 0.5 * (gradient + second)
                     gradient = second
+                    ray = self._ray(w, gradient, start)
+                    question = self._question(ray, oracle.facts, spending)
                     if not self.fresh_batch:
-                        step = self._search(batch, w, gradient, start, oracle, spending)
+                        found = batch.ask(question)
                 if self.fresh_batch:
                     with oracle.batch(self.sampling) as batch:
-                        step = self._search(batch, w, gradient, start, oracle, spending)
-                if step is None and math.isinf(spending.rho):
-                    return  # exact answers would not change
+                        found = batch.ask(question)
+                if found is not None:
+                    step = float(ray.step_sizes[found])
+                elif self.smallest_step:
+                    step = start * self.backtrack**self.max_queries
+                elif spending.exact:
+                    return  # the answers would be the same, on a full batch
             w = w - step * gradient
             if previous is not None:
                 turned = angle_between(gradient, previous)
@@ -217,69 +180,8 @@ class LineSearchSGD(AdaptiveMethod):
             previous = gradient
             chosen.append(step)
             if count % self.memory == 0:
-                start, chosen = min(self.headroom * max(chosen), start), []
+                start, chosen = self._reach(chosen, start), []
             yield Step(w, {"step_size": step, "rho": spending.rho, "epsilon": spending.epsilon})
-
-    def _asked(self, oracle: PrivateOracle, spending: Spending) -> list[Event]:
-        """Return what an attempt asks of its first batch."""
-        if math.isinf(spending.rho):
-            return []
-        gradient, search = self._events(oracle.facts, spending)
-        return [gradient] if self.fresh_batch else [gradient, search]
-
-    def _events(self, facts: PublicFacts, spending: Spending) -> tuple[Event, Event]:
-        rule = Flat(spending.clip_norm)
-        std = gradient_std(facts, self.sampling, rule, spending.rho)
-        gradient = gradient_event(facts, self.sampling, "gaussian", std, rule)
-        nowhere = np.zeros(facts.d)
-        search = self._query(nowhere, nowhere, self.step_size, facts, spending)
-        event = search.event(facts, self.sampling)
-        assert event is not None
-        return gradient, event
-
-    def _gradient(
-        self, batch: Batch, w: np.ndarray, oracle: PrivateOracle, spending: Spending
-    ) -> np.ndarray:
-        rule = Flat(spending.clip_norm)
-        std = gradient_std(oracle.facts, self.sampling, rule, spending.rho)
-        return batch.gradient(w[None, :], "gaussian", std, rule)[0]
-
-    def _query(
-        self,
-        w: np.ndarray,
-        gradient: np.ndarray,
-        start: float,
-        facts: PublicFacts,
-        spending: Spending,
-    ) -> FirstDecrease:
-        steps = start * self.backtrack ** np.arange(self.max_queries)
-        required = self.sufficient_decrease * steps * float(gradient @ gradient)
-        scales = search_scales(self.noise, spending.epsilon)
-        unit = decrease_sensitivity(facts, self.sampling, spending.clip_loss)
-        return FirstDecrease(
-            w,
-            gradient,
-            steps,
-            required,
-            spending.clip_loss,
-            self.noise,
-            unit * scales[0],
-            unit * scales[1],
-            self.query,
-        )
-
-    def _search(
-        self,
-        batch: Batch,
-        w: np.ndarray,
-        gradient: np.ndarray,
-        start: float,
-        oracle: PrivateOracle,
-        spending: Spending,
-    ) -> float | None:
-        query = self._query(w, gradient, start, oracle.facts, spending)
-        found = batch.ask(query)
-        return None if found is None else float(query.step_sizes[found])
 
     def _enlarge(
         self,
@@ -309,40 +211,74 @@ class LineSearchSGD(AdaptiveMethod):
         return spending
 
 
-def first_spending(
-    budget: Budget | None, rho: float | None, epsilon: float | None
-) -> tuple[float, float]:
-    """Return what the first gradient (zCDP) and line search (pure) cost, by the rule of 002.
+@dataclass(frozen=True, repr=False, kw_only=True)
+class LineSearchGD(LineSearch, Refinement):
+    r"""DP-BLGD: descent with full batches whose steps a private line search chooses.
 
-    That is e = epsilon/100 and e^2/2; a zCDP budget rho counts as epsilon = sqrt(2 rho).
+    Each iteration releases a noisy clipped gradient g of all records, and by AboveThreshold the
+    first step size of :math:`\eta_0, \beta\eta_0, \beta^2\eta_0, \dots` with a noisy decrease of
+    at least :math:`\alpha \eta \lVert g \rVert^2`, as :class:`LineSearchSGD` does. Where none is
+    found, the gradient's budget grows as in :class:`AdaptiveGD`: what it grew by buys another
+    measurement, which is averaged with the old one.
+
+    Parameters
+    ----------
+    step_size : float
+        eta_0 > 0, where the first search starts.
+    iterations : int
+        At most so many; with a budget the filter ends the run, as a rule.
+    clip_norm, clip_loss : float
+        C_grad and C_obj, in (0, inf).
+    sufficient_decrease : float
+        alpha in (0, 1).
+    backtrack : float
+        beta in (0, 1).
+    max_queries : int
+        Step sizes tried in one search, at least 1.
+    noise : {"laplace", "gaussian"}
+        Of the line search.
+    rho, epsilon : float, optional
+        Cost of the first gradient and of every line search, as in :class:`LineSearchSGD`.
+    growth : float
+        xi > 0: the gradient's budget grows by 1 + xi.
+    memory, headroom : int, float
+        tau and varsigma > 1: every tau iterations searches start at varsigma times the largest
+        step that was chosen since, if that is less.
+    query : {"loss_clip", "difference_clip"}
+        What is clipped in the line search, see :class:`dpanalysis.privacy.queries.FirstDecrease`.
 
     Raises
     ------
     ValueError
-        If the budget is pure: Gaussian noise has no pure cost.
+        If an argument is outside its range.
+
+    Notes
+    -----
+    002 calls it the full-batch version with the budget rule of DP-AGD, and leaves xi open there;
+    it is .3 here too.
+
+    References
+    ----------
+    Chen, Lee, Stochastic adaptive line search for differentially private optimization, 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dpanalysis as dpa
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(5000, 3))
+    >>> problem = dpa.ERM(X, np.sign(X @ [1.0, -2.0, 0.5]), dpa.losses.Logistic())
+    >>> method = dpa.methods.LineSearchGD(rho=1e-3, epsilon=0.05, step_size=8.0)
+    >>> result = dpa.minimize(problem, method, dpa.Budget(1.0, delta=1e-6), rng=0)
+    >>> result.epsilon(), bool(problem.accuracy(result.w)[0] > 0.9)
+    (1.0, True)
     """
-    if budget is None:
-        return math.inf, math.inf
-    if budget.rho is None and budget.delta == 0.0:
-        raise ValueError(
-            f"budget must have delta > 0 or be zCDP for Gaussian noise, got {budget!r}"
-        )
-    total = budget.limit if budget.rho is None else math.sqrt(2.0 * budget.rho)
-    each = total / 100.0
-    return (0.5 * each**2 if rho is None else rho), (each if epsilon is None else epsilon)
 
-
-def gradient_std(facts: PublicFacts, sampling: Sampling, rule: Flat, rho: float) -> float:
-    """Return the standard deviation of a mean gradient that costs rho; 0 for infinite rho."""
-    return facts.gradient_sensitivity(sampling, 2, rule) / math.sqrt(2.0 * rho)
-
-
-def search_scales(noise: str, epsilon: float) -> tuple[float, float]:
-    """Return the scales of threshold and queries at sensitivity 1 (Algorithm 1, line 3)."""
-    if noise == "laplace":
-        return 2.0 / epsilon, 4.0 / epsilon
-    rho = 0.5 * epsilon**2
-    return math.sqrt(1.5 / rho), math.sqrt(3.0 / rho)
+    released: ClassVar[tuple[str, ...]] = (
+        *AdaptiveMethod.released,
+        "step sizes",
+        "noise of every attempt",
+    )
 
 
 def angle_between(first: np.ndarray, second: np.ndarray) -> float:

@@ -17,7 +17,16 @@ from numpy.typing import ArrayLike
 
 from .._validation import check_int, check_rng
 
-__all__ = ["Random", "SystemRandom", "gaussian", "laplace", "random_source", "spawn"]
+__all__ = [
+    "Random",
+    "SystemRandom",
+    "exponential",
+    "gaussian",
+    "gumbel",
+    "laplace",
+    "random_source",
+    "spawn",
+]
 
 Size: TypeAlias = int | Sequence[int] | None
 
@@ -185,6 +194,70 @@ def laplace(random: Random, scale: ArrayLike, size: Size = None) -> Any:
     2.0
     """
     return random.laplace(0.0, _spread("scale", scale), size)
+
+
+def exponential(random: Random, scale: ArrayLike, size: Size = None) -> Any:
+    """Return exponential noise, positive and of mean ``scale``: the size of Laplace noise.
+
+    Parameters
+    ----------
+    random : source from :func:`random_source`
+    scale : float or array_like
+        In [0, inf).
+    size : int or tuple of int, optional
+        Shape; by default that of ``scale``.
+
+    Returns
+    -------
+    ndarray or float
+
+    Raises
+    ------
+    ValueError
+        If a scale is negative, infinite or NaN.
+
+    Examples
+    --------
+    >>> noise = exponential(random_source(0), 2.0, 100_000)
+    >>> bool(noise.min() >= 0.0), round(float(noise.mean()), 1)
+    (True, 2.0)
+    """
+    return abs(laplace(random, scale, size))
+
+
+def gumbel(random: Random, scale: ArrayLike, size: Size = None) -> Any:
+    """Return Gumbel noise: minus ``scale`` times the logarithm of a unit exponential.
+
+    Added to values, it gives the largest of them with the probabilities of the exponential
+    mechanism, in proportion to exp(value/scale).
+
+    Parameters
+    ----------
+    random : source from :func:`random_source`
+    scale : float or array_like
+        In [0, inf).
+    size : int or tuple of int, optional
+        Shape; by default that of ``scale``.
+
+    Returns
+    -------
+    ndarray or float
+
+    Raises
+    ------
+    ValueError
+        If a scale is negative, infinite or NaN.
+
+    Examples
+    --------
+    >>> noise = gumbel(random_source(0), 2.0, 100_000)     # the mean is 0.5772 scale
+    >>> round(float(noise.mean()), 1), round(float(noise.std()), 1)
+    (1.2, 2.6)
+    """
+    spread = _spread("scale", scale)
+    smallest = np.finfo(np.float64).tiny  # a uniform may give 0
+    unit = exponential(random, 1.0, _shape(size, spread))
+    return -spread * np.log(np.maximum(unit, smallest))
 
 
 def gaussian(random: Random, std: ArrayLike, size: Size = None) -> Any:

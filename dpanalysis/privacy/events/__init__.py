@@ -7,11 +7,12 @@ knows its cost in each notion of privacy; how costs add up is the accountant's b
 
 from .base import Event, check_event
 from .composed import Repeated, Sampled, gaussian_mu, innermost
-from .releases import Gaussian, Laplace, Pure
+from .releases import BoundedRange, Gaussian, Laplace, Pure
 from .sparse import AboveThreshold
 
 __all__ = [
     "AboveThreshold",
+    "BoundedRange",
     "Event",
     "Gaussian",
     "Laplace",

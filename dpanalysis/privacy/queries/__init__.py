@@ -4,7 +4,21 @@ A query states the event that it costs from public facts alone, and answers from
 with noise of :mod:`dpanalysis.privacy.mechanisms`. The oracle pays before it lets it answer.
 """
 
-from .base import Query, Records
+from .base import Query, Ray, Records
 from .decrease import FirstDecrease, decrease_sensitivity
+from .hessian import NoisyCurvature, NoisyHessian, hessian_sensitivity
+from .select import NoisyMin
+from .value import NoisyValue
 
-__all__ = ["FirstDecrease", "Query", "Records", "decrease_sensitivity"]
+__all__ = [
+    "FirstDecrease",
+    "NoisyCurvature",
+    "NoisyHessian",
+    "NoisyMin",
+    "NoisyValue",
+    "Query",
+    "Ray",
+    "Records",
+    "decrease_sensitivity",
+    "hessian_sensitivity",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ..sampling import Sampling
 if TYPE_CHECKING:
     from ..oracle import PublicFacts
 
-__all__ = ["Query", "Records"]
+__all__ = ["Query", "Ray", "Records"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,14 @@ class Records:
     def count(self) -> int:
         """Number of records in the batch."""
         return self.problem.n if self.rows is None else len(self.rows)
+
+
+class Ray(NamedTuple):
+    """Public points ``w - t direction`` (d,) for the t in ``step_sizes`` (K,)."""
+
+    w: np.ndarray
+    direction: np.ndarray
+    step_sizes: np.ndarray
 
 
 class Query(ABC):

@@ -12,7 +12,7 @@ from .. import mechanisms
 from ..events import AboveThreshold
 from ..relations import REPLACE_ONE
 from ..sampling import Sampling
-from .base import Query, Records
+from .base import Query, Ray, Records
 
 if TYPE_CHECKING:
     from ..oracle import PublicFacts
@@ -33,20 +33,24 @@ class FirstDecrease(Query):
     002-9). What one record can do is bounded by a clip at C: of every loss to [0, C]
     (``query="loss_clip"``, as in the paper), where all queries share f(w) and so cost less
     (errata 002-1); or of every decrease to [-C, C] (``query="difference_clip"``), which a saturated
-    loss does not hide from.
+    loss does not hide from; or of every decrease per unit of step (``query="slope_clip"``): the
+    queries are then :math:`q_k/\eta_k`, which say the same. A C that is the Lipschitz constant of
+    the records' losses times ||g|| clips nothing, and short steps are tried with the same noise as
+    long ones (errata 003-7).
 
     Parameters
     ----------
-    w, direction : ndarray of shape (d,)
-        Public: g is a private gradient that has been released.
-    step_sizes, required : ndarray of shape (K,)
-        Candidates eta_k in the order in which they are tried, and the decrease c_k wanted.
+    points : Ray
+        w, the direction g, a private gradient that has been released, and the candidates eta_k
+        in the order in which they are tried.
+    required : ndarray of shape (K,)
+        The decrease c_k wanted at each.
     clip : float
         C in (0, inf).
     noise : {"laplace", "gaussian"}
     threshold_scale, query_scale : float
-        Laplace scales or standard deviations in units of q; both 0 answer exactly.
-    query : {"loss_clip", "difference_clip"}
+        Laplace scales or standard deviations in units of the query; both 0 answer exactly.
+    query : {"loss_clip", "difference_clip", "slope_clip"}
 
     Raises
     ------
@@ -54,9 +58,7 @@ class FirstDecrease(Query):
         If an argument is outside its range.
     """
 
-    w: np.ndarray
-    direction: np.ndarray
-    step_sizes: np.ndarray
+    points: Ray
     required: np.ndarray
     clip: float
     noise: str
@@ -67,16 +69,17 @@ class FirstDecrease(Query):
     def __post_init__(self) -> None:
         check_number("clip", self.clip, low=0.0, low_open=True)
         check_choice("noise", self.noise, ("laplace", "gaussian"))
-        check_choice("query", self.query, ("loss_clip", "difference_clip"))
+        check_choice("query", self.query, ("loss_clip", "difference_clip", "slope_clip"))
         exact = self.threshold_scale == 0.0 and self.query_scale == 0.0
         for name in ("threshold_scale", "query_scale"):
             check_number(name, getattr(self, name), low=0.0, low_open=not exact)
-        for name in ("w", "direction", "step_sizes", "required"):
-            check_finite(name, np.asarray(getattr(self, name)))
-        if np.shape(self.required) != np.shape(self.step_sizes) or not np.size(self.step_sizes):
+        for part in self.points:
+            check_finite("points", np.asarray(part))
+        sizes = np.shape(self.points.step_sizes)
+        if np.shape(check_finite("required", np.asarray(self.required))) != sizes or not sizes[0]:
             raise ValueError(
                 "required must hold one number a step size, got shapes "
-                f"{np.shape(self.required)} and {np.shape(self.step_sizes)}"
+                f"{np.shape(self.required)} and {sizes}"
             )
 
     def event(self, facts: PublicFacts, sampling: Sampling) -> AboveThreshold | None:
@@ -88,7 +91,7 @@ class FirstDecrease(Query):
             self.threshold_scale,
             self.query_scale,
             decrease_sensitivity(facts, sampling, self.clip),
-            len(self.step_sizes),
+            len(self.required),
             shared=self.query == "loss_clip",
         )
 
@@ -100,31 +103,31 @@ class FirstDecrease(Query):
             return value + float(draw(random, scale, 1)[0]) if scale else value
 
         threshold = noisy(0.0, self.threshold_scale)
-        losses = records.problem.along(self.w, self.direction, records.rows)
+        w, direction, step_sizes = self.points
+        losses = records.problem.along(w, direction, records.rows)
         penalty = getattr(records.problem, "regularizer", None)
-        start = self._clipped(losses(0.0)) if self.query == "loss_clip" else losses(0.0)
-        for k, (step, required) in enumerate(zip(self.step_sizes, self.required)):
+        start = clip_losses(losses(0.0), self.clip) if self.query == "loss_clip" else losses(0.0)
+        for k, (step, required) in enumerate(zip(step_sizes, self.required)):
             after = losses(float(step))
+            unit = float(step) if self.query == "slope_clip" else 1.0
             if self.query == "loss_clip":
-                decrease = float(np.sum(start) - np.sum(self._clipped(after)))
+                decrease = float(np.sum(start) - np.sum(clip_losses(after, self.clip)))
             else:
-                decrease = float(np.sum(_clip(start - after, -self.clip, self.clip)))
+                decrease = float(np.sum(_clip(start - after, -unit * self.clip, unit * self.clip)))
             surplus = decrease / records.size - float(required)
             if penalty is not None:
-                surplus += penalty.value(self.w) - penalty.value(self.w - step * self.direction)
-            if noisy(surplus, self.query_scale) >= threshold:
+                surplus += penalty.value(w) - penalty.value(w - step * direction)
+            if noisy(surplus / unit, self.query_scale) >= threshold:
                 return k, k + 2
-        return None, len(self.step_sizes) + 1
-
-    def _clipped(self, losses: np.ndarray) -> np.ndarray:
-        return _clip(losses, 0.0, self.clip)
+        return None, len(step_sizes) + 1
 
 
 def decrease_sensitivity(facts: PublicFacts, sampling: Sampling, clip: float) -> float:
     """Return how far one record moves a mean decrease of losses clipped at ``clip``.
 
     By at most C over the batch size; by twice that under replace-one, where f(w) moves by what
-    lies in [-C, C], and so does every f(w - eta_k g); likewise a clipped decrease.
+    lies in [-C, C], and so does every f(w - eta_k g); likewise a clipped decrease. It is also
+    the length of the interval in which clamped mean losses at any points move.
 
     Parameters
     ----------
@@ -139,6 +142,11 @@ def decrease_sensitivity(facts: PublicFacts, sampling: Sampling, clip: float) ->
     """
     moved = 2.0 if facts.relation == REPLACE_ONE else 1.0
     return moved * clip / sampling.expected_size(facts.n)
+
+
+def clip_losses(losses: np.ndarray, clip: float) -> np.ndarray:
+    """Clamp losses to [0, clip]."""
+    return _clip(losses, 0.0, clip)
 
 
 def _clip(values: np.ndarray, low: float, high: float) -> np.ndarray:
