@@ -69,6 +69,10 @@ class PublicFacts:
         Lipschitz constant of the Hessian of the objective, infinite where none.
     convex_records : bool
         Whether every record's loss is convex: its Hessian is then positive semidefinite.
+    hessian_rank : int or None
+        Bound on the rank of one record's Hessian; None for no other than d.
+    value_at_zero : float or None
+        Objective at w = 0 where no record changes it; None where one may.
     """
 
     n: int
@@ -82,6 +86,8 @@ class PublicFacts:
     hessian_bound: float = math.inf
     hessian_lipschitz: float = math.inf
     convex_records: bool = False
+    hessian_rank: int | None = None
+    value_at_zero: float | None = None
 
     @classmethod
     def of(cls, problem: Any, relation: str) -> PublicFacts:
@@ -98,6 +104,8 @@ class PublicFacts:
                 hessian_bound=getattr(problem, "hessian_bound", math.inf),
                 hessian_lipschitz=getattr(problem, "hessian_lipschitz", math.inf),
                 convex_records=getattr(getattr(problem, "loss", None), "convex", False),
+                hessian_rank=getattr(problem, "hessian_rank", None),
+                value_at_zero=getattr(problem, "value_at_zero", None),
             )
         sensitivity = problem.sensitivity
         return cls(

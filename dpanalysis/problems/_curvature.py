@@ -25,7 +25,7 @@ def _blocks(X: Any, y: Any, scale: Any, loss: Loss, w: Any) -> Iterator[tuple[An
 
 def hessian_sum(X: Any, y: Any, scale: Any, loss: Loss, w: Any) -> Any:
     """Sum of the samples' Hessians at ``w``, shape ``(d, d)``."""
-    total: Any = 0.0
+    total: Any = 0.0 * (w[:, None] * w[None, :])
     with one_blas_thread():
         for block, curvature in _blocks(X, y, scale, loss, w):
             if is_sparse(block):
@@ -37,7 +37,7 @@ def hessian_sum(X: Any, y: Any, scale: Any, loss: Loss, w: Any) -> Any:
 
 def hvp_sum(X: Any, y: Any, scale: Any, loss: Loss, w: Any, v: Any) -> Any:
     """Sum of the samples' Hessians at ``w`` times ``v``, shape ``(d,)``."""
-    total: Any = 0.0
+    total: Any = 0.0 * w
     with one_blas_thread():
         for block, curvature in _blocks(X, y, scale, loss, w):
             total = total + block.T @ (curvature * (block @ v))

@@ -133,6 +133,17 @@ class ERM(EmpiricalRisk):
         return self.loss.lipschitz * self.radius(order)
 
     @property
+    def value_at_zero(self) -> float | None:
+        """Objective at w = 0 where the labels do not change it, so that it is public."""
+        ends = self.loss.value(np.zeros(2), np.array([-1.0, 1.0]))
+        if not self.loss.classification or ends[0] != ends[1]:
+            return None
+        penalty = self.regularizer
+        return float(ends[0]) + (0.0 if penalty is None else float(penalty.value(np.zeros(self.d))))
+
+    hessian_rank = 1  # of one sample: l'' x x'
+
+    @property
     def hessian_bound(self) -> float:
         """Public bound on the norm of one sample's Hessian, without the penalty; inf for none."""
         return self.loss.smoothness * self.radius(2) ** 2
@@ -214,18 +225,65 @@ class ERM(EmpiricalRisk):
         """
         xp = self._xp
         ray = xp.stack([self._iterate("w", w), self._iterate("direction", direction)], axis=1)
-        data, labels, scale = self._X, self._y, self._scale
-        if rows is not None:
-            chosen = self._rows(rows, 1)
-            data = data[chosen] if is_sparse(data) else xp.take(data, chosen, axis=0)
-            labels = xp.take(labels, chosen)
-            scale = None if scale is None else xp.take(scale, chosen)
+        data, labels, scale = self._part(rows)
         with one_blas_thread():
             blocks = [as_float64(block) @ ray for _, _, block in row_blocks(data)]
         z = xp.concat(blocks) if blocks else xp.zeros((0, 2), dtype=xp.float64)
         if scale is not None:
             z = z * scale[:, None]
         return lambda t: self._back(self.loss.value(z[:, 0] - t * z[:, 1], labels), w)
+
+    def _part(self, rows: Any) -> tuple[Any, Any, Any]:
+        """Return rows, labels and scales of the samples ``rows``, of all by default."""
+        data, labels, scale = self._X, self._y, self._scale
+        if rows is None:
+            return data, labels, scale
+        xp, chosen = self._xp, self._rows(rows, 1)
+        data = data[chosen] if is_sparse(data) else xp.take(data, chosen, axis=0)
+        scale = None if scale is None else xp.take(scale, chosen)
+        return data, xp.take(labels, chosen), scale
+
+    def hessian_sum(self, w: Any, rows: Any = None) -> Any:
+        """Sum the samples' Hessians at ``w`` of shape (d,): ``(d, d)``, without the penalty.
+
+        Parameters
+        ----------
+        w : array of shape (d,)
+        rows : int array of shape (m,), optional
+            The samples, all of them by default; none give zeros.
+
+        Raises
+        ------
+        ValueError
+            If the loss is not smooth.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[2.0], [1.0]]), np.array([1.0, 1.0]), losses.Logistic())
+        >>> problem.hessian_sum(np.zeros(1)), problem.hessian_sum(np.zeros(1), np.array([1]))
+        (array([[1.25]]), array([[0.25]]))
+        """
+        self._check_smooth("hessian_sum")
+        return self._back(hessian_sum(*self._part(rows), self.loss, self._iterate("w", w)), w)
+
+    def hvp_sum(self, w: Any, v: Any, rows: Any = None) -> Any:
+        """Sum the samples' Hessians at ``w`` times ``v``, without forming them: shape ``(d,)``.
+
+        Parameters are those of :meth:`hessian_sum`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[2.0], [1.0]]), np.array([1.0, 1.0]), losses.Logistic())
+        >>> problem.hvp_sum(np.zeros(1), np.array([2.0]))
+        array([2.5])
+        """
+        self._check_smooth("hvp_sum")
+        at, vector = self._iterate("w", w), self._iterate("v", v)
+        return self._back(hvp_sum(*self._part(rows), self.loss, at, vector), w)
 
     # The objective
 
@@ -259,7 +317,7 @@ class ERM(EmpiricalRisk):
         if iterate.ndim == 2:
             parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
             return self._back(xp.stack(parts), w)
-        total = hessian_sum(self._X, self._y, self._scale, self.loss, iterate) / self.n
+        total = hessian_sum(*self._part(None), self.loss, iterate) / self.n
         if self.regularizer is not None:
             diagonal = self.regularizer.hessian_diagonal(iterate)
             total = total + xp.eye(self.d, dtype=xp.float64, device=iterate.device) * diagonal
@@ -286,7 +344,7 @@ class ERM(EmpiricalRisk):
         if iterate.ndim == 2:
             parts = [self.hvp(iterate[r, :], vector[r, :]) for r in range(iterate.shape[0])]
             return self._back(xp.stack(parts), w)
-        total = hvp_sum(self._X, self._y, self._scale, self.loss, iterate, vector) / self.n
+        total = hvp_sum(*self._part(None), self.loss, iterate, vector) / self.n
         if self.regularizer is not None:
             total = total + self.regularizer.hessian_diagonal(iterate) * vector
         return self._back(total, w)

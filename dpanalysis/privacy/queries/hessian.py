@@ -1,0 +1,291 @@
+"""Queries of curvature: the Hessian of the objective, and its smallest eigenvalue."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..._validation import check_finite, check_int, check_number
+from .. import mechanisms
+from ..events import Gaussian
+from ..relations import REPLACE_ONE
+from ..sampling import Sampling
+from .base import Query, Records
+
+if TYPE_CHECKING:
+    from ..oracle import PublicFacts
+
+__all__ = ["NoisyCurvature", "NoisyHessian", "hessian_sensitivity"]
+
+_BLOCK_ENTRIES = 1 << 20  # of noise that is drawn again and again
+
+
+def hessian_sensitivity(facts: PublicFacts, sampling: Sampling, *, printed: bool = False) -> float:
+    r"""Return how far one record moves the mean Hessian, in the Frobenius norm.
+
+    With B the bound on the norm of one record's Hessian, k that on its rank and n the public
+    batch size, that is 1/n times
+
+    =================  =======================  ========================
+    relation           convex records           any
+    =================  =======================  ========================
+    replace-one        sqrt(min(2k, d)) B       2 sqrt(k) B
+    add-or-remove-one  sqrt(k) B                sqrt(k) B
+    =================  =======================  ========================
+
+    and so sqrt(2) B/n for a linear predictor under a convex loss, where k = 1.
+
+    Parameters
+    ----------
+    facts : PublicFacts
+    sampling : Sampling
+    printed : bool
+        Return Delta_H of the paper instead, 2 B sqrt(d)/n: as large as it gets, for k = d.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If nothing bounds the Hessian of a record.
+
+    Notes
+    -----
+    *Proof.* Only the squares of the at most k eigenvalues of one Hessian enter its norm, none
+    above B^2: at most sqrt(k) B, and at most twice that for a difference. Where both Hessians
+    are positive semidefinite, A - A' is at most A and at least -A': it has at most k positive
+    eigenvalues and at most k negative ones, none beyond B. All are attained, by projections on
+    the same space with opposite signs, and on orthogonal ones.
+
+    References
+    ----------
+    Paper 003, (4), sharpened in errata 003-1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dpanalysis as dpa
+    >>> from dpanalysis.privacy.oracle import PublicFacts
+    >>> bound = dpa.RowBound(2, 1.0)
+    >>> problem = dpa.ERM(np.eye(54), np.ones(54), dpa.losses.Logistic(), row_bound=bound)
+    >>> facts = PublicFacts.of(problem, "replace_one")
+    >>> used = hessian_sensitivity(facts, dpa.Full())
+    >>> used, hessian_sensitivity(facts, dpa.Full(), printed=True) / used
+    (0.006547, 10.39)
+    """
+    if not math.isfinite(facts.hessian_bound):
+        raise ValueError(
+            "the Hessian of one record has no public bound, so no noise can make it private: give "
+            "the problem a row_bound and a smooth loss"
+        )
+    mean = facts.hessian_bound / sampling.expected_size(facts.n)
+    if printed:
+        return 2.0 * math.sqrt(facts.d) * mean
+    rank = facts.d if facts.hessian_rank is None else min(facts.hessian_rank, facts.d)
+    if facts.relation != REPLACE_ONE:
+        return math.sqrt(rank) * mean
+    if facts.convex_records:
+        return math.sqrt(min(2 * rank, facts.d)) * mean
+    return 2.0 * math.sqrt(rank) * mean
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyHessian(Query):
+    r"""The Hessian of the objective at a public point, with symmetric Gaussian noise.
+
+    .. math:: \frac1B \sum_{i \in \text{batch}} \nabla^2 f_i(w) + \nabla^2 r(w) + E
+
+    with the public penalty r, the public batch size B and independent entries of E on and above
+    the diagonal: of standard deviation sigma on it and sigma/sqrt 2 above it, which is Gaussian
+    noise of standard deviation sigma in every coordinate of an orthonormal basis of the
+    symmetric matrices. So the sensitivity that counts is that in the Frobenius norm.
+
+    Parameters
+    ----------
+    w : ndarray of shape (d,)
+        Public.
+    std : float
+        sigma >= 0; 0 answers exactly.
+    printed : bool
+        sigma above the diagonal too, as in the paper: private as well, with more noise.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range.
+
+    Notes
+    -----
+    With ``printed`` what counts is the Euclidean norm of the entries on and above the diagonal.
+    That is at most the Frobenius norm, which counts those above it twice; for a change that is
+    diagonal the two are the same, so that the cost at sigma is the same.
+
+    References
+    ----------
+    Paper 003, Algorithm 1; errata 003-2.
+    """
+
+    w: np.ndarray
+    std: float
+    printed: bool = False
+    evaluates = "hessian"
+
+    def __post_init__(self) -> None:
+        check_finite("w", np.asarray(self.w))
+        check_number("std", self.std, low=0.0)
+
+    def event(self, facts: PublicFacts, sampling: Sampling) -> Gaussian | None:
+        """Return the cost at the sensitivity of :func:`hessian_sensitivity`."""
+        if self.std == 0.0 or not facts.has_records:
+            return None
+        return Gaussian(self.std, hessian_sensitivity(facts, sampling))
+
+    def answer(self, records: Records, random: Any) -> tuple[np.ndarray, int]:
+        """Return the symmetric matrix (d, d), and 1."""
+        hessian = records.problem.hessian_sum(self.w, records.rows) / records.size
+        d = len(hessian)
+        above = np.triu_indices(d)
+        noise = mechanisms.gaussian(random, self.std, len(above[0]))
+        if not self.printed:
+            noise[above[0] != above[1]] *= math.sqrt(0.5)
+        hessian[above] += noise
+        diagonal = np.diag_indices(d)
+        hessian[diagonal] += _penalty_curvature(records.problem, self.w)
+        # The lower half is not that of the sum, which may differ by rounding: it is a copy.
+        return np.triu(hessian) + np.triu(hessian, 1).T, 1
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyCurvature(Query):
+    r"""The smallest eigenvalue of :class:`NoisyHessian`, and its vector, by Lanczos' method.
+
+    The matrix is not formed: its noise is :math:`(G + G^\top)/2` with independent entries of G,
+    which has the same law, and is drawn again from the same seed for every product, block by
+    block. So every product sees the same noisy Hessian, all of which the cost pays for.
+
+    Parameters
+    ----------
+    w : ndarray of shape (d,)
+        Public.
+    std : float
+        As in :class:`NoisyHessian`.
+    iterations : int
+        Products, at least 1; see :func:`dpanalysis.theory.lanczos_iterations`.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range.
+
+    Notes
+    -----
+    Takes ``iterations`` vectors of d numbers of memory, and d^2 normal numbers a product. The
+    seed has 128 bits and comes from the source of the noise, also for ``rng="os"``.
+
+    References
+    ----------
+    Paper 003, Appendix C; errata 003-11.
+    """
+
+    w: np.ndarray
+    std: float
+    iterations: int
+    evaluates = "hvp"
+
+    def __post_init__(self) -> None:
+        check_finite("w", np.asarray(self.w))
+        check_number("std", self.std, low=0.0)
+        check_int("iterations", self.iterations, low=1)
+
+    def event(self, facts: PublicFacts, sampling: Sampling) -> Gaussian | None:
+        """Return the cost of the noisy Hessian."""
+        return NoisyHessian(self.w, self.std).event(facts, sampling)
+
+    def answer(self, records: Records, random: Any) -> tuple[tuple[float, np.ndarray], int]:
+        """Return ((eigenvalue, eigenvector (d,)), number of products)."""
+        problem, d = records.problem, len(self.w)
+        penalty = _penalty_curvature(problem, self.w)
+        noise = symmetric_noise(random, d, self.std)
+        steps = min(self.iterations, d)
+
+        def product(v: np.ndarray) -> np.ndarray:
+            mean = problem.hvp_sum(self.w, v, records.rows) / records.size
+            return mean + penalty * v + noise(v)
+
+        return lanczos(product, mechanisms.gaussian(random, 1.0, d), steps), steps
+
+
+def _penalty_curvature(problem: Any, w: np.ndarray) -> Any:
+    penalty = getattr(problem, "regularizer", None)
+    return 0.0 if penalty is None else penalty.hessian_diagonal(w)
+
+
+def symmetric_noise(random: Any, d: int, std: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Return v -> E v for one matrix E with the law of :class:`NoisyHessian`, never stored.
+
+    Examples
+    --------
+    >>> noise = symmetric_noise(np.random.default_rng(0), 3, 1.0)
+    >>> E = np.column_stack([noise(column) for column in np.eye(3)])
+    >>> bool((E == E.T).all())
+    True
+    """
+    seed = [int(part) for part in random.integers(0, 2**32, size=4)]
+
+    def blocks() -> Iterator[tuple[slice, np.ndarray]]:
+        source = np.random.default_rng(seed)
+        step = max(1, _BLOCK_ENTRIES // d)
+        for low in range(0, d, step):
+            rows = slice(low, min(low + step, d))
+            yield rows, mechanisms.gaussian(source, 0.5 * std, (rows.stop - low, d))
+
+    def product(v: np.ndarray) -> np.ndarray:
+        total = np.zeros(d)
+        if std > 0.0:
+            for rows, block in blocks():
+                total[rows] += block @ v
+                total += v[rows] @ block
+        return total
+
+    return product
+
+
+def lanczos(
+    product: Callable[[np.ndarray], np.ndarray], start: np.ndarray, steps: int
+) -> tuple[float, np.ndarray]:
+    """Return the least Ritz value of ``steps`` Lanczos steps and its vector, of norm 1.
+
+    Every vector is made orthogonal to all before, twice: without that, copies of eigenvalues
+    appear. A Krylov space that ends early is invariant, and holds the answer for this start.
+
+    Examples
+    --------
+    >>> value, vector = lanczos(lambda v: np.array([3.0, 1.0, 2.0]) * v, np.ones(3), 3)
+    >>> round(value, 9), abs(vector.round(9)).tolist()
+    (1.0, [0.0, 1.0, 0.0])
+    """
+    from scipy.linalg import eigh_tridiagonal  # here: it takes its time
+
+    basis = np.zeros((steps, len(start)))
+    diagonal, off = np.zeros(steps), np.zeros(steps)
+    vector = start / np.linalg.norm(start)
+    for k in range(steps):
+        basis[k] = vector
+        image = product(vector)
+        diagonal[k] = vector @ image
+        size = float(np.linalg.norm(image))
+        for _ in range(2):
+            image = image - (basis[: k + 1] @ image) @ basis[: k + 1]
+        off[k] = np.linalg.norm(image)
+        if off[k] <= 1e-12 * size:
+            break
+        vector = image / off[k]
+    values, weights = eigh_tridiagonal(diagonal[: k + 1], off[:k], select="i", select_range=(0, 0))
+    found = weights[:, 0] @ basis[: k + 1]
+    return float(values[0]), found / np.linalg.norm(found)

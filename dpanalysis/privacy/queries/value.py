@@ -1,0 +1,73 @@
+"""The query of a value: the objective at a public point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..._validation import check_finite, check_number
+from .. import mechanisms
+from ..events import Gaussian
+from ..sampling import Sampling
+from .base import Query, Records
+from .decrease import clip_losses
+
+if TYPE_CHECKING:
+    from ..oracle import PublicFacts
+
+__all__ = ["NoisyValue"]
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyValue(Query):
+    r"""The objective at one point, with losses clamped to [0, C] and Gaussian noise.
+
+    .. math:: \frac1B \sum_{i \in \text{batch}} \min(\max(f_i(w), 0), C) + r(w) + N(0, \sigma^2)
+
+    with the public penalty r and the public batch size B. A record moves it by at most C/B, be
+    it replaced, added or removed.
+
+    Parameters
+    ----------
+    w : ndarray of shape (d,)
+        Public.
+    clip : float
+        C in (0, inf).
+    std : float
+        sigma >= 0; 0 answers exactly.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range.
+
+    References
+    ----------
+    In the place of paper 003, (6), whose half-normal noise is not private (errata 003-4).
+    """
+
+    w: np.ndarray
+    clip: float
+    std: float
+
+    def __post_init__(self) -> None:
+        check_finite("w", np.asarray(self.w))
+        check_number("clip", self.clip, low=0.0, low_open=True)
+        check_number("std", self.std, low=0.0)
+
+    def event(self, facts: PublicFacts, sampling: Sampling) -> Gaussian | None:
+        """Return the cost at sensitivity C/B."""
+        if self.std == 0.0 or not facts.has_records:
+            return None
+        return Gaussian(self.std, self.clip / sampling.expected_size(facts.n))
+
+    def answer(self, records: Records, random: Any) -> tuple[float, int]:
+        """Return the noisy value, and 1."""
+        losses = records.problem.along(self.w, np.zeros_like(self.w), records.rows)(0.0)
+        value = float(np.sum(clip_losses(losses, self.clip))) / records.size
+        penalty = getattr(records.problem, "regularizer", None)
+        if penalty is not None:
+            value += float(penalty.value(self.w))
+        return value + float(mechanisms.gaussian(random, self.std, 1)[0]), 1
