@@ -1,0 +1,297 @@
+"""Queries of curvature and of values: how far a record moves them, and the law of their noise."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+import dpanalysis as dpa
+from dpanalysis.privacy import events, mechanisms
+from dpanalysis.privacy.oracle import PrivateOracle, PublicFacts
+from dpanalysis.privacy.queries import (
+    FirstDecrease,
+    NoisyCurvature,
+    NoisyHessian,
+    NoisyValue,
+    Ray,
+    Records,
+    hessian_sensitivity,
+)
+from dpanalysis.privacy.queries.hessian import lanczos, symmetric_noise
+
+LOGISTIC = dpa.losses.Logistic()
+FULL = dpa.Full()
+
+
+class Sigmoid(dpa.losses.Logistic):
+    """1/(1 + exp(y z)), which is not convex; its second derivative is at most 1/(6 sqrt 3)."""
+
+    convex = False
+    smoothness = 1.0 / (6.0 * math.sqrt(3.0))
+
+    def second_derivative(self, z, y):
+        s = 1.0 / (1.0 + np.exp(y * z))
+        return s * (1.0 - s) * (1.0 - 2.0 * s)
+
+
+def problem_of(X, y=None, loss=LOGISTIC, regularizer=None, radius=1.0):
+    y = np.ones(len(X)) if y is None else y
+    return dpa.ERM(X, y, loss, regularizer, row_bound=dpa.RowBound(2, radius))
+
+
+def facts_of(problem, relation="replace_one", **changed):
+    return dataclasses.replace(PublicFacts.of(problem, relation), **changed)
+
+
+def exact(problem, w, rows=None, size=None):
+    records = Records(problem, rows, problem.n if size is None else size)
+    return NoisyHessian(w, 0.0).answer(records, np.random.default_rng(0))[0]
+
+
+# --- sensitivity ---
+
+
+@given(
+    d=st.integers(1, 4),
+    loss=st.sampled_from([LOGISTIC, Sigmoid()]),
+    spread=st.floats(0.1, 30.0),
+    seed=st.integers(0, 2**20),
+)
+def test_a_record_never_moves_the_hessian_further(d, loss, spread, seed):
+    """Replaced, added or removed, far beyond the row bound."""
+    rng = np.random.default_rng(seed)
+    X, w = rng.normal(scale=spread, size=(3, d)), rng.normal(scale=spread, size=d)
+    y = rng.choice([-1.0, 1.0], size=3)
+    Z, z = X.copy(), y.copy()
+    Z[0], z[0] = rng.normal(scale=spread, size=d), -y[0]
+    here, there = problem_of(X, y, loss), problem_of(Z, z, loss)
+    moved = np.linalg.norm(exact(here, w) - exact(there, w))
+    assert moved <= hessian_sensitivity(facts_of(here), FULL) * (1 + 1e-9)
+    gone = np.linalg.norm(exact(here, w, size=3) - exact(here, w, np.array([1, 2]), size=3))
+    added = facts_of(here, "add_or_remove_one")
+    assert gone <= hessian_sensitivity(added, FULL) * (1 + 1e-9)
+
+
+def test_the_sensitivities_are_attained():
+    e = np.eye(2)
+    across = np.linalg.norm(
+        exact(problem_of(e[:1]), np.zeros(2)) - exact(problem_of(e[1:]), np.zeros(2))
+    )
+    facts = facts_of(problem_of(e[:1]))
+    assert across == pytest.approx(hessian_sensitivity(facts, FULL), rel=1e-9)
+    alone = np.linalg.norm(exact(problem_of(e[:1]), np.zeros(2)))
+    added = facts_of(problem_of(e[:1]), "add_or_remove_one")
+    assert alone == pytest.approx(hessian_sensitivity(added, FULL), rel=1e-9)
+    bend = math.log(2.0 + math.sqrt(3.0)) * e[0]
+    pair = [exact(problem_of(e[:1], [y], Sigmoid()), bend) for y in (1.0, -1.0)]
+    facts = facts_of(problem_of(e[:1], loss=Sigmoid()))
+    turned = np.linalg.norm(pair[0] - pair[1])
+    assert turned == pytest.approx(hessian_sensitivity(facts, FULL), rel=1e-6)
+
+
+@given(d=st.integers(1, 6), k=st.integers(1, 6), convex=st.booleans(), seed=st.integers(0, 2**20))
+def test_hessians_of_any_rank(d, k, convex, seed):
+    """Random Hessians of rank k and norm 1, and the projections that attain the bound."""
+    facts = facts_of(problem_of(np.zeros((1, d))), hessian_bound=1.0)
+    facts = dataclasses.replace(facts, hessian_rank=k, convex_records=convex)
+    bound = hessian_sensitivity(facts, FULL)
+    rng = np.random.default_rng(seed)
+    r = min(k, d)
+
+    def drawn():
+        basis = np.linalg.qr(rng.normal(size=(d, d)))[0][:, :r]
+        sizes = rng.uniform(0.0 if convex else -1.0, 1.0, size=r)
+        return (basis * np.where(rng.random(r) < 0.5, np.sign(sizes), sizes)) @ basis.T
+
+    assert np.linalg.norm(drawn() - drawn()) <= bound * (1 + 1e-12)
+    first = np.diag((np.arange(d) < r).astype(float))
+    second = np.diag((np.arange(d) >= d - r).astype(float)) if convex else -first
+    if convex and 2 * r > d:  # the second fills up what the first leaves
+        second = np.diag((np.arange(d) >= r).astype(float))
+    assert np.linalg.norm(first - second) == pytest.approx(bound)
+
+
+def test_forgetting_the_rank_of_general_hessians_is_noticed():
+    """The mutant: rank one assumed of Hessians +-I, which move sqrt(d) times as far."""
+    d = 5
+    facts = facts_of(problem_of(np.zeros((1, d))), hessian_bound=1.0, convex_records=False)
+    moved = np.linalg.norm(2.0 * np.eye(d))
+    assert hessian_sensitivity(facts, FULL) < 0.5 * moved
+    general = dataclasses.replace(facts, hessian_rank=None)
+    assert hessian_sensitivity(general, FULL) == pytest.approx(moved)
+    assert hessian_sensitivity(general, FULL, printed=True) == pytest.approx(moved)
+
+
+def test_batches_divide_by_their_size_and_unbounded_rows_are_refused():
+    problem = problem_of(np.eye(4))
+    facts = facts_of(problem)
+    batch = dpa.WithoutReplacement(2)
+    assert hessian_sensitivity(facts, batch) == 2.0 * hessian_sensitivity(facts, FULL)
+    unbounded = PublicFacts.of(dpa.ERM(np.eye(2), [1, 1], LOGISTIC), "replace_one")
+    with pytest.raises(ValueError, match="row_bound"):
+        NoisyHessian(np.zeros(2), 1.0).event(unbounded, FULL)
+
+
+# --- the law of the noise ---
+
+
+def draws_of(query, count, d):
+    problem = problem_of(np.zeros((1, d)))
+    rng = np.random.default_rng(3)
+    return np.array([query.answer(Records(problem, None, 1.0), rng)[0] for _ in range(count)])
+
+
+def stored(random, d, std):
+    product = symmetric_noise(random, d, std)
+    return np.column_stack([product(column) for column in np.eye(d)])
+
+
+@pytest.mark.parametrize("source", ["matrix", "products", "printed"])
+def test_the_noise_has_the_stated_variances(source):
+    """Chi-square of every entry, 8,000 draws: |z| > 5 in 10 entries has probability 6e-6.
+
+    The mutant with the wrong law off the diagonal (a factor 2 in variance) has z beyond 25.
+    """
+    d, std, count = 4, 0.7, 8_000
+    if source == "products":
+        rng = np.random.default_rng(1)
+        noise = np.array([stored(rng, d, std) for _ in range(count)])
+    else:
+        noise = draws_of(NoisyHessian(np.zeros(d), std, source == "printed"), count, d)
+    assert (noise == noise.transpose(0, 2, 1)).all()
+    off = std if source == "printed" else std * math.sqrt(0.5)
+    expected = np.where(np.eye(d, dtype=bool), std, off) ** 2
+    z = ((noise**2).mean(axis=0) / expected - 1.0) * math.sqrt(count / 2.0)
+    assert np.abs(z).max() < 5.0
+    wrong = ((noise**2).mean(axis=0) / (2.0 * expected) - 1.0) * math.sqrt(count / 2.0)
+    assert np.abs(wrong).min() > 25.0
+    above = noise[:, *np.triu_indices(d)]
+    correlations = np.corrcoef(above.T) - np.eye(above.shape[1])
+    assert np.abs(correlations).max() * math.sqrt(count) < 5.0  # 45 pairs: 3e-5
+    assert stats.kstest(noise[:, 0, 1] / off, "norm").pvalue > 1e-3  # of a fixed seed
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_black_box_audit_of_one_release(forgotten):
+    """On the rows that attain the sensitivity; a mutant forgets its sqrt 2, and is refuted.
+
+    False alarms at confidence 1 - 1e-9.
+    """
+    facts = facts_of(problem_of(np.eye(2)[:1]))
+    std = hessian_sensitivity(facts, FULL) * (math.sqrt(0.5) if forgotten else 1.0)
+    change = np.diag([1.0, -1.0])  # the likelihood ratio depends on the part along it
+
+    def mechanism(row, rng, size):
+        query, records = NoisyHessian(np.zeros(2), std), Records(problem_of(row[None]), None, 1.0)
+        return np.array([np.sum(query.answer(records, rng)[0] * change) for _ in range(size)])
+
+    claim = dpa.privacy.gaussian_epsilon(1.0, 0.05)
+    verdict = dpa.audit.verify_privacy(
+        mechanism, *np.eye(2), claim=claim, delta=0.05, samples=16_000, rng=0
+    )
+    assert verdict.refuted == forgotten
+
+
+def test_events_state_true_costs():
+    facts = facts_of(problem_of(np.eye(3)))
+    for query in (NoisyHessian(np.zeros(3), 0.1), NoisyHessian(np.zeros(3), 0.1, True)):
+        event = query.event(facts, FULL)
+        assert (event.std, event.sensitivity) == (0.1, pytest.approx(math.sqrt(2.0) * 0.25 / 3))
+    assert NoisyCurvature(np.zeros(3), 0.1, 2).event(facts, FULL) == query.event(facts, FULL)
+    assert NoisyHessian(np.zeros(3), 0.0).event(facts, FULL) is None
+
+
+# --- answers ---
+
+
+@pytest.mark.parametrize("rows", [None, np.array([0, 3, 4])])
+def test_the_mean_of_the_batch_with_the_whole_penalty(rows):
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(6, 3)), rng.normal(size=3)
+    penalty = dpa.regularizers.GemanMcClure(0.7)
+    problem = problem_of(X, regularizer=penalty, radius=0.9)
+    chosen = slice(None) if rows is None else rows
+    part = problem_of(X[chosen], regularizer=penalty, radius=0.9)
+    expected = part.hessian(w)
+    found = exact(problem, w, rows, size=part.n)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+    if rows is None:
+        np.testing.assert_allclose(found, problem.hessian(w), rtol=1e-12, atol=1e-15)
+    query = NoisyCurvature(w, 0.0, 3)
+    (value, vector), products = query.answer(Records(problem, rows, part.n), rng)
+    values, vectors = np.linalg.eigh(expected)
+    assert products == 3 and value == pytest.approx(values[0], rel=1e-9)
+    assert abs(vector @ vectors[:, 0]) == pytest.approx(1.0, rel=1e-9)
+
+
+def test_every_product_sees_the_same_noise():
+    """The eigenpair belongs to one symmetric matrix: its residual vanishes, at d = 60."""
+    d, std = 60, 0.3
+    problem = problem_of(np.random.default_rng(0).normal(size=(80, d)))
+    w = np.zeros(d)
+    records = Records(problem, None, problem.n)
+    (value, vector), _ = NoisyCurvature(w, std, d).answer(records, np.random.default_rng(9))
+    matrix = problem.hessian(w) + stored(np.random.default_rng(9), d, std)
+    assert np.linalg.norm(matrix @ vector - value * vector) < 1e-9
+    assert value == pytest.approx(np.linalg.eigvalsh(matrix)[0], rel=1e-9)
+
+
+def test_the_operating_systems_entropy_will_do():
+    problem = problem_of(np.eye(3))
+    query = NoisyCurvature(np.zeros(3), 0.1, 3)
+    source = mechanisms.random_source("os")
+    first, second = (query.answer(Records(problem, None, 3.0), source)[0][0] for _ in range(2))
+    assert first != second
+
+
+def test_lanczos_ends_with_the_krylov_space():
+    value, vector = lanczos(lambda v: 2.0 * v, np.ones(4), 4)
+    assert value == pytest.approx(2.0) and np.linalg.norm(vector) == pytest.approx(1.0)
+
+
+def test_the_value_is_clamped_and_the_penalty_is_not():
+    problem = problem_of(
+        np.array([[1.0], [1.0]]), [1.0, -1.0], regularizer=dpa.regularizers.L2(2.0)
+    )
+    w = np.array([5.0])
+    records = Records(problem, None, 2.0)
+    answer = NoisyValue(w, 1.0, 0.0).answer(records, np.random.default_rng(0))[0]
+    assert answer == pytest.approx(0.5 * (1.0 + math.log1p(math.exp(-5.0))) + 25.0)
+    oracle = PrivateOracle(problem, facts_of(problem), None, mechanisms.spawn(0, 1))
+    with oracle.batch(FULL) as batch:
+        batch.ask(NoisyValue(w, 1.0, 0.25))
+    assert oracle.ledger.events == (events.Gaussian(0.25, 0.5),)
+
+
+# --- the slopes of a line search ---
+
+
+@given(
+    w=st.floats(-50.0, 50.0),
+    direction=st.floats(0.01, 30.0),
+    step=st.floats(1e-6, 50.0),
+    old=st.floats(-1.0, 1.0),
+    new=st.floats(-1.0, 1.0),
+)
+def test_slopes_move_by_the_lipschitz_constant_at_every_step(w, direction, step, old, new):
+    """And the clip at B_g ||g|| clips nothing: the answer is that of the plain query."""
+    slopes = []
+    for row in (old, new):
+        losses = problem_of(np.array([[row]])).along(np.array([w]), np.array([direction]))
+        slopes.append(float(losses(0.0)[0] - losses(step)[0]) / step)
+        assert abs(slopes[-1]) <= direction * (1 + 1e-9) + 1e-13 / step
+    assert abs(slopes[0] - slopes[1]) <= 2.0 * direction * (1 + 1e-9) + 1e-13 / step
+
+
+def test_short_steps_are_tried_with_the_same_noise():
+    problem = problem_of(np.array([[1.0]]), regularizer=dpa.regularizers.L2(1.0))
+    ray = Ray(np.array([2.0]), np.array([1.0]), np.array([4.0, 1e-3]))
+    query = FirstDecrease(ray, 0.1 * ray.step_sizes, 1.0, "laplace", 1e-9, 1e-9, "slope_clip")
+    found = query.answer(Records(problem, None, 1.0), np.random.default_rng(0))
+    assert found == (1, 3)  # the slope at 2 is 2 - 1/(1 + e^2); four steps further it is uphill
+    event = query.event(facts_of(problem), FULL)
+    assert event == events.AboveThreshold("laplace", 1e-9, 1e-9, 2.0, 2, shared=False)
