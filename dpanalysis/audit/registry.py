@@ -81,6 +81,7 @@ PAPERS = {
             "bounds_sampled",
             "bounds_composed",
             "bounds_adaptive",
+            "bounds_sparse_vector",
             "bounds_replacement",
         ),
     ),

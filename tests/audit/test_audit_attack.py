@@ -32,8 +32,9 @@ from dpanalysis.audit.papers import (
 )
 from dpanalysis.audit.papers import bounds_composed as composed
 from dpanalysis.audit.papers import bounds_sampled as sampled
+from dpanalysis.audit.papers import bounds_sparse_vector as sparse
 from dpanalysis.privacy import pld
-from dpanalysis.privacy.events import Event, Gaussian, Laplace, Sampled
+from dpanalysis.privacy.events import AboveThreshold, Event, Gaussian, Laplace, Sampled
 from dpanalysis.privacy.filters import Filter
 from dpanalysis.privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from dpanalysis.privacy.subsampled_rdp import rdp_pure_poisson, rdp_pure_without_replacement
@@ -405,6 +406,43 @@ class HalfPrice(Filter):
         return 0.5 * super().cost(event)
 
 
+shared_bound = partial(privacy.rdp_above_threshold, shared=True)
+
+
+def searches_of(count, shared):
+    """Return the space of a few queries in which the weakened bounds below break."""
+    return {
+        **sparse.space(count, shared),
+        "excess": Range(0.01, 50.0, log=True),
+        "threshold_scale": Range(0.1, 10.0, log=True),
+        "query_scale": Range(0.1, 10.0, log=True),
+        "levels": Range(-3.0, 3.0, size=count),
+    }
+
+
+# One query and next to no threshold: the bound is nearly attained. It is computed once.
+ONE_QUERY = {
+    **searches_of(1, shared=False),
+    "levels": Range(-6.0, 3.0, size=1),
+    "threshold_scale": Range(0.1, 0.1),
+    "query_scale": Range(0.7, 0.7),
+}
+
+
+class FreeThreshold(AboveThreshold):
+    """Charges for the queries only."""
+
+    def pure_cost(self):
+        return self.sensitivity / self.query_scale
+
+
+class HalfTheOrder(AboveThreshold):
+    """A chord that is taken at the wrong place."""
+
+    def rdp_cost(self, orders):
+        return super().rdp_cost(np.maximum(np.asarray(orders) / 2.0, 1.001))
+
+
 # name -> ratio of the bound, ratio of the weakened bound, space
 HOLES = {
     "gaussian: variance doubled": (
@@ -610,9 +648,9 @@ HOLES = {
     ),
     **{
         f"above threshold, {noise}: the threshold's noise alone": (
-            partial(bounds_adaptive.above_threshold_ratio, noise),
+            partial(sparse.above_threshold_ratio, noise),
             partial(
-                bounds_adaptive.above_threshold_ratio,
+                sparse.above_threshold_ratio,
                 noise,
                 bound=lambda a, noise, first, second, k: (
                     privacy.rdp_laplace(a, 1.0 / first)
@@ -620,16 +658,48 @@ HOLES = {
                     else privacy.rdp_gaussian(a, first)
                 ),
             ),
-            {
-                "excess": Range(0.01, 50.0, log=True),
-                "threshold_scale": Range(0.1, 10.0, log=True),
-                "query_scale": Range(0.1, 10.0, log=True),
-                "queries": Range(-3.0, 3.0, size=3),
-                "moves": Range(-1.0, 1.0, size=3),
-            },
+            searches_of(3, shared=False),
         )
         for noise in ("laplace", "gaussian")
     },
+    **{
+        f"above threshold of shared queries, {noise}: half the sensitivity": (
+            partial(
+                sparse.above_threshold_ratio,
+                noise,
+                bound=partial(shared_bound, coupling=coupling),
+            ),
+            partial(
+                sparse.above_threshold_ratio,
+                noise,
+                bound=lambda a, noise, first, second, k, coupling=coupling: shared_bound(
+                    a, noise, 2.0 * first, 2.0 * second, k, coupling=coupling
+                ),
+            ),
+            searches_of(3, shared=True),
+        )
+        for noise, coupling in (("laplace", 1.0), ("gaussian", "best"))
+    },
+    "event of above threshold: the threshold costs nothing": (
+        partial(sparse.event_ratio, "laplace", None),
+        partial(sparse.event_ratio, "laplace", None, make=FreeThreshold),
+        {key: part for key, part in searches_of(3, shared=True).items() if key != "excess"},
+    ),
+    "event of above threshold: the curve at half the order": (
+        partial(sparse.event_ratio, "laplace"),
+        partial(sparse.event_ratio, "laplace", make=HalfTheOrder),
+        {**ONE_QUERY, "excess": Range(1.0, 4.0, log=True)},
+    ),
+    "event of above threshold: amplified apart from the gradient": (
+        partial(sparse.event_ratio, "laplace"),
+        partial(sparse.event_ratio, "laplace", cost=apart),
+        {
+            **ONE_QUERY,
+            "excess": Range(4.0, 6.0),
+            "rate": Range(1e-2, 0.1, log=True),
+            "std": Range(0.5, 1.0),
+        },
+    ),
 }
 
 

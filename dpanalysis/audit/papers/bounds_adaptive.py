@@ -1,4 +1,4 @@
-"""Adaptive composition under attack: filters, plans and the sparse vector.
+"""Adaptive composition under attack: filters and plans.
 
 An adversary is a tree of coins: after every answer it chooses the next coin, as unfair as it
 likes and the filter allows. The law of all answers is enumerated on both data sets.
@@ -21,10 +21,8 @@ from ... import privacy
 from ...privacy.events import Event, Pure
 from ...privacy.filters import Filter, Plan
 from ...privacy.relations import ADD_OR_REMOVE_ONE, Budget
-from ...privacy.sparse_vector import rdp_above_threshold
 from ..attack import Range, pair_quotient, quotient
 from ..enumeration import renyi_curve
-from ..laws import above_threshold_distribution
 from ..registry import Effort, Evidence, register
 from .bounds import DELTA, EXCESS, Array, search
 
@@ -218,85 +216,3 @@ def plans(effort: Effort) -> Iterator[Evidence]:
     yield from search(
         effort, "delta", plan_ratio, space, guesses=[guess], cost=6, tight=0.01, tolerance=1e-5
     )
-
-
-# --- the sparse vector ---
-
-
-def above_threshold_ratio(
-    noise: str,
-    excess: float,
-    threshold_scale: float,
-    query_scale: float,
-    queries: Array,
-    moves: Array,
-    bound: Callable[..., Any] = rdp_above_threshold,
-) -> float:
-    """Attack AboveThreshold: queries, and by how much one record moves each, at most 1."""
-    order = 1.0 + excess
-    value = bound(order, noise, threshold_scale, query_scale, len(queries))
-    laws = [
-        above_threshold_distribution(values, noise, threshold_scale, query_scale)
-        for values in (queries, queries + moves)
-    ]
-    return pair_quotient(float(value), laws, order=order, tolerance=1e-6)
-
-
-def _above_threshold(effort: Effort, noise: str) -> Iterator[Evidence]:
-    """Attack the classical coupling of thresholds, and the best one."""
-    best = partial(rdp_above_threshold, coupling="best")
-    for count, name, bound in (
-        (1, "best coupling", best),
-        (3, "", rdp_above_threshold),
-        (3, "best coupling", best),
-        (8, "best coupling", best),
-    ):
-        space = {
-            "excess": Range(1e-3, 100.0, log=True),
-            "threshold_scale": Range(0.1, 30.0, log=True),
-            "query_scale": Range(0.1, 30.0, log=True),
-            "queries": Range(-10.0, 10.0, size=count),
-            "moves": Range(-1.0, 1.0, size=count),
-        }
-        guesses = [
-            {
-                "excess": excess,
-                "threshold_scale": first,
-                "query_scale": second,
-                "queries": [value] * count,
-                "moves": [sign] * count,
-            }
-            for excess, first, second, value in ((1.0, 0.85, 4.0, -5.0), (0.01, 0.1, 20.0, 0.0))
-            for sign in (1.0, -1.0)
-        ]
-        yield from search(
-            effort,
-            ", ".join(filter(None, (f"K = {count}", name))),
-            partial(above_threshold_ratio, noise, bound=bound),
-            space,
-            cost=45,
-            guesses=guesses,
-            tolerance=1e-6,
-        )
-
-
-@register(
-    "bounds-26",
-    "`rdp_above_threshold`, Laplace noise; errata 002-2",
-    "the smallest of the proven bounds covers every sequence of queries",
-    verdict="holds",
-)
-def above_threshold_laplace(effort: Effort) -> Iterator[Evidence]:
-    """Exact laws of the halting place, both ways."""
-    yield from _above_threshold(effort, "laplace")
-
-
-@register(
-    "bounds-27",
-    "`rdp_above_threshold`, Gaussian noise; errata 002-3",
-    "the smallest of the proven bounds covers every sequence of queries",
-    verdict="holds",
-)
-def above_threshold_gaussian(effort: Effort) -> Iterator[Evidence]:
-    """Exact laws of the halting place, both ways."""
-    yield from _above_threshold(effort, "gaussian")
