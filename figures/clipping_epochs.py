@@ -180,10 +180,10 @@ row bound {chosen["row_bound_L2"]:g}, Poisson batches of {chosen["batch"]} on av
 curve the best step size of {", ".join(f"{s:.3g}" for s in chosen["step_sizes"])}, by training
 accuracy (for {at_edge.sum()} of {len(at_edge)} curves the largest, those of C up to
 {ends["clip_norm"][at_edge].max(initial=0.0):.3g}: there larger steps would give more). {ends_text}
-VC of the MLP goes by a bound that is several times the norm, so that noise counts as much more,
-whatever C and the step size (numbers are with the table of four rules). The paper reports that VC
-loses about 2% with the linear model and 2 to 4% with the MLP, more where C is small, and that
-clipping of the MLP's gradients settles at about 15% for C = 20 and 40.
+VC of the MLP goes by a bound that is several times the norm, so that where it clips noise counts as
+much more (numbers are with the table of four rules). The paper reports that VC loses about 2% with
+the linear model and 2 to 4% with the MLP, more where C is small, and that clipping of the MLP's
+gradients settles at about 15% for C = 20 and 40.
 
 Privacy: every run is (epsilon, {DELTA:g})-differentially private under add-or-remove-one with n
 public, epsilon = {spent["rdp"]:.4f} by RDP and {spent["pld"]:.4f} by PLD.
