@@ -1,0 +1,372 @@
+"""What is asked of a batch besides its gradient: the laws of the answers, and what they cost.
+
+Statistical tests compare samples with an exact law by chi-square and fail where p < 1e-6: a
+false alarm has probability 1e-6 for each, and seeds are fixed.
+"""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import dpanalysis as dpa
+from dpanalysis import privacy
+from dpanalysis.audit import (
+    above_threshold_distribution,
+    renyi_divergence,
+    report_noisy_min_distribution,
+)
+from dpanalysis.privacy import mechanisms
+from dpanalysis.privacy.events import BoundedRange, Pure, Sampled
+from dpanalysis.privacy.oracle import PublicFacts
+from dpanalysis.privacy.queries import FirstDecrease, NoisyMin, Ray, Records, decrease, select
+
+RELATIONS = ("add_or_remove_one", "replace_one")
+STEPS = np.arange(4.0)
+ORDERS = np.array([1.5, 2.0, 8.0, 64.0])
+
+
+class Table:
+    """A problem of d = 1 whose losses at w = 0, -1, -2, ... are the columns of a table (n, K)."""
+
+    def __init__(self, losses, regularizer=None):
+        self.losses = np.asarray(losses, dtype=np.float64)
+        self.n, self.regularizer = len(self.losses), regularizer
+
+    def along(self, w, direction, rows=None):
+        chosen = self.losses if rows is None else self.losses[rows]
+        return lambda t: chosen[:, round(float(t * direction[0] - w[0]))]
+
+
+def facts(relation, n=10):
+    return PublicFacts(n, 1, 0.0, 1.0, relation, (1.0, 1.0))
+
+
+def ray(steps=STEPS):
+    return Ray(np.zeros(1), np.ones(1), np.asarray(steps))
+
+
+def records(losses, size=10.0, rows=None, **options):
+    return Records(Table(losses, **options), rows, size)
+
+
+def noisy_min(scale=0.1, noise="gumbel", clip=1.0, steps=STEPS):
+    return NoisyMin(ray(steps), clip, scale, noise)
+
+
+def first_decrease(noise="laplace", scales=(0.2, 0.4), query="loss_clip", clip=1.0, required=0.0):
+    steps = STEPS[1:]
+    return FirstDecrease(ray(steps), np.full(3, required), clip, noise, *scales, query)
+
+
+def frequencies(query, data, count, outcomes, seed=0):
+    """How often each index is answered; None, where there is one, counts as the last."""
+    random = np.random.default_rng(seed)
+    answers = [query.answer(data, random)[0] for _ in range(count)]
+    return np.bincount([outcomes - 1 if a is None else a for a in answers], minlength=outcomes)
+
+
+def p_value(observed, law):
+    # Outcomes of less than 5 expected are put together, so that the limit law is near.
+    expected = law * observed.sum()
+    order = np.argsort(expected)
+    few = order[: max(int((np.cumsum(expected[order]) < 5.0).sum()) + 1, 1)]
+    rest = np.setdiff1d(order, few)
+    pooled = [np.append(each[rest], each[few].sum()) for each in (observed, expected)]
+    return stats.chisquare(*pooled).pvalue
+
+
+LOSSES = np.array([[0.2, 0.9, 3.0, 0.1], [0.5, -0.4, 0.3, 0.6], [0.9, np.inf, 0.1, np.nan]])
+CLAMPED = np.array([[0.2, 0.9, 1.0, 0.1], [0.5, 0.0, 0.3, 0.6], [0.9, 1.0, 0.1, 0.0]])
+PENALTY = dpa.regularizers.L2(0.02)  # .01 t^2 at the point -t
+
+
+# --- report-noisy-min ---
+
+
+@pytest.mark.parametrize("noise", ["gumbel", "exponential"])
+@pytest.mark.parametrize("along", [True, False], ids=["ray", "points"])
+def test_noisy_min_has_the_law_of_its_docstring(noise, along):
+    """Clamped on both sides, over the public size, the penalty outside; noise subtracted."""
+    points = ray() if along else -STEPS[:, None]
+    query = NoisyMin(points, 1.0, 0.1, noise)
+    values = CLAMPED.sum(axis=0) / 10.0 + 0.01 * STEPS**2
+    law = report_noisy_min_distribution(values, noise, 0.1)
+    seen = frequencies(query, records(LOSSES, regularizer=PENALTY), 5000, 4)
+    assert p_value(seen, law) > 1e-6
+
+
+@pytest.mark.parametrize("noise", ["gumbel", "exponential"])
+def test_added_noise_has_another_law(noise, monkeypatch):
+    """Errata 002-11: the wrong sign is seen."""
+    drawn = getattr(mechanisms, noise)
+    monkeypatch.setattr(mechanisms, noise, lambda *arguments: -drawn(*arguments))
+    values = np.array([0.0, 0.1, 0.2, 0.4])
+    law = report_noisy_min_distribution(values, noise, 0.1)
+    seen = frequencies(noisy_min(noise=noise), records(10.0 * values[None, :], 10.0), 2000, 4)
+    assert p_value(seen, law) < 1e-6
+
+
+@pytest.mark.parametrize("noise", ["gumbel", "exponential"])
+def test_added_exponential_noise_is_not_what_is_charged(noise):
+    """What the charge would be worth for noise that is added: nothing (measured 2 for .1)."""
+    values, moved, scale = np.zeros(21), np.zeros(21), 10.0
+    moved[0] = 1.0
+    claimed = charge(noise, "add_or_remove_one", scale=scale, clip=10.0).pure_cost()
+    assert claimed == pytest.approx(0.1)
+    random = np.random.default_rng(0)
+    added = getattr(mechanisms, noise)(random, scale, (200_000, 21))
+    first = [(np.argmin(v + added, axis=1) == 0).mean() for v in (values, moved)]
+    assert math.log(first[0] / first[1]) > 1.5 * claimed
+
+
+def charge(noise, relation, scale=0.1, clip=1.0, n=10):
+    return noisy_min(scale, noise, clip).event(facts(relation, n), dpa.Full())
+
+
+tables = st.lists(st.lists(st.floats(-1.0, 2.0), min_size=4, max_size=4), min_size=1, max_size=3)
+rows_of_losses = st.lists(st.floats(-1.0, 2.0), min_size=4, max_size=4)
+FAR = [[0.0, 0.0, 0.0, 2.0]]
+
+
+@given(
+    tables,
+    rows_of_losses,
+    rows_of_losses,
+    st.sampled_from(RELATIONS),
+    st.sampled_from(["gumbel", "exponential"]),
+    st.floats(0.02, 1.0),
+)
+@example([[0.0, 2.0, 2.0, 2.0]] * 3, [2.0, 0, 0, 0], [0.0, 2, 2, 2], "replace_one", "gumbel", 0.1)
+@example(
+    [[0.0, 0.0, 0.0, 2.0]] * 3, [0.0, 0, 0, 2], [2.0, 2, 2, 0], "replace_one", "exponential", 0.1
+)
+def test_no_pair_of_neighbours_costs_more_than_is_charged(rest, record, other, relation, noise, b):
+    """Pure loss, range of the losses and Renyi curve of exact laws, n0 = 2 public."""
+    laws = noisy_min_laws(rest, record, other, relation, noise, b)
+    event = charge(noise, relation, b, n=2)
+    assert worst(laws, math.inf) <= event.pure_cost() * (1 + 1e-9) + 1e-9
+    if noise == "gumbel":
+        assert np.ptp(np.log(laws[0] / laws[1])) <= event.epsilon * (1 + 1e-9) + 1e-9
+    for order, cost in zip(ORDERS, event.rdp_cost(ORDERS)):
+        assert worst(laws, order) <= cost * (1 + 1e-9) + 1e-9
+        assert worst(laws, order) <= event.zcdp_cost() * order * (1 + 1e-9) + 1e-9
+
+
+def noisy_min_laws(rest, record, other, relation, noise, b):
+    """Exact laws with and without the record, or with another in its place; clip 1, size 2."""
+    with_it = np.array([*rest, record])
+    neighbour = np.array([*rest, other]) if relation == "replace_one" else np.array(rest)
+    values = (np.clip(each, 0.0, 1.0).sum(axis=0) / 2.0 for each in (with_it, neighbour))
+    return [report_noisy_min_distribution(each, noise, b) for each in values]
+
+
+def worst(laws, order):
+    return max(renyi_divergence(*laws, order), renyi_divergence(*laws[::-1], order))
+
+
+# A record and its neighbour that the bound is made for: the losses move to either end.
+EXTREME = {
+    "add_or_remove_one": ([0.0, 1.0, 1.0, 1.0], None),
+    "replace_one": ([0.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0]),
+}
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("noise", ["gumbel", "exponential"])
+def test_the_charge_is_attained(noise, relation):
+    """Far from a tie the pure loss is what is charged: no smaller scale would do."""
+    rest = [[1.0, 0.0, 0.0, 0.0]] * 40
+    laws = noisy_min_laws(rest, *EXTREME[relation], relation, noise, 0.5)
+    assert worst(laws, math.inf) == pytest.approx(charge(noise, relation, 0.5, n=2).pure_cost())
+
+
+@pytest.mark.parametrize("noise", ["gumbel", "exponential"])
+def test_without_the_factor_2_replacing_is_undercharged(noise, monkeypatch):
+    monkeypatch.setattr(
+        select, "decrease_sensitivity", lambda f, s, clip: clip / s.expected_size(f.n)
+    )
+    rest = [[1.0, 0.0, 0.0, 0.0]] * 40
+    laws = noisy_min_laws(rest, *EXTREME["replace_one"], "replace_one", noise, 0.5)
+    assert worst(laws, math.inf) > 1.9 * charge(noise, "replace_one", 0.5, n=2).pure_cost()
+
+
+def test_unclamped_losses_cost_more_than_is_charged(monkeypatch):
+    """A loss of 30 moves the answer, whatever the clip says, if it is not applied."""
+    data = [[0.0] * 4], [[0.0] * 4, [0.0, 30.0, 30.0, 30.0]]
+
+    def odds():
+        rates = [frequencies(noisy_min(1.0), records(d), 2000, 4)[0] / 2000 for d in data]
+        return math.log(rates[1] / rates[0])
+
+    claimed = charge("gumbel", "add_or_remove_one", 1.0).pure_cost()
+    noise = 4.0 * math.sqrt(2.0 / 500.0)  # four standard deviations of the logarithms
+    assert odds() < claimed + noise
+    monkeypatch.setattr(select, "clip_losses", lambda losses, clip: losses)
+    assert odds() > claimed + 2.0 * noise
+
+
+def test_noisy_min_charges_what_it_says():
+    assert charge("gumbel", "add_or_remove_one") == BoundedRange(1.0)
+    assert charge("gumbel", "replace_one") == BoundedRange(2.0)
+    assert charge("exponential", "replace_one") == Pure(2.0)
+    public = noisy_min().event(facts("add_or_remove_one"), dpa.Poisson(0.5))
+    assert public == BoundedRange(2.0)  # divided by 5
+    no_records = PublicFacts(10, 1, 0.0, 1.0, RELATIONS[0], (1.0, 1.0), has_records=False)
+    assert noisy_min().event(no_records, dpa.Full()) is None
+
+
+def test_bounded_range_is_below_any_pure_release_and_above_the_worst_pair():
+    """Two outcomes with losses t and t - epsilon are the worst; over t the bound is not passed."""
+    for eps in (0.01, 0.5, 3.0):
+        event = BoundedRange(eps)
+        assert event.pure_cost() == eps and event.zcdp_cost() == 0.125 * eps**2
+        np.testing.assert_array_less(event.rdp_cost(ORDERS), Pure(eps).rdp_cost(ORDERS) * 1.000001)
+        largest = np.zeros(len(ORDERS))
+        for t in np.linspace(0.001, 0.999, 101) * eps:
+            q = -math.expm1(t - eps) / (math.exp(t) - math.exp(t - eps))
+            laws = np.array([q * math.exp(t), (1 - q) * math.exp(t - eps)]), np.array([q, 1 - q])
+            exact = [renyi_divergence(*laws, order) for order in ORDERS]
+            largest = np.maximum(largest, exact)
+        assert (largest <= event.rdp_cost(ORDERS) * (1 + 1e-9)).all()
+        if eps < 0.1:  # and nearly attained where losses are small
+            assert (largest[:3] > 0.99 * event.rdp_cost(ORDERS)[:3]).all()
+    assert np.isfinite(Sampled(dpa.Poisson(0.1), [BoundedRange(1.0)]).rdp_cost(4.0))
+    assert privacy.epsilon([BoundedRange(0.1)] * 3, 0.0, "replace_one") == pytest.approx(0.3)
+    with pytest.raises(ValueError, match="epsilon"):
+        BoundedRange(-1.0)
+
+
+# --- the first decrease ---
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("query", ["loss_clip", "difference_clip"])
+def test_first_decrease_has_the_law_of_its_docstring(noise, query):
+    asked = first_decrease(noise, (0.05, 0.1), query, required=0.03)
+    if query == "loss_clip":
+        decreases = CLAMPED[:, :1] - CLAMPED[:, 1:]
+    else:
+        # What is not a number counts as no change, and the infinite loss as the clip.
+        change = LOSSES[:, :1] - np.where(np.isnan(LOSSES), LOSSES[:, :1], LOSSES)[:, 1:]
+        decreases = np.clip(change, -1.0, 1.0)
+    values = decreases.sum(axis=0) / 10.0 - 0.01 * STEPS[1:] ** 2 - 0.03
+    law = above_threshold_distribution(values, noise, 0.05, 0.1)
+    seen = frequencies(asked, records(LOSSES, regularizer=PENALTY), 5000, 4)
+    assert p_value(seen, law) > 1e-6
+
+
+@settings(max_examples=20)
+@given(
+    tables,
+    rows_of_losses,
+    rows_of_losses,
+    st.sampled_from(RELATIONS),
+    st.sampled_from(["loss_clip", "difference_clip"]),
+    st.sampled_from(["laplace", "gaussian"]),
+)
+@example(FAR * 3, [1.0, 1, 1, 0], [0.0, 0, 0, 1], "replace_one", "loss_clip", "laplace")
+@example(FAR * 3, [1.0, 0, 0, 0], [0.0, 1, 1, 1], "replace_one", "difference_clip", "laplace")
+def test_no_search_costs_more_than_is_charged(rest, record, other, relation, query, noise):
+    data = [np.array([*rest, record])]
+    data.append(np.array([*rest, other]) if relation == "replace_one" else np.array(rest))
+    scales = (0.7, 1.1)
+    laws = [above_threshold_distribution(mean_decrease(d, query), noise, *scales) for d in data]
+    event = first_decrease(noise, scales, query).event(facts(relation, 2), dpa.Full())
+    if noise == "laplace":
+        assert worst(laws, math.inf) <= event.pure_cost() * (1 + 1e-9) + 1e-9
+    assert worst(laws, 2.0) <= event.rdp_cost(2.0) * (1 + 1e-9) + 1e-9
+
+
+def mean_decrease(losses, query, clip=1.0, size=2.0):
+    if query == "loss_clip":
+        clamped = np.clip(losses, 0.0, clip)
+        return (clamped[:, :1] - clamped[:, 1:]).sum(axis=0) / size
+    return np.clip(losses[:, :1] - losses[:, 1:], -clip, clip).sum(axis=0) / size
+
+
+def test_without_the_factor_2_a_search_is_undercharged(monkeypatch):
+    """Replace a record so that 200 decreases rise by 1 and a last one, far below, stays."""
+    levels = np.append(np.zeros(200), -30.0)
+    kept, rises = np.zeros(201), np.append(np.ones(200), 0.0)
+    laws = [above_threshold_distribution(levels + d, "laplace", 1.0, 1.0) for d in (kept, rises)]
+    asked = FirstDecrease(ray(np.arange(1.0, 202.0)), -levels, 1.0, "laplace", 1.0, 1.0)
+    # Of a record that loses 0 at w, 1 after, and at last 0; and of one that loses 1, 0, and 1.
+    right = asked.event(facts("replace_one", 2), dpa.Full()).pure_cost()
+    assert 0.9 * right < worst(laws, math.inf) <= right
+    whole = decrease.decrease_sensitivity
+    monkeypatch.setattr(decrease, "decrease_sensitivity", lambda *a: 0.5 * whole(*a))
+    wrong = asked.event(facts("replace_one", 2), dpa.Full()).pure_cost()
+    assert worst(laws, math.inf) > 1.8 * wrong
+
+
+def test_a_gaussian_search_has_a_cap():
+    """The event knows how often it may be asked: more tries cost more, at any order."""
+    few = first_decrease("gaussian").event(facts("replace_one"), dpa.Full())
+    assert few.max_queries == 3
+    longer = FirstDecrease(ray(np.arange(1.0, 31.0)), np.zeros(30), 1.0, "gaussian", 0.2, 0.4)
+    many = longer.event(facts("replace_one"), dpa.Full())
+    assert many.rdp_cost(2.0) > few.rdp_cost(2.0)
+
+
+# --- what both have in common ---
+
+
+@pytest.mark.parametrize("query", [noisy_min(0.0), first_decrease(scales=(0.0, 0.0))])
+def test_without_noise_the_answer_is_exact_and_costs_everything(query):
+    assert query.event(facts("replace_one"), dpa.Full()) is None
+    losses = np.array([[0.5, 0.6, 0.3, 0.1]])
+    best, times = query.answer(records(losses), None)
+    if isinstance(query, NoisyMin):
+        assert (best, times) == (3, 4)
+    else:  # the second of the steps 1, 2, 3 decreases; three points were looked at
+        assert (best, times) == (1, 3)
+        assert query.answer(records(1.0 - losses), None) == (0, 2)
+        assert query.answer(records([[0.0, 1.0, 1.0, 1.0]]), None) == (None, 4)
+
+
+@pytest.mark.parametrize("query", [noisy_min(), first_decrease()])
+def test_an_empty_batch_answers(query):
+    answer, _ = query.answer(
+        records(LOSSES, rows=np.array([], dtype=int)), np.random.default_rng(0)
+    )
+    assert answer is None or 0 <= answer < 4
+
+
+@pytest.mark.parametrize("noise", ["gumbel", "exponential"])
+def test_system_entropy_serves(noise):
+    answer, _ = noisy_min(noise=noise).answer(records(LOSSES), mechanisms.SystemRandom())
+    assert 0 <= answer < 4
+
+
+def test_gumbel_noise_is_finite_even_at_the_end_of_the_uniforms():
+    source = SimpleNamespace(laplace=lambda loc, scale, size: np.zeros(size))
+    assert np.isfinite(mechanisms.gumbel(source, 1.0, 3)).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: noisy_min(-1.0), "scale"),
+        (lambda: noisy_min(math.nan), "scale"),
+        (lambda: noisy_min(clip=0.0), "clip"),
+        (lambda: noisy_min(noise="laplace"), "noise"),
+        (lambda: noisy_min(steps=[0.0, np.nan]), "points"),
+        (lambda: noisy_min(steps=[]), "points"),
+        (lambda: NoisyMin(np.full((2, 1), np.inf), 1.0, 0.1), "points"),
+        (lambda: first_decrease("cauchy"), "noise"),
+        (lambda: first_decrease(scales=(1.0, 0.0)), "query_scale"),
+        (lambda: first_decrease(scales=(-1.0, 1.0)), "threshold_scale"),
+        (lambda: first_decrease(query="no_clip"), "query"),
+        (lambda: first_decrease(clip=0.0), "clip"),
+        (lambda: first_decrease(required=np.inf), "required"),
+        (lambda: FirstDecrease(ray(), np.zeros(3), 1.0, "laplace", 1.0, 1.0), "required"),
+    ],
+)
+def test_refuses_bad_arguments(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()
