@@ -79,8 +79,9 @@ def measured_where_learned(sources, samples, delta, miss):
 
 
 @pytest.mark.parametrize("name", TIGHT)
-def test_false_alarms_over_a_thousand_seeds_stay_within_the_stated_rate(name):
-    assert false_alarms(name, 1_000, 0.9) <= most(1_000, 0.9)
+def test_false_alarms_over_many_seeds_stay_within_the_stated_rate(name):
+    """Of 400 seeds at most 71 may alarm, 18 % where 10 % are allowed."""
+    assert false_alarms(name, 400, 0.9) <= most(400, 0.9)
 
 
 def test_false_alarms_of_vectors_which_have_many_events_stay_within_the_rate(monkeypatch):
@@ -88,16 +89,16 @@ def test_false_alarms_of_vectors_which_have_many_events_stay_within_the_rate(mon
         return rng.laplace(np.array([count, 0.0, 0.0]), 1.0, (size, 3))
 
     monkeypatch.setitem(TIGHT, "vector", (with_noise_beside, 1.0, 0.0))
-    assert false_alarms("vector", 100, 0.9) <= most(100, 0.9)
+    assert false_alarms("vector", 60, 0.9) <= most(60, 0.9)
     monkeypatch.setattr(verify, "_measure", measured_where_learned)
-    assert false_alarms("vector", 100, 0.9) > most(100, 0.9)
+    assert false_alarms("vector", 40, 0.9) > most(40, 0.9)
 
 
 @pytest.mark.parametrize("name", ["laplace", "categories"])
 def test_counting_where_the_event_was_learned_would_exceed_the_rate(name, monkeypatch):
     """The test above can fail: this mutant alarms in a third of the seeds or more."""
     monkeypatch.setattr(verify, "_measure", measured_where_learned)
-    assert false_alarms(name, 200, 0.9) > most(200, 0.9)
+    assert false_alarms(name, 100, 0.9) > most(100, 0.9)
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.999])

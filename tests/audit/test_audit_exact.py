@@ -10,7 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpanalysis.audit import Density, hockey_stick, privacy_profile, renyi_divergence, sensitivity
+from dpanalysis.audit import (
+    Density,
+    _sensitivity,
+    hockey_stick,
+    privacy_profile,
+    renyi_divergence,
+    sensitivity,
+)
 from dpanalysis.audit._quadrature import NODES, integrate
 from dpanalysis.audit.strategies import neighbouring_datasets
 
@@ -512,7 +519,8 @@ def test_sensitivity_names_the_pair():
         sensitivity(np.mean, (np.zeros((2, 1)), np.ones((2, 1))), 1)
 
 
-def test_sensitivity_over_a_strategy():
+def test_sensitivity_over_a_strategy(monkeypatch):
+    monkeypatch.setattr(_sensitivity, "_DRAWN", 150)  # pairs, instead of a thousand
     pairs = neighbouring_datasets(n=(1, 4), d=2)
     found = sensitivity(lambda data: data[0].sum(axis=0), pairs, 2)
     assert found == pytest.approx(2.0)  # opposite ends of the unit ball

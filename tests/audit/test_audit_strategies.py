@@ -44,9 +44,10 @@ def test_datasets_are_neighbours_in_the_ball(relation, data, bounds, n, d):
         assert any(long[:i] + long[i + 1 :] == short for i in range(n))
 
 
-def share(strategy, condition, examples=200):
-    """How often the condition holds among deterministic draws."""
-    count = [0, 0]
+def share(strategy, *conditions, examples=200):
+    """How often each condition holds among deterministic draws."""
+    count = np.zeros(len(conditions))
+    drawn = 0
 
     @settings(
         max_examples=examples,
@@ -57,11 +58,12 @@ def share(strategy, condition, examples=200):
     )
     @given(strategy)
     def draw(value):
-        count[0] += bool(condition(value))
-        count[1] += 1
+        nonlocal drawn
+        count[:] += [bool(condition(value)) for condition in conditions]
+        drawn += 1
 
     draw()
-    return count[0] / count[1]
+    return tuple(count / drawn) if len(conditions) > 1 else count[0] / drawn
 
 
 def test_worst_cases_are_likely():
@@ -77,19 +79,26 @@ def test_worst_cases_are_likely():
 
     assert share(strategies.neighbouring_datasets(n=5), lonely) > 0.05
     removed = strategies.neighbouring_datasets("add_or_remove_one")
-    assert 0.2 < share(removed, lambda pair: len(pair[0][1]) > len(pair[1][1])) < 0.8
-    assert share(removed, lambda pair: min(len(y) for _, y in pair) == 0) > 0.02
-    queries = strategies.query_sequences((2, 10))
-    assert share(queries, lambda pair: (abs(pair[1] - pair[0]) == 1.0).all()) > 0.1
-    both = share(queries, lambda pair: (pair[1] - pair[0]).min() < 0 < (pair[1] - pair[0]).max())
-    assert both > 0.1
+    first_longer, empty = share(
+        removed,
+        lambda pair: len(pair[0][1]) > len(pair[1][1]),
+        lambda pair: min(len(y) for _, y in pair) == 0,
+    )
+    assert 0.1 < first_longer < 0.9 and empty > 0.02
+    by_one, both_ways = share(
+        strategies.query_sequences((2, 10)),
+        lambda pair: (abs(pair[1] - pair[0]) == 1.0).all(),
+        lambda pair: (pair[1] - pair[0]).min() < 0 < (pair[1] - pair[0]).max(),
+    )
+    assert by_one > 0.1 and both_ways > 0.1
 
 
 def test_labels_of_regression_are_numbers():
     strategy = strategies.neighbouring_datasets(labels=st.floats(-2.0, 2.0))
-    assert share(strategy, lambda pair: set(pair[0][1]) - {-1.0, 1.0}) > 0.3
+    assert share(strategy, lambda pair: set(pair[0][1]) - {-1.0, 1.0}, examples=60) > 0.3
     fixed = strategies.neighbouring_datasets(labels=(0.0,))
-    assert share(fixed, lambda pair: pair[0][1].any() or pair[1][1].any()) == 0.0
+    labelled = share(fixed, lambda pair: pair[0][1].any() or pair[1][1].any(), examples=60)
+    assert labelled == 0.0
 
 
 def test_a_counterexample_shrinks_to_one_that_can_be_read():
@@ -119,15 +128,25 @@ def test_every_form_and_loss_is_drawn():
     }
     assert set(strategies.FORMS) == {*kinds, "dense", "fortran"}
     for form, check in kinds.items():
-        assert share(drawn(forms=form), lambda problem, check=check: check(problem._X), 20) == 1.0
+        always = share(
+            drawn(forms=form), lambda problem, check=check: check(problem._X), examples=20
+        )
+        assert always == 1.0, form
     assert strategies.FORMS["fortran"](np.eye(3)).flags.f_contiguous
-    for loss in (losses.Logistic(), losses.SquaredError()):
-        assert share(drawn(), lambda problem, loss=loss: problem.loss == loss) > 0.1
-        assert share(drawn(loss=loss), lambda problem, loss=loss: problem.loss == loss, 20) == 1.0
-    assert share(drawn(), lambda problem: problem.regularizer is None) > 0.1
-    penalty = regularizers.L2(0.5)
-    assert share(drawn(regularizer=penalty), lambda problem: problem.mu == 0.5, 20) == 1.0
-    assert share(drawn(regularizer=st.none()), lambda problem: problem.mu == 0.0, 20) == 1.0
+    kinds = losses.Logistic(), losses.SquaredError()
+    often = share(
+        drawn(),
+        lambda problem: problem.loss == kinds[0],
+        lambda problem: problem.loss == kinds[1],
+        lambda problem: problem.regularizer is None,
+    )
+    assert min(often) > 0.1
+    for loss in kinds:
+        fixed = drawn(loss=loss)
+        assert share(fixed, lambda problem, loss=loss: problem.loss == loss, examples=20) == 1.0
+    for penalty, mu in ((regularizers.L2(0.5), 0.5), (st.none(), 0.0)):
+        fixed = drawn(regularizer=penalty)
+        assert share(fixed, lambda problem, mu=mu: problem.mu == mu, examples=20) == 1.0
 
 
 @given(strategies.erm_problems(forms="float32", row_bound=RowBound(2, 0.1, enforce="check")))
