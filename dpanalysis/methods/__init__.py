@@ -4,6 +4,7 @@ from .adam import Adam
 from .adaptive import AdaptiveMethod, Step
 from .adaptive_gd import AdaptiveGD
 from .base import Method, Plan, State
+from .genetic import GeneticSearch
 from .gradient_descent import GradientDescent
 from .heavy_ball import HeavyBall
 from .line_search import LineSearchGD, LineSearchSGD
@@ -16,6 +17,7 @@ __all__ = [
     "Adam",
     "AdaptiveGD",
     "AdaptiveMethod",
+    "GeneticSearch",
     "GradientDescent",
     "HeavyBall",
     "LineSearchGD",

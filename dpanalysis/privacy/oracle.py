@@ -346,6 +346,7 @@ class PrivateOracle:
         pairs = [mechanisms.spawn(source, 2) for source in random]
         self._noise_sources = [noise for noise, _ in pairs]
         self._batch_sources = [batch for _, batch in pairs]
+        self._random = random
         self.facts = facts
         self.ledger = Ledger(facts.relation)
         self.exact_releases = 0
@@ -373,6 +374,13 @@ class PrivateOracle:
         if self._guard is None or not asked:
             return True
         return self._guard.can_spend(self._sampled(sampling, asked))
+
+    def public_random(self) -> Any:
+        """Return a source of its own for what a method draws in public, in a run of one replicate.
+
+        Never the source of the noise: that must stay secret.
+        """
+        return mechanisms.spawn(self._random[0], 1)[0]
 
     def check_clipping(self, clipping: Any) -> None:
         """Raise unless the rule keeps its bound whatever the records; looks at none of them."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._validation import check_choice, check_finite, check_number
+from ..._validation import check_choice, check_finite, check_int, check_number
 from .. import mechanisms
-from ..events import BoundedRange, Pure
+from ..events import BoundedRange, Event, Pure, Repeated
 from ..sampling import Sampling
 from .base import Query, Ray, Records
 from .decrease import clip_losses, decrease_sensitivity
@@ -45,6 +45,8 @@ class NoisyMin(Query):
         Gumbel noise makes the exponential mechanism. At the same scale exponential noise
         ("permute and flip") is at least as likely to find the minimum, and the pure cost is
         the same; but under zCDP the Gumbel scale may be half as large, which is better.
+    count : int
+        So many indices, the best first; more than one with Gumbel noise only.
 
     Raises
     ------
@@ -69,15 +71,21 @@ class NoisyMin(Query):
 
     Neither can be less: let the a_k be at either end of their interval.
 
+    *Several indices cost as many choices.* Who is the smallest tells nothing about the order of
+    the others where the noise is Gumbel's, so that the ``count`` smallest are as many exponential
+    mechanisms, one after the other, each among the points that are left.
+
     References
     ----------
-    McKenna, Sheldon (2020), permute and flip; Lee, Kifer (2018), NoisyMin.
+    McKenna, Sheldon (2020), permute and flip; Lee, Kifer (2018), NoisyMin; Durfee, Rogers (2019),
+    Lemma 4.2, several indices.
     """
 
     points: np.ndarray | Ray
     clip: float
     scale: float
     noise: str = "gumbel"
+    count: int = 1
 
     def __post_init__(self) -> None:
         check_number("clip", self.clip, low=0.0, low_open=True)
@@ -88,16 +96,19 @@ class NoisyMin(Query):
             check_finite("points", np.asarray(part))
         if not np.size(parts[-1]):
             raise ValueError("points must hold at least one point, got none")
+        most = len(parts[-1]) if self.noise == "gumbel" else 1
+        check_int("count", self.count, low=1, high=most)
 
-    def event(self, facts: PublicFacts, sampling: Sampling) -> BoundedRange | Pure | None:
-        """Return the cost S/b, see Notes."""
+    def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:
+        """Return the cost S/b of each choice, see Notes."""
         if self.scale == 0.0 or not facts.has_records:
             return None
         cost = decrease_sensitivity(facts, sampling, self.clip) / self.scale
-        return BoundedRange(cost) if self.noise == "gumbel" else Pure(cost)
+        choice = BoundedRange(cost) if self.noise == "gumbel" else Pure(cost)
+        return choice if self.count == 1 else Repeated(choice, self.count)
 
-    def answer(self, records: Records, random: Any) -> tuple[int, int]:
-        """Return the index, and the number of points."""
+    def answer(self, records: Records, random: Any) -> tuple[Any, int]:
+        """Return the index, or an array of ``count``, and the number of points."""
         penalty = getattr(records.problem, "regularizer", None)
         values = np.array(
             [
@@ -108,7 +119,8 @@ class NoisyMin(Query):
         )
         if self.scale:
             values -= getattr(mechanisms, self.noise)(random, self.scale, len(values))
-        return int(np.argmin(values)), len(values)
+        chosen = np.argsort(values, kind="stable")[: self.count]
+        return (int(chosen[0]) if self.count == 1 else chosen), len(values)
 
     def _losses(self, records: Records) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield each point and the losses of the batch there."""

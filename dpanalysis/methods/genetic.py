@@ -1,0 +1,168 @@
+"""Private model fitting by a genetic algorithm: PrivGene, a rival in paper 002."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .._validation import check_int, check_number
+from ..privacy.events import Event
+from ..privacy.oracle import PrivateOracle, PublicFacts, sampled_event
+from ..privacy.queries import NoisyMin, decrease_sensitivity
+from ..privacy.relations import Budget
+from ..privacy.zcdp import epsilon_to_zcdp
+from .adaptive import AdaptiveMethod, Step
+
+__all__ = ["GeneticSearch"]
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class GeneticSearch(AdaptiveMethod):
+    r"""PrivGene: points that are bred, and chosen by the exponential mechanism.
+
+    A population of points starts at random around w_0. Each generation releases the ``parents``
+    points of least clamped loss, by as many exponential mechanisms one after the other; they live
+    on, and the rest of the population becomes their children. A child takes each coordinate from
+    one of two parents, and some of its coordinates mutate, by ever less. The last generation
+    releases one point.
+
+    Only indices of public points are released, so that the noise does not grow with the dimension
+    and no gradient is needed; but what a point must be better by to be seen does not shrink
+    either, and few generations find little in many dimensions.
+
+    Parameters
+    ----------
+    clip_loss : float
+        C in (0, inf): the fit of a point is its mean loss, each clamped to [0, C]. Below the
+        losses of confident mistakes it rewards confidence: with C = 1 the answer on Adult
+        predicts the majority.
+    population, parents : int
+        K points, of which 1 <= parents < K are released.
+    generations : int
+        At least 1.
+    radius : float
+        Each coordinate of the first points is uniform in w_0 +- radius; positive.
+    mutation, shrink : float
+        A mutation is uniform in +- mutation (at least 0); shrink, in (0, 1], is what is left of
+        it after each generation.
+    mutated : int, optional
+        So many coordinates of a child mutate, on average; all of them by default.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range.
+
+    Notes
+    -----
+    All choices get the same share of the budget: of a pure one epsilon/N for
+    N = parents (generations - 1) + 1 choices, and rho/N of the largest rho that a budget with
+    delta > 0 allows. A choice that is bounded by epsilon' has *bounded range* and costs
+    epsilon'^2/8 of it. This is the gain of the paper's enhanced exponential mechanism, and more.
+
+    The operators are those that PrivGene describes for regression, simplified.
+
+    References
+    ----------
+    Zhang, Xiao, Yang, Zhang, Winslett, PrivGene: differentially private model fitting using
+    genetic algorithms, SIGMOD 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dpanalysis as dpa
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(5000, 3))
+    >>> problem = dpa.ERM(X, np.sign(X @ [1.0, -2.0, 0.5]), dpa.losses.Logistic())
+    >>> method = dpa.methods.GeneticSearch(population=50, parents=5, radius=3.0)
+    >>> result = dpa.minimize(problem, method, dpa.Budget(1.0), rng=0)
+    >>> result.epsilon(), result.iterations, bool(problem.accuracy(result.w)[0] > 0.9)
+    (1.0, 8, True)
+    """
+
+    clip_loss: float = 3.0
+    population: int = 200
+    parents: int = 10
+    generations: int = 8
+    radius: float = 1.0
+    mutation: float = 0.5
+    shrink: float = 0.9
+    mutated: int | None = None
+
+    released: ClassVar[tuple[str, ...]] = ("the points chosen in every generation",)
+
+    def __post_init__(self) -> None:
+        for name in ("clip_loss", "radius"):
+            check_number(name, getattr(self, name), low=0.0, low_open=True)
+        check_number("mutation", self.mutation, low=0.0)
+        check_number("shrink", self.shrink, low=0.0, high=1.0, low_open=True)
+        check_int("population", self.population, low=2)
+        check_int("parents", self.parents, low=1, high=self.population - 1)
+        check_int("generations", self.generations, low=1)
+        if self.mutated is not None:
+            check_int("mutated", self.mutated, low=1)
+
+    @property
+    def choices(self) -> int:
+        """Number N of points that are chosen in all."""
+        return self.parents * (self.generations - 1) + 1
+
+    def prepare(self, facts: PublicFacts, budget: Budget | None) -> float:
+        """Return the scale of the noise; 0 without a budget."""
+        if not facts.has_records or facts.declared_sensitivity is not None:
+            raise ValueError(
+                "problem must consist of records, as an ERM does: GeneticSearch clamps the loss "
+                "of each"
+            )
+        if budget is None:
+            return 0.0
+        if budget.rho is None and budget.delta == 0.0:
+            cost = budget.limit / self.choices
+        else:
+            rho = budget.rho or epsilon_to_zcdp(budget.limit, budget.delta)
+            cost = math.sqrt(8.0 * rho / self.choices)
+        return decrease_sensitivity(facts, self.sampling, self.clip_loss) / cost
+
+    def order(self, facts: PublicFacts, settings: float, budget: Budget) -> None:
+        """Return None: every choice has a rho, and these are summed."""
+
+    def iteration(self, facts: PublicFacts, settings: float) -> list[Event]:
+        """Return the event of a generation before the last."""
+        nowhere = np.zeros((self.population, facts.d))
+        event = self._question(nowhere, settings, self.parents).event(facts, self.sampling)
+        return [] if event is None else [sampled_event(facts, self.sampling, [event])]
+
+    def run(self, w: np.ndarray, oracle: PrivateOracle, settings: float) -> Iterator[Step]:
+        """Yield the best point of each generation, as far as the noise tells."""
+        random, mutation = oracle.public_random(), self.mutation
+        points = w + self.radius * _uniform(random, (self.population, len(w)))
+        points[0] = w
+        for generation in range(1, self.generations + 1):
+            last = generation == self.generations
+            question = self._question(points, settings, 1 if last else self.parents)
+            if not oracle.can_ask(self.sampling, question.event(oracle.facts, self.sampling)):
+                return
+            with oracle.batch(self.sampling) as batch:
+                chosen = points[np.atleast_1d(batch.ask(question))]
+            yield Step(chosen[0])
+            points = np.concatenate([chosen, self._children(chosen, mutation, random)])
+            mutation *= self.shrink
+
+    def _question(self, points: np.ndarray, scale: float, count: int) -> NoisyMin:
+        return NoisyMin(points, self.clip_loss, scale, count=count)
+
+    def _children(self, parents: np.ndarray, mutation: float, random: Any) -> np.ndarray:
+        shape = (self.population - len(parents), parents.shape[1])
+        first, second = (parents[random.integers(len(parents), size=shape[0])] for _ in range(2))
+        children = np.where(random.random(shape) < 0.5, first, second)
+        mutates = random.random(shape) < (1.0 if self.mutated is None else self.mutated / shape[1])
+        return children + mutation * mutates * _uniform(random, shape)
+
+
+def _uniform(random: Any, shape: tuple[int, int]) -> np.ndarray:
+    """Return numbers uniform in [-1, 1)."""
+    return np.asarray(2.0 * random.random(shape) - 1.0)
