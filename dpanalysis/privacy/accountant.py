@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._validation import check_choice, check_number
 from ..errors import IncompatibleAccounting
-from .events import Event, Repeated, Sampled, check_event, gaussian_mu
+from .events import Event, Repeated, Sampled, check_event, gaussian_terms
 from .rdp import rdp_to_epsilon
 from .relations import Budget, check_relation
-from .zcdp import gaussian_epsilon, zcdp_to_epsilon
+from .zcdp import gaussian_sum_epsilon, zcdp_to_epsilon
 
 __all__ = ["ACCOUNTANTS", "epsilon", "fits", "group", "spent"]
 
@@ -188,16 +188,16 @@ def _applicable(groups: Groups, delta: float) -> list[str]:
     if delta == 0.0:
         return ["pure"] if _all_finite(groups, "pure_cost") else ["rdp"]
     names = [n for n in ("pure", "zcdp") if _all_finite(groups, f"{n}_cost")] + ["rdp"]
-    if _exact_gaussian(groups) is not None:  # exact, needs no grid
+    if _gaussian_terms(groups) is not None:  # a closed form, needs no grid
         return [*names, "pld"]
     from .pld import has_profiles
 
     return [*names, "pld"] if has_profiles(groups) else names
 
 
-def _exact_gaussian(groups: Groups) -> float | None:
-    """Return the mu of counted events that are all Gaussian noise without sampling."""
-    return gaussian_mu(Repeated(event, count) for event, count in groups.items())
+def _gaussian_terms(groups: Groups) -> Any:
+    """Return what counted events without sampling compose to, if Gaussian noise bounds them all."""
+    return gaussian_terms(Repeated(event, count) for event, count in groups.items())
 
 
 def _all_finite(groups: Groups, cost: str) -> bool:
@@ -265,9 +265,10 @@ def best_order(groups: Groups, delta: float) -> tuple[float, float]:
 
 
 def _pld_epsilon(groups: Groups, delta: float) -> float:
-    mu = _exact_gaussian(groups)
-    if mu is not None:  # exact
-        return gaussian_epsilon(1.0 / mu, delta) if mu else 0.0
+    terms = _gaussian_terms(groups)
+    if terms is not None:  # exact for Gaussian noise alone
+        mus, weights, offset = terms
+        return offset + gaussian_sum_epsilon(mus, weights, delta)
     if delta == 0.0:
         return _pure_epsilon(groups, delta)
     from .pld import pld_epsilon

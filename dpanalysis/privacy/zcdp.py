@@ -21,6 +21,7 @@ __all__ = [
     "epsilon_to_zcdp",
     "gaussian_delta",
     "gaussian_epsilon",
+    "gaussian_sum_epsilon",
     "zcdp_gaussian",
     "zcdp_pure",
     "zcdp_to_epsilon",
@@ -273,5 +274,52 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     mu = 1.0 / multiplier
     high = 0.5 * mu * mu - mu * float(special.ndtri(delta))  # delta <= Phi(mu/2 - eps/mu)
     high = max(high, mu * mu) + mu
+    root = float(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-13))
+    return root * (1.0 + 1e-12)
+
+
+def gaussian_sum_epsilon(mus: ArrayLike, weights: ArrayLike, delta: float) -> float:
+    """Return the smallest epsilon at which weighted deltas of Gaussian noise add to ``delta``.
+
+    Parameters
+    ----------
+    mus : array_like of shape (k,)
+        Sensitivities over standard deviations, in [0, inf).
+    weights : array_like of shape (k,)
+        Positive.
+    delta : float
+        In [0, 1); 0 gives infinity.
+
+    Returns
+    -------
+    float
+        At least 0; rounded up by at most 1e-12 relative.
+
+    Examples
+    --------
+    >>> gaussian_sum_epsilon([0.5, 1.0], [0.9, 0.1], 1e-6)
+    4.3772
+    >>> gaussian_sum_epsilon([1.0], [2.0], 1e-6) == gaussian_epsilon(1.0, 5e-7)
+    True
+    """
+    from scipy import optimize  # heavy, hence not at the top
+
+    shifts, shares = np.asarray(mus, dtype=np.float64), np.asarray(weights, dtype=np.float64)
+    largest = float(shifts.max())
+    if largest == 0.0:
+        return 0.0
+    high = gaussian_epsilon(1.0 / largest, delta / float(shares.sum()))
+    if shifts.size == 1 or not 0.0 < high < math.inf:
+        return high
+    with np.errstate(divide="ignore"):  # some may be nought
+        multipliers = 1.0 / shifts
+
+    def excess(epsilon: float) -> float:
+        return math.log(float(shares @ gaussian_delta(multipliers, epsilon)) / delta)
+
+    if excess(0.0) <= 0.0:
+        return 0.0
+    if excess(high) >= 0.0:  # by rounding, where all are alike
+        return high
     root = float(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-13))
     return root * (1.0 + 1e-12)

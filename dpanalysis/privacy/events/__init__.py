@@ -6,6 +6,7 @@ knows its cost in each notion of privacy; how costs add up is the accountant's b
 """
 
 from .base import Event, check_event
+from .bounded import GaussianBound, gaussian_terms
 from .composed import Repeated, Sampled, gaussian_mu, innermost
 from .releases import BoundedRange, Gaussian, Laplace, Pure
 from .sparse import AboveThreshold
@@ -15,11 +16,13 @@ __all__ = [
     "BoundedRange",
     "Event",
     "Gaussian",
+    "GaussianBound",
     "Laplace",
     "Pure",
     "Repeated",
     "Sampled",
     "check_event",
     "gaussian_mu",
+    "gaussian_terms",
     "innermost",
 ]
