@@ -16,6 +16,7 @@ from ..methods.adaptive import AdaptiveMethod, Step
 from ..methods.base import Method
 from ..methods.schedules import planned_events
 from ..privacy import filters
+from ..privacy.events import Event
 from ..privacy.oracle import LARGEST_ITERATE, Guard, PrivateOracle, PublicFacts
 from ..privacy.relations import Budget
 from .outputs import Output
@@ -142,13 +143,16 @@ class AdaptiveLoop:
         self._method, self._facts, self._budget, self._shared = method, facts, budget, shared
         self._settings = method.prepare(facts, budget)
         self._order: float | None = None
+        self._planned: tuple[Event, ...] = ()
         if budget is None or shared is not None:
             return
-        events = method.iteration(facts, self._settings)
+        if method.one_shot:
+            self._planned = tuple(method.iteration(facts, self._settings))
+            return
         if budget.delta > 0.0:
-            self._order = filters.order_of_most(events, budget)
-        else:
-            filters.Plan(events, budget)  # raises where not even one iteration fits
+            self._order = method.order(facts, self._settings, budget)
+        else:  # raises where not even one iteration fits
+            filters.Plan(method.iteration(facts, self._settings), budget)
 
     def oracles(self, problem: Any, random: Sequence[Any]) -> list[PrivateOracle]:
         """Return one oracle a replicate, each with a filter of its own."""
@@ -157,6 +161,8 @@ class AdaptiveLoop:
     def _guard(self) -> Guard | None:
         if self._shared is not None or self._budget is None:
             return self._shared
+        if self._planned:
+            return filters.Plan(self._planned, self._budget)
         return filters.Filter(self._budget, order=self._order)
 
     def run(
@@ -184,14 +190,15 @@ class AdaptiveLoop:
             history=Log.merge(logs),
             ledger=oracles[0].ledger,
             ledgers=tuple(oracle.ledger for oracle in oracles),
-            planned=(),
+            planned=self._planned,
             method=self._method,
             plan=self._settings,
             budget=self._budget,
             iterations=max(counts),
             made=np.array(counts),
             status=status,
-            private=isinstance(guard, filters.Filter) or not self._facts.has_records,
+            private=isinstance(guard, filters.Filter | filters.Plan)
+            or not self._facts.has_records,
             seconds=time.perf_counter() - self._start,
             released=self._method.released,
             guard=guard if isinstance(guard, filters.Filter) else None,

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..privacy import filters
 from ..privacy.events import Event
 from ..privacy.oracle import PrivateOracle, PublicFacts
 from ..privacy.relations import Budget
@@ -49,11 +50,15 @@ class AdaptiveMethod(Shown, ABC):
         Rule for the gradients.
     released : tuple of str
         What the guarantee covers besides the iterates.
+    one_shot : bool
+        Whether :meth:`iteration` is all that a run asks, whatever the answers. It then goes
+        under a plan, for which any accounting is valid, instead of a filter.
     """
 
     sampling: Sampling = FULL
     clipping: Any = None
     released: ClassVar[tuple[str, ...]] = ("iterates", "number of iterations")
+    one_shot: ClassVar[bool] = False
 
     @abstractmethod
     def prepare(self, facts: PublicFacts, budget: Budget | None) -> Any:
@@ -68,6 +73,13 @@ class AdaptiveMethod(Shown, ABC):
     @abstractmethod
     def iteration(self, facts: PublicFacts, settings: Any) -> list[Event]:
         """Return what one iteration costs at the start, to choose the filter's order by."""
+
+    def order(self, facts: PublicFacts, settings: Any, budget: Budget) -> float | None:
+        """Return the Renyi order of the filter; None for one that sums rho.
+
+        By default that at which the budget affords the most iterations; ``budget.delta`` > 0.
+        """
+        return filters.order_of_most(self.iteration(facts, settings), budget)
 
     @abstractmethod
     def run(self, w: np.ndarray, oracle: PrivateOracle, settings: Any) -> Iterator[Step]:
