@@ -166,31 +166,29 @@ def trust_region_step(
     radius = check_number("radius", radius, low=0.0, low_open=True)
     values, vectors = linalg.eigh(hessian)
     parts = vectors.T @ gradient
-    size = float(np.linalg.norm(parts))
     least = max(0.0, -float(values[0]))
-    # As close to the pole as the eigenvalues are known; scaled by what moves the root.
-    nudge = 1e-14 * max(float(np.abs(values).max()), size / radius, 1e-300)
+    # Multipliers are counted from the least that is possible: nothing cancels next to the pole.
+    gaps = values + least
+    scale = max(float(np.abs(values).max()), float(np.linalg.norm(parts)) / radius, 1e-100)
 
-    def step(nu: float) -> np.ndarray:
-        return -parts / (values + nu)
+    def step(above: float) -> np.ndarray:
+        return -parts / (gaps + above)
 
-    if values[0] > nudge and np.linalg.norm(step(0.0)) <= radius:
-        return vectors @ step(0.0), 0.0
-    low = least + nudge
+    low = 1e-100 * scale
     if np.linalg.norm(step(low)) <= radius:
         h = step(low)
-        # What the pole magnifies is rounding: that part is chosen, not solved for.
-        bottom = values + low <= 2.0 * nudge
-        h[bottom] = 0.0
-        if values[0] < -nudge:
-            sign = -1.0 if parts[0] > 0.0 else 1.0
-            h[0] = sign * math.sqrt(max(radius**2 - float(h @ h), 0.0))
+        if least > 0.0:
+            h[0] = math.sqrt(max(radius**2 - float(h[1:] @ h[1:]), 0.0))
         return vectors @ h, least
-    high = max(size / radius - float(values[0]), low) * (1.0 + 1e-12) + nudge
-    nu = optimize.brentq(
-        lambda nu: 1.0 / np.linalg.norm(step(nu)) - 1.0 / radius, low, high, xtol=1e-300, rtol=1e-15
+    above = optimize.brentq(
+        lambda above: 1.0 / np.linalg.norm(step(above)) - 1.0 / radius,
+        low,
+        2.0 * scale,
+        xtol=low,
+        rtol=1e-15,
+        maxiter=1000,
     )
-    return vectors @ step(nu), float(nu)
+    return vectors @ step(above), least + above
 
 
 @dataclass(frozen=True, repr=False)

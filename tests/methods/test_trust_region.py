@@ -1,0 +1,181 @@
+"""Paper 003's rivals: the trust-region subproblem, and the two methods."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dpanalysis as dpa
+from dpanalysis.methods import NoisyGradientDescent2NS, TrustRegion
+from dpanalysis.methods.trust_region import trust_region_step
+from dpanalysis.privacy import events
+from dpanalysis.privacy.oracle import PublicFacts
+
+BUDGET = dpa.Budget(1.0, delta=1e-6)
+
+
+def model(g, H, h):
+    return h @ g + 0.5 * np.einsum("...i,ij,...j->...", h, H, h)
+
+
+@given(
+    d=st.integers(1, 5),
+    radius=st.floats(1e-3, 1e3),
+    size=st.sampled_from([0.0, 1e-12, 1e-3, 1.0, 1e3]),
+    shift=st.floats(-3.0, 3.0),
+    hard=st.sampled_from(["no", "exactly", "nearly"]),
+    seed=st.integers(0, 2**20),
+)
+def test_the_step_is_the_minimiser(d, radius, size, shift, hard, seed):
+    """The conditions that characterise it, and no point of the ball that is tried is below."""
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(d, d))
+    values, vectors = np.linalg.eigh(A + A.T + shift * np.eye(d))
+    H = (vectors * values) @ vectors.T
+    g = size * rng.normal(size=d)
+    if hard != "no":
+        g = g - (g @ vectors[:, 0]) * vectors[:, 0] * (1.0 if hard == "exactly" else 1.0 - 1e-10)
+    h, nu = trust_region_step(g, H, radius)
+    scale = float(np.abs(values).max()) + np.linalg.norm(g) / radius
+    length = float(np.linalg.norm(h))
+    assert length <= radius * (1 + 1e-7)
+    assert nu >= 0.0 and values[0] + nu >= -1e-9 * scale
+    residual = np.linalg.norm(H @ h + nu * h + g)
+    assert residual <= 1e-6 * scale * radius
+    assert nu * (radius - length) <= 1e-6 * scale * radius
+    tried = rng.normal(size=(2000, d))
+    tried *= radius * rng.random((2000, 1)) ** (1 / d) / np.linalg.norm(tried, axis=1)[:, None]
+    edge = radius * tried / np.linalg.norm(tried, axis=1)[:, None]
+    best = min(model(g, H, tried).min(), model(g, H, edge).min(), 0.0)
+    assert model(g, H, h) <= best + 1e-7 * scale * radius**2
+
+
+def test_the_hard_case_by_hand():
+    h, nu = trust_region_step(np.array([0.0, 1.0]), np.diag([-2.0, 1.0]), 3.0)
+    assert nu == pytest.approx(2.0)
+    np.testing.assert_allclose(np.abs(h), [math.sqrt(9.0 - 1.0 / 9.0), 1.0 / 3.0], rtol=1e-9)
+    h, nu = trust_region_step(np.zeros(2), np.diag([-1.0, 1.0]), 2.0)
+    assert nu == pytest.approx(1.0) and np.abs(h) == pytest.approx([2.0, 0.0])
+    h, nu = trust_region_step(np.zeros(2), np.diag([0.0, 1.0]), 2.0)
+    assert nu == 0.0 and np.linalg.norm(h) < 1e-9
+    with pytest.raises(ValueError, match="radius"):
+        trust_region_step(np.zeros(2), np.eye(2), 0.0)
+
+
+def problem_of(n=60, strength=1e-3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    y = np.where(X @ np.arange(1.0, 4.0) + rng.normal(size=n) > 0, 1.0, -1.0)
+    penalty = dpa.regularizers.GemanMcClure(strength)
+    return dpa.ERM(X, y, dpa.losses.Logistic(), penalty, dpa.RowBound(2, 1.0, "clip"))
+
+
+def quiet(*arguments, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return dpa.minimize(*arguments, **options)
+
+
+@given(strength=st.floats(0.1, 4.0), spread=st.floats(0.1, 3.0), seed=st.integers(0, 2**20))
+def test_steps_with_a_large_multiplier_descend_as_promised(strength, spread, seed):
+    """And after a step with a small one the point is a 2NS but for the constants in Notes."""
+    problem = problem_of(strength=strength, seed=seed)
+    method = TrustRegion(0.02, 0.1)
+    facts = PublicFacts.of(problem, "replace_one")
+    plan = method.prepare(facts, None)
+    M, r = facts.hessian_lipschitz, method._radius(facts)
+    w0 = np.random.default_rng(seed).normal(scale=spread, size=problem.d)
+    count = []
+    result = dpa.minimize(
+        problem,
+        method,
+        None,
+        w0=w0,
+        record=("objective", "iterate"),
+        callback=lambda *_: count.append(1) or len(count) == 15,
+    )
+    values, ws = result.history["objective"][:, 0], result.history["iterate"][:, 0]
+    for k, nu in enumerate(result.history["multiplier"][1:, 0]):
+        if nu > M * r:
+            assert values[k] - values[k + 1] >= plan.min_decrease * (1 - 1e-9)
+        elif np.isfinite(nu):
+            assert np.linalg.norm(problem.gradient(ws[k + 1])) <= 1.5 * M * r**2 * (1 + 1e-9)
+            assert np.linalg.eigvalsh(problem.hessian(ws[k + 1]))[0] >= -2.0 * M * r * (1 + 1e-9)
+
+
+def test_the_default_radius_is_that_of_the_tolerances():
+    facts = PublicFacts.of(problem_of(), "replace_one")
+    M = facts.hessian_lipschitz
+    alpha = 0.01
+    both = TrustRegion(alpha, math.sqrt(M * alpha))
+    assert both._radius(facts) == pytest.approx(math.sqrt(alpha / M))
+    assert TrustRegion(alpha, 0.1 * math.sqrt(M * alpha))._radius(facts) == pytest.approx(
+        0.1 * math.sqrt(alpha / M)
+    )
+    assert TrustRegion(alpha, 0.1, radius=0.2)._radius(facts) == 0.2
+
+
+@pytest.mark.parametrize("method", [TrustRegion, NoisyGradientDescent2NS])
+@pytest.mark.parametrize("sampling", [dpa.Full(), dpa.WithoutReplacement(300)])
+@pytest.mark.parametrize("w0", [None, np.array([0.2, -0.5, 1.0])])
+def test_the_budget_is_kept(method, sampling, w0):
+    problem = problem_of(n=3000)
+    result = quiet(problem, method(0.15, 0.4, sampling=sampling), BUDGET, rng=2, w0=w0)
+    spent = sum(map(result.guard.cost, result.ledger.events))
+    assert spent == pytest.approx(result.guard.spent, rel=1e-9)
+    assert spent <= result.guard.limit * (1 + 1e-9) and result.private
+    asked = result.history["gradients"][-1, 0] + result.history["hessians"][-1, 0]
+    assert len(result.ledger) == asked + (w0 is not None)
+
+
+def test_both_methods_find_a_point_with_enough_data():
+    problem = problem_of(n=100_000)
+    for method in (TrustRegion(0.3, 0.5), NoisyGradientDescent2NS(0.2, 0.5, iterations=12)):
+        result = quiet(problem, method, dpa.Budget(4.0, 1e-6), rng=0, replicates=5)
+        assert (result.history["second_order_point"][-1] == 1.0).all()
+        assert (np.linalg.norm(problem.gradient(result.w), axis=1) <= 0.4).all()
+
+
+def test_gradient_descent_puts_out_an_iterate_of_its_own_or_the_last():
+    problem = problem_of()
+    method = NoisyGradientDescent2NS(0.05, 0.4, iterations=30, checks=2)
+    result = dpa.minimize(problem, method, None, record=("iterate",))
+    points = result.history["iterate"][:, 0]
+    assert result.iterations == 31 and result.history["second_order_point"][-1, 0] == 1.0
+    assert any((result.w[0] == point).all() for point in points[:30])
+    assert np.linalg.norm(problem.gradient(result.w[0])) <= 0.05
+    nowhere = NoisyGradientDescent2NS(1e-6, 0.4, iterations=5)
+    result = dpa.minimize(problem, nowhere, None, record=("iterate",))
+    assert result.iterations == 5 and "hessian" not in result.evaluations
+    assert result.history["second_order_point"][-1, 0] == 0.0
+
+
+def test_half_of_the_budget_is_for_the_checks():
+    problem = problem_of(n=3000)
+    facts = PublicFacts.of(problem, "replace_one")
+    method = NoisyGradientDescent2NS(0.15, 0.4, iterations=40, checks=5)
+    with pytest.warns(UserWarning, match="n_min"):
+        plan = method.prepare(facts, dpa.Budget.zcdp(0.1))
+    gradient, hessian = method.iteration(facts, plan)
+    assert isinstance(gradient, events.Gaussian)
+    assert 40 * gradient.zcdp_cost() == pytest.approx(0.05)
+    assert 5 * hessian.zcdp_cost() == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda: TrustRegion(0.0, 0.1), "eps_g"),
+        (lambda: TrustRegion(0.1, 0.1, radius=0.0), "radius"),
+        (lambda: TrustRegion(0.1, 0.1, c=0.3, c2=0.2), r"c2 with c = 0.3 must lie in"),
+        (lambda: NoisyGradientDescent2NS(0.1, 0.1, c1=0.5), "c1"),
+        (lambda: NoisyGradientDescent2NS(0.1, 0.1, checks=0), "checks"),
+        (lambda: NoisyGradientDescent2NS(0.1, 0.1, iterations=0), "iterations"),
+    ],
+)
+def test_arguments_outside_their_ranges(build, match):
+    with pytest.raises(ValueError, match=match):
+        build()
