@@ -81,6 +81,17 @@ from .second_order import (
     second_order_constants,
     tolerated_noise,
 )
+from .second_order_batches import BatchNoise, batch_noise, second_order_batch
+from .second_order_data import (
+    SampleComplexity,
+    SecondOrderTarget,
+    Shares,
+    iteration_bound,
+    sample_complexity,
+    sample_exponent,
+    search_slack,
+)
+from .second_order_shares import best_shares
 from .sgd_paths import light_tail_scale, sgd_noise_scale, sgd_objective_bound
 from .tuning import TunedHeavyBall, laplace_noise, tune_heavy_ball
 from .value_clipping import (
@@ -92,6 +103,7 @@ from .value_clipping import (
 )
 
 __all__ = [
+    "BatchNoise",
     "Certificate",
     "ClippedSGDBound",
     "ErrorRecursion",
@@ -99,13 +111,18 @@ __all__ = [
     "LyapunovLMI",
     "PSACBound",
     "PublishedParameters",
+    "SampleComplexity",
     "SecondOrderConstants",
+    "SecondOrderTarget",
+    "Shares",
     "StateSpace",
     "TunedHeavyBall",
     "WorstBias",
     "allocate_epsilon",
     "allocate_gaussian",
+    "batch_noise",
     "best_horizon",
+    "best_shares",
     "clipped_mean_gradient",
     "clipped_sgd_bound",
     "clipped_sgd_published",
@@ -127,6 +144,7 @@ __all__ = [
     "heavy_ball_system",
     "hessian_noise_norm",
     "horizon_bounds",
+    "iteration_bound",
     "lanczos_iterations",
     "laplace_noise",
     "laplace_scales",
@@ -154,6 +172,10 @@ __all__ = [
     "psac_table1",
     "psac_theorem2",
     "psac_weight_peak",
+    "sample_complexity",
+    "sample_exponent",
+    "search_slack",
+    "second_order_batch",
     "second_order_constants",
     "sgd_noise_scale",
     "sgd_objective_bound",

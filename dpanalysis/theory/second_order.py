@@ -122,10 +122,20 @@ def min_decrease_short(
     >>> min_decrease_short(0.06, 0.245, 0.252, 0.1, c=0.1, c1=0.1, c2=0.1)
     0.005714
     """
+    return min(short_decreases(eps_g, eps_H, G, M, c, c1, c2))
+
+
+def short_decreases(
+    eps_g: float, eps_H: float, G: float, M: float, c: float, c1: float, c2: float
+) -> tuple[float, float]:
+    """Return the least decrease of a short step along the gradient, and of one along curvature."""
     _check_tolerances(eps_g, eps_H, G, M)
-    _check_shares(c, c1, c2)
-    gradient = (1.0 - 2.0 * c1) / (2.0 * G) * eps_g**2
-    return min(gradient, 2.0 * (1.0 / 3.0 - c2 - c) * eps_H**3 / M**2)
+    check_number("c1", c1, low=0.0, high=0.5, low_open=True, high_open=True)
+    check_number("c", c, low=0.0, high=1.0 / 3.0, low_open=True, high_open=True)
+    name = f"c2 with c = {c:g}"
+    check_number(name, c2, low=0.0, high=1.0 / 3.0 - c, low_open=True, high_open=True)
+    along_curvature = 2.0 * (1.0 / 3.0 - c2 - c) * eps_H**3 / M**2
+    return (1.0 - 2.0 * c1) / (2.0 * G) * eps_g**2, along_curvature
 
 
 def min_decrease_line_search(
@@ -171,14 +181,28 @@ def min_decrease_line_search(
     >>> min_decrease_line_search(0.06, 0.245, 0.252, 0.1, 0.1, 0.1, 0.1, c_g=0.4, c_H=0.2)
     0.002857
     """
+    return min(line_search_decreases(eps_g, eps_H, G, M, c, c1, c2, c_g, c_H))
+
+
+def line_search_decreases(
+    eps_g: float,
+    eps_H: float,
+    G: float,
+    M: float,
+    c: float,
+    c1: float,
+    c2: float,
+    c_g: float,
+    c_H: float,
+) -> tuple[float, float]:
+    """Return the least decrease of a searched step along the gradient, and along curvature."""
     _check_tolerances(eps_g, eps_H, G, M)
     check_number("c1", c1, low=0.0, high=1.0, low_open=True, high_open=True)
-    check_number(
-        f"c_g with c1 = {c1:g}", c_g, low=0.0, high=1.0 - c1, low_open=True, high_open=True
-    )
+    name = f"c_g with c1 = {c1:g}"
+    check_number(name, c_g, low=0.0, high=1.0 - c1, low_open=True, high_open=True)
     _, t2 = curvature_roots(c, c2, c_H)
-    gradient = (1.0 - c1 - c_g) * c_g * eps_g**2 / G
-    return min(gradient, 0.25 * c_H * t2**2 * eps_H**3 / M**2)
+    along_curvature = 0.25 * c_H * t2**2 * eps_H**3 / M**2
+    return (1.0 - c1 - c_g) * c_g * eps_g**2 / G, along_curvature
 
 
 def curvature_roots(c: float, c2: float, c_H: float) -> tuple[float, float]:
@@ -215,15 +239,17 @@ def curvature_roots(c: float, c2: float, c_H: float) -> tuple[float, float]:
     """
     check_number("c", c, low=0.0, high=1.0, low_open=True, high_open=True)
     check_number("c2", c2, low=0.0, low_open=True)
-    highest = 1.0 - c - math.sqrt(8.0 * c2 / 3.0)
+    root = math.sqrt(8.0 * c2 / 3.0)
+    highest = 1.0 - c - root
     if highest <= 0.0:
         raise ValueError(
             f"c2 must be below 3 (1 - c)^2/8 = {0.375 * (1.0 - c) ** 2:g} for c = {c:g}, got {c2!r}"
         )
     name = f"c_H with c = {c:g} and c2 = {c2:g}"
     check_number(name, c_H, low=0.0, high=highest, low_open=True, high_open=True)
-    b = 1.0 - c - c_H
-    apart = 3.0 * math.sqrt(0.25 * b * b - 2.0 * c2 / 3.0)
+    # b - root and b + root: their product, b^2 - 8 c2/3, cannot become negative by rounding.
+    gap = highest - c_H
+    b, apart = gap + root, 1.5 * math.sqrt(gap * (gap + 2.0 * root))
     # t1 t2 = 6 c2: no cancellation in the small root.
     return 6.0 * c2 / (1.5 * b + apart), 1.5 * b + apart
 
@@ -385,10 +411,3 @@ def lanczos_iterations(d: int, norm_bound: float, eps: float, failure: float) ->
 def _check_tolerances(eps_g: float, eps_H: float, G: float, M: float) -> None:
     for name, value in (("eps_g", eps_g), ("eps_H", eps_H), ("G", G), ("M", M)):
         check_number(name, value, low=0.0, low_open=True)
-
-
-def _check_shares(c: float, c1: float, c2: float) -> None:
-    check_number("c1", c1, low=0.0, high=0.5, low_open=True, high_open=True)
-    check_number("c", c, low=0.0, high=1.0 / 3.0, low_open=True, high_open=True)
-    name = f"c2 with c = {c:g}"
-    check_number(name, c2, low=0.0, high=1.0 / 3.0 - c, low_open=True, high_open=True)

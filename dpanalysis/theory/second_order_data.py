@@ -1,0 +1,388 @@
+r"""How much data a private approximate second-order point takes: paper 003.
+
+The noise of every answer must be within :func:`~dpanalysis.theory.tolerated_noise`. It is
+proportional to the sensitivity, and so to 1/n: the least n follows, with all constants.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .._validation import check_choice, check_int, check_number
+from .second_order import (
+    SecondOrderConstants,
+    curvature_roots,
+    gradient_noise_norm,
+    hessian_noise_norm,
+    line_search_decreases,
+    short_decreases,
+)
+
+__all__ = [
+    "SampleComplexity",
+    "SecondOrderTarget",
+    "Shares",
+    "iteration_bound",
+    "sample_complexity",
+    "sample_exponent",
+    "search_slack",
+]
+
+
+class Shares(NamedTuple):
+    """What of the tolerances noise may take, and the decrease that a line search asks for.
+
+    Attributes
+    ----------
+    c, c1, c2 : float
+        As in :func:`~dpanalysis.theory.tolerated_noise`.
+    c_g, c_H : float or None
+        As in :func:`~dpanalysis.theory.min_decrease_line_search`; None for short steps.
+
+    Examples
+    --------
+    >>> Shares(0.1, 0.25, 0.1).c_g is None
+    True
+    """
+
+    c: float
+    c1: float
+    c2: float
+    c_g: float | None = None
+    c_H: float | None = None
+
+
+class SampleComplexity(NamedTuple):
+    """How much data a guarantee takes.
+
+    Attributes
+    ----------
+    n : int
+        n_min: with so many records it holds.
+    iterations : int
+        T: noisy evaluations at most, the last one included.
+    gradient, hessian, search : float
+        What the noise of gradients, of Hessians and of line searches takes; n is the largest,
+        rounded up.
+
+    Examples
+    --------
+    >>> SampleComplexity(n=120, iterations=7, gradient=119.5, hessian=80.0, search=0.0).n
+    120
+    """
+
+    n: int
+    iterations: int
+    gradient: float
+    hessian: float
+    search: float
+
+
+@dataclass(frozen=True)
+class SecondOrderTarget:
+    """Which point is sought, of which objective, at which privacy.
+
+    Parameters
+    ----------
+    eps_g, eps_H : float
+        Tolerances of the noisy gradient and curvature, positive.
+    constants : SecondOrderConstants
+        Of the objective, and of one record's loss, which is that of a linear predictor.
+    d : int
+        Dimension, at least 1.
+    rho : float
+        Budget under zCDP, replace-one, positive. All of it goes to gradients, Hessians and
+        searches, in equal parts: f(w0) is public for w0 = 0.
+    gap : float
+        f(w0) minus a lower bound of f, >= 0; ln 2 for the logistic loss at 0.
+    failure : float
+        Probability that some noise is too large, in (0, 1).
+    guarantee : bool
+        eps_g and eps_H are what the true gradient and curvature of the answer must satisfy; the
+        tolerances are then eps_g/(1 + c1) and eps_H/(1 + c).
+    convex : bool
+        Whether the records' losses are; a record moves the Hessian by 2 B_H/n if not
+        (errata 003-1).
+    printed : bool
+        Sensitivities and noise of the paper: 2 sqrt(d) B_H/n for the Hessian, whose noise is iid
+        on and above the diagonal and so sqrt 2 as long; queries q(gamma), which bring in the
+        factor ``multiple``, and (16) for them (errata 003-1, 003-2, 003-7, 003-16).
+    multiple, backtrack : float
+        The search starts at b > 1 times its fallback, and backtracks by beta in (0, 1).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is outside its range.
+
+    Examples
+    --------
+    >>> from dpanalysis import theory
+    >>> target = SecondOrderTarget(
+    ...     0.06, 0.245, theory.second_order_constants(1.0, 0.001), d=54, rho=0.01
+    ... )
+    >>> target.printed
+    False
+    """
+
+    eps_g: float
+    eps_H: float
+    constants: SecondOrderConstants
+    d: int
+    rho: float
+    gap: float = math.log(2.0)
+    failure: float = 0.05
+    guarantee: bool = False
+    convex: bool = True
+    printed: bool = False
+    multiple: float = 10.0
+    backtrack: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("eps_g", "eps_H", "rho"):
+            check_number(name, getattr(self, name), low=0.0, low_open=True)
+        for name in ("failure", "backtrack"):
+            value = getattr(self, name)
+            check_number(name, value, low=0.0, high=1.0, low_open=True, high_open=True)
+        if not isinstance(self.constants, SecondOrderConstants):
+            raise TypeError(f"constants must be SecondOrderConstants, got {self.constants!r}")
+        for name, bound in self.constants._asdict().items():
+            check_number(name, bound, low=0.0, low_open=True)
+        check_int("d", self.d, low=1)
+        check_number("gap", self.gap, low=0.0)
+        check_number("multiple", self.multiple, low=1.0, low_open=True)
+
+    def tolerances(self, shares: Shares) -> tuple[float, float]:
+        """Return those of the noisy gradient and curvature."""
+        if not self.guarantee:
+            return self.eps_g, self.eps_H
+        return self.eps_g / (1.0 + shares.c1), self.eps_H / (1.0 + shares.c)
+
+    def decreases(self, shares: Shares) -> tuple[float, float]:
+        """Return the least decrease of a step along the gradient, and of one along curvature."""
+        c, c1, c2, c_g, c_H = shares
+        given = (*self.tolerances(shares), *self.constants[:2], c, c1, c2)
+        if c_g is None or c_H is None:
+            return short_decreases(*given)
+        return line_search_decreases(*given, c_g, c_H)
+
+    def sizes(self, shares: Shares, iterations: float) -> tuple[float, float, float, float, float]:
+        """Return what each tolerance takes: two of gradients, one of Hessians, two of searches.
+
+        ``iterations`` need not be whole: :func:`best_shares` moves it continuously.
+        """
+        c, c1, c2, c_g, c_H = shares
+        eps_g, eps_H = self.tolerances(shares)
+        _, M, B_g, B_H = self.constants
+        kinds = 2.0 if c_g is None or c_H is None else 3.0
+        sigma = math.sqrt(0.5 * kinds * iterations / self.rho)
+        each = self.failure / (kinds * iterations)
+        gradient = gradient_noise_norm(self.d, 2.0 * B_g * sigma, each)
+        if self.printed:
+            moved = 2.0 * math.sqrt(2.0 * self.d) * B_H
+        else:
+            moved = (math.sqrt(2.0) if self.convex else 2.0) * B_H
+        hessian = hessian_noise_norm(self.d, moved * sigma, each)
+        needed = (gradient / (c1 * eps_g), gradient * M / (c2 * eps_H**2), hessian / (c * eps_H))
+        if c_g is None or c_H is None:
+            return (*needed, 0.0, 0.0)
+        _, t2 = curvature_roots(c, c2, c_H)
+        queries = math.floor(math.log(self.multiple) / -math.log(self.backtrack)) + 1
+        slack = 4.0 * search_slack(queries, each, printed=self.printed) * sigma * B_g
+        slack *= self.multiple if self.printed else 1.0
+        return (*needed, slack / (c_g * eps_g), 2.0 * slack * M / (t2 * c_H * eps_H**2))
+
+
+def iteration_bound(gap: float, min_decrease: float) -> int:
+    r"""Return the largest number of evaluations, :math:`\lfloor(f(w_0) - f_{lb})/D\rfloor + 1`.
+
+    Every evaluation is followed by a step that decreases f by D or more, but for the last one,
+    which finds a second-order point.
+
+    Parameters
+    ----------
+    gap : float
+        f(w0) minus a lower bound of f, >= 0.
+    min_decrease : float
+        D, positive.
+
+    Returns
+    -------
+    int
+        T >= 1. The quotient is rounded up before it is cut.
+
+    Raises
+    ------
+    ValueError
+        If an argument or the quotient is outside its range.
+
+    References
+    ----------
+    Paper 003, (6) and Corollary 3, which forget the last evaluation (errata 003-17).
+
+    Examples
+    --------
+    >>> iteration_bound(0.3, 0.1), iteration_bound(0.0, 0.1)
+    (4, 1)
+    """
+    gap = check_number("gap", gap, low=0.0)
+    decrease = check_number("min_decrease", min_decrease, low=0.0, low_open=True)
+    steps = check_number("gap / min_decrease", gap / decrease, high=1e300)
+    return math.floor(math.nextafter(steps, math.inf)) + 1
+
+
+def search_slack(queries: int, failure: float, *, printed: bool = False) -> float:
+    r"""Return how far below 0 a query is that a line search accepts, over its noise, likely.
+
+    A search of ``queries`` queries, with Laplace noise of scales :math:`2\lambda\Delta` and
+    :math:`4\lambda\Delta` for the threshold and the queries, halts at one below -x times
+    :math:`\lambda\Delta` with at most the probability ``failure``, where
+
+    .. math:: x = 4 \ln\frac{2 i}{3\eta}
+
+    Parameters
+    ----------
+    queries : int
+        i >= 1.
+    failure : float
+        :math:`\eta` in (0, 1).
+    printed : bool
+        :math:`8 \ln(i/\eta)`, as in (16).
+
+    Returns
+    -------
+    float
+        At least 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is outside its range.
+
+    Notes
+    -----
+    *Proof.* The difference of the two noises is beyond x with the probability
+    :math:`\frac23 e^{-x/4} - \frac16 e^{-x/2}`; there are i of them.
+
+    References
+    ----------
+    Paper 003, Lemma 7, sharpened in errata 003-16: its proof allows each noise half of x.
+
+    Examples
+    --------
+    >>> search_slack(4, 1e-4), search_slack(4, 1e-4, printed=True)
+    (40.765, 84.773)
+    """
+    check_int("queries", queries, low=1)
+    check_number("failure", failure, low=0.0, high=1.0, low_open=True, high_open=True)
+    if printed:
+        return 8.0 * math.log(queries / failure)
+    return max(4.0 * math.log(queries / (1.5 * failure)), 0.0)
+
+
+def sample_complexity(target: SecondOrderTarget, shares: Shares) -> SampleComplexity:
+    r"""Return how much data it takes to find a second-order point, likely.
+
+    A run of T iterations with the noise (8) or (14), :math:`\sigma^2 = T/\rho` for short steps
+    and :math:`\sigma^2 = \lambda^2 = 3T/(2\rho)` for the line search, finds an
+    ((1 + c1) eps_g, (1 + c) eps_H)-2NS with probability ``1 - failure`` if n is at least
+
+    .. math:: \frac{2 B_g \sigma (\sqrt d + \sqrt{2\ln 1/\eta})}
+              {\min\{c_1\epsilon_g,\, c_2\epsilon_H^2/M\}},\quad
+              \frac{\sqrt2 B_H \sigma(\sqrt{2d} + \sqrt{2\ln 2/\eta})}{c\,\epsilon_H},\quad
+              2 x \lambda
+              \max\Big\{\frac{2B_g}{c_g\epsilon_g},\, \frac{4B_gM}{t_2c_H\epsilon_H^2}\Big\}
+
+    with :math:`\eta` = ``failure`` over the number of gradients, Hessians and searches. The
+    third is for the line search, with x of :func:`search_slack`.
+
+    Parameters
+    ----------
+    target : SecondOrderTarget
+    shares : Shares
+        With ``c_g`` and ``c_H`` for the line search.
+
+    Returns
+    -------
+    SampleComplexity
+
+    Raises
+    ------
+    ValueError
+        If the shares are outside their ranges, or a number is out of reach.
+
+    Notes
+    -----
+    The norms are those of errata 003-9: Lemma D.6 is false, and nobody knows the constants of
+    Lemma D.7. Without the sqrt d of the printed sensitivity n grows like sqrt d, not like d.
+    (16) prints :math:`\log_\beta b`, which is negative: a search has
+    :math:`\lfloor\log_{1/\beta} b\rfloor + 1` queries.
+
+    References
+    ----------
+    Paper 003, Theorems 4 and 8; errata 003-21.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from dpanalysis import theory
+    >>> constants = theory.second_order_constants(1.0, 0.001)
+    >>> target = SecondOrderTarget(0.06, 0.245, constants, d=54, rho=0.01)
+    >>> sample_complexity(target, Shares(0.1, 0.25, 0.1))
+    SampleComplexity(n=215648, iterations=195, gradient=215647.2, hessian=29797.2, search=0.0)
+    >>> sample_complexity(replace(target, printed=True), Shares(0.1, 0.25, 0.1)).hessian
+    437927.5
+    """
+    check_shares(shares)
+    iterations = iteration_bound(target.gap, min(target.decreases(shares)))
+    *noise, hessian, from_gradient, from_curvature = target.sizes(shares, iterations)
+    gradient, search = max(noise), max(from_gradient, from_curvature)
+    needed = check_number("n_min", max(gradient, hessian, search), high=1e300)
+    return SampleComplexity(math.ceil(needed), iterations, gradient, hessian, search)
+
+
+def check_shares(shares: Shares) -> None:
+    """Raise unless both of ``c_g`` and ``c_H`` are given, or neither."""
+    if not isinstance(shares, Shares):
+        raise TypeError(f"shares must be Shares, got {shares!r}")
+    if (shares.c_g is None) != (shares.c_H is None):
+        raise ValueError(f"shares must have both of c_g and c_H, or neither, got {shares!r}")
+
+
+# Exponents of 1/alpha in the number of samples, for an (alpha, sqrt(M alpha))-2NS.
+_EXPONENTS = {"DP-GD": 2.0, "DP-TR": 1.75, "DP-TR, mini-batch": 2.0, "2NS": 2.0}
+
+
+def sample_exponent(method: str) -> float:
+    r"""Return p of the sample complexity :math:`\alpha^{-p}` that paper 003 states.
+
+    For an (alpha, sqrt(M alpha))-2NS, logarithms aside. The paper gives no constants for its
+    rivals, and for DP-TR no dependence on d and rho either: such curves have a slope and no
+    height.
+
+    Parameters
+    ----------
+    method : {"DP-GD", "DP-TR", "DP-TR, mini-batch", "2NS"}
+        "2NS" is the paper's own, with full batches or small ones.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If ``method`` is none of these.
+
+    References
+    ----------
+    Paper 003, Sections 1 and 5, after Wang, Xu (2021) and Wang, Chen, Xu (2019).
+
+    Examples
+    --------
+    >>> sample_exponent("DP-TR")
+    1.75
+    """
+    return _EXPONENTS[check_choice("method", method, tuple(_EXPONENTS))]

@@ -1,0 +1,529 @@
+"""Second-order points: what steps decrease, how long noise is, how much data it takes."""
+
+import dataclasses
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+import dpanalysis as dpa
+from dpanalysis import privacy, theory
+from dpanalysis.audit import above_threshold_distribution, hockey_stick, subsampled_gaussian
+from dpanalysis.audit.papers.second_order_steps import line, waves
+from dpanalysis.privacy.events import Gaussian, Repeated, Sampled
+from dpanalysis.privacy.oracle import PublicFacts
+from dpanalysis.privacy.queries.hessian import lanczos
+from dpanalysis.theory import Shares, best_shares, sample_complexity
+
+CONSTANTS = theory.second_order_constants(1.0, 1e-3)
+TARGET = theory.SecondOrderTarget(0.06, 0.245, CONSTANTS, d=54, rho=0.01)
+SHORT, SEARCHED = Shares(0.1, 0.25, 0.1), Shares(0.1, 0.25, 0.1, 0.35, 0.2)
+changed = dataclasses.replace
+seeds = st.integers(0, 2**32 - 1)
+
+
+# --- constants ---
+
+
+@given(st.floats(0.01, 100.0), st.floats(0.0, 100.0))
+def test_constants_are_the_largest_derivatives(row_norm, strength):
+    z = np.linspace(-4.0, 4.0, 20_001)
+    s = 1.0 / (1.0 + np.exp(-z))
+    third = np.abs(s * (1.0 - s) * (1.0 - 2.0 * s)).max() * row_norm**3
+    bend = np.abs(24.0 * z * (z**2 - 1.0) / (1.0 + z**2) ** 4).max() * strength
+    G, M, B_g, B_H = theory.second_order_constants(row_norm, strength)
+    assert pytest.approx(third + bend, rel=1e-5) == M
+    assert (G, B_g, B_H) == (pytest.approx(B_H + 2 * strength), row_norm, row_norm**2 / 4)
+    problem = dpa.ERM(
+        np.full((1, 1), row_norm),
+        np.ones(1),
+        dpa.losses.Logistic(),
+        dpa.regularizers.GemanMcClure(strength),
+        dpa.RowBound(2, row_norm),
+    )
+    facts = PublicFacts.of(problem, "replace_one")
+    assert (facts.L, facts.hessian_lipschitz) == (pytest.approx(G), pytest.approx(M))
+
+
+# --- steps ---
+
+
+def iterate(random, f, w, shares, eps_g, eps_H):
+    """The noisy gradient, eigenvalue and downhill eigenvector, with noise as long as allowed."""
+    c, c1, c2, *_ = shares
+    long, wide = theory.tolerated_noise(eps_g, eps_H, f.M, c, c1, c2)
+    noise, error = random.normal(size=w.size), random.normal(size=(w.size, w.size))
+    noise = f.gradient(w) if random.random() < 0.5 else noise
+    error += error.T
+    signs = np.sign(random.normal(size=2))
+    g = f.gradient(w) + signs[0] * long * noise / np.linalg.norm(noise)
+    values, vectors = np.linalg.eigh(f.hessian(w) + signs[1] * wide * error / norm(error))
+    p = vectors[:, 0]
+    return g, values[0], -p if p @ g > 0.0 else p
+
+
+def norm(matrix):
+    return float(np.linalg.norm(matrix, 2))
+
+
+def landscapes(count, shares_of):
+    """Random functions, points with tolerances near what they have there, and shares."""
+    for seed in range(count):
+        random = np.random.default_rng(seed)
+        d, cubic = int(random.integers(1, 4)), bool(seed % 2)
+        f = waves(random, d, cubic)
+        w = random.normal(size=d) * math.exp(random.uniform(-4.0, 0.5))
+        # A cubic has no G: only its steps along curvature are looked at.
+        loose = math.exp(random.uniform(1.0, 3.0)) if cubic else math.exp(random.uniform(-1, 0.2))
+        eps_g = loose * float(np.linalg.norm(f.gradient(w)))
+        eps_H = norm(f.hessian(w)) * math.exp(random.uniform(-2.0, 0.2))
+        f = f._replace(G=1.0) if cubic else f
+        shares = shares_of(random)
+        found = iterate(random, f, w, shares, eps_g, eps_H)
+        if np.linalg.norm(found[0]) > eps_g:
+            if not cubic:
+                yield "gradient", f, w, shares, (eps_g, eps_H), found
+        elif found[1] < -eps_H:
+            yield "curvature", f, w, shares, (eps_g, eps_H), found
+
+
+def short_shares(random):
+    c, c2, _ = 0.333 * random.dirichlet([1.0, 1.0, 0.3])
+    return Shares(c, 0.499 * random.random(), c2)
+
+
+def searched_shares(random):
+    c1, c_g, _ = 0.999 * random.dirichlet([1.0, 1.0, 0.3])
+    c, c_H, root, _ = 0.999 * random.dirichlet([1.0, 1.0, 1.0, 0.5])
+    return Shares(c, c1, 0.375 * root**2, c_g, c_H)
+
+
+def test_short_steps_decrease_by_what_is_promised():
+    """Lemma 2."""
+    kinds = []
+    for kind, f, w, shares, eps, (g, eigenvalue, p) in landscapes(2500, short_shares):
+        kinds.append(kind)
+        step = -g / f.G if kind == "gradient" else -2.0 * eigenvalue / f.M * p
+        decrease = f.value(w) - f.value(w + step)
+        assert decrease >= theory.min_decrease_short(*eps, f.G, f.M, *shares[:3]) * (1 - 1e-9)
+        # What the answer is worth, (11).
+        slope = np.linalg.norm(f.gradient(w))
+        assert kind == "curvature" or slope <= (1 + shares.c1) * np.linalg.norm(g)
+        lowest = np.linalg.eigvalsh(f.hessian(w))[0]
+        assert kind == "gradient" or lowest >= (1 + shares.c) * eigenvalue * (1 + 1e-12)
+    assert min(kinds.count("gradient"), kinds.count("curvature")) > 200
+
+
+def test_short_steps_decrease_by_no_more_where_all_is_against_them():
+    c, c1, c2, eps = 0.1, 0.2, 0.15, 1.0 - 1e-9
+    steep = line(1.0 - c1, 1.0, 1.0, 1e-3, False)  # and the noise says 1
+    decrease = steep.value(np.zeros(1)) - steep.value(-np.ones(1))
+    least = theory.min_decrease_short(eps, 1.0, 1.0, 1e-3, c, c1, c2)
+    assert decrease == pytest.approx(least, rel=1e-8)
+    hill = line(c2, -(1.0 - c), 1.0, 1.0, True)  # p goes uphill, and the noise hides it
+    decrease = hill.value(np.zeros(1)) - hill.value(np.full(1, 2.0))
+    assert decrease == pytest.approx(theory.min_decrease_short(9, eps, 1, 1, c, c1, c2), rel=1e-8)
+
+
+def test_searched_steps_decrease_by_what_is_promised():
+    """Lemmas 6 and 7: the fallback twice as much, an accepted step at least as much."""
+    kinds = []
+    for kind, f, w, shares, eps, (g, eigenvalue, p) in landscapes(2500, searched_shares):
+        c, c1, c2, c_g, c_H = shares
+        least = theory.min_decrease_line_search(*eps, f.G, f.M, *shares)
+        if kind == "gradient":
+            fallback, direction = 2.0 * (1.0 - c1 - c_g) / f.G, -g
+            slope = c_g * float(g @ g)
+            steps = fallback * np.array([1e-3, 0.3, 0.999999, 1.5, 4.0])
+            required = slope * steps
+        else:
+            t1, t2 = theory.curvature_roots(c, c2, c_H)
+            fallback, direction = -t2 * eigenvalue / f.M, p
+            steps = fallback * np.array([t1 / t2 * 1.000001, 0.5 * (t1 / t2 + 1), 1.0, 1.5, 4.0])
+            required = -0.5 * c_H * eigenvalue * steps**2
+        decrease = f.value(w) - np.array([f.value(w + step * direction) for step in steps])
+        assert (decrease[:3] >= required[:3] * (1 - 1e-8) - 1e-14).all(), kind
+        assert decrease[2] >= 2.0 * least * 0.9999
+        # What the noise of a search may take away leaves half of what a longer step needs.
+        accepted = decrease >= 0.5 * required
+        accepted[:2] = False
+        assert (decrease[accepted] >= least * 0.9999).all()
+        kinds.append(kind)
+    assert min(kinds.count("gradient"), kinds.count("curvature")) > 200
+
+
+@given(st.floats(1e-6, 0.98), st.floats(1e-6, 1.0), st.floats(0.0, 1.0))
+def test_roots_against_numpy(c, share, place):
+    c2 = 0.375 * (share * (1.0 - c)) ** 2
+    highest = 1.0 - c - math.sqrt(8.0 * c2 / 3.0)
+    c_H = place * highest
+    if not 0.0 < c_H < highest:
+        return
+    exact = np.sort(np.roots([-1.0 / 6.0, 0.5 * (1.0 - c - c_H), -c2]).real)
+    t1, t2 = theory.curvature_roots(c, c2, c_H)
+    assert 0.0 < t1 <= t2
+    # Roots of a double root are known to the square root of the accuracy.
+    np.testing.assert_allclose([t1, t2], exact, rtol=1e-6, atol=3e-8)
+
+
+def test_roots_at_the_end_of_the_range():
+    random = np.random.default_rng(0)
+    for c, share in random.random((3000, 2)):
+        c2 = 0.375 * (share * (1.0 - c)) ** 2
+        highest = 1.0 - c - math.sqrt(8.0 * c2 / 3.0)
+        t1, t2 = theory.curvature_roots(c, c2, math.nextafter(highest, 0.0))
+        assert t1 <= t2 == pytest.approx(math.sqrt(6.0 * c2), rel=1e-4)
+
+
+# --- noise ---
+
+
+@given(st.integers(1, 10_000), st.floats(1e-12, 1.0), st.floats(0.0, 1e3))
+def test_gradient_noise_against_exact_quantiles(d, failure, std):
+    bound = theory.gradient_noise_norm(d, std, failure)
+    exact = std * stats.chi.isf(failure, d)
+    assert exact <= bound * (1 + 1e-12)
+    if failure <= 0.5:
+        assert bound <= exact + 2.5 * std
+
+
+@pytest.mark.parametrize("iid", [False, True])
+@pytest.mark.parametrize("d", [1, 3, 20])
+def test_hessian_noise_against_samples(d, iid):
+    """Beyond the bound with at most the probability ``failure``; false alarm below 1e-9 a test.
+
+    Entries that are as large above the diagonal as on it: the bound for sqrt 2 times as much.
+    """
+    random, draws = np.random.default_rng(d), 4000
+    E = random.normal(size=(draws, d, d))
+    E = np.triu(E) + np.triu(E, 1).transpose(0, 2, 1)
+    if not iid:
+        E *= np.where(np.eye(d, dtype=bool), 1.0, math.sqrt(0.5))
+    norms = np.linalg.norm(E, 2, axis=(1, 2))
+    for failure in (0.01, 0.2, 0.9):
+        bound = theory.hessian_noise_norm(d, math.sqrt(2.0) if iid else 1.0, failure)
+        over = int((norms > bound).sum())
+        assert stats.binom.sf(over - 1, draws, failure) > 3e-10
+        assert bound < norms.max() * 2.0
+
+
+def test_lanczos_finds_the_smallest_eigenvalue():
+    """Missed by more than eps/2 in at most the share ``failure``; false alarm below 1e-9."""
+    random, d, eps, failure, count = np.random.default_rng(2), 200, 0.1, 0.1, 100
+    steps = theory.lanczos_iterations(d, 1.0, eps, failure)
+    spectrum = np.cos(math.pi * np.arange(d) / (d - 1))
+    missed = sum(
+        lanczos(lambda v: spectrum * v, random.normal(size=d), steps)[0] > -1.0 + 0.5 * eps
+        for _ in range(count)
+    )
+    assert stats.binom.sf(missed - 1, count, failure) > 1e-9
+    assert theory.lanczos_iterations(5, 1.0, 1e-6, failure) == 5
+    few = lanczos(lambda v: spectrum * v, random.normal(size=d), steps // 4)[0]
+    assert few > -1.0 + 0.5 * eps
+
+
+# --- iterations and data ---
+
+
+@given(st.floats(0.0, 1e6), st.floats(1e-6, 1e6))
+def test_the_iteration_bound_is_exact_up_to_rounding_upwards(gap, decrease):
+    exact = math.floor(Fraction(gap) / Fraction(decrease)) + 1
+    assert exact <= theory.iteration_bound(gap, decrease)
+    nearly = Fraction(gap) / Fraction(decrease) * (1 + Fraction(1, 2**51))
+    assert theory.iteration_bound(gap, decrease) <= math.floor(nearly) + 1
+
+
+def test_one_step_and_the_evaluation_after_it():
+    """Algorithm 1 on w^2/2 from just above eps_g: T = 1 would stop before it knows."""
+    eps, c1 = 0.1, 1e-3
+    w = eps * 1.01
+    T = theory.iteration_bound(0.5 * w**2, theory.min_decrease_short(eps, 1, 1, 1e-6, 0.1, c1, 0.1))
+    evaluations, found = 0, False
+    while not found:
+        evaluations, found = evaluations + 1, abs(w) <= eps
+        w -= w
+    assert evaluations == T == 2
+
+
+@pytest.mark.parametrize("printed", [False, True])
+@pytest.mark.parametrize("convex", [False, True])
+def test_the_noise_at_n_min_is_within_its_tolerance(printed, convex):
+    """Whole runs simulated; false alarm below 1e-9. Not by a large margin, either."""
+    target = theory.SecondOrderTarget(
+        0.5, 0.8, CONSTANTS, d=6, rho=0.1, failure=0.3, printed=printed, convex=convex
+    )
+    shares = Shares(0.25, 0.2, 0.05)
+    n, T, *_ = sample_complexity(target, shares)
+    _, M, B_g, B_H = CONSTANTS
+    long, wide = theory.tolerated_noise(0.5, 0.8, M, *shares[:3])
+    sigma = math.sqrt(T / 0.1)
+    assert T * (0.5 / sigma**2 + 0.5 / sigma**2) == pytest.approx(0.1)
+    random, runs, d = np.random.default_rng(0), 3000, 6
+    noise = random.normal(size=(runs, T, d)) * sigma * 2.0 * B_g / n
+    E = random.normal(size=(runs, T, d, d)) * sigma / n
+    E = np.triu(E) + np.triu(E, 1).swapaxes(2, 3)
+    if printed:
+        E *= 2.0 * B_H * math.sqrt(d)
+    else:
+        E *= B_H * (math.sqrt(2.0) if convex else 2.0)
+        E *= np.where(np.eye(d, dtype=bool), 1.0, math.sqrt(0.5))
+    lengths, widths = np.linalg.norm(noise, axis=2), np.linalg.norm(E, 2, axis=(2, 3))
+    bad = int(((lengths > long) | (widths > wide)).any(axis=1).sum())
+    assert stats.binom.sf(bad - 1, runs, 0.3) > 1e-9
+    assert max(lengths.max() / long, widths.max() / wide) > 0.9
+
+
+def test_searches_at_n_min_rarely_accept_too_short_a_decrease():
+    """Exact laws: every query is as low as the decrease allows (Lemma 7)."""
+    for printed in (False, True):
+        target = changed(TARGET, printed=printed, multiple=8.0)
+        found = sample_complexity(target, SEARCHED)
+        n, T = found.search, found.iterations
+        scale = math.sqrt(1.5 * T / target.rho)
+        fallback = 2.0 * (1.0 - SEARCHED.c1 - SEARCHED.c_g) / CONSTANTS.G
+        steps = fallback * np.array([8.0, 4.0, 2.0, 1.0])
+        # A gradient of norm eps_g; along the curvature, an eigenvalue of -eps_H.
+        t2 = theory.curvature_roots(0.1, 0.1, 0.2)[1]
+        bent = t2 * 0.245 / CONSTANTS.M * steps / fallback
+        failures = []
+        for gammas, norm_g, missing in (
+            (steps, 0.06, 0.5 * 0.35 * 0.06**2 * steps),
+            (bent, 1.0, 0.25 * 0.2 * 0.245 * bent**2),
+        ):
+            unit = 2.0 * norm_g * CONSTANTS.B_g / n * (gammas[0] if printed else gammas)
+            law = above_threshold_distribution(-missing / unit, "laplace", 2 * scale, 4 * scale)
+            failures.append(law[:-1].sum() * 3 * T / target.failure)
+        assert max(failures) <= 1.0
+        assert max(failures) > (1e-9 if printed else 0.1)
+
+
+def test_n_min_is_that_of_the_method():
+    data = np.random.default_rng(0).normal(size=(500, 6))
+    bound = dpa.RowBound(2, 1.0, "clip")
+    problem = dpa.ERM(
+        data, np.ones(500), dpa.losses.Logistic(), dpa.regularizers.GemanMcClure(1e-3), bound
+    )
+    facts = PublicFacts.of(problem, "replace_one")
+    for printed in (False, True):
+        for step, shares in (("short", SHORT), ("line_search", SEARCHED)):
+            method = dpa.methods.SecondOrder(0.1, 0.3, step=step, printed=printed)
+            with pytest.warns(UserWarning, match="is below n_min"):
+                outlook = method.prepare(facts, privacy.Budget.zcdp(0.02))
+            target = theory.SecondOrderTarget(0.1, 0.3, CONSTANTS, 6, 0.02)
+            found = sample_complexity(changed(target, printed=printed), shares)
+            assert found.iterations == outlook.iterations
+            # The method's searches ask for q/gamma, printed or not.
+            search = sample_complexity(target, shares).search
+            needed = max(found.gradient, found.hessian, search)
+            assert outlook.n_min == pytest.approx(needed, rel=2e-4)
+
+
+@given(st.floats(1e-6, 10.0), st.sampled_from([SHORT, SEARCHED]))
+def test_how_n_min_grows(rho, shares):
+    at, more = (sample_complexity(changed(TARGET, rho=r), shares) for r in (rho, 4.0 * rho))
+    np.testing.assert_allclose(np.array(at[2:]), 2.0 * np.array(more[2:]))
+    small, large = (sample_complexity(changed(TARGET, d=d), shares) for d in (10**8, 10**10))
+    assert large.n / small.n == pytest.approx(10.0 if shares is SHORT else large.n / small.n, 1e-2)
+    small, large = (
+        sample_complexity(changed(TARGET, d=d, printed=True), shares).hessian
+        for d in (10**8, 10**10)
+    )
+    assert large / small == pytest.approx(100.0, rel=1e-2)
+
+
+def test_what_the_printed_sensitivities_cost():
+    ours, theirs = (sample_complexity(changed(TARGET, printed=p), SEARCHED) for p in (False, True))
+    assert theirs.gradient == ours.gradient
+    assert theirs.hessian / ours.hessian == pytest.approx(2.0 * math.sqrt(54.0))
+    each = 0.05 / (3 * ours.iterations)
+    slack = [theory.search_slack(4, each, printed=p) for p in (False, True)]
+    assert theirs.search / ours.search == pytest.approx(10.0 * slack[1] / slack[0])
+    general = sample_complexity(changed(TARGET, convex=False), SEARCHED)
+    assert general.hessian / ours.hessian == pytest.approx(math.sqrt(2.0))
+
+
+@pytest.mark.parametrize("shares", [SHORT, SEARCHED])
+def test_a_guarantee_has_tighter_tolerances(shares):
+    """They are eps_g/(1 + c1) and eps_H/(1 + c)."""
+    eps = 0.06 / (1 + shares.c1), 0.245 / (1 + shares.c)
+    direct = theory.SecondOrderTarget(*eps, CONSTANTS, 54, 0.01)
+    assert sample_complexity(changed(TARGET, guarantee=True), shares) == sample_complexity(
+        direct, shares
+    )
+
+
+@pytest.mark.parametrize("guarantee", [False, True])
+@pytest.mark.parametrize("printed", [False, True])
+@pytest.mark.parametrize("alpha", [0.1, 0.01])
+def test_no_shares_are_better(alpha, printed, guarantee):
+    """Random ones and small changes; the whole number T may make 1% of difference."""
+    eps_H = math.sqrt(CONSTANTS.M * alpha)
+    target = theory.SecondOrderTarget(
+        alpha, eps_H, CONSTANTS, 54, 0.01, guarantee=guarantee, printed=printed
+    )
+    random = np.random.default_rng(0)
+    for step, draw in (("short", short_shares), ("line_search", searched_shares)):
+        best = best_shares(target, step)
+        n = sample_complexity(target, best).n
+        others = [draw(random) for _ in range(300)]
+        for _ in range(300):
+            moved = [s * math.exp(0.05 * random.normal()) for s in best if s is not None]
+            others.append(Shares(*moved))
+        for shares in others:
+            try:
+                assert sample_complexity(target, shares).n >= 0.99 * n, (best, shares)
+            except ValueError:  # moved out of its range
+                continue
+
+
+def test_what_the_paper_states_of_its_rivals():
+    assert theory.sample_exponent("DP-TR") < theory.sample_exponent("2NS") == 2.0
+    n = [
+        sample_complexity(
+            theory.SecondOrderTarget(a, math.sqrt(CONSTANTS.M * a), CONSTANTS, 54, 0.01), SHORT
+        ).n
+        for a in (1e-6, 1e-8)
+    ]
+    slope = math.log(n[1] / n[0]) / math.log(100.0)
+    assert slope == pytest.approx(theory.sample_exponent("2NS"), abs=0.02)
+
+
+# --- small batches ---
+
+
+@pytest.mark.parametrize("failure", [0.01, 0.3])
+@pytest.mark.parametrize("T", [1, 20])
+def test_batches_resemble_the_whole(failure, T):
+    """One dimension, gradients -1 or 1, half of them each: exact hypergeometric tails."""
+    c, c1, c2, eps_g, eps_H, M = 0.2, 0.45, 0.1, 3.0, 2.0, 0.2
+    size = theory.second_order_batch(eps_g, eps_H, M, 1.0, 1.0, 1, T, failure, c, c1, c2)
+    long, wide = theory.tolerated_noise(eps_g, eps_H, M, c, c1, c2)
+    for n in (2 * size, 100 * size):
+        drawn = stats.hypergeom(n, n // 2, size)
+        for half in (0.5 * long, 0.5 * wide):
+            away = 2.0 * drawn.sf(math.floor(size * (0.5 + 0.5 * half)))
+            assert away <= failure / T
+    printed = theory.second_order_batch(
+        eps_g, eps_H, M, 1.0, 1.0, 1, T, failure, c, c1, c2, printed=True
+    )
+    assert printed == math.ceil(size / 2) or printed == math.ceil((size - 1) / 2)
+    # (23a) at those sizes, Lemmas B.1 and B.2 with d = 1:
+    log = math.log(2.0 * T / failure)
+    for m, within in ((size, True), (printed, False)):
+        far = 4.0 * math.sqrt(2.0 * (log + 0.25) / m) <= 0.5 * long
+        wide_enough = 4.0 * math.sqrt(log / m) <= 0.5 * wide
+        assert (far and wide_enough) is within
+
+
+@given(
+    st.floats(0.05, 0.95),
+    st.floats(1e-9, 1e-2),
+    st.integers(1, 500),
+    st.integers(2, 100_000),
+    st.floats(0.0, 1.0),
+)
+def test_noise_of_batches_by_two_accountants(epsilon, delta, T, n, share):
+    m = max(1, round(share * n))
+    try:
+        found = theory.batch_noise(epsilon, delta, T, n, m)
+    except ValueError as error:
+        assert "m must be at least" in str(error)
+        least = int(str(error).split("at least ")[1].split()[0])
+        assert m < least
+        if least <= n:
+            theory.batch_noise(epsilon, delta, T, n, least)
+        return
+    step = epsilon / (2.0 * math.sqrt(2.0 * T * math.log(2.0 / delta)))
+    s = m / n
+    each = step / (4.0 * s)
+    assert math.log1p(s * math.expm1(2.0 * each)) <= step * (1 + 1e-9)
+    tail = delta / (4.0 * s * T)
+    assert privacy.gaussian_delta(found.advanced, each) <= tail * (1 + 1e-9)
+    assert found.advanced == pytest.approx(math.sqrt(2.0 * math.log(1.25 / tail)) / each)
+
+    def spent(noise):
+        pair = [Gaussian(noise, 1.0)] * 2
+        run = Repeated(Sampled(dpa.WithoutReplacement(m), pair, n), T)
+        return privacy.epsilon(run, delta, "replace_one", "rdp")
+
+    assert spent(found.renyi) <= epsilon < spent(found.renyi * (1 - 1e-5))
+
+
+@pytest.mark.parametrize(("T", "n", "m"), [(3, 40, 4), (100, 5000, 50)])
+def test_both_noises_are_private(T, n, m):
+    found = theory.batch_noise(0.5, 1e-5, T, n, m)
+    for noise in found:
+        pair = Sampled(dpa.WithoutReplacement(m), [Gaussian(noise, 1.0)] * 2, n)
+        assert privacy.epsilon(Repeated(pair, T), 1e-5, "replace_one", "pld") < 0.5
+    assert found.renyi < 0.2 * found.advanced
+
+
+def test_the_renyi_bound_is_the_worse_one_for_very_little_data():
+    """At the orders that so small an epsilon takes, Theorem B.4 hardly amplifies."""
+    found = theory.batch_noise(0.055, 1e-9, 2, 45, 1)
+    assert found.renyi > found.advanced
+
+
+def test_where_theorem_b8_is_refused_it_is_false():
+    """One record moves the gradients only: one Gaussian release of a batch."""
+    epsilon, delta, n, m = 0.9, 1e-5, 1000, 1
+    with pytest.raises(ValueError, match=r"m must be at least 37 for Theorem B\.8 to hold, got 1"):
+        theory.batch_noise(epsilon, delta, 1, n, m)
+    each = epsilon / (8e-3 * math.sqrt(2.0 * math.log(2.0 / delta)))
+    noise = math.sqrt(2.0 * math.log(1.25 * 4e-3 / delta)) / each
+    assert hockey_stick(*subsampled_gaussian(noise, 1.0, m / n), epsilon) > 50.0 * delta
+
+
+# --- bad input ---
+
+POSITIVE = (0.06, 0.245, 0.25, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: theory.second_order_constants(-1.0, 0.1), r"row_norm must lie in \[0, inf\)"),
+        (lambda: theory.min_decrease_short(0.0, 1, 1, 1, 0.1, 0.1, 0.1), r"eps_g must lie in \(0"),
+        (lambda: theory.min_decrease_short(1, 1, 1, -1, 0.1, 0.1, 0.1), r"M must lie in \(0"),
+        (
+            lambda: theory.min_decrease_short(*POSITIVE, 0.1, 0.5, 0.1),
+            r"c1 must lie in \(0, 0.5\), got 0.5",
+        ),
+        (
+            lambda: theory.min_decrease_short(*POSITIVE, 0.25, 0.1, 0.1),
+            r"c2 with c = 0.25 must lie in \(0, 0.0833333\), got 0.1",
+        ),
+        (
+            lambda: theory.min_decrease_line_search(*POSITIVE, 0.1, 0.6, 0.1, 0.5, 0.1),
+            r"c_g with c1 = 0.6 must lie in \(0, 0.4\), got 0.5",
+        ),
+        (
+            lambda: theory.min_decrease_line_search(*POSITIVE, 0.1, 0.1, 0.06, 0.5, 0.7),
+            r"c_H with c = 0.1 and c2 = 0.06 must lie in \(0, 0.5\), got 0.7",
+        ),
+        (lambda: theory.curvature_roots(0.1, 0.5, 0.1), r"c2 must be below .* = 0.30375 for c = 0"),
+        (lambda: theory.tolerated_noise(1, 1, 1, 0.1, 0.0, 0.1), r"c1 must lie in \(0"),
+        (lambda: theory.gradient_noise_norm(0, 1.0, 0.1), "d must be at least 1"),
+        (lambda: theory.hessian_noise_norm(1, 1.0, 0.0), r"failure must lie in \(0, 1\]"),
+        (lambda: theory.lanczos_iterations(5, 1.0, 0.0, 0.1), "eps must lie in"),
+        (lambda: theory.iteration_bound(-1.0, 1.0), "gap must lie in"),
+        (lambda: theory.iteration_bound(1e300, 1e-300), "gap / min_decrease must lie in"),
+        (lambda: sample_complexity(TARGET, (0.1, 0.1, 0.1)), "shares must be Shares"),
+        (lambda: sample_complexity(TARGET, Shares(0.1, 0.1, 0.1, 0.3)), "both of c_g and c_H"),
+        (lambda: best_shares(TARGET, "long"), "step must be one of 'short', 'line_search'"),
+        (lambda: changed(TARGET, rho=0.0), "rho must lie in"),
+        (lambda: changed(TARGET, failure=1.0), r"failure must lie in \(0, 1\)"),
+        (lambda: changed(TARGET, constants=(1.0, 1.0)), "constants must be SecondOrderConstants"),
+        (lambda: changed(TARGET, constants=CONSTANTS._replace(M=0.0)), "M must lie in"),
+        (lambda: theory.sample_exponent("DP-SGD"), "method must be one of 'DP-GD'"),
+        (lambda: theory.batch_noise(1.0, 1e-5, 1, 10, 5), r"epsilon must lie in \(0, 1\)"),
+        (lambda: theory.batch_noise(0.5, 1e-5, 1, 10, 11), "m must be between 1 and 10"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
