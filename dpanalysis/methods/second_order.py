@@ -172,7 +172,7 @@ class SecondOrder(CurvatureMethod):
         return (1.0 - self.first_share) * limit if self.two_phase else limit
 
     def _search_slack(self, facts: PublicFacts, noise: Noise, failure: float) -> float:
-        """(16), without the factors b: the noise of q/gamma does not grow with gamma."""
+        """(16), sharpened; without the factors b: noise of q/gamma does not grow with gamma."""
         if not self._searches:
             return 0.0
         tries = max(
@@ -184,7 +184,7 @@ class SecondOrder(CurvatureMethod):
             2.0 * facts.hessian_lipschitz / (t2 * self.c_H * self._curvature**2),
         )
         unit = decrease_sensitivity(facts, self.sampling, facts.gradient_bounds[1])
-        return 16.0 * noise.search * math.log(tries / failure) * unit * worst
+        return 2.0 * noise.search * theory.search_slack(tries, failure) * unit * worst
 
     # The run
 
