@@ -44,6 +44,9 @@ FIGURES: list[str] = [
     "clipping_heatmaps",
     "clipping_lazy",
     "clipping_seconds",
+    "second_order_tables",
+    "second_order_saddle",
+    "second_order_complexity",
 ]
 
 #: ``"quick"``: all figures in about two minutes; ``"paper"``: the papers' sizes.

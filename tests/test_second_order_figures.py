@@ -1,0 +1,171 @@
+"""The figures of paper 003 at a tiny scale: what must hold of their tables."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import dpanalysis as dpa
+from dpanalysis import plotting
+from figures import (
+    _second_order,
+    second_order_complexity,
+    second_order_saddle,
+    second_order_tables,
+)
+from figures._clipping import where
+
+
+def made(module, changes, monkeypatch, tmp_path):
+    """Compute and draw a figure with some settings changed; return tables and caption."""
+    original = module.settings
+    monkeypatch.setattr(module, "settings", lambda scale: {**original(scale), **changes})
+    tables = module.compute("quick", jobs=1, cache=tmp_path, progress=False)
+    with plotting.style():
+        module.draw(tables).savefig(tmp_path / "figure.png", dpi=40)
+    caption = module.caption(tables, "quick")
+    assert "\n\nPrivacy: " in caption and "\n\nDifferences from the paper: " in caption
+    assert all(len({len(column) for column in table.values()}) == 1 for table in tables.values())
+    return tables, " ".join(caption.split())
+
+
+# ---------------------------------------------------------------- the runs
+
+
+@pytest.mark.parametrize("method", _second_order.METHODS)
+def test_a_cell_can_be_repeated_and_keeps_its_budget(method):
+    cell = {
+        "data": "clouds",
+        "penalty": "GemanMcClure",
+        "tolerance": "loose",
+        "method": method,
+        "epsilon": 1.0,
+        "seed": 0,
+        "limit": 4,
+    }
+    found = _second_order.run_cell(**cell)
+    again = _second_order.run_cell(**cell)
+    assert all((found[name] == again[name]).all() for name in found if name != "seconds")
+    tight, printed = found["hessian_noise"]
+    # Sensitivity 2 sqrt(d)/sqrt 2 times larger, and sqrt 2 more off the diagonal: 2 sqrt(10).
+    assert printed / tight == pytest.approx(2.0 * math.sqrt(10.0), rel=1e-9)
+    assert found["gradient_noise"][0] == found["gradient_noise"][1]
+    assert found["n_min"][0] <= found["n_min"][1]
+
+
+def test_runs_of_both_sensitivities_are_the_same_until_a_hessian_is_asked_for():
+    problem = _second_order.load_problem("clouds", "GemanMcClure")
+    ends = []
+    for printed in (False, True):
+        method = _second_order.METHODS["OPT"](0.04, 0.2, problem.n, printed)
+        result, found = _second_order.run_once(problem, method, 0.2, 3, 5)
+        assert found["hessians"] == 0.0 and result.private
+        assert result.epsilon() <= 0.2 * (1 + 1e-9)
+        ends.append(result.w)
+    assert (ends[0] == ends[1]).all()
+
+
+def test_patience():
+    """What is cut could not have stopped: noise alone is too long, whatever the gradient."""
+    problem = _second_order.load_problem("clouds", "GemanMcClure")
+    limits = {}
+    for name in ("OPT", "2OPT"):
+        for epsilon in (0.02, 1.0):
+            method = _second_order.METHODS[name](0.04, 0.2, problem.n, False)
+            outlook, said = _second_order.planned(problem, method, epsilon)
+            limits[name, epsilon] = _second_order.patience(method, outlook, problem.d, 7)
+            std = said["gradient_noise"] * 0.04 / math.sqrt(problem.d)
+            draws = np.random.default_rng(0).normal(0.005, std, size=(100_000, problem.d))
+            short = np.mean(np.linalg.norm(draws, axis=1) <= 0.04)
+            centred = stats.chi2.cdf((0.04 / std) ** 2, problem.d)
+            # Five deviations of a mean of so many draws: a false alarm in 3e-7 of the seeds.
+            assert short <= centred + 5.0 * math.sqrt(max(centred, 1e-6) / 100_000)
+    assert limits["OPT", 0.02] == limits["2OPT", 0.02] == 7
+    assert limits["OPT", 1.0] == 437 and limits["2OPT", 1.0] == 44 + 7
+
+
+def test_the_saddle_is_one():
+    problem = _second_order.saddle_problem(30_000, 5)
+    w = _second_order.saddle(5)
+    assert np.linalg.norm(problem.gradient(w)) < 1e-3  # the noise features: of order n^-1/2
+    values, vectors = np.linalg.eigh(problem.hessian(w))
+    strength = problem.regularizer.strength
+    assert values[0] == pytest.approx(-strength / 2, rel=1e-9)
+    assert abs(vectors[:2, 0]) == pytest.approx([math.sqrt(0.5)] * 2, rel=1e-3)
+    assert values[1] == pytest.approx(0.0101, abs=1e-3) and values[2] > 0.5
+    rows = np.linalg.norm(_second_order.saddle_rows(100, 5)[0], axis=1)
+    assert rows == pytest.approx(np.ones(100))
+    # Stationary points with a penalty on two weights at 1 have strength .2785 at most.
+    margins = np.linspace(0.0, 10.0, 10_001)
+    assert strength < np.max(margins / (1.0 + np.exp(margins))) < 0.2785
+
+
+def test_published_numbers():
+    table = _second_order.published_table()
+    row = where(table, data="covertype", penalty="L2", tolerance="tight", method="2OPT-LS")
+    assert row["loss"].tolist() == [0.441, 0.447, 0.447]
+    assert math.isnan(row["seconds"][0]) and row["seconds"][1:].tolist() == [0.6, 0.7]
+    for data, penalty, tolerance in _second_order.PUBLISHED:
+        assert tolerance in _second_order.tolerances(data, penalty)
+    assert _second_order.tolerances("covertype", "GemanMcClure")["loose"] == (0.06, 0.245)
+    assert _second_order.tolerances("covertype", "L2")["loose"] == (0.04, 0.2)
+
+
+# ---------------------------------------------------------------- the figures
+
+
+def test_settings_know_the_size_of_the_data():
+    chosen = second_order_tables.settings("quick")
+    problem = _second_order.load_problem(chosen["data"][0], "L2")
+    assert (chosen["n"], chosen["d"]) == ([problem.n], [problem.d])
+
+
+def test_tables(monkeypatch, tmp_path):
+    changes = {"epsilons": [1.0], "seeds": 1, "cut_after": 10}
+    tables, caption = made(second_order_tables, changes, monkeypatch, tmp_path)
+    means = where(tables["means"], sensitivity="tight")
+    assert means["method"].tolist() == list(_second_order.METHODS)
+    stopped = dict(zip(means["method"].tolist(), means["stopped"].tolist(), strict=True))
+    assert stopped["2OPT"] == stopped["2OPT-LS"] == 1.0 > stopped["OPT-B"]
+    done = means["stopped"] == 1.0
+    assert (means["true_point"][done] == 1.0).all() and (means["hessians"][done] >= 1.0).all()
+    assert (means["loss"] < math.log(2.0)).all() and (means["smallest_eigenvalue"] > -5.1e-4).all()
+    TR, OPT = (where(means, method=name) for name in ("DP-TR", "OPT"))
+    assert TR["hessians"][0] == TR["iterations"][0] and OPT["hessians"][0] == 1.0
+    assert "6.3 times shorter on two clouds (d = 10)" in caption
+
+
+def test_saddle(monkeypatch, tmp_path):
+    tables, caption = made(second_order_saddle, {"seeds": 1}, monkeypatch, tmp_path)
+    means = where(tables["means"], sensitivity="tight")
+    loss = dict(zip(means["method"].tolist(), means["loss"].tolist(), strict=True))
+    least = dict(zip(means["method"].tolist(), means["smallest_eigenvalue"].tolist(), strict=True))
+    stays = second_order_saddle.GRADIENT_ONLY
+    assert loss[stays] == pytest.approx(tables["curves"]["loss"][0], abs=0.02)
+    assert least[stays] < -0.1 < -0.02 < least["2OPT"] and loss["2OPT"] < loss[stays] - 0.1
+    assert where(means, method="2OPT")["curvature_steps"][0] >= 1.0
+    curves = tables["curves"]
+    assert curves["along_curvature"].sum() == means["curvature_steps"].sum()
+    assert "-0.1390 along" in caption
+
+
+def test_complexity(monkeypatch, tmp_path):
+    changes = {"alphas": [0.01, 0.1], "dimensions": [2, 54, 1000]}
+    tables, _ = made(second_order_complexity, changes, monkeypatch, tmp_path)
+    for name in ("by_alpha", "by_dimension"):
+        for step in second_order_complexity.STEPS:
+            printed, tight, best = (
+                where(tables[name], step=step, kind=kind)["n"]
+                for kind in second_order_complexity.KINDS
+            )
+            assert (printed >= tight).all() and (tight > best).all()
+    # The methods' own n_min is that of the theory at the same tolerances.
+    target = second_order_complexity.build_target(0.06, 10)
+    tolerances = target.tolerances(second_order_complexity.SHARES["short"])
+    problem = _second_order.load_problem("clouds", "GemanMcClure")
+    method = dpa.methods.SecondOrder(*tolerances)
+    n_min = _second_order.planned(problem, method, 1.0)[1]["n_min"]
+    row = second_order_complexity.rows(0.06, 10)[1]
+    assert (row["step"], row["kind"]) == ("short", "tight")
+    assert row["n"] == pytest.approx(n_min, rel=1e-5)
