@@ -10,7 +10,9 @@ from .heavy_ball import HeavyBall
 from .line_search import LineSearchGD, LineSearchSGD
 from .multistage import MultistageNesterov
 from .nesterov import Nesterov
+from .second_order import SecondOrder
 from .sgd import SGD
+from .trust_region import NoisyGradientDescent2NS, TrustRegion
 
 __all__ = [
     "SGD",
@@ -25,7 +27,10 @@ __all__ = [
     "Method",
     "MultistageNesterov",
     "Nesterov",
+    "NoisyGradientDescent2NS",
     "Plan",
+    "SecondOrder",
     "State",
     "Step",
+    "TrustRegion",
 ]
