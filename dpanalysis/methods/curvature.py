@@ -26,7 +26,7 @@ from ..privacy.oracle import PrivateOracle, PublicFacts, sampled_event
 from ..privacy.queries import NoisyHessian, NoisyValue, Query, hessian_sensitivity
 from ..privacy.relations import Budget
 from ..privacy.sampling import Full, Sampling, WithoutReplacement, check_sampling
-from ..theory.second_order import gradient_noise_norm, hessian_noise_norm
+from ..theory import gradient_noise_norm, hessian_noise_norm, iteration_bound
 from .adaptive import AdaptiveMethod
 from .base import FULL
 
@@ -210,7 +210,7 @@ class CurvatureMethod(AdaptiveMethod):
 
     def _horizon(self, value: float, decrease: float) -> int:
         """Return T: floor((f(w0) - lower bound)/MIN_DEC) steps, and a last evaluation."""
-        return math.floor(max(value - self.lower_bound, 0.0) / decrease) + 1
+        return iteration_bound(max(value - self.lower_bound, 0.0), decrease)
 
     def _price(self, facts: PublicFacts, budget: Budget, iterations: int) -> Filter:
         """Return a filter that answers are priced by; its order is the best for T of them."""
