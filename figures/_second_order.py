@@ -142,16 +142,17 @@ def patience(method: Any, outlook: Any, d: int, limit: int) -> int:
     A run can only stop where its noisy gradient is within eps_g. Whatever the true gradient,
     that is no likelier than noise alone within eps_g (Anderson 1955). Where that does not happen
     in twice T tries but with probability ``HOPELESS``, more than ``limit`` iterations are in
-    vain. Otherwise the run goes on to T; in two phases, where the second has more noise than the
-    first, to ``limit`` iterations after the first.
+    vain. Others get four times as many; those in two phases, where the second has more noise than
+    the first, ``limit`` after the first.
     """
     std = outlook.noise.gradient
     once = stats.chi2.cdf((method.eps_g / std) ** 2, d) if std else 1.0
     if 2 * outlook.iterations * once < HOPELESS:
         return limit
+    first = outlook.iterations
     if getattr(method, "two_phase", False):
-        return math.ceil(outlook.iterations / method.speedup) + limit
-    return int(outlook.iterations)
+        first = math.ceil(first / method.speedup) + limit
+    return min(first, 4 * limit)
 
 
 @lru_cache(maxsize=256)  # the same for all seeds, and slow for batches

@@ -260,6 +260,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     batch_noise = tight["gradient_noise"][batches]
     whole = np.isin(tight["method"], ("OPT", "2OPT"))
     ratio = float(np.median(batch_noise / tight["gradient_noise"][whole]))
+    in_vain = int((every["cut"] * (every["iterations"] > chosen["cut_after"])).sum())
     quick = (
         "The data are two synthetic clouds; Covertype and IJCNN with --scale paper and "
         "$DPANALYSIS_DATA. "
@@ -286,8 +287,9 @@ Hessian in every iteration); second_order_saddle has an instance where curvature
 
 A run is cut after {chosen["cut_after"]} iterations where the noise alone is longer than eps_g in 2T
 gradients but with probability {runs.HOPELESS:g}: then it cannot stop later either, whatever the
-gradient (Anderson 1955). {int(every["cut"].sum())} of {len(every["cut"])} tight runs were cut or
-spent the first of two phases in vain; their loss is that where they were cut. Seconds are those of
+gradient (Anderson 1955); all others after {4 * chosen["cut_after"]} at most. So were
+{int(every["cut"].sum())} of {len(every["cut"])} tight runs, {in_vain} of them where they might have
+stopped later, before T; their loss is that where they were cut. Seconds are those of
 one thread of a machine that does other work too; passes are exact.
 
 Privacy: every run is (epsilon, {runs.DELTA:g})-differentially private under replace-one with n
