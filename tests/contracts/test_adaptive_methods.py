@@ -80,7 +80,7 @@ def logistic(n=200, d=3, seed=0, convert=np.asarray, y=None, penalty=0.01):
 
 
 def run(name, problem=None, **options):
-    relation, _, method = METHODS[name]
+    relation, epsilon, method = METHODS[name]
     budget = dpa.Budget(epsilon, DELTA, relation)
     problem = logistic() if problem is None else problem
     return dpa.minimize(problem, method, budget, **{"rng": 0, **options})
