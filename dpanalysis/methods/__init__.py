@@ -10,6 +10,7 @@ from .heavy_ball import HeavyBall
 from .line_search import LineSearchGD, LineSearchSGD
 from .multistage import MultistageNesterov
 from .nesterov import Nesterov
+from .perturbation import ObjectivePerturbation, OutputPerturbation
 from .second_order import SecondOrder
 from .sgd import SGD
 from .trust_region import NoisyGradientDescent2NS, TrustRegion
@@ -28,6 +29,8 @@ __all__ = [
     "MultistageNesterov",
     "Nesterov",
     "NoisyGradientDescent2NS",
+    "ObjectivePerturbation",
+    "OutputPerturbation",
     "Plan",
     "SecondOrder",
     "State",

@@ -394,6 +394,47 @@ class ERM(EmpiricalRisk):
         fraction = self._back(xp.astype(right, xp.float64) / data.shape[0], w)
         return fraction if iterate.ndim == 2 else float(fraction[0])
 
+    def minimise_tilted(
+        self, linear: np.ndarray, ridge: float, tolerance: float, size: float
+    ) -> tuple[np.ndarray, int]:
+        r"""Minimise the sum of losses over ``size`` + penalty + <linear, w> + ridge/2 ||w||^2.
+
+        Parameters
+        ----------
+        linear : ndarray of shape (d,)
+        ridge : float
+            The whole must be strongly convex.
+        tolerance : float
+            The gradient's norm at the end is at most that.
+        size : float
+            Public divisor, the number of records or next to it.
+
+        Returns
+        -------
+        w : ndarray of shape (d,)
+        evaluations : int
+            Gradients that it took.
+
+        Raises
+        ------
+        ValueError
+            If the loss is not smooth.
+        FloatingPointError
+            If ``tolerance`` is below the rounding errors.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[1.0]]), np.array([1.0]), losses.SquaredError())
+        >>> problem.minimise_tilted(np.array([-1.0]), 1.0, 1e-12, 1.0)[0]
+        array([1.])
+        """
+        self._check_smooth("minimise_tilted")
+        from .solve import Tilted, minimise_tilted
+
+        return minimise_tilted(Tilted(self, linear, ridge, size), tolerance)
+
     def solve(self) -> np.ndarray:
         """Return the non-private minimiser, shape ``(d,)``, for reference only.
 

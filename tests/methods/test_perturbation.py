@@ -1,0 +1,632 @@
+"""Output and objective perturbation: exact laws, brute force over neighbours, mutants."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import dpanalysis as dpa
+from dpanalysis import audit
+from dpanalysis.privacy import gaussian_delta, mechanisms
+from dpanalysis.privacy.events import Gaussian, GaussianBound, Pure, Repeated
+from dpanalysis.privacy.filters import Plan
+from dpanalysis.privacy.oracle import PrivateOracle, PublicFacts
+from dpanalysis.privacy.queries import NoisyDescent, Records, TiltedMinimum, largest_step
+
+M = dpa.methods
+REPLACE, ADD = "replace_one", "add_or_remove_one"
+LOGISTIC, HUBER = dpa.losses.Logistic(), dpa.losses.HuberizedHinge(0.5)
+FULL = dpa.Full()
+
+
+def erm(X, y, loss=LOGISTIC, penalty=0.1, radius=1.0):
+    X = np.reshape(np.asarray(X, dtype=float), (len(y), -1))
+    bound = dpa.RowBound(2, radius, "check")
+    return dpa.ERM(X, np.asarray(y, dtype=float), loss, dpa.regularizers.L2(penalty), bound)
+
+
+def neighbours(rng, relation, d=1):
+    """A data set and one with its last record replaced, or with a record more; and the public n."""
+    n = int(rng.integers(1, 5))
+    X = rng.normal(size=(n + 1, d))
+    X /= np.maximum(1.0, np.linalg.norm(X, axis=1, keepdims=True))
+    X[n] /= np.linalg.norm(X[n])
+    y = rng.choice([-1.0, 1.0], n + 1)
+    if relation == ADD:
+        return (X[:n], y[:n]), (X, y), n
+    keep = [*range(n - 1), n]
+    return (X[:n], y[:n]), (X[keep], y[keep]), n
+
+
+def tilted(law, scale, ridge=0.0):
+    return TiltedMinimum(law, scale, ridge, 1e-12, 1e-3)
+
+
+def cost(query, problem, relation):
+    """The event of the minimiser itself, without that of the solver's error."""
+    return query.event(PublicFacts.of(problem, relation), FULL).events[0]
+
+
+def law(data, n, loss, convexity, query):
+    """Density of the minimiser in one dimension, by change of variables from the noise."""
+    X, y = data
+    x = X[:, 0]
+    unit = math.log(query.scale * (2 if query.law == "spherical" else math.sqrt(2 * math.pi)))
+
+    def tilt(w):
+        return -(loss.derivative(np.outer(w, x), y) @ x) - n * convexity * w
+
+    def logpdf(w):
+        curvature = loss.second_derivative(np.outer(w, x), y) @ x**2 + n * convexity
+        b = abs(tilt(w)) / query.scale  # SciPy's logarithm of Laplace densities underflows
+        return np.log(curvature) - (b if query.law == "spherical" else 0.5 * b**2) - unit
+
+    corners = [y_ * e / x_ for x_, y_ in zip(x, y) for e in (0.5, 1.5)]
+    zero = root(tilt)
+    return audit.Density(logpdf, (zero, *corners) if loss is HUBER else (zero,))
+
+
+def root(decreasing):
+    from scipy.optimize import brentq
+
+    return brentq(lambda w: float(decreasing(np.array([w]))[0]), -1e6, 1e6, xtol=1e-14)
+
+
+# --- objective perturbation: what the minimiser tells ---
+
+CASES = list(itertools.product((LOGISTIC, HUBER), (REPLACE, ADD)))
+
+
+@pytest.mark.parametrize(("loss", "relation"), CASES)
+def test_gaussian_cost_covers_the_exact_divergences(loss, relation):
+    """Renyi and hockey-stick divergences of minimisers, both ways, over random neighbours."""
+    closest = 0.0
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        one, other, n = neighbours(rng, relation)
+        penalty, scale = 10 ** rng.uniform(-2, 1), 10 ** rng.uniform(-0.5, 1.0)
+        query = tilted("gaussian", scale, ridge=0.3 * penalty)
+        event = cost(query, erm(*one, loss, penalty), relation)
+        laws = [law(data, n, loss, 1.3 * penalty, query) for data in (one, other)]
+        for p, q in (laws, laws[::-1]):
+            for order in (1.2, 5.0):
+                divergence = audit.renyi_divergence(p, q, order)
+                assert divergence <= float(event.rdp_cost(order)) * (1 + 1e-8)
+            for epsilon in (0.0, 1.0):
+                delta = audit.hockey_stick(p, q, epsilon)
+                bound = profile(event, epsilon)
+                assert delta <= bound * (1 + 1e-6) + 1e-12
+                closest = max(closest, delta / bound)
+    assert closest > 0.05
+
+
+def profile(event, epsilon):
+    return float(np.dot(event.weights, gaussian_delta(1.0 / event.mus, epsilon - event.offset)))
+
+
+@pytest.mark.parametrize(("loss", "relation"), CASES)
+def test_pure_cost_covers_the_largest_loss(loss, relation):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        one, other, n = neighbours(rng, relation)
+        penalty, scale = 10 ** rng.uniform(-2, 1), 10 ** rng.uniform(-0.5, 1.5)
+        query = tilted("spherical", scale)
+        laws = [law(data, n, loss, penalty, query) for data in (one, other)]
+        largest = max(audit.renyi_divergence(p, q, math.inf) for p, q in (laws, laws[::-1]))
+        assert largest <= cost(query, erm(*one, loss, penalty), relation).epsilon * (1 + 1e-8)
+
+
+def test_the_pure_cost_is_attained_and_no_mutant_covers_it():
+    """Where a huberized hinge bends, its gradient and its curvature are largest together.
+
+    The record that is there in any case has no curvature there, and draws the other way.
+    """
+    one, other = ([[-1.0]], [1.0]), ([[-1.0], [1.0]], [1.0, 1.0])
+    query, penalty, n = tilted("spherical", 5.0), 0.25, 1
+    laws = [law(tuple(map(np.array, data)), n, HUBER, penalty, query) for data in (one, other)]
+    largest = max(audit.renyi_divergence(p, q, math.inf) for p, q in (laws, laws[::-1]))
+    event = cost(query, erm(*one, HUBER, penalty), ADD)
+    assert event.epsilon == pytest.approx(0.2 + math.log1p(1.0 / 0.25))
+    assert largest == pytest.approx(event.epsilon, rel=1e-6)
+    no_determinant = event.epsilon - math.log1p(1.0 / 0.25)
+    assert largest > 5 * no_determinant
+    # Of a flipped label the gradients differ by 2 where both are straight.
+    one, other = ([[1.0]], [1.0]), ([[1.0]], [-1.0])
+    laws = [law(tuple(map(np.array, data)), n, HUBER, 50.0, query) for data in (one, other)]
+    largest = audit.renyi_divergence(*laws, math.inf)
+    problem = erm(*one, HUBER, 50.0)
+    assert largest == pytest.approx(cost(query, problem, REPLACE).epsilon)
+    assert largest > 1.5 * cost(query, problem, ADD).epsilon
+
+
+def test_no_mutant_of_the_gaussian_cost_covers_the_exact_divergences():
+    query = tilted("gaussian", 10.0)
+    one, other = ([[-0.2]], [1.0]), ([[-0.2], [1.0]], [1.0, 1.0])
+    laws = [law(tuple(map(np.array, data)), 1, HUBER, 0.25, query) for data in (one, other)]
+    event = cost(query, erm(*one, HUBER, 0.25), ADD)
+    delta = max(audit.hockey_stick(p, q, 0.5) for p, q in (laws, laws[::-1]))
+    no_determinant = dataclasses.replace(event, offset=0.0)
+    assert profile(no_determinant, 0.5) < 1e-3 * delta < delta < profile(event, 0.5)
+    # The sensitivity of a record added for one replaced; half of it twice: the factor 2.
+    one, other = ([[1.0]], [1.0]), ([[1.0]], [-1.0])
+    query = tilted("gaussian", 0.5)
+    laws = [law(tuple(map(np.array, data)), 1, HUBER, 50.0, query) for data in (one, other)]
+    delta = audit.hockey_stick(*laws, 8.0)
+    problem = erm(*one, HUBER, 50.0)
+    replaced, added = (cost(query, problem, relation) for relation in (REPLACE, ADD))
+    assert profile(added, 8.0) < 0.1 * delta < delta < profile(replaced, 8.0)
+    halved = dataclasses.replace(replaced, sensitivities=(replaced.sensitivities[0] / 2,))
+    assert profile(halved, 8.0) < delta
+
+
+@pytest.mark.parametrize("relation", [REPLACE, ADD])
+def test_in_the_plane_the_cost_covers_the_divergences(relation):
+    """Rows that point in different directions: densities on a grid, normalised to 1e-6."""
+    side = np.linspace(-7.0, 7.0, 321)
+    w = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
+    cell, penalty, n = (side[1] - side[0]) ** 2, 1.5, 2
+    query = tilted("gaussian", 2.0)
+
+    def density(X, y):
+        z = w @ X.T
+        b = -LOGISTIC.derivative(z, y) @ X - n * penalty * w
+        second = LOGISTIC.second_derivative(z, y)
+        h = np.einsum("ki,id,ie->kde", second, X, X) + n * penalty * np.eye(2)
+        return stats.norm.pdf(b, 0, query.scale).prod(axis=1) * np.linalg.det(h) * cell
+
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(3, 2))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        y = rng.choice([-1.0, 1.0], 3)
+        rows = [0, 2] if relation == REPLACE else [0, 1, 2]
+        p, q = density(X[:2], y[:2]), density(X[rows], y[rows])
+        assert abs(p.sum() - 1.0) < 1e-6 and abs(q.sum() - 1.0) < 1e-6
+        event = cost(query, erm(X[:2], y[:2], penalty=penalty), relation)
+        for one, other in ((p, q), (q, p)):
+            assert np.log((one**3 / other**2).sum()) / 2 < float(event.rdp_cost(3.0))
+            for epsilon in (0.05, 0.5, 1.0):
+                assert np.maximum(one - np.exp(epsilon) * other, 0).sum() < profile(event, epsilon)
+
+
+@pytest.mark.parametrize(("kind", "loss"), [("gaussian", HUBER), ("spherical", LOGISTIC)])
+def test_the_minimiser_has_its_exact_law(kind, loss):
+    """Kolmogorov-Smirnov of 600 answers, beside what noise of scale**2 would give."""
+    data = np.array([[0.5], [-1.0], [0.8]]), np.array([1.0, 1.0, -1.0])
+    problem, scale = erm(*data, loss, 0.2), 2.0
+    query, random = tilted(kind, scale), mechanisms.random_source(5)
+    query = dataclasses.replace(query, output_scale=1e-9)
+    records = Records(problem, None, 3.0)
+    w = np.array([query.answer(records, random)[0][0] for _ in range(600)])
+    b = -3.0 * problem.gradient(w[:, None])[:, 0]
+    noise = stats.norm if kind == "gaussian" else stats.laplace
+    assert stats.kstest(b, noise(0, scale).cdf).pvalue > 1e-2
+    assert stats.kstest(b, noise(0, scale**2).cdf).pvalue < 1e-6
+
+
+def test_in_many_dimensions_the_tilt_has_a_gamma_norm():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 6)) / 10
+    problem = erm(X, rng.choice([-1.0, 1.0], 30), penalty=0.1, radius=2.0)
+    query, random = tilted("spherical", 3.0), mechanisms.random_source(2)
+    query = dataclasses.replace(query, output_scale=1e-9)
+    records = Records(problem, None, 30.0)
+    w = np.array([query.answer(records, random)[0] for _ in range(250)])
+    b = -30.0 * problem.gradient(w)
+    assert stats.kstest(np.linalg.norm(b, axis=1), stats.gamma(6, scale=3.0).cdf).pvalue > 1e-2
+    angle = stats.beta(0.5, 2.5)  # of a squared coordinate of a uniform direction
+    assert stats.kstest(b[:, 0] ** 2 / (b**2).sum(axis=1), angle.cdf).pvalue > 1e-2
+
+
+# --- the solver ---
+
+
+@pytest.mark.parametrize("loss", [LOGISTIC, dpa.losses.HuberizedHinge(0.05)])
+def test_the_solver_reaches_its_tolerance_and_the_error_it_is_charged_for(loss):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 5))
+    problem = erm(X / 10, np.sign(X[:, 0]), loss, 1e-3, radius=2.0)
+    for tilt in (np.zeros(5), np.full(5, 0.05), np.full(5, -30.0)):
+        w, count = problem.minimise_tilted(tilt, 1e-3, 1e-10, 200.0)
+        gradient = problem.gradient(w) + tilt + 1e-3 * w
+        assert np.linalg.norm(gradient) <= 1.0001e-10 and count < 200
+        rough = problem.minimise_tilted(tilt, 1e-3, 1e-4, 200.0)[0]
+        assert np.linalg.norm(rough - w) <= (1e-4 + 1e-10) / 2e-3
+    with pytest.raises(FloatingPointError, match="tolerance"):
+        problem.minimise_tilted(rng.normal(size=5) / 100, 1e-3, 1e-30, 200.0)
+
+
+def test_the_error_of_the_solver_is_charged_and_hidden():
+    problem = erm([[1.0], [-0.5]], [1, 1])
+    query = TiltedMinimum("gaussian", 5.0, 0.4, 1e-6, 0.01)
+    event = query.event(PublicFacts.of(problem, ADD), FULL)
+    assert event.events[1] == Gaussian(0.01, 2 * 1e-6 / 0.5)
+    pure = dataclasses.replace(query, law="spherical").event(PublicFacts.of(problem, ADD), FULL)
+    assert pure.events[1].epsilon == pytest.approx(2 * 1e-6 / 0.5 / 0.01)
+    # It is really added: the same tilt, solved as exactly, with and without it.
+    records = Records(problem, None, 2.0)
+    noisy = query.answer(records, mechanisms.random_source(0))[0]
+    quiet = dataclasses.replace(query, output_scale=0.0).answer(
+        records, mechanisms.random_source(0)
+    )[0]
+    assert 1e-4 < abs(noisy - quiet)[0] < 0.1
+    assert (
+        dataclasses.replace(query, output_scale=0.0).event(PublicFacts.of(problem, ADD), FULL)
+        is None
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 40.0])
+@pytest.mark.parametrize("loss", [LOGISTIC, HUBER])
+def test_the_solver_gets_there_also_where_nearly_nothing_holds_the_minimiser(epsilon, loss):
+    """Separable classes without a penalty, with a random term that dwarfs them or next to none."""
+    problem = separated(n=300, loss=loss, regularizer=None)
+    for seed in range(3):
+        result = dpa.minimize(problem, METHODS["objective"], dpa.Budget(epsilon, 1e-6), rng=seed)
+        assert result.status == "finished" and np.isfinite(result.w).all()
+
+
+@pytest.mark.parametrize("budget", [dpa.Budget(0.3, 1e-6, ADD), dpa.Budget(0.3, relation=REPLACE)])
+def test_more_penalty_where_the_curvature_would_cost_too_much(budget):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.5, 0.5, size=(100, 3))
+    for penalty, share in itertools.product((0.001, 1.0), (0.25, 0.5)):
+        problem = erm(X, np.sign(X[:, 0]), penalty=penalty)
+        result = dpa.minimize(problem, M.ObjectivePerturbation(share), budget, rng=0)
+        ridge = result.plan.ridge
+        kappa = math.log1p(0.25 / (100 * (penalty + ridge)))
+        assert kappa <= share * 0.3 * (1 + 1e-12)
+        assert (ridge == 0.0) == (penalty == 1.0)
+        if ridge:
+            assert kappa == pytest.approx(share * 0.3)
+
+
+# --- output perturbation: how far a record moves the end ---
+
+
+def distances(step, mu, S, n, batches, passes, average):
+    """How far the end moves, for each batch that the record is in: step by step."""
+    found = []
+    for j in range(batches):
+        distance, last = 0.0, []
+        for _ in range(passes):
+            last = []
+            for b in range(batches):
+                distance = (1 - step * mu) * distance + (b == j) * step * S * batches / n
+                last.append(distance)
+        if average:
+            distance = (1 - step * mu) * np.mean(last) + step * S / n
+        found.append(distance)
+    return np.array(found)
+
+
+def descent(step, batches, passes, average, d=1, scale=0.0):
+    return NoisyDescent(np.zeros(d), step, batches, passes, average, "gaussian", scale)
+
+
+def moved(query, one, other, n, seed):
+    """Distance of the noiseless ends, the batch of the last record, and whether it is crowded."""
+    ends = [
+        query.answer(Records(problem, None, float(n)), np.random.default_rng(seed))[0]
+        for problem in (one, other)
+    ]
+    drawn = (query.batches * np.random.default_rng(seed).random(other.n)).astype(int)
+    crowded = other.n > n and np.sum(drawn == drawn[-1]) > 2 * n / query.batches
+    batch = drawn[-1] if query.batches > 1 else 0
+    return np.linalg.norm(ends[0] - ends[1]), batch, crowded
+
+
+@pytest.mark.parametrize("relation", [REPLACE, ADD])
+@pytest.mark.parametrize("average", [False, True])
+def test_no_neighbour_moves_the_end_further(relation, average):
+    seen = set()
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        loss, d = (LOGISTIC, HUBER)[seed % 2], 1 + seed % 3
+        (X, y), (X2, y2), n = neighbours(rng, relation, d)
+        penalty = float(rng.choice([0.0, 0.3, 2.0]))
+        one, other = erm(X, y, loss, penalty), erm(X2, y2, loss, penalty)
+        batches, passes = (1, int(rng.integers(1, 6))) if seed % 4 == 0 else rng.integers(1, 4, 2)
+        facts = PublicFacts.of(one, relation)
+        step = largest_step(facts, batches) * float(rng.choice([0.2, 1.0]))
+        query = descent(step, int(batches), int(passes), average, d)
+        S = 2.0 if relation == REPLACE else 1.0
+        bounds = distances(step, penalty, S, n, batches, passes, average)
+        distance, batch, crowded = moved(query, one, other, n, seed)
+        assert distance <= bounds[batch] * (2.0 if crowded else 1.0) * (1 + 1e-9)
+        seen.add(bool(crowded))
+        values, weights = query.sensitivities(facts)
+        np.testing.assert_allclose(values[:batches], np.sort(bounds), rtol=1e-12)
+        assert weights.sum() == pytest.approx(1.0)
+        if relation == ADD and batches > 1:
+            p = sum(
+                stats.binom.pmf(k, n, 1 / batches) for k in range(n + 1) if k + 1 > 2 * n / batches
+            )
+            assert weights[batches:].sum() == pytest.approx(p, abs=1e-15)
+            np.testing.assert_allclose(values[batches:], 2 * np.sort(bounds), rtol=1e-12)
+        else:
+            assert len(values) == batches
+    assert seen == ({False} if relation == REPLACE else {False, True})
+
+
+@pytest.mark.parametrize(("batches", "average"), [(1, False), (3, True), (3, False)])
+def test_the_distance_is_attained_and_no_mutant_covers_it(batches, average):
+    """Far from its corner the huberized hinge is straight: the contraction is the penalty's."""
+    n, x, mu = 9, 1e-3, 0.5
+    X, y = np.full((n, 1), x), np.ones(n)
+    flipped = np.array([1.0] * (n - 1) + [-1.0])
+    one, other = (erm(X, labels, HUBER, mu, radius=x) for labels in (y, flipped))
+    step = 0.9
+    query = descent(step, batches, 4, average)
+    facts = [PublicFacts.of(one, relation) for relation in (REPLACE, ADD)]
+    right = query.sensitivities(facts[0])[0]
+    reached = {batch: d for d, batch, _ in (moved(query, one, other, n, s) for s in range(30))}
+    assert len(reached) == batches
+    np.testing.assert_allclose(np.sort(list(reached.values())), right, rtol=1e-9)
+    assert max(reached.values()) > 1.9 * query.sensitivities(facts[1])[0][batches - 1]
+    too_contractive = distances(step, 1.1 * mu, 2 * x, n, batches, 4, average)
+    assert max(reached.values()) > too_contractive.max() * 1.01
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_the_descent_is_that_of_its_definition(average):
+    """Batch by batch with gradients of single records, crowded and empty batches among them."""
+    crowded = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, y, m, mu = rng.uniform(-0.7, 0.7, (6, 2)), rng.choice([-1.0, 1.0], 6), 3, 0.2
+        B, step = 6 / m, 0.7
+        records = Records(erm(X, y, penalty=mu), None, 6.0)
+
+        def gradient(w, rows, size, X=X, y=y, mu=mu):
+            return sum((LOGISTIC.derivative(X[i] @ w, y[i]) * X[i] for i in rows), mu * size * w)
+
+        drawn = np.floor(m * np.random.default_rng(seed).random(6))
+        w, last = np.zeros(2), []
+        for _ in range(4):
+            last = []
+            for b in range(m):
+                rows = np.flatnonzero(drawn == b)
+                crowded += len(rows) > 2 * B
+                size = max(B, len(rows) / 2)
+                w = w - step * gradient(w, rows, size) / size
+                last.append(w)
+        if average:
+            w = np.mean(last, axis=0)
+            w = w - step * gradient(w, range(6), 6) / 6
+        query = descent(step, m, 4, average, d=2)
+        end, evaluations = query.answer(records, np.random.default_rng(seed))
+        np.testing.assert_allclose(end, w, rtol=1e-12)
+        assert evaluations == 4 + average
+    assert crowded
+
+
+def test_many_batches_are_told_apart_in_groups():
+    problem = erm(np.ones((5000, 1)), np.ones(5000), penalty=0.5)
+    facts = PublicFacts.of(problem, REPLACE)
+    step = 0.5 * largest_step(facts, 2)
+    values, weights = descent(step, 1000, 1, False).sensitivities(facts)
+    bounds = np.sort(distances(step, 0.5, 2.0, 5000, 1000, 1, False))
+    assert len(values) == 128 and values[-1] == pytest.approx(bounds[-1])
+    shares = np.searchsorted(bounds, values * (1 + 1e-9)) / 1000
+    np.testing.assert_allclose(np.cumsum(weights), shares, atol=1e-12)
+    event = descent(step, 1000, 1, False, scale=1.0).event(facts, FULL)
+    assert isinstance(event, GaussianBound)
+    # The coins help: the last batch alone would cost the most.
+    worst = Gaussian(1.0, float(values[-1]))
+    assert float(event.rdp_cost(2.0)) < 0.1 * float(worst.rdp_cost(2.0))
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "spherical"])
+def test_the_end_has_the_noise_that_is_charged(kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 4)) / 5
+    problem = erm(X, np.sign(X[:, 0]), penalty=0.1, radius=2.0)
+    query = dataclasses.replace(descent(0.5, 1, 5, False, 4, scale=0.3), law=kind)
+    records = Records(problem, None, 50.0)
+    end = dataclasses.replace(query, scale=0.0).answer(records, None)[0]
+    random = mechanisms.random_source(3)
+    noise = np.array([query.answer(records, random)[0] - end for _ in range(800)])
+    event = query.event(PublicFacts.of(problem, REPLACE), FULL)
+    S = float(query.sensitivities(PublicFacts.of(problem, REPLACE))[0][0])
+    if kind == "gaussian":
+        assert event == Gaussian(0.3, S)
+        assert stats.kstest(noise.ravel(), stats.norm(0, 0.3).cdf).pvalue > 1e-2
+        assert stats.kstest(noise.ravel(), stats.norm(0, 0.09).cdf).pvalue < 1e-9
+    else:
+        assert event.epsilon == pytest.approx(S / 0.3)
+        norms = np.linalg.norm(noise, axis=1)
+        assert stats.kstest(norms, stats.gamma(4, scale=0.3).cdf).pvalue > 1e-2
+
+
+# --- runs ---
+
+METHODS = {
+    "sgd": M.OutputPerturbation(passes=3, batches=5),
+    "descent": M.OutputPerturbation("gradient_descent", passes=30),
+    "objective": M.ObjectivePerturbation(),
+}
+
+
+def separated(n=2000, d=3, loss=LOGISTIC, penalty=0.01, **options):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, size=(n, d))
+    bound = dpa.RowBound(2, math.sqrt(d))
+    y = np.where(X @ np.arange(1.0, d + 1.0) > 0.0, 1.0, -1.0)
+    regularizer = dpa.regularizers.L2(penalty)
+    return dpa.ERM(X, y, loss, **{"regularizer": regularizer, "row_bound": bound, **options})
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("loss", [LOGISTIC, HUBER])
+@pytest.mark.parametrize(
+    "budget",
+    [dpa.Budget(1.0, 1e-6, ADD), dpa.Budget(1.0, 1e-6), dpa.Budget(1.0), dpa.Budget.zcdp(0.02)],
+)
+def test_a_run_uses_its_budget_up_and_learns(name, loss, budget):
+    problem = separated(loss=loss)
+    if name == "objective" and budget.rho is not None:
+        with pytest.raises(ValueError, match=r"budget must be of \(epsilon, delta\)"):
+            dpa.minimize(problem, METHODS[name], budget)
+        return
+    result = dpa.minimize(problem, METHODS[name], budget, rng=0, replicates=2, record=("accuracy",))
+    assert result.private and result.status == "finished" and result.iterations == 1
+    spent = dpa.privacy.accountant.spent(result.ledger.events, budget)
+    assert 0.999 * budget.limit < spent <= budget.limit * (1 + 1e-9)
+    if budget.rho is None:
+        assert result.epsilon() == spent
+        assert result.epsilon(replicates=2) > 1.2 * spent
+    assert (result.w[0] != result.w[1]).all()
+    assert result.history["accuracy"][-1].min() > 0.85
+    again = dpa.minimize(problem, METHODS[name], budget, rng=0, record=())
+    np.testing.assert_array_equal(again.w[0], result.w[0])
+    assert result.released == ("w",) and result.evaluations["gradient"] >= 2 * problem.n
+
+
+def test_without_a_budget_there_is_no_noise():
+    problem = separated()
+    objective = dpa.minimize(problem, METHODS["objective"])
+    assert not objective.private and objective.epsilon() == math.inf
+    np.testing.assert_allclose(objective.w[0], problem.solve(), rtol=1e-6)
+    descent = dpa.minimize(problem, M.OutputPerturbation("gradient_descent", passes=7), rng=0)
+    step = descent.plan.step_size
+    same = dpa.minimize(problem, M.GradientDescent(step, 7), rng=0)
+    np.testing.assert_allclose(descent.w, same.w, rtol=1e-12)
+    start = np.array([1.0, -1.0, 2.0])
+    for method in (METHODS["sgd"], METHODS["descent"]):
+        ends = [dpa.minimize(problem, method, w0=w0, rng=0).w for w0 in (None, start)]
+        assert 1e-6 < np.abs(ends[0] - ends[1]).max() < 3.0
+
+
+def test_a_filter_that_others_spend_from_pays_too():
+    problem, guard = separated(), dpa.privacy.Filter(dpa.Budget(2.0, 1e-5, ADD), order=20.0)
+    for method in METHODS.values():
+        query = method.prepare(PublicFacts.of(problem, ADD), dpa.Budget(0.4, 1e-5, ADD))
+        (event,) = method.iteration(PublicFacts.of(problem, ADD), query)
+        before = guard.spent
+        fixed = dataclasses.replace(method)
+        object.__setattr__(fixed, "prepare", lambda facts, budget, query=query: query)
+        result = dpa.minimize(problem, fixed, guard, rng=0)
+        assert result.private and result.iterations == 1
+        assert guard.spent - before == pytest.approx(float(event.rdp_cost(20.0)))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_plan_refuses_another_question(name):
+    """Less noise than was planned for, or the same question twice."""
+    problem, budget = separated(), dpa.Budget(1.0, 1e-6)
+    facts = PublicFacts.of(problem, REPLACE)
+    query = METHODS[name].prepare(facts, budget)
+    events = METHODS[name].iteration(facts, query)
+    oracle = PrivateOracle(problem, facts, Plan(events, budget), mechanisms.spawn(0, 1))
+    greedy = dataclasses.replace(query, scale=0.99 * query.scale)
+    with pytest.raises(dpa.PrivacyBudgetExceeded):
+        next(METHODS[name].run(np.zeros(3), oracle, greedy))
+    next(METHODS[name].run(np.zeros(3), oracle, query))
+    with pytest.raises(dpa.PrivacyBudgetExceeded):
+        next(METHODS[name].run(np.zeros(3), oracle, query))
+    assert oracle.ledger.events == tuple(events)
+
+
+# --- what is refused, before the data are touched ---
+
+
+@pytest.fixture
+def sealed(monkeypatch):
+    def touched(*arguments, **options):
+        raise AssertionError("the data were touched")
+
+    for name in ("sums", "gradient", "value", "hessian", "minimise_tilted"):
+        monkeypatch.setattr(dpa.ERM, name, touched)
+
+
+@pytest.mark.usefixtures("sealed")
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("budget", [dpa.Budget(1.0, 1e-6), None])
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"loss": dpa.losses.Hinge()}, "HuberizedHinge"),
+        ({"loss": dpa.losses.SquaredError()}, "Lipschitz"),
+        ({"row_bound": None}, "row_bound"),
+    ],
+)
+def test_refuses_losses_and_bounds_that_no_proof_covers(name, budget, options, match):
+    with pytest.raises(ValueError, match=match):
+        dpa.minimize(separated(**options), METHODS[name], budget)
+
+
+@pytest.mark.usefixtures("sealed")
+def test_refuses_penalties_and_steps_that_do_not_contract():
+    rough = separated(regularizer=dpa.regularizers.GemanMcClure(0.1))
+    with pytest.raises(ValueError, match="penalty must be convex"):
+        dpa.minimize(rough, METHODS["sgd"], dpa.Budget(1.0, 1e-6))
+    limit = largest_step(PublicFacts.of(separated(), REPLACE), 1)
+    assert limit == pytest.approx(2.0 / (0.01 + 0.01 + 0.75 * (1 + 1 / 2000)))
+    with pytest.raises(ValueError, match=r"step_size must be at most 2/\(mu \+ L\)"):
+        M.OutputPerturbation("gradient_descent", step_size=1.001 * limit).prepare(
+            PublicFacts.of(separated(), REPLACE), None
+        )
+    with pytest.raises(ValueError, match=r"mu \+ ridge must be positive"):
+        dpa.minimize(separated(penalty=0.0), METHODS["objective"])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_refuses_other_problems(name):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(20, 3)), rng.integers(0, 3, 20)
+    problems = [
+        dpa.Quadratic([1.0, 2.0]),
+        dpa.problems.Softmax(X, y, row_bound=dpa.RowBound(2, 1.0)),
+        dpa.problems.MLP(X, y, hidden=(4,), n_classes=3, row_bound=dpa.RowBound(2, 1.0)),
+    ]
+    for problem in problems:
+        with pytest.raises(ValueError, match="convex"):
+            dpa.minimize(problem, METHODS[name])
+
+
+def test_objective_perturbation_needs_one_linear_prediction():
+    facts = dataclasses.replace(PublicFacts.of(separated(), ADD), hessian_rank=2)
+    with pytest.raises(ValueError, match="hessian_rank = 2"):
+        METHODS["objective"].prepare(facts, dpa.Budget(1.0, 1e-6, ADD))
+    METHODS["sgd"].prepare(facts, dpa.Budget(1.0, 1e-6, ADD))  # output perturbation does not
+
+
+def test_refuses_to_ask_of_a_part():
+    facts = PublicFacts.of(separated(), ADD)
+    for query in (tilted("gaussian", 1.0), descent(0.1, 2, 1, True, 3, scale=1.0)):
+        with pytest.raises(ValueError, match="Full"):
+            query.event(facts, dpa.Poisson(0.5))
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda: M.OutputPerturbation("sgd"), "kind"),
+        (lambda: M.OutputPerturbation(passes=0), "passes"),
+        (lambda: M.OutputPerturbation(batches=0), "batches"),
+        (lambda: M.OutputPerturbation(step_size=0.0), "step_size"),
+        (lambda: M.ObjectivePerturbation(0.0), "curvature_share"),
+        (lambda: M.ObjectivePerturbation(1.0), "curvature_share"),
+        (lambda: M.ObjectivePerturbation(tolerance=0.0), "tolerance"),
+        (lambda: tilted("laplace", 1.0), "law"),
+        (lambda: tilted("gaussian", -1.0), "scale"),
+        (lambda: tilted("gaussian", 1.0, ridge=-1.0), "ridge"),
+        (lambda: descent(math.nan, 1, 1, False), "step_size"),
+        (lambda: descent(0.1, 1, 1, False, scale=math.inf), "scale"),
+    ],
+)
+def test_refuses_bad_arguments(build, match):
+    with pytest.raises(ValueError, match=match):
+        build()
+
+
+def test_events_add_up_over_releases():
+    """Two releases of one method are accounted as one list; pure ones as pure."""
+    event = GaussianBound(1.0, (0.2,), (2.0,), 0.01)
+    twice = dpa.privacy.epsilon(Repeated(event, 2), 1e-6, ADD)
+    assert twice < 2 * dpa.privacy.epsilon(event, 1e-6, ADD)
+    assert dpa.privacy.epsilon([Pure(0.2), Pure(0.1)], 0.0, ADD) == pytest.approx(0.3)
