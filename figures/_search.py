@@ -1,0 +1,365 @@
+"""The runs behind the figures of paper 002: data, methods, and its accounting as printed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy import special, stats
+
+import dpanalysis as dpa
+from dpanalysis import methods, plotting
+from dpanalysis.privacy import filters, rdp_above_threshold, rdp_gaussian
+from dpanalysis.privacy.events import AboveThreshold, Event, Gaussian, Sampled
+
+Array: TypeAlias = np.ndarray
+
+DELTA = 1e-8
+RELATION = "add_or_remove_one"
+REGULARIZER = dpa.regularizers.L2(0.001)
+FOLDS = 10
+LOSSES = {"logistic": "logistic regression", "svm": "SVM"}
+DATA = {
+    "adult": "Adult (a9a, training and test part, with an intercept: 48,842 x 124)",
+    "bank": "Bank Marketing (one-hot with an intercept: 45,211 x 52)",
+    "census": "a synthetic census (10,000 rows of 8 categories, with an intercept 44 columns)",
+}
+
+# ------------------------------------------------------------------ data
+
+
+def data_names(scale: str) -> list[str]:
+    """Return the data of a figure: the paper's at paper scale where they are at hand."""
+    at_hand = scale == "paper" and os.environ.get("DPANALYSIS_DATA")
+    return ["adult", "bank"] if at_hand else ["census"]
+
+
+@lru_cache(maxsize=1)
+def load_folds(data: str) -> list[dpa.datasets.Dataset]:
+    """Return the ten folds of a data set."""
+    if data == "census":
+        whole = synthetic_census(10_000)
+    elif data == "adult":
+        whole = dpa.datasets.load("a9a").pooled()
+    else:
+        whole = dpa.datasets.load(data)
+    return list(whole.with_intercept().folds(FOLDS, rng=0))
+
+
+def synthetic_census(n: int) -> dpa.datasets.Dataset:
+    """Return n people with 8 categorical attributes, about a quarter of them rich.
+
+    Categories are uneven, labels logistic in the indicators: a small Adult for a quick look.
+    """
+    random = np.random.default_rng(0)
+    blocks, score = [], np.zeros(n)
+    for size in (2, 2, 3, 4, 5, 7, 9, 11):
+        codes = random.choice(size, n, p=random.dirichlet(np.full(size, 2.0)))
+        blocks.append(np.eye(size)[codes])
+        score += 1.2 * random.normal(size=size)[codes]
+    X = np.hstack(blocks)
+    y = np.where(score - np.quantile(score, 0.76) + random.logistic(size=n) > 0.0, 1.0, -1.0)
+    bounds = (dpa.RowBound(1, 8.0), dpa.RowBound(2, math.sqrt(8.0)))
+    return dpa.datasets.Dataset(X, y, None, None, "census", bounds)
+
+
+# ------------------------------------------------------------------ methods
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method is made for: a problem, a budget, q, and what a first search costs."""
+
+    problem: dpa.ERM
+    labels: Array
+    budget: dpa.Budget
+    rate: float
+    share: int  # a line search costs epsilon/share at first, a gradient half its square
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One curve: how its method is made, and how it is drawn.
+
+    ``printed`` runs it under :class:`PrintedAccounting`. One that is not ``private`` does not
+    depend on epsilon. A method with a ``width`` fits the SVM
+    by the Huberized hinge loss, the others by the hinge loss. Where a run is slow, fewer than
+    all ``folds`` are made.
+    """
+
+    make: Callable[[Task], Any]
+    color: str
+    dashes: Any = "-"
+    printed: bool = False
+    width: float | None = None
+    private: bool = True
+    folds: int = FOLDS
+
+
+def line_search(task: Task, times: float = 1.0, **options: Any) -> methods.LineSearchSGD:
+    """Return DP-BLSGD with the paper's settings, its first searches ``times`` as expensive."""
+    each = times * task.budget.limit / task.share
+    return methods.LineSearchSGD(dpa.Poisson(task.rate), epsilon=each, rho=0.5 * each**2, **options)
+
+
+def full_search(task: Task) -> methods.LineSearchGD:
+    """Return DP-BLGD with the paper's settings."""
+    each = task.budget.limit / task.share
+    return methods.LineSearchGD(epsilon=each, rho=0.5 * each**2)
+
+
+def dp_sgd(task: Task) -> methods.SGD:
+    """Return DP-SGD with the paper's q and C, and 100 steps of size 1."""
+    return methods.SGD(1.0, 100, dpa.Poisson(task.rate), dpa.clipping.Flat(3.0))
+
+
+def adaptive(task: Task, clip_loss: float = 1.0) -> methods.AdaptiveGD:
+    """Return DP-AGD with the settings of its authors' code."""
+    return methods.AdaptiveGD(clip_loss=clip_loss)
+
+
+def output(task: Task, kind: str = "permuted_sgd") -> methods.OutputPerturbation:
+    """Return output perturbation: 10 passes in 50 batches, or 200 full steps."""
+    passes = {"permuted_sgd": 10, "gradient_descent": 200}[kind]
+    return methods.OutputPerturbation(kind, passes=passes, batches=50)
+
+
+def objective(task: Task) -> methods.ObjectivePerturbation:
+    """Return objective perturbation as it is."""
+    return methods.ObjectivePerturbation()
+
+
+def genetic(task: Task) -> methods.GeneticSearch:
+    """Return PrivGene with losses clamped at 3: at 1 it names the larger class, always."""
+    return methods.GeneticSearch(clip_loss=3.0)
+
+
+def solution(task: Task) -> Array:
+    """Return the minimiser, by L-BFGS and Newton's method: not private."""
+    return task.problem.solve()
+
+
+def majority(task: Task) -> Array:
+    """Return the weights of the intercept alone that name the larger class: not private."""
+    w = np.zeros(task.problem.d)
+    w[-1] = np.sign(task.labels.sum())
+    return w
+
+
+BLUE, SKY, RED, ORANGE, PURPLE, GREEN, BLACK = (
+    plotting.PALETTE[name]
+    for name in ("blue", "sky", "vermillion", "orange", "purple", "green", "black")
+)
+GREY, OLIVE = "#777777", "#8F8F2B"
+DASHED, DOTTED, MIXED = (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1, 1, 1))
+WIDTH = 0.5  # of the Huberized hinge loss, as in the paper
+AC = partial(line_search, clip_decay=0.05)
+
+#: Every curve of Figs. 3 and 4, by its name, one line each; variants have a comma in it.
+METHODS: dict[str, Entry] = {
+    "DP-BLSGD": Entry(line_search, BLUE),
+    "DP-BLSGD-AC": Entry(AC, SKY),
+    "DP-BLGD": Entry(full_search, RED),
+    "DP-AGD": Entry(adaptive, ORANGE),
+    "DP-AGD (C_obj = 3)": Entry(partial(adaptive, clip_loss=3.0), ORANGE, DASHED),
+    "DP-SGD": Entry(dp_sgd, PURPLE),
+    "OutPert-RSGD": Entry(output, GREEN, width=WIDTH),
+    "OutPert-GD": Entry(partial(output, kind="gradient_descent"), GREEN, DASHED, width=WIDTH),
+    "ObjPert": Entry(objective, BLACK, width=WIDTH),
+    "PrivGene": Entry(genetic, OLIVE, folds=3),
+    "non-private": Entry(solution, GREY, "--", width=0.01, private=False),
+    "majority": Entry(majority, GREY, ":", private=False),
+    "DP-BLSGD, fresh batch": Entry(partial(line_search, fresh_batch=True), BLUE, DASHED, folds=3),
+    "DP-BLSGD-AC, fresh batch": Entry(partial(AC, fresh_batch=True), SKY, DASHED, folds=3),
+    "DP-BLSGD, as printed": Entry(line_search, BLUE, DOTTED, printed=True),
+    "DP-BLSGD-AC, as printed": Entry(AC, SKY, DOTTED, printed=True),
+    "DP-BLGD, as printed": Entry(full_search, RED, DOTTED, printed=True),
+    "DP-BLSGD, fivefold first cost": Entry(partial(line_search, times=5.0), BLUE, MIXED),
+}
+
+
+@lru_cache(maxsize=2)
+def load_problem(data: str, loss: str, width: float | None, fold: int) -> dpa.ERM:
+    """Return the training part of a fold; an SVM without a width has the hinge loss."""
+    chosen: Any = dpa.losses.Logistic()
+    if loss == "svm":
+        chosen = dpa.losses.Hinge() if width is None else dpa.losses.HuberizedHinge(width)
+    return load_folds(data)[fold].problem(chosen, REGULARIZER)
+
+
+def run_cell(
+    data: str,
+    loss: str,
+    method: str,
+    epsilon: float,
+    fold: int,
+    share: int,
+    rate: float = 0.1,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Train once and return the accuracy on the fold that is held out, and what it took.
+
+    The objective is that of the figure, of the hinge loss also where its Huberized twin was
+    minimised.
+    """
+    entry = METHODS[method]
+    judge = load_problem(data, loss, None, fold)
+    fitted = load_problem(data, loss, entry.width if loss == "svm" else None, fold)
+    held_out = load_folds(data)[fold]
+    budget = dpa.Budget(epsilon, DELTA, RELATION)
+    made = entry.make(Task(fitted, held_out.y, budget, rate, share))
+    found: dict[str, Any] = {"iterations": 0, "gradients": 0, "losses": 0, "seconds": 0.0}
+    if isinstance(made, np.ndarray):
+        w = made
+    else:
+        made = dataclasses.replace(made, **(options or {}))
+        guard: Any = PrintedAccounting(budget) if entry.printed else budget
+        result = dpa.minimize(fitted, made, guard, rng=fold, record=())
+        w = result.w[0]
+        found = {
+            "iterations": result.iterations,
+            "gradients": result.evaluations.get("gradient", 0),
+            "losses": result.evaluations.get("loss", 0),
+            "seconds": result.seconds,
+        }
+    return {
+        **found,
+        "accuracy": float(judge.accuracy(w, held_out.X_test, held_out.y_test)),
+        "objective": float(judge.value(w)),
+    }
+
+
+#: Accountings of one line search: the method's name, and dashes.
+ACCOUNTINGS: dict[str, tuple[str, Any]] = {
+    "correct": ("DP-BLSGD", "-"),
+    "as printed, not private": ("DP-BLSGD, as printed", DOTTED),
+    "correct, fresh batch": ("DP-BLSGD, fresh batch", DASHED),
+}
+
+
+def accounting_of(method: str) -> str:
+    """Return the accounting of a method's name."""
+    return next(name for name, (known, _) in ACCOUNTINGS.items() if known == method)
+
+
+def search_cell(
+    data: str, accounting: str, epsilon: float, fold: int, share: int, q: float, **options: Any
+) -> dict[str, Any]:
+    """Return the parameters of a run of DP-BLSGD for logistic regression."""
+    return {
+        "data": data,
+        "loss": "logistic",
+        "method": ACCOUNTINGS[accounting][0],
+        "epsilon": epsilon,
+        "fold": fold,
+        "share": share,
+        "rate": q,
+        "options": options,
+    }
+
+
+# ------------------------------------------------------------------ the paper's accounting
+
+
+class PrintedAccounting:
+    """The accounting of paper 002 as it is printed: NOT a privacy guarantee.
+
+    Gradient and line searches of one batch are amplified one by one (errata 002-4, 002-5) by
+    Lemma 4 with its factor 3, at the costs of Lemma 1 and Theorems 2 and 3, and the run goes
+    on while some order from 2 to 500 has budget (002-7) by Proposition 1.
+
+    Parameters
+    ----------
+    budget : Budget
+        (epsilon, delta) with delta > 0.
+    factor : float
+        Of Lemma 4 from its fourth term on; 1 is what Gaussian noise needs.
+    """
+
+    orders = np.arange(2.0, 501.0)
+
+    def __init__(self, budget: dpa.Budget, factor: float = 3.0) -> None:
+        self.budget, self.factor = budget, factor
+        self.limits = budget.limit + math.log(budget.delta) / (self.orders - 1.0)
+        self.spent = np.zeros(self.orders.size)
+
+    def costs(self, event: Event) -> Array:
+        """Return what an event is charged at each order."""
+        batch = event if isinstance(event, Sampled) else Sampled(dpa.Full(), [event])
+        parts = [_amplified(part, batch.fraction, self.factor) for part in batch.events]
+        return np.sum(parts, axis=0)
+
+    def can_spend(self, event: Event) -> bool:
+        """Return whether the event fits at some order."""
+        return bool((self.spent + self.costs(event) <= self.limits).any())
+
+    def spend(self, event: Event) -> None:
+        """Charge the event at every order."""
+        self.spent = self.spent + self.costs(event)
+
+    def affords(self, rate: float, events: Sequence[Event]) -> float:
+        """Return how often these events, asked of one batch, fit a new budget."""
+        each = self.costs(Sampled(dpa.Poisson(rate), events))
+        return float((self.limits / each).max())
+
+
+def affordable(epsilon: float, share: int, rate: float) -> dict[str, float]:
+    """Return how many iterations at first cost a budget buys by each accounting."""
+    budget = dpa.Budget(epsilon, DELTA, RELATION)
+    each = epsilon / share
+    gradient = Gaussian(1.0 / each, 1.0)
+    search = AboveThreshold("laplace", 2.0 / each, 4.0 / each, 1.0, 20, shared=True)
+
+    def proved(*batches: Sequence[Event]) -> float:
+        events = [Sampled(dpa.Poisson(rate), batch) for batch in batches]
+        guard = filters.Filter(budget, order=filters.order_of_most(events, budget))
+        return guard.limit / sum(map(guard.cost, events))
+
+    return {
+        "as_printed": PrintedAccounting(budget).affords(rate, [gradient, search]),
+        "as_printed_factor_1": PrintedAccounting(budget, 1.0).affords(rate, [gradient, search]),
+        "as_printed_not_sampled": PrintedAccounting(budget).affords(1.0, [gradient, search]),
+        "correct": proved([gradient, search]),
+        "fresh_batch": proved([gradient], [search]),
+    }
+
+
+@lru_cache(maxsize=4096)
+def _amplified(event: Event, rate: float, factor: float) -> Array:
+    """Return the cost of one access to a batch at the orders from 2 to 500, by Lemma 4.
+
+    The binomial probabilities sum to 1; without them only positive terms are left.
+    """
+    orders = PrintedAccounting.orders
+    cost = _printed_cost(event)
+    if rate == 1.0:
+        return cost
+    growth = (orders - 1.0) * cost + np.where(orders > 2.0, math.log(factor), 0.0)
+    terms = _log_probabilities(rate) + (growth + np.log(-np.expm1(-growth)))
+    return np.logaddexp(0.0, special.logsumexp(terms, axis=1)) / (orders - 1.0)
+
+
+@lru_cache(maxsize=16)
+def _log_probabilities(rate: float) -> Array:
+    """Return ln P(Binomial(order, rate) = l), one row an order, one column an l from 2."""
+    orders = PrintedAccounting.orders
+    return np.asarray(stats.binom.logpmf(orders[None, :], orders[:, None], rate))
+
+
+def _printed_cost(event: Event) -> Array:
+    """Return the cost of one access without sampling, by Lemma 1 or Theorem 2 or 3."""
+    orders = PrintedAccounting.orders
+    if isinstance(event, Gaussian):
+        return np.asarray(rdp_gaussian(orders, 1.0 / event.mu))
+    if isinstance(event, AboveThreshold):
+        scales = event.threshold_scale / event.sensitivity, event.query_scale / event.sensitivity
+        return np.asarray(
+            rdp_above_threshold(orders, event.noise, *scales, event.max_queries, printed=True)
+        )
+    raise TypeError(f"the paper states no cost of {event!r}")
