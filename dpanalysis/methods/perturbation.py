@@ -26,10 +26,7 @@ _SOLVER_SHARE = 0.01
 
 
 class _OneShot(AdaptiveMethod):
-    """A method that asks one question of all records, and releases the answer.
-
-    :meth:`prepare` returns the question, noise and all; it starts at zero.
-    """
+    """A method that asks one question of all records, and releases the answer."""
 
     one_shot = True
     released: ClassVar[tuple[str, ...]] = ("w",)
@@ -206,7 +203,7 @@ class ObjectivePerturbation(_OneShot):
                 f"budget must be of (epsilon, delta) for objective perturbation, got {budget!r}"
             )
         check_linear(facts)
-        most = math.expm1(self.curvature_share * budget.limit)
+        most = math.expm1(min(self.curvature_share * budget.limit, 30.0))
         ridge = max(0.0, facts.hessian_bound / (facts.n * most) - facts.mu)
         S, convexity = facts.record_sensitivity(2), facts.mu + ridge
         # Above the rounding errors of a gradient, at points as far away as the term may draw.

@@ -259,7 +259,7 @@ def test_the_error_of_the_solver_is_charged_and_hidden():
     )
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 40.0])
+@pytest.mark.parametrize("epsilon", [0.01, 40.0, 1e4])
 @pytest.mark.parametrize("loss", [LOGISTIC, HUBER])
 def test_the_solver_gets_there_also_where_nearly_nothing_holds_the_minimiser(epsilon, loss):
     """Separable classes without a penalty, with a random term that dwarfs them or next to none."""
