@@ -197,8 +197,7 @@ class AdaptiveLoop:
             iterations=max(counts),
             made=np.array(counts),
             status=status,
-            private=isinstance(guard, filters.Filter | filters.Plan)
-            or not self._facts.has_records,
+            private=isinstance(guard, filters.Filter | filters.Plan) or not self._facts.has_records,
             seconds=time.perf_counter() - self._start,
             released=self._method.released,
             guard=guard if isinstance(guard, filters.Filter) else None,
