@@ -132,10 +132,10 @@ class Search(AdaptiveMethod):
 class LineSearch(Search):
     """A search by AboveThreshold for the first step size with a noisy Armijo decrease."""
 
-    step_size: float = 1.0
+    step_size: float = 2.0
     sufficient_decrease: float = 0.5
     backtrack: float = 0.8
-    max_queries: int = 20
+    max_queries: int = 40
     noise: str = "laplace"
     epsilon: float | None = None
     growth: float = 0.3
