@@ -22,7 +22,7 @@ DELTA = 1e-6
 RELATION = "replace_one"
 ROW_BOUND = dpa.RowBound(2, 1.0, "clip")
 #: Noise of the Hessian for its true sensitivity, and as the paper has it.
-SENSITIVITIES = ("tight", "printed")
+SENSITIVITIES = ("sharp", "printed")
 #: A run that stops with a smaller probability than this is cut, see :func:`patience`.
 HOPELESS = 1e-3
 
@@ -233,14 +233,14 @@ def run_once(
 def run_cell(
     data: str, penalty: str, tolerance: str, method: str, epsilon: float, seed: int, limit: int
 ) -> dict[str, Array]:
-    """Run at each sensitivity, tight and printed, with the same random numbers.
+    """Run at each sensitivity, sharp and printed, with the same random numbers.
 
     Where no Hessian was asked for, both are the same run, but for what was planned.
     """
     problem = load_problem(data, penalty)
     eps_g, eps_H = tolerances(data, penalty)[tolerance]
-    tight, printed = (METHODS[method](eps_g, eps_H, problem.n, each) for each in (False, True))
-    first = run_once(problem, tight, epsilon, seed, limit)[1]
+    sharp, printed = (METHODS[method](eps_g, eps_H, problem.n, each) for each in (False, True))
+    first = run_once(problem, sharp, epsilon, seed, limit)[1]
     if first["hessians"]:
         second = run_once(problem, printed, epsilon, seed, limit)[1]
     else:

@@ -30,7 +30,7 @@ SHARES = {
 }
 STEPS = {"short": "short steps (OPT)", "line_search": "line search (OPT-LS)"}
 #: Which formula: as printed, proved now, and with the best shares.
-KINDS = {"printed": ":", "tight": "-", "tight, best shares": "--"}
+KINDS = {"printed": ":", "sharp": "-", "sharp, best shares": "--"}
 RIVALS = {"DP-GD": plotting.PALETTE["purple"], "DP-TR": plotting.PALETTE["green"]}
 COLORS = dict(zip(STEPS, (plotting.PALETTE["blue"], plotting.PALETTE["vermillion"]), strict=True))
 
@@ -77,7 +77,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
     chosen = settings(scale)
     by_alpha = stack([row for alpha in chosen["alphas"] for row in rows(alpha, D)])
     by_dimension = stack([row for d in chosen["dimensions"] for row in rows(ALPHA, d)])
-    ours = where(by_alpha, step="short", kind="tight")
+    ours = where(by_alpha, step="short", kind="sharp")
     slopes = [
         {"method": name, "alpha": alpha, "n": ours["n"][-1] * (ours["alpha"][-1] / alpha) ** power}
         for name in RIVALS
@@ -140,18 +140,18 @@ Least n with which the run finds an (alpha, sqrt(M alpha))-2NS with probability 
 8 of paper 003 with every constant, for the answer itself (tolerances are divided by 1 + c1 and
 1 + c), the logistic loss with GemanMcClure(.001) on rows of norm 1. "Printed": the sensitivities
 and noise of the paper, and the norms of errata 003-9 for its universal constants, which nobody
-knows; "tight": errata 003-1, 003-2, 003-7; "best shares": c, c1, c2, c_g and c_H chosen for the
+knows; "sharp": errata 003-1, 003-2, 003-7; "best shares": c, c1, c2, c_g and c_H chosen for the
 least n instead of .1, .25, .1, .35, .2. At d = {D}, alpha = {ALPHA:g}: {listed}. So the corrected
-sensitivities save a factor {n_min("short", "printed") / n_min("short", "tight"):.2f} of short steps
-and {n_min("line_search", "printed") / n_min("line_search", "tight"):.2f} of the line search, and
-the shares another {n_min("short", "tight") / n_min("short", "tight, best shares"):.2f} and
-{n_min("line_search", "tight") / n_min("line_search", "tight, best shares"):.2f}.
+sensitivities save a factor {n_min("short", "printed") / n_min("short", "sharp"):.2f} of short steps
+and {n_min("line_search", "printed") / n_min("line_search", "sharp"):.2f} of the line search, and
+the shares another {n_min("short", "sharp") / n_min("short", "sharp, best shares"):.2f} and
+{n_min("line_search", "sharp") / n_min("line_search", "sharp, best shares"):.2f}.
 
-Slopes: n_min of short steps falls like alpha^-{falls("short", "tight"):.2f}, logarithms
-included, and grows like d^{grows("printed"):.2f} as printed and d^{grows("tight"):.2f} with the
-tight sensitivities, from d = {chosen["dimensions"][0]} to {chosen["dimensions"][-1]}: the printed
+Slopes: n_min of short steps falls like alpha^-{falls("short", "sharp"):.2f}, logarithms
+included, and grows like d^{grows("printed"):.2f} as printed and d^{grows("sharp"):.2f} with the
+sharp sensitivities, from d = {chosen["dimensions"][0]} to {chosen["dimensions"][-1]}: the printed
 Hessian brings the order d of the paper, at large d only. For DP-GD (2) and DP-TR (7/4, with full
-batches) the paper states orders alone: their lines start where that of OPT (tight) does and have no
+batches) the paper states orders alone: their lines start where that of OPT (sharp) does and have no
 height of their own. The horizontal lines are the full Covertype and IJCNN; the runs of
 second_order_tables, on 79,222 and 49,990 records at tolerances like these, stop without a
 guarantee.

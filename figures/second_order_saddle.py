@@ -175,7 +175,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     chosen, means = settings(scale), tables["means"]
     epsilon = chosen["epsilons"][-1]
 
-    def at(name: str, sensitivity: str = "tight") -> dict[str, Any]:
+    def at(name: str, sensitivity: str = "sharp") -> dict[str, Any]:
         return row_of(means, method=name, epsilon=epsilon, sensitivity=sensitivity)
 
     saddle_value = tables["curves"]["loss"][0]
@@ -200,7 +200,7 @@ with the noise of the Hessian at its true sensitivity: {listed}. A method that l
 only stays at {stays["loss"]:.3f} with the smallest eigenvalue {stays["smallest_eigenvalue"]:.3f}.
 Table as in second_order_tables.
 
-Tight against printed: the norm of the noise of the Hessian is {noise:.1f} times smaller,
+Sharp against printed: the norm of the noise of the Hessian is {noise:.1f} times smaller,
 {OPT["hessian_noise"]:.3f} instead of {printed["hessian_noise"]:.3f} of eps_H for OPT from w0 = 0;
 its n_min is {OPT["n_min"]:.3g} instead of {printed["n_min"]:.3g}. The losses of both kinds are in
 the table: the weights at 0 have the curvature {2 * chosen["strength"]:.2f} of the penalty, which

@@ -121,8 +121,9 @@ def entry(row: dict[str, Any]) -> str:
     """Return a cell of a table: loss, then iterations, Hessians and seconds or a cross."""
     spent = f"{row['seconds']:.2g} s" if row["stopped"] == 1.0 else "×"
     passes = row["gradient_passes"] + row["loss_passes"]
+    digits = 3 if row["loss"] < 10.0 else 0
     return (
-        f"{row['loss']:.3f} ± {row['loss_std']:.3f}   {spent}\n"
+        f"{row['loss']:.{digits}f} ± {row['loss_std']:.{digits}f}   {spent}\n"
         f"{count(row['iterations'])} it, {count(passes)} p, {count(row['hessians'])} H"
     )
 
@@ -143,7 +144,7 @@ def row_of(table: Table, **values: Any) -> dict[str, Any]:
 
 
 def draw_table(ax: Any, mine: Table, names: list[str], head: str) -> None:
-    """Draw methods by epsilons, and each at the tight and at the printed sensitivity."""
+    """Draw methods by epsilons, and each at the sharp and at the printed sensitivity."""
     epsilons = list(dict.fromkeys(mine["epsilon"].tolist()))
     texts, shades = [], []
     for method in names:
@@ -152,14 +153,14 @@ def draw_table(ax: Any, mine: Table, names: list[str], head: str) -> None:
             for e in epsilons
         ]
         same = [
-            all(tight[name] == printed[name] for name in ("loss", "iterations", "stopped"))
-            for tight, printed in pairs
+            all(sharp[name] == printed[name] for name in ("loss", "iterations", "stopped"))
+            for sharp, printed in pairs
         ]
         texts.append(
             [
                 text
-                for (tight, printed), equal in zip(pairs, same, strict=True)
-                for text in (entry(tight), "the same" if equal else entry(printed))
+                for (sharp, printed), equal in zip(pairs, same, strict=True)
+                for text in (entry(sharp), "the same" if equal else entry(printed))
             ]
         )
         shades.append(
@@ -219,23 +220,23 @@ def stopped(means: Table, sensitivity: str) -> str:
 
 
 def gain(tables: dict[str, Table]) -> str:
-    """Return in numbers what the tight sensitivity of the Hessian gains."""
+    """Return in numbers what the sharp sensitivity of the Hessian gains."""
     means = tables["means"]
-    tight, printed = (where(means, sensitivity=s) for s in runs.SENSITIVITIES)
+    sharp, printed = (where(means, sensitivity=s) for s in runs.SENSITIVITIES)
     parts = []
     for data in dict.fromkeys(means["data"].tolist()):
-        mine = tight["data"] == data
-        noise = (printed["hessian_noise"] / tight["hessian_noise"])[mine]
+        mine = sharp["data"] == data
+        noise = (printed["hessian_noise"] / sharp["hessian_noise"])[mine]
         parts.append(f"{noise.max():.1f} times shorter on {NAMES[data]} (d = {SIZES[data][1]})")
-    full = np.char.find(tight["method"], "-B") < 0
-    plain = full & (np.char.find(tight["method"], "-LS") < 0)
-    saved = (printed["n_min"] / tight["n_min"])[plain]
-    changed = int((tight["loss"] != printed["loss"]).sum())
+    full = np.char.find(sharp["method"], "-B") < 0
+    plain = full & (np.char.find(sharp["method"], "-LS") < 0)
+    saved = (printed["n_min"] / sharp["n_min"])[plain]
+    changed = int((sharp["loss"] != printed["loss"]).sum())
     return (
-        f"The tight noise of the Hessian is {' and '.join(parts)}; the guaranteed n_min of DP-TR, "
+        f"The sharp noise of the Hessian is {' and '.join(parts)}; the guaranteed n_min of DP-TR, "
         f"OPT and 2OPT is {saved.min():.2f} to {saved.max():.2f} times smaller; "
-        f"{changed} of {len(tight['loss'])} configurations end at another loss, and "
-        f"{int((tight['stopped'] == 1.0).sum())} stop in all runs instead of "
+        f"{changed} of {len(sharp['loss'])} configurations end at another loss, and "
+        f"{int((sharp['stopped'] == 1.0).sum())} stop in all runs instead of "
         f"{int((printed['stopped'] == 1.0).sum())}"
     )
 
@@ -243,8 +244,8 @@ def gain(tables: dict[str, Table]) -> str:
 def caption(tables: dict[str, Table], scale: str) -> str:
     """Return the caption."""
     chosen, means = settings(scale), tables["means"]
-    tight = where(means, sensitivity="tight")
-    every = where(tables["runs"], sensitivity="tight")
+    sharp = where(means, sensitivity="sharp")
+    every = where(tables["runs"], sensitivity="sharp")
     done = every["stopped"] == 1.0
     right = int((every["true_point"][done] == 1.0).sum())
     sizes = ", ".join(
@@ -255,11 +256,11 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         name: where(tables["runs"], sensitivity=name)["curvature_steps"].sum()
         for name in runs.SENSITIVITIES
     }
-    least_n_min = np.min(tight["n_min"] / [SIZES[name][0] for name in tight["data"].tolist()])
-    batches = np.char.find(tight["method"], "OPT-B") >= 0
-    batch_noise = tight["gradient_noise"][batches]
-    whole = np.isin(tight["method"], ("OPT", "2OPT"))
-    ratio = float(np.median(batch_noise / tight["gradient_noise"][whole]))
+    least_n_min = np.min(sharp["n_min"] / [SIZES[name][0] for name in sharp["data"].tolist()])
+    batches = np.char.find(sharp["method"], "OPT-B") >= 0
+    batch_noise = sharp["gradient_noise"][batches]
+    whole = np.isin(sharp["method"], ("OPT", "2OPT"))
+    ratio = float(np.median(batch_noise / sharp["gradient_noise"][whole]))
     in_vain = int((every["cut"] * (every["iterations"] > chosen["cut_after"])).sum())
     quick = (
         "The data are two synthetic clouds; Covertype and IJCNN with --scale paper and "
@@ -270,25 +271,25 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     return f"""
 Paper 003, its tables on Covertype and IJCNN: final loss (mean ± standard deviation of
 {chosen["seeds"]} runs), seconds, iterations (it), passes over the data for gradients and losses (p)
-and noisy Hessians (H), for the noise of the Hessian at its true sensitivity ("tight") and as
+and noisy Hessians (H), for the noise of the Hessian at its true sensitivity ("sharp") and as
 printed. {sizes}. A cross, and the shade, mark what did not stop in some run. Loss: logistic, with
 GemanMcClure(.001) or L2(.001); start w0 = 0, where f = ln 2 is public. Brackets: (eps_g, eps_H).
-{len(tight["loss"]) // len(runs.METHODS)} settings; in so many of them all runs stop:
-{stopped(means, "tight")} with tight noise, {stopped(means, "printed")} with printed noise. Of
-{int(done.sum())} tight runs that stopped, {right} ended within (1 + c1) eps_g and (1 + c) eps_H, as
+{len(sharp["loss"]) // len(runs.METHODS)} settings; in so many of them all runs stop:
+{stopped(means, "sharp")} with sharp noise, {stopped(means, "printed")} with printed noise. Of
+{int(done.sum())} sharp runs that stopped, {right} ended within (1 + c1) eps_g and (1 + c) eps_H, as
 Corollary 3 promises for OPT from n_min on, although every n_min is {least_n_min:.2g} n or more.
 
 {gain(tables)}. A Hessian is asked for where the noisy gradient is short, and then both kinds of
 noise mostly pass: it is the gradient's noise that keeps methods from stopping. That the test of
 curvature passes says little: at strength .001 the least curvature is above -.0005 everywhere, far
-above -eps_H (errata 003-12). So a step along curvature is a mistake of the noise: tight runs made
-{int(curvature["tight"])}, those with printed noise {int(curvature["printed"])} (DP-TR asks for a
+above -eps_H (errata 003-12). So a step along curvature is a mistake of the noise: sharp runs made
+{int(curvature["sharp"])}, those with printed noise {int(curvature["printed"])} (DP-TR asks for a
 Hessian in every iteration); second_order_saddle has an instance where curvature counts.
 
 A run is cut after {chosen["cut_after"]} iterations where the noise alone is longer than eps_g in 2T
 gradients but with probability {runs.HOPELESS:g}: then it cannot stop later either, whatever the
 gradient (Anderson 1955); all others after {4 * chosen["cut_after"]} at most. So were
-{int(every["cut"].sum())} of {len(every["cut"])} tight runs, {in_vain} of them where they might have
+{int(every["cut"].sum())} of {len(every["cut"])} sharp runs, {in_vain} of them where they might have
 stopped later, before T; their loss is that where they were cut. Seconds are those of
 one thread of a machine that does other work too; passes are exact.
 

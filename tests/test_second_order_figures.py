@@ -47,9 +47,9 @@ def test_a_cell_can_be_repeated_and_keeps_its_budget(method):
     found = _second_order.run_cell(**cell)
     again = _second_order.run_cell(**cell)
     assert all((found[name] == again[name]).all() for name in found if name != "seconds")
-    tight, printed = found["hessian_noise"]
+    sharp, printed = found["hessian_noise"]
     # Sensitivity 2 sqrt(d)/sqrt 2 times larger, and sqrt 2 more off the diagonal: 2 sqrt(10).
-    assert printed / tight == pytest.approx(2.0 * math.sqrt(10.0), rel=1e-9)
+    assert printed / sharp == pytest.approx(2.0 * math.sqrt(10.0), rel=1e-9)
     assert found["gradient_noise"][0] == found["gradient_noise"][1]
     assert found["n_min"][0] <= found["n_min"][1]
 
@@ -124,7 +124,7 @@ def test_settings_know_the_size_of_the_data():
 def test_tables(monkeypatch, tmp_path):
     changes = {"epsilons": [1.0], "seeds": 1, "cut_after": 10}
     tables, caption = made(second_order_tables, changes, monkeypatch, tmp_path)
-    means = where(tables["means"], sensitivity="tight")
+    means = where(tables["means"], sensitivity="sharp")
     assert means["method"].tolist() == list(_second_order.METHODS)
     stopped = dict(zip(means["method"].tolist(), means["stopped"].tolist(), strict=True))
     assert stopped["2OPT"] == stopped["2OPT-LS"] == 1.0 > stopped["OPT-B"]
@@ -138,7 +138,7 @@ def test_tables(monkeypatch, tmp_path):
 
 def test_saddle(monkeypatch, tmp_path):
     tables, caption = made(second_order_saddle, {"seeds": 1}, monkeypatch, tmp_path)
-    means = where(tables["means"], sensitivity="tight")
+    means = where(tables["means"], sensitivity="sharp")
     loss = dict(zip(means["method"].tolist(), means["loss"].tolist(), strict=True))
     least = dict(zip(means["method"].tolist(), means["smallest_eigenvalue"].tolist(), strict=True))
     stays = second_order_saddle.GRADIENT_ONLY
@@ -155,11 +155,11 @@ def test_complexity(monkeypatch, tmp_path):
     tables, _ = made(second_order_complexity, changes, monkeypatch, tmp_path)
     for name in ("by_alpha", "by_dimension"):
         for step in second_order_complexity.STEPS:
-            printed, tight, best = (
+            printed, sharp, best = (
                 where(tables[name], step=step, kind=kind)["n"]
                 for kind in second_order_complexity.KINDS
             )
-            assert (printed >= tight).all() and (tight > best).all()
+            assert (printed >= sharp).all() and (sharp > best).all()
     # The methods' own n_min is that of the theory at the same tolerances.
     target = second_order_complexity.build_target(0.06, 10)
     tolerances = target.tolerances(second_order_complexity.SHARES["short"])
@@ -167,5 +167,5 @@ def test_complexity(monkeypatch, tmp_path):
     method = dpa.methods.SecondOrder(*tolerances)
     n_min = _second_order.planned(problem, method, 1.0)[1]["n_min"]
     row = second_order_complexity.rows(0.06, 10)[1]
-    assert (row["step"], row["kind"]) == ("short", "tight")
+    assert (row["step"], row["kind"]) == ("short", "sharp")
     assert row["n"] == pytest.approx(n_min, rel=1e-5)
