@@ -64,7 +64,7 @@ PAPERS = {
     "003": Paper(
         "*Differentially private optimization for smooth non-convex ERM*",
         "Replace-one neighbours; zCDP of full batches, Renyi without replacement.",
-        ("second_order", "second_order_steps", "second_order_bounds"),
+        ("second_order", "second_order_steps", "second_order_bounds", "second_order_data"),
     ),
     "004": Paper(
         "*Improved convergence of differential private SGD with gradient clipping*",

@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from dpanalysis import privacy
-from dpanalysis.audit.papers import second_order, second_order_bounds, second_order_steps
+from dpanalysis import privacy, theory
+from dpanalysis.audit.papers import (
+    second_order,
+    second_order_bounds,
+    second_order_data,
+    second_order_steps,
+)
+from dpanalysis.theory import second_order_data as theory_of_data
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -80,6 +86,10 @@ def test_lanczos_is_the_best_of_the_krylov_space(seed, steps):
     assert shares == [1.0, 0.0]
 
 
+def half_a_batch(*given, printed, batch=theory.second_order_batch):
+    return batch(*given, printed=printed) // 2
+
+
 # Claims whose statement is made a little stronger than the truth, by a wrong constant.
 WRONG = [
     ("003-1", second_order, "LOGISTIC_CURVATURE", 0.249),
@@ -88,16 +98,30 @@ WRONG = [
     ("003-4", second_order, "gaussian_delta", lambda s, e: privacy.gaussian_delta(1.01 * s, e)),
     ("003-5", second_order, "unit", lambda x: 1.01 * x / max(1.0, float(np.linalg.norm(x)))),
     ("003-7", second_order_steps, "unit", lambda x: 1.01 * x / max(1.0, float(np.linalg.norm(x)))),
-    ("003-8", second_order_steps, "roots", lambda c, c_H, c2: (0.0, 3.0 * (1.0 - c - c_H))),
-    ("003-10", second_order_bounds, "batch_cost", lambda a, s, q: q * q * a / s**2),
+    ("003-8", theory, "curvature_roots", lambda c, c2, c_H: (0.0, 3.0 * (1.0 - c - c_H))),
+    ("003-9", theory, "gradient_noise_norm", lambda d, s, eta: s * math.sqrt(d - math.log(eta))),
+    ("003-9", theory, "hessian_noise_norm", lambda d, s, eta: s * math.sqrt(2.0 * d)),
+    (
+        "003-10",
+        second_order_bounds,
+        "rdp_without_replacement",
+        lambda a, n, m, base: 2.0 * (m / n) ** 2 * base(a),
+    ),
+    ("003-11", theory, "lanczos_iterations", lambda d, U, eps, failure: 13),
     (
         "003-12",
         second_order_bounds,
         "penalty_curvature",
         lambda w: (2 - 6.1 * w**2) / (1 + w**2) ** 3,
     ),
-    ("003-15", second_order_bounds, "PENALTY_BEND", 4.66),
-    ("003-15", second_order_bounds, "LOGISTIC_BEND", -0.1),
+    ("003-15", theory, "second_order_constants", lambda R, s: (0.25 + 2 * s, 4.66 * s, 1, 0.25)),
+    ("003-16", theory, "search_slack", lambda i, eta, printed=0: 3.9 * math.log(i / 1.5 / eta)),
+    ("003-16", second_order_data, "queries", lambda b, beta: -3),
+    ("003-17", theory, "iteration_bound", lambda gap, d: max(1, math.floor(gap / d))),
+    ("003-18", theory, "second_order_batch", half_a_batch),
+    ("003-19", second_order_data, "rdp_gaussian", lambda a, s: 0.45 * np.asarray(a) / s**2),
+    ("003-20", second_order_data, "advanced_noise", lambda epsilon, delta, T, s: 0.5),
+    ("003-21", theory_of_data, "hessian_noise_norm", lambda d, s, eta: 0.5 * s),
 ]
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import optimize, stats
 
+from ... import theory
 from ...losses import Logistic
+from ...privacy import rdp_gaussian, rdp_without_replacement
 from ...problems import ERM
 from ..attack import Range
 from ..exact import Density, renyi_divergence
@@ -20,31 +22,19 @@ from .second_order import largest, symmetric, unit
 
 Array = NDArray[np.float64]
 
-# At least the third derivatives of w^2/(1 + w^2) (at w^2 = 1 - 2/sqrt 5) and of the loss.
-PENALTY_BEND = 4.66856
-LOGISTIC_BEND = 1.0 / (6.0 * math.sqrt(3.0))
+RECORDS = 10_000
 
 
 # --- 003-10: the mini-batch ---
 
 
-def batch_cost(order: int, noise: float, fraction: float) -> float:
-    """Return Theorem B.4 for Gaussian noise, epsilon'_N(alpha; sigma, s)."""
-    j = np.arange(3, order + 1, dtype=np.float64)
-    binomial = special.gammaln(order + 1) - special.gammaln(j + 1) - special.gammaln(order - j + 1)
-    terms = math.log(2.0) + j * math.log(fraction) + binomial + 0.5 * (j - 1.0) * j / noise**2
-    first = fraction**2 * math.comb(order, 2)
-    first *= min(4.0 * math.expm1(noise**-2), 2.0 * math.exp(noise**-2))
-    total = np.concatenate([[0.0, math.log(first)], terms])
-    return float(special.logsumexp(total)) / (order - 1.0)
-
-
-def batch_quotient(order: int, noise: float, fraction: float) -> float:
-    """Return the exact cost of records 0, 1 and -1 of a sum / Theorem B.4."""
+def batch_quotient(order: int, noise: float, m: int) -> float:
+    """Return the exact cost of records 0, 1 and -1 of a sum / Theorem B.4; m of RECORDS."""
+    fraction = m / RECORDS
     p, q = subsampled_gaussian(noise, 1.0, fraction)
     left, right = (_replaced(sign, noise, fraction) for sign in (0.5, -0.5))
     exact = max(renyi_divergence(*pair, order) for pair in ((p, q), (q, p), (left, right)))
-    return exact / batch_cost(order, noise, fraction)
+    return exact / rdp_without_replacement(order, RECORDS, m, lambda a: rdp_gaussian(a, noise))
 
 
 def _replaced(value: float, noise: float, fraction: float) -> Density:
@@ -75,7 +65,7 @@ def small_batches(effort: Effort) -> Iterator[Evidence]:
     space = {
         "order": Range(2, 64, log=True, integer=True),
         "noise": Range(0.3, 20.0, log=True),
-        "fraction": Range(1e-4, 0.9, log=True),
+        "m": Range(1, int(0.9 * RECORDS), log=True, integer=True),
     }
     found, cases = largest(effort, batch_quotient, space, cost=effort.cases(16, 60))
     yield used("exact / Theorem B.4", found, "<=", 1.0, tolerance=1e-7, cases=cases)
@@ -87,13 +77,13 @@ def small_batches(effort: Effort) -> Iterator[Evidence]:
 def norm_exceeds(d: int, eta: float) -> tuple[float, float, float]:
     """Return P(||x|| > bound) / eta, x ~ N(0, I_d), exactly.
 
-    The bounds: both readings of Lemma D.6, and sqrt d + sqrt(2 ln 1/eta).
+    The bounds: both readings of Lemma D.6, and the one that is used.
     """
     log = math.log(1.0 / eta)
     bounds = (
         math.sqrt(2.0 * d * log),
         math.sqrt(2.0 * d) * log,
-        math.sqrt(d) + math.sqrt(2.0 * log),
+        theory.gradient_noise_norm(d, 1.0, eta),
     )
     first, second, third = (float(stats.chi2.sf(b * b, d)) / eta for b in bounds)
     return first, second, third
@@ -108,7 +98,7 @@ def matrix_exceeds(d: int, draws: int, random: np.random.Generator) -> float:
         norms.append(float(np.linalg.norm(noise, 2)))
     worst = 0.0
     for eta in (0.1, 0.3, 0.6, 0.99):
-        bound = 2.0 * math.sqrt(d) + math.sqrt(4.0 * math.log(2.0 / eta))
+        bound = theory.hessian_noise_norm(d, math.sqrt(2.0), eta)
         over = int(np.sum(np.array(norms) > bound))
         upper = float(stats.beta.ppf(1.0 - 1e-6, over + 1, draws - over))
         worst = max(worst, upper / eta)
@@ -188,7 +178,7 @@ def spectra(d: int, eps: float, random: np.random.Generator) -> list[Array]:
 def lanczos(effort: Effort) -> Iterator[Evidence]:
     """Random starts on spectra chosen against the method."""
     d, delta, eps = 300, 0.1, 0.05
-    allowed = int(min(d, 1.0 + 0.5 * math.log(2.75 * d / delta**2) * math.sqrt(1.0 / eps)))
+    allowed = theory.lanczos_iterations(d, 1.0, eps, delta)
     random = effort.random()
     count = effort.cases(60, 600)
     hard = spectra(d, eps, random)
@@ -299,7 +289,7 @@ def change_quotients(w: Array, far: Array, x: Array, strength: float) -> tuple[f
             )
         )
     gradients, hessians = zip(*parts)
-    G, M = 0.25 + 2.0 * strength, LOGISTIC_BEND + PENALTY_BEND * strength
+    G, M, _, _ = theory.second_order_constants(1.0, strength)
     first = float(np.linalg.norm(gradients[0] - gradients[1])) / (G * size)
     return first, float(np.linalg.norm(hessians[0] - hessians[1], 2)) / (M * size)
 
@@ -344,7 +334,8 @@ def constants(effort: Effort) -> Iterator[Evidence]:
     yield used("largest second derivative of the penalty", second.max(), "<=", 2.0)
     yield used("smallest", second.min(), ">=", -0.5)
     bend = float(np.abs(penalty_bend(w)).max())
-    yield used("largest third derivative of the penalty", bend, "==", PENALTY_BEND, tolerance=1e-5)
+    known = theory.second_order_constants(0.0, 1.0).M
+    yield used("largest third derivative of the penalty", bend, "==", known, tolerance=1e-5)
     slopes = Logistic().derivative(w, np.ones(w.size)), Logistic().second_derivative(w, 1.0)
     yield used("largest slope of the loss", float(np.abs(slopes[0]).max()), "<=", 1.0)
     yield used("largest curvature of the loss", float(slopes[1].max()), "==", 0.25, tolerance=1e-9)

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from ... import theory
+from ...theory.second_order import short_decreases
 from ..attack import Range
 from ..exact import renyi_divergence
 from ..laws import above_threshold_distribution
@@ -208,26 +210,27 @@ def shortfalls(
     ``noise`` and ``error``, of norm at most 1, are scaled to what (9) allows.
     """
     c1, c2, c, eps_g, eps_H, slack, place = given
-    noisy = f.gradient(w) + min(c1 * eps_g, c2 / f.M * eps_H**2) * noise
-    values, vectors = np.linalg.eigh(f.hessian(w) + c * eps_H * error)
+    long, wide = theory.tolerated_noise(eps_g, eps_H, f.M, c, c1, c2)
+    noisy = f.gradient(w) + long * noise
+    values, vectors = np.linalg.eigh(f.hessian(w) + wide * error)
     length, low = float(np.linalg.norm(noisy)), float(values[0])
+    G = f.G if math.isfinite(f.G) else 1.0  # does not matter for curvature
+    along_gradient, along_curvature = short_decreases(eps_g, eps_H, G, f.M, c, c1, c2)
     if length > eps_g and math.isfinite(f.G):
-        promised = (1.0 - 2.0 * c1) / (2.0 * f.G) * eps_g**2
         short = f.value(w) - f.value(w - noisy / f.G)
         c_g = slack * (1.0 - c1)
         step = max(place, 1e-3) * 2.0 * (1.0 - c1 - c_g) / f.G
         gained = f.value(w) - f.value(w - step * noisy)
-        return "gradient", 1.0 - short / promised, c_g - gained / (step * length**2)
+        return "gradient", 1.0 - short / along_gradient, c_g - gained / (step * length**2)
     if length <= eps_g and low < -eps_H:
-        promised = 2.0 * (1.0 / 3.0 - c2 - c) * eps_H**3 / f.M**2
         p = vectors[:, 0] * (-1.0 if vectors[:, 0] @ noisy > 0.0 else 1.0)
         short = f.value(w) - f.value(w - 2.0 * low / f.M * p)
         c_H = slack * (1.0 - c - math.sqrt(8.0 * c2 / 3.0))
-        t1, t2 = roots(c, c_H, c2)
+        t1, t2 = theory.curvature_roots(c, c2, c_H)
         step = -(t1 + place * (t2 - t1)) * low / f.M
         gained = f.value(w) - f.value(w + step * p)
         scaled = (-0.5 * c_H * step**2 * low - gained) * f.M**2 / abs(low) ** 3
-        return "curvature", 1.0 - short / promised, scaled
+        return "curvature", 1.0 - short / along_curvature, scaled
     return "none", -math.inf, -math.inf
 
 
@@ -263,29 +266,21 @@ def extremes() -> Iterator[tuple[str, float, float]]:
         yield shortfalls(hill, np.zeros(1), -np.ones(1), -one, given)
 
 
-def roots(c: float, c_H: float, c2: float) -> tuple[float, float]:
-    """Return t1 <= t2 of Lemma 6."""
-    b = 1.0 - c - c_H
-    apart = 3.0 * math.sqrt(max(0.25 * b * b - 2.0 * c2 / 3.0, 0.0))
-    return 1.5 * b - apart, 1.5 * b + apart
-
-
 def root_error(c: float, c2: float, c_s: float) -> float:
     """Return how far r(t1), r(t2) are from 0 and t1, t2 from (0, inf), real and in order."""
     c_H = 0.999999 * c_s * (1.0 - c - math.sqrt(8.0 * c2 / 3.0))
     exact = np.sort_complex(np.roots([-1.0 / 6.0, 0.5 * (1.0 - c - c_H), -c2]))
     if (exact.imag != 0.0).any() or exact[0].real < 0.0:
         return math.inf
-    return float(np.abs(exact.real - np.array(roots(c, c_H, c2))).max())
+    return float(np.abs(exact.real - np.array(theory.curvature_roots(c, c2, c_H))).max())
 
 
 def search_failure(tries: int, odds: float) -> float:
     """Return P(a step that decreases f by less than (17) is accepted) / (xi/T).
 
-    All queries are as far below zero as the decrease allows: 8 (ln i_max + ln T/xi) times
-    lambda Delta_q, with the n of (16).
+    All queries are as far below zero as the decrease allows with the n of (16).
     """
-    slack = 8.0 * (math.log(tries) + math.log(odds))
+    slack = theory.search_slack(tries, 1.0 / odds, printed=True)
     law = above_threshold_distribution(np.full(tries, -slack), "laplace", 2.0, 4.0)
     return odds * float(law[:-1].sum())
 
@@ -313,9 +308,9 @@ def decrease(effort: Effort) -> Iterator[Evidence]:
         what = f"-{query} of Lemma 6, scaled"
         yield printed(what, worst[1], "<=", 0.0, tolerance=1e-9, cases=n)
         yield printed("that is, attained", worst[1], ">=", -1e-6)
-    space = {"c": Range(0.0, 0.3), "c2": Range(1e-3, 0.15), "c_s": Range(0.01, 1.0)}
+    space = {"c": Range(1e-6, 0.3), "c2": Range(1e-3, 0.15), "c_s": Range(0.01, 1.0)}
     found, cases = largest(effort, root_error, space)
     yield printed("error of t1, t2, real and positive", found, "<=", 1e-5, cases=cases)
-    tries = {"tries": Range(1, 60, log=True, integer=True), "odds": Range(1.0, 1e6, log=True)}
+    tries = {"tries": Range(1, 60, log=True, integer=True), "odds": Range(1.01, 1e6, log=True)}
     found, cases = largest(effort, search_failure, tries, cost=8)
     yield printed("P(decrease < (17)) / (xi/T)", found, "<=", 1.0, tolerance=1e-9, cases=cases)
