@@ -9,7 +9,7 @@ Examples
 >>> from dpanalysis.audit import mutants
 >>> table = mutants.detection_table(mutants.exact_verdict)
 >>> len(table), all(found.passed for found in table)
-(17, True)
+(20, True)
 >>> print(table[0])
 laplace by standard deviation: claims 1, caught (epsilon >= 1.414); twin accepted
 """
@@ -19,17 +19,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import batches, clipping, releases, sparse_vector
+from . import batches, clipping, releases, second_order, sparse_vector
 from .base import Detection, ExactVerdict, Mechanism, Mutant, exact_verdict
 from .batches import BatchMean
 from .releases import IterationBound, NoisyMinimum, NoisySum, Responses, TwoSums
+from .second_order import BatchOfOne, Evaluations, HessianTrace
 from .sparse_vector import SparseVector, lyu
 
 __all__ = [
     "MUTANTS",
     "BatchMean",
+    "BatchOfOne",
     "Detection",
+    "Evaluations",
     "ExactVerdict",
+    "HessianTrace",
     "IterationBound",
     "Mechanism",
     "Mutant",
@@ -44,7 +48,11 @@ __all__ = [
 ]
 
 MUTANTS: tuple[Mutant, ...] = (
-    releases.MUTANTS + clipping.MUTANTS + sparse_vector.MUTANTS + batches.MUTANTS
+    *releases.MUTANTS,
+    *clipping.MUTANTS,
+    *sparse_vector.MUTANTS,
+    *batches.MUTANTS,
+    *second_order.MUTANTS,
 )
 
 
