@@ -179,7 +179,14 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         return row_of(means, method=name, epsilon=epsilon, sensitivity=sensitivity)
 
     saddle_value = tables["curves"]["loss"][0]
-    stays, OPT, printed = at(GRADIENT_ONLY), at("OPT"), at("OPT", "printed")
+    OPT, printed = at("OPT"), at("OPT", "printed")
+    alone = where(means, method=GRADIENT_ONLY, sensitivity="sharp")
+    stays = ", ".join(
+        f"{loss:.3f} (epsilon = {each:g}, smallest eigenvalue {least:.3f})"
+        for each, loss, least in zip(
+            alone["epsilon"], alone["loss"], alone["smallest_eigenvalue"], strict=True
+        )
+    )
     listed = "; ".join(
         f"{name} {at(name)['loss']:.3f} ± {at(name)['loss_std']:.3f} after "
         f"{at(name)['curvature_steps']:.2g} steps along curvature, "
@@ -197,13 +204,13 @@ the margins m, at most .2785. n = {chosen["n"]}, d = {chosen["d"]}, rows of norm
 saddle, where the objective is {saddle_value:.3f}; eps_g = {EPS_G:g}, eps_H = {EPS_H:g},
 {chosen["seeds"]} runs. Circles: steps along curvature; squares: ends. At epsilon = {epsilon:g},
 with the noise of the Hessian at its true sensitivity: {listed}. A method that looks at gradients
-only stays at {stays["loss"]:.3f} with the smallest eigenvalue {stays["smallest_eigenvalue"]:.3f}.
-Table as in second_order_tables.
+only ends at {stays} (the saddle is left where the noise of a gradient, longer than eps_g, moves it
+away). Table as in second_order_tables.
 
 Sharp against printed: the norm of the noise of the Hessian is {noise:.1f} times smaller,
-{OPT["hessian_noise"]:.3f} instead of {printed["hessian_noise"]:.3f} of eps_H for OPT from w0 = 0;
-its n_min is {OPT["n_min"]:.3g} instead of {printed["n_min"]:.3g}. The losses of both kinds are in
-the table: the weights at 0 have the curvature {2 * chosen["strength"]:.2f} of the penalty, which
+{OPT["hessian_noise"]:.3f} instead of {printed["hessian_noise"]:.3f} of eps_H for OPT from w0 = 0. Its
+n_min is {OPT["n_min"]:.3g} and {printed["n_min"]:.3g}: here the gradient decides. The losses differ
+little: the weights at 0 have the curvature {2 * chosen["strength"]:.2f} of the penalty, which
 neither noise overcomes, so that what differs is the direction of a step.
 
 Privacy: every run is (epsilon, {runs.DELTA:g})-differentially private under replace-one with n
