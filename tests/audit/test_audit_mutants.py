@@ -15,6 +15,7 @@ from dpanalysis import audit, privacy
 from dpanalysis.audit import mutants
 from dpanalysis.audit.mutants import MUTANTS, lyu
 from dpanalysis.audit.strategies import query_sequences
+from dpanalysis.privacy.events import AboveThreshold
 
 by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 
@@ -59,7 +60,7 @@ def test_the_exact_engine_catches_the_mutant_and_lets_the_twin_go(mutant):
 
 
 def test_the_black_box_engine_catches_every_mutant_and_lets_every_twin_go():
-    """At the default confidence: one of the 40 verdicts is a false alarm with chance < 5e-8."""
+    """At the default confidence: one of the 44 verdicts is a false alarm with chance < 5e-8."""
     for found in mutants.detection_table(samples=100_000, rng=1):
         assert found.passed, str(found)
         assert found.broken.confidence == 1 - 1e-9
@@ -224,6 +225,24 @@ def test_the_law_of_one_halt(pair, threshold_scale, query_scale):
     law = mutants.SparseVector(threshold_scale, query_scale, cutoff=1).law(pair[0])
     halts = audit.above_threshold_distribution(pair[0], "laplace", threshold_scale, query_scale)
     np.testing.assert_allclose(law[::-1], halts, atol=1e-12)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_the_endless_search_is_a_long_one(noise):
+    """2000 queries, the first of which are of the first kind; never halting is left over."""
+    mechanism = mutants.EndlessSearch(noise, 1.5, 2.0)
+    halts = audit.above_threshold_distribution([-1.0, -0.3] * 1000, noise, 1.5, 2.0)
+    first, second = halts[:-1:2].sum(), halts[1:-1:2].sum()
+    np.testing.assert_allclose(mechanism.law([-1.0, -0.3]), [first, second], atol=2 * halts[-1])
+    assert halts[-1] < 1e-4
+
+
+@given(query_sequences((2, 2), reach=3.0), st.floats(0.3, 3.0), st.floats(0.3, 3.0))
+def test_the_endless_search_is_private_with_laplace_noise(pair, threshold_scale, query_scale):
+    mechanism = mutants.EndlessSearch("laplace", threshold_scale, query_scale)
+    p, q = (mechanism.law(answers) for answers in pair)
+    event = AboveThreshold("laplace", threshold_scale, query_scale, 1.0, None)
+    assert audit.renyi_divergence(p, q, math.inf) <= event.pure_cost() + 1e-9
 
 
 @given(query_sequences((2, 12), reach=5.0), st.floats(0.1, 2.0))

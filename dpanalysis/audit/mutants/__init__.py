@@ -9,7 +9,7 @@ Examples
 >>> from dpanalysis.audit import mutants
 >>> table = mutants.detection_table(mutants.exact_verdict)
 >>> len(table), all(found.passed for found in table)
-(20, True)
+(22, True)
 >>> print(table[0])
 laplace by standard deviation: claims 1, caught (epsilon >= 1.414); twin accepted
 """
@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import batches, clipping, releases, second_order, sparse_vector
+from . import batches, clipping, line_search, releases, second_order, sparse_vector
 from .base import Detection, ExactVerdict, Mechanism, Mutant, exact_verdict
 from .batches import BatchMean
+from .line_search import EndlessSearch
 from .releases import IterationBound, NoisyMinimum, NoisySum, Responses, TwoSums
 from .second_order import BatchOfOne, Evaluations, HessianTrace
 from .sparse_vector import SparseVector, lyu
@@ -31,6 +32,7 @@ __all__ = [
     "BatchMean",
     "BatchOfOne",
     "Detection",
+    "EndlessSearch",
     "Evaluations",
     "ExactVerdict",
     "HessianTrace",
@@ -51,6 +53,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *releases.MUTANTS,
     *clipping.MUTANTS,
     *sparse_vector.MUTANTS,
+    *line_search.MUTANTS,
     *batches.MUTANTS,
     *second_order.MUTANTS,
 )
