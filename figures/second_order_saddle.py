@@ -208,10 +208,10 @@ only ends at {stays} (the saddle is left where the noise of a gradient, longer t
 away). Table as in second_order_tables.
 
 Sharp against printed: the norm of the noise of the Hessian is {noise:.1f} times smaller,
-{OPT["hessian_noise"]:.3f} instead of {printed["hessian_noise"]:.3f} of eps_H for OPT from w0 = 0. Its
-n_min is {OPT["n_min"]:.3g} and {printed["n_min"]:.3g}: here the gradient decides. The losses differ
-little: the weights at 0 have the curvature {2 * chosen["strength"]:.2f} of the penalty, which
-neither noise overcomes, so that what differs is the direction of a step.
+{OPT["hessian_noise"]:.3f} instead of {printed["hessian_noise"]:.3f} of eps_H for OPT from w0 = 0.
+Its n_min is {OPT["n_min"]:.3g} and {printed["n_min"]:.3g}: here the gradient decides. The losses
+differ little: the weights at 0 have the curvature {2 * chosen["strength"]:.2f} of the penalty,
+which neither noise overcomes, so that what differs is the direction of a step.
 
 Privacy: every run is (epsilon, {runs.DELTA:g})-differentially private under replace-one with n
 public, by a zCDP filter; the start is a fact about the population, not about the data. T follows
