@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .._validation import check_int, check_number
-from ..privacy.events import Event
-from ..privacy.oracle import PrivateOracle, PublicFacts, sampled_event
+from ..privacy.calibration import calibrate
+from ..privacy.events import BoundedRange, Event, Repeated
+from ..privacy.oracle import PrivateOracle, PublicFacts
 from ..privacy.queries import NoisyMin, decrease_sensitivity
 from ..privacy.relations import Budget
-from ..privacy.zcdp import epsilon_to_zcdp
 from .adaptive import AdaptiveMethod, Step
 
 __all__ = ["GeneticSearch"]
@@ -30,9 +29,8 @@ class GeneticSearch(AdaptiveMethod):
     one of two parents, and some of its coordinates mutate, by ever less. The last generation
     releases one point.
 
-    Only indices of public points are released, so that the noise does not grow with the dimension
-    and no gradient is needed; but what a point must be better by to be seen does not shrink
-    either, and few generations find little in many dimensions.
+    Only indices of public points are released: no gradient is needed, and the noise does not
+    grow with the dimension. But a few generations find little in many dimensions.
 
     Parameters
     ----------
@@ -59,12 +57,12 @@ class GeneticSearch(AdaptiveMethod):
 
     Notes
     -----
-    All choices get the same share of the budget: of a pure one epsilon/N for
-    N = parents (generations - 1) + 1 choices, and rho/N of the largest rho that a budget with
-    delta > 0 allows. A choice that is bounded by epsilon' has *bounded range* and costs
-    epsilon'^2/8 of it. This is the gain of the paper's enhanced exponential mechanism, and more.
+    N = parents (generations - 1) + 1 choices of one cost epsilon' share the budget. A pure one
+    is divided by N; where delta > 0 a choice costs :math:`\epsilon'^2/8`-zCDP, as its privacy loss
+    has a *bounded range* (:class:`dpanalysis.privacy.queries.NoisyMin`), so that many choices cost
+    far less. It is also why the noise is half of what the exponential mechanism is often given.
 
-    The operators are those that PrivGene describes for regression, simplified.
+    Children come from uniform crossover and uniform mutation, the plainest operators there are.
 
     References
     ----------
@@ -93,6 +91,7 @@ class GeneticSearch(AdaptiveMethod):
     shrink: float = 0.9
     mutated: int | None = None
 
+    one_shot = True
     released: ClassVar[tuple[str, ...]] = ("the points chosen in every generation",)
 
     def __post_init__(self) -> None:
@@ -106,11 +105,6 @@ class GeneticSearch(AdaptiveMethod):
         if self.mutated is not None:
             check_int("mutated", self.mutated, low=1)
 
-    @property
-    def choices(self) -> int:
-        """Number N of points that are chosen in all."""
-        return self.parents * (self.generations - 1) + 1
-
     def prepare(self, facts: PublicFacts, budget: Budget | None) -> float:
         """Return the scale of the noise; 0 without a budget."""
         if not facts.has_records or facts.declared_sensitivity is not None:
@@ -120,21 +114,18 @@ class GeneticSearch(AdaptiveMethod):
             )
         if budget is None:
             return 0.0
-        if budget.rho is None and budget.delta == 0.0:
-            cost = budget.limit / self.choices
-        else:
-            rho = budget.rho or epsilon_to_zcdp(budget.limit, budget.delta)
-            cost = math.sqrt(8.0 * rho / self.choices)
-        return decrease_sensitivity(facts, self.sampling, self.clip_loss) / cost
-
-    def order(self, facts: PublicFacts, settings: float, budget: Budget) -> None:
-        """Return None: every choice has a rho, and these are summed."""
+        choices = self.parents * (self.generations - 1) + 1
+        scale = calibrate(
+            lambda scale: Repeated(BoundedRange(1.0 / scale), choices), budget, (1e-3, 1e9)
+        )
+        return scale * decrease_sensitivity(facts, self.sampling, self.clip_loss)
 
     def iteration(self, facts: PublicFacts, settings: float) -> list[Event]:
-        """Return the event of a generation before the last."""
+        """Return the events of all generations."""
         nowhere = np.zeros((self.population, facts.d))
-        event = self._question(nowhere, settings, self.parents).event(facts, self.sampling)
-        return [] if event is None else [sampled_event(facts, self.sampling, [event])]
+        counts = [self.parents] * (self.generations - 1) + [1]
+        events = [self._question(nowhere, settings, k).event(facts, self.sampling) for k in counts]
+        return [event for event in events if event is not None]
 
     def run(self, w: np.ndarray, oracle: PrivateOracle, settings: float) -> Iterator[Step]:
         """Yield the best point of each generation, as far as the noise tells."""
@@ -144,8 +135,6 @@ class GeneticSearch(AdaptiveMethod):
         for generation in range(1, self.generations + 1):
             last = generation == self.generations
             question = self._question(points, settings, 1 if last else self.parents)
-            if not oracle.can_ask(self.sampling, question.event(oracle.facts, self.sampling)):
-                return
             with oracle.batch(self.sampling) as batch:
                 chosen = points[np.atleast_1d(batch.ask(question))]
             yield Step(chosen[0])

@@ -7,7 +7,7 @@ Both compare with a relative slack of 1e-9, which absorbs the rounding of sums: 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -280,7 +280,7 @@ class Plan:
     Parameters
     ----------
     events : Event or iterable of Event
-        ``Repeated`` stands for that many single events.
+        ``Repeated`` stands for that many single events, here and in what is asked for.
     budget : Budget
     accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
 
@@ -309,7 +309,7 @@ class Plan:
                 f"the planned events cost {self.cost:.6g} by {accountant!r}, "
                 f"the budget is {budget.limit:.6g}"
             )
-        self._runs = list(_runs(listed))
+        self._runs = list(map(_unrolled, listed))
         self._run = self._used = 0
         self.remaining = sum(count for _, count in self._runs)
 
@@ -320,8 +320,10 @@ class Plan:
 
     def can_spend(self, event: Event) -> bool:
         """Return whether ``event`` is the next planned one; nothing is charged."""
-        planned = self.next
-        return planned is event or (planned is not None and planned == event)
+        if self._run == len(self._runs):
+            return False
+        (asked, times), (planned, count) = _unrolled(event), self._runs[self._run]
+        return (planned is asked or planned == asked) and times <= count - self._used
 
     def spend(self, event: Event) -> None:
         """Use up the next planned event.
@@ -334,8 +336,9 @@ class Plan:
         if not self.can_spend(event):
             planned = "nothing is left" if self.next is None else f"next comes {self.next!r}"
             raise PrivacyBudgetExceeded(f"{event!r} was not planned here: {planned}")
-        self.remaining -= 1
-        self._used += 1
+        times = _unrolled(event)[1]
+        self.remaining -= times
+        self._used += times
         if self._used == self._runs[self._run][1]:
             self._run, self._used = self._run + 1, 0
 
@@ -343,10 +346,9 @@ class Plan:
         return f"Plan({self.remaining} events left, {self.cost:.6g} of {self.budget.limit:.6g})"
 
 
-def _runs(events: Iterable[Event]) -> Iterable[tuple[Event, int]]:
-    """Yield single events and their counts, in order, with repetitions unrolled."""
-    for event in events:
-        count = 1
-        while isinstance(event, Repeated):
-            count, event = count * event.count, event.event
-        yield event, count
+def _unrolled(event: Event) -> tuple[Event, int]:
+    """Return the event that is repeated, and how often."""
+    count = 1
+    while isinstance(event, Repeated):
+        count, event = count * event.count, event.event
+    return event, count

@@ -216,3 +216,18 @@ def test_a_long_plan_is_granted_to_its_end_and_no_further():
         assert plan.can_spend(STEP)
         plan.spend(STEP)
     assert plan.remaining == 0 and not plan.can_spend(STEP)
+
+
+def test_a_plan_grants_several_of_its_events_at_once():
+    """Two and one of three; never more than are left of their kind, nor of another kind."""
+    release, other = Pure(0.1), Pure(0.2)
+    plan = Plan([Repeated(release, 3), other], Budget(1.0))
+    assert not plan.can_spend(Repeated(release, 4)) and not plan.can_spend(Repeated(other, 1))
+    plan.spend(Repeated(release, 2))
+    assert plan.remaining == 2 and not plan.can_spend(Repeated(release, 2))
+    plan.spend(Repeated(Repeated(release, 1), 1))
+    assert plan.next == other and plan.remaining == 1
+    with pytest.raises(PrivacyBudgetExceeded, match="was not planned here"):
+        plan.spend(Repeated(other, 2))
+    plan.spend(other)
+    assert plan.next is None and not plan.can_spend(other)
