@@ -83,6 +83,7 @@ def build_method(name: str, chosen: dict[str, Any]) -> methods.Method | methods.
             clip_loss=CLIP,
             sufficient_decrease=chosen["alpha"],
             backtrack=chosen["beta"],
+            max_queries=_search.MAX_QUERIES,
             noise="gaussian",
             rho=(1.0 - SEARCH_SHARE) * rho,
             epsilon=math.sqrt(2.0 * SEARCH_SHARE * rho),
@@ -261,7 +262,7 @@ false, and gradient and search of one batch as if they were one Gaussian. Test a
 objectives and the choice of an iteration are not covered; the step sizes are.
 
 Differences from the paper: {small}Its Fig. 5 is a picture without numbers, and its text gives
-neither the noise nor the number of iterations nor eta_0, which is 1 here. It says that DP-BLSGD
+neither the noise, the number of iterations, max_it = 20 nor eta_0 = 1. It says that DP-BLSGD
 reaches a high accuracy in fewer iterations and then converges to one similar to the others', and
 that the chosen steps decrease. Networks for Fashion-MNIST and CIFAR-10 and the CNNs are not
 reproduced.
