@@ -3,6 +3,7 @@
 import os
 
 import matplotlib
+import pytest
 from hypothesis import HealthCheck, settings
 
 matplotlib.use("Agg")
@@ -16,3 +17,28 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture
+def fails():
+    """A function that tells whether a claim fails, and stops as soon as that is certain."""
+    from dpanalysis.audit import registry
+
+    class LeastEffort(registry.Effort):
+        """A third of the cases of the quick mode: enough for a fault that is put there."""
+
+        def cases(self, quick, full):
+            return max(quick // 3, 2)
+
+    def failed(name):
+        paper = name.rpartition("-")[0]
+        claim = next(claim for claim in registry.load(paper) if claim.id == name)
+        printed_holds = claim.verdict in ("holds", "sharpened")
+        evidence = []
+        for each in claim.check(LeastEffort(quick=True)):
+            evidence.append(each)
+            if not each.holds and (each.about == "used" or printed_holds):
+                break
+        return registry.Outcome(claim, tuple(evidence), 0.0).failed
+
+    return failed
