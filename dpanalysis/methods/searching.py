@@ -135,7 +135,7 @@ class LineSearch(Search):
     step_size: float = 2.0
     sufficient_decrease: float = 0.5
     backtrack: float = 0.8
-    max_queries: int = 40
+    max_queries: int = 20
     noise: str = "laplace"
     epsilon: float | None = None
     growth: float = 0.3
