@@ -182,8 +182,12 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     def counts(name: str) -> str:
         return ", ".join(f"{count:,.0f}" for count in bought[name])
 
-    few = [name for name, entry in runs.METHODS.items() if entry.folds < chosen["folds"]]
-    fewer = f" (3 for {'; '.join(few)}, which take long)" if few else ""
+    few = [
+        f"{entry.folds} for {name}"
+        for name, entry in runs.METHODS.items()
+        if entry.folds < chosen["folds"]
+    ]
+    fewer = f" (for what takes long, fewer: {', '.join(few)})" if few else ""
     epsilons = ", ".join(f"{epsilon:g}" for epsilon in bought["epsilon"])
     small = ""
     if chosen["data"] == ["census"]:
@@ -221,8 +225,8 @@ weak at small epsilon. One run a fold instead of five. The paper does not say et
 and {chosen["max_it"]} here: with 40, searches hardly ever fail and no budget grows. Bank has 52
 columns instead of 33, by an encoding that the paper does not state; IPUMS may not be passed on.
 Rivals: DP-SGD makes 100 steps of size 1, DP-AGD has the settings of its authors' code. C_obj = 1,
-which the paper sets for all, makes DP-AGD settle at the larger class, which clamped losses favour;
-C_obj = 3 is drawn beside, and PrivGene has it too. Output perturbation makes 10 passes in 50
+which the paper sets for all, makes DP-AGD, and at times DP-BLGD, settle at the larger class where
+noise is small: clamped losses favour it. C_obj = 3 is drawn beside, and PrivGene has it too. Output perturbation makes 10 passes in 50
 batches, or 200 full steps. The SVM has the hinge loss where the method allows it, else the
 Huberized one with h = .5 (h = .01 for the non-private one); the objective shown is always that of
 the hinge loss. All divide by q n, not by the private batch size.
