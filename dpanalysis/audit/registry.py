@@ -59,7 +59,13 @@ PAPERS = {
     "002": Paper(
         "Chen, Lee, *Stochastic adaptive line search for differentially private optimization*",
         "Add-or-remove-one neighbours, Poisson sampling.",
-        ("line_search", "line_search_batch", "line_search_filter", "line_search_query"),
+        (
+            "line_search",
+            "line_search_batch",
+            "line_search_shared",
+            "line_search_filter",
+            "line_search_query",
+        ),
     ),
     "003": Paper(
         "*Differentially private optimization for smooth non-convex ERM*",

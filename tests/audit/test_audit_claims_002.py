@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from dpanalysis import audit, privacy
-from dpanalysis.audit.papers import line_search, line_search_batch, line_search_filter
+from dpanalysis.audit.papers import (
+    line_search,
+    line_search_batch,
+    line_search_filter,
+    line_search_shared,
+)
 from dpanalysis.audit.papers import line_search_query as query
+from dpanalysis.privacy.events import Sampled
 from dpanalysis.privacy.filters import Filter
 from dpanalysis.privacy.subsampled_rdp import rdp_pure_poisson
 
@@ -110,12 +116,8 @@ def half(function):
 
 def separately(order, rate, events):
     """Amplify every access to a batch on its own, as Algorithm 2 does."""
-    return math.fsum(
-        privacy.rdp_poisson_gaussian(order, rate, event.std)
-        if hasattr(event, "std")
-        else rdp_pure_poisson(order, rate, event.epsilon)
-        for event in events
-    )
+    batches = [Sampled(privacy.Poisson(rate), [event]) for event in events]
+    return math.fsum(float(batch.rdp_cost(order)) for batch in batches)
 
 
 class Generous(Filter):
@@ -138,8 +140,8 @@ class Generous(Filter):
         ("002-1", line_search, "loss_changes", lambda before, after: 1.1 * (before - after)),
         ("002-2", line_search, "rdp_above_threshold", half(half(line_search.rdp_above_threshold))),
         ("002-3", line_search, "rdp_above_threshold", half(line_search.rdp_above_threshold)),
-        ("002-4", line_search_batch, "amplified", separately),
-        ("002-5", line_search_batch, "amplified", separately),
+        ("002-4", line_search_shared, "amplified", separately),
+        ("002-5", line_search_shared, "amplified", separately),
         (
             "002-6",
             line_search_batch,

@@ -1,21 +1,30 @@
-"""Paper 002: what a batch costs: Lemma 4, several accesses to one batch, the division by it."""
+"""Paper 002: what a batch costs: Lemma 4, and the division by the batch.
+
+Several accesses to one batch are in ``line_search_shared``.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from functools import partial, reduce
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from ...privacy import rdp_gaussian, rdp_laplace, rdp_poisson, rdp_poisson_gaussian, rdp_pure
-from ...privacy.events import Event, Gaussian, Pure, Sampled
+from ...privacy import (
+    rdp_gaussian,
+    rdp_laplace,
+    rdp_poisson,
+    rdp_poisson_gaussian,
+    rdp_pure,
+)
+from ...privacy.events import Event, Sampled
 from ...privacy.sampling import Poisson
-from ..attack import Range, pair_quotient, quotient
+from ..attack import Range, pair_quotient
 from ..exact import Density, hockey_stick, renyi_divergence
 from ..laws import subsampled_gaussian, subsampled_laplace
 from ..registry import Effort, Evidence, printed, register, used
@@ -92,87 +101,6 @@ def one_search(steps: int, eps: float) -> Laws:
 def amplified(order: float, rate: float, events: list[Event]) -> float:
     """Return what a ledger charges for one batch."""
     return float(Sampled(Poisson(rate), events).rdp_cost(np.array([order]))[0])
-
-
-@register(
-    "002-4",
-    "Algorithm 2, lines 7 and 11",
-    "gradient and search of one batch are amplified one by one: amp(alpha rho) + amp(eps_ls)",
-    "everything that touches a batch is composed, then amplified once; for Gaussian noise and a "
-    "pure release with the factor 1 of 002-10",
-    verdict="corrected",
-)
-def shared_batch(effort: Effort) -> Iterator[Evidence]:
-    """Compare at q = .01, rho = 1, eps_BT = 2, order 8; then search."""
-    rate, rho, eps, order = 0.01, 1.0, 2.0, 8
-    std = math.sqrt(0.5 / rho)
-    gradient = lemma_4(order, rate, partial(gradient_curve, rho))
-    cost = sampled_cost(one_search(20, eps), rate, std, order)
-    charged = gradient + lemma_4(order, rate, partial(search_curve, eps))
-    yield printed("exact cost of gradient and search, q = .01, rho = 1, eps_BT = 2, order 8",
-                  cost, "<=", charged)  # fmt: skip
-    response = randomized_response(eps)
-    exact = sampled_cost(response, rate, std, order)
-    charged = gradient + lemma_4(order, rate, lambda order: float(rdp_pure(order, eps)))
-    yield printed("the same for the worst 2-private release", exact, "<=", charged)
-    once = amplified(order, rate, [Gaussian(std, 1.0), Pure(eps)])
-    yield used("that, amplified once", exact, "==", once, tolerance=1e-9 * once)
-
-    def ratio(
-        levels: Array, changes: Array, eps: float, rate: float, std: float, order: int
-    ) -> float:
-        laws = searches(levels, changes, "laplace", 2.0 / eps, 4.0 / eps)
-        bound = amplified(order, rate, [Gaussian(std, 1.0), Pure(eps)])
-        return quotient(bound, sampled_cost(laws, rate, std, order))
-
-    space = {
-        "levels": Range(-20.0, 20.0, size=5),
-        "changes": Range(-1.0, 1.0, size=5),
-        "eps": Range(0.1, 4.0, log=True),
-        "rate": Range(1e-3, 0.9, log=True),
-        "std": Range(0.5, 10.0, log=True),
-        "order": Range(2, 32, log=True, integer=True),
-    }
-    found = search(effort, ratio, space)
-    yield at_most_one(used, "exact / charged", found)
-
-
-@register(
-    "002-5",
-    "Algorithm 2, lines 9 to 11",
-    "every further search on the same batch costs amp(eps_ls) more",
-    "they are composed with the first one, then amplified once",
-    verdict="corrected",
-)
-def repeated_searches(effort: Effort) -> Iterator[Evidence]:
-    """Enumerate the outcomes of several searches of a few steps."""
-    rate, eps, order, count = 0.01, 2.0, 32, 8
-    outcome = one_search(3, eps)
-    cost = sampled_cost(reduce(product, [outcome] * count), rate, math.inf, order)
-    charged = count * lemma_4(order, rate, partial(search_curve, eps))
-    yield printed("exact cost of 8 searches, q = .01, eps_BT = 2, order 32", cost, "<=", charged)
-
-    def ratio(
-        levels: Array, changes: Array, count: int, eps: float, rate: float, order: int
-    ) -> float:
-        laws = searches(levels, changes, "laplace", 2.0 / eps, 4.0 / eps)
-        joint = reduce(product, [laws] * count)
-        bound = amplified(order, rate, [Pure(eps)] * count)
-        return quotient(bound, sampled_cost(joint, rate, math.inf, order))
-
-    space = {
-        "levels": Range(-20.0, 20.0, size=4),
-        "changes": Range(-1.0, 1.0, size=4),
-        "count": Range(1, 4, integer=True),
-        "eps": Range(0.1, 4.0, log=True),
-        "rate": Range(1e-3, 0.9, log=True),
-        "order": Range(2, 32, log=True, integer=True),
-    }
-    found = search(effort, ratio, space)
-    yield at_most_one(used, "exact / charged", found)
-    coins = sampled_cost(reduce(product, [randomized_response(eps)] * 4), rate, math.inf, order)
-    charged = amplified(order, rate, [Pure(eps)] * 4)
-    yield used("exact cost of 4 coins of loss 2, q = .01, order 32", coins, "<=", charged)
 
 
 # --- 002-6: the division by |B| ---

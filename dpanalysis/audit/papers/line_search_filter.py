@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
 from ...privacy import Budget
-from ...privacy.events import Event, Gaussian, Pure, Sampled
+from ...privacy.events import Event, Gaussian, Pure, Sampled, innermost
 from ...privacy.filters import Filter
 from ...privacy.relations import ADD_OR_REMOVE_ONE
 from ...privacy.sampling import Poisson
@@ -28,6 +28,7 @@ from .line_search_batch import (
     randomized_response,
     search_curve,
 )
+from .line_search_shared import a_run
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -250,3 +251,12 @@ def bookkeeping(effort: Effort) -> Iterator[Evidence]:
         idle = max(idle, (guard.limit - total) / charges[chosen])
     yield used("largest charged / budget", spent, "<=", 1.0, tolerance=1e-8, cases=cases)
     yield used("largest budget left / next charge", idle, "<=", 1.0, tolerance=1e-8, cases=cases)
+
+    run = a_run()
+    assert run.guard is not None
+    charges = [run.guard.cost(event) for event in run.ledger]
+    left = run.guard.limit - math.fsum(charges)
+    what = "a run of LineSearchSGD"
+    yield used(f"charged / budget, {what}", 1.0 - left / run.guard.limit, "<=", 1.0, tolerance=1e-8)
+    last = run.guard.cost(innermost(run.ledger.events[-1]))
+    yield used(f"budget left / last charge, {what}", left / last, "<=", 1.0, tolerance=1e-8)
