@@ -24,7 +24,8 @@ DELTA = 1e-8
 RELATION = "add_or_remove_one"
 REGULARIZER = dpa.regularizers.L2(0.001)
 FOLDS = 10
-MAX_QUERIES = 20  # max_it, which the paper leaves open; with 40 hardly a budget ever grows
+# eta_0 and max_it, which the paper leaves open; with 40 hardly a budget ever grows.
+SEARCH: dict[str, Any] = {"step_size": 1.0, "max_queries": 20}
 LOSSES = {"logistic": "logistic regression", "svm": "SVM"}
 DATA = {
     "adult": "Adult (a9a, training and test part, with an intercept: 48,842 x 124)",
@@ -106,14 +107,14 @@ class Entry:
 def line_search(task: Task, times: float = 1.0, **options: Any) -> methods.LineSearchSGD:
     """Return DP-BLSGD with the paper's settings, its first searches ``times`` as expensive."""
     each = times * task.budget.limit / task.share
-    options = {"epsilon": each, "rho": 0.5 * each**2, "max_queries": MAX_QUERIES, **options}
+    options = {"epsilon": each, "rho": 0.5 * each**2, **SEARCH, **options}
     return methods.LineSearchSGD(dpa.Poisson(task.rate), **options)
 
 
 def full_search(task: Task) -> methods.LineSearchGD:
     """Return DP-BLGD with the paper's settings."""
     each = task.budget.limit / task.share
-    return methods.LineSearchGD(epsilon=each, rho=0.5 * each**2, max_queries=MAX_QUERIES)
+    return methods.LineSearchGD(epsilon=each, rho=0.5 * each**2, **SEARCH)
 
 
 def dp_sgd(task: Task) -> methods.SGD:
@@ -316,7 +317,9 @@ def affordable(epsilon: float, share: int, rate: float) -> dict[str, float]:
     budget = dpa.Budget(epsilon, DELTA, RELATION)
     each = epsilon / share
     gradient = Gaussian(1.0 / each, 1.0)
-    search = AboveThreshold("laplace", 2.0 / each, 4.0 / each, 1.0, MAX_QUERIES, shared=True)
+    search = AboveThreshold(
+        "laplace", 2.0 / each, 4.0 / each, 1.0, SEARCH["max_queries"], shared=True
+    )
 
     def proved(*batches: Sequence[Event]) -> float:
         events = [Sampled(dpa.Poisson(rate), batch) for batch in batches]

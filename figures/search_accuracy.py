@@ -37,7 +37,7 @@ def settings(scale: str) -> dict[str, Any]:
         "relation": runs.RELATION,
         "L2": 0.001,
         "q": 0.1,
-        "max_it": runs.MAX_QUERIES,
+        **runs.SEARCH,
         "share": 20 if quick else 100,
         "folds": 1 if quick else runs.FOLDS,
     }
@@ -222,8 +222,8 @@ Differences from the paper: {small}Its figures are pictures without numbers, and
 none but the larger classes of Table 1 (.761, .883), so that only the order can be compared. It
 finds its line searches ahead in most cases, OutPert-RSGD ahead on Bank, and ObjPert and DP-SGD
 weak at small epsilon. One run a fold instead of five. The paper does not say eta_0 and max_it, 1
-and {chosen["max_it"]} here: with 40, searches hardly ever fail and no budget grows. Bank has 52
-columns instead of 33, by an encoding that the paper does not state; IPUMS may not be passed on.
+and {chosen["max_queries"]} here: with 40, searches hardly ever fail and no budget grows. Bank has
+52 columns, not 33, by an encoding that the paper does not state; IPUMS may not be passed on.
 Rivals: DP-SGD makes 100 steps of size 1, DP-AGD has the settings of its authors' code. C_obj = 1,
 which the paper sets for all, makes DP-AGD, and at times DP-BLGD, settle at the larger class where
 noise is small: clamped losses favour it. C_obj = 3 is drawn beside, and PrivGene has it too. Output

@@ -35,7 +35,7 @@ def settings(scale: str) -> dict[str, Any]:
         "epsilon": 0.4,
         "delta": runs.DELTA,
         "relation": runs.RELATION,
-        "max_it": runs.MAX_QUERIES,
+        **runs.SEARCH,
         "share": 10 if quick else 100,
         "q": [0.05, 0.1, 0.5, 1.0] if quick else [0.02, 0.05, 0.1, 0.2, 0.5, 1.0],
         "accountings": list(runs.ACCOUNTINGS),

@@ -55,7 +55,7 @@ def settings(scale: str) -> dict[str, Any]:
         "epsilons": [0.2, 1.6] if quick else [0.05, 0.2],
         "delta": runs.DELTA,
         "relation": runs.RELATION,
-        "max_it": runs.MAX_QUERIES,
+        **runs.SEARCH,
         "share": 10 if quick else 100,
         "accountings": list(runs.ACCOUNTINGS)[: 2 if quick else None],
         "folds": 1 if quick else 3,
@@ -185,6 +185,6 @@ Differences from the paper: {small}Its Fig. 1 is a picture without numbers; its 
 epsilon = .2 alpha and beta matter little, that at .05 alpha = .5 and beta = .8 are best, that
 Laplace noise is slightly better, that q must not be too small at .05, that the adaptive budget
 helps, and that zeta helps at .05 and not at .2. Three of ten folds are run at most. It does not
-say max_it, {chosen["max_it"]} here: the budget grows where so many steps fail. With a small q
+say max_it, {chosen["max_queries"]} here: the budget grows where so many steps fail. With a small q
 a run may end at 10,000 iterations with budget left.
 """

@@ -83,7 +83,7 @@ def build_method(name: str, chosen: dict[str, Any]) -> methods.Method | methods.
             clip_loss=CLIP,
             sufficient_decrease=chosen["alpha"],
             backtrack=chosen["beta"],
-            max_queries=_search.MAX_QUERIES,
+            **_search.SEARCH,
             noise="gaussian",
             rho=(1.0 - SEARCH_SHARE) * rho,
             epsilon=math.sqrt(2.0 * SEARCH_SHARE * rho),
