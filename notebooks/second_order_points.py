@@ -189,10 +189,10 @@ for name, problem in problems.items():
 
 # %% [markdown]
 # The experiments of the paper take $\epsilon_H = \sqrt\alpha$, as if $M$ were 1; that is hardly
-# easier, as the gradient decides. Of its four tolerances only the loose one of Covertype is promised,
-# by short steps on all of the data with the sharp sensitivities.
-# And where the gradient at 0 is already below the promised $\alpha$, as for 79,222 records of
-# Covertype, the promise is empty.
+# easier, as the gradient decides. Of its four tolerances only the loose one of Covertype is
+# promised, by short steps on all of the data with the sharp sensitivities. And where the gradient
+# at 0 is already below the promised $\alpha$, as for 79,222 records of Covertype, the promise is
+# empty.
 #
 # ## What runs do
 #
