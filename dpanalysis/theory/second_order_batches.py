@@ -134,7 +134,8 @@ def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -
     -----
     The proof of Theorem B.8 bounds the amplified :math:`\ln(1 + s(e^{2\epsilon_0} - 1))` by
     :math:`4s\epsilon_0`. That takes :math:`\epsilon_0 \le 0.628`, and so a batch that is not too
-    small: at :math:`m \ll n` the noise it prescribes is far too little.
+    small: at :math:`m \ll n` the noise it prescribes is far too little. (It takes
+    :math:`\delta_0 \le 1`, too.)
 
     References
     ----------
@@ -151,8 +152,8 @@ def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -
     n = check_int("n", n, low=1)
     s = check_int("m", m, low=1, high=n) / n
     whole = epsilon / (8.0 * math.sqrt(2.0 * T * math.log(2.0 / delta)))
-    if 2.0 * whole / s > _LARGEST_STEP:
-        least = math.ceil(2.0 * whole * n / _LARGEST_STEP)
+    least = math.ceil(n * max(2.0 * whole / _LARGEST_STEP, delta / (4.0 * T)))
+    if m < least:
         raise ValueError(f"m must be at least {least} for Theorem B.8 to hold, got {m!r}")
     advanced = math.sqrt(2.0 * math.log(1.25 * 4.0 * s * T / delta)) * s / whole
     from .. import privacy

@@ -421,7 +421,7 @@ def test_batches_resemble_the_whole(failure, T):
 
 @given(
     st.floats(0.05, 0.95),
-    st.floats(1e-9, 1e-2),
+    st.floats(1e-9, 0.9),
     st.integers(1, 500),
     st.integers(2, 100_000),
     st.floats(0.0, 1.0),
