@@ -205,6 +205,8 @@ def test_ctrl_c_in_a_terminal(tmp_path, jobs):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A shell that starts the tests in the background lets them ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     cells = tmp_path / "cells"
     deadline = time.monotonic() + 60
