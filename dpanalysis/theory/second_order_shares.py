@@ -7,9 +7,12 @@ import math
 import numpy as np
 
 from .._validation import check_choice
-from .second_order_data import SecondOrderTarget, Shares
+from .second_order_data import SecondOrderTarget, Shares, sample_complexity
 
 __all__ = ["best_shares"]
+
+_FURTHEST = 15.0  # logarithm of a quotient of shares
+_LONG = 7.0  # logarithm of a T that may as well be a real number
 
 
 def best_shares(target: SecondOrderTarget, step: str = "short") -> Shares:
@@ -31,7 +34,7 @@ def best_shares(target: SecondOrderTarget, step: str = "short") -> Shares:
     Raises
     ------
     ValueError
-        If ``step`` is neither, or a number is out of reach.
+        If ``step`` is neither.
 
     Notes
     -----
@@ -41,8 +44,7 @@ def best_shares(target: SecondOrderTarget, step: str = "short") -> Shares:
 
     says that t is at most :math:`t_2`; but for the logarithms of T within the norms, which
     hardly matter. So a local search (SLSQP over n, T and the shares) finds the global optimum.
-    T is a real number in it: where it is small, its being whole may make some percent of
-    difference. Shares that do not matter for n stay where the search starts.
+    Shares that do not matter for n stay where the search starts.
 
     Examples
     --------
@@ -52,7 +54,7 @@ def best_shares(target: SecondOrderTarget, step: str = "short") -> Shares:
     >>> best = best_shares(target)
     >>> given = Shares(0.1, 0.1, 0.1)
     >>> [theory.sample_complexity(target, shares).n for shares in (given, best)]
-    [511904, 338551]
+    [511904, 338521]
     """
     check_choice("step", step, ("short", "line_search"))
     from scipy import optimize  # here: it takes its time
@@ -66,19 +68,30 @@ def best_shares(target: SecondOrderTarget, step: str = "short") -> Shares:
     def margins(point: np.ndarray) -> np.ndarray:
         """Return what is at least 0 where ln n and ln T, the last two numbers, are enough."""
         chosen = shares(point[:-2])
-        iterations = math.exp(min(max(point[-1], 0.0), 600.0))
-        sizes = target.sizes(chosen, iterations)[: 5 if search else 3]
-        steps = target.gap / np.array(target.decreases(chosen))
-        return np.concatenate([point[-2] - np.log(sizes), point[-1] - np.log1p(steps)])
+        sizes = target.sizes(chosen, math.exp(point[-1]))[: 5 if search else 3]
+        steps = max(target.gap, 1e-300) * (1.0 + 1e-9) / np.array(target.decreases(chosen))
+        return np.concatenate([point[-2] - np.log(sizes), point[-1] - np.log(steps)])
 
-    start = np.zeros(7 if search else 5)
-    start[-1] = -margins(start)[-2:].min()
-    start[-2] = -margins(start)[:-2].min()
-    enough = optimize.NonlinearConstraint(margins, 0.0, np.inf)
-    found = optimize.minimize(log_n, start, method="SLSQP", constraints=enough, tol=1e-10)
-    if not found.success:
-        raise ValueError(f"target must be within reach, got {target!r}: {found.message}")
-    return shares(found.x[:-2])
+    def solve(start: np.ndarray, least: float, most: float) -> np.ndarray:
+        # Where T is 1 nothing keeps some shares from the ends of their ranges.
+        bounds = [(-_FURTHEST, _FURTHEST)] * (len(start) - 2) + [(-np.inf, np.inf), (least, most)]
+        enough = optimize.NonlinearConstraint(margins, 0.0, np.inf)
+        start[-1] = min(max(start[-1] - min(margins(start)[-2:].min(), 0.0), least), most)
+        start[-2] -= margins(start)[:-2].min()
+        found = optimize.minimize(
+            log_n, start, method="SLSQP", bounds=bounds, constraints=enough, tol=1e-10
+        )
+        return found.x
+
+    point = solve(np.zeros(7 if search else 5), 0.0, 600.0)
+    candidates = [point]
+    if point[-1] < _LONG:  # T must be whole: one of the next two is best
+        for T in {math.floor(math.exp(point[-1])), math.ceil(math.exp(point[-1]))}:
+            candidates.append(solve(point.copy(), math.log(T), math.log(T)))
+    return min(
+        (shares(point[:-2]) for point in candidates),
+        key=lambda chosen: sample_complexity(target, chosen).n,
+    )
 
 
 def _parts(logits: np.ndarray) -> list[float]:
