@@ -183,7 +183,7 @@ class SecondOrderTarget:
         if self.printed:
             moved = 2.0 * math.sqrt(2.0 * self.d) * B_H
         else:
-            moved = (math.sqrt(2.0) if self.convex else 2.0) * B_H
+            moved = (math.sqrt(min(2, self.d)) if self.convex else 2.0) * B_H
         hessian = hessian_noise_norm(self.d, moved * sigma, each)
         needed = (gradient / (c1 * eps_g), gradient * M / (c2 * eps_H**2), hessian / (c * eps_H))
         if c_g is None or c_H is None:
