@@ -33,7 +33,7 @@ def choose_recorders(record: Iterable[str | Recorder], problem: Any) -> dict[str
             chosen[name] = item
         elif item == "accuracy" and not hasattr(problem, item):
             raise ValueError(f"record 'accuracy' needs a classification problem, got {problem!r}")
-        elif item == "gap" and not getattr(problem, "solvable", hasattr(problem, "solve")):
+        elif item == "gap" and not hasattr(problem, "solve"):
             raise ValueError(
                 f"record 'gap' needs a problem that can be solved, got {problem!r}: record "
                 "'objective' instead"
@@ -121,9 +121,11 @@ class Log:
             return
         if not force and iteration % self._every:
             return
-        for name, number in self._released.items():
-            missing = [np.full(len(w), np.nan)] * len(self._iterations)
-            self._values.setdefault(name, missing).append(np.full(len(w), number))
+        absent = np.full(len(w), np.nan)
+        for name in dict.fromkeys((*self._released, *self._values)):
+            if name not in self._recorders:
+                rows = self._values.setdefault(name, [absent] * len(self._iterations))
+                rows.append(np.full(len(w), self._released.get(name, np.nan)))
         with np.errstate(over="ignore", invalid="ignore"):
             for name, recorder in self._recorders.items():
                 value = np.asarray(recorder(self._problem, w))

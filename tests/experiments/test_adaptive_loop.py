@@ -7,6 +7,7 @@ import pytest
 
 import dpanalysis as dpa
 from dpanalysis import privacy
+from dpanalysis.experiments.recording import Log
 from dpanalysis.privacy.oracle import LARGEST_ITERATE
 
 ADD, REPLACE = "add_or_remove_one", "replace_one"
@@ -153,3 +154,13 @@ def test_what_cannot_be_accounted_is_refused_before_the_data_are_touched(monkeyp
     result = run()
     with pytest.raises(ValueError, match="accountant must be 'tightest'"):
         result.epsilon(accountant="pld")
+
+
+def test_what_a_step_does_not_release_is_missing_there():
+    log = Log(None, {}, 1)
+    log.add(0, np.zeros((1, 2)))
+    log.add(1, np.zeros((1, 2)), released={"a": 1.0})
+    log.add(2, np.zeros((1, 2)), released={"b": 2.0})
+    merged = Log.merge([log])
+    np.testing.assert_array_equal(merged["a"][:, 0], [np.nan, 1.0, np.nan])
+    np.testing.assert_array_equal(merged["b"][:, 0], [np.nan, np.nan, 2.0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class MLP(Network):
 
     Nothing public bounds a gradient at all weights: ``gradient_bound`` and ``L`` are inf, and
     a private run needs a clipping rule. Nor is there convexity: ``mu`` is 0, there is no
-    Hessian here, and :meth:`solve` refuses. At w = 0 all hidden units are equal and stay so,
+    Hessian here, and no ``solve``. At w = 0 all hidden units are equal and stay so,
     so :func:`~dpanalysis.minimize` starts each replicate from a draw of :meth:`initial`.
 
     Parameters
@@ -68,8 +68,6 @@ class MLP(Network):
         As given.
     mu, L : float
         0 and inf.
-    solvable : bool
-        False: see :meth:`solve`.
 
     Raises
     ------
@@ -98,8 +96,6 @@ class MLP(Network):
     >>> bool(np.linalg.norm(total.gradient) <= 4 * 0.1), total.clipped
     (True, 4)
     """
-
-    solvable = False
 
     def __init__(
         self,
@@ -222,14 +218,4 @@ class MLP(Network):
                 for weights, _ in self.layers(w)
             ],
             axis=-1,
-        )
-
-    def solve(self) -> NoReturn:
-        """Raise NotImplementedError: the objective is not convex, so there is no reference.
-
-        For the same reason there is neither ``hessian`` nor ``hvp``.
-        """
-        raise NotImplementedError(
-            "an MLP has no minimiser that could be computed for reference: its objective is not "
-            "convex; compare values instead of gaps"
         )
