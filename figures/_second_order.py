@@ -26,6 +26,25 @@ SENSITIVITIES = ("sharp", "printed")
 #: A run that stops with a smaller probability than this is cut, see :func:`patience`.
 HOPELESS = 1e-3
 
+#: What is kept of a run.
+FOUND = (
+    "loss",
+    "gradient_norm",
+    "smallest_eigenvalue",
+    "stopped",
+    "true_point",
+    "iterations",
+    "hessians",
+    "curvature_steps",
+    "gradient_passes",
+    "loss_passes",
+    "seconds",
+    "T",
+    "n_min",
+    "gradient_noise",
+    "hessian_noise",
+)
+
 # ------------------------------------------------------------------ problems
 
 PENALTIES: dict[str, Any] = {

@@ -24,23 +24,6 @@ TITLE = "Leaving a saddle: where curvature steps count (beyond paper 003)"
 EPS_G, EPS_H = 0.05, 0.1
 GRADIENT_ONLY = "gradient only"
 NAMES = (GRADIENT_ONLY, "DP-TR", "OPT", "OPT-LS", "2OPT", "2OPT-LS")
-FOUND = (
-    "loss",
-    "gradient_norm",
-    "smallest_eigenvalue",
-    "stopped",
-    "true_point",
-    "iterations",
-    "hessians",
-    "curvature_steps",
-    "gradient_passes",
-    "loss_passes",
-    "seconds",
-    "T",
-    "n_min",
-    "gradient_noise",
-    "hessian_noise",
-)
 
 
 def settings(scale: str) -> dict[str, Any]:
@@ -115,7 +98,9 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
             "epsilon": given["epsilon"],
             "sensitivity": runs.SENSITIVITIES[int(given["printed"])],
         }
-        rows.append({**key, "seed": given["seed"], **{name: float(found[name]) for name in FOUND}})
+        rows.append(
+            {**key, "seed": given["seed"], **{name: float(found[name]) for name in runs.FOUND}}
+        )
         if given["epsilon"] == chosen["epsilons"][-1] and not given["printed"]:
             curves += [
                 {"method": given["method"], "seed": given["seed"], "iteration": k, **point}
@@ -123,7 +108,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
             ]
     every = stack(rows)
     return {
-        "means": group(every, ("method", "epsilon", "sensitivity"), FOUND),
+        "means": group(every, ("method", "epsilon", "sensitivity"), runs.FOUND),
         "curves": stack(curves),
         "runs": every,
     }
