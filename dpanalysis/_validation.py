@@ -79,12 +79,19 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
     return value
 
 
-def check_reals(name: str, value: Any) -> np.ndarray:
-    """Return ``value`` as a float64 array (not a copy where it is one), or raise naming it."""
+def check_reals(name: str, value: Any, data: Any = None) -> np.ndarray:
+    """Return ``value`` as a float64 array (not a copy where it is one), or raise naming it.
+
+    ``data`` live where it could be instead, for the message.
+    """
     try:
         array = np.asarray(value)
     except ValueError as error:  # rows of different lengths
         raise TypeError(f"{name} must be an array of real numbers: {error}") from error
+    except (TypeError, RuntimeError):  # an array on a device
+        from ._devices import readable
+
+        array = readable(name, value, data)
     if array.dtype.kind not in "fiub":
         shown = repr(value) if array.ndim == 0 else f"dtype {array.dtype}"
         raise TypeError(f"{name} must be an array of real numbers, got {shown}")

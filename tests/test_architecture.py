@@ -18,6 +18,7 @@ PACKAGE = ROOT / "dpanalysis"
 # queries, is a room of its own: it joins the privacy core, which stands alone, to the methods.
 ALLOWED = {
     "dpanalysis": {"*"},
+    "_devices": set(),
     "_lazy": set(),
     "_validation": set(),
     "errors": set(),
@@ -37,7 +38,7 @@ ALLOWED = {
     "audit": {"*"},
     "__main__": {"audit"},
 }
-EVERYWHERE = {"errors", "_lazy", "_validation"}
+EVERYWHERE = {"errors", "_devices", "_lazy", "_validation"}
 
 
 def room_of(module):

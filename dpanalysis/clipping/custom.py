@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import array_namespace
 
+from .._devices import to_host
 from .._validation import keep_numbers
 from .base import Clipping
 
@@ -107,9 +108,7 @@ class Custom(Clipping):
 
     def _wanted(self, norms: Any, losses: Any) -> Any:
         xp = array_namespace(norms)
-        pairs = (
-            np.asarray(each.get() if hasattr(each, "get") else each) for each in (norms, losses)
-        )
-        flat = zip(*(pair.ravel() for pair in pairs))
-        weights = np.array([self._weight(*pair) for pair in flat], dtype=np.float64)
+        # One array, for what is on a device is waited for.
+        both = to_host(xp.reshape(xp.stack([norms, losses]), (2, -1)))
+        weights = np.array([self._weight(*pair) for pair in zip(*both)], dtype=np.float64)
         return xp.reshape(xp.asarray(weights, device=norms.device), norms.shape)

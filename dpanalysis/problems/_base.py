@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace, is_array_api_obj
+from array_api_compat import array_namespace, is_numpy_array
 
-from .._validation import check_reals
+from .._devices import beside, lives_with, readable, to_host
+from .._validation import check_finite, check_reals
 from ..clipping import Clipping, check_clipping
 from ..regularizers import Regularizer
 
@@ -78,29 +79,64 @@ class EmpiricalRisk(ABC):
     def _xp(self) -> Any:
         return array_namespace(self._y)  # not kept: a module cannot be pickled
 
+    def place(self, w: Any) -> Any:
+        """Return iterates, float64 and checked, where the data live.
+
+        Sums at what this returns stay there too, so that they can be worked on before they
+        come to the host.
+
+        Parameters
+        ----------
+        w : array of shape (d,) or (R, d)
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the shape or the kind is wrong, or an entry is not finite. What is on a device
+            already is not searched for NaN: the host would have to wait for the answer.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import problems
+        >>> problems.Softmax(np.array([[2.0], [0.1]]), np.array([0, 1])).place([1, 2])
+        array([1., 2.])
+        """
+        return self._iterate("w", w)
+
     def _iterate(self, name: str, w: Any) -> Any:
         """Return ``w`` in the data's namespace, float64, checked."""
-        xp = self._xp
-        if self._on_host:
-            w = check_reals(name, w)
-        elif is_array_api_obj(w) and array_namespace(w) is xp:
-            w = xp.astype(w, xp.float64, copy=False)
-        else:
-            w = xp.asarray(check_reals(name, w), device=self._y.device)
+        w = self._reals(name, w)
         if w.ndim not in (1, 2) or w.shape[-1] != self.d or not w.shape[0]:
             raise ValueError(
                 f"{name} must have shape ({self.d},) or (R, {self.d}), got {tuple(w.shape)}"
             )
-        if not bool(xp.all(xp.isfinite(w))):
-            raise ValueError(f"{name} must be finite, got NaN or infinite entries")
-        return w
+        return self._there(name, check_finite(name, w) if is_numpy_array(w) else w)
+
+    def _reals(self, name: str, array: Any) -> Any:
+        """Return ``array`` in float64, on the host unless it is where the data live."""
+        if self._is_away(array):
+            return self._xp.astype(beside(name, array, self._y), self._xp.float64, copy=False)
+        return check_reals(name, array, None if self._on_host else self._y)
+
+    def _there(self, name: str, array: Any) -> Any:
+        """Return ``array`` where the data live."""
+        return array if self._on_host else beside(name, array, self._y)
+
+    def _is_away(self, array: Any) -> bool:
+        """Whether ``array`` is on the device where the data are."""
+        return not self._on_host and lives_with(array, self._y)
 
     def _rows(self, rows: Any, replicates: int) -> Any:
         """Return ``rows`` as None, one index array, or one per replicate, checked."""
         if rows is None:
             return None
         shared = not isinstance(rows, (list, tuple))
-        parts = [np.asarray(part) for part in ([rows] if shared else rows)]
+        data = None if self._on_host else self._y
+        parts = [
+            to_host(part) if self._is_away(part) else readable("rows", part, data)
+            for part in ([rows] if shared else rows)
+        ]
         if not shared and len(parts) != replicates:
             raise ValueError(f"rows must list {replicates} index arrays, got {len(parts)}")
         for i, part in enumerate(parts):
@@ -116,13 +152,12 @@ class EmpiricalRisk(ABC):
                     f"rows must lie in [0, {self.n - 1}], got {part.min()} to {part.max()}"
                 )
             parts[i] = part
-        if not self._on_host:
-            parts = [self._xp.asarray(part, device=self._y.device) for part in parts]
+        parts = [self._there("rows", part) for part in parts]
         return parts[0] if shared else parts
 
     def _weights(self, weights: Any) -> Any:
         xp = self._xp
-        weights = xp.asarray(weights, dtype=xp.float64)
+        weights = self._there("weights", self._reals("weights", weights))
         if tuple(weights.shape) != (self.n,):
             raise ValueError(f"weights must have shape ({self.n},), got {tuple(weights.shape)}")
         if not bool(xp.all(xp.isfinite(weights) & (weights >= 0))):
@@ -131,9 +166,7 @@ class EmpiricalRisk(ABC):
 
     def _back(self, array: Any, like: Any) -> Any:
         """Bring a result to where the caller's ``w`` lives."""
-        if self._on_host or (is_array_api_obj(like) and array_namespace(like) is self._xp):
-            return array
-        return np.asarray(array.get() if hasattr(array, "get") else array)
+        return array if self._on_host or self._is_away(like) else to_host(array)
 
     # Sums over samples
 
@@ -169,7 +202,8 @@ class EmpiricalRisk(ABC):
         -------
         Sums
             ``value`` a scalar or ``(R,)``, ``gradient`` the shape of ``w``, ``clipped``
-            an int or ``(R,)``.
+            an int or ``(R,)``; on the device of the data if ``w`` is there (see :meth:`place`),
+            else on the host.
 
         Raises
         ------
@@ -192,14 +226,22 @@ class EmpiricalRisk(ABC):
         if weights is not None:
             weights = self._weights(weights)
         parts = self._evaluate(W, chosen, clipping, weights, value, gradient)
-        values, gradients, clipped = (self._back(part, w) for part in parts)
+        away = self._is_away(w)
+        values, gradients, clipped = parts if self._on_host or away else self._at_once(*parts)
         if batched:
             return Sums(values if value else None, gradients if gradient else None, clipped)
         return Sums(
-            float(values[0]) if value else None,
+            (values[0] if away else float(values[0])) if value else None,
             gradients[0, :] if gradient else None,
-            int(clipped[0]),
+            clipped[0] if away else int(clipped[0]),
         )
+
+    def _at_once(self, values: Any, gradients: Any, clipped: Any) -> tuple[np.ndarray, ...]:
+        """Bring the parts of a sum to the host as one array: each wait costs."""
+        xp = self._xp
+        columns = [gradients, values[:, None], xp.astype(clipped, xp.float64)[:, None]]
+        table = to_host(xp.concat(columns, axis=1))
+        return table[:, -2], table[:, :-2], table[:, -1].astype(np.int64)
 
     def clipped_gradient_sum(
         self, w: Any, clipping: Clipping, weights: Any = None
@@ -229,16 +271,16 @@ class EmpiricalRisk(ABC):
     def value(self, w: Any) -> Any:
         """Objective at ``w``: a float for ``(d,)``, shape ``(R,)`` for ``(R, d)``."""
         mean = self.sums(w, gradient=False).value / self.n
-        return mean if self.regularizer is None else mean + self._penalty("value", w)
+        if self.regularizer is not None:
+            mean = mean + self.regularizer.value(self._reals("w", w))
+        return mean if np.ndim(mean) else float(mean)
 
     def gradient(self, w: Any) -> Any:
         """Gradient of the objective, the shape of ``w``."""
         mean = self.sums(w, value=False).gradient / self.n
-        return mean if self.regularizer is None else mean + self._penalty("gradient", w)
-
-    def _penalty(self, term: str, w: Any) -> Any:
-        result = self._back(getattr(self.regularizer, term)(self._iterate("w", w)), w)
-        return float(result) if result.ndim == 0 else result
+        if self.regularizer is None:
+            return mean
+        return mean + self.regularizer.gradient(self._reals("w", w))
 
 
 def check_regularizer(regularizer: Any) -> None:

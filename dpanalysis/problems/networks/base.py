@@ -9,12 +9,13 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ..._validation import check_int
+from ...kernels.array_api import below_one
 from ...regularizers import Regularizer
 from .._base import EmpiricalRisk, check_regularizer
 from .._data import is_sparse, prepare, row_norms, row_scale
 from ..row_bound import RowBound, as_bounds, implied_radius
 from .layers import Layout
-from .sums import NetworkSums, below_one
+from .sums import NetworkSums
 
 __all__ = ["Network"]
 

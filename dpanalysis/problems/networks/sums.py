@@ -8,22 +8,16 @@ from typing import Any
 from array_api_compat import array_namespace, is_numpy_array
 
 from ...clipping import Clipping
-from ...kernels.array_api import each_replicate
+from ...kernels.array_api import DEVICE_BLOCK_BYTES, each_replicate, within_bound
 from .._data import is_sparse
 from .layers import Layout, add_gradients, backward, cross_entropy, forward, gradient_norms, zero
 
-__all__ = ["NetworkSums", "below_one"]
+__all__ = ["NetworkSums"]
 
 # What a block's arrays take. On the host they stay in cache, and below what the C library gives
 # back to the system after every call: faulting the pages in again costs more than clipping.
 _BLOCK_BYTES = 3 << 19
-_DEVICE_BLOCK_BYTES = 1 << 28
 _FEWEST_ROWS = 128  # below, adding up the blocks' gradients costs as much as computing them
-
-
-def below_one(xp: Any, dtype: Any) -> float:
-    """Return 1 less the few roundings that lie between a norm and what is added up."""
-    return 1.0 - 8.0 * float(xp.finfo(dtype).eps)
 
 
 class NetworkSums:
@@ -43,8 +37,8 @@ class NetworkSums:
     def __init__(self, X: Any, labels: Any, layout: Layout, activation: str, scale: Any) -> None:
         self._X, self._labels, self._scale = X, labels, scale
         self._layout, self._activation = layout, activation
-        on_host = is_sparse(X) or is_numpy_array(X)
-        self._bytes = _BLOCK_BYTES if on_host else _DEVICE_BLOCK_BYTES
+        self._on_host = is_sparse(X) or is_numpy_array(X)
+        self._bytes = _BLOCK_BYTES if self._on_host else DEVICE_BLOCK_BYTES
 
     def blocks(self, rows: Any, replicates: int) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Yield blocks of ``rows`` as ``(X, labels, scale, pick)``.
@@ -120,7 +114,7 @@ class NetworkSums:
                 clipped += xp.sum(xp.astype(cut, xp.int64), axis=1)
             if counts is not None:
                 factors = xp.ones_like(losses) * counts if factors is None else factors * counts
-            if bool(xp.any(lost)):
+            if not self._on_host or bool(xp.any(lost)):  # no device is asked: that would wait
                 # A gradient that overflows counts as zero, and so must all that enters its
                 # product: inf * 0 would give every sample away.
                 hidden, deltas = _without(xp, lost, hidden), _without(xp, lost, deltas)
@@ -164,9 +158,7 @@ class NetworkSums:
         have the last word.
         """
         factors = clipping.weight(norms, losses)
-        limit = below_one(xp, self._X.dtype) * clipping.clip_norm
-        over = factors * norms > limit
-        return xp.where(over, limit / xp.where(over, norms, xp.ones_like(norms)), factors)
+        return within_bound(xp, self._X.dtype, clipping, factors, norms)
 
 
 def _without(xp: Any, lost: Any, arrays: Sequence[Any]) -> list[Any]:

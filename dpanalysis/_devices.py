@@ -1,0 +1,61 @@
+"""Arrays on the host and arrays on a device: what goes where, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
+
+__all__ = ["beside", "lives_with", "readable", "to_host"]
+
+
+def lives_with(array: Any, data: Any) -> bool:
+    """Whether ``array`` is of the namespace of ``data``, where that is on a device."""
+    return is_array_api_obj(array) and array_namespace(array) is array_namespace(data)
+
+
+def beside(name: str, array: Any, data: Any) -> Any:
+    """Return ``array`` in the namespace and on the device of ``data``.
+
+    What is on the host goes there; nothing is read back from another device.
+
+    Raises
+    ------
+    TypeError
+        If the array is on another device or in a namespace that NumPy cannot read; the message
+        names both sides.
+    """
+    if not lives_with(array, data):
+        xp = array_namespace(data)
+        return xp.asarray(readable(name, array, data), device=data.device)
+    if array.device != data.device:
+        raise TypeError(f"{name} must be on {data.device} as the data, got one on {array.device}")
+    return array
+
+
+def readable(name: str, array: Any, data: Any = None) -> np.ndarray:
+    """Return ``array`` as one of NumPy, or raise TypeError where its library does not allow it.
+
+    ``data`` tell what it could be instead, for the message.
+    """
+    try:
+        return np.asarray(array)
+    except (TypeError, RuntimeError) as error:
+        if not is_array_api_obj(array):
+            raise
+        allowed = "numpy" if data is None else f"numpy or, as the data, of {_library(data)}"
+        raise TypeError(
+            f"{name} must be an array of {allowed}, got one of {_library(array)}: {error}"
+        ) from error
+
+
+def _library(array: Any) -> str:
+    return array_namespace(array).__name__.removeprefix("array_api_compat.")
+
+
+def to_host(array: Any) -> np.ndarray:
+    """Return a result as an array of NumPy; waits for the device that it comes from."""
+    if is_numpy_array(array):
+        return array
+    return np.asarray(array.get() if hasattr(array, "get") else array)
