@@ -20,6 +20,7 @@ from .._validation import check_int, check_rng
 __all__ = [
     "Random",
     "SystemRandom",
+    "add_noise",
     "exponential",
     "gaussian",
     "gumbel",
@@ -30,6 +31,10 @@ __all__ = [
 ]
 
 Size: TypeAlias = int | Sequence[int] | None
+
+# From so many numbers a replicate on, a device draws its noise itself. Its generator is about 70
+# calls of some 5 microseconds, whatever the length; the host takes 2.6 ns a number.
+DRAWN_ON_DEVICE = 100_000
 
 
 class SystemRandom:
@@ -343,6 +348,61 @@ def spherical(random: Random, scale: float, d: int) -> Any:
     direction = gaussian(random, 1.0, d)
     norm = exponential(random, scale, d).sum()
     return direction * (norm / np.linalg.norm(direction))
+
+
+def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random]) -> Any:
+    """Return ``array`` (R, d) with noise added where it lives; row r takes that of source r.
+
+    On the host in place. On a device what has 100,000 columns or more gets numbers of a
+    counter-based generator that runs there, with key and counter from the row's source:
+    other numbers than on the host. Shorter rows get the very numbers of the host, and so does
+    every row where the source is the operating system's entropy, all bits of which are drawn.
+
+    Parameters
+    ----------
+    array : array of shape (R, d)
+    mechanism : {"laplace", "gaussian"}
+    scale : float
+        Laplace scale or Gaussian standard deviation, in [0, inf).
+    sources : sequence of R random sources
+
+    Returns
+    -------
+    array of shape (R, d)
+
+    Raises
+    ------
+    ValueError
+        If the scale is negative, infinite or NaN, or the sources are not as many as the rows.
+
+    References
+    ----------
+    Salmon, Moraes, Dror, Shaw, *Parallel random numbers: as easy as 1, 2, 3*, SC 2011.
+
+    Examples
+    --------
+    >>> add_noise(np.zeros((1, 3)), "laplace", 2.0, [random_source(0)])
+    array([[ 0.64, -1.23, -5.00]])
+    """
+    draw = {"laplace": laplace, "gaussian": gaussian}[mechanism]
+    count, size = array.shape
+    if len(sources) != count:
+        raise ValueError(f"sources must be {count}, one for each row, got {len(sources)}")
+    if isinstance(array, np.ndarray):
+        for row, source in zip(array, sources):
+            row += draw(source, scale, size)
+        return array
+    from array_api_compat import array_namespace
+
+    from . import _philox
+
+    xp, device = array_namespace(array), array.device
+    spread = _spread("scale", scale)
+    if size < DRAWN_ON_DEVICE or any(isinstance(source, SystemRandom) for source in sources):
+        noise = np.stack([draw(source, spread, size) for source in sources])
+        return array + xp.asarray(noise, device=device)
+    seeds = np.stack([source.integers(2**32, size=_philox.SEED_WORDS) for source in sources])
+    return array + spread * _philox.LAWS[mechanism](xp, seeds, size, device)
 
 
 def _spread(name: str, value: ArrayLike) -> Any:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .._devices import to_host
 from .._validation import largest
 from ..clipping import check_clipping
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
@@ -228,7 +229,8 @@ class Batch:
             oracle.facts.n * len(w) if rows is None else sum(map(len, rows))
         )
         if scale > 0.0:
-            oracle._add_noise(gradient, mechanism, scale)
+            gradient = mechanisms.add_noise(gradient, mechanism, scale, oracle._noise_sources)
+        gradient = to_host(gradient)  # the one time in an iteration that the host waits
         regularizer = getattr(oracle._problem, "regularizer", None)
         return gradient if regularizer is None else gradient + regularizer.gradient(w)
 
@@ -397,18 +399,14 @@ class PrivateOracle:
     def _sampled(self, sampling: Sampling, events: Sequence[Event]) -> Event:
         return sampled_event(self.facts, sampling, events)
 
-    def _mean_gradient(
-        self, w: np.ndarray, rows: Any, sampling: Sampling, clipping: Any
-    ) -> np.ndarray:
-        if hasattr(self._problem, "sums"):
-            sums = self._problem.sums(w, rows=rows, clipping=clipping, value=False)
+    def _mean_gradient(self, w: np.ndarray, rows: Any, sampling: Sampling, clipping: Any) -> Any:
+        """Return the mean gradient (R, d) where the data live."""
+        problem = self._problem
+        if hasattr(problem, "sums"):
+            here = problem.place(w) if hasattr(problem, "place") else w
+            sums = problem.sums(here, rows=rows, clipping=clipping, value=False)
             return sums.gradient / sampling.expected_size(self.facts.n)
-        return self._problem.gradient(w)
-
-    def _add_noise(self, gradient: np.ndarray, mechanism: str, scale: float) -> None:
-        draw = getattr(mechanisms, mechanism)
-        for row, source in zip(gradient, self._noise_sources, strict=True):
-            row += draw(source, scale, row.size)
+        return problem.gradient(w)
 
 
 def gradient_event(
