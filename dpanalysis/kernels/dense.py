@@ -15,14 +15,18 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
+from .prefetch import LINE_BYTES, prefetch
 from .scalar import FAST
 from .tile import SCALE, fill_tile, new_tile, tile_terms
 
+# Compiled with prefetch.py, sha256 77702f2dedcbfa85
 # Compiled with tile.py, sha256 143f70f9a592a24a
 
 __all__ = ["dense_parallel", "dense_range"]
 
-_TILE_ENTRIES = 4096  # doubles of X in a tile: half of a first-level cache
+# Entries of X in a tile: half of a first-level cache, or less where the next tile is fetched too.
+_TILE_ENTRIES, _FAR_TILE_ENTRIES = 4096, 2048
+_NEAR_BYTES = 1 << 23  # data of no more stay in a cache from which they come fast enough
 
 
 @njit(**FAST)
@@ -42,7 +46,11 @@ def dense_range(
     """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped."""
     y, scale, norms, weights = samples
     d = X.shape[1]
-    size = max(8, min(256, _TILE_ENTRIES // d))
+    far = X.shape[0] * d * X.itemsize > _NEAR_BYTES
+    rows_of_tile = (_FAR_TILE_ENTRIES if far else _TILE_ENTRIES) // d
+    size = max(4, min(256, rows_of_tile - rows_of_tile % 8))
+    line = LINE_BYTES // X.itemsize
+    last = hi - size - 3 if far else lo  # from here on nothing is fetched ahead
     tile = new_tile(size)
     index, table = tile
     z = np.empty(size)
@@ -62,6 +70,12 @@ def dense_range(
                 s2 += x2[j] * w[j]
                 s3 += x3[j] * w[j]
             z[k], z[k + 1], z[k + 2], z[k + 3] = s0, s1, s2, s3
+            if start + k < last:  # the same rows of the next tile
+                ahead = start + size + k
+                for q in range(ahead, ahead + 4):
+                    i = rows[q] if indexed else q
+                    for j in range(0, d, line):
+                        prefetch(X, i, j)  # type: ignore[call-arg]
         for k in range(quads, m):
             x0 = X[index[k]]
             s0 = 0.0

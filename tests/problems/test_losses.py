@@ -210,7 +210,13 @@ def test_losses_are_values():
 
 @pytest.mark.parametrize(
     ("file", "called"),
-    [("tile", "scalar"), ("dense", "tile"), ("replicates", "tile"), ("sparse", "tile")],
+    [
+        ("tile", "scalar"),
+        ("dense", "tile"),
+        ("dense", "prefetch"),
+        ("replicates", "tile"),
+        ("sparse", "tile"),
+    ],
 )
 def test_no_kernel_outlives_the_formulas_that_it_was_compiled_with(file, called):
     """Numba reads a cached kernel unless the kernel's own file has changed."""
