@@ -10,16 +10,18 @@ import traceback
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._validation import check_int
+from . import workers
 from .records import atomic_write, plain
+from .threads import one_thread
 
 __all__ = ["Record", "SweepError", "sweep"]
 
@@ -76,6 +78,19 @@ class SweepError(RuntimeError):
         self.records = records
 
 
+class _Finished(NamedTuple):
+    """What a cell came to, ready to be written."""
+
+    arrays: dict[str, np.ndarray]
+    about: dict[str, Any]
+
+
+_DIED = (
+    "WorkerDied: its worker died twice, the second time with nothing else to do "
+    "(out of memory, killed, or a crash in compiled code)"
+)
+
+
 @dataclass(frozen=True)
 class _Cell:
     """One call and the file that its result is kept in."""
@@ -99,79 +114,58 @@ class _Cell:
         warnings.warn(f"{self.path} {problem} and is computed again", RuntimeWarning, stacklevel=3)
         return None
 
-    def compute(self, function: Callable[..., Any], settings: Any) -> str | None:
-        """Call the function and keep its result; return the traceback if it fails."""
-        try:
-            with _one_thread():
-                start = time.perf_counter()
-                result = function(**self.parameters)
-                seconds = time.perf_counter() - start
-            if not isinstance(result, Mapping):
-                raise TypeError(f"a cell must return a dict of arrays, got {type(result).__name__}")
-            arrays = {name: np.asarray(value) for name, value in result.items()}
-            for name, array in arrays.items():
-                if array.dtype.kind not in "biufcU":
-                    raise TypeError(f"result[{name!r}] must be numbers or text, got {array.dtype}")
-            about = {**json.loads(self.identity), "settings": settings, "seconds": seconds}
-            with atomic_write(self.path.with_suffix(".json")) as file:
-                json.dump(about, file, indent=1)
-            with atomic_write(self.path, "wb") as file:  # last: this file says "finished"
-                prefixed: dict[str, Any] = {f"result.{name}": arrays[name] for name in arrays}
-                np.savez(file, identity=np.array(self.identity), **prefixed)
-        except Exception:
-            return traceback.format_exc()
-        return None
+    def compute(self, function: Callable[..., Any], settings: Any) -> _Finished:
+        """Call the function."""
+        with one_thread():
+            start = time.perf_counter()
+            result = function(**self.parameters)
+            seconds = time.perf_counter() - start
+        if not isinstance(result, Mapping):
+            raise TypeError(f"a cell must return a dict of arrays, got {type(result).__name__}")
+        arrays = {name: np.asarray(value) for name, value in result.items()}
+        for name, array in arrays.items():
+            if array.dtype.kind not in "biufcU":
+                raise TypeError(f"result[{name!r}] must be numbers or text, got {array.dtype}")
+        about = {**json.loads(self.identity), "settings": settings, "seconds": seconds}
+        return _Finished(arrays, about)
 
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Limit BLAS, OpenMP and Numba to one thread: sums then round alike in every process."""
-    import numba
-    from threadpoolctl import threadpool_limits
-
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        numba.set_num_threads(before)
+    def keep(self, finished: _Finished) -> None:
+        """Write the result; other processes see all of it or nothing."""
+        with atomic_write(self.path.with_suffix(".json")) as file:
+            json.dump(finished.about, file, indent=1)
+        with atomic_write(self.path, "wb") as file:  # last: this file says "finished"
+            arrays: dict[str, Any] = {f"result.{name}": a for name, a in finished.arrays.items()}
+            np.savez(file, identity=np.array(self.identity), **arrays)
 
 
 def _compute(
-    index: int, cell: _Cell, function: Callable[..., Any], settings: Any
-) -> tuple[int, str | None]:
-    return index, cell.compute(function, settings)
-
-
-def _outcomes(
-    todo: list[_Cell], function: Callable[..., Any], settings: Any, jobs: int
-) -> Generator[tuple[int, str | None], None, None]:
-    """Yield (index, traceback or None) as the cells finish."""
-    if jobs == 1 or len(todo) == 1:
-        for index, cell in enumerate(todo):
-            yield _compute(index, cell, function, settings)
-        return
-    import joblib
-
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-        pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-        yield from pool(
-            joblib.delayed(_compute)(index, cell, function, settings)
-            for index, cell in enumerate(todo)
-        )
+    index: int, cell: _Cell, function: Callable[..., Any], settings: Any, keep: bool = True
+) -> tuple[int, str | _Finished | None]:
+    """Compute a cell on a worker; return the traceback if it fails, the result if not kept."""
+    try:
+        finished = cell.compute(function, settings)
+        if keep:
+            cell.keep(finished)
+    except Exception:
+        return index, traceback.format_exc()
+    return index, None if keep else finished
 
 
 def _compute_all(
-    todo: list[_Cell], function: Callable[..., Any], settings: Any, jobs: int, bar: Any
+    todo: list[_Cell], function: Callable[..., Any], settings: Any, jobs: int | None, bar: Any
 ) -> dict[str, str]:
     """Compute and keep the cells; return the tracebacks of those that fail, by identity."""
     kept, traces = bar.n, {}
+    # A worker on another machine may not see the folder: what it returns is kept here.
+    tasks = [(cell, function, settings, not workers.are_remote()) for cell in todo]
     try:
-        with bar, closing(_outcomes(todo, function, settings, jobs)) as outcomes:
-            for index, trace in outcomes:
-                if trace is not None:
-                    traces[todo[index].identity] = trace
+        with bar, closing(workers.results(_compute, tasks, jobs)) as outcomes:
+            for index, outcome in outcomes:
+                cell = todo[index]
+                if isinstance(outcome, _Finished):
+                    cell.keep(outcome)
+                elif outcome is not None:
+                    traces[cell.identity] = _DIED if outcome is workers.LOST else outcome
                 bar.update()
     except KeyboardInterrupt:
         finished = kept + sum(cell.path.exists() for cell in todo)
@@ -186,7 +180,8 @@ def sweep(
     cells: Iterable[Mapping[str, Any]],
     *,
     folder: str | os.PathLike[str],
-    jobs: int = 1,
+    jobs: int | None = None,
+    backend: str | None = None,
     progress: bool = True,
     settings: Mapping[str, Any] | None = None,
     version: int = 1,
@@ -197,7 +192,12 @@ def sweep(
     qualified name, the version and the cell. So an interrupted sweep goes on where it
     stopped, and a longer grid reuses the cells of a shorter one. A cell draws its randomness
     from a seed among its parameters; each cell runs on one thread; so the results do not
-    depend on ``jobs``.
+    depend on ``jobs`` or ``backend``.
+
+    Results are kept as the cells finish: by the worker, or, with Dask, Ray and backends of
+    other packages, whose workers may not see the folder, by the caller. A worker that dies
+    (killed, out of memory, a crash in compiled code) takes no more than its cell along: what
+    else was at work is computed again, and the cell itself too, once, alone.
 
     Parameters
     ----------
@@ -208,8 +208,14 @@ def sweep(
         Parameters of the calls: numbers, text, None, and lists or dicts of these.
     folder : str or path-like
         Where results are kept: ``<key>.npz`` and, for people, ``<key>.json``.
-    jobs : int
-        Processes at once; -1 for as many as there are cores.
+    jobs : int, optional
+        Cells at once, also more than there are cores; 1 for all in this process, -1 for one a
+        core (with Dask or Ray: as many as the cluster takes). By default what
+        ``joblib.parallel_config`` says around the call, or 1.
+    backend : str, optional
+        Where the cells run: ``"loky"`` (processes), ``"threading"``, ``"dask"`` (on the current
+        client), ``"ray"``, or a name registered with joblib. By default what
+        ``joblib.parallel_config`` says around the call, or ``"loky"``.
     progress : bool
         Whether to show a progress bar on stderr.
     settings : dict, optional
@@ -228,7 +234,9 @@ def sweep(
     TypeError
         If the function is not importable by name, or a parameter is not plain.
     ValueError
-        If ``jobs`` is neither -1 nor positive.
+        If ``jobs`` is neither -1 nor positive, or the backend is unknown.
+    ImportError
+        If the backend is not installed.
     SweepError
         At the end, if cells failed; the others are kept.
     KeyboardInterrupt
@@ -252,10 +260,12 @@ def sweep(
     if "<" in name:
         raise TypeError(f"function must be defined at the top level of a module, got {function!r}")
     check_int("version", version)
-    if jobs != -1:
+    if jobs not in (None, -1):
         check_int("jobs", jobs, low=1)
+    with workers.configured(backend):
+        pass  # a wrong one is refused before any work
     about = plain(dict(settings or {}), "settings")
-    home = Path(folder)
+    home = Path(folder).absolute()  # workers may have another working directory
     grid = [_cell(name, version, parameters, home) for parameters in cells]
 
     results: dict[str, dict[str, np.ndarray]] = {}
@@ -279,7 +289,8 @@ def sweep(
             unit="cell",
             disable=not progress,
         )
-        traces = _compute_all(list(todo.values()), function, about, jobs, bar)
+        with workers.configured(backend):
+            traces = _compute_all(list(todo.values()), function, about, jobs, bar)
         for identity, cell in todo.items():
             trace = traces.get(identity)
             # Read back: what a later run will get, to the bit.

@@ -1,0 +1,218 @@
+"""Calls on processes, threads or machines: on whatever joblib is configured for.
+
+Joblib's own loop serves its own backends. Dask and Ray are asked directly, with the client or
+the options that joblib's backend holds: through joblib, Ray gives nothing back before all is
+done, and a call whose Dask worker dies is waited for without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from importlib.util import find_spec
+from itertools import islice
+from typing import Any
+
+__all__ = ["LOST", "are_remote", "configured", "results"]
+
+#: The result of a call whose worker died.
+LOST = object()
+
+Results = Generator[tuple[int, Any], None, None]
+
+# Backends that come with an extra of this package, and the module that each needs.
+_EXTRAS = {"dask": "distributed", "ray": "ray"}
+
+
+def configured(backend: str | None) -> AbstractContextManager[Any]:
+    """Return ``joblib.parallel_config(backend)``; None leaves what is configured.
+
+    Parameters
+    ----------
+    backend : str or None
+        ``"loky"``, ``"threading"``, ``"dask"``, ``"ray"``, or a name that was given to
+        ``joblib.register_parallel_backend``.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or there is no Dask client.
+    ImportError
+        If the backend is not installed.
+
+    Examples
+    --------
+    >>> import joblib
+    >>> with configured("threading"):
+    ...     joblib.Parallel(n_jobs=2)(joblib.delayed(abs)(x) for x in (-1, -2))
+    [1, 2]
+    """
+    if backend is None:
+        return nullcontext()
+    import joblib
+
+    known = sorted({*joblib.parallel.BACKENDS, *_EXTRAS} - {"multiprocessing"})
+    if backend not in known:  # multiprocessing forks, which hangs where OpenMP is at work
+        raise ValueError(f"backend must be one of {', '.join(known)}, or None, got {backend!r}")
+    if backend in _EXTRAS and find_spec(_EXTRAS[backend]) is None:
+        raise ImportError(
+            f'backend {backend!r} is not installed: pip install "dpanalysis[{backend}]"'
+        )
+    if backend == "ray":
+        from ray.util.joblib import register_ray
+
+        register_ray()
+    return joblib.parallel_config(backend)
+
+
+def are_remote() -> bool:
+    """Tell whether the configured workers may be on machines that do not see this disk."""
+    from joblib.parallel import get_active_backend
+
+    return type(get_active_backend()[0]).__module__ != "joblib._parallel_backends"
+
+
+def results(
+    function: Callable[..., tuple[int, Any]], tasks: Sequence[tuple[Any, ...]], jobs: int | None
+) -> Results:
+    """Yield ``function(i, *tasks[i])`` as they finish, ``(i, LOST)`` where that kills its worker.
+
+    Some backends stop with a worker that dies, and nobody knows which call killed it. All that
+    may have been at work are called again, half by half, until the one that does it stands
+    alone; it is lost if it was at work when a worker died before.
+
+    Parameters
+    ----------
+    function : callable
+        Returns ``(i, result)`` and raises nothing.
+    tasks : sequence of tuple
+    jobs : int or None
+        Calls at once; -1 for as many as the workers take, None as joblib is configured.
+    """
+    from joblib.parallel import get_active_backend
+
+    active, configured_jobs = get_active_backend()
+    if type(active).__name__ == "MultiprocessingBackend":
+        raise ValueError("joblib's backend 'multiprocessing' cannot be used here, 'loky' can")
+    special = {"DaskDistributedBackend": _dask, "RayBackend": _ray}
+    attempt = special.get(type(active).__name__, _joblib)
+    jobs = configured_jobs if jobs is None else jobs
+    groups, suspects = [list(range(len(tasks)))], set[int]()
+    while groups:
+        group = groups.pop()
+        waiting, lost = dict.fromkeys(group), []
+        calls = {index: tasks[index] for index in group}
+        with closing(attempt(active, jobs, function, calls)) as outcomes:
+            for index, result in outcomes:
+                del waiting[index]
+                if result is LOST:
+                    lost.append(index)
+                else:
+                    yield index, result
+        if group == lost and len(lost) == 1 and suspects.issuperset(lost):
+            yield lost[0], LOST
+            continue
+        suspects.update(lost)
+        half = len(lost) // 2
+        groups += [part for part in (lost[half:], lost[:half], list(waiting)) if part]
+
+
+def _joblib(
+    active: Any, jobs: int | None, function: Callable[..., Any], calls: dict[int, tuple[Any, ...]]
+) -> Results:
+    import joblib
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+    from joblib.parallel import LokyBackend, SequentialBackend
+
+    begun: dict[int, None] = {}
+
+    def each() -> Generator[Any, None, None]:
+        for index, arguments in calls.items():
+            begun[index] = None
+            yield joblib.delayed(function)(index, *arguments)
+
+    threads: AbstractContextManager[Any] = nullcontext()
+    if isinstance(active, LokyBackend) and active.inner_max_num_threads is None:
+        options = getattr(active, "backend_kwargs", {})
+        threads = joblib.parallel_config("loky", inner_max_num_threads=1, **options)
+    streams = isinstance(active, SequentialBackend) or active.supports_return_generator
+    with threads:
+        pool = joblib.Parallel(
+            n_jobs=jobs,
+            batch_size=1,
+            pre_dispatch="n_jobs",  # no more than that is suspected when a worker dies
+            return_as="generator_unordered" if streams else "list",
+        )
+        try:
+            for index, result in pool(each()):
+                del begun[index]
+                yield index, result
+        except TerminatedWorkerError:
+            yield from ((index, LOST) for index in tuple(begun))
+
+
+def _dask(
+    active: Any, jobs: int | None, function: Callable[..., Any], calls: dict[int, tuple[Any, ...]]
+) -> Results:
+    from distributed import KilledWorker, as_completed
+
+    client, waiting, running = active.client, iter(calls.items()), {}
+    finished = as_completed(loop=client.loop, with_results=True, raise_errors=False)
+
+    def submit(count: int | None) -> None:
+        for index, arguments in islice(waiting, count):
+            future = client.submit(function, index, *arguments, pure=False, **active.submit_kwargs)
+            running[future] = index
+            finished.add(future)
+
+    try:
+        submit(_window(jobs))
+        for future, result in finished:
+            index = running.pop(future)
+            if future.status == "finished":
+                yield result
+            elif future.status == "error" and isinstance(result[1], KilledWorker):
+                yield index, LOST
+            elif future.status == "error":
+                raise result[1]
+            else:
+                raise RuntimeError(f"a call was {future.status} on the Dask cluster")
+            submit(1)
+    finally:
+        client.cancel(list(running))
+
+
+def _ray(
+    active: Any, jobs: int | None, function: Callable[..., Any], calls: dict[int, tuple[Any, ...]]
+) -> Results:
+    import ray
+    from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
+
+    if not ray.is_initialized():
+        ray.init()  # connects to $RAY_ADDRESS where that is set
+    remote = ray.remote(function).options(max_retries=0, **(active.ray_remote_args or {}))
+    waiting, running = iter(calls.items()), {}
+
+    def submit(count: int | None) -> None:
+        for index, arguments in islice(waiting, count):
+            running[remote.remote(index, *arguments)] = index
+
+    try:
+        submit(_window(jobs))
+        while running:
+            (reference,), _ = ray.wait(list(running))
+            index = running.pop(reference)
+            try:
+                result = ray.get(reference)
+            except (WorkerCrashedError, NodeDiedError, OutOfMemoryError):
+                result = index, LOST
+            yield result
+            submit(1)
+    finally:
+        for reference in running:
+            ray.cancel(reference)
+
+
+def _window(jobs: int | None) -> int | None:
+    """Return how many calls may wait for workers at once; None for all of them."""
+    return jobs if jobs is not None and jobs >= 1 else None

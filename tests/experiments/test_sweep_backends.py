@@ -1,0 +1,298 @@
+"""Sweeps on every backend: the same bits, and a worker that dies loses its own cell only."""
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+
+import dpanalysis as dpa
+from dpanalysis.experiments import SweepError, sweep, workers
+from dpanalysis.experiments.threads import one_thread
+
+posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+
+
+def bits(seed):
+    """Numba kernels, BLAS of NumPy and of SciPy: what depends on the number of threads."""
+    import scipy.linalg
+    from threadpoolctl import threadpool_info
+
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(20_000, 20))
+    problem = dpa.ERM(X, np.sign(X[:, 0]), dpa.losses.Logistic())
+    gram = X.T @ X
+    return {
+        "gradient": problem.gradient(np.ones(20)),
+        "gram": gram,
+        "factor": scipy.linalg.cholesky(gram),
+        "threads": [pool["num_threads"] for pool in threadpool_info()],
+    }
+
+
+def deadly(seed, log, killers, how="exit"):
+    with open(log, "a") as file:
+        file.write(f"{seed}\n")
+    if seed in killers:
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(0)  # a dead worker, however politely it went
+    time.sleep(0.02)
+    return {"seed": seed}
+
+
+def once(seed, folder):
+    """Kill the first worker that comes."""
+    with contextlib.suppress(FileExistsError):
+        Path(folder, f"{seed}.mark").touch(exist_ok=False)
+        os._exit(1)
+    return {"seed": seed}
+
+
+def where(seed):
+    time.sleep(0.05)
+    return {"pid": os.getpid(), "thread": threading.get_ident()}
+
+
+def in_a_script(tmp_path, body):
+    """Run ``body`` in a new process with the functions of this file."""
+    script = tmp_path / "script.py"
+    head = "from test_sweep_backends import *\nif __name__ == '__main__':\n"
+    script.write_text(head + "".join(f"    {line}\n" for line in body.splitlines()))
+    path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
+    return subprocess.Popen(
+        [sys.executable, str(script)], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}
+    )
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("serial")
+    return sweep(bits, [{"seed": seed} for seed in range(4)], folder=folder, progress=False)
+
+
+def assert_same_bits(records, expected):
+    for record, other in zip(records, expected, strict=True):
+        for name in ("gradient", "gram", "factor"):
+            np.testing.assert_array_equal(record.result[name], other.result[name])
+        assert set(record.result["threads"]) == {1}
+
+
+CELLS = [{"seed": seed} for seed in range(4)]
+
+
+@pytest.mark.parametrize("jobs", [1, 5])  # also more than there are cores
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_same_bits_on_this_machine(tmp_path, expected, backend, jobs):
+    records = sweep(bits, CELLS, folder=tmp_path, jobs=jobs, backend=backend, progress=False)
+    assert_same_bits(records, expected)
+
+
+def test_the_enclosing_configuration_counts(tmp_path):
+    def seen(name, **options):
+        records = sweep(where, CELLS, folder=tmp_path / name, progress=False, **options)
+        pids = {int(record.result["pid"]) for record in records}
+        return pids, {int(record.result["thread"]) for record in records}
+
+    here = ({os.getpid()}, {threading.get_ident()})
+    assert seen("a") == here
+    with joblib.parallel_config("threading", n_jobs=2):
+        pids, idents = seen("b")
+        assert pids == here[0] and len(idents) == 2 and not idents & here[1]
+        assert seen("c", jobs=1) == here
+        assert os.getpid() not in seen("d", backend="loky")[0]
+        assert seen("e")[0] == here[0] != seen("e")[1]  # the configuration is as it was
+    with joblib.parallel_config(n_jobs=2):
+        assert os.getpid() not in seen("f")[0]
+    assert seen("g") == here
+
+
+# A worker dies -------------------------------------------------------------------------------
+
+
+@posix
+def test_a_worker_that_dies_loses_its_cell_only(tmp_path):
+    log = tmp_path / "log"
+    cells = [{"seed": s, "log": str(log), "killers": [2], "how": "kill"} for s in range(8)]
+    with pytest.raises(SweepError, match=r"1 of 8 cells failed.*worker died twice") as error:
+        sweep(deadly, cells, folder=tmp_path / "cells", jobs=2, progress=False)
+    assert [parameters["seed"] for parameters, _ in error.value.failures] == [2]
+    others = [int(record.result["seed"]) for record in error.value.records]
+    assert others == [0, 1, 3, 4, 5, 6, 7]
+    assert log.read_text().split().count("2") >= 2
+    log.unlink()
+    again = [*cells[:2], *cells[3:]]
+    sweep(deadly, again, folder=tmp_path / "cells", jobs=2, progress=False)
+    assert not log.exists()  # the others are kept
+
+
+def test_a_worker_that_dies_by_accident_loses_nothing(tmp_path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    for seed in range(1, 4):
+        Path(marks, f"{seed}.mark").touch()
+    cells = [{"seed": seed, "folder": str(marks)} for seed in range(4)]
+    records = sweep(once, cells, folder=tmp_path / "cells", jobs=2, progress=False)
+    assert [int(record.result["seed"]) for record in records] == [0, 1, 2, 3]
+
+
+@posix
+def test_a_caller_that_is_killed_goes_on_from_there(tmp_path):
+    cells = "[{'seed': s, 'log': 'log', 'killers': []} for s in range(300)]"
+    body = f"sweep(deadly, {cells}, folder='cells', jobs=2, backend='threading', progress=False)"
+    process = in_a_script(tmp_path, body)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and len(list(tmp_path.glob("cells/*.npz"))) < 5:
+        time.sleep(0.02)
+    process.kill()
+    process.wait(timeout=60)
+    kept = list(tmp_path.glob("cells/*.npz"))
+    assert 5 <= len(kept) < 300
+    assert all(np.load(path)["result.seed"] < 300 for path in kept)  # none is half-written
+    log = tmp_path / "log"
+    log.unlink()
+    with contextlib.chdir(tmp_path):
+        longer = [{"seed": s, "log": "log", "killers": []} for s in range(300)]
+        again = [int(np.load(path)["result.seed"]) for path in kept]
+        chosen = [cell for cell in longer if cell["seed"] in again or cell["seed"] >= 290]
+        sweep(deadly, chosen, folder="cells", jobs=2, backend="threading", progress=False)
+    fresh = {int(seed) for seed in log.read_text().split()}
+    assert fresh == set(range(290, 300)) - set(again)
+
+
+# Threads -------------------------------------------------------------------------------------
+
+
+def test_threads_share_one_limit(monkeypatch):
+    """Enter and leave in any order: the limit holds while one is inside, and then no more."""
+    from threadpoolctl import ThreadpoolController, threadpool_limits
+
+    def blas():
+        return {
+            pool["num_threads"] for pool in ThreadpoolController().select(user_api="blas").info()
+        }
+
+    with threadpool_limits(2, user_api="blas"):
+        before = blas()
+        first, second = one_thread(), one_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert blas() == {1}
+        second.__exit__(None, None, None)
+        assert blas() == before == {2}
+
+
+def test_a_layer_that_bears_no_threads_is_refused(monkeypatch):
+    import numba
+
+    monkeypatch.setattr(numba, "threading_layer", lambda: "workqueue")
+    refused = pytest.raises(RuntimeError, match=r"'workqueue'.*backend='loky'")
+    with one_thread(), refused, one_thread():
+        pass
+    with one_thread():  # nothing is left of the refusal
+        pass
+
+
+# Bad input -----------------------------------------------------------------------------------
+
+
+def test_bad_backends_are_refused_before_any_work(tmp_path, monkeypatch):
+    for backend in ("lokky", "multiprocessing", 3):
+        with pytest.raises(
+            ValueError, match=r"backend must be one of .*dask.*loky.*ray.*threading"
+        ):
+            sweep(bits, CELLS, folder=tmp_path, backend=backend, progress=False)
+    refused = pytest.raises(ValueError, match="'multiprocessing' cannot be used")
+    with joblib.parallel_config("multiprocessing", n_jobs=2), refused:
+        sweep(bits, CELLS, folder=tmp_path, progress=False)
+    monkeypatch.setattr(workers, "find_spec", lambda name: None)
+    for backend in ("dask", "ray"):
+        with pytest.raises(ImportError, match=rf'pip install "dpanalysis\[{backend}\]"'):
+            sweep(bits, CELLS, folder=tmp_path, backend=backend, progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Listed(joblib.parallel.ThreadingBackend):
+    """A backend of somebody else that gives all results at the end."""
+
+    supports_return_generator = False
+
+
+def test_backends_of_others(tmp_path, monkeypatch, expected):
+    monkeypatch.setitem(joblib.parallel.BACKENDS, "listed", Listed)
+    records = sweep(bits, CELLS, folder=tmp_path, jobs=2, backend="listed", progress=False)
+    assert_same_bits(records, expected)
+
+
+# Clusters ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def client():
+    distributed = pytest.importorskip("distributed", reason="dask[distributed] is not installed")
+    dask = importlib.import_module("dask")
+    options = {"dashboard_address": None, "silence_logs": "CRITICAL"}
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_dask(tmp_path, expected, client):
+    records = sweep(bits, CELLS, folder=tmp_path / "a", backend="dask", progress=False)
+    assert_same_bits(records, expected)
+    with joblib.parallel_config("dask", client=client), contextlib.chdir(tmp_path):
+        again = sweep(bits, CELLS, folder="b", jobs=2, progress=False)
+        elsewhere = sweep(where, CELLS, folder="c", progress=False)
+    assert_same_bits(again, expected)
+    assert not {int(record.result["pid"]) for record in elsewhere} & {os.getpid()}
+
+
+def test_dask_worker_dies(tmp_path, client):
+    log = str(tmp_path / "log")
+    cells = [{"seed": s, "log": log, "killers": [1]} for s in range(6)]
+    with pytest.raises(SweepError, match=r"1 of 6 cells failed.*worker died twice") as error:
+        sweep(deadly, cells, folder=tmp_path / "cells", backend="dask", progress=False)
+    assert [parameters["seed"] for parameters, _ in error.value.failures] == [1]
+    assert [int(record.result["seed"]) for record in error.value.records] == [0, 2, 3, 4, 5]
+
+
+def test_results_of_a_worker_that_sees_no_folder_are_kept_by_the_caller(tmp_path):
+    cell = sweep.__globals__["_cell"]("f", 1, {"seed": 1}, tmp_path / "none")
+    index, finished = sweep.__globals__["_compute"](7, cell, where, {}, False)
+    assert index == 7 and not (tmp_path / "none").exists()
+    cell.keep(finished)
+    assert cell.load()["pid"] == os.getpid()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+def test_ray(tmp_path, expected):
+    """In a process of its own, which ends with all that Ray starts."""
+    body = """
+import ray
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+cells = [{"seed": s, "log": "log", "killers": [1]} for s in range(4)]
+sweep(bits, CELLS, folder="cells", backend="ray", jobs=3, progress=False)
+try:
+    sweep(deadly, cells, folder="cells", backend="ray", progress=False)
+except SweepError as error:
+    assert [int(record.result["seed"]) for record in error.records] == [0, 2, 3], error.records
+    assert "worker died twice" in str(error)
+else:
+    raise AssertionError("cell 1 cannot finish")
+"""
+    assert in_a_script(tmp_path, body.strip()).wait(timeout=120) == 0
+    records = sweep(bits, CELLS, folder=tmp_path / "cells", progress=False)
+    assert_same_bits(records, expected)
+    assert len(list(tmp_path.glob("cells/*.npz"))) == len(CELLS) + 3
