@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
 
+from .._devices import beside, readable
 from .row_bound import TOLERANCE, RowBound
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 _BLOCK_ENTRIES = 1 << 18
+_DEVICE_ENTRIES = 1 << 24
 
 
 def is_sparse(X: Any) -> bool:
@@ -86,12 +88,11 @@ def _matrix(X: Any) -> Any:
 def _labels(y: Any, X: Any) -> Any:
     """Return a copy of ``y`` as floats where ``X`` lives, one for each of its rows."""
     if is_sparse(X) or is_numpy_array(X):
-        y = np.asarray(y)
+        y = readable("y", y)
         _check_real("y", y)
         y = y.astype(np.float64)
     else:
-        xp = array_namespace(X)
-        y = xp.astype(xp.asarray(y, device=X.device), X.dtype)
+        y = array_namespace(X).astype(beside("y", y, X), X.dtype)
     if tuple(y.shape) != (X.shape[0],):
         raise ValueError(
             f"y must have shape ({X.shape[0]},), one label for each row of X, got {tuple(y.shape)}"
@@ -116,10 +117,11 @@ def as_float64(array: Any) -> Any:
 
 
 def row_blocks(X: Any) -> Iterator[tuple[int, int, Any]]:
-    """Yield ``(lo, hi, X[lo:hi])`` over blocks of about 2 MB."""
+    """Yield ``(lo, hi, X[lo:hi])`` over blocks of about 2 MB, on a device 128 MB."""
     n = X.shape[0]
     width = (X.nnz // n if is_sparse(X) else X.shape[-1]) if X.ndim == 2 else 1
-    step = max(1, _BLOCK_ENTRIES // max(1, width))
+    entries = _BLOCK_ENTRIES if is_sparse(X) or is_numpy_array(X) else _DEVICE_ENTRIES
+    step = max(1, entries // max(1, width))
     for lo in range(0, n, step):
         hi = min(n, lo + step)
         yield lo, hi, X[lo:hi, ...] if not is_sparse(X) else X[lo:hi]
