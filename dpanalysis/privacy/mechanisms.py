@@ -381,8 +381,8 @@ def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random
 
     Examples
     --------
-    >>> add_noise(np.zeros((1, 3)), "laplace", 2.0, [random_source(0)])
-    array([[ 0.64, -1.23, -5.00]])
+    >>> add_noise(np.zeros((1, 2)), "laplace", 2.0, [random_source(0)]).tolist()
+    [[0.6402, -1.234]]
     """
     draw = {"laplace": laplace, "gaussian": gaussian}[mechanism]
     count, size = array.shape
