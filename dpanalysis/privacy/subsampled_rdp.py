@@ -69,6 +69,8 @@ def _binomial_cost(a: Array, log_odds: float, log_keep: float, log_terms: Array)
     exponent = _log_binomials(a) + (log_terms + log_odds * j)
     top = np.clip(exponent.max(axis=1), -1e300, 1e300)
     exponent -= top[:, None]
+    # The largest term is 1 now: e**-100 changes no digit, and subnormal powers take ages.
+    np.maximum(exponent, -100.0, out=exponent)
     with np.errstate(divide="ignore"):
         total = top + a * log_keep + np.log(np.exp(exponent, out=exponent).sum(axis=1))
     return np.logaddexp(0.0, total) / (a - 1.0)
