@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,12 +16,23 @@ from .row_bound import TOLERANCE, RowBound
 
 __all__ = [
     "as_float64",
+    "canonical_csr",
+    "check_real",
+    "count_not_finite",
     "is_sparse",
     "one_blas_thread",
     "prepare",
+    "refuse_labels",
+    "refuse_length",
+    "refuse_not_finite",
+    "refuse_rows",
+    "refuse_shape",
     "row_blocks",
     "row_norms",
     "row_scale",
+    "rows_over",
+    "wrong_labels",
+    "zero_or_one",
 ]
 
 _BLOCK_ENTRIES = 1 << 18
@@ -40,33 +52,55 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
     """
     X = _matrix(X)
     y = _labels(y, X)
-    for name, array in (("X", X.data if is_sparse(X) else X), ("y", y)):
-        xp = array_namespace(array)
-        bad = sum(
-            int(xp.sum(xp.astype(~xp.isfinite(block), xp.int64)))
-            for _, _, block in row_blocks(array)
-        )
-        if bad:
-            raise ValueError(f"{name} must be finite, got {bad} NaN or infinite entries")
+    for name, array in (("X", X), ("y", y)):
+        refuse_not_finite(name, count_not_finite(array))
     if classification:
-        _check_signs(y)
+        wrong = wrong_labels(y)
+        if wrong.shape[0]:
+            refuse_labels(float(wrong[0]), zero_or_one(y))
     return X, y
 
 
-def _check_real(name: str, array: Any) -> None:
+def check_real(name: str, array: Any) -> None:
+    """Raise TypeError unless the array's dtype is one of real numbers."""
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+
+
+def count_not_finite(array: Any) -> int:
+    """Count the NaN and infinite entries."""
+    array = array.data if is_sparse(array) else array
+    xp = array_namespace(array)
+    return sum(
+        int(xp.sum(xp.astype(~xp.isfinite(block), xp.int64))) for _, _, block in row_blocks(array)
+    )
+
+
+def wrong_labels(y: Any) -> Any:
+    """Return the labels that are neither -1 nor +1."""
+    return y[(y != 1) & (y != -1)]
+
+
+def zero_or_one(y: Any) -> bool:
+    """Whether all labels are 0 or 1."""
+    return bool(array_namespace(y).all((y == 0) | (y == 1)))
+
+
+def canonical_csr(X: Any) -> Any:
+    """Return ``X`` as CSR of sorted entries without duplicates, itself where it is that."""
+    X = sp.csr_array(X)
+    X.check_format(full_check=True)  # the kernels trust the indices
+    if not X.has_sorted_indices or not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
 
 
 def _matrix(X: Any) -> Any:
     """Return ``X`` as canonical CSR, C-ordered NumPy, or floats of its own namespace."""
     if is_sparse(X):
-        _check_real("X", X)
-        X = sp.csr_array(X)
-        X.check_format(full_check=True)  # the kernels trust the indices
-        if not X.has_sorted_indices or not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
+        check_real("X", X)
+        X = canonical_csr(X)
         if X.dtype not in (np.float32, np.float64):
             X = X.astype(np.float64)
     elif not is_array_api_obj(X) or is_numpy_array(X):
@@ -74,14 +108,13 @@ def _matrix(X: Any) -> Any:
             X = np.asarray(X)
         except ValueError as error:  # rows of different lengths
             raise TypeError(f"X must be a table of real numbers: {error}") from error
-        _check_real("X", X)
+        check_real("X", X)
         dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
         X = np.ascontiguousarray(X, dtype=dtype) if X.ndim else X
     else:
         xp = array_namespace(X)
         X = X if xp.isdtype(X.dtype, "real floating") else xp.astype(X, xp.float64)
-    if X.ndim != 2 or X.shape[0] < 1 or X.shape[1] < 1:
-        raise ValueError(f"X must have shape (n, d) with n, d >= 1, got {tuple(X.shape)}")
+    refuse_shape(X)
     return X
 
 
@@ -89,23 +122,50 @@ def _labels(y: Any, X: Any) -> Any:
     """Return a copy of ``y`` as floats where ``X`` lives, one for each of its rows."""
     if is_sparse(X) or is_numpy_array(X):
         y = readable("y", y)
-        _check_real("y", y)
+        check_real("y", y)
         y = y.astype(np.float64)
     else:
         y = array_namespace(X).astype(beside("y", y, X), X.dtype)
+    refuse_length(X, y)
+    return y
+
+
+# The messages, the same whether the data are in memory or not
+
+
+def refuse_shape(X: Any) -> None:
+    """Raise ValueError unless ``X`` has rows and columns."""
+    if X.ndim != 2 or X.shape[0] < 1 or X.shape[1] < 1:
+        raise ValueError(f"X must have shape (n, d) with n, d >= 1, got {tuple(X.shape)}")
+
+
+def refuse_length(X: Any, y: Any) -> None:
+    """Raise ValueError unless there is one label for each row."""
     if tuple(y.shape) != (X.shape[0],):
         raise ValueError(
             f"y must have shape ({X.shape[0]},), one label for each row of X, got {tuple(y.shape)}"
         )
-    return y
 
 
-def _check_signs(y: Any) -> None:
-    xp = array_namespace(y)
-    wrong = (y != 1) & (y != -1)
-    if bool(xp.any(wrong)):
-        hint = "; for labels 0 and 1 pass 2 * y - 1" if bool(xp.all((y == 0) | (y == 1))) else ""
-        raise ValueError(f"y must hold the labels -1 and +1 only, got {float(y[wrong][0])!r}{hint}")
+def refuse_not_finite(name: str, count: int) -> None:
+    """Raise ValueError where entries are not finite."""
+    if count:
+        raise ValueError(f"{name} must be finite, got {count} NaN or infinite entries")
+
+
+def refuse_labels(first: float, zero_one: bool) -> None:
+    """Raise ValueError about labels of which ``first`` is the first wrong one."""
+    hint = "; for labels 0 and 1 pass 2 * y - 1" if zero_one else ""
+    raise ValueError(f"y must hold the labels -1 and +1 only, got {first!r}{hint}")
+
+
+def refuse_rows(bound: RowBound, count: int, first: list[int], largest: float) -> None:
+    """Raise ValueError where rows exceed a bound that is to be checked."""
+    if count:
+        raise ValueError(
+            f"row_bound: {count} rows of X exceed the L{bound.order} bound "
+            f"{bound.radius:g} (first rows {first}, largest norm {largest:.6g})"
+        )
 
 
 def as_float64(array: Any) -> Any:
@@ -135,13 +195,41 @@ def _pools() -> Any:
     return ThreadpoolController()
 
 
+class _OneBlasThread:
+    """Limits BLAS to one thread from the first that enters to the last that leaves.
+
+    The limit is the process's: of two threads that overlap, the second would otherwise find
+    the limit of the first, and leave it behind for good.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._limit = _pools().limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._limit.restore_original_limits()
+
+
+_ONE_BLAS_THREAD = _OneBlasThread()
+
+
 def one_blas_thread() -> Any:
     """Return a context in which a matrix product uses one thread.
 
     Blocks are small, and a pool that fights with another one for the cores is hundreds of
     times slower; besides, the result then does not depend on the number of threads.
     """
-    return _pools().limit(limits=1, user_api="blas")
+    return _ONE_BLAS_THREAD
 
 
 def row_norms(X: Any, order: int) -> Any:
@@ -164,24 +252,26 @@ def row_norms(X: Any, order: int) -> Any:
     return xp.concat(parts)
 
 
-def row_scale(X: Any, bounds: Sequence[RowBound]) -> Any:
+def rows_over(norms: Any, bound: RowBound) -> tuple[int, list[int], float]:
+    """Return how many rows exceed a bound by more than rounding, the first, the largest norm."""
+    xp = array_namespace(norms)
+    over = xp.nonzero(norms > bound.radius * (1.0 + TOLERANCE))[0]
+    return over.shape[0], [int(i) for i in over[:5]], float(xp.max(norms))
+
+
+def row_scale(
+    X: Any, bounds: Sequence[RowBound], norms_of: Callable[[Any, int], Any] = row_norms
+) -> Any:
     """Return the factors that bring every row inside the bounds, or None when all are.
 
     Raises ValueError where a bound is to be checked and a row lies outside.
     """
     scale = None
     for bound in bounds:
-        norms = row_norms(X, bound.order)
+        norms = norms_of(X, bound.order)
         xp = array_namespace(norms)
         if bound.enforce == "check":
-            over = xp.nonzero(norms > bound.radius * (1.0 + TOLERANCE))[0]
-            if over.shape[0]:
-                first = [int(i) for i in over[:5]]
-                largest = float(xp.max(norms))
-                raise ValueError(
-                    f"row_bound: {over.shape[0]} rows of X exceed the L{bound.order} bound "
-                    f"{bound.radius:g} (first rows {first}, largest norm {largest:.6g})"
-                )
+            refuse_rows(bound, *rows_over(norms, bound))
         over = norms > bound.radius
         if bool(xp.any(over)):
             # A hair below, so that rounding leaves no row over the bound.

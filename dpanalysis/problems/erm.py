@@ -6,28 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_numpy_array
 
 from ..clipping import Clipping, check_clipping
-from ..kernels.array_api import ArraySums
-from ..kernels.compiled import CompiledSums
 from ..losses import Logistic, Loss
 from ..regularizers import Regularizer
 from ._base import EmpiricalRisk, check_regularizer
-from ._curvature import hessian_sum, hvp_sum
-from ._data import as_float64, is_sparse, one_blas_thread, prepare, row_blocks, row_norms, row_scale
+from .chunks import open_rows
 from .row_bound import RowBound, as_bounds, implied_radius
 
 __all__ = ["ERM"]
-
-
-class HostSums(ArraySums):
-    """Sums by NumPy and SciPy, for clipping rules without a compiled twin."""
-
-    def sums(self, *arguments: Any) -> tuple[Any, Any, Any]:
-        """See :meth:`ArraySums.sums`; one thread, so that any number gives the same bits."""
-        with one_blas_thread():
-            return super().sums(*arguments)
 
 
 class ERM(EmpiricalRisk):
@@ -98,17 +85,10 @@ class ERM(EmpiricalRisk):
         check_regularizer(regularizer)
         self.row_bounds = as_bounds(row_bound)
         self.loss, self.regularizer = loss, regularizer
-        self._X, self._y = prepare(X, y, loss.classification)
-        self.n, self.d = self._X.shape
-        self._scale = row_scale(self._X, self.row_bounds)
-        self._row_norms: Any = None
+        self._data = data = open_rows(X, y, loss, self.row_bounds)
+        self._X, self._y = data.X, data.y
+        self.n, self.d, self._on_host = data.n, data.d, data.on_host
         self._solution: np.ndarray | None = None
-        self._on_host = is_sparse(self._X) or is_numpy_array(self._X)
-        self._sums: dict[type, Any] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A pickled kernel would be compiled again in the other process; loaded, it is cached.
-        return {**self.__dict__, "_sums": {}}
 
     def __repr__(self) -> str:
         return (
@@ -188,25 +168,7 @@ class ERM(EmpiricalRisk):
     def _evaluate(
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
-        norms = None if clipping is None else self._norms()
-        backend = self._backend(clipping)
-        return backend.sums(W, rows, clipping, norms, weights, value, gradient)
-
-    def _backend(self, clipping: Clipping | None = None) -> Any:
-        """Return the sums' implementation, created on first use (it may import Numba)."""
-        kind: Any = ArraySums
-        if self._on_host:
-            kind = HostSums if clipping is not None and clipping.code is None else CompiledSums
-        if kind not in self._sums:
-            self._sums[kind] = kind(self._X, self._y, self.loss, self._scale)
-        return self._sums[kind]
-
-    def _norms(self) -> Any:
-        """L2 norms of the (scaled) rows, computed once."""
-        if self._row_norms is None:
-            norms = row_norms(self._X, 2)
-            self._row_norms = norms if self._scale is None else norms * self._scale
-        return self._row_norms
+        return self._data.sums(W, rows, clipping, weights, value, gradient)
 
     def along(
         self, w: np.ndarray, direction: np.ndarray, rows: Any = None
@@ -225,23 +187,8 @@ class ERM(EmpiricalRisk):
         """
         xp = self._xp
         ray = xp.stack([self._iterate("w", w), self._iterate("direction", direction)], axis=1)
-        data, labels, scale = self._part(rows)
-        with one_blas_thread():
-            blocks = [as_float64(block) @ ray for _, _, block in row_blocks(data)]
-        z = xp.concat(blocks) if blocks else xp.zeros((0, 2), dtype=xp.float64)
-        if scale is not None:
-            z = z * scale[:, None]
+        z, labels = self._data.predictions(ray, self._rows(rows, 1))
         return lambda t: self._back(self.loss.value(z[:, 0] - t * z[:, 1], labels), w)
-
-    def _part(self, rows: Any) -> tuple[Any, Any, Any]:
-        """Return rows, labels and scales of the samples ``rows``, of all by default."""
-        data, labels, scale = self._X, self._y, self._scale
-        if rows is None:
-            return data, labels, scale
-        xp, chosen = self._xp, self._rows(rows, 1)
-        data = data[chosen] if is_sparse(data) else xp.take(data, chosen, axis=0)
-        scale = None if scale is None else xp.take(scale, chosen)
-        return data, xp.take(labels, chosen), scale
 
     def hessian_sum(self, w: Any, rows: Any = None) -> Any:
         """Sum the samples' Hessians at ``w`` of shape (d,): ``(d, d)``, without the penalty.
@@ -266,7 +213,7 @@ class ERM(EmpiricalRisk):
         (array([[1.25]]), array([[0.25]]))
         """
         self._check_smooth("hessian_sum")
-        return self._back(hessian_sum(*self._part(rows), self.loss, self._iterate("w", w)), w)
+        return self._back(self._data.hessian_sum(self._iterate("w", w), self._rows(rows, 1)), w)
 
     def hvp_sum(self, w: Any, v: Any, rows: Any = None) -> Any:
         """Sum the samples' Hessians at ``w`` times ``v``, without forming them: shape ``(d,)``.
@@ -283,7 +230,7 @@ class ERM(EmpiricalRisk):
         """
         self._check_smooth("hvp_sum")
         at, vector = self._iterate("w", w), self._iterate("v", v)
-        return self._back(hvp_sum(*self._part(rows), self.loss, at, vector), w)
+        return self._back(self._data.hvp_sum(at, vector, self._rows(rows, 1)), w)
 
     # The objective
 
@@ -317,7 +264,7 @@ class ERM(EmpiricalRisk):
         if iterate.ndim == 2:
             parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
             return self._back(xp.stack(parts), w)
-        total = hessian_sum(*self._part(None), self.loss, iterate) / self.n
+        total = self._data.hessian_sum(iterate, None) / self.n
         if self.regularizer is not None:
             diagonal = self.regularizer.hessian_diagonal(iterate)
             total = total + xp.eye(self.d, dtype=xp.float64, device=iterate.device) * diagonal
@@ -344,7 +291,7 @@ class ERM(EmpiricalRisk):
         if iterate.ndim == 2:
             parts = [self.hvp(iterate[r, :], vector[r, :]) for r in range(iterate.shape[0])]
             return self._back(xp.stack(parts), w)
-        total = hvp_sum(*self._part(None), self.loss, iterate, vector) / self.n
+        total = self._data.hvp_sum(iterate, vector, None) / self.n
         if self.regularizer is not None:
             total = total + self.regularizer.hessian_diagonal(iterate) * vector
         return self._back(total, w)
@@ -379,19 +326,13 @@ class ERM(EmpiricalRisk):
             raise ValueError(f"accuracy needs a loss of classification, got {self.loss!r}")
         if (X is None) != (y is None):
             raise ValueError("X and y must be given together")
-        data, labels = (self._X, self._y) if X is None else prepare(X, y, True)
-        if data.shape[1] != self.d:
-            raise ValueError(f"X must have {self.d} columns, got {data.shape[1]}")
+        data = self._data if X is None else open_rows(self._test_rows(X), y, self.loss, ())
+        if data.d != self.d:
+            raise ValueError(f"X must have {self.d} columns, got {data.d}")
         iterate = self._iterate("w", w)
         xp = self._xp
-        W = iterate if iterate.ndim == 2 else iterate[None, :]
-        right = xp.zeros(W.shape[0], dtype=xp.int64, device=W.device)
-        with one_blas_thread():
-            for lo, hi, block in row_blocks(data):
-                positive = (as_float64(block) @ W.T) > 0
-                match = positive == (labels[lo:hi] > 0)[:, None]
-                right += xp.sum(xp.astype(match, xp.int64), axis=0)
-        fraction = self._back(xp.astype(right, xp.float64) / data.shape[0], w)
+        right = data.correct(iterate if iterate.ndim == 2 else iterate[None, :])
+        fraction = self._back(xp.astype(right, xp.float64) / data.n, w)
         return fraction if iterate.ndim == 2 else float(fraction[0])
 
     def minimise_tilted(

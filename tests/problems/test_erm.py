@@ -153,7 +153,7 @@ def test_any_number_of_threads_gives_the_same_bits(form, R):
     # Large enough to be cut into many tasks.
     X, y, w = draw(30_011, 12, R)
     problem = ERM(FORMS[form](X), y, losses.Logistic())
-    assert len(problem._backend()._tasks([(0, problem.n)])) > 1
+    assert len(problem._data.backend()._tasks([(0, problem.n)])) > 1
     threads = numba.get_num_threads()
     try:
         results = []

@@ -1,0 +1,177 @@
+"""Rows in memory: every sum over them that a problem of a linear predictor needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import scipy.sparse as sp
+from array_api_compat import array_namespace, is_numpy_array
+
+from ..clipping import Clipping
+from ..kernels.array_api import ArraySums
+from ..kernels.compiled import CompiledSums
+from ..losses import Loss
+from ._data import as_float64, is_sparse, one_blas_thread, row_blocks, row_norms
+
+__all__ = ["Part", "SerialSums"]
+
+
+class HostSums(ArraySums):
+    """Sums by NumPy and SciPy, for clipping rules without a compiled twin."""
+
+    def sums(self, *arguments: Any) -> tuple[Any, Any, Any]:
+        """See :meth:`ArraySums.sums`; one thread, so that any number gives the same bits."""
+        with one_blas_thread():
+            return super().sums(*arguments)
+
+
+class SerialSums(CompiledSums):
+    """The same sums, to the last bit, by the calling thread alone.
+
+    For callers that run in parallel themselves: one of Numba's thread pools ends the process
+    when two threads enter it at once.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        each, shared = self._each[0], self._shared[0]
+
+        def each_task(
+            data: Any, samples: Any, flat: Any, indexed: bool, tasks: Any, W: Any, *rest: Any
+        ) -> None:
+            *wanted, values, gradients, clipped = rest
+            for t, (r, lo, hi) in enumerate(tasks.tolist()):
+                values[t], clipped[t] = each(
+                    data, samples, flat, indexed, lo, hi, W[r], *wanted, gradients[t]
+                )
+
+        def shared_task(
+            data: Any, samples: Any, flat: Any, indexed: bool, tasks: Any, W: Any, *rest: Any
+        ) -> None:
+            *wanted, values, gradients, clipped = rest
+            for t, (_, lo, hi) in enumerate(tasks.tolist()):
+                out = values[t], gradients[t], clipped[t]
+                shared(data, samples, flat, indexed, lo, hi, W, *wanted, *out)
+
+        self._each, self._shared = (each, each_task), (shared, shared_task)
+
+
+class Part:
+    """Rows, labels and multipliers of the rows, in the form that :func:`prepare` gives.
+
+    Parameters
+    ----------
+    X : array or scipy.sparse.csr_array of shape (n, d)
+    y : array of shape (n,)
+    loss : Loss
+    scale : array of shape (n,), optional
+        Multiplier of each row.
+    norms : callable
+        ``norms(X, order) -> (n,)``.
+    compiled : type
+        The compiled sums: :class:`SerialSums` where the caller runs in parallel itself.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        loss: Loss,
+        scale: Any = None,
+        norms: Callable[[Any, int], Any] = row_norms,
+        compiled: type[CompiledSums] = CompiledSums,
+    ) -> None:
+        self.X, self.y, self.scale = X, y, scale
+        self.n, self.d = X.shape
+        self.on_host = is_sparse(X) or is_numpy_array(X)
+        self._loss, self._norms, self._compiled = loss, norms, compiled
+        self._kept_norms: Any = None
+        self._backends: dict[type, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A pickled kernel would be compiled again in the other process; loaded, it is cached.
+        return {**self.__dict__, "_backends": {}}
+
+    def sums(
+        self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
+    ) -> tuple[Any, Any, Any]:
+        """Return ``values (R,), gradients (R, d), clipped (R,)``; arguments are checked."""
+        norms = None if clipping is None else self.norms()
+        return self.backend(clipping).sums(W, rows, clipping, norms, weights, value, gradient)
+
+    def backend(self, clipping: Clipping | None = None) -> Any:
+        """Return the sums' implementation, created on first use (it may import Numba)."""
+        kind: Any = ArraySums
+        if self.on_host:
+            plain = clipping is not None and clipping.code is None
+            kind = HostSums if plain else self._compiled
+        if kind not in self._backends:
+            self._backends[kind] = kind(self.X, self.y, self._loss, self.scale)
+        return self._backends[kind]
+
+    def norms(self) -> Any:
+        """L2 norms of the (scaled) rows, computed once."""
+        if self._kept_norms is None:
+            norms = self._norms(self.X, 2)
+            self._kept_norms = norms if self.scale is None else norms * self.scale
+        return self._kept_norms
+
+    def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
+        """Return ``<x, w>`` for the columns w of ``ray`` (d, k), shape (m, k), and the labels."""
+        data, labels, scale = self._take(rows)
+        with one_blas_thread():
+            blocks = [as_float64(block) @ ray for _, _, block in row_blocks(data)]
+        xp = array_namespace(ray)
+        z = xp.concat(blocks) if blocks else xp.zeros((0, ray.shape[1]), dtype=xp.float64)
+        return (z if scale is None else z * scale[:, None]), labels
+
+    def _take(self, rows: Any) -> tuple[Any, Any, Any]:
+        """Return rows, labels and scales of the samples ``rows``, of all by default."""
+        data, labels, scale = self.X, self.y, self.scale
+        if rows is None:
+            return data, labels, scale
+        xp = array_namespace(labels)
+        data = data[rows] if is_sparse(data) else xp.take(data, rows, axis=0)
+        scale = None if scale is None else xp.take(scale, rows)
+        return data, xp.take(labels, rows), scale
+
+    def _curvatures(self, w: Any, rows: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield blocks of (scaled) rows in float64 with their second derivatives."""
+        data, labels, scale = self._take(rows)
+        for lo, hi, block in row_blocks(data):
+            block = as_float64(block)
+            if scale is not None:
+                part = scale[lo:hi]
+                block = sp.diags_array(part) @ block if is_sparse(block) else block * part[:, None]
+            yield block, self._loss.second_derivative(block @ w, as_float64(labels[lo:hi]))
+
+    def hessian_sum(self, w: Any, rows: Any) -> Any:
+        """Sum of the samples' Hessians at ``w``, shape ``(d, d)``."""
+        total: Any = 0.0 * (w[:, None] * w[None, :])
+        with one_blas_thread():
+            for block, curvature in self._curvatures(w, rows):
+                if is_sparse(block):
+                    total = total + (block.T @ (sp.diags_array(curvature) @ block)).toarray()
+                else:
+                    total = total + block.T @ (curvature[:, None] * block)
+        return total
+
+    def hvp_sum(self, w: Any, v: Any, rows: Any) -> Any:
+        """Sum of the samples' Hessians at ``w`` times ``v``, shape ``(d,)``."""
+        total: Any = 0.0 * w
+        with one_blas_thread():
+            for block, curvature in self._curvatures(w, rows):
+                total = total + block.T @ (curvature * (block @ v))
+        return total
+
+    def correct(self, W: Any) -> Any:
+        """Count the labels that the sign of ``<x, w>`` gets right, for each row of ``W``."""
+        xp = array_namespace(W)
+        right = xp.zeros(W.shape[0], dtype=xp.int64, device=W.device)
+        with one_blas_thread():
+            for lo, hi, block in row_blocks(self.X):
+                positive = (as_float64(block) @ W.T) > 0
+                match = positive == (self.y[lo:hi] > 0)[:, None]
+                right += xp.sum(xp.astype(match, xp.int64), axis=0)
+        return right

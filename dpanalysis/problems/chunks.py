@@ -1,0 +1,330 @@
+"""Data that are visited by blocks of rows, so that memory does not grow with their number.
+
+A sum over samples is a sum over blocks. A block is read, converted where its dtype needs it,
+and its norms and multipliers are computed from it: nothing of the length of the data is
+kept. The blocks depend on the shape of the data alone and are added in their order, so that
+any number of threads or workers gives the same bits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ..kernels.array_api import each_replicate
+from ..kernels.compiled import CompiledSums
+from ..losses import Loss
+from ._data import (
+    canonical_csr,
+    check_real,
+    count_not_finite,
+    is_sparse,
+    prepare,
+    refuse_labels,
+    refuse_length,
+    refuse_not_finite,
+    refuse_rows,
+    refuse_shape,
+    row_norms,
+    row_scale,
+    rows_over,
+    wrong_labels,
+    zero_or_one,
+)
+from ._mapped import Mapped, mapping
+from ._part import Part, SerialSums
+from .row_bound import RowBound
+
+__all__ = ["Blocks", "Chunks", "Survey", "open_rows"]
+
+_BLOCK_BYTES = 1 << 25  # large enough to start the threads for, small enough to be nothing
+_ROW_BYTES = 32  # label, norm, multiplier and weight of a row
+_ROWS_KEPT = 1 << 22  # up to that many, those are kept
+
+Call = Callable[[Any, Any, Any], Any]  # of a part, its rows, its weights
+
+
+def open_rows(X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Any:
+    """Return the data, checked, as a :class:`Part` in memory or as :class:`Chunks`.
+
+    Parameters are those of :class:`~dpanalysis.problems.ERM`.
+    """
+    if type(X).__module__.partition(".")[0] == "dask":
+        from .dask_chunks import DaskChunks
+
+        return DaskChunks(X, y, loss, bounds)
+    if mapping(X) is not None:
+        return Blocks.mapped(X, y, loss, bounds)
+    X, y = prepare(X, y, loss.classification)
+    return Part(X, y, loss, row_scale(X, bounds))
+
+
+class Chunks(ABC):
+    """Rows that are not held in memory, with the sums of :class:`Part`."""
+
+    n: int
+    d: int
+    on_host = True
+    X = None  # never whole
+    y = np.empty(0)  # tells where the data live
+
+    @abstractmethod
+    def _all(self, call: Call, rows: Any, weights: Any) -> list[Any]:
+        """Return ``call(part, rows, weights)`` of every part that has rows, in their order."""
+
+    @abstractmethod
+    def _sum(self, call: Call, rows: Any, weights: Any) -> tuple[Any, ...] | None:
+        """Add these tuples, entry by entry; None where there is no part."""
+
+    def sums(
+        self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
+    ) -> tuple[Any, Any, Any]:
+        """See :meth:`Part.sums`."""
+
+        def sums(part: Any, rows: Any, weights: Any) -> tuple[Any, Any, Any]:
+            return part.sums(W, rows, clipping, weights, value, gradient)
+
+        R = W.shape[0]
+        total = self._sum(sums, rows, weights)
+        values, gradients, clipped = total or (np.zeros(R), np.zeros(W.shape), np.zeros(R, int))
+        return values, gradients if gradient else np.empty((R, 0)), clipped
+
+    def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
+        """See :meth:`Part.predictions`; they take memory for every row asked for."""
+        found = self._all(lambda part, rows, _: part.predictions(ray, rows), rows, None)
+        z, labels = zip(*found) if found else ([np.empty((0, ray.shape[1]))], [np.empty(0)])
+        return np.concatenate(z), np.concatenate(labels)
+
+    def hessian_sum(self, w: Any, rows: Any) -> Any:
+        """See :meth:`Part.hessian_sum`."""
+        total = self._sum(lambda part, rows, _: (part.hessian_sum(w, rows),), rows, None)
+        return total[0] if total else np.zeros((self.d, self.d))
+
+    def hvp_sum(self, w: Any, v: Any, rows: Any) -> Any:
+        """See :meth:`Part.hvp_sum`."""
+        total = self._sum(lambda part, rows, _: (part.hvp_sum(w, v, rows),), rows, None)
+        return total[0] if total else np.zeros(self.d)
+
+    def correct(self, W: Any) -> Any:
+        """See :meth:`Part.correct`."""
+        total = self._sum(lambda part, rows, weights: (part.correct(W),), None, None)
+        return total[0] if total else np.zeros(W.shape[0], int)
+
+
+def add(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...] | None:
+    """Add tuples of arrays, in their order."""
+    total = None
+    for part in parts:
+        total = part if total is None else tuple(a + b for a, b in zip(total, part))
+    return total
+
+
+class Blocks(Chunks):
+    """Rows of an array on this machine, mapped from a file or in memory, by blocks.
+
+    Parameters
+    ----------
+    X : ndarray, memmap or SciPy sparse matrix of shape (n, d)
+        Of any real dtype and order.
+    y : ndarray or memmap of shape (n,)
+    loss : Loss
+    bounds : sequence of RowBound
+        Those that some row exceeds.
+    serial : bool
+        Whether the caller runs in parallel itself.
+    """
+
+    def __init__(
+        self, X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound] = (), serial: bool = False
+    ) -> None:
+        self.n, self.d = X.shape
+        self._loss, self._bounds, self._serial = loss, tuple(bounds), serial
+        self._sources = [a if mapping(a) is None else Mapped(a) for a in (X, y)]
+        self._kept: tuple[Any, Any] | None = None  # labels and multipliers, of few rows
+        self._open()
+
+    def _open(self) -> None:
+        # As plain arrays: a slice of a memmap costs several times as much.
+        arrays: list[Any] = [
+            source if is_sparse(source) else np.asarray(getattr(source, "array", source))
+            for source in self._sources
+        ]
+        self._rows, self._labels = arrays
+        self._whole: Part | None = None
+        if self._kept is not None:
+            labels, scale = self._kept
+            self._whole = Part(self._rows, labels, self._loss, scale)
+
+    @classmethod
+    def mapped(cls, X: np.memmap, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Blocks:
+        """Return the blocks of a mapped file, checked.
+
+        Few rows that are what the kernels read are one block, used in place.
+        """
+        check_real("X", X)
+        y = np.asarray(y) if mapping(y) is None else y
+        check_real("y", y)
+        refuse_shape(X)
+        refuse_length(X, y)
+        blocks = cls(X, y, loss)
+        if blocks.n <= _ROWS_KEPT and _kernel_dtype(X.dtype) == X.dtype and X.flags.c_contiguous:
+            part = prepare(X, y, loss.classification)
+            blocks._kept = part[1], row_scale(part[0], bounds)
+            blocks._open()
+            return blocks
+        survey = blocks.survey(bounds)
+        survey.check(bounds)
+        if survey.scaled:
+            blocks._bounds = tuple(bounds)
+        return blocks
+
+    def survey(self, bounds: Sequence[RowBound], start: int = 0) -> Survey:
+        """Look at every row once; ``start`` is the number of the first."""
+
+        def look(chosen: slice) -> Survey:
+            X, y = self._read(chosen)
+            first = start + chosen.start
+            return Survey.of(X, y, self._loss.classification, bounds, self._norms, first)
+
+        return reduce(Survey.__add__, map(look, self._slices(self.n)))
+
+    # Parts
+
+    def _slices(self, count: int) -> Iterator[slice]:
+        """Cut ``count`` rows into blocks."""
+        X = self._rows
+        entry = np.dtype(_kernel_dtype(X.dtype)).itemsize
+        width = 2 * entry * X.nnz // max(1, self.n) if is_sparse(X) else entry * self.d
+        step = max(1, _BLOCK_BYTES // (width + _ROW_BYTES))
+        for lo in range(0, count, step):
+            yield slice(lo, min(count, lo + step))
+
+    def _check_files(self) -> None:
+        for source in self._sources:
+            if isinstance(source, Mapped):
+                source.check()
+
+    def _read(self, chosen: Any) -> tuple[Any, Any]:
+        """Return rows and labels of a slice or of an index array, as the kernels want them."""
+        self._check_files()
+        dtype = _kernel_dtype(self._rows.dtype)
+        labels = self._labels[chosen].astype(np.float64, copy=False)
+        if is_sparse(self._rows):
+            return canonical_csr(self._rows[chosen].astype(dtype, copy=False)), labels
+        whole = isinstance(chosen, slice)
+        rows = self._rows[chosen] if whole else self._rows.take(chosen, axis=0)
+        return np.ascontiguousarray(rows, dtype=dtype), labels
+
+    def _norms(self, X: Any, order: int) -> Any:
+        if is_sparse(X):
+            return row_norms(X, order)
+        from ..kernels.norms import norms_parallel, norms_range
+
+        out = np.empty(X.shape[0])
+        X = X.view()
+        X.flags.writeable = False
+        if self._serial:
+            norms_range(X, order, 0, X.shape[0], out)
+        else:
+            norms_parallel(X, order, out)
+        return out
+
+    def _part(self, chosen: Any) -> Part:
+        X, y = self._read(chosen)
+        scale = row_scale(X, self._bounds, self._norms)
+        kind = SerialSums if self._serial else CompiledSums
+        return Part(X, y, self._loss, scale, self._norms, kind)
+
+    def _each(self, call: Call, rows: Any, weights: Any) -> Iterator[Any]:
+        self._check_files()
+        if self._whole is not None:
+            yield call(self._whole, rows, weights)
+            return
+        for chosen in self._slices(self.n if rows is None else len(rows)):
+            picked = chosen if rows is None else rows[chosen]
+            yield call(self._part(picked), None, None if weights is None else weights[picked])
+
+    def _all(self, call: Call, rows: Any, weights: Any) -> list[Any]:
+        return list(self._each(call, rows, weights))
+
+    def _sum(self, call: Call, rows: Any, weights: Any) -> tuple[Any, ...] | None:
+        return add(self._each(call, rows, weights))
+
+    def sums(
+        self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
+    ) -> tuple[Any, Any, Any]:
+        """See :meth:`Part.sums`."""
+        if isinstance(rows, list) and self._whole is None:
+            return each_replicate(super().sums, W, rows, clipping, weights, value, gradient)
+        return super().sums(W, rows, clipping, weights, value, gradient)
+
+    # Between processes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_rows": None, "_labels": None, "_whole": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one look at every row finds; those of two parts can be added."""
+
+    not_finite: tuple[int, ...]  # in X and in y
+    wrong_label: float | None
+    zero_or_one: bool
+    over: tuple[tuple[int, list[int], float], ...]  # see rows_over, for each bound
+    scaled: bool
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        y: Any,
+        classification: bool,
+        bounds: Sequence[RowBound],
+        norms_of: Callable[[Any, int], Any],
+        start: int,
+    ) -> Survey:
+        """Look at rows that start at number ``start``."""
+        wrong = wrong_labels(y) if classification else y[:0]
+        over, scaled = [], False
+        for bound in bounds:
+            norms = norms_of(X, bound.order)
+            count, first, largest = rows_over(norms, bound)
+            over.append((count, [start + i for i in first], largest))
+            scaled = scaled or bool(largest > bound.radius)
+        first_wrong = float(wrong[0]) if wrong.size else None
+        finite = count_not_finite(X), count_not_finite(y)
+        return cls(finite, first_wrong, zero_or_one(y), tuple(over), scaled)
+
+    def __add__(self, other: Survey) -> Survey:
+        bad = tuple(a + b for a, b in zip(self.not_finite, other.not_finite))
+        wrong = other.wrong_label if self.wrong_label is None else self.wrong_label
+        over = tuple(
+            (a[0] + b[0], (a[1] + b[1])[:5], max(a[2], b[2])) for a, b in zip(self.over, other.over)
+        )
+        zero_one = self.zero_or_one and other.zero_or_one
+        return Survey(bad, wrong, zero_one, over, self.scaled or other.scaled)
+
+    def check(self, bounds: Sequence[RowBound]) -> None:
+        """Raise ValueError where the rows are not what they must be."""
+        for name, count in zip(("X", "y"), self.not_finite):
+            refuse_not_finite(name, count)
+        if self.wrong_label is not None:
+            refuse_labels(self.wrong_label, self.zero_or_one)
+        for bound, found in zip(bounds, self.over):
+            if bound.enforce == "check":
+                refuse_rows(bound, *found)
+
+
+def _kernel_dtype(dtype: np.dtype) -> np.dtype:
+    """Return float32 where it holds every number of ``dtype``, else float64."""
+    return np.dtype(np.float32 if np.can_cast(dtype, np.float32) else np.float64)

@@ -1,0 +1,151 @@
+"""Data in a Dask array: a task for each chunk of rows, a tree of additions, one call a sum.
+
+The scheduler is the one that is current: threads, processes, or a cluster.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from ..losses import Loss
+from ._data import check_real, refuse_length, refuse_shape
+from .chunks import Blocks, Call, Chunks, Survey, add
+from .row_bound import RowBound
+
+__all__ = ["DaskChunks"]
+
+_BRANCHES = 8  # of the tree of additions
+
+
+class DaskChunks(Chunks):
+    """Chunks of rows of a Dask array, checked.
+
+    Parameters
+    ----------
+    X : dask.array.Array of shape (n, d)
+        Chunks are NumPy arrays of any real dtype, or SciPy CSR matrices. Chunks along the
+        features are put together, and unknown sizes are computed, with a warning.
+    y : array or dask.array.Array of shape (n,)
+    loss : Loss
+    bounds : sequence of RowBound
+    """
+
+    def __init__(self, X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> None:
+        if not isinstance(X, da.Array):
+            raise TypeError(
+                f"X must be a dask.array.Array, got {type(X)}; of a data frame pass "
+                "X.to_dask_array(lengths=True)"
+            )
+        check_real("X", X)
+        X = _known("X", X)
+        refuse_shape(X)
+        if len(X.chunks[1]) > 1:
+            warnings.warn(
+                f"X has {len(X.chunks[1])} chunks along the features and is rechunked, since a "
+                "prediction needs a whole row: X.rechunk({1: -1}) beforehand is cheaper, once",
+                UserWarning,
+                stacklevel=4,
+            )
+            X = X.rechunk({1: -1})
+        self.n, self.d = X.shape
+        if isinstance(y, da.Array):
+            check_real("y", y)
+            y = _known("y", y)
+            refuse_length(X, y)
+            y = y.rechunk((X.chunks[0],))
+        else:
+            y = np.asarray(y)
+            check_real("y", y)
+            refuse_length(X, y)
+            y = da.from_array(y, chunks=(X.chunks[0],)).persist()  # sent to workers once
+        sizes = X.chunks[0]
+        self._chunks = [
+            (int(end) - size, int(end), rows, labels)
+            for size, end, rows, labels in zip(
+                sizes, np.cumsum(sizes), X.to_delayed().ravel(), y.to_delayed().ravel(), strict=True
+            )
+            if size
+        ]
+        self._loss, self._bounds = loss, tuple(bounds)
+        survey = dask.delayed(_survey)
+        found = dask.compute(
+            *(survey(X, y, loss, self._bounds, lo) for lo, _, X, y in self._chunks)
+        )
+        whole = reduce(Survey.__add__, found)
+        whole.check(bounds)
+        if not whole.scaled:
+            self._bounds = ()
+
+    def _tasks(self, call: Call, rows: Any, weights: Any) -> list[Any]:
+        """Return a task for each chunk that has rows."""
+        shared = dask.delayed((call, self._loss, self._bounds), traverse=False)  # sent once
+        task = dask.delayed(_task)
+        tasks = []
+        for (lo, hi, X, y), picked in zip(self._chunks, self._split(rows)):
+            batches = picked if isinstance(picked, list) else [picked]
+            if picked is None or any(len(batch) for batch in batches):
+                multiplicities = None if weights is None else weights[lo:hi]
+                tasks.append(task(shared, X, y, picked, multiplicities))
+        return tasks
+
+    def _split(self, rows: Any) -> Iterator[Any]:
+        """Yield the rows of each chunk, counted from its own first row."""
+        several = isinstance(rows, list)
+        parts = [None if part is None else np.sort(part) for part in (rows if several else [rows])]
+        for lo, hi, _, _ in self._chunks:
+            found = [
+                None if part is None else part[slice(*np.searchsorted(part, (lo, hi)))] - lo
+                for part in parts
+            ]
+            yield found if several else found[0]
+
+    def _all(self, call: Call, rows: Any, weights: Any) -> list[Any]:
+        return list(dask.compute(*self._tasks(call, rows, weights)))
+
+    def _sum(self, call: Call, rows: Any, weights: Any) -> tuple[Any, ...] | None:
+        tasks, plus = self._tasks(call, rows, weights), dask.delayed(add)
+        while len(tasks) > 1:
+            tasks = [plus(tasks[k : k + _BRANCHES]) for k in range(0, len(tasks), _BRANCHES)]
+        return dask.compute(*tasks)[0] if tasks else None
+
+    def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
+        """See :meth:`Part.predictions`."""
+        z, labels = super().predictions(ray, rows)
+        if rows is None:
+            return z, labels
+        place = np.empty(len(rows), np.int64)  # of each row asked for among the sorted ones
+        place[np.argsort(rows, kind="stable")] = np.arange(len(rows))
+        return z[place], labels[place]
+
+
+def _known(name: str, array: Any) -> Any:
+    """Return ``array`` with chunks of known sizes."""
+    if not any(math.isnan(size) for sizes in array.chunks for size in sizes):
+        return array
+    warnings.warn(
+        f"{name} has chunks of unknown sizes, which are computed now by a pass over the data; "
+        f"{name}.compute_chunk_sizes() beforehand does it once",
+        UserWarning,
+        stacklevel=5,
+    )
+    return array.copy().compute_chunk_sizes()  # which changes the array it is called on
+
+
+# What workers run
+
+
+def _survey(X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound], start: int) -> Survey:
+    return Blocks(X, y, loss, serial=True).survey(bounds, start)
+
+
+def _task(shared: Any, X: Any, y: Any, rows: Any, weights: Any) -> Any:
+    call, loss, bounds = shared
+    return call(Blocks(X, y, loss, bounds, serial=True), rows, weights)
