@@ -39,12 +39,14 @@ def readable(name: str, array: Any, data: Any = None) -> np.ndarray:
 
     ``data`` tell what it could be instead, for the message.
     """
+    allowed = "numpy" if data is None else f"numpy or, as the data, of {_library(data)}"
+    if hasattr(array, "tocsr"):
+        raise TypeError(f"{name} must be an array of {allowed}, got a sparse matrix")
     try:
         return np.asarray(array)
     except (TypeError, RuntimeError) as error:
         if not is_array_api_obj(array):
             raise
-        allowed = "numpy" if data is None else f"numpy or, as the data, of {_library(data)}"
         raise TypeError(
             f"{name} must be an array of {allowed}, got one of {_library(array)}: {error}"
         ) from error

@@ -7,7 +7,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import (
+    array_namespace,
+    is_array_api_obj,
+    is_dask_array,
+    is_numpy_array,
+)
 
 from .._devices import beside, lives_with, readable, to_host
 from .._validation import check_finite, check_reals
@@ -126,6 +131,13 @@ class EmpiricalRisk(ABC):
     def _is_away(self, array: Any) -> bool:
         """Whether ``array`` is on the device where the data are."""
         return not self._on_host and lives_with(array, self._y)
+
+    def _test_rows(self, X: Any) -> Any:
+        """Return other rows where the data live, or raise TypeError where they cannot go there."""
+        if not self._on_host:
+            return beside("X", X, self._y)
+        foreign = is_array_api_obj(X) and not (is_numpy_array(X) or is_dask_array(X))
+        return readable("X", X) if foreign else X
 
     def _rows(self, rows: Any, replicates: int) -> Any:
         """Return ``rows`` as None, one index array, or one per replicate, checked."""

@@ -175,7 +175,7 @@ class Network(EmpiricalRisk):
             raise ValueError("X and y must be given together")
         sums = self._sums
         if X is not None:
-            data, labels = prepare(X, y, False)
+            data, labels = prepare(self._test_rows(X), y, False)
             data = _as_dtype(data, self._X.dtype)
             labels, _ = check_labels(labels, self.n_classes)
             if data.shape[1] != self.features:
