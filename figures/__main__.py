@@ -1,4 +1,4 @@
-"""Command line: ``python -m figures [names] [--scale quick|paper] [--jobs N] [--out DIR]``."""
+"""Command line: ``python -m figures [names] [--scale quick|paper] [--jobs N] [--backend B]``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import figures
 from dpanalysis import plotting
+from dpanalysis.experiments.workers import check_backend, configured
 
 from ._report import write_figure, write_index
 
@@ -39,7 +41,14 @@ def _parser() -> argparse.ArgumentParser:
         type=_jobs,
         default=-1,
         metavar="N",
-        help="processes at once; -1, the default, for one a core; results do not depend on it",
+        help="cells at once; -1, the default, for one a core; results do not depend on it",
+    )
+    parser.add_argument(
+        "--backend",
+        metavar="B",
+        help="where cells run: loky (processes, the default), threading, dask (the cluster at "
+        "$DASK_SCHEDULER_ADDRESS, or workers here), ray (the cluster at $RAY_ADDRESS, or "
+        "workers here); results do not depend on it",
     )
     parser.add_argument(
         "--out",
@@ -61,6 +70,21 @@ def _jobs(text: str) -> int:
     if value != -1 and value < 1:
         raise argparse.ArgumentTypeError(f"must be -1 or at least 1, got {value}")
     return value
+
+
+@contextmanager
+def _workers(backend: str | None, jobs: int) -> Iterator[None]:
+    """Run the cells inside on a backend of joblib; for Dask, find or start a cluster."""
+    if backend != "dask":
+        with configured(backend):
+            yield
+        return
+    from dask import config
+    from distributed import Client
+
+    here: dict[str, int] = {"threads_per_worker": 1} | ({"n_workers": jobs} if jobs > 0 else {})
+    with Client(**({} if config.get("scheduler-address", None) else here)), configured(backend):
+        yield
 
 
 def _make(name: str, arguments: argparse.Namespace) -> None:
@@ -106,17 +130,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in figures.FIGURES:
             print(f"{name:{width}}  {figures.load(name).TITLE}")
         return 0
+    try:
+        check_backend(arguments.backend)
+    except (ValueError, ImportError) as error:
+        parser.error(str(error))
     failures = []
-    for name in arguments.names or figures.FIGURES:
-        try:
-            _make(name, arguments)
-        except KeyboardInterrupt as interrupt:
-            print(f"\nInterrupted in {name}: {interrupt}", file=sys.stderr)
-            print("Finished cells are kept; the same command goes on from there.", file=sys.stderr)
-            return INTERRUPTED
-        except Exception as error:
-            traceback.print_exc()
-            failures.append(f"{name}: {type(error).__name__}: {error}")
+    with _workers(arguments.backend, arguments.jobs):
+        for name in arguments.names or figures.FIGURES:
+            try:
+                _make(name, arguments)
+            except KeyboardInterrupt as interrupt:
+                print(f"\nInterrupted in {name}: {interrupt}", file=sys.stderr)
+                print("Finished cells are kept; the same command goes on there.", file=sys.stderr)
+                return INTERRUPTED
+            except Exception as error:
+                traceback.print_exc()
+                failures.append(f"{name}: {type(error).__name__}: {error}")
     index = write_index(arguments.out, figures.FIGURES)
     print(f"Open {index}")
     if failures:

@@ -114,6 +114,28 @@ def test_same_numbers_give_the_same_files(run):
     assert [file.read_bytes() for file in files] == first
 
 
+@pytest.mark.parametrize("backend", ["threading", "dask"])
+def test_cells_run_on_the_backend(run, backend):
+    import joblib
+
+    tiny, backends = tiny_figure(), []
+    compute = tiny.compute
+
+    def seen(scale, **options):
+        backends.append(type(joblib.parallel.get_active_backend()[0]).__name__)
+        return compute(scale, **options)
+
+    tiny.compute = seen
+    if backend == "dask":
+        pytest.importorskip("distributed", reason="dask[distributed] is not installed")
+    assert run("--backend", backend, tiny=tiny) == 0
+    assert backends == [
+        {"threading": "ThreadingBackend", "dask": "DaskDistributedBackend"}[backend]
+    ]
+    table, _ = load_table(run.out / "tiny" / "squares.csv")
+    assert table["square"].tolist() == [0, 1, 4]
+
+
 def test_index_shows_all_figures_made_so_far(run):
     run("one", one=tiny_figure("First"), two=tiny_figure("Second"))
     assert "Second" not in (run.out / "index.html").read_text()
@@ -141,6 +163,7 @@ def test_bad_arguments_are_explained(run, capsys):
         (["tinny"], "unknown figure tinny; known: tiny"),
         (["--scale", "huge"], "invalid choice: 'huge'"),
         (["--jobs", "0"], "must be -1 or at least 1, got 0"),
+        (["--backend", "lokky"], "backend must be one of dask, loky, ray"),
     ):
         with pytest.raises(SystemExit) as stop:
             run(*arguments, tiny=tiny_figure())
@@ -156,7 +179,9 @@ def test_list_and_help(run, capsys):
         run("--help", tiny=tiny_figure())
     assert stop.value.code == 0
     shown = capsys.readouterr().out
-    assert all(word in shown for word in ("--scale", "--jobs", "--fresh", "$DPANALYSIS_DATA"))
+    assert all(
+        word in shown for word in ("--scale", "--jobs", "--backend", "--fresh", "$DPANALYSIS_DATA")
+    )
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)

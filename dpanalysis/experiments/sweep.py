@@ -262,8 +262,7 @@ def sweep(
     check_int("version", version)
     if jobs not in (None, -1):
         check_int("jobs", jobs, low=1)
-    with workers.configured(backend):
-        pass  # a wrong one is refused before any work
+    workers.check_backend(backend)
     about = plain(dict(settings or {}), "settings")
     home = Path(folder).absolute()  # workers may have another working directory
     grid = [_cell(name, version, parameters, home) for parameters in cells]

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
-__all__ = ["LOST", "are_remote", "configured", "results"]
+__all__ = ["LOST", "are_remote", "check_backend", "configured", "results"]
 
 #: The result of a call whose worker died.
 LOST = object()
@@ -24,14 +24,44 @@ Results = Generator[tuple[int, Any], None, None]
 _EXTRAS = {"dask": "distributed", "ray": "ray"}
 
 
-def configured(backend: str | None) -> AbstractContextManager[Any]:
-    """Return ``joblib.parallel_config(backend)``; None leaves what is configured.
+def check_backend(backend: str | None) -> None:
+    """Raise if there is no such backend.
 
     Parameters
     ----------
     backend : str or None
         ``"loky"``, ``"threading"``, ``"dask"``, ``"ray"``, or a name that was given to
-        ``joblib.register_parallel_backend``.
+        ``joblib.register_parallel_backend``; None stands for what is configured.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    ImportError
+        If the backend is not installed.
+
+    Examples
+    --------
+    >>> check_backend("thread")
+    Traceback (most recent call last):
+    ...
+    ValueError: backend must be one of dask, loky, ray, sequential, threading, got 'thread'
+    """
+    if backend is None:
+        return
+    from joblib.parallel import BACKENDS
+
+    known = sorted({*BACKENDS, *_EXTRAS} - {"multiprocessing"})
+    if backend not in known:  # multiprocessing forks, which hangs where OpenMP is at work
+        raise ValueError(f"backend must be one of {', '.join(known)}, got {backend!r}")
+    if backend in _EXTRAS and find_spec(_EXTRAS[backend]) is None:
+        raise ImportError(
+            f'backend {backend!r} is not installed: pip install "dpanalysis[{backend}]"'
+        )
+
+
+def configured(backend: str | None) -> AbstractContextManager[Any]:
+    """Return ``joblib.parallel_config(backend)``; None leaves what is configured.
 
     Raises
     ------
@@ -47,17 +77,11 @@ def configured(backend: str | None) -> AbstractContextManager[Any]:
     ...     joblib.Parallel(n_jobs=2)(joblib.delayed(abs)(x) for x in (-1, -2))
     [1, 2]
     """
+    check_backend(backend)
     if backend is None:
         return nullcontext()
     import joblib
 
-    known = sorted({*joblib.parallel.BACKENDS, *_EXTRAS} - {"multiprocessing"})
-    if backend not in known:  # multiprocessing forks, which hangs where OpenMP is at work
-        raise ValueError(f"backend must be one of {', '.join(known)}, or None, got {backend!r}")
-    if backend in _EXTRAS and find_spec(_EXTRAS[backend]) is None:
-        raise ImportError(
-            f'backend {backend!r} is not installed: pip install "dpanalysis[{backend}]"'
-        )
     if backend == "ray":
         from ray.util.joblib import register_ray
 
