@@ -195,7 +195,7 @@ def _bound(
         return min(bounds)
     queries = release(order, 2.0 / second) + math.log(cap) / (order - 1.0)
     bounds.append(release(order, 1.0 / first) + queries)
-    if second <= _FLATTEST and (laplace or 2.0 * order / second <= _WIDEST):
+    if second <= _FLATTEST and 2.0 * (1.0 if laplace else order) / second <= _WIDEST:
         for shift in shifts:
             moved = 0.5 * (1.0 + shift) if shared else shift
             threshold = release(order, moved / first) if moved else 0.0

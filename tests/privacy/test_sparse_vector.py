@@ -258,6 +258,14 @@ def test_where_the_recursion_is_too_dear_a_closed_form_covers_it(order, cap):
 scales = st.floats(-2, 4).map(lambda t: 10.0**t)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1e-8, 1e-100])
+def test_next_to_no_noise_costs_neither_time_nor_memory(scale):
+    """A grid over the steps of 1/scale would take gigabytes; the pure bound is next to exact."""
+    cost = rdp_above_threshold([2.0, 8.0], "laplace", scale, scale, 100, coupling="best")
+    assert np.all(cost <= (1.0 + 1e-12) * 3.0 / scale)
+    assert np.all(cost >= 2.9 / scale)
+
+
 @given(
     st.sampled_from(["laplace", "gaussian"]), scales, scales, st.integers(1, 10**6),
     st.floats(1.01, 300),
