@@ -36,6 +36,7 @@ FIGURES: list[str] = [
     "kuru_horizons",
     "kuru_bounds",
     "kuru_real",
+    "lmi_map",
     "clipping_table",
     "clipping_epochs",
     "clipping_privacy",

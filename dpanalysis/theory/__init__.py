@@ -19,7 +19,11 @@ from .allocation import (
     noise_second_moment,
     subsampling_variance,
 )
-from .certificates import heavy_ball_certificate, nesterov_certificate
+from .certificates import (
+    heavy_ball_certificate,
+    heavy_ball_certified_rate,
+    nesterov_certificate,
+)
 from .clipped_sgd import weak_growth_logistic, weak_growth_mlp, weak_growth_softmax
 from .clipping_bias import (
     FixedPoints,
@@ -136,6 +140,7 @@ __all__ = [
     "gradient_noise_norm",
     "heavy_ball_bound",
     "heavy_ball_certificate",
+    "heavy_ball_certified_rate",
     "heavy_ball_gap",
     "heavy_ball_optimal_momentum",
     "heavy_ball_rate",

@@ -1,17 +1,20 @@
 """Tiny semidefinite programs in the form in which one writes linear matrix inequalities.
 
 The programs here have half a dozen unknowns and matrices of order 3. :func:`modelled` states
-one in cvxpy, for any of its solvers. The modelling layer costs tens of milliseconds for each,
-the interior-point solver underneath (Clarabel, cvxpy's default) a tenth of one: so
-:func:`maximise` calls that one directly. No status is reported, because nobody may rely on it:
-callers verify the numbers.
+them in cvxpy, for any of its solvers: one program for each shape, compiled once, with all
+numbers as parameters (DPP). The modelling layer still costs some milliseconds for each
+solution, the interior-point solver underneath (Clarabel, cvxpy's default) less than half of
+one: so :func:`maximise` calls that one directly. No status is reported, because nobody may
+rely on it: callers verify the numbers.
 """
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -83,6 +86,34 @@ def maximise(cost: Sequence[float], blocks: Sequence[FloatArray]) -> FloatArray:
     return np.asarray(solver.solve().x, dtype=float)
 
 
+class _Program(NamedTuple):
+    """A cvxpy problem and its parameters."""
+
+    problem: Any
+    unknowns: Any
+    cost: Any
+    constants: list[Any]
+    matrices: list[Any]
+
+
+@lru_cache
+def _program(unknowns: int, sizes: tuple[int, ...]) -> _Program:
+    """Return the compiled program of a shape."""
+    import cvxpy as cp
+
+    y, cost = cp.Variable(unknowns), cp.Parameter(unknowns)
+    constants = [cp.Parameter(size * size) for size in sizes]
+    matrices = [cp.Parameter((size * size, unknowns)) for size in sizes]
+    positive = []
+    for size, constant, matrix in zip(sizes, constants, matrices):
+        form = constant + matrix @ y
+        positive.append(cp.reshape(form, (size, size), order="C") >> 0 if size > 1 else form >= 0)
+    return _Program(cp.Problem(cp.Maximize(cost @ y), positive), y, cost, constants, matrices)
+
+
+_one_at_a_time = threading.Lock()  # a compiled program holds the numbers of one solution
+
+
 def modelled(cost: Sequence[float], blocks: Sequence[FloatArray], solver: str) -> FloatArray:
     """Do what :func:`maximise` does through cvxpy, with any solver that it has.
 
@@ -114,16 +145,17 @@ def modelled(cost: Sequence[float], blocks: Sequence[FloatArray], solver: str) -
     if solver not in cp.installed_solvers():
         known = ", ".join(cp.installed_solvers())
         raise ValueError(f"solver must be one that cvxpy has here ({known}), got {solver!r}")
-    y = cp.Variable(len(cost))
-    positive = []
-    for block in blocks:
-        combination = block[0] + sum(y[i] * form for i, form in enumerate(block[1:]))
-        positive.append(combination >> 0 if block.shape[-1] > 1 else combination >= 0)
-    program = cp.Problem(cp.Maximize(np.asarray(cost, dtype=float) @ y), positive)
-    try:
-        with warnings.catch_warnings():  # an inaccurate solution is found out by its margin
-            warnings.simplefilter("ignore", UserWarning)
-            program.solve(solver=solver)
-    except cp.SolverError:
-        return np.full(len(cost), np.nan)
-    return np.full(len(cost), np.nan) if y.value is None else np.asarray(y.value, dtype=float)
+    unknowns, sizes = len(cost), tuple(block.shape[-1] for block in blocks)
+    with _one_at_a_time, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # inaccuracy is found out by the margin
+        program = _program(unknowns, sizes)
+        program.cost.value = np.asarray(cost, dtype=float)
+        for block, constant, matrix in zip(blocks, program.constants, program.matrices):
+            flat = block.reshape(unknowns + 1, -1)
+            constant.value, matrix.value = flat[0], flat[1:].T
+        try:
+            program.problem.solve(solver=solver)
+        except cp.SolverError:
+            return np.full(unknowns, np.nan)
+        y = program.unknowns.value
+    return np.full(unknowns, np.nan) if y is None else np.asarray(y, dtype=float)

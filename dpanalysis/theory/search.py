@@ -102,7 +102,9 @@ class Search:
 
     def best_square(self, exact_rate: float) -> float | None:
         """Return the smallest feasible squared rate, or None; feasibility is monotone in it."""
-        low = min(exact_rate, 1.0) ** 2
+        if exact_rate >= 1.0:
+            return None
+        low = exact_rate**2
         if self.best_margin(1.0) <= 0.0:
             return None
         if self.best_margin(low) >= 0.0:

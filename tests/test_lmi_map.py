@@ -1,0 +1,49 @@
+"""The map of certified rates: numbers on the right side of what is known, and a picture."""
+
+import numpy as np
+import pytest
+
+from dpanalysis import plotting, theory
+from figures import lmi_map
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cells")
+    return lmi_map.compute("quick", jobs=1, cache=cache, progress=False)
+
+
+def test_rates_are_where_they_belong(tables):
+    table = tables["rates"]
+    assert all(len(column) == 2 * 10 * 10 for column in table.values())
+    found = np.isfinite(table["certified_rate"])
+    exact = table["rate_on_quadratics"]
+    assert not found[exact >= 1].any() and 50 < found.sum() < (exact < 1).sum()
+    assert (table["certified_rate"][found] >= exact[found] - 1e-9).all()
+    assert (table["certified_rate"][found] < 1).all()
+    still = found & (table["momentum"] == 0)  # gradient descent: nothing is lost
+    assert still.sum() == 14
+    np.testing.assert_allclose(table["certified_rate"][still], exact[still], atol=1e-5)
+    for row in (3, 57, 120, 199):  # each rate stands beside its own setting
+        setting = [table[name][row] for name in ("step_size", "momentum", "mu")]
+        expected = theory.heavy_ball_certified_rate(*setting, lmi_map.L)
+        np.testing.assert_equal(table["certified_rate"][row], expected)
+        assert exact[row] == theory.heavy_ball_rate(*setting, lmi_map.L)
+
+
+def test_paper_scale_is_50_by_50():
+    about = lmi_map.settings("paper")
+    assert len(about["step_sizes"]) == len(about["momenta"]) == 50
+    assert set(lmi_map.settings("quick")["step_sizes"]) < set(about["step_sizes"])
+
+
+def test_the_map_can_be_drawn(tables, tmp_path):
+    with plotting.style():
+        figure = lmi_map.draw(tables)
+        figure.savefig(tmp_path / "f.png", dpi=50)
+    assert len(figure.axes) == 6 + 4
+    panels = [ax for ax in figure.axes if ax.get_title()]
+    assert len(panels) == 6 and all(ax.get_xlabel() for ax in panels)
+    caption = lmi_map.caption(tables, "quick")
+    assert "\n\nPrivacy: nothing is run on data" in caption and "Differences from" in caption
+    assert caption.count("a certificate at") == 2
