@@ -1,9 +1,13 @@
-"""Speed beside peers, as ratios of medians within one run: ``python -m benchmarks``.
+"""Speed and memory beside peers, as ratios of medians within one run: ``python -m benchmarks``.
 
-Each module has ``run(quick) -> list of rows``; a row has ``work``, ``ours_ms``, ``peer``,
-``peer_ms``, ``ratio`` and ``target``, and may have ``best_and_worst``, the extremes of the ratio
-over the repetitions. Never part of the tests.
+Each module has ``run(quick)``, which yields :class:`benchmarks.table.Row`; what is asked of a row
+is in :mod:`benchmarks.targets`. Never part of the tests.
 """
+
+import os
+
+ENVIRONMENT = dict(os.environ)
+"""As it was before dpanalysis shortened the spin of idle threads: the peers' own."""
 
 BENCHMARKS = [
     "kernels",
@@ -13,5 +17,7 @@ BENCHMARKS = [
     "accounting",
     "audit",
     "startup",
+    "footprint",
+    "growth",
     "figures",
 ]

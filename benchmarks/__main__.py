@@ -1,22 +1,66 @@
-"""Run the benchmarks and print one table; see ``python -m benchmarks --help``."""
+"""Run the benchmarks and print their tables; see ``python -m benchmarks --help``."""
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib
 import json
 import os
 import platform
 import sys
+import time
+from importlib import metadata
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from . import BENCHMARKS
+from .measure import skipped
+from .table import Row, page, table, unmeasured
+from .worker import POOLS
+
+PACKAGES = (
+    *("numpy", "scipy", "numba", "cvxpy", "clarabel", "scikit-learn", "jax", "torch", "opacus"),
+    *("dp-accounting", "autolyap", "PEPit"),
+)
+SETTINGS = (*POOLS, "NUMBA_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
+
+def machine() -> dict[str, str]:
+    """Return the machine, the versions and the settings, in the order to show."""
+    versions = []
+    for package in PACKAGES:
+        try:
+            versions.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            continue
+    settings = [f"{name}={os.environ[name]}" for name in SETTINGS if name in os.environ]
+    return {
+        "Processor": f"{_first('/proc/cpuinfo', 'model name') or platform.processor()}, "
+        f"{os.cpu_count()} cores",
+        "Memory": _memory(),
+        "System": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "Versions": f"Python {platform.python_version()}, " + ", ".join(versions),
+        "Threads": "one and two where a row says so, else as many as there are; set: "
+        + (", ".join(settings) or "nothing"),
+    }
+
+
+def _first(path: str, field: str) -> str:
+    """Return the first value of a field in a file of ``field : value`` lines, or nothing."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:  # not Linux
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")
+
+
+def _memory() -> str:
+    kilobytes = _first("/proc/meminfo", "MemTotal").split()
+    return f"{int(kilobytes[0]) / 2**20:.0f} GiB" if kilobytes else "unknown"
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run what is asked for and write it where it is wanted."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Time dpanalysis beside its peers. Machines differ: quote the ratios.",
@@ -24,41 +68,54 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller sizes")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows here")
+    parser.add_argument(
+        "--markdown", metavar="FILE", type=Path, help="also write a page; plots go to its images/"
+    )
     arguments = parser.parse_args(argv)
     unknown = sorted(set(arguments.names) - set(BENCHMARKS))
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(BENCHMARKS)}")
-    about = {
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-    }
-    print(", ".join(f"{key} {value}" for key, value in about.items()), file=sys.stderr)
-    print("| work | ours (ms) | peer | peer (ms) | ratio | target |")
-    print("|---|---|---|---|---|---|")
-    rows: list[dict[str, Any]] = []
+    about, began = machine(), time.perf_counter()
+    print(*(f"{name}: {value}" for name, value in about.items()), sep="\n", file=sys.stderr)
+    sections: dict[str, list[Row]] = {}
+    images: list[str] = []
     for name in arguments.names or BENCHMARKS:
-        for row in importlib.import_module(f"benchmarks.{name}").run(arguments.quick):
-            rows.append({"benchmark": name, **row})
-            print(
-                f"| {row['work']} | {_number(row['ours_ms'])} | {row['peer'] or ''} "
-                f"| {_number(row['peer_ms'])} | {_ratio(row)} | {row['target']} |",
-                flush=True,
-            )
+        start, busy = time.perf_counter(), sum(os.times()[:4])
+        module = importlib.import_module(f"benchmarks.{name}")
+        title = (module.__doc__ or name).splitlines()[0].rstrip(".")
+        rows = sections[title] = []
+        for row in module.run(arguments.quick):
+            rows.append(row)
+            print(row.as_markdown(), file=sys.stderr, flush=True)
+        print(
+            f"{name}: {time.perf_counter() - start:.0f} s, {sum(os.times()[:4]) - busy:.0f} s of "
+            "processor time",
+            file=sys.stderr,
+            flush=True,
+        )
+        print(f"\n## {title}\n\n{table(rows)}", flush=True)
+        if arguments.markdown and hasattr(module, "plot"):
+            folder = arguments.markdown.parent / "images"
+            folder.mkdir(parents=True, exist_ok=True)
+            images += [f"images/{path.name}" for path in module.plot(folder)]
+    for why in skipped.values():
+        print(f"skipped: {why}")
+    about["Run"] = (
+        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, "
+        f"{'quick' if arguments.quick else 'full'}, {time.perf_counter() - began:.0f} s"
+    )
     if arguments.json:
-        arguments.json.write_text(json.dumps({**about, "rows": rows}, indent=1))
+        rows = [row for part in sections.values() for row in part]
+        kept = {
+            **about,
+            "rows": [row.as_json() for row in rows],
+            "not measured": unmeasured(rows),
+            "skipped": list(skipped.values()),
+        }
+        arguments.json.write_text(json.dumps(kept, indent=1) + "\n")
+    if arguments.markdown:
+        arguments.markdown.write_text(page(about, sections, skipped.values(), images))
     return 0
-
-
-def _ratio(row: dict[str, Any]) -> str:
-    """Show a ratio, with the best and the worst of the repetitions where they are given."""
-    spread = ", ".join(map(_number, row.get("best_and_worst", ())))
-    return _number(row["ratio"]) + (f" ({spread})" if spread else "")
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
 
 
 if __name__ == "__main__":

@@ -1,14 +1,9 @@
-"""Privacy accounting beside dp-accounting: Renyi curves, loss distributions, ledger, draws.
-
-Run it alone with ``python -m benchmarks.accounting`` or with the others by
-``python -m benchmarks accounting``.
-"""
+"""Privacy accounting beside dp-accounting and Opacus: Renyi curves, PLD, filter and ledger."""
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,22 +12,13 @@ from dpanalysis import privacy
 from dpanalysis.privacy.events import Gaussian, Laplace, Pure, Repeated, Sampled
 from dpanalysis.privacy.mechanisms import random_source
 
+from .measure import Effort, compare, effort, here, installed, quietly
+from .table import Row
+
 ADD = "add_or_remove_one"
 ORDERS = np.arange(2.0, 256.0)
 RATE, STEPS, DELTA = 0.01, 1000, 1e-5
-
-
-def median_ms(calls: list[Callable[[], Any]], repetitions: int) -> list[float]:
-    """Return the median milliseconds of each call, the repetitions interleaved."""
-    times: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call()
-    for _ in range(repetitions):
-        for call, kept in zip(calls, times):
-            start = time.perf_counter()
-            call()
-            kept.append(1e3 * (time.perf_counter() - start))
-    return [statistics.median(kept) for kept in times]
+ROWS = 495_141
 
 
 def rdp_curve() -> Any:
@@ -46,6 +32,12 @@ def peer_rdp_curve() -> Any:
     accountant = RdpAccountant(list(ORDERS))
     event = dp_accounting.PoissonSampledDpEvent(RATE, dp_accounting.GaussianDpEvent(1.0))
     return accountant.compose(event, 1)
+
+
+def opacus_rdp_curve() -> Any:
+    from opacus.accountants.analysis.rdp import compute_rdp
+
+    return compute_rdp(q=RATE, noise_multiplier=1.0, steps=1, orders=list(ORDERS))
 
 
 def run_of(multiplier: float) -> Repeated:
@@ -79,14 +71,9 @@ def peer_calibration() -> Any:
         step = dp_accounting.PoissonSampledDpEvent(RATE, dp_accounting.GaussianDpEvent(multiplier))
         return dp_accounting.SelfComposedDpEvent(step, STEPS)
 
-    return dp_accounting.calibrate_dp_mechanism(
-        dp_accounting.pld.PLDAccountant,
-        make,
-        1.0,
-        DELTA,
-        dp_accounting.ExplicitBracketInterval(0.5, 20.0),
-        tol=1e-4,
-    )
+    bracket = dp_accounting.ExplicitBracketInterval(0.5, 20.0)
+    accountant = dp_accounting.pld.PLDAccountant
+    return dp_accounting.calibrate_dp_mechanism(accountant, make, 1.0, DELTA, bracket, tol=1e-4)
 
 
 def thousand_laplace() -> float:
@@ -94,71 +81,104 @@ def thousand_laplace() -> float:
     return privacy.epsilon(events, DELTA, "replace_one")
 
 
-def filter_and_ledger() -> None:
+def filter_and_ledger(steps: int) -> None:
     guard, ledger, event = privacy.Filter(privacy.Budget(1e9)), privacy.Ledger(ADD), Pure(0.1)
-    for _ in range(100_000):
+    for _ in range(steps):
         guard.spend(event)
         ledger.record(event)
 
 
+def multipliers(steps: int) -> np.ndarray:
+    """Noise of an adaptive run: another at every step."""
+    return np.linspace(50.0, 100.0, steps)
+
+
+def adaptive(steps: int) -> float:
+    """Ask before every step whether the budget allows it, and write it down."""
+    guard, ledger = privacy.Filter(privacy.Budget(5.0, DELTA, ADD)), privacy.Ledger(ADD)
+    for multiplier in multipliers(steps):
+        event = Gaussian(float(multiplier), 1.0)
+        guard.spend(event)
+        ledger.record(event)
+    return guard.epsilon()
+
+
+def peer_adaptive(steps: int) -> float:
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    accountant = RdpAccountant()
+    for multiplier in multipliers(steps):
+        accountant.compose(dp_accounting.GaussianDpEvent(multiplier))
+        assert accountant.get_epsilon(DELTA) < 5.0
+    return accountant.get_epsilon(DELTA)
+
+
+def opacus_adaptive(steps: int) -> float:
+    """Opacus sums its whole history whenever it is asked: quadratic in the steps."""
+    from opacus.accountants import RDPAccountant
+
+    accountant = RDPAccountant()
+    for multiplier in multipliers(steps):
+        accountant.step(noise_multiplier=float(multiplier), sample_rate=1.0)
+        assert accountant.get_epsilon(DELTA) < 5.0
+    return accountant.get_epsilon(DELTA)
+
+
 def draw(sampling: Any) -> Callable[[], Any]:
     random = random_source(0)
-    return lambda: sampling.draw(495_141, random)
+    return lambda: sampling.draw(ROWS, random)
 
 
 def mask() -> Any:
-    return np.flatnonzero(np.random.default_rng(0).random(495_141) < RATE)
+    return np.flatnonzero(np.random.default_rng(0).random(ROWS) < RATE)
 
 
 def choice() -> Any:
-    return np.sort(np.random.default_rng(0).choice(495_141, 4951, replace=False, shuffle=False))
+    return np.sort(np.random.default_rng(0).choice(ROWS, 4951, replace=False, shuffle=False))
 
 
-def run(quick: bool = False) -> list[dict[str, Any]]:
-    """Return one row a comparison; ``target`` is what performance.md asks for."""
-    # work, ours, peer's name, peer, target, repetitions
-    rows = [
-        ("RDP, orders 2..255", rdp_curve, "dp-accounting", peer_rdp_curve, "1 ms; goal .3 ms", 30),
-        ("RDP, 1000 noise scales", thousand_curves, None, None, "500 ms", 3),
-        ("PLD epsilon, T=1000", pld, "dp-accounting", peer_pld, "310 ms", 10),
-        ("calibrate noise by PLD", calibration, "dp-accounting", peer_calibration, "", 1),
-        ("1000 Laplace scales, tightest", thousand_laplace, None, None, "", 2),
-        ("filter + ledger, 1e5 steps", filter_and_ledger, None, None, "2 s; goal .5 s", 3),
-        ("Poisson draw", draw(privacy.Poisson(RATE)), "NumPy mask", mask, "0.044 ms", 200),
-        (
-            "draw without replacement",
-            draw(privacy.WithoutReplacement(4951)),
-            "NumPy choice",
-            choice,
-            "0.044 ms",
-            200,
-        ),
-    ]
-    table = []
-    for work, ours, name, peer, target, repetitions in rows:
-        calls = [ours] if peer is None else [ours, peer]
-        repetitions = max(1, repetitions // 5) if quick else repetitions
-        try:
-            times = median_ms(calls, repetitions)
-        except ImportError:  # the peer is an extra
-            name, times = f"{name} (not installed)", median_ms([ours], repetitions)
-        peer_ms = times[1] if len(times) == 2 else None
-        table.append(
-            {
-                "work": work,
-                "ours_ms": times[0],
-                "peer": name,
-                "peer_ms": peer_ms,
-                "ratio": peer_ms / times[0] if peer_ms is not None else None,
-                "target": target,
-            }
+def run(quick: bool) -> Iterator[Row]:
+    """Run all comparisons."""
+    spent = effort(quick)
+    slow = Effort(1 if quick else 3, 0.0, 1)  # seconds a call
+
+    def row(
+        key: str,
+        case: str,
+        ours: Callable[[], object],
+        spent: Effort = spent,
+        **beside: Callable[[], object],
+    ) -> list[Row]:
+        names = {"dp_accounting": "dp-accounting", "numpy": "NumPy", "opacus": "Opacus"}
+        others = {names[name]: here(call) for name, call in beside.items()}
+        return compare(key, case, here(ours), others, spent)
+
+    opacus = installed("opacus")
+    curves = {"opacus": opacus_rdp_curve} if opacus else {}
+    yield from row(
+        "RDP of Poisson-sampled Gaussian noise",
+        "orders 2 to 255",
+        rdp_curve,
+        dp_accounting=peer_rdp_curve,
+        **curves,
+    )
+    yield from row("RDP of 1000 noise scales", "orders 2 to 255", thousand_curves, slow)
+    yield from row("PLD epsilon", f"{STEPS} steps", pld, dp_accounting=peer_pld)
+    yield from row("noise by PLD", "to 1e-4", calibration, slow, dp_accounting=peer_calibration)
+    yield from row("1000 Laplace scales", "tightest epsilon", thousand_laplace, slow)
+    steps = 100_000
+    yield from row("filter and ledger, 1e5 steps", "pure", partial(filter_and_ledger, steps), slow)
+    for steps in (100, 400):
+        history = {"opacus": partial(quietly, partial(opacus_adaptive, steps))} if opacus else {}
+        yield from row(
+            "adaptive run",
+            f"a budget kept over {steps} steps of distinct noise",
+            partial(adaptive, steps),
+            slow,
+            dp_accounting=partial(peer_adaptive, steps),
+            **history,
         )
-    return table
-
-
-if __name__ == "__main__":
-    for row in run():
-        beside = (
-            f"{row['peer']} {row['peer_ms']:.3f} ms, x{row['ratio']:.1f}" if row["ratio"] else ""
-        )
-        print(f"{row['work']:32} {row['ours_ms']:10.3f} ms   {beside:44} target {row['target']}")
+    yield from row("Poisson draw", f"{RATE} of {ROWS:,}", draw(privacy.Poisson(RATE)), numpy=mask)
+    fixed = draw(privacy.WithoutReplacement(4951))
+    yield from row("draw without replacement", f"4951 of {ROWS:,}", fixed, numpy=choice)

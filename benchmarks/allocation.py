@@ -1,29 +1,23 @@
-"""Time to divide a budget over iterations with m < n, and its growth with their number.
+"""A budget divided over the iterations with m < n, beside SciPy's general solver.
 
-The paper calls the problem intractable and no library offers it; the peer is SciPy's general
-solver (SLSQP) at a size that it can manage. A second row shows the target size, beside a
-single vectorised evaluation of the objective: the least that any method must spend.
+The paper calls the problem intractable and no library offers it; SLSQP manages 50 iterations. At
+the target's size stands a single evaluation of the objective, the least that a method must spend.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize
 
 from dpanalysis import theory
 
+from .measure import Effort, compare, effort, here
+from .table import Row
+
 N, M, EPSILON = 100_000, 1000, 1.0
-
-
-def milliseconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return 1e3 * (time.perf_counter() - start)
 
 
 def cost(weights: np.ndarray, shares: np.ndarray) -> float:
@@ -42,35 +36,17 @@ def slsqp(weights: np.ndarray) -> np.ndarray:
     return np.asarray(result.x)
 
 
-def measure(weights: np.ndarray, call: Callable[[np.ndarray], object], quick: bool) -> list[float]:
-    """Median milliseconds of ours and of the peer, repetitions interleaved."""
-    ours, peers = [], []
-    for _ in range(3 if quick else 9):
-        ours.append(milliseconds(lambda: theory.allocate_epsilon(weights, EPSILON, N, M)))
-        peers.append(milliseconds(lambda: call(weights)))
-    return [statistics.median(ours), statistics.median(peers)]
-
-
-def run(quick: bool) -> list[dict[str, Any]]:
-    rows = []
-    for T, peer, call in [
-        (100, "SciPy SLSQP", slsqp),
-        (10_000, "one evaluation of the objective", lambda w: cost(w, np.full(w.size, 1e-4))),
-        (100_000, "one evaluation of the objective", lambda w: cost(w, np.full(w.size, 1e-5))),
-    ]:
+def run(quick: bool) -> Iterator[Row]:
+    """Compare at 50, 10,000 and 100,000 iterations."""
+    for T in (50, 10_000, 100_000):
         _, weights = theory.nesterov_weights(T, 1.0, 0.01 * (100 / T) ** 2, 1.0)
-        if peer == "SciPy SLSQP":
-            best = cost(weights, theory.allocate_epsilon(weights, EPSILON, N, M))
-            assert best <= cost(weights, slsqp(weights)) * (1 + 1e-6)
-        ours_ms, peer_ms = measure(weights, call, quick)
-        rows.append(
-            {
-                "work": f"budget over {T} iterations, m = {M} of n = {N}",
-                "ours_ms": ours_ms,
-                "peer": peer,
-                "peer_ms": peer_ms,
-                "ratio": peer_ms / ours_ms,
-                "target": "50 ms at 10 000 (floor 200 ms)" if T == 10_000 else "",
-            }
-        )
-    return rows
+        shares = theory.allocate_epsilon(weights, EPSILON, N, M)
+        if T == 50:
+            assert cost(weights, shares) <= cost(weights, slsqp(weights)) * (1 + 1e-6)
+            beside = {"SciPy SLSQP": here(partial(slsqp, weights))}
+        else:
+            beside = {"one evaluation of the objective": here(partial(cost, weights, shares))}
+        ours = here(partial(theory.allocate_epsilon, weights, EPSILON, N, M))
+        key = f"budget over {T:,} iterations"
+        spent = Effort(1 if quick else 5, 0.0, 1) if T == 50 else effort(quick)
+        yield from compare(key, f"m = {M} of n = {N:,}", ours, beside, spent)

@@ -1,6 +1,6 @@
 """The verifier: its time beside the bare draws, its power, and its rate of false alarms.
 
-Run it alone with ``python -m benchmarks audit``. The rates are measured on mechanisms that satisfy
+The rates are measured on mechanisms that satisfy
 their claim with nothing to spare, one verdict a seed; the interval is Clopper and Pearson's at
 95%, and the target is the rate that the confidence allows.
 """
@@ -8,9 +8,8 @@ their claim with nothing to spare, one verdict a seed; the interval is Clopper a
 from __future__ import annotations
 
 import math
-import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,9 @@ from scipy import special
 
 from dpanalysis.audit import verify_privacy
 from dpanalysis.privacy import gaussian_epsilon
+
+from .measure import Effort, compare, here
+from .table import Row
 
 SAMPLES = 1_000_000
 DELTA = 0.05
@@ -59,68 +61,50 @@ def bare(mechanism: Callable[..., np.ndarray], samples: int) -> None:
         mechanism(data, random, samples)
 
 
-def timed(work: str, mechanism: Any, samples: int, repetitions: int, target: str) -> dict[str, Any]:
-    """Time a verdict beside the bare draws, by turns."""
-    epsilon = gaussian_epsilon(1.0, DELTA) if mechanism is vector else 1.0
-    delta = DELTA if mechanism is vector else 0.0
-    times: tuple[list[float], list[float]] = ([], [])
-    for seed in range(repetitions + 1):
-        start = time.perf_counter()
-        verdict = verify_privacy(mechanism, 0, 1, epsilon, delta=delta, samples=samples, rng=seed)
-        middle = time.perf_counter()
-        bare(mechanism, samples)
-        times[0].append(1e3 * (middle - start))
-        times[1].append(1e3 * (time.perf_counter() - middle))
-    ours, peer = (statistics.median(kept[1:]) for kept in times)
+def timed(
+    key: str, law: str, mechanism: Any, samples: int, turns: int, delta: float = 0.0
+) -> list[Row]:
+    """Time a verdict beside the bare draws."""
+    epsilon = gaussian_epsilon(1.0, delta) if delta else 1.0
+    verify = partial(
+        verify_privacy, mechanism, 0, 1, epsilon, delta=delta, samples=samples, rng=turns
+    )
+    verdict = verify()
     found = "refuted" if verdict.refuted else "not refuted"
-    return {
-        "work": f"{work}: epsilon >= {verdict.epsilon:.3f} of {epsilon:.3g} claimed, {found}",
-        "ours_ms": ours,
-        "peer": "bare draws",
-        "peer_ms": peer,
-        "ratio": peer / ours,
-        "target": target,
-    }
+    return compare(
+        key,
+        f"{law}, {samples:,} runs of each input: epsilon >= {verdict.epsilon:.3f} of {epsilon:.3g} "
+        f"claimed, {found}",
+        here(verify),
+        {"bare draws": here(partial(bare, mechanism, samples))},
+        Effort(turns, 0.0, 1),
+    )
 
 
 def alarms(
     name: str, mechanism: Any, epsilon: float, delta: float, confidence: float, seeds: int
-) -> dict[str, Any]:
+) -> Row:
     """Count the seeds at which a correct mechanism is refuted."""
-    start = time.perf_counter()
     count = sum(
         verify_privacy(
             mechanism, 0, 1, epsilon, delta=delta, samples=2_000, confidence=confidence, rng=seed
         ).refuted
         for seed in range(seeds)
     )
-    seconds = time.perf_counter() - start
     low = special.betaincinv(count, seeds - count + 1, 0.025) if count else 0.0
     high = special.betaincinv(count + 1, seeds - count, 0.975) if count < seeds else 1.0
-    return {
-        "work": f"false alarms, {name} at confidence {confidence:g}: {count} of {seeds:,} seeds "
-        f"({100 * low:.2f}% to {100 * high:.2f}%)",
-        "ours_ms": 1e3 * seconds / seeds,
-        "peer": None,
-        "peer_ms": None,
-        "ratio": None,
-        "target": f"at most {100 * (1 - confidence):g}%",
-    }
+    case = f"{name}, {count} of {seeds:,} seeds ({100 * low:.2f}% to {100 * high:.2f}%)"
+    rate = 100.0 * count / seeds
+    return Row(f"false alarms at confidence {confidence:g}", case, (rate,), unit="%")
 
 
-def run(quick: bool = False) -> list[dict[str, Any]]:
-    """Return one row a measurement; rates and bounds are in the text of ``work``."""
-    samples, repetitions, seeds = (200_000, 2, 100) if quick else (SAMPLES, 5, 1_000)
-    rows = [
-        timed(f"verdict, Laplace, {samples:,} runs", laplace, samples, repetitions, "1 s"),
-        timed("the same, noise sqrt 2 too small", by_standard_deviation, samples, repetitions, ""),
-        timed("verdict, Gaussian in 20 dimensions", vector, samples // 5, repetitions, ""),
-    ]
+def run(quick: bool) -> Iterator[Row]:
+    """Time three verdicts and count false alarms; the bounds found are in the text."""
+    samples, turns, seeds = (200_000, 2, 100) if quick else (SAMPLES, 5, 1_000)
+    short = by_standard_deviation
+    yield from timed("verdict on a million runs", "Laplace", laplace, SAMPLES, turns)
+    yield from timed("verdict", "Laplace, noise sqrt 2 too small", short, samples, turns)
+    yield from timed("verdict", "Gaussian in 20 dimensions", vector, samples // 5, turns, DELTA)
     for confidence in (0.5, 0.9, 0.99):
-        rows += [alarms(*tight, confidence, seeds) for tight in TIGHT]
-    return rows
-
-
-if __name__ == "__main__":
-    for row in run():
-        print(f"{row['ours_ms']:10.2f} ms  {row['work']}  target {row['target']}")
+        for tight in TIGHT:
+            yield alarms(*tight, confidence, seeds)

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import dpanalysis as dpa
 from figures import _kuru, kuru_fig3
 
+from .measure import Effort, compare, here
+from .table import Row
+
 REPLICATES = 20
 
 
-def ours(problem: dpa.ERM, iterations: int) -> float:
+def ours(problem: dpa.ERM, iterations: int) -> None:
     method = dpa.methods.Nesterov(1.0 / problem.L, iterations, problem.mu)
-    start = time.perf_counter()
     dpa.minimize(problem, method, dpa.Budget(1.0), replicates=REPLICATES, rng=0)
-    return time.perf_counter() - start
 
 
-def numpy_loop(X: np.ndarray, y: np.ndarray, problem: dpa.ERM, iterations: int) -> float:
+def numpy_loop(X: np.ndarray, y: np.ndarray, problem: dpa.ERM, iterations: int) -> None:
     """One replicate after the other, closed-form gradient and objective, as one would write it."""
     rng = np.random.default_rng(0)
     alpha, strength = 1.0 / problem.L, problem.mu
     beta = (1 - np.sqrt(alpha * strength)) / (1 + np.sqrt(alpha * strength))
     scale = 40.0 * iterations / len(y)
-    start = time.perf_counter()
     for _ in range(REPLICATES):
         w = previous = np.zeros(X.shape[1])
         for _ in range(iterations):
@@ -37,38 +38,25 @@ def numpy_loop(X: np.ndarray, y: np.ndarray, problem: dpa.ERM, iterations: int) 
             gradient = X.T @ weights / len(y) + strength * z
             previous, w = w, z - alpha * (gradient + rng.laplace(scale=scale, size=len(z)))
             np.logaddexp(0.0, -y * (X @ w)).mean()
-    return time.perf_counter() - start
 
 
-def run(quick: bool) -> list[dict[str, Any]]:
+def run(quick: bool) -> Iterator[Row]:
+    """Time one run beside NumPy, then the grid: its quick form has no target."""
     data = dpa.datasets.kuru_synthetic(rng=0)
     problem = _kuru.load_problem("cube", _kuru.SYNTHETIC_SIZE)
     iterations = 5 if quick else 20
-    ours(problem, 1)
-    mine, peer = ours(problem, iterations), numpy_loop(data.X, data.y, problem, iterations)
-    rows = [
-        {
-            "work": f"{REPLICATES} runs of {iterations} iterations with objective, n = 1e5, d = 20",
-            "ours_ms": 1e3 * mine,
-            "peer": "NumPy, run by run",
-            "peer_ms": 1e3 * peer,
-            "ratio": peer / mine,
-            "target": "",
-        }
-    ]
-    scale = "quick" if quick else "paper"
+    loop = here(partial(numpy_loop, data.X, data.y, problem, iterations))
+    yield from compare(
+        "runs with the objective",
+        f"{REPLICATES} of {iterations} iterations, n = 100,000, d = 20",
+        here(partial(ours, problem, iterations)),
+        {"NumPy, run by run": loop},
+        Effort(1 if quick else 3, 0.0, 1),
+    )
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
+        scale = "quick" if quick else "paper"
         kuru_fig3.compute(scale, jobs=2, cache=Path(folder), progress=False)
         seconds = time.perf_counter() - start
-    rows.append(
-        {
-            "work": f"the grid of Fig. 3 at {scale} scale, two jobs",
-            "ours_ms": 1e3 * seconds,
-            "peer": "",
-            "peer_ms": None,
-            "ratio": None,
-            "target": "" if quick else "600 s, goal 240 s",
-        }
-    )
-    return rows
+    key = "quick grid of Fig. 3" if quick else "grid of Fig. 3"
+    yield Row(key, "two jobs", (seconds,), unit="s")

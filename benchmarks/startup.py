@@ -1,42 +1,96 @@
-"""Import time in a new process, beside NumPy and dp-accounting."""
+"""Start of a new process: imports beside peers, and the first call beside the second.
+
+The first call is timed with an empty folder for compiled kernels, and again with the folder that
+it has filled; the parts of the latter are measured in the same process, one after the other.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from typing import Any
+from collections.abc import Iterator
+
+from .measure import ROOT, installed
+from .table import Row
+
+FIRST_CALL = """
+import json, time
+clock = [time.perf_counter()]
+def lap():
+    clock.append(time.perf_counter())
+    return 1e3 * (clock[-1] - clock[-2])
+import numpy as np
+from dpanalysis import ERM, losses
+problem = ERM(np.ones((100, 5)), np.ones(100), losses.Logistic())
+parts = {"import and problem": lap()}
+import numba
+parts["import numba"] = lap()
+from dpanalysis.kernels import dense, replicates
+parts["import the kernels' files"] = lap()
+problem.sums(np.zeros(5))
+parts["load the kernel"] = lap()
+problem.sums(np.zeros(5))
+parts["second"] = lap()
+print(json.dumps(parts))
+"""
 
 
-def seconds(statement: str) -> float:
+def child(statement: str, **environment: str) -> tuple[float, str]:
+    """Return the milliseconds that a new process takes, and what it prints."""
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", statement], check=True)
-    return time.perf_counter() - start
+    output = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", statement],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+    ).stdout
+    return 1e3 * (time.perf_counter() - start), output
 
 
-def run(quick: bool) -> list[dict[str, Any]]:
-    statements = {
-        "nothing": "pass",
-        "dpanalysis": "import dpanalysis",
-        "dpanalysis.privacy": "import dpanalysis.privacy",
-        "dpanalysis.theory": "import dpanalysis.theory",
-        "dp_accounting": "import dp_accounting",
-    }
-    times: dict[str, list[float]] = {name: [] for name in statements}
-    for _ in range(3 if quick else 10):
-        for name, statement in statements.items():
-            times[name].append(1e3 * seconds(statement))
-    median = {name: statistics.median(values) for name, values in times.items()}
-    own = {name: value - median["nothing"] for name, value in median.items()}
-    return [
-        {
-            "work": f"import {name}",
-            "ours_ms": own[name],
-            "peer": "import dp_accounting",
-            "peer_ms": own["dp_accounting"],
-            "ratio": own["dp_accounting"] / own[name],
-            "target": "500 ms, goal 300 ms" if name == "dpanalysis" else "",
-        }
-        for name in ("dpanalysis", "dpanalysis.privacy", "dpanalysis.theory")
-    ]
+def imports(repetitions: int) -> Iterator[Row]:
+    """Time imports by turns; an empty process is taken off all of them."""
+    names = ["dpanalysis", "dpanalysis.privacy", "dpanalysis.theory", "dp_accounting"]
+    names += ["opacus"] if installed("opacus") else []
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(repetitions):
+        nothing, _ = child("pass")
+        for name, series in times.items():
+            series.append(child(f"import {name}")[0] - nothing)
+    ours = [name for name in names if name.startswith("dpanalysis")]
+    yield Row("import dpanalysis", "", tuple(times["dpanalysis"]))
+    for name in ours:
+        for peer in names[len(ours) :]:
+            mine, other = tuple(times[name]), tuple(times[peer])
+            yield Row(f"import {name}", "", mine, peer=f"import {peer}", other=other)
+
+
+def first_calls(repetitions: int) -> Iterator[Row]:
+    """Time the first call with and without compiled kernels on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [
+            json.loads(child(FIRST_CALL, NUMBA_CACHE_DIR=folder)[1]) for _ in range(1 + repetitions)
+        ]
+    late = ("import numba", "import the kernels' files", "load the kernel")
+
+    def over(parts: dict[str, float]) -> float:
+        return sum(parts[name] for name in late) - parts["second"]
+
+    cold, warm = runs[0], runs[1:]
+    yield Row("first call over the second, kernels compiled", "", (over(cold),))
+    yield Row("first call over the second, kernels cached", "", tuple(map(over, warm)))
+    for name in late:
+        share = statistics.median(parts[name] / over(parts) for parts in warm)
+        yield Row(f"of that, {name}", f"{share:.0%}", tuple(parts[name] for parts in warm))
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Run both."""
+    yield from imports(2 if quick else 10)
+    yield from first_calls(2 if quick else 10)

@@ -1,0 +1,226 @@
+"""Timing by turns: ours in this process, every peer in its own (see :mod:`benchmarks.worker`)."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import ENVIRONMENT
+from .table import Row
+from .targets import TARGETS
+from .worker import timed
+
+# The packages that a module of ``peers`` needs, by the names that pip knows.
+NEEDS = {
+    "numpy_forms": (),
+    "sklearn_forms": ("scikit-learn",),
+    "jax_forms": ("jax",),
+    "torch_forms": ("torch",),
+    "opacus_forms": ("opacus",),
+}
+IMPORTED_AS = {"scikit-learn": "sklearn", "dp-accounting": "dp_accounting", "pepit": "PEPit"}
+ROOT = Path(__file__).parents[1]
+
+skipped: dict[str, str] = {}
+"""Peers that were not measured in this run, and why."""
+
+Times = Callable[[float, int], list[float]]
+"""Milliseconds of a turn, given seconds to settle and the number of calls."""
+
+
+def installed(*packages: str) -> bool:
+    """Whether all packages are there; one that is not is noted as skipped, by name."""
+    missing = [p for p in packages if importlib.util.find_spec(IMPORTED_AS.get(p, p)) is None]
+    for package in missing:
+        _skip(package, f'{package} is not installed (pip install "dpanalysis[peers]")')
+    return not missing
+
+
+def _skip(package: str, why: str) -> None:
+    if package not in skipped:
+        skipped[package] = why
+        print(f"skipped: {why}", file=sys.stderr)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Turns, seconds to settle before each, and calls in each."""
+
+    turns: int
+    settle: float
+    calls: int
+
+
+def effort(quick: bool) -> Effort:
+    """Return what a quick run, or a full one, spends on a comparison."""
+    return Effort(2, 0.08, 3) if quick else Effort(7, 0.5, 5)
+
+
+def quietly(call: Callable[[], object]) -> object:
+    """Call without the warnings and prints of a peer."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return call()
+
+
+def here(call: Callable[[], object], threads: int | None = None) -> Times:
+    """Time a call in this process, with that many of Numba's threads."""
+
+    def times(settle: float, calls: int) -> list[float]:
+        if threads is None:
+            return timed(call, settle, calls)
+        import numba
+
+        before = numba.get_num_threads()
+        numba.set_num_threads(threads)
+        try:
+            return timed(call, settle, calls)
+        finally:
+            numba.set_num_threads(before)
+
+    return times
+
+
+class Worker:
+    """A module of ``peers`` in a process of its own; ``names`` are the calls that it offers."""
+
+    def __init__(self, module: str, work: str, threads: int, arguments: dict[str, Any]) -> None:
+        self.module = module
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed by close()
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-W", "ignore", "-m", "benchmarks.worker"),
+                *(module, work, str(threads), json.dumps(arguments)),
+            ],
+            cwd=ROOT,
+            env=ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def wait(self) -> list[str]:
+        """Wait until it is ready; return what it can do. RuntimeError with its last words."""
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            self._errors.seek(0)
+            words = self._errors.read().strip().splitlines() or ["no message"]
+            raise RuntimeError(f"{self.module} stopped: {words[-1]}")
+        return json.loads(line)
+
+    def _ask(self, **request: Any) -> list[float]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def result(self, name: str) -> np.ndarray:
+        """Return what a call computes, as a flat array."""
+        return np.array(self._ask(name=name, settle=0.0, calls=0))
+
+    def times(self, name: str, settle: float, calls: int) -> list[float]:
+        """Return the milliseconds of one turn."""
+        return self._ask(name=name, settle=settle, calls=calls)
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
+
+
+@contextlib.contextmanager
+def peers(
+    modules: Sequence[str],
+    work: str,
+    threads: int,
+    arguments: dict[str, Any],
+    expected: Callable[[str], np.ndarray | None],
+    tolerance: float = 1e-6,
+) -> Iterator[dict[str, Times]]:
+    """Start the peers that are installed, all at once, and yield what times each of their calls.
+
+    ``expected(name)`` is what a call must compute, within ``tolerance`` times its largest
+    entry; None where it cannot be compared. A peer that does not start is skipped by name.
+    """
+    with contextlib.ExitStack() as stack:
+        workers = []
+        for module in modules:
+            if installed(*NEEDS[module]):
+                workers.append(Worker(module, work, threads, arguments))
+                stack.callback(workers[-1].close)
+        calls: dict[str, Times] = {}
+        for worker in workers:
+            try:
+                names = worker.wait()
+            except RuntimeError as error:
+                _skip(worker.module, str(error))
+                continue
+            for name in names:
+                wanted = expected(name)
+                if wanted is not None:
+                    scale = float(np.abs(wanted).max())
+                    np.testing.assert_allclose(
+                        worker.result(name), wanted.ravel(), rtol=0, atol=tolerance * scale
+                    )
+                calls[name] = partial(worker.times, name)
+        yield calls
+
+
+def by_turns(series: Sequence[Times], spent: Effort) -> np.ndarray:
+    """Return the median milliseconds of every turn, shape ``(turns, series)``.
+
+    One call of each goes before: it compiles, imports and fills caches.
+    """
+    for times in series:
+        times(0.0, 1)
+    return np.array(
+        [
+            [float(np.median(times(spent.settle, spent.calls))) for times in series]
+            for _ in range(spent.turns)
+        ]
+    )
+
+
+def compare(
+    key: str, case: str, ours: Times, beside: Mapping[str, Times], spent: Effort
+) -> list[Row]:
+    """Return a row a peer, timed by turns; before them one of ours alone where it has a target."""
+    times = by_turns((ours, *beside.values()), spent)
+    mine = tuple(times[:, 0])
+    rows = [] if f"{key}/" not in TARGETS and beside else [Row(key, case, mine)]
+    for name, other in zip(beside, times.T[1:], strict=True):
+        rows.append(Row(key, case, mine, peer=name, other=tuple(other)))
+    return rows
+
+
+def thread_counts() -> list[int]:
+    """One thread and two, as far as the machine has them."""
+    import numba
+
+    return sorted({1, min(2, numba.config.NUMBA_NUM_THREADS)})

@@ -1,0 +1,52 @@
+"""PyTorch without privacy tools: the closed form, and non-private training of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import data
+
+
+def tensors(*arrays: Any, dtype: str) -> tuple[torch.Tensor, ...]:
+    """Return arrays as tensors of one type."""
+    return tuple(torch.as_tensor(array).to(getattr(torch, dtype)) for array in arrays)
+
+
+def dense(n: int, d: int, dtype: str, loss: str) -> dict[str, Callable[[], Any]]:
+    if loss != "logistic":
+        return {}
+    X, y, w, norms = tensors(*data.dense(n, d, dtype), dtype=dtype)
+
+    def closed() -> torch.Tensor:
+        c = -y * torch.sigmoid(-y * (X @ w))
+        c *= torch.clamp(data.CLIP / (c.abs() * norms), max=1.0)
+        return c @ X
+
+    return {"PyTorch closed form": closed}
+
+
+def sequential() -> torch.nn.Sequential:
+    """Return 784-128-10 with the weights of :func:`data.network`."""
+    first, second = torch.nn.Linear(784, 128), torch.nn.Linear(128, 10)
+    with torch.no_grad():
+        for layer, (weights, bias) in zip((first, second), data.network()):
+            layer.weight.copy_(torch.from_numpy(weights))
+            layer.bias.copy_(torch.from_numpy(bias))
+    return torch.nn.Sequential(first, torch.nn.ReLU(), second)
+
+
+def network(batch: int) -> dict[str, Callable[[], Any]]:
+    """Return a step that is not private."""
+    images, labels = map(torch.from_numpy, data.images(batch))
+    model, loss = sequential(), torch.nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss(model(images), labels).backward()
+        optimizer.step()
+
+    return {"PyTorch, not private": step}

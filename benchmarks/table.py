@@ -1,0 +1,196 @@
+"""Rows, verdicts and the Markdown that shows them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from .targets import TARGETS, Target, reason
+
+HEADER = "| work | ours | beside | its value | ratio (best, worst) | floor | goal | verdict |"
+RULE = "|---|---|---|---|---|---|---|---|"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measurement of ours, and of what stands beside it.
+
+    Attributes
+    ----------
+    key, case : str
+        The work, as :mod:`benchmarks.targets` names it, and on what.
+    ours, other : tuple of float
+        In ``unit``, one entry a turn; ``other`` is empty where nothing stands beside.
+    peer : str
+    unit : str
+    """
+
+    key: str
+    case: str
+    ours: tuple[float, ...]
+    unit: str = "ms"
+    peer: str = ""
+    other: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.other and len(self.other) != len(self.ours):
+            raise ValueError(f"{self.path}: {len(self.ours)} turns beside {len(self.other)}")
+        target = self.target
+        if target is not None and target.sense == "at most" and target.unit not in ("", self.unit):
+            raise ValueError(f"{self.path}: measured in {self.unit}, target in {target.unit}")
+        if target is not None and target.sense != "at most" and not self.other:
+            raise ValueError(f"{self.path}: a ratio is asked for and nothing stands beside")
+
+    @property
+    def path(self) -> str:
+        """``key/peer/case``, by which a reason is found."""
+        return f"{self.key}/{self.peer}/{self.case}"
+
+    @property
+    def target(self) -> Target | None:
+        """What is asked, or None."""
+        return TARGETS.get(f"{self.key}/{self.peer}")
+
+    @property
+    def sense(self) -> str:
+        """How to read the ratio: without a target, how much faster we are."""
+        return "faster" if self.target is None else self.target.sense
+
+    def _ratio(self, ours: float, other: float) -> float:
+        return ours / other if self.sense == "times" else other / ours
+
+    @property
+    def ratio(self) -> float | None:
+        """Of the medians; None where nothing stands beside."""
+        if not self.other:
+            return None
+        return self._ratio(statistics.median(self.ours), statistics.median(self.other))
+
+    @property
+    def best_and_worst(self) -> tuple[float, float]:
+        """Extremes over the turns: of the ratio, or of ours where nothing stands beside."""
+        if not self.other:
+            return min(self.ours), max(self.ours)
+        ratios = [self._ratio(a, b) for a, b in zip(self.ours, self.other)]
+        low, high = min(ratios), max(ratios)
+        return (low, high) if self.sense == "times" else (high, low)
+
+    @property
+    def value(self) -> float:
+        """What the target bounds."""
+        ratio = self.ratio
+        own = ratio is None or self.sense == "at most"
+        return statistics.median(self.ours) if own else ratio  # type: ignore[return-value]
+
+    @property
+    def verdict(self) -> str:
+        """``goal reached``, ``floor reached``, ``NOT reached`` or nothing."""
+        return "" if self.target is None else self.target.verdict(self.value)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything, derived numbers too."""
+        return {
+            "key": self.key,
+            "case": self.case,
+            "unit": self.unit,
+            "ours": list(self.ours),
+            "peer": self.peer,
+            "other": list(self.other),
+            "sense": self.sense,
+            "ratio": self.ratio,
+            "best_and_worst": list(self.best_and_worst),
+            "floor": self.target and self.target.floor,
+            "goal": self.target and self.target.goal,
+            "verdict": self.verdict,
+            "reason": reason(self.path) if self.verdict == "NOT reached" else "",
+        }
+
+    def as_markdown(self) -> str:
+        """Return the line of the table."""
+        ratio, (best, worst) = self.ratio, self.best_and_worst
+        shown = "" if ratio is None else number(ratio)
+        if len(self.ours) > 1:
+            shown = f"{shown} ({number(best)}, {number(worst)})".lstrip()
+        other = f"{number(statistics.median(self.other))} {self.unit}" if self.other else ""
+        why = reason(self.path) if self.verdict == "NOT reached" else ""
+        cells = [
+            f"{self.key}: {self.case}" if self.case else self.key,
+            f"{number(statistics.median(self.ours))} {self.unit}".rstrip(),
+            self.peer,
+            other.rstrip(),
+            shown,
+            *(("", "") if self.target is None else map(self.target.show, _bounds(self.target))),
+            f"{self.verdict}: {why}" if why else self.verdict,
+        ]
+        return "| " + " | ".join(cells) + " |"
+
+
+def _bounds(target: Target) -> tuple[float | None, float | None]:
+    return target.floor, target.goal
+
+
+def number(value: float) -> str:
+    """Show three digits, without an exponent where that is readable."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
+
+
+def table(rows: Iterable[Row]) -> str:
+    """Return the rows as one Markdown table."""
+    return "\n".join([HEADER, RULE, *(row.as_markdown() for row in rows)])
+
+
+def unmeasured(rows: Iterable[Row]) -> list[str]:
+    """Return the targets that no row belongs to."""
+    seen = {f"{row.key}/{row.peer}" for row in rows}
+    return [name for name in TARGETS if name not in seen]
+
+
+def page(
+    about: dict[str, str],
+    sections: dict[str, list[Row]],
+    skipped: Iterable[str],
+    images: Iterable[str] = (),
+) -> str:
+    """Return the whole page of results.
+
+    Parameters
+    ----------
+    about : dict
+        Machine, versions and settings, in the order to show.
+    sections : dict
+        Title to rows.
+    skipped : iterable of str
+        One line each.
+    images : iterable of str
+        Paths relative to the page.
+    """
+    rows = [row for part in sections.values() for row in part]
+    verdicts = [row.verdict for row in rows]
+    counts = ", ".join(
+        f"{verdicts.count(verdict)} x {verdict}"
+        for verdict in ("goal reached", "floor reached", "NOT reached")
+    )
+    lines = [
+        "# Speed and memory beside peers",
+        "",
+        "Written by `python -m benchmarks --markdown benchmarks/RESULTS.md`. Each ratio compares",
+        "medians of calls that took turns in one run; best and worst are those of a single turn.",
+        '"x" is ours over the other (less is better), "x faster" the other over ours (more is',
+        "better); a row without floor and goal is for information, its ratio says how much faster",
+        "we are. Every peer ran in a process of its own, tied to as many cores as it had threads.",
+        "",
+        *(f"- {name}: {value}" for name, value in about.items()),
+        "",
+        f"Rows with a target: {counts}.",
+    ]
+    for title, part in sections.items():
+        lines += ["", f"## {title}", "", table(part)]
+    lines += ["", *(f"![{image}]({image})" for image in images)]
+    missing, left_out = unmeasured(rows), list(skipped)
+    if missing:
+        lines += ["", "Not measured in this run: " + "; ".join(missing) + "."]
+    if left_out:
+        lines += ["", *(f"- skipped: {line}" for line in left_out)]
+    return "\n".join(lines).rstrip() + "\n"

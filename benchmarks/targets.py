@@ -1,0 +1,97 @@
+"""What is asked of every comparison, in one place, and why something is not reached.
+
+A target is looked up by ``"key/peer"``, the name of the work and of what stands beside it
+(``"key/"``: the work alone, in its own unit). "Floor" was once reached and must not be lost,
+"goal" is what we are after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound on what was measured.
+
+    Attributes
+    ----------
+    sense : {"times", "faster", "at most"}
+        "times": ours / peer at most; "faster": peer / ours at least; "at most": ours itself.
+    floor, goal : float or None
+    unit : str
+        Of ``floor`` and ``goal`` where the sense is "at most", and of the row.
+    """
+
+    sense: Literal["times", "faster", "at most"]
+    floor: float | None
+    goal: float | None
+    unit: str = ""
+
+    def meets(self, value: float, bound: float | None) -> bool:
+        """Whether ``value`` keeps a bound; no bound is not kept."""
+        if bound is None:
+            return False
+        return value >= bound if self.sense == "faster" else value <= bound
+
+    def verdict(self, value: float) -> str:
+        """Say which of the two bounds is kept."""
+        if self.meets(value, self.goal):
+            return "goal reached"
+        return "floor reached" if self.meets(value, self.floor) else "NOT reached"
+
+    def show(self, bound: float | None) -> str:
+        """Show a bound as in ``<= 1.2 x``, ``>= 2 x faster`` or ``<= 5 ms``."""
+        if bound is None:
+            return ""
+        return {
+            "times": f"<= {bound:g} x",
+            "faster": f">= {bound:g} x faster",
+            "at most": f"<= {bound:g} {self.unit}".rstrip(),
+        }[self.sense]
+
+
+ONE_READ = "one read of X"
+SINGLE_PASSES = "single passes"
+NON_PRIVATE = "its own non-private epoch"
+
+TARGETS: dict[str, Target] = {
+    f"dense gradient/{ONE_READ}": Target("times", 1.5, 1.2),
+    f"gradient in cache/{ONE_READ}": Target("times", 2.5, 1.7),
+    "CSR gradient/SciPy closed form": Target("faster", 1.2, 2.5),
+    "CSR gradient, Adult-like/SciPy closed form": Target("faster", 1.2, 2.5),
+    "CSR gradient, Adult-like/the same, dense": Target("faster", 2.0, None),
+    "minibatch gradient/NumPy on X[idx]": Target("faster", 1.3, 2.0),
+    "draw/its gradient": Target("times", 0.25, 0.1),
+    f"replicates/{SINGLE_PASSES}": Target("faster", 1.7, 3.0),
+    "grid of Fig. 3/": Target("at most", 600.0, 240.0, "s"),
+    f"epoch of a network, batch 256/{NON_PRIVATE}": Target("times", 1.4, 1.15),
+    f"epoch of a network, batch 1024/{NON_PRIVATE}": Target("times", 1.15, 1.05),
+    "best certified rate/": Target("at most", 30.0, 5.0, "ms"),
+    "RDP of Poisson-sampled Gaussian noise/": Target("at most", 1.0, 0.3, "ms"),
+    "RDP of 1000 noise scales/": Target("at most", 1000.0, 500.0, "ms"),
+    "filter and ledger, 1e5 steps/": Target("at most", 2000.0, 500.0, "ms"),
+    "budget over 10,000 iterations/": Target("at most", 200.0, 50.0, "ms"),
+    "import dpanalysis/": Target("at most", 500.0, 300.0, "ms"),
+    "first call over the second, kernels cached/": Target("at most", 300.0, 100.0, "ms"),
+    "data and peak of a clipped gradient/the data": Target("times", 1.2, 1.05),
+    "growth in n/": Target("at most", None, 1.05),
+    "growth in d/": Target("at most", None, 1.05),
+    "growth in R/": Target("at most", None, 1.05),
+    "growth in T/": Target("at most", None, 1.05),
+    # Of the audit: the time of a verdict and the rate of false alarms that the confidence allows.
+    "verdict on a million runs/": Target("at most", None, 1000.0, "ms"),
+    "false alarms at confidence 0.5/": Target("at most", None, 50.0, "%"),
+    "false alarms at confidence 0.9/": Target("at most", None, 10.0, "%"),
+    "false alarms at confidence 0.99/": Target("at most", None, 1.0, "%"),
+}
+
+# Shown where a row does not reach its floor; the longest key that begins "key/peer/case" counts.
+REASONS: dict[str, str] = {}
+
+
+def reason(path: str) -> str:
+    """Return the reason of the longest key that ``path`` begins with, or an empty string."""
+    found = [key for key in REASONS if path.startswith(key)]
+    return REASONS[max(found, key=len)] if found else ""
