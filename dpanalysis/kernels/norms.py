@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from .scalar import FAST
+from .scalar import EXACT, FAST
 
 # Compiled with scalar.py, sha256 625d18e2b3bf13bf
 
@@ -17,6 +17,21 @@ __all__ = ["norms_parallel", "norms_range"]
 _TASK_ROWS = 1 << 14
 # Between these no square of an entry that matters has left the normal numbers.
 _SMALL, _LARGE = 1e-280, 1e300
+
+
+@njit(**EXACT)  # a reciprocal of the largest entry would overflow where that is tiny
+def _careful(x: Any) -> float:
+    """Return the L2 norm of a row whose squares may not be normal numbers."""
+    largest = 0.0
+    for j in range(x.shape[0]):
+        size = abs(np.float64(x[j]))
+        largest = largest if size < largest else size  # NaN passes
+    unit = largest if largest > 0.0 else 1.0
+    total = 0.0
+    for j in range(x.shape[0]):
+        size = np.float64(x[j]) / unit
+        total += size * size
+    return largest * math.sqrt(total)
 
 
 @njit(**FAST)
@@ -35,21 +50,6 @@ def norms_range(X: Any, order: int, lo: int, hi: int, out: Any) -> None:
                 total += size * size
             total = math.sqrt(total) if _SMALL < total < _LARGE else _careful(x)
         out[i] = total
-
-
-@njit(**FAST)
-def _careful(x: Any) -> float:
-    """Return the L2 norm of a row whose squares may not be normal numbers."""
-    largest = 0.0
-    for j in range(x.shape[0]):
-        size = abs(np.float64(x[j]))
-        largest = largest if size < largest else size  # NaN passes
-    unit = largest if largest > 0.0 else 1.0
-    total = 0.0
-    for j in range(x.shape[0]):
-        size = np.float64(x[j]) / unit
-        total += size * size
-    return largest * math.sqrt(total)
 
 
 @njit(parallel=True, **FAST)

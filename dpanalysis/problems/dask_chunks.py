@@ -34,6 +34,7 @@ class DaskChunks(Chunks):
         Chunks are NumPy arrays of any real dtype, or SciPy CSR matrices. Chunks along the
         features are put together, and unknown sizes are computed, with a warning.
     y : array or dask.array.Array of shape (n,)
+        A NumPy array is sent to a cluster with every sum: a Dask array is not.
     loss : Loss
     bounds : sequence of RowBound
     """
@@ -65,7 +66,8 @@ class DaskChunks(Chunks):
             y = np.asarray(y)
             check_real("y", y)
             refuse_length(X, y)
-            y = da.from_array(y, chunks=(X.chunks[0],)).persist()  # sent to workers once
+            y = da.from_array(y, chunks=(X.chunks[0],))
+        self._source = X, y  # what a cluster holds of them is freed when these are
         sizes = X.chunks[0]
         self._chunks = [
             (int(end) - size, int(end), rows, labels)

@@ -1,0 +1,201 @@
+"""Data in Dask arrays: the same sums for any chunks, scheduler and number of workers."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from test_chunks import BAD, BOUNDS, LOSSES, RULES, assert_same, assert_same_problem, draw
+
+from dpanalysis import ERM, RowBound, clipping, losses, methods, minimize, regularizers
+from dpanalysis.privacy.sampling import Poisson
+
+dask = pytest.importorskip("dask", reason="dask is not installed: dpanalysis[dask]")
+da = pytest.importorskip("dask.array", reason="dask is not installed: dpanalysis[dask]")
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any),
+    d=st.integers(1, 6),
+    dtype=st.sampled_from(["f2", "f4", "f8", "i1", "i4", "?"]),
+    form=st.sampled_from([None, sp.csr_array, sp.csc_matrix]),
+    labels=st.sampled_from(["array", "aligned", "other chunks"]),
+    loss=st.sampled_from(LOSSES),
+    rule=st.sampled_from(RULES),
+    bounds=st.sampled_from(BOUNDS),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_chunks_give_the_sums_of_the_data_in_memory(
+    sizes, d, dtype, form, labels, loss, rule, bounds, seed
+):
+    n = sum(sizes)
+    X, y, random = draw(n, d, "f8", seed)
+    X = X.astype(dtype if form is None or dtype != "f2" else "f4")  # SciPy knows no float16
+    parts = da.from_array(X, chunks=(tuple(sizes), d))
+    if form is not None:
+        parts = parts.map_blocks(form)
+    if labels != "array":
+        y_parts = da.from_array(y, chunks=(tuple(sizes),) if labels == "aligned" else 7)
+    arguments = (loss, regularizers.L2(0.1), bounds)
+    reference = ERM(X.astype(np.float64), y, *arguments)
+    with dask.config.set(scheduler="synchronous"):
+        problem = ERM(parts, y if labels == "array" else y_parts, *arguments)
+        random = np.random.default_rng(seed)
+        W, weights = random.standard_normal((3, d)), random.random(n)
+        batch = random.integers(0, n, 9)
+        for w, rows in ((W, None), (W[0], batch), (W, [batch, batch[:0], np.arange(n)])):
+            given = {"rows": rows, "clipping": rule, "weights": weights}
+            assert_same(problem.sums(w, **given), reference.sums(w, **given))
+        ours, other = (p.along(W[0], W[1], batch)(0.3) for p in (problem, reference))
+        assert_same([ours], [other])
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, y, random = draw(600, 5)
+    return X, y, da.from_array(X, chunks=((100, 0, 250, 50, 200), 5)), random
+
+
+def test_everything_that_is_offered(data):
+    X, y, parts, random = data
+    arguments = (losses.Logistic(), regularizers.L2(0.1), RowBound(2, 4.0))
+    with dask.config.set(scheduler="synchronous"):
+        problem, reference = ERM(parts, y, *arguments), ERM(X, y, *arguments)
+        assert_same_problem(problem, reference, random, RULES[1])
+        assert_same([problem.solve()], [reference.solve()])
+        w = random.standard_normal(5)
+        assert reference.accuracy(w, parts, da.from_array(y)) == reference.accuracy(w, X, y)
+        again = pickle.loads(pickle.dumps(problem))
+        np.testing.assert_array_equal(again.gradient(w), problem.gradient(w))
+
+
+# Schedulers
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    distributed = pytest.importorskip("distributed", reason="no distributed: dpanalysis[dask]")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as local,
+        distributed.Client(local) as client,
+    ):
+        yield client
+
+
+def run(problem):
+    method = methods.SGD(
+        step_size=0.5,
+        iterations=3,
+        noise=[0.1] * 3,
+        sampling=Poisson(0.2),
+        clipping=clipping.Custom(lambda norm, loss: 0.5 / (norm + 0.5), 0.5),
+    )
+    result = minimize(problem, method, rng=1, replicates=2, record=("objective", "gradient_norm"))
+    full = methods.GradientDescent(step_size=0.4, iterations=2)
+    descended = minimize(problem, full, rng=1, record=("gap", "accuracy"))
+    return [result.w, *result.history.values(), descended.w, *descended.history.values()]
+
+
+def test_runs_give_the_same_bits_on_a_cluster(data, cluster):
+    X, y, parts, _ = data
+    arguments = (losses.Logistic(), regularizers.L2(0.1), RowBound(2, 4.0))
+    remote = run(ERM(parts.persist(), da.from_array(y, chunks=70).persist(), *arguments))
+    for options in ({"scheduler": "synchronous"}, {"scheduler": "threads", "num_workers": 4}):
+        with dask.config.set(**options):
+            for one, other in zip(run(ERM(parts, y, *arguments)), remote, strict=True):
+                np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(remote[0], run(ERM(X, y, *arguments))[0], rtol=1e-11)
+
+
+@pytest.fixture
+def counted():
+    """The calls of the scheduler so far."""
+    calls = []
+
+    def get(graph, keys, **options):
+        calls.append(keys)
+        return dask.get(graph, keys, **options)
+
+    with dask.config.set(scheduler=get):
+        yield calls
+
+
+def test_a_sum_is_one_call_and_reads_the_chunks_of_its_rows(data, counted):
+    X, y, _, _ = data
+    read = []
+
+    def chunk(block):
+        read.append(len(block))
+        return block
+
+    parts = da.from_array(X, chunks=((100, 0, 250, 50, 200), 5)).map_blocks(chunk, dtype=X.dtype)
+    read.clear()
+    problem = ERM(parts, y, losses.Logistic())
+    assert sorted(read) == [50, 100, 200, 250]
+    for rows, chunks in (
+        (None, [50, 100, 200, 250]),
+        (np.array([0, 120, 599]), [100, 200, 250]),
+        (np.array([360]), [50]),
+        (np.array([], dtype=int), []),
+    ):
+        counted.clear(), read.clear()
+        problem.sums(np.zeros(5), rows, clipping=clipping.Flat(1.0))
+        assert sorted(read) == chunks
+        assert len(counted) == (1 if chunks else 0)
+
+
+# What is refused or warned of
+
+
+def test_chunks_along_the_features_are_put_together(data):
+    X, y, _, random = data
+    with pytest.warns(UserWarning, match="2 chunks along the features and is rechunked") as found:
+        problem = ERM(da.from_array(X, chunks=(200, 3)), y, losses.Logistic())
+    assert found[0].filename == __file__
+    w = random.standard_normal(5)
+    assert_same(problem.sums(w), ERM(X, y, losses.Logistic()).sums(w))
+
+
+def test_sizes_that_are_unknown_are_computed(data):
+    X, y, parts, random = data
+    kept = da.from_array(y, chunks=90)
+    keep = parts[:, 0] > 0
+    X_some, y_some = parts[keep], kept[keep.rechunk(90)]
+    with pytest.warns(UserWarning, match="chunks of unknown sizes") as found:
+        problem = ERM(X_some, y_some, losses.Logistic())
+    assert {str(each.message)[0] for each in found} == {"X", "y"}
+    assert {each.filename for each in found} == {__file__}
+    assert np.isnan(X_some.shape[0])  # the caller's array is as it was
+    w, inside = random.standard_normal(5), X[:, 0] > 0
+    assert_same(problem.sums(w), ERM(X[inside], y[inside], losses.Logistic()).sums(w))
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_data_are_refused_in_the_same_words(case):
+    X, y, arguments = BAD[case]
+    with pytest.raises((ValueError, TypeError)) as expected:
+        ERM(X, y, **arguments)
+    with pytest.raises(expected.type) as found:
+        ERM(da.from_array(X, chunks=40 if X.ndim == 1 else (40, 9)), y, **arguments)
+    assert str(found.value) == str(expected.value)
+
+
+def test_other_collections_are_refused():
+    with pytest.raises(TypeError, match=r"X must be a dask.array.Array, .*X.to_dask_array"):
+        ERM(dask.delayed(np.ones)((3, 2)), np.ones(3), losses.Logistic())
+
+
+def test_dask_is_not_imported_for_other_data():
+    code = (
+        "import sys, numpy as np, dpanalysis as dpa\n"
+        "dpa.ERM(np.ones((2, 1)), np.ones(2), dpa.losses.Hinge()).value(np.zeros(1))\n"
+        "print('dask' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
