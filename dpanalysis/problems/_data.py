@@ -98,6 +98,8 @@ def canonical_csr(X: Any) -> Any:
 
 def _matrix(X: Any) -> Any:
     """Return ``X`` as canonical CSR, C-ordered NumPy, or floats of its own namespace."""
+    if type(X).__module__.partition(".")[0] == "dask":
+        raise TypeError("X must be in memory, got a Dask array, which ERM alone takes")
     if is_sparse(X):
         check_real("X", X)
         X = canonical_csr(X)

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ..clipping import Clipping, check_clipping
 from ..losses import Logistic, Loss
 from ..regularizers import Regularizer
-from ._base import EmpiricalRisk, check_regularizer
+from ._base import check_regularizer
+from ._public import LinearRisk
 from .chunks import open_rows
-from .row_bound import RowBound, as_bounds, implied_radius
+from .row_bound import RowBound, as_bounds
 
 __all__ = ["ERM"]
 
 
-class ERM(EmpiricalRisk):
+class ERM(LinearRisk):
     r"""Mean loss of a linear predictor plus a public penalty.
 
     .. math:: F(w) = \frac1n \sum_{i=1}^n \ell(\langle x_i, w\rangle, y_i) + r(w).
@@ -31,9 +31,11 @@ class ERM(EmpiricalRisk):
     X : array of shape (n, d)
         NumPy (C-ordered float32 or float64 is used in place, read-only or not; anything
         else is converted once), SciPy sparse (CSR in place), or an array of another
-        array-API namespace such as CuPy (then the sums run there).
+        array-API namespace such as CuPy (then the sums run there). ``numpy.memmap`` and Dask
+        arrays are read by blocks of rows: see Notes.
     y : array of shape (n,)
         Labels in {-1, +1}; any real numbers for :class:`~dpanalysis.losses.SquaredError`.
+        Of mapped rows they may be mapped too, of Dask's a Dask array.
     loss : Loss
         From :mod:`dpanalysis.losses`.
     regularizer : Regularizer, optional
@@ -57,6 +59,24 @@ class ERM(EmpiricalRisk):
         {-1, +1}, or a row lies over a bound that is to be checked.
     TypeError
         If an argument is of the wrong kind.
+    OSError
+        Also later, if a mapped file has changed its size.
+
+    Warns
+    -----
+    UserWarning
+        If a Dask array has chunks along the features, or of unknown sizes.
+
+    Notes
+    -----
+    A mapped file of any real dtype is visited by blocks of about 32 MB, each converted on its
+    own, so that memory does not grow with n; up to 4 million rows in C order of float32 or
+    float64 are used in place, as an array. A Dask array (extra ``dpanalysis[dask]``) is summed
+    chunk by chunk by the current scheduler, one call a sum. Either way the data are looked at
+    once when the problem is built, and must not change afterwards. What remains is 8 bytes for
+    each row of a batch, whose numbers are drawn for all n together (so it is exactly what the
+    sampling scheme says, and the same as in memory), and some numbers for each row in
+    :meth:`along`, whose result has that length.
 
     Examples
     --------
@@ -95,73 +115,6 @@ class ERM(EmpiricalRisk):
             f"ERM(n={self.n}, d={self.d}, loss={self.loss!r}, regularizer={self.regularizer!r}, "
             f"row_bound={self.row_bounds!r})"
         )
-
-    # Public constants
-
-    @property
-    def L(self) -> float:
-        """Smoothness that the row bound, the loss and the penalty guarantee; inf for none."""
-        data = self.loss.smoothness * self.radius(2) ** 2
-        return data + (0.0 if self.regularizer is None else self.regularizer.L)
-
-    def radius(self, order: int) -> float:
-        """Public bound on every ``||x_i||_order``, order 1 or 2; inf when there is none."""
-        return implied_radius(self.row_bounds, order, self.d)
-
-    def gradient_bound(self, order: int) -> float:
-        """Public bound on the norm of one sample's data gradient; inf when there is none."""
-        return self.loss.lipschitz * self.radius(order)
-
-    @property
-    def value_at_zero(self) -> float | None:
-        """Objective at w = 0 where the labels do not change it, so that it is public."""
-        ends = self.loss.value(np.zeros(2), np.array([-1.0, 1.0]))
-        if not self.loss.classification or ends[0] != ends[1]:
-            return None
-        penalty = self.regularizer
-        return float(ends[0]) + (0.0 if penalty is None else float(penalty.value(np.zeros(self.d))))
-
-    hessian_rank = 1  # of one sample: l'' x x'
-
-    @property
-    def hessian_bound(self) -> float:
-        """Public bound on the norm of one sample's Hessian, without the penalty; inf for none."""
-        return self.loss.smoothness * self.radius(2) ** 2
-
-    @property
-    def hessian_lipschitz(self) -> float:
-        """Lipschitz constant of the Hessian that the public bounds guarantee; inf for none."""
-        data = self.loss.hessian_lipschitz
-        data = data * self.radius(2) ** 3 if data else 0.0
-        return data + (0.0 if self.regularizer is None else self.regularizer.hessian_lipschitz)
-
-    def check_clipping(self, clipping: Clipping | None) -> None:
-        """Raise unless the rule bounds the gradient of every record that may occur.
-
-        That is decided by the loss and the public row bound, never by the data at hand.
-
-        Raises
-        ------
-        TypeError
-            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
-        ValueError
-            If its bound can fail, as that of :class:`~dpanalysis.clipping.Value` with too
-            small a ``beta1``, or without a row bound.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, RowBound, clipping, losses
-        >>> problem = ERM(np.ones((1, 1)), [1], losses.Logistic(), row_bound=RowBound(2, 2.0))
-        >>> problem.check_clipping(clipping.Value(1.0, *problem.loss.weak_growth(2.0)))
-        >>> problem.check_clipping(clipping.Value(1.0, beta1=0.5))
-        Traceback (most recent call last):
-            ...
-        ValueError: beta1 = 0.5 with beta2 = 0.0 and lower_bound = 0.0 does not bound...
-        """
-        check_clipping(clipping)
-        if clipping is not None and clipping.needs_losses:  # a norm alone bounds by itself
-            clipping.check(self.loss, self.radius(2))
 
     # Sums over samples
 

@@ -13,6 +13,7 @@ from test_chunks import BAD, BOUNDS, LOSSES, RULES, assert_same, assert_same_pro
 
 from dpanalysis import ERM, RowBound, clipping, losses, methods, minimize, regularizers
 from dpanalysis.privacy.sampling import Poisson
+from dpanalysis.problems import Softmax
 
 dask = pytest.importorskip("dask", reason="dask is not installed: dpanalysis[dask]")
 da = pytest.importorskip("dask.array", reason="dask is not installed: dpanalysis[dask]")
@@ -189,6 +190,11 @@ def test_bad_data_are_refused_in_the_same_words(case):
 def test_other_collections_are_refused():
     with pytest.raises(TypeError, match=r"X must be a dask.array.Array, .*X.to_dask_array"):
         ERM(dask.delayed(np.ones)((3, 2)), np.ones(3), losses.Logistic())
+
+
+def test_networks_refuse_dask_arrays(data):
+    with pytest.raises(TypeError, match="got a Dask array, which ERM alone takes"):
+        Softmax(data[2], np.zeros(600, int))
 
 
 def test_dask_is_not_imported_for_other_data():
