@@ -86,7 +86,7 @@ class _Finished(NamedTuple):
 
 
 _DIED = (
-    "WorkerDied: its worker died twice, the second time with nothing else to do "
+    "WorkerDied: the worker died twice while this cell alone was at work "
     "(out of memory, killed, or a crash in compiled code)"
 )
 
@@ -146,7 +146,7 @@ def _compute(
         finished = cell.compute(function, settings)
         if keep:
             cell.keep(finished)
-    except Exception:
+    except (Exception, SystemExit):
         return index, traceback.format_exc()
     return index, None if keep else finished
 
@@ -197,7 +197,7 @@ def sweep(
     Results are kept as the cells finish: by the worker, or, with Dask, Ray and backends of
     other packages, whose workers may not see the folder, by the caller. A worker that dies
     (killed, out of memory, a crash in compiled code) takes no more than its cell along: what
-    else was at work is computed again, and the cell itself too, once, alone.
+    was at work is computed again, and the cell has failed when it alone has killed two.
 
     Parameters
     ----------

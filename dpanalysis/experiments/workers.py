@@ -103,7 +103,7 @@ def results(
 
     Some backends stop with a worker that dies, and nobody knows which call killed it. All that
     may have been at work are called again, half by half, until the one that does it stands
-    alone; it is lost if it was at work when a worker died before.
+    alone; when it has killed a worker twice like that, it is lost.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def results(
     special = {"DaskDistributedBackend": _dask, "RayBackend": _ray}
     attempt = special.get(type(active).__name__, _joblib)
     jobs = configured_jobs if jobs is None else jobs
-    groups, suspects = [list(range(len(tasks)))], set[int]()
+    groups, deadly = [list(range(len(tasks)))], set[int]()
     while groups:
         group = groups.pop()
         waiting, lost = dict.fromkeys(group), []
@@ -133,10 +133,11 @@ def results(
                     lost.append(index)
                 else:
                     yield index, result
-        if group == lost and len(lost) == 1 and suspects.issuperset(lost):
-            yield lost[0], LOST
-            continue
-        suspects.update(lost)
+        if len(lost) == 1:  # nothing else was at work on that worker
+            if lost[0] in deadly:
+                yield lost.pop(), LOST
+            else:
+                deadly.add(lost[0])
         half = len(lost) // 2
         groups += [part for part in (lost[half:], lost[:half], list(waiting)) if part]
 

@@ -46,6 +46,10 @@ def interrupted(seed, log):
     return simulate(seed, 2, log)
 
 
+def leaves(seed):
+    sys.exit("no such data")
+
+
 def returns_a_number(seed):
     return seed
 
@@ -236,7 +240,11 @@ def test_bad_arguments_fail_before_any_work(tmp_path):
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [(returns_a_number, "must return a dict"), (returns_objects, "must be numbers or text")],
+    [
+        (returns_a_number, "must return a dict"),
+        (returns_objects, "must be numbers or text"),
+        (leaves, "SystemExit: no such data"),
+    ],
 )
 def test_results_must_be_dicts_of_arrays(tmp_path, function, message):
     with pytest.raises(SweepError, match=message):

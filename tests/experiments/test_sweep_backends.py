@@ -8,11 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import joblib
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dpanalysis as dpa
 from dpanalysis.experiments import SweepError, sweep, workers
@@ -89,7 +92,7 @@ def assert_same_bits(records, expected):
 CELLS = [{"seed": seed} for seed in range(4)]
 
 
-@pytest.mark.parametrize("jobs", [1, 5])  # also more than there are cores
+@pytest.mark.parametrize("jobs", [1, 3])  # also more than there are cores
 @pytest.mark.parametrize("backend", ["loky", "threading"])
 def test_same_bits_on_this_machine(tmp_path, expected, backend, jobs):
     records = sweep(bits, CELLS, folder=tmp_path, jobs=jobs, backend=backend, progress=False)
@@ -142,6 +145,36 @@ def test_a_worker_that_dies_by_accident_loses_nothing(tmp_path):
     cells = [{"seed": seed, "folder": str(marks)} for seed in range(4)]
     records = sweep(once, cells, folder=tmp_path / "cells", jobs=2, progress=False)
     assert [int(record.result["seed"]) for record in records] == [0, 1, 2, 3]
+
+
+@given(st.integers(0, 30), st.sets(st.integers(0, 29)), st.integers(1, 7), st.randoms())
+def test_only_killers_are_lost(count, killers, width, random):
+    """Whatever the pool: all at work are lost with a killer, some results come before."""
+    killers = {index for index in killers if index < count}
+    deaths = Counter()
+
+    def attempt(active, jobs, function, calls):
+        waiting, running = list(calls), []
+        while waiting or running:
+            while waiting and len(running) < width:
+                running.append(waiting.pop(0))
+            index = random.choice(running)
+            if index in killers:
+                deaths[index] += 1
+                yield from ((other, workers.LOST) for other in running)
+                return
+            running.remove(index)
+            yield function(index, *calls[index])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "_joblib", attempt)
+        tasks = [(10 * index,) for index in range(count)]
+        outcomes = list(workers.results(lambda *call: (call[0], call), tasks, 2))
+    results = dict(outcomes)
+    assert len(outcomes) == count == len(results)
+    assert {index for index, result in outcomes if result is workers.LOST} == killers
+    assert all(results[i] == (i, 10 * i) for i in range(count) if i not in killers)
+    assert all(deaths[index] >= 2 for index in killers)
 
 
 @posix
