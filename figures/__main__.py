@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import figures
 from dpanalysis import plotting
@@ -82,7 +83,9 @@ def _workers(backend: str | None, jobs: int) -> Iterator[None]:
     from dask import config
     from distributed import Client
 
-    here: dict[str, int] = {"threads_per_worker": 1} | ({"n_workers": jobs} if jobs > 0 else {})
+    here: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": ":0"}
+    if jobs > 0:
+        here["n_workers"] = jobs
     with Client(**({} if config.get("scheduler-address", None) else here)), configured(backend):
         yield
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpanalysis import CertificateNotFound, plotting, theory
+from dpanalysis import plotting, theory
 from dpanalysis.experiments import sweep, tabulate
 from dpanalysis.experiments.records import Table
 
@@ -53,10 +53,7 @@ def _certified_momenta(scale: str) -> list[float]:
 
 def certified_rate(step_size: float, momentum: float, mu: float, L: float) -> dict[str, float]:
     """Return the best verified rate for all smooth strongly convex functions, NaN if none."""
-    try:
-        return {"rate": theory.heavy_ball_certificate(step_size, momentum, mu, L).rate}
-    except CertificateNotFound:
-        return {"rate": float("nan")}
+    return {"rate": float(theory.heavy_ball_certified_rate(step_size, momentum, mu, L))}
 
 
 def nesterov_polynomial_rate(

@@ -165,7 +165,7 @@ def _joblib(
         pool = joblib.Parallel(
             n_jobs=jobs,
             batch_size=1,
-            pre_dispatch="n_jobs",  # no more than that is suspected when a worker dies
+            pre_dispatch="n_jobs",  # few are under suspicion when a worker dies
             return_as="generator_unordered" if streams else "list",
         )
         try:
