@@ -18,6 +18,7 @@ BENCHMARKS = [
     "audit",
     "startup",
     "footprint",
+    "memory",
     "growth",
     "figures",
 ]

@@ -45,7 +45,8 @@ def installed(*packages: str) -> bool:
     """Whether all packages are there; one that is not is noted as skipped, by name."""
     missing = [p for p in packages if importlib.util.find_spec(IMPORTED_AS.get(p, p)) is None]
     for package in missing:
-        _skip(package, f'{package} is not installed (pip install "dpanalysis[peers]")')
+        extra = "dask" if package == "dask" else "peers"
+        _skip(package, f'{package} is not installed (pip install "dpanalysis[{extra}]")')
     return not missing
 
 

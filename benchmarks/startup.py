@@ -92,5 +92,5 @@ def first_calls(repetitions: int) -> Iterator[Row]:
 
 def run(quick: bool) -> Iterator[Row]:
     """Run both."""
-    yield from imports(2 if quick else 10)
+    yield from imports(1 if quick else 10)
     yield from first_calls(2 if quick else 10)

@@ -64,7 +64,7 @@ def peak(way: Callable[..., Any], n: int, d: int, R: int) -> tuple[float, float]
     X, y = np.empty((n, d)), np.ones(n)
     random.random(out=X)
     way(X, y, W)
-    return resident("VmHWM") - before, X.nbytes / 1e6
+    return resident("VmHWM") - before, (X.nbytes + y.nbytes) / 1e6
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import BENCHMARKS, growth, measure, table, targets
-from benchmarks.__main__ import main, machine
+from benchmarks.__main__ import machine, main
 from benchmarks.peers import data, numpy_forms
 from benchmarks.table import Row
 from dpanalysis import ERM, clipping, losses
