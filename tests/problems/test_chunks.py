@@ -364,7 +364,7 @@ if limit:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA counts on Linux")
 def test_memory_does_not_grow_with_the_file(tmp_path):
     """A file larger than all the memory that the process may have, code and kernels included."""
-    limit = 220 << 20
+    limit = 256 << 20
     n = limit // 32 + 1_000_000
     for name, size in (("f4", 32 * n), ("u1", 8 * n)):
         with open(tmp_path / name, "wb") as file:
