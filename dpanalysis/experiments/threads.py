@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 __all__ = ["one_thread"]
 
@@ -62,6 +63,7 @@ def _one_blas_thread() -> Iterator[None]:
         # Looked up each time: a cell may load another library.
         pools = ThreadpoolController().select(user_api="blas")
         if any(pool["num_threads"] != 1 for pool in pools.info()):
+            _take_control(pools)
             _blas.enter_context(pools.limit(limits=1))
     try:
         yield
@@ -69,4 +71,12 @@ def _one_blas_thread() -> Iterator[None]:
         with _lock:
             _inside -= 1
             if not _inside:
+                _take_control(pools)
                 _blas.close()
+
+
+def _take_control(pools: Any) -> None:
+    """Make limits of this thread count: else threadpoolctl may leave OpenBLAS to another one."""
+    for library in pools.lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):  # newer versions
+            library.clear_controlling_thread(force=True)
