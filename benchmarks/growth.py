@@ -109,12 +109,18 @@ def plot(folder: Path) -> list[Path]:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, 4, figsize=(11, 3.2), layout="constrained")
+    figure, axes = plt.subplots(1, 4, figsize=(11, 3.6), layout="constrained")
     for panel, axis in zip("ndRT", axes):
         for name, (sizes, times) in curves.get(panel, {}).items():
             axis.loglog(sizes, times, "o-", ms=3, lw=1, label=f"{name}: {slope(sizes, times):.2f}")
         axis.set(xlabel=panel, title=f"growth in {panel}")
-        axis.legend(fontsize=6, title="slope", title_fontsize=6)
+        axis.legend(
+            fontsize=7,
+            title="slope",
+            title_fontsize=7,
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.2),
+        )
     axes[0].set_ylabel("milliseconds")
     path = folder / "growth.png"
     figure.savefig(path, dpi=110)
