@@ -8,7 +8,6 @@ for the run and removed after it; it takes several GB of the temporary folder. L
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -81,6 +80,8 @@ def chunked(file: Path, n: int) -> Any:
 
 def measure(way: str, folder: Path, n: int) -> dict[str, float]:
     """Build the problem and use it, in this process; seconds and MB."""
+    import resource  # not on Windows
+
     from dpanalysis import ERM, RowBound, clipping, losses, methods, minimize
     from dpanalysis.privacy.sampling import Poisson
 
