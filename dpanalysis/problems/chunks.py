@@ -42,7 +42,7 @@ from .row_bound import RowBound
 
 __all__ = ["Blocks", "Chunks", "Survey", "open_rows"]
 
-_BLOCK_BYTES = 1 << 25  # large enough to start the threads for, small enough to be nothing
+_BLOCK_BYTES = 1 << 24  # large enough to start the threads for, small enough to be nothing
 _ROW_BYTES = 32  # label, norm, multiplier and weight of a row
 _ROWS_KEPT = 1 << 22  # up to that many, those are kept
 
