@@ -5,6 +5,7 @@ Without a GPU the device is array_api_strict, or a double of CuPy that counts ev
 
 import numpy as np
 import pytest
+from array_api_compat import array_namespace
 from devices import ANY, LIBRARIES, Double
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ import dpanalysis as dpa
 from dpanalysis import clipping, losses, regularizers
 from dpanalysis._devices import to_host
 from dpanalysis.kernels import array_api
+from dpanalysis.privacy import _philox
 from dpanalysis.problems import MLP, Softmax
 
 RULES = [
@@ -173,6 +175,20 @@ def test_the_host_waits_once_an_iteration(kind, method, replicates, long, monkey
         run(problem, method, iterations, replicates, record=())
         assert xp.waits == [size] * iterations
         assert sum(xp.sent) <= iterations * (2 * size + replicates * (problem.n + 40) + 10)
+
+
+@pytest.mark.parametrize("law", sorted(_philox.LAWS))
+@pytest.mark.parametrize("library", ANY)
+def test_noise_is_the_same_on_every_device(library, law):
+    """Its bits are, and what logarithm and cosine make of them but for the last places."""
+    xp = LIBRARIES[library]()
+    seeds = np.random.default_rng(0).integers(2**32, size=(2, _philox.SEED_WORDS))
+    device = xp.asarray(np.zeros(1)).device
+    space = array_namespace(xp.asarray(np.zeros(1)))
+    bits = to_host(_philox.random_bits(space, seeds, 1000, device))
+    np.testing.assert_array_equal(bits, _philox.random_bits(np, seeds, 1000, "cpu"))
+    found = to_host(_philox.LAWS[law](space, seeds, 1001, device))
+    np.testing.assert_allclose(found, _philox.LAWS[law](np, seeds, 1001, "cpu"), atol=1e-13)
 
 
 def test_every_record_costs_one_wait():
