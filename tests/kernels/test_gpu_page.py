@@ -44,7 +44,7 @@ def test_the_calls_and_the_threshold_are_those_of_the_code():
     xp, random = Double(), np.random.default_rng(0)
     X, y = random.standard_normal((50, 784)), random.integers(0, 10, 50)
     erm = ERM(xp.asarray(X), np.where(y > 4, 1.0, -1.0), losses.Logistic())
-    mlp = MLP(xp.asarray(X), y, (128,), 10)
+    mlp = MLP(xp.asarray(X.astype(np.float32)), y, (128,), 10)
     assert mlp.d == 101_770 and "101,770" in PAGE
 
     def calls(function, *arguments):
