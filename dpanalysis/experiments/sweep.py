@@ -237,6 +237,8 @@ def sweep(
         If ``jobs`` is neither -1 nor positive, or the backend is unknown.
     ImportError
         If the backend is not installed.
+    NotADirectoryError
+        If ``folder`` is something else.
     SweepError
         At the end, if cells failed; the others are kept.
     KeyboardInterrupt
@@ -260,11 +262,13 @@ def sweep(
     if "<" in name:
         raise TypeError(f"function must be defined at the top level of a module, got {function!r}")
     check_int("version", version)
-    if jobs not in (None, -1):
-        check_int("jobs", jobs, low=1)
+    if jobs is not None and check_int("jobs", jobs, low=-1) == 0:
+        raise ValueError("jobs must be -1 or at least 1, got 0")
     workers.check_backend(backend)
     about = plain(dict(settings or {}), "settings")
-    home = Path(folder).absolute()  # workers may have another working directory
+    home = _home(folder)
+    if not isinstance(cells, Iterable):
+        raise TypeError(f"cells must be dicts of parameters, got {cells!r}")
     grid = [_cell(name, version, parameters, home) for parameters in cells]
 
     results: dict[str, dict[str, np.ndarray]] = {}
@@ -304,6 +308,15 @@ def sweep(
     if failures:
         raise SweepError(failures, records, len(grid))
     return records
+
+
+def _home(folder: Any) -> Path:
+    if not isinstance(folder, (str, os.PathLike)):
+        raise TypeError(f"folder must be a path, got {folder!r}")
+    home = Path(folder).absolute()  # workers may have another working directory
+    if home.exists() and not home.is_dir():
+        raise NotADirectoryError(f"folder must be a directory, {home} is none")
+    return home
 
 
 def _cell(name: str, version: int, parameters: Mapping[str, Any], home: Path) -> _Cell:

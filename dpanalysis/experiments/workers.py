@@ -161,6 +161,8 @@ def _joblib(
         options = getattr(active, "backend_kwargs", {})
         threads = joblib.parallel_config("loky", inner_max_num_threads=1, **options)
     streams = isinstance(active, SequentialBackend) or active.supports_return_generator
+    if jobs is not None and jobs > 1:
+        jobs = min(jobs, max(2, len(calls)))  # of one, joblib would make this process the worker
     with threads:
         pool = joblib.Parallel(
             n_jobs=jobs,

@@ -15,6 +15,7 @@ from .._devices import beside, readable
 from .row_bound import TOLERANCE, RowBound
 
 __all__ = [
+    "LAYOUT",
     "as_float64",
     "canonical_csr",
     "check_real",
@@ -35,6 +36,7 @@ __all__ = [
     "zero_or_one",
 ]
 
+LAYOUT = ("C_CONTIGUOUS", "ALIGNED")  # of the dense rows that the kernels read
 _BLOCK_ENTRIES = 1 << 18
 _DEVICE_ENTRIES = 1 << 24
 
@@ -102,9 +104,9 @@ def _matrix(X: Any) -> Any:
         raise TypeError("X must be in memory, got a Dask array, which ERM alone takes")
     if is_sparse(X):
         check_real("X", X)
-        X = canonical_csr(X)
         if X.dtype not in (np.float32, np.float64):
-            X = X.astype(np.float64)
+            X = X.astype(np.float64)  # first, since duplicates are added
+        X = canonical_csr(X)
     elif not is_array_api_obj(X) or is_numpy_array(X):
         try:
             X = np.asarray(X)
@@ -112,7 +114,7 @@ def _matrix(X: Any) -> Any:
             raise TypeError(f"X must be a table of real numbers: {error}") from error
         check_real("X", X)
         dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
-        X = np.ascontiguousarray(X, dtype=dtype) if X.ndim else X
+        X = np.require(X, dtype, LAYOUT) if X.ndim else X
     else:
         xp = array_namespace(X)
         X = X if xp.isdtype(X.dtype, "real floating") else xp.astype(X, xp.float64)

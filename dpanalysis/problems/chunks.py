@@ -1,9 +1,10 @@
 """Data that are visited by blocks of rows, so that memory does not grow with their number.
 
 A sum over samples is a sum over blocks. A block is read, converted where its dtype needs it,
-and its norms and multipliers are computed from it: nothing of the length of the data is
-kept. The blocks depend on the shape of the data alone and are added in their order, so that
-any number of threads or workers gives the same bits.
+and its norms and multipliers are computed from it each time: nothing of the length of the data
+is kept, and what enters a sum is within the public bounds whatever a file holds by now. The
+blocks depend on the shape of the data alone and are added in their order, so that any number of
+threads or workers gives the same bits.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..kernels.array_api import each_replicate
 from ..kernels.compiled import CompiledSums
 from ..losses import Loss
 from ._data import (
+    LAYOUT,
     canonical_csr,
     check_real,
     count_not_finite,
@@ -45,6 +47,7 @@ __all__ = ["Blocks", "Chunks", "Survey", "open_rows"]
 _BLOCK_BYTES = 1 << 24  # large enough to start the threads for, small enough to be nothing
 _ROW_BYTES = 32  # label, norm, multiplier and weight of a row
 _ROWS_KEPT = 1 << 22  # up to that many, those are kept
+_CHANGED = "the data have changed since they were checked"
 
 Call = Callable[[Any, Any, Any], Any]  # of a part, its rows, its weights
 
@@ -134,18 +137,27 @@ class Blocks(Chunks):
     y : ndarray or memmap of shape (n,)
     loss : Loss
     bounds : sequence of RowBound
-        Those that some row exceeds.
     serial : bool
         Whether the caller runs in parallel itself.
+    in_place : bool
+        Whether X, which the kernels can read, is one block: then it is checked here.
     """
 
     def __init__(
-        self, X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound] = (), serial: bool = False
+        self,
+        X: Any,
+        y: Any,
+        loss: Loss,
+        bounds: Sequence[RowBound] = (),
+        serial: bool = False,
+        in_place: bool = False,
     ) -> None:
         self.n, self.d = X.shape
-        self._loss, self._bounds, self._serial = loss, tuple(bounds), serial
+        self._loss, self._bounds = loss, tuple(bounds)
+        self._serial, self._in_place = serial, in_place
+        if is_sparse(X):  # converted first, since entries given twice are added
+            X = X.astype(_kernel_dtype(X.dtype), copy=False).tocsr()
         self._sources = [a if mapping(a) is None else Mapped(a) for a in (X, y)]
-        self._kept: tuple[Any, Any] | None = None  # labels and multipliers, of few rows
         self._open()
 
     def _open(self) -> None:
@@ -156,9 +168,9 @@ class Blocks(Chunks):
         ]
         self._rows, self._labels = arrays
         self._whole: Part | None = None
-        if self._kept is not None:
-            labels, scale = self._kept
-            self._whole = Part(self._rows, labels, self._loss, scale)
+        if self._in_place:
+            X, y = prepare(self._rows, self._labels, self._loss.classification)
+            self._whole = Part(X, y, self._loss, row_scale(X, self._bounds))
 
     @classmethod
     def mapped(cls, X: np.memmap, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Blocks:
@@ -171,25 +183,19 @@ class Blocks(Chunks):
         check_real("y", y)
         refuse_shape(X)
         refuse_length(X, y)
-        blocks = cls(X, y, loss)
-        if blocks.n <= _ROWS_KEPT and _kernel_dtype(X.dtype) == X.dtype and X.flags.c_contiguous:
-            part = prepare(X, y, loss.classification)
-            blocks._kept = part[1], row_scale(part[0], bounds)
-            blocks._open()
-            return blocks
-        survey = blocks.survey(bounds)
-        survey.check(bounds)
-        if survey.scaled:
-            blocks._bounds = tuple(bounds)
+        readable = _kernel_dtype(X.dtype) == X.dtype and X.flags.c_contiguous and X.flags.aligned
+        blocks = cls(X, y, loss, bounds, in_place=readable and len(X) <= _ROWS_KEPT)
+        if not blocks._in_place:
+            blocks.survey().check(bounds)
         return blocks
 
-    def survey(self, bounds: Sequence[RowBound], start: int = 0) -> Survey:
+    def survey(self, start: int = 0) -> Survey:
         """Look at every row once; ``start`` is the number of the first."""
 
         def look(chosen: slice) -> Survey:
             X, y = self._read(chosen)
             first = start + chosen.start
-            return Survey.of(X, y, self._loss.classification, bounds, self._norms, first)
+            return Survey.of(X, y, self._loss.classification, self._bounds, self._norms, first)
 
         return reduce(Survey.__add__, map(look, self._slices(self.n)))
 
@@ -215,10 +221,10 @@ class Blocks(Chunks):
         dtype = _kernel_dtype(self._rows.dtype)
         labels = self._labels[chosen].astype(np.float64, copy=False)
         if is_sparse(self._rows):
-            return canonical_csr(self._rows[chosen].astype(dtype, copy=False)), labels
+            return canonical_csr(self._rows[chosen]), labels
         whole = isinstance(chosen, slice)
         rows = self._rows[chosen] if whole else self._rows.take(chosen, axis=0)
-        return np.ascontiguousarray(rows, dtype=dtype), labels
+        return np.require(rows, dtype, LAYOUT), labels
 
     def _norms(self, X: Any, order: int) -> Any:
         if is_sparse(X):
@@ -236,9 +242,22 @@ class Blocks(Chunks):
 
     def _part(self, chosen: Any) -> Part:
         X, y = self._read(chosen)
-        scale = row_scale(X, self._bounds, self._norms)
+
+        @cache
+        def norms(order: int) -> Any:
+            found = self._norms(X, order)
+            if not np.isfinite(found).all():
+                raise ValueError(f"{_CHANGED}: X has NaN or infinite entries now")
+            return found
+
+        def norms_of(_: Any, order: int) -> Any:
+            return norms(order)
+
+        if self._loss.classification and wrong_labels(y).size:
+            raise ValueError(f"{_CHANGED}: y has labels now that are neither -1 nor +1")
+        scale = row_scale(X, self._bounds, norms_of)
         kind = SerialSums if self._serial else CompiledSums
-        return Part(X, y, self._loss, scale, self._norms, kind)
+        return Part(X, y, self._loss, scale, norms_of, kind)
 
     def _each(self, call: Call, rows: Any, weights: Any) -> Iterator[Any]:
         self._check_files()
@@ -281,7 +300,6 @@ class Survey:
     wrong_label: float | None
     zero_or_one: bool
     over: tuple[tuple[int, list[int], float], ...]  # see rows_over, for each bound
-    scaled: bool
 
     @classmethod
     def of(
@@ -295,15 +313,13 @@ class Survey:
     ) -> Survey:
         """Look at rows that start at number ``start``."""
         wrong = wrong_labels(y) if classification else y[:0]
-        over, scaled = [], False
+        over = []
         for bound in bounds:
-            norms = norms_of(X, bound.order)
-            count, first, largest = rows_over(norms, bound)
+            count, first, largest = rows_over(norms_of(X, bound.order), bound)
             over.append((count, [start + i for i in first], largest))
-            scaled = scaled or bool(largest > bound.radius)
         first_wrong = float(wrong[0]) if wrong.size else None
         finite = count_not_finite(X), count_not_finite(y)
-        return cls(finite, first_wrong, zero_or_one(y), tuple(over), scaled)
+        return cls(finite, first_wrong, zero_or_one(y), tuple(over))
 
     def __add__(self, other: Survey) -> Survey:
         bad = tuple(a + b for a, b in zip(self.not_finite, other.not_finite))
@@ -312,7 +328,7 @@ class Survey:
             (a[0] + b[0], (a[1] + b[1])[:5], max(a[2], b[2])) for a, b in zip(self.over, other.over)
         )
         zero_one = self.zero_or_one and other.zero_or_one
-        return Survey(bad, wrong, zero_one, over, self.scaled or other.scaled)
+        return Survey(bad, wrong, zero_one, over)
 
     def check(self, bounds: Sequence[RowBound]) -> None:
         """Raise ValueError where the rows are not what they must be."""

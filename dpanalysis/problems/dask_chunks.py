@@ -16,7 +16,7 @@ import dask.array as da
 import numpy as np
 
 from ..losses import Loss
-from ._data import check_real, refuse_length, refuse_shape
+from ._data import check_real, is_sparse, refuse_length, refuse_shape
 from .chunks import Blocks, Call, Chunks, Survey, add
 from .row_bound import RowBound
 
@@ -70,32 +70,27 @@ class DaskChunks(Chunks):
         self._source = X, y  # what a cluster holds of them is freed when these are
         sizes = X.chunks[0]
         self._chunks = [
-            (int(end) - size, int(end), rows, labels)
+            (int(end - size), int(end), rows, labels)
             for size, end, rows, labels in zip(
                 sizes, np.cumsum(sizes), X.to_delayed().ravel(), y.to_delayed().ravel(), strict=True
             )
             if size
         ]
-        self._loss, self._bounds = loss, tuple(bounds)
-        survey = dask.delayed(_survey)
-        found = dask.compute(
-            *(survey(X, y, loss, self._bounds, lo) for lo, _, X, y in self._chunks)
-        )
-        whole = reduce(Survey.__add__, found)
-        whole.check(bounds)
-        if not whole.scaled:
-            self._bounds = ()
+        self._public = self.d, loss, tuple(bounds)
+        survey, public = dask.delayed(_survey), dask.delayed(self._public, traverse=False)
+        found = dask.compute(*(survey(public, *chunk) for chunk in self._chunks))
+        reduce(Survey.__add__, found).check(bounds)
 
     def _tasks(self, call: Call, rows: Any, weights: Any) -> list[Any]:
         """Return a task for each chunk that has rows."""
-        shared = dask.delayed((call, self._loss, self._bounds), traverse=False)  # sent once
+        shared = dask.delayed((call, self._public), traverse=False)  # sent once
         task = dask.delayed(_task)
         tasks = []
-        for (lo, hi, X, y), picked in zip(self._chunks, self._split(rows)):
+        for chunk, picked in zip(self._chunks, self._split(rows)):
             batches = picked if isinstance(picked, list) else [picked]
             if picked is None or any(len(batch) for batch in batches):
-                multiplicities = None if weights is None else weights[lo:hi]
-                tasks.append(task(shared, X, y, picked, multiplicities))
+                multiplicities = None if weights is None else weights[slice(*chunk[:2])]
+                tasks.append(task(shared, *chunk, picked, multiplicities))
         return tasks
 
     def _split(self, rows: Any) -> Iterator[Any]:
@@ -144,10 +139,25 @@ def _known(name: str, array: Any) -> Any:
 # What workers run
 
 
-def _survey(X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound], start: int) -> Survey:
-    return Blocks(X, y, loss, serial=True).survey(bounds, start)
+def _blocks(public: Any, lo: int, hi: int, X: Any, y: Any) -> Blocks:
+    """Return the rows of a chunk, if they are what the array's metadata say."""
+    d, loss, bounds = public
+    if not (is_sparse(X) or isinstance(X, np.ndarray)):
+        raise TypeError(f"chunks of X must be NumPy arrays or SciPy CSR matrices, got {type(X)}")
+    check_real("X", X)
+    check_real("y", y)
+    if X.shape != (hi - lo, d) or y.shape != (hi - lo,):
+        raise ValueError(
+            f"rows {lo} to {hi - 1} must be a chunk of X of shape {(hi - lo, d)} and one of y of "
+            f"shape {(hi - lo,)}, as the arrays' metadata say, got {X.shape} and {y.shape}"
+        )
+    return Blocks(X, y, loss, bounds, serial=True)
 
 
-def _task(shared: Any, X: Any, y: Any, rows: Any, weights: Any) -> Any:
-    call, loss, bounds = shared
-    return call(Blocks(X, y, loss, bounds, serial=True), rows, weights)
+def _survey(public: Any, lo: int, hi: int, X: Any, y: Any) -> Survey:
+    return _blocks(public, lo, hi, X, y).survey(lo)
+
+
+def _task(shared: Any, lo: int, hi: int, X: Any, y: Any, rows: Any, weights: Any) -> Any:
+    call, public = shared
+    return call(_blocks(public, lo, hi, X, y), rows, weights)

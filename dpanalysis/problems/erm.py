@@ -73,7 +73,8 @@ class ERM(LinearRisk):
     own, so that memory does not grow with n; up to 4 million rows in C order of float32 or
     float64 are used in place, as an array. A Dask array (extra ``dpanalysis[dask]``) is summed
     chunk by chunk by the current scheduler, one call a sum. Either way the data are looked at
-    once when the problem is built, and must not change afterwards. What remains is 8 bytes for
+    once when the problem is built, and must not change afterwards; rows of blocks and chunks
+    are brought within the row bound each time that they are read. What remains is 8 bytes for
     each row of a batch, whose numbers are drawn for all n together (so it is exactly what the
     sampling scheme says, and the same as in memory), and some numbers for each row in
     :meth:`along`, whose result has that length.

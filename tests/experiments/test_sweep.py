@@ -230,11 +230,16 @@ def test_bad_arguments_fail_before_any_work(tmp_path):
         sweep(lambda seed: {}, [{"seed": 1}], folder=tmp_path)
     with pytest.raises(TypeError, match=r"cell\['seed'\] must be made of numbers.*got ndarray"):
         sweep(fragile, [{"seed": np.arange(2)}], folder=tmp_path)
-    with pytest.raises(TypeError, match="cells must be dicts of parameters, got 3"):
-        sweep(fragile, [3], folder=tmp_path)
+    for cells in ([3], 3):
+        with pytest.raises(TypeError, match="cells must be dicts of parameters, got 3"):
+            sweep(fragile, cells, folder=tmp_path)
     for jobs in (0, -2):
-        with pytest.raises(ValueError, match="jobs"):
+        with pytest.raises(ValueError, match=rf"jobs must be .*at least -?1, got {jobs}"):
             sweep(fragile, [], folder=tmp_path, jobs=jobs)
+    with pytest.raises(TypeError, match="folder must be a path, got None"):
+        sweep(fragile, [{"seed": 1}], folder=None)
+    with pytest.raises(NotADirectoryError, match=r"folder must be a directory, .*test_sweep"):
+        sweep(fragile, [{"seed": 1}], folder=__file__)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -118,6 +118,23 @@ def test_the_enclosing_configuration_counts(tmp_path):
     assert seen("g") == here
 
 
+def test_no_more_workers_than_cells_are_started(tmp_path):
+    """Of a single cell also, which stays away from this process: it may be deadly."""
+    started = []
+
+    class Counted(joblib.parallel.ThreadingBackend):
+        def configure(self, n_jobs=1, parallel=None, **options):
+            started.append(n_jobs)
+            return super().configure(n_jobs, parallel, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(joblib.parallel.BACKENDS, "counted", Counted)
+        for count in (3, 1):
+            cells = [{"seed": seed + 10 * count} for seed in range(count)]
+            sweep(where, cells, folder=tmp_path, jobs=10**6, backend="counted", progress=False)
+    assert started == [3, 2]
+
+
 # A worker dies -------------------------------------------------------------------------------
 
 

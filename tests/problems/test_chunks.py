@@ -218,9 +218,60 @@ def test_rows_over_a_bound_by_rounding_are_scaled():
     X /= np.linalg.norm(X, axis=1)[:, None] * (1 - 1e-12)
     with small_blocks():
         problem = ERM(mapped(X), y, losses.Hinge(), row_bound=RowBound(2, 1.0, "check"))
-        assert problem._data._bounds
         largest = problem.sums(np.zeros(3), rows=np.array([5]), value=False).gradient
         assert np.linalg.norm(largest) <= 1.0
+
+
+def test_rows_that_change_stay_within_their_bound(tmp_path):
+    """The noise was computed from public bounds: they hold for whatever the file has by now."""
+    X, y, random = draw(300, 4)
+    X, y = 0.1 * X, y.astype(float)
+    file = mapped(X, tmp_path / "X")
+    edit = np.memmap(tmp_path / "X", X.dtype, "r+", shape=X.shape)
+    labels = mapped(y, tmp_path / "y")
+    edit_label = np.memmap(tmp_path / "y", y.dtype, "r+", shape=y.shape)
+    w, row = random.standard_normal(4), np.array([277])
+    with small_blocks():
+        problem = ERM(file, labels, losses.Hinge(), row_bound=RowBound(2, 2.0))
+        edit[277] = [0.0, 1e9, 0.0, 0.0]
+        assert abs(problem.sums(0.0 * w, row).gradient[1]) == pytest.approx(2.0)
+        flat = problem.sums(0.0 * w, row, clipping=clipping.Flat(3.0))
+        assert abs(flat.gradient[1]) == pytest.approx(2.0) and not flat.clipped
+        for value in (np.nan, np.inf):
+            edit[277, 1] = value
+            for rows in (None, row):
+                with pytest.raises(ValueError, match="changed since they were checked: X has NaN"):
+                    problem.sums(w, rows)
+        edit[277], edit_label[277] = 1.0, 1e9
+        with pytest.raises(ValueError, match="changed since they were checked: y has labels"):
+            problem.sums(w)
+
+
+def test_a_problem_in_place_is_checked_again_where_it_is_unpickled(tmp_path):
+    X, y, _ = draw(300, 4)
+    problem = ERM(mapped(X, tmp_path / "X"), y, losses.Hinge(), row_bound=RowBound(2, 2.0))
+    edit = np.memmap(tmp_path / "X", X.dtype, "r+", shape=X.shape)
+    edit[7] = [0.0, 1e9, 0.0, 0.0]
+    data = pickle.dumps(problem)
+    again = pickle.loads(data).sums(np.zeros(4), np.array([7]))
+    assert abs(again.gradient[1]) == pytest.approx(2.0)
+    edit[7] = np.nan
+    with pytest.raises(ValueError, match="X must be finite"):
+        pickle.loads(data)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_rows_behind_a_header_of_any_length(tmp_path, dtype):
+    """So that the numbers lie at no multiple of their size."""
+    X, y, random = draw(100, 3, dtype)
+    (tmp_path / "X").write_bytes(b"abc" + X.tobytes())
+    file = np.memmap(tmp_path / "X", dtype, "r", 3, X.shape)
+    assert not file.flags.aligned
+    problem, reference = (
+        ERM(data, y, losses.Logistic(), None, RowBound(2, 2.0)) for data in (file, X)
+    )
+    assert_same_problem(problem, reference, random, clipping.Flat(0.3))
+    assert_same_problem(pickle.loads(pickle.dumps(problem)), reference, random)
 
 
 @pytest.mark.parametrize("in_place", [False, True])

@@ -74,6 +74,45 @@ def test_everything_that_is_offered(data):
         np.testing.assert_array_equal(again.gradient(w), problem.gradient(w))
 
 
+ENTRIES = np.array([100, 100, 3], np.int8)
+TWICE = [
+    sp.coo_array((ENTRIES, ([0, 0, 1], [1, 1, 0])), shape=(2, 2)),
+    sp.csr_array((ENTRIES, [1, 1, 0], [0, 2, 3]), shape=(2, 2)),
+    sp.csc_array((ENTRIES[::-1].copy(), [1, 0, 0], [0, 1, 3]), shape=(2, 2)),
+]
+
+
+@pytest.mark.parametrize("chunk", TWICE, ids=lambda chunk: chunk.format)
+def test_entries_of_a_sparse_chunk_add_up(chunk):
+    """Before the norm is taken, and beyond what int8 holds: the row is one of norm 200."""
+    parts = da.zeros((2, 2), chunks=2, dtype=np.int8).map_blocks(
+        lambda _: chunk, meta=np.empty((0, 0), np.int8)
+    )
+    arguments = (np.ones(2), losses.Hinge(), None, RowBound(2, 150.0))
+    with dask.config.set(scheduler="synchronous"):
+        for problem in (ERM(parts, *arguments), ERM(chunk, *arguments)):
+            for rows in (None, np.array([0, 1])):
+                found = problem.sums(np.zeros(2), rows).gradient
+                np.testing.assert_allclose(found, [-3.0, -150.0])
+            assert problem.value(np.array([0.0, -1.0])) == pytest.approx((151.0 + 1.0) / 2)
+
+
+def test_chunks_that_change_stay_within_their_bound(data):
+    """A chunk that is another one each time it is computed keeps to what is public."""
+    X, y, _, _ = data
+    change = {"by": 1e-3}
+    parts = da.from_array(X, chunks=(200, 5)).map_blocks(lambda block: change["by"] * block)
+    with dask.config.set(scheduler="synchronous"):
+        problem = ERM(parts, y, losses.Hinge(), row_bound=RowBound(2, 1.0))
+        change["by"] = 1e6
+        for row in (3, 250, 599):
+            found = problem.sums(np.zeros(5), np.array([row])).gradient
+            assert np.linalg.norm(found) == pytest.approx(1.0)
+        change["by"] = np.nan
+        with pytest.raises(ValueError, match="changed since they were checked: X has NaN"):
+            problem.gradient(np.zeros(5))
+
+
 # Schedulers
 
 
@@ -185,6 +224,25 @@ def test_bad_data_are_refused_in_the_same_words(case):
     with pytest.raises(expected.type) as found:
         ERM(da.from_array(X, chunks=40 if X.ndim == 1 else (40, 9)), y, **arguments)
     assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "error", "message"),
+    [
+        (
+            lambda block: block[1:],
+            ValueError,
+            r"of X of shape \((.*), 5\) .* \(\1,\), as",
+        ),
+        (lambda block: block[:, 1:], ValueError, r"as the arrays' metadata say, got \(\d+, 4\)"),
+        (lambda block: 1j * block, TypeError, "X must hold real numbers, got dtype complex128"),
+        (list, TypeError, "chunks of X must be NumPy arrays or SciPy CSR matrices, got .*list"),
+    ],
+)
+def test_chunks_that_are_not_what_the_metadata_say(data, chunk, error, message):
+    parts = data[2].map_blocks(chunk, dtype=float, meta=np.empty((0, 0)))
+    with dask.config.set(scheduler="synchronous"), pytest.raises(error, match=message):
+        ERM(parts, data[1], losses.Logistic())
 
 
 def test_other_collections_are_refused():
