@@ -33,7 +33,7 @@ def csr(n: int, d: int, entries: int) -> tuple[Any, ...]:
     """Return the same with ``entries`` ones in every row."""
     random = np.random.default_rng(2)
     columns = np.sort(random.random((n, d)).argpartition(entries, axis=1)[:, :entries], axis=1)
-    indptr = np.arange(0, n * entries + 1, entries)
+    indptr = np.arange(0, n * entries + 1, entries, dtype=np.int32)
     X = sp.csr_array((np.ones(n * entries), columns.ravel().astype(np.int32), indptr), (n, d))
     return _around(X)
 

@@ -49,9 +49,9 @@ def csr_range(
         m = min(size, hi - start)
         fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
         for k in range(m):
-            i = index[k]
+            i = uint64(index[k])
             total = 0.0
-            for entry in range(uint64(indptr[i]), uint64(indptr[i + 1])):
+            for entry in range(uint64(indptr[i]), uint64(indptr[i + uint64(1)])):
                 total += data[entry] * w[uint64(indices[entry])]
             z[k] = total
         for k in range(m):
@@ -63,8 +63,8 @@ def csr_range(
             for k in range(m):
                 c[k] *= table[SCALE, k]
             for k in range(m):
-                i, ck = index[k], c[k]
-                for entry in range(uint64(indptr[i]), uint64(indptr[i + 1])):
+                i, ck = uint64(index[k]), c[k]
+                for entry in range(uint64(indptr[i]), uint64(indptr[i + uint64(1)])):
                     gradient[uint64(indices[entry])] += ck * data[entry]
     return value, clipped
 
@@ -134,10 +134,10 @@ def csr_replicates_range(
         m = min(_TILE_ROWS, hi - start)
         fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
         for k in range(m):
-            i = index[k]
+            i = uint64(index[k])
             z_row[:] = 0.0
             factor = table[SCALE, k]
-            for entry in range(uint64(indptr[i]), uint64(indptr[i + 1])):
+            for entry in range(uint64(indptr[i]), uint64(indptr[i + uint64(1)])):
                 x, v = factor * data[entry], V[uint64(indices[entry])]
                 for r in range(replicates):
                     z_row[r] += x * v[r]
@@ -151,11 +151,11 @@ def csr_replicates_range(
             clipped[r] += count
         if want_gradient:
             for k in range(m):
-                i = index[k]
+                i = uint64(index[k])
                 for r in range(replicates):
                     c_row[r] = c[r * _TILE_ROWS + k]
                 factor = table[SCALE, k]
-                for entry in range(uint64(indptr[i]), uint64(indptr[i + 1])):
+                for entry in range(uint64(indptr[i]), uint64(indptr[i + uint64(1)])):
                     x, gradient = factor * data[entry], sums[uint64(indices[entry])]
                     for r in range(replicates):
                         gradient[r] += x * c_row[r]
