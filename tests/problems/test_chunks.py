@@ -171,6 +171,19 @@ def test_a_file_cut_before_it_is_used_is_named(tmp_path):
         ERM(file, y, losses.Logistic())
 
 
+def test_a_file_cut_in_the_middle_of_a_sum_is_named(tmp_path):
+    X, y, _ = draw(5000, 5)
+
+    def cut(norm, loss):
+        os.truncate(tmp_path / "X", 8000)
+        return 1.0 / (1.0 + norm)
+
+    with small_blocks(50_000):
+        problem = ERM(mapped(X, tmp_path / "X"), y, losses.Logistic())
+        with pytest.raises(OSError, match="X has changed its size"):
+            problem.sums(np.zeros(5), clipping=clipping.Custom(cut, 1.0))
+
+
 def bad(**changes):
     X, y, _ = draw(100, 2)
     X[[70, 80]], y = 1e3, y.astype(float)
