@@ -380,6 +380,19 @@ def test_csr_with_duplicates_unsorted_and_empty_rows():
         assert_sums(problem.sums(w, clipping=clipping.Flat(0.4)), expected)
 
 
+@pytest.mark.parametrize("form", ["dense", "csr"])
+def test_losses_along_a_ray_are_those_of_the_scaled_rows(form):
+    """A line search asks for them: a row over its bound would move the answer by more."""
+    X, y, W = draw(200, 4, R=2)
+    norms = np.linalg.norm(X, axis=1)
+    inside = X / np.maximum(1.0, norms / np.median(norms))[:, None]
+    problem = ERM(FORMS[form](X), y, losses.Logistic(), None, RowBound(2, np.median(norms)))
+    expected = losses.Logistic().value(inside @ (W[0] - 0.7 * W[1]), y)
+    np.testing.assert_allclose(problem.along(W[0], W[1])(0.7), expected, rtol=1e-12)
+    rows = np.array([5, 199, 5, 0])
+    np.testing.assert_allclose(problem.along(W[0], W[1], rows)(0.7), expected[rows], rtol=1e-12)
+
+
 def test_accuracy():
     X, y, W = draw(500, 6, R=3)
     problem = ERM(X, y, losses.Logistic())
