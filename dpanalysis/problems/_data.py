@@ -15,11 +15,11 @@ from .._devices import beside, readable
 from .row_bound import TOLERANCE, RowBound
 
 __all__ = [
-    "LAYOUT",
     "as_float64",
     "canonical_csr",
     "check_real",
     "count_not_finite",
+    "dense_rows",
     "is_sparse",
     "one_blas_thread",
     "prepare",
@@ -36,7 +36,6 @@ __all__ = [
     "zero_or_one",
 ]
 
-LAYOUT = ("C_CONTIGUOUS", "ALIGNED")  # of the dense rows that the kernels read
 _BLOCK_ENTRIES = 1 << 18
 _DEVICE_ENTRIES = 1 << 24
 
@@ -98,6 +97,11 @@ def canonical_csr(X: Any) -> Any:
     return X
 
 
+def dense_rows(X: Any, dtype: Any) -> Any:
+    """Return ``X`` as the kernels read it, in C order and aligned; itself where it is that."""
+    return np.require(X, dtype, ["C_CONTIGUOUS", "ALIGNED"])
+
+
 def _matrix(X: Any) -> Any:
     """Return ``X`` as canonical CSR, C-ordered NumPy, or floats of its own namespace."""
     if type(X).__module__.partition(".")[0] == "dask":
@@ -114,7 +118,7 @@ def _matrix(X: Any) -> Any:
             raise TypeError(f"X must be a table of real numbers: {error}") from error
         check_real("X", X)
         dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
-        X = np.require(X, dtype, LAYOUT) if X.ndim else X
+        X = dense_rows(X, dtype) if X.ndim else X
     else:
         xp = array_namespace(X)
         X = X if xp.isdtype(X.dtype, "real floating") else xp.astype(X, xp.float64)

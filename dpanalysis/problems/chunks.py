@@ -21,10 +21,10 @@ from ..kernels.array_api import each_replicate
 from ..kernels.compiled import CompiledSums
 from ..losses import Loss
 from ._data import (
-    LAYOUT,
     canonical_csr,
     check_real,
     count_not_finite,
+    dense_rows,
     is_sparse,
     prepare,
     refuse_labels,
@@ -224,7 +224,7 @@ class Blocks(Chunks):
             return canonical_csr(self._rows[chosen]), labels
         whole = isinstance(chosen, slice)
         rows = self._rows[chosen] if whole else self._rows.take(chosen, axis=0)
-        return np.require(rows, dtype, LAYOUT), labels
+        return dense_rows(rows, dtype), labels
 
     def _norms(self, X: Any, order: int) -> Any:
         if is_sparse(X):
