@@ -98,8 +98,20 @@ def main(argv: list[str] | None = None) -> int:
             folder = arguments.markdown.parent / "images"
             folder.mkdir(parents=True, exist_ok=True)
             images += [f"images/{path.name}" for path in module.plot(folder)]
+        _write(arguments, about, began, sections, images)  # a run that breaks off keeps what it has
     for why in skipped.values():
         print(f"skipped: {why}")
+    return 0
+
+
+def _write(
+    arguments: argparse.Namespace,
+    about: dict[str, str],
+    began: float,
+    sections: dict[str, list[Row]],
+    images: list[str],
+) -> None:
+    """Write the files that were asked for."""
     about["Run"] = (
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, "
         f"{'quick' if arguments.quick else 'full'}, {time.perf_counter() - began:.0f} s"
@@ -115,7 +127,6 @@ def main(argv: list[str] | None = None) -> int:
         arguments.json.write_text(json.dumps(kept, indent=1) + "\n")
     if arguments.markdown:
         arguments.markdown.write_text(page(about, sections, skipped.values(), images))
-    return 0
 
 
 if __name__ == "__main__":
