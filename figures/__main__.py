@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         "--scale",
         choices=figures.SCALES,
         default="quick",
-        help="quick: all of them in about two minutes (default); paper: the papers' sizes",
+        help="quick: all of them in a few minutes (default); paper: the papers' sizes",
     )
     parser.add_argument(
         "--jobs",
