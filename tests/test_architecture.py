@@ -20,6 +20,7 @@ ALLOWED = {
     "dpanalysis": {"*"},
     "_devices": set(),
     "_lazy": set(),
+    "_threads": set(),
     "_validation": set(),
     "errors": set(),
     "losses": set(),
@@ -38,7 +39,7 @@ ALLOWED = {
     "audit": {"*"},
     "__main__": {"audit"},
 }
-EVERYWHERE = {"errors", "_devices", "_lazy", "_validation"}
+EVERYWHERE = {"errors", "_devices", "_lazy", "_threads", "_validation"}
 
 
 def room_of(module):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,6 @@ __all__ = [
     "count_not_finite",
     "dense_rows",
     "is_sparse",
-    "one_blas_thread",
     "prepare",
     "refuse_labels",
     "refuse_length",
@@ -193,51 +190,6 @@ def row_blocks(X: Any) -> Iterator[tuple[int, int, Any]]:
     for lo in range(0, n, step):
         hi = min(n, lo + step)
         yield lo, hi, X[lo:hi, ...] if not is_sparse(X) else X[lo:hi]
-
-
-@cache
-def _pools() -> Any:
-    """Find the thread pools of the libraries loaded, once."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-class _OneBlasThread:
-    """Limits BLAS to one thread from the first that enters to the last that leaves.
-
-    The limit is the process's: of two threads that overlap, the second would otherwise find
-    the limit of the first, and leave it behind for good.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._limit: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._limit = _pools().limit(limits=1, user_api="blas")
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._limit.restore_original_limits()
-
-
-_ONE_BLAS_THREAD = _OneBlasThread()
-
-
-def one_blas_thread() -> Any:
-    """Return a context in which a matrix product uses one thread.
-
-    Blocks are small, and a pool that fights with another one for the cores is hundreds of
-    times slower; besides, the result then does not depend on the number of threads.
-    """
-    return _ONE_BLAS_THREAD
 
 
 def row_norms(X: Any, order: int) -> Any:

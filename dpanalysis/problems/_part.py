@@ -8,11 +8,12 @@ from typing import Any
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_numpy_array
 
+from .._threads import one_blas_thread
 from ..clipping import Clipping
 from ..kernels.array_api import ArraySums
 from ..kernels.compiled import CompiledSums
 from ..losses import Loss
-from ._data import as_float64, is_sparse, one_blas_thread, row_blocks, row_norms
+from ._data import as_float64, is_sparse, row_blocks, row_norms
 
 __all__ = ["Part", "SerialSums"]
 

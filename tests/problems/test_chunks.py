@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
 from dpanalysis import ERM, RowBound, clipping, losses, methods, minimize, regularizers
+from dpanalysis._threads import one_blas_thread
 from dpanalysis.kernels import norms
 from dpanalysis.kernels.compiled import CompiledSums
 from dpanalysis.privacy.sampling import Poisson, WithoutReplacement
 from dpanalysis.problems import chunks
-from dpanalysis.problems._data import one_blas_thread, row_norms
+from dpanalysis.problems._data import row_norms
 from dpanalysis.problems._part import SerialSums
 
 LOSSES = [losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge(0.5)]
