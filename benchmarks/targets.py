@@ -95,6 +95,9 @@ REASONS: dict[str, str] = {
         "loops, an exponential, a division), while this cache gives the row in 1.5 ns; where the "
         "target was set a read took twice as long"
     ),
+    f"dense gradient/{ONE_READ}": (
+        "on one thread reading and computing overlap only in part; the targets are of two"
+    ),
     f"dense gradient/{ONE_READ}/logistic, 60,000 x 784 float32": (
         "each number is converted to double precision, which takes one thread longer than to read "
         "half the bytes"
