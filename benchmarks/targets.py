@@ -74,9 +74,6 @@ TARGETS: dict[str, Target] = {
     "filter and ledger, 1e5 steps/": Target("at most", 2000.0, 500.0, "ms"),
     "budget over 10,000 iterations/": Target("at most", 200.0, 50.0, "ms"),
     "import dpanalysis/": Target("at most", 500.0, 300.0, "ms"),
-    "draw/its gradient": (
-        "the gradient runs on two threads, the draw on one: 8 ns a row of the batch"
-    ),
     "first call over the second, kernels cached/": Target("at most", 300.0, 100.0, "ms"),
     "data and peak of a clipped gradient/the data": Target("times", 1.2, 1.05),
     "growth in n/": Target("at most", None, 1.05),
