@@ -117,6 +117,9 @@ REASONS: dict[str, str] = {
     f"epoch of a network, batch 1024/{NON_PRIVATE}": (
         "101,770 normal numbers a step, and a norm for each sample and layer"
     ),
+    "growth in T//filter and ledger": (
+        "the clock of this run; in processor time a step takes as long at every T"
+    ),
 }
 
 
