@@ -15,7 +15,7 @@ import dpanalysis as dpa
 from dpanalysis import plotting, theory
 from dpanalysis.experiments import sweep
 from dpanalysis.experiments.records import Table
-from dpanalysis.privacy.oracle import PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
 
 from ._published import published_panels
 

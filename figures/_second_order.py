@@ -14,7 +14,7 @@ from scipy import special, stats
 
 import dpanalysis as dpa
 from dpanalysis import methods
-from dpanalysis.privacy.oracle import PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
 
 Array: TypeAlias = np.ndarray
 

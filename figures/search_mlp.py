@@ -14,7 +14,7 @@ from dpanalysis import methods, plotting, privacy
 from dpanalysis.experiments import sweep
 from dpanalysis.experiments.records import Table
 from dpanalysis.privacy.events import Event, Gaussian, Repeated, Sampled
-from dpanalysis.privacy.oracle import PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
 
 from . import _clipping, _search
 from ._clipping import group, stack, where

@@ -17,7 +17,8 @@ from ..methods.base import Method
 from ..methods.schedules import planned_events
 from ..privacy import filters
 from ..privacy.events import Event
-from ..privacy.oracle import LARGEST_ITERATE, Guard, PrivateOracle, PublicFacts
+from ..privacy.facts import PublicFacts
+from ..privacy.oracle import LARGEST_ITERATE, Guard, PrivateOracle
 from ..privacy.relations import Budget
 from .outputs import Output
 from .recording import Log, Recording

@@ -14,7 +14,8 @@ from ..methods.adaptive import AdaptiveMethod
 from ..methods.base import Method
 from ..privacy import mechanisms
 from ..privacy.accountant import ACCOUNTANTS
-from ..privacy.oracle import Guard, PublicFacts
+from ..privacy.facts import PublicFacts
+from ..privacy.oracle import Guard
 from ..privacy.relations import Budget
 from ..privacy.sampling import PAIRS, Sampling
 from .loops import AdaptiveLoop, PlannedLoop

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..privacy import filters
 from ..privacy.events import Event
-from ..privacy.oracle import PrivateOracle, PublicFacts
+from ..privacy.facts import PublicFacts
+from ..privacy.oracle import PrivateOracle
 from ..privacy.relations import Budget
 from ..privacy.sampling import Sampling
 from .base import FULL, Shown

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from .._validation import check_choice, check_int, check_number
-from ..privacy.oracle import PublicFacts
+from ..privacy.facts import PublicFacts
 from ..privacy.queries import NoisyMin, Ray, decrease_sensitivity
 from .adaptive import AdaptiveMethod
 from .searching import Refinement, Spending

@@ -21,7 +21,8 @@ import numpy as np
 
 from .._validation import check_choice, check_finite, check_int, check_number, check_reals
 from ..clipping import check_clipping
-from ..privacy.oracle import PrivateOracle, PublicFacts
+from ..privacy.facts import PublicFacts
+from ..privacy.oracle import PrivateOracle
 from ..privacy.relations import Budget
 from ..privacy.sampling import Full, Sampling, check_sampling
 from .schedules import NoiseRequest, choose_horizon, noise_scales

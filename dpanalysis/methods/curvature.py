@@ -21,8 +21,9 @@ from scipy import special
 from .. import privacy
 from .._validation import check_number
 from ..privacy.events import AboveThreshold, Event, Gaussian, Repeated, Sampled
+from ..privacy.facts import PublicFacts, sampled_event
 from ..privacy.filters import Filter, plan_order
-from ..privacy.oracle import PrivateOracle, PublicFacts, sampled_event
+from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import NoisyHessian, NoisyValue, Query, hessian_sensitivity
 from ..privacy.relations import Budget
 from ..privacy.sampling import Full, Sampling, WithoutReplacement, check_sampling

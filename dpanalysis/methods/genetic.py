@@ -11,7 +11,8 @@ import numpy as np
 from .._validation import check_int, check_number
 from ..privacy.calibration import calibrate
 from ..privacy.events import BoundedRange, Event, Repeated
-from ..privacy.oracle import PrivateOracle, PublicFacts
+from ..privacy.facts import PublicFacts
+from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import NoisyMin, decrease_sensitivity
 from ..privacy.relations import Budget
 from .adaptive import AdaptiveMethod, Step

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .._validation import check_number
-from ..privacy.oracle import PublicFacts
+from ..privacy.facts import PublicFacts
 from .base import (
     Coefficients,
     Method,

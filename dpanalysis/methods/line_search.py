@@ -11,7 +11,8 @@ import numpy as np
 
 from .._validation import check_choice, check_number
 from ..privacy.events import Event
-from ..privacy.oracle import PrivateOracle, PublicFacts, sampled_event
+from ..privacy.facts import PublicFacts, sampled_event
+from ..privacy.oracle import PrivateOracle
 from ..privacy.sampling import Sampling, check_sampling
 from .adaptive import AdaptiveMethod, Step
 from .searching import LineSearch, Refinement, Spending

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._validation import check_number
-from ..privacy.oracle import PublicFacts
+from ..privacy.facts import PublicFacts
 from .base import Coefficients, Method, Options, check_bounded_curvature
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import numpy as np
 from .._validation import check_choice, check_int, check_number
 from ..privacy.calibration import calibrate
 from ..privacy.events import Event
-from ..privacy.oracle import PrivateOracle, PublicFacts
+from ..privacy.facts import PublicFacts
+from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import NoisyDescent, Query, TiltedMinimum, check_linear, largest_step
 from ..privacy.relations import Budget
 from .adaptive import AdaptiveMethod, Step

@@ -12,8 +12,8 @@ import numpy as np
 from .. import privacy
 from ..privacy.accountant import fits
 from ..privacy.events import Event, Repeated
-from ..privacy.oracle import NORM_ORDER, PublicFacts, gradient_event, sampled_event
-from ..privacy.relations import REPLACE_ONE, Budget
+from ..privacy.facts import NORM_ORDER, PublicFacts, gradient_event, sampled_event
+from ..privacy.relations import Budget
 from ..privacy.sampling import Full, Sampling, WithoutReplacement, WithReplacement
 
 if TYPE_CHECKING:
@@ -224,8 +224,7 @@ def subsampling_variance(request: NoiseRequest) -> float:
     facts, sampling = request.facts, request.sampling
     if isinstance(sampling, Full) or facts.n == 1:
         return 0.0
-    factor = 2.0 if facts.relation == REPLACE_ONE else 1.0
-    bound = facts.record_sensitivity(2, request.clipping) / factor
+    bound = facts.record_sensitivity(2, request.clipping) / facts.moved(1.0)
     size = sampling.expected_size(facts.n)
     if isinstance(sampling, WithReplacement):
         return bound**2 / size

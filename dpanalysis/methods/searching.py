@@ -12,7 +12,8 @@ import numpy as np
 from .._validation import check_choice, check_int, check_number
 from ..clipping import Flat
 from ..privacy.events import Event
-from ..privacy.oracle import Batch, PrivateOracle, PublicFacts, gradient_event, sampled_event
+from ..privacy.facts import PublicFacts, gradient_event, sampled_event
+from ..privacy.oracle import Batch, PrivateOracle
 from ..privacy.queries import FirstDecrease, Query, Ray, decrease_sensitivity
 from ..privacy.relations import Budget
 from .adaptive import AdaptiveMethod, Step

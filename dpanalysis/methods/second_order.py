@@ -10,7 +10,8 @@ import numpy as np
 
 from .. import theory
 from .._validation import check_choice, check_number
-from ..privacy.oracle import PrivateOracle, PublicFacts
+from ..privacy.facts import PublicFacts
+from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import FirstDecrease, NoisyCurvature, Ray, decrease_sensitivity
 from ..privacy.sampling import Full
 from .adaptive import Step

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .._validation import check_choice, check_finite, check_number, check_reals
-from ..privacy.oracle import PublicFacts
+from ..privacy.facts import PublicFacts
 from ..privacy.sampling import Sampling
 from .base import Coefficients, Method, Noise, Shown, constant_coefficients
 

@@ -9,7 +9,8 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from .._validation import check_int, check_number
-from ..privacy.oracle import PrivateOracle, PublicFacts
+from ..privacy.facts import PublicFacts
+from ..privacy.oracle import PrivateOracle
 from .adaptive import Step
 from .curvature import CurvatureMethod, Outlook, Questions, check_memory
 from .second_order import smallest_eigenpair

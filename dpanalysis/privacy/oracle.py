@@ -7,11 +7,9 @@ method releases reads this file.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,16 +19,13 @@ from .._validation import largest
 from ..clipping import check_clipping
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
-from .events import Event, Gaussian, Laplace, Sampled, check_event
+from .events import Event, check_event
+from .facts import PublicFacts, gradient_event, sampled_event
 from .ledger import Ledger
 from .queries import Query, Records
-from .relations import REPLACE_ONE
 from .sampling import Full, Sampling
 
-__all__ = ["Batch", "Guard", "PrivateOracle", "PublicFacts"]
-
-# The norm in which each mechanism needs the sensitivity.
-NORM_ORDER = {"laplace": 1, "gaussian": 2}
+__all__ = ["Batch", "Guard", "PrivateOracle"]
 
 # Iterates beyond this are refused: whether a prediction overflows there depends on the record.
 LARGEST_ITERATE = 1e250
@@ -44,132 +39,6 @@ class Guard(Protocol):
 
     def spend(self, event: Event) -> None:
         """Charge ``event``."""
-
-
-@dataclass(frozen=True)
-class PublicFacts:
-    """What a method may know of a problem without paying for it.
-
-    Attributes
-    ----------
-    n, d : int
-        Public number of records and number of parameters.
-    mu, L : float
-        Strong convexity and smoothness from public bounds; ``L`` may be infinite.
-    relation : str
-        Neighbouring relation of the guarantee.
-    gradient_bounds : tuple of float
-        Bound on the L1 and on the L2 norm of one record's gradient, infinite where none.
-    declared_sensitivity : float or None
-        Sensitivity of the whole gradient where the problem states it by itself.
-    has_records : bool
-        False for problems that stand on no private data.
-    hessian_bound : float
-        Bound on the norm of one record's Hessian, infinite where none.
-    hessian_lipschitz : float
-        Lipschitz constant of the Hessian of the objective, infinite where none.
-    convex_records : bool
-        Whether every record's loss is convex: its Hessian is then positive semidefinite.
-    hessian_rank : int or None
-        Bound on the rank of one record's Hessian; None for no other than d.
-    value_at_zero : float or None
-        Objective at w = 0 where no record changes it; None where one may.
-    """
-
-    n: int
-    d: int
-    mu: float
-    L: float
-    relation: str
-    gradient_bounds: tuple[float, float]
-    declared_sensitivity: float | None = None
-    has_records: bool = True
-    hessian_bound: float = math.inf
-    hessian_lipschitz: float = math.inf
-    convex_records: bool = False
-    hessian_rank: int | None = None
-    value_at_zero: float | None = None
-
-    @classmethod
-    def of(cls, problem: Any, relation: str) -> PublicFacts:
-        """Collect the public facts of ``problem`` under ``relation``."""
-        if hasattr(problem, "gradient_bound"):
-            bounds = (problem.gradient_bound(1), problem.gradient_bound(2))
-            return cls(
-                problem.n,
-                problem.d,
-                problem.mu,
-                problem.L,
-                relation,
-                bounds,
-                hessian_bound=getattr(problem, "hessian_bound", math.inf),
-                hessian_lipschitz=getattr(problem, "hessian_lipschitz", math.inf),
-                convex_records=getattr(getattr(problem, "loss", None), "convex", False),
-                hessian_rank=getattr(problem, "hessian_rank", None),
-                value_at_zero=getattr(problem, "value_at_zero", None),
-            )
-        sensitivity = problem.sensitivity
-        return cls(
-            problem.n,
-            problem.d,
-            problem.mu,
-            problem.L,
-            relation,
-            (math.inf, math.inf),
-            sensitivity,
-            sensitivity is not None,
-        )
-
-    def record_sensitivity(self, order: int, clipping: Any = None) -> float:
-        """Return how far one record moves the SUM of gradients, in the norm ``order``.
-
-        Replacing a record moves the sum by at most twice the bound on one gradient,
-        adding or removing it by at most once that bound.
-
-        Parameters
-        ----------
-        order : {1, 2}
-            Norm: 1 for Laplace noise, 2 for Gaussian noise.
-        clipping : object, optional
-            Per-sample rule with a ``clip_norm`` (L2), which bounds what the row bound
-            does not.
-
-        Raises
-        ------
-        ValueError
-            If neither a row bound nor a clipping rule bounds the gradient of a record.
-        """
-        if self.declared_sensitivity is not None:
-            return self.declared_sensitivity
-        bound = self.gradient_bounds[order - 1]
-        if clipping is not None:
-            # ||g||_1 <= sqrt(d) ||g||_2 where the L1 norm is wanted of an L2 clip. A rule may
-            # lift small gradients, beyond the bound that they had.
-            clip_norm = clipping.clip_norm * (math.sqrt(self.d) if order == 1 else 1.0)
-            bound = min(bound * clipping.largest_weight, clip_norm)
-        if not math.isfinite(bound):
-            raise ValueError(
-                f"the L{order} norm of one record's gradient has no public bound, so no noise can "
-                "make it private: give the problem a row_bound (with a Lipschitz loss), or give "
-                "the method a clipping rule"
-            )
-        return 2.0 * bound if self.relation == REPLACE_ONE else bound
-
-    def gradient_sensitivity(self, sampling: Sampling, order: int, clipping: Any = None) -> float:
-        """Return the sensitivity of the mean gradient, divided by the PUBLIC batch size.
-
-        Raises
-        ------
-        ValueError
-            If nothing bounds the gradient of a record, or a part is to be drawn of a problem
-            that states the sensitivity of its whole gradient.
-        """
-        if self.declared_sensitivity is not None and sampling.fraction(self.n) < 1.0:
-            raise ValueError(
-                "sampling must be Full() for a problem that declares its sensitivity: it has no "
-                f"records to draw from, got {sampling!r}"
-            )
-        return self.record_sensitivity(order, clipping) / sampling.expected_size(self.n)
 
 
 class Batch:
@@ -407,19 +276,3 @@ class PrivateOracle:
             sums = problem.sums(here, rows=rows, clipping=clipping, value=False)
             return sums.gradient / sampling.expected_size(self.facts.n)
         return problem.gradient(w)
-
-
-def gradient_event(
-    facts: PublicFacts, sampling: Sampling, mechanism: str, scale: float, clipping: Any = None
-) -> Event:
-    """Return the event of one noisy mean gradient on a drawn batch, not yet amplified."""
-    order = NORM_ORDER[mechanism]
-    sensitivity = facts.gradient_sensitivity(sampling, order, clipping)
-    return (Laplace if order == 1 else Gaussian)(float(scale), sensitivity)
-
-
-def sampled_event(facts: PublicFacts, sampling: Sampling, events: Sequence[Event]) -> Event:
-    """Return the one event of everything asked of one batch."""
-    if isinstance(sampling, Full) and len(events) == 1:
-        return events[0]
-    return Sampled(sampling, tuple(events), facts.n)

@@ -8,7 +8,8 @@ from scipy import stats
 
 import dpanalysis as dpa
 from dpanalysis import theory
-from dpanalysis.privacy.oracle import PrivateOracle, PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
+from dpanalysis.privacy.oracle import PrivateOracle
 
 EIGENVALUES = np.array([0.5, 0.8, 1.0])
 START = np.array([2.0, -1.0, 3.0])

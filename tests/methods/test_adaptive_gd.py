@@ -12,7 +12,7 @@ from dpanalysis.audit import hockey_stick, renyi_divergence, report_noisy_min_di
 from dpanalysis.methods.searching import Search
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.events import BoundedRange, Gaussian, Pure, Repeated
-from dpanalysis.privacy.oracle import PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.queries import NoisyMin
 
 AdaptiveGD = dpa.methods.AdaptiveGD

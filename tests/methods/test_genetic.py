@@ -12,7 +12,7 @@ from dpanalysis import privacy
 from dpanalysis.audit import renyi_divergence
 from dpanalysis.methods import GeneticSearch
 from dpanalysis.privacy.events import BoundedRange, Repeated
-from dpanalysis.privacy.oracle import PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.queries import NoisyMin, Records
 
 SMALL = {"population": 20, "parents": 3, "generations": 4}

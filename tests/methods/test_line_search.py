@@ -11,7 +11,7 @@ from dpanalysis.audit import verify_privacy
 from dpanalysis.methods.line_search import angle_between
 from dpanalysis.methods.searching import Search, Spending
 from dpanalysis.privacy.events import AboveThreshold, Gaussian, Repeated, Sampled
-from dpanalysis.privacy.oracle import PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.queries import FirstDecrease, decrease
 
 M = dpa.methods

@@ -8,7 +8,8 @@ from scipy import stats
 
 import dpanalysis as dpa
 from dpanalysis.privacy import events, filters, mechanisms
-from dpanalysis.privacy.oracle import PrivateOracle, PublicFacts, gradient_event
+from dpanalysis.privacy.facts import PublicFacts, gradient_event
+from dpanalysis.privacy.oracle import PrivateOracle
 
 LOGISTIC = dpa.losses.Logistic()
 

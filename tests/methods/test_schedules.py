@@ -7,7 +7,7 @@ import pytest
 
 import dpanalysis as dpa
 from dpanalysis.methods import schedules
-from dpanalysis.privacy.oracle import PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
 
 
 def problem_of(n=200, strength=1.0):

@@ -15,7 +15,8 @@ from dpanalysis import privacy, theory
 from dpanalysis.methods import NoisyGradientDescent2NS, SecondOrder, TrustRegion
 from dpanalysis.methods.curvature import Questions
 from dpanalysis.privacy import events, mechanisms
-from dpanalysis.privacy.oracle import PrivateOracle, PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
+from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import hessian_sensitivity
 
 LOGISTIC, FULL = dpa.losses.Logistic(), dpa.Full()

@@ -9,7 +9,7 @@ from scipy import stats
 import dpanalysis as dpa
 from dpanalysis import privacy
 from dpanalysis.privacy import mechanisms
-from dpanalysis.privacy.oracle import PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
 
 LOGISTIC = dpa.losses.Logistic()
 FLAT = dpa.clipping.Flat(0.5)

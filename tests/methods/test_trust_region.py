@@ -12,7 +12,7 @@ import dpanalysis as dpa
 from dpanalysis.methods import NoisyGradientDescent2NS, TrustRegion
 from dpanalysis.methods.trust_region import trust_region_step
 from dpanalysis.privacy import events
-from dpanalysis.privacy.oracle import PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
 
 BUDGET = dpa.Budget(1.0, delta=1e-6)
 

@@ -11,7 +11,8 @@ from scipy import stats
 
 import dpanalysis as dpa
 from dpanalysis.privacy import events, mechanisms
-from dpanalysis.privacy.oracle import PrivateOracle, PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
+from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import (
     FirstDecrease,
     NoisyCurvature,

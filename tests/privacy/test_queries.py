@@ -22,7 +22,7 @@ from dpanalysis.audit import (
 )
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.events import BoundedRange, Pure, Sampled
-from dpanalysis.privacy.oracle import PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.queries import FirstDecrease, NoisyMin, Ray, Records, decrease, select
 
 RELATIONS = ("add_or_remove_one", "replace_one")

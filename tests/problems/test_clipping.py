@@ -14,7 +14,8 @@ import dpanalysis as dpa
 from dpanalysis import ERM, RowBound, clipping, losses
 from dpanalysis.kernels import scalar
 from dpanalysis.privacy import mechanisms
-from dpanalysis.privacy.oracle import PrivateOracle, PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
+from dpanalysis.privacy.oracle import PrivateOracle
 
 LOSSES = [losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge(0.5)]
 C, R = 0.7, 2.0

@@ -15,7 +15,7 @@ from dpanalysis import privacy, theory
 from dpanalysis.audit import above_threshold_distribution, hockey_stick, subsampled_gaussian
 from dpanalysis.audit.papers.second_order_steps import line, waves
 from dpanalysis.privacy.events import Gaussian, Repeated, Sampled
-from dpanalysis.privacy.oracle import PublicFacts
+from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.queries.hessian import lanczos
 from dpanalysis.theory import Shares, best_shares, sample_complexity
 

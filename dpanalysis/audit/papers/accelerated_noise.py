@@ -10,7 +10,7 @@ from scipy import special, stats
 
 from ... import theory
 from ...losses import Logistic
-from ...privacy.oracle import PublicFacts
+from ...privacy.facts import PublicFacts
 from ...privacy.relations import REPLACE_ONE
 from ...problems import ERM, RowBound
 from ...regularizers import L2

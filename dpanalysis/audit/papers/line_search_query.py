@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from ...privacy.oracle import PublicFacts
+from ...privacy.facts import PublicFacts
 from ...privacy.queries import NoisyMin
 from ...privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from ...privacy.sampling import Full

@@ -12,7 +12,7 @@ from ..events import Event
 from ..sampling import Sampling
 
 if TYPE_CHECKING:
-    from ..oracle import PublicFacts
+    from ..facts import PublicFacts
 
 __all__ = ["Query", "Ray", "Records"]
 

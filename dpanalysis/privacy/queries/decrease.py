@@ -10,12 +10,11 @@ import numpy as np
 from ..._validation import check_choice, check_finite, check_number
 from .. import mechanisms
 from ..events import AboveThreshold
-from ..relations import REPLACE_ONE
 from ..sampling import Sampling
 from .base import Query, Ray, Records
 
 if TYPE_CHECKING:
-    from ..oracle import PublicFacts
+    from ..facts import PublicFacts
 
 __all__ = ["FirstDecrease", "decrease_sensitivity"]
 
@@ -140,8 +139,7 @@ def decrease_sensitivity(facts: PublicFacts, sampling: Sampling, clip: float) ->
     -------
     float
     """
-    moved = 2.0 if facts.relation == REPLACE_ONE else 1.0
-    return moved * clip / sampling.expected_size(facts.n)
+    return facts.moved(clip) / sampling.expected_size(facts.n)
 
 
 def clip_losses(losses: np.ndarray, clip: float) -> np.ndarray:

@@ -17,7 +17,7 @@ from ..sampling import Sampling
 from .base import Query, Records
 
 if TYPE_CHECKING:
-    from ..oracle import PublicFacts
+    from ..facts import PublicFacts
 
 __all__ = ["NoisyCurvature", "NoisyHessian", "hessian_sensitivity"]
 
@@ -71,7 +71,7 @@ def hessian_sensitivity(facts: PublicFacts, sampling: Sampling, *, printed: bool
     --------
     >>> import numpy as np
     >>> import dpanalysis as dpa
-    >>> from dpanalysis.privacy.oracle import PublicFacts
+    >>> from dpanalysis.privacy.facts import PublicFacts
     >>> bound = dpa.RowBound(2, 1.0)
     >>> problem = dpa.ERM(np.eye(54), np.ones(54), dpa.losses.Logistic(), row_bound=bound)
     >>> facts = PublicFacts.of(problem, "replace_one")

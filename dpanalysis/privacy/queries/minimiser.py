@@ -16,7 +16,7 @@ from ..sampling import Full, Sampling
 from .base import Query, Records
 
 if TYPE_CHECKING:
-    from ..oracle import PublicFacts
+    from ..facts import PublicFacts
 
 __all__ = ["NoisyDescent", "TiltedMinimum", "check_linear", "largest_step"]
 

@@ -16,7 +16,7 @@ from .base import Query, Ray, Records
 from .decrease import clip_losses, decrease_sensitivity
 
 if TYPE_CHECKING:
-    from ..oracle import PublicFacts
+    from ..facts import PublicFacts
 
 __all__ = ["NoisyMin"]
 

@@ -15,7 +15,7 @@ from .base import Query, Records
 from .decrease import clip_losses
 
 if TYPE_CHECKING:
-    from ..oracle import PublicFacts
+    from ..facts import PublicFacts
 
 __all__ = ["NoisyValue"]
 
