@@ -1,4 +1,4 @@
-"""What of the iterates a run gives back."""
+"""The output of a run: its last iterate, one drawn from all of them, or their mean."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
-from ..methods.base import State
 
 __all__ = ["Output"]
 
@@ -31,13 +29,13 @@ class Output:
     w : ndarray of shape (R, d)
         After each :meth:`add`, the output of a run that would end there.
     released : tuple of str
-        What the guarantee of the run covers.
+        What the guarantee of the run covers besides what its method releases.
 
     Examples
     --------
     >>> output = Output("average", 2, [None])
     >>> for t, x in enumerate([0.0, 1.0, 5.0]):
-    ...     output.add(State(np.array([[x]]), None, t, None))
+    ...     output.add(t, np.array([[x]]))
     >>> output.w
     array([[2.]])
     """
@@ -49,17 +47,17 @@ class Output:
             uniform = np.concatenate([source.random(1) for source in random])
             self._wanted = (uniform * (iterations + 1)).astype(np.int64)
         also = {"uniform": ("iteration drawn",), "average": ("mean of the iterates",)}
-        self.released = ("iterates", *also.get(kind, ()))
+        self.released = also.get(kind, ())
 
-    def add(self, state: State) -> None:
-        """Take in the iterates of the next iteration."""
-        self._made = state.iteration
-        if self._kind == "last" or state.iteration == 0:
-            self.w = state.w
+    def add(self, iteration: int, w: np.ndarray) -> None:
+        """Take in the iterates (R, d) of the next iteration."""
+        self._made = iteration
+        if self._kind == "last" or iteration == 0:
+            self.w = w
         elif self._kind == "average":
-            self.w = self.w + (state.w - self.w) / (state.iteration + 1.0)
+            self.w = self.w + (w - self.w) / (iteration + 1.0)
         else:
-            self.w = np.where((self._wanted >= state.iteration)[:, None], state.w, self.w)
+            self.w = np.where((self._wanted >= iteration)[:, None], w, self.w)
 
     @property
     def drawn(self) -> np.ndarray | None:

@@ -137,14 +137,9 @@ class Log:
                 self._values[name].append(value)
         self._iterations.append(iteration)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the records as arrays, (records, R) each, and their iterations."""
-        arrays = {name: np.array(values) for name, values in self._values.items()}
-        return {"iteration": np.array(self._iterations), **arrays}
-
     @staticmethod
     def merge(logs: Sequence[Log]) -> dict[str, np.ndarray]:
-        """Return the records of runs of one replicate, side by side on common iterations.
+        """Return the records of several runs, side by side on common iterations.
 
         A run that has ended keeps its last values.
         """

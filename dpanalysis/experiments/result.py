@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from .._validation import check_choice, check_int
-from ..methods.adaptive import AdaptiveMethod
 from ..methods.base import Method
 from ..privacy import accountant as accounting
 from ..privacy.accountant import ACCOUNTANTS
@@ -39,10 +38,9 @@ class Result:
     planned : tuple of Event
         Events of ONE replicate as fixed beforehand: those of the ledger, and those that a
         run which stopped early did not come to.
-    method : Method or AdaptiveMethod
-    plan : Plan or object
-        Coefficients and noise of every iteration as planned; what an adaptive method starts
-        with.
+    method : Method
+    plan : object
+        What the method fixed before the data were touched.
     budget : Budget or None
     iterations : int
         Iterations made.
@@ -50,7 +48,8 @@ class Result:
     private : bool
         False where gradients of private data are released without noise.
     seconds : float
-        Wall time of the run.
+        Wall time of the run. NOT covered by the guarantee: it tells how large the batches were,
+        and how long a solver took on these data.
     released : tuple of str
         What the guarantee covers.
     drawn : ndarray of int, shape (R,), or None
@@ -58,9 +57,10 @@ class Result:
     guard : Filter or None
         Of an adaptive run: what it granted is the guarantee, not what the ledger adds up to.
     ledgers : tuple of Ledger
-        Of an adaptive run: one of each replicate.
+        One of each replicate, where they run one after the other.
     made : ndarray of int, shape (R,), or None
-        Of an adaptive run: the iterations of each replicate; ``iterations`` is the largest.
+        The iterations of each replicate, where they run one after the other; ``iterations`` is
+        the largest.
     evaluations : dict of str to int
         Gradients and losses of single records evaluated, all replicates together. NOT
         covered by the guarantee.
@@ -70,7 +70,7 @@ class Result:
     history: dict[str, np.ndarray]
     ledger: Ledger
     planned: tuple[Event, ...]
-    method: Method | AdaptiveMethod
+    method: Method
     plan: Any
     budget: Budget | None
     iterations: int

@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import check_choice, check_finite, check_int, check_reals
+from .._validation import check_choice, check_finite, check_int, check_reals, largest
 from ..errors import IncompatibleAccounting
 from ..methods.adaptive import AdaptiveMethod
 from ..methods.base import Method
 from ..privacy import mechanisms
 from ..privacy.accountant import ACCOUNTANTS
 from ..privacy.facts import PublicFacts
-from ..privacy.oracle import Guard
+from ..privacy.filters import Filter
+from ..privacy.oracle import LARGEST_ITERATE
 from ..privacy.relations import Budget
 from ..privacy.sampling import PAIRS, Sampling
-from .loops import AdaptiveLoop, PlannedLoop
+from .loop import Loop
 from .recording import Recorder, Recording, choose_recorders
 from .result import Result
 
@@ -29,8 +30,8 @@ PROBLEM = ("n", "d", "mu", "L", "value", "gradient")  # what minimize asks of a 
 
 def minimize(
     problem: Any,
-    method: Method | AdaptiveMethod,
-    budget: Budget | Guard | None = None,
+    method: Method,
+    budget: Budget | Filter | None = None,
     *,
     w0: Any = None,
     replicates: int = 1,
@@ -51,7 +52,7 @@ def minimize(
     problem : ERM, Quadratic or alike
         It may state its public start, ``problem.initial(rng) -> (d,)``, as
         :class:`~dpanalysis.problems.MLP` does.
-    method : Method or AdaptiveMethod
+    method : Method
         See :mod:`dpanalysis.methods`.
     budget : Budget, Filter or None
         None runs without noise, or with the noise that the method gives in numbers; the
@@ -116,7 +117,7 @@ def minimize(
     check_choice("accountant", accountant, ACCOUNTANTS)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable or None, got {callback!r}")
-    if not isinstance(method, Method | AdaptiveMethod):
+    if not isinstance(method, Method):
         raise TypeError(f"method must be one of dpanalysis.methods, got {method!r}")
     shared, agreed = _shared(budget, method, replicates)
     method.sampling.validate(problem.n)
@@ -124,11 +125,9 @@ def minimize(
     _check_budget(facts, agreed)
     w = _start("w0", np.zeros(facts.d) if w0 is None else w0, facts.d, replicates)
     recorders = choose_recorders(record, problem)
-    loop: PlannedLoop | AdaptiveLoop
-    if isinstance(method, AdaptiveMethod):
-        loop = AdaptiveLoop(method, facts, agreed, shared)
-    else:
-        loop = PlannedLoop(method, facts, agreed, accountant)
+    loop = Loop(method, facts, agreed, shared, accountant)
+    if shared is not None:
+        shared.claim_seed(rng)
     random = mechanisms.spawn(rng, len(w))
     oracles = loop.oracles(problem, random)
     oracles[0].check_clipping(method.clipping)
@@ -139,11 +138,11 @@ def minimize(
     return loop.run(w, oracles, random, Recording(problem, recorders, every, progress, callback))
 
 
-def _shared(budget: Any, method: Any, replicates: int) -> tuple[Guard | None, Budget | None]:
+def _shared(budget: Any, method: Method, replicates: int) -> tuple[Filter | None, Budget | None]:
     """Return the filter that is given in the place of a budget, if one is, and the budget."""
     if budget is None or isinstance(budget, Budget):
         return None, budget
-    if not isinstance(getattr(budget, "budget", None), Budget):
+    if type(budget) is not Filter:  # a plan, or a class of one's own, may grant what it likes
         raise TypeError(f"budget must be a Budget, a Filter or None, got {budget!r}")
     if not isinstance(method, AdaptiveMethod):
         raise TypeError(f"budget must be a Budget or None for {method!r}, got {budget!r}")
@@ -169,6 +168,8 @@ def _start(name: str, start: Any, d: int, replicates: int) -> np.ndarray:
     w = check_finite(name, check_reals(name, start))
     if w.shape not in ((d,), (replicates, d)):
         raise ValueError(f"{name} must have shape ({d},) or ({replicates}, {d}), got {w.shape}")
+    if not largest(w) <= LARGEST_ITERATE:
+        raise ValueError(f"{name} must be at most {LARGEST_ITERATE:g} in size, got {largest(w):g}")
     return np.array(np.broadcast_to(w, (replicates, d)))
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from .._validation import check_number
 from ..privacy.oracle import PrivateOracle
 from ..privacy.sampling import Sampling
-from .base import Coefficients, Plan, State, constant_coefficients
-from .sgd import StepSize, Stochastic, StochasticOptions
+from .recursion import Coefficients, Schedule, State, constant_coefficients
+from .sgd import StepSize, Stochastic
 
 __all__ = ["Adam"]
 
@@ -24,18 +24,8 @@ class AdamState(State):
     size: np.ndarray = field(repr=False, kw_only=True)
 
 
-@dataclass(frozen=True)
-class _Arguments:
-    step_size: StepSize
-    iterations: int
-    sampling: Sampling
-    clipping: Any
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-
-
 @dataclass(frozen=True, repr=False)
-class Adam(StochasticOptions, _Arguments, Stochastic):
+class Adam(Stochastic):
     r"""DP-Adam: the noisy gradient g_t of :class:`SGD`, averaged and scaled by its own size.
 
     .. math:: m_t = \beta_1 m_{t-1} + (1-\beta_1) g_t, \quad
@@ -56,7 +46,7 @@ class Adam(StochasticOptions, _Arguments, Stochastic):
     eps : float
         Added to the root, > 0.
     noise, mechanism, choose_iterations, output
-        See :class:`dpanalysis.methods.sgd.StochasticOptions`.
+        See :class:`dpanalysis.methods.sgd.Stochastic`.
 
     Raises
     ------
@@ -77,6 +67,13 @@ class Adam(StochasticOptions, _Arguments, Stochastic):
     True
     """
 
+    step_size: StepSize
+    iterations: int
+    sampling: Sampling = field()
+    clipping: Any = field()
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+
     def __post_init__(self) -> None:
         if not isinstance(self.betas, (tuple, list)) or len(self.betas) != 2:
             raise TypeError(f"betas must be two numbers in [0, 1), got {self.betas!r}")
@@ -95,7 +92,7 @@ class Adam(StochasticOptions, _Arguments, Stochastic):
     def _warn_if_unstable(self, coefficients: Coefficients, facts: object) -> None:
         """Stay silent: no step is longer than a few step sizes, whatever the curvature."""
 
-    def init(self, w0: np.ndarray, plan: Plan) -> AdamState:
+    def init(self, w0: np.ndarray, plan: Schedule) -> AdamState:
         """Start from ``w0`` of shape (R, d) with averages of nothing."""
         zero = np.zeros_like(w0)
         return AdamState(w0, w0, 0, plan, mean=zero, size=zero)

@@ -1,90 +1,121 @@
-"""What every momentum method shares: a plan, a state, and one update.
-
-All methods of Kuru et al. (2022) are one recursion,
-
-    y_t     = x_t + gamma_t (x_t - x_{t-1})
-    x_{t+1} = x_t + beta_t (x_t - x_{t-1}) - alpha_t (grad F(y_t) + noise_t),
-
-with gamma = beta = 0 for gradient descent, gamma = 0 for the heavy ball (3.1) and
-gamma = beta for Nesterov's method (4.1). A method is its coefficients and its bound.
-"""
+"""What every method is: how it prepares, which events it plans, and how it runs."""
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .._validation import check_choice, check_finite, check_int, check_number, check_reals
-from ..clipping import check_clipping
+from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
 from ..privacy.relations import Budget
-from ..privacy.sampling import Full, Sampling, check_sampling
-from .schedules import NoiseRequest, choose_horizon, noise_scales
+from ..privacy.sampling import Full, Sampling
 
-if TYPE_CHECKING:
-    from ..theory import ErrorRecursion
-
-__all__ = ["Coefficients", "Method", "Plan", "State"]
+__all__ = ["FULL", "Method", "Shown", "Step"]
 
 FULL = Full()  # immutable, so it can be shared as a default
-Noise = str | Sequence[float] | np.ndarray
-
-
-class Coefficients(NamedTuple):
-    """Coefficients of the recursion at each iteration, all of shape (T,).
-
-    ``restart`` says where a stage starts: the momentum is reset (x_{t-1} := x_t) before
-    that iteration.
-    """
-
-    step_size: np.ndarray
-    momentum: np.ndarray
-    extrapolation: np.ndarray
-    restart: np.ndarray
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Everything fixed before the data are touched.
+class Step:
+    """What a method releases after an iteration.
 
     Attributes
     ----------
-    coefficients : Coefficients
-        Of each iteration.
-    scales : ndarray of shape (T,) or None
-        Laplace scale or Gaussian standard deviation of each iteration; None runs exactly.
+    w : ndarray of shape (R, d) for a method that makes replicates together, else (d,)
+    released : mapping of str to float
+        Other numbers that the guarantee covers, such as the step size chosen.
     """
 
-    coefficients: Coefficients
-    scales: np.ndarray | None
-
-    @property
-    def iterations(self) -> int:
-        """Number of iterations, after :attr:`Method.choose_iterations`."""
-        return len(self.coefficients.step_size)
-
-    def __repr__(self) -> str:
-        """Show the range of the noise, not T numbers."""
-        noise = "no noise"
-        if self.scales is not None:
-            noise = f"scales {self.scales.min():g} to {self.scales.max():g}"
-        return f"Plan({self.iterations} iterations, {noise})"
-
-
-@dataclass(frozen=True)
-class State:
-    """Where a run stands: ``w`` and ``previous`` of shape (R, d) after ``iteration`` steps."""
-
     w: np.ndarray
-    previous: np.ndarray
-    iteration: int
-    plan: Plan = field(repr=False)
+    released: Mapping[str, float] = field(default_factory=dict)
+
+
+class Method(ABC):
+    """A private method. It never sees data: it plans from public facts, and asks the oracle.
+
+    A run calls :meth:`prepare` once, then :meth:`events`, and then iterates over :meth:`run`.
+    A method keeps nothing from one run to the next and looks at nothing but the oracle's
+    answers, so a frozen dataclass is the right form; :func:`dpanalysis.testing.check_method`
+    finds out whether a method keeps to this.
+
+    Attributes
+    ----------
+    sampling : Sampling
+        Of the batches; it decides the relations under which the method may be accounted.
+    clipping : Clipping or None
+        Rule for the gradients.
+    together : bool
+        Whether :meth:`run` makes all R replicates at once, with iterates of shape (R, d).
+        Otherwise it is called for one replicate after the other, with iterates of shape (d,).
+    output : {"last", "uniform", "average"}
+        What of the iterates a run gives back.
+    released : tuple of str
+        What the guarantee covers.
+    """
+
+    sampling: Sampling = FULL
+    clipping: Any = None
+    together: ClassVar[bool] = False
+    output: str = "last"
+    released: ClassVar[tuple[str, ...]] = ("iterates",)
+
+    @abstractmethod
+    def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Any:
+        """Return the plan of a run: everything that is fixed before the data are touched.
+
+        Parameters
+        ----------
+        facts : PublicFacts
+            Public side of the problem.
+        budget : Budget or None
+            None runs without noise, unless the method's own arguments give it in numbers.
+        accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
+            See :func:`dpanalysis.privacy.epsilon`.
+
+        Returns
+        -------
+        object
+            Given to :meth:`events` and :meth:`run`, and kept as ``result.plan``.
+
+        Raises
+        ------
+        ValueError
+            If the problem does not satisfy the method's assumptions, or the budget does not
+            suffice.
+        """
+
+    @abstractmethod
+    def events(self, facts: PublicFacts, plan: Any) -> Sequence[Event] | None:
+        """Return what a run of one replicate will release, batch by batch, in its order.
+
+        The run then goes under a :class:`dpanalysis.privacy.Plan`, for which every accountant
+        is valid. None where the events depend on answers: the run then goes under a
+        :class:`dpanalysis.privacy.Filter`, see :class:`~dpanalysis.methods.AdaptiveMethod`.
+        An empty sequence where some answer is exact: such a run has no budget and no guarantee.
+        """
+
+    @abstractmethod
+    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Any) -> Iterator[Step]:
+        """Yield a step an iteration, from ``w`` on; no batch is open while it yields.
+
+        Parameters
+        ----------
+        w : ndarray of shape (R, d) or (d,)
+            Public start, see :attr:`together`.
+        oracle : PrivateOracle
+            Answers for the one replicate, or for all of them.
+        plan : object
+            What :meth:`prepare` returned.
+        """
+
+    def length(self, plan: Any) -> int | None:
+        """Return the number of iterations where it is fixed beforehand, else None."""
+        return None
 
 
 class Shown:
@@ -101,248 +132,3 @@ class Shown:
             elif value != each.default:
                 shown.append(f"{each.name}={value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
-
-
-@dataclass(frozen=True, repr=False)
-class Options(Shown):
-    """Arguments that every method takes: ``noise`` after its own, the others by keyword.
-
-    Attributes
-    ----------
-    noise : {"uniform", "optimal"} or array_like of shape (iterations,)
-        How the budget is divided over the iterations: evenly, or so that the method's
-        error bound is least (Proposition 4.2 and beyond). An array gives the Laplace scales
-        or Gaussian standard deviations themselves; without a budget the ledger then says
-        what they cost.
-    sampling : Full, WithoutReplacement, WithReplacement or Poisson
-        How the batch of each iteration is drawn.
-    mechanism : {"laplace", "gaussian"}
-        Law of the noise.
-    choose_iterations : float, optional
-        A guess E0 of F(x_0) - F*: run the number of iterations T' <= ``iterations`` that
-        minimises the error bound (Remark 4.1).
-    clipping : object, optional
-        Per-sample rule of :mod:`dpanalysis.clipping`, for losses without a bounded gradient.
-    """
-
-    noise: Noise = "uniform"
-    _: KW_ONLY
-    sampling: Sampling = FULL
-    mechanism: str = "laplace"
-    choose_iterations: float | None = None
-    clipping: Any = None
-
-
-class Method(ABC):
-    """A private first-order method; see the concrete classes.
-
-    A method never sees data. :meth:`plan` turns public facts and a budget into the
-    coefficients and the noise of every iteration, :meth:`step` asks the oracle for one
-    noisy gradient, and :meth:`state_space` gives the same update to the theory.
-    """
-
-    iterations: int
-    noise: Noise
-    sampling: Sampling
-    mechanism: str
-    choose_iterations: float | None
-    clipping: Any
-    output: str = "last"
-
-    @abstractmethod
-    def coefficients(self) -> Coefficients:
-        """Return the coefficients of the planned iterations."""
-
-    @abstractmethod
-    def error_recursion(self, facts: PublicFacts) -> ErrorRecursion:
-        """Return the method's error bound, one iteration at a time.
-
-        Divides the budget when ``noise="optimal"`` and chooses the horizon.
-        """
-
-    def _check(self) -> None:
-        check_int("iterations", self.iterations, low=1)
-        check_choice("mechanism", self.mechanism, ("laplace", "gaussian"))
-        check_clipping(self.clipping)
-        check_sampling(self.sampling)
-        if self.choose_iterations is not None:
-            check_number("choose_iterations", self.choose_iterations, low=0.0, low_open=True)
-        if isinstance(self.noise, str):
-            check_choice("noise", self.noise, ("uniform", "optimal"))
-            return
-        scales = check_finite("noise", check_reals("noise", self.noise))
-        if scales.shape != (self.iterations,) or scales.min() < 0.0:
-            raise ValueError(
-                f"noise given as numbers must be {self.iterations} values >= 0, one an "
-                f"iteration, got shape {scales.shape} with minimum {scales.min(initial=0.0):g}"
-            )
-        if self.choose_iterations is not None:
-            raise ValueError("choose_iterations needs noise='uniform' or 'optimal', not numbers")
-        object.__setattr__(self, "noise", tuple(scales.tolist()))  # hashable, comparable
-
-    def plan(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Plan:
-        """Fix coefficients, number of iterations and noise; touches no data.
-
-        Parameters
-        ----------
-        facts : PublicFacts
-            Public side of the problem.
-        budget : Budget or None
-            None runs without noise unless ``noise`` gives it in numbers.
-        accountant : str
-            See :func:`dpanalysis.privacy.epsilon`.
-
-        Returns
-        -------
-        Plan
-        """
-        coefficients = self.coefficients()
-        self._warn_if_unstable(coefficients, facts)
-        if not isinstance(self.noise, str):
-            return Plan(coefficients, np.asarray(self.noise) if np.any(self.noise) else None)
-        if budget is None:
-            return Plan(coefficients, None)
-        request = NoiseRequest(
-            facts=facts,
-            budget=budget,
-            sampling=self.sampling,
-            mechanism=self.mechanism,
-            clipping=self.clipping,
-            optimal=self.noise == "optimal",
-            accountant=accountant,
-        )
-        iterations, recursion = self.iterations, None
-        if request.optimal or self.choose_iterations is not None:
-            recursion = self.error_recursion(facts)
-            if self.choose_iterations is not None:
-                iterations = choose_horizon(request, recursion, self.choose_iterations)
-        scales = noise_scales(request, recursion, iterations)
-        return Plan(Coefficients(*(each[:iterations] for each in coefficients)), scales)
-
-    def _warn_if_unstable(self, coefficients: Coefficients, facts: PublicFacts) -> None:
-        # A clipped gradient is bounded: what is left to diverge is the regulariser's.
-        name, curvature = ("L", facts.L) if self.clipping is None else ("mu", facts.mu)
-        largest = float(coefficients.step_size.max())
-        if curvature > 0.0 and largest > 2.0 / curvature > 0.0:  # an infinite L is no bound
-            warnings.warn(
-                f"step_size {largest:g} is above 2/{name} = {2.0 / curvature:g} ({name} = "
-                f"{curvature:g} from the public bounds): the method may diverge",
-                UserWarning,
-                stacklevel=4,
-            )
-
-    def with_noise_multiplier(self, noise_multiplier: float, n: int) -> Self:
-        """Return this method with Gaussian noise of ``noise_multiplier`` times the clip norm.
-
-        The convention of papers 000 and 004: N(0, (noise_multiplier clip_norm)^2) in every
-        coordinate of the SUM of clipped gradients. Divided by the expected batch size, that is
-        the standard deviation which ``noise`` takes.
-
-        Parameters
-        ----------
-        noise_multiplier : float
-            In (0, inf).
-        n : int
-            Public number of records.
-
-        Raises
-        ------
-        ValueError
-            If an argument is outside its range, or the method has no clipping rule or other
-            noise than Gaussian.
-
-        Examples
-        --------
-        >>> import dpanalysis as dpa
-        >>> method = dpa.methods.SGD(0.1, 10, dpa.Poisson(0.01), dpa.clipping.Flat(2.0))
-        >>> method.with_noise_multiplier(1.5, n=1000).noise[:2]
-        (0.3, 0.3)
-        """
-        multiplier = check_number("noise_multiplier", noise_multiplier, low=0.0, low_open=True)
-        if self.clipping is None or self.mechanism != "gaussian":
-            raise ValueError(
-                "noise_multiplier needs a clipping rule and mechanism='gaussian', got "
-                f"clipping={self.clipping!r} and mechanism={self.mechanism!r}"
-            )
-        std = multiplier * self.clipping.clip_norm / self.sampling.expected_size(n)
-        return replace(self, noise=np.full(self.iterations, std))  # type: ignore[type-var]
-
-    def init(self, w0: np.ndarray, plan: Plan) -> State:
-        """Start from ``w0`` of shape (R, d) with x_{-1} = x_0."""
-        return State(w0, w0, 0, plan)
-
-    def step(self, state: State, oracle: PrivateOracle) -> State:
-        """Make one iteration: one batch, one noisy gradient."""
-        alpha, beta, gamma, restart = (each[state.iteration] for each in state.plan.coefficients)
-        x = here = ahead = state.w
-        if not restart and (beta or gamma):  # what is nought costs nothing: x may be long
-            difference = x - state.previous
-            here, ahead = x + gamma * difference, x + beta * difference
-        after = alpha * self._gradient(here, state, oracle)
-        np.subtract(ahead, after, out=after)
-        return State(after, x, state.iteration + 1, state.plan)
-
-    def _gradient(self, w: np.ndarray, state: State, oracle: PrivateOracle) -> np.ndarray:
-        """Return the noisy gradient at ``w`` on a batch of its own."""
-        scales = state.plan.scales
-        scale = 0.0 if scales is None else float(scales[state.iteration])
-        with oracle.batch(self.sampling) as batch:
-            return batch.gradient(w, self.mechanism, scale, self.clipping)
-
-    def state_space(self, iteration: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (A, B, C) of xi_{t+1} = A xi_t + B u_t, y_t = C xi_t, u_t = grad F(y_t) + noise.
-
-        The state is xi_t = (x_t, x_{t-1}); (3.10) of Kuru et al. with the sign of B mended.
-
-        Parameters
-        ----------
-        iteration : int
-            The coefficients may change from one iteration to the next.
-
-        Returns
-        -------
-        A : ndarray of shape (2, 2)
-        B : ndarray of shape (2, 1)
-        C : ndarray of shape (1, 2)
-        """
-        alpha, beta, gamma, restart = (float(each[iteration]) for each in self.coefficients())
-        if restart:
-            beta = gamma = 0.0
-        return (
-            np.array([[1.0 + beta, -beta], [1.0, 0.0]]),
-            np.array([[-alpha], [0.0]]),
-            np.array([[1.0 + gamma, -gamma]]),
-        )
-
-
-def check_bounded_curvature(facts: PublicFacts, mu: float | None = None) -> None:
-    """Raise ValueError where the problem's public constants leave a method without a bound.
-
-    ``mu`` is the strong convexity that the method was given; that of the problem by default.
-    """
-    why = "the error bound that noise='optimal' and choose_iterations use"
-    if not np.isfinite(facts.L):
-        raise ValueError(
-            f"{why} needs a finite L, got {facts.L!r}: give the problem a row_bound and a smooth "
-            "loss"
-        )
-    if (facts.mu if mu is None else mu) <= 0.0:
-        raise ValueError(
-            f"{why} needs strong convexity, got mu = {facts.mu!r}: give the problem a regularizer "
-            "such as L2(strength)"
-        )
-
-
-def constant_coefficients(
-    iterations: int,
-    step_size: float | np.ndarray,
-    momentum: float = 0.0,
-    extrapolation: float = 0.0,
-) -> Coefficients:
-    """Return coefficients that do not change, but for step sizes given as an array (T,)."""
-    return Coefficients(
-        np.full(iterations, step_size),
-        np.full(iterations, momentum),
-        np.full(iterations, extrapolation),
-        np.zeros(iterations, dtype=bool),
-    )

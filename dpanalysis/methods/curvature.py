@@ -60,7 +60,7 @@ class Outlook:
     min_decrease : float
         Of every step, as long as the noise is small.
     iterations : int
-        T, that which evaluates the last point included.
+        T: the number of steps, and one iteration more that evaluates the last point.
     noise : Noise
         Of the first phase.
     n_min : float
@@ -159,7 +159,7 @@ class CurvatureMethod(AdaptiveMethod):
 
     # Before the data are touched
 
-    def prepare(self, facts: PublicFacts, budget: Budget | None) -> Outlook:
+    def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Outlook:
         """Return the horizon and the noise for a start at 0.
 
         Raises
@@ -193,13 +193,13 @@ class CurvatureMethod(AdaptiveMethod):
             )
         return Outlook(decrease, iterations, noise, n_min, price)
 
-    def order(self, facts: PublicFacts, settings: Outlook, budget: Budget) -> float | None:
+    def order(self, facts: PublicFacts, plan: Outlook, budget: Budget) -> float | None:
         """Return the order that the noise was computed for; None for full batches: zCDP."""
-        return None if settings.price is None else settings.price.order
+        return None if plan.price is None else plan.price.order
 
-    def iteration(self, facts: PublicFacts, settings: Outlook) -> list[Event]:
+    def iteration(self, facts: PublicFacts, plan: Outlook) -> list[Event]:
         """Return the events of one iteration that asks for everything."""
-        noise = settings.noise
+        noise = plan.noise
         asked: list[Event] = [
             Gaussian(noise.gradient, facts.gradient_sensitivity(self.sampling, 2)),
             Gaussian(noise.hessian, hessian_sensitivity(facts, self.sampling)),
@@ -314,14 +314,12 @@ class Questions:
 
     def ask(self, query: Query, sampling: Sampling) -> Any:
         """Ask one question of a batch of its own."""
-        with self._oracle.batch(sampling) as batch:
-            return batch.ask(query)
+        return self._oracle.ask(query, sampling)
 
     def gradient(self, w: np.ndarray, noise: Noise) -> np.ndarray:
         """Return the noisy gradient at ``w`` (d,)."""
         self.gradients += 1
-        with self._oracle.batch(self._method.sampling) as batch:
-            return batch.gradient(w[None, :], "gaussian", noise.gradient)[0]
+        return self._oracle.gradient(w, self._method.sampling, "gaussian", noise.gradient)
 
     def hessian(self, w: np.ndarray, noise: Noise) -> np.ndarray:
         """Return the noisy Hessian at ``w``, (d, d)."""

@@ -15,13 +15,13 @@ from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import NoisyMin, decrease_sensitivity
 from ..privacy.relations import Budget
-from .adaptive import AdaptiveMethod, Step
+from .base import Method, Shown, Step
 
 __all__ = ["GeneticSearch"]
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class GeneticSearch(AdaptiveMethod):
+class GeneticSearch(Shown, Method):
     r"""PrivGene: points that are bred, and chosen by the exponential mechanism.
 
     A population of points starts at random around w_0. Each generation releases the ``parents``
@@ -92,7 +92,6 @@ class GeneticSearch(AdaptiveMethod):
     shrink: float = 0.9
     mutated: int | None = None
 
-    one_shot = True
     released: ClassVar[tuple[str, ...]] = ("the points chosen in every generation",)
 
     def __post_init__(self) -> None:
@@ -106,7 +105,7 @@ class GeneticSearch(AdaptiveMethod):
         if self.mutated is not None:
             check_int("mutated", self.mutated, low=1)
 
-    def prepare(self, facts: PublicFacts, budget: Budget | None) -> float:
+    def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> float:
         """Return the scale of the noise; 0 without a budget."""
         if not facts.has_records or facts.declared_sensitivity is not None:
             raise ValueError(
@@ -117,30 +116,36 @@ class GeneticSearch(AdaptiveMethod):
             return 0.0
         choices = self.parents * (self.generations - 1) + 1
         scale = calibrate(
-            lambda scale: Repeated(BoundedRange(1.0 / scale), choices), budget, (1e-3, 1e9)
+            lambda scale: Repeated(BoundedRange(1.0 / scale), choices),
+            budget,
+            (1e-3, 1e9),
+            accountant=accountant,
         )
         return scale * decrease_sensitivity(facts, self.sampling, self.clip_loss)
 
-    def iteration(self, facts: PublicFacts, settings: float) -> list[Event]:
+    def events(self, facts: PublicFacts, plan: float) -> list[Event]:
         """Return the events of all generations."""
         nowhere = np.zeros((self.population, facts.d))
         counts = [self.parents] * (self.generations - 1) + [1]
-        events = [self._question(nowhere, settings, k).event(facts, self.sampling) for k in counts]
+        events = [self._question(nowhere, plan, k).event(facts, self.sampling) for k in counts]
         return [event for event in events if event is not None]
 
-    def run(self, w: np.ndarray, oracle: PrivateOracle, settings: float) -> Iterator[Step]:
+    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: float) -> Iterator[Step]:
         """Yield the best point of each generation, as far as the noise tells."""
         random, mutation = oracle.public_random(), self.mutation
         points = w + self.radius * _uniform(random, (self.population, len(w)))
         points[0] = w
         for generation in range(1, self.generations + 1):
             last = generation == self.generations
-            question = self._question(points, settings, 1 if last else self.parents)
-            with oracle.batch(self.sampling) as batch:
-                chosen = points[np.atleast_1d(batch.ask(question))]
+            question = self._question(points, plan, 1 if last else self.parents)
+            chosen = points[np.atleast_1d(oracle.ask(question, self.sampling))]
             yield Step(chosen[0])
             points = np.concatenate([chosen, self._children(chosen, mutation, random)])
             mutation *= self.shrink
+
+    def length(self, plan: float) -> int:
+        """Return the number of generations."""
+        return self.generations
 
     def _question(self, points: np.ndarray, scale: float, count: int) -> NoisyMin:
         return NoisyMin(points, self.clip_loss, scale, count=count)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from .._validation import check_number
 from ..privacy.facts import PublicFacts
-from .base import (
+from .recursion import (
+    Bounded,
     Coefficients,
-    Method,
-    Options,
     check_bounded_curvature,
     constant_coefficients,
 )
@@ -21,14 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["GradientDescent"]
 
 
-@dataclass(frozen=True)
-class _Arguments:
-    step_size: float
-    iterations: int
-
-
 @dataclass(frozen=True, repr=False)
-class GradientDescent(Options, _Arguments, Method):
+class GradientDescent(Bounded):
     """Gradient descent, x_{t+1} = x_t - alpha (grad F(x_t) + noise_t).
 
     Problem: an L-smooth, mu-strongly convex F. Guarantee, for alpha < 2/L and noise of
@@ -45,7 +38,7 @@ class GradientDescent(Options, _Arguments, Method):
     iterations : int
         T >= 1.
     noise, sampling, mechanism, choose_iterations, clipping
-        See :class:`dpanalysis.methods.base.Options`.
+        See :class:`dpanalysis.methods.recursion.Bounded`.
 
     Raises
     ------
@@ -66,6 +59,9 @@ class GradientDescent(Options, _Arguments, Method):
     >>> result.w.round(3).tolist()
     [[1.0, 0.0]]
     """
+
+    step_size: float
+    iterations: int
 
     def __post_init__(self) -> None:
         check_number("step_size", self.step_size, low=0.0, low_open=True)

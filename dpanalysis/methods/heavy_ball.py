@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from .._validation import check_number
 from ..privacy.facts import PublicFacts
-from .base import (
+from .recursion import (
+    Bounded,
     Coefficients,
-    Method,
-    Options,
     check_bounded_curvature,
     constant_coefficients,
 )
@@ -21,15 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["HeavyBall"]
 
 
-@dataclass(frozen=True)
-class _Arguments:
-    step_size: float
-    momentum: float
-    iterations: int
-
-
 @dataclass(frozen=True, repr=False)
-class HeavyBall(Options, _Arguments, Method):
+class HeavyBall(Bounded):
     """Heavy ball, x_{t+1} = x_t - alpha (grad F(x_t) + noise_t) + beta (x_t - x_{t-1}).
 
     Problem: an L-smooth, mu-strongly convex F. Guarantee: Proposition 3.4, corrected; with
@@ -48,7 +40,7 @@ class HeavyBall(Options, _Arguments, Method):
     iterations : int
         T >= 1.
     noise, sampling, mechanism, choose_iterations, clipping
-        See :class:`dpanalysis.methods.base.Options`. ``noise="optimal"`` and
+        See :class:`dpanalysis.methods.recursion.Bounded`. ``noise="optimal"`` and
         ``choose_iterations`` use the certificate, so they need one to exist.
 
     Raises
@@ -71,6 +63,10 @@ class HeavyBall(Options, _Arguments, Method):
     >>> float(abs(dpa.minimize(problem, method, w0=[8.0, 8.0]).w).max()) < 1e-6
     True
     """
+
+    step_size: float
+    momentum: float
+    iterations: int
 
     def __post_init__(self) -> None:
         check_number("step_size", self.step_size, low=0.0, low_open=True)

@@ -14,7 +14,8 @@ from ..privacy.events import Event
 from ..privacy.facts import PublicFacts, sampled_event
 from ..privacy.oracle import PrivateOracle
 from ..privacy.sampling import Sampling, check_sampling
-from .adaptive import AdaptiveMethod, Step
+from .adaptive import AdaptiveMethod
+from .base import Step
 from .searching import LineSearch, Refinement, Spending
 
 __all__ = ["LineSearchGD", "LineSearchSGD"]
@@ -88,7 +89,8 @@ class LineSearchSGD(LineSearch):
     What the paper does and is not private is done otherwise here. Gradient and search on one
     batch are composed and then amplified, together (errata 002-4, 002-5); the second search is
     made on the batch of the second gradient. Sums are divided by the expected batch size
-    (002-6). The filter has one Renyi order, and is asked before each access (002-7, 002-8).
+    (002-6). The filter has one Renyi order, and each batch is bought from it before it is opened
+    (002-7, 002-8): a budget that grows because of a gradient does so from the next batch on.
 
     The paper leaves eta_0 and the number of queries open. They are for rows of length 1 to 3: on
     Adult, 20 queries from eta_0 = 2 do as well as more, which at small budgets only find by chance
@@ -139,45 +141,22 @@ class LineSearchSGD(LineSearch):
         check_number("clip_decay", self.clip_decay, low=0.0, high=1.0, high_open=True)
         check_choice("adapt", self.adapt, ("angle", "always", "never"))
 
-    def iteration(self, facts: PublicFacts, settings: Spending) -> list[Event]:
+    def iteration(self, facts: PublicFacts, plan: Spending) -> list[Event]:
         """Return the events of one attempt on its batch, or on its two batches."""
-        events = self._events(facts, settings)
-        batches = [[event] for event in events] if self.fresh_batch else [events]
+        asked = [event for event in self._asked(facts, plan) if event is not None]
+        batches = [[event] for event in asked] if self.fresh_batch else [asked]
         return [sampled_event(facts, self.sampling, batch) for batch in batches]
 
-    def run(self, w: np.ndarray, oracle: PrivateOracle, settings: Spending) -> Iterator[Step]:
+    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Spending) -> Iterator[Step]:
         """Yield the iterates of Algorithm 2 until no attempt can be paid."""
-        spending, start = settings, self.step_size
+        spending, reach = plan, self.step_size
         chosen: list[float] = []
         angle, previous = 0.5 * math.pi, None
         for count in range(1, self.iterations + 1):
-            gradient: np.ndarray | None = None
-            step: float | None = None
-            clips = spending.clip_norm, spending.clip_loss
-            while gradient is None or step is None:
-                asked = self._events(oracle.facts, spending)
-                # The search on a batch of its own is asked for when its turn comes.
-                if not oracle.can_ask(self.sampling, *asked[: 1 if self.fresh_batch else 2]):
-                    return
-                with oracle.batch(self.sampling) as batch:
-                    second = self._gradient(batch, w, oracle.facts, spending)
-                    if gradient is not None:  # Algorithm 3
-                        spending = self._enlarge(spending, gradient, second, angle, clips)
-                        second = 0.5 * (gradient + second)
-                    gradient = second
-                    ray = self._ray(w, gradient, start)
-                    question = self._question(ray, oracle.facts, spending)
-                    if not self.fresh_batch:
-                        found = batch.ask(question)
-                if self.fresh_batch:
-                    with oracle.batch(self.sampling) as batch:
-                        found = batch.ask(question)
-                if found is not None:
-                    step = float(ray.step_sizes[found])
-                elif self.smallest_step:
-                    step = start * self.backtrack**self.max_queries
-                elif spending.exact:
-                    return  # the answers would be the same, on a full batch
+            found = self._find_step(w, oracle, spending, reach, angle)
+            if found is None:
+                return
+            step, gradient, spending = found
             w = w - step * gradient
             if previous is not None:
                 turned = angle_between(gradient, previous)
@@ -185,8 +164,40 @@ class LineSearchSGD(LineSearch):
             previous = gradient
             chosen.append(step)
             if count % self.memory == 0:
-                start, chosen = self._reach(chosen, start), []
+                reach, chosen = self._reach(chosen, reach), []
             yield Step(w, {"step_size": step, "rho": spending.rho, "epsilon": spending.epsilon})
+
+    def _find_step(
+        self, w: np.ndarray, oracle: PrivateOracle, spending: Spending, reach: float, angle: float
+    ) -> tuple[float, np.ndarray, Spending] | None:
+        """Return a step size, its gradient, and what comes next costs; None to end the run.
+
+        What an attempt asks is named before its batch is opened: the budgets that its gradient
+        lets grow hold from the next batch on.
+        """
+        facts, clips = oracle.facts, (spending.clip_norm, spending.clip_loss)
+        before: np.ndarray | None = None  # the mean of the gradients at w so far
+        while True:
+            asked = self._asked(facts, spending)[: 1 if self.fresh_batch else 2]
+            if not oracle.can_ask(self.sampling, *asked):
+                return None
+            with oracle.batch(self.sampling, asked) as batch:
+                gradient, grown = self._gradient(batch, w, facts, spending), spending
+                if before is not None:
+                    grown = self._enlarge(spending, before, gradient, angle, clips)
+                    gradient = 0.5 * (before + gradient)
+                ray = self._ray(w, gradient, reach)
+                if not self.fresh_batch:
+                    place = batch.ask(self._question(ray, facts, spending))
+            if self.fresh_batch:
+                place = oracle.ask(self._question(ray, facts, grown), self.sampling)
+            if place is not None:
+                return float(ray.step_sizes[place]), gradient, grown
+            if self.smallest_step:
+                return reach * self.backtrack**self.max_queries, gradient, grown
+            if spending.exact:
+                return None  # the answers would be the same, on a full batch
+            before, spending = gradient, grown
 
     def _enlarge(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._validation import check_number
 from ..privacy.facts import PublicFacts
-from .base import Coefficients, Method, Options, check_bounded_curvature
+from .recursion import Bounded, Coefficients, check_bounded_curvature
 
 if TYPE_CHECKING:
     from ..theory import ErrorRecursion
@@ -17,17 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["MultistageNesterov"]
 
 
-@dataclass(frozen=True)
-class _Arguments:
-    iterations: int
-    mu: float
-    L: float
-    p: float = 1.0
-    scale: float = 1.0
-
-
 @dataclass(frozen=True, repr=False)
-class MultistageNesterov(Options, _Arguments, Method):
+class MultistageNesterov(Bounded):
     """Nesterov's method in stages, (4.7): each halves sqrt(alpha) and doubles its length.
 
     The momentum is reset when a stage starts. Problem: an L-smooth, mu-strongly convex F.
@@ -45,7 +36,7 @@ class MultistageNesterov(Options, _Arguments, Method):
     scale : float
         Constant c in (0, 1] before every step size.
     noise, sampling, mechanism, choose_iterations, clipping
-        See :class:`dpanalysis.methods.base.Options`.
+        See :class:`dpanalysis.methods.recursion.Bounded`.
 
     Raises
     ------
@@ -66,6 +57,12 @@ class MultistageNesterov(Options, _Arguments, Method):
     >>> sorted({float(a) for a in method.coefficients().step_size})
     [0.003125, 0.05]
     """
+
+    iterations: int
+    mu: float
+    L: float
+    p: float = 1.0
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         check_number("mu", self.mu, low=0.0, low_open=True)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from .._validation import check_number
 from ..privacy.facts import PublicFacts
-from .base import (
+from .recursion import (
+    Bounded,
     Coefficients,
-    Method,
-    Options,
     check_bounded_curvature,
     constant_coefficients,
 )
@@ -21,15 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Nesterov"]
 
 
-@dataclass(frozen=True)
-class _Arguments:
-    step_size: float
-    iterations: int
-    mu: float
-
-
 @dataclass(frozen=True, repr=False)
-class Nesterov(Options, _Arguments, Method):
+class Nesterov(Bounded):
     """Nesterov's method with constant step size, (4.1).
 
         y_t = x_t + beta (x_t - x_{t-1}),    x_{t+1} = y_t - alpha (grad F(y_t) + noise_t),
@@ -47,7 +39,7 @@ class Nesterov(Options, _Arguments, Method):
     mu : float
         Strong convexity that sets the momentum, > 0.
     noise, sampling, mechanism, choose_iterations, clipping
-        See :class:`dpanalysis.methods.base.Options`.
+        See :class:`dpanalysis.methods.recursion.Bounded`.
 
     Raises
     ------
@@ -67,6 +59,10 @@ class Nesterov(Options, _Arguments, Method):
     >>> float(problem.value(dpa.minimize(problem, method, w0=[8.0, 8.0]).w)[0]) < 1e-6
     True
     """
+
+    step_size: float
+    iterations: int
+    mu: float
 
     def __post_init__(self) -> None:
         check_number("step_size", self.step_size, low=0.0, low_open=True)

@@ -17,8 +17,7 @@ from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import NoisyDescent, Query, TiltedMinimum, check_linear, largest_step
 from ..privacy.relations import Budget
-from .adaptive import AdaptiveMethod, Step
-from .base import FULL
+from .base import FULL, Method, Shown, Step
 
 __all__ = ["ObjectivePerturbation", "OutputPerturbation"]
 
@@ -26,25 +25,27 @@ __all__ = ["ObjectivePerturbation", "OutputPerturbation"]
 _SOLVER_SHARE = 0.01
 
 
-class _OneShot(AdaptiveMethod):
+class _OneShot(Shown, Method):
     """A method that asks one question of all records, and releases the answer."""
 
-    one_shot = True
     released: ClassVar[tuple[str, ...]] = ("w",)
 
     @abstractmethod
-    def prepare(self, facts: PublicFacts, budget: Budget | None) -> Query:
+    def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Query:
         """Return the question with the noise that the budget asks for."""
 
-    def iteration(self, facts: PublicFacts, settings: Query) -> list[Event]:
+    def events(self, facts: PublicFacts, plan: Query) -> list[Event]:
         """Return the one event of the run."""
-        event = settings.event(facts, FULL)
+        event = plan.event(facts, FULL)
         return [] if event is None else [event]
 
-    def run(self, w: np.ndarray, oracle: PrivateOracle, settings: Any) -> Iterator[Step]:
+    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Query) -> Iterator[Step]:
         """Yield the answer."""
-        with oracle.batch(FULL) as batch:
-            yield Step(batch.ask(settings))
+        yield Step(oracle.ask(plan, FULL))
+
+    def length(self, plan: Query) -> int:
+        """Return 1."""
+        return 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,7 +116,7 @@ class OutputPerturbation(_OneShot):
         if self.step_size is not None:
             check_number("step_size", self.step_size, low=0.0, low_open=True)
 
-    def prepare(self, facts: PublicFacts, budget: Budget | None) -> NoisyDescent:
+    def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> NoisyDescent:
         """Return the descent with its noise."""
         sgd = self.kind == "permuted_sgd"
         batches = self.batches if sgd else 1
@@ -125,13 +126,12 @@ class OutputPerturbation(_OneShot):
         unit = float(query.sensitivities(facts)[0].max())
         if budget is None:
             return query
-        return replace(
-            query, scale=_least(lambda scale: replace(query, scale=scale), unit, facts, budget)
-        )
+        scale = _least(lambda scale: replace(query, scale=scale), unit, facts, budget, accountant)
+        return replace(query, scale=scale)
 
-    def run(self, w: np.ndarray, oracle: PrivateOracle, settings: Any) -> Iterator[Step]:
+    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Any) -> Iterator[Step]:
         """Yield the noisy end of the descent from ``w``."""
-        return super().run(w, oracle, replace(settings, start=w))
+        return super().run(w, oracle, replace(plan, start=w))
 
 
 @dataclass(frozen=True, repr=False)
@@ -192,7 +192,7 @@ class ObjectivePerturbation(_OneShot):
                 name, getattr(self, name), low=0.0, high=1.0, low_open=True, high_open=True
             )
 
-    def prepare(self, facts: PublicFacts, budget: Budget | None) -> TiltedMinimum:
+    def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> TiltedMinimum:
         """Return the penalty that is added, and both noises."""
         law = _law(budget)
         query = TiltedMinimum(law, 0.0, 0.0, self.tolerance, 0.0)
@@ -218,7 +218,7 @@ class ObjectivePerturbation(_OneShot):
             share = _SOLVER_SHARE if law == "spherical" else math.sqrt(_SOLVER_SHARE)
             return TiltedMinimum(law, scale, ridge, tolerance, error * scale / (share * S))
 
-        return at(_least(at, S, facts, budget))
+        return at(_least(at, S, facts, budget, accountant))
 
 
 def _law(budget: Budget | None) -> str:
@@ -228,7 +228,11 @@ def _law(budget: Budget | None) -> str:
 
 
 def _least(
-    make: Callable[[float], Query], unit: float, facts: PublicFacts, budget: Budget
+    make: Callable[[float], Query],
+    unit: float,
+    facts: PublicFacts,
+    budget: Budget,
+    accountant: str,
 ) -> float:
     """Return the smallest scale whose query fits the budget, looked for around ``unit``."""
 
@@ -237,4 +241,4 @@ def _least(
         assert event is not None
         return event
 
-    return calibrate(events, budget, (1e-3 * unit, 1e12 * unit))
+    return calibrate(events, budget, (1e-3 * unit, 1e12 * unit), accountant=accountant)

@@ -16,9 +16,10 @@ from ..privacy.facts import PublicFacts, gradient_event, sampled_event
 from ..privacy.oracle import Batch, PrivateOracle
 from ..privacy.queries import FirstDecrease, Query, Ray, decrease_sensitivity
 from ..privacy.relations import Budget
-from .adaptive import AdaptiveMethod, Step
+from .adaptive import AdaptiveMethod
+from .base import Step
 
-__all__ = ["LineSearch", "Refinement", "Search", "Spending"]
+__all__ = ["GradientSearch", "LineSearch", "Refinement", "Spending"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Spending:
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Search(AdaptiveMethod):
+class GradientSearch(AdaptiveMethod):
     """A method that releases noisy clipped gradients, and how far to go along them."""
 
     step_size: float
@@ -80,7 +81,7 @@ class Search(AdaptiveMethod):
     def _question(self, ray: Ray, facts: PublicFacts, spending: Spending) -> Query:
         """Return what asks how far to go."""
 
-    def prepare(self, facts: PublicFacts, budget: Budget | None) -> Spending:
+    def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Spending:
         """Return what the first attempt spends; without a budget all is exact."""
         if not facts.has_records or facts.declared_sensitivity is not None:
             raise ValueError(
@@ -97,20 +98,22 @@ class Search(AdaptiveMethod):
             rho, epsilon = self._first_costs(total)
         return Spending(rho, epsilon, self.clip_norm, self.clip_loss)
 
-    def iteration(self, facts: PublicFacts, settings: Spending) -> list[Event]:
+    def iteration(self, facts: PublicFacts, plan: Spending) -> list[Event]:
         """Return the event of one attempt on its batch."""
-        return [sampled_event(facts, self.sampling, self._events(facts, settings))]
+        asked = [event for event in self._asked(facts, plan) if event is not None]
+        return [sampled_event(facts, self.sampling, asked)]
 
-    def _events(self, facts: PublicFacts, spending: Spending) -> list[Event]:
-        """Return what a gradient and a search along it cost; nothing if they are exact."""
+    def _asked(self, facts: PublicFacts, spending: Spending) -> list[Event | None]:
+        """Return what a gradient and a search along it cost; None each if they are exact."""
         if spending.exact:
-            return []
+            return [None, None]
         rule, std = self._noise(facts, spending)
         nowhere = np.zeros(facts.d)
         question = self._question(self._ray(nowhere, nowhere, 1.0), facts, spending)
-        search = question.event(facts, self.sampling)
-        assert search is not None
-        return [gradient_event(facts, self.sampling, "gaussian", std, rule), search]
+        return [
+            gradient_event(facts, self.sampling, "gaussian", std, rule),
+            question.event(facts, self.sampling),
+        ]
 
     def _noise(self, facts: PublicFacts, spending: Spending) -> tuple[Flat, float]:
         """Return the rule and the standard deviation of a mean gradient; 0 if it is exact."""
@@ -122,7 +125,7 @@ class Search(AdaptiveMethod):
         self, batch: Batch, w: np.ndarray, facts: PublicFacts, spending: Spending
     ) -> np.ndarray:
         rule, std = self._noise(facts, spending)
-        return batch.gradient(w[None, :], "gaussian", std, rule)[0]
+        return batch.gradient(w, "gaussian", std, rule)
 
     def _reach(self, chosen: Sequence[float], reach: float) -> float:
         """Return where searches start after :attr:`memory` iterations, which chose ``chosen``."""
@@ -130,7 +133,7 @@ class Search(AdaptiveMethod):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class LineSearch(Search):
+class LineSearch(GradientSearch):
     """A search by AboveThreshold for the first step size with a noisy Armijo decrease."""
 
     step_size: float = 2.0
@@ -185,7 +188,7 @@ def _search_scales(noise: str, epsilon: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Refinement(Search):
+class Refinement(GradientSearch):
     """Full-batch descent that measures a gradient better until the search finds a step.
 
     Where it finds none, the gradient's budget rho grows by 1 + growth for good, and the growth
@@ -197,18 +200,19 @@ class Refinement(Search):
         super().__post_init__()
         check_number("growth", self.growth, low=0.0, low_open=True)
 
-    def run(self, w: np.ndarray, oracle: PrivateOracle, settings: Spending) -> Iterator[Step]:
+    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Spending) -> Iterator[Step]:
         """Yield the iterates until a gradient and a search cannot be paid any more."""
-        facts, spending, reach = oracle.facts, settings, self.step_size
+        facts, spending, reach = oracle.facts, plan, self.step_size
         chosen: list[float] = []
         for count in range(1, self.iterations + 1):
             gradient, bought, step = np.zeros_like(w), 0.0, 0.0
             while step == 0.0:
                 wanted = replace(spending, rho=spending.rho - bought)
-                if not oracle.can_ask(self.sampling, *self._events(facts, wanted)):
+                asked = self._asked(facts, wanted)
+                if not oracle.can_ask(self.sampling, *asked):
                     return
                 share = wanted.rho / spending.rho if bought else 1.0
-                with oracle.batch(self.sampling) as batch:
+                with oracle.batch(self.sampling, asked) as batch:
                     measured = self._gradient(batch, w, facts, wanted)
                     gradient = gradient + share * (measured - gradient)
                     ray = self._ray(w, gradient, reach)

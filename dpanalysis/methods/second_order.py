@@ -14,7 +14,7 @@ from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import FirstDecrease, NoisyCurvature, Ray, decrease_sensitivity
 from ..privacy.sampling import Full
-from .adaptive import Step
+from .base import Step
 from .curvature import CurvatureMethod, Noise, Outlook, Questions, check_memory
 
 __all__ = ["SecondOrder"]
@@ -189,12 +189,12 @@ class SecondOrder(CurvatureMethod):
 
     # The run
 
-    def run(self, w: np.ndarray, oracle: PrivateOracle, settings: Outlook) -> Iterator[Step]:
+    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Outlook) -> Iterator[Step]:
         """Yield the iterates of Algorithm 1 or 3; the last is a point found, or none was."""
-        questions = Questions(self, oracle, settings)
+        questions = Questions(self, oracle, plan)
         for phase in (1, 2) if self.two_phase else (1,):
             if phase == 1 and not w.any():
-                iterations, limit = settings.iterations, questions.left
+                iterations, limit = plan.iterations, questions.left
             else:
                 iterations, limit = questions.horizon(w)
             if phase == 1:

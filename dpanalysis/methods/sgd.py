@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from .._validation import check_choice, check_finite, check_number, check_reals
 from ..privacy.facts import PublicFacts
 from ..privacy.sampling import Sampling
-from .base import Coefficients, Method, Noise, Shown, constant_coefficients
+from .recursion import Coefficients, GivenNoise, Recursion, constant_coefficients
 
 if TYPE_CHECKING:
     from ..theory import ErrorRecursion
@@ -22,9 +22,9 @@ OUTPUTS = ("last", "uniform", "average")
 StepSize = float | Sequence[float] | np.ndarray | Callable[[int], float]
 
 
-@dataclass(frozen=True, repr=False)
-class StochasticOptions(Shown):
-    """Keyword arguments of the methods that need no error bound.
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Stochastic(Recursion):
+    """A recursion that takes a schedule of step sizes and has no error bound.
 
     Attributes
     ----------
@@ -42,16 +42,10 @@ class StochasticOptions(Shown):
         iterates, so the choice costs nothing.
     """
 
-    _: KW_ONLY
-    noise: Noise = "uniform"
+    noise: GivenNoise = "uniform"
     mechanism: str = "gaussian"
     choose_iterations: None = None
     output: str = "last"
-
-
-class Stochastic(Method):
-    """What methods share that take a schedule of step sizes and have no error bound."""
-
     step_size: StepSize
 
     def _check(self) -> None:
@@ -91,17 +85,8 @@ class Stochastic(Method):
         )
 
 
-@dataclass(frozen=True)
-class _Arguments:
-    step_size: StepSize
-    iterations: int
-    sampling: Sampling
-    clipping: Any
-    momentum: float = 0.0
-
-
 @dataclass(frozen=True, repr=False)
-class SGD(StochasticOptions, _Arguments, Stochastic):
+class SGD(Stochastic):
     r"""DP-SGD: descend along the noisy mean of clipped gradients of a drawn batch.
 
     .. math:: x_{t+1} = x_t + \beta (x_t - x_{t-1}) - \alpha_t \Big(\frac{1}{B}
@@ -127,7 +112,7 @@ class SGD(StochasticOptions, _Arguments, Stochastic):
     momentum : float
         beta in [0, 1).
     noise, mechanism, choose_iterations, output
-        See :class:`dpanalysis.methods.sgd.StochasticOptions`. Gaussian noise calibrated to a
+        See :class:`dpanalysis.methods.sgd.Stochastic`. Gaussian noise calibrated to a
         budget with delta > 0 uses the loss distribution of the whole run.
 
     Raises
@@ -155,6 +140,12 @@ class SGD(StochasticOptions, _Arguments, Stochastic):
     >>> bool(0.999 < result.epsilon() <= 1.0), bool(problem.accuracy(result.w)[0] > 0.9)
     (True, True)
     """
+
+    step_size: StepSize
+    iterations: int
+    sampling: Sampling = field()
+    clipping: Any = field()
+    momentum: float = 0.0
 
     def __post_init__(self) -> None:
         check_number("momentum", self.momentum, low=0.0, high=1.0, high_open=True)

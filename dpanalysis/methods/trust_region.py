@@ -11,7 +11,7 @@ import numpy as np
 from .._validation import check_int, check_number
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
-from .adaptive import Step
+from .base import Step
 from .curvature import CurvatureMethod, Outlook, Questions, check_memory
 from .second_order import smallest_eigenpair
 
@@ -97,11 +97,11 @@ class TrustRegion(CurvatureMethod):
         slope = facts.hessian_lipschitz * self._radius(facts)
         return self.c2 * slope * self._radius(facts), self.c * slope
 
-    def run(self, w: np.ndarray, oracle: PrivateOracle, settings: Outlook) -> Iterator[Step]:
+    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Outlook) -> Iterator[Step]:
         """Yield the iterates; the last is a point found, or none was."""
-        questions = Questions(self, oracle, settings)
+        questions = Questions(self, oracle, plan)
         radius = self._radius(questions.facts)
-        iterations, noise = settings.iterations, settings.noise
+        iterations, noise = plan.iterations, plan.noise
         if w.any():
             iterations, limit = questions.horizon(w)
             noise = questions.noise(iterations, limit)
@@ -270,10 +270,10 @@ class NoisyGradientDescent2NS(CurvatureMethod):
     def _asked(self, iterations: int) -> Mapping[str, int]:
         return {"gradient": iterations, "hessian": min(self.checks or iterations, iterations)}
 
-    def run(self, w: np.ndarray, oracle: PrivateOracle, settings: Outlook) -> Iterator[Step]:
+    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Outlook) -> Iterator[Step]:
         """Yield the iterates, then those looked at; the last is what is put out."""
-        questions = Questions(self, oracle, settings)
-        iterations, noise = settings.iterations, settings.noise
+        questions = Questions(self, oracle, plan)
+        iterations, noise = plan.iterations, plan.noise
         if w.any():
             iterations, limit = questions.horizon(w)
             noise = questions.noise(iterations, limit)

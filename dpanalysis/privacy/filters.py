@@ -1,13 +1,19 @@
 """Who says no: a filter for adaptively chosen events, a plan for events fixed beforehand.
 
-Both compare with a relative slack of 1e-9, which absorbs the rounding of sums: a budget of
-1 may be exceeded by 1e-9.
+Both compare with a relative slack of 1e-9, which absorbs the rounding of costs: a budget of
+1 may be exceeded by 1e-9, and no more, since sums of costs are compensated. Both charge
+under a lock: two threads that spend from one guard are never promised the same remainder.
+A copy of a guard, in this process or another, would be a second budget: it can be looked at,
+and refuses to spend.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +30,26 @@ __all__ = ["Filter", "Plan", "order_of_most", "plan_order"]
 SLACK = 1e-9
 
 
-class Filter:
+class _Original:
+    """A guard that charges under a lock, and whose copies refuse to spend."""
+
+    def __init__(self) -> None:
+        self._lock: threading.RLock | None = threading.RLock()
+
+    def _only_one(self) -> threading.RLock:
+        """Return the lock of the original, or raise RuntimeError in a copy of it."""
+        if self._lock is None:
+            raise RuntimeError(
+                f"this {type(self).__name__} is a copy, and two could grant the same budget twice: "
+                "spend from the original, or give every process a budget of its own"
+            )
+        return self._lock
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lock": None}
+
+
+class Filter(_Original):
     """A privacy filter: events may depend on everything released before them.
 
     The number, kind and noise of the events may be chosen on the way, because the cost is
@@ -50,6 +75,11 @@ class Filter:
         If ``order`` is given with a budget that has no use for it, or the budget is too
         small for that order.
 
+    Notes
+    -----
+    One filter may serve several runs and threads: :meth:`spend` compares and charges in one
+    step. What a run has been charged stays charged, whatever becomes of the run.
+
     References
     ----------
     Rogers, Roth, Ullman, Vadhan (2016); Feldman, Zrnic (2021), the Renyi filter.
@@ -64,6 +94,7 @@ class Filter:
     """
 
     def __init__(self, budget: Budget, order: float | None = None) -> None:
+        super().__init__()
         self.budget = check_budget(budget)
         self.order = order
         self._cost: Callable[[Event], float]
@@ -85,10 +116,11 @@ class Filter:
                     f"order {a:g} leaves no budget: converting at delta = {budget.delta:g} "
                     f"alone costs {slack:g} of epsilon = {budget.limit:g}; take a larger order"
                 )
-            at = np.array([a])
-            self._cost = lambda event: float(event.rdp_cost(at)[0])
+            self._cost = partial(_renyi_cost, np.array([a]))
         self.spent = 0.0
+        self._rest = 0.0  # what rounding has left of the sum ``spent``
         self._known: dict[Event, float] = {}
+        self._seeds: set[int] = set()
 
     def cost(self, event: Event) -> float:
         """Return what ``event`` would be charged, in the filter's notion of privacy.
@@ -133,14 +165,46 @@ class Filter:
             If it does not fit; nothing is charged then.
         IncompatibleAccounting
             As :meth:`cost`.
+        RuntimeError
+            If this filter is a copy of another.
         """
         cost = self.cost(event)
-        if self.spent + cost > self.limit * (1.0 + SLACK):
-            raise PrivacyBudgetExceeded(
-                f"{event!r} costs {cost:.6g} ({self.notion}), "
-                f"but only {self.remaining:.6g} of {self.limit:.6g} is left"
-            )
-        self.spent += cost
+        with self._only_one():
+            if self.spent + cost > self.limit * (1.0 + SLACK):
+                raise PrivacyBudgetExceeded(
+                    f"{event!r} costs {cost:.6g} ({self.notion}), "
+                    f"but only {self.remaining:.6g} of {self.limit:.6g} is left"
+                )
+            whole = self._rest + cost
+            total = self.spent + whole
+            self._rest = whole - (total - self.spent)  # exact where the sum is the larger
+            self.spent = total
+
+    def claim_seed(self, seed: Any) -> None:
+        """Remember the seed of a run that spends from this filter, or refuse one used before.
+
+        Two runs from one seed draw the same noise, and their difference has none: the theorem on
+        filters wants fresh noise for every release.
+
+        Parameters
+        ----------
+        seed : int or other
+            Only integers are remembered: other sources go on where they stopped.
+
+        Raises
+        ------
+        ValueError
+            If a run under this filter has used the integer before.
+        """
+        if not isinstance(seed, int | np.integer):
+            return
+        with self._only_one():
+            if int(seed) in self._seeds:
+                raise ValueError(
+                    f"rng = {int(seed)} has been used under this filter: two runs would have the "
+                    "same noise, and their difference none; give another seed, or a Generator"
+                )
+            self._seeds.add(int(seed))
 
     @property
     def remaining(self) -> float:
@@ -190,6 +254,10 @@ def _pure_cost(event: Event) -> float:
 
 def _zcdp_cost(event: Event) -> float:
     return event.zcdp_cost()
+
+
+def _renyi_cost(order: np.ndarray, event: Event) -> float:
+    return float(event.rdp_cost(order)[0])
 
 
 def plan_order(events: Events, budget: Budget) -> float:
@@ -271,7 +339,7 @@ def order_of_most(events: Sequence[Event], budget: Budget) -> float:
     return float(orders[best])
 
 
-class Plan:
+class Plan(_Original):
     """Permission for events that are fixed beforehand, verified once as a whole.
 
     The tightest accountant may then be used. Answers may depend on earlier answers; the
@@ -301,6 +369,7 @@ class Plan:
     """
 
     def __init__(self, events: Events, budget: Budget, accountant: str = "tightest") -> None:
+        super().__init__()
         listed = [events] if isinstance(events, Event) else list(events)
         self.budget = check_budget(budget)
         self.cost = spent(listed, budget, accountant)
@@ -332,15 +401,18 @@ class Plan:
         ------
         PrivacyBudgetExceeded
             If ``event`` is not the next planned one; nothing is charged then.
+        RuntimeError
+            If this plan is a copy of another.
         """
-        if not self.can_spend(event):
-            planned = "nothing is left" if self.next is None else f"next comes {self.next!r}"
-            raise PrivacyBudgetExceeded(f"{event!r} was not planned here: {planned}")
-        times = _unrolled(event)[1]
-        self.remaining -= times
-        self._used += times
-        if self._used == self._runs[self._run][1]:
-            self._run, self._used = self._run + 1, 0
+        with self._only_one():
+            if not self.can_spend(event):
+                planned = "nothing is left" if self.next is None else f"next comes {self.next!r}"
+                raise PrivacyBudgetExceeded(f"{event!r} was not planned here: {planned}")
+            times = _unrolled(event)[1]
+            self.remaining -= times
+            self._used += times
+            if self._used == self._runs[self._run][1]:
+                self._run, self._used = self._run + 1, 0
 
     def __repr__(self) -> str:
         return f"Plan({self.remaining} events left, {self.cost:.6g} of {self.budget.limit:.6g})"
