@@ -63,6 +63,11 @@ class PlannedLoop:
                 )
             self._guard = filters.Plan(self._planned, budget, accountant)
 
+    @property
+    def guarantees(self) -> bool:
+        """Whether the run will promise something about private records."""
+        return bool(self._planned)
+
     def oracles(self, problem: Any, random: Sequence[Any]) -> list[PrivateOracle]:
         """Return the one oracle of all replicates."""
         return [PrivateOracle(problem, self._facts, self._guard, random)]
@@ -154,6 +159,11 @@ class AdaptiveLoop:
             self._order = method.order(facts, self._settings, budget)
         else:  # raises where not even one iteration fits
             filters.Plan(method.iteration(facts, self._settings), budget)
+
+    @property
+    def guarantees(self) -> bool:
+        """Whether the run will promise something about private records."""
+        return self._facts.has_records and self._budget is not None
 
     def oracles(self, problem: Any, random: Sequence[Any]) -> list[PrivateOracle]:
         """Return one oracle a replicate, each with a filter of its own."""

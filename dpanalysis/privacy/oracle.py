@@ -16,7 +16,6 @@ import numpy as np
 
 from .._devices import to_host
 from .._validation import largest
-from ..clipping import check_clipping
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
 from .events import Event, check_event
@@ -100,7 +99,7 @@ class Batch:
         if scale > 0.0:
             gradient = mechanisms.add_noise(gradient, mechanism, scale, oracle._noise_sources)
         gradient = to_host(gradient)  # the one time in an iteration that the host waits
-        regularizer = getattr(oracle._problem, "regularizer", None)
+        regularizer = oracle._problem.regularizer
         return gradient if regularizer is None else gradient + regularizer.gradient(w)
 
     def ask(self, query: Query) -> Any:
@@ -255,7 +254,7 @@ class PrivateOracle:
 
     def check_clipping(self, clipping: Any) -> None:
         """Raise unless the rule keeps its bound whatever the records; looks at none of them."""
-        getattr(self._problem, "check_clipping", check_clipping)(clipping)
+        self._problem.check_clipping(clipping)
 
     def gradient_event(
         self, sampling: Sampling, mechanism: str, scale: float, clipping: Any = None
@@ -270,9 +269,5 @@ class PrivateOracle:
 
     def _mean_gradient(self, w: np.ndarray, rows: Any, sampling: Sampling, clipping: Any) -> Any:
         """Return the mean gradient (R, d) where the data live."""
-        problem = self._problem
-        if hasattr(problem, "sums"):
-            here = problem.place(w) if hasattr(problem, "place") else w
-            sums = problem.sums(here, rows=rows, clipping=clipping, value=False)
-            return sums.gradient / sampling.expected_size(self.facts.n)
-        return problem.gradient(w)
+        total = self._problem.gradient_sum(w, rows, clipping)
+        return total / sampling.expected_size(self.facts.n)
