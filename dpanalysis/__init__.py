@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .experiments.run import minimize
     from .privacy.relations import Budget
     from .privacy.sampling import Full, Poisson, WithoutReplacement, WithReplacement
+    from .problems.base import Problem
     from .problems.erm import ERM
     from .problems.quadratic import Quadratic
     from .problems.row_bound import RowBound
@@ -51,6 +52,7 @@ _HOMES = {
     "IncompatibleAccounting": "errors",
     "Poisson": "privacy.sampling",
     "PrivacyBudgetExceeded": "errors",
+    "Problem": "problems.base",
     "Quadratic": "problems.quadratic",
     "Result": "experiments.result",
     "RowBound": "problems.row_bound",
@@ -73,6 +75,7 @@ __all__ = [
     "IncompatibleAccounting",
     "Poisson",
     "PrivacyBudgetExceeded",
+    "Problem",
     "Quadratic",
     "Result",
     "RowBound",

@@ -15,7 +15,6 @@ import dpanalysis as dpa
 from dpanalysis import plotting, theory
 from dpanalysis.experiments import sweep
 from dpanalysis.experiments.records import Table
-from dpanalysis.privacy.facts import PublicFacts
 
 from ._published import published_panels
 
@@ -141,7 +140,7 @@ def run_cell(
 
 def with_published_noise(method: dpa.methods.Method, problem: dpa.ERM) -> dpa.methods.Method:
     """Return ``method`` with the noise of the authors' code, which is not private."""
-    facts = PublicFacts.of(problem, "replace_one")
+    facts = problem.facts("replace_one")
     honest = method
     if isinstance(method.noise, str) and method.noise == "optimal":
         honest = dataclasses.replace(method, sampling=dpa.Full())

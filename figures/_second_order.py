@@ -14,7 +14,6 @@ from scipy import special, stats
 
 import dpanalysis as dpa
 from dpanalysis import methods
-from dpanalysis.privacy.facts import PublicFacts
 
 Array: TypeAlias = np.ndarray
 
@@ -187,7 +186,7 @@ def planned(problem: Any, method: Any, epsilon: float) -> tuple[Any, dict[str, f
             "ignore", "n = .* is below n_min", UserWarning
         )  # it is in the table
         budget = dpa.Budget(epsilon, DELTA, RELATION)
-        outlook = method.prepare(PublicFacts.of(problem, RELATION), budget)
+        outlook = method.prepare(problem.facts(RELATION), budget)
     root = math.sqrt(problem.d)
     off_diagonal = outlook.noise.hessian * (1.0 if method.printed else math.sqrt(0.5))
     return outlook, {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,22 +50,33 @@ def settings(scale: str) -> dict[str, Any]:
     }
 
 
-class OneByOne:
+class OneByOne(dpa.Problem):
     """A problem whose clipped sums are added up from gradients of single samples."""
 
-    def __init__(self, problem: Any) -> None:
+    def __init__(self, problem: dpa.problems.Softmax | dpa.problems.MLP) -> None:
         self._problem = problem
+        self.n, self.d, self.regularizer = problem.n, problem.d, problem.regularizer
+        self.mu, self.L = problem.mu, problem.L
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._problem, name)
+    def facts(self, relation: str) -> Any:
+        """Return those of the problem."""
+        return self._problem.facts(relation)
 
-    def sums(self, w: np.ndarray, rows: Any, clipping: Any, value: bool) -> Any:
-        """Return the sum for one replicate; the losses are not wanted."""
+    def value(self, w: np.ndarray) -> Any:
+        """Return that of the problem."""
+        return self._problem.value(w)
+
+    def gradient(self, w: np.ndarray) -> Any:
+        """Return that of the problem."""
+        return self._problem.gradient(w)
+
+    def gradient_sum(self, w: np.ndarray, rows: Any = None, clipping: Any = None) -> np.ndarray:
+        """Return the sum for one replicate."""
         total = np.zeros_like(w)
         for i in rows[0]:
             gradient = self._problem.sums(w, rows=np.array([i]), value=False).gradient
             total += clipping.weight(np.linalg.norm(gradient, axis=1))[:, None] * gradient
-        return SimpleNamespace(gradient=total)
+        return total
 
 
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:

@@ -11,7 +11,6 @@ import dpanalysis as dpa
 from dpanalysis import plotting, theory
 from dpanalysis.experiments import sweep
 from dpanalysis.experiments.records import Table
-from dpanalysis.privacy.facts import PublicFacts
 
 from ._kuru import EPSILON, SYNTHETIC_SIZE, build_method, load_problem
 
@@ -66,7 +65,7 @@ def run(algorithm: str, replicates: int) -> dict[str, np.ndarray]:
         every=2,
     )
     gap, t = result.history["gap"], result.history["iteration"]
-    recursion = method.error_recursion(PublicFacts.of(problem, "replace_one"))
+    recursion = method.error_recursion(problem.facts("replace_one"))
     printed = recursion._replace(start=1.0)
     scales = result.plan.scales
     assert scales is not None

@@ -94,6 +94,11 @@ class Loop:
         elif self._shared is None:
             filters.Plan(method.iteration(self._facts, self._plan), budget)
 
+    @property
+    def guarantees(self) -> bool:
+        """Whether the run will promise something about private records."""
+        return self._facts.has_records and (self._budget is not None or bool(self._planned))
+
     def oracles(self, problem: Any, random: Sequence[Any]) -> list[PrivateOracle]:
         """Return one oracle for all replicates, or one each, with guards of their own."""
         together = [list(random)] if self._method.together else [[each] for each in random]

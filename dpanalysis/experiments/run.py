@@ -19,17 +19,16 @@ from ..privacy.filters import Filter
 from ..privacy.oracle import LARGEST_ITERATE
 from ..privacy.relations import Budget
 from ..privacy.sampling import PAIRS, Sampling
+from ..problems.base import Problem
 from .loop import Loop
 from .recording import Recorder, Recording, choose_recorders
 from .result import Result
 
 __all__ = ["minimize"]
 
-PROBLEM = ("n", "d", "mu", "L", "value", "gradient")  # what minimize asks of a problem itself
-
 
 def minimize(
-    problem: Any,
+    problem: Problem,
     method: Method,
     budget: Budget | Filter | None = None,
     *,
@@ -49,9 +48,9 @@ def minimize(
 
     Parameters
     ----------
-    problem : ERM, Quadratic or alike
-        It may state its public start, ``problem.initial(rng) -> (d,)``, as
-        :class:`~dpanalysis.problems.MLP` does.
+    problem : Problem
+        An :class:`~dpanalysis.ERM`, a network, a :class:`~dpanalysis.Quadratic`, or a
+        :class:`~dpanalysis.Problem` of your own.
     method : Method
         See :mod:`dpanalysis.methods`.
     budget : Budget, Filter or None
@@ -60,7 +59,8 @@ def minimize(
         that other runs spend from, for one replicate.
     w0 : array_like of shape (d,) or (R, d), optional
         Public start. By default a draw of ``problem.initial`` for each replicate, from a
-        stream of its own, and zeros where the problem has none.
+        stream of its own: zeros unless the problem says otherwise, as
+        :class:`~dpanalysis.problems.MLP` does.
     replicates : int
         Independent runs, made together; the ledger and the guarantee are those of one.
     rng : None, int, SeedSequence, Generator or "os"
@@ -109,9 +109,10 @@ def minimize(
     >>> float(problem.value(result.w)[0]) < float(problem.value(np.zeros(3)))
     True
     """
-    if isinstance(problem, type) or not all(hasattr(problem, name) for name in PROBLEM):
+    if not isinstance(problem, Problem):
         raise TypeError(
-            f"problem must be an ERM, a Quadratic or alike, got one of {type(problem).__name__}"
+            "problem must be an ERM, a Quadratic or another dpanalysis.Problem, got "
+            f"{_kind(problem)}"
         )
     check_int("every", every, low=1)
     check_choice("accountant", accountant, ACCOUNTANTS)
@@ -121,7 +122,7 @@ def minimize(
         raise TypeError(f"method must be one of dpanalysis.methods, got {method!r}")
     shared, agreed = _shared(budget, method, replicates)
     method.sampling.validate(problem.n)
-    facts = PublicFacts.of(problem, _relation(method.sampling, agreed))
+    facts = problem.facts(_relation(method.sampling, agreed))
     _check_budget(facts, agreed)
     w = _start("w0", np.zeros(facts.d) if w0 is None else w0, facts.d, replicates)
     recorders = choose_recorders(record, problem)
@@ -131,11 +132,19 @@ def minimize(
     random = mechanisms.spawn(rng, len(w))
     oracles = loop.oracles(problem, random)
     oracles[0].check_clipping(method.clipping)
-    if w0 is None and hasattr(problem, "initial"):
-        # Children of the sources after the oracle's: its noise and batches stay what they are.
+    if w0 is None and getattr(problem.initial, "__func__", None) is not Problem.initial:
+        # Zeros draw nothing. The draws are children of the sources after the oracle's: its
+        # noise and batches stay what they are.
         drawn = [problem.initial(mechanisms.spawn(source, 1)[0]) for source in random]
         w = _start("problem.initial(rng)", np.stack(drawn), facts.d, replicates)
+    if loop.guarantees:
+        problem.check_private()
     return loop.run(w, oracles, random, Recording(problem, recorders, every, progress, callback))
+
+
+def _kind(argument: Any) -> str:
+    name = argument.__name__ if isinstance(argument, type) else type(argument).__name__
+    return f"the class {name} itself" if isinstance(argument, type) else f"one of {name}"
 
 
 def _shared(budget: Any, method: Method, replicates: int) -> tuple[Filter | None, Budget | None]:

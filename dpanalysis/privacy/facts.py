@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .events import Event, Gaussian, Laplace, Sampled
-from .relations import REPLACE_ONE
+from .relations import REPLACE_ONE, check_relation
 from .sampling import Full, Sampling
 
 __all__ = ["NORM_ORDER", "PublicFacts", "gradient_event", "sampled_event"]
@@ -71,35 +71,8 @@ class PublicFacts:
     value_at_zero: float | None = None
     rounding: float = 0.0
 
-    @classmethod
-    def of(cls, problem: Any, relation: str) -> PublicFacts:
-        """Collect the public facts of ``problem`` under ``relation``."""
-        if hasattr(problem, "gradient_bound"):
-            bounds = (problem.gradient_bound(1), problem.gradient_bound(2))
-            return cls(
-                problem.n,
-                problem.d,
-                problem.mu,
-                problem.L,
-                relation,
-                bounds,
-                hessian_bound=getattr(problem, "hessian_bound", math.inf),
-                hessian_lipschitz=getattr(problem, "hessian_lipschitz", math.inf),
-                convex_records=getattr(getattr(problem, "loss", None), "convex", False),
-                hessian_rank=getattr(problem, "hessian_rank", None),
-                value_at_zero=getattr(problem, "value_at_zero", None),
-            )
-        sensitivity = problem.sensitivity
-        return cls(
-            problem.n,
-            problem.d,
-            problem.mu,
-            problem.L,
-            relation,
-            (math.inf, math.inf),
-            sensitivity,
-            sensitivity is not None,
-        )
+    def __post_init__(self) -> None:
+        check_relation(self.relation)
 
     def record_sensitivity(self, order: int, clipping: Any = None) -> float:
         """Return how far one record moves the SUM of gradients, in the norm ``order``.

@@ -106,7 +106,7 @@ class Batch:
         if scale > 0.0:
             gradient = mechanisms.add_noise(gradient, mechanism, scale, oracle._noise_sources)
         gradient = to_host(gradient)  # the one time in an iteration that the host waits
-        regularizer = getattr(oracle._problem, "regularizer", None)
+        regularizer = oracle._problem.regularizer
         return gradient if regularizer is None else gradient + regularizer.gradient(w)
 
     def ask(self, query: Query) -> Any:
@@ -358,12 +358,8 @@ class PrivateOracle:
 
     def _mean_gradient(self, w: np.ndarray, rows: Any, sampling: Sampling, clipping: Any) -> Any:
         """Return the mean gradient (R, d) where the data live."""
-        problem = self._problem
-        if hasattr(problem, "sums"):
-            here = problem.place(w) if hasattr(problem, "place") else w
-            sums = problem.sums(here, rows=rows, clipping=clipping, value=False)
-            return sums.gradient / sampling.expected_size(self.facts.n)
-        return problem.gradient(w)
+        total = self._problem.gradient_sum(w, rows, clipping)
+        return total / sampling.expected_size(self.facts.n)
 
 
 def _counted(event: Event | None) -> tuple[Event | None, int]:

@@ -1,9 +1,10 @@
 """What is minimised: data with a loss, networks, quadratics, and synthetic data sets."""
 
 from ._base import Sums
+from .base import Problem
 from .erm import ERM
 from .networks import MLP, Softmax
 from .quadratic import Quadratic
 from .row_bound import RowBound
 
-__all__ = ["ERM", "MLP", "Quadratic", "RowBound", "Softmax", "Sums"]
+__all__ = ["ERM", "MLP", "Problem", "Quadratic", "RowBound", "Softmax", "Sums"]

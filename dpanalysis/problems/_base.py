@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+import math
+from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +16,10 @@ from array_api_compat import (
 
 from .._devices import beside, lives_with, readable, to_host
 from .._validation import check_finite, check_reals
-from ..clipping import Clipping, check_clipping
+from ..clipping import Clipping
+from ..privacy.facts import PublicFacts
 from ..regularizers import Regularizer
+from .base import Problem
 
 __all__ = ["EmpiricalRisk", "Sums", "check_regularizer"]
 
@@ -40,7 +42,7 @@ class Sums(NamedTuple):
     clipped: Any
 
 
-class EmpiricalRisk(ABC):
+class EmpiricalRisk(Problem):
     """Mean of a loss over samples plus a public penalty, for one iterate or R of them.
 
     A subclass sets the attributes and evaluates :meth:`_evaluate`.
@@ -51,11 +53,23 @@ class EmpiricalRisk(ABC):
         Number of samples and of parameters.
     regularizer : Regularizer or None
         Public; never enters a sensitivity.
+    hessian_bound, hessian_lipschitz : float
+        Public bounds on the norm of one sample's Hessian and on how fast the objective's
+        changes; inf for none.
+    convex_records : bool
+        Whether every sample's loss is convex.
+    hessian_rank : int or None
+        Public bound on the rank of one sample's Hessian; None for no other than d.
+    value_at_zero : float or None
+        Objective at w = 0 where no sample changes it.
     """
 
-    n: int
-    d: int
     regularizer: Regularizer | None
+    hessian_bound: float = math.inf
+    hessian_lipschitz: float = math.inf
+    convex_records: bool = False
+    hessian_rank: int | None = None
+    value_at_zero: float | None = None
     _y: Any
     _on_host: bool
 
@@ -65,18 +79,43 @@ class EmpiricalRisk(ABC):
     ) -> tuple[Any, Any, Any]:
         """Return ``values (R,), gradients (R, d), clipped (R,)``; arguments are checked."""
 
+    # What is public
+
+    @property
     @abstractmethod
-    def along(
-        self, w: np.ndarray, direction: np.ndarray, rows: Any = None
-    ) -> Callable[[float], np.ndarray]:
-        """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``.
+    def L(self) -> float:  # type: ignore[override]
+        """Smoothness that is public; inf for none."""
 
-        Without the penalty; a step size in one pass over the samples or less.
+    @abstractmethod
+    def gradient_bound(self, order: int) -> float:
+        """Public bound on the norm of one sample's data gradient; inf when there is none."""
+
+    def facts(self, relation: str) -> PublicFacts:
+        """Return what is public: the bounds that follow from loss, penalty and row bounds.
+
+        See :meth:`Problem.facts <dpanalysis.problems.Problem.facts>`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, RowBound, losses
+        >>> problem = ERM(np.eye(2), [1, -1], losses.Logistic(), row_bound=RowBound(2, 2.0))
+        >>> problem.facts("replace_one").record_sensitivity(2)
+        4.0
         """
-
-    def check_clipping(self, clipping: Clipping | None) -> None:
-        """Raise unless the rule bounds the gradient of every record that may occur."""
-        check_clipping(clipping)
+        return PublicFacts(
+            self.n,
+            self.d,
+            self.mu,
+            self.L,
+            relation,
+            (self.gradient_bound(1), self.gradient_bound(2)),
+            hessian_bound=self.hessian_bound,
+            hessian_lipschitz=self.hessian_lipschitz,
+            convex_records=self.convex_records,
+            hessian_rank=self.hessian_rank,
+            value_at_zero=self.value_at_zero,
+        )
 
     # Checks and conversions of arguments
 
@@ -182,6 +221,13 @@ class EmpiricalRisk(ABC):
 
     # Sums over samples
 
+    def gradient_sum(self, w: Any, rows: Any = None, clipping: Clipping | None = None) -> Any:
+        """Return the sum of the samples' (clipped) gradients (R, d), where the data live.
+
+        That of :meth:`sums` at ``w`` of shape (R, d): what the door to the data asks for.
+        """
+        return self.sums(self.place(w), rows=rows, clipping=clipping, value=False).gradient
+
     def sums(
         self,
         w: Any,
@@ -276,7 +322,7 @@ class EmpiricalRisk(ABC):
     # The objective
 
     @property
-    def mu(self) -> float:
+    def mu(self) -> float:  # type: ignore[override]
         """Strong convexity that the penalty guarantees."""
         return 0.0 if self.regularizer is None else self.regularizer.mu
 

@@ -25,7 +25,7 @@ class LinearRisk(EmpiricalRisk):
     row_bounds: tuple[RowBound, ...]
 
     @property
-    def L(self) -> float:
+    def L(self) -> float:  # type: ignore[override]
         """Smoothness that the row bound, the loss and the penalty guarantee; inf for none."""
         data = self.loss.smoothness * self.radius(2) ** 2
         return data + (0.0 if self.regularizer is None else self.regularizer.L)
@@ -39,7 +39,12 @@ class LinearRisk(EmpiricalRisk):
         return self.loss.lipschitz * self.radius(order)
 
     @property
-    def value_at_zero(self) -> float | None:
+    def convex_records(self) -> bool:  # type: ignore[override]
+        """Whether the loss is convex, and so that of every sample."""
+        return self.loss.convex
+
+    @property
+    def value_at_zero(self) -> float | None:  # type: ignore[override]
         """Objective at w = 0 where the labels do not change it, so that it is public."""
         ends = self.loss.value(np.zeros(2), np.array([-1.0, 1.0]))
         if not self.loss.classification or ends[0] != ends[1]:
@@ -50,12 +55,12 @@ class LinearRisk(EmpiricalRisk):
     hessian_rank = 1  # of one sample: l'' x x'
 
     @property
-    def hessian_bound(self) -> float:
+    def hessian_bound(self) -> float:  # type: ignore[override]
         """Public bound on the norm of one sample's Hessian, without the penalty; inf for none."""
         return self.loss.smoothness * self.radius(2) ** 2
 
     @property
-    def hessian_lipschitz(self) -> float:
+    def hessian_lipschitz(self) -> float:  # type: ignore[override]
         """Lipschitz constant of the Hessian that the public bounds guarantee; inf for none."""
         data = self.loss.hessian_lipschitz
         data = data * self.radius(2) ** 3 if data else 0.0

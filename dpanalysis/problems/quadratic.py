@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from .._validation import check_finite, check_number, check_reals
+from ..clipping import Clipping
+from ..privacy.facts import PublicFacts
+from .base import Problem
 
 __all__ = ["Quadratic"]
 
 
-class Quadratic:
+class Quadratic(Problem):
     r"""Separable quadratic :math:`F(w) = \frac12\sum_i \lambda_i (w_i - c_i)^2`.
 
     Parameters
@@ -21,8 +25,10 @@ class Quadratic:
     center : array_like of shape (d,), optional
         The minimiser c; zero by default.
     sensitivity : float, optional
-        Sensitivity to be assumed of its gradient. None (the default): there is no
-        private data behind it.
+        How far a record may move the gradient in the L1 norm, as declared by the caller; it
+        then bounds the L2 norm too, which is never larger. So it serves Laplace noise, which
+        needs the L1 norm, and Gaussian noise, which needs the L2 norm. None (the default):
+        there is no private data behind it.
 
     Attributes
     ----------
@@ -70,6 +76,19 @@ class Quadratic:
             sensitivity = check_number("sensitivity", sensitivity, low=0.0)
         self.sensitivity = sensitivity
 
+    def facts(self, relation: str) -> PublicFacts:
+        """Return the constants, and the declared sensitivity as that in the L1 and L2 norms.
+
+        Examples
+        --------
+        >>> Quadratic([0.5, 1.0], sensitivity=0.1).facts("replace_one").record_sensitivity(2)
+        0.1
+        """
+        none, declared = (math.inf, math.inf), self.sensitivity
+        return PublicFacts(
+            self.n, self.d, self.mu, self.L, relation, none, declared, declared is not None
+        )
+
     def __repr__(self) -> str:
         return f"Quadratic(d={self.d}, mu={self.mu:g}, L={self.L:g})"
 
@@ -87,6 +106,13 @@ class Quadratic:
     def gradient(self, w: Any) -> np.ndarray:
         """Gradient at ``w``, the shape of ``w``."""
         return self.eigenvalues * (self._check("w", w) - self.center)
+
+    def gradient_sum(self, w: Any, rows: Any = None, clipping: Clipping | None = None) -> Any:
+        """Return the gradient of each iterate, as often as its batch holds the only record."""
+        gradient = self.gradient(w)
+        if rows is None:
+            return gradient
+        return gradient * np.array([[float(len(batch))] for batch in rows])
 
     def hessian(self, w: Any = None) -> np.ndarray:
         """Hessian: ``(d, d)``, or ``(R, d, d)`` for ``w`` of shape ``(R, d)``."""

@@ -8,7 +8,6 @@ from scipy import stats
 
 import dpanalysis as dpa
 from dpanalysis import theory
-from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.oracle import PrivateOracle
 
 EIGENVALUES = np.array([0.5, 0.8, 1.0])
@@ -171,7 +170,7 @@ def test_same_seed_same_numbers_for_any_number_of_replicates(build):
 @pytest.mark.parametrize("name", BOUNDED)
 def test_optimal_noise_has_the_lower_bound_and_spends_late(build):
     """Proposition 4.2: the weights increase with t, so the noise falls."""
-    facts = PublicFacts.of(logistic_problem(), "replace_one")
+    facts = logistic_problem().facts("replace_one")
     optimal = build(noise="optimal").plan(facts, dpa.Budget(1.0), "tightest").scales
     uniform = build().plan(facts, dpa.Budget(1.0), "tightest").scales
     weights = build().error_recursion(facts).weights()[1]
@@ -187,7 +186,7 @@ def test_optimal_noise_has_the_lower_bound_and_spends_late(build):
 @pytest.mark.parametrize("noise", ["uniform", "optimal"])
 def test_chosen_horizon_has_the_least_bound(build, noise, sampling):
     problem = logistic_problem()
-    facts = PublicFacts.of(problem, "replace_one")
+    facts = problem.facts("replace_one")
     budget = dpa.Budget(0.5)
     gap = 10.0
     chosen = build(noise=noise, sampling=sampling, choose_iterations=gap)
@@ -252,7 +251,7 @@ def test_run_without_noise_says_so(build):
 def test_facts_are_all_a_method_sees(build):
     """The oracle refuses what is not in the plan, whoever asks."""
     problem, budget = logistic_problem(), dpa.Budget(1.0)
-    facts = PublicFacts.of(problem, "replace_one")
+    facts = problem.facts("replace_one")
     method = build()
     plan = method.plan(facts, budget, "tightest")
     greedy = type(plan)(plan.coefficients, plan.scales / np.sqrt(2.0))

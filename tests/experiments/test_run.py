@@ -1,12 +1,12 @@
 """minimize and Result: arguments, records, warnings, stops."""
 
 import pickle
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import dpanalysis as dpa
+from dpanalysis.privacy.facts import PublicFacts
 
 
 def small_problem(n=50, relation_bound=1.0):
@@ -15,6 +15,14 @@ def small_problem(n=50, relation_bound=1.0):
     y = np.where(X[:, 0] > 0, 1.0, -1.0)
     bound = (dpa.RowBound(1, relation_bound), dpa.RowBound(2, relation_bound))
     return dpa.ERM(X, y, dpa.losses.Logistic(), dpa.regularizers.L2(0.1), row_bound=bound)
+
+
+class Alike:
+    """What has every member that is called, and no contract."""
+
+    n, d, mu, L = 1, 2, 0.0, 1.0
+    sensitivity = None
+    value = gradient = solve = None
 
 
 GD = dpa.methods.GradientDescent(0.5, 10)
@@ -284,7 +292,8 @@ def test_sampling_and_relation_must_belong_together():
         ({"record": lambda problem, w: w[:0]}, ValueError, "record"),
         ({"callback": 3}, TypeError, "callback"),
         ({"problem": None}, TypeError, "problem.*NoneType"),
-        ({"problem": dpa.ERM}, TypeError, "problem"),
+        ({"problem": dpa.ERM}, TypeError, "problem must be .* got the class ERM itself"),
+        ({"problem": Alike()}, TypeError, "problem must be .* got one of Alike"),
         (
             {"problem": dpa.Quadratic([1.0]), "budget": None, "record": "accuracy"},
             ValueError,
@@ -378,12 +387,29 @@ def test_arguments_outside_their_range(build, match):
         build()
 
 
+class Unsolved(dpa.Problem):
+    """A problem of one's own, with nothing that is not asked of it."""
+
+    n, d, mu, L = 4, 2, 0.0, 1.0
+
+    def facts(self, relation):
+        return PublicFacts(self.n, self.d, self.mu, self.L, relation, (1.0, 1.0))
+
+    def value(self, w):
+        return 0.5 * (np.asarray(w) ** 2).sum(axis=-1)
+
+    def gradient(self, w):
+        return np.asarray(w)
+
+    def gradient_sum(self, w, rows=None, clipping=None):
+        return self.n * np.clip(w, -0.5, 0.5)
+
+
 @pytest.mark.parametrize("kind", ["mlp", "without solve"])
 def test_a_gap_to_what_cannot_be_solved_for_is_refused_before_the_data_are_touched(kind):
     problem = dpa.problems.MLP(np.eye(4), np.array([0, 1, 1, 0]), hidden=(3,))
     if kind == "without solve":
-        names = ("n", "d", "mu", "L", "gradient_bound")
-        problem = SimpleNamespace(**{name: getattr(problem, name) for name in names})
+        problem = Unsolved()
     problem.value = problem.gradient = lambda w: pytest.fail("the data were touched")
     method = dpa.methods.SGD(0.5, 2, dpa.Full(), dpa.clipping.Flat(1.0))
     with pytest.raises(ValueError, match="'gap' needs a problem that can be solved"):

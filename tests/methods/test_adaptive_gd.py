@@ -12,7 +12,6 @@ from dpanalysis.audit import hockey_stick, renyi_divergence, report_noisy_min_di
 from dpanalysis.methods.searching import Search
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.events import BoundedRange, Gaussian, Pure, Repeated
-from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.queries import NoisyMin
 
 AdaptiveGD = dpa.methods.AdaptiveGD
@@ -68,7 +67,7 @@ def test_a_gradient_of_zero_is_no_direction():
 @pytest.mark.parametrize(("noise", "ratio"), [("gumbel", math.sqrt(0.16)), ("exponential", 0.2)])
 def test_units_of_one_attempt(relation, moved, noise, ratio):
     """Ratio: S/b of the choice that costs rho = .02, by range^2/8 or by epsilon^2/2."""
-    facts = PublicFacts.of(logistic(100), relation)
+    facts = logistic(100).facts(relation)
     method = AdaptiveGD(rho=0.01, selection_rho=0.02, clip_norm=0.5, clip_loss=2.0, noise=noise)
     spending = method.prepare(facts, dpa.Budget(1.0, 1e-6, relation))
     (batch,) = method.iteration(facts, spending)
@@ -84,7 +83,7 @@ def test_units_of_one_attempt(relation, moved, noise, ratio):
 
 
 def test_default_costs():
-    facts = PublicFacts.of(logistic(100), ADD)
+    facts = logistic(100).facts(ADD)
     spending = AdaptiveGD().prepare(facts, dpa.Budget(1.2, 1e-8, ADD))
     assert spending.rho == pytest.approx(0.5e-4)  # e = .01
     assert spending.epsilon**2 / 8.0 == pytest.approx(0.5e-4)

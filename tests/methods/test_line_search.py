@@ -11,7 +11,6 @@ from dpanalysis.audit import verify_privacy
 from dpanalysis.methods.line_search import angle_between
 from dpanalysis.methods.searching import Search, Spending
 from dpanalysis.privacy.events import AboveThreshold, Gaussian, Repeated, Sampled
-from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.queries import FirstDecrease, decrease
 
 M = dpa.methods
@@ -109,7 +108,7 @@ def test_an_exact_run_ends_where_there_is_no_step(build):
 def test_units_of_one_attempt(sampling, relation, moved, noise):
     """A record moves sums by C, twice that if it is replaced; over the public size of a batch."""
     size = 25.0 if not isinstance(sampling, dpa.Full) else 100.0
-    facts = PublicFacts.of(logistic(100), relation)
+    facts = logistic(100).facts(relation)
     method = M.LineSearchSGD(
         sampling, rho=0.02, epsilon=0.3, clip_norm=0.5, clip_loss=2.0, noise=noise, max_queries=7
     )
@@ -131,7 +130,7 @@ def test_units_of_one_attempt(sampling, relation, moved, noise):
 
 
 def test_the_bound_on_rows_is_used_where_it_is_below_the_clip():
-    facts = dataclasses.replace(PublicFacts.of(logistic(100), ADD), gradient_bounds=(1.0, 0.2))
+    facts = dataclasses.replace(logistic(100).facts(ADD), gradient_bounds=(1.0, 0.2))
     method = M.LineSearchGD(rho=0.02, epsilon=0.3)
     (batch,) = method.iteration(facts, method.prepare(facts, dpa.Budget(1.0, 1e-6, ADD)))
     assert batch.events[0].sensitivity == pytest.approx(0.2 / 100)
@@ -139,7 +138,7 @@ def test_the_bound_on_rows_is_used_where_it_is_below_the_clip():
 
 def test_default_costs_are_the_papers(build):
     """5.4: e = epsilon/100 for the search, e^2/2 for the gradient; rho counts as sqrt(2 rho)."""
-    facts = PublicFacts.of(logistic(100), ADD)
+    facts = logistic(100).facts(ADD)
     spending = build().prepare(facts, dpa.Budget(0.4, 1e-8, ADD))
     assert (spending.epsilon, spending.rho) == (pytest.approx(0.004), pytest.approx(8e-6))
     spending = build().prepare(facts, dpa.Budget.zcdp(0.08, ADD))
@@ -149,7 +148,7 @@ def test_default_costs_are_the_papers(build):
 
 def test_a_gaussian_search_is_charged_for_its_cap():
     """Errata 002-3: the printed cost, alpha rho = .02 whatever the cap, is passed: .0343."""
-    facts = PublicFacts.of(logistic(100), ADD)
+    facts = logistic(100).facts(ADD)
     search = []
     for cap in (20, 5000):
         method = M.LineSearchSGD(

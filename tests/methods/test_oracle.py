@@ -8,7 +8,7 @@ from scipy import stats
 
 import dpanalysis as dpa
 from dpanalysis.privacy import events, filters, mechanisms
-from dpanalysis.privacy.facts import PublicFacts, gradient_event
+from dpanalysis.privacy.facts import gradient_event
 from dpanalysis.privacy.oracle import PrivateOracle
 
 LOGISTIC = dpa.losses.Logistic()
@@ -19,7 +19,7 @@ def problem_of(X, y, radius=2.0, order=1, loss=LOGISTIC, regularizer=None):
 
 
 def oracle_of(problem, relation="replace_one", guard=None, replicates=1, seed=0):
-    facts = PublicFacts.of(problem, relation)
+    facts = problem.facts(relation)
     return PrivateOracle(problem, facts, guard, mechanisms.spawn(seed, replicates))
 
 
@@ -47,7 +47,7 @@ def test_gradient_never_moves_by_more_than_the_sensitivity(n, d, order, radius, 
     Z[0], z[0] = rng.normal(scale=spread, size=d), rng.choice([-1.0, 1.0])
     here, there = problem_of(X, y, radius, order), problem_of(Z, z, radius, order)
     moved = exact_mean(here, dpa.Full(), w) - exact_mean(there, dpa.Full(), w)
-    facts = PublicFacts.of(here, "replace_one")
+    facts = here.facts("replace_one")
     for norm in (1, 2):
         limit = facts.gradient_sensitivity(dpa.Full(), norm)
         assert np.linalg.norm(moved, ord=norm) <= limit * (1 + 1e-9)
@@ -60,14 +60,14 @@ def test_sensitivity_is_attained():
     here = problem_of(np.array([[radius, 0.0]]), np.array([-1.0]), radius)
     there = problem_of(np.array([[0.0, radius]]), np.array([-1.0]), radius)
     moved = exact_mean(here, dpa.Full(), w) - exact_mean(there, dpa.Full(), w)
-    limit = PublicFacts.of(here, "replace_one").gradient_sensitivity(dpa.Full(), 1)
+    limit = here.facts("replace_one").gradient_sensitivity(dpa.Full(), 1)
     assert np.abs(moved).sum() == pytest.approx(limit, rel=1e-9)
 
 
 def test_add_or_remove_one_is_half_of_replace_one():
     problem = problem_of(np.ones((4, 2)), np.ones(4))
-    replace = PublicFacts.of(problem, "replace_one").gradient_sensitivity(dpa.Full(), 2)
-    remove = PublicFacts.of(problem, "add_or_remove_one").gradient_sensitivity(dpa.Full(), 2)
+    replace = problem.facts("replace_one").gradient_sensitivity(dpa.Full(), 2)
+    remove = problem.facts("add_or_remove_one").gradient_sensitivity(dpa.Full(), 2)
     assert replace == 2.0 * remove == pytest.approx(2.0 * 2.0 / 4)
 
 
@@ -119,7 +119,7 @@ def test_a_batch_is_one_event():
 
 def test_a_refused_question_is_neither_answered_nor_charged():
     problem = problem_of(np.ones((10, 2)), np.ones(10))
-    facts = PublicFacts.of(problem, "replace_one")
+    facts = problem.facts("replace_one")
     one = gradient_event(facts, dpa.Full(), "laplace", 1.0)
     guard = filters.Filter(dpa.Budget(1.5 * one.sensitivity))
     oracle = oracle_of(problem, guard=guard)
@@ -175,7 +175,7 @@ def test_clipping_bounds_what_a_row_bound_does_not():
         oracle = oracle_of(problem)
         with oracle.batch(dpa.Full()) as batch:
             answers.append(batch.gradient(np.zeros((1, 2)), "gaussian", 0.0, rule)[0])
-    limit = PublicFacts.of(problem, "replace_one").gradient_sensitivity(dpa.Full(), 2, rule)
+    limit = problem.facts("replace_one").gradient_sensitivity(dpa.Full(), 2, rule)
     assert np.linalg.norm(answers[0] - answers[1]) == pytest.approx(limit) == pytest.approx(0.5)
 
 
@@ -193,18 +193,18 @@ def test_the_regularizer_is_public():
     np.testing.assert_allclose(answers[1] - answers[0], 3.0 * w)
 
 
-class Counting:
+class Counting(dpa.ERM):
     """A problem that counts how often its data are looked at."""
 
-    def __init__(self, problem):
-        self._problem, self.looks = problem, 0
-
-    def __getattr__(self, name):
-        return getattr(self._problem, name)
+    looks = 0
 
     def sums(self, *args, **options):
         self.looks += 1
-        return self._problem.sums(*args, **options)
+        return super().sums(*args, **options)
+
+
+def counting():
+    return Counting(np.ones((10, 2)), np.ones(10), LOGISTIC, row_bound=dpa.RowBound(1, 2.0))
 
 
 def ask(batch, scale=1.0, w=None):
@@ -213,7 +213,7 @@ def ask(batch, scale=1.0, w=None):
 
 def test_a_refusal_comes_before_the_data_are_looked_at():
     """Of a batch's questions the second is refused where both together pass the budget."""
-    problem = Counting(problem_of(np.ones((10, 2)), np.ones(10)))  # a question costs .4 / scale
+    problem = counting()  # a question costs .4 / scale
     guard = filters.Filter(dpa.Budget(1.0))
     oracle = oracle_of(problem, guard=guard)
     with pytest.raises(dpa.PrivacyBudgetExceeded), oracle.batch(dpa.Full()) as batch:
@@ -228,7 +228,7 @@ def test_a_refusal_comes_before_the_data_are_looked_at():
 
 def test_a_closed_batch_answers_no_more():
     """It has been charged; an answer after that would be free."""
-    problem = Counting(problem_of(np.ones((10, 2)), np.ones(10)))
+    problem = counting()
     oracle = oracle_of(problem)
     with oracle.batch(dpa.Full()) as batch:
         ask(batch)
@@ -241,7 +241,7 @@ def test_a_closed_batch_answers_no_more():
 @pytest.mark.parametrize("w", [np.zeros((2, 2)), np.zeros(2), np.zeros((1, 3)), np.zeros((0, 2))])
 def test_every_row_has_noise_of_its_own(w):
     """Two rows with the noise of one source: their difference would be exact."""
-    problem = Counting(problem_of(np.ones((10, 2)), np.ones(10)))
+    problem = counting()
     oracle = oracle_of(problem)
     with pytest.raises(ValueError, match=r"\(1, 2\)"), oracle.batch(dpa.Full()) as batch:
         ask(batch, w=w)
@@ -250,7 +250,7 @@ def test_every_row_has_noise_of_its_own(w):
 
 @pytest.mark.parametrize("size", [1e251, np.inf, np.nan])
 def test_iterates_at_which_a_record_can_overflow_are_refused(size):
-    problem = Counting(problem_of(np.ones((10, 2)), np.ones(10)))
+    problem = counting()
     oracle = oracle_of(problem)
     with pytest.raises(ValueError, match="w must be finite"), oracle.batch(dpa.Full()) as batch:
         ask(batch, w=np.array([[0.0, size]]))
@@ -259,7 +259,7 @@ def test_iterates_at_which_a_record_can_overflow_are_refused(size):
 
 def test_wrong_pairs_are_refused_before_the_answer():
     """A scheme of the other relation, and a budget of the other relation."""
-    problem = Counting(problem_of(np.ones((10, 2)), np.ones(10)))
+    problem = counting()
     for relation, sampling in [
         ("replace_one", dpa.Poisson(0.5)),
         ("add_or_remove_one", dpa.WithoutReplacement(5)),
@@ -325,13 +325,13 @@ def test_a_clipped_gradient_has_sqrt_d_times_the_norm_in_l1():
         problem = dpa.ERM(np.ones((1, d)), [label], dpa.losses.SquaredError())
         with oracle_of(problem).batch(dpa.Full()) as batch:
             answers.append(batch.gradient(np.zeros((1, d)), "laplace", 0.0, rule)[0])
-    limit = PublicFacts.of(problem, "replace_one").gradient_sensitivity(dpa.Full(), 1, rule)
+    limit = problem.facts("replace_one").gradient_sensitivity(dpa.Full(), 1, rule)
     assert np.abs(answers[0] - answers[1]).sum() == pytest.approx(limit) == pytest.approx(2.0)
 
 
 def test_a_declared_sensitivity_is_charged_as_it_is_and_never_amplified():
     problem = dpa.Quadratic([1.0, 1.0], sensitivity=0.1)
-    facts = PublicFacts.of(problem, "add_or_remove_one")
+    facts = problem.facts("add_or_remove_one")
     assert gradient_event(facts, dpa.Full(), "laplace", 2.0) == events.Laplace(2.0, 0.1)
     assert gradient_event(facts, dpa.Poisson(1.0), "laplace", 2.0).sensitivity == 0.1
     with pytest.raises(ValueError, match=r"Full\(\)"):

@@ -12,7 +12,6 @@ import dpanalysis as dpa
 from dpanalysis import audit
 from dpanalysis.privacy import gaussian_delta, mechanisms
 from dpanalysis.privacy.events import Gaussian, GaussianBound, Pure, Repeated
-from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.filters import Plan
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import NoisyDescent, Records, TiltedMinimum, largest_step
@@ -48,7 +47,7 @@ def tilted(law, scale, ridge=0.0):
 
 def cost(query, problem, relation):
     """The event of the minimiser itself, without that of the solver's error."""
-    return query.event(PublicFacts.of(problem, relation), FULL).events[0]
+    return query.event(problem.facts(relation), FULL).events[0]
 
 
 def law(data, n, loss, convexity, query):
@@ -243,9 +242,9 @@ def test_the_solver_reaches_its_tolerance_and_the_error_it_is_charged_for(loss):
 def test_the_error_of_the_solver_is_charged_and_hidden():
     problem = erm([[1.0], [-0.5]], [1, 1])
     query = TiltedMinimum("gaussian", 5.0, 0.4, 1e-6, 0.01)
-    event = query.event(PublicFacts.of(problem, ADD), FULL)
+    event = query.event(problem.facts(ADD), FULL)
     assert event.events[1] == Gaussian(0.01, 2 * 1e-6 / 0.5)
-    pure = dataclasses.replace(query, law="spherical").event(PublicFacts.of(problem, ADD), FULL)
+    pure = dataclasses.replace(query, law="spherical").event(problem.facts(ADD), FULL)
     assert pure.events[1].epsilon == pytest.approx(2 * 1e-6 / 0.5 / 0.01)
     # It is really added: the same tilt, solved as exactly, with and without it.
     records = Records(problem, None, 2.0)
@@ -254,10 +253,7 @@ def test_the_error_of_the_solver_is_charged_and_hidden():
         records, mechanisms.random_source(0)
     )[0]
     assert 1e-4 < abs(noisy - quiet)[0] < 0.1
-    assert (
-        dataclasses.replace(query, output_scale=0.0).event(PublicFacts.of(problem, ADD), FULL)
-        is None
-    )
+    assert dataclasses.replace(query, output_scale=0.0).event(problem.facts(ADD), FULL) is None
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 40.0, 1e4])
@@ -331,7 +327,7 @@ def test_no_neighbour_moves_the_end_further(relation, average):
         penalty = float(rng.choice([0.0, 0.3, 2.0]))
         one, other = erm(X, y, loss, penalty), erm(X2, y2, loss, penalty)
         batches, passes = (1, int(rng.integers(1, 6))) if seed % 4 == 0 else rng.integers(1, 4, 2)
-        facts = PublicFacts.of(one, relation)
+        facts = one.facts(relation)
         step = largest_step(facts, batches) * float(rng.choice([0.2, 1.0]))
         query = descent(step, int(batches), int(passes), average, d)
         S = 2.0 if relation == REPLACE else 1.0
@@ -362,7 +358,7 @@ def test_the_distance_is_attained_and_no_mutant_covers_it(batches, average):
     one, other = (erm(X, labels, HUBER, mu, radius=x) for labels in (y, flipped))
     step = 0.9
     query = descent(step, batches, 4, average)
-    facts = [PublicFacts.of(one, relation) for relation in (REPLACE, ADD)]
+    facts = [one.facts(relation) for relation in (REPLACE, ADD)]
     right = query.sensitivities(facts[0])[0]
     reached = {batch: d for d, batch, _ in (moved(query, one, other, n, s) for s in range(30))}
     assert len(reached) == batches
@@ -407,7 +403,7 @@ def test_the_descent_is_that_of_its_definition(average):
 
 def test_many_batches_are_told_apart_in_groups():
     problem = erm(np.ones((5000, 1)), np.ones(5000), penalty=0.5)
-    facts = PublicFacts.of(problem, REPLACE)
+    facts = problem.facts(REPLACE)
     step = 0.5 * largest_step(facts, 2)
     values, weights = descent(step, 1000, 1, False).sensitivities(facts)
     bounds = np.sort(distances(step, 0.5, 2.0, 5000, 1000, 1, False))
@@ -431,8 +427,8 @@ def test_the_end_has_the_noise_that_is_charged(kind):
     end = dataclasses.replace(query, scale=0.0).answer(records, None)[0]
     random = mechanisms.random_source(3)
     noise = np.array([query.answer(records, random)[0] - end for _ in range(800)])
-    event = query.event(PublicFacts.of(problem, REPLACE), FULL)
-    S = float(query.sensitivities(PublicFacts.of(problem, REPLACE))[0][0])
+    event = query.event(problem.facts(REPLACE), FULL)
+    S = float(query.sensitivities(problem.facts(REPLACE))[0][0])
     if kind == "gaussian":
         assert event == Gaussian(0.3, S)
         assert stats.kstest(noise.ravel(), stats.norm(0, 0.3).cdf).pvalue > 1e-2
@@ -505,8 +501,8 @@ def test_without_a_budget_there_is_no_noise():
 def test_a_filter_that_others_spend_from_pays_too():
     problem, guard = separated(), dpa.privacy.Filter(dpa.Budget(2.0, 1e-5, ADD), order=20.0)
     for method in METHODS.values():
-        query = method.prepare(PublicFacts.of(problem, ADD), dpa.Budget(0.4, 1e-5, ADD))
-        (event,) = method.iteration(PublicFacts.of(problem, ADD), query)
+        query = method.prepare(problem.facts(ADD), dpa.Budget(0.4, 1e-5, ADD))
+        (event,) = method.iteration(problem.facts(ADD), query)
         before = guard.spent
         fixed = dataclasses.replace(method)
         object.__setattr__(fixed, "prepare", lambda facts, budget, query=query: query)
@@ -519,7 +515,7 @@ def test_a_filter_that_others_spend_from_pays_too():
 def test_the_plan_refuses_another_question(name):
     """Less noise than was planned for, or the same question twice."""
     problem, budget = separated(), dpa.Budget(1.0, 1e-6)
-    facts = PublicFacts.of(problem, REPLACE)
+    facts = problem.facts(REPLACE)
     query = METHODS[name].prepare(facts, budget)
     events = METHODS[name].iteration(facts, query)
     oracle = PrivateOracle(problem, facts, Plan(events, budget), mechanisms.spawn(0, 1))
@@ -565,11 +561,11 @@ def test_refuses_penalties_and_steps_that_do_not_contract():
     rough = separated(regularizer=dpa.regularizers.GemanMcClure(0.1))
     with pytest.raises(ValueError, match="penalty must be convex"):
         dpa.minimize(rough, METHODS["sgd"], dpa.Budget(1.0, 1e-6))
-    limit = largest_step(PublicFacts.of(separated(), REPLACE), 1)
+    limit = largest_step(separated().facts(REPLACE), 1)
     assert limit == pytest.approx(2.0 / (0.01 + 0.01 + 0.75 * (1 + 1 / 2000)))
     with pytest.raises(ValueError, match=r"step_size must be at most 2/\(mu \+ L\)"):
         M.OutputPerturbation("gradient_descent", step_size=1.001 * limit).prepare(
-            PublicFacts.of(separated(), REPLACE), None
+            separated().facts(REPLACE), None
         )
     with pytest.raises(ValueError, match=r"mu \+ ridge must be positive"):
         dpa.minimize(separated(penalty=0.0), METHODS["objective"])
@@ -590,14 +586,14 @@ def test_refuses_other_problems(name):
 
 
 def test_objective_perturbation_needs_one_linear_prediction():
-    facts = dataclasses.replace(PublicFacts.of(separated(), ADD), hessian_rank=2)
+    facts = dataclasses.replace(separated().facts(ADD), hessian_rank=2)
     with pytest.raises(ValueError, match="hessian_rank = 2"):
         METHODS["objective"].prepare(facts, dpa.Budget(1.0, 1e-6, ADD))
     METHODS["sgd"].prepare(facts, dpa.Budget(1.0, 1e-6, ADD))  # output perturbation does not
 
 
 def test_refuses_to_ask_of_a_part():
-    facts = PublicFacts.of(separated(), ADD)
+    facts = separated().facts(ADD)
     for query in (tilted("gaussian", 1.0), descent(0.1, 2, 1, True, 3, scale=1.0)):
         with pytest.raises(ValueError, match="Full"):
             query.event(facts, dpa.Poisson(0.5))

@@ -7,7 +7,6 @@ import pytest
 
 import dpanalysis as dpa
 from dpanalysis.methods import schedules
-from dpanalysis.privacy.facts import PublicFacts
 
 
 def problem_of(n=200, strength=1.0):
@@ -31,7 +30,7 @@ def test_a_fast_contraction_does_not_underflow():
 def test_calibrated_schedules_have_few_levels_and_lose_little(sampling):
     """Against the schedule of all levels, calibrated by the same accountant."""
     problem, budget = problem_of(), dpa.Budget(1.0, 1e-4)
-    facts = PublicFacts.of(problem, "replace_one")
+    facts = problem.facts("replace_one")
     method = dpa.methods.Nesterov(
         0.1, 100, problem.mu, noise="optimal", mechanism="gaussian", sampling=sampling
     )
@@ -76,7 +75,7 @@ def test_subsampling_variance_is_attained(batch):
     problem = problem_of(n=n)
 
     def variance(sampling, relation, epsilon=1.0):
-        facts = PublicFacts.of(problem, relation)
+        facts = problem.facts(relation)
         return schedules.subsampling_variance(
             schedules.NoiseRequest(
                 facts,

@@ -15,7 +15,6 @@ from dpanalysis import privacy, theory
 from dpanalysis.methods import NoisyGradientDescent2NS, SecondOrder, TrustRegion
 from dpanalysis.methods.curvature import Questions
 from dpanalysis.privacy import events, mechanisms
-from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import hessian_sensitivity
 
@@ -92,7 +91,7 @@ def test_every_step_descends_by_min_dec_under_the_worst_noise(step, strength, sp
     rng = np.random.default_rng(seed)
     problem = problem_of(strength=strength, seed=seed, kind=Shaken)
     method = SecondOrder(0.02, 0.1, step=step, c=0.1, c1=0.2, c2=0.1)
-    facts = PublicFacts.of(problem, "replace_one")
+    facts = problem.facts("replace_one")
     plan = method.prepare(facts, None)
     problem.seed = seed
     limits = theory.tolerated_noise(0.02, 0.1, facts.hessian_lipschitz, 0.1, 0.2, 0.1)
@@ -139,7 +138,7 @@ def test_the_horizon_counts_the_terminating_evaluation():
     The objective is the parabola-like start of the penalty, so only the count is tried: a run
     with exact answers that needs all steps but one still has the evaluation to say so.
     """
-    facts = PublicFacts.of(problem_of(), "replace_one")
+    facts = problem_of().facts("replace_one")
     method = SecondOrder(0.1, 0.3)
     plan = method.prepare(facts, None)
     steps = (math.log(2.0) - 0.0) / plan.min_decrease
@@ -200,7 +199,7 @@ def test_the_ledger_by_hand_is_the_filter(options, budget, w0):
 
 def test_the_worst_case_fills_the_budget_and_not_more():
     """T iterations that ask for everything; the printed noise costs far less than planned."""
-    facts = PublicFacts.of(problem_of(n=3000), "replace_one")
+    facts = problem_of(n=3000).facts("replace_one")
     budget = dpa.Budget.zcdp(0.5)
     for options in ({}, {"step": "line_search"}):
         with pytest.warns(UserWarning, match="n_min"):
@@ -237,7 +236,7 @@ def test_the_horizon_from_a_noisy_value_is_private(folded):
 
     False alarms at confidence 1 - 1e-9.
     """
-    facts = dataclasses.replace(PublicFacts.of(problem_of(d=1), "replace_one"), n=1)
+    facts = dataclasses.replace(problem_of(d=1).facts("replace_one"), n=1)
     method, w = SecondOrder(0.3, 0.5), np.array([1.0])
     plan = dataclasses.replace(
         quiet_plan(method, facts, dpa.Budget.zcdp(0.5)), min_decrease=0.1, n_min=0.0
@@ -288,7 +287,7 @@ def test_two_phases_end_where_the_first_finds_nothing():
     phases = result.history["phase"][:, 0]
     assert phases[1] == 1.0 and phases[-1] == 2.0
     # The noisy value: sensitivity (ln 2 + ||w||)/n, of neither gradient nor Hessian.
-    facts = PublicFacts.of(problem, "replace_one")
+    facts = problem.facts("replace_one")
     known = {facts.gradient_sensitivity(FULL, 2), hessian_sensitivity(facts, FULL)}
     each = [e.event if isinstance(e, events.Repeated) else e for e in result.ledger.events]
     values = [e for e in each if e.sensitivity not in known]
@@ -371,7 +370,7 @@ def test_too_few_records_are_said_with_the_number_that_would_do():
         dpa.minimize(problem, method, dpa.Budget(1.0, 1e-6), rng=0)
     n_min = float(str(told[0].message).split("n_min = ")[1].split(":")[0])
     # As many records: no warning any more, and a few less: again.
-    facts = PublicFacts.of(problem, "replace_one")
+    facts = problem.facts("replace_one")
     enough = dataclasses.replace(facts, n=math.ceil(n_min * 1.001))
     assert method.prepare(enough, dpa.Budget(1.0, 1e-6)).n_min == pytest.approx(n_min, rel=1e-3)
     with pytest.warns(UserWarning, match="n_min"):
@@ -379,7 +378,7 @@ def test_too_few_records_are_said_with_the_number_that_would_do():
 
 
 def test_a_hessian_beyond_the_memory_is_refused_with_what_lanczos_takes():
-    facts = dataclasses.replace(PublicFacts.of(problem_of(), "replace_one"), d=10**7)
+    facts = dataclasses.replace(problem_of().facts("replace_one"), d=10**7)
     with pytest.raises(
         ValueError, match=r"d = 10000000 .*hessian='lanczos' holds some \d+ vectors"
     ):

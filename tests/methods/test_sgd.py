@@ -9,7 +9,6 @@ from scipy import stats
 import dpanalysis as dpa
 from dpanalysis import privacy
 from dpanalysis.privacy import mechanisms
-from dpanalysis.privacy.facts import PublicFacts
 
 LOGISTIC = dpa.losses.Logistic()
 FLAT = dpa.clipping.Flat(0.5)
@@ -376,5 +375,5 @@ def test_methods_are_values():
         "SGD(step_size=<5 numbers, 0.1 to 0.5>, iterations=5, sampling=Poisson(rate=0.1), "
         "clipping=Flat(clip_norm=0.5))"
     )
-    facts = PublicFacts.of(problem_of(), ADD)
+    facts = problem_of().facts(ADD)
     assert method.plan(facts, None, "tightest").scales is None

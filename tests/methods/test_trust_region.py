@@ -12,7 +12,6 @@ import dpanalysis as dpa
 from dpanalysis.methods import NoisyGradientDescent2NS, TrustRegion
 from dpanalysis.methods.trust_region import trust_region_step
 from dpanalysis.privacy import events
-from dpanalysis.privacy.facts import PublicFacts
 
 BUDGET = dpa.Budget(1.0, delta=1e-6)
 
@@ -84,7 +83,7 @@ def test_steps_with_a_large_multiplier_descend_as_promised(strength, spread, see
     """And after a step with a small one the point is a 2NS but for the constants in Notes."""
     problem = problem_of(strength=strength, seed=seed)
     method = TrustRegion(0.02, 0.1)
-    facts = PublicFacts.of(problem, "replace_one")
+    facts = problem.facts("replace_one")
     plan = method.prepare(facts, None)
     M, r = facts.hessian_lipschitz, method._radius(facts)
     w0 = np.random.default_rng(seed).normal(scale=spread, size=problem.d)
@@ -107,7 +106,7 @@ def test_steps_with_a_large_multiplier_descend_as_promised(strength, spread, see
 
 
 def test_the_default_radius_is_that_of_the_tolerances():
-    facts = PublicFacts.of(problem_of(), "replace_one")
+    facts = problem_of().facts("replace_one")
     M = facts.hessian_lipschitz
     alpha = 0.01
     both = TrustRegion(alpha, math.sqrt(M * alpha))
@@ -155,7 +154,7 @@ def test_gradient_descent_puts_out_an_iterate_of_its_own_or_the_last():
 
 def test_half_of_the_budget_is_for_the_checks():
     problem = problem_of(n=3000)
-    facts = PublicFacts.of(problem, "replace_one")
+    facts = problem.facts("replace_one")
     method = NoisyGradientDescent2NS(0.15, 0.4, iterations=40, checks=5)
     with pytest.warns(UserWarning, match="n_min"):
         plan = method.prepare(facts, dpa.Budget.zcdp(0.1))

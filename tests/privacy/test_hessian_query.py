@@ -11,7 +11,6 @@ from scipy import stats
 
 import dpanalysis as dpa
 from dpanalysis.privacy import events, mechanisms
-from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import (
     FirstDecrease,
@@ -45,7 +44,7 @@ def problem_of(X, y=None, loss=LOGISTIC, regularizer=None, radius=1.0):
 
 
 def facts_of(problem, relation="replace_one", **changed):
-    return dataclasses.replace(PublicFacts.of(problem, relation), **changed)
+    return dataclasses.replace(problem.facts(relation), **changed)
 
 
 def exact(problem, w, rows=None, size=None):
@@ -132,7 +131,7 @@ def test_batches_divide_by_their_size_and_unbounded_rows_are_refused():
     facts = facts_of(problem)
     batch = dpa.WithoutReplacement(2)
     assert hessian_sensitivity(facts, batch) == 2.0 * hessian_sensitivity(facts, FULL)
-    unbounded = PublicFacts.of(dpa.ERM(np.eye(2), [1, 1], LOGISTIC), "replace_one")
+    unbounded = dpa.ERM(np.eye(2), [1, 1], LOGISTIC).facts("replace_one")
     with pytest.raises(ValueError, match="row_bound"):
         NoisyHessian(np.zeros(2), 1.0).event(unbounded, FULL)
 

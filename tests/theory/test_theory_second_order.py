@@ -15,7 +15,6 @@ from dpanalysis import privacy, theory
 from dpanalysis.audit import above_threshold_distribution, hockey_stick, subsampled_gaussian
 from dpanalysis.audit.papers.second_order_steps import line, waves
 from dpanalysis.privacy.events import Gaussian, Repeated, Sampled
-from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.queries.hessian import lanczos
 from dpanalysis.theory import Shares, best_shares, sample_complexity
 
@@ -45,7 +44,7 @@ def test_constants_are_the_largest_derivatives(row_norm, strength):
         dpa.regularizers.GemanMcClure(strength),
         dpa.RowBound(2, row_norm),
     )
-    facts = PublicFacts.of(problem, "replace_one")
+    facts = problem.facts("replace_one")
     assert (facts.L, facts.hessian_lipschitz) == (pytest.approx(G), pytest.approx(M))
 
 
@@ -307,7 +306,7 @@ def test_n_min_is_that_of_the_method():
     problem = dpa.ERM(
         data, np.ones(500), dpa.losses.Logistic(), dpa.regularizers.GemanMcClure(1e-3), bound
     )
-    facts = PublicFacts.of(problem, "replace_one")
+    facts = problem.facts("replace_one")
     for printed in (False, True):
         for step, shares in (("short", SHORT), ("line_search", SEARCHED)):
             method = dpa.methods.SecondOrder(0.1, 0.3, step=step, printed=printed)

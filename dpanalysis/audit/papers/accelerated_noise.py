@@ -10,7 +10,6 @@ from scipy import special, stats
 
 from ... import theory
 from ...losses import Logistic
-from ...privacy.facts import PublicFacts
 from ...privacy.relations import REPLACE_ONE
 from ...problems import ERM, RowBound
 from ...regularizers import L2
@@ -178,7 +177,7 @@ def logistic_sensitivity(effort: Effort) -> Iterator[Evidence]:
         found = sensitivity(x, R)
         limit = 2.0 * R * float(special.expit(R * np.abs(x).max()))
         local = max(local, found / limit)
-        public = PublicFacts.of(logistic_problem(np.zeros((1, d)), 1, R), REPLACE_ONE)
+        public = logistic_problem(np.zeros((1, d)), 1, R).facts(REPLACE_ONE)
         constant = max(constant, found / public.record_sensitivity(1))
     what = "largest ||g - g'||_1 / (2 R sigmoid(R ||x||_inf))"
     yield used(what, local, "<=", 1.0, tolerance=1e-9, cases=count)

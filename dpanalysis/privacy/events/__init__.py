@@ -8,6 +8,7 @@ knows its cost in each notion of privacy; how costs add up is the accountant's b
 from .base import Event, check_event
 from .bounded import GaussianBound, gaussian_terms
 from .composed import Repeated, Sampled, gaussian_mu, innermost
+from .covering import covers
 from .releases import BoundedRange, Gaussian, Laplace, Pure
 from .sparse import AboveThreshold
 
@@ -22,6 +23,7 @@ __all__ = [
     "Repeated",
     "Sampled",
     "check_event",
+    "covers",
     "gaussian_mu",
     "gaussian_terms",
     "innermost",

@@ -71,10 +71,9 @@ def hessian_sensitivity(facts: PublicFacts, sampling: Sampling, *, printed: bool
     --------
     >>> import numpy as np
     >>> import dpanalysis as dpa
-    >>> from dpanalysis.privacy.facts import PublicFacts
     >>> bound = dpa.RowBound(2, 1.0)
     >>> problem = dpa.ERM(np.eye(54), np.ones(54), dpa.losses.Logistic(), row_bound=bound)
-    >>> facts = PublicFacts.of(problem, "replace_one")
+    >>> facts = problem.facts("replace_one")
     >>> used = hessian_sensitivity(facts, dpa.Full())
     >>> used, hessian_sensitivity(facts, dpa.Full(), printed=True) / used
     (0.006547, 10.39)

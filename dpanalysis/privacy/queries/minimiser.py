@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..._devices import to_host
 from ..._validation import check_choice, check_finite, check_int, check_number
 from .. import mechanisms
 from ..events import Event, Gaussian, GaussianBound, Pure, Sampled
@@ -181,7 +182,8 @@ class NoisyDescent(Query):
         penalty = problem.regularizer
 
         def step(w: np.ndarray, rows: Any, size: float) -> np.ndarray:
-            gradient = problem.sums(w, rows=rows, value=False).gradient / size
+            chosen = None if rows is None else [rows]
+            gradient = to_host(problem.gradient_sum(w[None, :], chosen))[0] / size
             return w - self.step_size * (
                 gradient if penalty is None else gradient + penalty.gradient(w)
             )

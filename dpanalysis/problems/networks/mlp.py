@@ -129,12 +129,12 @@ class MLP(Network):
         )
 
     @property
-    def mu(self) -> float:
+    def mu(self) -> float:  # type: ignore[override]
         """Strong convexity: 0, whatever the penalty, for nothing bounds the curvature below."""
         return 0.0
 
     @property
-    def L(self) -> float:
+    def L(self) -> float:  # type: ignore[override]
         """Smoothness: inf, for the curvature grows with the weights."""
         return math.inf
 

@@ -148,7 +148,7 @@ class Softmax(Network):
         )
 
     @property
-    def L(self) -> float:
+    def L(self) -> float:  # type: ignore[override]
         """Smoothness that the row bound and the penalty guarantee; inf without a bound."""
         data = self.loss.smoothness * self.radius(2) ** 2
         return data + (0.0 if self.regularizer is None else self.regularizer.L)

@@ -1,0 +1,164 @@
+"""An event that covers another costs at least as much, in every notion of privacy."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpanalysis.privacy import epsilon
+from dpanalysis.privacy.events import (
+    AboveThreshold,
+    BoundedRange,
+    Event,
+    Gaussian,
+    GaussianBound,
+    Laplace,
+    Pure,
+    Repeated,
+    Sampled,
+    covers,
+)
+from dpanalysis.privacy.sampling import Full, Poisson, WithoutReplacement, WithReplacement
+
+ORDERS = np.array([1.001, 1.5, 2.0, 3.7, 16.0, 200.0, 5000.0, np.inf])
+# How much the accountants may round up: the margin of AboveThreshold, the grid of the losses.
+CURVES, GRIDS = 1e-5, 2e-3
+
+sizes = st.floats(0.05, 8.0)
+shares = st.floats(0.3, 1.0)
+
+
+def scaled(kind):
+    """Noise of scale s at sensitivity 1, and the same kind with less of a ratio."""
+    return st.builds(
+        lambda s, share, unit: (kind(s, 1.0), kind(unit * s, unit * share)), sizes, shares, sizes
+    )
+
+
+def lengths(kind):
+    return st.builds(lambda e, share: (kind(e), kind(share * e)), st.floats(0.01, 3.0), shares)
+
+
+@st.composite
+def sparse(draw):
+    noise = draw(st.sampled_from(["laplace", "gaussian"]))
+    first, second = draw(sizes), draw(sizes)
+    most = draw(st.integers(1, 30) | (st.none() if noise == "laplace" else st.nothing()))
+    fewer = draw(st.integers(1, most or 40) | (st.none() if most is None else st.nothing()))
+    unit, shared = draw(sizes), draw(st.booleans())
+    named = AboveThreshold(noise, first, second, 1.0, most, shared)
+    by = [unit / draw(shares) for _ in range(2)]
+    return named, AboveThreshold(noise, first * by[0], second * by[1], unit, fewer, shared)
+
+
+singles = scaled(Laplace) | scaled(Gaussian) | lengths(Pure) | lengths(BoundedRange) | sparse()
+
+
+@st.composite
+def repeated(draw):
+    named, asked = draw(singles)
+    most = draw(st.integers(1, 6))
+    count = draw(st.integers(1, most))
+    return Repeated(named, most), asked if count == 1 else Repeated(asked, count)
+
+
+@st.composite
+def sampled(draw):
+    pairs = draw(st.lists(singles | repeated(), min_size=1, max_size=2))
+    n = draw(st.sampled_from([20, 1000]))
+    schemes = [Full(), Poisson(0.1), Poisson(0.9), WithoutReplacement(n // 10)]
+    if all(isinstance(event, Gaussian) for event, _ in pairs):
+        schemes.append(WithReplacement(10))
+    scheme = draw(st.sampled_from(schemes))
+    return tuple(Sampled(scheme, [pair[i] for pair in pairs], n) for i in range(2))
+
+
+def check(named, asked, *, with_grids):
+    assert covers(named, asked)
+    dearer, cheaper = named.pure_cost(), asked.pure_cost()
+    assert cheaper <= dearer * (1.0 + 1e-12)
+    assert asked.zcdp_cost() <= named.zcdp_cost() * (1.0 + 1e-12)
+    assert (asked.rdp_cost(ORDERS) <= named.rdp_cost(ORDERS) * (1.0 + CURVES) + 1e-12).all()
+    if with_grids:
+        relation = named.relations[0]
+        for times in (1, 50):
+            few, many = (epsilon(Repeated(e, times), 1e-5, relation) for e in (asked, named))
+            assert few <= many * (1.0 + GRIDS)
+
+
+@given(singles | repeated())
+def test_a_covered_event_costs_no_more(pair):
+    check(*pair, with_grids=False)
+
+
+@settings(max_examples=20)
+@given(sampled())
+def test_a_covered_batch_costs_no_more(pair):
+    check(*pair, with_grids=False)
+
+
+@settings(max_examples=10)
+@given(scaled(Laplace) | scaled(Gaussian) | lengths(Pure) | sampled())
+def test_a_covered_event_costs_no_more_by_loss_distributions(pair):
+    check(*pair, with_grids=True)
+
+
+BATCH = (Gaussian(1.0, 1.0), Pure(0.5))
+SVT = AboveThreshold("laplace", 2.0, 4.0, 1.0, 20)
+
+
+@pytest.mark.parametrize(
+    "named, asked",
+    [
+        (Gaussian(1.0, 1.0), Gaussian(1.0, 1.0 + 1e-9)),
+        (Laplace(1.0, 1.0), Laplace(1.0 - 1e-9, 1.0)),
+        (Pure(1.0), Pure(1.0 + 1e-9)),
+        (BoundedRange(1.0), BoundedRange(1.0 + 1e-9)),
+        (Pure(1.0), BoundedRange(1.0)),
+        (Pure(2.0), Laplace(1.0, 1.0)),
+        (BoundedRange(1.0), Pure(1.0)),
+        (SVT, dataclasses.replace(SVT, threshold_scale=1.9)),
+        (SVT, dataclasses.replace(SVT, query_scale=3.9)),
+        (SVT, dataclasses.replace(SVT, sensitivity=1.1)),
+        (SVT, dataclasses.replace(SVT, max_queries=21)),
+        (SVT, dataclasses.replace(SVT, max_queries=None)),
+        (SVT, dataclasses.replace(SVT, noise="gaussian")),
+        (dataclasses.replace(SVT, shared=True), SVT),
+        (Repeated(Pure(1.0), 3), Repeated(Pure(0.5), 4)),
+        (Repeated(Pure(1.0), 3), Repeated(Pure(1.5), 2)),
+        (Repeated(Repeated(Pure(1.0), 3), 2), Repeated(Pure(1.0), 7)),
+        (Sampled(Poisson(0.1), BATCH), Sampled(Poisson(0.05), BATCH)),
+        (Sampled(WithoutReplacement(2), BATCH, 20), Sampled(WithoutReplacement(2), BATCH, 40)),
+        (Sampled(Poisson(0.1), BATCH), Sampled(Poisson(0.1), BATCH[::-1])),
+        (Sampled(Poisson(0.1), BATCH), Sampled(Poisson(0.1), (*BATCH, Pure(0.1)))),
+        (Sampled(Poisson(0.1), BATCH), Gaussian(1.0, 0.0)),
+        (GaussianBound(1.0, (2.0,), (2.0,)), GaussianBound(1.0, (1.0,), (2.0,))),
+    ],
+)
+def test_what_is_worse_in_one_thing_is_not_covered(named, asked):
+    assert not covers(named, asked)
+    assert covers(named, named) and covers(asked, asked)
+
+
+def test_a_subclass_may_cost_what_it_likes_and_is_not_covered():
+    class Dear(Gaussian):
+        def zcdp_cost(self):
+            return 100.0
+
+    assert not covers(Gaussian(1.0, 1.0), Dear(1.0, 0.5))
+    assert not covers(Dear(1.0, 1.0), Gaussian(1.0, 0.5))
+
+    class Own(Event):
+        pass
+
+    one, other = Own(), Own()
+    assert covers(one, one) and not covers(one, other)
+
+
+def test_only_events_cover():
+    for named, asked in itertools.permutations([Pure(1.0), "pure"]):
+        with pytest.raises(TypeError, match="an event is needed"):
+            covers(named, asked)
