@@ -144,7 +144,7 @@ def with_published_noise(method: dpa.methods.Method, problem: dpa.ERM) -> dpa.me
     honest = method
     if isinstance(method.noise, str) and method.noise == "optimal":
         honest = dataclasses.replace(method, sampling=dpa.Full())
-    scales = honest.plan(facts, dpa.Budget(EPSILON), "tightest").scales
+    scales = honest.prepare(facts, dpa.Budget(EPSILON), "tightest").scales
     return dataclasses.replace(
         method, noise=scales / np.sqrt(2.0), iterations=len(scales), choose_iterations=None
     )

@@ -186,7 +186,7 @@ def planned(problem: Any, method: Any, epsilon: float) -> tuple[Any, dict[str, f
             "ignore", "n = .* is below n_min", UserWarning
         )  # it is in the table
         budget = dpa.Budget(epsilon, DELTA, RELATION)
-        outlook = method.prepare(problem.facts(RELATION), budget)
+        outlook = method.prepare(problem.facts(RELATION), budget, "tightest")
     root = math.sqrt(problem.d)
     off_diagonal = outlook.noise.hessian * (1.0 if method.printed else math.sqrt(0.5))
     return outlook, {

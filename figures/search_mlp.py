@@ -106,7 +106,9 @@ def events(name: str, chosen: dict[str, Any]) -> list[Event]:
     if isinstance(method, methods.LineSearchSGD):
         bounds = (math.inf, math.inf)
         facts = PublicFacts(chosen["n"], 1, 0.0, math.inf, chosen["relation"], bounds)
-        return method.iteration(facts, method.prepare(facts, dpa.Budget(1.0, chosen["delta"])))
+        return method.iteration(
+            facts, method.prepare(facts, dpa.Budget(1.0, chosen["delta"]), "tightest")
+        )
     return [Sampled(dpa.Poisson(chosen["q"]), [Gaussian(chosen["noise_multiplier"], 1.0)])]
 
 

@@ -80,7 +80,7 @@ class Loop:
         if budget is not None and self._adapts:
             self._prepare_filter(budget)
         elif budget is not None and not self._planned:
-            raise ValueError("with a budget every answer needs noise; use budget=None without")
+            raise ValueError("with a budget every iteration needs noise; use budget=None without")
 
     def _prepare_filter(self, budget: Budget) -> None:
         """Choose the order of the filter; raise where not even one iteration fits."""
@@ -150,9 +150,9 @@ class Loop:
                 with np.errstate(over="ignore", invalid="ignore"):  # divergence is told below
                     step: Step | None = next(steps, None)
             except PrivacyBudgetExceeded as error:
-                if not self._adapts:
+                if isinstance(oracle.guard, filters.Plan):
                     status, refusal = "budget exceeded", error
-                break  # an adaptive run takes what the filter gives, and ends there
+                break  # under a filter a run takes what it gets, and ends there
             if step is None:
                 break
             if oracle.is_open:

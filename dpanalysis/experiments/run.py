@@ -10,7 +10,6 @@ import numpy as np
 
 from .._validation import check_choice, check_finite, check_int, check_reals, largest
 from ..errors import IncompatibleAccounting
-from ..methods.adaptive import AdaptiveMethod
 from ..methods.base import Method
 from ..privacy import mechanisms
 from ..privacy.accountant import ACCOUNTANTS
@@ -55,8 +54,8 @@ def minimize(
         See :mod:`dpanalysis.methods`.
     budget : Budget, Filter or None
         None runs without noise, or with the noise that the method gives in numbers; the
-        result says so. An adaptive method also takes a :class:`dpanalysis.privacy.Filter`
-        that other runs spend from, for one replicate.
+        result says so. A method that makes one replicate at a time also takes a
+        :class:`dpanalysis.privacy.Filter` that other runs spend from.
     w0 : array_like of shape (d,) or (R, d), optional
         Public start. By default a draw of ``problem.initial`` for each replicate, from a
         stream of its own: zeros unless the problem says otherwise, as
@@ -153,7 +152,7 @@ def _shared(budget: Any, method: Method, replicates: int) -> tuple[Filter | None
         return None, budget
     if type(budget) is not Filter:  # a plan, or a class of one's own, may grant what it likes
         raise TypeError(f"budget must be a Budget, a Filter or None, got {budget!r}")
-    if not isinstance(method, AdaptiveMethod):
+    if method.together:
         raise TypeError(f"budget must be a Budget or None for {method!r}, got {budget!r}")
     if replicates != 1:
         raise ValueError(f"replicates must be 1 with a Filter, got {replicates!r}")

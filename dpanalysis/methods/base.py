@@ -123,7 +123,7 @@ class Shown:
 
     def __repr__(self) -> str:
         shown = []
-        for each in fields(self):  # type: ignore[arg-type]
+        for each in sorted(fields(self), key=lambda each: bool(each.kw_only)):  # type: ignore[arg-type]
             value = getattr(self, each.name)
             if isinstance(value, tuple) and len(value) > 3:
                 shown.append(

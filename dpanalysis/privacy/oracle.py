@@ -91,17 +91,13 @@ class Batch:
             If the batch is closed.
         """
         oracle = self._oracle
-        replicates, d = len(oracle._noise_sources), oracle.facts.d
-        if np.shape(w) == (d,) and replicates == 1:
-            return self.gradient(np.asarray(w)[None, :], mechanism, scale, clipping)[0]
-        if np.shape(w) != (replicates, d):
-            raise ValueError(f"w must have shape {(replicates, d)}, got {np.shape(w)}")
-        _check_points(w)
-        oracle.check_clipping(clipping)
+        iterates = oracle._iterates(w)
+        if iterates is not w:
+            return self.gradient(iterates, mechanism, scale, clipping)[0]
         self._use(oracle.gradient_event(self._sampling, mechanism, scale, clipping))
         gradient = oracle._mean_gradient(w, self._rows, self._sampling, clipping)
         oracle.evaluations["gradient"] += (
-            oracle.facts.n * replicates if self._rows is None else sum(map(len, self._rows))
+            oracle.facts.n * len(w) if self._rows is None else sum(map(len, self._rows))
         )
         if scale > 0.0:
             gradient = mechanisms.add_noise(gradient, mechanism, scale, oracle._noise_sources)
@@ -128,13 +124,7 @@ class Batch:
             As :meth:`gradient`.
         """
         oracle = self._oracle
-        _check_query(query)
-        if len(oracle._noise_sources) != 1:
-            raise ValueError(
-                f"a query is for one replicate, this run has {len(oracle._noise_sources)}"
-            )
-        for points in query.points():
-            _check_points(points)
+        oracle._check_query(query)
         self._use(query.event(oracle.facts, self._sampling))
         size = self._sampling.expected_size(oracle.facts.n)
         records = Records(oracle._problem, None if self._rows is None else self._rows[0], size)
@@ -147,10 +137,11 @@ class Batch:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the batch is closed; open a new one to ask again")
+            one, times = _counted(asked)
             for place, (named, count) in enumerate(self._left):
-                if _pays(named, asked):
-                    self._left[place] = (named, count - 1)
-                    if count == 1:
+                if times <= count and _pays(named, one):
+                    self._left[place] = (named, count - times)
+                    if count == times:
                         del self._left[place]
                     break
             else:
@@ -299,13 +290,14 @@ class PrivateOracle:
         clipping: Any = None,
     ) -> np.ndarray:
         """Return one noisy mean gradient of a batch of its own; see :meth:`Batch.gradient`."""
+        self._iterates(w)  # what can be wrong is, before anything is spent
         event = self.gradient_event(sampling, mechanism, scale, clipping)
         with self.batch(sampling, [event]) as batch:
             return batch.gradient(w, mechanism, scale, clipping)
 
     def ask(self, query: Query, sampling: Sampling) -> Any:
         """Return the answer to one query of a batch of its own; see :meth:`Batch.ask`."""
-        _check_query(query)
+        self._check_query(query)
         with self.batch(sampling, [query.event(self.facts, sampling)]) as batch:
             return batch.ask(query)
 
@@ -333,7 +325,15 @@ class PrivateOracle:
     def gradient_event(
         self, sampling: Sampling, mechanism: str, scale: float, clipping: Any = None
     ) -> Event | None:
-        """Return what one noisy gradient costs before amplification; None where it is exact."""
+        """Return what one noisy gradient costs before amplification; None where it is exact.
+
+        Raises
+        ------
+        ValueError
+            If the rule does not keep its bound for every record that may occur, or nothing bounds
+            the gradient of a record.
+        """
+        self.check_clipping(clipping)
         if scale <= 0.0 or not self.facts.has_records:
             return None
         return gradient_event(self.facts, sampling, mechanism, scale, clipping)
@@ -355,6 +355,26 @@ class PrivateOracle:
         if isinstance(sampling, Full):
             return None
         return [sampling.draw(self.facts.n, source) for source in self._batch_sources]
+
+    def _iterates(self, w: np.ndarray) -> np.ndarray:
+        """Return ``w`` with one row a replicate, itself where it has that, or raise."""
+        shape = (len(self._noise_sources), self.facts.d)
+        if np.shape(w) == shape[1:] and shape[0] == 1:
+            w = np.asarray(w)[None, :]
+        if np.shape(w) != shape:
+            raise ValueError(f"w must have shape {shape}, got {np.shape(w)}")
+        _check_points(w)
+        return w
+
+    def _check_query(self, query: Any) -> None:
+        if not isinstance(query, Query):
+            raise TypeError(f"query must be one of dpanalysis.privacy.queries, got {query!r}")
+        if len(self._noise_sources) != 1:
+            raise ValueError(
+                f"a query is for one replicate, this run has {len(self._noise_sources)}"
+            )
+        for points in getattr(query, "iterates", tuple)():
+            _check_points(points)
 
     def _mean_gradient(self, w: np.ndarray, rows: Any, sampling: Sampling, clipping: Any) -> Any:
         """Return the mean gradient (R, d) where the data live."""
@@ -380,8 +400,3 @@ def _pays(named: Event | None, asked: Event | None) -> bool:
 def _check_points(points: Any) -> None:
     if not largest(points) <= LARGEST_ITERATE:
         raise ValueError(f"w must be finite and at most {LARGEST_ITERATE:g} in size")
-
-
-def _check_query(query: Any) -> None:
-    if not isinstance(query, Query):
-        raise TypeError(f"query must be one of dpanalysis.privacy.queries, got {query!r}")

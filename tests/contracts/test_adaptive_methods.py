@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 import dpanalysis as dpa
-from dpanalysis.experiments import loops
+from dpanalysis.experiments import loop
 from dpanalysis.privacy import filters
 from dpanalysis.privacy.events import (
     AboveThreshold,
@@ -187,31 +187,56 @@ def poisson(event, order, whole):
     return min(one, curve, whole[-1])
 
 
-def test_nothing_is_released_that_the_filter_refuses(name):
-    """A guard that says no at the k-th question ends the run with what was paid for."""
+def test_nothing_is_released_that_the_filter_refuses(name, monkeypatch):
+    """A guard that says no at the k-th batch ends the run with what was paid for."""
     relation, _, method = METHODS[name]
+    method = dataclasses.replace(method, iterations=50)
 
-    class Stingy:
-        def __init__(self, grants):
-            self.budget = dpa.Budget(2.0, DELTA, relation)
-            self.grants, self.paid = grants, []
+    class Stingy(filters.Filter):
+        grants, paid = 0, []
 
         def can_spend(self, event):
             return len(self.paid) < self.grants
 
         def spend(self, event):
-            assert len(self.paid) < self.grants
+            if not self.can_spend(event):
+                raise dpa.PrivacyBudgetExceeded("no more")
             self.paid.append(event)
 
-    method = dataclasses.replace(method, iterations=50)
+    monkeypatch.setattr(loop.filters, "Filter", Stingy)
     for grants in (0, 1, 2, 5):
-        guard = Stingy(grants)
-        result = dpa.minimize(logistic(), method, guard, rng=0)
-        assert len(guard.paid) == grants
-        assert list(unrolled(result.ledger)) == guard.paid
-        assert not result.private  # only a real filter makes a run private
+        Stingy.grants, Stingy.paid = grants, []
+        result = dpa.minimize(logistic(), method, dpa.Budget(20.0, DELTA, relation), rng=0)
+        assert len(Stingy.paid) == grants
+        assert list(unrolled(result.ledger)) == Stingy.paid
         if grants == 0:
             assert result.iterations == 0 and (result.w == 0.0).all()
+
+
+def test_only_a_budget_or_a_filter_is_a_budget(name):
+    """A plan, or a class of one's own, could grant what it likes, or report 0."""
+    relation, _, method = METHODS[name]
+    budget = dpa.Budget(2.0, DELTA, relation)
+
+    class Generous(filters.Filter):
+        def spend(self, event):
+            pass
+
+    for guard in (filters.Plan([], budget), Generous(budget, order=8.0)):
+        with pytest.raises(TypeError, match="budget must be a Budget, a Filter or None"):
+            dpa.minimize(logistic(), method, guard, rng=0)
+
+
+def test_two_runs_from_one_seed_do_not_share_a_filter(name):
+    """Their noise would be the same, and the difference of their answers would have none."""
+    relation, epsilon, method = METHODS[name]
+    guard = filters.Filter(dpa.Budget(epsilon, DELTA, relation), order=32.0)
+    method = dataclasses.replace(method, iterations=1)
+    dpa.minimize(logistic(), method, guard, rng=7)
+    spent = guard.spent
+    with pytest.raises(ValueError, match="rng = 7 has been used under this filter"):
+        dpa.minimize(logistic(), method, guard, rng=7)
+    assert guard.spent == spent
 
 
 @pytest.mark.parametrize(("name", "notion"), NOTIONS)
@@ -395,7 +420,7 @@ def test_going_on_while_some_order_has_budget_is_seen(monkeypatch):
             for each in self.each:
                 each.spent += each.cost(event)
 
-    monkeypatch.setattr(loops.filters, "Filter", Several)
+    monkeypatch.setattr(loop.filters, "Filter", Several)
     result = run("sgd")
     assert isinstance(result.guard, Several)
     assert spent_by_hand(result) > 1.001 * result.guard.limit

@@ -171,8 +171,8 @@ def test_same_seed_same_numbers_for_any_number_of_replicates(build):
 def test_optimal_noise_has_the_lower_bound_and_spends_late(build):
     """Proposition 4.2: the weights increase with t, so the noise falls."""
     facts = logistic_problem().facts("replace_one")
-    optimal = build(noise="optimal").plan(facts, dpa.Budget(1.0), "tightest").scales
-    uniform = build().plan(facts, dpa.Budget(1.0), "tightest").scales
+    optimal = build(noise="optimal").prepare(facts, dpa.Budget(1.0), "tightest").scales
+    uniform = build().prepare(facts, dpa.Budget(1.0), "tightest").scales
     weights = build().error_recursion(facts).weights()[1]
     assert weights @ optimal**2 <= weights @ uniform**2
     np.testing.assert_allclose((1.0 / optimal).sum(), (1.0 / uniform).sum(), rtol=1e-9)
@@ -190,12 +190,12 @@ def test_chosen_horizon_has_the_least_bound(build, noise, sampling):
     budget = dpa.Budget(0.5)
     gap = 10.0
     chosen = build(noise=noise, sampling=sampling, choose_iterations=gap)
-    best = chosen.plan(facts, budget, "tightest").iterations
+    best = chosen.prepare(facts, budget, "tightest").iterations
     spread = 0.0 if sampling == dpa.Full() else 2.0 / 40 * (400 - 40) / 399  # G^2 = 2
 
     def bound(iterations):
         shorter = dataclasses.replace(build(noise=noise, sampling=sampling), iterations=iterations)
-        scales = shorter.plan(facts, budget, "tightest").scales
+        scales = shorter.prepare(facts, budget, "tightest").scales
         a0, a = shorter.error_recursion(facts).weights()
         return theory.error_bound(a0, a, gap, scales, facts.d, spread)
 
@@ -253,7 +253,7 @@ def test_facts_are_all_a_method_sees(build):
     problem, budget = logistic_problem(), dpa.Budget(1.0)
     facts = problem.facts("replace_one")
     method = build()
-    plan = method.plan(facts, budget, "tightest")
+    plan = method.prepare(facts, budget, "tightest")
     greedy = type(plan)(plan.coefficients, plan.scales / np.sqrt(2.0))
     events = dpa.methods.schedules.planned_events(
         facts, method.sampling, method.mechanism, plan.scales

@@ -342,7 +342,7 @@ def test_what_is_printed_is_short():
     assert repr(method) == (
         "GradientDescent(step_size=0.1, iterations=500, noise=<500 numbers, 1 to 2>)"
     )
-    assert repr(result.plan) == "Plan(500 iterations, scales 1 to 2)"
+    assert repr(result.plan) == "Schedule(500 iterations, scales 1 to 2)"
     assert repr(result).startswith("Result(finished after 500 iterations of GradientDescent(")
     assert len(repr(result)) < 400
     twin = pickle.loads(pickle.dumps(result))

@@ -9,7 +9,7 @@ from scipy import stats
 import dpanalysis as dpa
 from dpanalysis import privacy
 from dpanalysis.audit import hockey_stick, renyi_divergence, report_noisy_min_distribution
-from dpanalysis.methods.searching import Search
+from dpanalysis.methods.searching import GradientSearch
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.events import BoundedRange, Gaussian, Pure, Repeated
 from dpanalysis.privacy.queries import NoisyMin
@@ -69,7 +69,7 @@ def test_units_of_one_attempt(relation, moved, noise, ratio):
     """Ratio: S/b of the choice that costs rho = .02, by range^2/8 or by epsilon^2/2."""
     facts = logistic(100).facts(relation)
     method = AdaptiveGD(rho=0.01, selection_rho=0.02, clip_norm=0.5, clip_loss=2.0, noise=noise)
-    spending = method.prepare(facts, dpa.Budget(1.0, 1e-6, relation))
+    spending = method.prepare(facts, dpa.Budget(1.0, 1e-6, relation), "tightest")
     (batch,) = method.iteration(facts, spending)
     gradient, choice = batch.events
     assert isinstance(gradient, Gaussian) and gradient.zcdp_cost() == pytest.approx(0.01)
@@ -84,22 +84,22 @@ def test_units_of_one_attempt(relation, moved, noise, ratio):
 
 def test_default_costs():
     facts = logistic(100).facts(ADD)
-    spending = AdaptiveGD().prepare(facts, dpa.Budget(1.2, 1e-8, ADD))
+    spending = AdaptiveGD().prepare(facts, dpa.Budget(1.2, 1e-8, ADD), "tightest")
     assert spending.rho == pytest.approx(0.5e-4)  # e = .01
     assert spending.epsilon**2 / 8.0 == pytest.approx(0.5e-4)
-    assert AdaptiveGD(rho=1.0).prepare(facts, None).exact
+    assert AdaptiveGD(rho=1.0).prepare(facts, None, "tightest").exact
 
 
 def test_index_zero_buys_another_measurement(monkeypatch):
     """Two failures at growth .5: costs rho, rho/2, 3 rho/4; weights in proportion to them."""
     gradients = [[1.0, 0, 0, 0], [0, 1.0, 0, 0], [0, 0, 1.0, 0], [1.0, 0, 0, 0]]
-    answers, measure = iter([0, 0, 2, 1]), Search._gradient
+    answers, measure = iter([0, 0, 2, 1]), GradientSearch._gradient
 
     def gradient(self, batch, w, facts, spending):
         measure(self, batch, w, facts, spending)
         return np.array(gradients.pop(0), dtype=float)
 
-    monkeypatch.setattr(Search, "_gradient", gradient)
+    monkeypatch.setattr(GradientSearch, "_gradient", gradient)
     monkeypatch.setattr(NoisyMin, "answer", lambda self, records, random: (next(answers), 5))
     method = AdaptiveGD(
         rho=0.01, selection_rho=0.01, growth=0.5, iterations=2, step_size=1.0, candidates=4

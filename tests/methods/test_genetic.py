@@ -164,7 +164,7 @@ def test_a_shared_filter_ends_the_run():
     method, problem = GeneticSearch(**SMALL), erm()
     dpa.minimize(problem, method, guard, rng=0)
     assert guard.remaining == pytest.approx(0.0, abs=1e-8)
-    again = dpa.minimize(problem, method, guard, rng=0)
+    again = dpa.minimize(problem, method, guard, rng=1)
     assert again.iterations == 0 and (again.w == 0.0).all()
 
 

@@ -1,5 +1,8 @@
 """The door: sensitivities, charges, batches, noise."""
 
+import contextlib
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,11 +26,15 @@ def oracle_of(problem, relation="replace_one", guard=None, replicates=1, seed=0)
     return PrivateOracle(problem, facts, guard, mechanisms.spawn(seed, replicates))
 
 
+def buy(oracle, sampling, *scales, mechanism="laplace", clipping=None):
+    """A batch that is bought for gradients with these scales."""
+    events = [oracle.gradient_event(sampling, mechanism, s, clipping) for s in scales]
+    return oracle.batch(sampling, events)
+
+
 def exact_mean(problem, sampling, w):
     """What a batch of everything answers without noise."""
-    oracle = oracle_of(problem)
-    with oracle.batch(sampling) as batch:
-        return batch.gradient(w[None, :], "laplace", 0.0)[0]
+    return oracle_of(problem).gradient(w, sampling, "laplace", 0.0)
 
 
 @given(
@@ -76,8 +83,7 @@ def test_poisson_divides_by_the_public_size():
     problem = problem_of(np.ones((1000, 1)), np.ones(1000), radius=1.0)
     w = np.zeros((200, 1))
     oracle = oracle_of(problem, "add_or_remove_one", replicates=200)
-    with oracle.batch(dpa.Poisson(0.02)) as batch:
-        means = batch.gradient(w, "laplace", 0.0)[:, 0]
+    means = oracle.gradient(w, dpa.Poisson(0.02), "laplace", 0.0)[:, 0]
     # Every gradient is -1/2 x: the answer is -(size drawn)/(2 * 20), so it varies.
     sizes = -2.0 * 20.0 * means
     np.testing.assert_allclose(sizes, np.round(sizes), atol=1e-9)
@@ -95,8 +101,7 @@ def test_noise_has_the_scale_that_the_ledger_says(mechanism, law):
     problem = problem_of(np.ones((5, 10)), np.ones(5))
     oracle = oracle_of(problem, replicates=2000)
     scale = 0.7
-    with oracle.batch(dpa.Full()) as batch:
-        noisy = batch.gradient(np.zeros((2000, 10)), mechanism, scale)
+    noisy = oracle.gradient(np.zeros((2000, 10)), dpa.Full(), mechanism, scale)
     noise = (noisy - exact_mean(problem, dpa.Full(), np.zeros(10))).ravel()
     assert stats.kstest(noise, law(scale=scale).cdf).pvalue > 1e-6
     for wrong in (np.sqrt(2.0), 1 / np.sqrt(2.0), 2.0, 0.5):
@@ -108,7 +113,7 @@ def test_a_batch_is_one_event():
     problem = problem_of(np.ones((100, 2)), np.ones(100))
     oracle = oracle_of(problem, "add_or_remove_one")
     sampling = dpa.Poisson(0.1)
-    with oracle.batch(sampling) as batch:
+    with buy(oracle, sampling, 1.0, 2.0, mechanism="gaussian") as batch:
         first = batch.gradient(np.zeros((1, 2)), "gaussian", 1.0)
         second = batch.gradient(np.zeros((1, 2)), "gaussian", 2.0)
     assert first.shape == second.shape == (1, 2)
@@ -117,42 +122,113 @@ def test_a_batch_is_one_event():
     assert [e.std for e in event.events] == [1.0, 2.0]
 
 
-def test_a_refused_question_is_neither_answered_nor_charged():
+def test_a_refused_batch_is_neither_opened_nor_charged():
     problem = problem_of(np.ones((10, 2)), np.ones(10))
-    facts = problem.facts("replace_one")
-    one = gradient_event(facts, dpa.Full(), "laplace", 1.0)
+    one = gradient_event(problem.facts("replace_one"), dpa.Full(), "laplace", 1.0)
     guard = filters.Filter(dpa.Budget(1.5 * one.sensitivity))
     oracle = oracle_of(problem, guard=guard)
-    with oracle.batch(dpa.Full()) as batch:
-        batch.gradient(np.zeros((1, 2)), "laplace", 1.0)
-    with pytest.raises(dpa.PrivacyBudgetExceeded), oracle.batch(dpa.Full()) as batch:
-        batch.gradient(np.zeros((1, 2)), "laplace", 1.0)
-    with pytest.raises(dpa.PrivacyBudgetExceeded), oracle.batch(dpa.Full()) as batch:
-        batch.gradient(np.zeros((1, 2)), "laplace", 0.0)
+    w = np.zeros((1, 2))
+    oracle.gradient(w, dpa.Full(), "laplace", 1.0)
+    for scale in (1.0, 0.0):  # too dear, and without noise
+        with pytest.raises(dpa.PrivacyBudgetExceeded):
+            oracle.gradient(w, dpa.Full(), "laplace", scale)
     assert oracle.ledger.events == (one,)
     # Half of the budget is left, and it can still be used.
-    with oracle.batch(dpa.Full()) as batch:
-        batch.gradient(np.zeros((1, 2)), "laplace", 2.0)
+    oracle.gradient(w, dpa.Full(), "laplace", 2.0)
     assert oracle.ledger.epsilon(0.0) == pytest.approx(1.5 * one.sensitivity)
 
 
-def test_a_failing_user_of_a_batch_still_pays():
-    problem = problem_of(np.ones((10, 2)), np.ones(10))
+def test_a_batch_is_charged_whole_before_anything_is_answered():
+    """Guard and ledger hold both questions when the first is asked, and when none is."""
+    problem = problem_of(np.ones((10, 2)), np.ones(10))  # a question costs .4 / scale
+    guard = filters.Filter(dpa.Budget(2.0))
+    oracle = oracle_of(problem, guard=guard)
+    with buy(oracle, dpa.Full(), 1.0, 2.0) as batch:
+        assert guard.spent == pytest.approx(0.6) == oracle.ledger.epsilon()
+        ask(batch, 2.0)
+    with pytest.raises(KeyError), buy(oracle, dpa.Full(), 1.0):
+        raise KeyError("a failing user pays")
+    assert guard.spent == pytest.approx(1.0) == oracle.ledger.epsilon()
+
+
+def test_what_was_not_named_is_refused():
+    """Less noise, an exact answer, and the same question twice; a cheaper one is answered."""
+    problem = counting()
+    rule = dpa.clipping.Flat(0.1)
     oracle = oracle_of(problem)
-    with pytest.raises(KeyError), oracle.batch(dpa.Full()) as batch:
-        batch.gradient(np.zeros((1, 2)), "laplace", 1.0)
-        raise KeyError("later code fails")
-    assert len(oracle.ledger.events) == 1
+    with buy(oracle, dpa.Full(), 1.0) as batch:
+        for scale in (0.99, 0.0):
+            with pytest.raises(dpa.PrivacyBudgetExceeded, match="was not named"):
+                ask(batch, scale)
+        assert problem.looks == 0
+        batch.gradient(np.zeros((1, 2)), "laplace", 0.1, rule)
+        with pytest.raises(dpa.PrivacyBudgetExceeded, match="was not named"):
+            ask(batch, 1.0)
+    assert problem.looks == 1 and len(oracle.ledger) == 1 and oracle.exact_releases == 0
 
 
-def test_two_open_batches_are_refused():
+@given(
+    named=st.lists(st.floats(0.5, 4.0), min_size=1, max_size=4),
+    asked=st.lists(st.floats(0.5, 4.0), max_size=6),
+)
+def test_answers_never_cost_more_than_was_charged(named, asked):
+    """Whatever is asked of a batch in whatever order, its answers add up to its price at most."""
     oracle = oracle_of(problem_of(np.ones((10, 2)), np.ones(10)))
-    with (
-        oracle.batch(dpa.Full()),
-        pytest.raises(RuntimeError, match="open already"),
-        oracle.batch(dpa.Full()),
-    ):
-        pass
+    cost = 0.0
+    with buy(oracle, dpa.Full(), *named) as batch:
+        for scale in asked:
+            try:
+                ask(batch, scale)
+            except dpa.PrivacyBudgetExceeded:
+                continue
+            cost += oracle.gradient_event(dpa.Full(), "laplace", scale).pure_cost()
+    assert cost <= oracle.ledger.epsilon() * (1 + 1e-12)
+
+
+def test_two_oracles_are_never_promised_the_same_remainder():
+    """Interleaved batches, and threads: a filter of 1 grants two answers of 1/2, no more."""
+    problem = problem_of(np.ones((10, 2)), np.ones(10))  # scale .8 costs .5
+    guard = filters.Filter(dpa.Budget(1.0))
+    oracles = [oracle_of(problem, guard=guard, seed=seed) for seed in range(8)]
+    with buy(oracles[0], dpa.Full(), 0.8) as first, buy(oracles[1], dpa.Full(), 0.8) as second:
+        with pytest.raises(dpa.PrivacyBudgetExceeded), buy(oracles[2], dpa.Full(), 0.8):
+            pass
+        ask(first, 0.8), ask(second, 0.8)
+    guard = filters.Filter(dpa.Budget(1.0))
+    barrier, answered = threading.Barrier(8), []
+
+    def run(seed):
+        oracle = oracle_of(problem, guard=guard, seed=seed)
+        barrier.wait()
+        with contextlib.suppress(dpa.PrivacyBudgetExceeded):
+            answered.append(oracle.gradient(np.zeros((1, 2)), dpa.Full(), "laplace", 0.8))
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answered) == 2 and guard.spent == pytest.approx(1.0)
+
+
+def test_an_oracle_has_one_open_batch():
+    """Also across threads; the second batch is neither charged nor drawn."""
+    oracle = oracle_of(problem_of(np.ones((10, 2)), np.ones(10)))
+    caught = []
+
+    def second():
+        try:
+            oracle.gradient(np.zeros((1, 2)), dpa.Full(), "laplace", 1.0)
+        except RuntimeError as error:
+            caught.append(str(error))
+
+    with buy(oracle, dpa.Full(), 1.0):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+        second()
+    assert len(caught) == 2 and all("is open already" in message for message in caught)
+    assert len(oracle.ledger) == 1
 
 
 def test_no_bound_no_run_names_both_ways_out():
@@ -173,8 +249,7 @@ def test_clipping_bounds_what_a_row_bound_does_not():
     for label in (-1e6, 1e6):
         problem = dpa.ERM(X, np.array([label, 1.0]), dpa.losses.SquaredError())
         oracle = oracle_of(problem)
-        with oracle.batch(dpa.Full()) as batch:
-            answers.append(batch.gradient(np.zeros((1, 2)), "gaussian", 0.0, rule)[0])
+        answers.append(oracle.gradient(np.zeros(2), dpa.Full(), "gaussian", 0.0, rule))
     limit = problem.facts("replace_one").gradient_sensitivity(dpa.Full(), 2, rule)
     assert np.linalg.norm(answers[0] - answers[1]) == pytest.approx(limit) == pytest.approx(0.5)
 
@@ -186,8 +261,7 @@ def test_the_regularizer_is_public():
     answers, ledgers = [], []
     for regularizer in (None, dpa.regularizers.L2(3.0)):
         oracle = oracle_of(problem_of(X, y, regularizer=regularizer))
-        with oracle.batch(dpa.Full()) as batch:
-            answers.append(batch.gradient(w, "laplace", 1.0))
+        answers.append(oracle.gradient(w, dpa.Full(), "laplace", 1.0))
         ledgers.append(oracle.ledger.events)
     assert ledgers[0] == ledgers[1]
     np.testing.assert_allclose(answers[1] - answers[0], 3.0 * w)
@@ -212,25 +286,21 @@ def ask(batch, scale=1.0, w=None):
 
 
 def test_a_refusal_comes_before_the_data_are_looked_at():
-    """Of a batch's questions the second is refused where both together pass the budget."""
+    """Of two questions together, where each alone would fit."""
     problem = counting()  # a question costs .4 / scale
     guard = filters.Filter(dpa.Budget(1.0))
     oracle = oracle_of(problem, guard=guard)
-    with pytest.raises(dpa.PrivacyBudgetExceeded), oracle.batch(dpa.Full()) as batch:
-        ask(batch, scale=0.3)
-    assert problem.looks == 0 and guard.spent == 0.0
-    with oracle.batch(dpa.Full()) as batch:
-        ask(batch, scale=0.5)
-        with pytest.raises(dpa.PrivacyBudgetExceeded):
-            ask(batch, scale=0.5)
-    assert problem.looks == 1 and guard.spent == pytest.approx(0.8) == oracle.ledger.epsilon()
+    for scales in ((0.3,), (0.5, 0.5)):
+        with pytest.raises(dpa.PrivacyBudgetExceeded), buy(oracle, dpa.Full(), *scales):
+            pass
+    assert problem.looks == 0 and guard.spent == 0.0 and len(oracle.ledger) == 0
 
 
 def test_a_closed_batch_answers_no_more():
-    """It has been charged; an answer after that would be free."""
+    """Also what was named and never asked: what was bought was this batch, at that time."""
     problem = counting()
     oracle = oracle_of(problem)
-    with oracle.batch(dpa.Full()) as batch:
+    with buy(oracle, dpa.Full(), 1.0, 1.0) as batch:
         ask(batch)
     for scale in (1.0, 0.0):
         with pytest.raises(RuntimeError, match="closed"):
@@ -238,23 +308,23 @@ def test_a_closed_batch_answers_no_more():
     assert problem.looks == 1 and len(oracle.ledger) == 1 and oracle.exact_releases == 0
 
 
-@pytest.mark.parametrize("w", [np.zeros((2, 2)), np.zeros(2), np.zeros((1, 3)), np.zeros((0, 2))])
+@pytest.mark.parametrize("w", [np.zeros((2, 2)), np.zeros(3), np.zeros((1, 3)), np.zeros((0, 2))])
 def test_every_row_has_noise_of_its_own(w):
     """Two rows with the noise of one source: their difference would be exact."""
     problem = counting()
     oracle = oracle_of(problem)
-    with pytest.raises(ValueError, match=r"\(1, 2\)"), oracle.batch(dpa.Full()) as batch:
+    with pytest.raises(ValueError, match=r"\(1, 2\)"), buy(oracle, dpa.Full(), 1.0) as batch:
         ask(batch, w=w)
-    assert problem.looks == len(oracle.ledger) == 0
+    assert problem.looks == 0
 
 
 @pytest.mark.parametrize("size", [1e251, np.inf, np.nan])
 def test_iterates_at_which_a_record_can_overflow_are_refused(size):
     problem = counting()
     oracle = oracle_of(problem)
-    with pytest.raises(ValueError, match="w must be finite"), oracle.batch(dpa.Full()) as batch:
+    with pytest.raises(ValueError, match="w must be finite"), buy(oracle, dpa.Full(), 1.0) as batch:
         ask(batch, w=np.array([[0.0, size]]))
-    assert problem.looks == len(oracle.ledger) == 0
+    assert problem.looks == 0
 
 
 def test_wrong_pairs_are_refused_before_the_answer():
@@ -265,7 +335,7 @@ def test_wrong_pairs_are_refused_before_the_answer():
         ("add_or_remove_one", dpa.WithoutReplacement(5)),
     ]:
         oracle = oracle_of(problem, relation)
-        with pytest.raises(dpa.IncompatibleAccounting), oracle.batch(sampling) as batch:
+        with pytest.raises(dpa.IncompatibleAccounting), buy(oracle, sampling, 1.0) as batch:
             ask(batch)
         assert problem.looks == len(oracle.ledger) == 0
     with pytest.raises(dpa.IncompatibleAccounting, match="the budget is about"):
@@ -277,7 +347,7 @@ def test_a_batch_is_drawn_once_and_the_next_one_afresh():
     oracle = oracle_of(problem_of(X, np.ones(1000), radius=1000.0), "add_or_remove_one")
     answers = []
     for _ in range(2):
-        with oracle.batch(dpa.Poisson(0.1)) as batch:
+        with buy(oracle, dpa.Poisson(0.1), 0.0, 0.0) as batch:
             answers += [ask(batch, 0.0)[0, 0], ask(batch, 0.0)[0, 0]]
     assert answers[0] == answers[1] != answers[2] == answers[3]
 
@@ -289,8 +359,7 @@ def test_noise_does_not_depend_on_the_sampling_scheme():
     for sampling in (dpa.Full(), dpa.WithoutReplacement(10), dpa.WithoutReplacement(30)):
         oracle = oracle_of(problem, replicates=3)
         for _ in range(3):
-            with oracle.batch(sampling) as batch:
-                last = batch.gradient(np.zeros((3, 2)), "gaussian", 1.0)
+            last = oracle.gradient(np.zeros((3, 2)), sampling, "gaussian", 1.0)
         answers.append(last)
     np.testing.assert_allclose(answers[1], answers[0], rtol=1e-12)
     np.testing.assert_allclose(answers[2], answers[0], rtol=1e-12)
@@ -303,13 +372,13 @@ def test_noise_and_batch_are_independent():
     """
     X, replicates = np.array([[-1.0, 0.0], [1.0, 0.0]]), 10_000
     problem, w = problem_of(X, np.ones(2)), np.zeros((replicates, 2))
-    drawn, noisy = (
-        oracle_of(problem, replicates=replicates).batch(dpa.WithoutReplacement(1)) for _ in range(2)
+    exact, noisy = (
+        oracle_of(problem, replicates=replicates).gradient(
+            w, dpa.WithoutReplacement(1), "laplace", scale
+        )
+        for scale in (0.0, 1.0)
     )
-    with drawn as batch:
-        exact = batch.gradient(w, "laplace", 0.0)
-    with noisy as batch:
-        noise = batch.gradient(w, "laplace", 1.0) - exact
+    noise = noisy - exact
     row = np.sign(exact[:, 0])
     assert abs(row.mean()) < 0.05
     for statistic in (np.sign(noise), np.abs(noise)):
@@ -323,8 +392,7 @@ def test_a_clipped_gradient_has_sqrt_d_times_the_norm_in_l1():
     answers = []
     for label in (-1e6, 1e6):
         problem = dpa.ERM(np.ones((1, d)), [label], dpa.losses.SquaredError())
-        with oracle_of(problem).batch(dpa.Full()) as batch:
-            answers.append(batch.gradient(np.zeros((1, d)), "laplace", 0.0, rule)[0])
+        answers.append(oracle_of(problem).gradient(np.zeros(d), dpa.Full(), "laplace", 0.0, rule))
     limit = problem.facts("replace_one").gradient_sensitivity(dpa.Full(), 1, rule)
     assert np.abs(answers[0] - answers[1]).sum() == pytest.approx(limit) == pytest.approx(2.0)
 

@@ -500,13 +500,13 @@ def test_without_a_budget_there_is_no_noise():
 
 def test_a_filter_that_others_spend_from_pays_too():
     problem, guard = separated(), dpa.privacy.Filter(dpa.Budget(2.0, 1e-5, ADD), order=20.0)
-    for method in METHODS.values():
-        query = method.prepare(problem.facts(ADD), dpa.Budget(0.4, 1e-5, ADD))
-        (event,) = method.iteration(problem.facts(ADD), query)
+    for seed, method in enumerate(METHODS.values()):
+        query = method.prepare(problem.facts(ADD), dpa.Budget(0.4, 1e-5, ADD), "tightest")
+        (event,) = method.events(problem.facts(ADD), query)
         before = guard.spent
         fixed = dataclasses.replace(method)
-        object.__setattr__(fixed, "prepare", lambda facts, budget, query=query: query)
-        result = dpa.minimize(problem, fixed, guard, rng=0)
+        object.__setattr__(fixed, "prepare", lambda *arguments, query=query: query)
+        result = dpa.minimize(problem, fixed, guard, rng=seed)
         assert result.private and result.iterations == 1
         assert guard.spent - before == pytest.approx(float(event.rdp_cost(20.0)))
 
@@ -516,8 +516,8 @@ def test_the_plan_refuses_another_question(name):
     """Less noise than was planned for, or the same question twice."""
     problem, budget = separated(), dpa.Budget(1.0, 1e-6)
     facts = problem.facts(REPLACE)
-    query = METHODS[name].prepare(facts, budget)
-    events = METHODS[name].iteration(facts, query)
+    query = METHODS[name].prepare(facts, budget, "tightest")
+    events = METHODS[name].events(facts, query)
     oracle = PrivateOracle(problem, facts, Plan(events, budget), mechanisms.spawn(0, 1))
     greedy = dataclasses.replace(query, scale=0.99 * query.scale)
     with pytest.raises(dpa.PrivacyBudgetExceeded):
@@ -565,7 +565,7 @@ def test_refuses_penalties_and_steps_that_do_not_contract():
     assert limit == pytest.approx(2.0 / (0.01 + 0.01 + 0.75 * (1 + 1 / 2000)))
     with pytest.raises(ValueError, match=r"step_size must be at most 2/\(mu \+ L\)"):
         M.OutputPerturbation("gradient_descent", step_size=1.001 * limit).prepare(
-            separated().facts(REPLACE), None
+            separated().facts(REPLACE), None, "tightest"
         )
     with pytest.raises(ValueError, match=r"mu \+ ridge must be positive"):
         dpa.minimize(separated(penalty=0.0), METHODS["objective"])
@@ -588,8 +588,10 @@ def test_refuses_other_problems(name):
 def test_objective_perturbation_needs_one_linear_prediction():
     facts = dataclasses.replace(separated().facts(ADD), hessian_rank=2)
     with pytest.raises(ValueError, match="hessian_rank = 2"):
-        METHODS["objective"].prepare(facts, dpa.Budget(1.0, 1e-6, ADD))
-    METHODS["sgd"].prepare(facts, dpa.Budget(1.0, 1e-6, ADD))  # output perturbation does not
+        METHODS["objective"].prepare(facts, dpa.Budget(1.0, 1e-6, ADD), "tightest")
+    METHODS["sgd"].prepare(
+        facts, dpa.Budget(1.0, 1e-6, ADD), "tightest"
+    )  # output perturbation does not
 
 
 def test_refuses_to_ask_of_a_part():

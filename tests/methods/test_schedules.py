@@ -35,7 +35,7 @@ def test_calibrated_schedules_have_few_levels_and_lose_little(sampling):
         0.1, 100, problem.mu, noise="optimal", mechanism="gaussian", sampling=sampling
     )
     weights = method.error_recursion(facts).weights()[1]
-    scales = method.plan(facts, budget, "rdp").scales
+    scales = method.prepare(facts, budget, "rdp").scales
     assert len(np.unique(scales)) <= schedules.NOISE_LEVELS
 
     def events(factor):

@@ -92,7 +92,7 @@ def test_every_step_descends_by_min_dec_under_the_worst_noise(step, strength, sp
     problem = problem_of(strength=strength, seed=seed, kind=Shaken)
     method = SecondOrder(0.02, 0.1, step=step, c=0.1, c1=0.2, c2=0.1)
     facts = problem.facts("replace_one")
-    plan = method.prepare(facts, None)
+    plan = method.prepare(facts, None, "tightest")
     problem.seed = seed
     limits = theory.tolerated_noise(0.02, 0.1, facts.hessian_lipschitz, 0.1, 0.2, 0.1)
     problem.gradient_noise, problem.hessian_noise = limits
@@ -140,14 +140,14 @@ def test_the_horizon_counts_the_terminating_evaluation():
     """
     facts = problem_of().facts("replace_one")
     method = SecondOrder(0.1, 0.3)
-    plan = method.prepare(facts, None)
+    plan = method.prepare(facts, None, "tightest")
     steps = (math.log(2.0) - 0.0) / plan.min_decrease
     assert plan.iterations == math.floor(steps) + 1
     # f falls by MIN_DEC a step to the lower bound itself: so many steps, and one evaluation.
     exact = dataclasses.replace(method, lower_bound=math.log(2.0) - 5.0 * plan.min_decrease * 1.001)
-    assert exact.prepare(facts, None).iterations == 6
+    assert exact.prepare(facts, None, "tightest").iterations == 6
     none = dataclasses.replace(method, lower_bound=math.log(2.0))
-    assert none.prepare(facts, None).iterations == 1
+    assert none.prepare(facts, None, "tightest").iterations == 1
     # At a point that is stationary from the start the only evaluation says so.
     balanced = dpa.ERM(
         np.array([[1.0], [1.0]]),
@@ -204,18 +204,18 @@ def test_the_worst_case_fills_the_budget_and_not_more():
     for options in ({}, {"step": "line_search"}):
         with pytest.warns(UserWarning, match="n_min"):
             method = SecondOrder(0.05, 0.3, **options)
-            plan = method.prepare(facts, budget)
+            plan = method.prepare(facts, budget, "tightest")
         events_of_one = method.iteration(facts, plan)
         cost = plan.iterations * sum(event.zcdp_cost() for event in events_of_one)
         assert cost == pytest.approx(0.5, rel=1e-9) and cost <= 0.5 * (1 + 1e-9)
     with pytest.warns(UserWarning, match="n_min"):
         method = SecondOrder(0.05, 0.3, printed=True)
-        plan = method.prepare(facts, budget)
+        plan = method.prepare(facts, budget, "tightest")
     cost = plan.iterations * sum(event.zcdp_cost() for event in method.iteration(facts, plan))
     assert cost == pytest.approx(0.25 * (1.0 + 1.0 / (2.0 * facts.d)), rel=1e-9)
     batches = SecondOrder(0.05, 0.3, sampling=dpa.WithoutReplacement(300))
     with pytest.warns(UserWarning, match="n_min"):
-        plan = batches.prepare(facts, dpa.Budget(1.0, 1e-6))
+        plan = batches.prepare(facts, dpa.Budget(1.0, 1e-6), "tightest")
     order = batches.order(facts, plan, dpa.Budget(1.0, 1e-6))
     guard = privacy.Filter(dpa.Budget(1.0, 1e-6), order=order)
     cost = plan.iterations * sum(guard.cost(event) for event in batches.iteration(facts, plan))
@@ -264,7 +264,7 @@ def test_the_horizon_from_a_noisy_value_is_private(folded):
 def quiet_plan(method, facts, budget):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return method.prepare(facts, budget)
+        return method.prepare(facts, budget, "tightest")
 
 
 def test_enough_data_find_a_point_with_the_stated_probability():
@@ -372,9 +372,13 @@ def test_too_few_records_are_said_with_the_number_that_would_do():
     # As many records: no warning any more, and a few less: again.
     facts = problem.facts("replace_one")
     enough = dataclasses.replace(facts, n=math.ceil(n_min * 1.001))
-    assert method.prepare(enough, dpa.Budget(1.0, 1e-6)).n_min == pytest.approx(n_min, rel=1e-3)
+    assert method.prepare(enough, dpa.Budget(1.0, 1e-6), "tightest").n_min == pytest.approx(
+        n_min, rel=1e-3
+    )
     with pytest.warns(UserWarning, match="n_min"):
-        method.prepare(dataclasses.replace(facts, n=int(n_min * 0.99)), dpa.Budget(1.0, 1e-6))
+        method.prepare(
+            dataclasses.replace(facts, n=int(n_min * 0.99)), dpa.Budget(1.0, 1e-6), "tightest"
+        )
 
 
 def test_a_hessian_beyond_the_memory_is_refused_with_what_lanczos_takes():
@@ -382,5 +386,5 @@ def test_a_hessian_beyond_the_memory_is_refused_with_what_lanczos_takes():
     with pytest.raises(
         ValueError, match=r"d = 10000000 .*hessian='lanczos' holds some \d+ vectors"
     ):
-        SecondOrder(0.1, 0.3).prepare(facts, None)
-    assert SecondOrder(0.1, 0.3, hessian="lanczos").prepare(facts, None).iterations > 1
+        SecondOrder(0.1, 0.3).prepare(facts, None, "tightest")
+    assert SecondOrder(0.1, 0.3, hessian="lanczos").prepare(facts, None, "tightest").iterations > 1

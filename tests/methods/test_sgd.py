@@ -376,4 +376,4 @@ def test_methods_are_values():
         "clipping=Flat(clip_norm=0.5))"
     )
     facts = problem_of().facts(ADD)
-    assert method.plan(facts, None, "tightest").scales is None
+    assert method.prepare(facts, None, "tightest").scales is None

@@ -84,7 +84,7 @@ def test_steps_with_a_large_multiplier_descend_as_promised(strength, spread, see
     problem = problem_of(strength=strength, seed=seed)
     method = TrustRegion(0.02, 0.1)
     facts = problem.facts("replace_one")
-    plan = method.prepare(facts, None)
+    plan = method.prepare(facts, None, "tightest")
     M, r = facts.hessian_lipschitz, method._radius(facts)
     w0 = np.random.default_rng(seed).normal(scale=spread, size=problem.d)
     count = []
@@ -157,7 +157,7 @@ def test_half_of_the_budget_is_for_the_checks():
     facts = problem.facts("replace_one")
     method = NoisyGradientDescent2NS(0.15, 0.4, iterations=40, checks=5)
     with pytest.warns(UserWarning, match="n_min"):
-        plan = method.prepare(facts, dpa.Budget.zcdp(0.1))
+        plan = method.prepare(facts, dpa.Budget.zcdp(0.1), "tightest")
     gradient, hessian = method.iteration(facts, plan)
     assert isinstance(gradient, events.Gaussian)
     assert 40 * gradient.zcdp_cost() == pytest.approx(0.05)

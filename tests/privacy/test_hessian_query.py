@@ -262,8 +262,7 @@ def test_the_value_is_clamped_and_the_penalty_is_not():
     answer = NoisyValue(w, 1.0, 0.0).answer(records, np.random.default_rng(0))[0]
     assert answer == pytest.approx(0.5 * (1.0 + math.log1p(math.exp(-5.0))) + 25.0)
     oracle = PrivateOracle(problem, facts_of(problem), None, mechanisms.spawn(0, 1))
-    with oracle.batch(FULL) as batch:
-        batch.ask(NoisyValue(w, 1.0, 0.25))
+    oracle.ask(NoisyValue(w, 1.0, 0.25), FULL)
     assert oracle.ledger.events == (events.Gaussian(0.25, 0.5),)
 
 

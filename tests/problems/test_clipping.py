@@ -424,8 +424,8 @@ def test_a_rule_without_a_bound_is_refused_before_the_data_and_the_budget_are_to
     facts = problem.facts("replace_one")
     guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-5))
     oracle = PrivateOracle(problem, facts, guard, mechanisms.spawn(0, 1))
-    with pytest.raises(ValueError, match=r"beta1 = 0\.5"), oracle.batch(dpa.Full()) as batch:
-        batch.gradient(np.zeros((1, 3)), "gaussian", 10.0, rule)
+    with pytest.raises(ValueError, match=r"beta1 = 0\.5"):
+        oracle.gradient(np.zeros((1, 3)), dpa.Full(), "gaussian", 10.0, rule)
     assert len(oracle.ledger) == 0 and guard.spent == 0.0
 
 

@@ -311,7 +311,7 @@ def test_n_min_is_that_of_the_method():
         for step, shares in (("short", SHORT), ("line_search", SEARCHED)):
             method = dpa.methods.SecondOrder(0.1, 0.3, step=step, printed=printed)
             with pytest.warns(UserWarning, match="is below n_min"):
-                outlook = method.prepare(facts, privacy.Budget.zcdp(0.02))
+                outlook = method.prepare(facts, privacy.Budget.zcdp(0.02), "tightest")
             target = theory.SecondOrderTarget(0.1, 0.3, CONSTANTS, 6, 0.02)
             found = sample_complexity(changed(target, printed=printed), shares)
             assert found.iterations == outlook.iterations
