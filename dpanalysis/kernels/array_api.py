@@ -1,22 +1,33 @@
 """The compiled kernels' sums in plain array-API calls: CuPy, or any other namespace.
 
-On NumPy and SciPy CSR they stand in for the compiled ones where a clipping rule has no
-compiled twin. Rows go by blocks, so that no temporary array is large. Nothing here asks the
+On NumPy and SciPy CSR they stand in for the compiled ones where a loss or a clipping rule is
+not compiled. Rows go by blocks, so that no temporary array is large. Nothing here asks the
 device for a number, so that the host never waits: it queues one block after the other.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_numpy_array
 
 from ..clipping import Clipping
 from ..losses import Loss
+from .blocks import Total, product_sum, row_blocks
+from .rounding import BLOCK_ROWS, TINY
 
-__all__ = ["DEVICE_BLOCK_BYTES", "ArraySums", "below_one", "each_replicate", "within_bound"]
+__all__ = [
+    "DEVICE_BLOCK_BYTES",
+    "ArraySums",
+    "below_one",
+    "each_replicate",
+    "kept_weights",
+    "within_bound",
+]
 
 # What a block's arrays take on a device: there every call costs microseconds before it starts.
 DEVICE_BLOCK_BYTES = 1 << 28
@@ -36,6 +47,25 @@ def within_bound(xp: Any, dtype: Any, clipping: Clipping, weights: Any, norms: A
     return xp.where(over, limit / xp.where(over, norms, xp.ones_like(norms)), weights)
 
 
+def kept_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
+    """Return the rule's weights, cut to what the rule promises: its two public numbers.
+
+    The noise is computed from ``clip_norm`` and ``largest_weight``, so no method of a rule may
+    go beyond them. A weight that is negative counts as zero.
+    """
+    xp = array_namespace(norms)
+    with np.errstate(all="ignore"):
+        weights = clipping.weight(norms, losses)
+        weights = xp.where(weights < 0.0, xp.zeros_like(weights), weights)
+        largest = clipping.largest_weight
+        weights = xp.where(weights > largest, largest * xp.ones_like(weights), weights)
+        over = weights * norms > clipping.clip_norm
+        limit = below_one(xp, xp.float64) * clipping.clip_norm
+        weights = xp.where(over, limit / xp.where(over, norms, xp.ones_like(norms)), weights)
+        # Still over where the quotient is subnormal.
+        return xp.where(weights * norms > clipping.clip_norm, xp.zeros_like(norms), weights)
+
+
 def each_replicate(
     sums: Callable[..., tuple[Any, ...]], W: Any, rows: Sequence[Any], *rest: Any
 ) -> tuple[Any, ...]:
@@ -52,9 +82,13 @@ def each_replicate(
 class ArraySums:
     """Sums over samples of a matrix in its own namespace and on its own device.
 
-    Of float32 data on a device the products are single precision, so that the data are read as
-    they are and no block is copied; losses, norms, weights and sums over blocks are double. On
-    the host everything is double, as in the compiled kernels.
+    Of float32 data on a device the predictions are computed in single precision: each is a
+    function of one row. Losses, norms, weights and everything that is added over rows are
+    double. On the host everything is double, as in the compiled kernels.
+
+    A sample whose prediction, loss, derivative, norm or weight is not finite, or at which a
+    formula fails, adds exactly zero. The matrix product of a block may round a prediction
+    according to the row's place in the block; the compiled kernels do not.
 
     Parameters
     ----------
@@ -71,6 +105,7 @@ class ArraySums:
         self._sparse = bool(sp.issparse(X))
         self._on_host = self._sparse or is_numpy_array(X)
 
+    @np.errstate(all="ignore")  # a warning about one record would tell that it is there
     def sums(
         self,
         W: Any,
@@ -91,70 +126,87 @@ class ArraySums:
                 self.sums, W, rows, clipping, norms, weights, want_value, want_gradient
             )
         replicates = W.shape[0]
-        shape = (replicates, self.d if want_gradient else 0)
-        values = xp.zeros(replicates, dtype=W.dtype, device=W.device)
-        gradients = xp.zeros(shape, dtype=W.dtype, device=W.device)
+
+        def zeros(width: int) -> Any:
+            return xp.zeros((replicates, width), dtype=W.dtype, device=W.device)
+
+        values, gradients = Total(zeros(1)), Total(zeros(self.d if want_gradient else 0))
         clipped = xp.zeros(replicates, dtype=xp.int64, device=W.device)
-        count = self.n if rows is None else rows.shape[0]
         needs_losses = want_gradient and clipping is not None and clipping.needs_losses
-        dtype = W.dtype if self._on_host else self._X.dtype  # of the products
-        factors = xp.astype(W, dtype, copy=False).T
-        step = self._step(rows is not None, replicates)
-        for lo in range(0, count, step):
-            hi = min(count, lo + step)
-            chosen: Any = slice(lo, hi) if rows is None else rows[lo:hi]
+        count = self.n if rows is None else rows.shape[0]
+        for size, pick in row_blocks(count, self._step(rows is not None, replicates), rows):
 
-            def pick(vector: Any, chosen: Any = chosen) -> Any:
-                """Entries of a per-sample vector, as a column."""
-                part = vector[chosen] if rows is None else xp.take(vector, chosen)
-                return xp.astype(part, W.dtype)[:, None]
+            def column(vector: Any, pick: Any = pick) -> Any:
+                return None if vector is None else xp.astype(pick(vector), W.dtype)[:, None]
 
-            scale = None if self._scale is None else pick(self._scale)
-            if self._sparse:
-                X = self._X[chosen].astype(W.dtype, copy=False)
-            else:
-                X = self._X[chosen, :] if rows is None else xp.take(self._X, chosen, axis=0)
-            if self._on_host:
-                X = X.astype(W.dtype, copy=False)
-                if scale is not None:
-                    X = sp.diags_array(scale[:, 0]) @ X if self._sparse else X * scale
-                    scale = None
-            y = pick(self._y)
-            z = xp.astype(X @ factors, W.dtype, copy=False)
-            if scale is not None:  # the products are fewer than the data
-                z = z * scale
+            X, scale, z = self._predict(xp, W, pick(self._X), column(self._scale))
+            y, counts = column(self._y), column(weights)
+            known = xp.isfinite(z)
+            losses = None
             if want_value or needs_losses:
-                losses = self._loss.value(z, y)
+                losses = self._formula(self._loss.value, z, y)
+                finite = known & xp.isfinite(losses)
             if want_value:
-                values += xp.sum(losses if weights is None else losses * pick(weights), axis=0)
-            if want_gradient:
-                c = self._loss.derivative(z, y)
-                if clipping is not None:
-                    size = xp.abs(c) * pick(norms)
-                    factor = clipping.weight(size, losses if needs_losses else None)
-                    if dtype != W.dtype:
-                        factor = within_bound(xp, dtype, clipping, factor, size)
-                    cut = factor < 1.0
-                    if weights is not None:
-                        cut = cut & (pick(weights) > 0.0)
-                    clipped += xp.sum(xp.astype(cut, xp.int64), axis=0)
-                    c = c * factor
-                if scale is not None:
-                    c = c * scale
-                c = xp.astype(c, dtype, copy=False)
-                if clipping is not None:
-                    # A gradient that overflows counts as zero: inf * 0 would give every
-                    # sample away.
-                    c = xp.where(xp.isfinite(c), c, xp.zeros_like(c))
-                if weights is not None:
-                    c = c * xp.astype(pick(weights), dtype, copy=False)
-                gradients += xp.astype(c.T @ X, W.dtype, copy=False)
-        return values, gradients, clipped
+                terms = xp.where(finite, losses, xp.zeros_like(z))
+                ones = xp.ones_like(y) if counts is None else counts
+                block = values.open(size)
+                block += product_sum(terms, ones)
+            if not want_gradient:
+                continue
+            c = self._formula(self._loss.derivative, z, y)
+            known = known & xp.isfinite(c)
+            if clipping is not None:
+                norm = xp.abs(c) * column(norms)
+                if needs_losses:
+                    known = known & finite
+                factor = kept_weights(clipping, norm, losses if needs_losses else None)
+                c = c * factor
+                known = known & xp.isfinite(norm) & xp.isfinite(c)
+                cut = known & (factor < 1.0)
+                if counts is not None:
+                    cut = cut & (counts > 0.0)
+                clipped += xp.sum(xp.astype(cut, xp.int64), axis=0)
+            if scale is not None:
+                c = c * scale
+            # What is not finite counts as zero: NaN and inf * 0 would give a sample away.
+            c = xp.where(known & (xp.abs(c) >= TINY), c, xp.zeros_like(c))
+            if counts is not None:
+                c = c * counts
+            block = gradients.open(size)
+            block += product_sum(c, X)
+        return values.close()[:, 0], gradients.close(), clipped
+
+    def _predict(self, xp: Any, W: Any, X: Any, scale: Any) -> tuple[Any, Any, Any]:
+        """Return rows, the multipliers that they still lack, predictions (m, R) in float64."""
+        if not self._on_host:
+            z = xp.astype(X @ xp.astype(W, X.dtype, copy=False).T, W.dtype, copy=False)
+            # The products are fewer than the data.
+            return X, scale, z if scale is None else z * scale
+        X = X.astype(W.dtype, copy=False)
+        if scale is not None:
+            X = sp.diags_array(scale[:, 0]) @ X if self._sparse else X * scale
+        return X, None, X @ W.T
+
+    def _formula(self, formula: Callable[[Any, Any], Any], z: Any, y: Any) -> Any:
+        """Return what a formula of the loss gives, NaN for a sample at which it fails.
+
+        An error that one record alone brings about would tell that the record is there.
+        """
+        xp = array_namespace(z)
+        try:
+            return xp.astype(formula(z, y), z.dtype, copy=False)
+        except Exception:
+            if z.shape[0] == 1:
+                return xp.full_like(z, math.nan)
+        half = z.shape[0] // 2
+        parts = (slice(half), slice(half, None))
+        return xp.concat([self._formula(formula, z[k, :], y[k, :]) for k in parts])
 
     def _step(self, gathered: bool, replicates: int) -> int:
         """Return the number of rows of a block."""
         if self._on_host:
             width = self._X.nnz // self.n if self._sparse else self.d
-            return max(1, _HOST_ENTRIES // max(replicates, width))
-        copied = self.d * gathered  # a slice of all rows is no copy
-        return max(1, DEVICE_BLOCK_BYTES // (8 * (_COLUMNS * replicates + copied)))
+            return max(1, min(BLOCK_ROWS, _HOST_ENTRIES // max(replicates, width)))
+        # A slice of all rows is no copy, unless its numbers have to become double.
+        copies = self.d * (gathered + (self._X.dtype != array_namespace(self._X).float64))
+        return max(1, DEVICE_BLOCK_BYTES // (8 * (_COLUMNS * replicates + copies)))

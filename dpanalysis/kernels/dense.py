@@ -4,6 +4,10 @@ One pass over ``X`` gives the sum of the losses, the sum of the (clipped) gradie
 the number of clipped samples. The rows go by tiles that stay in cache: predictions,
 then the loss of the whole tile in vector registers, then the gradient.
 
+A row's prediction and coefficient depend on that row alone, to the last bit: not on its place,
+on the other rows or on the number of threads. The terms are added up by blocks of rows; see
+:mod:`dpanalysis.kernels.rounding`.
+
 ``rows`` selects rows in place (nothing is gathered) when ``indexed``; ``scale``,
 ``norms`` and ``weights`` have one entry per row of ``X`` or none at all (then 1).
 """
@@ -16,11 +20,13 @@ import numpy as np
 from numba import njit, prange
 
 from .prefetch import LINE_BYTES, prefetch
+from .rounding import BLOCK_ROWS
 from .scalar import FAST
-from .tile import SCALE, fill_tile, new_tile, tile_terms
+from .tile import SCALE, fill_tile, new_tile, scale_terms, tile_terms
 
 # Compiled with prefetch.py, sha256 77702f2dedcbfa85
-# Compiled with tile.py, sha256 143f70f9a592a24a
+# Compiled with rounding.py, sha256 8067f7744591ab36
+# Compiled with tile.py, sha256 b749b319c3de967f
 
 __all__ = ["dense_parallel", "dense_range"]
 
@@ -55,12 +61,20 @@ def dense_range(
     index, table = tile
     z = np.empty(size)
     c = np.empty(size)
-    value = 0.0
+    # The sum of a block of rows, and all sums of blocks before it.
+    many = want_gradient and hi - lo > BLOCK_ROWS
+    block = np.zeros(d) if many else gradient
+    block_value = value = 0.0
+    room = BLOCK_ROWS
     clipped = 0
     for start in range(lo, hi, size):
         m = min(size, hi - start)
         fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
-        quads = m - m % 4
+        # Whole fours, so that a row's numbers are the same to the last bit wherever it stands.
+        quads = m + -m % 4
+        for k in range(m, quads):
+            index[k] = index[m - 1]
+            c[k] = 0.0
         for k in range(0, quads, 4):  # four rows at a time: w is loaded once for four
             x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
             s0 = s1 = s2 = s3 = 0.0
@@ -76,29 +90,27 @@ def dense_range(
                     i = rows[q] if indexed else q
                     for j in range(0, d, line):
                         prefetch(X, i, j)  # type: ignore[call-arg]
-        for k in range(quads, m):
-            x0 = X[index[k]]
-            s0 = 0.0
-            for j in range(d):
-                s0 += x0[j] * w[j]
-            z[k] = s0
         for k in range(m):
             z[k] *= table[SCALE, k]
         part, count = tile_terms(rule, want_value, want_gradient, z, 0, table, m, c)
-        value += part
+        block_value += part
         clipped += count
         if want_gradient:
-            for k in range(m):
-                c[k] *= table[SCALE, k]
+            scale_terms(table, c, m)
             for k in range(0, quads, 4):
                 x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
                 c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
                 for j in range(d):
-                    gradient[j] += c0 * x0[j] + c1 * x1[j] + c2 * x2[j] + c3 * x3[j]
-            for k in range(quads, m):
-                x0, c0 = X[index[k]], c[k]
+                    block[j] += c0 * x0[j] + c1 * x1[j] + c2 * x2[j] + c3 * x3[j]
+        room -= m
+        if room < size or start + m == hi:
+            room = BLOCK_ROWS
+            value += block_value
+            block_value = 0.0
+            if many:
                 for j in range(d):
-                    gradient[j] += c0 * x0[j]
+                    gradient[j] += block[j]
+                    block[j] = 0.0
     return value, clipped
 
 

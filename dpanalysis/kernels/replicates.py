@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 from numba import njit, prange, uint64
 
+from .rounding import BLOCK_ROWS
 from .scalar import FAST
 from .tile import SCALE, fill_tile, new_tile, tile_terms
 
-# Compiled with tile.py, sha256 143f70f9a592a24a
+# Compiled with rounding.py, sha256 8067f7744591ab36
+# Compiled with tile.py, sha256 b749b319c3de967f
 
 __all__ = ["BLOCK", "replicates_parallel", "replicates_range"]
 
@@ -135,6 +137,11 @@ def replicates_range(
     x = np.zeros(W.shape[1] * _T)
     z = np.empty(BLOCK * _T)
     c = np.zeros(BLOCK * _T)
+    # The sums of a block of rows, and all sums of blocks before it.
+    many = hi - lo > BLOCK_ROWS
+    block = np.zeros(gradients.shape) if many else gradients
+    block_values = np.zeros(W.shape[0])
+    room = BLOCK_ROWS
     for start in range(lo, hi, _T):
         m = min(_T, hi - start)
         fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
@@ -145,10 +152,18 @@ def replicates_range(
             # Not range(BLOCK), which would compile all this four times over.
             for r in range(min(BLOCK, W.shape[0] - first)):
                 part, count = tile_terms(rule, want_value, want_gradient, z, r * _T, table, m, c)
-                values[first + r] += part
+                block_values[first + r] += part
                 clipped[first + r] += count
             if want_gradient:
-                _add_gradients(x, c, first, gradients)
+                _add_gradients(x, c, first, block)
+        room -= m
+        if room < _T or start + m == hi:
+            room = BLOCK_ROWS
+            values += block_values
+            block_values[:] = 0.0
+            if many:
+                gradients += block
+                block[:, :] = 0.0
 
 
 @njit(parallel=True, **FAST)

@@ -1,7 +1,8 @@
 """Sums over the rows of a CSR matrix; see :mod:`dpanalysis.kernels.dense`.
 
 The matrix is the tuple ``(data, indices, indptr)``. Its indices are read as unsigned: the
-check for negative ones would double the time of a pass.
+check for negative ones would double the time of a pass. A block of rows has as many as there
+are features where those are more: clearing a block's sum must cost less than filling it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import Any
 import numpy as np
 from numba import njit, prange, uint64
 
+from .rounding import BLOCK_ROWS
 from .scalar import FAST
-from .tile import SCALE, fill_tile, new_tile, tile_terms
+from .tile import SCALE, fill_tile, new_tile, scale_terms, tile_terms
 
-# Compiled with tile.py, sha256 143f70f9a592a24a
+# Compiled with rounding.py, sha256 8067f7744591ab36
+# Compiled with tile.py, sha256 b749b319c3de967f
 
 __all__ = ["csr_parallel", "csr_range", "csr_replicates_parallel", "csr_replicates_range"]
 
@@ -43,7 +46,12 @@ def csr_range(
     index, table = tile
     z = np.empty(size)
     c = np.empty(size)
-    value = 0.0
+    # The sum of a block of rows, and all sums of blocks before it.
+    most = max(BLOCK_ROWS, w.shape[0])
+    many = want_gradient and hi - lo > most
+    block = np.zeros(w.shape[0]) if many else gradient
+    block_value = value = 0.0
+    room = most
     clipped = 0
     for start in range(lo, hi, size):
         m = min(size, hi - start)
@@ -57,15 +65,23 @@ def csr_range(
         for k in range(m):
             z[k] *= table[SCALE, k]
         part, count = tile_terms(rule, want_value, want_gradient, z, 0, table, m, c)
-        value += part
+        block_value += part
         clipped += count
         if want_gradient:
-            for k in range(m):
-                c[k] *= table[SCALE, k]
+            scale_terms(table, c, m)
             for k in range(m):
                 i, ck = uint64(index[k]), c[k]
                 for entry in range(uint64(indptr[i]), uint64(indptr[i + uint64(1)])):
-                    gradient[uint64(indices[entry])] += ck * data[entry]
+                    block[uint64(indices[entry])] += ck * data[entry]
+        room -= m
+        if room < size or start + m == hi:
+            room = most
+            value += block_value
+            block_value = 0.0
+            if many:
+                for j in range(block.shape[0]):
+                    gradient[j] += block[j]
+                    block[j] = 0.0
     return value, clipped
 
 
@@ -124,6 +140,9 @@ def csr_replicates_range(
     # Features first, so that a non-zero entry meets all its replicates side by side.
     V = np.ascontiguousarray(W.T)
     sums = np.zeros(V.shape if want_gradient else (0, 0))
+    block_values = np.zeros(replicates)
+    most = max(BLOCK_ROWS, V.shape[0])
+    room = most
     tile = new_tile(_TILE_ROWS)
     index, table = tile
     z = np.empty(replicates * _TILE_ROWS)
@@ -147,7 +166,7 @@ def csr_replicates_range(
             part, count = tile_terms(
                 rule, want_value, want_gradient, z, r * _TILE_ROWS, table, m, c
             )
-            values[r] += part
+            block_values[r] += part
             clipped[r] += count
         if want_gradient:
             for k in range(m):
@@ -159,8 +178,14 @@ def csr_replicates_range(
                     x, gradient = factor * data[entry], sums[uint64(indices[entry])]
                     for r in range(replicates):
                         gradient[r] += x * c_row[r]
-    if want_gradient:
-        gradients += sums.T
+        room -= m
+        if room < _TILE_ROWS or start + m == hi:
+            room = most
+            values += block_values
+            block_values[:] = 0.0
+            if want_gradient:
+                gradients += sums.T
+                sums[:, :] = 0.0
 
 
 @njit(parallel=True, **FAST)

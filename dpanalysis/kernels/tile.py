@@ -8,6 +8,10 @@ the place where the tile starts.
 The choice of the loss and of the rule stays outside the loops: inside, it keeps LLVM from
 vectorising. Unsigned indices need no check for being negative. Inlining is forced: a call
 with so many arguments costs as much as the loop over a tile.
+
+A sample whose prediction, loss, derivative, norm or weight is not a finite number adds exactly
+zero to what is computed from it: NaN would pass from one record to the sum and tell that the
+record is there. Nothing that a sample adds depends on what else is asked for.
 """
 
 from __future__ import annotations
@@ -18,12 +22,12 @@ from typing import Any
 import numpy as np
 from numba import njit, uint64
 
+from .rounding import TINY
 from .scalar import (
     AUTOMATIC,
     FAST,
     FLAT,
     HINGE,
-    HUBERIZED_HINGE,
     LOGISTIC,
     PER_SAMPLE_ADAPTIVE,
     SQUARED_ERROR,
@@ -40,9 +44,10 @@ from .scalar import (
     squared_value,
 )
 
+# Compiled with rounding.py, sha256 8067f7744591ab36
 # Compiled with scalar.py, sha256 625d18e2b3bf13bf
 
-__all__ = ["SCALE", "fill_tile", "new_tile", "tile_terms"]
+__all__ = ["SCALE", "fill_tile", "new_tile", "scale_terms", "tile_terms"]
 
 LABEL, SCALE, NORM, WEIGHT, ONE, LOSS = 0, 1, 2, 3, 4, 5
 
@@ -83,70 +88,101 @@ def fill_tile(
 
 
 @njit(forceinline=True, **FAST)
-def _loss_values(code: int, parameter: float, z: Any, at: int, table: Any, count: int) -> float:
+def _keep_loss(z: float, loss: float, table: Any, i: int) -> float:
+    """Write the loss of sample ``i`` and return its share of the sum: 0 unless it is finite."""
+    counts = (abs(z) < math.inf) & (abs(loss) < math.inf)
+    table[LOSS, i] = loss if counts else math.inf
+    return table[WEIGHT, i] * loss if counts else 0.0
+
+
+@njit(forceinline=True, **FAST)
+def _loss_values(code: int, parameter: Any, z: Any, at: int, table: Any, count: int) -> float:
     """Write the losses into the table and return their weighted sum."""
     base = uint64(at)
     total = 0.0
     if code == LOGISTIC:
         for i in range(uint64(count)):
             loss = logistic_value(z[base + i], table[LABEL, i])
-            table[LOSS, i] = loss
-            total += table[WEIGHT, i] * loss
+            total += _keep_loss(z[base + i], loss, table, i)
     elif code == SQUARED_ERROR:
         for i in range(uint64(count)):
             loss = squared_value(z[base + i], table[LABEL, i])
-            table[LOSS, i] = loss
-            total += table[WEIGHT, i] * loss
+            total += _keep_loss(z[base + i], loss, table, i)
     elif code == HINGE:
         for i in range(uint64(count)):
             loss = hinge_value(z[base + i], table[LABEL, i])
-            table[LOSS, i] = loss
-            total += table[WEIGHT, i] * loss
-    elif code == HUBERIZED_HINGE:
+            total += _keep_loss(z[base + i], loss, table, i)
+    else:
         for i in range(uint64(count)):
             loss = huberized_value(z[base + i], table[LABEL, i], parameter)
-            table[LOSS, i] = loss
-            total += table[WEIGHT, i] * loss
-    else:
-        total = math.nan
-        table[LOSS, :] = math.nan
+            total += _keep_loss(z[base + i], loss, table, i)
     return total
 
 
 @njit(forceinline=True, **FAST)
+def _keep_derivative(z: float, derivative: float, weight: float, lost: float) -> float:
+    """Return the weighted derivative, ``lost`` where it or the prediction is not finite."""
+    counts = (abs(z) < math.inf) & (abs(derivative) < math.inf)
+    return weight * derivative if counts else lost
+
+
+@njit(forceinline=True, **FAST)
 def _loss_derivatives(
-    code: int, parameter: float, z: Any, at: int, table: Any, weight: int, count: int, c: Any
+    code: int,
+    parameter: Any,
+    z: Any,
+    at: int,
+    table: Any,
+    weight: int,
+    lost: float,
+    count: int,
+    c: Any,
 ) -> None:
     """Fill ``c`` with the derivatives times the table's row ``weight``."""
     base = uint64(at)
     row = uint64(weight)
     if code == LOGISTIC:
         for i in range(uint64(count)):
-            c[base + i] = table[row, i] * logistic_derivative(z[base + i], table[LABEL, i])
+            slope = logistic_derivative(z[base + i], table[LABEL, i])
+            c[base + i] = _keep_derivative(z[base + i], slope, table[row, i], lost)
     elif code == SQUARED_ERROR:
         for i in range(uint64(count)):
-            c[base + i] = table[row, i] * squared_derivative(z[base + i], table[LABEL, i])
+            slope = squared_derivative(z[base + i], table[LABEL, i])
+            c[base + i] = _keep_derivative(z[base + i], slope, table[row, i], lost)
     elif code == HINGE:
         for i in range(uint64(count)):
-            c[base + i] = table[row, i] * hinge_derivative(z[base + i], table[LABEL, i])
-    elif code == HUBERIZED_HINGE:
-        for i in range(uint64(count)):
-            c[base + i] = table[row, i] * huberized_derivative(
-                z[base + i], table[LABEL, i], parameter
-            )
+            slope = hinge_derivative(z[base + i], table[LABEL, i])
+            c[base + i] = _keep_derivative(z[base + i], slope, table[row, i], lost)
     else:
-        c[:] = math.nan
+        for i in range(uint64(count)):
+            slope = huberized_derivative(z[base + i], table[LABEL, i], parameter)
+            c[base + i] = _keep_derivative(z[base + i], slope, table[row, i], lost)
 
 
 @njit(forceinline=True, **FAST)
 def _clip(code: int, parameters: Any, table: Any, c: Any, place: int, i: int) -> bool:
-    """Weigh the derivative at ``place``, of sample ``i``; say whether it was scaled down."""
-    derivative, multiplicity = c[place], table[WEIGHT, i]
-    factor = clip_weight(code, parameters, table[NORM, i] * abs(derivative), table[LOSS, i])
-    clipped = derivative * factor
-    # A gradient that overflows counts as zero: inf * 0 would give every sample away.
-    c[place] = multiplicity * clipped if abs(clipped) < math.inf else 0.0
-    return (factor < 1.0) & (multiplicity > 0.0)
+    """Weigh the derivative at ``place``, of sample ``i``; say whether it was scaled down.
+
+    A sample whose derivative, norm, loss or weight is not finite counts as zero: inf * 0
+    would give it away.
+    """
+    derivative, multiplicity, loss = c[place], table[WEIGHT, i], table[LOSS, i]
+    size = table[NORM, i] * abs(derivative)
+    factor = clip_weight(code, parameters, size, loss)
+    term = derivative * factor
+    counts = (size < math.inf) & (abs(term) < math.inf)
+    if code == VALUE:
+        counts &= abs(loss) < math.inf
+    c[place] = multiplicity * term if counts & (abs(term) >= TINY) else 0.0
+    return counts & (factor < 1.0) & (multiplicity > 0.0)
+
+
+@njit(forceinline=True, **FAST)
+def scale_terms(table: Any, c: Any, count: int) -> None:
+    """Multiply the coefficients by the multipliers of their rows."""
+    for k in range(count):
+        term = c[k] * table[SCALE, k]
+        c[k] = term if abs(term) >= TINY else 0.0
 
 
 @njit(forceinline=True, **FAST)
@@ -180,8 +216,8 @@ def tile_terms(
     if want_gradient:
         base = uint64(at)
         # Clipping sees the gradient of one sample, without its weight.
-        row = WEIGHT if clip_code == UNCLIPPED else ONE
-        _loss_derivatives(loss_code, parameter, z, at, table, row, count, c)
+        row, lost = (WEIGHT, 0.0) if clip_code == UNCLIPPED else (ONE, math.nan)
+        _loss_derivatives(loss_code, parameter, z, at, table, row, lost, count, c)
         if clip_code == FLAT:
             for i in range(uint64(count)):
                 clipped += _clip(FLAT, parameters, table, c, base + i, i)
@@ -194,6 +230,4 @@ def tile_terms(
         elif clip_code == VALUE:
             for i in range(uint64(count)):
                 clipped += _clip(VALUE, parameters, table, c, base + i, i)
-        elif clip_code != UNCLIPPED:
-            c[:] = math.nan
     return (value if want_value else 0.0), clipped

@@ -1,0 +1,32 @@
+"""The bound on the rounding of sums over records, beside exact sums and a search for the worst."""
+
+from fractions import Fraction
+
+import pytest
+
+from dpanalysis.kernels.rounding import DOUBLE, SINGLE, sum_rounding
+
+
+@pytest.mark.parametrize(("n", "d"), [(0, 1), (1, 1), (5000, 3), (10**6, 784), (10**8, 54)])
+def test_the_bound_is_that_of_its_proof_in_exact_arithmetic(n, d):
+    def gamma(k):
+        return Fraction(k) * Fraction(DOUBLE) / (1 - Fraction(k) * Fraction(DOUBLE))
+
+    own = gamma(d + 16)
+    exact = n * gamma(max(4096, d) + n // 2048 + 1 + 64 + 1) * (1 + own) + own
+    assert exact <= Fraction(sum_rounding(n, d)) <= exact * Fraction(11, 10)
+
+
+def test_the_bound_grows_with_all_that_it_depends_on():
+    base = sum_rounding(10_000, 20)
+    assert base < sum_rounding(10_001, 20) and base < sum_rounding(10_000, 21)
+    assert base < sum_rounding(10_000, 20, parts=100)
+    assert sum_rounding(10_000, 20, unit=SINGLE) - base == pytest.approx(37 * SINGLE, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "arguments", [(-1, 1), (1, 0), (1, 1, 0), (1, 1, 1, 0.0), (1, 1, 1, 0.1), (10**17, 10**17)]
+)
+def test_what_has_no_bound_is_refused(arguments):
+    with pytest.raises(ValueError, match=r"n must|d must|parts must|unit must|no bound"):
+        sum_rounding(*arguments)

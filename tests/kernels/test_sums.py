@@ -1,0 +1,206 @@
+"""What every path of a sum over records keeps: its rounding, and zero for what is not finite."""
+
+import math
+from fractions import Fraction
+
+import array_api_strict
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpanalysis import ERM, RowBound, clipping, losses
+from dpanalysis.kernels.rounding import sum_rounding
+
+CUSTOM = clipping.Custom(lambda norm, loss: 1.0 / max(norm, 1.0), 1.0)
+# name -> (form of the data, clipping rule, replicates)
+PATHS = {
+    "dense": (lambda X: X, clipping.Flat(1.0), 1),
+    "float32": (lambda X: X.astype(np.float32), clipping.Flat(1.0), 1),
+    "csr": (sp.csr_array, clipping.Flat(1.0), 1),
+    "replicates": (lambda X: X, clipping.Flat(1.0), 3),
+    "csr replicates": (sp.csr_array, clipping.Flat(1.0), 3),
+    "array": (lambda X: X, CUSTOM, 1),
+    "csr array": (sp.csr_array, CUSTOM, 2),
+    "strict": (array_api_strict.asarray, clipping.Flat(1.0), 1),
+    "strict float32": (
+        lambda X: array_api_strict.asarray(X.astype(np.float32)),
+        clipping.Flat(1.0),
+        2,
+    ),
+}
+
+
+def labels_as_terms(form, rule, replicates, y, columns=1):
+    """Return the sum of gradients where each record's is its label, negated, in all columns."""
+    X = form(np.ones((len(y), columns)))
+    labels = y if sp.issparse(X) or isinstance(X, np.ndarray) else array_api_strict.asarray(y)
+    problem = ERM(X, labels, losses.SquaredError())
+    w = np.zeros((replicates, columns))
+    return -np.asarray(problem.sums(w, clipping=rule, value=False).gradient)
+
+
+def worst(path, n):
+    """Search labels that all round the same way; return the largest error of the sum."""
+    form, rule, replicates = PATHS[path]
+    found = 0.0
+    for low in (0.5, 0.75, 1.0 - 2.0**-20):
+        for bits in (36, 39, 41, 42, 43, 44, 46, 50):
+            # Just over half of the last place that partial sums have at some size.
+            y = np.full(n, low + 2.0**-bits * 1.0000001)
+            if path == "strict float32":
+                y = y.astype(np.float32).astype(np.float64)
+            y[::2] -= 2.0**-52
+            y = np.minimum(y, 1.0)
+            if path == "strict float32":
+                y = y.astype(np.float32).astype(np.float64)
+            exact = math.fsum(y)
+            total = labels_as_terms(form, rule, replicates, y)
+            assert total.shape == (replicates, 1)
+            found = max(found, float(np.abs(total - exact).max()))
+    return found
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_worst_rounding_that_a_search_finds_is_within_the_bound(path):
+    """The bound is no fancy either: adding one by one, or in single precision, breaks it."""
+    n = 40_000
+    bound, found = sum_rounding(n, 1), worst(path, n)
+    assert found <= bound
+    if path != "strict float32":  # its labels have too few bits to be rounded
+        assert found >= bound / 5000
+    y = np.full(n, 0.75 + 2.0**-30 * 1.0000001)
+    single = np.float32(0.0)
+    for term in y.astype(np.float32):
+        single += term
+    assert abs(float(single) - math.fsum(y)) > 1000 * bound
+
+
+def test_single_precision_sums_would_break_the_bound_on_the_array_path():
+    """The product over records of float32 data is in double: its entries are not all alike."""
+    random = np.random.default_rng(0)
+    n = 20_000
+    X = random.random((n, 3)).astype(np.float32)
+    y = array_api_strict.asarray(random.choice([-1.0, 1.0], n).astype(np.float32))
+    problem = ERM(array_api_strict.asarray(X), y, losses.Logistic(), row_bound=RowBound(2, 2.0))
+    found = np.asarray(problem.sums(np.zeros(3), value=False).gradient)
+    terms = -0.5 * np.asarray(y, dtype=np.float64)[:, None] * X.astype(np.float64)
+    exact = np.array([float(sum(map(Fraction, column))) for column in terms.T.tolist()])
+    assert np.abs(found - exact).max() <= 2.0 * sum_rounding(n, 3)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_sums_are_within_the_bound_of_the_exact_ones(path, data):
+    """Random sizes about the ends of blocks, terms of many sizes, several columns."""
+    form, rule, replicates = PATHS[path]
+    n = data.draw(st.sampled_from([1, 3, 255, 257, 4095, 4096, 4097, 8193, 12_289]))
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    y = random.uniform(-1.0, 1.0, n) * 2.0 ** random.integers(-30, 1, n)
+    if path == "strict float32":
+        y = y.astype(np.float32).astype(np.float64)
+    y *= 0.5  # three columns, so that no label is clipped
+    total = labels_as_terms(form, rule, replicates, y, columns=3)
+    error = np.abs(total - math.fsum(y)).sum(axis=1).max()
+    assert error <= sum_rounding(n, 3)
+
+
+@pytest.mark.parametrize("d", [1, 5, 20, 33, 130])
+@pytest.mark.parametrize("path", ["dense", "float32", "csr", "replicates", "csr replicates"])
+def test_a_record_adds_the_same_wherever_it_stands(path, d):
+    """Else a record that is added would move, by rounding, the terms of all that follow it.
+
+    Predictions that cancel nearly, so that another order of additions changes their sign.
+    """
+    form, rule, replicates = PATHS[path]
+    random = np.random.default_rng(3)
+    row = random.standard_normal(d) * 10.0 ** random.integers(-3, 4, d)
+    w = random.standard_normal((replicates, d))
+    if d > 1:
+        w[:, 0] -= (w @ row) / row[0]
+    n = 603
+    problem = ERM(form(np.tile(row, (n, 1))), np.ones(n), losses.Hinge())
+    terms = set()
+    for place in [*range(12), 255, 256, 257, 299, 300, 301, 511, 512, *range(590, n)]:
+        alone = np.zeros(n)
+        alone[place] = 1.0
+        terms.add(problem.sums(w * 1e17, clipping=rule, weights=alone).gradient.tobytes())
+        one = problem.sums(w * 1e17, np.array([place]), clipping=rule).gradient
+        terms.add(one.tobytes())
+    assert len(terms) == 1
+
+
+# What is not finite
+
+FAULTS = {
+    "prediction inf": ([1e300, 0.0], 1.0),
+    "prediction -inf": ([-1e300, 0.0], 1.0),
+    "prediction nan": ([1e300, -1e300], 1.0),
+}
+RULES = {
+    "none": None,
+    "flat": clipping.Flat(0.5),
+    "automatic": clipping.Automatic(2.0, 0.5),
+    "adaptive": clipping.PerSampleAdaptive(0.5, 0.5),
+    "custom": clipping.Custom(lambda norm, loss: 0.1 / (norm + loss + 1.0), 0.5),
+}
+FORMS = {"dense": lambda X: X, "csr": sp.csr_array, "strict": array_api_strict.asarray}
+LOSSES = [losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge()]
+
+
+@pytest.mark.parametrize("replicates", [1, 5])
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_not_finite_adds_exactly_zero(form, rule, loss, replicates):
+    """Value, gradient and count are to the last bit those of the data without the record."""
+    random = np.random.default_rng(5)
+    X, w = random.standard_normal((9, 2)), np.full((replicates, 2), 1e10)
+    w[1:] = random.standard_normal((replicates - 1, 2)) * 1e10
+    w[:, 1] = w[:, 0]
+    y = np.where(random.random(9) < 0.5, -1.0, 1.0)
+    for fault, label in FAULTS.values():
+        table, labels = np.vstack([X[:4], [fault], X[4:]]), np.insert(y, 4, label)
+        bad, none = np.zeros(10), np.zeros(10)
+        bad[4] = 1.0
+        problem = ERM(FORMS[form](table), labels, loss)
+        with np.errstate(all="ignore"):
+            if not (np.isfinite(table[4] @ w.T)).any():
+                alone = problem.sums(w, np.array([4]), clipping=RULES[rule])
+                assert not np.asarray(alone.gradient).any() and not np.asarray(alone.value).any()
+                assert not np.asarray(alone.clipped).any()
+            both = [problem.sums(w, clipping=RULES[rule], weights=1.0 - k) for k in (bad, none)]
+        for name in ("value", "gradient", "clipped"):
+            without, with_it = (np.asarray(getattr(sums, name)) for sums in both)
+            assert np.isfinite(with_it).all()
+            np.testing.assert_array_equal(with_it, without)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_loss_that_overflows_is_left_out_of_the_value_alone(form):
+    """Squares overflow where the residual does not; the gradient never asks for the loss."""
+    X = FORMS[form](np.array([[1.0], [1e-160]]))
+    problem = ERM(X, np.zeros(2), losses.SquaredError())
+    rule, w = clipping.Flat(1.0), [1e160]
+    both, gradient = problem.sums(w, clipping=rule), problem.sums(w, None, rule, False)
+    assert both.value == 0.5
+    assert both.gradient == gradient.gradient == pytest.approx(1.0, rel=1e-14)
+    assert both.clipped == gradient.clipped == 1
+    by_loss = clipping.Custom(lambda norm, loss: 0.5 / (norm + 1.0), 1.0)
+    total = problem.sums(w, clipping=by_loss)
+    assert total.gradient == pytest.approx(0.5e-160) and total.clipped == 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("clip_norm", [1.0, 1e-12, 1e-15])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_coefficient_near_the_end_of_the_numbers_is_not_rounded_up(form, clip_norm, rows):
+    """1e-15 / 1.7e308 is the smallest subnormal number, or twice that: up to half too much."""
+    for size in (1.7e308, 1.3e308, 0.9e308, 3e307):
+        X = FORMS[form](np.full((rows, 1), size))
+        problem = ERM(X, np.full(rows, -1.0), losses.Logistic())
+        w = np.zeros((4 if form == "csr" else 1, 1))
+        total = problem.sums(w, clipping=clipping.Flat(clip_norm), value=False).gradient
+        assert (np.abs(np.asarray(total)) <= rows * clip_norm * (1 + 1e-13)).all()
