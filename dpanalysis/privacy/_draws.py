@@ -10,14 +10,14 @@ __all__ = ["bernoulli_positions", "mark_distinct", "read_bitmap"]
 def bernoulli_positions(uniforms, log_keep, start, n, out):  # type: ignore[no-untyped-def]
     """Write the successes of Bernoulli trials ``start..n-1`` to ``out`` by geometric gaps.
 
-    ``uniforms`` lie in [0, 1); ``log_keep`` is ln(1 - rate) < 0. Returns how many were
+    ``uniforms`` lie in (0, 1]; ``log_keep`` is ln(1 - rate) < 0. Returns how many were
     written and the next trial not yet decided (>= n when all are).
     """
     written = 0
     position = start
     per_log = 1.0 / log_keep
     for i in range(uniforms.size):
-        gap = np.log(1.0 - uniforms[i]) * per_log  # 1 - u is exact and above 0
+        gap = np.log(uniforms[i]) * per_log
         if gap >= n - position:
             return written, n
         position += np.int64(gap)

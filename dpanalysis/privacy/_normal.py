@@ -17,6 +17,7 @@ _ONE = np.int64(0x3FF0000000000000)  # the bits of 1.0
 _ROOT_HALF = np.int64(0x3FE6A09E667F3BCD)  # of sqrt(1/2)
 _MANTISSA = np.int64(0x000FFFFFFFFFFFFF)
 _LN2 = math.log(2.0)
+_SMALL = 2.0**-40
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
@@ -43,11 +44,14 @@ def box_muller(numbers):  # type: ignore[no-untyped-def]
 
     The first uniform u gives the radius sqrt(-2 ln(1 - u)), the second v the angle
     2 pi (v - 1/8) (G. Box and M. Muller, A note on the generation of random normal deviates,
-    1958). With uniforms of 53 bits no number exceeds sqrt(106 ln 2) = 8.58; a normal one would
-    with probability 1e-17.
+    1958). Returns how many 1 - u were at most 2^-40. Their radii need more than 53 bits: none of
+    those found here exceeds sqrt(106 ln 2) = 8.58.
     """
+    far = 0
     for i in range(numbers.size // 2):
-        radius = math.sqrt(-2.0 * _log(1.0 - numbers[2 * i]))
+        rest = 1.0 - numbers[2 * i]
+        far += rest <= _SMALL
+        radius = math.sqrt(-2.0 * _log(rest))
         turn = 4.0 * numbers[2 * i + 1]
         quarter = math.floor(turn)
         f = turn - quarter - 0.5  # quarters from the middle of this one
@@ -70,3 +74,4 @@ def box_muller(numbers):  # type: ignore[no-untyped-def]
         turned = quarter == 1.0 or quarter == 3.0
         numbers[2 * i] = radius * (-s if turned else c)
         numbers[2 * i + 1] = radius * (c if turned else s)
+    return far

@@ -1,10 +1,17 @@
 """A counter-based generator in array-API calls, for noise that is drawn where the data live.
 
 Philox 4x32 with ten rounds (J. Salmon, M. Moraes, R. Dror, D. Shaw, Parallel random numbers: as
-easy as 1, 2, 3, SC 2011): block i of a stream is a bijection, chosen by a key of 64 bits, of a
-counter of 128 bits. Key and upper half of the counter come from the caller; the lower half is i.
-The bits are the same in every namespace and on every device. The normal numbers are so but for
-the last places, which belong to the namespace's logarithm and cosine.
+easy as 1, 2, 3, SC 2011) scrambles a counter of 128 bits by a key of 64 bits, and no two counters
+give the same block. A stream is given by its key and the upper half of its counter. The lower half
+counts the blocks.
+
+Every namespace and every device gives the same bits. Normal and Laplace numbers may differ in
+their last places, because each namespace has its own logarithm and cosine.
+
+Tails have full precision, as on the host (:mod:`dpanalysis.privacy._tails`), but no number waits
+for the device or goes to the host. A uniform number below 2^-40 takes all 64 bits of its word, and
+after them the 128 bits of one more block, which the numbers of a row share. So tails end at 2^-192.
+To share matters only for two numbers below 2^-54 in a row of d, of chance below d^2 2^-109.
 """
 
 from __future__ import annotations
@@ -23,6 +30,7 @@ _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = np.array([0x9E3779B9, 0xBB67AE85], dtype=np.uint64)
 _WORD = 0xFFFFFFFF
+_TAIL = 2**24  # words below have 40 zeros in front, and numbers of 53 bits get coarse
 
 
 def philox(xp: Any, even: Any, odd: Any, key: np.ndarray) -> tuple[Any, Any]:
@@ -74,19 +82,30 @@ def random_bits(xp: Any, seeds: np.ndarray, count: int, device: Any) -> Any:
 
 def gaussian(xp: Any, seeds: np.ndarray, size: int, device: Any) -> Any:
     """Return standard normal numbers (R, size) by Box and Muller's transform."""
-    bits = random_bits(xp, seeds, (size + 1) // 2, device)
+    bits, more = _bits_and_more(xp, seeds, (size + 1) // 2, device)
     uniforms = xp.astype(bits >> 11, xp.float64) * 2.0**-53  # in [0, 1)
-    radius = xp.sqrt(-2.0 * xp.log(1.0 - uniforms[0, ...]))
+    rest = ~bits[0, ...]
+    tail = (xp.astype(rest, xp.float64) + more) * 2.0**-64
+    radius = xp.sqrt(-2.0 * xp.log(xp.where(rest < _TAIL, tail, 1.0 - uniforms[0, ...])))
     angle = 2.0 * math.pi * uniforms[1, ...]
     return xp.concat([radius * xp.cos(angle), radius * xp.sin(angle)], axis=1)[:, :size]
 
 
 def laplace(xp: Any, seeds: np.ndarray, size: int, device: Any) -> Any:
     """Return Laplace numbers (R, size) of scale 1: an exponential and a sign of its own bit."""
-    bits = random_bits(xp, seeds, (size + 1) // 2, device)
+    bits, more = _bits_and_more(xp, seeds, (size + 1) // 2, device)
     bits = xp.concat([bits[0, ...], bits[1, ...]], axis=1)[:, :size]
-    magnitude = -xp.log(xp.astype((bits >> 11) + 1, xp.float64) * 2.0**-53)
+    tail = (xp.astype(bits >> 1, xp.float64) + more) * 2.0**-63
+    uniforms = xp.astype((bits >> 11) + 1, xp.float64) * 2.0**-53  # in (0, 1]
+    magnitude = -xp.log(xp.where(bits < _TAIL, tail, uniforms))
     return xp.where((bits & 1) == 1, magnitude, -magnitude)
+
+
+def _bits_and_more(xp: Any, seeds: np.ndarray, count: int, device: Any) -> tuple[Any, Any]:
+    """Return the bits of ``count`` blocks, and uniforms (R, 1) in (0, 1] from the next block."""
+    bits = random_bits(xp, seeds, count + 1, device)
+    high, low = (xp.astype(bits[i, :, count:], xp.float64) for i in (0, 1))
+    return bits[:, :, :count], (high + (low + 1.0) * 2.0**-64) * 2.0**-64
 
 
 LAWS: dict[str, Callable[..., Any]] = {"gaussian": gaussian, "laplace": laplace}

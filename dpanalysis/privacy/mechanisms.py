@@ -4,6 +4,12 @@ A seeded generator makes runs repeatable and is for research: who knows the seed
 exploit the floating-point grid, can undo the noise. ``rng="os"`` draws every number from
 the operating system's entropy instead. Rounding the noisy answers to a grid fixed
 beforehand is a later hardening step that belongs here.
+
+Two runs that are released together need different seeds. Runs with the same integer ``rng`` get
+the same noise, so that the difference of their answers is that of the exact answers, whatever
+the budget: no accountant and no filter can see this. ``rng=None`` seeds every run afresh.
+
+The tails of all noises have full precision: see :mod:`dpanalysis.privacy._tails`.
 """
 
 from __future__ import annotations
@@ -15,7 +21,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int, check_rng
+from .._validation import check_int, check_rng, largest
+from . import _tails
 
 __all__ = [
     "Random",
@@ -63,13 +70,17 @@ class SystemRandom:
         return (self._bits(size) >> np.uint64(11)) * 2.0**-53
 
     def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None) -> Any:
-        """Return Laplace noise: a random sign times an exponential, by inverse CDF.
+        """Return Laplace noise, as :func:`laplace` makes it."""
+        return loc + laplace(self, scale, _shape(size, loc, scale))
+
+    def _unit_laplace(self, size: Size) -> Any:
+        """Return Laplace noise of scale 1 that ends at 36.7, by the inverse of its CDF.
 
         The uniform lies in (0, 1], so the logarithm is finite; the sign has its own bit.
         """
-        bits = self._bits(_shape(size, loc, scale))
+        bits = self._bits(size)
         magnitude = -np.log(((bits >> np.uint64(11)) + 1.0) * 2.0**-53)
-        return loc + scale * np.where(bits & np.uint64(1), magnitude, -magnitude)
+        return np.where(bits & np.uint64(1), magnitude, -magnitude)
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None) -> Any:
         """Return Gaussian noise, as :func:`gaussian` makes it."""
@@ -199,7 +210,20 @@ def laplace(random: Random, scale: ArrayLike, size: Size = None) -> Any:
     >>> round(float(abs(noise).mean()), 1)
     2.0
     """
-    return random.laplace(0.0, _spread("scale", scale), size)
+    spread = _spread("scale", scale)
+    return _unit_laplace(random, _shape(size, spread)) * spread
+
+
+def _unit_laplace(random: Random, size: Size) -> Any:
+    """Return Laplace noise of scale 1, with tails of full precision."""
+    if isinstance(random, SystemRandom):
+        unit = np.asarray(random._unit_laplace(size))
+    else:
+        unit = np.asarray(random.laplace(size=size))
+    if unit.size and _tails.far(largest(unit)):
+        places = _tails.far(abs(unit))
+        unit[places] = np.copysign(_tails.beyond(random, int(places.sum())), unit[places])
+    return float(unit) if unit.ndim == 0 else unit
 
 
 def exponential(random: Random, scale: ArrayLike, size: Size = None) -> Any:
@@ -261,17 +285,18 @@ def gumbel(random: Random, scale: ArrayLike, size: Size = None) -> Any:
     (1.2, 2.6)
     """
     spread = _spread("scale", scale)
-    smallest = np.finfo(np.float64).tiny  # a uniform may give 0
-    unit = exponential(random, 1.0, _shape(size, spread))
-    return -spread * np.log(np.maximum(unit, smallest))
+    unit = np.asarray(exponential(random, 1.0, _shape(size, spread)))
+    if unit.size and unit.min() < _tails.SMALL:
+        places = unit < _tails.SMALL  # also where it is 0
+        unit[places] = _tails.small(random, int(places.sum()))
+    return -spread * np.log(unit)
 
 
 def gaussian(random: Random, std: ArrayLike, size: Size = None) -> Any:
     """Return zero-mean Gaussian noise.
 
     By Box and Muller's transform of the source's uniforms in double precision: two to four
-    times as fast as a generator's own, and the same numbers on every machine. Magnitudes reach 8.57
-    standard deviations; a normal number would exceed that with probability 1e-17.
+    times as fast as a generator's own, and the same numbers on every machine.
 
     Parameters
     ----------
@@ -302,7 +327,12 @@ def gaussian(random: Random, std: ArrayLike, size: Size = None) -> Any:
     shape = _shape(size, spread)
     count = 1 if shape is None else int(np.prod(shape, dtype=np.int64))
     noise = random.random(count + count % 2)
-    box_muller(noise)
+    if box_muller(noise):
+        pairs = noise.reshape(-1, 2)
+        half_square = 0.5 * (pairs**2).sum(axis=1)  # of the radius: an exponential number
+        places = _tails.far(half_square)
+        stretch = _tails.beyond(random, int(places.sum())) / half_square[places]
+        pairs[places] *= np.sqrt(stretch)[:, None]
     if shape is None:
         return float(noise[0] * spread)
     noise = noise[:count].reshape(shape)
@@ -347,7 +377,9 @@ def spherical(random: Random, scale: float, d: int) -> Any:
     check_int("d", d, low=1)
     direction = gaussian(random, 1.0, d)
     norm = exponential(random, scale, d).sum()
-    return direction * (norm / np.linalg.norm(direction))
+    while not (length := np.linalg.norm(direction)):  # once in 2^52 times, in one dimension
+        direction = gaussian(random, 1.0, d)
+    return direction * (norm / length)
 
 
 def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random]) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._validation import check_int, keep_numbers
+from . import _tails
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
 __all__ = [
@@ -268,7 +269,10 @@ class Poisson:
         position = 0
         while position < n:
             mean = self.rate * (n - position)
-            uniforms = random.random(int(mean + 4.0 * math.sqrt(mean)) + 8)
+            uniforms = 1.0 - random.random(int(mean + 4.0 * math.sqrt(mean)) + 8)  # exact
+            if uniforms.min() <= _tails.SMALL:  # a long gap: 53 bits are too few
+                places = uniforms <= _tails.SMALL
+                uniforms[places] = np.exp(-_tails.beyond(random, int(places.sum())))
             rows = np.empty(uniforms.size, dtype=np.int64)
             written, position = bernoulli_positions(uniforms, log_keep, position, n, rows)
             parts.append(rows[:written])

@@ -78,7 +78,8 @@ def test_system_noise_is_finite_at_the_ends(bits, monkeypatch):
     monkeypatch.setattr(source, "_bits", lambda size: np.full(size or (), bits, dtype=np.uint64))
     for noise in (source.laplace(size=2), source.normal(size=2)):
         assert np.isfinite(noise).all()
-    assert abs(source.laplace()) <= 53 * math.log(2) + 1e-12 and abs(source.normal()) < 8.58
+    most = 1000 * math.log(2) * (1 + 1e-12)  # a stuck source ends with the last round
+    assert abs(source.laplace()) <= most and abs(source.normal()) <= math.sqrt(2 * most)
 
 
 def test_random_source_takes_what_spec_7_names():
