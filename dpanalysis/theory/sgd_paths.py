@@ -18,6 +18,7 @@ supermartingales into bounds on the whole path, without the paper's factor ln T.
 
 from __future__ import annotations
 
+import math
 from math import expm1, inf, log, sqrt
 from typing import Any
 
@@ -153,6 +154,11 @@ def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = No
     ValueError
         If an argument is out of its range, or shapes do not fit.
 
+    Notes
+    -----
+    The scale of the deviations does not matter, down to the smallest floating-point number, where
+    the result is the smallest such number that satisfies the inequality.
+
     References
     ----------
     Paper 004, Assumption 4.1, at one w; the assumption wants one value for all w.
@@ -177,18 +183,23 @@ def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = No
             raise ValueError(
                 f"probabilities must have shape {d.shape} and sum 1, got {p.shape}, {p.sum()}"
             )
-    high = float(d.max())
-    if high == 0.0:
+    largest = float(d.max())
+    if largest == 0.0:
         return 0.0
-    # One summand alone reaches e at the lower end, all together do not pass it at the upper.
-    low = float(np.max(d / np.sqrt(1.0 - np.log(p))))
-    if low >= high:
-        return high
+    # In units of the largest deviation: no number of any size, however small, steers the search.
+    d = d / largest
 
     def excess(rho: float) -> float:
         return float(logsumexp((d / rho) ** 2 + np.log(p)) - 1.0)
 
-    return high if excess(high) >= 0 else float(brentq(excess, low, high, xtol=1e-14 * high))
+    # One summand alone reaches e at the lower end, all together do not pass it at the upper.
+    low = float(np.max(d / np.sqrt(1.0 - np.log(p))))
+    if low >= 1.0 or excess(1.0) >= 0.0:
+        return largest
+    quotient = float(brentq(excess, low, 1.0, xtol=1e-14))
+    rho = quotient * largest
+    # Subnormal numbers are far apart: of the two neighbours the larger one keeps the inequality.
+    return rho if rho / largest >= quotient else math.nextafter(rho, inf)
 
 
 def sgd_noise_scale(
