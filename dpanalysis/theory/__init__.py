@@ -44,13 +44,7 @@ from .heavy_ball import (
     heavy_ball_rate,
     heavy_ball_stationary_gap,
 )
-from .horizon import (
-    ErrorRecursion,
-    best_horizon,
-    gradient_descent_recursion,
-    heavy_ball_recursion,
-    horizon_bounds,
-)
+from .horizon import best_horizon, horizon_bounds
 from .lmi import (
     Certificate,
     LyapunovLMI,
@@ -74,6 +68,7 @@ from .nesterov import (
     nesterov_weights,
 )
 from .psac_convergence import PSACBound, psac_descent, psac_theorem2
+from .recursion import ErrorRecursion, gradient_descent_recursion, heavy_ball_recursion
 from .second_order import (
     SecondOrderConstants,
     curvature_roots,

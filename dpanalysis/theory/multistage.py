@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 
 from .._validation import check_int, check_number
 from ._arguments import FloatArray, check_array, check_constants, check_noise_variance
-from .horizon import ErrorRecursion
 from .nesterov import nesterov_momentum
 from .quadratic import as_spectrum, nesterov_recurrence, quadratic_gap
+from .recursion import ErrorRecursion
 
 __all__ = [
     "check_stages",

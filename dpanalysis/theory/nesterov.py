@@ -13,7 +13,6 @@ from ._arguments import (
     check_method,
     check_noise_variance,
 )
-from .horizon import ErrorRecursion
 from .quadratic import (
     as_spectrum,
     nesterov_recurrence,
@@ -21,6 +20,7 @@ from .quadratic import (
     stationary_gap,
     worst_rate,
 )
+from .recursion import ErrorRecursion
 
 __all__ = [
     "nesterov_gap",
