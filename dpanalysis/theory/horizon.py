@@ -24,7 +24,6 @@ def horizon_bounds(
     m: float | None = None,
     noise: str = "optimal",
     variance: float | None = None,
-    published_noise: bool = False,
 ) -> FloatArray:
     """Return the error bound of a run of ``t`` iterations with the whole budget, ``t = 1..T``.
 
@@ -48,9 +47,6 @@ def horizon_bounds(
     variance : float, optional
         Second moment of the subsampling error; by default that of sampling ``m`` of ``n``
         without replacement, :func:`~dpanalysis.theory.subsampling_variance`.
-    published_noise : bool
-        Laplace noise of *standard deviation* ``b_t``, which the paper's code draws where the
-        scale is meant: half the variance, and not private. For comparison only.
 
     Returns
     -------
@@ -79,7 +75,6 @@ def horizon_bounds(
     n_, m_ = check_sizes(n, m)
     assert n_ is not None and m_ is not None
     start, factors, gains = recursion
-    energy = dimension * (0.5 if published_noise else 1.0)
     horizon = factors.size
     counts = np.arange(1, horizon + 1)
     transient = start * gap * np.cumprod(factors)
@@ -89,15 +84,15 @@ def horizon_bounds(
     variance = check_number("variance", variance, low=0.0)
     if noise == "uniform":
         scales = laplace_scales(epsilon / counts, sensitivity, n_, m_)
-        return transient + total * (energy * scales**2 + 0.5 * variance)
+        return transient + total * (dimension * scales**2 + 0.5 * variance)
     if m_ == n_:
         # (sum_j a_{t,j}^(1/3)) obeys the recursion with cube roots.
         cubes = _scan(np.cbrt(factors), np.cbrt(gains)) ** 3
-        return transient + energy * (sensitivity / (n_ * epsilon)) ** 2 * cubes
+        return transient + dimension * (sensitivity / (n_ * epsilon)) ** 2 * cubes
     return (
         transient
         + 0.5 * variance * total
-        + energy * _optimal_noise(factors, gains, epsilon, sensitivity, n_, m_)
+        + dimension * _optimal_noise(factors, gains, epsilon, sensitivity, n_, m_)
     )
 
 
@@ -147,8 +142,6 @@ def best_horizon(
     *,
     m: int | None = None,
     noise: str = "optimal",
-    printed: bool = False,
-    published_noise: bool = False,
 ) -> tuple[int, float]:
     """Return the number of iterations ``T' <= T`` with the smallest bound, and the bound.
 
@@ -179,11 +172,6 @@ def best_horizon(
         Pure budget of the run.
     noise : {"optimal", "uniform"}
         How the budget is divided over the iterations.
-    printed : bool
-        Use the weights as printed, without the factor 2 on ``E_0`` (false bound).
-    published_noise : bool
-        Count noise of half the variance, see :func:`horizon_bounds`. This, with the correct
-        factor 2, is what the paper's code minimises: it gives the published ``T'``.
 
     Returns
     -------
@@ -203,8 +191,6 @@ def best_horizon(
     >>> iterations, bound = best_horizon(1000, 1 / 5.1, None, **settings)
     >>> iterations, bound
     (121, 0.11084)
-    >>> best_horizon(1000, 1 / 5.1, None, **settings, published_noise=True)[0]
-    136
     """
     mu, L = check_constants(mu, L)
     horizon = check_int("max_iterations", max_iterations, low=1)
@@ -214,17 +200,9 @@ def best_horizon(
     if steps.size < horizon:
         raise ValueError(f"step_sizes must cover max_iterations={horizon}, got {steps.size}")
     numbers = None if stages is None else np.asarray(stages)[:horizon]
-    recursion = multistage_recursion(steps[:horizon], numbers, mu, L, printed)
+    recursion = multistage_recursion(steps[:horizon], numbers, mu, L)
     bounds = horizon_bounds(
-        recursion,
-        initial_gap,
-        dimension,
-        sensitivity,
-        n,
-        epsilon,
-        m=m,
-        noise=noise,
-        published_noise=published_noise,
+        recursion, initial_gap, dimension, sensitivity, n, epsilon, m=m, noise=noise
     )
     best = int(np.argmin(bounds))
     return best + 1, float(bounds[best])
