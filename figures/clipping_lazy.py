@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpanalysis import plotting, theory
+from dpanalysis.audit.papers.per_sample_clipping_printed import printed_table1
 from dpanalysis.experiments.records import Table
 
 from . import _clipping as runs
@@ -75,7 +76,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
                 {
                     "rule": name,
                     "r": r,
-                    "bound_printed_order": float(theory.psac_table1(TAU0, TAU1, r, kind, True)),
+                    "bound_printed_order": float(printed_table1(TAU0, TAU1, r, kind)),
                     "bound": float(theory.psac_table1(TAU0, TAU1, r, kind)),
                     "worst_bias": float(theory.worst_bias(rule, TAU0, TAU1).gradient_norm),
                 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpanalysis import plotting, theory
+from dpanalysis.audit.papers.accelerated_printed import published_multistage_weights
 from dpanalysis.experiments.records import Table
 
 from ._published import published_panels
@@ -41,7 +42,8 @@ def _scales(stages: int, published: bool) -> tuple[np.ndarray, np.ndarray, float
     """Return b_t in units of S1/(n epsilon), the stage of each t, and the gain over uniform."""
     horizon = FIRST_STAGE + sum(LATER_STAGES[: stages - 1])
     step_sizes, stage = theory.multistage_schedule(horizon, MU, L, p=P, first_stage=FIRST_STAGE)
-    _, weights = theory.multistage_weights(step_sizes, stage, MU, L, published=published)
+    how = published_multistage_weights if published else theory.multistage_weights
+    _, weights = how(step_sizes, stage, MU, L)
     b = theory.laplace_scales(theory.allocate_epsilon(weights, epsilon=1.0), 1.0, n=1)
     gain = horizon**2 * weights.sum() / (weights @ b**2)
     return b, stage, float(gain)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpanalysis import plotting, theory
+from dpanalysis.audit.papers.accelerated_printed import printed_recursion
 from dpanalysis.experiments.records import Table
 
 if TYPE_CHECKING:
@@ -41,10 +42,11 @@ def bounds(
     arguments = {**settings("quick"), "sensitivity": sensitivity}
     mu, L, horizon = arguments.pop("mu"), arguments.pop("L"), MAX_ITERATIONS[-1]
     if algorithm == "NAG-opt":
-        recursion = theory.nesterov_recursion(horizon, c / L, mu, L, printed)
+        recursion = theory.nesterov_recursion(horizon, c / L, mu, L)
     else:
         schedule = theory.multistage_schedule(horizon, mu, L, scale=c)
-        recursion = theory.multistage_recursion(*schedule, mu, L, printed)
+        recursion = theory.multistage_recursion(*schedule, mu, L)
+    recursion = printed_recursion(recursion) if printed else recursion
     return theory.horizon_bounds(recursion, **arguments, m=m)
 
 

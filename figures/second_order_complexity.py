@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import plotting, theory
+from dpanalysis.audit.papers.second_order_printed import printed_target
 from dpanalysis.experiments.records import Table
 from dpanalysis.privacy import Filter
 
@@ -66,7 +66,7 @@ def rows(alpha: float, d: int) -> list[dict[str, Any]]:
     for step in STEPS:
         for kind in KINDS:
             shares = theory.best_shares(target, step) if "best" in kind else SHARES[step]
-            asked = replace(target, printed=kind == "printed")
+            asked = printed_target(target) if kind == "printed" else target
             needed = theory.sample_complexity(asked, shares)
             found.append({"alpha": alpha, "d": d, "step": step, "kind": kind, **needed._asdict()})
     return found

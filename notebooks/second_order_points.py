@@ -29,13 +29,13 @@
 import math
 import os
 import warnings
-from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import methods, privacy, theory
+from dpanalysis.audit.papers.second_order_printed import printed_target
 
 EPSILON, DELTA, STRENGTH = 1.0, 1e-6, 1e-3
 budget = dpa.Budget(EPSILON, delta=DELTA)
@@ -73,7 +73,7 @@ given = {
 print(f"{'alpha = .06, d = 54':24s} {'T':>5} {'gradient':>10} {'Hessian':>10} {'search':>10}")
 for step in given:
     for printed in (True, False):
-        wanted = target(0.06, printed=printed)
+        wanted = printed_target(target(0.06)) if printed else target(0.06)
         for name, shares in ("given", given[step]), ("best", theory.best_shares(wanted, step)):
             _, T, *parts = theory.sample_complexity(wanted, shares)
             label = f"{step}, {'printed' if printed else 'sharp'}, {name}"
@@ -105,7 +105,7 @@ gains = {}
 for ax, (name, values, targets) in zip(axes, asked):
     for step, color in LINES.items():
         ours = np.array([n_min(wanted, step) for wanted in targets])
-        theirs = np.array([n_min(replace(wanted, printed=True), step) for wanted in targets])
+        theirs = np.array([n_min(printed_target(wanted), step) for wanted in targets])
         ax.loglog(values, theirs, ":", color=color, label=f"{step}, printed sensitivities")
         ax.loglog(values, ours, color=color, label=f"{step}, sharp")
         gains[name, step] = theirs / ours
@@ -123,8 +123,8 @@ axes[2].minorticks_off()
 fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
 plt.show()
 growth = [
-    math.log(n_min(target(0.1, d=d1, printed=p)) / n_min(target(0.1, d=d0, printed=p)), d1 / d0)
-    for p, d0, d1 in ((True, 8192, 8 * 8192), (False, 8192, 8 * 8192))
+    math.log(n_min(how(target(0.1, d=8 * 8192))) / n_min(how(target(0.1, d=8192))), 8)
+    for how in (printed_target, lambda wanted: wanted)
 ]
 print("printed over sharp n_min:")
 for (name, step), gain in gains.items():
@@ -153,12 +153,12 @@ def load(name):
     return dpa.ERM(data.X, data.y, dpa.losses.Logistic(), penalty, bound)
 
 
-def smallest_alpha(n, d, step="short", **options):
+def smallest_alpha(n, d, step="short", how=lambda wanted: wanted):
     """The alpha with n_min = n, by bisection in the logarithm."""
     low, high = 1e-3, 1e2
     while high > 1.001 * low:
         middle = math.sqrt(low * high)
-        enough = n_min(target(middle, d=d, **options), step) <= n
+        enough = n_min(how(target(middle, d=d)), step) <= n
         low, high = (low, middle) if enough else (middle, high)
     return high
 
@@ -172,7 +172,7 @@ promised = {}
 print(f"{'':22s} {'n':>8s} {'d':>3s} {'short':>7s} {'printed':>8s} {'line search':>12s}")
 for name, (n, d) in sizes.items():
     promised[name] = smallest_alpha(n, d)
-    others = smallest_alpha(n, d, printed=True), smallest_alpha(n, d, "line_search")
+    others = smallest_alpha(n, d, how=printed_target), smallest_alpha(n, d, "line_search")
     print(f"{name:22s} {n:8,d} {d:3d} {promised[name]:7.3f} {others[0]:8.3f} {others[1]:12.3f}")
 for data, eps_g, eps_H in [
     ("Covertype", 0.06, 0.245),
@@ -324,8 +324,8 @@ fine = target(0.06)
 print(
     f"An (alpha, sqrt(M alpha))-2NS at alpha = .06, d = 54, epsilon = 1 is guaranteed with "
     f"{n_min(fine):,} records by short steps, and {n_min(fine, 'line_search'):,} by the line "
-    f"search; with the printed sensitivities {n_min(replace(fine, printed=True)):,} and "
-    f"{n_min(replace(fine, printed=True), 'line_search'):,}. ijcnn1 (49,990) guarantees "
+    f"search; with the printed sensitivities {n_min(printed_target(fine)):,} and "
+    f"{n_min(printed_target(fine), 'line_search'):,}. ijcnn1 (49,990) guarantees "
     f"alpha = {promised['ijcnn1']:.2f}, all of Covertype {promised['all of Covertype']:.2f}. In "
     f"practice runs stop at the tolerances of the paper with far less data, and look at "
     f"{looked:.0f} Hessian on the way: those objectives have no saddle. At a real one, 30,000 "

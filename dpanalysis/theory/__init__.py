@@ -10,7 +10,7 @@ Statements that do not hold as printed are corrected; ``printed=True`` evaluates
 own formula where one of its figures needs it.
 """
 
-from .adaptive_clipping import psac_alignment, psac_lemma2, psac_table1, psac_weight_peak
+from .adaptive_clipping import psac_lemma2, psac_table1, psac_weight_peak
 from .allocation import (
     allocate_epsilon,
     allocate_gaussian,
@@ -24,10 +24,8 @@ from .certificates import (
     heavy_ball_certified_rate,
     nesterov_certificate,
 )
-from .clipped_sgd import weak_growth_logistic, weak_growth_mlp, weak_growth_softmax
+from .clipped_sgd import clipped_sgd_bound, no_clipping_norm
 from .clipping_bias import (
-    FixedPoints,
-    WorstBias,
     clipped_mean_gradient,
     fixed_points,
     worst_bias,
@@ -44,20 +42,12 @@ from .heavy_ball import (
     heavy_ball_rate,
     heavy_ball_stationary_gap,
 )
-from .horizon import (
-    ErrorRecursion,
-    best_horizon,
-    gradient_descent_recursion,
-    heavy_ball_recursion,
-    horizon_bounds,
-)
+from .horizon import best_horizon, horizon_bounds
 from .lmi import (
     Certificate,
-    LyapunovLMI,
     StateSpace,
     heavy_ball_system,
     lyapunov_lmi,
-    nesterov_system,
 )
 from .multistage import (
     multistage_gap,
@@ -73,7 +63,8 @@ from .nesterov import (
     nesterov_stationary_gap,
     nesterov_weights,
 )
-from .psac_convergence import PSACBound, psac_descent, psac_theorem2
+from .psac_convergence import psac_theorem2
+from .recursion import ErrorRecursion, gradient_descent_recursion, heavy_ball_recursion
 from .second_order import (
     SecondOrderConstants,
     curvature_roots,
@@ -85,9 +76,8 @@ from .second_order import (
     second_order_constants,
     tolerated_noise,
 )
-from .second_order_batches import BatchNoise, batch_noise, second_order_batch
+from .second_order_batches import batch_noise, second_order_batch
 from .second_order_data import (
-    SampleComplexity,
     SecondOrderTarget,
     Shares,
     iteration_bound,
@@ -96,32 +86,17 @@ from .second_order_data import (
     search_slack,
 )
 from .second_order_shares import best_shares
-from .sgd_paths import light_tail_scale, sgd_noise_scale, sgd_objective_bound
-from .tuning import TunedHeavyBall, laplace_noise, tune_heavy_ball
-from .value_clipping import (
-    ClippedSGDBound,
-    PublishedParameters,
-    clipped_sgd_bound,
-    clipped_sgd_published,
-    no_clipping_norm,
-)
+from .sgd_paths import light_tail_scale
+from .tuning import laplace_noise, tune_heavy_ball
+from .weak_growth import weak_growth_logistic, weak_growth_mlp, weak_growth_softmax
 
 __all__ = [
-    "BatchNoise",
     "Certificate",
-    "ClippedSGDBound",
     "ErrorRecursion",
-    "FixedPoints",
-    "LyapunovLMI",
-    "PSACBound",
-    "PublishedParameters",
-    "SampleComplexity",
     "SecondOrderConstants",
     "SecondOrderTarget",
     "Shares",
     "StateSpace",
-    "TunedHeavyBall",
-    "WorstBias",
     "allocate_epsilon",
     "allocate_gaussian",
     "batch_noise",
@@ -129,7 +104,6 @@ __all__ = [
     "best_shares",
     "clipped_mean_gradient",
     "clipped_sgd_bound",
-    "clipped_sgd_published",
     "clipping_frequency_gaussian",
     "clipping_frequency_light_tail",
     "clipping_frequency_weak_growth",
@@ -167,12 +141,9 @@ __all__ = [
     "nesterov_rate",
     "nesterov_recursion",
     "nesterov_stationary_gap",
-    "nesterov_system",
     "nesterov_weights",
     "no_clipping_norm",
     "noise_second_moment",
-    "psac_alignment",
-    "psac_descent",
     "psac_lemma2",
     "psac_table1",
     "psac_theorem2",
@@ -182,8 +153,6 @@ __all__ = [
     "search_slack",
     "second_order_batch",
     "second_order_constants",
-    "sgd_noise_scale",
-    "sgd_objective_bound",
     "subsampling_variance",
     "tolerated_noise",
     "tune_heavy_ball",

@@ -9,9 +9,34 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._validation import check_number, check_reals, describe_interval
 
-__all__ = ["FloatArray", "check_array", "check_constants", "check_method", "check_noise_variance"]
+__all__ = [
+    "FloatArray",
+    "check_array",
+    "check_constants",
+    "check_failure",
+    "check_method",
+    "check_noise_variance",
+    "check_positive",
+    "plain",
+]
 
 FloatArray = NDArray[np.float64]
+
+
+def plain(value: ArrayLike) -> FloatArray | float:
+    """Return an array as it is, and an array without axes as a float."""
+    array = np.asarray(value)
+    return array if array.ndim else float(array)
+
+
+def check_positive(name: str, value: Any) -> float:
+    """Return a positive number, or raise naming it."""
+    return check_number(name, value, low=0.0, low_open=True)
+
+
+def check_failure(failure: Any) -> float:
+    """Return a failure probability in ``(0, 0.5]``, or raise."""
+    return check_number("failure", failure, low=0.0, low_open=True, high=0.5)
 
 
 def check_array(

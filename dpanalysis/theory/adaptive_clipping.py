@@ -32,16 +32,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._validation import check_choice
-from ._arguments import FloatArray, check_array
+from ._arguments import FloatArray, check_array, plain
 
 __all__ = ["psac_alignment", "psac_lemma2", "psac_table1", "psac_weight_peak"]
 
 
-def _plain(value: FloatArray) -> FloatArray | float:
-    return value if value.ndim else float(value)
-
-
-def _check_spread(tau0: ArrayLike, tau1: ArrayLike) -> tuple[FloatArray, FloatArray]:
+def check_spread(tau0: ArrayLike, tau1: ArrayLike) -> tuple[FloatArray, FloatArray]:
     return (
         check_array("tau0", tau0, low=0.0),
         check_array("tau1", tau1, low=0.0, high=1.0, high_open=True),
@@ -94,7 +90,7 @@ def psac_weight_peak(r: ArrayLike) -> tuple[FloatArray | float, FloatArray | flo
     (0.0, 1.0)
     """
     root = np.sqrt(np.minimum(_check_r(r), 1.0))
-    return _plain(root - root**2), _plain(1.0 / (2.0 * root - root**2))
+    return plain(root - root**2), plain(1.0 / (2.0 * root - root**2))
 
 
 def psac_lemma2(
@@ -104,7 +100,6 @@ def psac_lemma2(
     tau1: ArrayLike,
     r: ArrayLike,
     kind: str = "psac",
-    printed: bool = False,
 ) -> FloatArray | float:
     r"""Return a bound on :math:`(L_0 + L_1 \|\nabla f\|)\, w(\|g\|)` that no gradient exceeds.
 
@@ -120,11 +115,9 @@ def psac_lemma2(
     tau0, tau1 : array_like
         Constants of Assumption 2, ``tau0 >= 0``, ``0 <= tau1 < 1``.
     r : array_like
-        The rule's constant, positive; at most 1 with ``printed``. All arguments broadcast.
+        The rule's constant, positive. All arguments broadcast.
     kind : {"psac", "auto"}
         The weight rule, at clip norm 1.
-    printed : bool
-        The paper's maximum of two terms, PSAC only; valid, the second term is always the larger.
 
     Returns
     -------
@@ -133,8 +126,7 @@ def psac_lemma2(
     Raises
     ------
     ValueError
-        If an argument is out of its range, or ``printed`` is asked of Auto-S, for which the
-        paper prints none.
+        If an argument is out of its range.
 
     References
     ----------
@@ -144,28 +136,17 @@ def psac_lemma2(
     --------
     >>> psac_lemma2(1.0, 0.5, tau0=0.2, tau1=0.1, r=0.01)
     6.4035
-    >>> psac_lemma2(1.0, 0.5, tau0=0.2, tau1=0.1, r=0.01, printed=True)
-    11.666
     >>> psac_lemma2(1.0, 0.5, tau0=0.2, tau1=0.1, r=0.01, kind="auto")
     111.11
     """
     L0 = check_array("L0", L0, low=0.0, low_open=True)
     L1 = check_array("L1", L1, low=0.0)
-    tau0, tau1 = _check_spread(tau0, tau1)
+    tau0, tau1 = check_spread(tau0, tau1)
     weight, _ = peak_and_offset(kind, r)
     r = _check_r(r)
     constant = L0 * (1.0 - tau1) + L1 * tau0
-    if printed:
-        if kind != "psac" or (r > 1.0).any():
-            raise ValueError(f"the paper prints kind='psac' and r <= 1 only, got {kind!r}, r={r}")
-        root = np.sqrt(r)
-        first = (constant + L1 * (root - r)) / (2.0 * root - r)
-        bound = np.maximum(first, (constant + L1 * root) / root)
-    elif kind == "psac":
-        bound = constant * weight + L1
-    else:
-        bound = np.maximum(constant / r, L1)
-    return _plain(np.asarray(bound / (1.0 - tau1)))
+    bound = constant * weight + L1 if kind == "psac" else np.maximum(constant / r, L1)
+    return plain(bound / (1.0 - tau1))
 
 
 def psac_alignment(
@@ -207,11 +188,11 @@ def psac_alignment(
     array([-0.0060, 0.4545, 8.9285])
     """
     G = check_array("gradient_norm", gradient_norm, low=0.0)
-    tau0, tau1 = _check_spread(tau0, tau1)
+    tau0, tau1 = check_spread(tau0, tau1)
     peak, offset = peak_and_offset(kind, r)
     tau = tau0 + tau1 * G
     least = 1.0 / (G + tau + offset)
-    return _plain(np.asarray(least * G**2 - (peak - least) * G * np.maximum(tau - G, 0.0)))
+    return plain(least * G**2 - (peak - least) * G * np.maximum(tau - G, 0.0))
 
 
 def psac_table1(
@@ -219,7 +200,6 @@ def psac_table1(
     tau1: ArrayLike,
     r: ArrayLike,
     kind: str = "psac",
-    printed: bool = False,
 ) -> FloatArray | float:
     r"""Return a bound on :math:`\|\nabla f\|` where the noise-free method stops (Table 1).
 
@@ -235,10 +215,6 @@ def psac_table1(
     ----------
     tau0, tau1, r, kind
         As in :func:`psac_lemma2`.
-    printed : bool
-        The bound whose order Table 1 prints, :math:`(a\beta + \sqrt{a^2\beta^2 + 4R\beta})/2`:
-        proportional to the largest weight, :math:`1/(2\sqrt r - r)` or :math:`1/r`, as r tends
-        to 0. True, and no better than the default.
 
     Returns
     -------
@@ -255,18 +231,14 @@ def psac_table1(
 
     Examples
     --------
-    >>> psac_table1(1.0, 0.0, [1e-4, 1e-2, 1.0], printed=True)
-    array([14.3176 , 2.4084, 0.8430])
     >>> psac_table1(1.0, 0.0, [1e-4, 1e-2, 1.0])
     array([0.9933, 0.9352, 0.6180])
     >>> psac_table1(1.0, 0.0, [1e-4, 1e-2, 1.0], kind="auto")
     array([0.9999 , 0.9950 , 0.6180])
     """
-    tau0, tau1 = _check_spread(tau0, tau1)
+    tau0, tau1 = check_spread(tau0, tau1)
     peak, offset = peak_and_offset(kind, r)
     a, b, R = 1.0 + tau1, 1.0 - tau1, tau0 + offset
-    if printed:
-        return _plain(invert_gain(peak * tau0**2 / (4.0 * b), a, R))
     excess = peak * R - 1.0
     linear = peak * a * tau0 - b * excess - 1.0
     # The root of a G^2 - p G - q in the form that does not cancel where p is negative.
@@ -274,7 +246,7 @@ def psac_table1(
     root = np.sqrt(linear**2 + 4.0 * square * product)
     with np.errstate(divide="ignore", invalid="ignore"):
         cancelled = np.where(product > 0, 2.0 * product / (root - linear), 0.0)
-    return _plain(np.where(linear > 0, (linear + root) / (2.0 * square), cancelled))
+    return plain(np.where(linear > 0, (linear + root) / (2.0 * square), cancelled))
 
 
 def invert_gain(value: ArrayLike, a: ArrayLike, R: ArrayLike) -> FloatArray:

@@ -1,200 +1,272 @@
-r"""Weak growth: how large one sample's gradient can be, given its loss (paper 004).
+r"""Private SGD with a clip norm so large that clipping does not happen (paper 004, section 4).
 
-A function h satisfies the weak growth condition of paper 004, Definition 3.1, when
+The paper's constants c1 to c5 are open; :func:`clipped_sgd_published` takes them as arguments.
+:func:`clipped_sgd_bound` needs none: it rests on :mod:`dpanalysis.theory.sgd_paths`, on batches of
+a fixed size, and on a noise multiplier that was calibrated to the budget numerically
+(:func:`dpanalysis.privacy.calibrate`), never on the paper's Theorem 3.4.
 
-.. math:: \|\nabla h(w)\|^2 \le \beta_1 (h(w) - \inf h) + \beta_2 \quad \text{for all } w.
+Full batches need no light tails (Remark 4.2, printed without proof): no sample's excess loss is
+more than that of all together, so that :math:`\|\nabla f_i\|^2 \le 2L (f_i - \inf f_i)` gives
 
-Value clipping (Algorithm 3) bounds a gradient by the loss through these constants, and Theorem
-4.5 sizes the clip norm with them. Here :math:`\beta_2 = 0` throughout, the functions return
-:math:`\beta_1`, and the constants are the least ones. All rest on one number,
+.. math:: \max_i \|\nabla f_i(w)\| \le \sqrt{2 L n\, (f(w) - f^* + \Gamma)}, \qquad
+          \Gamma = f^* - \tfrac1n \textstyle\sum_i \inf f_i,
 
-.. math:: \kappa = \sup_{0 < q < 1} \frac{(1-q)^2}{-\ln q} = 0.40726437758907375,
-
-where q is the probability that the model gives to the right label. Setting the derivative to
-zero gives :math:`2 \ln q = 1 - 1/q`, so that :math:`1/q = -2 W_{-1}(-e^{-1/2}/2)` by Lambert's
-function, and there the quotient is :math:`\kappa = 2q(1-q)`, at q = 0.28466813704083846.
+with equality where one sample has all the loss. That is the remark's :math:`\sqrt n`; the
+:math:`\Gamma` (of Lemma A.13) is missing there, and 0 where one w minimises every :math:`f_i`.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
+from math import inf, log, sqrt
+from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import lambertw
+from .._validation import check_int, check_number
+from ._arguments import check_failure, check_positive
+from .sgd_paths import path_bound, sgd_noise_scale, sgd_objective_bound
 
-from .._validation import check_number
-from ._arguments import FloatArray, check_array
-
-__all__ = ["weak_growth_logistic", "weak_growth_mlp", "weak_growth_softmax"]
-
-_WORST_PROBABILITY = float(-0.5 / lambertw(-0.5 * math.exp(-0.5), -1).real)
-_KAPPA = 2.0 * _WORST_PROBABILITY * (1.0 - _WORST_PROBABILITY)
+__all__ = ["ClippedSGDBound", "clipped_sgd_bound", "no_clipping_norm", "sampled_tails"]
 
 
-def weak_growth_logistic(row_norm: float, printed: bool = False) -> float:
-    r"""Return the least beta1 of the logistic loss, :math:`\kappa\|x\|^2`.
+def no_clipping_norm(
+    initial_gap: float,
+    L: float,
+    rho: float | None,
+    n: int,
+    iterations: int,
+    failure: float,
+    *,
+    spread: float = 1.0,
+    interpolation_gap: float | None = None,
+) -> float:
+    r"""Return a clip norm that no gradient of the run exceeds, with probability 1 - ``failure``.
 
-    The loss of a sample is :math:`-\ln q` and its gradient :math:`-(1-q) y x`, so the quotient
-    of the condition is :math:`\|x\|^2 (1-q)^2/(-\ln q)`; q takes every value in (0, 1).
+    .. math:: C = \sqrt{2 L\, \max_t (f(w_t) - f^*)} + \rho \sqrt{1 + \ln n},
+
+    for every step size :math:`\eta \le \min\{1/L, s/(\tilde\sigma \sqrt T)\}`, with the bound of
+    :func:`sgd_objective_bound` that holds for all of them. The second term holds for all i and w
+    at once: a mean of n terms is at least any one of them over n. The paper's, for t-wise unions,
+    has :math:`\ln(nT)` and an open constant. Without light tails
+
+    .. math:: C = \sqrt{2 L n\, (\max_t (f(w_t) - f^*) + \Gamma)},
+
+    and the smaller of both where both ``rho`` and ``interpolation_gap`` are given.
 
     Parameters
     ----------
-    row_norm : float
-        Bound on the L2 norm of a row, non-negative.
-    printed : bool
-        Return the paper's :math:`\|x\|^2/2`: Lemma 3.2 with the smoothness
-        :math:`\|x\|^2/4`. It holds too, and is 1.23 times larger.
+    initial_gap, L, iterations, failure
+        As in :func:`sgd_objective_bound`.
+    rho : float or None
+        The constant of Assumption 4.1, >= 0; None where it does not hold.
+    n : int
+        Number of samples, at least 1.
+    spread : float
+        The distance s >= 0 that the noise may carry the iterates; 1 in the paper.
+    interpolation_gap : float, optional
+        :math:`\Gamma = f^* - \frac1n \sum_i \inf f_i \ge 0`, or more; needed without ``rho``.
 
     Returns
     -------
     float
+        In units of the gradient.
 
     Raises
     ------
     ValueError
-        If ``row_norm`` is negative or not finite.
+        If an argument is out of its range, or neither ``rho`` nor ``interpolation_gap`` is given.
 
     References
     ----------
-    Paper 004, Definition 3.1 and Lemma 3.2.
+    Paper 004, Proposition 4.3 and (11); Remark 4.2, with the constants derived here.
 
     Examples
     --------
-    >>> weak_growth_logistic(1.0), weak_growth_logistic(1.0, printed=True)
-    (0.40726, 0.5)
+    >>> no_clipping_norm(1.0, 1.0, 1.0, 10_000, 1000, 1e-6)
+    14.031
+    >>> no_clipping_norm(1.0, 1.0, None, 10_000, 1000, 1e-6, interpolation_gap=0.0)
+    1083.7
     """
-    squared = check_number("row_norm", row_norm, low=0.0) ** 2
-    return squared / 2.0 if printed else _KAPPA * squared
+    gap, L = check_number("initial_gap", initial_gap, low=0.0), check_positive("L", L)
+    n = check_int("n", n, low=1)
+    rho, interpolation_gap = _check_tails(rho, interpolation_gap)
+    T, failure = check_int("iterations", iterations, low=1), check_failure(failure)
+    spread = check_number("spread", spread, low=0.0)
+    highest = path_bound(gap, L, spread**2, log(1.0 / failure), T)
+    return _needed_norm(highest, L, rho, n, interpolation_gap)
 
 
-def weak_growth_softmax(row_norm: float, printed: bool = False) -> float:
-    r"""Return the least beta1 of softmax regression, :math:`2\kappa\|x\|^2`.
+def _check_tails(rho: Any, interpolation_gap: Any) -> tuple[float | None, float | None]:
+    """Return what is known of one sample's gradient given the loss of all, or raise."""
+    if rho is None and interpolation_gap is None:
+        raise ValueError("rho and interpolation_gap must not both be None")
+    if rho is not None:
+        rho = check_number("rho", rho, low=0.0)
+    if interpolation_gap is not None:
+        interpolation_gap = check_number("interpolation_gap", interpolation_gap, low=0.0)
+    return rho, interpolation_gap
 
-    With class probabilities p and label y the loss is :math:`-\ln p_y` and the gradient
-    :math:`(p - e_y) x^\top`. Given :math:`q = p_y`, the other classes share :math:`1 - q`, so
 
-    .. math:: \|p - e_y\|^2 = (1-q)^2 + \sum_{j \ne y} p_j^2 \le 2 (1-q)^2,
+def sampled_tails(rho: float | None, batch_size: int, n: int) -> float:
+    """Return the light tails that sampling needs: 0 for full batches, which have no error."""
+    if batch_size == n:
+        return 0.0
+    if rho is None:
+        raise ValueError(f"rho must be given for batches of {batch_size} of {n} samples, got None")
+    return rho
 
-    with equality when one of them has it all. Dividing by :math:`-\ln q` and taking the
-    supremum over q gives :math:`2\kappa = 0.81452875517814750`: attained for two classes, and
-    approached, for more, as all logits but two go to minus infinity.
+
+def _needed_norm(
+    highest: float, L: float, rho: float | None, n: int, interpolation_gap: float | None
+) -> float:
+    """Return a bound on every sample's gradient where f - f* is at most ``highest``."""
+    bounds = []
+    if rho is not None:
+        bounds.append(sqrt(2.0 * L * highest) + rho * sqrt(1.0 + log(n)))
+    if interpolation_gap is not None:
+        bounds.append(sqrt(2.0 * L * n * (highest + interpolation_gap)))
+    return min(bounds)
+
+
+@dataclass(frozen=True)
+class ClippedSGDBound:
+    r"""The parameters and the guarantee of :func:`clipped_sgd_bound`.
+
+    Attributes
+    ----------
+    clip_norm, step_size, noise_scale : float
+        C, :math:`\eta` and :math:`\tilde\sigma`.
+    conditional : float
+        Bound on the utility given that nothing was clipped (Proposition 4.4).
+    expected : float
+        Bound on the utility without condition (Theorem 4.5).
+    """
+
+    clip_norm: float
+    step_size: float
+    noise_scale: float
+    conditional: float
+    expected: float
+
+
+def clipped_sgd_bound(
+    initial_gap: float,
+    L: float,
+    rho: float | None,
+    n: int,
+    batch_size: int,
+    dimension: int,
+    noise_multiplier: float,
+    iterations: int,
+    failure: float,
+    *,
+    distance: float | None = None,
+    spread: float = 1.0,
+    interpolation_gap: float | None = None,
+) -> ClippedSGDBound:
+    r"""Return clip norm, step size and utility of private SGD whose clipping hardly ever happens.
+
+    The output is uniform among :math:`w_0, \dots, w_T`. Utility is :math:`f - f^*` for convex f
+    (``distance`` given), :math:`\|\nabla f\|^2` otherwise; with
+    :math:`v = \rho^2/B + d(C\sigma/B)^2`
+
+    .. math:: U = \frac{\|w_0 - w^*\|^2}{2(T+1)\eta} + \frac{v\eta}{2} \quad\text{or}\quad
+              U = \frac{D/((T+1)\eta) + Lv\eta/2}{1 - L\eta/2}, \qquad
+              \eta = \min\left\{\frac{1}{2L}, \frac{s}{\tilde\sigma\sqrt T}\right\},
+
+    is the bound without clipping (at most 1/2 and 2/3 of the paper's Lemma A.12); given that
+    there is none, :math:`U/(1 - \delta')`; without
+    condition :math:`U + \delta'(\beta + K(1 + \ln(1/\delta')))`, where the run's worst growth is
+    :math:`\beta = 2D + 2L\eta^2T^2(C^2 + K_\xi^2/B^2)`, :math:`K = 2L\eta^2TK_\xi^2/B^2`,
+    :math:`K_\xi^2 = 2C^2\sigma^2/(1 - e^{-2/d})`. The clip norm is the smallest that this module
+    can prove, never more than :func:`no_clipping_norm`. Full batches do without ``rho``; then C,
+    and the utility where noise dominates, are :math:`\sqrt n` times larger.
 
     Parameters
     ----------
-    row_norm : float
-        Bound on the L2 norm of a row, non-negative.
-    printed : bool
-        Return Lemma 3.2 of the paper, twice the smoothness :math:`\|x\|^2/2`.
+    initial_gap : float
+        :math:`D = f(w_0) - f^* \ge 0`.
+    L : float
+        Smoothness of every :math:`f_i`, positive.
+    rho : float or None
+        The constant of Assumption 4.1; None, with B = n only, where it does not hold.
+    n, batch_size, dimension : int
+        n samples, of which B are drawn in each step (B <= n, a fixed number; B = n has no
+        sampling error); d parameters.
+    noise_multiplier : float
+        :math:`\sigma \ge 0`, calibrated to a budget elsewhere: it does not depend on C.
+    iterations : int
+        T >= 1.
+    failure : float
+        :math:`\delta'` in ``(0, 0.5]``: the probability that something is clipped. It costs a
+        logarithm only, and ``expected`` wants it tiny (1e-12).
+    distance : float, optional
+        :math:`\|w_0 - w^*\| \ge 0`; makes the bound that of convex :math:`f_i`.
+    spread : float
+        The distance s > 0; 1 in the paper. About ``distance`` is best.
+    interpolation_gap : float, optional
+        As in :func:`no_clipping_norm`.
 
     Returns
     -------
-    float
+    ClippedSGDBound
 
     Raises
     ------
     ValueError
-        If ``row_norm`` is negative or not finite.
+        If an argument is out of its range, or ``rho`` is None and B < n.
 
     References
     ----------
-    Paper 004, Definition 3.1, Lemma 3.2 and Appendix D.
+    Paper 004, Proposition 4.4, Theorem 4.5, Remark 4.2, Lemmas A.9, A.12 and B.1, with constants
+    derived here.
 
     Examples
     --------
-    >>> weak_growth_softmax(1.0), weak_growth_softmax(1.0, printed=True)
-    (0.81453, 1.0)
+    >>> found = clipped_sgd_bound(1.0, 1.0, 1.0, 10_000, 10_000, 20, 5.0, 1000, 1e-12,
+    ...                           distance=1.0)
+    >>> found.clip_norm, found.step_size, found.expected
+    (4.6210, 0.5, 0.00103)
     """
-    row_norm = check_number("row_norm", row_norm, low=0.0)
-    # As the loss itself computes it, to the last bit: a clipping rule refuses anything less.
-    return row_norm**2 if printed else weak_growth_logistic(math.sqrt(2.0) * row_norm)
+    gap, L = check_number("initial_gap", initial_gap, low=0.0), check_positive("L", L)
+    n = check_int("n", n, low=1)
+    B = check_int("batch_size", batch_size, low=1, high=n)
+    rho, interpolation_gap = _check_tails(rho, interpolation_gap)
+    d, T = check_int("dimension", dimension, low=1), check_int("iterations", iterations, low=1)
+    sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
+    failure = check_failure(failure)
+    spread = check_positive("spread", spread)
+    if distance is not None:
+        distance = check_number("distance", distance, low=0.0)
+    sampled = sampled_tails(rho, B, n)
 
+    def needed(highest: float) -> float:
+        return _needed_norm(highest, L, rho, n, interpolation_gap)
 
-def weak_growth_mlp(
-    row_norm: float,
-    spectral_norms: ArrayLike,
-    bias_norms: ArrayLike | None = None,
-    printed: bool = False,
-) -> float | FloatArray:
-    r"""Return beta1 of a feed-forward network with cross-entropy loss, at given weights.
+    def steps(C: float) -> tuple[float, float]:
+        scale = sgd_noise_scale(C, sigma, B, d, sampled)
+        return scale, min(0.5 / L, spread / (scale * sqrt(T)) if scale else inf)
 
-    For layers :math:`a_i = \sigma(W_i a_{i-1} + b_i)`, i = 1..H (the last without activation),
-    and an activation with :math:`\sigma(0) = 0` and slope at most 1 (relu, tanh),
-
-    .. math:: \beta_1 = 2\kappa \sum_{i=1}^{H} \bigl(A_{i-1}^2 + [\text{bias}]\bigr)
-              \prod_{j > i} \|W_j\|^2, \qquad
-              A_0 = \|x\|, \quad A_i = \|W_i\| A_{i-1} + \|b_i\|.
-
-    Without biases this is :math:`2\kappa\|x\|^2 \sum_i \prod_{j \ne i} \|W_j\|^2`. Proof: the
-    logits' gradient satisfies :math:`\|\delta_H\|^2 \le 2\kappa f` (see
-    :func:`weak_growth_softmax`); going back through a layer multiplies its norm by at most
-    :math:`\|W_j\|`, going forward :math:`\|a_i\| \le A_i`; and layer i has the gradients
-    :math:`\delta_i a_{i-1}^\top` and :math:`\delta_i`.
-
-    The constant holds at THESE weights: it grows with them without bound, so it must be
-    evaluated anew at every iterate (which is public in a private run). It is the least one in
-    terms of the norms alone: rank-one layers that are aligned, with all hidden units active,
-    attain it when they separate two logits by 0.92142.
-
-    Parameters
-    ----------
-    row_norm : float
-        Bound on the L2 norm of a row, non-negative.
-    spectral_norms : array_like of shape (H,) or (R, H)
-        Largest singular value of each layer's weights, from the input on.
-    bias_norms : array_like of the shape of ``spectral_norms``, optional
-        L2 norm of each layer's bias; None where the layers have no biases.
-    printed : bool
-        Return :math:`8\|x\|^2 \sum_i \sum_{j \ne i} \|W_j\|^2`, the paper's formula with its sum
-        over the other layers in the place of a product. The two agree in shape for H = 2
-        only: from H = 3 on the sum does not bound the gradient.
-
-    Returns
-    -------
-    float or ndarray of shape (R,)
-
-    Raises
-    ------
-    ValueError
-        If a norm is negative or not finite, the shapes disagree, or ``bias_norms`` come with
-        ``printed=True`` (the paper's networks have none).
-
-    References
-    ----------
-    Paper 004, Appendix D, corrected.
-
-    Examples
-    --------
-    >>> weak_growth_mlp(1.0, [1.0])  # one layer: softmax regression
-    0.81453
-    >>> weak_growth_mlp(1.0, [2.0, 2.0, 2.0]), weak_growth_mlp(1.0, [2.0, 2.0, 2.0], printed=True)
-    (39.097, 192.0)
-    >>> weak_growth_mlp(1.0, [9.0, 9.0, 9.0]) > weak_growth_mlp(1.0, [9.0] * 3, printed=True)
-    True
-    """
-    row_norm = check_number("row_norm", row_norm, low=0.0)
-    norms = check_array("spectral_norms", spectral_norms, low=0.0)
-    if norms.ndim not in (1, 2) or not norms.size:
-        raise ValueError(f"spectral_norms must have shape (H,) or (R, H), got {norms.shape}")
-    biases = np.zeros_like(norms)
-    if bias_norms is not None:
-        biases = check_array("bias_norms", bias_norms, low=0.0)
-        if biases.shape != norms.shape:
-            raise ValueError(
-                f"bias_norms must have the shape of spectral_norms, {norms.shape}, got "
-                f"{biases.shape}"
-            )
-        if printed:
-            raise ValueError("bias_norms must be None with printed=True: the paper has no biases")
-    squared = norms**2
-    if printed:
-        layers = norms.shape[-1]
-        total = 8.0 * row_norm**2 * (layers - 1) * squared.sum(axis=-1)
-        return float(total) if total.ndim == 0 else total
-    # Each layer multiplies what the later layers see of the earlier ones' gradients.
-    total, reach = np.zeros(norms.shape[:-1]), np.full(norms.shape[:-1], row_norm)
-    for i in range(norms.shape[-1]):
-        total = total * squared[..., i] + reach**2 + (bias_norms is not None)
-        reach = norms[..., i] * reach + biases[..., i]
-    total = 2.0 * _KAPPA * total
-    return float(total) if total.ndim == 0 else total
+    C = needed(path_bound(gap, L, spread**2, log(1.0 / failure), T))
+    # A smaller C means less noise, so that less C is needed: every step down stays valid.
+    for _ in range(50):
+        scale, eta = steps(C)
+        C = needed(sgd_objective_bound(gap, L, eta, scale, T, failure))
+    scale, eta = steps(C)
+    variance = sampled**2 / B + d * (C * sigma / B) ** 2
+    if distance is None:
+        first, factor = 2.0 * gap / (1.0 - 0.5 * L * eta), 2.0 * L
+        second = L * variance * eta / (1.0 - 0.5 * L * eta)
+    else:
+        first, factor, second = distance**2, 1.0, variance * eta
+    utility = 0.5 * (first / ((T + 1) * eta) + second)
+    gaussian = sgd_noise_scale(C, sigma, B, d)
+    growth = 2.0 * L * eta**2 * T
+    worst = 2.0 * gap + growth * T * (C**2 + gaussian**2)
+    tail = growth * gaussian**2 * (1.0 + log(1.0 / failure))
+    return ClippedSGDBound(
+        clip_norm=C,
+        step_size=eta,
+        noise_scale=scale,
+        conditional=utility / (1.0 - failure),
+        expected=utility + factor * failure * (worst + tail),
+    )

@@ -6,17 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._validation import check_int
-from ._arguments import FloatArray, check_array
+from ._arguments import FloatArray, check_array, plain
 
 __all__ = [
     "clipping_frequency_gaussian",
     "clipping_frequency_light_tail",
     "clipping_frequency_weak_growth",
 ]
-
-
-def _plain(value: FloatArray) -> FloatArray | float:
-    return value if value.ndim else float(value)
 
 
 def clipping_frequency_gaussian(
@@ -66,7 +62,7 @@ def clipping_frequency_gaussian(
     x, shift = np.broadcast_arrays((C / s) ** 2, (G / s) ** 2)
     # The noncentral law is not defined at 0 in every version of SciPy.
     tail = np.where(shift > 0, ncx2.sf(x, d, np.where(shift > 0, shift, 1.0)), chi2.sf(x, d))
-    return _plain(np.clip(tail, 0.0, 1.0))
+    return plain(np.clip(tail, 0.0, 1.0))
 
 
 def clipping_frequency_light_tail(
@@ -108,7 +104,7 @@ def clipping_frequency_light_tail(
     G = check_array("gradient_norm", gradient_norm, low=0.0)
     rho = check_array("rho", rho, low=0.0, low_open=True)
     exponent = 1.0 - (np.maximum(C - G, 0.0) / rho) ** 2
-    return _plain(np.exp(np.minimum(exponent, 0.0)))
+    return plain(np.exp(np.minimum(exponent, 0.0)))
 
 
 def clipping_frequency_weak_growth(
@@ -161,4 +157,4 @@ def clipping_frequency_weak_growth(
     excess = check_array("mean_loss - lower_bound", excess, low=0.0)
     room = C**2 - beta2
     bound = beta1 * excess / np.where(room > 0, room, 1.0)
-    return _plain(np.asarray(np.where(room > 0, np.minimum(bound, 1.0), 1.0)))
+    return plain(np.where(room > 0, np.minimum(bound, 1.0), 1.0))

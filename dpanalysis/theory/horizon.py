@@ -2,127 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .._validation import check_choice, check_int, check_number
 from ._arguments import FloatArray, check_constants
 from .allocation import check_sizes, laplace_scales, solve_dual, subsampling_variance
+from .multistage import multistage_recursion
+from .recursion import ErrorRecursion
 
-if TYPE_CHECKING:
-    from .lmi import Certificate
-
-__all__ = [
-    "ErrorRecursion",
-    "best_horizon",
-    "gradient_descent_recursion",
-    "heavy_ball_recursion",
-    "horizon_bounds",
-]
-
-
-class ErrorRecursion(NamedTuple):
-    """Error of a noisy method, one iteration at a time.
-
-    ``V_0 <= start E_0`` and ``V_t <= factors_t V_{t-1} + gains_t (d b_t^2 + sigma_s^2 / 2)``
-    with ``E[F(w_t) - F*] <= V_t``, for Laplace noise of scale ``b_t`` and subsampling noise of
-    second moment ``sigma_s^2``.
-
-    Attributes
-    ----------
-    start : float
-    factors, gains : (T,) ndarray
-
-    Examples
-    --------
-    >>> a0, a = ErrorRecursion(1.0, np.array([0.5, 0.5]), np.array([1.0, 1.0])).weights()
-    >>> a0, a.tolist()
-    (0.25, [0.5, 1.0])
-    """
-
-    start: float
-    factors: FloatArray
-    gains: FloatArray
-
-    def weights(self) -> tuple[float, FloatArray]:
-        """Return ``(a0, a)``: the last error is at most ``a0 E_0 + sum_t a_t (...)``."""
-        later = np.append(np.cumprod(self.factors[::-1])[::-1], 1.0)
-        return float(self.start * later[0]), self.gains * later[1:]
-
-    def prefix(self, iterations: int) -> ErrorRecursion:
-        """Return the recursion of a run that stops after ``iterations``."""
-        return ErrorRecursion(self.start, self.factors[:iterations], self.gains[:iterations])
-
-
-def gradient_descent_recursion(
-    iterations: int, step_size: float, mu: float, L: float
-) -> ErrorRecursion:
-    """Return the error recursion of noisy gradient descent.
-
-    Smoothness and the Polyak-Lojasiewicz inequality give, for ``alpha <= 2/L``,
-    ``E_t <= (1 - 2 mu alpha (1 - alpha L / 2)) E_{t-1} + alpha^2 L / 2 E||w||^2``.
-
-    Parameters
-    ----------
-    iterations : int
-        ``T >= 1``.
-    step_size : float
-        ``alpha`` in ``(0, 2/L]``.
-    mu, L : float
-        ``0 < mu <= L``.
-
-    Returns
-    -------
-    ErrorRecursion
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
-    Examples
-    --------
-    >>> gradient_descent_recursion(1, step_size=1.0, mu=0.1, L=1.0)
-    ErrorRecursion(start=1.0, factors=array([0.9]), gains=array([1.]))
-    """
-    mu, L = check_constants(mu, L)
-    iterations = check_int("iterations", iterations, low=1)
-    alpha = check_number("step_size", step_size, low=0.0, low_open=True, high=2.0 / L)
-    factor = 1.0 - 2.0 * mu * alpha * (1.0 - 0.5 * alpha * L)
-    return ErrorRecursion(1.0, np.full(iterations, factor), np.full(iterations, alpha * alpha * L))
-
-
-def heavy_ball_recursion(iterations: int, certificate: Certificate) -> ErrorRecursion:
-    """Return the error recursion that a certificate proves, from ``E_0`` alone.
-
-    Parameters
-    ----------
-    iterations : int
-        ``T >= 1``.
-    certificate : Certificate
-        Of :func:`~dpanalysis.theory.heavy_ball_certificate` or
-        :func:`~dpanalysis.theory.nesterov_certificate`.
-
-    Returns
-    -------
-    ErrorRecursion
-
-    Examples
-    --------
-    >>> from dpanalysis import theory
-    >>> certificate = theory.heavy_ball_certificate(1.0, 0.0, mu=0.5, L=1.0)
-    >>> heavy_ball_recursion(2, certificate).factors
-    array([0.25, 0.25])
-    """
-    iterations = check_int("iterations", iterations, low=1)
-    scale = certificate.value_coefficient
-    return ErrorRecursion(
-        certificate.lyapunov(gap=1.0) / scale,
-        np.full(iterations, certificate.rate**2),
-        np.full(iterations, 2.0 * certificate.noise_coefficient / scale),
-    )
+__all__ = ["best_horizon", "horizon_bounds"]
 
 
 def horizon_bounds(
@@ -135,7 +24,6 @@ def horizon_bounds(
     m: float | None = None,
     noise: str = "optimal",
     variance: float | None = None,
-    published_noise: bool = False,
 ) -> FloatArray:
     """Return the error bound of a run of ``t`` iterations with the whole budget, ``t = 1..T``.
 
@@ -159,9 +47,6 @@ def horizon_bounds(
     variance : float, optional
         Second moment of the subsampling error; by default that of sampling ``m`` of ``n``
         without replacement, :func:`~dpanalysis.theory.subsampling_variance`.
-    published_noise : bool
-        Laplace noise of *standard deviation* ``b_t``, which the paper's code draws where the
-        scale is meant: half the variance, and not private. For comparison only.
 
     Returns
     -------
@@ -190,7 +75,6 @@ def horizon_bounds(
     n_, m_ = check_sizes(n, m)
     assert n_ is not None and m_ is not None
     start, factors, gains = recursion
-    energy = dimension * (0.5 if published_noise else 1.0)
     horizon = factors.size
     counts = np.arange(1, horizon + 1)
     transient = start * gap * np.cumprod(factors)
@@ -200,15 +84,15 @@ def horizon_bounds(
     variance = check_number("variance", variance, low=0.0)
     if noise == "uniform":
         scales = laplace_scales(epsilon / counts, sensitivity, n_, m_)
-        return transient + total * (energy * scales**2 + 0.5 * variance)
+        return transient + total * (dimension * scales**2 + 0.5 * variance)
     if m_ == n_:
         # (sum_j a_{t,j}^(1/3)) obeys the recursion with cube roots.
         cubes = _scan(np.cbrt(factors), np.cbrt(gains)) ** 3
-        return transient + energy * (sensitivity / (n_ * epsilon)) ** 2 * cubes
+        return transient + dimension * (sensitivity / (n_ * epsilon)) ** 2 * cubes
     return (
         transient
         + 0.5 * variance * total
-        + energy * _optimal_noise(factors, gains, epsilon, sensitivity, n_, m_)
+        + dimension * _optimal_noise(factors, gains, epsilon, sensitivity, n_, m_)
     )
 
 
@@ -258,8 +142,6 @@ def best_horizon(
     *,
     m: int | None = None,
     noise: str = "optimal",
-    printed: bool = False,
-    published_noise: bool = False,
 ) -> tuple[int, float]:
     """Return the number of iterations ``T' <= T`` with the smallest bound, and the bound.
 
@@ -290,11 +172,6 @@ def best_horizon(
         Pure budget of the run.
     noise : {"optimal", "uniform"}
         How the budget is divided over the iterations.
-    printed : bool
-        Use the weights as printed, without the factor 2 on ``E_0`` (false bound).
-    published_noise : bool
-        Count noise of half the variance, see :func:`horizon_bounds`. This, with the correct
-        factor 2, is what the paper's code minimises: it gives the published ``T'``.
 
     Returns
     -------
@@ -314,11 +191,7 @@ def best_horizon(
     >>> iterations, bound = best_horizon(1000, 1 / 5.1, None, **settings)
     >>> iterations, bound
     (121, 0.11084)
-    >>> best_horizon(1000, 1 / 5.1, None, **settings, published_noise=True)[0]
-    136
     """
-    from .multistage import multistage_recursion
-
     mu, L = check_constants(mu, L)
     horizon = check_int("max_iterations", max_iterations, low=1)
     steps = np.asarray(step_sizes, dtype=float)
@@ -327,17 +200,9 @@ def best_horizon(
     if steps.size < horizon:
         raise ValueError(f"step_sizes must cover max_iterations={horizon}, got {steps.size}")
     numbers = None if stages is None else np.asarray(stages)[:horizon]
-    recursion = multistage_recursion(steps[:horizon], numbers, mu, L, printed)
+    recursion = multistage_recursion(steps[:horizon], numbers, mu, L)
     bounds = horizon_bounds(
-        recursion,
-        initial_gap,
-        dimension,
-        sensitivity,
-        n,
-        epsilon,
-        m=m,
-        noise=noise,
-        published_noise=published_noise,
+        recursion, initial_gap, dimension, sensitivity, n, epsilon, m=m, noise=noise
     )
     best = int(np.argmin(bounds))
     return best + 1, float(bounds[best])

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 
 from .._validation import check_int, check_number
 from ._arguments import FloatArray, check_array, check_constants, check_noise_variance
-from .horizon import ErrorRecursion
 from .nesterov import nesterov_momentum
 from .quadratic import as_spectrum, nesterov_recurrence, quadratic_gap
+from .recursion import ErrorRecursion
 
 __all__ = [
     "check_stages",
@@ -167,8 +167,6 @@ def multistage_recursion(
     stages: ArrayLike | None,
     mu: float,
     L: float,
-    printed: bool = False,
-    published: bool = False,
 ) -> ErrorRecursion:
     """Return the error recursion of the multistage method (001, Theorem 4.3, corrected).
 
@@ -181,18 +179,27 @@ def multistage_recursion(
         As returned by :func:`multistage_schedule`; ``stages=None`` is one stage.
     mu, L : float
         ``0 < mu <= L``; step sizes at most ``1/L``.
-    printed : bool
-        Leave out the first stage's factor 2 (false bound, for comparison only).
-    published : bool
-        Credit the factor 2 of a stage change one iteration early, as the authors' code does
-        for their Fig. 2.
+
+    Returns
+    -------
+    ErrorRecursion
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> step_sizes, stages = multistage_schedule(3, mu=1.0, L=4.0, first_stage=2)
+    >>> multistage_recursion(step_sizes, stages, 1.0, 4.0).factors.tolist()
+    [0.5, 0.5, 1.75]
     """
     mu, L = check_constants(mu, L)
     alphas, numbers = check_stages(step_sizes, stages, L)
     factors = np.maximum(0.0, 1.0 - np.sqrt(mu * alphas))
-    entering = np.flatnonzero(np.diff(numbers)) + (0 if published else 1)
-    factors[entering] *= 2.0
-    return ErrorRecursion(1.0 if printed else 2.0, factors, alphas * (1.0 + alphas * L))
+    factors[1:][np.diff(numbers) == 1] *= 2.0
+    return ErrorRecursion(2.0, factors, alphas * (1.0 + alphas * L))
 
 
 def multistage_weights(
@@ -200,8 +207,6 @@ def multistage_weights(
     stages: ArrayLike | None,
     mu: float,
     L: float,
-    printed: bool = False,
-    published: bool = False,
 ) -> tuple[float, FloatArray]:
     """Return the weights ``(a0, a)`` of the error bound (001, (4.8)).
 
@@ -227,4 +232,4 @@ def multistage_weights(
     >>> a0, a.tolist()
     (0.875, [0.4375, 0.875, 0.0166])
     """
-    return multistage_recursion(step_sizes, stages, mu, L, printed, published).weights()
+    return multistage_recursion(step_sizes, stages, mu, L).weights()

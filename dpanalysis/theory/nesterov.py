@@ -13,7 +13,6 @@ from ._arguments import (
     check_method,
     check_noise_variance,
 )
-from .horizon import ErrorRecursion
 from .quadratic import (
     as_spectrum,
     nesterov_recurrence,
@@ -21,6 +20,7 @@ from .quadratic import (
     stationary_gap,
     worst_rate,
 )
+from .recursion import ErrorRecursion
 
 __all__ = [
     "nesterov_gap",
@@ -191,9 +191,7 @@ def nesterov_stationary_gap(
     return float(stationary_gap(spectrum, recurrence, noise_variance))
 
 
-def nesterov_recursion(
-    iterations: int, step_size: float, mu: float, L: float, printed: bool = False
-) -> ErrorRecursion:
+def nesterov_recursion(iterations: int, step_size: float, mu: float, L: float) -> ErrorRecursion:
     """Return the error recursion of Nesterov's method (001, Theorem 4.1, corrected).
 
     Theorem 4.1 holds for ``V_t = F(w_t) - F* + 1/2 ||(w_t - w*)/sqrt(alpha) + (sqrt(mu) -
@@ -208,8 +206,6 @@ def nesterov_recursion(
         ``alpha`` in ``(0, 1/L]``.
     mu, L : float
         ``0 < mu <= L``.
-    printed : bool
-        Omit the factor 2, as in the paper (false bound: for comparison with its figures only).
 
     Returns
     -------
@@ -230,7 +226,7 @@ def nesterov_recursion(
     iterations = check_int("iterations", iterations, low=1)
     alpha = check_number("step_size", step_size, low=0.0, low_open=True, high=(1.0 + 1e-12) / L)
     return ErrorRecursion(
-        start=1.0 if printed else 2.0,
+        start=2.0,
         factors=np.full(iterations, max(0.0, 1.0 - np.sqrt(mu * alpha))),
         gains=np.full(iterations, alpha * (1.0 + alpha * L)),
     )
@@ -263,4 +259,5 @@ def nesterov_weights(
     >>> a0, a.tolist()
     (1.458, [1.62, 1.8, 2.0])
     """
-    return nesterov_recursion(iterations, step_size, mu, L, printed).weights()
+    a0, a = nesterov_recursion(iterations, step_size, mu, L).weights()
+    return (0.5 * a0 if printed else a0), a

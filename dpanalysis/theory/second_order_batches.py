@@ -47,8 +47,6 @@ def second_order_batch(
     c: float,
     c1: float,
     c2: float,
-    *,
-    printed: bool = False,
 ) -> int:
     r"""Return how many records a batch must have, so that it resembles the whole.
 
@@ -69,8 +67,6 @@ def second_order_batch(
         Dimension and T, at least 1.
     failure : float
         :math:`\eta` in (0, 1).
-    printed : bool
-        With 64 and 32, as in (24): that is what tolerances over sqrt 2 take, not half of them.
 
     Returns
     -------
@@ -96,11 +92,9 @@ def second_order_batch(
     eta = check_number("failure", failure, low=0.0, high=1.0, low_open=True, high_open=True)
     log = math.log(2.0 * check_int("d", d, low=1) * check_int("iterations", iterations, low=1))
     log -= math.log(eta)
-    half = 64.0 if printed else 128.0
-    needed = max(
-        half * (log + 0.25) * (B_g / gradient) ** 2, 0.5 * half * log * (B_H / hessian) ** 2
+    return math.ceil(
+        max(128.0 * (log + 0.25) * (B_g / gradient) ** 2, 64.0 * log * (B_H / hessian) ** 2)
     )
-    return math.ceil(needed)
 
 
 def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -> BatchNoise:

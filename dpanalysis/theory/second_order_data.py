@@ -105,10 +105,6 @@ class SecondOrderTarget:
     convex : bool
         Whether the records' losses are; a record moves the Hessian by 2 B_H/n if not
         (errata 003-1).
-    printed : bool
-        Sensitivities and noise of the paper: 2 sqrt(d) B_H/n for the Hessian, whose noise is iid
-        on and above the diagonal and so sqrt 2 as long; queries q(gamma), which bring in the
-        factor ``multiple``, and (16) for them (errata 003-1, 003-2, 003-7, 003-16).
     multiple, backtrack : float
         The search starts at b > 1 times its fallback, and backtracks by beta in (0, 1).
 
@@ -123,8 +119,8 @@ class SecondOrderTarget:
     >>> target = SecondOrderTarget(
     ...     0.06, 0.245, theory.second_order_constants(1.0, 0.001), d=54, rho=0.01
     ... )
-    >>> target.printed
-    False
+    >>> target.failure
+    0.05
     """
 
     eps_g: float
@@ -136,7 +132,6 @@ class SecondOrderTarget:
     failure: float = 0.05
     guarantee: bool = False
     convex: bool = True
-    printed: bool = False
     multiple: float = 10.0
     backtrack: float = 0.5
 
@@ -168,6 +163,14 @@ class SecondOrderTarget:
             return short_decreases(*given)
         return line_search_decreases(*given, c_g, c_H)
 
+    def hessian_change(self) -> float:
+        """Return n times the Frobenius norm by which one record can move the mean Hessian."""
+        return (math.sqrt(min(2, self.d)) if self.convex else 2.0) * self.constants.B_H
+
+    def slack(self, queries: int, failure: float) -> float:
+        """Return how far below 0 an accepted query of a line search is, likely."""
+        return search_slack(queries, failure)
+
     def sizes(self, shares: Shares, iterations: float) -> tuple[float, float, float, float, float]:
         """Return what each tolerance takes: two of gradients, one of Hessians, two of searches.
 
@@ -175,23 +178,18 @@ class SecondOrderTarget:
         """
         c, c1, c2, c_g, c_H = shares
         eps_g, eps_H = self.tolerances(shares)
-        _, M, B_g, B_H = self.constants
+        _, M, B_g, _ = self.constants
         kinds = 2.0 if c_g is None or c_H is None else 3.0
         sigma = math.sqrt(0.5 * kinds * iterations / self.rho)
         each = self.failure / (kinds * iterations)
         gradient = gradient_noise_norm(self.d, 2.0 * B_g * sigma, each)
-        if self.printed:
-            moved = 2.0 * math.sqrt(2.0 * self.d) * B_H
-        else:
-            moved = (math.sqrt(min(2, self.d)) if self.convex else 2.0) * B_H
-        hessian = hessian_noise_norm(self.d, moved * sigma, each)
+        hessian = hessian_noise_norm(self.d, self.hessian_change() * sigma, each)
         needed = (gradient / (c1 * eps_g), gradient * M / (c2 * eps_H**2), hessian / (c * eps_H))
         if c_g is None or c_H is None:
             return (*needed, 0.0, 0.0)
         _, t2 = curvature_roots(c, c2, c_H)
         queries = math.floor(math.log(self.multiple) / -math.log(self.backtrack)) + 1
-        slack = 4.0 * search_slack(queries, each, printed=self.printed) * sigma * B_g
-        slack *= self.multiple if self.printed else 1.0
+        slack = 4.0 * self.slack(queries, each) * sigma * B_g
         return (*needed, slack / (c_g * eps_g), 2.0 * slack * M / (t2 * c_H * eps_H**2))
 
 
@@ -233,7 +231,7 @@ def iteration_bound(gap: float, min_decrease: float) -> int:
     return math.floor(math.nextafter(steps, math.inf)) + 1
 
 
-def search_slack(queries: int, failure: float, *, printed: bool = False) -> float:
+def search_slack(queries: int, failure: float) -> float:
     r"""Return how far below 0 a query is that a line search accepts, over its noise, likely.
 
     A search of ``queries`` queries, with Laplace noise of scales :math:`2\lambda\Delta` and
@@ -248,8 +246,6 @@ def search_slack(queries: int, failure: float, *, printed: bool = False) -> floa
         i >= 1.
     failure : float
         :math:`\eta` in (0, 1).
-    printed : bool
-        :math:`8 \ln(i/\eta)`, as in (16).
 
     Returns
     -------
@@ -272,13 +268,11 @@ def search_slack(queries: int, failure: float, *, printed: bool = False) -> floa
 
     Examples
     --------
-    >>> search_slack(4, 1e-4), search_slack(4, 1e-4, printed=True)
-    (40.765, 84.773)
+    >>> search_slack(4, 1e-4)
+    40.765
     """
     check_int("queries", queries, low=1)
     check_number("failure", failure, low=0.0, high=1.0, low_open=True, high_open=True)
-    if printed:
-        return 8.0 * math.log(queries / failure)
     return max(4.0 * math.log(queries / (1.5 * failure)), 0.0)
 
 
@@ -326,14 +320,11 @@ def sample_complexity(target: SecondOrderTarget, shares: Shares) -> SampleComple
 
     Examples
     --------
-    >>> from dataclasses import replace
     >>> from dpanalysis import theory
     >>> constants = theory.second_order_constants(1.0, 0.001)
     >>> target = SecondOrderTarget(0.06, 0.245, constants, d=54, rho=0.01)
     >>> sample_complexity(target, Shares(0.1, 0.25, 0.1))
     SampleComplexity(n=215648, iterations=195, gradient=215647.2, hessian=29797.2, search=0.0)
-    >>> sample_complexity(replace(target, printed=True), Shares(0.1, 0.25, 0.1)).hessian
-    437927.5
     """
     check_shares(shares)
     iterations = iteration_bound(target.gap, min(target.decreases(shares)))

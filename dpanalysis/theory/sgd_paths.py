@@ -18,32 +18,20 @@ supermartingales into bounds on the whole path, without the paper's factor ln T.
 
 from __future__ import annotations
 
+import math
 from math import expm1, inf, log, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .._validation import check_int, check_number
-from ._arguments import check_array
+from ._arguments import check_array, check_failure, check_positive
 
 __all__ = ["light_tail_scale", "sgd_noise_scale", "sgd_objective_bound"]
 
 # E exp(|mean of B|^2 / K^2) <= e for K^2 = 4 rho^2 / ((1 - e^-2) B): cosh(lambda |sum|) has mean
 # at most exp(B lambda^2 rho^2) (Pinelis), averaged over a Gaussian lambda.
 _MEAN_OF_BATCH = 4.0 / -expm1(-2.0)
-# Constants with which the proof of Proposition 4.2 goes through, for failure probabilities <= 1.
-_C1, _C2 = 1.0 + 1.0 / log(2.0), 1.5
-
-
-def check_positive(name: str, value: Any) -> float:
-    """Return a positive number, or raise naming it."""
-    return check_number(name, value, low=0.0, low_open=True)
-
-
-def check_failure(failure: Any) -> float:
-    """Return a failure probability in ``(0, 0.5]``, or raise."""
-    return check_number("failure", failure, low=0.0, low_open=True, high=0.5)
 
 
 def path_bound(gap: float, L: float, S: float, log_failure: float, iterations: int) -> float:
@@ -62,10 +50,6 @@ def sgd_objective_bound(
     noise_scale: float,
     iterations: int,
     failure: float,
-    *,
-    printed: bool = False,
-    c1: float = _C1,
-    c2: float = _C2,
 ) -> float:
     r"""Return a bound on :math:`\max_{t \le T} f(w_t) - f^*` that fails with a small probability.
 
@@ -79,20 +63,13 @@ def sgd_objective_bound(
     L : float
         Smoothness of f, positive.
     step_size : float
-        :math:`\eta` in ``(0, 1/L]``; with ``printed`` also at most :math:`1/(2L)` and
-        :math:`1/(\tilde\sigma \sqrt T)`, whose 1 is a distance.
+        :math:`\eta` in ``(0, 1/L]``.
     noise_scale : float
         :math:`\tilde\sigma \ge 0`, in units of the gradient: see :func:`sgd_noise_scale`.
     iterations : int
         T >= 1.
     failure : float
         :math:`\delta` in ``(0, 0.5]``.
-    printed : bool
-        The paper's form :math:`2(D + c_1 L \ln(2/\delta)/2) + 32 c_2 L \ln(2T/\delta)` (end of its
-        proof).
-    c1, c2 : float
-        The paper's constants, used with ``printed`` only; the defaults 1 + 1/ln 2 and 3/2 are
-        proven to suffice.
 
     Returns
     -------
@@ -112,8 +89,6 @@ def sgd_objective_bound(
     --------
     >>> sgd_objective_bound(1.0, 1.0, 0.05, 0.5, 1000, 1e-6)
     1.5715
-    >>> sgd_objective_bound(1.0, 1.0, 0.05, 0.5, 1000, 1e-6, printed=True)
-    1065.4
     """
     gap = check_number("initial_gap", initial_gap, low=0.0)
     L = check_positive("L", L)
@@ -121,13 +96,6 @@ def sgd_objective_bound(
     scale = check_number("noise_scale", noise_scale, low=0.0)
     T = check_int("iterations", iterations, low=1)
     failure = check_failure(failure)
-    if printed:
-        largest = min(0.5 / L, 1.0 / (scale * sqrt(T)) if scale else inf)
-        if eta > largest * (1.0 + 1e-12):
-            raise ValueError(f"step_size must be at most {largest} in the paper, got {step_size!r}")
-        c1, c2 = check_positive("c1", c1), check_positive("c2", c2)
-        drift = 2.0 * (gap + 0.5 * c1 * L * log(2.0 / failure))
-        return drift + 32.0 * c2 * L * log(2.0 * T / failure)
     S = (eta * scale) ** 2 * T
     paid = gap + 0.5 * L * S + 1.5 * eta * scale**2 * log(1.0 / failure)
     return min(paid, path_bound(gap, L, S, log(1.0 / failure), T))
@@ -153,6 +121,11 @@ def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = No
     ValueError
         If an argument is out of its range, or shapes do not fit.
 
+    Notes
+    -----
+    The scale of the deviations does not matter, down to the smallest floating-point number, where
+    the result is the smallest such number that satisfies the inequality.
+
     References
     ----------
     Paper 004, Assumption 4.1, at one w; the assumption wants one value for all w.
@@ -177,18 +150,23 @@ def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = No
             raise ValueError(
                 f"probabilities must have shape {d.shape} and sum 1, got {p.shape}, {p.sum()}"
             )
-    high = float(d.max())
-    if high == 0.0:
+    largest = float(d.max())
+    if largest == 0.0:
         return 0.0
-    # One summand alone reaches e at the lower end, all together do not pass it at the upper.
-    low = float(np.max(d / np.sqrt(1.0 - np.log(p))))
-    if low >= high:
-        return high
+    # In units of the largest deviation: no number of any size, however small, steers the search.
+    d = d / largest
 
     def excess(rho: float) -> float:
         return float(logsumexp((d / rho) ** 2 + np.log(p)) - 1.0)
 
-    return high if excess(high) >= 0 else float(brentq(excess, low, high, xtol=1e-14 * high))
+    # One summand alone reaches e at the lower end, all together do not pass it at the upper.
+    low = float(np.max(d / np.sqrt(1.0 - np.log(p))))
+    if low >= 1.0 or excess(1.0) >= 0.0:
+        return largest
+    quotient = float(brentq(excess, low, 1.0, xtol=1e-14))
+    rho = quotient * largest
+    # Subnormal numbers are far apart: of the two neighbours the larger one keeps the inequality.
+    return rho if rho / largest >= quotient else math.nextafter(rho, inf)
 
 
 def sgd_noise_scale(
@@ -197,9 +175,6 @@ def sgd_noise_scale(
     batch_size: int,
     dimension: int,
     rho: float = 0.0,
-    *,
-    printed: bool = False,
-    c5: float = _MEAN_OF_BATCH,
 ) -> float:
     r"""Return a :math:`\tilde\sigma` for the mean of a batch with Gaussian noise.
 
@@ -221,10 +196,6 @@ def sgd_noise_scale(
         B and d, at least 1.
     rho : float
         The constant of Assumption 4.1; 0 for full batches.
-    printed : bool
-        The paper's :math:`\sqrt{c_5 (\rho^2/B + C^2 d \sigma^2/B^2)}`.
-    c5 : float
-        Its constant, used with ``printed`` only.
 
     Returns
     -------
@@ -245,12 +216,8 @@ def sgd_noise_scale(
     >>> sgd_noise_scale(10.0, 1.0, 100, 50, rho=1.0)
     0.9293
     """
-    C, sigma = (
-        check_positive("clip_norm", clip_norm),
-        check_number("noise_multiplier", noise_multiplier, low=0.0),
-    )
+    C = check_positive("clip_norm", clip_norm)
+    sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
     B, d = check_int("batch_size", batch_size, low=1), check_int("dimension", dimension, low=1)
     rho = check_number("rho", rho, low=0.0)
-    if printed:
-        return sqrt(check_positive("c5", c5) * (rho**2 / B + d * (C * sigma / B) ** 2))
     return sqrt(_MEAN_OF_BATCH / B) * rho + C * sigma / B * sqrt(2.0 / -expm1(-2.0 / d))

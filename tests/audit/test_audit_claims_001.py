@@ -15,6 +15,7 @@ from dpanalysis.audit.papers import (
     _smooth,
     accelerated_budget,
     accelerated_heavy_ball,
+    accelerated_printed,
     accelerated_privacy,
 )
 from dpanalysis.privacy import mechanisms
@@ -141,8 +142,12 @@ def longer_steps(step_size, momentum):
 REAL_SYSTEM = theory.heavy_ball_system
 
 
-def printed_only(function):
-    return lambda *args, **options: function(*args, **{**options, "printed": True})
+def printed_horizon(T, step_size, stages, mu, L, *rest):
+    recursion = accelerated_printed.printed_recursion(
+        theory.nesterov_recursion(T, step_size, mu, L)
+    )
+    bounds = theory.horizon_bounds(recursion, *rest)
+    return int(bounds.argmin()) + 1, float(bounds.min())
 
 
 FAULTS = [
@@ -167,9 +172,8 @@ FAULTS = [
      lambda random, scale, size: random.laplace(0.0, scale / math.sqrt(2.0), size)),
     ("001-20", privacy, "epsilon", scaled(privacy.epsilon, 0.8)),
     ("001-21", theory, "heavy_ball_rate", theory.nesterov_rate),
-    ("001-22", theory, "multistage_weights",
-     lambda *args, published=False: STAGES(*args)),
-    ("001-23", theory, "best_horizon", printed_only(theory.best_horizon)),
+    ("001-22", theory, "multistage_weights", accelerated_printed.published_multistage_weights),
+    ("001-23", theory, "best_horizon", printed_horizon),
 ]  # fmt: skip
 WEIGHTS, STAGES = theory.nesterov_weights, theory.multistage_weights
 

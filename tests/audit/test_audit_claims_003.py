@@ -86,8 +86,8 @@ def test_lanczos_is_the_best_of_the_krylov_space(seed, steps):
     assert shares == [1.0, 0.0]
 
 
-def half_a_batch(*given, printed, batch=theory.second_order_batch):
-    return batch(*given, printed=printed) // 2
+def half_a_batch(*given, batch=theory.second_order_batch):
+    return batch(*given) // 2
 
 
 # Claims whose statement is made a little stronger than the truth, by a wrong constant.
@@ -115,7 +115,7 @@ WRONG = [
         lambda w: (2 - 6.1 * w**2) / (1 + w**2) ** 3,
     ),
     ("003-15", theory, "second_order_constants", lambda R, s: (0.25 + 2 * s, 4.66 * s, 1, 0.25)),
-    ("003-16", theory, "search_slack", lambda i, eta, printed=0: 3.9 * math.log(i / 1.5 / eta)),
+    ("003-16", theory, "search_slack", lambda i, eta: 3.9 * math.log(i / 1.5 / eta)),
     ("003-16", second_order_data, "queries", lambda b, beta: -3),
     ("003-17", theory, "iteration_bound", lambda gap, d: max(1, math.floor(gap / d))),
     ("003-18", theory, "second_order_batch", half_a_batch),

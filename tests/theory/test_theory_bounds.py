@@ -10,6 +10,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dpanalysis import theory
+from dpanalysis.audit.papers.accelerated_printed import (
+    printed_recursion,
+    published_horizon_bounds,
+    published_multistage_weights,
+)
 
 classes = st.tuples(st.floats(1e-3, 1.0), st.floats(0.01, 1.0), st.floats(0.0, 0.5))
 
@@ -76,7 +81,8 @@ def test_multistage_weights_by_their_definition():
     ]
     np.testing.assert_allclose(a, by_hand, rtol=1e-12)
     assert a0 == pytest.approx(2.0 ** stages[-1] * np.prod(factors))
-    printed, same = theory.multistage_weights(alphas, stages, mu, L, printed=True)
+    recursion = theory.multistage_recursion(alphas, stages, mu, L)
+    printed, same = printed_recursion(recursion).weights()
     assert printed == pytest.approx(a0 / 2)
     np.testing.assert_array_equal(same, a)
 
@@ -194,7 +200,7 @@ def test_published_scales_of_figure_2(published):
         t, scale = np.array(curve["points"] + curve["stage_edges"]).T
         alphas, stages = theory.multistage_schedule(curve["T"], 1.0, 20.0, first_stage=13)
         assert stages[-1] == curve["K"]
-        _, a = theory.multistage_weights(alphas, stages, 1.0, 20.0, published=True)
+        _, a = published_multistage_weights(alphas, stages, 1.0, 20.0)
         ours = 1 / theory.allocate_epsilon(a, 1.0)
         np.testing.assert_allclose(ours[t.astype(int) - 1], scale, rtol=2.5e-5)
         _, a = theory.multistage_weights(alphas, stages, 1.0, 20.0)
@@ -205,18 +211,18 @@ def test_published_scales_of_figure_2(published):
         np.testing.assert_allclose(ratio, 2 ** (1 / 3), rtol=1e-9)
 
 
-def horizons(scale, method, **options):
+def horizons(scale, method, bounds=None):
+    """The horizon for each largest number of iterations; ``bounds`` take a recursion."""
     L, mu = 5.10008, 0.02
     if method == "NAG":
         alphas, stages = np.full(1000, scale / L), None
     else:
         alphas, stages = theory.multistage_schedule(1000, mu, L, scale=scale)
-    return {
-        str(T): theory.best_horizon(
-            T, alphas, stages, mu, L, 10.0, 20, 40.0, 100_000, 1.0, **options
-        )[0]
-        for T in (100, 200, 500, 1000)
-    }
+    rest, most = (10.0, 20, 40.0, 100_000, 1.0), (100, 200, 500, 1000)
+    if bounds is None:
+        return {str(T): theory.best_horizon(T, alphas, stages, mu, L, *rest)[0] for T in most}
+    curve = bounds(theory.multistage_recursion(alphas, stages, mu, L), *rest)
+    return {str(T): int(curve[:T].argmin()) + 1 for T in most}
 
 
 def test_published_horizons(published):
@@ -225,7 +231,7 @@ def test_published_horizons(published):
         method, scale = name.split("-opt c=")
         # The authors' code has the factor 2 on E_0 and half the noise variance: the corrected
         # bound for the noise that it draws.
-        ours = horizons(float(scale), method, published_noise=True)
+        ours = horizons(float(scale), method, published_horizon_bounds)
         if "any T" in expected:
             expected = dict.fromkeys(ours, expected["any T"])
         assert ours == expected
@@ -233,7 +239,10 @@ def test_published_horizons(published):
 
 def test_horizons_of_the_stated_bound():
     # (4.6) as printed, and the corrected bound, for noise that is private.
-    assert list(horizons(1.0, "NAG", printed=True).values()) == [100, 106, 106, 106]
+    def stated(recursion, *rest):
+        return theory.horizon_bounds(printed_recursion(recursion), *rest)
+
+    assert list(horizons(1.0, "NAG", stated).values()) == [100, 106, 106, 106]
     assert list(horizons(1.0, "NAG").values()) == [100, 121, 121, 121]
     assert list(horizons(0.1, "NAG").values()) == [100, 200, 349, 349]
     assert set(horizons(1.0, "MASG").values()) == {89}

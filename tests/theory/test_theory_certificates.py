@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dpanalysis import CertificateNotFound, theory
 from dpanalysis.theory import search as search_module
 from dpanalysis.theory.certificates import best_certificate
+from dpanalysis.theory.lmi import nesterov_system
 
 heavy_balls = st.tuples(
     st.floats(1e-3, 0.9),  # mu, with L = 1
@@ -163,7 +164,7 @@ def test_printed_sign_of_B_certifies_a_falsehood():
 systems = {
     "heavy ball": (theory.heavy_ball_system(0.6, 0.25), theory.heavy_ball_certificate, (0.6, 0.25)),
     "Nesterov": (
-        theory.nesterov_system(0.9, theory.nesterov_momentum(0.9, 0.2)),
+        nesterov_system(0.9, theory.nesterov_momentum(0.9, 0.2)),
         theory.nesterov_certificate,
         (0.9,),
     ),
@@ -264,7 +265,7 @@ def test_the_bound_holds_in_simulation(name):
 @given(st.floats(1e-4, 0.9), st.floats(0.02, 1.0))
 def test_nesterovs_lyapunov_function_satisfies_the_inequality(mu, alpha):
     """001-9: V of Theorem 4.1, corrected, with P of rank one, c = 1, c0 = 0."""
-    system = theory.nesterov_system(alpha, theory.nesterov_momentum(alpha, mu))
+    system = nesterov_system(alpha, theory.nesterov_momentum(alpha, mu))
     lmi = theory.lyapunov_lmi(system, mu, 1.0)
     v = np.array([1 / np.sqrt(alpha), np.sqrt(mu) - 1 / np.sqrt(alpha)])
     residual = lmi.residual(np.sqrt(1 - np.sqrt(mu * alpha)), 0.5 * np.outer(v, v), 1.0, 0.0)

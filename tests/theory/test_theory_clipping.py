@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 
 from dpanalysis import theory
+from dpanalysis.audit.papers.per_sample_clipping_printed import printed_lemma2, printed_table1
 from dpanalysis.clipping import Automatic, Flat, PerSampleAdaptive, Value
+from dpanalysis.theory.adaptive_clipping import psac_alignment
+from dpanalysis.theory.psac_convergence import psac_descent
 
 WEIGHT = {
     "psac": lambda norm, r: 1 / (norm + r / (norm + r)),
@@ -57,7 +60,7 @@ def test_no_gradient_violates_lemma_2(kind, r, tau, L0, L1, seed):
 def test_the_printed_lemma_2_is_its_second_term_and_never_sharper(r, tau, L0, L1):
     tau0, tau1 = tau
     second = (L0 * (1 - tau1) + L1 * tau0 + L1 * np.sqrt(r)) / (np.sqrt(r) * (1 - tau1))
-    printed = theory.psac_lemma2(L0, L1, tau0, tau1, r, printed=True)
+    printed = printed_lemma2(L0, L1, tau0, tau1, r)
     assert printed == pytest.approx(second, rel=1e-12)
     assert theory.psac_lemma2(L0, L1, tau0, tau1, r) <= printed * (1 + 1e-12)
 
@@ -81,7 +84,7 @@ def test_no_law_of_gradients_violates_the_alignment(kind, r, tau, scale, dimensi
     g = e.copy()
     g[..., 0] += G
     product = (p * WEIGHT[kind](np.linalg.norm(g, axis=-1), r) * G * g[..., 0]).sum(1)
-    bound = theory.psac_alignment(G, tau0, tau1, r, kind)
+    bound = psac_alignment(G, tau0, tau1, r, kind)
     assert product.min() >= bound - 1e-12 * (1 + abs(bound))
     if scale >= 1:
         assert bound >= 0
@@ -92,16 +95,16 @@ def test_table_1_bounds_the_worst_bias_and_ranks_as_documented(kind, r, tau):
     bound = theory.psac_table1(*tau, r, kind)
     worst = theory.worst_bias(RULE[kind](r), *tau).gradient_norm
     assert worst <= bound * (1 + 1e-9)
-    assert bound <= theory.psac_table1(*tau, r, kind, printed=True) * (1 + 1e-12)
+    assert bound <= printed_table1(*tau, r, kind) * (1 + 1e-12)
     assert bound <= tau[0] / (1 - tau[1]) * (1 + 1e-12)
-    assert theory.psac_alignment(bound, *tau, r, kind) == pytest.approx(0, abs=1e-9 * bound / r)
+    assert psac_alignment(bound, *tau, r, kind) == pytest.approx(0, abs=1e-9 * bound / r)
 
 
 def test_orders_in_table_1_belong_to_bounds_and_not_to_biases():
     # 000-5: the printed orders are those of the bounds ...
     r = np.array([1e-8, 1e-6])
     for kind, order in (("psac", -0.5), ("auto", -1.0)):
-        first, second = theory.psac_table1(1.0, 0.3, r, kind, printed=True)
+        first, second = printed_table1(1.0, 0.3, r, kind)
         assert np.log(second / first) / np.log(100) == pytest.approx(order, abs=0.01)
         # ... while the biases that can happen tend to tau0/(1 - tau1) with both weights,
         assert theory.worst_bias(RULE[kind](1e-8), 1.0, 0.3).gradient_norm > 0.99 / 0.7
@@ -255,7 +258,7 @@ def test_descent_holds_exactly_on_random_quadratics(kind):
         moment = np.outer(weighted.mean(0), weighted.mean(0))
         moment += q * (1 - q) * weighted.T @ weighted / B**2 + sigma**2 / B**2 * np.eye(d)
         change = -eta * gradient @ weighted.mean(0) + eta**2 / 2 * np.trace(H @ moment)
-        bound = theory.psac_descent(
+        bound = psac_descent(
             np.linalg.norm(gradient), eta, H.max(), 0.0, tau0, 0.0, r,
             dimension=d, noise_multiplier=sigma, batch_size=B, kind=kind,
         )  # fmt: skip
@@ -289,7 +292,7 @@ def test_descent_holds_with_generalised_smoothness():
                 g = steep(x) + offsets
                 step = eta * ((WEIGHT[kind](np.abs(g), 0.1) * g).mean() + 0.4 / 3 * nodes)
                 change = weights @ f(x - step) - f(x)
-                bound = theory.psac_descent(
+                bound = psac_descent(
                     abs(steep(x)), eta, L0, L1, 1.0, 0.0, 0.1,
                     dimension=1, noise_multiplier=0.4, batch_size=3, kind=kind,
                 )  # fmt: skip
@@ -351,9 +354,8 @@ def test_theorem_2_rates_and_steps():
         (lambda: theory.psac_lemma2(1, -1, 1, 0, 0.1), "L1"),
         (lambda: theory.psac_lemma2(1, 1, 1, 1.0, 0.1), "tau1"),
         (lambda: theory.psac_lemma2(1, 1, 1, 0, 0.1, kind="flat"), "kind"),
-        (lambda: theory.psac_lemma2(1, 1, 1, 0, 2.0, printed=True), "r <= 1"),
-        (lambda: theory.psac_lemma2(1, 1, 1, 0, 0.1, kind="auto", printed=True), "printed|prints"),
-        (lambda: theory.psac_alignment(-1.0, 1, 0, 0.1), "gradient_norm"),
+        (lambda: printed_lemma2(1, 1, 1, 0, 2.0), "r must lie in"),
+        (lambda: psac_alignment(-1.0, 1, 0, 0.1), "gradient_norm"),
         (lambda: theory.psac_table1(-1.0, 0, 0.1), "tau0"),
         (lambda: theory.worst_bias(Automatic(0.1), 0.0), "tau0"),
         (lambda: theory.worst_bias(lambda norms: 1.0, 1.0), "one weight for each norm"),
@@ -370,7 +372,7 @@ def test_theorem_2_rates_and_steps():
             "step_size",
         ),
         (
-            lambda: theory.psac_descent(
+            lambda: psac_descent(
                 1, 0.1, 1, 1, 0, 0, 0.1, dimension=0, noise_multiplier=1, batch_size=1
             ),
             "dimension",

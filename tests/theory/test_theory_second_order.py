@@ -13,6 +13,11 @@ from scipy import stats
 import dpanalysis as dpa
 from dpanalysis import privacy, theory
 from dpanalysis.audit import above_threshold_distribution, hockey_stick, subsampled_gaussian
+from dpanalysis.audit.papers.second_order_printed import (
+    printed_batch,
+    printed_search_slack,
+    printed_target,
+)
 from dpanalysis.audit.papers.second_order_steps import line, waves
 from dpanalysis.privacy.events import Gaussian, Repeated, Sampled
 from dpanalysis.privacy.queries.hessian import lanczos
@@ -252,9 +257,8 @@ def test_one_step_and_the_evaluation_after_it():
 @pytest.mark.parametrize("convex", [False, True])
 def test_the_noise_at_n_min_is_within_its_tolerance(printed, convex):
     """Whole runs simulated; false alarm below 1e-9. Not by a large margin, either."""
-    target = theory.SecondOrderTarget(
-        0.5, 0.8, CONSTANTS, d=6, rho=0.1, failure=0.3, printed=printed, convex=convex
-    )
+    target = theory.SecondOrderTarget(0.5, 0.8, CONSTANTS, d=6, rho=0.1, failure=0.3, convex=convex)
+    target = printed_target(target) if printed else target
     shares = Shares(0.25, 0.2, 0.05)
     n, T, *_ = sample_complexity(target, shares)
     _, M, B_g, B_H = CONSTANTS
@@ -279,7 +283,7 @@ def test_the_noise_at_n_min_is_within_its_tolerance(printed, convex):
 def test_searches_at_n_min_rarely_accept_too_short_a_decrease():
     """Exact laws: every query is as low as the decrease allows (Lemma 7)."""
     for printed in (False, True):
-        target = changed(TARGET, printed=printed, multiple=8.0)
+        target = changed(printed_target(TARGET) if printed else TARGET, multiple=8.0)
         found = sample_complexity(target, SEARCHED)
         n, T = found.search, found.iterations
         scale = math.sqrt(1.5 * T / target.rho)
@@ -313,7 +317,7 @@ def test_n_min_is_that_of_the_method():
             with pytest.warns(UserWarning, match="is below n_min"):
                 outlook = method.prepare(facts, privacy.Budget.zcdp(0.02), "tightest")
             target = theory.SecondOrderTarget(0.1, 0.3, CONSTANTS, 6, 0.02)
-            found = sample_complexity(changed(target, printed=printed), shares)
+            found = sample_complexity(printed_target(target) if printed else target, shares)
             assert found.iterations == outlook.iterations
             # The method's searches ask for q/gamma, printed or not.
             search = sample_complexity(target, shares).search
@@ -328,18 +332,20 @@ def test_how_n_min_grows(rho, shares):
     small, large = (sample_complexity(changed(TARGET, d=d), shares) for d in (10**8, 10**10))
     assert large.n / small.n == pytest.approx(10.0 if shares is SHORT else large.n / small.n, 1e-2)
     small, large = (
-        sample_complexity(changed(TARGET, d=d, printed=True), shares).hessian
+        sample_complexity(changed(printed_target(TARGET), d=d), shares).hessian
         for d in (10**8, 10**10)
     )
     assert large / small == pytest.approx(100.0, rel=1e-2)
 
 
 def test_what_the_printed_sensitivities_cost():
-    ours, theirs = (sample_complexity(changed(TARGET, printed=p), SEARCHED) for p in (False, True))
+    ours, theirs = (
+        sample_complexity(asked, SEARCHED) for asked in (TARGET, printed_target(TARGET))
+    )
     assert theirs.gradient == ours.gradient
     assert theirs.hessian / ours.hessian == pytest.approx(2.0 * math.sqrt(54.0))
     each = 0.05 / (3 * ours.iterations)
-    slack = [theory.search_slack(4, each, printed=p) for p in (False, True)]
+    slack = [theory.search_slack(4, each), printed_search_slack(4, each)]
     assert theirs.search / ours.search == pytest.approx(10.0 * slack[1] / slack[0])
     general = sample_complexity(changed(TARGET, convex=False), SEARCHED)
     assert general.hessian / ours.hessian == pytest.approx(math.sqrt(2.0))
@@ -361,9 +367,8 @@ def test_a_guarantee_has_tighter_tolerances(shares):
 def test_no_shares_are_better(alpha, printed, guarantee):
     """Random ones and small changes."""
     eps_H = math.sqrt(CONSTANTS.M * alpha)
-    target = theory.SecondOrderTarget(
-        alpha, eps_H, CONSTANTS, 54, 0.01, guarantee=guarantee, printed=printed
-    )
+    target = theory.SecondOrderTarget(alpha, eps_H, CONSTANTS, 54, 0.01, guarantee=guarantee)
+    target = printed_target(target) if printed else target
     random = np.random.default_rng(0)
     for step, draw in (("short", short_shares), ("line_search", searched_shares)):
         best = best_shares(target, step)
@@ -414,9 +419,7 @@ def test_batches_resemble_the_whole(failure, T):
         for half in (0.5 * long, 0.5 * wide):
             away = 2.0 * drawn.sf(math.floor(size * (0.5 + 0.5 * half)))
             assert away <= failure / T
-    printed = theory.second_order_batch(
-        eps_g, eps_H, M, 1.0, 1.0, 1, T, failure, c, c1, c2, printed=True
-    )
+    printed = printed_batch(eps_g, eps_H, M, 1.0, 1.0, 1, T, failure, c, c1, c2)
     assert printed == math.ceil(size / 2) or printed == math.ceil((size - 1) / 2)
     # (23a) at those sizes, Lemmas B.1 and B.2 with d = 1:
     log = math.log(2.0 * T / failure)

@@ -13,6 +13,7 @@ from ... import clipping, privacy, theory
 from ...losses import Logistic
 from ...privacy.events import Laplace
 from ...privacy.relations import ADD_OR_REMOVE_ONE
+from ..papers.value_clipping_printed import printed_weak_growth_mlp
 from .base import Mutant
 from .releases import NoisySum
 
@@ -50,7 +51,8 @@ def _network(rows: Any, printed: bool) -> float:
     length = math.sqrt(2.0 * _GAIN**4 + 8.0 * (last * _GAIN) ** 2)
     gradients = length * x * special.expit(_STEEPEST * x)
     norms = [_GAIN, _GAIN, math.sqrt(2.0) * last]
-    beta1 = float(theory.weak_growth_mlp(1.0, norms, printed=printed))
+    weak_growth = printed_weak_growth_mlp if printed else theory.weak_growth_mlp
+    beta1 = float(weak_growth(1.0, norms))
     return math.fsum(clipping.Value(1.0, beta1).weight(None, losses) * gradients)
 
 

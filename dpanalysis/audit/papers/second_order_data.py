@@ -18,6 +18,7 @@ from ..exact import hockey_stick, renyi_divergence
 from ..laws import above_threshold_distribution, subsampled_gaussian
 from ..registry import Effort, Evidence, printed, register, used
 from .second_order import largest, symmetric
+from .second_order_printed import printed_batch, printed_search_slack, printed_target
 
 RECORDS = 10_000
 
@@ -58,7 +59,7 @@ def search_slack(effort: Effort) -> Iterator[Evidence]:
     )
     yield used("P(accepted) T/xi", found, "<=", 1.0, tolerance=1e-9, cases=cases)
     yield used("that is, attained", found, ">=", 0.99)
-    slack = [theory.search_slack(4, 1e-4, printed=how) for how in (True, False)]
+    slack = [search(4, 1e-4) for search in (printed_search_slack, theory.search_slack)]
     yield used("data saved, four queries, xi/T = 1e-4, factor", slack[0] / slack[1], ">=", 2.0)
 
 
@@ -159,12 +160,10 @@ def beyond(tolerance: float, eta: float, share: float, n: float) -> float:
 )
 def batch_size(effort: Effort) -> Iterator[Evidence]:
     """Put (24) into (23); exact hypergeometric tails."""
-    for how, about in ((True, printed), (False, used)):
+    for size, about in ((printed_batch, printed), (theory.second_order_batch, used)):
         worst = 0.0
         for c, c1 in ((0.1, 0.01), (0.01, 0.1)):  # the gradient decides, the Hessian does
-            m = theory.second_order_batch(
-                0.1, 0.3, 0.1, 1.0, 0.25, 54, 200, 0.05, c, c1, 0.1, printed=how
-            )
+            m = size(0.1, 0.3, 0.1, 1.0, 0.25, 54, 200, 0.05, c, c1, 0.1)
             allowed = theory.tolerated_noise(0.1, 0.3, 0.1, c, c1, 0.1)
             bounds = deviations(m, math.log(2 * 54 * 200 / 0.05), 1.0, 0.25)
             worst = max(worst, *(2.0 * a / b for a, b in zip(bounds, allowed)))
@@ -310,7 +309,7 @@ def data_needed(effort: Effort) -> Iterator[Evidence]:
     target = SecondOrderTarget(0.03, math.sqrt(0.03 * constants.M), constants, 54, 0.01)
     wide = [{"d": 10**6}, {"d": 10**8}]
     fine = [{"eps_g": a, "eps_H": math.sqrt(constants.M * a)} for a in (1e-6, 1e-8)]
-    theirs = replace(target, printed=True)
+    theirs = printed_target(target)
     yield printed("exponent of d", exponent(theirs, *wide) / math.log(100.0), "<=", 1.0)
     slope = exponent(theirs, *fine) / math.log(100.0)
     yield printed("exponent of 1/alpha, logarithms left in", slope, "<=", 2.05)
@@ -324,7 +323,7 @@ def data_needed(effort: Effort) -> Iterator[Evidence]:
     yield used(what, upper / near.failure, "<=", 1.0, cases=runs)
     most = replace(target, eps_g=0.06, eps_H=0.245)
     sizes = [
-        theory.sample_complexity(replace(most, printed=how), Shares(0.1, 0.25, 0.1)).n
-        for how in (True, False)
+        theory.sample_complexity(asked, Shares(0.1, 0.25, 0.1)).n
+        for asked in (printed_target(most), most)
     ]
     yield used("data saved, d = 54, c = c2 = .1, c1 = .25, factor", sizes[0] / sizes[1], ">=", 2.0)

@@ -17,6 +17,7 @@ from ..exact import renyi_divergence
 from ..laws import above_threshold_distribution
 from ..registry import Effort, Evidence, printed, register, used
 from .second_order import SIGN, label, largest, symmetric, unit
+from .second_order_printed import printed_search_slack
 
 Array = NDArray[np.float64]
 
@@ -280,7 +281,7 @@ def search_failure(tries: int, odds: float) -> float:
 
     All queries are as far below zero as the decrease allows with the n of (16).
     """
-    slack = theory.search_slack(tries, 1.0 / odds, printed=True)
+    slack = printed_search_slack(tries, 1.0 / odds)
     law = above_threshold_distribution(np.full(tries, -slack), "laplace", 2.0, 4.0)
     return odds * float(law[:-1].sum())
 

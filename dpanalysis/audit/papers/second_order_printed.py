@@ -1,0 +1,152 @@
+"""What Gao and Wright (2023) print about sensitivities, searches and batches.
+
+For comparison only. What is proved stands in :mod:`dpanalysis.theory`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from ... import theory
+from ..._validation import check_int, check_number
+
+__all__ = ["PrintedTarget", "printed_batch", "printed_search_slack", "printed_target"]
+
+
+def printed_search_slack(queries: int, failure: float) -> float:
+    r"""Return :math:`8 \ln(i/\eta)`: how far below 0 a query that a line search accepts may be.
+
+    Parameters
+    ----------
+    queries : int
+        i >= 1.
+    failure : float
+        :math:`\eta` in (0, 1).
+
+    Returns
+    -------
+    float
+        In units of the noise; :func:`~dpanalysis.theory.search_slack` is less than half of it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is outside its range.
+
+    References
+    ----------
+    Gao and Wright (2023), Lemma 7 and (16); errata 003-16.
+
+    Examples
+    --------
+    >>> printed_search_slack(4, 1e-4)
+    84.773
+    """
+    queries = check_int("queries", queries, low=1)
+    failure = check_number("failure", failure, low=0.0, high=1.0, low_open=True, high_open=True)
+    return 8.0 * (math.log(queries) - math.log(failure))
+
+
+@dataclass(frozen=True)
+class PrintedTarget(theory.SecondOrderTarget):
+    r"""A target whose n_min is computed with the paper's sensitivities and noise.
+
+    The Hessian moves by :math:`2\sqrt d B_H/n`, and its noise is independent on and above the
+    diagonal, so that it is :math:`\sqrt2` times as long. A line search asks for
+    :math:`q(\gamma)`, which brings in the factor ``multiple``, and accepts as in (16).
+
+    Parameters
+    ----------
+    eps_g, eps_H, constants, d, rho, gap, failure, guarantee, convex, multiple, backtrack
+        As for :class:`~dpanalysis.theory.SecondOrderTarget`; ``convex`` changes nothing here.
+
+    References
+    ----------
+    Gao and Wright (2023), Theorems 4 and 8; errata 003-1, 003-2, 003-7, 003-16.
+
+    Examples
+    --------
+    >>> constants = theory.second_order_constants(1.0, 0.001)
+    >>> target = PrintedTarget(0.06, 0.245, constants, d=54, rho=0.01)
+    >>> theory.sample_complexity(target, theory.Shares(0.1, 0.25, 0.1)).hessian
+    437927.5
+    """
+
+    def hessian_change(self) -> float:
+        """Return n times the change of the Hessian, and another factor for the longer noise."""
+        return 2.0 * math.sqrt(2.0 * self.d) * self.constants.B_H
+
+    def slack(self, queries: int, failure: float) -> float:
+        """Return the slack of a search whose queries grow with the longest step."""
+        return self.multiple * printed_search_slack(queries, failure)
+
+
+def printed_target(target: theory.SecondOrderTarget) -> PrintedTarget:
+    """Return the same target with the paper's sensitivities and noise.
+
+    Parameters
+    ----------
+    target : SecondOrderTarget
+
+    Returns
+    -------
+    PrintedTarget
+
+    Examples
+    --------
+    >>> constants = theory.second_order_constants(1.0, 0.001)
+    >>> printed_target(theory.SecondOrderTarget(0.06, 0.245, constants, d=54, rho=0.01)).d
+    54
+    """
+    names = (field.name for field in fields(theory.SecondOrderTarget))
+    return PrintedTarget(**{name: getattr(target, name) for name in names})
+
+
+def printed_batch(
+    eps_g: float,
+    eps_H: float,
+    M: float,
+    B_g: float,
+    B_H: float,
+    d: int,
+    iterations: int,
+    failure: float,
+    c: float,
+    c1: float,
+    c2: float,
+) -> int:
+    r"""Return the size of a batch by (24), with 64 and 32 where the proof needs 128 and 64.
+
+    Parameters
+    ----------
+    eps_g, eps_H, M, B_g, B_H, d, iterations, failure, c, c1, c2
+        As for :func:`~dpanalysis.theory.second_order_batch`.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is outside its range.
+
+    References
+    ----------
+    Gao and Wright (2023), (24); errata 003-18.
+
+    Examples
+    --------
+    >>> printed_batch(0.06, 0.245, 0.1, 1.0, 0.25, 54, 195, 0.05, c=0.1, c1=0.25, c2=0.1)
+    3754913
+    """
+    gradient, hessian = theory.tolerated_noise(eps_g, eps_H, M, c, c1, c2)
+    B_g = check_number("B_g", B_g, low=0.0, low_open=True)
+    B_H = check_number("B_H", B_H, low=0.0, low_open=True)
+    eta = check_number("failure", failure, low=0.0, high=1.0, low_open=True, high_open=True)
+    log = math.log(2.0 * check_int("d", d, low=1) * check_int("iterations", iterations, low=1))
+    log -= math.log(eta)
+    return math.ceil(
+        max(64.0 * (log + 0.25) * (B_g / gradient) ** 2, 32.0 * log * (B_H / hessian) ** 2)
+    )
