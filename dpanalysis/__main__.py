@@ -6,31 +6,72 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .audit.claim import Claim, Table
 
 INTERRUPTED = 130  # the shell's code for a process ended by Ctrl-C
 
+EXAMPLES = """
+examples:
+  python -m dpanalysis claims --quick
+  python -m dpanalysis claims --paper Kuru            also: 'Kuru 2022', or the id 001
+  python -m dpanalysis claims --id 001-9 --id 001-10
+  python -m dpanalysis claims --html -o claims.html
+  python -m dpanalysis claims --module my_paper       the claims of my_paper.py in this folder
+
+A module of your own registers a paper, and its claims with the checks that decide them:
+
+  from dpanalysis import audit
+
+  audit.register(audit.Paper(id="900", authors="Doe, Roe", year=2025, title="On variances"))
+
+  @audit.register("900-1", "Lemma 2", "Laplace noise of scale b has variance b^2",
+                  "its variance is 2 b^2", verdict="corrected")
+  def laplace_variance(effort):
+      n = effort.cases(10_000, 1_000_000)  # quick, full
+      variance = effort.random().laplace(scale=3.0, size=n).var()
+      yield audit.printed("variance / b^2", variance / 9, "==", 1, tolerance=0.2, cases=n)
+      yield audit.used("variance / b^2", variance / 9, "==", 2, tolerance=0.2, cases=n)
+"""
+
 
 def _parser() -> argparse.ArgumentParser:
-    from .audit.registry import PAPERS
-
     parser = argparse.ArgumentParser(
         prog="python -m dpanalysis",
         description="Differentially private first-order optimisation that a researcher can trust.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    claims = commands.add_parser(
-        "claims",
-        help="check every claim of the papers, and every bound relied on, by machine",
-        description="Check every claim of the papers, and every bound relied on: recompute the "
-        "evidence, derive the verdict, print the table. Exit status 1 if a verdict is not the "
-        "expected one.",
-        epilog="Examples: python -m dpanalysis claims --quick; python -m dpanalysis claims "
-        "--paper 002; python -m dpanalysis claims --id 001-9 --id 001-10; python -m dpanalysis "
-        "claims --html -o claims.html",
+    _add_claims(
+        commands.add_parser(
+            "claims",
+            help="check every claim of the papers, and every bound relied on, by machine",
+            description="Check every claim of the papers, and every bound relied on: recompute "
+            "the evidence, derive the verdict, print the table. Exit status 1 if a verdict is not "
+            "the expected one, 2 if an argument is wrong.",
+            epilog=EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
     )
-    claims.add_argument("--paper", choices=tuple(PAPERS), help="only the claims of this paper")
+    return parser
+
+
+def _add_claims(claims: argparse.ArgumentParser) -> None:
+    claims.add_argument(
+        "--paper", metavar="PAPER", help="only the claims of this paper: id, label or first author"
+    )
     claims.add_argument(
         "--id", action="append", dest="ids", metavar="ID", help="only this claim (repeatable)"
+    )
+    claims.add_argument(
+        "--module",
+        action="append",
+        dest="modules",
+        default=[],
+        metavar="NAME",
+        help="only the claims that this module or package registers, which is imported; this "
+        "folder is searched too (repeatable)",
     )
     claims.add_argument(
         "--quick", action="store_true", help="search fewer cases: under a minute on two cores"
@@ -50,13 +91,25 @@ def _parser() -> argparse.ArgumentParser:
         help="processes at once; -1, the default, for one a core; results do not depend on it",
     )
     claims.add_argument("--quiet", action="store_true", help="no progress bar")
-    return parser
 
 
 def _jobs(text: str) -> int:
     if text.lstrip("-").isdigit() and ((value := int(text)) == -1 or value >= 1):
         return value
     raise argparse.ArgumentTypeError(f"must be -1 or an integer of at least 1, got {text!r}")
+
+
+def _known(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Claim]:
+    """Return the claims that the arguments choose from, or end with what is wrong with them."""
+    from .audit import registry
+
+    registry.load()  # what is wrong here is no mistake of the user
+    if arguments.modules and not {"", str(Path.cwd())} & set(sys.path):
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return registry.load(arguments.paper, module=arguments.modules)
+    except (ImportError, TypeError, ValueError) as error:
+        parser.error(str(error))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     from .audit import registry, report
 
-    known = [claim.id for claim in registry.load(arguments.paper)]
+    known = [claim.id for claim in _known(arguments, parser)]
     unknown = [name for name in arguments.ids or () if name not in known]
     if unknown:
         parser.error(f"unknown id {', '.join(unknown)}; known: {', '.join(known)}")
@@ -83,6 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         table = registry.claims(
             arguments.paper,
             ids=arguments.ids,
+            module=arguments.modules,
             quick=arguments.quick,
             jobs=arguments.jobs,
             progress=not arguments.quiet,
@@ -90,20 +144,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return INTERRUPTED
-    if arguments.json:
-        text = report.to_json(table)
-    elif arguments.html:
-        text = report.to_html(table)
-    elif arguments.errata:
-        text = report.to_errata(table)
-    else:
-        text = report.to_text(table)
+    text = _text(table, arguments)
     if arguments.output:
         arguments.output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
         print(report.summary(table), file=sys.stderr)
     else:
         print(text.rstrip("\n"))
     return 1 if table.failed else 0
+
+
+def _text(table: Table, arguments: argparse.Namespace) -> str:
+    from .audit import report
+
+    if arguments.json:
+        return report.to_json(table)
+    if arguments.html:
+        return report.to_html(table)
+    return report.to_errata(table) if arguments.errata else report.to_text(table)
 
 
 if __name__ == "__main__":

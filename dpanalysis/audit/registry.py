@@ -1,18 +1,27 @@
-"""The claims of all papers: where they are registered, found and checked."""
+"""The claims of all papers: where they are registered, found and checked.
+
+The modules of :mod:`dpanalysis.audit.papers` register what this package checks. A paper of your
+own is a module like them, anywhere: it registers a :class:`Paper` and its claims.
+"""
 
 from __future__ import annotations
 
+import os
+import pkgutil
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from importlib import import_module
+from types import ModuleType
+from typing import Any, overload
 
 from .._validation import check_choice, check_int
-from .evidence import VERDICTS, Claim, Effort, Evidence, NotChecked, Outcome, Table, printed, used
+from . import bibliography
+from .bibliography import Paper
+from .claim import VERDICTS, Claim, Outcome, Table
+from .evidence import Effort, Evidence, NotChecked, printed, used
 
 __all__ = [
-    "PAPERS",
     "VERDICTS",
     "Claim",
     "Effort",
@@ -28,135 +37,209 @@ __all__ = [
     "used",
 ]
 
-
-class Paper(NamedTuple):
-    """A paper: its title, what its statements assume, and the modules that register its claims."""
-
-    title: str
-    setting: str
-    modules: tuple[str, ...]
-
-
-PAPERS = {
-    "000": Paper(
-        "Xia, Shen, Yao, Fu et al., *Differentially private learning with per-sample adaptive "
-        "clipping*, AAAI 2023",
-        "Add-or-remove-one neighbours, Poisson sampling.",
-        ("per_sample_clipping", "per_sample_clipping_privacy"),
-    ),
-    "001": Paper(
-        "Kuru, Birbil, Gürbüzbalaban, Yıldırım, *Differentially private accelerated optimization "
-        "algorithms*, SIAM J. Optim. 32 (2022)",
-        "Replace-one neighbours, sampling m of n without replacement, pure epsilon.",
-        (
-            "accelerated",
-            "accelerated_budget",
-            "accelerated_heavy_ball",
-            "accelerated_noise",
-            "accelerated_privacy",
-        ),
-    ),
-    "002": Paper(
-        "Chen, Lee, *Stochastic adaptive line search for differentially private optimization*",
-        "Add-or-remove-one neighbours, Poisson sampling.",
-        (
-            "line_search",
-            "line_search_batch",
-            "line_search_shared",
-            "line_search_filter",
-            "line_search_query",
-        ),
-    ),
-    "003": Paper(
-        "*Differentially private optimization for smooth non-convex ERM*",
-        "Replace-one neighbours; zCDP of full batches, Renyi without replacement.",
-        ("second_order", "second_order_steps", "second_order_bounds", "second_order_data"),
-    ),
-    "004": Paper(
-        "*Improved convergence of differential private SGD with gradient clipping*",
-        "Add-or-remove-one neighbours, Poisson sampling.",
-        ("value_clipping", "value_clipping_proofs"),
-    ),
-    "bounds": Paper(
-        "The bounds that `dpanalysis.privacy` relies on",
-        "Attacked by a search for their worst case; the evidence is the smallest bound / exact "
-        "value found: at least 1, and 1 where the bound is tight.",
-        (
-            "bounds",
-            "bounds_amplification",
-            "bounds_sampled",
-            "bounds_composed",
-            "bounds_adaptive",
-            "bounds_sparse_vector",
-            "bounds_replacement",
-        ),
-    ),
-}
+Check = Callable[[Effort], Iterable[Evidence]]
+Modules = str | ModuleType | Sequence[str | ModuleType]
 
 _CLAIMS: dict[str, Claim] = {}
 
 
+@overload
+def register(id: Paper) -> Paper: ...
+
+
+@overload
 def register(
     id: str, source: str, printed: str, used: str = "", *, verdict: str
-) -> Callable[[Callable[[Effort], Iterable[Evidence]]], Claim]:
-    """Return a decorator that makes a check the claim ``id``.
+) -> Callable[[Check], Claim]: ...
+
+
+def register(
+    id: str | Paper, source: str = "", printed: str = "", used: str = "", *, verdict: str = ""
+) -> Paper | Callable[[Check], Claim]:
+    """Register a paper, or, as a decorator, a check that decides one of its claims.
 
     Parameters
     ----------
-    id : str
-        Paper and number.
-    source, printed, used, verdict : str
-        As in :class:`Claim`; Markdown.
+    id : Paper or str
+        A paper, and nothing else; or the id of a claim: the paper's, a hyphen and a number.
+    source : str
+        Theorem, equation or section.
+    printed, used : str
+        The statement as the paper prints it, and as it is true ("" where they are the same);
+        Markdown.
+    verdict : {"holds", "sharpened", "corrected", "refuted"}
+        What the evidence must say; otherwise the claim fails.
+
+    Returns
+    -------
+    Paper or callable
+        The paper; or a decorator that turns a check into a :class:`Claim`. A check takes an
+        :class:`Effort` and yields evidence: :func:`printed` about the one statement,
+        :func:`used` about the other.
 
     Raises
     ------
-    ValueError
-        If the id is taken, its paper is not listed in ``PAPERS`` or the verdict is unknown.
-    """
-    if id in _CLAIMS:
-        raise ValueError(f"id must be new, {id!r} is registered already")
-    check_choice("paper", id.rpartition("-")[0], tuple(PAPERS))
-
-    def decorator(check: Callable[[Effort], Iterable[Evidence]]) -> Claim:
-        claim = Claim(id, source, printed, used, verdict, check)
-        _CLAIMS[id] = claim
-        return claim
-
-    return decorator
-
-
-def load(paper: str | None = None) -> list[Claim]:
-    """Return the registered claims of one paper, or of all, in the order of their numbers.
-
-    Raises
-    ------
-    ValueError
-        If the paper is unknown.
+    TypeError, ValueError
+        If an argument is of the wrong kind, or the id is taken. A cell of an interactive session
+        may run again: its claim replaces the one that it registered before.
 
     Examples
     --------
-    >>> load("001")[0].id
+    This is a whole module; ``python -m dpanalysis claims --module NAME`` checks it.
+
+    >>> from dpanalysis import audit
+    >>> paper = audit.register(
+    ...     audit.Paper(id="900", authors="Doe, Roe", year=2025, title="On the sum of variances")
+    ... )
+    >>> @audit.register(
+    ...     "900-1",
+    ...     "Lemma 2",
+    ...     "Laplace noise of scale b has variance b^2",
+    ...     "its variance is 2 b^2",
+    ...     verdict="corrected",
+    ... )
+    ... def laplace_variance(effort):
+    ...     n = effort.cases(10_000, 1_000_000)
+    ...     variance = effort.random().laplace(scale=3.0, size=n).var()
+    ...     yield audit.printed("variance / b^2", variance / 9, "==", 1, tolerance=0.2, cases=n)
+    ...     yield audit.used("variance / b^2", variance / 9, "==", 2, tolerance=0.2, cases=n)
+    >>> audit.claims("Doe 2025", quick=True)[0].verdict
+    'corrected'
+    """
+    if isinstance(id, Paper):
+        return bibliography.enter(id)
+
+    def decorator(check: Check) -> Claim:
+        return _enter(Claim(id, source, printed, used, verdict, check))
+
+    if id in _CLAIMS and not _runs_again(id):
+        raise _taken(id)
+    return decorator
+
+
+def _enter(claim: Claim) -> Claim:
+    # Of two threads, or two decorators with one id, only one can enter its claim.
+    if _CLAIMS.setdefault(claim.id, claim) is not claim:
+        if not (_home(claim) == "__main__" and _runs_again(claim.id)):
+            raise _taken(claim.id)
+        _CLAIMS[claim.id] = claim
+    return claim
+
+
+def _runs_again(id: str) -> bool:
+    """Return whether a cell of an interactive session registered this claim."""
+    session = not hasattr(sys.modules["__main__"], "__file__")
+    return session and _home(_CLAIMS[id]) == "__main__"
+
+
+def _taken(id: str) -> ValueError:
+    return ValueError(f"id must be new, {id!r} is registered already, in {_home(_CLAIMS[id])}")
+
+
+def _home(claim: Claim) -> str:
+    """Return the name of the module that defines a claim's check."""
+    check: Any = getattr(claim.check, "func", claim.check)  # the function of a partial one
+    return str(getattr(check, "__module__", ""))
+
+
+def load(paper: str | None = None, *, module: Modules = ()) -> list[Claim]:
+    """Return registered claims in the order of their ids.
+
+    Parameters
+    ----------
+    paper : str, optional
+        Only those of this paper: its id, its label, or its first author.
+    module : str, module or sequence of them, optional
+        Only those of these modules or packages, which are imported.
+
+    Raises
+    ------
+    ImportError
+        If a module cannot be imported.
+    TypeError, ValueError
+        If no such paper is there, a module registers no claim, or a claim no paper.
+
+    Examples
+    --------
+    >>> load("Kuru 2022")[0].id
     '001-1'
     """
-    import importlib
+    from . import papers
 
-    wanted = tuple(PAPERS) if paper is None else (check_choice("paper", paper, tuple(PAPERS)),)
-    for name in wanted:
-        for module in PAPERS[name].modules:
-            importlib.import_module(f"{__package__}.papers.{module}")
-    found = [claim for claim in _CLAIMS.values() if claim.paper in wanted]
-    return sorted(found, key=_order)
+    for found in pkgutil.iter_modules(papers.__path__, f"{papers.__name__}."):
+        import_module(found.name)
+    names = _names(module)
+    for name in names:
+        _import(name)
+    chosen = list(_CLAIMS.values())
+    if names:
+        chosen = list(
+            {claim.id: claim for name in names for claim in _registered_in(name)}.values()
+        )
+    chosen.sort(key=_order)
+    if paper is not None:
+        wanted = bibliography.find(paper, sorted({claim.paper for claim in chosen})).id
+        chosen = [claim for claim in chosen if claim.paper == wanted]
+    for claim in chosen:
+        if claim.paper not in bibliography.ids():
+            raise ValueError(
+                f"the paper of the claim {claim.id!r} must be registered: "
+                f"audit.register(audit.Paper(id={claim.paper!r}, ...))"
+            )
+    return chosen
 
 
-def _order(claim: Claim) -> tuple[int, int, str]:
-    paper, _, number = claim.id.rpartition("-")
-    return list(PAPERS).index(paper), int(number) if number.isdigit() else 0, number
+def _order(claim: Claim) -> tuple[str, int]:
+    return claim.paper, int(claim.id.rpartition("-")[2])
+
+
+def _names(module: Modules) -> list[str]:
+    """Return the names of the modules that an argument gives."""
+    several = [module] if isinstance(module, (str, ModuleType)) else list(module)
+    names = [each.__name__ if isinstance(each, ModuleType) else each for each in several]
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"module must be a module or its name, got {name!r}")
+        if name.endswith(".py") or "/" in name or os.sep in name:
+            raise ValueError(f"module must be a name without folder and .py, got {name!r}")
+    return names
+
+
+def _registered_in(name: str) -> list[Claim]:
+    """Return the claims of a module, or of the modules in a package."""
+    homes = [(claim, _home(claim)) for claim in list(_CLAIMS.values())]
+    found = [claim for claim, home in homes if home == name or home.startswith(name + ".")]
+    if not found:
+        raise ValueError(f"the module {name!r} registers no claim: see help(audit.register)")
+    return found
+
+
+def _import(name: str) -> None:
+    """Import a module; if that fails, forget what it registered until then."""
+    before, papers = set(_CLAIMS), bibliography.ids()
+    try:
+        import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit() at the end of a script must not look like success
+        for id in set(_CLAIMS) - before:
+            sys.modules.pop(_home(_CLAIMS.pop(id)), None)
+        bibliography.forget(bibliography.ids() - papers)
+        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+        if missing and (name == missing or name.startswith(f"{missing}.")):
+            raise ImportError(
+                f"there is no module {name!r} in {os.getcwd()} or on Python's path"
+            ) from error
+        raise ImportError(
+            f"importing the module {name!r} failed: {type(error).__name__}: {error}"
+        ) from error
 
 
 def claims(
     paper: str | None = None,
     *,
     ids: Sequence[str] | None = None,
+    module: Modules = (),
     quick: bool = False,
     jobs: int = 1,
     progress: bool = False,
@@ -166,9 +249,12 @@ def claims(
     Parameters
     ----------
     paper : str, optional
-        Only this one, e.g. "002"; all of them by default.
+        Only the claims of this paper: its id, its label, or its first author, for instance
+        "002", "Chen 2020" or "Chen". By default those of all papers.
     ids : sequence of str, optional
-        Only these, e.g. ``["001-9"]``.
+        Only these claims, for instance ``["001-9"]``.
+    module : str, module or sequence of them, optional
+        Only the claims that these modules or packages register. A name is imported.
     quick : bool, default=False
         Search fewer cases: under a minute for all papers, instead of a few.
     jobs : int, default=1
@@ -179,12 +265,15 @@ def claims(
     Returns
     -------
     Table
-        In the order of the numbers.
+        In the order of the ids.
 
     Raises
     ------
+    ImportError
+        If a module cannot be imported.
     TypeError, ValueError
-        If the paper or an id is unknown, or an argument is of the wrong kind.
+        If the paper or an id is unknown, a module registers no claim, or an argument is of the
+        wrong kind.
 
     Examples
     --------
@@ -193,24 +282,19 @@ def claims(
     >>> table[0].verdict
     'corrected'
     """
-    chosen = load(paper)
-    if not isinstance(quick, (bool, np.bool_)):
-        raise TypeError(f"quick must be True or False, got {quick!r}")
-    if ids is not None:
-        if isinstance(ids, str):
-            raise TypeError(f"ids must be a sequence such as [{ids!r}], got {ids!r}")
-        known = {claim.id: claim for claim in chosen}
-        for name in ids:
-            check_choice("ids", name, tuple(known))
-        chosen = [claim for claim in chosen if claim.id in set(ids)]
+    chosen = _chosen(load(paper, module=module), ids)
+    effort = Effort(quick)
     if jobs != -1:
         check_int("jobs", jobs, low=1)
-    effort = Effort(quick)
+    if jobs != 1 and (here := [claim.id for claim in chosen if _home(claim) == "__main__"]):
+        raise ValueError(
+            f"jobs must be 1 for {', '.join(here)}: other processes cannot import this session"
+        )
     from joblib import Parallel, delayed
     from tqdm import tqdm
 
-    # Workers load a claim by its id: a check is a function of a module, found again there.
-    tasks = (delayed(_run)(claim.paper, claim.id, effort) for claim in chosen)
+    path = [entry or os.getcwd() for entry in sys.path]
+    tasks = (delayed(_run)(_home(claim), path, claim.id, effort) for claim in chosen)
     found = {}
     bar = tqdm(total=len(chosen), desc="claims", unit="claim", disable=not progress)
     with bar, warnings.catch_warnings():
@@ -222,8 +306,27 @@ def claims(
     return Table(Outcome(claim, *found[claim.id]) for claim in chosen)
 
 
-def _run(paper: str, id: str, effort: Effort) -> tuple[Any, ...]:
-    """Return the id and what an :class:`Outcome` has beside its claim."""
-    claim = next(claim for claim in load(paper) if claim.id == id)
-    outcome = claim.run(effort)
+def _chosen(known: list[Claim], ids: Sequence[str] | None) -> list[Claim]:
+    if ids is None:
+        return known
+    if isinstance(ids, str):
+        raise TypeError(f"ids must be a sequence such as [{ids!r}], got {ids!r}")
+    for name in ids:
+        check_choice("ids", name, tuple(claim.id for claim in known))
+    return [claim for claim in known if claim.id in set(ids)]
+
+
+def _run(home: str, path: list[str], id: str, effort: Effort) -> tuple[Any, ...]:
+    """Return the id and what an :class:`Outcome` has beside its claim.
+
+    A worker process finds a claim by its id in the module that registers it, because a claim
+    stands there under the name of its check, which cannot be pickled. A worker that is older
+    than the caller's search path lacks folders.
+    """
+    sys.path.extend(entry for entry in path if entry not in sys.path)
+    if id not in _CLAIMS:
+        import_module(home)
+    if id not in _CLAIMS:
+        raise LookupError(f"a second process finds no claim {id!r} in {home}: use jobs=1")
+    outcome = _CLAIMS[id].run(effort)
     return id, outcome.evidence, outcome.seconds, outcome.error, outcome.missing

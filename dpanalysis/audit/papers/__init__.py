@@ -1,1 +1,5 @@
-"""The claims of each paper: one module a paper, listed in :mod:`dpanalysis.audit.registry`."""
+"""The claims that this package checks.
+
+Every module here registers claims, and one module of each paper registers the paper: its
+authors, year and title stand nowhere else. All modules are found by looking into this folder.
+"""

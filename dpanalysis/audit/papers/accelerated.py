@@ -13,7 +13,7 @@ from scipy import optimize, stats
 from ... import theory
 from ...losses import Logistic
 from ...regularizers import L2
-from ..registry import Effort, Evidence, printed, register, used
+from ..registry import Effort, Evidence, Paper, printed, register, used
 from ._smooth import (
     Array,
     Step,
@@ -22,6 +22,17 @@ from ._smooth import (
     nesterov_steps,
     quadratic_gaps,
     random_smooth,
+)
+
+PAPER = register(
+    Paper(
+        id="001",
+        authors="Kuru, Birbil, Gürbüzbalaban, Yıldırım",
+        year=2022,
+        title="Differentially private accelerated optimization algorithms",
+        venue="SIAM J. Optim. 32",
+        setting="Replace-one neighbours, sampling m of n without replacement, pure epsilon.",
+    )
 )
 
 

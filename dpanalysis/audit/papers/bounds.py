@@ -21,7 +21,16 @@ from ...privacy.events import Gaussian, Laplace
 from ..attack import Range, pair_quotient, quotient, worst_case
 from ..enumeration import laws_of, renyi_curve
 from ..exact import Density, renyi_divergence
-from ..registry import Effort, Evidence, printed, register
+from ..registry import Effort, Evidence, Paper, printed, register
+
+PAPER = register(
+    Paper(
+        id="bounds",
+        title="The bounds that `dpanalysis.privacy` relies on",
+        setting="Attacked by a search for their worst case; the evidence is the smallest bound / "
+        "exact value found: at least 1, and 1 where the bound is tight.",
+    )
+)
 
 Array = NDArray[np.float64]
 Ratio = Callable[..., float]

@@ -19,7 +19,17 @@ from ..attack import Attack, Range, pair_quotient, quotient, worst_case
 from ..exact import renyi_divergence
 from ..laws import above_threshold_distribution
 from ..mutants.line_search import EndlessSearch
-from ..registry import Effort, Evidence, printed, register, used
+from ..registry import Effort, Evidence, Paper, printed, register, used
+
+PAPER = register(
+    Paper(
+        id="002",
+        authors="Chen, Lee",
+        year=2020,
+        title="Stochastic adaptive line search for differentially private optimization",
+        setting="Add-or-remove-one neighbours, Poisson sampling.",
+    )
+)
 
 Array: TypeAlias = NDArray[np.float64]
 Laws: TypeAlias = tuple[Array, Array]

@@ -13,8 +13,19 @@ from scipy import optimize, special
 
 from ... import datasets
 from ..attack import Range
-from ..registry import Effort, Evidence, NotChecked, printed, register, used
+from ..registry import Effort, Evidence, NotChecked, Paper, printed, register, used
 from .second_order import largest
+
+PAPER = register(
+    Paper(
+        id="000",
+        authors="Xia, Shen, Yao, Fu, Xu, Xu, Fu",
+        year=2023,
+        title="Differentially private learning with per-sample adaptive clipping",
+        venue="AAAI",
+        setting="Add-or-remove-one neighbours, Poisson sampling.",
+    )
+)
 
 Array = NDArray[np.float64]
 Weight = Callable[[Any, Any], Any]

@@ -18,7 +18,17 @@ from ...privacy import gaussian_delta, gaussian_epsilon
 from ...problems import ERM
 from ..attack import Range, worst_case
 from ..exact import Density, hockey_stick, renyi_divergence
-from ..registry import Effort, Evidence, printed, register, used
+from ..registry import Effort, Evidence, Paper, printed, register, used
+
+PAPER = register(
+    Paper(
+        id="003",
+        authors="Gao, Wright",
+        year=2023,
+        title="Differentially private optimization for smooth non-convex ERM",
+        setting="Replace-one neighbours; zCDP of full batches, Renyi without replacement.",
+    )
+)
 
 Array = NDArray[np.float64]
 

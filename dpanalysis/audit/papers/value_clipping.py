@@ -15,9 +15,20 @@ from ... import privacy
 from ...clipping import Flat
 from ...losses import Logistic
 from ..attack import Range
-from ..registry import Effort, Evidence, printed, register, used
+from ..registry import Effort, Evidence, Paper, printed, register, used
 from ._composition import Mixture, epsilon_bounds
 from .second_order import largest
+
+PAPER = register(
+    Paper(
+        id="004",
+        authors="Fang, Li, Fan, Li",
+        year=2023,
+        title="Improved convergence of differential private SGD with gradient clipping",
+        venue="ICLR",
+        setting="Add-or-remove-one neighbours, Poisson sampling.",
+    )
+)
 
 Array = NDArray[np.float64]
 
