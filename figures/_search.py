@@ -15,6 +15,8 @@ from scipy import special, stats
 
 import dpanalysis as dpa
 from dpanalysis import methods, plotting
+from dpanalysis.experiments.loop import Loop
+from dpanalysis.experiments.recording import Recording
 from dpanalysis.privacy import filters, rdp_above_threshold, rdp_gaussian
 from dpanalysis.privacy.events import AboveThreshold, Event, Gaussian, Sampled
 
@@ -222,8 +224,10 @@ def run_cell(
         w = made
     else:
         made = dataclasses.replace(made, **(options or {}))
-        guard: Any = PrintedAccounting(budget) if entry.printed else budget
-        result = dpa.minimize(fitted, made, guard, rng=fold, record=())
+        if entry.printed:
+            result = run_as_printed(fitted, made, PrintedAccounting(budget), fold)
+        else:
+            result = dpa.minimize(fitted, made, budget, rng=fold, record=())
         w = result.w[0]
         found = {
             "iterations": result.iterations,
@@ -303,13 +307,23 @@ class PrintedAccounting:
         return bool((self.spent + self.costs(event) <= self.limits).any())
 
     def spend(self, event: Event) -> None:
-        """Charge the event at every order."""
+        """Charge the event at every order, or refuse."""
+        if not self.can_spend(event):
+            raise dpa.PrivacyBudgetExceeded(f"{event!r} fits at no order")
         self.spent = self.spent + self.costs(event)
 
     def affords(self, rate: float, events: Sequence[Event]) -> float:
         """Return how often these events, asked of one batch, fit a new budget."""
         each = self.costs(Sampled(dpa.Poisson(rate), events))
         return float((self.limits / each).max())
+
+
+def run_as_printed(problem: Any, method: Any, guard: PrintedAccounting, rng: int) -> Any:
+    """Run a method under :class:`PrintedAccounting`, which ``minimize`` takes for no budget."""
+    loop = Loop(method, problem.facts(RELATION), guard.budget, guard, "tightest")
+    random = dpa.privacy.mechanisms.spawn(rng, 1)
+    recording = Recording(problem, {}, 1, False, None)
+    return loop.run(np.zeros((1, problem.d)), loop.oracles(problem, random), random, recording)
 
 
 def affordable(epsilon: float, share: int, rate: float) -> dict[str, float]:

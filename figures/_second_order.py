@@ -14,6 +14,7 @@ from scipy import special, stats
 
 import dpanalysis as dpa
 from dpanalysis import methods
+from dpanalysis.audit.papers.second_order_printed import PrintedSecondOrder, PrintedTrustRegion
 
 Array: TypeAlias = np.ndarray
 
@@ -128,16 +129,17 @@ def saddle(d: int) -> Array:
 
 def _second_order(**options: Any) -> Callable[..., Any]:
     def make(eps_g: float, eps_H: float, n: int, printed: bool) -> Any:
-        chosen = {**options, "printed": printed}
+        chosen = dict(options)
         if "batch" in chosen:
             chosen["sampling"] = dpa.WithoutReplacement(math.ceil(chosen.pop("batch") * n))
-        return methods.SecondOrder(eps_g, eps_H, **chosen)
+        kind = PrintedSecondOrder if printed else methods.SecondOrder
+        return kind(eps_g, eps_H, **chosen)
 
     return make
 
 
 def _trust_region(eps_g: float, eps_H: float, n: int, printed: bool) -> Any:
-    return methods.TrustRegion(eps_g, eps_H, printed=printed)
+    return (PrintedTrustRegion if printed else methods.TrustRegion)(eps_g, eps_H)
 
 
 #: Share of the records in a batch: Theorem B.4 gives larger ones no amplification at epsilon .2.
@@ -188,7 +190,8 @@ def planned(problem: Any, method: Any, epsilon: float) -> tuple[Any, dict[str, f
         budget = dpa.Budget(epsilon, DELTA, RELATION)
         outlook = method.prepare(problem.facts(RELATION), budget, "tightest")
     root = math.sqrt(problem.d)
-    off_diagonal = outlook.noise.hessian * (1.0 if method.printed else math.sqrt(0.5))
+    query = method._hessian_query(np.zeros(problem.d), outlook.noise.hessian)
+    off_diagonal = query.std * query.off_diagonal
     return outlook, {
         "T": float(outlook.iterations),
         "n_min": float(outlook.n_min),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpanalysis import methods, plotting
+from dpanalysis.audit.papers.second_order_printed import PrintedSecondOrder
 from dpanalysis.experiments import sweep
 from dpanalysis.experiments.records import Table
 
@@ -46,7 +47,7 @@ def settings(scale: str) -> dict[str, Any]:
 def build_method(name: str, n: int, printed: bool) -> Any:
     """Return a method; one that looks at gradients only accepts any curvature."""
     if name == GRADIENT_ONLY:
-        return methods.SecondOrder(EPS_G, 10.0, printed=printed)
+        return (PrintedSecondOrder if printed else methods.SecondOrder)(EPS_G, 10.0)
     return runs.METHODS[name](EPS_G, EPS_H, n, printed)
 
 

@@ -79,7 +79,7 @@ def test_runs_under_the_printed_accounting_are_not_private():
     problem = _search.load_problem("census", "logistic", None, 0)
     method = _search.line_search(_search.Task(problem, None, BUDGET, 0.1, 10))
     guard = _search.PrintedAccounting(BUDGET)
-    result = dpa.minimize(problem, method, guard, rng=0, record=())
+    result = _search.run_as_printed(problem, method, guard, 0)
     assert result.iterations > 3 and not result.private and math.isinf(result.epsilon())
     spent = np.zeros(499)
     for event in result.ledger.events:  # equal ones in a row are one Repeated

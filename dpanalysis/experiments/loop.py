@@ -49,7 +49,7 @@ class Loop:
     method : Method
     facts : PublicFacts
     budget : Budget or None
-    shared : Filter or None
+    shared : Guard or None
         The filter to spend from, instead of one of its own.
     accountant : str
 
@@ -66,7 +66,7 @@ class Loop:
         method: Method,
         facts: PublicFacts,
         budget: Budget | None,
-        shared: filters.Filter | None,
+        shared: Guard | None,
         accountant: str,
     ) -> None:
         self._start = time.perf_counter()
@@ -176,7 +176,8 @@ class Loop:
         method, guard = self._method, oracles[0].guard
         outputs, made = [each.output for each in ended], [each.made for each in ended]
         exact = any(oracle.exact_releases for oracle in oracles)
-        noisy = not exact and (guard is not None or bool(self._planned))
+        known = isinstance(guard, filters.Filter | filters.Plan) or guard is None
+        noisy = known and not exact and (guard is not None or bool(self._planned))
         drawn = [output.drawn for output in outputs if output.drawn is not None]
         return Result(
             w=np.concatenate([output.w for output in outputs]),

@@ -101,9 +101,6 @@ class CurvatureMethod(AdaptiveMethod):
         Public lower bound of the objective.
     start_share : float
         Of what is left of the budget, in (0, 1): for the noisy value at a start that is not 0.
-    printed : bool
-        Noise of the Hessian as in the paper, for Delta_H = 2 B_H sqrt(d)/n and iid on and above
-        the diagonal: private too, but more of it than needed.
     """
 
     eps_g: float
@@ -116,7 +113,6 @@ class CurvatureMethod(AdaptiveMethod):
     failure: float = 0.05
     lower_bound: float = 0.0
     start_share: float = 0.05
-    printed: bool = False
 
     released: ClassVar[tuple[str, ...]] = (
         *AdaptiveMethod.released,
@@ -144,6 +140,14 @@ class CurvatureMethod(AdaptiveMethod):
     @abstractmethod
     def _tolerated(self, facts: PublicFacts) -> tuple[float, float]:
         """Return how long the noise of a gradient and of a Hessian may be."""
+
+    def _hessian_unit(self, facts: PublicFacts) -> float:
+        """Return how far one record moves the mean Hessian of a batch."""
+        return hessian_sensitivity(facts, self.sampling)
+
+    def _hessian_query(self, w: np.ndarray, std: float) -> NoisyHessian:
+        """Return the question for the noisy Hessian at ``w``."""
+        return NoisyHessian(w, std)
 
     def _asked(self, iterations: int) -> Mapping[str, int]:
         """Return how often each kind of answer is asked in so many iterations, at most."""
@@ -246,7 +250,7 @@ class CurvatureMethod(AdaptiveMethod):
         )
         return Noise(
             gradient * facts.gradient_sensitivity(self.sampling, 2),
-            hessian * hessian_sensitivity(facts, self.sampling, printed=self.printed),
+            hessian * self._hessian_unit(facts),
             1.0 / _pure_of(each["search"]) if "search" in each else 0.0,
         )
 
@@ -275,8 +279,9 @@ class CurvatureMethod(AdaptiveMethod):
         """
         each = self.failure / sum(self._asked(iterations).values())
         gradient, hessian = self._tolerated(facts)
-        # Entries above the diagonal as large as on it: as if all were sqrt 2 as large.
-        std = noise.hessian * (math.sqrt(2.0) if self.printed else 1.0)
+        # What counts for the norm are the entries above the diagonal.
+        query = self._hessian_query(np.zeros(facts.d), noise.hessian)
+        std = noise.hessian * query.off_diagonal * math.sqrt(2.0)
         sizes = (
             gradient_noise_norm(facts.d, noise.gradient, each) / gradient,
             hessian_noise_norm(facts.d, std, each) / hessian,
@@ -324,7 +329,7 @@ class Questions:
     def hessian(self, w: np.ndarray, noise: Noise) -> np.ndarray:
         """Return the noisy Hessian at ``w``, (d, d)."""
         self.hessians += 1
-        return self.ask(NoisyHessian(w, noise.hessian, self._method.printed), self._method.sampling)
+        return self.ask(self._method._hessian_query(w, noise.hessian), self._method.sampling)
 
     def value(self, w: np.ndarray) -> float:
         """Return a number that is below f(w) with probability ``failure`` at most.

@@ -57,7 +57,7 @@ class SecondOrder(CurvatureMethod):
         The search starts at b > 1 times its fallback, and backtracks by beta in (0, 1).
     first_share, speedup : float
         Of ``two_phase``: in (0, 1), and above 1.
-    failure, lower_bound, start_share, printed
+    failure, lower_bound, start_share
         See :class:`~dpanalysis.methods.curvature.CurvatureMethod`.
 
     Raises
@@ -126,8 +126,6 @@ class SecondOrder(CurvatureMethod):
                 f"sampling must be Full() with step='line_search', got {self.sampling!r}: a "
                 "decrease on a batch says nothing of the objective"
             )
-        if self.printed and self.hessian == "lanczos":
-            raise ValueError("printed must be False with hessian='lanczos', got True")
         self._decrease(1.0, 1.0)
 
     @property

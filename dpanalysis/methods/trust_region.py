@@ -29,7 +29,7 @@ class TrustRegion(CurvatureMethod):
 
     Parameters
     ----------
-    eps_g, eps_H, sampling, failure, lower_bound, start_share, printed
+    eps_g, eps_H, sampling, failure, lower_bound, start_share
         See :class:`~dpanalysis.methods.curvature.CurvatureMethod`.
     radius : float, optional
         r > 0. By default the smaller of sqrt(eps_g/M) and eps_H/M, for the Lipschitz constant M
@@ -203,7 +203,7 @@ class NoisyGradientDescent2NS(CurvatureMethod):
 
     Parameters
     ----------
-    eps_g, eps_H, sampling, failure, lower_bound, start_share, printed
+    eps_g, eps_H, sampling, failure, lower_bound, start_share
         See :class:`~dpanalysis.methods.curvature.CurvatureMethod`.
     iterations : int, optional
         Steps; by default (f(w0) - lower_bound) over the least decrease of a gradient step,

@@ -10,6 +10,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpanalysis as dpa
+from dpanalysis.audit.papers.second_order_printed import (
+    PrintedHessian,
+    printed_hessian_sensitivity,
+)
 from dpanalysis.privacy import events, mechanisms
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import (
@@ -123,7 +127,7 @@ def test_forgetting_the_rank_of_general_hessians_is_noticed():
     assert hessian_sensitivity(facts, FULL) < 0.5 * moved
     general = dataclasses.replace(facts, hessian_rank=None)
     assert hessian_sensitivity(general, FULL) == pytest.approx(moved)
-    assert hessian_sensitivity(general, FULL, printed=True) == pytest.approx(moved)
+    assert printed_hessian_sensitivity(general, FULL) == pytest.approx(moved)
 
 
 def test_batches_divide_by_their_size_and_unbounded_rows_are_refused():
@@ -161,7 +165,9 @@ def test_the_noise_has_the_stated_variances(source):
         rng = np.random.default_rng(1)
         noise = np.array([stored(rng, d, std) for _ in range(count)])
     else:
-        noise = draws_of(NoisyHessian(np.zeros(d), std, source == "printed"), count, d)
+        noise = draws_of(
+            (PrintedHessian if source == "printed" else NoisyHessian)(np.zeros(d), std), count, d
+        )
     assert (noise == noise.transpose(0, 2, 1)).all()
     off = std if source == "printed" else std * math.sqrt(0.5)
     expected = np.where(np.eye(d, dtype=bool), std, off) ** 2
@@ -198,7 +204,7 @@ def test_black_box_audit_of_one_release(forgotten):
 
 def test_events_state_true_costs():
     facts = facts_of(problem_of(np.eye(3)))
-    for query in (NoisyHessian(np.zeros(3), 0.1), NoisyHessian(np.zeros(3), 0.1, True)):
+    for query in (NoisyHessian(np.zeros(3), 0.1), PrintedHessian(np.zeros(3), 0.1)):
         event = query.event(facts, FULL)
         assert (event.std, event.sensitivity) == (0.1, pytest.approx(math.sqrt(2.0) * 0.25 / 3))
     assert NoisyCurvature(np.zeros(3), 0.1, 2).event(facts, FULL) == query.event(facts, FULL)

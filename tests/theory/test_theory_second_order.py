@@ -14,6 +14,7 @@ import dpanalysis as dpa
 from dpanalysis import privacy, theory
 from dpanalysis.audit import above_threshold_distribution, hockey_stick, subsampled_gaussian
 from dpanalysis.audit.papers.second_order_printed import (
+    PrintedSecondOrder,
     printed_batch,
     printed_search_slack,
     printed_target,
@@ -313,7 +314,8 @@ def test_n_min_is_that_of_the_method():
     facts = problem.facts("replace_one")
     for printed in (False, True):
         for step, shares in (("short", SHORT), ("line_search", SEARCHED)):
-            method = dpa.methods.SecondOrder(0.1, 0.3, step=step, printed=printed)
+            kind = PrintedSecondOrder if printed else dpa.methods.SecondOrder
+            method = kind(0.1, 0.3, step=step)
             with pytest.warns(UserWarning, match="is below n_min"):
                 outlook = method.prepare(facts, privacy.Budget.zcdp(0.02), "tightest")
             target = theory.SecondOrderTarget(0.1, 0.3, CONSTANTS, 6, 0.02)

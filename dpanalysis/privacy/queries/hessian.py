@@ -24,7 +24,7 @@ __all__ = ["NoisyCurvature", "NoisyHessian", "hessian_sensitivity"]
 _BLOCK_ENTRIES = 1 << 20  # of noise that is drawn again and again
 
 
-def hessian_sensitivity(facts: PublicFacts, sampling: Sampling, *, printed: bool = False) -> float:
+def hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float:
     r"""Return how far one record moves the mean Hessian, in the Frobenius norm.
 
     With B the bound on the norm of one record's Hessian, k that on its rank and n the public
@@ -43,8 +43,6 @@ def hessian_sensitivity(facts: PublicFacts, sampling: Sampling, *, printed: bool
     ----------
     facts : PublicFacts
     sampling : Sampling
-    printed : bool
-        Return Delta_H of the paper instead, 2 B sqrt(d)/n: as large as it gets, for k = d.
 
     Returns
     -------
@@ -74,24 +72,21 @@ def hessian_sensitivity(facts: PublicFacts, sampling: Sampling, *, printed: bool
     >>> bound = dpa.RowBound(2, 1.0)
     >>> problem = dpa.ERM(np.eye(54), np.ones(54), dpa.losses.Logistic(), row_bound=bound)
     >>> facts = problem.facts("replace_one")
-    >>> used = hessian_sensitivity(facts, dpa.Full())
-    >>> used, hessian_sensitivity(facts, dpa.Full(), printed=True) / used
-    (0.006547, 10.39)
+    >>> hessian_sensitivity(facts, dpa.Full())
+    0.006547
     """
     if not math.isfinite(facts.hessian_bound):
         raise ValueError(
             "the Hessian of one record has no public bound, so no noise can make it private: give "
             "the problem a row_bound and a smooth loss"
         )
-    mean = facts.hessian_bound / sampling.expected_size(facts.n)
-    if printed:
-        return 2.0 * math.sqrt(facts.d) * mean
     rank = facts.d if facts.hessian_rank is None else min(facts.hessian_rank, facts.d)
-    if facts.relation != REPLACE_ONE:
-        return math.sqrt(rank) * mean
-    if facts.convex_records:
-        return math.sqrt(min(2 * rank, facts.d)) * mean
-    return 2.0 * math.sqrt(rank) * mean
+    if facts.relation == REPLACE_ONE:
+        moved = math.sqrt(min(2 * rank, facts.d)) if facts.convex_records else 2.0 * math.sqrt(rank)
+    else:
+        moved = math.sqrt(rank)
+    rounded = 2.0 * facts.rounding * math.sqrt(rank)  # that of both computed sums
+    return (moved + rounded) * facts.hessian_bound / sampling.expected_size(facts.n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,19 +106,11 @@ class NoisyHessian(Query):
         Public.
     std : float
         sigma >= 0; 0 answers exactly.
-    printed : bool
-        sigma above the diagonal too, as in the paper: private as well, with more noise.
 
     Raises
     ------
     ValueError
         If an argument is outside its range.
-
-    Notes
-    -----
-    With ``printed`` what counts is the Euclidean norm of the entries on and above the diagonal.
-    That is at most the Frobenius norm, which counts those above it twice; for a change that is
-    diagonal the two are the same, so that the cost at sigma is the same.
 
     References
     ----------
@@ -132,8 +119,9 @@ class NoisyHessian(Query):
 
     w: np.ndarray
     std: float
-    printed: bool = False
     evaluates = "hessian"
+    #: Noise above the diagonal, in units of that on it.
+    off_diagonal = math.sqrt(0.5)
 
     def __post_init__(self) -> None:
         check_finite("w", np.asarray(self.w))
@@ -148,13 +136,11 @@ class NoisyHessian(Query):
     def answer(self, records: Records, random: Any) -> tuple[np.ndarray, int]:
         """Return the symmetric matrix (d, d), and 1."""
         hessian = records.problem.hessian_sum(self.w, records.rows) / records.size
-        d = len(hessian)
-        above = np.triu_indices(d)
+        above = np.triu_indices(len(hessian))
         noise = mechanisms.gaussian(random, self.std, len(above[0]))
-        if not self.printed:
-            noise[above[0] != above[1]] *= math.sqrt(0.5)
+        noise[above[0] != above[1]] *= self.off_diagonal
         hessian[above] += noise
-        diagonal = np.diag_indices(d)
+        diagonal = np.diag_indices(len(hessian))
         hessian[diagonal] += _penalty_curvature(records.problem, self.w)
         # The lower half is not that of the sum, which may differ by rounding: it is a copy.
         return np.triu(hessian) + np.triu(hessian, 1).T, 1
