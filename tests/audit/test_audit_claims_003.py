@@ -1,4 +1,4 @@
-"""What the claims of paper 003 compute with, and that each of them can fail."""
+"""What the claims of Gao and Wright (2023) compute with, and that each of them can fail."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Paper 002: what a batch costs: Lemma 4, and the division by the batch.
+"""Chen and Lee (2020): what a batch costs: Lemma 4, and the division by the batch.
 
 Several accesses to one batch are in ``line_search_shared``.
 """

@@ -1,4 +1,4 @@
-"""Paper 003: sensitivity and noise of the Hessian, and what a run costs.
+"""Gao and Wright (2023): sensitivity and noise of the Hessian, and what a run costs.
 
 The steps are in ``second_order_steps``, bounds and the objective in ``second_order_bounds``.
 """
