@@ -20,7 +20,7 @@ from ...privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from ..attack import Range, pair_quotient, quotient
 from ..enumeration import Subsampling, laws_of, poisson, presence, without_replacement
 from ..registry import Effort, Evidence, register
-from .bounds import EXCESS, LOSS, Array, search
+from ._search import EXCESS, LOSS, Array, search
 
 RATE = Range(1e-4, 1.0, log=True)
 SPREAD = Range(1e-3, 25.0, log=True)

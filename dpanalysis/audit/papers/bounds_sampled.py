@@ -21,7 +21,7 @@ from ...privacy.subsampled_rdp import rdp_pure_poisson, rdp_pure_without_replace
 from ..attack import Range, pair_quotient
 from ..exact import Density
 from ..registry import Effort, Evidence, register
-from .bounds import EXCESS, LOSS, STD, Array, search
+from ._search import EXCESS, LOSS, STD, Array, search
 from .bounds_amplification import RATE, RENYI, USUAL, attack_tables, mean_laws, renyi_ratio
 
 
