@@ -16,7 +16,7 @@ INTERRUPTED = 130  # the shell's code for a process ended by Ctrl-C
 EXAMPLES = """
 examples:
   python -m dpanalysis claims --quick
-  python -m dpanalysis claims --paper Kuru            also: 'Kuru 2022', or the id 001
+  python -m dpanalysis claims --paper Kuru            the same: --paper 'Kuru 2022', --paper 001
   python -m dpanalysis claims --id 001-9 --id 001-10
   python -m dpanalysis claims --html -o claims.html
   python -m dpanalysis claims --module my_paper       the claims of my_paper.py in this folder

@@ -1,4 +1,7 @@
-"""The runs behind the figures of papers 000 and 004: one rule, one model, one seed a cell."""
+"""The runs behind the figures of Xia et al. (2023) and Fang et al. (2023).
+
+Each cell is one rule, one model and one seed.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,7 @@ def make_rule(rule: str, clip_norm: float, r: float, beta1: float) -> dpa.clippi
 
 @dataclasses.dataclass(frozen=True, repr=False, kw_only=True)
 class ValueClippedSGD(dpa.methods.SGD):
-    """Value clipping whose constant follows the iterate, as an MLP needs (paper 004, App. D).
+    """Value clipping whose constant follows the iterate: for MLPs (Fang et al. 2023, App. D).
 
     Attributes
     ----------
@@ -296,7 +299,7 @@ def calibrate(
 
 
 def published_epsilons() -> str:
-    """Return a sentence on the epsilons of paper 004, recomputed by every accountant."""
+    """Return a sentence on the epsilons of Fang et al. (2023), recomputed by every accountant."""
     parts = []
     for name, rate, iterations in (("MNIST", 1 / 469, 4690), ("CIFAR10", 1 / 390, 1950)):
         got = {

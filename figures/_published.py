@@ -11,7 +11,7 @@ __all__ = ["published_panels"]
 
 
 def published_panels(figure: str) -> list[dict[str, Any]]:
-    """Return the panels of a figure of paper 001, empty without ``$DPANALYSIS_DATA``.
+    """Return the panels of a figure of Kuru et al. (2022), empty without ``$DPANALYSIS_DATA``.
 
     Each panel has ``title`` and ``curves``; a curve has ``points``, a list of ``[x, y]``.
     """

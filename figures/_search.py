@@ -1,4 +1,4 @@
-"""The runs behind the figures of paper 002: data, methods, and its accounting as printed."""
+"""The runs behind the figures of Chen and Lee (2020): data, methods, the printed accounting."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def search_cell(
 
 
 class PrintedAccounting:
-    """The accounting of paper 002 as it is printed: NOT a privacy guarantee.
+    """The accounting of Chen and Lee (2020) as it is printed: NOT a privacy guarantee.
 
     Gradient and line searches of one batch are amplified one by one (errata 002-4, 002-5) by
     Lemma 4 with its factor 3, at the costs of Lemma 1 and Theorems 2 and 3, and the run goes

@@ -1,4 +1,4 @@
-"""The runs behind the figures of paper 003: data, methods, and what the paper prints."""
+"""The runs behind the figures of Gao and Wright (2023): data, methods, what they print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clipping frequency and accuracy by epoch, GC against VC: Figs. 1 to 3 of paper 004."""
+"""Clipping frequency and accuracy by epoch, GC against VC: Figs. 1 to 3 of Fang et al. (2023)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import _clipping as runs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "How often gradients are clipped, and what value clipping costs (paper 004, Figs. 1-3)"
+TITLE = "How often gradients are clipped, and what it costs (Fang et al. 2023, Figs. 1-3)"
 
 CLIP_NORMS = (1.0, 5.0, 20.0, 40.0)
 STEP_SIZES = (2e-3, 5e-3, 1e-2)

@@ -1,4 +1,4 @@
-"""Which way single gradients point, and what weights do to their mean: Figs. 1-3 of paper 000."""
+"""Where single gradients point, and what weights do to their mean: Xia et al. (2023), Figs. 1-3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accuracy over step size and r or clip norm: Fig. 4 of paper 000."""
+"""Accuracy over step size and r or clip norm: Fig. 4 of Xia et al. (2023)."""
 
 from __future__ import annotations
 

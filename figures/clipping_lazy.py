@@ -1,4 +1,4 @@
-"""The lazy region, the bias of weights, and its bounds: Appendix C and Table 1 of paper 000."""
+"""The lazy region, the bias of weights, and its bounds: Xia et al. (2023), Appendix C, Table 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accuracy of GC and VC against epsilon and delta: Fig. 5 of paper 004."""
+"""Accuracy of GC and VC against epsilon and delta: Fig. 5 of Fang et al. (2023)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import clipping_epochs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "What a budget buys: accuracy against epsilon and delta (paper 004, Fig. 5)"
+TITLE = "What a budget buys: accuracy against epsilon and delta (Fang et al. 2023, Fig. 5)"
 
 CLIP_NORM = 5.0  # in the units of the paper's rows
 DELTA, EPSILON = 1e-5, 1.0

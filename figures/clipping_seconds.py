@@ -1,4 +1,4 @@
-"""Seconds of an epoch without clipping, one gradient at a time, by GC and by VC: paper 004."""
+"""Seconds an epoch: no clipping, one gradient at a time, by GC and by VC (Fang et al. 2023)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import _clipping as runs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "What private training costs in time (paper 004, Table 2)"
+TITLE = "What private training costs in time (Fang et al. 2023, Table 2)"
 
 SIGNED = True
 #: Ways of training: their names in the tables, and in the picture.

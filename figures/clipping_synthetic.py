@@ -1,4 +1,4 @@
-"""GC against VC on linear regression with light-tailed noise: Fig. 4 of paper 004."""
+"""GC against VC on linear regression with light-tailed noise: Fig. 4 of Fang et al. (2023)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import _clipping as runs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Clipping on synthetic linear regression (paper 004, Fig. 4)"
+TITLE = "Clipping on synthetic linear regression (Fang et al. 2023, Fig. 4)"
 
 N, D, BATCH, EPOCHS = 10_000, 256, 128, 10
 DELTA = 1e-5

@@ -1,4 +1,4 @@
-"""Test accuracy of four clipping rules at (3, 1e-5): after Table 2 of paper 000."""
+"""Test accuracy of four clipping rules at (3, 1e-5): after Table 2 of Xia et al. (2023)."""
 
 from __future__ import annotations
 
@@ -287,6 +287,6 @@ epochs and momentum are not in its text, ours has no momentum. Batches are drawn
 sampling, which its Theorem 1 accounts for; its Algorithm 1 samples with replacement, which costs
 more (epsilon at least 22.4 instead of 2.07 at N = 60000, B = 512, T = 500, sigma = .8). The step
 sizes of its Fig. 4 end at 8; here larger ones are tried, until accuracy falls. Value clipping is
-that of Fang et al. (paper 004), with the least valid weak growth constant, for the MLP anew at
+that of Fang et al. (2023), with the least valid weak growth constant, for the MLP anew at
 each iterate.
 """

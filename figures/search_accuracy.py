@@ -1,4 +1,4 @@
-"""Accuracy and objective against epsilon: Figs. 3 and 4 of paper 002."""
+"""Accuracy and objective against epsilon: Figs. 3 and 4 of Chen and Lee (2020)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE = "Private line search and its rivals: accuracy against epsilon (paper 002, Figs. 3, 4)"
+TITLE = "Private line search and its rivals: accuracy (Chen and Lee 2020, Figs. 3, 4)"
 
 KEYS = ("data", "loss", "method", "epsilon")
 FOUND = ("accuracy", "objective", "iterations", "gradients", "losses", "seconds")

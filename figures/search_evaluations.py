@@ -1,4 +1,4 @@
-"""How many gradients and losses the private line search evaluates: Fig. 2 of paper 002."""
+"""How much the private line search evaluates: Fig. 2 of Chen and Lee (2020)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._clipping import group, stack, where
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "How many gradients and losses the private line search evaluates (paper 002, Fig. 2)"
+TITLE = "How much the private line search evaluates (Chen and Lee 2020, Fig. 2)"
 
 COUNTS = {
     "gradients": "gradients evaluated / n",

@@ -1,4 +1,4 @@
-"""What the parameters of the private line search do: Fig. 1 of paper 002."""
+"""What the parameters of the private line search do: Fig. 1 of Chen and Lee (2020)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._clipping import group, stack, where
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "What the parameters of the private line search do (paper 002, Fig. 1)"
+TITLE = "What the parameters of the private line search do (Chen and Lee 2020, Fig. 1)"
 
 #: Parameter of the method (or q), label, and its values; the first panel to the last.
 PANELS: dict[str, tuple[str, list[Any]]] = {

@@ -1,4 +1,4 @@
-"""A network trained with private line search, DP-SGD and DP-Adam: Fig. 5 of paper 002."""
+"""A network trained with private line search, DP-SGD and DP-Adam: Fig. 5 of Chen and Lee (2020)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ._clipping import group, stack, where
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "A network trained with private line search (paper 002, Fig. 5)"
+TITLE = "A network trained with private line search (Chen and Lee 2020, Fig. 5)"
 
 CLIP = 3.0  # C_grad and C_obj
 SEARCH_SHARE = 0.1  # of an iteration's rho, for the line search

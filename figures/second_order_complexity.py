@@ -1,4 +1,4 @@
-"""How much data a guaranteed second-order point takes: the orders of paper 003 with constants."""
+"""How much data a guaranteed second-order point takes: Gao and Wright (2023), with constants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._clipping import stack, where
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Data that a guaranteed second-order point takes (paper 003, Theorems 4 and 8)"
+TITLE = "Data that a guaranteed second-order point takes (Gao and Wright 2023, Theorems 4 and 8)"
 
 EPSILON, D, ALPHA = 1.0, 54, 0.06
 #: What the methods take when nobody chooses: c, c1, c2, and c_g, c_H of the line search.
@@ -137,9 +137,9 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     )
     return f"""
 Least n with which the run finds an (alpha, sqrt(M alpha))-2NS with probability .95: Theorems 4 and
-8 of paper 003 with every constant, for the answer itself (tolerances are divided by 1 + c1 and
-1 + c), the logistic loss with GemanMcClure(.001) on rows of norm 1. "Printed": the sensitivities
-and noise of the paper, and the norms of errata 003-9 for its universal constants, which nobody
+8 of Gao and Wright (2023) with every constant, for the answer itself (tolerances are divided by
+1 + c1 and 1 + c), the logistic loss with GemanMcClure(.001) on rows of norm 1. "Printed": their
+sensitivities and noise, and the norms of errata 003-9 for its universal constants, which nobody
 knows; "sharp": errata 003-1, 003-2, 003-7; "best shares": c, c1, c2, c_g and c_H chosen for the
 least n instead of .1, .25, .1, .35, .2. At d = {D}, alpha = {ALPHA:g}: {listed}. So the corrected
 sensitivities save a factor {n_min("short", "printed") / n_min("short", "sharp"):.2f} of short steps

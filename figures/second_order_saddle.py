@@ -1,4 +1,4 @@
-"""Private methods at a saddle, where steps along curvature count: beyond paper 003."""
+"""Private methods at a saddle, where steps along curvature count: beyond Gao and Wright (2023)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .second_order_tables import draw_table, row_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Leaving a saddle: where curvature steps count (beyond paper 003)"
+TITLE = "Leaving a saddle: where curvature steps count (beyond Gao and Wright 2023)"
 
 EPS_G, EPS_H = 0.05, 0.1
 GRADIENT_ONLY = "gradient only"
@@ -181,8 +181,8 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     )
     noise = printed["hessian_noise"] / OPT["hessian_noise"]
     return f"""
-Beyond paper 003, whose experiments never meet a saddle (errata 003-12): two copies of one feature
-share its weight at (1, 1, 0, ..., 0), where the logistic loss with GemanMcClure
+Beyond Gao and Wright (2023), whose experiments never meet a saddle (errata 003-12): two copies of
+one feature share its weight at (1, 1, 0, ..., 0), where the logistic loss with GemanMcClure
 ({chosen["strength"]:.4f}) has gradient 0 and curvature -{0.5 * chosen["strength"]:.4f} along
 (1, -1, 0, ...): the penalty prefers one weight to two. That is nearly as much as there can be:
 where the gradient is 0, strength times the sum of 2 w^2/(1 + w^2)^2 is the mean of m/(1 + e^m) over

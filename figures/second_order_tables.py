@@ -1,4 +1,4 @@
-"""Private second-order points on Covertype and IJCNN: the tables of paper 003."""
+"""Private second-order points on Covertype and IJCNN: the tables of Gao and Wright (2023)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._clipping import group, stack, where
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Private second-order points on real data (paper 003, tables)"
+TITLE = "Private second-order points on real data (Gao and Wright 2023, tables)"
 
 KEYS = ("data", "penalty", "tolerance", "method", "epsilon")
 FOUND = (*runs.FOUND, "cut")
@@ -252,7 +252,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         else ""
     )
     return f"""
-Paper 003, its tables on Covertype and IJCNN: final loss (mean ± standard deviation of
+Gao and Wright (2023), its tables on Covertype and IJCNN: final loss (mean ± standard deviation of
 {chosen["seeds"]} runs), seconds, iterations (it), passes over the data for gradients and losses (p)
 and noisy Hessians (H), for the noise of the Hessian at its true sensitivity ("sharp") and as
 printed. {sizes}. A cross, and the shade, mark what did not stop in some run. Loss: logistic, with

@@ -1,4 +1,4 @@
-"""The figures of papers 000 and 004 at a tiny scale: what must hold of their tables."""
+"""Figures of Xia et al. (2023) and Fang et al. (2023), tiny: what must hold of their tables."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""The figures of paper 002 at a tiny scale: what must hold of their tables."""
+"""The figures of Chen and Lee (2020) at a tiny scale: what must hold of their tables."""
 
 import math
 

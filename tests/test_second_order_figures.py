@@ -1,4 +1,4 @@
-"""The figures of paper 003 at a tiny scale: what must hold of their tables."""
+"""The figures of Gao and Wright (2023) at a tiny scale: what must hold of their tables."""
 
 import math
 

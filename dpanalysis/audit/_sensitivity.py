@@ -56,7 +56,7 @@ def sensitivity(
 
     References
     ----------
-    002, Definition 4.
+    Chen and Lee (2020), Definition 4.
 
     Examples
     --------

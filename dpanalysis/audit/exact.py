@@ -57,7 +57,7 @@ def renyi_divergence(p: Any, q: Any, order: float, *, full_output: bool = False)
 
     References
     ----------
-    Mironov (2017), Definition 3; 002, Definition 2.
+    Mironov (2017), Definition 3; Chen and Lee (2020), Definition 2.
 
     Examples
     --------

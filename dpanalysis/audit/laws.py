@@ -81,7 +81,7 @@ def above_threshold_distribution(
 
     References
     ----------
-    002, Lemma 5 and Algorithm 1; Dwork and Roth (2014), Algorithm 1.
+    Chen and Lee (2020), Lemma 5 and Algorithm 1; Dwork and Roth (2014), Algorithm 1.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the claims of paper 000 compute with, and that each of them can fail."""
+"""What the claims of Xia et al. (2023) compute with, and that each of them can fail."""
 
 import math
 import sys

@@ -1,4 +1,4 @@
-"""What the claims of paper 001 compute with, and that each of them can fail."""
+"""What the claims of Kuru et al. (2022) compute with, and that each of them can fail."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What the claims of paper 002 compute with, and that a fault in the code is found."""
+"""What the claims of Chen and Lee (2020) compute with, and that a fault in the code is found."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What the claims of paper 003 compute with, and that each of them can fail."""
+"""What the claims of Gao and Wright (2023) compute with, and that each of them can fail."""
 
 import math
 
@@ -13,6 +13,7 @@ from dpanalysis.audit.papers import (
     second_order,
     second_order_bounds,
     second_order_data,
+    second_order_runs,
     second_order_steps,
 )
 from dpanalysis.theory import second_order_data as theory_of_data
@@ -30,18 +31,18 @@ def test_stopping_against_simulation():
     last = np.argmax(losses >= barriers, axis=1)
     reached = losses[np.arange(size), last]
     gains = np.maximum(0.0, -np.expm1(epsilons[last] - reached))
-    delta = second_order.stopping_delta(shift, barriers, epsilons)
+    delta = second_order_runs.stopping_delta(shift, barriers, epsilons)
     assert abs(gains.mean() - delta) < 6.0 * gains.std() / math.sqrt(size)
     moments = np.exp(0.5 * reached)  # order 1.5
-    exact = math.exp(0.5 * second_order.stopping_divergence(shift, barriers, 1.5))
+    exact = math.exp(0.5 * second_order_runs.stopping_divergence(shift, barriers, 1.5))
     assert abs(moments.mean() - exact) < 6.0 * moments.std() / math.sqrt(size)
 
 
 def test_a_run_that_never_stops_early_is_a_gaussian_release():
     barriers = np.array([50.0] * 8 + [-math.inf])
-    delta = second_order.stopping_delta(0.4, barriers, np.full(9, 0.9))
+    delta = second_order_runs.stopping_delta(0.4, barriers, np.full(9, 0.9))
     assert delta == pytest.approx(privacy.gaussian_delta(1.0 / 1.2, 0.9), rel=1e-9)
-    assert second_order.stopping_divergence(0.4, barriers, 3.0) == pytest.approx(1.5 * 1.44)
+    assert second_order_runs.stopping_divergence(0.4, barriers, 3.0) == pytest.approx(1.5 * 1.44)
 
 
 @given(seeds, st.booleans())
@@ -94,9 +95,19 @@ def half_a_batch(*given, batch=theory.second_order_batch):
 WRONG = [
     ("003-1", second_order, "LOGISTIC_CURVATURE", 0.249),
     ("003-1", second_order, "SIGMOID_CURVATURE", 0.0962),
-    ("003-3", second_order, "gaussian_epsilon", lambda s, d: privacy.gaussian_epsilon(1.05 * s, d)),
-    ("003-4", second_order, "gaussian_delta", lambda s, e: privacy.gaussian_delta(1.01 * s, e)),
-    ("003-5", second_order, "unit", lambda x: 1.01 * x / max(1.0, float(np.linalg.norm(x)))),
+    (
+        "003-3",
+        second_order_runs,
+        "gaussian_epsilon",
+        lambda s, d: privacy.gaussian_epsilon(1.05 * s, d),
+    ),
+    (
+        "003-4",
+        second_order_runs,
+        "gaussian_delta",
+        lambda s, e: privacy.gaussian_delta(1.01 * s, e),
+    ),
+    ("003-5", second_order_runs, "unit", lambda x: 1.01 * x / max(1.0, float(np.linalg.norm(x)))),
     ("003-7", second_order_steps, "unit", lambda x: 1.01 * x / max(1.0, float(np.linalg.norm(x)))),
     ("003-8", theory, "curvature_roots", lambda c, c2, c_H: (0.0, 3.0 * (1.0 - c - c_H))),
     ("003-9", theory, "gradient_noise_norm", lambda d, s, eta: s * math.sqrt(d - math.log(eta))),

@@ -1,4 +1,4 @@
-"""What the claims of paper 004 compute with, and that each of them can fail."""
+"""What the claims of Fang et al. (2023) compute with, and that each of them can fail."""
 
 import math
 

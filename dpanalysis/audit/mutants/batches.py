@@ -104,7 +104,7 @@ _CROWD = -np.ones(9)
 MUTANTS = (
     Mutant(
         name="one batch amplified twice",
-        source="errata 002-4: paper 002, Algorithm 2",
+        source="errata 002-4: Chen and Lee (2020), Algorithm 2",
         why="gradient and line search look at the same batch and are amplified one by one",
         broken=BatchMean(Poisson(_RATE), 0.5, divisor=1.0, accesses=2),
         correct=BatchMean(Poisson(_RATE), 0.5, divisor=1.0, accesses=2, fresh=True),
@@ -115,7 +115,7 @@ MUTANTS = (
     ),
     Mutant(
         name="division by the size of the batch",
-        source="errata 002-6: paper 002, Algorithm 2",
+        source="errata 002-6: Chen and Lee (2020), Algorithm 2",
         why="the size is secret, and in a small batch a record weighs more than 1/(q n)",
         broken=BatchMean(Poisson(_RATE), 1.0 / _PUBLIC_SIZE, divisor=None),
         correct=BatchMean(Poisson(_RATE), 1.0 / _PUBLIC_SIZE, divisor=_PUBLIC_SIZE),
@@ -130,7 +130,7 @@ MUTANTS = (
     ),
     Mutant(
         name="drawn with replacement",
-        source="errata 000-8: paper 000, Algorithm 1",
+        source="errata 000-8: Xia et al. (2023), Algorithm 1",
         why="accounted as Poisson batches, but a record drawn k times moves the sum k times as far",
         broken=BatchMean(WithReplacement(3), 0.5, divisor=1.0),
         correct=BatchMean(Poisson(0.5), 0.5, divisor=1.0),

@@ -76,7 +76,7 @@ _NUMBERS = np.array([0.25, -0.5, 0.5, -0.25])
 MUTANTS = (
     Mutant(
         name="value clipping by the mean loss",
-        source="errata 004-1: paper 004, Algorithm 3, line 4",
+        source="errata 004-1: Fang et al. (2023), Algorithm 3, line 4",
         why="among many good samples the mean is small, and a bad one keeps its long gradient",
         broken=NoisySum(_SMALL_NORM, total=partial(_by_value, mean=True)),
         correct=NoisySum(_SMALL_NORM, total=partial(_by_value, mean=False)),
@@ -87,7 +87,7 @@ MUTANTS = (
     ),
     Mutant(
         name="weak growth by a sum over layers",
-        source="errata 004-4: paper 004, Appendix D, read with a sum over the other layers",
+        source="errata 004-4: Fang et al. (2023), Appendix D, read as a sum over other layers",
         why="from three layers on only the product of the other layers' norms bounds a gradient",
         broken=NoisySum(1.0, total=partial(_network, printed=True)),
         correct=NoisySum(1.0, total=partial(_network, printed=False)),

@@ -1,4 +1,4 @@
-"""Mistakes of a private line search: paper 002, and what its correction must not be taken for."""
+"""Mistakes of a private line search: those of Chen and Lee (2020), and a wrong correction."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _UP, _DOWN = _FAR + 0.5, _FAR - 0.5
 MUTANTS = (
     Mutant(
         name="sparse vector with Gaussian noise and no cap",
-        source="errata 002-3: paper 002, Theorem 3",
+        source="errata 002-3: Chen and Lee (2020), Theorem 3",
         why="far below the threshold a query that a record raises is ever more likely to halt",
         broken=EndlessSearch("gaussian", math.sqrt(1.5 / _RHO), math.sqrt(3.0 / _RHO)),
         # Laplace noise needs no cap; a tenth of the loss for the threshold.

@@ -115,7 +115,9 @@ def _argmin_added(scores: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class IterationBound:
-    """The number of iterations of paper 003, (6): ceil((f + noise - f_lower)/MIN_DEC), at least 0.
+    """Return the number of iterations of Gao and Wright (2023), (6), at least 0.
+
+    It is ceil((f + noise - f_lower)/MIN_DEC).
 
     The data set holds the samples' losses at the start, in [0, 1]; f is their mean. The noise
     is |z| as printed, or z + margin.
@@ -191,7 +193,7 @@ _RHO_NOISE, _STEP, _LOSSES = 2.0, 0.05, 10
 MUTANTS = (
     Mutant(
         name="laplace by standard deviation",
-        source="errata 001-19: the MATLAB code published with paper 001",
+        source="errata 001-19: the MATLAB code that Kuru et al. (2022) published",
         why="the scale b is taken for the standard deviation, which is sqrt(2) b",
         broken=NoisySum(math.sqrt(0.5)),
         correct=NoisySum(1.0),
@@ -242,7 +244,7 @@ MUTANTS = (
     ),
     Mutant(
         name="half-normal iteration bound",
-        source="errata 003-4: paper 003, (6)",
+        source="errata 003-4: Gao and Wright (2023), (6)",
         why="|z| keeps a bound above the true value, so small bounds give the data away",
         broken=IterationBound(_RHO_NOISE, _STEP, margin=None),
         correct=IterationBound(_RHO_NOISE, _STEP, margin=3.0 * _RHO_NOISE / _LOSSES),

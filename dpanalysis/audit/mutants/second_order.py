@@ -1,4 +1,4 @@
-"""Mistakes of descent to second-order points: evaluations, Hessians and batches of paper 003."""
+"""Mistakes of Gao and Wright (2023): the number of evaluations, Hessians and batches."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ _BATCH_CLAIM = privacy.zcdp_to_epsilon(2.0 / (_RECORDS * _BATCH_STD) ** 2, _BATC
 MUTANTS = (
     Mutant(
         name="last evaluation forgotten",
-        source="errata 003-17: paper 003, (6) and Theorem 1",
+        source="errata 003-17: Gao and Wright (2023), (6) and Theorem 1",
         why="noise for T = 1 iteration, but after its step the point is evaluated once more",
         broken=Evaluations(_STD, 2),
         correct=Evaluations(math.sqrt(2.0) * _STD, 2),
@@ -114,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         name="small batch by an approximation",
-        source="errata 003-10: paper 003, (28)",
+        source="errata 003-10: Gao and Wright (2023), (28)",
         why="2 s^2 alpha/sigma^2 leaves out what a small batch costs when the record is in it",
         broken=BatchOfOne(_BATCH_STD),
         correct=BatchOfOne(

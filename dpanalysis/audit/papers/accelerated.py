@@ -1,4 +1,4 @@
-"""Paper 001, sections 4 and 5: Nesterov's methods, their error bounds, and what follows.
+"""Kuru et al. (2022), sections 4 and 5: Nesterov's methods, their error bounds, and what follows.
 
 The division of a budget and the horizons are in ``accelerated_budget``.
 """

@@ -1,4 +1,4 @@
-"""Paper 001, sections 4.1, 4.2 and 5: how a budget is divided, and for how many iterations."""
+"""Kuru et al. (2022), sections 4.1, 4.2 and 5: how to divide a budget, over how many iterations."""
 
 from __future__ import annotations
 

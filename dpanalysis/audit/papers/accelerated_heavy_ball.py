@@ -1,4 +1,4 @@
-"""Paper 001, section 3: the heavy ball method, its noise and its certificates."""
+"""Kuru et al. (2022), section 3: the heavy ball method, its noise and its certificates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 001: how large the noise, the sensitivity and the smoothness constant are."""
+"""Kuru et al. (2022): how large the noise, the sensitivity and the smoothness constant are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 001: what subsampled Laplace noise costs, and what the published settings really cost."""
+"""Kuru et al. (2022): what subsampled Laplace noise costs, also at the published settings."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from ...privacy.relations import ADD_OR_REMOVE_ONE, Budget
 from ..attack import Range, pair_quotient, quotient
 from ..enumeration import renyi_curve
 from ..registry import Effort, Evidence, register
-from .bounds import DELTA, EXCESS, Array, search
+from ._search import DELTA, EXCESS, Array, search
 
 # Answers that the adversary sees; the tree has 2^DEPTH leaves and one node less.
 DEPTH = 4

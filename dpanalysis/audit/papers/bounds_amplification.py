@@ -20,7 +20,7 @@ from ...privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from ..attack import Range, pair_quotient, quotient
 from ..enumeration import Subsampling, laws_of, poisson, presence, without_replacement
 from ..registry import Effort, Evidence, register
-from .bounds import EXCESS, LOSS, Array, search
+from ._search import EXCESS, LOSS, Array, search
 
 RATE = Range(1e-4, 1.0, log=True)
 SPREAD = Range(1e-3, 25.0, log=True)
@@ -77,7 +77,7 @@ def laplace_mean_ratio(
 
 @register(
     "bounds-10",
-    "`laplace_epsilon`, `Laplace`; 001, (3.3) and Proposition 3.1",
+    "`laplace_epsilon`, `Laplace`; Kuru et al. (2022), (3.3) and Proposition 3.1",
     "a Laplace release of an m-of-n mean loses ln(1 + (m/n)(e^{S1/(m b)} - 1)), replace-one",
     verdict="holds",
 )
@@ -206,7 +206,8 @@ def attack_tables(
 
 @register(
     "bounds-11",
-    "`amplify_without_replacement`; Balle, Barthe, Gaboardi (2018), Theorem 9; 001, (3.5)",
+    "`amplify_without_replacement`; Balle, Barthe, Gaboardi (2018), Theorem 9; "
+    "Kuru et al. (2022), (3.5)",
     "m of n records: ln(1 + (m/n)(e^epsilon - 1)), replace-one",
     verdict="holds",
 )
@@ -259,7 +260,7 @@ def deamplify_ratio(
 
 @register(
     "bounds-13",
-    "`deamplify`, `deamplify_without_replacement`; 001, (3.5) inverted",
+    "`deamplify`, `deamplify_without_replacement`; Kuru et al. (2022), (3.5) inverted",
     "ln(1 + (e^epsilon - 1)/q) on the batch is epsilon after sampling, and no less",
     verdict="holds",
 )

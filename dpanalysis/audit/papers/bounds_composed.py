@@ -24,7 +24,7 @@ from ..attack import Range, pair_quotient, quotient
 from ..enumeration import Subsampling, laws_of, presence
 from ..laws import subsampled_gaussian, subsampled_laplace
 from ..registry import Effort, Evidence, register
-from .bounds import DELTA, EXCESS, STD, Array, search
+from ._search import DELTA, EXCESS, STD, Array, search
 from .bounds_amplification import NO, RATE, YES, attack_tables, mean_laws, pure_loss
 from .bounds_sampled import mixture, product, response_law
 

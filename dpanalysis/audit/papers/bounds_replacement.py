@@ -14,7 +14,7 @@ from ...privacy.sampling import WithReplacement
 from ...privacy.with_replacement import pure_with_replacement, rdp_with_replacement
 from ..attack import Range, pair_quotient, quotient
 from ..registry import Effort, Evidence, register
-from .bounds import DELTA, EXCESS, LOSS, Array, search
+from ._search import DELTA, EXCESS, LOSS, Array, search
 from .bounds_amplification import batches
 from .bounds_composed import claimed_epsilon
 from .bounds_sampled import mixture

@@ -21,7 +21,7 @@ from ...privacy.subsampled_rdp import rdp_pure_poisson, rdp_pure_without_replace
 from ..attack import Range, pair_quotient
 from ..exact import Density
 from ..registry import Effort, Evidence, register
-from .bounds import EXCESS, LOSS, STD, Array, search
+from ._search import EXCESS, LOSS, STD, Array, search
 from .bounds_amplification import RATE, RENYI, USUAL, attack_tables, mean_laws, renyi_ratio
 
 
@@ -75,7 +75,7 @@ def rdp_poisson_gaussian(effort: Effort) -> Iterator[Evidence]:
 
 @register(
     "bounds-15",
-    "`rdp_poisson`; 002, Lemma 4, after Zhu, Wang (2019), Theorem 6",
+    "`rdp_poisson`; Chen and Lee (2020), Lemma 4, after Zhu, Wang (2019), Theorem 6",
     "from the curve on the batch alone, with a factor 3; the chord between integer orders",
     verdict="holds",
 )
@@ -234,7 +234,8 @@ def without_replacement_gaussian_ratio(
 
 @register(
     "bounds-18",
-    "`rdp_without_replacement`; 003, Theorem B.4; Wang, Balle, Kasiviswanathan (2019), Theorem 9",
+    "`rdp_without_replacement`; Gao and Wright (2023), Theorem B.4; Wang, Balle, "
+    "Kasiviswanathan (2019), Theorem 9",
     "from the curve and the pure loss on a batch of m of n records, replace-one",
     verdict="holds",
 )

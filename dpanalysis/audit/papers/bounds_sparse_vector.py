@@ -20,7 +20,7 @@ from ...privacy.sparse_vector import rdp_above_threshold
 from ..attack import Range, pair_quotient, quotient
 from ..laws import above_threshold_distribution
 from ..registry import Effort, Evidence, register
-from .bounds import Array, search
+from ._search import Array, search
 from .bounds_amplification import RATE, pure_loss
 from .bounds_composed import cells
 

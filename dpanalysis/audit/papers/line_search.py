@@ -1,4 +1,4 @@
-"""Paper 002, Algorithm 1: what the noisy backtracking search costs.
+"""Chen and Lee (2020), Algorithm 1: what the noisy backtracking search costs.
 
 Its query is in ``line_search_query``, what Algorithm 2 makes of it in ``line_search_batch`` and
 ``line_search_filter``.

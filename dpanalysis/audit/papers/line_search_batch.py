@@ -1,4 +1,4 @@
-"""Paper 002: what a batch costs: Lemma 4, and the division by the batch.
+"""Chen and Lee (2020): what a batch costs: Lemma 4, and the division by the batch.
 
 Several accesses to one batch are in ``line_search_shared``.
 """
@@ -196,6 +196,28 @@ def sampled_pair(laws: Laws, rate: float) -> Laws:
     return (1.0 - rate) * laws[1] + rate * laws[0], laws[1]
 
 
+def gaussian_curve(std: float) -> Curve:
+    """Return order -> cost of a Gaussian release of sensitivity 1."""
+    return lambda order: float(rdp_gaussian(order, std))
+
+
+def gaussian(order: int, rate: float, std: float) -> float:
+    """Return Lemma 4 / exact value for a Gaussian release from a Poisson sample."""
+    laws = subsampled_gaussian(std, 1.0, rate)
+    return pair_quotient(lemma_4(order, rate, gaussian_curve(std)), laws, order=order)
+
+
+def laplace(order: int, rate: float, std: float) -> float:
+    """Return the same for a Laplace release of scale ``std``."""
+
+    def curve(order: float) -> float:
+        return float(rdp_laplace(order, 1.0 / std))
+
+    return pair_quotient(
+        lemma_4(order, rate, curve), subsampled_laplace(std, 1.0, rate), order=order
+    )
+
+
 @register(
     "002-10",
     "Lemma 4",
@@ -208,20 +230,6 @@ def amplification(effort: Effort) -> Iterator[Evidence]:
     """Integrate pairs that are known, and sum random ones of three outcomes."""
     order, rate = Range(2, 64, log=True, integer=True), Range(1e-3, 0.9, log=True)
     std = Range(0.5, 20.0, log=True)
-
-    def gaussian_curve(std: float) -> Curve:
-        return lambda order: float(rdp_gaussian(order, std))
-
-    def laplace_curve(scale: float) -> Curve:
-        return lambda order: float(rdp_laplace(order, 1.0 / scale))
-
-    def gaussian(order: int, rate: float, std: float) -> float:
-        laws = subsampled_gaussian(std, 1.0, rate)
-        return pair_quotient(lemma_4(order, rate, gaussian_curve(std)), laws, order=order)
-
-    def laplace(order: int, rate: float, std: float) -> float:
-        laws = subsampled_laplace(std, 1.0, rate)
-        return pair_quotient(lemma_4(order, rate, laplace_curve(std)), laws, order=order)
 
     def finite(
         bound: Callable[[int, float, Curve], float], order: int, rate: float, p: Array, q: Array

@@ -1,4 +1,4 @@
-"""Paper 002, Algorithm 2: which budget it keeps, and how it keeps the books."""
+"""Chen and Lee (2020), Algorithm 2: which budget it keeps, and how it keeps the books."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 002: the query of the search, the division by the batch, and noisy minima."""
+"""Chen and Lee (2020): the query of the search, the division by the batch, and noisy minima."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 002: several accesses to one batch, which Algorithm 2 amplifies one by one."""
+"""Chen and Lee (2020): several accesses to one batch, which Algorithm 2 amplifies one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 000: the weight of DP-PSAC, its effect on batch gradients, the bias of fixed points."""
+"""Xia et al. (2023): the weight of DP-PSAC, its effect on gradients, the bias of fixed points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 000: the constants of Theorem 1, and batches drawn with replacement."""
+"""Xia et al. (2023): the constants of Theorem 1, and batches drawn with replacement."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def small_epsilon(rate: float, share: float, delta: float, factor: float) -> flo
     "000-9",
     "Theorem 1",
     "for some c1, c2, (epsilon, delta)-DP if sigma >= c2 q sqrt(T ln(1/delta))/epsilon, for any "
-    "epsilon <= c1 q^2 T (sigma is lost in our text; as Theorem 3.4 of 004)",
+    "epsilon <= c1 q^2 T (sigma is lost in our text; as Theorem 3.4 of Fang et al. 2023)",
     "for any epsilon <= min{q^2 T, ln(1/delta)} with c2 = 2; noise is calibrated by an accountant",
     verdict="corrected",
 )

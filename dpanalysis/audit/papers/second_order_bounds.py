@@ -1,4 +1,4 @@
-"""Paper 003: noise norms, the cost of small batches, Lanczos, and the objective."""
+"""Gao and Wright (2023): noise norms, the cost of small batches, Lanczos, and the objective."""
 
 from __future__ import annotations
 

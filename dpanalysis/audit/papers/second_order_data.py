@@ -1,4 +1,4 @@
-"""Paper 003: how many evaluations, how much data, how large and how noisy a batch."""
+"""Gao and Wright (2023): how many evaluations, how much data, how large and how noisy a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 003: the private line search, and the decrease that the steps promise."""
+"""Gao and Wright (2023): the private line search, and the decrease that the steps promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 004: value clipping, the weak growth of its losses, the privacy of its runs."""
+"""Fang et al. (2023): value clipping, the weak growth of its losses, the privacy of its runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 004: the noise of Poisson batches and the pessimistic bound, both used in its proofs."""
+"""Fang et al. (2023), proofs: the noise of Poisson batches and the pessimistic bound."""
 
 from __future__ import annotations
 
