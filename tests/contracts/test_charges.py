@@ -1,0 +1,152 @@
+"""A run has paid for what may have been seen, whatever methods, callbacks and copies do."""
+
+import copy
+import pickle
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import dpanalysis as dpa
+from dpanalysis import methods as M
+from dpanalysis.methods.base import Method, Shown, Step
+from dpanalysis.privacy import filters
+from dpanalysis.privacy.events import Pure
+
+BUDGET = dpa.Budget(1.0, 1e-5)
+BOUND = dpa.RowBound(2, 3.0**0.5)
+
+
+def logistic(n=200, d=3):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, size=(n, d))
+    y = np.where(X @ np.arange(1.0, d + 1.0) > 0.0, 1.0, -1.0)
+    return dpa.ERM(X, y, dpa.losses.Logistic(), dpa.regularizers.L2(0.1), BOUND)
+
+
+ONE_SHOT = {
+    "output": M.OutputPerturbation("gradient_descent", passes=3),
+    "objective": M.ObjectivePerturbation(),
+    "genetic": M.GeneticSearch(population=6, parents=2, generations=3),
+}
+
+
+@pytest.mark.parametrize("name", ONE_SHOT)
+def test_a_callback_sees_only_what_has_been_charged(name):
+    """A run inside the callback of another one finds the first one's charge in the filter."""
+    problem, guard = logistic(), filters.Filter(dpa.Budget(1.0))
+    seen = []
+
+    def nested(iteration, w):
+        seen.append(guard.spent)
+        result = dpa.minimize(problem, ONE_SHOT[name], guard, rng=len(seen), callback=None)
+        seen.append(result.iterations)
+
+    dpa.minimize(problem, ONE_SHOT[name], guard, rng=0, callback=nested)
+    assert seen and seen[0] > 0.0
+    assert guard.spent <= guard.limit * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ONE_SHOT)
+def test_a_callback_that_raises_has_seen_what_was_paid(name):
+    """Whoever keeps the traceback keeps an answer that the filter has been charged for."""
+    problem, guard = logistic(), filters.Filter(dpa.Budget(1.0))
+
+    class Stop(Exception):
+        pass
+
+    def raises(iteration, w):
+        raise Stop
+
+    with pytest.raises(Stop):
+        dpa.minimize(problem, ONE_SHOT[name], guard, rng=0, callback=raises)
+    assert guard.spent > 0.0
+
+
+@pytest.mark.parametrize("size", [1e251, 1e308])
+@pytest.mark.parametrize("name", [*ONE_SHOT, "descent", "search"])
+def test_a_start_at_which_a_record_could_overflow_is_refused(name, size, monkeypatch):
+    """Before anything is planned or looked at: one data set would diverge, its neighbour not."""
+    methods = {
+        **ONE_SHOT,
+        "descent": M.GradientDescent(0.1, 2, mechanism="gaussian"),
+        "search": M.LineSearchGD(),
+    }
+    problem = logistic()
+    monkeypatch.setattr(problem, "gradient_sum", lambda *a, **k: pytest.fail("looked"))
+    with pytest.raises(ValueError, match="w0 must be at most 1e\\+250"):
+        dpa.minimize(problem, methods[name], BUDGET, w0=np.full(3, size), rng=0)
+
+
+def test_a_query_at_a_point_beyond_the_limit_is_refused_and_not_charged():
+    problem = logistic()
+    facts = problem.facts("replace_one")
+    oracle = dpa.privacy.oracle.PrivateOracle(
+        problem, facts, None, dpa.privacy.mechanisms.spawn(0, 1)
+    )
+    for w in (np.full(3, 1e251), np.full(3, np.nan)):
+        with pytest.raises(ValueError):
+            oracle.ask(dpa.privacy.queries.NoisyHessian(w, 1.0), dpa.Full())
+    assert len(oracle.ledger) == 0
+
+
+# --- a method that keeps its batch open ---
+
+
+@dataclass(frozen=True, repr=False)
+class Leaky(Shown, Method):
+    """Yields inside its batch, so that user code runs there."""
+
+    def prepare(self, facts, budget, accountant):
+        return 1.0
+
+    def events(self, facts, plan):
+        return [dpa.privacy.facts.gradient_event(facts, dpa.Full(), "gaussian", plan)]
+
+    def run(self, w, oracle, plan):
+        with oracle.batch(dpa.Full(), [oracle.gradient_event(dpa.Full(), "gaussian", 1.0)]) as b:
+            yield Step(b.gradient(w, "gaussian", 1.0))
+
+
+def test_no_user_code_runs_inside_a_batch():
+    with pytest.raises(RuntimeError, match="yields a step while its batch is open"):
+        dpa.minimize(logistic(), Leaky(), dpa.Budget(50.0, 1e-5), rng=0)
+
+
+# --- copies ---
+
+
+def pickled(guard):
+    return pickle.loads(pickle.dumps(guard))
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        filters.Filter(dpa.Budget(1.0)),
+        filters.Filter(dpa.Budget(1.0, 1e-5), order=32.0),
+        filters.Filter(dpa.Budget.zcdp(1.0)),
+        filters.Plan([Pure(0.5)], dpa.Budget(1.0)),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    "twin", [copy.copy, copy.deepcopy, lambda g: pickle.loads(pickle.dumps(g))]
+)
+def test_a_copy_of_a_guard_spends_nothing(guard, twin):
+    """Two of them, in one process or in two, would grant the same budget twice."""
+    made = twin(guard)
+    assert repr(made) == repr(guard) and made.can_spend(Pure(0.5)) == guard.can_spend(Pure(0.5))
+    with pytest.raises(RuntimeError, match="is a copy"):
+        made.spend(Pure(0.5))
+    assert made.budget == guard.budget
+
+
+def test_a_filter_adds_costs_without_drift():
+    """Small costs after a large one: a plain sum would lose them all."""
+    guard = filters.Filter(dpa.Budget(2.0))
+    guard.spend(Pure(1.0))
+    small = Pure(2.0**-54)  # lost beside 1, one by one
+    for _ in range(1 << 12):
+        guard.spend(small)
+    assert guard.spent + guard._rest == 1.0 + 2.0**-42
