@@ -1,0 +1,105 @@
+"""How far a computed sum over records may be from the exact one.
+
+A proof of privacy says how far one record moves a sum of real numbers. The sums of this
+package are sums of floating-point numbers, so that two neighbouring data sets may also round
+apart. Every path adds in the same way, and the bound here is the bound of all of them: rows
+go by blocks of at most :data:`BLOCK_ROWS`, everything is added in double precision, a block's
+sum is added to its task's sum, and the sums of the tasks to the whole.
+"""
+
+from __future__ import annotations
+
+from .._validation import check_int, check_number
+
+__all__ = ["BLOCK_ROWS", "DOUBLE", "MOST_TASKS", "SINGLE", "TINY", "sum_rounding"]
+
+BLOCK_ROWS = 4096  # rows whose terms are added up before their sum meets another sum
+MOST_TASKS = 64  # sums of tasks in the sum of a part
+DOUBLE, SINGLE = 2.0**-53, 2.0**-24  # relative error of one rounding
+# Coefficients of a row that are smaller count as zero: near the end of the normal numbers a
+# product would be rounded by more than its share.
+TINY = 2.0**-960
+
+_OWN = 16  # roundings of a term besides those that its dimension brings
+
+
+def sum_rounding(n: int, d: int, parts: int = 1, unit: float = DOUBLE) -> float:
+    r"""Return how far a computed sum of bounded terms may be from the exact sum of such terms.
+
+    Parameters
+    ----------
+    n : int
+        Largest number of terms, >= 0: records, or the places of a batch.
+    d : int
+        Entries of one record's row, >= 1.
+    parts : int
+        Parts of the data that are summed one by one before their sums are added, >= 1.
+    unit : float
+        Relative error of one rounding in what is computed of one record: its norm, its
+        multiplier, its clipped coefficient. :data:`SINGLE` where they are in single precision.
+
+    Returns
+    -------
+    float
+        In units of the bound B on the norm of one record's term, L1 or L2.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is outside its range.
+
+    Notes
+    -----
+    Write u = 2^-53 and :math:`\gamma_k = ku/(1 - ku)`. A product of k factors between 1 - u
+    and 1/(1 - u) is within :math:`\gamma_k` of 1 (Higham, *Accuracy and stability of numerical
+    algorithms*, 2002, Lemma 3.1).
+
+    **One term.** The term of a record is its exact row times the coefficient that was computed
+    for it, and it depends on that record alone. Its exact norm may exceed B, because the
+    coefficient was chosen by a computed norm. That norm takes d squares, d - 1 additions and
+    at most 6 operations more; the multiplier of the row, the weight of the rule and the
+    derivative take at most 10 more. So the term's norm is at most
+    :math:`(1 + \gamma_{d+16}) B`, where this gamma is that of ``unit``.
+
+    **The sum.** A term is multiplied out (one rounding an entry) and then passes through
+    additions: at most one for each of the other terms of its block, which has at most
+    :math:`m = \max(4096, d)` rows (a block of a sparse matrix has d rows where that is more);
+    one for each block of its task; one for each task, at most 64; one for each part. A block
+    is closed only where the next rows do not fit, so it has at least 2048 rows unless it is
+    the last, and there are at most n/2048 + 1. That is so in whatever order the terms of a
+    block are added. With k the total, the computed sum is
+    :math:`\sum_i t_{ij}(1 + \theta_{ij})` in entry j with :math:`|\theta_{ij}| \le \gamma_k`.
+    So its error is at most :math:`\gamma_k \sum_i |t_{ij}|` in each entry, and in any norm that
+    grows with the entries' sizes, such as L1 and L2, at most
+    :math:`\gamma_k \sum_i \|t_i\| \le n \gamma_k (1 + \gamma_{d+16}) B`.
+
+    **Both.** Returned is :math:`n\gamma_k(1 + \gamma_{d+16}) + \gamma_{d+16}`. Where a record
+    is replaced, the exact sums of the two data sets differ by at most
+    :math:`2(1 + \gamma_{d+16}) B` and each computed one is off by the first summand; that is
+    at most twice what is returned more than 2B. Where one is added or removed there is room
+    to spare.
+
+    B must be a normal number, far above the smallest (1e-250 and more): sizes below 1e-300
+    are rounded by more than u. A coefficient below :data:`TINY` counts as zero.
+
+    Examples
+    --------
+    >>> print(f"{sum_rounding(32_561, 124):.1e}")
+    1.5e-08
+    >>> print(f"{sum_rounding(100_000_000, 54):.1e}")
+    0.00059
+    """
+    n = check_int("n", n, low=0)
+    d = check_int("d", d, low=1)
+    parts = check_int("parts", parts, low=1)
+    unit = check_number("unit", unit, low=0.0, low_open=True)
+    own = _gamma(d + _OWN + 1, unit)  # here and below a little more, for the rounding of this
+    additions = max(BLOCK_ROWS, d) + n // 2048 + 1 + MOST_TASKS + parts
+    return n * _gamma(additions + 8, DOUBLE) * (1.0 + own) + own
+
+
+def _gamma(k: int, unit: float) -> float:
+    """Return the largest relative error of a product of ``k`` rounded factors."""
+    if k * unit >= 0.5:
+        raise ValueError(f"no bound on the rounding of {k} operations of relative error {unit:g}")
+    return k * unit / (1.0 - k * unit)
