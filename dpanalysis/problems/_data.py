@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,13 +17,17 @@ __all__ = [
     "as_float64",
     "canonical_csr",
     "check_real",
+    "check_unchanged",
     "count_not_finite",
     "dense_rows",
+    "growth",
     "is_sparse",
+    "overflowing",
     "prepare",
     "refuse_labels",
     "refuse_length",
     "refuse_not_finite",
+    "refuse_overflow",
     "refuse_rows",
     "refuse_shape",
     "row_blocks",
@@ -33,7 +38,12 @@ __all__ = [
     "zero_or_one",
 ]
 
+# A multiplier below is zero: subnormal numbers near it would be rounded by more than their
+# share. A product of what is left with an entry of the row is off by at most 2^-49 of the bound.
+_LEAST_SCALE = {32: 2.0**-100, 64: 2.0**-962}  # by the bits of the numbers computed in
+
 _BLOCK_ENTRIES = 1 << 18
+_NORM_ENTRIES = 1 << 14
 _DEVICE_ENTRIES = 1 << 24
 
 
@@ -52,6 +62,7 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
     y = _labels(y, X)
     for name, array in (("X", X), ("y", y)):
         refuse_not_finite(name, count_not_finite(array))
+    refuse_overflow(*overflowing(X))
     if classification:
         wrong = wrong_labels(y)
         if wrong.shape[0]:
@@ -158,6 +169,15 @@ def refuse_not_finite(name: str, count: int) -> None:
         raise ValueError(f"{name} must be finite, got {count} NaN or infinite entries")
 
 
+def refuse_overflow(count: int, first: list[int]) -> None:
+    """Raise ValueError where the sizes of a row's entries add up to infinity."""
+    if count:
+        raise ValueError(
+            f"X must have rows whose norms are finite numbers, got {count} rows whose norms "
+            f"overflow (first rows {first}): give the features another unit"
+        )
+
+
 def refuse_labels(first: float, zero_one: bool) -> None:
     """Raise ValueError about labels of which ``first`` is the first wrong one."""
     hint = "; for labels 0 and 1 pass 2 * y - 1" if zero_one else ""
@@ -181,11 +201,11 @@ def as_float64(array: Any) -> Any:
     return xp.astype(array, xp.float64, copy=False)
 
 
-def row_blocks(X: Any) -> Iterator[tuple[int, int, Any]]:
-    """Yield ``(lo, hi, X[lo:hi])`` over blocks of about 2 MB, on a device 128 MB."""
+def row_blocks(X: Any, most: int = _BLOCK_ENTRIES) -> Iterator[tuple[int, int, Any]]:
+    """Yield ``(lo, hi, X[lo:hi])`` over blocks of ``most`` entries, on a device of 128 MB."""
     n = X.shape[0]
     width = (X.nnz // n if is_sparse(X) else X.shape[-1]) if X.ndim == 2 else 1
-    entries = _BLOCK_ENTRIES if is_sparse(X) or is_numpy_array(X) else _DEVICE_ENTRIES
+    entries = most if is_sparse(X) or is_numpy_array(X) else _DEVICE_ENTRIES
     step = max(1, entries // max(1, width))
     for lo in range(0, n, step):
         hi = min(n, lo + step)
@@ -196,7 +216,8 @@ def row_norms(X: Any, order: int) -> Any:
     """Return the norms of the rows in float64 (shape ``(n,)``), safe from overflow."""
     parts = []
     xp = array_namespace(X.data if is_sparse(X) else X)
-    for _, _, block in row_blocks(X):
+    # Large temporary arrays would be given back to the system and faulted in again.
+    for _, _, block in row_blocks(X, _BLOCK_ENTRIES if is_sparse(X) else _NORM_ENTRIES):
         size = abs(block)
         if is_sparse(block):
             largest = size.max(axis=1).toarray().reshape(-1).astype(np.float64)
@@ -219,12 +240,35 @@ def rows_over(norms: Any, bound: RowBound) -> tuple[int, list[int], float]:
     return over.shape[0], [int(i) for i in over[:5]], float(xp.max(norms))
 
 
+def overflowing(X: Any) -> tuple[int, list[int]]:
+    """Return how many rows have entries whose sizes add up to infinity, and the first of them.
+
+    That is the largest of the norms, so that no other overflows where this one does not.
+    """
+    values = X.data if is_sparse(X) else X
+    if not values.shape[0]:
+        return 0, []
+    xp = array_namespace(values)
+    largest = max(float(xp.max(values)), -float(xp.min(values)))
+    if largest <= np.finfo(np.float64).max / (2.0 * X.shape[1]):
+        return 0, []
+    with np.errstate(all="ignore"):
+        lost = xp.nonzero(~xp.isfinite(row_norms(X, 1)))[0]
+    return lost.shape[0], [int(i) for i in lost[:5]]
+
+
 def row_scale(
     X: Any, bounds: Sequence[RowBound], norms_of: Callable[[Any, int], Any] = row_norms
 ) -> Any:
-    """Return the factors that bring every row inside the bounds, or None when all are.
+    r"""Return the factors that bring every row inside the bounds, or None when all are.
 
     Raises ValueError where a bound is to be checked and a row lies outside.
+
+    A factor is :math:`(1 - 2^{-48}) R/\|x\|` for the radius R, rounded; it is 0 where that is
+    too small a number for the dtype of X, and such a row then counts as one of zeros. So the
+    scaled row is within the bound but for the rounding of its norm, which is less than 2^-48 of
+    it for up to 16 features, and part of :func:`dpanalysis.kernels.rounding.sum_rounding` for
+    more.
     """
     scale = None
     for bound in bounds:
@@ -236,6 +280,93 @@ def row_scale(
         if bool(xp.any(over)):
             # A hair below, so that rounding leaves no row over the bound.
             factor = (1.0 - 2.0**-48) * bound.radius / xp.where(over, norms, xp.ones_like(norms))
+            least = _LEAST_SCALE[array_namespace(X.data if is_sparse(X) else X).finfo(X.dtype).bits]
+            factor = xp.where(factor < least, xp.zeros_like(norms), factor)
             factor = xp.where(over, factor, xp.ones_like(norms))
             scale = factor if scale is None else xp.where(factor < scale, factor, scale)
     return scale
+
+
+# Rows in memory may be changed by whoever holds them, after they were looked at
+
+
+def growth(d: int) -> float:
+    """Return by how much, relatively, a row may have grown without being refused.
+
+    That is the rounding of two norms of rows of d entries, computed in different orders; the
+    bound on the rounding of sums has it added.
+    """
+    return 2.0**-40 + 4.0 * (d + 16) * 2.0**-53
+
+
+def check_unchanged(X: Any, scale: Any, bounds: Sequence[RowBound], norms: Any = None) -> None:
+    """Raise ValueError where a row has grown since its multiplier and its norm were computed.
+
+    Parameters
+    ----------
+    X : array or CSR matrix of shape (n, d)
+        Read once for each norm that counts.
+    scale : array of shape (n,) or None
+        The multipliers that :func:`row_scale` gave.
+    bounds : sequence of RowBound
+    norms : array of shape (n,), optional
+        The L2 norms of the scaled rows that were kept.
+    """
+    if is_sparse(X):
+        _check_indices(X)
+    allowed: list[tuple[int, Any]] = [(bound.order, bound.radius) for bound in bounds]
+    if norms is not None or not allowed:  # without any bound, whether the rows are finite
+        allowed.append((2, math.inf if norms is None else norms))
+    more, sizes = 1.0 + growth(X.shape[1]), {}
+    for order, limit in allowed:
+        if order not in sizes:
+            sizes[order] = _quick_norms(X, order)
+        size = sizes[order]
+        xp = array_namespace(size)
+        size = size if scale is None else size * scale
+        wrong = xp.nonzero(~((size <= more * limit) & xp.isfinite(size)))[0]
+        if not wrong.shape[0]:
+            continue
+        i = int(wrong[0])
+        old = limit if isinstance(limit, float) else float(limit[i])
+        raise ValueError(
+            f"X has been changed since the problem was built: row {i} had an L{order} norm of at "
+            f"most {old:.6g} where it counts, and has {float(size[i]):.6g} now; build a new problem"
+        )
+
+
+@np.errstate(all="ignore")
+def _quick_norms(X: Any, order: int) -> Any:
+    """Return the norms of the rows, in float64 and one read, careful where squares vanish."""
+    if is_sparse(X):
+        sizes = abs(X.data.astype(np.float64)) ** order
+        total = sp.csr_array((sizes, X.indices, X.indptr), X.shape) @ np.ones(X.shape[1])
+    elif not is_numpy_array(X):
+        return row_norms(X, order)
+    elif order == 2:
+        total = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    else:
+        blocks = row_blocks(X, _NORM_ENTRIES)
+        total = np.concatenate([abs(block).sum(axis=1, dtype=np.float64) for *_, block in blocks])
+    if order == 1:
+        return total
+    doubtful = np.nonzero(~((total > 1e-280) & (total < 1e300)))[0]
+    total = np.sqrt(total)
+    if doubtful.size:
+        total[doubtful] = row_norms(X[doubtful], 2)
+    return total
+
+
+def _check_indices(X: Any) -> None:
+    """Raise ValueError where a CSR matrix is not canonical any more: the kernels trust it."""
+    fresh = sp.csr_array((X.data, X.indices, X.indptr), X.shape)  # with nothing remembered
+    try:
+        fresh.check_format(full_check=True)
+        canonical = fresh.has_canonical_format
+    except ValueError:
+        canonical = False
+    if not canonical:
+        raise ValueError(
+            "X has been changed since the problem was built: its indices are not sorted, valid "
+            "and different any more; build a new problem"
+        )

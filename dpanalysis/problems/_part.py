@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_numpy_array
 
@@ -13,9 +14,16 @@ from ..clipping import Clipping
 from ..kernels.array_api import ArraySums
 from ..kernels.compiled import CompiledSums
 from ..losses import Loss
-from ._data import as_float64, is_sparse, row_blocks, row_norms
+from ._data import as_float64, check_unchanged, is_sparse, row_blocks, row_norms
+from .row_bound import RowBound
 
 __all__ = ["Part", "SerialSums"]
+
+
+def finite_or_zero(array: Any) -> Any:
+    """Return the array with 0 for what is not finite: a record that overflows adds nothing."""
+    xp = array_namespace(array)
+    return xp.where(xp.isfinite(array), array, xp.zeros_like(array))
 
 
 class HostSums(ArraySums):
@@ -72,6 +80,8 @@ class Part:
         ``norms(X, order) -> (n,)``.
     compiled : type
         The compiled sums: :class:`SerialSums` where the caller runs in parallel itself.
+    bounds : sequence of RowBound
+        Those that ``scale`` keeps, for :meth:`check_unchanged`.
     """
 
     def __init__(
@@ -82,8 +92,9 @@ class Part:
         scale: Any = None,
         norms: Callable[[Any, int], Any] = row_norms,
         compiled: type[CompiledSums] = CompiledSums,
+        bounds: Sequence[RowBound] = (),
     ) -> None:
-        self.X, self.y, self.scale = X, y, scale
+        self.X, self.y, self.scale, self._bounds = X, y, scale, tuple(bounds)
         self.n, self.d = X.shape
         self.on_host = is_sparse(X) or is_numpy_array(X)
         self._loss, self._norms, self._compiled = loss, norms, compiled
@@ -118,10 +129,15 @@ class Part:
             self._kept_norms = norms if self.scale is None else norms * self.scale
         return self._kept_norms
 
+    def check_unchanged(self) -> None:
+        """Raise ValueError where a row has grown since it was checked; one read of X."""
+        check_unchanged(self.X, self.scale, self._bounds, self._kept_norms)
+
     def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
         """Return ``<x, w>`` for the columns w of ``ray`` (d, k), shape (m, k), and the labels."""
         data, labels, scale = self._take(rows)
-        with one_blas_thread():
+        # What overflows is for the caller to bound; a warning would tell that it is there.
+        with one_blas_thread(), np.errstate(all="ignore"):
             blocks = [as_float64(block) @ ray for _, _, block in row_blocks(data)]
         xp = array_namespace(ray)
         z = xp.concat(blocks) if blocks else xp.zeros((0, ray.shape[1]), dtype=xp.float64)
@@ -145,12 +161,14 @@ class Part:
             if scale is not None:
                 part = scale[lo:hi]
                 block = sp.diags_array(part) @ block if is_sparse(block) else block * part[:, None]
-            yield block, self._loss.second_derivative(block @ w, as_float64(labels[lo:hi]))
+            z = block @ w
+            curvature = self._loss.second_derivative(z, as_float64(labels[lo:hi]))
+            yield block, finite_or_zero(0.0 * z + curvature)
 
     def hessian_sum(self, w: Any, rows: Any) -> Any:
         """Sum of the samples' Hessians at ``w``, shape ``(d, d)``."""
         total: Any = 0.0 * (w[:, None] * w[None, :])
-        with one_blas_thread():
+        with one_blas_thread(), np.errstate(all="ignore"):
             for block, curvature in self._curvatures(w, rows):
                 if is_sparse(block):
                     total = total + (block.T @ (sp.diags_array(curvature) @ block)).toarray()
@@ -161,9 +179,9 @@ class Part:
     def hvp_sum(self, w: Any, v: Any, rows: Any) -> Any:
         """Sum of the samples' Hessians at ``w`` times ``v``, shape ``(d,)``."""
         total: Any = 0.0 * w
-        with one_blas_thread():
+        with one_blas_thread(), np.errstate(all="ignore"):
             for block, curvature in self._curvatures(w, rows):
-                total = total + block.T @ (curvature * (block @ v))
+                total = total + block.T @ finite_or_zero(curvature * (block @ v))
         return total
 
     def correct(self, W: Any) -> Any:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, reduce
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..kernels.array_api import each_replicate
 from ..kernels.compiled import CompiledSums
@@ -26,10 +27,12 @@ from ._data import (
     count_not_finite,
     dense_rows,
     is_sparse,
+    overflowing,
     prepare,
     refuse_labels,
     refuse_length,
     refuse_not_finite,
+    refuse_overflow,
     refuse_rows,
     refuse_shape,
     row_norms,
@@ -47,7 +50,6 @@ __all__ = ["Blocks", "Chunks", "Survey", "open_rows"]
 _BLOCK_BYTES = 1 << 24  # large enough to start the threads for, small enough to be nothing
 _ROW_BYTES = 32  # label, norm, multiplier and weight of a row
 _ROWS_KEPT = 1 << 22  # up to that many, those are kept
-_CHANGED = "the data have changed since they were checked"
 
 Call = Callable[[Any, Any, Any], Any]  # of a part, its rows, its weights
 
@@ -64,7 +66,7 @@ def open_rows(X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Any:
     if mapping(X) is not None:
         return Blocks.mapped(X, y, loss, bounds)
     X, y = prepare(X, y, loss.classification)
-    return Part(X, y, loss, row_scale(X, bounds))
+    return Part(X, y, loss, row_scale(X, bounds), bounds=bounds)
 
 
 class Chunks(ABC):
@@ -75,6 +77,9 @@ class Chunks(ABC):
     on_host = True
     X = None  # never whole
     y = np.empty(0)  # tells where the data live
+
+    def check_unchanged(self) -> None:  # noqa: B027
+        """Do nothing: rows are brought within the bounds each time that they are read."""
 
     @abstractmethod
     def _all(self, call: Call, rows: Any, weights: Any) -> list[Any]:
@@ -170,7 +175,8 @@ class Blocks(Chunks):
         self._whole: Part | None = None
         if self._in_place:
             X, y = prepare(self._rows, self._labels, self._loss.classification)
-            self._whole = Part(X, y, self._loss, row_scale(X, self._bounds))
+            scale = row_scale(X, self._bounds)
+            self._whole = Part(X, y, self._loss, scale, bounds=self._bounds)
 
     @classmethod
     def mapped(cls, X: np.memmap, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Blocks:
@@ -242,22 +248,36 @@ class Blocks(Chunks):
 
     def _part(self, chosen: Any) -> Part:
         X, y = self._read(chosen)
-
-        @cache
-        def norms(order: int) -> Any:
-            found = self._norms(X, order)
-            if not np.isfinite(found).all():
-                raise ValueError(f"{_CHANGED}: X has NaN or infinite entries now")
-            return found
+        orders = {bound.order for bound in self._bounds} or {2}
+        norms = {order: self._norms(X, order) for order in orders}
+        lost = self._lost(y, norms)
+        if lost.any():
+            X, y = _emptied(X, lost), np.where(lost, 1.0, y)
+            norms = {order: np.where(lost, 0.0, found) for order, found in norms.items()}
 
         def norms_of(_: Any, order: int) -> Any:
-            return norms(order)
+            if order not in norms:
+                norms[order] = self._norms(X, order)
+            return norms[order]
 
-        if self._loss.classification and wrong_labels(y).size:
-            raise ValueError(f"{_CHANGED}: y has labels now that are neither -1 nor +1")
-        scale = row_scale(X, self._bounds, norms_of)
+        bounds = [replace(bound, enforce="clip") for bound in self._bounds]
+        scale = row_scale(X, bounds, norms_of)
         kind = SerialSums if self._serial else CompiledSums
         return Part(X, y, self._loss, scale, norms_of, kind)
+
+    def _lost(self, y: Any, norms: dict[int, Any]) -> Any:
+        """Return which rows are none any more.
+
+        The data were checked, but a file may be changed since. An error in the middle of a run
+        would tell that such a record is there, so it counts as a row of zeros with label 1,
+        which is a record as any other.
+        """
+        lost = ~np.isfinite(y)
+        if self._loss.classification:
+            lost |= (y != 1.0) & (y != -1.0)
+        for found in norms.values():
+            lost |= ~np.isfinite(found)
+        return lost
 
     def _each(self, call: Call, rows: Any, weights: Any) -> Iterator[Any]:
         self._check_files()
@@ -282,6 +302,15 @@ class Blocks(Chunks):
             return each_replicate(super().sums, W, rows, clipping, weights, value, gradient)
         return super().sums(W, rows, clipping, weights, value, gradient)
 
+    def check_unchanged(self) -> None:
+        """Raise ValueError where rows that are used in place have grown since they were checked.
+
+        Others are brought within the bounds each time that they are read.
+        """
+        self._check_files()
+        if self._whole is not None:
+            self._whole.check_unchanged()
+
     # Between processes
 
     def __getstate__(self) -> dict[str, Any]:
@@ -297,6 +326,7 @@ class Survey:
     """What one look at every row finds; those of two parts can be added."""
 
     not_finite: tuple[int, ...]  # in X and in y
+    overflow: tuple[int, list[int]]  # see overflowing
     wrong_label: float | None
     zero_or_one: bool
     over: tuple[tuple[int, list[int], float], ...]  # see rows_over, for each bound
@@ -319,7 +349,9 @@ class Survey:
             over.append((count, [start + i for i in first], largest))
         first_wrong = float(wrong[0]) if wrong.size else None
         finite = count_not_finite(X), count_not_finite(y)
-        return cls(finite, first_wrong, zero_or_one(y), tuple(over))
+        count, first = overflowing(X)
+        overflow = count, [start + i for i in first]
+        return cls(finite, overflow, first_wrong, zero_or_one(y), tuple(over))
 
     def __add__(self, other: Survey) -> Survey:
         bad = tuple(a + b for a, b in zip(self.not_finite, other.not_finite))
@@ -327,18 +359,31 @@ class Survey:
         over = tuple(
             (a[0] + b[0], (a[1] + b[1])[:5], max(a[2], b[2])) for a, b in zip(self.over, other.over)
         )
+        first = (self.overflow[1] + other.overflow[1])[:5]
+        overflow = self.overflow[0] + other.overflow[0], first
         zero_one = self.zero_or_one and other.zero_or_one
-        return Survey(bad, wrong, zero_one, over)
+        return Survey(bad, overflow, wrong, zero_one, over)
 
     def check(self, bounds: Sequence[RowBound]) -> None:
         """Raise ValueError where the rows are not what they must be."""
         for name, count in zip(("X", "y"), self.not_finite):
             refuse_not_finite(name, count)
+        refuse_overflow(*self.overflow)
         if self.wrong_label is not None:
             refuse_labels(self.wrong_label, self.zero_or_one)
         for bound, found in zip(bounds, self.over):
             if bound.enforce == "check":
                 refuse_rows(bound, *found)
+
+
+def _emptied(X: Any, lost: Any) -> Any:
+    """Return a copy of ``X`` with zeros in the rows that are lost."""
+    if is_sparse(X):
+        kept = np.where(np.repeat(lost, np.diff(X.indptr)), 0, X.data).astype(X.dtype)
+        return sp.csr_array((kept, X.indices, X.indptr), X.shape)
+    X = X.copy()
+    X[lost] = 0
+    return X
 
 
 def _kernel_dtype(dtype: np.dtype) -> np.dtype:

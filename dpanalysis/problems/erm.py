@@ -142,7 +142,40 @@ class ERM(LinearRisk):
         xp = self._xp
         ray = xp.stack([self._iterate("w", w), self._iterate("direction", direction)], axis=1)
         z, labels = self._data.predictions(ray, self._rows(rows, 1))
-        return lambda t: self._back(self.loss.value(z[:, 0] - t * z[:, 1], labels), w)
+
+        def losses(t: float) -> Any:
+            with np.errstate(all="ignore"):  # a warning would tell that a record is there
+                return self._back(self.loss.value(z[:, 0] - t * z[:, 1], labels), w)
+
+        return losses
+
+    def check_private(self) -> None:
+        """Look at the data once more: they must still be what was bounded.
+
+        Rows in memory, and of a file that is used in place, are read once. Their multipliers and
+        the norms that were kept are those of the time when they were computed, while whoever
+        holds X may have changed it since. Labels are copies. Blocks of a larger file and chunks
+        of Dask are brought within the row bounds each time that they are read, and are not read
+        here.
+
+        Raises
+        ------
+        ValueError
+            If a row is larger than it was, or not finite; the message names it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, RowBound, losses
+        >>> X = np.array([[0.5], [1.0]])
+        >>> problem = ERM(X, [1, -1], losses.Logistic(), row_bound=RowBound(2, 1.0))
+        >>> X[1] = 2.0
+        >>> problem.check_private()
+        Traceback (most recent call last):
+            ...
+        ValueError: X has been changed since the problem was built: row 1 had an L2 norm...
+        """
+        self._data.check_unchanged()
 
     def hessian_sum(self, w: Any, rows: Any = None) -> Any:
         """Sum the samples' Hessians at ``w`` of shape (d,): ``(d, d)``, without the penalty.

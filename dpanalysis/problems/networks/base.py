@@ -12,7 +12,7 @@ from ..._validation import check_int
 from ...kernels.array_api import below_one
 from ...regularizers import Regularizer
 from .._base import EmpiricalRisk, check_regularizer
-from .._data import is_sparse, prepare, row_norms, row_scale
+from .._data import check_unchanged, is_sparse, prepare, row_norms, row_scale
 from ..row_bound import RowBound, as_bounds, implied_radius
 from .layers import Layout
 from .sums import NetworkSums
@@ -52,6 +52,7 @@ class Network(EmpiricalRisk):
         if dtype is not None:
             self._X = _as_dtype(self._X, _dtype(array_namespace(labels), dtype))
         self._y, self.n_classes = check_labels(labels, n_classes)
+        self._told_classes = n_classes is not None
         self.n, self.features = self._X.shape
         self._layout = Layout((self.features, *hidden, self.n_classes), bias)
         self.d = self._layout.size
@@ -67,9 +68,11 @@ class Network(EmpiricalRisk):
 
         In single precision a hair further inside, for the roundings to come.
         """
-        single = X.dtype == self._xp.float32
-        below = below_one(self._xp, X.dtype) if single else 1.0
-        return row_scale(X, [RowBound(b.order, below * b.radius) for b in self.row_bounds])
+        return row_scale(X, self._inner_bounds(X.dtype))
+
+    def _inner_bounds(self, dtype: Any) -> list[RowBound]:
+        below = below_one(self._xp, dtype) if dtype == self._xp.float32 else 1.0
+        return [RowBound(b.order, below * b.radius) for b in self.row_bounds]
 
     # Public constants
 
@@ -83,8 +86,8 @@ class Network(EmpiricalRisk):
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
         norms = None if clipping is None else self._norms()
-        # What overflows shows in the result.
-        with np.errstate(over="ignore", invalid="ignore"):
+        # A warning would tell that a record is there.
+        with np.errstate(all="ignore"):
             return self._sums.sums(W, rows, clipping, norms, weights, value, gradient)
 
     def along(
@@ -102,7 +105,33 @@ class Network(EmpiricalRisk):
         """
         start, step = self._iterate("w", w), self._iterate("direction", direction)
         chosen = None if rows is None else self._rows(rows, 1)
-        return lambda t: self._back(self._sums.losses((start - t * step)[None, :], chosen), w)
+
+        def losses(t: float) -> Any:
+            with np.errstate(all="ignore"):
+                return self._back(self._sums.losses((start - t * step)[None, :], chosen), w)
+
+        return losses
+
+    def check_private(self) -> None:
+        """Look at the data once more: they must still be what was bounded.
+
+        As :meth:`ERM.check_private <dpanalysis.ERM.check_private>`; and the number of classes
+        must have been given, since one taken from the private labels tells about them: the
+        shape of the answer would.
+
+        Raises
+        ------
+        ValueError
+            If ``n_classes`` was not given, or a row of X is larger than it was, or not finite.
+        """
+        if not self._told_classes:
+            raise ValueError(
+                "n_classes must be given for a private run: without it the number of classes, "
+                f"{self.n_classes}, was read off the private labels, and the shape of the answer "
+                "would tell it"
+            )
+        bounds = self._inner_bounds(self._X.dtype)
+        check_unchanged(self._X, self._scale, bounds, self._row_norms)
 
     def _norms(self) -> Any:
         """L2 norms of the (scaled) rows, computed once."""

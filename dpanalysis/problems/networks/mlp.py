@@ -47,7 +47,8 @@ class MLP(Network):
     hidden : sequence of int
         Units of each hidden layer; () is a linear classifier.
     n_classes : int, optional
-        K >= 2, public; by default the largest label plus 1.
+        K >= 2, public. By default the largest label plus 1, which is not public: a private
+        run then fails before it spends anything.
     activation : {"relu", "tanh"}
     bias : bool
         Whether the layers have biases.

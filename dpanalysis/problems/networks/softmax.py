@@ -83,7 +83,8 @@ class Softmax(Network):
     y : array of shape (n,)
         Labels 0..K-1.
     n_classes : int, optional
-        K >= 2, public; by default the largest label plus 1.
+        K >= 2, public. By default the largest label plus 1, which is not public: a private
+        run then fails before it spends anything.
     regularizer : Regularizer, optional
         From :mod:`dpanalysis.regularizers`.
     row_bound : RowBound or sequence of RowBound, optional

@@ -1,0 +1,242 @@
+"""No record can do more than its bound says: overflow, tiny multipliers, data changed later."""
+
+import math
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import dpanalysis as dpa
+from dpanalysis import ERM, RowBound, clipping, losses
+from dpanalysis.problems import MLP, Softmax
+from dpanalysis.problems._data import check_unchanged, growth, row_norms, row_scale
+
+LOGISTIC = losses.Logistic()
+HUGE = 1.5e308
+
+
+def mapped(array, path):
+    array.tofile(path)
+    return np.memmap(path, array.dtype, "r", shape=array.shape)
+
+
+# Rows whose norm overflows
+
+
+@pytest.mark.parametrize("kind", ["memory", "csr", "mapped", "blocks", "dask", "softmax", "mlp"])
+def test_a_row_whose_norm_overflows_is_refused_by_name(kind, tmp_path, monkeypatch):
+    X, y = np.ones((9, 3)), np.array([1.0, -1.0, 1.0] * 3)
+    X[4] = [HUGE, 0.0, -HUGE]
+
+    def build(X):
+        if kind == "csr":
+            return ERM(sp.csr_array(X), y, LOGISTIC)
+        if kind == "dask":
+            da = pytest.importorskip("dask.array", reason="no dask: dpanalysis[dask]")
+            return ERM(da.from_array(X, chunks=(4, 3)), y, LOGISTIC)
+        if kind == "softmax":
+            return Softmax(X, (y > 0).astype(int), 2)
+        if kind == "mlp":
+            return MLP(X, (y > 0).astype(int), (2,), 2)
+        return ERM(X if kind == "memory" else mapped(X, tmp_path / "X"), y, LOGISTIC)
+
+    if kind == "blocks":
+        monkeypatch.setattr("dpanalysis.problems.chunks._ROWS_KEPT", 0)
+    with pytest.raises(ValueError, match=r"X must have rows whose norms.*1 rows.*\[4\]"):
+        build(X)
+    X[4] = HUGE / 4.0, HUGE / 4.0, 0.0  # large is no overflow
+    build(X)
+
+
+def test_curvature_and_losses_of_a_record_that_overflows_add_exactly_zero():
+    """A prediction that is no number must not make the sums none; nor may it warn."""
+    X, y = np.array([[0.5, 0.25], [1e200, -1e200]]), np.array([1.0, -1.0])
+    w = np.array([1e150, 1e150])  # the products overflow, and their sum is no number
+    for data in (X, sp.csr_array(X)):
+        problem = ERM(data, y, LOGISTIC)
+        alone = ERM(X[:1], y[:1], LOGISTIC)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with np.errstate(all="raise"):
+                np.testing.assert_array_equal(problem.hessian_sum(w), alone.hessian_sum(w))
+                np.testing.assert_array_equal(problem.hvp_sum(w, w), alone.hvp_sum(w, w))
+                losses_there = problem.along(w, w)(0.5)
+        assert np.isfinite(losses_there[0])
+
+
+def test_a_network_that_overflows_neither_warns_nor_tells():
+    X, y = np.array([[0.5, 0.25], [1e30, -1e30]], np.float32), np.array([0, 1])
+    for problem in (Softmax(X, y, 2), MLP(X, y, (3,), 2)):
+        w = np.full(problem.d, 1e20)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with np.errstate(all="raise"):
+                total = problem.sums(w, clipping=clipping.Flat(1.0), value=False)
+                problem.along(w, w)(0.5)
+        assert np.isfinite(total.gradient).all()
+
+
+# Multipliers
+
+
+def exact_norm_is_within(row, scale, order, radius):
+    """Whether the real number ||scale row|| is at most radius, without any rounding."""
+    entries = [abs(Fraction(float(x)) * Fraction(float(scale))) for x in row]
+    if order == 1:
+        return sum(entries) <= Fraction(radius)
+    return sum(x * x for x in entries) <= Fraction(radius) ** 2
+
+
+@given(
+    row=st.lists(st.floats(-1e308, 1e308), min_size=1, max_size=6),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    order=st.sampled_from([1, 2]),
+    radius=st.floats(1e-12, 1e12),
+)
+@example([1e308], np.float64, 2, 1e-12)
+@example([3e38, 3e38], np.float32, 2, 1.0)
+@example([5e-324, 1e-310], np.float64, 1, 1e-12)
+def test_a_multiplier_never_leaves_a_row_over_the_bound(row, dtype, order, radius):
+    with np.errstate(over="ignore", under="ignore"):
+        X = np.array([row], dtype)
+    X = np.where(np.isfinite(X), X, 0.5 * np.finfo(dtype).max).astype(dtype) / len(row)
+    scale = row_scale(X, [RowBound(order, radius)])
+    scale = 1.0 if scale is None else scale[0]
+    assert scale == 0.0 or scale >= np.finfo(dtype).tiny
+    assert exact_norm_is_within(X[0], scale, order, radius)
+    # What is computed in the dtype of the data stays within a few roundings of the bound.
+    scaled = (X[0] * dtype(scale)).astype(np.float64)
+    size = row_norms(scaled[None, :], order)[0]
+    assert size <= radius * (1.0 + 8.0 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("huge", [3e38, 1e33, 1e25])
+def test_a_huge_row_in_single_precision_keeps_the_bound(huge):
+    """A multiplier of 3e-39 is no normal number there: rounded up it gave 1.95 times the bound."""
+    X = np.array([[huge, 0.0], [0.5, 0.5]], np.float32)
+    radius = 1e-6
+    problem = Softmax(X, np.array([0, 1]), 2, row_bound=RowBound(2, radius))
+    for label in (0, 1):
+        w = np.zeros(4)
+        gradient = problem.sums(w, np.array([0])).gradient
+        assert np.linalg.norm(gradient) <= problem.gradient_bound(2), label
+
+
+# Data that are changed after they were checked
+
+
+def in_memory(X, bound, kind):
+    y = np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)
+    if kind == "network":
+        return MLP(X, (y > 0).astype(int), (3,), 2, row_bound=bound)
+    return ERM(X, y, LOGISTIC, dpa.regularizers.L2(0.1), row_bound=bound)
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr", "mapped", "network"])
+@pytest.mark.parametrize("bound", [RowBound(2, 1.0), RowBound(1, 1.0), None])
+@pytest.mark.parametrize("change", [1e3, math.nan, math.inf])
+def test_rows_that_have_grown_are_refused_before_anything_is_spent(kind, bound, change, tmp_path):
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-1.0, 1.0, (40, 3))
+    data = sp.csr_array(X) if kind == "csr" else X
+    if kind == "mapped":
+        data = mapped(X, tmp_path / "X")
+        edit = np.memmap(tmp_path / "X", X.dtype, "r+", shape=X.shape)
+    problem = in_memory(data, bound, kind)
+    rule = clipping.Flat(0.5)
+    method = dpa.methods.GradientDescent(0.1, 2, mechanism="gaussian", clipping=rule)
+    guard = dpa.Budget(1.0, 1e-5)
+    dpa.minimize(problem, method, guard, rng=0)  # keeps the norms
+    problem.check_private()
+    if kind == "csr":
+        data.data[3 * 7] = change
+    else:
+        (edit if kind == "mapped" else X)[7, 0] = change
+    with pytest.raises(ValueError, match=r"X has been changed.*row 7 "):
+        dpa.minimize(problem, method, guard, rng=0)
+    dpa.minimize(in_memory(np.full((9, 3), 0.1), bound, "dense"), method, guard, rng=0)
+
+
+@given(
+    n=st.integers(1, 6),
+    d=st.integers(1, 5),
+    order=st.sampled_from([1, 2]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    sparse=st.booleans(),
+    exponent=st.integers(-320, 307),
+    seed=st.integers(0, 2**20),
+)
+def test_data_that_nobody_changed_pass_and_grown_ones_do_not(
+    n, d, order, dtype, sparse, exponent, seed
+):
+    """Rows of any size, within the bound, over it and at it."""
+    rng = np.random.default_rng(seed)
+    with np.errstate(all="ignore"):
+        X = (
+            rng.normal(size=(n, d)) * 10.0 ** min(exponent, 30 if dtype == np.float32 else 306)
+        ).astype(dtype)
+    bounds = [RowBound(order, float(rng.choice([1.0, 1e-3, 1e3])))]
+    data = sp.csr_array(X) if sparse else X
+    scale = row_scale(data, bounds)
+    kept = row_norms(data, 2) * (1.0 if scale is None else scale)
+    for norms in (None, kept):
+        check_unchanged(data, scale, bounds, norms)
+    i = int(rng.integers(n))
+    if kept[i] > 0.0:
+        X[i] *= 1.5
+        grown = sp.csr_array(X) if sparse else X
+        with pytest.raises(ValueError, match=f"row {i} had"):
+            check_unchanged(grown, scale, bounds, kept)
+
+
+def test_what_may_have_grown_unseen_is_public_and_small():
+    assert growth(20) < 1e-12 and growth(100_000) < 1e-10
+
+
+def test_indices_that_are_changed_are_refused():
+    """The kernels trust them; entries given twice would add up to more than their norm says."""
+    X = sp.csr_array(np.array([[0.6, 0.0, 0.8], [0.0, 1.0, 0.0]]))
+    problem = ERM(X, [1.0, -1.0], LOGISTIC, row_bound=RowBound(2, 1.0))
+    problem.check_private()
+    kept = X.indices.copy()
+    for place, column in [(1, 0), (1, 7), (0, 2)]:
+        X.indices[place] = column
+        with pytest.raises(ValueError, match=r"X has been changed.*indices"):
+            problem.check_private()
+        X.indices[:] = kept
+    problem.check_private()
+
+
+def test_labels_are_copies():
+    X, y = np.ones((3, 1)), np.array([1.0, -1.0, 1.0])
+    for problem in (ERM(X, y, LOGISTIC), Softmax(X, (y > 0).astype(int), 2)):
+        before = problem.value(np.ones(problem.d))
+        y[:] = 1e9
+        assert problem.value(np.ones(problem.d)) == before
+        y[:] = [1.0, -1.0, 1.0]
+
+
+# Defaults that would be taken from private data
+
+
+@pytest.mark.parametrize("network", [Softmax, MLP])
+def test_classes_counted_in_the_private_labels_are_refused_in_a_private_run(network):
+    X, y = np.eye(4), np.array([0, 1, 2, 1])
+    method = dpa.methods.SGD(0.1, 2, dpa.Poisson(0.5), clipping.Flat(1.0))
+    budget = dpa.Budget(1.0, 1e-5, "add_or_remove_one")
+    problem, told = network(X, y), network(X, y, n_classes=3)
+    with pytest.raises(ValueError, match="n_classes must be given for a private run"):
+        dpa.minimize(problem, method, budget, rng=0)
+    guard = dpa.privacy.Filter(budget)
+    search = dpa.methods.LineSearchSGD(
+        dpa.Poisson(0.5), step_size=1.0, iterations=1, clip_norm=1.0, clip_loss=1.0
+    )
+    with pytest.raises(ValueError, match="n_classes"):
+        dpa.minimize(problem, search, guard, rng=0)
+    assert guard.spent == 0.0
+    dpa.minimize(problem, method, rng=0)  # without a guarantee
+    assert dpa.minimize(told, method, budget, rng=0).private
