@@ -30,6 +30,7 @@ from .events import Event, Gaussian, Laplace, Repeated, Sampled
 from .pure import amplify, deamplify
 from .sampling import Poisson, WithReplacement
 from .with_replacement import copies, gaussian_profile
+from .zcdp import gaussian_divergence
 
 __all__ = ["has_profiles", "pld_epsilon"]
 
@@ -100,9 +101,7 @@ class _Pair:
     def _core(self, loss: Array) -> Array:
         """Return the divergence of the Gaussian or Laplace part, or of nothing, (1 - e^loss)_+."""
         if self.mu:
-            upper = special.log_ndtr(0.5 * self.mu - loss / self.mu)
-            lower = loss + special.log_ndtr(-0.5 * self.mu - loss / self.mu)
-            return np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0))
+            return np.asarray(gaussian_divergence(self.mu, loss))
         outside = -np.expm1(np.minimum(loss, 0.0))
         inside = -np.expm1(0.5 * np.minimum(loss - self.laplace, 0.0))
         return np.where(np.abs(loss) <= self.laplace, inside, outside)

@@ -191,6 +191,18 @@ def _power_excess(x: Any, a: Any) -> Any:
     return np.exp(x) * _expm1_minus((a - 1.0) * x) + (a - 1.0) * entropy
 
 
+def _log_power_excess(u: Any, order: Any) -> Any:
+    """Return ln(s**order - 1 - order (s - 1)) at s = e**u, also where the power overflows."""
+    big = order * u > 30.0
+    with np.errstate(divide="ignore", over="ignore"):
+        small = np.log(_power_excess(np.where(big, 0.0, u), order))
+        tame, beta = np.where(big, u, 30.0), order - 1.0
+        # 1 - order e^(-beta u) + beta e^(-order u), without cancellation near order 1.
+        rest = -np.expm1(-beta * tame) - beta * (np.exp(-beta * tame) - np.exp(-order * tame))
+        large = order * tame + np.log(rest)
+    return np.where(big, large, small)
+
+
 def rdp_to_epsilon(orders: ArrayLike, rdp: ArrayLike, delta: float) -> tuple[float, float]:
     r"""Convert a Renyi curve to (epsilon, delta) by the tight formula, at the best order.
 

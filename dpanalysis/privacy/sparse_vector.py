@@ -65,7 +65,7 @@ from scipy import special
 
 from .._validation import check_choice, check_int, check_number
 from .pure import _scalar
-from .rdp import _orders, _power_excess, rdp_gaussian, rdp_laplace, rdp_pure
+from .rdp import _log_power_excess, _orders, rdp_gaussian, rdp_laplace, rdp_pure
 
 __all__ = ["rdp_above_threshold"]
 
@@ -233,22 +233,11 @@ def _lines(x: Array, move: float, order: float, noise: str) -> Array:
     log_c = np.full(x.size, -np.inf)
     for sign in (1.0, -1.0):
         on, off = logsf(sign * (x - move)), logsf(sign * x)
-        log_c = np.logaddexp(log_c, off + _log_phi(on - off, order))
+        log_c = np.logaddexp(log_c, off + _log_power_excess(on - off, order))
     stay = order * logsf(-(x - move)) + (1.0 - order) * logsf(-x)
     if stay.max() > 700.0:
         stay = np.full(x.size, np.nan)  # hopeless: not staying within the floats
     return np.stack([log_c, -np.expm1(stay)])
-
-
-def _log_phi(u: Array, order: float) -> Array:
-    """Return ln(s**order - 1 - order (s - 1)) at s = e**u."""
-    big = order * u > 30.0
-    with np.errstate(divide="ignore", over="ignore"):
-        small = np.log(_power_excess(np.where(big, 0.0, u), order))
-        tame, beta = np.where(big, u, 30.0), order - 1.0
-        rest = order * np.exp(-beta * tame) - beta * np.exp(-order * tame)
-        large = order * tame + np.log1p(-rest)
-    return np.where(big, large, small)
 
 
 def _iterate(log_c: Array, u: Array, cap: float) -> tuple[float, Indices, Array]:

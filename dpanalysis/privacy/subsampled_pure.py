@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from .._validation import check_int, check_number
 from .pure import _scalar, amplify
-from .rdp import _orders, _power_excess, rdp_pure
+from .rdp import _log_power_excess, _orders, rdp_pure
 
 __all__ = ["rdp_pure_poisson", "rdp_pure_without_replacement"]
 
@@ -59,13 +59,12 @@ def rdp_pure_poisson(orders: ArrayLike, rate: float, epsilon: float) -> Any:
         return rdp_pure(a, loss)
     bottom = math.log1p(q * math.expm1(-loss))
     log_low, log_high = -float(np.logaddexp(0.0, loss)), -float(np.logaddexp(0.0, -loss))
-    small = np.isfinite(a) & (a * top < 300.0)
-    tame = np.where(small, a, 2.0)
-    excess = math.exp(log_low) * _power_excess(min(top, 300.0), tame)
-    excess += math.exp(log_high) * _power_excess(bottom, tame)
-    far = np.logaddexp(log_low + a * top, log_high + a * bottom)
-    with np.errstate(invalid="ignore"):
-        value = np.where(small, np.log1p(excess), far) / (a - 1.0)
+    tame = np.where(np.isfinite(a), a, 2.0)
+    # E s^a = 1 + E (s^a - 1 - a (s - 1)) for a density s, whose mean is 1.
+    excess = np.logaddexp(
+        log_low + _log_power_excess(top, tame), log_high + _log_power_excess(bottom, tame)
+    )
+    value = np.logaddexp(0.0, excess) / (tame - 1.0)
     return _scalar(np.where(np.isinf(a), top, value))
 
 

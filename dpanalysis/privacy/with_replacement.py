@@ -50,7 +50,7 @@ from .._validation import check_int, check_number
 from .pure import amplify
 from .rdp import Array, _orders, rdp_gaussian
 from .subsampled_rdp import _fixed_size
-from .zcdp import gaussian_delta
+from .zcdp import gaussian_divergence
 
 __all__ = ["copies", "gaussian_profile", "pure_with_replacement", "rdp_with_replacement"]
 
@@ -150,7 +150,7 @@ def gaussian_profile(losses: ArrayLike, n: int, m: int, mu: float) -> Array:
     mu = check_number("mu", mu, low=0.0, low_open=True)
     t = np.asarray(losses, dtype=np.float64)
     if n == 1:
-        return np.asarray(gaussian_delta(1.0 / mu, t))
+        return np.asarray(gaussian_divergence(mu, t))
     law = copies(n, m)
     log_none = _log_none(n, m)
     threshold = _threshold(t, law, log_none, mu)
@@ -168,7 +168,7 @@ def gaussian_profile(losses: ArrayLike, n: int, m: int, mu: float) -> Array:
     unlisted = -math.expm1(log_none) - math.fsum(law) if len(law) < m else 0.0
     delta = np.full(t.shape, max(0.0, unlisted))
     for k, (chance, weight) in enumerate(zip(law, wanted, strict=True), 1):
-        delta += chance * gaussian_delta(1.0 / (k * mu), np.logaddexp(t, weight + factor))
+        delta += chance * gaussian_divergence(k * mu, np.logaddexp(t, weight + factor))
     return delta
 
 

@@ -17,9 +17,15 @@ from scipy import special
 from .._validation import check_number
 from .pure import _positive, _scalar
 
+_LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
+# Nodes and weights of Gauss and Legendre's rule on [0, 1], eight of each.
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
+_GAUSS = 0.5 * (1.0 + _NODES), 0.5 * _WEIGHTS
+
 __all__ = [
     "epsilon_to_zcdp",
     "gaussian_delta",
+    "gaussian_divergence",
     "gaussian_epsilon",
     "gaussian_sum_epsilon",
     "zcdp_gaussian",
@@ -124,8 +130,9 @@ def zcdp_to_epsilon(rho: float, delta: float) -> float:
 
     def bound(t: Any) -> Any:
         excess = np.exp(t)  # order - 1
-        log_order = np.log1p(excess)
-        return (1.0 + excess) * rho + t - log_order - (math.log(delta) + log_order) / excess
+        cost, gain = (1.0 + excess) * rho, np.log1p(np.exp(-t))  # of order/(order - 1)
+        tail = (math.log(delta) + np.log1p(excess)) / excess
+        return cost - gain - tail + 1e-15 * (cost + gain + abs(tail))  # rounded up
 
     grid = np.linspace(-30.0, 60.0, 901)
     best = int(np.argmin(bound(grid)))
@@ -217,18 +224,80 @@ def gaussian_delta(noise_multiplier: ArrayLike, epsilon: ArrayLike) -> Any:
     0.126937
     """
     mu = 1.0 / _positive("noise_multiplier", noise_multiplier)
-    loss = np.asarray(epsilon, dtype=np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(mu > 0.0, loss / mu, np.where(loss >= 0.0, np.inf, -np.inf))
-    with np.errstate(invalid="ignore"):  # infinite epsilons
-        upper = special.log_ndtr(0.5 * mu - ratio)
-        lower = loss + special.log_ndtr(-0.5 * mu - ratio)
-        delta = np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0))
-    return _scalar(np.where(np.isneginf(upper), 0.0, delta))
+    return _scalar(gaussian_divergence(mu, np.asarray(epsilon, dtype=np.float64)))
+
+
+def gaussian_divergence(mu: ArrayLike, loss: ArrayLike) -> Any:
+    r"""Return the hockey-stick divergence of N(mu, 1) from N(0, 1) at real losses.
+
+    With :math:`a = \mu/2 - \epsilon/\mu`, the normal density :math:`\varphi` and Mills' ratio
+    :math:`m = \Phi/\varphi` it is
+
+    .. math:: \Phi(a) - e^\epsilon \Phi(a - \mu) = \varphi(a) (m(a) - m(a - \mu))
+              = \varphi(a) \int_{a-\mu}^a m'(t)\,dt, \qquad m'(t) = 1 + t\,m(t) > 0.
+
+    The integral replaces the difference where :math:`\mu < 1/2`, so that nothing cancels. Losses
+    below 0 follow from those above: :math:`H(-t) = 1 - e^{-t} + e^{-t} H(t)`.
+
+    Parameters
+    ----------
+    mu : array_like
+        In [0, inf].
+    loss : array_like
+        Real numbers and infinities; broadcasts with ``mu``.
+
+    Returns
+    -------
+    ndarray
+        In [0, 1]; down to 1e-300 the relative error is below 1e-12, for mu above 100 below
+        1e-14 mu.
+
+    Examples
+    --------
+    >>> gaussian_divergence(1e-9, [0.0, 1e-9])
+    array([3.98942e-10, 8.33155e-11])
+    """
+    shift, t = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), loss)
+    above = np.exp(_log_divergence(shift, np.abs(t)))
+    below = np.minimum(t, 0.0)
+    return np.where(t >= 0.0, above, -np.expm1(below) + np.exp(below) * above)
+
+
+def _log_divergence(mu: Any, loss: Any) -> Any:
+    """Return the logarithm of the divergence at losses >= 0."""
+    positive = (mu > 0.0) & np.isfinite(mu) & np.isfinite(loss)
+    shift, t = np.where(positive, mu, 1.0), np.where(positive, loss, 0.0)
+    a = 0.5 * shift - t / shift
+    narrow = shift < 0.5
+    width = np.where(narrow, shift, 0.0)
+    tame = np.minimum(a, 1.0)
+    mean = sum(w * _mills_slope(tame - width * p) for p, w in zip(*_GAUSS))
+    with np.errstate(divide="ignore"):
+        near = -0.5 * a * a - _LOG_ROOT_2PI + np.log(shift) + np.log(mean)
+        log_phi = special.log_ndtr(a)
+        inside = np.where(a > 0.0, np.exp(-0.5 * a * a - _LOG_ROOT_2PI - log_phi), 0.0)
+        inside = np.where(a > 0.0, inside, 1.0 / _mills(np.minimum(a, 0.0)))
+        wide = log_phi + np.log1p(-np.minimum(inside * _mills(a - shift), 1.0))
+    outside = np.where((mu == 0.0) | np.isposinf(loss), -np.inf, 0.0)
+    return np.where(positive, np.where(narrow, near, wide), outside)
+
+
+def _mills(x: Any) -> Any:
+    """Return Phi/phi at x <= 1."""
+    return math.sqrt(0.5 * math.pi) * special.erfcx(-x * math.sqrt(0.5))
+
+
+def _mills_slope(x: Any) -> Any:
+    """Return 1 + x Phi(x)/phi(x) > 0, the derivative of Mills' ratio, at x <= 1."""
+    inverse = 1.0 / np.maximum(x * x, 400.0)
+    series = np.ones_like(inverse)
+    for k in range(10, 0, -1):  # 1 - 3/x^2 (1 - 5/x^2 (1 - ...))
+        series = 1.0 - (2 * k + 1) * inverse * series
+    return np.where(x < -20.0, inverse * series, 1.0 + np.maximum(x, -20.0) * _mills(x))
 
 
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
-    """Return the exact smallest epsilon of Gaussian noise at ``delta``.
+    """Return the exact smallest epsilon of Gaussian noise at ``delta``, rounded up.
 
     Parameters
     ----------
@@ -240,7 +309,8 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     Returns
     -------
     float
-        At least 0; rounded up by at most 1e-12 relative.
+        Never below the exact value. Where delta is at most 1/2 it is above by at most 1e-12 of
+        the exact value plus 1e-13 over the noise multiplier.
 
     Raises
     ------
@@ -262,20 +332,21 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
         return 0.0
     if delta == 0.0:
         return math.inf
-    if gaussian_delta(multiplier, 0.0) <= delta:
-        return 0.0
+    mu = 1.0 / multiplier
 
     def excess(epsilon: float) -> float:
-        mu = 1.0 / multiplier
-        upper = special.log_ndtr(0.5 * mu - epsilon / mu)
-        lower = epsilon + special.log_ndtr(-0.5 * mu - epsilon / mu)
-        return float(upper + math.log(-math.expm1(min(lower - upper, -1e-300)))) - math.log(delta)
+        # What is added bounds the relative error of the divergence.
+        a = 0.5 * mu - epsilon / mu
+        log_delta = float(_log_divergence(np.float64(mu), np.float64(epsilon)))
+        rounding = 1e-15 * (4.0 - log_delta + 2.0 * min(a, 0.0) ** 2)
+        return log_delta + rounding - math.log(delta)
 
-    mu = 1.0 / multiplier
+    if excess(0.0) <= 0.0:
+        return 0.0
     high = 0.5 * mu * mu - mu * float(special.ndtri(delta))  # delta <= Phi(mu/2 - eps/mu)
     high = max(high, mu * mu) + mu
-    root = float(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-13))
-    return root * (1.0 + 1e-12)
+    root = float(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-14))
+    return root * (1.0 + 1e-13)
 
 
 def gaussian_sum_epsilon(mus: ArrayLike, weights: ArrayLike, delta: float) -> float:
@@ -311,15 +382,15 @@ def gaussian_sum_epsilon(mus: ArrayLike, weights: ArrayLike, delta: float) -> fl
     high = gaussian_epsilon(1.0 / largest, delta / float(shares.sum()))
     if shifts.size == 1 or not 0.0 < high < math.inf:
         return high
-    with np.errstate(divide="ignore"):  # some may be nought
-        multipliers = 1.0 / shifts
 
     def excess(epsilon: float) -> float:
-        return math.log(float(shares @ gaussian_delta(multipliers, epsilon)) / delta)
+        # What is added bounds the relative error of the divergences, and of their sum.
+        total = float(shares @ gaussian_divergence(shifts, epsilon))
+        return math.log(total / delta) + 1e-14 + 3e-15 * (epsilon / largest) ** 2
 
     if excess(0.0) <= 0.0:
         return 0.0
     if excess(high) >= 0.0:  # by rounding, where all are alike
         return high
-    root = float(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-13))
-    return root * (1.0 + 1e-12)
+    root = float(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-14))
+    return root * (1.0 + 1e-13)

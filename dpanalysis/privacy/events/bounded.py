@@ -19,6 +19,8 @@ __all__ = ["GaussianBound", "gaussian_terms"]
 
 # Terms of a composition; of more the accountants take the Renyi curve.
 _MOST_TERMS = 4096
+# Weights that are 1 together but for this are a law, up to rounding.
+_LAW = 1e-12
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class GaussianBound(Event):
     sensitivities : sequence of float
         :math:`S_j` in [0, inf), L2, in the units of ``std``; kept as a tuple.
     weights : sequence of float
-        :math:`w_j > 0`, together at least 1.
+        :math:`w_j > 0`, together at least 1. Those that add up to 1 but for 1e-12 are the
+        rounded probabilities of a law, and are divided by their sum.
     offset : float
         :math:`\kappa \ge 0`, in nats.
 
@@ -101,10 +104,13 @@ class GaussianBound(Event):
                 f"weights must be {len(self.sensitivities)} numbers, one a sensitivity, got "
                 f"{len(self.weights)}"
             )
-        if math.fsum(self.weights) < 1.0 - 1e-9 or min(self.weights) == 0.0:
+        total = math.fsum(self.weights)
+        if total < 1.0 - _LAW or min(self.weights) == 0.0:
             raise ValueError(
                 f"weights must be positive and at least 1 together, got {self.weights!r}"
             )
+        if total <= 1.0 + _LAW:
+            object.__setattr__(self, "weights", tuple(w / total for w in self.weights))
 
     def __repr__(self) -> str:
         """Show the range of the sensitivities."""
@@ -121,15 +127,22 @@ class GaussianBound(Event):
 
     def zcdp_cost(self) -> float:
         """Return rho; a bound with an offset, or of weights above 1, has none."""
-        if self.offset or math.fsum(self.weights) > 1.0 + 1e-9:
+        if self.offset or not self._is_law:
             return math.inf
         return 0.5 * float(self.mus.max()) ** 2
 
+    @property
+    def _is_law(self) -> bool:
+        return math.fsum(self.weights) <= 1.0 + _LAW
+
     def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
         a = np.asarray(orders, dtype=np.float64)[..., None]
-        exponents = np.log(self.weights) + 0.5 * a * (a - 1.0) * self.mus**2
+        moments = 0.5 * a * (a - 1.0) * self.mus**2
+        more = 0.0 if self._is_law else math.fsum(self.weights) - 1.0
         with np.errstate(invalid="ignore"):  # infinite orders
-            cost = special.logsumexp(exponents, axis=-1) / (a[..., 0] - 1.0)
+            far = special.logsumexp(np.log(self.weights) + moments, axis=-1)
+            near = np.log1p(more + np.expm1(np.minimum(moments, 30.0)) @ np.array(self.weights))
+            cost = np.where(moments.max(axis=-1) < 30.0, near, far) / (a[..., 0] - 1.0)
         return self.offset + np.where(np.isfinite(cost), np.maximum(cost, 0.0), np.inf)
 
 
