@@ -34,7 +34,8 @@ class Subsampling:
     first, second : ndarray, shape (batches,)
         Probability of each batch under either data set.
     neighbours : ndarray of int, shape (pairs, 2)
-        The batches that are neighbours themselves: the mechanism is private for these.
+        Pairs of batches that are neighbours themselves, so that the mechanism's own privacy
+        says how far their laws may differ.
 
     Examples
     --------

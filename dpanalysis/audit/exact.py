@@ -6,7 +6,7 @@ Everything is computed from :math:`u = \ln p/q` as an integral of positive terms
           + \frac{\kappa((\alpha-1)u)}{\alpha-1}\Big]\Big), \qquad \kappa(x) = e^x - 1 - x \ge 0,
 
 so that neither a tiny nor a huge divergence loses its relative accuracy, and order 1 is no
-special case. Laws are taken as normalised, which is checked.
+special case. Laws must be normalised; this is checked.
 """
 
 from __future__ import annotations
