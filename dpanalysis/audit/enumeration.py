@@ -53,6 +53,12 @@ class Subsampling:
     second: Array
     neighbours: NDArray[np.int64]
 
+    def __post_init__(self) -> None:
+        for name in ("first", "second", "neighbours"):  # shared by all who ask for the same
+            array = np.array(getattr(self, name))
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
     def laws(self, table: ArrayLike) -> tuple[Array, Array]:
         """Return the laws of the outcome on the two data sets.
 
