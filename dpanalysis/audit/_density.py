@@ -92,7 +92,7 @@ class Pair:
 
     @property
     def escapes(self) -> bool:
-        """Whether P lives where Q cannot."""
+        """Whether P has mass where Q has none."""
         return self.p.support[0] < self.q.support[0] or self.p.support[1] > self.q.support[1]
 
     def integral(self, integrand: Integrand, level: float | None = None) -> tuple[float, float]:

@@ -25,19 +25,19 @@ def sensitivity(
 ) -> Any:
     """Return the largest norm of function(D) - function(D') over the pairs (D, D').
 
-    A lower bound on the sensitivity, and the sensitivity itself where the pairs are all
-    there are: a claimed bound below it is refuted by the pair found.
+    The result is a lower bound on the sensitivity, and the sensitivity itself if the pairs are
+    all that exist. A claimed bound that is smaller is refuted by the pair that was found.
 
     Parameters
     ----------
     function : callable
         D -> scalar or array of real numbers, of one shape for both members of a pair.
     neighbours : iterable of (dataset, neighbour), or Hypothesis strategy of such pairs
-        At least one; data sets are whatever ``function`` takes. Of a strategy the first 1000
-        pairs are tried, the same in every run.
+        At least one pair; data sets are whatever ``function`` takes. The first 1000 pairs of a
+        strategy are tried, the same ones in every run.
     norm : float
-        Order in [1, inf] of the vector norm, e.g. 1, 2 or ``math.inf``; taken of all entries
-        (of a matrix: not its operator norm).
+        Order in [1, inf] of the vector norm, e.g. 1, 2 or ``math.inf``. All entries of an
+        output count as one vector, so that the norm of a matrix is not its operator norm.
     full_output : bool, default=False
         Also return the pair where the largest change was found.
 

@@ -31,10 +31,10 @@ def assert_private(
     rng: Any = 0,
     vectorized: bool = True,
 ) -> tuple[Verdict, ...]:
-    """Fail where a mechanism is found to be less private than claimed.
+    """Raise AssertionError if a mechanism is found to be less private than claimed.
 
     In tests under pytest it is the fixture ``assert_private``, which comes with the package.
-    Passing is no certificate; :func:`~dpanalysis.audit.verify_privacy` says what it means.
+    A test that passes is no certificate: :func:`~dpanalysis.audit.verify_privacy` says why.
 
     Parameters
     ----------
@@ -44,16 +44,16 @@ def assert_private(
     claim : float or Budget
         Epsilon, or a budget with its delta and relation.
     neighbours : iterable of (dataset, neighbour), or Hypothesis strategy of such pairs, optional
-        Where to look, the inputs of the mechanism's own domain. The first ``pairs`` pairs that a
-        strategy yields are tried, the same in every run. By default they are drawn from
+        The inputs to try, from the mechanism's own domain. The first ``pairs`` pairs that a
+        strategy yields are tried, the same ones in every run. By default they are drawn from
         :func:`dpanalysis.audit.strategies.neighbouring_datasets` under the relation: pairs of
         ``(X, y)`` with rows in the unit ball and labels -1 and +1. That default does not show
         whether a mechanism clips rows that are longer.
     dataset, neighbour : object, optional
-        One pair instead, as in a test that Hypothesis calls with it.
+        One pair in the place of ``neighbours``, as in a test to which Hypothesis gives a pair.
     relation : {"replace_one", "add_or_remove_one"}, optional
-        By default that of the budget, else "replace_one" where pairs must be drawn and either
-        where they are given.
+        By default that of the budget. Where there is none, pairs are drawn for "replace_one",
+        and given pairs may be neighbours under either relation.
     delta : float, default=0
         In [0, 1).
     pairs : int, default=10

@@ -46,7 +46,7 @@ class Range:
     integer : bool, default=False
         Whether values are rounded to integers.
     size : int, optional
-        Length, for a vector of such values; None is a scalar.
+        Length of a vector of such values; None, the default, for a single number.
 
     Raises
     ------
@@ -122,7 +122,7 @@ class Attack:
     ratio : float
         The smallest value.
     at : dict
-        Where: ``function(**at)`` is ``ratio`` again.
+        The point where it was found: ``function(**at)`` is ``ratio`` again.
     evaluations : int
         How many points were tried.
 
@@ -201,7 +201,7 @@ def pair_quotient(
     epsilon: float | None = None,
     tolerance: float = 1e-9,
 ) -> float:
-    """Return bound / exact for a bound on a divergence of a pair of laws, both ways.
+    """Return bound / exact for a bound on a divergence of two laws in both directions.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def pair_quotient(
     laws : pair of array_like or of Density, or array of shape (2, m)
         As p and q in :func:`dpanalysis.audit.renyi_divergence`.
     order, epsilon : float
-        One of them: the order of the Renyi divergence, or the epsilon of the deltas.
+        Exactly one of the two: the order of the Renyi divergence, or the epsilon of the deltas.
     tolerance : float
         As in :func:`quotient`.
 
@@ -252,8 +252,8 @@ def worst_case(
 ) -> Attack:
     """Return the smallest value of ``function`` that a seeded search of a box finds.
 
-    The box is sampled at random, with a share of the coordinates on its edge; the Nelder-Mead
-    method then starts from the best points. The number of evaluations is fixed, and the
+    The box is sampled at random, with a share of the coordinates on its edge. Then the
+    Nelder-Mead method starts from the best points. The number of evaluations is fixed, and the
     same seed repeats the search.
 
     Parameters

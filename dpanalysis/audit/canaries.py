@@ -76,7 +76,7 @@ class CanaryVerdict:
     refuted : bool
         Whether the lower bound exceeds the claim. False is no certificate.
     epsilon : float
-        Lower bound on the training's epsilon at ``delta``, at least 0; too high with
+        Lower bound on the training's epsilon at ``delta``, at least 0. It is too high with
         probability at most 1 - ``confidence``.
     claim, delta, confidence : float
     canaries, guesses, correct : int
@@ -204,7 +204,8 @@ def verify_with_canaries(
     guesses : int, optional
         r, between 1 and ``canaries``. It must be fixed before the scores are compared with the
         coins: the best r found afterwards would be a maximum over many tests. By default a tenth
-        of the canaries, or three times what the claim takes at least, if that is more.
+        of the canaries, or, if that is more, three times the number without which no outcome
+        refutes the claim.
     confidence : float, default=0.999
         In (0, 1).
     rng : None, int, SeedSequence, Generator, SystemRandom or "os"

@@ -34,7 +34,8 @@ class Subsampling:
     first, second : ndarray, shape (batches,)
         Probability of each batch under either data set.
     neighbours : ndarray of int, shape (pairs, 2)
-        The batches that are neighbours themselves: the mechanism is private for these.
+        Pairs of batches that are neighbours themselves, so that the mechanism's own privacy
+        says how far their laws may differ.
 
     Examples
     --------
@@ -51,6 +52,12 @@ class Subsampling:
     first: Array
     second: Array
     neighbours: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        for name in ("first", "second", "neighbours"):  # shared by all who ask for the same
+            array = np.array(getattr(self, name))
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
 
     def laws(self, table: ArrayLike) -> tuple[Array, Array]:
         """Return the laws of the outcome on the two data sets.

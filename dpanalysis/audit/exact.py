@@ -6,7 +6,7 @@ Everything is computed from :math:`u = \ln p/q` as an integral of positive terms
           + \frac{\kappa((\alpha-1)u)}{\alpha-1}\Big]\Big), \qquad \kappa(x) = e^x - 1 - x \ge 0,
 
 so that neither a tiny nor a huge divergence loses its relative accuracy, and order 1 is no
-special case. Laws are taken as normalised, which is checked.
+special case. Laws must be normalised; this is checked.
 """
 
 from __future__ import annotations
@@ -212,9 +212,22 @@ def _known(law: Any) -> Density | None:
     return Density(law.logpdf, (float(law.median()),), (float(low), float(high)))
 
 
-@lru_cache(maxsize=256)
+# How far from each of a density's points it is looked at before its integral is remembered.
+_PROBES = np.array([-20.0, -3.0, -1.0, -0.1, 0.0, 0.1, 1.0, 3.0, 20.0])
+
+
 def _mass(density: Density) -> tuple[float, float]:
-    """Return the integral of a density and its error (an unresolved one is no excuse)."""
+    """Return the integral of a density and its error (an unresolved one is no excuse).
+
+    The function behind a density may be that of an object which is changed later. So its values
+    at some points belong to what is remembered.
+    """
+    at = np.add.outer(np.array(density.points or (0.0,)), _PROBES).ravel()
+    return _mass_of(density, density(at).tobytes())
+
+
+@lru_cache(maxsize=256)
+def _mass_of(density: Density, values: bytes) -> tuple[float, float]:
     log_mass, relative = Pair(density, density).integral(first)
     mass = math.exp(min(log_mass, 700.0))
     return mass, min(mass * relative, 1e-6)

@@ -58,7 +58,7 @@ def above_threshold_distribution(
     queries : array_like, shape (K,)
         Values of the queries, finite, in the order in which they are asked.
     noise : {"laplace", "gaussian"}
-        Of the threshold and of the queries.
+        The law of the noise, that of the threshold and those of the queries.
     threshold_scale, query_scale : float
         Laplace scale or standard deviation, positive.
     threshold : float, default=0
@@ -69,8 +69,8 @@ def above_threshold_distribution(
     Returns
     -------
     probabilities : ndarray, shape (K + 1,)
-        Of halting at query 1, ..., K, and of never halting. Each is accurate relative to
-        itself; those below 1e-300 are given as 1e-300.
+        The probabilities of halting at query 1, ..., K, and of never halting. Small ones have
+        as many correct digits as large ones; those below 1e-300 are given as 1e-300.
     error : ndarray, shape (K + 1,)
         Only with ``full_output``.
 
@@ -136,7 +136,8 @@ def report_noisy_min_distribution(
     Returns
     -------
     probabilities : ndarray, shape (K,)
-        Each accurate relative to itself; those below 1e-300 are given as 1e-300.
+        Small ones have as many correct digits as large ones; those below 1e-300 are given as
+        1e-300.
     error : ndarray, shape (K,)
         Only with ``full_output``.
 

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from dpanalysis import audit
-from dpanalysis.audit import Claim, Effort, Evidence, NotChecked, printed, registry, used
+from dpanalysis.audit import (
+    Claim,
+    Effort,
+    Evidence,
+    NotChecked,
+    enumeration,
+    printed,
+    registry,
+    used,
+)
 from dpanalysis.audit.claim import Outcome
 
 NAN, INF = math.nan, math.inf
@@ -243,3 +252,40 @@ def test_every_run_computes_anew(empty, monkeypatch):
     assert claim.run().failed
     world["value"] = 1.0
     assert claim.run().passed
+
+
+# --- what is remembered between computations ---
+
+
+def test_a_density_that_changes_is_looked_at_again():
+    """Its integral is remembered, and must not be after the object behind it was changed."""
+
+    class Gaussian:
+        std = 1.0
+
+        def logpdf(self, x):
+            return -0.5 * (x / self.std) ** 2 - 0.5 * math.log(2.0 * math.pi)
+
+    law = Gaussian()
+    density = audit.Density(law.logpdf, (0.0,))
+    assert audit.hockey_stick(density, density, 0.0) == 0.0
+    law.std = 0.5
+    with pytest.raises(ValueError, match="p must integrate to 1"):
+        audit.hockey_stick(density, density, 0.0)
+
+
+def test_tables_of_batches_cannot_be_changed():
+    """They are computed once and shared."""
+    for make in (
+        lambda: enumeration.poisson(2, 0.5),
+        lambda: enumeration.without_replacement(3, 2),
+    ):
+        sampling = make()
+        for array in (sampling.first, sampling.second, sampling.neighbours):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 0
+        assert make() is sampling
+    own = np.array([0.5, 0.5])
+    mine = enumeration.Subsampling(own, own, np.array([[0, 1]]))
+    own[...] = 0.0
+    assert mine.first.sum() == 1.0 and own.flags.writeable

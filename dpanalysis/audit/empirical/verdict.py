@@ -22,7 +22,7 @@ class Verdict:
         Whether the lower bound exceeds the claim. False is no certificate: another event, or
         another pair of inputs, may still refute the claim.
     epsilon : float
-        Lower bound on the mechanism's epsilon at ``delta``, at least 0; too high with
+        Lower bound on the mechanism's epsilon at ``delta``, at least 0. It is too high with
         probability at most 1 - ``confidence``.
     claim, delta, confidence : float
     event : Event
@@ -39,7 +39,7 @@ class Verdict:
     bounds : (float, float)
         Lower bound of the event's probability on the likelier input, upper bound on the other.
     notes : tuple of str
-        What else there is to know, e.g. that fewer samples were taken.
+        Other facts about the test, for instance that fewer samples were taken.
     """
 
     refuted: bool

@@ -121,8 +121,9 @@ def verify_privacy(
     rng : None, int, SeedSequence, Generator, SystemRandom or "os"
         The two inputs get independent children of it.
     relation : {"replace_one", "add_or_remove_one"}, optional
-        Which neighbours are meant; then entries of arrays with one axis count as records, too.
-        By default that of the budget, or either.
+        Under which relation the inputs are neighbours. If it is given, the entries of arrays
+        with one axis count as records, too. By default that of the budget, or else any of the
+        two.
     vectorized : bool, default=True
         How the mechanism is called. If a call on many runs raises, the exception cannot be
         attributed to one of them; 20,000 runs of each input are then made by calls with

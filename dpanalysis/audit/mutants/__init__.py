@@ -62,7 +62,7 @@ MUTANTS: tuple[Mutant, ...] = (
 def detection_table(
     auditor: Callable[..., Any] | None = None, mutants: Iterable[Mutant] = MUTANTS, **options: Any
 ) -> list[Detection]:
-    """Put an auditor under the test of all mutants and their twins.
+    """Try an auditor on all mutants and their twins.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ Law = np.ndarray | Density
 
 
 class Mechanism(Protocol):
-    """What can be sampled; some have a method ``law(dataset)`` besides."""
+    """A mechanism that can be sampled; some also have a method ``law(dataset)``."""
 
     def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         """Return ``size`` independent outputs, (size,) or (size, k)."""

@@ -37,7 +37,7 @@ def _mixture(centers: np.ndarray, std: float) -> Density:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """The mean of ``count`` noisy sums: all that they tell."""
+    """The mean of ``count`` noisy sums, which says as much as all of them."""
 
     std: float
     count: int

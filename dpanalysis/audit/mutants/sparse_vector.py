@@ -70,7 +70,7 @@ class SparseVector:
 
     @property
     def events(self) -> list[Event]:
-        """What it costs for queries of sensitivity 1, by the proof of Lyu, Su and Li.
+        """Return what it costs for queries of sensitivity 1, by the proof of Lyu, Su and Li.
 
         Raises
         ------
@@ -159,7 +159,8 @@ class SparseVector:
 def lyu(algorithm: int, epsilon: float, cutoff: int = 1) -> SparseVector:
     """Return an algorithm of Figure 1 of Lyu, Su and Li, for queries of sensitivity 1.
 
-    Algorithms 1 (theirs) and 2 (Dwork and Roth) are ``epsilon``-private. The others say so too.
+    Algorithms 1 (theirs) and 2 (Dwork and Roth) are ``epsilon``-private. The others claim to be
+    so, and are not.
 
     Parameters
     ----------

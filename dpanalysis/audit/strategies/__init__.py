@@ -1,8 +1,9 @@
 """Hypothesis strategies: neighbouring data, problems, queries and schedules that do harm.
 
-They are for tests of private code, ours and yours. Each of them makes the worst cases
-likely, rows on the boundary of the ball and opposite ends of it above all, and shrinks to a
-counterexample that can be read. They need Hypothesis: ``pip install "dpanalysis[audit]"``.
+They are for tests of private code, ours and yours. Each strategy makes the worst cases likely,
+above all rows on the boundary of the ball and at opposite ends of it. Where a test fails, it
+shrinks to a counterexample that can be read. The strategies need Hypothesis:
+``pip install "dpanalysis[audit]"``.
 
 Examples
 --------

@@ -124,7 +124,7 @@ def neighbouring_datasets(
         lacks one record of the other.
     n : int or (int, int)
         Rows of the (larger) data set, or their smallest and largest number, at least 1.
-        One row less than 1 is an empty data set: a neighbour like any other.
+        The neighbour of a single row may be an empty data set.
     d : int or (int, int)
         Features, at least 1.
     row_bound : RowBound or sequence of RowBound

@@ -216,8 +216,8 @@ def quadratics(
     d : int or (int, int)
         Dimension, or its smallest and largest value.
     mu, L : float
-        ``0 <= mu <= L``. Both are eigenvalues when d >= 2; at d = 1 the one eigenvalue is
-        either or lies in between.
+        ``0 <= mu <= L``. Both are eigenvalues when d >= 2; at d = 1 the only eigenvalue lies
+        in [mu, L].
     radius : float
         The minimiser's entries lie in [-radius, radius].
     sensitivity : float, optional

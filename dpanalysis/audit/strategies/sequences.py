@@ -57,8 +57,9 @@ def query_sequences(
     length : int or (int, int)
         Number of queries, or its smallest and largest value, at least 1.
     sensitivity : float
-        No answer differs by more. All shifted by it, a ramp, one of them alone, and the
-        first ones down while the others go up are likely.
+        The largest difference between two answers to one query. These differences are likely:
+        all answers move by it, they move by a ramp, one answer moves alone, the first answers
+        go down while the others go up.
     reach : float
         The first sequence lies in [-reach, reach], the threshold being 0.
     one_sided : bool
@@ -103,8 +104,8 @@ def noise_schedules(
     length : int or (int, int)
         Number of steps, or its smallest and largest value, at least 1.
     low, high : float
-        Range of the noise, ``0 < low <= high < inf``. Constant, one step unlike all others,
-        a switch, a geometric ramp and alternating schedules are likely.
+        Range of the noise, ``0 < low <= high < inf``. These schedules are likely: constant, one
+        step unlike all others, a switch, a geometric ramp, alternating.
 
     Returns
     -------
