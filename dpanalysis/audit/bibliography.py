@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -33,7 +34,8 @@ class Paper:
     Raises
     ------
     TypeError, ValueError
-        If a field is of the wrong kind, the id or the title is empty, or the year is missing.
+        If a field is of the wrong kind, the title is empty, the year is missing, or the id holds
+        anything but letters, digits, "_", "." and "-".
 
     Examples
     --------
@@ -56,9 +58,10 @@ class Paper:
         for name in ("id", "title", "authors", "venue", "setting", "label"):
             if not isinstance(value := getattr(self, name), str):
                 raise TypeError(f"{name} must be a string, got {value!r}")
-        for name in ("id", "title"):
-            if not getattr(self, name).strip():
-                raise ValueError(f"{name} must not be empty")
+        if not self.title.strip():
+            raise ValueError("title must not be empty")
+        if not _ID.fullmatch(self.id):
+            raise ValueError(f"id must be of letters, digits, '_', '.' and '-', got {self.id!r}")
         if self.surnames and self.year is None:
             raise ValueError(f"year must be given, as authors are: {self.authors!r}")
         if self.year is not None:
@@ -90,6 +93,7 @@ class Paper:
         return f"{self.authors}, *{self.title}*{venue} ({self.year})"
 
 
+_ID = re.compile(r"\w[\w.-]*")
 _PAPERS: dict[str, Paper] = {}
 
 

@@ -110,7 +110,7 @@ class Claim:
 
 
 # A paper's id, a hyphen, a number.
-_ID = re.compile(r"\S+-[0-9]+")
+_ID = re.compile(r"\w[\w.-]*-[0-9]+")
 
 
 def _checked(item: object) -> Evidence:
@@ -147,6 +147,9 @@ class Outcome:
     seconds: float
     error: str | None = None
     missing: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "evidence", tuple(self.evidence))
 
     @property
     def verdict(self) -> str:

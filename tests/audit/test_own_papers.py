@@ -238,7 +238,8 @@ def test_a_paper():
     none = audit.Paper(id="ours", title="What we rely on")
     assert none.cite == none.reference == "What we rely on" and none.label == "ours"
     for field, error, match in (
-        ({"id": ""}, ValueError, "id must not be empty"),
+        ({"id": ""}, ValueError, "id must be of letters, digits"),
+        ({"id": "<b>"}, ValueError, "id must be of letters, digits"),
         ({"title": " "}, ValueError, "title must not be empty"),
         ({"year": None}, ValueError, "year must be given"),
         ({"year": "2020"}, TypeError, "year must be an integer"),

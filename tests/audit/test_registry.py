@@ -149,7 +149,7 @@ def test_a_claim_is_what_it_was_registered_as():
     listed.clear()
     assert registry.load("001")[0] is claim
     table = audit.claims(ids=["001-10"], quick=True)
-    assert isinstance(table[0].evidence, tuple)
+    assert isinstance(Outcome(claim, [*table[0].evidence], 0.0).evidence, tuple)
     with pytest.raises(TypeError):
         table[0] = None
 
@@ -160,6 +160,7 @@ def test_a_claim_is_what_it_was_registered_as():
         ({"id": "1"}, ValueError, "id must be the paper's id, a hyphen and a number"),
         ({"id": "001-"}, ValueError, "id must be"),
         ({"id": "-1"}, ValueError, "id must be"),
+        ({"id": "<b>-1"}, ValueError, "id must be"),
         ({"id": "001-²"}, ValueError, "id must be"),
         ({"id": "001-1\n"}, ValueError, "id must be"),
         ({"id": 1}, TypeError, "id must be a string"),
