@@ -152,7 +152,7 @@ def log_any(x: float) -> float:
     tiny = x < 2.3e-308
     bits: int = _bits_of_float(x * 2.0**54 if tiny else x)  # type: ignore[call-arg]
     k = (bits - _BITS_OF_ROOT) >> 52  # x = 2^k m with m in [sqrt(1/2), sqrt(2))
-    m: float = _float_of_bits(bits - (k << 52))  # type: ignore[call-arg]
+    m: float = _float_of_bits(bits - (k << 52))
     k = k - 54 if tiny else k
     result = k * _LN2_HIGH + (k * _LN2_LOW + _log_ratio((m - 1.0) / (m + 1.0)))
     result = x if x == math.inf else result
