@@ -62,6 +62,8 @@ class EmpiricalRisk(Problem):
         Public bound on the rank of one sample's Hessian; None for no other than d.
     value_at_zero : float or None
         Objective at w = 0 where no sample changes it.
+    rounding : float
+        Bound on the rounding error of the sums over samples, in units of the bound on one.
     """
 
     regularizer: Regularizer | None
@@ -70,6 +72,7 @@ class EmpiricalRisk(Problem):
     convex_records: bool = False
     hessian_rank: int | None = None
     value_at_zero: float | None = None
+    rounding: float = 0.0
     _y: Any
     _on_host: bool
 
@@ -115,6 +118,7 @@ class EmpiricalRisk(Problem):
             convex_records=self.convex_records,
             hessian_rank=self.hessian_rank,
             value_at_zero=self.value_at_zero,
+            rounding=self.rounding,
         )
 
     # Checks and conversions of arguments

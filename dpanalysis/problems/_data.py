@@ -237,7 +237,11 @@ def rows_over(norms: Any, bound: RowBound) -> tuple[int, list[int], float]:
     """Return how many rows exceed a bound by more than rounding, the first, the largest norm."""
     xp = array_namespace(norms)
     over = xp.nonzero(norms > bound.radius * (1.0 + TOLERANCE))[0]
-    return over.shape[0], [int(i) for i in over[:5]], float(xp.max(norms))
+    return over.shape[0], _first(over), float(xp.max(norms))
+
+
+def _first(indices: Any) -> list[int]:
+    return [int(indices[k]) for k in range(min(5, indices.shape[0]))]
 
 
 def overflowing(X: Any) -> tuple[int, list[int]]:
@@ -254,7 +258,7 @@ def overflowing(X: Any) -> tuple[int, list[int]]:
         return 0, []
     with np.errstate(all="ignore"):
         lost = xp.nonzero(~xp.isfinite(row_norms(X, 1)))[0]
-    return lost.shape[0], [int(i) for i in lost[:5]]
+    return lost.shape[0], _first(lost)
 
 
 def row_scale(

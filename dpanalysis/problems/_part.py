@@ -86,6 +86,7 @@ class Part:
     ) -> None:
         self.X, self.y, self.scale, self._bounds = X, y, scale, tuple(bounds)
         self.n, self.d = X.shape
+        self.parts = 1
         self.on_host = is_sparse(X) or is_numpy_array(X)
         self._loss, self._norms, self._compiled = loss, norms, compiled
         self._kept_norms: Any = None

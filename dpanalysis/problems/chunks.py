@@ -81,6 +81,11 @@ class Chunks(ABC):
     def check_unchanged(self) -> None:  # noqa: B027
         """Do nothing: rows are brought within the bounds each time that they are read."""
 
+    @property
+    @abstractmethod
+    def parts(self) -> int:
+        """Largest number of parts whose sums are added."""
+
     @abstractmethod
     def _all(self, call: Call, rows: Any, weights: Any) -> list[Any]:
         """Return ``call(part, rows, weights)`` of every part that has rows, in their order."""
@@ -206,6 +211,11 @@ class Blocks(Chunks):
         return reduce(Survey.__add__, map(look, self._slices(self.n)))
 
     # Parts
+
+    @property
+    def parts(self) -> int:
+        """Largest number of parts whose sums are added; a batch of n + 1 rows has one more."""
+        return 1 if self._whole is not None else 2 + sum(1 for _ in self._slices(self.n))
 
     def _slices(self, count: int) -> Iterator[slice]:
         """Cut ``count`` rows into blocks."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..losses import Loss
 from ._data import check_real, is_sparse, refuse_length, refuse_shape
-from .chunks import Blocks, Call, Chunks, Survey, add
+from .chunks import _BLOCK_BYTES, _ROW_BYTES, Blocks, Call, Chunks, Survey, add
 from .row_bound import RowBound
 
 __all__ = ["DaskChunks"]
@@ -80,6 +80,13 @@ class DaskChunks(Chunks):
         survey, public = dask.delayed(_survey), dask.delayed(self._public, traverse=False)
         found = dask.compute(*(survey(public, *chunk) for chunk in self._chunks))
         reduce(Survey.__add__, found).check(bounds)
+
+    @property
+    def parts(self) -> int:
+        """Largest number of parts whose sums are added: each chunk goes by blocks of rows."""
+        row = 8 * self.d + _ROW_BYTES  # of a dense block, which has the fewest rows
+        step = max(1, _BLOCK_BYTES // (2 * row))
+        return sum(3 + (hi - lo) // step for lo, hi, _, _ in self._chunks)
 
     def _tasks(self, call: Call, rows: Any, weights: Any) -> list[Any]:
         """Return a task for each chunk that has rows."""

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels.rounding import sum_rounding
 from ..losses import Logistic, Loss, check_loss
 from ..regularizers import Regularizer
 from ._base import check_regularizer
+from ._data import growth
 from ._public import LinearRisk
 from .chunks import open_rows
 from .row_bound import RowBound, as_bounds
@@ -115,6 +117,15 @@ class ERM(LinearRisk):
             f"ERM(n={self.n}, d={self.d}, loss={self.loss!r}, regularizer={self.regularizer!r}, "
             f"row_bound={self.row_bounds!r})"
         )
+
+    @property
+    def rounding(self) -> float:  # type: ignore[override]
+        """Public bound on the rounding of a sum over samples, in units of the bound on one.
+
+        That of :func:`dpanalysis.kernels.rounding.sum_rounding` for n + 1 terms, since one may
+        be added, and what a row may have grown without being seen by :meth:`check_private`.
+        """
+        return sum_rounding(self.n + 1, self.d, self._data.parts) + growth(self.d)
 
     # Sums over samples
 

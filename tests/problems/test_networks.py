@@ -137,7 +137,7 @@ def test_blocks_of_rows_add_up(monkeypatch):
     for problem in kinds(X, y):
         w, rule = iterate(problem), clipping.Flat(0.5)
         whole, picked = problem.sums(w, clipping=rule), problem.sums(w, np.arange(50), rule)
-        monkeypatch.setattr(problem._sums, "_step", lambda gathered, replicates: 7)
+        monkeypatch.setattr(problem._sums, "_step", lambda gathered, replicates, count: 7)
         assert len(list(problem._sums.blocks(None, 1))) == 9
         parts = problem.sums(w, clipping=rule), problem.sums(w, np.arange(50), rule)
         for a, b in zip(parts, (whole, picked)):
@@ -348,7 +348,7 @@ def digits():
     ],
 )
 def test_private_runs_learn_and_their_ledger_is_right(digits, kind, method, least):
-    problem = kind(digits.X, digits.y, dtype="float32")
+    problem = kind(digits.X, digits.y, n_classes=10, dtype="float32")
     budget = dpa.Budget(8.0, 1e-5, "add_or_remove_one")
     rate, rule = 0.15, clipping.Flat(1.0)
     build = method(sampling=dpa.Poisson(rate), clipping=rule, mechanism="gaussian")
@@ -358,11 +358,12 @@ def test_private_runs_learn_and_their_ledger_is_right(digits, kind, method, leas
     assert result.private and result.status == "finished"
     assert (result.history["accuracy"][-1] > least).all()
     assert result.history["accuracy"][0].max() < 0.3
-    # One record moves the mean by at most clip_norm over the expected batch.
+    # One record moves the mean by at most clip_norm over the expected batch, but for rounding.
     (run,) = result.ledger.events
     assert run.count == build.iterations
     (event,) = run.event.events
-    assert event.sensitivity == pytest.approx(1.0 / (rate * problem.n), rel=1e-12)
+    rounded = 1.0 + 2.0 * problem.rounding
+    assert event.sensitivity == pytest.approx(rounded / (rate * problem.n), rel=1e-12)
     multiplier = event.std / event.sensitivity
     steps = [
         dpa.privacy.events.Sampled(
@@ -381,7 +382,7 @@ def test_no_bound_no_run(digits):
     method = dpa.methods.GradientDescent(0.1, 3, mechanism="gaussian")
     with pytest.raises(ValueError, match=r"row_bound.*clipping"):
         dpa.minimize(MLP(digits.X, digits.y, row_bound=RowBound(2, 1.0)), method, budget)
-    bounded = Softmax(digits.X, digits.y, row_bound=RowBound(2, 1.0))
+    bounded = Softmax(digits.X, digits.y, 10, row_bound=RowBound(2, 1.0))
     assert dpa.minimize(bounded, method, budget, rng=0).private
 
 

@@ -12,10 +12,10 @@ from ..._validation import check_int
 from ...kernels.array_api import below_one
 from ...regularizers import Regularizer
 from .._base import EmpiricalRisk, check_regularizer
-from .._data import check_unchanged, is_sparse, prepare, row_norms, row_scale
+from .._data import check_unchanged, growth, is_sparse, prepare, row_norms, row_scale
 from ..row_bound import RowBound, as_bounds, implied_radius
 from .layers import Layout
-from .sums import NetworkSums
+from .sums import NetworkSums, network_rounding
 
 __all__ = ["Network"]
 
@@ -79,6 +79,16 @@ class Network(EmpiricalRisk):
     def radius(self, order: int) -> float:
         """Public bound on every ``||x_i||_order``, order 1 or 2; inf when there is none."""
         return implied_radius(self.row_bounds, order, self.features)
+
+    @property
+    def rounding(self) -> float:  # type: ignore[override]
+        """Public bound on the rounding of a sum over samples, in units of the bound on one.
+
+        That of :func:`network_rounding` for n + 1 terms, since one may be added, and what a row
+        may have grown without being seen by :meth:`check_private`.
+        """
+        single = self._sums.single and self._on_host
+        return network_rounding(self.n + 1, self.d, single) + growth(self.features)
 
     # Sums and predictions
 

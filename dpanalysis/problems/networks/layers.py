@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from array_api_compat import array_namespace
+
 __all__ = [
     "ACTIVATIONS",
     "Layout",
@@ -175,22 +177,49 @@ def add_gradients(
     hidden: Sequence[Any],
     deltas: Sequence[Any],
     factors: Any = None,
+    rows: int = 1 << 30,
+    dtype: Any = None,
 ) -> None:
     """Add the sum over samples of ``factors`` (R, B) times the gradient to ``totals`` (R, p).
 
-    ``deltas`` are used up.
+    ``deltas`` are used up. At most ``rows`` samples are added up in ``dtype``, that of the
+    arrays by default, before their sum is added to ``totals``.
     """
-    replicates = totals.shape[0]
     for i, (delta, (weights, bias)) in enumerate(zip(deltas, layout.slices())):
         if factors is not None:
             delta *= factors[..., None]
         if layout.bias:
             totals[:, bias] += xp.sum(delta, axis=1, dtype=totals.dtype)
-        if i == 0:
-            if scale is not None:
-                delta *= scale[:, None]
-            flat = xp.reshape(xp.permute_dims(delta, (1, 0, 2)), (delta.shape[1], -1))
-            product = flat.T @ X
-        else:
-            product = xp.matmul(_transposed(xp, delta), hidden[i - 1])
-        totals[:, weights] += xp.reshape(product, (replicates, -1))
+        if i == 0 and scale is not None:
+            delta *= scale[:, None]
+        inputs = X if i == 0 else hidden[i - 1]
+        for lo in range(0, delta.shape[1], rows):
+            part = _slice(delta, lo, rows, dtype)
+            totals[:, weights] += _product_sum(xp, part, _slice(inputs, lo, rows, dtype))
+
+
+def _slice(array: Any, lo: int, rows: int, dtype: Any) -> Any:
+    """Return samples ``lo`` to ``lo + rows`` of (R, B, width) or (B, width) in ``dtype``."""
+    if lo or rows < array.shape[-2]:
+        chosen: Any = slice(lo, min(lo + rows, array.shape[-2]))
+        array = array[:, chosen, :] if array.ndim == 3 else _rows(array, chosen)
+    if dtype is None or array.dtype == dtype:
+        return array
+    if hasattr(array, "tocsr"):
+        return array.astype(dtype)
+    return array_namespace(array).astype(array, dtype)
+
+
+def _rows(array: Any, chosen: slice) -> Any:
+    return array[chosen] if hasattr(array, "tocsr") else array[chosen, :]
+
+
+def _product_sum(xp: Any, delta: Any, inputs: Any) -> Any:
+    """Return the sum over samples of delta times inputs', one matrix (R, out * in)."""
+    replicates = delta.shape[0]
+    if inputs.ndim == 3:
+        product = xp.matmul(_transposed(xp, delta), inputs)
+    else:
+        flat = xp.reshape(xp.permute_dims(delta, (1, 0, 2)), (delta.shape[1], -1))
+        product = flat.T @ inputs
+    return xp.reshape(product, (replicates, -1))

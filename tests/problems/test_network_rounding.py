@@ -1,0 +1,129 @@
+"""Sums of networks in single precision: how far two neighbours may round apart."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import dpanalysis as dpa
+from dpanalysis import RowBound, clipping
+from dpanalysis.kernels.rounding import SINGLE
+from dpanalysis.problems import MLP, Softmax
+from dpanalysis.problems.networks import sums as network_sums
+from dpanalysis.problems.networks.layers import forward
+from dpanalysis.problems.networks.sums import network_rounding
+
+C = 1.0
+RULE = clipping.Flat(C)
+
+
+def sum_and_terms(problem, w, monkeypatch):
+    """Return the sum that is computed, and the sum of the very same terms in double precision."""
+    exact = np.zeros((1, problem.d))
+    add = network_sums.add_gradients
+
+    def twice(xp, totals, layout, X, scale, hidden, deltas, factors, most, dtype):
+        copies = [delta.copy() for delta in deltas]
+        add(xp, exact, layout, X, scale, hidden, copies, factors, 1 << 30, np.float64)
+        add(xp, totals, layout, X, scale, hidden, deltas, factors, most, dtype)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(network_sums, "add_gradients", twice)
+        return problem.sums(w, clipping=RULE, value=False).gradient, exact[0]
+
+
+def drifting(n, seed):
+    """Return rows whose terms are nearly equal: every partial sum rounds to the same side."""
+    rng = np.random.default_rng(seed)
+    row = np.abs(rng.normal(size=6)).astype(np.float32)
+    X = np.repeat(row[None, :], n, axis=0)
+    return np.asfortranarray(X), np.zeros(n, int)
+
+
+@pytest.mark.parametrize("n", [300, 1280, 1281, 5000])
+@pytest.mark.parametrize("network", [Softmax, MLP])
+def test_the_worst_sums_that_a_search_finds_are_within_the_bound(n, network, monkeypatch):
+    """Of many rows, those that round apart most; the bound holds, and is no wild guess."""
+    worst = 0.0
+    for seed in range(12):
+        X, y = drifting(n, seed)
+        options = {} if network is Softmax else {"hidden": (4,)}
+        problem = network(X, y, n_classes=2, **options)
+        w = np.random.default_rng(seed).normal(size=problem.d)
+        found, exact = sum_and_terms(problem, w, monkeypatch)
+        worst = max(worst, np.linalg.norm(found - exact) / C)
+    bound = network_rounding(n, problem.d, single=True)
+    assert worst <= bound <= 0.02
+    if n <= 1280:
+        # Rows of 256 in single precision: hundreds of roundings of 2^-24 at the end of a sum.
+        assert worst > n * SINGLE / 2
+    else:  # in double precision
+        assert worst < 1e-9
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+def test_larger_batches_are_added_up_in_double(form, monkeypatch):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(3000, 8)).astype(np.float32)
+    y = rng.integers(0, 3, 3000)
+    problem = MLP(sp.csr_array(X) if form == "csr" else X, y, (5,), 3)
+    w = problem.initial(0)
+    found, exact = sum_and_terms(problem, w, monkeypatch)
+    np.testing.assert_allclose(found, exact, rtol=0.0, atol=1e-9 * C)
+
+
+def test_the_rounding_is_public_and_enters_the_sensitivity():
+    X, y = np.ones((60, 3)), np.arange(60) % 2
+    for dtype, least, most in [("float32", 1e-4, 2e-3), ("float64", 0.0, 1e-9)]:
+        problem = Softmax(X, y, 2, row_bound=RowBound(2, 1.0), dtype=dtype)
+        for relation, times in [("replace_one", 2.0), ("add_or_remove_one", 1.0)]:
+            facts = problem.facts(relation)
+            assert least < facts.rounding < most
+            expected = (times + 2.0 * facts.rounding) * C
+            assert facts.record_sensitivity(2, RULE) == pytest.approx(expected, rel=1e-15)
+            assert facts.record_sensitivity(2, RULE) > times * C
+    erm = dpa.ERM(X, 2.0 * y - 1.0, dpa.losses.Logistic(), row_bound=RowBound(2, 1.0))
+    assert 0.0 < erm.rounding < 1e-9
+
+
+@pytest.mark.parametrize("rows", [1, 100, 256, 700])
+def test_no_block_in_single_precision_is_longer_than_proved(rows, monkeypatch):
+    lengths = []
+    add = network_sums.add_gradients
+
+    def record(xp, totals, layout, X, scale, hidden, deltas, factors, most, dtype):
+        lengths.append((min(X.shape[0], most), np.dtype(dtype).itemsize))
+        add(xp, totals, layout, X, scale, hidden, deltas, factors, most, dtype)
+
+    monkeypatch.setattr(network_sums, "add_gradients", record)
+    X = np.ones((5000, 2), np.float32)
+    problem = Softmax(X, np.arange(5000) % 2, 2)
+    problem.sums(np.zeros(4), np.arange(rows), RULE)
+    assert {size for _, size in lengths} == {4} and max(lengths)[0] <= 256
+    lengths.clear()
+    problem.sums(np.zeros(4), clipping=RULE)
+    assert {size for _, size in lengths} == {8} and max(lengths)[0] <= 4096
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_record_that_is_removed_changes_no_number_of_another_full_block(dtype):
+    """All behind it move up by one place; what is computed of each keeps its bits."""
+    rng = np.random.default_rng(7)
+    n = 1500
+    X, y = rng.normal(size=(n, 40)), rng.integers(0, 4, n)
+    problem = MLP(X, y, (16,), 4, dtype=dtype)
+    w, problem._sums._bytes = problem.initial(1), 1  # a block has the fewest rows then
+    layers = problem._layout.split(np, problem._sums._cast(np, w[None, :]))
+
+    def logits(rows):
+        blocks = list(problem._sums.blocks(rows, 1))
+        last = blocks[-1][0].shape[0]
+        found = [forward(np, layers, "relu", block[0])[1][0] for block in blocks]
+        assert {len(part) for part in found[:-1]} == {len(found[0])}
+        return np.concatenate(found), len(rows) - last
+
+    for count in (n, 900, 513):
+        whole, full = logits(np.arange(count))
+        moved, other = logits(np.arange(1, count))
+        same = min(full - 1, other)
+        assert same >= 200
+        np.testing.assert_array_equal(moved[:same], whole[1 : same + 1])
