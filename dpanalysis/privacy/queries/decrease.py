@@ -94,6 +94,10 @@ class FirstDecrease(Query):
             shared=self.query == "loss_clip",
         )
 
+    def iterates(self) -> tuple[np.ndarray, ...]:
+        """Return the ends of the ray."""
+        return self.points.ends()
+
     def answer(self, records: Records, random: Any) -> tuple[int | None, int]:
         """Return the index of the step size, None if there was none, and the evaluations."""
         draw = getattr(mechanisms, self.noise)
@@ -104,7 +108,7 @@ class FirstDecrease(Query):
         threshold = noisy(0.0, self.threshold_scale)
         w, direction, step_sizes = self.points
         losses = records.problem.along(w, direction, records.rows)
-        penalty = getattr(records.problem, "regularizer", None)
+        penalty = records.problem.regularizer
         start = clip_losses(losses(0.0), self.clip) if self.query == "loss_clip" else losses(0.0)
         for k, (step, required) in enumerate(zip(step_sizes, self.required)):
             after = losses(float(step))

@@ -174,6 +174,10 @@ class NoisyDescent(Query):
             np.concatenate([(1.0 - crowded) * weights, crowded * weights]),
         )
 
+    def iterates(self) -> tuple[np.ndarray, ...]:
+        """Return the start; the other iterates depend on the records, and stay near it."""
+        return (self.start,)
+
     def answer(self, records: Records, random: Any) -> tuple[np.ndarray, int]:
         """Return the noisy end, and the gradients of each record that it took."""
         w = np.array(self.start)
