@@ -40,8 +40,8 @@ Array: TypeAlias = NDArray[np.floating[Any]]
 _MOST_CELLS = 2**20
 # Losses that need wider cells are so large that their sum says as much.
 _WIDEST_CELL = 100.0
-# Floating-point error of a tail probability, a composed step: about 2e-18 was seen against the
-# exact Gaussian; what is allowed for here is added to the mass at infinity.
+# Each composed step may change a tail probability by this much through rounding, and the mass at
+# infinity grows by it. Against the exact Gaussian 2e-18 was seen.
 _ROUNDING = 1e-16
 # Joint outcomes of the randomised responses of a batch; more are merged into one response.
 _MOST_ATOMS = 32

@@ -32,8 +32,8 @@ and :math:`V_j \le V_{j-1} + e^{(\alpha-1) R_\nu(2)}`. One query tells no more t
 value, :math:`V_1 \le e^{(\alpha-1) R_\nu(2)}`, so :math:`V_K \le K e^{(\alpha-1) R_\nu(2)}`. With
 Laplace noise of scale b no :math:`P_r(v)/P'_{r+1}(v)` is above :math:`e^{2/b}`, so the divergence
 is at most 2/b. At t = 0 the queries release no more than all :math:`q_i + \nu_i`:
-:math:`K R_\nu(1)`. And the Laplace mechanism is (1/b_threshold + 2/b)-private (002, Theorem 1),
-which converts tightly.
+:math:`K R_\nu(1)`. And the Laplace mechanism is (1/b_threshold + 2/b)-private (Chen and Lee
+(2020), Theorem 1), which converts tightly.
 
 **Queries that share a value.** Let :math:`q_i = f_0 - f_i` up to public terms, where one record
 moves each f by an amount within an interval of length one: a decrease of a sum of losses clamped
@@ -48,8 +48,8 @@ is far below the relative margin of 1e-6 that is added.
 
 References
 ----------
-002, Algorithm 1 and Theorems 1 to 3, whose Renyi statements are not used: the proof drops the
-sum over the halting index, and Theorem 3 is false.
+Chen and Lee (2020), Algorithm 1 and Theorems 1 to 3. Their Renyi statements are not used: the
+proof drops the sum over the halting index, and Theorem 3 is false.
 """
 
 from __future__ import annotations

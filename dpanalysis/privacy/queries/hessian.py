@@ -194,7 +194,7 @@ class NoisyCurvature(Query):
 
     References
     ----------
-    Paper 003, Appendix C; errata 003-11.
+    Gao and Wright (2023), Appendix C; errata 003-11.
     """
 
     w: np.ndarray

@@ -277,6 +277,13 @@ class TiltedMinimum(Query):
     With noise it costs what noise on such an answer costs, and u with that noise is the sum of
     both releases.
 
+    *Time.* The proof bounds what the answer tells, not how long it takes. The solver takes more
+    steps on some records than on others, seconds more where a
+    :class:`~dpanalysis.losses.HuberizedHinge` is very narrow, and it raises FloatingPointError on
+    some where ``tolerance`` is below the rounding of a gradient. Who sees the time or the error
+    sees something of the records. Where that counts, take a width and a tolerance that are not
+    tiny, and release the answer at a time fixed beforehand.
+
     References
     ----------
     Chaudhuri, Monteleoni, Sarwate (2011), who count kappa twice where a record is replaced; Kifer,

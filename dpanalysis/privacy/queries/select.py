@@ -71,9 +71,9 @@ class NoisyMin(Query):
 
     Neither can be less: let the a_k be at either end of their interval.
 
-    *Several indices cost as many choices.* Who is the smallest tells nothing about the order of
-    the others where the noise is Gumbel's, so that the ``count`` smallest are as many exponential
-    mechanisms, one after the other, each among the points that are left.
+    *Several indices cost as many choices.* With Gumbel noise, which point is the smallest tells
+    nothing about the order of the others. So the ``count`` smallest are the answers of as many
+    exponential mechanisms, one after the other, each among the points that are left.
 
     References
     ----------

@@ -45,7 +45,7 @@ class NoisyValue(Query):
 
     References
     ----------
-    In the place of paper 003, (6), whose half-normal noise is not private (errata 003-4).
+    It replaces (6) of Gao and Wright (2023), whose half-normal noise is not private (errata 003-4).
     """
 
     w: np.ndarray
