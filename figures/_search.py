@@ -15,9 +15,10 @@ from scipy import special, stats
 
 import dpanalysis as dpa
 from dpanalysis import methods, plotting
+from dpanalysis.audit.papers.line_search_printed import printed_above_threshold
 from dpanalysis.experiments.loop import Loop
 from dpanalysis.experiments.recording import Recording
-from dpanalysis.privacy import filters, rdp_above_threshold, rdp_gaussian
+from dpanalysis.privacy import filters, rdp_gaussian
 from dpanalysis.privacy.events import AboveThreshold, Event, Gaussian, Sampled
 
 Array: TypeAlias = np.ndarray
@@ -378,7 +379,5 @@ def _printed_cost(event: Event) -> Array:
         return np.asarray(rdp_gaussian(orders, 1.0 / event.mu))
     if isinstance(event, AboveThreshold):
         scales = event.threshold_scale / event.sensitivity, event.query_scale / event.sensitivity
-        return np.asarray(
-            rdp_above_threshold(orders, event.noise, *scales, event.max_queries, printed=True)
-        )
+        return np.asarray(printed_above_threshold(orders, event.noise, *scales))
     raise TypeError(f"the paper states no cost of {event!r}")

@@ -32,6 +32,7 @@ from scipy import special
 
 import dpanalysis as dpa
 from dpanalysis import privacy
+from dpanalysis.audit.papers.line_search_printed import printed_above_threshold
 from dpanalysis.privacy.events import BoundedRange, Gaussian, Pure, Repeated, Sampled, innermost
 
 BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
@@ -242,9 +243,7 @@ def printed_epsilon(ledger, factor):
             scales = (
                 scale / search.sensitivity for scale in (search.threshold_scale, search.query_scale)
             )
-            costs.append(
-                privacy.rdp_above_threshold(orders, "laplace", *scales, None, printed=True)
-            )
+            costs.append(printed_above_threshold(orders, "laplace", *scales))
         times = getattr(event, "count", 1)
         total += times * sum(amplified(cost, orders, factor) for cost in costs)
     return float((total - math.log(budget.delta) / (orders - 1)).min())

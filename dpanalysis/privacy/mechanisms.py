@@ -219,7 +219,7 @@ def _unit_laplace(random: Random, size: Size) -> Any:
     if isinstance(random, SystemRandom):
         unit = np.asarray(random._unit_laplace(size))
     else:
-        unit = np.asarray(random.laplace(size=size))
+        unit = np.asarray(random.laplace(0.0, 1.0, size))
     if unit.size and _tails.far(largest(unit)):
         places = _tails.far(abs(unit))
         unit[places] = np.copysign(_tails.beyond(random, int(places.sum())), unit[places])

@@ -373,7 +373,7 @@ class PrivateOracle:
             raise ValueError(
                 f"a query is for one replicate, this run has {len(self._noise_sources)}"
             )
-        for points in getattr(query, "iterates", tuple)():
+        for points in query.iterates():
             _check_points(points)
 
     def _mean_gradient(self, w: np.ndarray, rows: Any, sampling: Sampling, clipping: Any) -> Any:

@@ -38,8 +38,10 @@ Array: TypeAlias = NDArray[np.floating[Any]]
 
 # Cells of the grid that holds the composed distribution.
 _MOST_CELLS = 2**20
-# Floating-point error of a tail probability, a composed step: about 2e-18 was seen against the
-# exact Gaussian; what is allowed for here is added to the mass at infinity.
+# Losses that need wider cells are so large that their sum says as much.
+_WIDEST_CELL = 100.0
+# Each composed step may change a tail probability by this much through rounding, and the mass at
+# infinity grows by it. Against the exact Gaussian 2e-18 was seen.
 _ROUNDING = 1e-16
 # Joint outcomes of the randomised responses of a batch; more are merged into one response.
 _MOST_ATOMS = 32
@@ -283,7 +285,8 @@ def pld_epsilon(groups: Mapping[Event, int], delta: float) -> float:
     Returns
     -------
     float
-        Infinite where delta is below the floating-point error, 1e-16 a step.
+        Infinite where delta is below the floating-point error, 1e-16 a step, and where the losses
+        are beyond 1e7 or so.
 
     Raises
     ------
@@ -305,6 +308,8 @@ def pld_epsilon(groups: Mapping[Event, int], delta: float) -> float:
         return 0.0
     tail = max(1e-6 * delta / sum(pairs.values()), 1e-290)
     width = _cell_width(pairs, tail)
+    if width > _WIDEST_CELL:
+        return math.inf
     both = any(pair.poisson and pair.fraction < 1.0 for pair in pairs)
     largest = 0.0
     for adding in (False, True) if both else (False,):

@@ -69,7 +69,8 @@ def amplify(epsilon: ArrayLike, fraction: float) -> Any:
 
     References
     ----------
-    Balle, Barthe, Gaboardi (2018), Theorems 8 and 9; 001, (3.5) and Theorem A.3.
+    Balle, Barthe, Gaboardi (2018), Theorems 8 and 9; Kuru et al. (2022), (3.5) and
+    Theorem A.3.
 
     Examples
     --------
@@ -140,7 +141,7 @@ def amplify_without_replacement(epsilon: ArrayLike, n: int, m: int) -> Any:
     Returns
     -------
     float or ndarray
-        ln(1 + (m/n)(e^epsilon - 1)); tight (001, (3.5)).
+        ln(1 + (m/n)(e^epsilon - 1)); tight (Kuru et al. (2022), (3.5)).
 
     Raises
     ------
@@ -156,7 +157,9 @@ def amplify_without_replacement(epsilon: ArrayLike, n: int, m: int) -> Any:
 
 
 def deamplify_without_replacement(epsilon: ArrayLike, n: int, m: int) -> Any:
-    """Return the loss allowed on the batch so that ``epsilon`` remains: inverse of (3.5) of 001.
+    """Return the loss that the batch may have so that ``epsilon`` remains.
+
+    The inverse of :func:`amplify_without_replacement`.
 
     Parameters
     ----------
@@ -211,7 +214,7 @@ def amplify_poisson(epsilon: ArrayLike, rate: float) -> Any:
 
 
 def laplace_epsilon(sensitivity: ArrayLike, scale: ArrayLike, n: int, m: int | None = None) -> Any:
-    """Return the pure loss of one Laplace release of an m-of-n mean: (3.3) of 001.
+    """Return the pure loss of one Laplace release of an m-of-n mean.
 
     Parameters
     ----------
@@ -236,7 +239,7 @@ def laplace_epsilon(sensitivity: ArrayLike, scale: ArrayLike, n: int, m: int | N
 
     References
     ----------
-    001, (3.3) and Proposition 3.1 (errata 001-1: holds and is tight).
+    Kuru et al. (2022), (3.3) and Proposition 3.1 (errata 001-1: holds and is tight).
 
     Examples
     --------

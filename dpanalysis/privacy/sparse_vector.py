@@ -32,8 +32,8 @@ and :math:`V_j \le V_{j-1} + e^{(\alpha-1) R_\nu(2)}`. One query tells no more t
 value, :math:`V_1 \le e^{(\alpha-1) R_\nu(2)}`, so :math:`V_K \le K e^{(\alpha-1) R_\nu(2)}`. With
 Laplace noise of scale b no :math:`P_r(v)/P'_{r+1}(v)` is above :math:`e^{2/b}`, so the divergence
 is at most 2/b. At t = 0 the queries release no more than all :math:`q_i + \nu_i`:
-:math:`K R_\nu(1)`. And the Laplace mechanism is (1/b_threshold + 2/b)-private (002, Theorem 1),
-which converts tightly.
+:math:`K R_\nu(1)`. And the Laplace mechanism is (1/b_threshold + 2/b)-private (Chen and Lee
+(2020), Theorem 1), which converts tightly.
 
 **Queries that share a value.** Let :math:`q_i = f_0 - f_i` up to public terms, where one record
 moves each f by an amount within an interval of length one: a decrease of a sum of losses clamped
@@ -48,8 +48,8 @@ is far below the relative margin of 1e-6 that is added.
 
 References
 ----------
-002, Algorithm 1 and Theorems 1 to 3, whose Renyi statements are not used: the proof drops the
-sum over the halting index, and Theorem 3 is false.
+Chen and Lee (2020), Algorithm 1 and Theorems 1 to 3. Their Renyi statements are not used: the
+proof drops the sum over the halting index, and Theorem 3 is false.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ _REFINEMENTS = 3
 _SHIFTS = tuple(i / 8.0 for i in range(9))
 # Beyond these the recursion costs more than it gains on the closed forms.
 _WIDEST, _FLATTEST = 2000.0, 1e6
+# Points above which a grid takes too much memory; the other bounds remain.
+_MOST_POINTS = 2_000_000
 
 
 def rdp_above_threshold(
@@ -92,7 +94,6 @@ def rdp_above_threshold(
     *,
     coupling: float | str = 1.0,
     shared: bool = False,
-    printed: bool = False,
 ) -> Any:
     r"""Return the Renyi cost of halting at the first noisy query above a noisy threshold.
 
@@ -114,14 +115,11 @@ def rdp_above_threshold(
     shared : bool, default=False
         Every query is a value common to all less one of its own, and one record moves each
         of these within an interval of length one (see this module's docstring); cheaper.
-    printed : bool, default=False
-        Evaluate the paper's Theorem 2 or 3 instead: for comparison only. The second is
-        violated, the first is not proved.
 
     Returns
     -------
     float or ndarray
-        Of the shape of ``orders``. A proven upper bound, except with ``printed``.
+        Of the shape of ``orders``. A proven upper bound.
 
     Raises
     ------
@@ -135,7 +133,7 @@ def rdp_above_threshold(
 
     Examples
     --------
-    Both with budget 1 (pure) and .01 (Gaussian, the printed cost is .02):
+    With a pure budget of 1, and Gaussian noise for which Theorem 3 claims .02:
 
     >>> rdp_above_threshold(2, "laplace", 2.0, 4.0, 20)
     0.45701
@@ -156,9 +154,6 @@ def rdp_above_threshold(
     shifts = _SHIFTS
     if coupling != "best":
         shifts = (check_number('coupling, if not "best",', coupling, low=0.0, high=1.0),)
-    release = rdp_laplace if noise == "laplace" else _rdp_gaussian
-    if printed:
-        return _scalar(release(order, 1.0 / first) + release(order, 2.0 / second))
     if noise == "gaussian" and math.isinf(cap):
         raise ValueError(
             f"max_queries must be finite with Gaussian noise, got {max_queries!r}: "
@@ -216,6 +211,8 @@ def _queries(order: float, noise: str, scale: float, cap: float, shift: float) -
         right += math.sqrt(2.0 * math.log(cap))
     x = np.union1d(np.arange(left, right, _SPACING), [0.0, *moves])
     for _ in range(_REFINEMENTS):
+        if x.size > _MOST_POINTS:
+            return math.inf
         lines = [_lines(x, move, order, noise) for move in moves if move != 0.0]
         log_c, u = np.stack(lines, axis=1)
         log_w, used, weights = _iterate(log_c.ravel(), u.ravel(), cap)

@@ -1,4 +1,6 @@
-"""Renyi costs of releases of known pure loss on a random part of the data: the largest there are.
+"""Renyi costs of a release on a random part of the data, when only its pure loss is known.
+
+Each is the largest cost that any release of this pure loss can have, so no smaller bound is true.
 
 References
 ----------

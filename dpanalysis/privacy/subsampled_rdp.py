@@ -225,8 +225,8 @@ def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: boo
 
     References
     ----------
-    002, Lemma 4, after Zhu, Wang (2019), Theorem 6 (errata 002-10); Mironov, Talwar,
-    Zhang (2019), Theorem 5 for the swapped direction of symmetric pairs.
+    Chen and Lee (2020), Lemma 4, after Zhu, Wang (2019), Theorem 6 (errata 002-10); Mironov,
+    Talwar, Zhang (2019), Theorem 5 for the swapped direction of symmetric pairs.
 
     Examples
     --------
@@ -297,7 +297,7 @@ def rdp_without_replacement(
 
     References
     ----------
-    003, Theorem B.4, after Wang, Balle, Kasiviswanathan (2019), Theorem 9.
+    Gao and Wright (2023), Theorem B.4, after Wang, Balle, Kasiviswanathan (2019), Theorem 9.
 
     Examples
     --------

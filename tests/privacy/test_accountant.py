@@ -407,3 +407,27 @@ def test_importing_is_light():
     code = f"import sys, dpanalysis.privacy; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+class Gossip(Event):
+    """A release with a Renyi curve and nothing else: no pair of laws is known."""
+
+    def rdp_cost(self, orders):
+        return 0.5 * np.asarray(orders, dtype=float)
+
+
+def test_a_batch_is_a_known_pair_only_if_all_its_events_are():
+    """Else the sum over the terms has the factor 3 of the lemma: one known event is not enough."""
+    orders = np.array([3.0, 8.0])
+    events = [Gaussian(2.0, 1.0), Gossip()]
+
+    def curve(a):
+        return events[0].rdp_cost(a) + events[1].rdp_cost(a)
+
+    for listed in (events, events[::-1]):
+        found = Sampled(Poisson(0.1), listed).rdp_cost(orders)
+        np.testing.assert_allclose(found, rdp_poisson(orders, 0.1, curve), rtol=1e-12)
+        assert (found > rdp_poisson(orders, 0.1, curve, exact_pair=True)).all()
+        assert not Sampled(Full(), listed).exact_pair
+    assert Sampled(Full(), events[:1]).exact_pair
+    assert not Sampled(Poisson(0.1), events[:1]).exact_pair

@@ -344,7 +344,9 @@ def test_system_entropy_serves(noise):
 
 
 def test_gumbel_noise_is_finite_even_at_the_end_of_the_uniforms():
-    source = SimpleNamespace(laplace=lambda loc, scale, size: np.zeros(size))
+    source = SimpleNamespace(
+        laplace=lambda loc, scale, size: np.zeros(size), random=lambda size: np.full(size, 0.5)
+    )
     assert np.isfinite(mechanisms.gumbel(source, 1.0, 3)).all()
 
 
@@ -370,3 +372,58 @@ def test_gumbel_noise_is_finite_even_at_the_end_of_the_uniforms():
 def test_refuses_bad_arguments(make, match):
     with pytest.raises(ValueError, match=match):
         make()
+
+
+# --- the public points that a query evaluates ---
+
+
+def test_every_query_names_the_public_points_that_it_evaluates():
+    """The oracle refuses huge ones: there a loss overflows, or not, by what the record is."""
+    w, far = np.zeros(2), np.array([3.0, -1e300])
+    ray = Ray(w, far, np.array([0.5, 2.0, 1.0]))
+    ends = [w, -0.5 * far, -2.0 * far]
+    decrease = FirstDecrease(ray, np.zeros(3), 1.0, "laplace", 1.0, 1.0)
+    for query in (decrease, NoisyMin(ray, 1.0, 0.1)):
+        np.testing.assert_array_equal(query.iterates(), ends)
+    points = np.eye(2)
+    np.testing.assert_array_equal(NoisyMin(points, 1.0, 0.1).iterates(), [points])
+    singles = (
+        privacy.queries.NoisyValue(far, 1.0, 0.1),
+        privacy.queries.NoisyHessian(far, 0.1),
+        privacy.queries.NoisyCurvature(far, 0.1, 3),
+        privacy.queries.NoisyDescent(far, 0.1, 1, 1, False, "gaussian", 0.1),
+    )
+    for query in singles:
+        np.testing.assert_array_equal(query.iterates(), [far])
+    assert privacy.queries.TiltedMinimum("gaussian", 1.0, 0.1, 1e-6, 0.1).iterates() == ()
+    huge = NoisyMin(Ray(w, np.full(2, 1e308), np.array([1e3])), 1.0, 0.1)
+    assert np.isneginf(huge.iterates()[-1]).all()
+
+
+# --- what one record can do ---
+
+
+def test_a_clipped_slope_is_clipped_by_its_step():
+    """At the step .5 a decrease counts for at most .5 C: one record of .9 against two of -.3."""
+    after = np.array([[1.0, 0.1], [1.0, 1.3], [1.0, 1.3]])
+
+    class Short(Table):
+        def along(self, w, direction, rows=None):
+            return lambda t: self.losses[:, int(t > 0.0)]
+
+    data = Records(Short(after), None, 3.0)
+    for step, expected in ((0.5, None), (1.0, 0)):
+        query = FirstDecrease(
+            ray([step]), np.zeros(1), 1.0, "laplace", 0.0, 0.0, query="slope_clip"
+        )
+        assert query.answer(data, np.random.default_rng(0))[0] == expected
+    # A record moves the slope, which the noise is added to, by at most C over the batch size.
+    for loss in (-50.0, 50.0):
+        one = Records(Short([[loss, 0.0]]), None, 1.0)
+        required = np.array([0.4999 * np.sign(loss)])
+        query = FirstDecrease(ray([0.5]), required, 1.0, "laplace", 0.0, 0.0, query="slope_clip")
+        assert (query.answer(one, np.random.default_rng(0))[0] == 0) == (loss > 0.0)
+        query = FirstDecrease(
+            ray([0.5]), 1.001 * required, 1.0, "laplace", 0.0, 0.0, query="slope_clip"
+        )
+        assert (query.answer(one, np.random.default_rng(0))[0] == 0) == (loss < 0.0)

@@ -133,3 +133,16 @@ def test_bad_arguments_are_named(make, error, message):
 def test_budgets_know_their_limit():
     assert Budget(2.0, 1e-5).limit == 2.0 and Budget.zcdp(0.3).limit == 0.3
     assert Budget(1) == Budget(1.0) and hash(Budget(1)) == hash(Budget(1.0))
+
+
+class Zeros:
+    """Uniforms that make every gap of a Poisson batch the shortest."""
+
+    def random(self, size):
+        return np.zeros(size)
+
+
+def test_every_refill_of_a_poisson_batch_goes_on_where_the_last_one_ended():
+    """All records are drawn, which takes dozens of refills; none is drawn twice."""
+    rows = Poisson(0.01).draw(2000, Zeros())
+    np.testing.assert_array_equal(rows, np.arange(2000))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from dpanalysis.audit import above_threshold_distribution, renyi_divergence
+from dpanalysis.audit.papers.line_search_printed import printed_above_threshold
 from dpanalysis.privacy import rdp_above_threshold, rdp_gaussian, rdp_laplace, rdp_pure
 from dpanalysis.privacy import sparse_vector as module
 
@@ -31,10 +32,10 @@ def exact(noise, first, second, queries, changes, order):
 
 def test_numbers_of_errata_002():
     assert rdp_above_threshold(2, *LAPLACE, 20) == pytest.approx(0.457, abs=5e-4)
-    assert rdp_above_threshold(2, *LAPLACE, 20, printed=True) == pytest.approx(0.401, abs=5e-4)
+    assert printed_above_threshold(2, *LAPLACE) == pytest.approx(0.401, abs=5e-4)
     assert rdp_pure(2, 1.0) == pytest.approx(0.735, abs=5e-4)
     assert rdp_above_threshold(2, *GAUSSIAN, 20) == pytest.approx(0.0464, abs=5e-5)
-    assert rdp_above_threshold(2, *GAUSSIAN, 20, printed=True) == pytest.approx(0.02, rel=1e-12)
+    assert printed_above_threshold(2, *GAUSSIAN) == pytest.approx(0.02, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_the_printed_theorem_3_is_false(size, ramp, violated):
     i = (np.arange(size) + 0.5) / size
     queries = ramp[0] + ramp[1] * i - ramp[2] * np.log1p(-i)
     true = exact(*GAUSSIAN, queries, np.where(np.arange(size) % 2, -1.0, 1.0), 2)
-    assert true > violated > rdp_above_threshold(2, *GAUSSIAN, size, printed=True)
+    assert true > violated > printed_above_threshold(2, *GAUSSIAN)
     for coupling in (1.0, "best"):
         assert true <= rdp_above_threshold(2, *GAUSSIAN, size, coupling=coupling)
 
@@ -54,7 +55,7 @@ def test_the_printed_theorem_3_is_false(size, ramp, violated):
 def test_printed_theorem_2_is_its_formula():
     orders = np.array([1.5, 2.0, 40.0])
     both = rdp_laplace(orders, 0.5) + rdp_laplace(orders, 0.5)
-    np.testing.assert_allclose(rdp_above_threshold(orders, *LAPLACE, 3, printed=True), both)
+    np.testing.assert_allclose(printed_above_threshold(orders, *LAPLACE), both)
 
 
 # --- the bound against the exact law ---

@@ -20,6 +20,7 @@ from ..exact import renyi_divergence
 from ..laws import above_threshold_distribution
 from ..mutants.line_search import EndlessSearch
 from ..registry import Effort, Evidence, Paper, printed, register, used
+from .line_search_printed import printed_above_threshold
 
 PAPER = register(
     Paper(
@@ -271,7 +272,7 @@ def laplace_search(effort: Effort) -> Iterator[Evidence]:
     """Sum exact laws of up to 60 queries, for any eps_1 and eps_2."""
 
     def theorem(order: float, first: float, second: float, steps: int) -> float:
-        return float(rdp_above_threshold(order, "laplace", first, second, steps, printed=True))
+        return float(printed_above_threshold(order, "laplace", first, second))
 
     scale = Range(0.3, 30.0, log=True)
     space = {"order": Range(1.05, 32.0, log=True), "first": scale, "second": scale, "steps": STEPS}

@@ -33,10 +33,10 @@ class GaussianBound(Event):
     .. math:: H_\epsilon(P, Q) \le \sum_j w_j H_{\epsilon - \kappa}(N(S_j, \sigma^2),
               N(0, \sigma^2)).
 
-    Gaussian noise on an answer whose sensitivity is :math:`S_j` with probability :math:`w_j`, by
-    coins of the mechanism's own, is such a release with :math:`\kappa = 0`, because the
-    divergence is jointly convex. So is one whose privacy loss is at most :math:`\kappa` plus the
-    largest of some Gaussian losses, with :math:`w_j = 1` for each of these.
+    Two kinds of release are bounded so. The first is Gaussian noise on an answer whose sensitivity
+    is :math:`S_j` with probability :math:`w_j`, where the mechanism tosses the coin: the divergence
+    is jointly convex, and :math:`\kappa = 0`. The second has a privacy loss of at most
+    :math:`\kappa` plus the largest of some Gaussian losses: each of these has :math:`w_j = 1`.
 
     Parameters
     ----------
@@ -67,11 +67,12 @@ class GaussianBound(Event):
     .. math:: D_\alpha \le \kappa + \frac{1}{\alpha-1} \ln \sum_j w_j
               e^{\alpha (\alpha-1) S_j^2/(2\sigma^2)}.
 
-    *Composition*, also with releases that depend on this one. With the loss l(x) of the first,
-    :math:`\int (p p' - e^\epsilon q q')_+ = p(x) H_{\epsilon - l(x)}(P'_x, Q'_x)` at each
-    outcome x of the first may be bounded by the measures of the second; of those the same may be
-    said at each point, for the first. So the measures multiply: weights do, the squares of
-    :math:`S_j/\sigma` add, and the :math:`\kappa`.
+    *Composition*, also with releases that depend on this one. Let l(x) be the loss of the first
+    release at its outcome x. There :math:`\int (p p' - e^\epsilon q q')_+ = p(x)
+    H_{\epsilon - l(x)}(P'_x, Q'_x)`, which the measures of the second release bound. Then fix a
+    point of these measures, and bound the integral over x by the measures of the first release in
+    the same way. So the measures multiply: the weights multiply, and the squares of
+    :math:`S_j/\sigma` and the :math:`\kappa` add.
 
     References
     ----------

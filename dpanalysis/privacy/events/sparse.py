@@ -54,7 +54,7 @@ class AboveThreshold(Event):
 
     References
     ----------
-    002, Algorithm 1; errata 002-1 to 002-3.
+    Chen and Lee (2020), Algorithm 1; errata 002-1 to 002-3.
 
     Examples
     --------

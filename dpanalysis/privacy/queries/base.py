@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,6 +48,12 @@ class Ray(NamedTuple):
     direction: np.ndarray
     step_sizes: np.ndarray
 
+    def ends(self) -> tuple[np.ndarray, ...]:
+        """Return w and the points of the smallest and the largest step; the rest lie between."""
+        with np.errstate(over="ignore", invalid="ignore"):  # whoever asks checks them
+            least, most = min(self.step_sizes), max(self.step_sizes)
+            return self.w, self.w - least * self.direction, self.w - most * self.direction
+
 
 class Query(ABC):
     """A question about the records of one batch.
@@ -65,6 +72,15 @@ class Query(ABC):
         None where the answer is exact. Looks at public facts only, and raises where no bound
         makes the answer private.
         """
+
+    def iterates(self) -> Sequence[np.ndarray]:
+        """Return the public points, (d,) or (K, d), at which records are evaluated.
+
+        What a record's loss is at a huge point may overflow, or not, by what the record is. So
+        the oracle refuses huge points before it answers. Points on a line may be given by its
+        ends. Points that the query finds from the records are not public and not listed.
+        """
+        return ()
 
     @abstractmethod
     def answer(self, records: Records, random: Any) -> tuple[Any, int]:

@@ -21,7 +21,7 @@ __all__ = ["FirstDecrease", "decrease_sensitivity"]
 
 @dataclass(frozen=True, eq=False)
 class FirstDecrease(Query):
-    r"""The first step size that decreases the objective enough: Algorithm 1 of 002.
+    r"""The first step size that decreases the objective enough.
 
     AboveThreshold at 0 of the queries
 
@@ -29,11 +29,16 @@ class FirstDecrease(Query):
               + r(w) - r(w - \eta_k g) - c_k
 
     with the public penalty r outside the clip and the public batch size B (errata 002-6,
-    002-9). What one record can do is bounded by a clip at C: of every loss to [0, C]
-    (``query="loss_clip"``, as in the paper), where all queries share f(w) and so cost less
-    (errata 002-1); or of every decrease to [-C, C] (``query="difference_clip"``), which a saturated
-    loss does not hide from; or of every decrease per unit of step (``query="slope_clip"``): the
-    queries are then :math:`q_k/\eta_k`, which say the same. A C that is the Lipschitz constant of
+    002-9). A clip at C bounds what one record can do:
+
+    - ``query="loss_clip"``, as in the paper, clips every loss to [0, C]. All queries share f(w)
+      then, and so cost less (errata 002-1).
+    - ``query="difference_clip"`` clips every decrease to [-C, C]. It still sees the decrease of a
+      record whose losses are above C.
+    - ``query="slope_clip"`` clips every decrease per unit of step. The queries are
+      :math:`q_k/\eta_k`, which have the signs of the :math:`q_k`.
+
+    A C that is the Lipschitz constant of
     the records' losses times ||g|| clips nothing, and short steps are tried with the same noise as
     long ones (errata 003-7).
 
@@ -55,6 +60,10 @@ class FirstDecrease(Query):
     ------
     ValueError
         If an argument is outside its range.
+
+    References
+    ----------
+    Chen and Lee (2020), Algorithm 1.
     """
 
     points: Ray
@@ -94,6 +103,10 @@ class FirstDecrease(Query):
             shared=self.query == "loss_clip",
         )
 
+    def iterates(self) -> tuple[np.ndarray, ...]:
+        """Return the ends of the ray."""
+        return self.points.ends()
+
     def answer(self, records: Records, random: Any) -> tuple[int | None, int]:
         """Return the index of the step size, None if there was none, and the evaluations."""
         draw = getattr(mechanisms, self.noise)
@@ -104,7 +117,7 @@ class FirstDecrease(Query):
         threshold = noisy(0.0, self.threshold_scale)
         w, direction, step_sizes = self.points
         losses = records.problem.along(w, direction, records.rows)
-        penalty = getattr(records.problem, "regularizer", None)
+        penalty = records.problem.regularizer
         start = clip_losses(losses(0.0), self.clip) if self.query == "loss_clip" else losses(0.0)
         for k, (step, required) in enumerate(zip(step_sizes, self.required)):
             after = losses(float(step))

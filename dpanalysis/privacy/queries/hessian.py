@@ -133,6 +133,10 @@ class NoisyHessian(Query):
             return None
         return Gaussian(self.std, hessian_sensitivity(facts, sampling))
 
+    def iterates(self) -> tuple[np.ndarray, ...]:
+        """Return the point."""
+        return (self.w,)
+
     def answer(self, records: Records, random: Any) -> tuple[np.ndarray, int]:
         """Return the symmetric matrix (d, d), and 1."""
         hessian = records.problem.hessian_sum(self.w, records.rows) / records.size
@@ -175,7 +179,7 @@ class NoisyCurvature(Query):
 
     References
     ----------
-    Paper 003, Appendix C; errata 003-11.
+    Gao and Wright (2023), Appendix C; errata 003-11.
     """
 
     w: np.ndarray
@@ -192,6 +196,10 @@ class NoisyCurvature(Query):
         """Return the cost of the noisy Hessian."""
         return NoisyHessian(self.w, self.std).event(facts, sampling)
 
+    def iterates(self) -> tuple[np.ndarray, ...]:
+        """Return the point."""
+        return (self.w,)
+
     def answer(self, records: Records, random: Any) -> tuple[tuple[float, np.ndarray], int]:
         """Return ((eigenvalue, eigenvector (d,)), number of products)."""
         problem, d = records.problem, len(self.w)
@@ -207,7 +215,7 @@ class NoisyCurvature(Query):
 
 
 def _penalty_curvature(problem: Any, w: np.ndarray) -> Any:
-    penalty = getattr(problem, "regularizer", None)
+    penalty = problem.regularizer
     return 0.0 if penalty is None else penalty.hessian_diagonal(w)
 
 

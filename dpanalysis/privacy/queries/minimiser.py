@@ -175,6 +175,10 @@ class NoisyDescent(Query):
             np.concatenate([(1.0 - crowded) * weights, crowded * weights]),
         )
 
+    def iterates(self) -> tuple[np.ndarray, ...]:
+        """Return the start; the other iterates depend on the records, and stay near it."""
+        return (self.start,)
+
     def answer(self, records: Records, random: Any) -> tuple[np.ndarray, int]:
         """Return the noisy end, and the gradients of each record that it took."""
         w = np.array(self.start)
@@ -274,6 +278,13 @@ class TiltedMinimum(Query):
     is known from it and D, and :math:`u - w^*` is an answer that a record moves by at most 2r.
     With noise it costs what noise on such an answer costs, and u with that noise is the sum of
     both releases.
+
+    *Time.* The proof bounds what the answer tells, not how long it takes. The solver takes more
+    steps on some records than on others, seconds more where a
+    :class:`~dpanalysis.losses.HuberizedHinge` is very narrow, and it raises FloatingPointError on
+    some where ``tolerance`` is below the rounding of a gradient. Who sees the time or the error
+    sees something of the records. Where that counts, take a width and a tolerance that are not
+    tiny, and release the answer at a time fixed beforehand.
 
     References
     ----------

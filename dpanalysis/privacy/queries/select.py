@@ -71,9 +71,9 @@ class NoisyMin(Query):
 
     Neither can be less: let the a_k be at either end of their interval.
 
-    *Several indices cost as many choices.* Who is the smallest tells nothing about the order of
-    the others where the noise is Gumbel's, so that the ``count`` smallest are as many exponential
-    mechanisms, one after the other, each among the points that are left.
+    *Several indices cost as many choices.* With Gumbel noise, which point is the smallest tells
+    nothing about the order of the others. So the ``count`` smallest are the answers of as many
+    exponential mechanisms, one after the other, each among the points that are left.
 
     References
     ----------
@@ -107,9 +107,13 @@ class NoisyMin(Query):
         choice = BoundedRange(cost) if self.noise == "gumbel" else Pure(cost)
         return choice if self.count == 1 else Repeated(choice, self.count)
 
+    def iterates(self) -> tuple[np.ndarray, ...]:
+        """Return the points, or the ends of the ray."""
+        return self.points.ends() if isinstance(self.points, Ray) else (self.points,)
+
     def answer(self, records: Records, random: Any) -> tuple[Any, int]:
         """Return the index, or an array of ``count``, and the number of points."""
-        penalty = getattr(records.problem, "regularizer", None)
+        penalty = records.problem.regularizer
         values = np.array(
             [
                 np.sum(clip_losses(losses, self.clip)) / records.size

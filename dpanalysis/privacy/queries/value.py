@@ -45,7 +45,7 @@ class NoisyValue(Query):
 
     References
     ----------
-    In the place of paper 003, (6), whose half-normal noise is not private (errata 003-4).
+    It replaces (6) of Gao and Wright (2023), whose half-normal noise is not private (errata 003-4).
     """
 
     w: np.ndarray
@@ -63,11 +63,15 @@ class NoisyValue(Query):
             return None
         return Gaussian(self.std, self.clip / sampling.expected_size(facts.n))
 
+    def iterates(self) -> tuple[np.ndarray, ...]:
+        """Return the point."""
+        return (self.w,)
+
     def answer(self, records: Records, random: Any) -> tuple[float, int]:
         """Return the noisy value, and 1."""
         losses = records.problem.along(self.w, np.zeros_like(self.w), records.rows)(0.0)
         value = float(np.sum(clip_losses(losses, self.clip))) / records.size
-        penalty = getattr(records.problem, "regularizer", None)
+        penalty = records.problem.regularizer
         if penalty is not None:
             value += float(penalty.value(self.w))
         return value + float(mechanisms.gaussian(random, self.std, 1)[0]), 1
