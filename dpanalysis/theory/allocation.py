@@ -79,7 +79,7 @@ def subsampling_variance(sensitivity: float, n: int, m: int, in_ball: bool = Tru
     m = check_int("m", m, low=1, high=n)
     if m == n:
         return 0.0
-    return sensitivity**2 / (4.0 if in_ball else 2.0) * (n - m) / (m * (n - 1.0))
+    return sensitivity * sensitivity / (4.0 if in_ball else 2.0) * (n - m) / (m * (n - 1.0))
 
 
 def noise_second_moment(
@@ -226,9 +226,11 @@ def solve_dual(
     guess : (T,) ndarray, optional
         Starting point; default the closed form of the full batch.
     """
-    if guess is None:
-        share = np.exp((log_weights - log_weights.max()) / 3.0)
-        guess = epsilon * share / share.sum()
+    closed = _full_batch(log_weights)
+    closed = epsilon * (closed / closed.sum())
+    if epsilon <= 1e-17 * ratio:  # h is linear to the last bit, so that the closed form is exact
+        return closed
+    guess = closed if guess is None else guess
     shares = np.maximum(guess, 1e-290)
     nu = float(np.average(_log_slope(shares, ratio)[0] + log_weights, weights=shares))
     low, high = -np.inf, np.inf
@@ -248,11 +250,20 @@ def solve_dual(
     return shares
 
 
+def _full_batch(log_weights: FloatArray) -> FloatArray:
+    """Return the best shares of the full batch, ``a_t^(1/3)``, relative to the largest."""
+    return np.exp((log_weights - log_weights.max()) / 3.0)
+
+
 def _normalise(shares: FloatArray, epsilon: float) -> FloatArray:
     """Scale to the sum ``epsilon``, never above it by a rounding error."""
     shares = shares * (epsilon / math.fsum(shares))
     while math.fsum(shares) > epsilon:
-        shares = shares * (1.0 - 2.0**-52)
+        # A subnormal number may be too small to be changed by a factor.
+        smaller = shares * (1.0 - 2.0**-52)
+        shares = np.where(smaller < shares, smaller, np.nextafter(shares, 0.0))
+    if not shares.all():
+        raise ValueError(f"epsilon must be large enough for {shares.size} shares, got {epsilon!r}")
     return shares
 
 
@@ -287,7 +298,8 @@ def allocate_epsilon(
     Raises
     ------
     ValueError
-        If a weight or ``epsilon`` is not positive, or not ``0 < m <= n``.
+        If a weight or ``epsilon`` is not positive, or not ``0 < m <= n``, or ``epsilon`` is so
+        small that a share would be rounded to 0.
 
     Examples
     --------
@@ -301,7 +313,7 @@ def allocate_epsilon(
     n, m = check_sizes(n, m)
     log_weights = np.log(a)
     if n is None or m is None or m == n:
-        return _normalise(np.exp((log_weights - log_weights.max()) / 3.0), epsilon)
+        return _normalise(_full_batch(log_weights), epsilon)
     return _normalise(solve_dual(log_weights, epsilon, m / n), epsilon)
 
 
@@ -331,7 +343,7 @@ def laplace_scales(
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of its range, or the noise would be rounded to 0.
 
     Examples
     --------
@@ -344,7 +356,7 @@ def laplace_scales(
     sensitivity = check_number("sensitivity", sensitivity, low=0.0)
     size, batch = check_sizes(n, m)
     assert size is not None and batch is not None
-    return np.asarray(sensitivity / (batch * deamplify(budgets, batch / size)))
+    return _loud(np.asarray(sensitivity / (batch * deamplify(budgets, batch / size))), sensitivity)
 
 
 def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> FloatArray:
@@ -371,7 +383,7 @@ def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> Flo
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of its range, or the noise would be rounded to 0.
 
     Examples
     --------
@@ -386,5 +398,14 @@ def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> Flo
     # Square roots of the weights over their largest: no overflow, however extreme.
     log_root = 0.5 * np.log(a)
     total = np.exp(log_root - log_root.max()).sum()
-    variance = sensitivity**2 / (2.0 * rho) * total * np.exp(log_root.max() - log_root)
-    return np.sqrt(variance)
+    # Without the power of two of the sensitivity, whose square may be no number.
+    unit, exponent = math.frexp(sensitivity)
+    variance = unit**2 / (2.0 * rho) * total * np.exp(log_root.max() - log_root)
+    return _loud(np.ldexp(np.sqrt(variance), exponent), sensitivity)
+
+
+def _loud(noise: FloatArray, sensitivity: float) -> FloatArray:
+    """Return the noise levels, or raise where one that must be positive is rounded to 0."""
+    if sensitivity > 0.0 and not noise.all():
+        raise ValueError(f"sensitivity must be larger for noise above 0, got {sensitivity!r}")
+    return noise

@@ -91,7 +91,7 @@ def no_clipping_norm(
     rho, interpolation_gap = _check_tails(rho, interpolation_gap)
     T, failure = check_int("iterations", iterations, low=1), check_failure(failure)
     spread = check_number("spread", spread, low=0.0)
-    highest = path_bound(gap, L, spread**2, log(1.0 / failure), T)
+    highest = path_bound(gap, L, spread * spread, -log(failure), T)
     return _needed_norm(highest, L, rho, n, interpolation_gap)
 
 
@@ -246,7 +246,7 @@ def clipped_sgd_bound(
         scale = sgd_noise_scale(C, sigma, B, d, sampled)
         return scale, min(0.5 / L, spread / (scale * sqrt(T)) if scale else inf)
 
-    C = needed(path_bound(gap, L, spread**2, log(1.0 / failure), T))
+    C = needed(path_bound(gap, L, spread**2, -log(failure), T))
     # A smaller C means less noise, so that less C is needed: every step down stays valid.
     for _ in range(50):
         scale, eta = steps(C)
@@ -262,7 +262,7 @@ def clipped_sgd_bound(
     gaussian = sgd_noise_scale(C, sigma, B, d)
     growth = 2.0 * L * eta**2 * T
     worst = 2.0 * gap + growth * T * (C**2 + gaussian**2)
-    tail = growth * gaussian**2 * (1.0 + log(1.0 / failure))
+    tail = growth * gaussian**2 * (1.0 - log(failure))
     return ClippedSGDBound(
         clip_norm=C,
         step_size=eta,

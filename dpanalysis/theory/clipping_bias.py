@@ -195,6 +195,16 @@ def _bisect(inside: Callable[[float], bool], start: float, outside: float) -> fl
     return start
 
 
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a function changes its sign, in units of the bracket and of its values."""
+    from scipy.optimize import brentq
+
+    size, width = max(abs(function(low)), abs(function(high))), high - low
+    return low + width * float(
+        brentq(lambda t: function(low + t * width) / size, 0.0, 1.0, xtol=1e-15)
+    )
+
+
 def fixed_points(
     weight_rule: Any,
     points: ArrayLike,
@@ -248,8 +258,6 @@ def fixed_points(
     >>> lazy.lower, lazy.upper
     (array([-1.]), array([1.]))
     """
-    from scipy.optimize import brentq
-
     _check_rule(weight_rule)
     a, p, c = _check_mixture(points, probabilities, curvatures)
     grid = check_int("grid", grid, low=1)
@@ -283,7 +291,7 @@ def fixed_points(
                 left = right = 0.5 * (left + right)
             found.append((left, right, bool(before < 0 < after)))
         elif run and before != 0:
-            root = float(brentq(mean, xs[first - 1], xs[first], xtol=1e-15 * max(1.0, high - low)))
+            root = _root(mean, float(xs[first - 1]), float(xs[first]))
             found.append((root, root, bool(before < 0)))
     lower, upper = np.array([f[0] for f in found]), np.array([f[1] for f in found])
     middle = 0.5 * (lower + upper)
@@ -388,7 +396,13 @@ def worst_bias(weight_rule: Any, tau0: float, tau1: float = 0.0) -> WorstBias:
     gradient = float(trials[k])
     if k > 0 and law(gradient)[2] > 0:
         gradient = float(
-            brentq(lambda g: law(g)[2], gradient, trials[k - 1], xtol=1e-13 * tau0, rtol=1e-14)
+            brentq(
+                lambda g: law(g)[2],
+                gradient,
+                trials[k - 1],
+                xtol=max(1e-13 * tau0, 5e-324),
+                rtol=1e-14,
+            )
         )
     below, above, _ = law(gradient)
     values = np.array([-below, gradient + above])

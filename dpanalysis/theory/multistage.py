@@ -73,9 +73,9 @@ def multistage_schedule(
     scale = check_number("scale", scale, low=0.0, low_open=True, high=1.0)
     root = math.sqrt(L / mu)
     if first_stage is None:
-        first_stage = max(1, math.ceil(2.0 * root * math.log(root)))
+        first_stage = max(1, math.ceil(min(2.0 * root * math.log(root), iterations)))
     first_stage = check_int("first_stage", first_stage, low=1)
-    unit = math.ceil(root * (p + 2.0) * math.log(2.0))
+    unit = math.ceil(min(root * (p + 2.0) * math.log(2.0), iterations))  # cut there anyway
     lengths = [min(first_stage, iterations)]
     while sum(lengths) < iterations:
         length = 2 ** (len(lengths) + 1) * unit

@@ -23,7 +23,7 @@ def _second_moment(noise_multiplier: Any, dimension: Any, batch_size: Any) -> tu
     sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
     d = check_int("dimension", dimension, low=1)
     batch = check_number("batch_size", batch_size, low=0.0, low_open=True)
-    return 1.0 + 1.0 / batch, d * sigma**2 / batch**2
+    return 1.0 + 1.0 / batch, d * (sigma / batch) * (sigma / batch)
 
 
 def psac_descent(

@@ -273,7 +273,7 @@ def search_slack(queries: int, failure: float) -> float:
     """
     check_int("queries", queries, low=1)
     check_number("failure", failure, low=0.0, high=1.0, low_open=True, high_open=True)
-    return max(4.0 * math.log(queries / (1.5 * failure)), 0.0)
+    return max(4.0 * (math.log(queries / 1.5) - math.log(failure)), 0.0)
 
 
 def sample_complexity(target: SecondOrderTarget, shares: Shares) -> SampleComplexity:

@@ -40,7 +40,8 @@ def path_bound(gap: float, L: float, S: float, log_failure: float, iterations: i
     m = max(sqrt(3.0 * L * S * start / log_failure), L * S / iterations)
     if m == 0.0:  # no noise
         return start
-    return (1.0 + 3.0 * L * S / m) * (start + m * log_failure)
+    bound = (1.0 + 3.0 * L * S / m) * (start + m * log_failure)
+    return inf if math.isnan(bound) else bound  # a product beyond the largest number
 
 
 def sgd_objective_bound(
@@ -96,9 +97,10 @@ def sgd_objective_bound(
     scale = check_number("noise_scale", noise_scale, low=0.0)
     T = check_int("iterations", iterations, low=1)
     failure = check_failure(failure)
-    S = (eta * scale) ** 2 * T
-    paid = gap + 0.5 * L * S + 1.5 * eta * scale**2 * log(1.0 / failure)
-    return min(paid, path_bound(gap, L, S, log(1.0 / failure), T))
+    S = eta * scale * (eta * scale) * T
+    paid = gap + 0.5 * L * S + 1.5 * (eta * scale) * scale * -log(failure)
+    path = path_bound(gap, L, S, -log(failure), T)
+    return path if math.isnan(paid) else min(paid, path)
 
 
 def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = None) -> float:
