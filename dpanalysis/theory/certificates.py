@@ -138,12 +138,13 @@ def heavy_ball_certificate(
     initial: Start | None = None,
     solver: str | None = None,
 ) -> Certificate:
-    """Return a verified Lyapunov function of the heavy ball method (001, Proposition 3.4).
+    """Return a verified Lyapunov function of the heavy ball method.
 
-    It holds for every ``mu``-strongly convex function with ``L``-Lipschitz gradient, in every
-    dimension, and for every zero-mean gradient noise. Corrections to the paper: ``B = [-alpha,
-    0]`` in (3.10), the scalar 2 in the corner of (3.14), the trivial solution ``P = 0, c = 0``
-    excluded, and the bound (3.15) without its factor ``d`` and without ``1/c``.
+    Kuru et al. (2022), Proposition 3.4. It holds for every ``mu``-strongly convex function with
+    ``L``-Lipschitz gradient, in every dimension, and for every zero-mean gradient noise.
+    Corrections to the paper: ``B = [-alpha, 0]`` in (3.10), the scalar 2 in the corner of (3.14),
+    the trivial solution ``P = 0, c = 0`` excluded, and the bound (3.15) without its factor ``d``
+    and without ``1/c``.
 
     Parameters
     ----------
@@ -273,7 +274,7 @@ def nesterov_certificate(
     """Return a verified Lyapunov function of Nesterov's method.
 
     The same inequality from another state space. With the standard momentum it certifies at
-    least the classical ``rate^2 = 1 - sqrt(mu alpha)`` of 001, Theorem 4.1.
+    least the classical ``rate^2 = 1 - sqrt(mu alpha)`` of Kuru et al. (2022), Theorem 4.1.
 
     Parameters
     ----------

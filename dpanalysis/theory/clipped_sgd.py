@@ -1,9 +1,11 @@
-r"""Private SGD with a clip norm so large that clipping does not happen (paper 004, section 4).
+r"""Private SGD with a clip norm so large that clipping hardly ever happens.
 
-The paper's constants c1 to c5 are open; :func:`clipped_sgd_published` takes them as arguments.
-:func:`clipped_sgd_bound` needs none: it rests on :mod:`dpanalysis.theory.sgd_paths`, on batches of
-a fixed size, and on a noise multiplier that was calibrated to the budget numerically
-(:func:`dpanalysis.privacy.calibrate`), never on the paper's Theorem 3.4.
+Fang et al. (2023), section 4.
+
+The paper leaves its constants c1 to c5 open. :func:`clipped_sgd_bound` needs none: it rests on
+:mod:`dpanalysis.theory.sgd_paths`, on batches of a fixed size, and on a noise multiplier that was
+calibrated to the budget numerically (:func:`dpanalysis.privacy.calibrate`), never on the paper's
+Theorem 3.4.
 
 Full batches need no light tails (Remark 4.2, printed without proof): no sample's excess loss is
 more than that of all together, so that :math:`\|\nabla f_i\|^2 \le 2L (f_i - \inf f_i)` gives
@@ -77,7 +79,7 @@ def no_clipping_norm(
 
     References
     ----------
-    Paper 004, Proposition 4.3 and (11); Remark 4.2, with the constants derived here.
+    Fang et al. (2023), Proposition 4.3 and (11); Remark 4.2, with the constants derived here.
 
     Examples
     --------
@@ -217,8 +219,8 @@ def clipped_sgd_bound(
 
     References
     ----------
-    Paper 004, Proposition 4.4, Theorem 4.5, Remark 4.2, Lemmas A.9, A.12 and B.1, with constants
-    derived here.
+    Fang et al. (2023), Proposition 4.4, Theorem 4.5, Remark 4.2, Lemmas A.9, A.12 and B.1, with
+    constants derived here.
 
     Examples
     --------

@@ -1,4 +1,7 @@
-"""How often gradients are clipped: predictions to hold against what is measured (paper 004)."""
+"""How often gradients are clipped: predictions that can be held against measurements.
+
+Fang et al. (2023), sections 4 and 6.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def clipping_frequency_gaussian(
 
     References
     ----------
-    Paper 004, section 6.1 and Appendix C.1 (Fig. 4).
+    Fang et al. (2023), section 6.1 and Appendix C.1 (Fig. 4).
 
     Examples
     --------
@@ -109,7 +112,7 @@ def clipping_frequency_light_tail(
 
     References
     ----------
-    Paper 004, Assumption 4.1 and Proposition 4.3.
+    Fang et al. (2023), Assumption 4.1 and Proposition 4.3.
 
     Examples
     --------
@@ -160,7 +163,7 @@ def clipping_frequency_weak_growth(
 
     References
     ----------
-    Paper 004, Definition 3.1, Algorithm 3 and section 6.1.
+    Fang et al. (2023), Definition 3.1, Algorithm 3 and section 6.1.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-r"""How far stochastic gradient descent can stray (paper 004, section 4).
+r"""How far stochastic gradient descent can stray (Fang et al. 2023, section 4).
 
 The paper leaves its constants open. They are not needed: with :math:`\tilde\sigma` such
 that the gradient noise satisfies :math:`E[\zeta_t | w_t] = 0` and :math:`E[\exp(\|\zeta_t\|^2/
@@ -84,7 +84,8 @@ def sgd_objective_bound(
 
     References
     ----------
-    Paper 004, Proposition 4.2. The noise must be centred given the past, which is not said there.
+    Fang et al. (2023), Proposition 4.2. The noise must be centred given the past; the paper does
+    not say so.
 
     Examples
     --------
@@ -130,7 +131,7 @@ def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = No
 
     References
     ----------
-    Paper 004, Assumption 4.1, at one w; the assumption wants one value for all w.
+    Fang et al. (2023), Assumption 4.1, at one w; the assumption wants one value for all w.
 
     Examples
     --------
@@ -211,7 +212,7 @@ def sgd_noise_scale(
 
     References
     ----------
-    Paper 004, proof of Proposition 4.4, (12).
+    Fang et al. (2023), proof of Proposition 4.4, (12).
 
     Examples
     --------
