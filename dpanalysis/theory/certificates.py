@@ -26,7 +26,7 @@ from .lmi import (
     start_bounds,
 )
 from .nesterov import nesterov_momentum, nesterov_rate
-from .search import Search
+from .search import CertificateSearch
 
 __all__ = [
     "best_certificate",
@@ -54,7 +54,7 @@ def best_certificate(
     goal = _goal(lmi, objective, horizon, noise_second_moment, initial)
     if rate is not None:
         rate = check_number("rate", rate, low=0.0, high=1.0, high_open=True)
-    search = Search(lmi, solver)
+    search = CertificateSearch(lmi, solver)
     certificate = None
     best = search.best_square(exact_rate) if rate is None else rate * rate
     if best is not None and goal is not None:
