@@ -1,13 +1,16 @@
 """What the methods must achieve, known before any data are touched.
 
-Pure functions: rates, exact errors on quadratics, error bounds, certificates from linear
-matrix inequalities, and the best division of a privacy budget over the iterations
-(Kuru, Birbil, Gurbuzbalaban and Yildirim, SIAM J. Optim. 32, 2022; "001" below), the bias of
-per-sample weights (DP-PSAC; "000"), and how often and at what cost gradients are clipped, and
-their growth with the loss (improved DP-SGD with gradient clipping; "004"), and the steps and
-the data that an approximate second-order point takes ("003").
-Statements that do not hold as printed are corrected; ``printed=True`` evaluates the paper's
-own formula where one of its figures needs it.
+Pure functions in four groups:
+
+- rates, exact errors on quadratics, error bounds, certificates from linear matrix inequalities,
+  and the best division of a privacy budget over the iterations (Kuru et al. 2022);
+- the bias that per-sample weights leave (Xia et al. 2023);
+- how often gradients are clipped, what that costs, and how gradients grow with the loss
+  (Fang et al. 2023);
+- the steps and the data that an approximate second-order point needs (Gao and Wright 2023).
+
+Statements of these papers that do not hold as printed are corrected here. What a paper prints
+stands beside its claims, in ``dpanalysis/audit/papers``.
 """
 
 from .adaptive_clipping import psac_lemma2, psac_table1, psac_weight_peak
@@ -16,8 +19,6 @@ from .allocation import (
     allocate_gaussian,
     error_bound,
     laplace_scales,
-    noise_second_moment,
-    subsampling_variance,
 )
 from .certificates import (
     heavy_ball_certificate,
@@ -25,16 +26,13 @@ from .certificates import (
     nesterov_certificate,
 )
 from .clipped_sgd import clipped_sgd_bound, no_clipping_norm
-from .clipping_bias import (
-    clipped_mean_gradient,
-    fixed_points,
-    worst_bias,
-)
+from .clipping_bias import clipped_mean_gradient, fixed_points
 from .clipping_frequency import (
     clipping_frequency_gaussian,
     clipping_frequency_light_tail,
     clipping_frequency_weak_growth,
 )
+from .gradient_noise import noise_second_moment, subsampling_variance
 from .heavy_ball import (
     heavy_ball_bound,
     heavy_ball_gap,
@@ -43,6 +41,7 @@ from .heavy_ball import (
     heavy_ball_stationary_gap,
 )
 from .horizon import best_horizon, horizon_bounds
+from .largest_bias import worst_bias
 from .lmi import (
     Certificate,
     StateSpace,
@@ -68,9 +67,6 @@ from .recursion import ErrorRecursion, gradient_descent_recursion, heavy_ball_re
 from .second_order import (
     SecondOrderConstants,
     curvature_roots,
-    gradient_noise_norm,
-    hessian_noise_norm,
-    lanczos_iterations,
     min_decrease_line_search,
     min_decrease_short,
     second_order_constants,
@@ -85,6 +81,7 @@ from .second_order_data import (
     sample_exponent,
     search_slack,
 )
+from .second_order_noise import gradient_noise_norm, hessian_noise_norm, lanczos_iterations
 from .second_order_shares import best_shares
 from .sgd_paths import light_tail_scale
 from .tuning import laplace_noise, tune_heavy_ball

@@ -1,4 +1,4 @@
-r"""Per-sample adaptive clipping, DP-PSAC, beside automatic clipping, Auto-S (paper 000).
+r"""Per-sample adaptive clipping, DP-PSAC, beside automatic clipping, Auto-S (Xia et al. 2023).
 
 Both divide a gradient :math:`g` by a little more than its norm :math:`\rho = \|g\|_2`:
 
@@ -80,7 +80,7 @@ def psac_weight_peak(r: ArrayLike) -> tuple[FloatArray | float, FloatArray | flo
 
     References
     ----------
-    Paper 000, Lemma 2 (proved there for r <= 1).
+    Xia et al. (2023), Lemma 2 (proved there for r <= 1).
 
     Examples
     --------
@@ -130,7 +130,7 @@ def psac_lemma2(
 
     References
     ----------
-    Paper 000, Lemma 2; its lost roots are restored from :math:`2\sqrt r - r \ge \sqrt r`.
+    Xia et al. (2023), Lemma 2; its lost roots are restored from :math:`2\sqrt r - r \ge \sqrt r`.
 
     Examples
     --------
@@ -180,7 +180,7 @@ def psac_alignment(
 
     References
     ----------
-    Paper 000, the text after Lemma 1.
+    Xia et al. (2023), the text after Lemma 1.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def psac_table1(
 
     References
     ----------
-    Paper 000, Table 1, Remark 2; the constants are derived in the module's docstring.
+    Xia et al. (2023), Table 1, Remark 2; the constants are derived in the module's docstring.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Dividing a privacy budget over the iterations (001, sections 3.1 and 4.1)."""
+"""Dividing a privacy budget over the iterations (Kuru et al. 2022, sections 3.1 and 4.1)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from .._validation import check_int, check_number
 from ..privacy.pure import deamplify
 from ._arguments import FloatArray, check_array
+from .gradient_noise import noise_second_moment
 
 __all__ = [
     "allocate_epsilon",
@@ -17,9 +18,7 @@ __all__ = [
     "check_sizes",
     "error_bound",
     "laplace_scales",
-    "noise_second_moment",
     "solve_dual",
-    "subsampling_variance",
 ]
 
 
@@ -43,82 +42,6 @@ def _check_weights(weights: ArrayLike) -> FloatArray:
     return values
 
 
-def subsampling_variance(sensitivity: float, n: int, m: int, in_ball: bool = True) -> float:
-    """Return a bound on ``E||v||^2`` of the error ``v`` of an ``m``-of-``n`` mean (001, (3.13)).
-
-    Parameters
-    ----------
-    sensitivity : float
-        ``S_1``: largest L1 distance between two samples' gradients.
-    n, m : int
-        Data and batch size, ``1 <= m <= n``; sampling is without replacement.
-    in_ball : bool
-        True when every gradient lies in an L1 ball of radius ``S_1 / 2`` (logistic loss with
-        bounded rows does), for which (3.13) is proved. Otherwise ``S_1^2 / 4`` becomes
-        ``S_1^2 / 2``: one step of the paper's proof is false in general.
-
-    Returns
-    -------
-    float
-        ``S_1^2/4 (n - m) / (m (n - 1))``; 0 for the full batch.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
-    Examples
-    --------
-    >>> subsampling_variance(sensitivity=40.0, n=100_000, m=1000)
-    0.396003
-    >>> subsampling_variance(sensitivity=40.0, n=100_000, m=1000, in_ball=False)
-    0.792007
-    """
-    sensitivity = check_number("sensitivity", sensitivity, low=0.0)
-    n = check_int("n", n, low=1)
-    m = check_int("m", m, low=1, high=n)
-    if m == n:
-        return 0.0
-    return sensitivity**2 / (4.0 if in_ball else 2.0) * (n - m) / (m * (n - 1.0))
-
-
-def noise_second_moment(
-    laplace_scales: ArrayLike, dimension: int, subsampling_variance: float = 0.0
-) -> FloatArray | float:
-    """Return ``E||w||^2`` of the whole gradient noise (001, (3.12), corrected).
-
-    Parameters
-    ----------
-    laplace_scales : array_like
-        Laplace scale(s) ``b >= 0``; the variance of a coordinate is ``2 b^2``.
-    dimension : int
-        ``d >= 1``.
-    subsampling_variance : float
-        ``sigma_s^2``, see :func:`subsampling_variance`.
-
-    Returns
-    -------
-    float or ndarray
-        ``sigma_s^2 + 2 d b^2``: a bound on the trace of the covariance. What the paper calls
-        the norm of the covariance is this trace; the spectral norm is ``sigma_s^2 + 2 b^2``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
-    Examples
-    --------
-    >>> noise_second_moment(0.1, dimension=20)
-    0.4
-    """
-    scales = check_array("laplace_scales", laplace_scales, low=0.0)
-    dimension = check_int("dimension", dimension, low=1)
-    variance = check_number("subsampling_variance", subsampling_variance, low=0.0)
-    moment = variance + 2.0 * dimension * scales**2
-    return moment if scales.ndim else float(moment)
-
-
 def error_bound(
     a0: float,
     a: ArrayLike,
@@ -127,7 +50,9 @@ def error_bound(
     dimension: int,
     subsampling_variance: float = 0.0,
 ) -> float:
-    """Return ``a0 E_0 + sum_t a_t (d b_t^2 + sigma_s^2 / 2)`` (001, (4.3) and (4.8)).
+    """Return the bound ``a0 E_0 + sum_t a_t (d b_t^2 + sigma_s^2 / 2)`` on the last error.
+
+    Kuru et al. (2022), (4.3) and (4.8).
 
     Parameters
     ----------
@@ -226,9 +151,11 @@ def solve_dual(
     guess : (T,) ndarray, optional
         Starting point; default the closed form of the full batch.
     """
-    if guess is None:
-        share = np.exp((log_weights - log_weights.max()) / 3.0)
-        guess = epsilon * share / share.sum()
+    closed = _full_batch(log_weights)
+    closed = epsilon * (closed / closed.sum())
+    if epsilon <= 1e-17 * ratio:  # h is linear to the last bit, so that the closed form is exact
+        return closed
+    guess = closed if guess is None else guess
     shares = np.maximum(guess, 1e-290)
     nu = float(np.average(_log_slope(shares, ratio)[0] + log_weights, weights=shares))
     low, high = -np.inf, np.inf
@@ -248,11 +175,20 @@ def solve_dual(
     return shares
 
 
+def _full_batch(log_weights: FloatArray) -> FloatArray:
+    """Return the best shares of the full batch, ``a_t^(1/3)``, relative to the largest."""
+    return np.exp((log_weights - log_weights.max()) / 3.0)
+
+
 def _normalise(shares: FloatArray, epsilon: float) -> FloatArray:
     """Scale to the sum ``epsilon``, never above it by a rounding error."""
     shares = shares * (epsilon / math.fsum(shares))
     while math.fsum(shares) > epsilon:
-        shares = shares * (1.0 - 2.0**-52)
+        # A subnormal number may be too small to be changed by a factor.
+        smaller = shares * (1.0 - 2.0**-52)
+        shares = np.where(smaller < shares, smaller, np.nextafter(shares, 0.0))
+    if not shares.all():
+        raise ValueError(f"epsilon must be large enough for {shares.size} shares, got {epsilon!r}")
     return shares
 
 
@@ -262,10 +198,10 @@ def allocate_epsilon(
     """Return the division of a pure budget over iterations that minimises the error bound.
 
     Minimises ``sum_t a_t b_t^2`` over the Laplace scales ``b_t`` that spend ``epsilon`` in all
-    (001, (4.4)). For the full batch the optimum is Proposition 4.2, ``eps_t`` proportional to
-    ``a_t^(1/3)``. For ``m < n`` the paper calls the problem intractable; it is convex in the
-    ``eps_t`` and is solved here exactly by a search over its one multiplier. (Using the full
-    batch's scales under subsampling, Remark 4.2, breaks the budget: with ``m = 1000`` of
+    (Kuru et al. 2022, (4.4)). For the full batch the optimum is Proposition 4.2, where ``eps_t`` is
+    proportional to ``a_t^(1/3)``. For ``m < n`` the paper calls the problem intractable; it is
+    convex in the ``eps_t`` and is solved here exactly by a search over its one multiplier. (Using
+    the full batch's scales under subsampling, Remark 4.2, breaks the budget: with ``m = 1000`` of
     100 000, ``T = 100`` and the paper's other settings it spends 2.27 where 1 is claimed.)
 
     Parameters
@@ -287,7 +223,8 @@ def allocate_epsilon(
     Raises
     ------
     ValueError
-        If a weight or ``epsilon`` is not positive, or not ``0 < m <= n``.
+        If a weight or ``epsilon`` is not positive, or not ``0 < m <= n``, or ``epsilon`` is so
+        small that a share would be rounded to 0.
 
     Examples
     --------
@@ -301,14 +238,16 @@ def allocate_epsilon(
     n, m = check_sizes(n, m)
     log_weights = np.log(a)
     if n is None or m is None or m == n:
-        return _normalise(np.exp((log_weights - log_weights.max()) / 3.0), epsilon)
+        return _normalise(_full_batch(log_weights), epsilon)
     return _normalise(solve_dual(log_weights, epsilon, m / n), epsilon)
 
 
 def laplace_scales(
     epsilons: ArrayLike, sensitivity: float, n: int, m: float | None = None
 ) -> FloatArray:
-    """Return the Laplace scale with which each iteration spends its budget (001, (3.4), (3.5)).
+    """Return the Laplace scale with which each iteration spends its budget.
+
+    Kuru et al. (2022), (3.4) and (3.5).
 
     Parameters
     ----------
@@ -331,7 +270,7 @@ def laplace_scales(
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of its range, or the noise would be rounded to 0.
 
     Examples
     --------
@@ -344,7 +283,7 @@ def laplace_scales(
     sensitivity = check_number("sensitivity", sensitivity, low=0.0)
     size, batch = check_sizes(n, m)
     assert size is not None and batch is not None
-    return np.asarray(sensitivity / (batch * deamplify(budgets, batch / size)))
+    return _loud(np.asarray(sensitivity / (batch * deamplify(budgets, batch / size))), sensitivity)
 
 
 def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> FloatArray:
@@ -371,7 +310,7 @@ def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> Flo
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of its range, or the noise would be rounded to 0.
 
     Examples
     --------
@@ -386,5 +325,14 @@ def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> Flo
     # Square roots of the weights over their largest: no overflow, however extreme.
     log_root = 0.5 * np.log(a)
     total = np.exp(log_root - log_root.max()).sum()
-    variance = sensitivity**2 / (2.0 * rho) * total * np.exp(log_root.max() - log_root)
-    return np.sqrt(variance)
+    # Without the power of two of the sensitivity, whose square may be no number.
+    unit, exponent = math.frexp(sensitivity)
+    variance = unit**2 / (2.0 * rho) * total * np.exp(log_root.max() - log_root)
+    return _loud(np.ldexp(np.sqrt(variance), exponent), sensitivity)
+
+
+def _loud(noise: FloatArray, sensitivity: float) -> FloatArray:
+    """Return the noise levels, or raise where one that must be positive is rounded to 0."""
+    if sensitivity > 0.0 and not noise.all():
+        raise ValueError(f"sensitivity must be larger for noise above 0, got {sensitivity!r}")
+    return noise

@@ -26,7 +26,7 @@ from .lmi import (
     start_bounds,
 )
 from .nesterov import nesterov_momentum, nesterov_rate
-from .search import Search
+from .search import CertificateSearch
 
 __all__ = [
     "best_certificate",
@@ -54,7 +54,7 @@ def best_certificate(
     goal = _goal(lmi, objective, horizon, noise_second_moment, initial)
     if rate is not None:
         rate = check_number("rate", rate, low=0.0, high=1.0, high_open=True)
-    search = Search(lmi, solver)
+    search = CertificateSearch(lmi, solver)
     certificate = None
     best = search.best_square(exact_rate) if rate is None else rate * rate
     if best is not None and goal is not None:
@@ -138,12 +138,13 @@ def heavy_ball_certificate(
     initial: Start | None = None,
     solver: str | None = None,
 ) -> Certificate:
-    """Return a verified Lyapunov function of the heavy ball method (001, Proposition 3.4).
+    """Return a verified Lyapunov function of the heavy ball method.
 
-    It holds for every ``mu``-strongly convex function with ``L``-Lipschitz gradient, in every
-    dimension, and for every zero-mean gradient noise. Corrections to the paper: ``B = [-alpha,
-    0]`` in (3.10), the scalar 2 in the corner of (3.14), the trivial solution ``P = 0, c = 0``
-    excluded, and the bound (3.15) without its factor ``d`` and without ``1/c``.
+    Kuru et al. (2022), Proposition 3.4. It holds for every ``mu``-strongly convex function with
+    ``L``-Lipschitz gradient, in every dimension, and for every zero-mean gradient noise.
+    Corrections to the paper: ``B = [-alpha, 0]`` in (3.10), the scalar 2 in the corner of (3.14),
+    the trivial solution ``P = 0, c = 0`` excluded, and the bound (3.15) without its factor ``d``
+    and without ``1/c``.
 
     Parameters
     ----------
@@ -273,7 +274,7 @@ def nesterov_certificate(
     """Return a verified Lyapunov function of Nesterov's method.
 
     The same inequality from another state space. With the standard momentum it certifies at
-    least the classical ``rate^2 = 1 - sqrt(mu alpha)`` of 001, Theorem 4.1.
+    least the classical ``rate^2 = 1 - sqrt(mu alpha)`` of Kuru et al. (2022), Theorem 4.1.
 
     Parameters
     ----------

@@ -1,9 +1,11 @@
-r"""Private SGD with a clip norm so large that clipping does not happen (paper 004, section 4).
+r"""Private SGD with a clip norm so large that clipping hardly ever happens.
 
-The paper's constants c1 to c5 are open; :func:`clipped_sgd_published` takes them as arguments.
-:func:`clipped_sgd_bound` needs none: it rests on :mod:`dpanalysis.theory.sgd_paths`, on batches of
-a fixed size, and on a noise multiplier that was calibrated to the budget numerically
-(:func:`dpanalysis.privacy.calibrate`), never on the paper's Theorem 3.4.
+Fang et al. (2023), section 4.
+
+The paper leaves its constants c1 to c5 open. :func:`clipped_sgd_bound` needs none: it rests on
+:mod:`dpanalysis.theory.sgd_paths`, on batches of a fixed size, and on a noise multiplier that was
+calibrated to the budget numerically (:func:`dpanalysis.privacy.calibrate`), never on the paper's
+Theorem 3.4.
 
 Full batches need no light tails (Remark 4.2, printed without proof): no sample's excess loss is
 more than that of all together, so that :math:`\|\nabla f_i\|^2 \le 2L (f_i - \inf f_i)` gives
@@ -77,7 +79,7 @@ def no_clipping_norm(
 
     References
     ----------
-    Paper 004, Proposition 4.3 and (11); Remark 4.2, with the constants derived here.
+    Fang et al. (2023), Proposition 4.3 and (11); Remark 4.2, with the constants derived here.
 
     Examples
     --------
@@ -91,7 +93,7 @@ def no_clipping_norm(
     rho, interpolation_gap = _check_tails(rho, interpolation_gap)
     T, failure = check_int("iterations", iterations, low=1), check_failure(failure)
     spread = check_number("spread", spread, low=0.0)
-    highest = path_bound(gap, L, spread**2, log(1.0 / failure), T)
+    highest = path_bound(gap, L, spread * spread, -log(failure), T)
     return _needed_norm(highest, L, rho, n, interpolation_gap)
 
 
@@ -217,8 +219,8 @@ def clipped_sgd_bound(
 
     References
     ----------
-    Paper 004, Proposition 4.4, Theorem 4.5, Remark 4.2, Lemmas A.9, A.12 and B.1, with constants
-    derived here.
+    Fang et al. (2023), Proposition 4.4, Theorem 4.5, Remark 4.2, Lemmas A.9, A.12 and B.1, with
+    constants derived here.
 
     Examples
     --------
@@ -246,7 +248,7 @@ def clipped_sgd_bound(
         scale = sgd_noise_scale(C, sigma, B, d, sampled)
         return scale, min(0.5 / L, spread / (scale * sqrt(T)) if scale else inf)
 
-    C = needed(path_bound(gap, L, spread**2, log(1.0 / failure), T))
+    C = needed(path_bound(gap, L, spread**2, -log(failure), T))
     # A smaller C means less noise, so that less C is needed: every step down stays valid.
     for _ in range(50):
         scale, eta = steps(C)
@@ -262,7 +264,7 @@ def clipped_sgd_bound(
     gaussian = sgd_noise_scale(C, sigma, B, d)
     growth = 2.0 * L * eta**2 * T
     worst = 2.0 * gap + growth * T * (C**2 + gaussian**2)
-    tail = growth * gaussian**2 * (1.0 + log(1.0 / failure))
+    tail = growth * gaussian**2 * (1.0 - log(failure))
     return ClippedSGDBound(
         clip_norm=C,
         step_size=eta,

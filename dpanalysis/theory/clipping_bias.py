@@ -2,8 +2,7 @@ r"""The bias that per-sample weights leave when all noise is gone, in one dimens
 
 A method that follows the weighted mean gradient :math:`\sum_i p_i w(|g_i|) g_i` stops where that
 sum vanishes, not where the mean gradient :math:`\sum_i p_i g_i` does. Both are computed here for
-any weight rule, and so is the worst case over all laws of the gradients that paper 000,
-Assumption 2 allows.
+any weight rule; :mod:`dpanalysis.theory.largest_bias` has the worst case.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int, check_number
+from .._validation import check_int
 from ._arguments import FloatArray, check_array
 
-__all__ = ["FixedPoints", "WorstBias", "clipped_mean_gradient", "fixed_points", "worst_bias"]
+__all__ = ["FixedPoints", "check_rule", "clipped_mean_gradient", "fixed_points", "rule_weights"]
 
 # Sums of terms that cancel to this fraction of their size are zero up to rounding.
 _ROUNDING = 64 * np.finfo(float).eps
@@ -56,27 +55,8 @@ class FixedPoints:
         return self.points - self.minimizer
 
 
-@dataclass(frozen=True)
-class WorstBias:
-    r"""The largest mean gradient at which a weighted method can stop; see :func:`worst_bias`.
-
-    Attributes
-    ----------
-    gradient_norm : float
-        The largest :math:`|\nabla f|` at a fixed point.
-    gradients : (2,) ndarray
-        Per-sample gradients that attain it: their mean is ``gradient_norm``, their weighted
-        mean is zero.
-    probabilities : (2,) ndarray
-        Their probabilities.
-    """
-
-    gradient_norm: float
-    gradients: FloatArray
-    probabilities: FloatArray
-
-
-def _weights(rule: Any, norms: FloatArray, losses: FloatArray | None = None) -> FloatArray:
+def rule_weights(rule: Any, norms: FloatArray, losses: FloatArray | None = None) -> FloatArray:
+    """Return the weight that a rule, or a function of the norms, gives to each gradient."""
     weight = getattr(rule, "weight", None)
     values = rule(norms) if weight is None else weight(norms, losses)
     values = check_array("weight_rule's weights", values, low=0.0)
@@ -88,7 +68,8 @@ def _weights(rule: Any, norms: FloatArray, losses: FloatArray | None = None) -> 
     return values
 
 
-def _check_rule(rule: Any) -> None:
+def check_rule(rule: Any) -> None:
+    """Raise unless ``rule`` has a method ``weight`` or can be called."""
     if isinstance(rule, type) or not (callable(rule) or hasattr(rule, "weight")):
         raise TypeError(
             f"weight_rule must have a method weight(norms, losses) or be a function of the norms, "
@@ -122,7 +103,7 @@ def _terms(rule: Any, x: FloatArray, a: FloatArray, p: FloatArray, c: FloatArray
     norms = np.abs(gradients)
     # A zero gradient adds nothing whatever its weight, which may be infinite there.
     safe = np.where(norms > 0, norms, 1.0)
-    weights = _weights(rule, safe, safe**2 / (2.0 * c))
+    weights = rule_weights(rule, safe, safe**2 / (2.0 * c))
     return np.where(norms > 0, p * weights * gradients, 0.0)
 
 
@@ -166,7 +147,7 @@ def clipped_mean_gradient(
 
     References
     ----------
-    Paper 000, "Per-Sample Adaptive Clipping Training" and Appendix C.
+    Xia et al. (2023), "Per-Sample Adaptive Clipping Training" and Appendix C.
 
     Examples
     --------
@@ -178,7 +159,7 @@ def clipped_mean_gradient(
     >>> clipped_mean_gradient(Automatic(0.1), 0.5, [-1.0, 1.0])
     0.05208
     """
-    _check_rule(weight_rule)
+    check_rule(weight_rule)
     a, p, c = _check_mixture(points, probabilities, curvatures)
     total = _terms(weight_rule, check_array("x", x), a, p, c).sum(axis=-1)
     return total if total.ndim else float(total)
@@ -195,6 +176,16 @@ def _bisect(inside: Callable[[float], bool], start: float, outside: float) -> fl
     return start
 
 
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a function changes its sign, in units of the bracket and of its values."""
+    from scipy.optimize import brentq
+
+    size, width = max(abs(function(low)), abs(function(high))), high - low
+    return low + width * float(
+        brentq(lambda t: function(low + t * width) / size, 0.0, 1.0, xtol=1e-15)
+    )
+
+
 def fixed_points(
     weight_rule: Any,
     points: ArrayLike,
@@ -209,8 +200,8 @@ def fixed_points(
     with the norm :math:`\rho` (Auto-S, PSAC) there is exactly one; constant stretches (Auto-V,
     flat clipping) can make a lazy region; rules that decrease to zero faster can have several.
     With a fixed ``r`` the mean gradient at the fixed point is not zero in general, so that the
-    limit of paper 000's text before Theorem 2 does not hold; as r tends to 0 the fixed points of
-    Auto-S and of PSAC tend to the same one, the weighted median.
+    limit in the text before Theorem 2 of Xia et al. (2023) does not hold. As r tends to 0 the
+    fixed points of Auto-S and of PSAC tend to the same one, the weighted median.
 
     Parameters
     ----------
@@ -231,7 +222,7 @@ def fixed_points(
 
     References
     ----------
-    Paper 000, Table 1, section "Convergence Guarantee of DP-PSAC" and Appendix C.
+    Xia et al. (2023), Table 1, section "Convergence Guarantee of DP-PSAC" and Appendix C.
 
     Examples
     --------
@@ -248,9 +239,7 @@ def fixed_points(
     >>> lazy.lower, lazy.upper
     (array([-1.]), array([1.]))
     """
-    from scipy.optimize import brentq
-
-    _check_rule(weight_rule)
+    check_rule(weight_rule)
     a, p, c = _check_mixture(points, probabilities, curvatures)
     grid = check_int("grid", grid, low=1)
     low, high = float(a.min()), float(a.max())
@@ -283,114 +272,9 @@ def fixed_points(
                 left = right = 0.5 * (left + right)
             found.append((left, right, bool(before < 0 < after)))
         elif run and before != 0:
-            root = float(brentq(mean, xs[first - 1], xs[first], xtol=1e-15 * max(1.0, high - low)))
+            root = _root(mean, float(xs[first - 1]), float(xs[first]))
             found.append((root, root, bool(before < 0)))
     lower, upper = np.array([f[0] for f in found]), np.array([f[1] for f in found])
     middle = 0.5 * (lower + upper)
     gradients = (p * c * (middle[:, None] - a)).sum(axis=-1)
     return FixedPoints(middle, lower, upper, gradients, np.array([f[2] for f in found]), minimizer)
-
-
-# Fractions of an interval: geometric towards 0, where the rules change fastest, then even.
-_FRACTIONS = np.unique(np.r_[np.geomspace(1e-9, 1.0, 200), np.linspace(0.0, 1.0, 201)[1:]])
-
-
-def _maximum(function: Callable[[FloatArray], FloatArray], high: float) -> tuple[float, float]:
-    """Return where a function of (0, high] is largest, and its value there."""
-    from scipy.optimize import minimize_scalar
-
-    xs = high * _FRACTIONS
-    values = function(xs)
-    k = int(np.argmax(values))
-    bounds = (xs[max(k - 1, 0)], xs[min(k + 1, xs.size - 1)])
-    best = minimize_scalar(
-        lambda x: -float(function(np.array([x]))[0]),
-        bounds=bounds,
-        method="bounded",
-        options={"xatol": 1e-8 * bounds[1]},
-    )
-    return (float(best.x), -float(best.fun)) if -best.fun > values[k] else (xs[k], values[k])
-
-
-def worst_bias(weight_rule: Any, tau0: float, tau1: float = 0.0) -> WorstBias:
-    r"""Return the largest mean gradient at which a weighted method can stop, in one dimension.
-
-    The largest :math:`G` for which gradients :math:`g` exist with mean :math:`G`,
-    :math:`|g - G| \le \tau_0 + \tau_1 G` and weighted mean :math:`E[w(|g|) g] = 0`. It is at most
-    :math:`\tau_0/(1-\tau_1)` for every positive weight: beyond, no gradient changes its sign.
-    Two values of g suffice (a chord of the convex envelope). This is what the non-vanishing
-    bounds of Table 1 bound; :func:`psac_table1` gives those.
-
-    Parameters
-    ----------
-    weight_rule : object or callable
-        As in :func:`clipped_mean_gradient`; a positive function of the norms alone.
-    tau0, tau1 : float
-        The constants of Assumption 2, ``tau0 > 0`` and ``0 <= tau1 < 1``.
-
-    Returns
-    -------
-    WorstBias
-        For ``tau1 = 0``, the quadratics :math:`(x + g_i)^2/2` with the probabilities returned
-        have their fixed point at 0, with that gradient.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of its range; as in :func:`clipped_mean_gradient`.
-
-    References
-    ----------
-    Paper 000, Assumption 2 and Table 1. The worst case is derived here, not read there.
-
-    Examples
-    --------
-    With r = 0.1 Auto-S can stop at a gradient of 0.51, PSAC at 0.30, when gradients deviate by
-    at most 1 from their mean.
-
-    >>> from dpanalysis.clipping import Automatic, PerSampleAdaptive
-    >>> [worst_bias(rule(0.1), 1.0).gradient_norm for rule in (Automatic, PerSampleAdaptive)]
-    [0.5130, 0.3034]
-    """
-    from scipy.optimize import brentq
-
-    _check_rule(weight_rule)
-    tau0 = check_number("tau0", tau0, low=0.0, low_open=True)
-    tau1 = check_number("tau1", tau1, low=0.0, high=1.0, high_open=True)
-
-    def size(norms: FloatArray) -> FloatArray:
-        return norms * _weights(weight_rule, norms)
-
-    def pull(gradient: Any, below: FloatArray) -> FloatArray:
-        """Slope of the chord from the gradient -below, of opposite sign, to the mean."""
-        return size(below) / (gradient + below)
-
-    def push(gradient: Any, above: FloatArray) -> FloatArray:
-        """Minus the slope of the chord from the mean to the gradient beyond it by above."""
-        return -size(gradient + above) / above
-
-    def law(gradient: float) -> tuple[float, float, float]:
-        """Return the best two values, and whether (>= 0) they cancel."""
-        spread = tau0 + tau1 * gradient
-        below, steepest = _maximum(lambda s: pull(gradient, s), spread - gradient)
-        above, flattest = _maximum(lambda t: push(gradient, t), spread)
-        return below, above, steepest + flattest
-
-    # From above, so that the largest one is found should there be several; first on a grid.
-    trials = np.linspace(1.0, 0.0, 129) * tau0 / (1.0 - tau1)
-    trials[0] *= 1.0 - 1e-12
-    column, spreads = trials[:-1, None], tau0 + tau1 * trials[:-1, None]
-    excess = pull(column, (spreads - column) * _FRACTIONS).max(axis=1)
-    excess += push(column, spreads * _FRACTIONS).max(axis=1)
-    k = int(np.argmax(np.r_[excess >= 0, True]))
-    while k and law(trials[k - 1])[2] >= 0:
-        k -= 1
-    gradient = float(trials[k])
-    if k > 0 and law(gradient)[2] > 0:
-        gradient = float(
-            brentq(lambda g: law(g)[2], gradient, trials[k - 1], xtol=1e-13 * tau0, rtol=1e-14)
-        )
-    below, above, _ = law(gradient)
-    values = np.array([-below, gradient + above])
-    lever = np.array([above, gradient + below])
-    return WorstBias(gradient, values, lever / lever.sum())

@@ -1,4 +1,4 @@
-"""The heavy ball method with noisy gradients (001, section 3)."""
+"""The heavy ball method with noisy gradients (Kuru et al. 2022, section 3)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ __all__ = [
 def heavy_ball_rate(
     step_size: ArrayLike, momentum: ArrayLike, mu: float, L: float
 ) -> FloatArray | float:
-    """Return the exact rate on quadratics, per iteration and not squared (001, (3.18)).
+    """Return the exact rate on quadratics, per iteration and not squared.
+
+    Kuru et al. (2022), (3.18).
 
     The largest root modulus of ``z^2 - (1 + beta - alpha lambda) z + beta`` over ``lambda`` in
     ``{mu, L}``, which is its maximum over ``[mu, L]``.
@@ -155,7 +157,7 @@ def heavy_ball_gap(
 def heavy_ball_stationary_gap(
     eigenvalues: ArrayLike, step_size: ArrayLike, momentum: ArrayLike, noise_variance: float
 ) -> FloatArray | float:
-    """Return the limit of :func:`heavy_ball_gap`: the noise floor (001, Theorem 3.5).
+    """Return the limit of :func:`heavy_ball_gap`: the noise floor (Kuru et al. 2022, Theorem 3.5).
 
     ``(s/2) sum_i alpha (1 + beta) / ((1 - beta)(2 + 2 beta - alpha lambda_i))`` for the noise
     variance ``s`` of a coordinate; infinite where the method diverges.
@@ -218,7 +220,7 @@ def heavy_ball_bound(
     t: ArrayLike,
     printed: bool = False,
 ) -> FloatArray | float:
-    """Return the bound of 001, Theorem 3.5 on ``E[F(w_t) - F*]`` for a quadratic.
+    """Return the bound of Kuru et al. (2022), Theorem 3.5 on ``E[F(w_t) - F*]`` for a quadratic.
 
     Corrected: ``(L/2) C_t^2 rate^{2t} ||xi_0 - xi*||^2`` plus the stationary gap, where ``C_t =
     max_i ||T_i^t|| / rate^t`` and ``xi_0 = (w_0, w_0)``, so that ``||xi_0 - xi*||^2 = 2 ||w_0 -
@@ -237,7 +239,8 @@ def heavy_ball_bound(
     t : array_like of int
         Iterations, ``t >= 0``.
     printed : bool
-        Evaluate (3.17) as printed with ``C_t = t`` (not a bound: for the paper's Fig. 1).
+        Return what the paper prints, (3.17) with ``C_t = t``. It is no bound; it is here only to
+        compare with the paper's Fig. 1.
 
     Returns
     -------

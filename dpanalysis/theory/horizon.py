@@ -1,4 +1,4 @@
-"""How many iterations a privacy budget is worth (001, Remark 4.1)."""
+"""How many iterations a privacy budget is worth (Kuru et al. 2022, Remark 4.1)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from numpy.typing import ArrayLike
 
 from .._validation import check_choice, check_int, check_number
 from ._arguments import FloatArray, check_constants
-from .allocation import check_sizes, laplace_scales, solve_dual, subsampling_variance
+from .allocation import check_sizes, laplace_scales, solve_dual
+from .gradient_noise import subsampling_variance
 from .multistage import multistage_recursion
 from .recursion import ErrorRecursion
 
@@ -51,8 +52,9 @@ def horizon_bounds(
     Returns
     -------
     (T,) ndarray
-        For the full batch and optimal noise (001, (4.6)): ``a_{t,0} E_0 + d S_1^2 / (n eps)^2
-        (sum_j a_{t,j}^(1/3))^3``. Costs O(T), and O(T^2) for optimal noise with ``m < n``.
+        For the full batch and optimal noise ``a_{t,0} E_0 + d S_1^2 / (n eps)^2 (sum_j
+        a_{t,j}^(1/3))^3``, (4.6) of Kuru et al. (2022).
+        Costs O(T), and O(T^2) for optimal noise with ``m < n``.
 
     Raises
     ------
@@ -147,7 +149,7 @@ def best_horizon(
 
     More iterations contract the initial error further, but each then has a smaller share of
     the budget; the bound of Nesterov's method, single or multistage, decides before any data
-    are touched (001, Remark 4.1).
+    are touched (Kuru et al. 2022, Remark 4.1).
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""Lyapunov functions of first-order methods as linear matrix inequalities (001, section 3.1).
+"""Lyapunov functions of first-order methods as linear matrix inequalities.
+
+Kuru et al. (2022), section 3.1.
 
 A method with two-step memory is a linear system in feedback with a gradient,
 
@@ -53,7 +55,7 @@ class StateSpace(NamedTuple):
 def heavy_ball_system(step_size: float, momentum: float) -> StateSpace:
     """Return ``A = [[1 + beta, -beta], [1, 0]], B = [-alpha, 0], C = [1, 0]``.
 
-    (3.10) of 001 prints ``B`` with the opposite sign, which is another method.
+    (3.10) of Kuru et al. (2022) prints ``B`` with the opposite sign, which is another method.
 
     Parameters
     ----------
@@ -96,7 +98,9 @@ def nesterov_system(step_size: float, momentum: float) -> StateSpace:
 
 @dataclass(frozen=True)
 class LyapunovLMI:
-    """The blocks of ``c0 X0 + c [X1 + (1 - rate^2) X2] - Phi(A, B, P, rate) >= 0`` (001, (3.14)).
+    """The blocks of ``c0 X0 + c [X1 + (1 - rate^2) X2] - Phi(A, B, P, rate) >= 0``.
+
+    Kuru et al. (2022), (3.14).
 
     Attributes
     ----------
@@ -261,7 +265,7 @@ class Certificate:
         initial_lyapunov: float,
         noise_second_moment: ArrayLike,
     ) -> FloatArray | float:
-        """Return the bound on ``E[F(w_t) - F*]`` (001, (3.15), corrected).
+        """Return the bound on ``E[F(w_t) - F*]`` (Kuru et al. 2022, (3.15), corrected).
 
         Parameters
         ----------

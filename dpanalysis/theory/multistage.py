@@ -1,4 +1,4 @@
-"""The multistage accelerated method with noisy gradients (001, section 4.2)."""
+"""The multistage accelerated method with noisy gradients (Kuru et al. 2022, section 4.2)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def multistage_schedule(
     first_stage: int | None = None,
     scale: float = 1.0,
 ) -> tuple[FloatArray, np.ndarray]:
-    """Return step size and stage of every iteration (001, (4.7)).
+    """Return step size and stage of every iteration (Kuru et al. 2022, (4.7)).
 
     Stage 1 has ``first_stage`` iterations and step size ``scale / L``; stage ``k >= 2`` has
     ``2^k ceil(sqrt(kappa) ln 2^(p+2))`` iterations and step size ``scale / (4^k L)``, where
@@ -73,9 +73,9 @@ def multistage_schedule(
     scale = check_number("scale", scale, low=0.0, low_open=True, high=1.0)
     root = math.sqrt(L / mu)
     if first_stage is None:
-        first_stage = max(1, math.ceil(2.0 * root * math.log(root)))
+        first_stage = max(1, math.ceil(min(2.0 * root * math.log(root), iterations)))
     first_stage = check_int("first_stage", first_stage, low=1)
-    unit = math.ceil(root * (p + 2.0) * math.log(2.0))
+    unit = math.ceil(min(root * (p + 2.0) * math.log(2.0), iterations))  # cut there anyway
     lengths = [min(first_stage, iterations)]
     while sum(lengths) < iterations:
         length = 2 ** (len(lengths) + 1) * unit
@@ -118,7 +118,7 @@ def multistage_gap(
 
     The momentum of each stage is :func:`~dpanalysis.theory.nesterov_momentum` of its step
     size, and the method restarts (``w_{t-1} := w_t``) when a stage begins, as the proof of
-    Theorem 4.3 of 001 needs.
+    Theorem 4.3 of Kuru et al. (2022) needs.
 
     Parameters
     ----------
@@ -168,7 +168,9 @@ def multistage_recursion(
     mu: float,
     L: float,
 ) -> ErrorRecursion:
-    """Return the error recursion of the multistage method (001, Theorem 4.3, corrected).
+    """Return the error recursion of the multistage method.
+
+    Kuru et al. (2022), Theorem 4.3, corrected.
 
     Entering a stage costs a factor 2, the first one included (``s_0 = 0``); iteration ``t``
     contracts by ``1 - sqrt(mu alpha_t)`` and lets in ``alpha_t (1 + alpha_t L)`` of its noise.
@@ -208,7 +210,7 @@ def multistage_weights(
     mu: float,
     L: float,
 ) -> tuple[float, FloatArray]:
-    """Return the weights ``(a0, a)`` of the error bound (001, (4.8)).
+    """Return the weights ``(a0, a)`` of the error bound (Kuru et al. 2022, (4.8)).
 
     As :func:`~dpanalysis.theory.nesterov_weights`, with a factor 2 for every stage that is
     entered later; arguments as in :func:`multistage_recursion`.

@@ -1,4 +1,4 @@
-"""Nesterov's accelerated gradient method with noisy gradients (001, section 4.1)."""
+"""Nesterov's accelerated gradient method with noisy gradients (Kuru et al. 2022, section 4.1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ __all__ = [
 
 
 def nesterov_momentum(step_size: ArrayLike, mu: float) -> FloatArray | float:
-    """Return the momentum ``(1 - sqrt(mu alpha)) / (1 + sqrt(mu alpha))`` (001, Theorem 4.1).
+    """Return the momentum ``(1 - sqrt(mu alpha)) / (1 + sqrt(mu alpha))``.
+
+    Kuru et al. (2022), Theorem 4.1.
 
     Parameters
     ----------
@@ -70,7 +72,7 @@ def nesterov_rate(
 
     As :func:`~dpanalysis.theory.heavy_ball_rate`, with the polynomial ``z^2 - (1 + beta)(1 -
     alpha lambda) z + beta (1 - alpha lambda)``; it is the one behind the published Fig. 1 of
-    001, which announces the heavy ball method's.
+    Kuru et al. (2022), which announces the heavy ball method's.
 
     Parameters
     ----------
@@ -192,7 +194,7 @@ def nesterov_stationary_gap(
 
 
 def nesterov_recursion(iterations: int, step_size: float, mu: float, L: float) -> ErrorRecursion:
-    """Return the error recursion of Nesterov's method (001, Theorem 4.1, corrected).
+    """Return the error recursion of Nesterov's method (Kuru et al. 2022, Theorem 4.1, corrected).
 
     Theorem 4.1 holds for ``V_t = F(w_t) - F* + 1/2 ||(w_t - w*)/sqrt(alpha) + (sqrt(mu) -
     1/sqrt(alpha))(w_{t-1} - w*)||^2`` and not for ``F(w_t) - F*`` itself; ``V_0`` is at most
@@ -235,11 +237,19 @@ def nesterov_recursion(iterations: int, step_size: float, mu: float, L: float) -
 def nesterov_weights(
     iterations: int, step_size: float, mu: float, L: float, printed: bool = False
 ) -> tuple[float, FloatArray]:
-    """Return the weights ``(a0, a)`` of the error bound (001, (4.3)).
+    """Return the weights ``(a0, a)`` of the error bound (Kuru et al. 2022, (4.3)).
 
     ``E[F(w_T) - F*] <= a0 (F(w_0) - F*) + sum_t a_t (d b_t^2 + sigma_s^2 / 2)`` where ``b_t``
     is the Laplace scale of iteration ``t = 1..T``; ``a`` increases with ``t``, so that later
-    iterations deserve less noise. Arguments as in :func:`nesterov_recursion`.
+    iterations deserve less noise.
+
+    Parameters
+    ----------
+    iterations, step_size, mu, L
+        As in :func:`nesterov_recursion`.
+    printed : bool
+        Return what the paper prints, without the factor 2 in ``a0``. That bound is false; it is
+        here only for comparison.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Convergence of DP-PSAC and of Auto-S, with explicit constants (paper 000, Theorem 2).
+"""Convergence of DP-PSAC and of Auto-S, with explicit constants (Xia et al. 2023, Theorem 2).
 
 The derivation is in :mod:`dpanalysis.theory.adaptive_clipping`.
 """
@@ -23,7 +23,7 @@ def _second_moment(noise_multiplier: Any, dimension: Any, batch_size: Any) -> tu
     sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
     d = check_int("dimension", dimension, low=1)
     batch = check_number("batch_size", batch_size, low=0.0, low_open=True)
-    return 1.0 + 1.0 / batch, d * sigma**2 / batch**2
+    return 1.0 + 1.0 / batch, d * (sigma / batch) * (sigma / batch)
 
 
 def psac_descent(
@@ -71,7 +71,7 @@ def psac_descent(
 
     References
     ----------
-    Paper 000, Lemma 1.
+    Xia et al. (2023), Lemma 1.
 
     Examples
     --------
@@ -171,7 +171,7 @@ def psac_theorem2(
 
     References
     ----------
-    Paper 000, Theorem 2 and Corollary 1 (put in a noise multiplier that was calibrated
+    Xia et al. (2023), Theorem 2 and Corollary 1 (put in a noise multiplier that was calibrated
     numerically in place of Theorem 1's).
 
     Examples

@@ -165,16 +165,19 @@ def stationary_gap(
     """Return the limit of ``E[F(w_t) - F*]``; infinite where the recursion does not contract.
 
     The variance of ``e_{t+1} = p e_t - q e_{t-1} - a noise`` with noise variance ``s`` tends to
-    ``a^2 s (1 + q) / ((1 - q) ((1 + q)^2 - p^2))`` when ``|q| < 1`` and ``|p| < 1 + q``.
+    ``a^2 s (1 + q) / ((1 - q) ((1 + q)^2 - p^2))`` when ``|q| < 1`` and ``|p| < 1 + q``. In both
+    methods ``1 + q - p = a lambda``, which is positive and cancels one of the two factors ``a``
+    and the eigenvalue in front of the variance: nothing is lost where ``a lambda`` is tiny.
     """
     p, q, alpha = recurrence
-    stable = (np.abs(q) < 1.0) & (np.abs(p) < 1.0 + q)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gain = (1.0 + q) / ((1.0 - q) * ((1.0 + q) - p) * ((1.0 + q) + p))
-    gain = np.where(stable, alpha * alpha * gain, np.inf)
+    beyond = (1.0 + q) + p
+    stable = (np.abs(q) < 1.0) & (beyond > 0.0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        gain = np.where(stable, alpha * (1.0 + q) / ((1.0 - q) * beyond), np.inf)
     noise = check_array("noise_variance", noise_variance, low=0.0)
     if noise.ndim:
         raise ValueError(f"noise_variance must be one number here, got shape {noise.shape}")
     if noise == 0.0:  # nothing to amplify, whatever the gain
         return np.zeros(np.broadcast_shapes(gain.shape, spectrum.shape)[:-1])
-    return 0.5 * float(noise) * np.sum(gain * spectrum, axis=-1)
+    gain = np.broadcast_to(gain, np.broadcast_shapes(gain.shape, spectrum.shape))
+    return 0.5 * float(noise) * np.sum(gain, axis=-1)

@@ -14,13 +14,13 @@ from ._arguments import FloatArray
 from .lmi import Certificate, LyapunovLMI
 from .sdp import maximise, modelled
 
-__all__ = ["Search"]
+__all__ = ["CertificateSearch"]
 
 # Symmetric 2 x 2 matrices by their entries p11, p12, p22.
 _BASIS = np.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
 
 
-class Search:
+class CertificateSearch:
     """The inequality over the unknowns ``y = (p11, p12, p22, c, c0)``, in scaled units.
 
     Functions are divided by ``L``, states measured as ``(sqrt(mu) w_t, (w_t - w_{t-1}) /

@@ -1,4 +1,6 @@
-r"""Steps to an approximate second-order point, and how much data they need: paper 003.
+r"""Steps to an approximate second-order point: by how much they decrease the objective.
+
+Gao and Wright (2023).
 
 A point is an (eps_g, eps_H)-2NS if :math:`\lVert\nabla f\rVert \le \epsilon_g` and
 :math:`\lambda_{\min}(\nabla^2 f) \ge -\epsilon_H`. The methods make noisy gradient steps while
@@ -12,14 +14,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from .._validation import check_int, check_number
+from .._validation import check_number
 
 __all__ = [
     "SecondOrderConstants",
     "curvature_roots",
-    "gradient_noise_norm",
-    "hessian_noise_norm",
-    "lanczos_iterations",
     "min_decrease_line_search",
     "min_decrease_short",
     "second_order_constants",
@@ -68,7 +67,7 @@ def second_order_constants(row_norm: float, strength: float) -> SecondOrderConst
 
     References
     ----------
-    Paper 003, Assumption 2 and Section 4; errata 003-15.
+    Gao and Wright (2023), Assumption 2 and Section 4; errata 003-15.
 
     Examples
     --------
@@ -101,7 +100,7 @@ def min_decrease_short(
     G, M : float
         Lipschitz constants of gradient and Hessian, positive.
     c, c1, c2 : float
-        Shares of the tolerances that noise may take, see :func:`tolerated_noise`: positive,
+        Parts of the tolerances that noise may use, see :func:`tolerated_noise`: positive,
         c1 < 1/2, c + c2 < 1/3.
 
     Returns
@@ -115,7 +114,7 @@ def min_decrease_short(
 
     References
     ----------
-    Paper 003, Lemma 2.
+    Gao and Wright (2023), Lemma 2.
 
     Examples
     --------
@@ -174,7 +173,7 @@ def min_decrease_line_search(
 
     References
     ----------
-    Paper 003, Lemma 7; the range of c_H in errata 003-8.
+    Gao and Wright (2023), Lemma 7; the range of c_H in errata 003-8.
 
     Examples
     --------
@@ -230,7 +229,7 @@ def curvature_roots(c: float, c2: float, c_H: float) -> tuple[float, float]:
 
     References
     ----------
-    Paper 003, (15); errata 003-8.
+    Gao and Wright (2023), (15); errata 003-8.
 
     Examples
     --------
@@ -285,127 +284,6 @@ def tolerated_noise(
     for name, share in (("c", c), ("c1", c1), ("c2", c2)):
         check_number(name, share, low=0.0, low_open=True)
     return min(c1 * eps_g, c2 * eps_H**2 / M), c * eps_H
-
-
-def gradient_noise_norm(d: int, std: float, failure: float) -> float:
-    r"""Return a bound on the norm of d normal numbers, exceeded with at most that probability.
-
-    .. math:: \sigma\big(\sqrt d + \sqrt{2\ln(1/\eta)}\big)
-
-    Parameters
-    ----------
-    d : int
-        At least 1.
-    std : float
-        sigma >= 0.
-    failure : float
-        eta in (0, 1].
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is outside its range.
-
-    References
-    ----------
-    In place of Lemma D.6 of paper 003, which is false near eta = 1 (errata 003-9).
-
-    Examples
-    --------
-    >>> gradient_noise_norm(54, 1.0, 0.01)
-    10.383
-    """
-    check_int("d", d, low=1)
-    std = check_number("std", std, low=0.0)
-    eta = check_number("failure", failure, low=0.0, high=1.0, low_open=True)
-    return std * (math.sqrt(d) + math.sqrt(-2.0 * math.log(eta)))
-
-
-def hessian_noise_norm(d: int, std: float, failure: float) -> float:
-    r"""Return a bound on the spectral norm of symmetric noise, exceeded with that probability.
-
-    .. math:: \frac{\sigma}{\sqrt2}\big(2\sqrt d + \sqrt{4\ln(2/\eta)}\big)
-
-    for the standard deviation sigma on the diagonal and :math:`\sigma/\sqrt2` off it.
-
-    Parameters
-    ----------
-    d : int
-        At least 1.
-    std : float
-        sigma >= 0.
-    failure : float
-        eta in (0, 1].
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is outside its range.
-
-    References
-    ----------
-    Errata 003-9; the universal constants of Lemma D.7 made explicit.
-
-    Examples
-    --------
-    >>> hessian_noise_norm(54, 1.0, 0.01)
-    13.648
-    """
-    check_int("d", d, low=1)
-    std = check_number("std", std, low=0.0)
-    eta = check_number("failure", failure, low=0.0, high=1.0, low_open=True)
-    return std * math.sqrt(0.5) * (2.0 * math.sqrt(d) + math.sqrt(4.0 * math.log(2.0 / eta)))
-
-
-def lanczos_iterations(d: int, norm_bound: float, eps: float, failure: float) -> int:
-    r"""Return how many Lanczos steps find the smallest eigenvalue to eps/2.
-
-    .. math:: \min\Big\{d,\; 1 + \Big\lceil\frac12 \ln\frac{2.75\,d}{\delta^2}
-              \sqrt{\frac{U}{\epsilon}}\Big\rceil\Big\}
-
-    Parameters
-    ----------
-    d : int
-        Dimension, at least 1.
-    norm_bound : float
-        U >= ||H||, positive.
-    eps : float
-        Twice the absolute accuracy, positive.
-    failure : float
-        delta in (0, 1], over the random start.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is outside its range.
-
-    References
-    ----------
-    Paper 003, Lemma C.1, after Carmon et al. (2018); errata 003-11.
-
-    Examples
-    --------
-    >>> lanczos_iterations(300, 1.0, 0.05, 0.1)
-    27
-    """
-    check_int("d", d, low=1)
-    for name, value in (("norm_bound", norm_bound), ("eps", eps)):
-        check_number(name, value, low=0.0, low_open=True)
-    check_number("failure", failure, low=0.0, high=1.0, low_open=True)
-    steps = 0.5 * math.log(2.75 * d / failure**2) * math.sqrt(norm_bound / eps)
-    return min(d, 1 + math.ceil(steps))
 
 
 def _check_tolerances(eps_g: float, eps_H: float, G: float, M: float) -> None:

@@ -1,4 +1,7 @@
-"""Second-order points from small batches: how large they must be, and how noisy; paper 003."""
+"""Second-order points from small batches: how large and how noisy a batch must be.
+
+Gao and Wright (2023), Appendix B.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ class BatchNoise(NamedTuple):
     Attributes
     ----------
     renyi : float
-        By Theorem B.4: a batch's two releases are composed, then amplified; T of these at the
-        best real order.
+        By Theorem B.4: a batch's two releases are composed, then amplified; T such pairs are
+        composed at the best real order.
     advanced : float
         By Theorem B.8: advanced composition of (epsilon, delta).
 
@@ -48,7 +51,7 @@ def second_order_batch(
     c1: float,
     c2: float,
 ) -> int:
-    r"""Return how many records a batch must have, so that it resembles the whole.
+    r"""Return how many records a batch must have so that its derivatives resemble those of all.
 
     .. math:: \max\Big\{\frac{128 B_g^2(\ln(2dT/\eta) + \frac14)}
               {\min\{c_1\epsilon_g, c_2\epsilon_H^2/M\}^2},\;
@@ -79,7 +82,7 @@ def second_order_batch(
 
     References
     ----------
-    Paper 003, (23) and (24), after Kohler, Lucchi (2017); errata 003-18.
+    Gao and Wright (2023), (23) and (24), after Kohler, Lucchi (2017); errata 003-18.
 
     Examples
     --------
@@ -98,7 +101,9 @@ def second_order_batch(
 
 
 def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -> BatchNoise:
-    r"""Return the noise of T gradients and Hessians, each pair from one batch, in two ways.
+    r"""Return the noise that T gradients and T Hessians need, by two ways of accounting.
+
+    A gradient and a Hessian share each batch.
 
     Theorem B.8 takes :math:`\sqrt{2\ln(1.25/\delta_0)}/\epsilon_0` with
 
@@ -108,7 +113,8 @@ def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -
     Parameters
     ----------
     epsilon, delta : float
-        In (0, 1); replace-one. All of it: f(w0) is public for w0 = 0.
+        In (0, 1); replace-one. The whole budget pays for these releases: f(w0) is public for
+        w0 = 0.
     iterations : int
         T, at least 1.
     n, m : int
@@ -117,7 +123,7 @@ def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -
     Returns
     -------
     BatchNoise
-        Standard deviations over the sensitivities, 2 B_g/m of gradients.
+        Standard deviations divided by the sensitivities; that of a gradient is 2 B_g/m.
 
     Raises
     ------
@@ -133,7 +139,7 @@ def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -
 
     References
     ----------
-    Paper 003, Theorems B.4 and B.8; errata 003-19, 003-20.
+    Gao and Wright (2023), Theorems B.4 and B.8; errata 003-19, 003-20.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-r"""How much data a private approximate second-order point takes: paper 003.
+r"""How much data a private approximate second-order point takes: Gao and Wright (2023).
 
 The noise of every answer must be within :func:`~dpanalysis.theory.tolerated_noise`. It is
 proportional to the sensitivity, and so to 1/n: the least n follows, with all constants.
@@ -14,11 +14,10 @@ from .._validation import check_choice, check_int, check_number
 from .second_order import (
     SecondOrderConstants,
     curvature_roots,
-    gradient_noise_norm,
-    hessian_noise_norm,
     line_search_decreases,
     short_decreases,
 )
+from .second_order_noise import gradient_noise_norm, hessian_noise_norm
 
 __all__ = [
     "SampleComplexity",
@@ -32,7 +31,7 @@ __all__ = [
 
 
 class Shares(NamedTuple):
-    """What of the tolerances noise may take, and the decrease that a line search asks for.
+    """The parts of the tolerances that noise may use, and the decrease a line search asks for.
 
     Attributes
     ----------
@@ -55,17 +54,17 @@ class Shares(NamedTuple):
 
 
 class SampleComplexity(NamedTuple):
-    """How much data a guarantee takes.
+    """How many records a guarantee needs.
 
     Attributes
     ----------
     n : int
-        n_min: with so many records it holds.
+        The number of records from which on the guarantee holds, n_min.
     iterations : int
-        T: noisy evaluations at most, the last one included.
+        T, the largest number of noisy evaluations. The last one, which ends the run, counts.
     gradient, hessian, search : float
-        What the noise of gradients, of Hessians and of line searches takes; n is the largest,
-        rounded up.
+        Numbers of records that the noise of gradients, of Hessians and of line searches needs;
+        n is the largest of the three, rounded up.
 
     Examples
     --------
@@ -82,14 +81,14 @@ class SampleComplexity(NamedTuple):
 
 @dataclass(frozen=True)
 class SecondOrderTarget:
-    """Which point is sought, of which objective, at which privacy.
+    """The point that is sought: its tolerances, the objective and the privacy budget.
 
     Parameters
     ----------
     eps_g, eps_H : float
         Tolerances of the noisy gradient and curvature, positive.
     constants : SecondOrderConstants
-        Of the objective, and of one record's loss, which is that of a linear predictor.
+        Constants of the objective and of one record's loss. The model is a linear predictor.
     d : int
         Dimension, at least 1.
     rho : float
@@ -103,7 +102,7 @@ class SecondOrderTarget:
         eps_g and eps_H are what the true gradient and curvature of the answer must satisfy; the
         tolerances are then eps_g/(1 + c1) and eps_H/(1 + c).
     convex : bool
-        Whether the records' losses are; a record moves the Hessian by 2 B_H/n if not
+        Whether each record's loss is convex. If not, one record moves the Hessian by 2 B_H/n
         (errata 003-1).
     multiple, backtrack : float
         The search starts at b > 1 times its fallback, and backtracks by beta in (0, 1).
@@ -150,7 +149,7 @@ class SecondOrderTarget:
         check_number("multiple", self.multiple, low=1.0, low_open=True)
 
     def tolerances(self, shares: Shares) -> tuple[float, float]:
-        """Return those of the noisy gradient and curvature."""
+        """Return the tolerances that the noisy gradient and the noisy curvature must meet."""
         if not self.guarantee:
             return self.eps_g, self.eps_H
         return self.eps_g / (1.0 + shares.c1), self.eps_H / (1.0 + shares.c)
@@ -168,12 +167,13 @@ class SecondOrderTarget:
         return (math.sqrt(min(2, self.d)) if self.convex else 2.0) * self.constants.B_H
 
     def slack(self, queries: int, failure: float) -> float:
-        """Return how far below 0 an accepted query of a line search is, likely."""
+        """Return how far below 0 an accepted query can be, in units of its noise."""
         return search_slack(queries, failure)
 
     def sizes(self, shares: Shares, iterations: float) -> tuple[float, float, float, float, float]:
-        """Return what each tolerance takes: two of gradients, one of Hessians, two of searches.
+        """Return how many records each requirement needs.
 
+        Two requirements are on gradients, one is on Hessians, two are on line searches.
         ``iterations`` need not be whole: :func:`best_shares` moves it continuously.
         """
         c, c1, c2, c_g, c_H = shares
@@ -218,7 +218,7 @@ def iteration_bound(gap: float, min_decrease: float) -> int:
 
     References
     ----------
-    Paper 003, (6) and Corollary 3, which forget the last evaluation (errata 003-17).
+    Gao and Wright (2023), (6) and Corollary 3, which forget the last evaluation (errata 003-17).
 
     Examples
     --------
@@ -232,7 +232,7 @@ def iteration_bound(gap: float, min_decrease: float) -> int:
 
 
 def search_slack(queries: int, failure: float) -> float:
-    r"""Return how far below 0 a query is that a line search accepts, over its noise, likely.
+    r"""Return how far below 0 an accepted query of a line search can be, in units of its noise.
 
     A search of ``queries`` queries, with Laplace noise of scales :math:`2\lambda\Delta` and
     :math:`4\lambda\Delta` for the threshold and the queries, halts at one below -x times
@@ -264,7 +264,8 @@ def search_slack(queries: int, failure: float) -> float:
 
     References
     ----------
-    Paper 003, Lemma 7, sharpened in errata 003-16: its proof allows each noise half of x.
+    Gao and Wright (2023), Lemma 7, sharpened in errata 003-16: the paper's proof allows each
+    noise half of x.
 
     Examples
     --------
@@ -273,11 +274,11 @@ def search_slack(queries: int, failure: float) -> float:
     """
     check_int("queries", queries, low=1)
     check_number("failure", failure, low=0.0, high=1.0, low_open=True, high_open=True)
-    return max(4.0 * math.log(queries / (1.5 * failure)), 0.0)
+    return max(4.0 * (math.log(queries / 1.5) - math.log(failure)), 0.0)
 
 
 def sample_complexity(target: SecondOrderTarget, shares: Shares) -> SampleComplexity:
-    r"""Return how much data it takes to find a second-order point, likely.
+    r"""Return how many records are enough to find a second-order point with high probability.
 
     A run of T iterations with the noise (8) or (14), :math:`\sigma^2 = T/\rho` for short steps
     and :math:`\sigma^2 = \lambda^2 = 3T/(2\rho)` for the line search, finds an
@@ -316,7 +317,7 @@ def sample_complexity(target: SecondOrderTarget, shares: Shares) -> SampleComple
 
     References
     ----------
-    Paper 003, Theorems 4 and 8; errata 003-21.
+    Gao and Wright (2023), Theorems 4 and 8; errata 003-21.
 
     Examples
     --------
@@ -347,7 +348,7 @@ _EXPONENTS = {"DP-GD": 2.0, "DP-TR": 1.75, "DP-TR, mini-batch": 2.0, "2NS": 2.0}
 
 
 def sample_exponent(method: str) -> float:
-    r"""Return p of the sample complexity :math:`\alpha^{-p}` that paper 003 states.
+    r"""Return p of the sample complexity :math:`\alpha^{-p}` that Gao and Wright (2023) state.
 
     For an (alpha, sqrt(M alpha))-2NS, logarithms aside. The paper gives no constants for its
     rivals, and for DP-TR no dependence on d and rho either: such curves have a slope and no
@@ -369,7 +370,7 @@ def sample_exponent(method: str) -> float:
 
     References
     ----------
-    Paper 003, Sections 1 and 5, after Wang, Xu (2021) and Wang, Chen, Xu (2019).
+    Gao and Wright (2023), Sections 1 and 5, after Wang, Xu (2021) and Wang, Chen, Xu (2019).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The shares of the tolerances with which a second-order point takes the least data."""
+"""The shares of the tolerances with which a second-order point needs the fewest records."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LONG = 7.0  # logarithm of a T that may as well be a real number
 
 
 def best_shares(target: SecondOrderTarget, step: str = "short") -> Shares:
-    r"""Return the shares that take the least data; the paper leaves them open.
+    r"""Return the shares that need the fewest records; the paper leaves them open.
 
-    Larger shares let in more noise, and make each step decrease f by less, so that there are
-    more of them. With ``target.guarantee`` they make the tolerances smaller, too: otherwise
-    large shares pay with an answer that is worse.
+    Larger shares allow more noise, but each step then decreases f by less, so that a run needs
+    more steps. With ``target.guarantee`` larger shares also make the tolerances smaller. Without
+    it they do not, and the price of large shares is a worse answer.
 
     Parameters
     ----------
@@ -38,13 +38,13 @@ def best_shares(target: SecondOrderTarget, step: str = "short") -> Shares:
 
     Notes
     -----
-    In logarithms every requirement is a sum of monomials against 1, a geometric program, as
+    In logarithms every requirement compares a sum of monomials with 1, since
 
     .. math:: c + c_H + t/3 + 2 c_2/t \le 1
 
-    says that t is at most :math:`t_2`; but for the logarithms of T within the norms, which
-    hardly matter. So a local search (SLSQP over n, T and the shares) finds the global optimum.
-    Shares that do not matter for n stay where the search starts.
+    says that t is at most :math:`t_2`. This is a geometric program, except for the logarithms of
+    T within the norms, which hardly matter. So a local search (SLSQP over n, T and the shares)
+    finds the global optimum. Shares that do not change n stay where the search starts.
 
     Examples
     --------
@@ -66,14 +66,14 @@ def best_shares(target: SecondOrderTarget, step: str = "short") -> Shares:
         return float(point[-2])
 
     def margins(point: np.ndarray) -> np.ndarray:
-        """Return what is at least 0 where ln n and ln T, the last two numbers, are enough."""
+        """Return numbers that are at least 0 where ln n and ln T, the last two, are enough."""
         chosen = shares(point[:-2])
         sizes = target.sizes(chosen, math.exp(point[-1]))[: 5 if search else 3]
         steps = max(target.gap, 1e-300) * (1.0 + 1e-9) / np.array(target.decreases(chosen))
         return np.concatenate([point[-2] - np.log(sizes), point[-1] - np.log(steps)])
 
     def solve(start: np.ndarray, least: float, most: float) -> np.ndarray:
-        # Where T is 1 nothing keeps some shares from the ends of their ranges.
+        # With T = 1 some shares do not change n: bounds keep them away from 0 and 1.
         bounds = [(-_FURTHEST, _FURTHEST)] * (len(start) - 2) + [(-np.inf, np.inf), (least, most)]
         enough = optimize.NonlinearConstraint(margins, 0.0, np.inf)
         start[-1] = min(max(start[-1] - min(margins(start)[-2:].min(), 0.0), least), most)

@@ -1,4 +1,4 @@
-r"""How far stochastic gradient descent can stray (paper 004, section 4).
+r"""How far stochastic gradient descent can stray (Fang et al. 2023, section 4).
 
 The paper leaves its constants open. They are not needed: with :math:`\tilde\sigma` such
 that the gradient noise satisfies :math:`E[\zeta_t | w_t] = 0` and :math:`E[\exp(\|\zeta_t\|^2/
@@ -40,7 +40,8 @@ def path_bound(gap: float, L: float, S: float, log_failure: float, iterations: i
     m = max(sqrt(3.0 * L * S * start / log_failure), L * S / iterations)
     if m == 0.0:  # no noise
         return start
-    return (1.0 + 3.0 * L * S / m) * (start + m * log_failure)
+    bound = (1.0 + 3.0 * L * S / m) * (start + m * log_failure)
+    return inf if math.isnan(bound) else bound  # a product beyond the largest number
 
 
 def sgd_objective_bound(
@@ -83,7 +84,8 @@ def sgd_objective_bound(
 
     References
     ----------
-    Paper 004, Proposition 4.2. The noise must be centred given the past, which is not said there.
+    Fang et al. (2023), Proposition 4.2. The noise must be centred given the past; the paper does
+    not say so.
 
     Examples
     --------
@@ -96,9 +98,10 @@ def sgd_objective_bound(
     scale = check_number("noise_scale", noise_scale, low=0.0)
     T = check_int("iterations", iterations, low=1)
     failure = check_failure(failure)
-    S = (eta * scale) ** 2 * T
-    paid = gap + 0.5 * L * S + 1.5 * eta * scale**2 * log(1.0 / failure)
-    return min(paid, path_bound(gap, L, S, log(1.0 / failure), T))
+    S = eta * scale * (eta * scale) * T
+    paid = gap + 0.5 * L * S + 1.5 * (eta * scale) * scale * -log(failure)
+    path = path_bound(gap, L, S, -log(failure), T)
+    return path if math.isnan(paid) else min(paid, path)
 
 
 def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = None) -> float:
@@ -128,7 +131,7 @@ def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = No
 
     References
     ----------
-    Paper 004, Assumption 4.1, at one w; the assumption wants one value for all w.
+    Fang et al. (2023), Assumption 4.1, at one w; the assumption wants one value for all w.
 
     Examples
     --------
@@ -209,7 +212,7 @@ def sgd_noise_scale(
 
     References
     ----------
-    Paper 004, proof of Proposition 4.4, (12).
+    Fang et al. (2023), proof of Proposition 4.4, (12).
 
     Examples
     --------

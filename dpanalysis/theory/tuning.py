@@ -1,6 +1,6 @@
 """Step size, momentum and number of iterations of the heavy ball method under a privacy budget.
 
-The paper observes (001, section 3.2) that the noiseless optimum of Polyak is not the best
+Kuru et al. (2022), section 3.2, observe that the noiseless optimum of Polyak is not the best
 choice under privacy, because more iterations and longer steps let in more noise. Here the
 choice is made: the worst quadratic's exact error, or a certified bound, is minimised over all
 three.
@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike
 from .._validation import check_choice, check_int, check_number
 from ..errors import CertificateNotFound
 from ._arguments import FloatArray, check_array, check_constants
-from .allocation import check_sizes, laplace_scales, noise_second_moment, subsampling_variance
+from .allocation import check_sizes, laplace_scales
 from .certificates import heavy_ball_certificate
+from .gradient_noise import noise_second_moment, subsampling_variance
 from .lmi import Certificate, Start, start_bounds
 from .quadratic import as_spectrum, heavy_ball_recurrence
 

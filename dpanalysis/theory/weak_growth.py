@@ -1,6 +1,6 @@
-r"""Weak growth: how large one sample's gradient can be, given its loss (paper 004).
+r"""Weak growth: how large one sample's gradient can be, given its loss (Fang et al. 2023).
 
-A function h satisfies the weak growth condition of paper 004, Definition 3.1, when
+A function h satisfies the weak growth condition of Fang et al. (2023), Definition 3.1, when
 
 .. math:: \|\nabla h(w)\|^2 \le \beta_1 (h(w) - \inf h) + \beta_2 \quad \text{for all } w.
 
@@ -54,7 +54,7 @@ def weak_growth_logistic(row_norm: float) -> float:
 
     References
     ----------
-    Paper 004, Definition 3.1 and Lemma 3.2.
+    Fang et al. (2023), Definition 3.1 and Lemma 3.2.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def weak_growth_softmax(row_norm: float) -> float:
 
     References
     ----------
-    Paper 004, Definition 3.1, Lemma 3.2 and Appendix D.
+    Fang et al. (2023), Definition 3.1, Lemma 3.2 and Appendix D.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def weak_growth_mlp(
 
     References
     ----------
-    Paper 004, Appendix D, corrected.
+    Fang et al. (2023), Appendix D, corrected.
 
     Examples
     --------

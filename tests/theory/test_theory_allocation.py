@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
@@ -157,3 +157,41 @@ def test_error_bound_is_linear_in_its_parts():
 def test_bad_budget_arguments(call, match):
     with pytest.raises(ValueError, match=match):
         call()
+
+
+TINY = st.floats(5e-324, 1e300, allow_subnormal=True)
+
+
+@given(st.lists(TINY, min_size=1, max_size=5), TINY, st.sampled_from([None, 1, 50, 100]))
+@example([1.0, 1.0], 1.5e-323, None)  # once without end: factors leave a subnormal number as it is
+@example([1.0, 1.0, 1.0], 4e-323, 50)
+@example([1.0], 5e-324, 1)
+def test_the_smallest_budgets_are_divided_or_refused(weights, epsilon, m):
+    try:
+        shares = theory.allocate_epsilon(weights, epsilon, 100, m)
+    except ValueError as error:
+        assert epsilon < 1e-100 and "epsilon must be large enough" in str(error)
+        return
+    assert shares.all() and epsilon * (1 - 1e-9) - 5e-324 * len(weights) <= math.fsum(shares)
+    assert math.fsum(shares) <= epsilon
+
+
+@given(st.lists(st.floats(1e-100, 1e100), min_size=1, max_size=5), TINY)
+@example([1.0], 1e-200)  # the square is 0, and so was the noise
+@example([1.0], 1e200)
+def test_no_sensitivity_is_too_small_for_noise(weights, sensitivity):
+    unit = theory.allocate_gaussian(weights, 0.5, 1.0)
+    scales = theory.laplace_scales([1.0], 1.0, 1)
+    for levels, call in (
+        (unit, lambda: theory.allocate_gaussian(weights, 0.5, sensitivity)),
+        (scales, lambda: theory.laplace_scales([1.0], sensitivity, 1)),
+    ):
+        with np.errstate(over="ignore"):
+            expected = levels * sensitivity
+            try:
+                found = call()
+            except ValueError as error:
+                assert "sensitivity must be larger" in str(error) and not expected.all()
+                continue
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-323)
+        assert found.all()

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy.stats import binom, chi2
 
@@ -411,3 +411,43 @@ def test_bad_input_is_named(call, message):
 
 def test_no_room_below_beta2():
     assert theory.clipping_frequency_weak_growth(1.0, 0.1, 1.0, beta2=1.0) == 1.0
+
+
+@given(
+    st.floats(5e-324, 1e308), st.floats(0, 1e308), st.floats(5e-324, 1e308), st.integers(1, 1000)
+)
+@example(1.0, 1e6, 1.0, 2)  # SciPy's law says 0.43
+@example(1.0, 1e200, 1.0, 3)  # and NaN
+@example(1e200, 1.0, 1e-200, 3)
+def test_gaussian_frequencies_of_any_size(clip_norm, gradient_norm, std, d):
+    try:
+        found = theory.clipping_frequency_gaussian(clip_norm, gradient_norm, std, d)
+    except ValueError as error:
+        assert "not computable" in str(error)
+        assert not abs(clip_norm / std - gradient_norm / std) > math.sqrt(d) + 40
+        return
+    assert 0.0 <= found <= 1.0
+    if clip_norm / std > gradient_norm / std + math.sqrt(d) + 40:
+        assert found == 0.0
+    if gradient_norm / std > clip_norm / std + math.sqrt(d) + 40:
+        assert found == 1.0
+
+
+def test_the_gaussian_frequency_where_the_series_ends():
+    found = theory.clipping_frequency_gaussian(1e4, 1e4, 1.0, 2)
+    assert found == pytest.approx(0.5 + 1 / (2e4 * math.sqrt(2 * math.pi)), abs=1e-8)
+    with pytest.raises(ValueError, match="at most 10000 and dimension"):
+        theory.clipping_frequency_gaussian(1e6, 1e6, 1.0, 2)
+
+
+@given(
+    st.floats(0, 1e308), st.floats(5e-324, 1e308), st.floats(0, 1), st.floats(0, 1e308),
+    st.integers(1, 10**6), st.floats(5e-324, 0.5),
+)  # fmt: skip
+@example(0.0, 1e308, 1.0, 1e308, 1, 5e-324)
+@example(0.0, 1.0, 0.5, 0.0, 10, 5e-324)
+def test_paths_of_any_size_have_a_bound(gap, L, fraction, scale, T, failure):
+    step_size = min(fraction / L, 1.7e308)
+    assume(0 < step_size <= 1 / L)
+    assert sgd_objective_bound(gap, L, step_size, scale, T, failure) >= gap
+    assert theory.no_clipping_norm(gap, L, scale, T, T, failure, spread=scale) >= 0.0

@@ -387,3 +387,10 @@ def test_bad_input_is_named(call, message):
 def test_a_class_is_no_rule():
     with pytest.raises(TypeError, match="weight_rule"):
         theory.fixed_points(Automatic, [0.0, 1.0])
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-20, 1.0, 1e100])
+def test_fixed_points_are_found_in_units_of_their_range(scale):
+    """Weights of one size leave the mean where it is, however close the samples are."""
+    found = theory.fixed_points(np.ones_like, [0.0, 0.0, scale], grid=2)
+    assert found.points == pytest.approx(np.array([scale / 3]), rel=1e-12, abs=0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dpanalysis import theory
@@ -203,3 +203,13 @@ def test_shapes_and_broadcasting():
 def test_bad_arguments(call, match):
     with pytest.raises(ValueError, match=match):
         call()
+
+
+@given(st.floats(1e-300, 1e300), st.floats(1e-30, 1.9), st.floats(0.0, 0.99))
+@example(1.0, 1e-17, 0.5)  # 1 + beta - alpha lambda is 1 + beta
+def test_the_stationary_gap_is_that_of_its_formula(eigenvalue, product, momentum):
+    step_size = product / eigenvalue
+    assume(1e-300 < step_size < 1e300)
+    found = theory.heavy_ball_stationary_gap([eigenvalue], step_size, momentum, 2.0)
+    below = (1 - momentum) * (2 + 2 * momentum - step_size * eigenvalue)
+    assert found == pytest.approx(step_size * (1 + momentum) / below, rel=1e-12)
