@@ -11,7 +11,7 @@ import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from types import ModuleType
 from typing import Any, overload
 
@@ -217,6 +217,7 @@ def _registered_in(name: str) -> list[Claim]:
 def _import(name: str) -> None:
     """Import a module; if that fails, forget what it registered until then."""
     before, papers = set(_CLAIMS), bibliography.ids()
+    invalidate_caches()  # the file may have been written just now
     try:
         import_module(name)
     except KeyboardInterrupt:
@@ -293,7 +294,7 @@ def claims(
     from joblib import Parallel, delayed
     from tqdm import tqdm
 
-    path = [entry or os.getcwd() for entry in sys.path]
+    path = [os.path.abspath(entry) for entry in sys.path]
     tasks = (delayed(_run)(_home(claim), path, claim.id, effort) for claim in chosen)
     found = {}
     bar = tqdm(total=len(chosen), desc="claims", unit="claim", disable=not progress)
@@ -325,6 +326,7 @@ def _run(home: str, path: list[str], id: str, effort: Effort) -> tuple[Any, ...]
     """
     sys.path.extend(entry for entry in path if entry not in sys.path)
     if id not in _CLAIMS:
+        invalidate_caches()  # the file may be younger than what this process knows of its folder
         import_module(home)
     if id not in _CLAIMS:
         raise LookupError(f"a second process finds no claim {id!r} in {home}: use jobs=1")

@@ -417,6 +417,17 @@ def test_mechanisms_that_are_no_mechanisms(mechanism, error, message):
         verify_privacy(mechanism, 0, 1, 1.0, samples=1_000, rng=0)
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_mechanism_that_changes_one_of_its_inputs_is_caught(side):
+    def adds(data, rng, size):
+        data[0] += data[1] == side  # the second entry tells the inputs apart
+        return rng.random(size)
+
+    inputs = [np.array([0.0, 0.0]), np.array([0.0, 1.0])]
+    with pytest.raises(ValueError, match="must not change its data"):
+        verify_privacy(adds, *inputs, 1.0, samples=1_000, confidence=0.9, rng=0)
+
+
 @pytest.mark.parametrize("wrap", [list, tuple, lambda a: {"data": a[0]}, lambda a: a[0]])
 def test_a_mechanism_that_changes_its_data_is_caught(wrap):
     def adds(data, rng, size):

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 from dpanalysis import __main__ as command
 from dpanalysis import audit
@@ -124,9 +125,12 @@ def test_from_python_by_name_by_module_and_as_a_package(write, monkeypatch):
         audit.claims(module=[3])
 
 
-def test_other_processes_find_the_claims_too(write, monkeypatch):
-    """Also those that were started before the folder was on the path."""
+def test_other_processes_find_the_claims_too(write, monkeypatch, tmp_path):
+    """Also those that were started in another folder, before this one was on the path."""
+    monkeypatch.chdir(tmp_path.parent)
+    get_reusable_executor().shutdown()
     audit.claims(ids=["000-2", "001-10"], quick=True, jobs=2)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(".")
     write("noise_in_processes", GOOD)
     alone = audit.claims(module="noise_in_processes", quick=True)
