@@ -27,7 +27,7 @@ ALLOWED = {
     "regularizers": set(),
     "clipping": set(),
     "kernels": {"losses", "clipping"},
-    "problems": {"losses", "regularizers", "clipping", "kernels", "datasets", "privacy"},
+    "problems": {"losses", "regularizers", "clipping", "kernels", "privacy"},
     "privacy": set(),
     "privacy.oracle": {"privacy", "clipping"},
     "methods": {"privacy", "privacy.oracle", "theory", "clipping"},

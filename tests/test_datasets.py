@@ -532,7 +532,7 @@ def test_split_subset_intercept():
 
 
 def test_kuru_synthetic_is_at_hand():
-    from dpanalysis.problems.synthetic import kuru_synthetic
+    from dpanalysis.datasets.synthetic import kuru_synthetic
 
     assert datasets.kuru_synthetic is kuru_synthetic
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

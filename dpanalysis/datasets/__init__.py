@@ -58,7 +58,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "kuru_synthetic":  # synthetic problems live with the problems
-        from ..problems.synthetic import kuru_synthetic
+        from .synthetic import kuru_synthetic
 
         return kuru_synthetic
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

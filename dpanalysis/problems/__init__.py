@@ -1,7 +1,7 @@
 """What is minimised: data with a loss, networks, quadratics, and synthetic data sets."""
 
-from ._base import Sums
 from .base import Problem
+from .empirical import Sums
 from .erm import ERM
 from .networks import MLP, Softmax
 from .quadratic import Quadratic

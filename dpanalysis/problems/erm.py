@@ -10,11 +10,11 @@ import numpy as np
 from ..kernels.rounding import sum_rounding
 from ..losses import Logistic, Loss, check_loss
 from ..regularizers import Regularizer
-from ._base import check_regularizer
-from ._data import growth
-from ._public import LinearRisk
-from .chunks import open_rows
+from .empirical import check_regularizer
+from .linear import LinearRisk
 from .row_bound import RowBound, as_bounds
+from .rows import open_rows
+from .rows.changed import growth
 
 __all__ = ["ERM"]
 

@@ -323,7 +323,7 @@ ODD = {
     "one class": lambda: logistic(y=np.ones(200)),
     "no penalty": lambda: dpa.ERM(np.ones((5, 2)), np.ones(5), dpa.losses.Hinge()),
     "rows of zeros": lambda: dpa.ERM(np.zeros((50, 2)), np.ones(50), dpa.losses.Logistic()),
-    "softmax": lambda: dpa.problems.Softmax(np.eye(3)[[0, 1, 2] * 5], np.array([0, 1, 2] * 5)),
+    "softmax": lambda: dpa.problems.Softmax(np.eye(3)[[0, 1, 2] * 5], np.array([0, 1, 2] * 5), 3),
 }
 
 

@@ -75,7 +75,9 @@ def test_add_or_remove_one_is_half_of_replace_one():
     problem = problem_of(np.ones((4, 2)), np.ones(4))
     replace = problem.facts("replace_one").gradient_sensitivity(dpa.Full(), 2)
     remove = problem.facts("add_or_remove_one").gradient_sensitivity(dpa.Full(), 2)
-    assert replace == 2.0 * remove == pytest.approx(2.0 * 2.0 / 4)
+    # But for the rounding of both sums, which is counted twice for either relation.
+    assert replace == pytest.approx(2.0 * remove, rel=1e-9)
+    assert replace == pytest.approx(2.0 * 2.0 / 4) and replace > 2.0 * 2.0 / 4
 
 
 def test_poisson_divides_by_the_public_size():

@@ -330,7 +330,7 @@ def test_no_neighbour_moves_the_end_further(relation, average):
         facts = one.facts(relation)
         step = largest_step(facts, batches) * float(rng.choice([0.2, 1.0]))
         query = descent(step, int(batches), int(passes), average, d)
-        S = 2.0 if relation == REPLACE else 1.0
+        S = (2.0 if relation == REPLACE else 1.0) + 2.0 * one.rounding
         bounds = distances(step, penalty, S, n, batches, passes, average)
         distance, batch, crowded = moved(query, one, other, n, seed)
         assert distance <= bounds[batch] * (2.0 if crowded else 1.0) * (1 + 1e-9)

@@ -156,7 +156,7 @@ import resource, sys
 import numpy as np
 from dpanalysis import ERM, RowBound, clipping, losses, methods, minimize
 from dpanalysis.privacy.sampling import Poisson
-from dpanalysis.problems import chunks
+from dpanalysis.problems.rows import blocks
 
 folder, limit = sys.argv[1], int(sys.argv[2])
 
@@ -173,7 +173,7 @@ def use(n, dtype):
     problem.hessian(w[0])
     return problem
 
-chunks._ROWS_KEPT = 0
+blocks._ROWS_KEPT = 0
 use(300_000, "f4"), use(300_000, "u1")  # loads every kernel, those of several tasks too
 if limit:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -17,9 +17,9 @@ from dpanalysis._threads import one_blas_thread
 from dpanalysis.kernels import norms
 from dpanalysis.kernels.compiled import CompiledSums
 from dpanalysis.privacy.sampling import Poisson, WithoutReplacement
-from dpanalysis.problems import chunks
-from dpanalysis.problems._data import row_norms
-from dpanalysis.problems._part import SerialSums
+from dpanalysis.problems.rows import blocks
+from dpanalysis.problems.rows.checks import row_norms
+from dpanalysis.problems.rows.memory import SerialSums
 
 LOSSES = [losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge(0.5)]
 RULES = [
@@ -36,8 +36,8 @@ BOUNDS = [(), RowBound(2, 2.0), (RowBound(1, 3.0), RowBound(2, 1.5)), RowBound(1
 def small_blocks(size=500):
     """Blocks of a few rows, also where there are few."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(chunks, "_BLOCK_BYTES", size))
-        stack.enter_context(mock.patch.object(chunks, "_ROWS_KEPT", 0))
+        stack.enter_context(mock.patch.object(blocks, "BLOCK_BYTES", size))
+        stack.enter_context(mock.patch.object(blocks, "_ROWS_KEPT", 0))
         yield
 
 

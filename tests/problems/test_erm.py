@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dpanalysis import ERM, RowBound, clipping, losses, regularizers
 from dpanalysis.problems import Softmax
-from dpanalysis.problems._data import row_scale
+from dpanalysis.problems.rows.checks import row_scale
 
 LOSSES = [losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge(0.5)]
 SMOOTH = [loss for loss in LOSSES if math.isfinite(loss.smoothness)]

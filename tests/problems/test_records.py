@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import dpanalysis as dpa
 from dpanalysis import ERM, RowBound, clipping, losses
 from dpanalysis.problems import MLP, Softmax
-from dpanalysis.problems._data import check_unchanged, growth, row_norms, row_scale
+from dpanalysis.problems.rows.changed import check_unchanged, growth
+from dpanalysis.problems.rows.checks import row_norms, row_scale
 
 LOGISTIC = losses.Logistic()
 HUGE = 1.5e308
@@ -45,7 +46,7 @@ def test_a_row_whose_norm_overflows_is_refused_by_name(kind, tmp_path, monkeypat
         return ERM(X if kind == "memory" else mapped(X, tmp_path / "X"), y, LOGISTIC)
 
     if kind == "blocks":
-        monkeypatch.setattr("dpanalysis.problems.chunks._ROWS_KEPT", 0)
+        monkeypatch.setattr("dpanalysis.problems.rows.blocks._ROWS_KEPT", 0)
     with pytest.raises(ValueError, match=r"X must have rows whose norms.*1 rows.*\[4\]"):
         build(X)
     X[4] = HUGE / 4.0, HUGE / 4.0, 0.0  # large is no overflow

@@ -11,9 +11,10 @@ from array_api_compat import array_namespace, is_numpy_array
 from ..._validation import check_int
 from ...kernels.array_api import below_one
 from ...regularizers import Regularizer
-from .._base import EmpiricalRisk, check_regularizer
-from .._data import check_unchanged, growth, is_sparse, prepare, row_norms, row_scale
+from ..empirical import EmpiricalRisk, check_regularizer
 from ..row_bound import RowBound, as_bounds, implied_radius
+from ..rows.changed import check_unchanged, growth
+from ..rows.checks import is_sparse, prepare, row_norms, row_scale
 from .layers import Layout
 from .sums import NetworkSums, network_rounding
 

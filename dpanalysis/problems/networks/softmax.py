@@ -12,8 +12,8 @@ from ..._validation import check_number
 from ...clipping import Clipping
 from ...losses import Logistic
 from ...regularizers import Regularizer
-from .._data import as_float64, is_sparse
 from ..row_bound import RowBound
+from ..rows.checks import as_float64, is_sparse
 from .base import Network
 from .layers import cross_entropy
 

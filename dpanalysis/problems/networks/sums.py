@@ -10,7 +10,7 @@ from array_api_compat import array_namespace, is_numpy_array
 from ...clipping import Clipping
 from ...kernels.array_api import DEVICE_BLOCK_BYTES, each_replicate, within_bound
 from ...kernels.rounding import BLOCK_ROWS, SINGLE, sum_rounding
-from .._data import is_sparse
+from ..rows.checks import is_sparse
 from .layers import Layout, add_gradients, backward, cross_entropy, forward, gradient_norms, zero
 
 __all__ = ["NetworkSums", "network_rounding"]

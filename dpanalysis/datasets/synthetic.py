@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._validation import check_choice, check_int, check_number, check_rng
-from .row_bound import RowBound
+from ..problems.row_bound import RowBound
 
 if TYPE_CHECKING:
-    from ..datasets import Dataset
+    from .dataset import Dataset
 
 __all__ = ["kuru_synthetic"]
 
@@ -82,7 +82,7 @@ def kuru_synthetic(
         y = np.where(random.logistic(size=n) < margins, 1.0, -1.0)
         bounds = (RowBound(1, radius, "check"),)
 
-    from ..datasets import Dataset
+    from .dataset import Dataset
 
     return Dataset(X, y, None, None, f"kuru-{scheme}", bounds)
 

@@ -15,10 +15,11 @@ import dask
 import dask.array as da
 import numpy as np
 
-from ..losses import Loss
-from ._data import check_real, is_sparse, refuse_length, refuse_shape
-from .chunks import _BLOCK_BYTES, _ROW_BYTES, Blocks, Call, Chunks, Survey, add
-from .row_bound import RowBound
+from ...losses import Loss
+from ..row_bound import RowBound
+from .blocks import BLOCK_BYTES, ROW_BYTES, Blocks, Call, Chunks, add
+from .checks import check_real, is_sparse, refuse_length, refuse_shape
+from .survey import Survey
 
 __all__ = ["DaskChunks"]
 
@@ -84,8 +85,8 @@ class DaskChunks(Chunks):
     @property
     def parts(self) -> int:
         """Largest number of parts whose sums are added: each chunk goes by blocks of rows."""
-        row = 8 * self.d + _ROW_BYTES  # of a dense block, which has the fewest rows
-        step = max(1, _BLOCK_BYTES // (2 * row))
+        row = 8 * self.d + ROW_BYTES  # of a dense block, which has the fewest rows
+        step = max(1, BLOCK_BYTES // (2 * row))
         return sum(3 + (hi - lo) // step for lo, hi, _, _ in self._chunks)
 
     def _tasks(self, call: Call, rows: Any, weights: Any) -> list[Any]:

@@ -9,14 +9,15 @@ import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_numpy_array
 
-from .._threads import one_blas_thread
-from ..clipping import Clipping
-from ..kernels.array_api import ArraySums
-from ..kernels.compiled import CompiledSums
-from ..kernels.twins import is_compiled
-from ..losses import Loss
-from ._data import as_float64, check_unchanged, is_sparse, row_blocks, row_norms
-from .row_bound import RowBound
+from ..._threads import one_blas_thread
+from ...clipping import Clipping
+from ...kernels.array_api import ArraySums
+from ...kernels.compiled import CompiledSums
+from ...kernels.twins import is_compiled
+from ...losses import Loss
+from ..row_bound import RowBound
+from .changed import check_unchanged
+from .checks import as_float64, is_sparse, row_blocks, row_norms
 
 __all__ = ["Part", "SerialSums"]
 

@@ -11,62 +11,39 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..kernels.array_api import each_replicate
-from ..kernels.compiled import CompiledSums
-from ..losses import Loss
-from ._data import (
+from ...kernels.array_api import each_replicate
+from ...kernels.compiled import CompiledSums
+from ...losses import Loss
+from ..row_bound import RowBound
+from .checks import (
     canonical_csr,
     check_real,
-    count_not_finite,
     dense_rows,
     is_sparse,
-    overflowing,
     prepare,
-    refuse_labels,
     refuse_length,
-    refuse_not_finite,
-    refuse_overflow,
-    refuse_rows,
     refuse_shape,
     row_norms,
     row_scale,
-    rows_over,
-    wrong_labels,
-    zero_or_one,
 )
-from ._mapped import Mapped, mapping
-from ._part import Part, SerialSums
-from .row_bound import RowBound
+from .mapped import Mapped, mapping
+from .memory import Part, SerialSums
+from .survey import Survey
 
-__all__ = ["Blocks", "Chunks", "Survey", "open_rows"]
+__all__ = ["BLOCK_BYTES", "ROW_BYTES", "Blocks", "Call", "Chunks", "add"]
 
-_BLOCK_BYTES = 1 << 24  # large enough to start the threads for, small enough to be nothing
-_ROW_BYTES = 32  # label, norm, multiplier and weight of a row
+BLOCK_BYTES = 1 << 24  # large enough to start the threads for, small enough to be nothing
+ROW_BYTES = 32  # label, norm, multiplier and weight of a row
 _ROWS_KEPT = 1 << 22  # up to that many, those are kept
 
 Call = Callable[[Any, Any, Any], Any]  # of a part, its rows, its weights
-
-
-def open_rows(X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Any:
-    """Return the data, checked, as a :class:`Part` in memory or as :class:`Chunks`.
-
-    Parameters are those of :class:`~dpanalysis.problems.ERM`.
-    """
-    if type(X).__module__.partition(".")[0] == "dask":
-        from .dask_chunks import DaskChunks
-
-        return DaskChunks(X, y, loss, bounds)
-    if mapping(X) is not None:
-        return Blocks.mapped(X, y, loss, bounds)
-    X, y = prepare(X, y, loss.classification)
-    return Part(X, y, loss, row_scale(X, bounds), bounds=bounds)
 
 
 class Chunks(ABC):
@@ -222,7 +199,7 @@ class Blocks(Chunks):
         X = self._rows
         entry = np.dtype(_kernel_dtype(X.dtype)).itemsize
         width = 2 * entry * X.nnz // max(1, self.n) if is_sparse(X) else entry * self.d
-        step = max(1, _BLOCK_BYTES // (width + _ROW_BYTES))
+        step = max(1, BLOCK_BYTES // (width + ROW_BYTES))
         for lo in range(0, count, step):
             yield slice(lo, min(count, lo + step))
 
@@ -245,7 +222,7 @@ class Blocks(Chunks):
     def _norms(self, X: Any, order: int) -> Any:
         if is_sparse(X):
             return row_norms(X, order)
-        from ..kernels.norms import norms_parallel, norms_range
+        from ...kernels.norms import norms_parallel, norms_range
 
         out = np.empty(X.shape[0])
         X = X.view()
@@ -329,61 +306,6 @@ class Blocks(Chunks):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open()
-
-
-@dataclass(frozen=True)
-class Survey:
-    """What one look at every row finds; those of two parts can be added."""
-
-    not_finite: tuple[int, ...]  # in X and in y
-    overflow: tuple[int, list[int]]  # see overflowing
-    wrong_label: float | None
-    zero_or_one: bool
-    over: tuple[tuple[int, list[int], float], ...]  # see rows_over, for each bound
-
-    @classmethod
-    def of(
-        cls,
-        X: Any,
-        y: Any,
-        classification: bool,
-        bounds: Sequence[RowBound],
-        norms_of: Callable[[Any, int], Any],
-        start: int,
-    ) -> Survey:
-        """Look at rows that start at number ``start``."""
-        wrong = wrong_labels(y) if classification else y[:0]
-        over = []
-        for bound in bounds:
-            count, first, largest = rows_over(norms_of(X, bound.order), bound)
-            over.append((count, [start + i for i in first], largest))
-        first_wrong = float(wrong[0]) if wrong.size else None
-        finite = count_not_finite(X), count_not_finite(y)
-        count, first = overflowing(X)
-        overflow = count, [start + i for i in first]
-        return cls(finite, overflow, first_wrong, zero_or_one(y), tuple(over))
-
-    def __add__(self, other: Survey) -> Survey:
-        bad = tuple(a + b for a, b in zip(self.not_finite, other.not_finite))
-        wrong = other.wrong_label if self.wrong_label is None else self.wrong_label
-        over = tuple(
-            (a[0] + b[0], (a[1] + b[1])[:5], max(a[2], b[2])) for a, b in zip(self.over, other.over)
-        )
-        first = (self.overflow[1] + other.overflow[1])[:5]
-        overflow = self.overflow[0] + other.overflow[0], first
-        zero_one = self.zero_or_one and other.zero_or_one
-        return Survey(bad, overflow, wrong, zero_one, over)
-
-    def check(self, bounds: Sequence[RowBound]) -> None:
-        """Raise ValueError where the rows are not what they must be."""
-        for name, count in zip(("X", "y"), self.not_finite):
-            refuse_not_finite(name, count)
-        refuse_overflow(*self.overflow)
-        if self.wrong_label is not None:
-            refuse_labels(self.wrong_label, self.zero_or_one)
-        for bound, found in zip(bounds, self.over):
-            if bound.enforce == "check":
-                refuse_rows(bound, *found)
 
 
 def _emptied(X: Any, lost: Any) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..clipping import Clipping, check_clipping
 from ..losses import Loss
-from ._base import EmpiricalRisk
+from .empirical import EmpiricalRisk
 from .row_bound import RowBound, implied_radius
 
 __all__ = ["LinearRisk"]

@@ -1,0 +1,30 @@
+"""The rows of the data: opened and checked once, then kept where they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...losses import Loss
+from ..row_bound import RowBound
+from .blocks import Blocks, Chunks
+from .checks import prepare, row_scale
+from .mapped import mapping
+from .memory import Part
+
+__all__ = ["Blocks", "Chunks", "Part", "open_rows"]
+
+
+def open_rows(X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Any:
+    """Return the data, checked, as a :class:`Part` in memory or as :class:`Chunks`.
+
+    Parameters are those of :class:`~dpanalysis.problems.ERM`.
+    """
+    if type(X).__module__.partition(".")[0] == "dask":
+        from .dask import DaskChunks
+
+        return DaskChunks(X, y, loss, bounds)
+    if mapping(X) is not None:
+        return Blocks.mapped(X, y, loss, bounds)
+    X, y = prepare(X, y, loss.classification)
+    return Part(X, y, loss, row_scale(X, bounds), bounds=bounds)
