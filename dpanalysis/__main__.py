@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .audit.claim import Claim, Table
+    from .audit.claim import Claim
+    from .audit.report import Table
 
 INTERRUPTED = 130  # the shell's code for a process ended by Ctrl-C
 

@@ -113,10 +113,6 @@ MODULES = {module_of(path) for path in SOURCES}
 IMPORTS = {module_of(path): set(imports_of(path)) - {module_of(path)} for path in SOURCES}
 # Circles that are still there; they are deleted here when they are resolved.
 MODULES_LEFT = {
-    ("audit.evidence", "audit.registry", "audit.report"),
-    ("datasets", "problems.synthetic"),
-    ("experiments.records", "experiments.sweep"),
-    ("problems.chunks", "problems.dask_chunks"),
 }
 ROOMS_LEFT = {("datasets", "problems")}
 

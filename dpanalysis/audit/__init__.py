@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .assertions import assert_private
     from .bibliography import Paper
     from .canaries import CanaryVerdict, verify_with_canaries
-    from .claim import Claim, Table
+    from .claim import Claim
     from .empirical import Verdict, verify_privacy
     from .evidence import Effort, Evidence, NotChecked, printed, used
     from .exact import Density, hockey_stick, privacy_profile, renyi_divergence
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         subsampled_laplace,
     )
     from .registry import claims, register
+    from .report import Table
 
 # Public name -> module that defines it. Everything is imported on first use: the
 # strategies need Hypothesis, the claims need most of the package.
@@ -47,7 +48,7 @@ _HOMES = {
     "Evidence": "evidence",
     "NotChecked": "evidence",
     "Paper": "bibliography",
-    "Table": "claim",
+    "Table": "report",
     "Verdict": "empirical",
     "above_threshold_distribution": "laws",
     "assert_private": "assertions",

@@ -8,17 +8,16 @@ needs something that is not installed here is *not checked*: it neither passes n
 
 from __future__ import annotations
 
-import math
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from .._validation import check_choice
 from .evidence import Effort, Evidence, NotChecked
 
-__all__ = ["VERDICTS", "Claim", "Outcome", "Table"]
+__all__ = ["VERDICTS", "Claim", "Outcome"]
 
 # What the evidence can say, from the best for the printed statement to the worst.
 VERDICTS = {
@@ -183,49 +182,3 @@ class Outcome:
 
 
 _ABOUT = ("printed", "used")
-
-
-class Table(Sequence[Outcome]):
-    """Outcomes of many claims; prints as a table.
-
-    Examples
-    --------
-    >>> from dpanalysis.audit import printed
-    >>> claim = Claim("999-3", "(3)", "0 <= 1", "", "holds", lambda e: [printed("0", 0, "<=", 1)])
-    >>> table = Table([claim.run()])
-    >>> len(table), table.failed
-    (1, [])
-    """
-
-    def __init__(self, outcomes: Iterable[Outcome]) -> None:
-        self._outcomes = tuple(outcomes)
-
-    def __len__(self) -> int:
-        return len(self._outcomes)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        found = self._outcomes[index]
-        return Table(found) if isinstance(index, slice) else found
-
-    def __iter__(self) -> Iterator[Outcome]:
-        return iter(self._outcomes)
-
-    @property
-    def failed(self) -> list[Outcome]:
-        """The claims whose evidence does not say what they are registered with."""
-        return [outcome for outcome in self if outcome.failed]
-
-    @property
-    def seconds(self) -> float:
-        """Time of all checks."""
-        return math.fsum(outcome.seconds for outcome in self)
-
-    def __str__(self) -> str:
-        from .report import to_text
-
-        return to_text(self)
-
-    def _repr_html_(self) -> str:
-        from .report import to_html
-
-        return to_html(self, page=False)

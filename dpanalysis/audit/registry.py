@@ -18,8 +18,9 @@ from typing import Any, overload
 from .._validation import check_choice, check_int
 from . import bibliography
 from .bibliography import Paper
-from .claim import VERDICTS, Claim, Outcome, Table
+from .claim import VERDICTS, Claim, Outcome
 from .evidence import Effort, Evidence, NotChecked, printed, used
+from .report import Table
 
 __all__ = [
     "VERDICTS",

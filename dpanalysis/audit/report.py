@@ -8,14 +8,14 @@ import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from .bibliography import Paper, paper_of
-from .claim import VERDICTS, Outcome, Table
+from .claim import VERDICTS, Outcome
 from .evidence import Evidence
 
-__all__ = ["summary", "to_errata", "to_html", "to_json", "to_text"]
+__all__ = ["Table", "summary", "to_errata", "to_html", "to_json", "to_text"]
 
 WIDTH = 100
 
@@ -28,6 +28,48 @@ _MEANINGS = {
 
 # *words*; not the star of F*, the least value.
 _EMPHASIS = re.compile(r"(?<![\w)])\*(\w[^*]*\w)\*(?!\w)")
+
+
+class Table(Sequence[Outcome]):
+    """Outcomes of many claims; prints as a table.
+
+    Examples
+    --------
+    >>> from dpanalysis.audit import printed
+    >>> claim = Claim("999-3", "(3)", "0 <= 1", "", "holds", lambda e: [printed("0", 0, "<=", 1)])
+    >>> table = Table([claim.run()])
+    >>> len(table), table.failed
+    (1, [])
+    """
+
+    def __init__(self, outcomes: Iterable[Outcome]) -> None:
+        self._outcomes = tuple(outcomes)
+
+    def __len__(self) -> int:
+        return len(self._outcomes)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        found = self._outcomes[index]
+        return Table(found) if isinstance(index, slice) else found
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return iter(self._outcomes)
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """The claims whose evidence does not say what they are registered with."""
+        return [outcome for outcome in self if outcome.failed]
+
+    @property
+    def seconds(self) -> float:
+        """Time of all checks."""
+        return math.fsum(outcome.seconds for outcome in self)
+
+    def __str__(self) -> str:
+        return to_text(self)
+
+    def _repr_html_(self) -> str:
+        return to_html(self, page=False)
 
 
 def summary(table: Table) -> str:

@@ -8,18 +8,38 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .sweep import Record
-
-__all__ = ["Table", "atomic_write", "load_table", "plain", "save_table", "tabulate"]
+__all__ = ["Record", "Table", "atomic_write", "load_table", "plain", "save_table", "tabulate"]
 
 #: Columns by name: one-dimensional arrays of equal length.
 Table: TypeAlias = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One finished cell.
+
+    Attributes
+    ----------
+    parameters : dict
+        The arguments that the function was called with.
+    result : dict of str to ndarray
+        What it returned (numbers as 0-d arrays).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> float(Record({"seed": 1}, {"gap": np.array(0.5)}).result["gap"])
+    0.5
+    """
+
+    parameters: dict[str, Any]
+    result: dict[str, np.ndarray]
 
 
 def plain(value: Any, name: str = "value") -> Any:

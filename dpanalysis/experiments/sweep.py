@@ -20,32 +20,10 @@ import numpy as np
 
 from .._validation import check_int
 from . import workers
-from .records import atomic_write, plain
+from .records import Record, atomic_write, plain
 from .threads import one_thread
 
 __all__ = ["Record", "SweepError", "sweep"]
-
-
-@dataclass(frozen=True, eq=False)
-class Record:
-    """One finished cell.
-
-    Attributes
-    ----------
-    parameters : dict
-        The arguments that the function was called with.
-    result : dict of str to ndarray
-        What it returned (numbers as 0-d arrays).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> float(Record({"seed": 1}, {"gap": np.array(0.5)}).result["gap"])
-    0.5
-    """
-
-    parameters: dict[str, Any]
-    result: dict[str, np.ndarray]
 
 
 class SweepError(RuntimeError):

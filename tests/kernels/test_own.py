@@ -13,7 +13,7 @@ from array_api_compat import array_namespace
 
 from dpanalysis import ERM, RowBound, clipping, losses
 from dpanalysis.kernels import own, twins
-from dpanalysis.problems._part import HostSums
+from dpanalysis.problems.rows.memory import HostSums
 
 
 class Halved(losses.Logistic):
