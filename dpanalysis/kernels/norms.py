@@ -10,7 +10,7 @@ from numba import njit, prange
 
 from .scalar import EXACT, FAST
 
-# Compiled with scalar.py, sha256 9f56648af1b12773
+# Compiled with scalar.py, sha256 c6bca73dec0078bb
 
 __all__ = ["norms_parallel", "norms_range"]
 
