@@ -24,6 +24,12 @@ from .base import Problem
 __all__ = ["EmpiricalRisk", "Sums", "check_regularizer"]
 
 
+# What is prepared once: multipliers, kernels, sums and minimisers are made for these.
+_FIXED = frozenset(
+    ("n", "d", "loss", "regularizer", "row_bounds", "features", "n_classes", "hidden", "activation")
+)
+
+
 class Sums(NamedTuple):
     """Unnormalised sums over samples, for one iterate or for each of R.
 
@@ -81,6 +87,15 @@ class EmpiricalRisk(Problem):
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
         """Return ``values (R,), gradients (R, d), clipped (R,)``; arguments are checked."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # The facts would be of the new loss or bound, and the sums still of the old one.
+        if name in _FIXED and name in self.__dict__:
+            raise AttributeError(
+                f"{name} cannot be changed: the data were prepared for {self.__dict__[name]!r}; "
+                "build a new problem"
+            )
+        super().__setattr__(name, value)
 
     # What is public
 

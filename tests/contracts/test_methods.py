@@ -237,7 +237,8 @@ def test_refuses_bad_arguments(build):
 def test_explicit_noise_without_budget_reports_its_true_cost(build):
     """Scales given in numbers run without a budget, and the ledger says what they cost."""
     problem = logistic_problem()
-    scale = 2.0 * problem.gradient_bound(1) / (problem.n * 0.1)  # epsilon .1 an iteration
+    moved = (2.0 + 2.0 * problem.rounding) * problem.gradient_bound(1)
+    scale = moved / (problem.n * 0.1)  # epsilon .1 an iteration
     result = dpa.minimize(problem, build(noise=np.full(T, scale)), rng=0, every=T)
     assert result.epsilon(0.0) == pytest.approx(0.1 * T, rel=1e-12)
 

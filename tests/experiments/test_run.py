@@ -9,12 +9,12 @@ import dpanalysis as dpa
 from dpanalysis.privacy.facts import PublicFacts
 
 
-def small_problem(n=50, relation_bound=1.0):
+def small_problem(n=50, relation_bound=1.0, penalty=0.1):
     rng = np.random.default_rng(5)
     X = rng.uniform(-0.5, 0.5, size=(n, 2))
     y = np.where(X[:, 0] > 0, 1.0, -1.0)
     bound = (dpa.RowBound(1, relation_bound), dpa.RowBound(2, relation_bound))
-    return dpa.ERM(X, y, dpa.losses.Logistic(), dpa.regularizers.L2(0.1), row_bound=bound)
+    return dpa.ERM(X, y, dpa.losses.Logistic(), dpa.regularizers.L2(penalty), row_bound=bound)
 
 
 class Alike:
@@ -187,8 +187,7 @@ def test_divergence_keeps_the_last_finite_iterates():
 
 def test_what_a_diverging_run_spent_stays_spent():
     """The penalty, which is not clipped, drives the iterates away."""
-    problem = small_problem()
-    problem.regularizer = dpa.regularizers.L2(100.0)
+    problem = small_problem(penalty=100.0)
     rule, budget = dpa.clipping.Flat(1.0), dpa.Budget(1.0, 1e-5, "add_or_remove_one")
     method = dpa.methods.SGD(1e30, 30, dpa.Poisson(0.5), rule)
     with (

@@ -1,6 +1,7 @@
 """No record can do more than its bound says: overflow, tiny multipliers, data changed later."""
 
 import math
+import pickle
 import warnings
 from fractions import Fraction
 
@@ -221,6 +222,23 @@ def test_labels_are_copies():
         y[:] = [1.0, -1.0, 1.0]
 
 
+def test_what_the_data_were_prepared_for_cannot_be_changed():
+    """A smaller bound, stated afterwards, would mean less noise for the same rows."""
+    X, y = np.full((3, 2), 0.5), np.array([1.0, -1.0, 1.0])
+    bound = RowBound(2, 1.0)
+    erm = ERM(X, y, LOGISTIC, dpa.regularizers.L2(0.1), bound)
+    network = MLP(X, (y > 0).astype(int), (2,), row_bound=bound)
+    for problem, names in [
+        (erm, ("n", "d", "loss", "regularizer", "row_bounds")),
+        (network, ("n", "d", "regularizer", "row_bounds", "n_classes", "activation")),
+    ]:
+        before = problem.facts("replace_one")
+        for name in names:
+            with pytest.raises(AttributeError, match=f"{name} cannot be changed"):
+                setattr(problem, name, getattr(problem, name))
+        assert pickle.loads(pickle.dumps(problem)).facts("replace_one") == before
+
+
 # Defaults that would be taken from private data
 
 
@@ -241,3 +259,28 @@ def test_classes_counted_in_the_private_labels_are_refused_in_a_private_run(netw
     assert guard.spent == 0.0
     dpa.minimize(problem, method, rng=0)  # without a guarantee
     assert dpa.minimize(told, method, budget, rng=0).private
+
+
+# Files that change in the middle of a run
+
+
+@pytest.mark.parametrize("enforce", ["clip", "check"])
+@pytest.mark.parametrize("value", [1e9, HUGE, math.nan, math.inf])
+def test_a_file_that_changes_raises_nothing_and_keeps_the_bound(
+    enforce, value, tmp_path, monkeypatch
+):
+    """An error in the middle of a run would tell that such a record is there."""
+    monkeypatch.setattr("dpanalysis.problems.rows.blocks._ROWS_KEPT", 0)
+    rng = np.random.default_rng(2)
+    X, y = rng.uniform(-0.5, 0.5, (30, 3)), rng.choice([-1.0, 1.0], 30)
+    problem = ERM(mapped(X, tmp_path / "X"), y, LOGISTIC, row_bound=RowBound(2, 1.0, enforce))
+    w, row = np.full(3, 0.1), np.array([4])
+    others = problem.sums(w, np.delete(np.arange(30), 4)).gradient
+    np.memmap(tmp_path / "X", X.dtype, "r+", shape=X.shape)[4] = value
+    problem.check_private()
+    for clip in (None, clipping.Flat(0.3)):
+        assert np.linalg.norm(problem.sums(w, row, clip).gradient) <= 1.0
+    if value != 1e9:
+        np.testing.assert_allclose(problem.sums(w).gradient, others, rtol=1e-12)
+        assert not problem.hessian_sum(w, row).any() and not problem.hvp_sum(w, w, row).any()
+    assert np.isfinite(problem.along(w, w, row)(1.0)).all()
