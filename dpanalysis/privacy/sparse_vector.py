@@ -41,7 +41,9 @@ to [0, 1], as in a line search. Then all :math:`q_i - q_i'` lie in one interval 
 :math:`-1 \le a \le 0`, which the pair fixes, and the proof may use it. Shift the threshold by
 :math:`-a - 1/2 + t/2`, which is at most :math:`(1 + t)/2` in size. Then d lies in
 :math:`[(t-1)/2, (t+1)/2]`: the recursion as above for queries with noise 2b. At t = 1 that is
-:math:`R_\varrho(1)` and :math:`d \in [0, 1]`, so 2/b becomes 1/b in the simpler bounds.
+:math:`R_\varrho(1)` and :math:`d \in [0, 1]`, so 2/b becomes 1/b in the simpler bounds. The shift
+of the threshold is at least 1/2, which costs much where its noise is small. The bounds for queries
+that share nothing hold as well, and the smallest one counts.
 
 The supremum is taken on a grid that is refined around the maximum of every step; what is left
 is far below the relative margin of 1e-6 that is added.
@@ -197,6 +199,8 @@ def _bound(
             if threshold < min(bounds):
                 queries = (1.0 + _MARGIN) * _queries(order, noise, second, cap, shift)
                 bounds.append(threshold + queries)
+    if shared:  # each has sensitivity 1 too, so the other bound holds; it may be smaller
+        bounds.append(_bound(order, noise, first, 0.5 * second, cap, shifts, False))
     return float(min(bounds))
 
 

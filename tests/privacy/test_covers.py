@@ -23,7 +23,7 @@ from dpanalysis.privacy.events import (
 )
 from dpanalysis.privacy.sampling import Full, Poisson, WithoutReplacement, WithReplacement
 
-ORDERS = np.array([1.001, 1.5, 2.0, 3.7, 16.0, 200.0, 5000.0, np.inf])
+ORDERS = np.array([1.001, 1.5, 2.0, 3.7, 32.0, np.inf])
 # How much the accountants may round up: the margin of AboveThreshold, the grid of the losses.
 CURVES, GRIDS = 1e-5, 2e-3
 
@@ -89,18 +89,19 @@ def check(named, asked, *, with_grids):
             assert few <= many * (1.0 + GRIDS)
 
 
+@settings(max_examples=10)
 @given(singles | repeated())
 def test_a_covered_event_costs_no_more(pair):
     check(*pair, with_grids=False)
 
 
-@settings(max_examples=20)
+@settings(max_examples=6)
 @given(sampled())
 def test_a_covered_batch_costs_no_more(pair):
     check(*pair, with_grids=False)
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(scaled(Laplace) | scaled(Gaussian) | lengths(Pure) | sampled())
 def test_a_covered_event_costs_no_more_by_loss_distributions(pair):
     check(*pair, with_grids=True)

@@ -28,6 +28,7 @@ from dpanalysis.privacy import (
 )
 from dpanalysis.privacy.events import BoundedRange, Gaussian, GaussianBound, Laplace, Pure, Sampled
 from dpanalysis.privacy.pure import amplify, deamplify
+from dpanalysis.privacy.rdp import _log_power_excess
 from dpanalysis.privacy.sampling import Poisson, WithoutReplacement
 from dpanalysis.privacy.subsampled_pure import rdp_pure_poisson, rdp_pure_without_replacement
 from dpanalysis.privacy.with_replacement import pure_with_replacement
@@ -262,3 +263,15 @@ def test_rho_of_single_releases_holds_at_every_order(loss, more):
         p = -mp.expm1(low) / (mp.exp(low + e) - mp.exp(low))
         moment = p * mp.exp(a * (low + e)) + (1 - p) * mp.exp(a * low)
         assert mp.log(moment) / (a - 1) <= rho * BoundedRange(loss).zcdp_cost()
+
+
+@pytest.mark.parametrize("u", [1e-9, 0.3, 29.0, 31.0, 400.0, 1e5])
+@pytest.mark.parametrize("more", [1e-10, 1e-6, 0.3, 1.0, 50.0])
+def test_the_excess_of_a_power(u, more):
+    """Near order 1 all terms cancel but a part of u (order - 1)."""
+    for x in (u, -u):
+        a = mp.mpf(1.0 + more)
+        s = mp.exp(mp.mpf(x))
+        exact = mp.log(s**a - 1 - a * (s - 1))
+        found = float(_log_power_excess(np.float64(x), 1.0 + more))
+        assert abs(found - exact) <= mp.mpf(1e-14) * (1 + abs(exact)) + mp.mpf(3e-13) * (x < 0)

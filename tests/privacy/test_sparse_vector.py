@@ -138,6 +138,29 @@ def worst_found(noise, first, second, size, order, seed=0):
     return worst
 
 
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("first", [0.02, 0.5])
+def test_with_little_noise_on_the_threshold_a_shared_value_saves_nothing(noise, first):
+    """One query that moves by 1: half of that is a shift of the threshold, which shows then."""
+    worst = max(exact(noise, first, 1.0, [x], [1.0], 4.0) for x in np.linspace(-3.0, 2.0, 26))
+    bounds = [
+        rdp_above_threshold(4.0, noise, first, 1.0, 1, coupling=coupling, shared=True)
+        for coupling in (0.0, 0.5, "best")
+    ]
+    assert worst <= min(bounds)
+    apart = rdp_above_threshold(4.0, noise, first, 1.0, 1, coupling="best")
+    assert bounds[-1] <= apart
+
+
+def test_a_grid_that_takes_too_much_memory_leaves_the_other_bounds(monkeypatch):
+    best = rdp_above_threshold(2.0, *LAPLACE, 21, coupling="best")
+    module._bound.cache_clear(), module._queries.cache_clear()
+    monkeypatch.setattr(module, "_MOST_POINTS", 100)
+    rest = rdp_above_threshold(2.0, *LAPLACE, 21, coupling="best")
+    module._bound.cache_clear(), module._queries.cache_clear()
+    assert best < rest <= rdp_pure(2.0, 1.0)
+
+
 def test_the_shared_bound_needs_the_shared_value():
     """Changes by +1 and by -1 cost more than it says, and less than the general bound."""
     for setting, order in ((LAPLACE, 40), (GAUSSIAN, 40)):
