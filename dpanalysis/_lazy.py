@@ -13,15 +13,15 @@ def on_first_use(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package.
 
-    ``homes`` are its public names with the module below it that defines each; ``modules``
-    are those that stand for themselves.
+    ``homes`` are its public names with the module below it that defines each, or with one that
+    stands beside it, named with a leading dot; ``modules`` are those that stand for themselves.
     """
 
     def get(name: str) -> Any:
         if name in modules:
             return import_module(f"{package}.{name}")
         if name in homes:
-            value = getattr(import_module(f"{package}.{homes[name]}"), name)
+            value = getattr(import_module(f".{homes[name]}", package), name)
             setattr(sys.modules[package], name, value)  # found without this the next time
             return value
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

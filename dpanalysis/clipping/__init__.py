@@ -2,14 +2,14 @@
 
 A rule is a pure function of one sample's gradient norm and loss, so that a record can
 move a sum of weighted gradients by no more than the rule's ``clip_norm`` (twice that
-where it is replaced). The rules here work on whole arrays in any namespace; ``code`` and
-``parameters`` select the same rule in the compiled kernels.
+where it is replaced). The rules here work on whole arrays in any namespace; compiled kernels
+evaluate the same formulas one sample at a time.
 """
 
+from .._lazy import on_first_use
 from .base import Clipping, check_clipping
 from .by_norm import Automatic, Flat, PerSampleAdaptive
 from .by_value import Value
-from .compiled import compiled
 from .custom import Custom
 
 __all__ = [
@@ -22,3 +22,6 @@ __all__ = [
     "check_clipping",
     "compiled",
 ]
+
+# The kernels stand above the mathematics, which does not know them.
+__getattr__, __dir__ = on_first_use(__name__, {"compiled": ".kernels.compiled_rule"})

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from .. import clipping as rules
 from .. import losses
-from ..clipping.compiled import CompiledRule
-from ..losses.compiled import CompiledLoss
 from . import codes
+from .wrapped import CompiledLoss, CompiledRule
 
 __all__ = ["Kernels", "Plan", "is_compiled", "is_compiled_loss", "is_compiled_rule", "plan"]
 

@@ -7,8 +7,8 @@ at a time by compiled kernels; any other, subclasses of the built-in ones includ
 own formulas as they are written.
 """
 
+from .._lazy import on_first_use
 from .base import Loss, check_loss
-from .compiled import compiled
 from .linear import Hinge, HuberizedHinge, Logistic, SquaredError
 
 __all__ = [
@@ -20,3 +20,6 @@ __all__ = [
     "check_loss",
     "compiled",
 ]
+
+# The kernels stand above the mathematics, which does not know them.
+__getattr__, __dir__ = on_first_use(__name__, {"compiled": ".kernels.compiled_loss"})

@@ -414,7 +414,7 @@ def test_a_rule_that_lifts_small_gradients_needs_more_noise_than_the_row_bound_s
     problem = problem_of(
         np.array([[0.02]]), np.ones(1), radius=0.02, order=2, loss=dpa.losses.Hinge()
     )
-    facts = PublicFacts.of(problem, "add_or_remove_one")
+    facts = problem.facts("add_or_remove_one")
     lifted = abs(problem.sums([0.0], clipping=rule, value=False).gradient[0])
     assert lifted == pytest.approx(0.02 / 0.12)
     for order in (1, 2):

@@ -3,64 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 
-from .base import Clipping, check_clipping
+from ..clipping import Clipping, check_clipping
+from . import own, twins
+from .array_api import kept_weights
+from .wrapped import CompiledRule
 
-__all__ = ["CompiledRule", "compiled"]
-
-
-class CompiledRule(Clipping):
-    """What :func:`compiled` returns: the same rule, its weights computed in own kernels."""
-
-    def __init__(self, rule: Clipping) -> None:
-        self._rule = rule
-
-    @property
-    def rule(self) -> Clipping:
-        """The rule as it was written."""
-        return self._rule
-
-    @property
-    def clip_norm(self) -> float:  # type: ignore[override]
-        """The bound on the norm of one sample's weighted gradient."""
-        return self._rule.clip_norm
-
-    @property
-    def needs_losses(self) -> bool:  # type: ignore[override]
-        """Whether the weights depend on the samples' losses."""
-        return self._rule.needs_losses
-
-    @property
-    def largest_weight(self) -> float:
-        """Largest weight of any sample."""
-        return self._rule.largest_weight
-
-    def wanted(self, norms: Any, losses: Any) -> Any:
-        """Return the weights by the rule's formula."""
-        return self._rule.wanted(norms, losses)
-
-    def weight(self, norms: Any, losses: Any = None) -> Any:
-        """Return the rule's weights."""
-        return self._rule.weight(norms, losses)
-
-    def check(self, loss: Any, radius: float) -> None:
-        """Raise ValueError where the rule does."""
-        self._rule.check(loss, radius)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CompiledRule) and self._rule == other._rule
-
-    def __hash__(self) -> int:
-        return hash((CompiledRule, self._rule))
-
-    def __repr__(self) -> str:
-        return f"compiled({self._rule!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return compiled, (self._rule,)  # compiled again where it is loaded
+__all__ = ["compiled"]
 
 
 def compiled(rule: Clipping) -> Clipping:
@@ -100,9 +51,6 @@ def compiled(rule: Clipping) -> Clipping:
     >>> problem.sums(np.zeros(1), clipping=rule, value=False).gradient
     array([-0.8333])
     """
-    from ..kernels import own, twins
-    from ..kernels.array_api import kept_weights
-
     check_clipping(rule)
     if rule is None or twins.is_compiled_rule(rule):
         return rule

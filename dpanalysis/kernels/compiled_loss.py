@@ -3,85 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 
-from .base import Loss, check_loss, evaluated, grid
+from ..losses.base import Loss, check_loss, evaluated, grid
+from . import own, twins
+from .wrapped import CompiledLoss
 
-__all__ = ["CompiledLoss", "compiled"]
-
-
-class CompiledLoss(Loss):
-    """What :func:`compiled` returns: the same formulas and constants, summed by own kernels."""
-
-    __slots__ = ("_loss",)
-
-    def __init__(self, loss: Loss) -> None:
-        self._loss = loss
-
-    @property
-    def loss(self) -> Loss:
-        """The loss as it was written."""
-        return self._loss
-
-    @property
-    def classification(self) -> bool:  # type: ignore[override]
-        """Whether labels must be -1 and +1."""
-        return self._loss.classification
-
-    @property
-    def convex(self) -> bool:  # type: ignore[override]
-        """Whether the loss is convex in ``z``."""
-        return self._loss.convex
-
-    @property
-    def lipschitz(self) -> float:  # type: ignore[override]
-        """Largest size of the first derivative."""
-        return self._loss.lipschitz
-
-    @property
-    def smoothness(self) -> float:  # type: ignore[override]
-        """Lipschitz constant of the first derivative."""
-        return self._loss.smoothness
-
-    @property
-    def hessian_lipschitz(self) -> float:  # type: ignore[override]
-        """Lipschitz constant of the second derivative."""
-        return self._loss.hessian_lipschitz
-
-    @property
-    def growth(self) -> tuple[float, float]:
-        """Weak growth for rows of norm 1."""
-        return self._loss.growth
-
-    def value(self, z: Any, y: Any) -> Any:
-        """Return the loss."""
-        return self._loss.value(z, y)
-
-    def derivative(self, z: Any, y: Any) -> Any:
-        """Return the derivative in ``z``."""
-        return self._loss.derivative(z, y)
-
-    def second_derivative(self, z: Any, y: Any) -> Any:
-        """Return the second derivative in ``z``."""
-        return self._loss.second_derivative(z, y)
-
-    def weak_growth(self, row_norm: float, beta1: float | None = None) -> tuple[float, float]:
-        """Return ``(beta1, beta2)`` of weak growth."""
-        return self._loss.weak_growth(row_norm, beta1)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CompiledLoss) and self._loss == other._loss
-
-    def __hash__(self) -> int:
-        return hash((CompiledLoss, self._loss))
-
-    def __repr__(self) -> str:
-        return f"compiled({self._loss!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return compiled, (self._loss,)  # compiled again where it is loaded
+__all__ = ["compiled"]
 
 
 def compiled(loss: Loss) -> Loss:
@@ -111,8 +40,8 @@ def compiled(loss: Loss) -> Loss:
     Raises
     ------
     TypeError, ValueError
-        If ``loss`` is not a loss (see :func:`check_loss`), or its compiled formulas differ
-        from those of the arrays on a grid of predictions and labels.
+        If ``loss`` is not a loss (see :func:`dpanalysis.losses.check_loss`), or its compiled
+        formulas differ from those of the arrays on a grid of predictions and labels.
 
     Warns
     -----
@@ -135,8 +64,6 @@ def compiled(loss: Loss) -> Loss:
     >>> problem.gradient(np.zeros(1))
     array([0.1768])
     """
-    from ..kernels import own, twins
-
     check_loss(loss)
     if twins.is_compiled_loss(loss):
         return loss
