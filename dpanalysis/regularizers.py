@@ -45,7 +45,7 @@ class Regularizer(Protocol):
 class L2:
     r"""Ridge penalty :math:`\frac{\text{strength}}{2}\|w\|_2^2`.
 
-    The penalty written :math:`\lambda\|x\|^2` by Kuru et al. (paper 001, (5.1)) is
+    The penalty written :math:`\lambda\|x\|^2` by Kuru et al. (2022, (5.1)) is
     ``L2(2 * lambda)``.
 
     Parameters
@@ -104,7 +104,7 @@ class L2:
 
 @dataclass(frozen=True)
 class GemanMcClure:
-    r"""The non-convex penalty :math:`\text{strength} \sum_j w_j^2/(1 + w_j^2)` of paper 003.
+    r"""Non-convex penalty :math:`\text{strength} \sum_j w_j^2/(1 + w_j^2)` (Gao and Wright 2023).
 
     Its second derivative, strength times :math:`2(1 - 3 w^2)/(1 + w^2)^3`, is largest at 0 with
     2 strength, and least at :math:`w = \pm 1` with -strength/2.
@@ -121,7 +121,7 @@ class GemanMcClure:
 
     References
     ----------
-    Paper 003, Section 4; errata, constants of 003.
+    Gao and Wright (2023), Section 4; errata, constants of Gao and Wright (2023).
 
     Examples
     --------

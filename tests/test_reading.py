@@ -14,14 +14,15 @@ ROOT = Path(__file__).parents[1]
 
 # Folders and pages that are searched.
 READ = (
-    "dpanalysis/audit",
-    "dpanalysis/__main__.py",
+    "dpanalysis",
     "figures",
     "notebooks",
     "benchmarks",
     "docs",
-    "tests/audit",
+    "tests",
+    "README.md",
     "ERRATA.md",
+    "CHANGELOG.md",
 )
 
 NUMBER = "00[0-4]"
@@ -45,7 +46,9 @@ def files():
         yield from [path] if path.is_file() else sorted(path.rglob("*.*"))
 
 
-SOURCES = [path for path in files() if path.suffix in (".py", ".md", ".ipynb")]
+SOURCES = [
+    path for path in files() if path.suffix in (".py", ".md", ".ipynb") and path != Path(__file__)
+]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))

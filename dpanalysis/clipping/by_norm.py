@@ -30,7 +30,7 @@ class Flat(Clipping):
 
     References
     ----------
-    Paper 004, Algorithm 1, line 5.
+    Fang et al. (2023), Algorithm 1, line 5.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class Automatic(_Smooth):
 
     References
     ----------
-    Bu et al., *Automatic clipping*, the baseline of paper 000.
+    Bu et al., *Automatic clipping*, the baseline of Xia et al. (2023).
 
     Examples
     --------
@@ -126,7 +126,7 @@ class PerSampleAdaptive(_Smooth):
 
     References
     ----------
-    Paper 000, Algorithm 1, line 5.
+    Xia et al. (2023), Algorithm 1, line 5.
 
     Examples
     --------

@@ -47,7 +47,7 @@ class Value(Clipping):
 
     References
     ----------
-    Paper 004, Algorithm 3, with the per-sample loss in line 4.
+    Fang et al. (2023), Algorithm 3, with the per-sample loss in line 4.
 
     Examples
     --------

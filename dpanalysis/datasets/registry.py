@@ -73,7 +73,7 @@ def a9a(path: PathLike | None = None) -> Dataset:
     CSR, values 0 and 1. Labels: +1 for an income over 50K, as in the file. Each of the 14
     source attributes lights at most one of the 123 indicators, so a row has L1 norm at most
     14 and L2 norm at most sqrt(14). With an intercept both parts together are Adult as in
-    Table 1 of paper 002 (48,842 x 124, the larger class .761):
+    Table 1 of Chen and Lee (2020) (48,842 x 124, the larger class .761):
     ``a9a().pooled().with_intercept()``.
 
     Parameters
@@ -216,7 +216,7 @@ def bank(path: PathLike | None = None, *, drop_duration: bool = False) -> Datase
     The rows are ordered by date (May 2008 to November 2010): shuffle before splitting, as
     :meth:`Dataset.split` does. ``duration`` is the length of the call, known only once its
     outcome is known too: ``drop_duration=True`` leaves it out of an honest predictor.
-    Table 1 of paper 002 has the same rows (the larger class .883) in 33 columns, a more
+    Table 1 of Chen and Lee (2020) has the same rows (the larger class .883) in 33 columns, a more
     compact encoding that it does not state.
 
     Parameters

@@ -1,4 +1,4 @@
-"""The synthetic data of section 5 of paper 001."""
+"""The synthetic data of section 5 of Kuru et al. (2022)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def kuru_synthetic(
 
     References
     ----------
-    Paper 001, section 5.
+    Kuru et al. (2022), section 5.
 
     Examples
     --------

@@ -79,9 +79,9 @@ def load_csv(
     Notes
     -----
     So are read data sets whose terms forbid passing them on: IPUMS-BR and IPUMS-US of paper
-    002 (38,000 x 53 and 40,000 x 58, the larger class .507 and .513) are extracts that the
-    user makes and downloads at https://www.ipums.org as CSV. Declare a range for every number
-    (``"AGE": (0, 100)``, from the code book, not from the file) and the list of codes for
+    Chen and Lee (2020) (38,000 x 53 and 40,000 x 58, the larger class .507 and .513) are extracts
+    that the user makes and downloads at https://www.ipums.org as CSV. Declare a range for every
+    number (``"AGE": (0, 100)``, from the code book, not from the file) and the list of codes for
     every category (``"MARST": ("1", "2", "3", "4", "5", "6")``; codes that mean "not known"
     go in ``missing``), then put the two bounds beside the matrix:
 

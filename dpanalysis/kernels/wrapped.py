@@ -11,7 +11,7 @@ __all__ = ["CompiledLoss", "CompiledRule"]
 
 
 class CompiledLoss(Loss):
-    """What :func:`dpanalysis.losses.compiled` returns: the same formulas, in kernels of their own."""
+    """What :func:`dpanalysis.losses.compiled` returns: the same loss in kernels of its own."""
 
     __slots__ = ("_loss",)
 

@@ -149,7 +149,7 @@ class Loss(ABC):
 
         References
         ----------
-        Paper 004, Definition 3.1.
+        Fang et al. (2023), Definition 3.1.
 
         Examples
         --------

@@ -36,7 +36,7 @@ class Logistic(_Plain):
     r"""Logistic loss :math:`\ln(1 + e^{-yz})` with labels in {-1, +1}.
 
     Its derivative is at most 1 in size, its second derivative at most 1/4, its third
-    at most :math:`1/(6\sqrt3)`. It satisfies the weak growth condition of paper 004,
+    at most :math:`1/(6\sqrt3)`. It satisfies the weak growth condition of Fang et al. (2023),
     Definition 3.1, with :math:`\beta_1 = \kappa\|x\|^2`, where
     :math:`\kappa = \sup_p (1-p)^2/(-\ln p) = 0.40726437758907375`
     (the paper prints the looser :math:`\|x\|^2/2`), and :math:`\beta_2 = 0`.
@@ -45,7 +45,7 @@ class Logistic(_Plain):
 
     References
     ----------
-    Paper 001, (5.1); paper 004, Appendix D.
+    Kuru et al. (2022), (5.1); Fang et al. (2023), Appendix D.
 
     Examples
     --------
@@ -139,13 +139,13 @@ class Hinge(_Plain):
     ``hessian_lipschitz`` do not exist and are inf, and neither a step size nor an error
     bound can be had from them. :class:`HuberizedHinge` is its smooth twin.
 
-    Weak growth (paper 004, Definition 3.1) holds with :math:`\beta_1 = 0` and
+    Weak growth (Fang et al. 2023, Definition 3.1) holds with :math:`\beta_1 = 0` and
     :math:`\beta_2 = \|x\|^2`: just below margin 1 the loss vanishes and the gradient does
     not, so no :math:`\beta_1` allows a smaller :math:`\beta_2`.
 
     References
     ----------
-    Paper 002, section 5.1.
+    Chen and Lee (2020), section 5.1.
 
     Examples
     --------
@@ -202,7 +202,7 @@ class HuberizedHinge(Loss):
 
     Its derivative is at most 1 in size and :math:`1/(2h)`-Lipschitz; its second
     derivative jumps (at a jump, that of the parabola is taken), so ``hessian_lipschitz``
-    is inf. It lies above the hinge loss by at most :math:`h/4`. Weak growth (paper 004,
+    is inf. It lies above the hinge loss by at most :math:`h/4`. Weak growth (Fang et al. 2023,
     Definition 3.1) holds with :math:`\beta_1 = \|x\|^2/h` and :math:`\beta_2 = 0`, with
     equality on the parabola.
 
@@ -218,7 +218,7 @@ class HuberizedHinge(Loss):
 
     References
     ----------
-    Paper 002, section 5.3 (with ``width=0.5``).
+    Chen and Lee (2020), section 5.3 (with ``width=0.5``).
 
     Examples
     --------

@@ -56,7 +56,7 @@ class Adam(Stochastic):
     References
     ----------
     Kingma, Ba, Adam: a method for stochastic optimization, ICLR 2015, Algorithm 1; with
-    private gradients in the experiments of paper 000.
+    private gradients in the experiments of Xia et al. (2023).
 
     Examples
     --------

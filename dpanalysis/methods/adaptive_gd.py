@@ -1,4 +1,4 @@
-"""Gradient descent with an adaptive privacy budget: DP-AGD, a rival in paper 002."""
+"""Gradient descent with an adaptive privacy budget: DP-AGD, a rival in Chen and Lee (2020)."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class AdaptiveGD(Refinement):
 
     Notes
     -----
-    Lee and Kifer's Algorithm 2. 002 says of it no more than that it is a baseline with full
-    batches whose step sizes NoisyMin chooses, and that C_grad = 3 and C_obj = 1 for all methods.
-    From Lee's public code are the 20 candidates up to 2, gamma = .1, tau = 10, eta = .1, the cap,
-    the division by 120 (60 iterations, half of the budget for the choices), and C_obj = 3: losses
-    clamped at 1 hide the records that a gradient helps most, so that index 0 is chosen again and
-    again (Adult at epsilon = .8: the majority's accuracy).
+    Lee and Kifer's Algorithm 2. Chen and Lee (2020) say of it no more than that it is a baseline
+    with full batches whose step sizes NoisyMin chooses, and that C_grad = 3 and C_obj = 1 for all
+    methods. From Lee's public code are the 20 candidates up to 2, gamma = .1, tau = 10, eta = .1,
+    the cap, the division by 120 (60 iterations, half of the budget for the choices), and C_obj = 3:
+    losses clamped at 1 hide the records that a gradient helps most, so that index 0 is chosen again
+    and again (Adult at epsilon = .8: the majority's accuracy).
 
     Otherwise here: the choice is private (errata 002-11) and its index 0 stands for the step 0,
     not for the point before it; with Gumbel noise it costs a quarter of the

@@ -1,4 +1,4 @@
-"""What methods share that look for approximate second-order points: paper 003.
+"""What methods share that look for approximate second-order points: Gao and Wright (2023).
 
 Such a method makes at most so many noisy gradients, Hessians and searches as it takes to go from
 f(w0) to the lower bound of f by steps of some least decrease. That number T is public, and it

@@ -1,4 +1,4 @@
-"""Private model fitting by a genetic algorithm: PrivGene, a rival in paper 002."""
+"""Private model fitting by a genetic algorithm: PrivGene, a rival in Chen and Lee (2020)."""
 
 from __future__ import annotations
 

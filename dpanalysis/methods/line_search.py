@@ -1,4 +1,4 @@
-"""Private backtracking line search: paper 002, Algorithms 1 to 3."""
+"""Private backtracking line search: Chen and Lee (2020), Algorithms 1 to 3."""
 
 from __future__ import annotations
 
@@ -270,8 +270,8 @@ class LineSearchGD(LineSearch, Refinement):
 
     Notes
     -----
-    002 calls it the full-batch version with the budget rule of DP-AGD, and leaves xi open there:
-    it is .3 as in DP-BLSGD. The filter is asked for a gradient and its search together.
+    Chen and Lee (2020) call it the full-batch version with the budget rule of DP-AGD, and leave xi
+    open there: it is .3 as in DP-BLSGD. The filter is asked for a gradient and its search together.
 
     References
     ----------

@@ -190,9 +190,9 @@ class Recursion(Shown, Method):
     def with_noise_multiplier(self, noise_multiplier: float, n: int) -> Self:
         """Return this method with Gaussian noise of ``noise_multiplier`` times the clip norm.
 
-        The convention of papers 000 and 004: N(0, (noise_multiplier clip_norm)^2) in every
-        coordinate of the SUM of clipped gradients. Divided by the expected batch size, that is
-        the standard deviation which ``noise`` takes.
+        The convention of Xia et al. (2023) and Fang et al. (2023): N(0, (noise_multiplier
+        clip_norm)^2) in every coordinate of the SUM of clipped gradients. Divided by the expected
+        batch size, that is the standard deviation which ``noise`` takes.
 
         Parameters
         ----------

@@ -159,7 +159,7 @@ class LineSearch(GradientSearch):
             check_number("epsilon", self.epsilon, low=0.0, low_open=True)
 
     def _first_costs(self, total: float) -> tuple[float, float]:
-        each = total / 100.0  # 002, 5.4
+        each = total / 100.0  # Chen and Lee (2020), 5.4
         return self.rho or 0.5 * each**2, self.epsilon or each
 
     def _ray(self, w: np.ndarray, gradient: np.ndarray, reach: float) -> Ray:
@@ -180,7 +180,7 @@ class LineSearch(GradientSearch):
 
 
 def _search_scales(noise: str, epsilon: float) -> tuple[float, float]:
-    """Return the scales of threshold and queries at sensitivity 1 (002, Algorithm 1, line 3)."""
+    """Return the scales of threshold and queries (Chen and Lee 2020, Algorithm 1, line 3)."""
     if noise == "laplace":
         return 2.0 / epsilon, 4.0 / epsilon
     rho = 0.5 * epsilon**2

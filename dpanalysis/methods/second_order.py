@@ -1,4 +1,4 @@
-"""Noisy gradient steps, and steps along negative curvature: paper 003, Algorithms 1 to 3."""
+"""Noisy steps along gradients and negative curvature: Gao and Wright (2023), Algorithms 1 to 3."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SecondOrder(CurvatureMethod):
 
     References
     ----------
-    Paper 003, Algorithms 1 to 3 and Sections 3.3, 3.4.
+    Gao and Wright (2023), Algorithms 1 to 3 and Sections 3.3, 3.4.
 
     Examples
     --------

@@ -123,8 +123,8 @@ class SGD(Stochastic):
     References
     ----------
     Xia et al., Differentially private learning with per-sample adaptive clipping, AAAI 2023,
-    Algorithm 1 (which draws with replacement: ``WithReplacement``). Paper 004, Algorithm 1,
-    returns an iterate drawn uniformly (``output="uniform"``), and Algorithm 3 clips by values.
+    Algorithm 1 (which draws with replacement: ``WithReplacement``). Fang et al. (2023), Algorithm
+    1, returns an iterate drawn uniformly (``output="uniform"``), and Algorithm 3 clips by values.
 
     Examples
     --------

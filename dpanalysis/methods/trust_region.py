@@ -1,4 +1,4 @@
-"""The rivals of paper 003: a private trust-region method, and gradient descent with a search."""
+"""Rivals of Gao and Wright (2023): private trust regions, and gradient descent with a search."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class TrustRegion(CurvatureMethod):
 
     .. math:: h = \arg\min_{\lVert h \rVert \le r} \langle g, h \rangle + \tfrac12 h^\top H h
 
-    with a noisy gradient g and a noisy Hessian H. As in the experiments of 003, the run ends
-    where ||g|| <= eps_g and the smallest eigenvalue of H is at least -eps_H.
+    with a noisy gradient g and a noisy Hessian H. As in the experiments of Gao and Wright (2023),
+    the run ends where ||g|| <= eps_g and the smallest eigenvalue of H is at least -eps_H.
 
     Parameters
     ----------
@@ -51,13 +51,13 @@ class TrustRegion(CurvatureMethod):
     with a smaller multiplier the gradient is at most (3/2 + c + c2) M r^2 and the smallest
     eigenvalue at least -(2 + c) M r: a 2NS but for a constant factor, which the explicit test may
     not see, so that T is no proof that it ends. The fixed radius and the structure are the
-    published ones as far as 003 reports them; constants and the even division of the budget are
-    reconstructed.
+    published ones as far as Gao and Wright (2023) report them; constants and the even division of
+    the budget are reconstructed.
 
     References
     ----------
     Wang, Xu, Escaping saddle points of empirical risk privately and scalably via DP-trust region
-    method, 2021; paper 003, Section 4.
+    method, 2021; Gao and Wright (2023), Section 4.
 
     Examples
     --------
@@ -222,14 +222,15 @@ class NoisyGradientDescent2NS(CurvatureMethod):
     Notes
     -----
     No step is made along negative curvature: where the noise does not drive the iterates away
-    from a saddle, none is found. As 003 tells it, the paper of DP-GD makes the same steps and
-    "sorts through all the iterates"; its step size and number of steps, impractical according to
-    003, are replaced here, and that the gradients released anyway decide the order is ours.
+    from a saddle, none is found. As Gao and Wright (2023) tell it, the paper of DP-GD makes the
+    same steps and "sorts through all the iterates"; its step size and number of steps, impractical
+    according to Gao and Wright (2023), are replaced here, and that the gradients released anyway
+    decide the order is ours.
 
     References
     ----------
     Wang, Chen, Xu, Differentially private empirical risk minimization with non-convex loss
-    functions, 2019; paper 003, Section 1.
+    functions, 2019; Gao and Wright (2023), Section 1.
 
     Examples
     --------

@@ -44,7 +44,7 @@ class Quadratic(Problem):
 
     References
     ----------
-    Paper 001, (3.16).
+    Kuru et al. (2022), (3.16).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Paper 003: descent lemmas, horizon, ledger and refusals of SecondOrder."""
+"""Gao and Wright (2023): descent lemmas, horizon, ledger and refusals of SecondOrder."""
 
 import dataclasses
 import math

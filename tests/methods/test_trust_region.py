@@ -1,4 +1,4 @@
-"""Paper 003's rivals: the trust-region subproblem, and the two methods."""
+"""Gao and Wright's rivals: the trust-region subproblem, and the two methods."""
 
 import math
 import warnings

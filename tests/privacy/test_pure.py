@@ -76,7 +76,7 @@ def test_randomised_response_on_all_subsamples(n, m, epsilon):
 @pytest.mark.parametrize(("n", "m"), [(3, 1), (5, 2), (5, 4)])
 @pytest.mark.parametrize("scale", [0.05, 0.3, 2.0])
 def test_laplace_mean_on_all_subsamples(n, m, scale):
-    """(3.3) of 001 bounds, and far out attains, the loss of a noisy m-of-n mean in [0, 1]."""
+    """(3.3) of Kuru et al. (2022) bounds, and far out attains, the loss of an m-of-n mean."""
     grid = np.linspace(-6.0, 7.0, 1301)
 
     def law(batch):

@@ -13,7 +13,7 @@ from dpanalysis.audit.papers.line_search_printed import printed_above_threshold
 from dpanalysis.privacy import rdp_above_threshold, rdp_gaussian, rdp_laplace, rdp_pure
 from dpanalysis.privacy import sparse_vector as module
 
-# 002 with budget 1 and .01: pure loss 1/2 + 2/4; variances 3/(2 rho) and 3/rho.
+# Chen and Lee (2020) with budget 1 and .01: pure loss 1/2 + 2/4; variances 3/(2 rho) and 3/rho.
 LAPLACE = ("laplace", 2.0, 4.0)
 GAUSSIAN = ("gaussian", math.sqrt(150.0), math.sqrt(300.0))
 

@@ -231,7 +231,7 @@ def test_a_loss_below_the_lower_bound_counts_as_at_it():
 
 
 def test_value_clipping_by_the_mean_loss_breaks_the_bound():
-    """Line 4 as printed in 004: one bad sample among good ones keeps its gradient."""
+    """Line 4 as Fang et al. (2023) print it: one bad sample among good ones keeps its gradient."""
     loss, n = losses.SquaredError(), 100
     z = np.zeros(n)
     z[0] = 100.0

@@ -158,7 +158,7 @@ def test_weak_growth_of_longer_rows(loss):
 
 
 def test_the_huberized_hinge_of_the_paper():
-    """The three cases of 002, section 5.3, and its distance from the hinge loss."""
+    """The three cases of Chen and Lee (2020), section 5.3, and its distance from the hinge loss."""
     m, h = np.linspace(-4.0, 4.0, 1601), 0.5
     cases = np.where(m < 1 - h, 1 - m, np.where(abs(1 - m) <= h, (1 + h - m) ** 2 / (4 * h), 0.0))
     for y in (-1.0, 1.0):

@@ -185,7 +185,7 @@ def test_no_sample_is_over_the_clip_norm(rule, dtype):
 
 
 def test_value_clipping_with_a_valid_constant_is_left_alone():
-    """At weights whose weak growth is known the cap changes nothing: paper 004, Algorithm 3."""
+    """At weights of known weak growth the cap changes nothing: Fang et al. (2023), Algorithm 3."""
     X, y = draw()
     problem = MLP(X, y, (5, 4))
     w = iterate(problem)

@@ -1,4 +1,4 @@
-"""Clipping that does not happen (paper 004): paths, thresholds, utility, frequencies."""
+"""Clipping that does not happen (Fang et al. 2023): paths, thresholds, utility, frequencies."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Per-sample weights (paper 000): inequalities by brute force, biases, descent, Theorem 2."""
+"""Per-sample weights (Xia et al. 2023): inequalities by brute force, biases, descent, Theorem 2."""
 
 import numpy as np
 import pytest

@@ -63,7 +63,7 @@ def hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float:
 
     References
     ----------
-    Paper 003, (4), sharpened in errata 003-1.
+    Gao and Wright (2023), (4), sharpened in errata 003-1.
 
     Examples
     --------
@@ -114,7 +114,7 @@ class NoisyHessian(Query):
 
     References
     ----------
-    Paper 003, Algorithm 1; errata 003-2.
+    Gao and Wright (2023), Algorithm 1; errata 003-2.
     """
 
     w: np.ndarray

@@ -81,7 +81,7 @@ class MLP(Network):
 
     References
     ----------
-    Paper 004, section 6 (784-128-10). Norms: I. Goodfellow, Efficient per-example gradient
+    Fang et al. (2023), section 6 (784-128-10). Norms: I. Goodfellow, Efficient per-example gradient
     computations, arXiv:1510.01799.
 
     Examples
@@ -147,7 +147,7 @@ class MLP(Network):
     def check_clipping(self, clipping: Clipping | None) -> None:
         r"""Accept every clipping rule: the sums hold its bound whatever weights it gives.
 
-        Value clipping (paper 004, Algorithm 3) bounds a gradient by the loss of its sample
+        Value clipping (Fang et al. 2023, Algorithm 3) bounds a gradient by the loss of its sample
         through a constant that, for an MLP, grows with the weights
         (:func:`~dpanalysis.theory.weak_growth_mlp`), so no constant fixed beforehand is valid
         at every iterate. The paper evaluates it anew at each step, from the iterate, which is

@@ -113,7 +113,7 @@ class Softmax(Network):
 
     References
     ----------
-    Paper 004, section 6 (the linear classifier).
+    Fang et al. (2023), section 6 (the linear classifier).
 
     Examples
     --------
