@@ -9,6 +9,7 @@ where it is replaced). The rules here work on whole arrays in any namespace; ``c
 from .base import Clipping, check_clipping
 from .by_norm import Automatic, Flat, PerSampleAdaptive
 from .by_value import Value
+from .compiled import compiled
 from .custom import Custom
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "PerSampleAdaptive",
     "Value",
     "check_clipping",
+    "compiled",
 ]

@@ -26,24 +26,34 @@ def check_clipping(clipping: Any) -> None:
 class Clipping(ABC):
     """A rule: what it wants to weigh a sample by, and the cut that makes it keep its bound.
 
+    A rule of your own is a class that extends this one, with ``clip_norm`` and
+    :meth:`wanted`; :class:`Custom` makes one of a function of two numbers. Its formula runs
+    as it is written, also where the class extends a built-in rule;
+    :func:`~dpanalysis.clipping.compiled` makes it as fast as the built-in ones. The sums cut
+    every weight to ``clip_norm / norm`` and to ``largest_weight``, from which the noise is
+    computed, whatever the methods return. Both must not change while a run goes on.
+
     Attributes
     ----------
     clip_norm : float
         The bound C > 0 on the L2 norm of one sample's weighted gradient.
-    code : int or None
-        The rule's number in the compiled kernels; None where it has no compiled twin.
     needs_losses : bool
         Whether the weights depend on the samples' losses.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpanalysis import clipping
+    >>> class Root(clipping.Clipping):
+    ...     clip_norm = 2.0
+    ...     def wanted(self, norms, losses):
+    ...         return 1.0 / np.sqrt(1.0 + norms)
+    >>> Root().weight(np.array([0.0, 3.0, 99.0]))
+    array([1.    , 0.5   , 0.0202])
     """
 
     clip_norm: float
-    code: ClassVar[int | None] = None
     needs_losses: ClassVar[bool] = False
-
-    @property
-    def parameters(self) -> tuple[float, float, float, float]:
-        """What the compiled formula needs: ``clip_norm`` and up to three numbers more."""
-        return self.clip_norm, 0.0, 0.0, 0.0
 
     @property
     def largest_weight(self) -> float:
@@ -51,8 +61,21 @@ class Clipping(ABC):
         return 1.0
 
     @abstractmethod
-    def _wanted(self, norms: Any, losses: Any) -> Any:
-        """Return the weights by the rule's formula, before rounding is cut off."""
+    def wanted(self, norms: Any, losses: Any) -> Any:
+        """Return the weights by the rule's formula, before the cut.
+
+        Parameters
+        ----------
+        norms : array
+            L2 norms of the samples' gradients, float64, >= 0.
+        losses : array or None
+            The samples' losses, the shape of ``norms``; given where ``needs_losses``.
+
+        Returns
+        -------
+        array
+            The shape of ``norms``; each entry a function of that sample's numbers alone.
+        """
 
     def check(self, loss: Any, radius: float) -> None:  # noqa: B027
         """Raise ValueError unless the bound holds for every record; here it always does.
@@ -92,7 +115,7 @@ class Clipping(ABC):
         xp = array_namespace(norms)
         norms = xp.astype(norms, xp.float64, copy=False)
         with np.errstate(all="ignore"):  # 0/0 and inf * 0 are provided for
-            weights = self._wanted(norms, losses)
+            weights = self.wanted(norms, losses)
             over = weights * norms > self.clip_norm
             cut = _BELOW_ONE * self.clip_norm / xp.where(over, norms, xp.ones_like(norms))
             weights = xp.where(over, cut, weights)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from array_api_compat import array_namespace
 
@@ -40,12 +40,12 @@ class Flat(Clipping):
     """
 
     clip_norm: float
-    code: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         keep_numbers(self, "clip_norm", low=0.0, low_open=True)
 
-    def _wanted(self, norms: Any, losses: Any) -> Any:
+    def wanted(self, norms: Any, losses: Any) -> Any:
+        """Return the weights by the formula of the class."""
         return array_namespace(norms).ones_like(norms)
 
 
@@ -63,11 +63,6 @@ class _Smooth(Clipping):
                 f"clip_norm / r must be representable, got clip_norm = {self.clip_norm!r} and "
                 f"r = {self.r!r}"
             )
-
-    @property
-    def parameters(self) -> tuple[float, float, float, float]:
-        """The clip norm and r."""
-        return self.clip_norm, self.r, 0.0, 0.0
 
 
 class Automatic(_Smooth):
@@ -99,14 +94,13 @@ class Automatic(_Smooth):
     array([4. , 2. , 0.5])
     """
 
-    code: ClassVar[int] = 2
-
     @property
     def largest_weight(self) -> float:
         """The weight C/r of a vanishing gradient."""
         return self.clip_norm / self.r
 
-    def _wanted(self, norms: Any, losses: Any) -> Any:
+    def wanted(self, norms: Any, losses: Any) -> Any:
+        """Return the weights by the formula of the class."""
         return self.clip_norm / (norms + self.r)
 
 
@@ -141,12 +135,11 @@ class PerSampleAdaptive(_Smooth):
     array([1.    , 1.3333, 0.2464])
     """
 
-    code: ClassVar[int] = 3
-
     @property
     def largest_weight(self) -> float:
         """The weight at the peak."""
         return self.clip_norm / (2.0 * math.sqrt(self.r) - self.r if self.r < 1.0 else 1.0)
 
-    def _wanted(self, norms: Any, losses: Any) -> Any:
+    def wanted(self, norms: Any, losses: Any) -> Any:
+        """Return the weights by the formula of the class."""
         return self.clip_norm / (norms + self.r / (norms + self.r))

@@ -64,7 +64,6 @@ class Value(Clipping):
     beta1: float
     beta2: float = 0.0
     lower_bound: float = 0.0
-    code: ClassVar[int] = 4
     needs_losses: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -73,11 +72,6 @@ class Value(Clipping):
         keep_numbers(self, "lower_bound")
         if self.beta1 == self.beta2 == 0.0:
             raise ValueError("beta1 and beta2 must not both be 0: no gradient would be clipped")
-
-    @property
-    def parameters(self) -> tuple[float, float, float, float]:
-        """The clip norm, beta1, beta2 and the lower bound."""
-        return self.clip_norm, self.beta1, self.beta2, self.lower_bound
 
     def weight(self, norms: Any, losses: Any = None) -> Any:
         """Return the multipliers ``w_i`` with ``w_i * norms_i <= clip_norm``.
@@ -103,10 +97,11 @@ class Value(Clipping):
         """
         if norms is None and losses is not None:
             with np.errstate(all="ignore"):
-                return self._wanted(None, losses)
+                return self.wanted(None, losses)
         return super().weight(norms, losses)
 
-    def _wanted(self, norms: Any, losses: Any) -> Any:
+    def wanted(self, norms: Any, losses: Any) -> Any:
+        """Return the weights by the losses alone."""
         xp = array_namespace(losses)
         losses = xp.astype(losses, xp.float64, copy=False)
         excess = losses - self.lower_bound

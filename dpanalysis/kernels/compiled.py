@@ -15,6 +15,9 @@ import numpy as np
 
 from ..clipping import Clipping
 from ..losses import Loss
+from . import twins
+from .codes import SHARED_BLOCK
+from .rounding import MOST_TASKS
 
 __all__ = ["CompiledSums"]
 
@@ -24,7 +27,6 @@ _NO_ROWS = np.empty(0, np.int64)
 _NO_ROWS.flags.writeable = False
 
 _TASK_ENTRIES = 1 << 16  # entries of X worth a task of their own
-_MAX_TASKS = 64  # per replicate
 _MAX_SHARED_FEATURES = 2048  # a dense tile of more has no place in a cache
 _MIN_SHARED = 2  # replicates from which one shared pass beats a pass for each
 
@@ -55,22 +57,15 @@ class CompiledSums:
         self._scale = _EMPTY if scale is None else _read_only(scale)
         self._loss = loss
         self._data: Any
-        if isinstance(X, np.ndarray):
-            from . import dense, replicates
-
-            self._data = _read_only(X)
-            self._entries = self.n * self.d
-            self._each = dense.dense_range, dense.dense_parallel
-            self._shared = replicates.replicates_range, replicates.replicates_parallel
-            self._block, self._wide = replicates.BLOCK, _MAX_SHARED_FEATURES
-        else:
-            from . import sparse
-
+        self._sparse = not isinstance(X, np.ndarray)
+        if self._sparse:
             self._data = tuple(_read_only(part) for part in (X.data, X.indices, X.indptr))
             self._entries = X.nnz
-            self._each = sparse.csr_range, sparse.csr_parallel
-            self._shared = sparse.csr_replicates_range, sparse.csr_replicates_parallel
             self._block, self._wide = 1, self.d
+        else:
+            self._data = _read_only(X)
+            self._entries = self.n * self.d
+            self._block, self._wide = SHARED_BLOCK, _MAX_SHARED_FEATURES
 
     def sums(
         self,
@@ -89,20 +84,23 @@ class CompiledSums:
             _EMPTY if norms is None else _read_only(norms),
             _EMPTY if weights is None else _read_only(weights),
         )
-        rule = (
-            self._loss.code,
-            float(self._loss.parameter),
-            0 if clipping is None else clipping.code,
-            *((1.0, 0.0, 0.0, 0.0) if clipping is None else clipping.parameters),
-        )
+        rule, kernels = twins.plan(self._loss, clipping, self._sparse)
         wanted = (rule, want_value, want_gradient)
         together = W.shape[0] >= _MIN_SHARED and self.d <= self._wide
         if together and (rows is None or isinstance(rows, np.ndarray)):
-            return self._sums_shared(W, rows, samples, wanted)
-        return self._sums_each(W, rows, samples, wanted)
+            return self._sums_shared(W, rows, samples, wanted, kernels.shared)
+        return self._sums_each(W, rows, samples, wanted, kernels.each)
+
+    # How all tasks run: by Numba's threads.
+
+    def _run_each(self, pair: Any, *arguments: Any) -> None:
+        pair[1](*arguments)
+
+    def _run_shared(self, pair: Any, *arguments: Any) -> None:
+        pair[1](*arguments)
 
     def _sums_each(
-        self, W: np.ndarray, rows: Any, samples: Any, wanted: tuple[Any, bool, bool]
+        self, W: np.ndarray, rows: Any, samples: Any, wanted: tuple[Any, bool, bool], kernels: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pass over the rows of each replicate on its own."""
         replicates = W.shape[0]
@@ -120,13 +118,12 @@ class CompiledSums:
         gradients = np.zeros((len(tasks), self.d if wanted[2] else 0))
         clipped = np.zeros(len(tasks), np.int64)
         W = _read_only(W)
-        alone, parallel = self._each
         data = (self._data, samples, flat, indexed)
         if len(tasks) == 1:
             _, lo, hi = tasks[0]
-            values[0], clipped[0] = alone(*data, lo, hi, W[0], *wanted, gradients[0])
+            values[0], clipped[0] = kernels[0](*data, lo, hi, W[0], *wanted, gradients[0])
             return values, gradients, clipped
-        parallel(*data, tasks, W, *wanted, values, gradients, clipped)
+        self._run_each(kernels, *data, tasks, W, *wanted, values, gradients, clipped)
         starts = np.searchsorted(tasks[:, 0], np.arange(replicates))
         return (
             np.add.reduceat(values, starts),
@@ -140,6 +137,7 @@ class CompiledSums:
         rows: np.ndarray | None,
         samples: Any,
         wanted: tuple[Any, bool, bool],
+        kernels: Any,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pass once over rows that all replicates share."""
         replicates = W.shape[0]
@@ -154,14 +152,13 @@ class CompiledSums:
         gradients = np.zeros((len(tasks), *((high, wide) if wanted[2] else (0, 0))))
         clipped = np.zeros((len(tasks), high), np.int64)
         flat = _NO_ROWS if rows is None else _read_only(rows)
-        alone, parallel = self._shared
         data = (self._data, samples, flat, indexed)
         padded = _read_only(padded)
         if len(tasks) == 1:
             _, lo, hi = tasks[0]
-            alone(*data, lo, hi, padded, *wanted, values[0], gradients[0], clipped[0])
+            kernels[0](*data, lo, hi, padded, *wanted, values[0], gradients[0], clipped[0])
         else:
-            parallel(*data, tasks, padded, *wanted, values, gradients, clipped)
+            self._run_shared(kernels, *data, tasks, padded, *wanted, values, gradients, clipped)
         return (
             values.sum(axis=0)[:replicates],
             gradients.sum(axis=0)[:replicates, : self.d],
@@ -174,7 +171,7 @@ class CompiledSums:
         for replicate, (lo, hi) in enumerate(bounds):
             entries = (hi - lo) * self._entries // self.n
             # Partial gradients take no more memory than the data they come from.
-            most = min(_MAX_TASKS, entries // (self.d * replicates))
+            most = min(MOST_TASKS, entries // (self.d * replicates))
             count = max(1, min(most, entries * replicates // _TASK_ENTRIES))
             cuts = [lo + (hi - lo) * k // count for k in range(count + 1)]
             tasks += [(replicate, a, b) for a, b in pairwise(cuts)]

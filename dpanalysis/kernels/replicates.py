@@ -17,16 +17,17 @@ from typing import Any
 import numpy as np
 from numba import njit, prange, uint64
 
+from .codes import SHARED_BLOCK as BLOCK
 from .rounding import BLOCK_ROWS
 from .scalar import FAST
 from .tile import SCALE, fill_tile, new_tile, tile_terms
 
+# Compiled with codes.py, sha256 4f61b3dc35b098f6
 # Compiled with rounding.py, sha256 8067f7744591ab36
-# Compiled with tile.py, sha256 b749b319c3de967f
+# Compiled with tile.py, sha256 7d9f3aef20b7a188
 
-__all__ = ["BLOCK", "replicates_parallel", "replicates_range"]
+__all__ = ["replicates_parallel", "replicates_range"]
 
-BLOCK = 4  # the iterates come padded to whole blocks of features and of replicates
 _T = 128  # rows of a tile
 _T1, _T2, _T3 = np.uint64(_T), np.uint64(2 * _T), np.uint64(3 * _T)
 

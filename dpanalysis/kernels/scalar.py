@@ -1,10 +1,8 @@
 """Formulas of one sample, written once and compiled by Numba.
 
 A loss is a pair ``value, derivative`` of the prediction ``z = <x, w>`` and the label
-``y``, chosen by an integer code. A new loss adds one pair here, one loop to each of
-``_loss_values`` and ``_loss_derivatives`` in :mod:`dpanalysis.kernels.tile`, and one class
-in :mod:`dpanalysis.losses`. A new clipping rule adds one branch to ``clip_weight``, one
-loop to ``tile_terms``, and one class in :mod:`dpanalysis.clipping`.
+``y``. :mod:`dpanalysis.kernels.twins` says which class runs by which formulas. A loss or a rule
+from outside needs none of this: :mod:`dpanalysis.kernels.own` compiles its own formulas.
 
 LLVM's own ``exp`` and ``log1p`` are function calls that stop a loop from being
 vectorised, so the two that the logistic loss needs are polynomials here. They are
@@ -25,15 +23,23 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.extending import intrinsic
 
+from .codes import AUTOMATIC, FLAT, PER_SAMPLE_ADAPTIVE, VALUE
+
+# Compiled with codes.py, sha256 4f61b3dc35b098f6
+
 __all__ = [
     "FAST",
     "clip_weight",
+    "cut_weight",
+    "exp_any",
     "exp_neg",
     "hinge_derivative",
     "hinge_value",
     "huberized_derivative",
     "huberized_value",
+    "log1p_any",
     "log1p_unit",
+    "log_any",
     "logistic_derivative",
     "logistic_value",
     "squared_derivative",
@@ -49,13 +55,12 @@ FAST: dict[str, Any] = {
 }
 EXACT: dict[str, Any] = {**FAST, "fastmath": {"contract"}}
 
-LOGISTIC, SQUARED_ERROR, HINGE, HUBERIZED_HINGE = 0, 1, 2, 3
-UNCLIPPED, FLAT, AUTOMATIC, PER_SAMPLE_ADAPTIVE, VALUE = 0, 1, 2, 3, 4
 BELOW_ONE = 1.0 - 2.0**-50
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01  # 33 bits, so that k * _LN2_HIGH is exact
 _LN2_LOW = 1.90821492927058770002e-10
+_BITS_OF_ROOT = 0x3FE6A09E667F3BCD  # of sqrt(1/2)
 
 
 @intrinsic
@@ -68,12 +73,20 @@ def _float_of_bits(typingctx: Any, bits: Any) -> Any:
     return types.float64(types.int64), codegen
 
 
+@intrinsic
+def _bits_of_float(typingctx: Any, number: Any) -> Any:
+    """Read a double as 64 bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.int64(types.float64), codegen
+
+
 @njit(**EXACT)
-def exp_neg(a: float) -> float:
-    """Return exp(-a) for a >= 0, relative error below 1e-15; 0 past a = 708."""
-    bounded = 708.0 if a > 708.0 else a  # NaN passes
-    k = int(bounded * _LOG2_E + 0.5)
-    r = (bounded - k * _LN2_HIGH) - k * _LN2_LOW
+def _exp_reduced(a: float, k: float) -> float:
+    """Return exp(-r) for r = a - k ln 2 of size at most ln(2)/2."""
+    r = (a - k * _LN2_HIGH) - k * _LN2_LOW
     # (exp(-r) - 1 + r) / r^2, Chebyshev fit on |r| <= ln(2)/2 with error 1.3e-17.
     q = 2.762007600563138e-07 + r * -2.5100375929185925e-08
     q = -2.7557268480106926e-06 + r * q
@@ -84,15 +97,35 @@ def exp_neg(a: float) -> float:
     q = 0.041666666666624164 + r * q
     q = -0.16666666666666669 + r * q
     q = 0.5000000000000001 + r * q
+    return 1.0 + r * (-1.0 + r * q)
+
+
+@njit(**EXACT)
+def exp_neg(a: float) -> float:
+    """Return exp(-a) for a >= 0, relative error below 1e-15; 0 past a = 708."""
+    bounded = 708.0 if a > 708.0 else a  # NaN passes
+    k = int(bounded * _LOG2_E + 0.5)
     power: float = _float_of_bits((1023 - k) << 52)  # type: ignore[call-arg]
-    result = (1.0 + r * (-1.0 + r * q)) * power
+    result = _exp_reduced(bounded, k) * power
     return 0.0 if a > 708.0 else result
 
 
 @njit(**EXACT)
-def log1p_unit(e: float) -> float:
-    """Return log(1 + e) for 0 <= e <= 1, relative error below 1e-15."""
-    s = e / (2.0 + e)  # log(1 + e) = 2 atanh(s)
+def exp_any(x: float) -> float:
+    """Return exp(x), relative error below 1e-15; 0 below x = -708, inf past 709.78."""
+    bounded = 709.78 if x > 709.78 else x  # NaN passes
+    bounded = -708.0 if bounded < -708.0 else bounded
+    k = int(bounded * _LOG2_E + 1024.5) - 1024
+    # Half of the power of two, which is too large a number itself at the upper end.
+    half: float = _float_of_bits((1022 + k) << 52)  # type: ignore[call-arg]
+    result = 2.0 * (_exp_reduced(-bounded, -k) * half)
+    result = math.inf if x > 709.78 else result
+    return 0.0 if x < -708.0 else result
+
+
+@njit(**EXACT)
+def _log_ratio(s: float) -> float:
+    """Return log((1 + s) / (1 - s)) for s of size at most 1/3."""
     t = s * s
     # (atanh(s)/s - 1) / s^2, Chebyshev fit on t <= 1/9 with error 5.0e-18.
     q = 0.04400367139066766 + t * 0.08082027268617653
@@ -105,6 +138,35 @@ def log1p_unit(e: float) -> float:
     q = 0.20000000000007292 + t * q
     q = 0.3333333333333333 + t * q
     return 2.0 * (s + s * (t * q))
+
+
+@njit(**EXACT)
+def log1p_unit(e: float) -> float:
+    """Return log(1 + e) for 0 <= e <= 1, relative error below 1e-15."""
+    return _log_ratio(e / (2.0 + e))
+
+
+@njit(**EXACT)
+def log_any(x: float) -> float:
+    """Return log(x), relative error below 1e-15; -inf at 0, NaN below."""
+    tiny = x < 2.3e-308
+    bits: int = _bits_of_float(x * 2.0**54 if tiny else x)  # type: ignore[call-arg]
+    k = (bits - _BITS_OF_ROOT) >> 52  # x = 2^k m with m in [sqrt(1/2), sqrt(2))
+    m: float = _float_of_bits(bits - (k << 52))  # type: ignore[call-arg]
+    k = k - 54 if tiny else k
+    result = k * _LN2_HIGH + (k * _LN2_LOW + _log_ratio((m - 1.0) / (m + 1.0)))
+    result = x if x == math.inf else result
+    result = -math.inf if x == 0.0 else result
+    return result if x >= 0.0 else math.nan
+
+
+@njit(**EXACT)
+def log1p_any(x: float) -> float:
+    """Return log(1 + x), relative error below 1e-15; -inf at -1, NaN below."""
+    total = 1.0 + x
+    lost = x - (total - 1.0) if x < 1.0 else 1.0 - (total - x)  # what the sum was rounded by
+    ordinary = (x > -1.0) & (x < math.inf)
+    return log_any(total) + (lost / total if ordinary else 0.0)
 
 
 @njit(**FAST)
@@ -172,6 +234,15 @@ def huberized_derivative(z: float, y: float, width: float) -> float:
     return -y * _huberized_slope(1.0 - y * z, width)
 
 
+@njit(**EXACT)
+def cut_weight(weight: float, norm: float, bound: float) -> float:
+    """Return the weight, or less where its product with the norm is over the bound."""
+    # A hair below bound/norm, so that rounding cannot push the product over the bound.
+    weight = BELOW_ONE * bound / norm if weight * norm > bound else weight
+    weight = 0.0 if weight * norm > bound else weight  # the quotient was subnormal
+    return weight if norm == norm else norm
+
+
 # Exact: reassociated, a product that is compared with the bound need not be the one used.
 @njit(**EXACT)
 def clip_weight(code: int, parameters: Any, norm: float, loss: float) -> float:
@@ -189,7 +260,4 @@ def clip_weight(code: int, parameters: Any, norm: float, loss: float) -> float:
         size = math.sqrt(a * (0.0 if excess < 0.0 else excess) + b)
         weight = 1.0 if size <= bound else bound / size
         weight = 0.0 if loss == math.inf else weight
-    # A hair below bound/norm, so that rounding cannot push the product over the bound.
-    weight = BELOW_ONE * bound / norm if weight * norm > bound else weight
-    weight = 0.0 if weight * norm > bound else weight  # the quotient was subnormal
-    return weight if norm == norm else norm
+    return cut_weight(weight, norm, bound)

@@ -22,10 +22,8 @@ from typing import Any
 import numpy as np
 from numba import njit, uint64
 
-from .rounding import TINY
-from .scalar import (
+from .codes import (
     AUTOMATIC,
-    FAST,
     FLAT,
     HINGE,
     LOGISTIC,
@@ -33,6 +31,10 @@ from .scalar import (
     SQUARED_ERROR,
     UNCLIPPED,
     VALUE,
+)
+from .rounding import TINY
+from .scalar import (
+    FAST,
     clip_weight,
     hinge_derivative,
     hinge_value,
@@ -44,8 +46,9 @@ from .scalar import (
     squared_value,
 )
 
+# Compiled with codes.py, sha256 4f61b3dc35b098f6
 # Compiled with rounding.py, sha256 8067f7744591ab36
-# Compiled with scalar.py, sha256 625d18e2b3bf13bf
+# Compiled with scalar.py, sha256 6f4ee7e20c0a763a
 
 __all__ = ["SCALE", "fill_tile", "new_tile", "scale_terms", "tile_terms"]
 
@@ -85,6 +88,16 @@ def fill_tile(
     if weights.shape[0] > 0:
         for k in range(count):
             table[WEIGHT, k] = weights[index[k]]
+
+
+@njit(forceinline=True, **FAST)
+def split_rule(rule: Any) -> Any:
+    """Return the loss's number and parameter, the rule's number and parameters.
+
+    The rule comes flat: parallel loops take no tuples of tuples.
+    """
+    loss_code, parameter, clip_code, bound, r1, r2, r3 = rule
+    return loss_code, parameter, clip_code, (bound, r1, r2, r3)
 
 
 @njit(forceinline=True, **FAST)
@@ -207,8 +220,7 @@ def tile_terms(
         Weighted sum of the losses (unclipped; 0 unless wanted) and number of samples
         with a positive weight whose gradient was scaled down.
     """
-    loss_code, parameter, clip_code, bound, r1, r2, r3 = rule
-    parameters = bound, r1, r2, r3
+    loss_code, parameter, clip_code, parameters = split_rule(rule)
     value = 0.0
     clipped = 0
     if want_value or (clip_code == VALUE and want_gradient):

@@ -12,6 +12,7 @@ from .._threads import one_blas_thread
 from ..clipping import Clipping
 from ..kernels.array_api import ArraySums
 from ..kernels.compiled import CompiledSums
+from ..kernels.twins import is_compiled
 from ..losses import Loss
 from ._data import as_float64, is_sparse, row_blocks, row_norms
 
@@ -19,7 +20,7 @@ __all__ = ["Part", "SerialSums"]
 
 
 class HostSums(ArraySums):
-    """Sums by NumPy and SciPy, for clipping rules without a compiled twin."""
+    """Sums by NumPy and SciPy, for losses and clipping rules that are not compiled."""
 
     def sums(self, *arguments: Any) -> tuple[Any, Any, Any]:
         """See :meth:`ArraySums.sums`; one thread, so that any number gives the same bits."""
@@ -34,28 +35,17 @@ class SerialSums(CompiledSums):
     when two threads enter it at once.
     """
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        each, shared = self._each[0], self._shared[0]
+    def _run_each(self, pair: Any, *arguments: Any) -> None:
+        *data, tasks, W, rule, value, gradient, values, gradients, clipped = arguments
+        for t, (r, lo, hi) in enumerate(tasks.tolist()):
+            asked = lo, hi, W[r], rule, value, gradient
+            values[t], clipped[t] = pair[0](*data, *asked, gradients[t])
 
-        def each_task(
-            data: Any, samples: Any, flat: Any, indexed: bool, tasks: Any, W: Any, *rest: Any
-        ) -> None:
-            *wanted, values, gradients, clipped = rest
-            for t, (r, lo, hi) in enumerate(tasks.tolist()):
-                values[t], clipped[t] = each(
-                    data, samples, flat, indexed, lo, hi, W[r], *wanted, gradients[t]
-                )
-
-        def shared_task(
-            data: Any, samples: Any, flat: Any, indexed: bool, tasks: Any, W: Any, *rest: Any
-        ) -> None:
-            *wanted, values, gradients, clipped = rest
-            for t, (_, lo, hi) in enumerate(tasks.tolist()):
-                out = values[t], gradients[t], clipped[t]
-                shared(data, samples, flat, indexed, lo, hi, W, *wanted, *out)
-
-        self._each, self._shared = (each, each_task), (shared, shared_task)
+    def _run_shared(self, pair: Any, *arguments: Any) -> None:
+        *data, tasks, W, rule, value, gradient, values, gradients, clipped = arguments
+        for t, (_, lo, hi) in enumerate(tasks.tolist()):
+            asked = lo, hi, W, rule, value, gradient
+            pair[0](*data, *asked, values[t], gradients[t], clipped[t])
 
 
 class Part:
@@ -105,8 +95,7 @@ class Part:
         """Return the sums' implementation, created on first use (it may import Numba)."""
         kind: Any = ArraySums
         if self.on_host:
-            plain = clipping is not None and clipping.code is None
-            kind = HostSums if plain else self._compiled
+            kind = self._compiled if is_compiled(self._loss, clipping) else HostSums
         if kind not in self._backends:
             self._backends[kind] = kind(self.X, self.y, self._loss, self.scale)
         return self._backends[kind]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..losses import Logistic, Loss
+from ..losses import Logistic, Loss, check_loss
 from ..regularizers import Regularizer
 from ._base import check_regularizer
 from ._public import LinearRisk
@@ -101,8 +101,7 @@ class ERM(LinearRisk):
         regularizer: Regularizer | None = None,
         row_bound: RowBound | Sequence[RowBound] | None = None,
     ) -> None:
-        if isinstance(loss, type) or not hasattr(loss, "code"):
-            raise TypeError(f"loss must be an object of dpanalysis.losses, got {loss!r}")
+        check_loss(loss)
         check_regularizer(regularizer)
         self.row_bounds = as_bounds(row_bound)
         self.loss, self.regularizer = loss, regularizer

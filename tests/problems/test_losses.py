@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpanalysis import losses, regularizers
-from dpanalysis.kernels import scalar
+from dpanalysis.kernels import scalar, twins
 
 LOSSES = [
     losses.Logistic(),
@@ -24,17 +24,18 @@ LOSSES = [
 SMOOTH = [loss for loss in LOSSES if math.isfinite(loss.smoothness)]
 MARGINS = np.concatenate([-np.logspace(-12, 4, 60), [0.0], np.logspace(-12, 4, 60)])
 TWINS = {
-    0: (scalar.logistic_value, scalar.logistic_derivative),
-    1: (scalar.squared_value, scalar.squared_derivative),
-    2: (scalar.hinge_value, scalar.hinge_derivative),
-    3: (scalar.huberized_value, scalar.huberized_derivative),
+    losses.Logistic: (scalar.logistic_value, scalar.logistic_derivative),
+    losses.SquaredError: (scalar.squared_value, scalar.squared_derivative),
+    losses.Hinge: (scalar.hinge_value, scalar.hinge_derivative),
+    losses.HuberizedHinge: (scalar.huberized_value, scalar.huberized_derivative),
 }
 
 
 def test_every_loss_is_listed():
-    public = {getattr(losses, name) for name in losses.__all__} - {losses.Loss}
-    assert {type(loss) for loss in LOSSES} == public
-    assert len({loss.code for loss in LOSSES}) == len(TWINS) == len(public)
+    public = {getattr(losses, name) for name in losses.__all__}
+    public -= {losses.Loss, losses.check_loss, losses.compiled}
+    assert {type(loss) for loss in LOSSES} == public == set(TWINS) == set(twins._LOSSES)
+    assert len({code for code, _ in twins._LOSSES.values()}) == len(TWINS)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -53,8 +54,8 @@ def test_derivatives_match_finite_differences(loss, y):
 @example(LOSSES[3], -math.inf, 1.0)
 def test_compiled_twins_agree(loss, z, y):
     """At every number there is, NaN and infinities included."""
-    arguments = (loss.parameter,) if loss.parameter else ()
-    for term, twin in zip((loss.value, loss.derivative), TWINS[loss.code]):
+    arguments = (loss.width,) if isinstance(loss, losses.HuberizedHinge) else ()
+    for term, twin in zip((loss.value, loss.derivative), TWINS[type(loss)]):
         with np.errstate(all="ignore"):
             expected = term(np.array([z]), np.array([y]))[0]
         assert twin(z, y, *arguments) == pytest.approx(expected, rel=1e-14, nan_ok=True)
@@ -211,10 +212,18 @@ def test_losses_are_values():
 @pytest.mark.parametrize(
     ("file", "called"),
     [
+        ("scalar", "codes"),
+        ("norms", "scalar"),
+        ("tile", "codes"),
+        ("tile", "rounding"),
         ("tile", "scalar"),
         ("dense", "tile"),
+        ("dense", "rounding"),
         ("dense", "prefetch"),
+        ("replicates", "codes"),
+        ("replicates", "rounding"),
         ("replicates", "tile"),
+        ("sparse", "rounding"),
         ("sparse", "tile"),
     ],
 )

@@ -1,122 +1,26 @@
-"""Per-sample losses of a linear predictor.
-
-Each loss is a function of the prediction ``z = <x, w>`` and the label ``y``. The
-methods here work on whole arrays of any shape and namespace (NumPy, CuPy, anything
-that follows the array API standard). The compiled kernels evaluate the same formulas
-one sample at a time; ``code`` and ``parameter`` select them there.
-"""
+"""The losses that come with the package, each with its proved constants."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
-from ._validation import check_number, keep_numbers
+from .._validation import keep_numbers
+from .base import Loss
 
-__all__ = ["Hinge", "HuberizedHinge", "Logistic", "Loss", "SquaredError"]
+__all__ = ["Hinge", "HuberizedHinge", "Logistic", "SquaredError"]
 
 # sup over p in (0, 1) of (1 - p)^2 / (-ln p), attained at p = 0.28466813704083846.
 _LOGISTIC_WEAK_GROWTH = 0.407264377589073750
 
 
-class Loss(Protocol):
-    """What a problem needs of a loss: its terms, its constants, its kernel's code."""
-
-    code: ClassVar[int]
-    classification: ClassVar[bool]
-    convex: ClassVar[bool]
-
-    @property
-    def parameter(self) -> float:
-        """What the compiled formulas need besides the code; 0 where nothing."""
-
-    @property
-    def lipschitz(self) -> float:
-        """Largest size of the first derivative; inf where unbounded."""
-
-    @property
-    def smoothness(self) -> float:
-        """Lipschitz constant of the first derivative; inf where it jumps."""
-
-    @property
-    def hessian_lipschitz(self) -> float:
-        """Lipschitz constant of the second derivative; inf where it jumps."""
-
-    def value(self, z: Any, y: Any) -> Any:
-        """Loss, elementwise."""
-
-    def derivative(self, z: Any, y: Any) -> Any:
-        """First derivative in ``z``, elementwise."""
-
-    def second_derivative(self, z: Any, y: Any) -> Any:
-        """Second derivative in ``z``, elementwise."""
-
-    def weak_growth(self, row_norm: float, beta1: float | None = None) -> tuple[float, float]:
-        """Constants ``(beta1, beta2)`` of the weak growth condition."""
-
-
-class _WeakGrowth(ABC):
-    """The weak growth condition, from what it takes for rows of norm 1."""
-
-    @property
-    @abstractmethod
-    def _growth(self) -> tuple[float, float]:
-        """Tight pair (beta1, beta2) for rows of norm 1."""
-
-    def _remainder(self, beta1: float) -> float:
-        """Return sup of l'^2 - beta1 (l - inf l), for a beta1 below that of the pair: often inf."""
-        return math.inf
-
-    def weak_growth(self, row_norm: float, beta1: float | None = None) -> tuple[float, float]:
-        """Return tight ``(beta1, beta2)`` for rows of L2 norm up to ``row_norm``.
-
-        They are the constants of ``||grad f_i||^2 <= beta1 (f_i - inf f_i) + beta2`` at every
-        iterate, for every label and every row up to that norm.
-
-        Parameters
-        ----------
-        row_norm : float
-            Bound on the rows' L2 norm, finite, >= 0.
-        beta1 : float, optional
-            Ask for the smallest beta2 that goes with this beta1 >= 0. By default the pair
-            is the one with the smallest beta2, and then with the smallest beta1.
-
-        Returns
-        -------
-        beta1, beta2 : float
-            beta2 is inf where no number will do.
-
-        References
-        ----------
-        Paper 004, Definition 3.1.
-
-        Examples
-        --------
-        >>> Logistic().weak_growth(1.0)
-        (0.40726, 0.0)
-        >>> SquaredError().weak_growth(3.0)
-        (18.0, 0.0)
-        >>> Logistic().weak_growth(1.0, beta1=0.2)
-        (0.2, 0.3507)
-        """
-        row_norm = check_number("row_norm", row_norm, low=0.0)
-        square = row_norm * row_norm
-        # Zero stays zero, also where the square overflows.
-        least, rest = (k * square if k else 0.0 for k in self._growth)
-        if beta1 is None:
-            return least, rest
-        beta1 = check_number("beta1", beta1, low=0.0)
-        return beta1, rest if beta1 >= least else square * self._remainder(beta1 / square)
-
-
-class _Plain(_WeakGrowth):
+class _Plain(Loss):
     """Equality and printing for losses without parameters."""
 
-    parameter = 0.0
+    __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other)
@@ -155,13 +59,13 @@ class Logistic(_Plain):
     0.25
     """
 
-    code: ClassVar[int] = 0
+    __slots__ = ()
     classification: ClassVar[bool] = True
     convex: ClassVar[bool] = True
     lipschitz = 1.0
     smoothness = 0.25
     hessian_lipschitz = 1.0 / (6.0 * math.sqrt(3.0))
-    _growth = (_LOGISTIC_WEAK_GROWTH, 0.0)
+    growth = (_LOGISTIC_WEAK_GROWTH, 0.0)
 
     def value(self, z: Any, y: Any) -> Any:
         """Return the loss, the shape of ``z`` broadcast with ``y``."""
@@ -206,13 +110,13 @@ class SquaredError(_Plain):
     (inf, 1.0)
     """
 
-    code: ClassVar[int] = 1
+    __slots__ = ()
     classification: ClassVar[bool] = False
     convex: ClassVar[bool] = True
     lipschitz = math.inf
     smoothness = 1.0
     hessian_lipschitz = 0.0
-    _growth = (2.0, 0.0)  # the square of the residual outgrows any smaller multiple of its half
+    growth = (2.0, 0.0)  # the square of the residual outgrows any smaller multiple of its half
 
     def value(self, z: Any, y: Any) -> Any:
         """Return the loss, the shape of ``z`` broadcast with ``y``."""
@@ -255,13 +159,13 @@ class Hinge(_Plain):
     (inf, (0.0, 4.0))
     """
 
-    code: ClassVar[int] = 2
+    __slots__ = ()
     classification: ClassVar[bool] = True
     convex: ClassVar[bool] = True
     lipschitz = 1.0
     smoothness = math.inf
     hessian_lipschitz = math.inf
-    _growth = (0.0, 1.0)
+    growth = (0.0, 1.0)
 
     def value(self, z: Any, y: Any) -> Any:
         """Return the loss, the shape of ``z`` broadcast with ``y``."""
@@ -287,8 +191,8 @@ class Hinge(_Plain):
         return xp.where(undefined, xp.full_like(margin, math.nan), xp.zeros_like(margin))
 
 
-@dataclass(frozen=True)
-class HuberizedHinge(_WeakGrowth):
+@dataclass(frozen=True, slots=True)
+class HuberizedHinge(Loss):
     r"""Hinge loss with its corner rounded to a parabola, labels in {-1, +1}.
 
     With the margin :math:`m = yz` and the width :math:`h`
@@ -329,7 +233,6 @@ class HuberizedHinge(_WeakGrowth):
     """
 
     width: float = 0.5
-    code: ClassVar[int] = 3
     classification: ClassVar[bool] = True
     convex: ClassVar[bool] = True
     lipschitz: ClassVar[float] = 1.0
@@ -339,17 +242,13 @@ class HuberizedHinge(_WeakGrowth):
         keep_numbers(self, "width", low=0.0, low_open=True)
 
     @property
-    def parameter(self) -> float:
-        """The width."""
-        return self.width
-
-    @property
     def smoothness(self) -> float:
         """Second derivative of the parabola."""
         return 0.5 / self.width
 
     @property
-    def _growth(self) -> tuple[float, float]:
+    def growth(self) -> tuple[float, float]:
+        """Weak growth for rows of norm 1, tight on the parabola."""
         return 1.0 / self.width, 0.0
 
     def _remainder(self, beta1: float) -> float:

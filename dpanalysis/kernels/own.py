@@ -1,0 +1,282 @@
+"""Kernels for formulas from outside: a user's loss and rule, compiled into copies of our own.
+
+A formula is a method of a class, written for arrays. Here it becomes a function of numbers:
+its variables are numbers, ``self`` is a tuple of the object's numbers, NumPy is
+:data:`~dpanalysis.kernels.formulas.SCALARS`. A kernel that uses it is a copy of a built-in one
+in which it takes the place of the formula with a parameter. The numbers are arguments, so each
+class is compiled once in a process, whatever its parameters.
+"""
+
+from __future__ import annotations
+
+import dis
+import threading
+from collections import namedtuple
+from collections.abc import Callable
+from functools import cache
+from numbers import Real
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import array_api_compat
+import numpy as np
+from numba import njit, types
+from numba.core.dispatcher import Dispatcher
+from numba.core.errors import NumbaError
+from numba.extending import intrinsic
+
+from ..clipping.custom import Custom
+from .formulas import SCALARS, namespace
+from .scalar import EXACT, clip_weight, cut_weight, huberized_derivative, huberized_value
+from .tile import split_rule
+
+__all__ = ["CannotCompile", "LossFormulas", "RuleFormulas", "loss_formulas", "rebuilt"]
+__all__ += ["rule_formulas"]
+
+_OPTIONS = {**EXACT, "cache": False}  # a cache on disk goes by file and line: not ours to use
+_KEPT_OPTIONS = ("nogil", "error_model", "fastmath", "parallel", "forceinline")
+_lock = threading.RLock()
+_losses: dict[Any, LossFormulas] = {}
+_rules: dict[Any, RuleFormulas] = {}
+
+
+class CannotCompile(Exception):
+    """Why a formula runs as arrays."""
+
+
+class LossFormulas(NamedTuple):
+    """Compiled ``value(z, y, parameter)`` and ``derivative(z, y, parameter)`` of a class."""
+
+    value: Any
+    derivative: Any
+    fields: tuple[str, ...]
+
+    def numbers(self, loss: Any) -> tuple[float, ...]:
+        """Return the Lipschitz constant and what the formulas read of ``self``."""
+        return float(loss.lipschitz), *_numbers(loss, self.fields)
+
+
+class RuleFormulas(NamedTuple):
+    """Compiled ``weight(code, parameters, norm, loss)`` of a class, the cut included."""
+
+    weight: Any
+    fields: tuple[str, ...]
+
+    def numbers(self, rule: Any) -> tuple[float, ...]:
+        """Return the clip norm, the largest weight and what the formula reads of ``self``."""
+        return float(rule.clip_norm), float(rule.largest_weight), *_numbers(rule, self.fields)
+
+
+def loss_formulas(loss: Any) -> LossFormulas:
+    """Return the compiled formulas of the loss's class, or raise CannotCompile."""
+    methods = [_method(loss, name) for name in ("value", "derivative")]
+    fields = _fields(loss, methods)
+    key = (*methods, fields)
+    with _lock:
+        if key not in _losses:
+            value, derivative = (_scalar(method, fields) for method in methods)
+            numbers = _part(1, 2 + len(fields), _tuple(fields))
+
+            @njit(**_OPTIONS)
+            def own_value(z: float, y: float, parameter: Any) -> float:
+                return float(value(numbers(parameter), z, y))
+
+            @njit(**_OPTIONS)
+            def own_derivative(z: float, y: float, parameter: Any) -> float:
+                limit = parameter[0]
+                slope = float(derivative(numbers(parameter), z, y))
+                slope = limit if slope > limit else slope
+                return -limit if slope < -limit else slope
+
+            found = LossFormulas(own_value, own_derivative, fields)
+            for name, formula in (("value", own_value), ("derivative", own_derivative)):
+                _try(f"{type(loss).__name__}.{name}", formula, 0.5, 1.0, found.numbers(loss))
+            _losses[key] = found
+        return _losses[key]
+
+
+def rule_formulas(rule: Any) -> RuleFormulas:
+    """Return the compiled formula of the rule's class, or raise CannotCompile."""
+    if type(rule) is Custom:
+        method, takes_self = rule.function, False
+        if not isinstance(method, FunctionType):
+            raise CannotCompile(f"its function {method!r} is not a plain Python function")
+        fields: tuple[str, ...] = ()
+    else:
+        own_weight_method = next(c for c in type(rule).__mro__ if "weight" in vars(c))
+        if not own_weight_method.__module__.startswith("dpanalysis.clipping."):
+            raise CannotCompile(
+                f"{type(rule).__name__} has a method weight of its own; write its formula as wanted"
+            )
+        method, takes_self = _method(rule, "wanted"), True
+        fields = _fields(rule, [method])
+    key = (method, fields)
+    with _lock:
+        if key not in _rules:
+            wanted = _scalar(method, fields)
+            numbers = _part(2, 3 + len(fields), _tuple(fields))
+
+            @njit(**_OPTIONS)
+            def own_weight(code: int, parameters: Any, norm: float, loss: float) -> float:
+                bound, largest = parameters[0], parameters[1]
+                if takes_self:
+                    weight = float(wanted(numbers(parameters), norm, loss))
+                else:
+                    weight = float(wanted(norm, loss))
+                weight = 0.0 if weight < 0.0 else weight
+                weight = largest if weight > largest else weight
+                return cut_weight(weight, norm, bound)
+
+            found = RuleFormulas(own_weight, fields)
+            _try(f"the formula of {rule!r}", own_weight, 0, found.numbers(rule), 0.5, 1.0)
+            _rules[key] = found
+        return _rules[key]
+
+
+def rebuilt(kernel: Any, loss: LossFormulas | None, rule: RuleFormulas | None) -> Any:
+    """Return a copy of a kernel that runs by other formulas, compiled when it is first called."""
+    with _lock:
+        return _rebuilt(kernel, loss, rule)
+
+
+@cache
+def _rebuilt(kernel: Any, loss: LossFormulas | None, rule: RuleFormulas | None) -> Any:
+    if loss is not None and kernel in (huberized_value, huberized_derivative):
+        return loss.value if kernel is huberized_value else loss.derivative
+    if rule is not None and kernel is clip_weight:
+        return rule.weight
+    if kernel is split_rule:
+        return _split(
+            1 if loss is None else len(loss.fields) + 2, 4 if rule is None else len(rule.fields) + 3
+        )
+    function = kernel.py_func
+    changed = {}
+    for name in function.__code__.co_names:
+        used = function.__globals__.get(name)
+        if isinstance(used, Dispatcher):
+            copy = _rebuilt(used, loss, rule)
+            if copy is not used:
+                changed[name] = copy
+    if not changed:
+        return kernel
+    options = {
+        key: kernel.targetoptions[key] for key in _KEPT_OPTIONS if key in kernel.targetoptions
+    }
+    return njit(**options)(_function(function, changed))
+
+
+def _function(function: FunctionType, changed: dict[str, Any]) -> FunctionType:
+    """Return a copy of a function that finds other things under some global names."""
+    names = {**function.__globals__, **changed}
+    return FunctionType(
+        function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+    )
+
+
+def _method(owner: Any, name: str) -> FunctionType:
+    """Return a method of the object's class as a plain function."""
+    method = getattr(type(owner), name)
+    if name in getattr(owner, "__dict__", {}) or not isinstance(method, FunctionType):
+        raise CannotCompile(f"{type(owner).__name__}.{name} is not a plain method of its class")
+    return method
+
+
+def _fields(owner: Any, methods: list[FunctionType]) -> tuple[str, ...]:
+    """Return the names of the object's numbers that the methods read."""
+    names = sorted({name for method in methods for name in method.__code__.co_names})
+    found = []
+    for name in names:
+        try:
+            item = getattr(owner, name)
+        except Exception:
+            continue  # the name of something else
+        if isinstance(item, (Real, np.bool_)):
+            found.append(name)
+        elif callable(item) and hasattr(type(owner), name) and not hasattr(SCALARS, name):
+            raise CannotCompile(
+                f"it calls self.{name}, and only numbers of self can be compiled; write the helper "
+                "as a function of the module"
+            )
+    return tuple(found)
+
+
+@cache
+def _tuple(fields: tuple[str, ...]) -> Callable[..., Any]:
+    return namedtuple("Numbers", [*map(_public, fields), "last"])  # never empty
+
+
+def _public(name: str) -> str:
+    """Return a name that a field of a named tuple may have."""
+    return f"own{name}" if name.startswith("_") else name
+
+
+def _numbers(owner: Any, fields: tuple[str, ...]) -> tuple[float, ...]:
+    return (*(float(getattr(owner, name)) for name in fields), 0.0)
+
+
+def _part(lo: int, hi: int, kind: Any) -> Any:
+    """Return a compiled function that takes the entries ``lo:hi`` out of a tuple, as ``kind``."""
+
+    @intrinsic
+    def part(typingctx: Any, numbers: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            items = [builder.extract_value(args[0], i) for i in range(lo, hi)]
+            return context.make_tuple(builder, signature.return_type, items)
+
+        return types.BaseTuple.from_types(numbers.types[lo:hi], kind)(numbers), codegen
+
+    return part
+
+
+def _split(loss: int, rule: int) -> Any:
+    """Return ``split_rule`` for so many numbers of the loss and of the rule."""
+    parts = [(0, 1), (1, 1 + loss), (1 + loss, 2 + loss), (2 + loss, 2 + loss + rule)]
+    code, parameter, clip_code, parameters = (_part(lo, hi, None) for lo, hi in parts)
+
+    @njit(forceinline=True, **_OPTIONS)
+    def split(numbers: Any) -> Any:
+        return code(numbers)[0], parameter(numbers), clip_code(numbers)[0], parameters(numbers)
+
+    @njit(forceinline=True, **_OPTIONS)
+    def split_one(numbers: Any) -> Any:
+        return code(numbers)[0], numbers[1], clip_code(numbers)[0], parameters(numbers)
+
+    return split if loss > 1 else split_one
+
+
+def _scalar(function: FunctionType, fields: tuple[str, ...] = ()) -> Any:
+    """Return a function of arrays compiled as a function of numbers; plain helpers too."""
+    if any(step.opname == "RAISE_VARARGS" for step in dis.get_instructions(function)):
+        raise CannotCompile(f"{function.__name__} raises exceptions")
+    code = function.__code__
+    code = code.replace(
+        co_names=tuple(_public(name) if name in fields else name for name in code.co_names)
+    )
+    changed: dict[str, Any] = {}
+    for name in code.co_names:
+        item = function.__globals__.get(name)
+        if item is np:
+            changed[name] = SCALARS
+        elif item is array_api_compat.array_namespace:
+            changed[name] = namespace
+        elif isinstance(item, FunctionType) and item is not function:
+            changed[name] = _scalar(item)
+    copy = _function(function, changed)
+    return njit(**_OPTIONS)(
+        FunctionType(code, copy.__globals__, code.co_name, copy.__defaults__, copy.__closure__)
+    )
+
+
+def _try(what: str, formula: Any, *arguments: Any) -> None:
+    """Compile a formula for its arguments, or raise CannotCompile with the reason."""
+    try:
+        result = formula(*arguments)
+    except NumbaError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        telling = [line for line in lines if not line.startswith(("Failed in", "During", "File"))]
+        reason = (telling or lines or ["no reason given"])[0]
+        raise CannotCompile(f"Numba cannot compile {what}: {reason[:200]}") from error
+    except Exception as error:
+        raise CannotCompile(f"Numba cannot compile {what}: {error!r}") from error
+    if not isinstance(result, float):
+        raise CannotCompile(f"{what} returns {type(result).__name__}, not a number")

@@ -1,0 +1,113 @@
+"""Which compiled kernel runs a loss and a rule: a table by the EXACT class of each.
+
+What is not in the table runs its own formulas as arrays. A class that extends a built-in one
+is not in it, for its formulas may be others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .. import clipping as rules
+from .. import losses
+from ..clipping.compiled import CompiledRule
+from ..losses.compiled import CompiledLoss
+from . import codes
+
+__all__ = ["Kernels", "Plan", "is_compiled", "is_compiled_loss", "is_compiled_rule", "plan"]
+
+# class -> number of its formulas, and the attribute that is their parameter
+_LOSSES: dict[type, tuple[int, str | None]] = {
+    losses.Logistic: (codes.LOGISTIC, None),
+    losses.SquaredError: (codes.SQUARED_ERROR, None),
+    losses.Hinge: (codes.HINGE, None),
+    losses.HuberizedHinge: (codes.HUBERIZED_HINGE, "width"),
+}
+# class -> number of its formula, and the attributes that follow the clip norm
+_RULES: dict[type, tuple[int, tuple[str, ...]]] = {
+    rules.Flat: (codes.FLAT, ()),
+    rules.Automatic: (codes.AUTOMATIC, ("r",)),
+    rules.PerSampleAdaptive: (codes.PER_SAMPLE_ADAPTIVE, ("r",)),
+    rules.Value: (codes.VALUE, ("beta1", "beta2", "lower_bound")),
+}
+_UNCLIPPED = (codes.UNCLIPPED, 1.0, 0.0, 0.0, 0.0)
+
+
+class Kernels(NamedTuple):
+    """Kernels of a form of the data: each over a range of rows, and over tasks by all threads."""
+
+    each: tuple[Any, Any]
+    shared: tuple[Any, Any]
+
+
+class Plan(NamedTuple):
+    """What a sum is computed by: the numbers of its formulas, and the kernels."""
+
+    rule: tuple[Any, ...]
+    kernels: Kernels
+
+
+def is_compiled_loss(loss: Any) -> bool:
+    """Whether compiled kernels run the formulas of exactly this class."""
+    return type(loss) in _LOSSES or type(loss) is CompiledLoss
+
+
+def is_compiled_rule(rule: Any) -> bool:
+    """Whether compiled kernels run the formula of exactly this class; of no rule they do."""
+    return rule is None or type(rule) in _RULES or type(rule) is CompiledRule
+
+
+def is_compiled(loss: Any, rule: Any) -> bool:
+    """Whether compiled kernels run both."""
+    return is_compiled_loss(loss) and is_compiled_rule(rule)
+
+
+def plan(loss: Any, rule: Any, sparse: bool) -> Plan:
+    """Return what computes sums of this loss under this rule; :func:`is_compiled` is true."""
+    own_loss = own_rule = None
+    if type(loss) is CompiledLoss:
+        from .own import loss_formulas
+
+        own_loss = loss_formulas(loss.loss)
+        # The place of the formulas with a parameter.
+        first: tuple[Any, ...] = (codes.HUBERIZED_HINGE, *own_loss.numbers(loss.loss))
+    else:
+        code, name = _LOSSES[type(loss)]
+        first = (code, 0.0 if name is None else float(getattr(loss, name)))
+    if type(rule) is CompiledRule:
+        from .own import rule_formulas
+
+        own_rule = rule_formulas(rule.rule)
+        code = codes.VALUE if rule.needs_losses else codes.FLAT
+        second: tuple[Any, ...] = (code, *own_rule.numbers(rule.rule))
+    elif rule is None:
+        second = _UNCLIPPED
+    else:
+        code, names = _RULES[type(rule)]
+        numbers = [float(getattr(rule, name)) for name in ("clip_norm", *names)]
+        second = (code, *numbers, *[0.0] * (4 - len(numbers)))
+    kernels = _built_in(sparse)
+    if own_loss is not None or own_rule is not None:
+        from .own import rebuilt
+
+        kernels = Kernels(
+            *(tuple(rebuilt(kernel, own_loss, own_rule) for kernel in pair) for pair in kernels)
+        )
+    return Plan((*first, *second), kernels)
+
+
+def _built_in(sparse: bool) -> Kernels:
+    """Return the kernels that come with the package; they are loaded here, not before."""
+    if sparse:
+        from . import sparse as csr
+
+        return Kernels(
+            (csr.csr_range, csr.csr_parallel),
+            (csr.csr_replicates_range, csr.csr_replicates_parallel),
+        )
+    from . import dense, replicates
+
+    return Kernels(
+        (dense.dense_range, dense.dense_parallel),
+        (replicates.replicates_range, replicates.replicates_parallel),
+    )
