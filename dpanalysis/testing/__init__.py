@@ -1,4 +1,4 @@
-"""Checks of what you write yourself: does it keep the contract that the guarantee rests on?
+"""Checks of what you write yourself: whether it keeps the contract that a guarantee rests on.
 
 Each check takes one object, tries it hard, and raises AssertionError with a sentence that says
 what is wrong. Nothing here needs a test runner; in a test it is one line. What passes is not
@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 from .._lazy import on_first_use
 
 if TYPE_CHECKING:
+    from .losses import check_loss
     from .mechanisms import check_mechanism
     from .methods import check_method
-    from .losses import check_loss
     from .problems import check_problem
     from .rules import check_clipping
 

@@ -92,7 +92,7 @@ class Records:
         return True
 
     def check_sums(self) -> None:
-        """A sum over records is the sum of what each of them gives alone, and again."""
+        """Check that a sum over records is the sum of what each of them gives alone."""
         problem, W, tolerance = self.problem, self.W, self.tolerance
         close(self.sum(W), self.total, 0.0, "gradient_sum gives other numbers the second time")
         every = [np.arange(problem.n)] * 3
@@ -127,7 +127,7 @@ class Records:
         return float(np.abs(self.singles(w)).sum())
 
     def check_clipping(self) -> None:
-        """A rule that the problem accepts bounds every record's gradient."""
+        """Check that a rule that the problem accepts bounds every record's gradient."""
         for rule in self.rules():
             for w in self.W:
                 cut, plain = self.singles(w, rule), self.singles(w)
@@ -135,8 +135,8 @@ class Records:
                 k = int(np.argmax(norms))
                 require(
                     norms[k] <= rule.clip_norm * (1.0 + max(self.tolerance, 1e-9)),
-                    f"the problem accepts {rule!r}, but with it record {self.few[k]} has a gradient "
-                    f"of norm {norms[k]:.6g}: weigh each record's gradient by "
+                    f"the problem accepts {rule!r}, but with it record {self.few[k]} has a "
+                    f"gradient of norm {norms[k]:.6g}: weigh each record's gradient by "
                     "rule.weight(norm, loss), or refuse rules in check_clipping",
                 )
                 if not rule.needs_losses:
@@ -160,8 +160,8 @@ class Records:
             k = int(np.argmax(norms))
             require(
                 norms[k] <= bound * (1.0 + max(self.tolerance, 1e-9)),
-                f"facts().gradient_bounds says {bound:.6g} in the L{order} norm, but the gradient of "
-                f"record {self.few[k]} {where} has {norms[k]:.6g}: the noise would be too small",
+                f"facts().gradient_bounds says {bound:.6g} in the L{order} norm, but the gradient "
+                f"of record {self.few[k]} {where} has {norms[k]:.6g}: the noise would be too small",
             )
 
     def check_far_away(self) -> None:
@@ -186,7 +186,7 @@ class Records:
                     fail(f"a record's gradient is longer than the clip norm of {rule!r} {where}")
 
     def check_derivative(self) -> None:
-        """The gradient is that of the value, and the mean of the records' plus the penalty's."""
+        """Check that the gradient is that of the value: the records' mean plus the penalty's."""
         problem = self.problem
         h = max(1e-5, 1e-2 * self.tolerance**0.5)
         tolerance = max(1e-4, 100.0 * self.tolerance)
@@ -205,12 +205,12 @@ class Records:
             slack = tolerance * (1.0 + abs(bend))
             require(
                 problem.mu - slack <= bend <= problem.L + slack,
-                f"the curvature along a direction is {bend:.6g}, outside [mu, L] = [{problem.mu:g}, "
-                f"{problem.L:g}]",
+                f"the curvature along a direction is {bend:.6g}, outside [mu, L] = "
+                f"[{problem.mu:g}, {problem.L:g}]",
             )
 
     def check_curvature(self) -> None:
-        """What is offered of Hessians and losses agrees with the gradients and the value."""
+        """Compare what is offered of Hessians and losses with the gradients and the value."""
         for w in self.W[:2]:
             v = self.rng.normal(size=self.problem.d)
             H = self._offered("hessian_sum", w, self.few)
@@ -248,8 +248,8 @@ class Records:
             largest = float(np.abs(values).max())
             require(
                 largest <= facts.hessian_bound * (1.0 + 1e-9),
-                f"facts().hessian_bound is {facts.hessian_bound:.6g}, but the Hessian of record {i} "
-                f"has norm {largest:.6g}",
+                f"facts().hessian_bound is {facts.hessian_bound:.6g}, but the Hessian of "
+                f"record {i} has norm {largest:.6g}",
             )
             slack = 1e-9 * (1.0 + largest)
             convex = not facts.convex_records or values[0] >= -slack

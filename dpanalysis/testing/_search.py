@@ -10,8 +10,6 @@ import numpy as np
 
 __all__ = ["labels_of", "margins", "quotients"]
 
-_FINEST = 1e-5  # of an interval, relative to where it is: below, rounding is larger
-
 
 def labels_of(loss: Any) -> list[float]:
     """Return labels to try."""
@@ -30,17 +28,18 @@ def margins() -> np.ndarray:
     return _margins().copy()
 
 
-def quotients(formula: Callable[[Any], Any], bound: float) -> tuple[float, float]:
+def quotients(formula: Callable[[Any], Any], bound: float, finest: float) -> tuple[float, float]:
     """Search for the largest change of a function for a unit of its argument, and its place.
 
     On the grid first, then by halving the steepest intervals: where the function jumps the
     quotient grows without an end, so that a jump passes any finite bound. For a bound of inf
-    there is nothing to find.
+    there is nothing to find. ``finest`` is the shortest interval, relative to where it is:
+    below, rounding is larger.
     """
     if not np.isfinite(bound):
         return 0.0, 0.0
     z = margins()
-    wide = np.diff(z) > _FINEST
+    wide = np.diff(z) > finest
     low, high = z[:-1][wide], z[1:][wide]
     best, place = 0.0, 0.0
     for _ in range(14):
@@ -53,9 +52,7 @@ def quotients(formula: Callable[[Any], Any], bound: float) -> tuple[float, float
         if slopes[k] > best:
             best, place = float(slopes[k]), float(0.5 * (low[k] + high[k]))
         steepest = np.argsort(slopes)[-40:]
-        steepest = steepest[
-            width[steepest] > 2.0 * _FINEST * np.maximum(1.0, np.abs(low[steepest]))
-        ]
+        steepest = steepest[width[steepest] > 2.0 * finest * np.maximum(1.0, np.abs(low[steepest]))]
         if not len(steepest):
             break
         middle = 0.5 * (low[steepest] + high[steepest])

@@ -38,13 +38,13 @@ def global_random_untouched(what: str, seed: int = 0) -> Iterator[None]:
 
     They are seeded with ``seed`` meanwhile, so that what depends on them can be found out.
     """
-    kept, kept_plain = np.random.get_state(), random.getstate()
-    np.random.seed(seed)
+    kept, kept_plain = np.random.get_state(), random.getstate()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)
-    before = np.random.get_state(), random.getstate()
+    before = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         yield
-        after = np.random.get_state(), random.getstate()
+        after = np.random.get_state(), random.getstate()  # noqa: NPY002
         same = repr(before) == repr(after) and (before[0][1] == after[0][1]).all()
         require(
             same,
@@ -53,7 +53,7 @@ def global_random_untouched(what: str, seed: int = 0) -> Iterator[None]:
             "the source that is given",
         )
     finally:
-        np.random.set_state(kept)
+        np.random.set_state(kept)  # noqa: NPY002
         random.setstate(kept_plain)
 
 

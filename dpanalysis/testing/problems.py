@@ -63,10 +63,10 @@ def check_problem(
         _check_start(problem)
         records = Records(problem, before[0], tolerance)
         records.check_sums()
+        records.check_derivative()
         records.check_clipping()
         records.check_bounds()
         records.check_far_away()
-        records.check_derivative()
         records.check_curvature()
         require(_facts(problem) == before, "facts() changes when the problem is used")
         try:
@@ -134,9 +134,8 @@ def _check_regularizer(problem: Problem) -> None:
         return
     for member in ("mu", "L", "value", "gradient"):
         require(hasattr(penalty, member), f"regularizer must have {member}, got {penalty!r}")
-    data = [each for _, each in reachable(problem) if isinstance(each, np.ndarray) and each.size]
-    own = {id(each) for _, each in reachable(penalty)}
-    outside = [each for each in data if id(each) not in own]
+    rest = {key: part for key, part in vars(problem).items() if part is not penalty}
+    outside = [each for _, each in reachable(rest) if isinstance(each, np.ndarray) and each.size]
     for path, item in reachable(penalty, "regularizer"):
         shared = isinstance(item, np.ndarray) and any(np.shares_memory(item, x) for x in outside)
         require(

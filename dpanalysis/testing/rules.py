@@ -19,7 +19,7 @@ _TINY = 5e-324  # the smallest positive number
 
 
 def check_clipping(rule: Clipping, *, devices: bool = True, compiled: bool = True) -> None:
-    """Raise AssertionError unless a rule keeps the contract of :class:`dpanalysis.clipping.Clipping`.
+    """Raise AssertionError unless a rule keeps the contract of a clipping rule.
 
     A weight times its norm must be at most ``clip_norm`` for norms from 0 to the largest number
     there is, every weight finite, >= 0 and at most ``largest_weight``, and a function of its own
@@ -131,7 +131,7 @@ def _check_bound(rule: Clipping) -> None:
 
 
 def _check_elementwise(rule: Clipping) -> None:
-    """A weight is the same for a sample alone, in any array, and again."""
+    """Check that a weight is the same for a sample alone, in any array, and again."""
     rng = np.random.default_rng(0)
     norms = rule.clip_norm * rng.uniform(0.0, 4.0, 24)
     sizes = rng.uniform(0.0, 4.0, 24)

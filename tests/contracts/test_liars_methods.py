@@ -55,7 +55,7 @@ class KeepsAnswers(Honest):
 
 
 class KeepsInItsClass(Honest):
-    seen = []
+    seen = []  # noqa: RUF012
 
     def ask(self, w, oracle, plan):
         answer = super().ask(w, oracle, plan)
@@ -161,7 +161,7 @@ class PlansFromData(Honest):
 
 class UsesGlobalRandomNumbers(Honest):
     def run(self, w, oracle, plan):
-        return super().run(w + 1e-3 * np.random.standard_normal(w.shape), oracle, plan)
+        return super().run(w + 1e-3 * np.random.standard_normal(w.shape), oracle, plan)  # noqa: NPY002
 
 
 class HasASourceOfItsOwn(Honest):
