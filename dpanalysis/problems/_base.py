@@ -16,7 +16,7 @@ from array_api_compat import (
 
 from .._devices import beside, lives_with, readable, to_host
 from .._validation import check_finite, check_reals
-from ..clipping import Clipping
+from ..clipping import Clipping, check_clipping
 from ..privacy.facts import PublicFacts
 from ..regularizers import Regularizer
 from .base import Problem
@@ -116,6 +116,10 @@ class EmpiricalRisk(Problem):
             hessian_rank=self.hessian_rank,
             value_at_zero=self.value_at_zero,
         )
+
+    def check_clipping(self, clipping: Clipping | None) -> None:
+        """Raise TypeError unless ``clipping`` is a rule or None: the sums keep to any rule."""
+        check_clipping(clipping)
 
     # Checks and conversions of arguments
 

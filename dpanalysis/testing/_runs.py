@@ -181,11 +181,20 @@ class Runs:
             "the run depends on what is recorded beside it: the method reads the history or the "
             "callback, which see the data without noise",
         )
-        more = self.run(replicates=4).w[:2]
+        many = self.run(replicates=4)
+        more = many.w[:2]
         require(
             np.allclose(more, first.w, rtol=_ROUNDING, atol=1e-12, equal_nan=True),
             "replicate r of 2 and replicate r of 4 differ: replicates must not share anything, "
             f"they are off by {np.abs(more - first.w).max():g}",
+        )
+        paid = [list(unrolled(ledger.events)) for ledger in many.ledgers[:2]]
+        require(
+            _spent(first)[1:] == paid, "replicate r of 2 and replicate r of 4 pay for other events"
+        )
+        require(
+            len(np.unique(many.w, axis=0)) == 4,
+            "replicates give the same numbers: each must have noise of its own, from the oracle",
         )
         self._check_budget(first)
         return first
