@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..privacy.filters import Filter
+
 __all__ = ["check_pickle", "reachable", "snapshot", "what_changed"]
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type, ModuleType, np.generic)
@@ -55,6 +57,8 @@ def _parts(item: Any) -> list[tuple[str, Any]]:
         return [(f"[{key!r}]", part) for key, part in list(item.items())]
     if isinstance(item, (list, tuple, set, frozenset)) or type(item).__name__ == "deque":
         return [(f"[{k}]", part) for k, part in enumerate(list(item))]
+    if isinstance(item, Filter):
+        return [(".spent", item.spent)]  # beside it, prices that it has computed before
     if isinstance(item, np.random.Generator):
         return [(".state", item.bit_generator.state)]
     if isinstance(item, random.Random):

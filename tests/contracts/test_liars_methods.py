@@ -260,9 +260,6 @@ class Adaptive(AdaptiveMethod):
         return oracle.gradient(w, self.sampling, "gaussian", plan)
 
 
-Adaptive.__repr__ = object.__repr__
-
-
 class TakesPartOfTheAnswer(Adaptive):
     """Opens a batch by cheap events and asks dear ones."""
 

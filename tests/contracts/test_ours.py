@@ -60,7 +60,7 @@ METHODS = [
     M.Nesterov(0.5, 8, mu=0.1, choose_iterations=1.0, sampling=dpa.WithoutReplacement(20)),
     M.MultistageNesterov(12, mu=0.5, L=1.0),
     M.SGD(0.3, 8, dpa.Poisson(0.1), clipping.Flat(1.0)),
-    M.SGD(0.3, 8, dpa.WithReplacement(20), mechanism="laplace"),
+    M.SGD(0.3, 8, dpa.WithReplacement(20), None, mechanism="laplace"),
     M.Adam(0.1, 8, dpa.WithoutReplacement(20), clipping.Automatic(0.1)),
     M.LineSearchSGD(dpa.Poisson(0.3), rho=0.02, epsilon=0.2),
     M.LineSearchSGD(dpa.Poisson(0.3), rho=0.02, epsilon=0.2, fresh_batch=True),
