@@ -111,9 +111,9 @@ class Problem(ABC):
         check_clipping(clipping)
         if clipping is not None:
             raise ValueError(
-                f"{type(self).__name__} takes no clipping rule, got {clipping!r}: once gradient_sum "
-                "weighs each record's gradient by clipping.weight(norm, loss), override "
-                "check_clipping to accept rules"
+                f"{type(self).__name__} takes no clipping rule, got {clipping!r}: override "
+                "check_clipping once gradient_sum weighs each record's gradient by "
+                "clipping.weight(norm, loss)"
             )
 
     def initial(self, rng: Any = None) -> np.ndarray:

@@ -102,7 +102,8 @@ class Runs:
 
     def _follow(self, loop: WatchingLoop, oracle: PrivateOracle, w: np.ndarray) -> None:
         """Take the steps of one oracle's replicates and look at each."""
-        method, held, made = self.method, [], 0
+        method, made = self.method, 0
+        held: list[tuple[Any, np.ndarray]] = []
         start = w if method.together else w[0]
         try:
             for step in method.run(start.copy(), oracle, loop.plan):
@@ -202,7 +203,7 @@ class Runs:
     def _check_budget(self, result: Any) -> None:
         budget = self.budget
         require(result.private, "a run with a budget must be private")
-        if budget.rho is None and result.guard is None:
+        if budget.epsilon is not None and result.guard is None:
             spent = epsilon(result.ledger.events, budget.delta, budget.relation, "tightest")
             within = spent <= budget.epsilon * (1.0 + _ROUNDING)
             require(within, f"the method spends epsilon {spent:g} of a budget of {budget!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from ..experiments.loop import Loop
@@ -14,8 +15,6 @@ from ..problems.base import Problem
 
 __all__ = ["Complaints", "Sealed", "WatchingLoop"]
 
-_PRIVATE = ("gradient_sum", "along", "hessian_sum", "hvp_sum", "minimise_tilted")
-_REFERENCE = ("value", "gradient")
 _ALLOWED = ("dpanalysis.experiments.loop", __name__)
 # Of the oracle's public names, the one that tells how large the batches were.
 _SECRET = ("evaluations", "__dict__")
@@ -38,16 +37,34 @@ def _inside_the_door() -> bool:
 
     While a method asks an open batch, the generator that holds it open is not on the stack.
     """
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_globals.get("__name__") == door.__name__:
             return True
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False
+
+
+def _through(name: str) -> Any:
+    """Return a member that asks the sealed problem, for the door alone."""
+
+    def member(self: Any, *arguments: Any, **options: Any) -> Any:
+        self._touched(name)
+        return getattr(self._sealed, name)(*arguments, **options)
+
+    return member
 
 
 class Sealed(Problem):
     """A problem whose records answer the oracle alone."""
+
+    gradient_sum = _through("gradient_sum")
+    along = _through("along")
+    hessian_sum = _through("hessian_sum")
+    hvp_sum = _through("hvp_sum")
+    minimise_tilted = _through("minimise_tilted")
+    value = _through("value")
+    gradient = _through("gradient")
 
     def __init__(self, inner: Problem, complaints: Complaints) -> None:
         self._sealed, self._complaints = inner, complaints
@@ -76,20 +93,6 @@ class Sealed(Problem):
     def initial(self, rng: Any = None) -> Any:
         """See :class:`Problem`."""
         return self._sealed.initial(rng)
-
-
-def _through(name: str) -> Any:
-    def member(self: Sealed, *arguments: Any, **options: Any) -> Any:
-        self._touched(name)
-        return getattr(self._sealed, name)(*arguments, **options)
-
-    member.__name__ = name
-    return member
-
-
-for _name in (*_PRIVATE, *_REFERENCE):
-    setattr(Sealed, _name, _through(_name))
-Sealed.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
 
 
 class _Watched:

@@ -41,10 +41,10 @@ def global_random_untouched(what: str, seed: int = 0) -> Iterator[None]:
     kept, kept_plain = np.random.get_state(), random.getstate()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)
-    before = np.random.get_state(), random.getstate()  # noqa: NPY002
+    before: Any = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         yield
-        after = np.random.get_state(), random.getstate()  # noqa: NPY002
+        after: Any = np.random.get_state(), random.getstate()  # noqa: NPY002
         same = repr(before) == repr(after) and (before[0][1] == after[0][1]).all()
         require(
             same,

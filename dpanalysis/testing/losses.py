@@ -81,16 +81,16 @@ def check_loss(loss: Loss, *, devices: bool = True, compiled: bool = True) -> No
     changed = what_changed(remembered, snapshot(loss, type(loss).__name__))
     require(changed is None, f"evaluating the loss changes what it remembers ({changed})")
     copied = check_pickle(loss, "the loss")
-    z, y = np.linspace(-3.0, 3.0, 13), np.ones(13)
-    same = np.array_equal(copied.value(z, y), loss.value(z, y), equal_nan=True)
+    z, ones = np.linspace(-3.0, 3.0, 13), np.ones(13)
+    same = np.array_equal(copied.value(z, ones), loss.value(z, ones), equal_nan=True)
     require(same, "a pickled copy of the loss has other values")
 
 
 def _check_constants(loss: Loss) -> None:
     name = type(loss).__name__
     for constant in ("lipschitz", "smoothness", "hessian_lipschitz"):
-        value = getattr(loss, constant)
-        good = isinstance(value, Real) and not isinstance(value, bool) and value >= 0.0
+        value: Any = getattr(loss, constant)
+        good = isinstance(value, Real) and type(value) is not bool and float(value) >= 0.0
         require(
             good, f"{name}.{constant} must be a number >= 0, inf where there is none: {value!r}"
         )

@@ -159,9 +159,9 @@ def _budget(method: Method, facts: PublicFacts) -> Budget:
             return budget
         except Exception as error:
             errors.append(error)
-    for budget, error in zip(tried, errors):
-        if isinstance(error, PrivacyBudgetExceeded):
-            fail(f"the method plans more than its budget {budget!r}: {error}", error)
+    for budget, refusal in zip(tried, errors):
+        if isinstance(refusal, PrivacyBudgetExceeded):
+            fail(f"the method plans more than its budget {budget!r}: {refusal}", refusal)
     fail(
         f"the method takes none of six budgets on this problem (give check_method a problem or a "
         f"budget that suits it): {tried[0]!r}: {type(errors[0]).__name__}: {errors[0]}",

@@ -90,7 +90,8 @@ def _check_declared(problem: Any) -> None:
         value = getattr(problem, attribute, None)
         whole = isinstance(value, (int, np.integer)) and value >= 1
         require(whole, f"{name}.{attribute} must be a whole number >= 1, got {value!r}")
-    mu, L = getattr(problem, "mu", None), getattr(problem, "L", None)
+    mu: Any = getattr(problem, "mu", None)
+    L: Any = getattr(problem, "L", None)
     for attribute, value in (("mu", mu), ("L", L)):
         real = isinstance(value, (int, float, np.number)) and not np.isnan(value)
         require(real, f"{name}.{attribute} must be a number, got {value!r}")
@@ -161,7 +162,7 @@ def _check_start(problem: Problem) -> None:
         starts[0].shape == (problem.d,) and np.isfinite(starts[0]).all(),
         f"initial() must return finite numbers of shape ({problem.d},), got {starts[0].shape}",
     )
-    same = np.array_equal(*starts)
+    same = np.array_equal(starts[0], starts[1])
     require(same, "initial(rng) gives other numbers from the same source: draw from rng alone")
 
 
@@ -177,7 +178,7 @@ def _check_neighbour(records: Records, before: list[PublicFacts], neighbour: Pro
     start = [
         np.asarray(each.initial(np.random.default_rng(4))) for each in (records.problem, neighbour)
     ]
-    require(np.array_equal(*start), "initial() depends on the records")
+    require(np.array_equal(start[0], start[1]), "initial() depends on the records")
     for rule in (None, *records.rules()):
         for w in records.iterates():
             W = w[None]

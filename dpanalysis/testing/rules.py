@@ -72,12 +72,16 @@ def check_clipping(rule: Clipping, *, devices: bool = True, compiled: bool = Tru
     require(same, "a pickled copy of the rule has other weights")
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def _check_numbers(rule: Clipping) -> None:
     name = type(rule).__name__
     for attribute in ("clip_norm", "largest_weight"):
-        value = getattr(rule, attribute, None)
+        value: Any = getattr(rule, attribute, None)
         require(
-            isinstance(value, Real) and not isinstance(value, bool) and value > 0.0,
+            _is_number(value) and value > 0.0,
             f"{name}.{attribute} must be a number > 0, got {value!r}",
         )
     require(np.isfinite(rule.clip_norm), f"{name}.clip_norm must be finite, got {rule.clip_norm}")
