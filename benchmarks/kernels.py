@@ -20,7 +20,7 @@ from dpanalysis.privacy.sampling import Poisson, WithoutReplacement
 from .measure import compare, effort, here, peers, thread_counts
 from .peers import data
 from .table import Row
-from .targets import ONE_READ, SINGLE_PASSES
+from .targets import BUILT_IN, ONE_READ, SINGLE_PASSES
 
 CLIP = clipping.Flat(data.CLIP)
 PENALTY = regularizers.GemanMcClure(1e-3)
@@ -195,6 +195,46 @@ def rules(n: int, d: int, quick: bool) -> list[Row]:
     return compare("clipping rules", case, flat, others, effort(quick))
 
 
+class Own(losses.Loss):
+    """The logistic loss, as a user would write it."""
+
+    classification, convex, lipschitz, smoothness = True, True, 1.0, 0.25
+
+    def value(self, z: Any, y: Any) -> Any:
+        """Return the loss."""
+        size = np.abs(y * z)
+        return np.log1p(np.exp(-size)) + 0.5 * (size - y * z)
+
+    def derivative(self, z: Any, y: Any) -> Any:
+        """Return the derivative in ``z``."""
+        e = np.exp(-np.abs(y * z))
+        return -y * np.where(y * z < 0.0, 1.0, e) / (1.0 + e)
+
+
+def own_loss(n: int, d: int, quick: bool) -> Iterator[Row]:
+    """Time a user's compiled loss beside the built-in one of the same formulas."""
+    X, y, w, _ = data.dense(n, d)
+    S, labels, v, _ = data.csr(32_561, 124, 14)
+    W = data.iterates(20, d)
+    batch = data.batches(n, 0.05, True)[0]
+    both = losses.compiled(Own()), losses.Logistic()
+    dense, csr = ([ERM(A, b, loss) for loss in both] for A, b in ((X, y), (S, labels)))
+    cases: dict[str, tuple[list[ERM], tuple[Any, ...]]] = {
+        f"dense, {n:,} x {d}": (dense, (w,)),
+        "CSR, 14 of 124": (csr, (v,)),
+        f"minibatch, {batch.size:,} of {n:,} x {d}": (dense, (w, batch)),
+        f"20 at once, {n:,} x {d}": (dense, (W,)),
+    }
+    for threads in thread_counts():
+        for case, (problems, asked) in cases.items():
+            ours, other = (
+                here(lambda p=p, asked=asked: p.sums(*asked, clipping=CLIP, value=False), threads)
+                for p in problems
+            )
+            name = f"{case}, {used(threads)}"
+            yield from compare("own loss, compiled", name, ours, {BUILT_IN: other}, effort(quick))
+
+
 def run(quick: bool) -> Iterator[Row]:
     """Run all comparisons; quick: a quarter of the rows, most peers at one setting only."""
     n = 60_000 // (data.SHRINK if quick else 1)
@@ -208,3 +248,4 @@ def run(quick: bool) -> Iterator[Row]:
     yield from minibatch(495_141 // (data.SHRINK if quick else 1), 54, 0.01, quick)
     yield from replicates(100_000, 20, 20, quick)
     yield from rules(100_000, 20, quick)
+    yield from own_loss(100_000, 20, quick)

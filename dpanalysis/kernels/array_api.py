@@ -66,6 +66,15 @@ def kept_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
         return xp.where(weights * norms > clipping.clip_norm, xp.zeros_like(norms), weights)
 
 
+def _within(slopes: Any, limit: float) -> Any:
+    """Return the derivatives, none larger than the Lipschitz constant that the noise goes by."""
+    if limit == math.inf:
+        return slopes
+    xp = array_namespace(slopes)
+    slopes = xp.where(slopes > limit, xp.full_like(slopes, limit), slopes)
+    return xp.where(slopes < -limit, xp.full_like(slopes, -limit), slopes)
+
+
 def each_replicate(
     sums: Callable[..., tuple[Any, ...]], W: Any, rows: Sequence[Any], *rest: Any
 ) -> tuple[Any, ...]:
@@ -155,6 +164,7 @@ class ArraySums:
                 continue
             c = self._formula(self._loss.derivative, z, y)
             known = known & xp.isfinite(c)
+            c = _within(c, self._loss.lipschitz)
             if clipping is not None:
                 norm = xp.abs(c) * column(norms)
                 if needs_losses:

@@ -10,7 +10,7 @@ from numba import njit, prange
 
 from .scalar import EXACT, FAST
 
-# Compiled with scalar.py, sha256 6f4ee7e20c0a763a
+# Compiled with scalar.py, sha256 c6bca73dec0078bb
 
 __all__ = ["norms_parallel", "norms_range"]
 

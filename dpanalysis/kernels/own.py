@@ -13,6 +13,7 @@ import dis
 import threading
 from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from numbers import Real
 from types import FunctionType
@@ -30,8 +31,7 @@ from .formulas import SCALARS, namespace
 from .scalar import EXACT, clip_weight, cut_weight, huberized_derivative, huberized_value
 from .tile import split_rule
 
-__all__ = ["CannotCompile", "LossFormulas", "RuleFormulas", "loss_formulas", "rebuilt"]
-__all__ += ["rule_formulas"]
+__all__ = ["CannotCompile", "Formulas", "loss_formulas", "rebuilt", "rule_formulas"]
 
 _OPTIONS = {**EXACT, "cache": False}  # a cache on disk goes by file and line: not ours to use
 _KEPT_OPTIONS = ("nogil", "error_model", "fastmath", "parallel", "forceinline")
@@ -133,28 +133,46 @@ def rule_formulas(rule: Any) -> RuleFormulas:
         return _rules[key]
 
 
-def rebuilt(kernel: Any, loss: LossFormulas | None, rule: RuleFormulas | None) -> Any:
+@dataclass(frozen=True)
+class Formulas:
+    """What a copy of the kernels runs by: one loss and one rule, the others are left out.
+
+    Attributes
+    ----------
+    loss_code, clip_code : int
+        Numbers of their places in the kernels.
+    loss : LossFormulas or None
+    rule : RuleFormulas or None
+        None for a built-in formula.
+    """
+
+    loss_code: int
+    clip_code: int
+    loss: LossFormulas | None
+    rule: RuleFormulas | None
+
+
+def rebuilt(kernel: Any, formulas: Formulas) -> Any:
     """Return a copy of a kernel that runs by other formulas, compiled when it is first called."""
     with _lock:
-        return _rebuilt(kernel, loss, rule)
+        return _rebuilt(kernel, formulas)
 
 
 @cache
-def _rebuilt(kernel: Any, loss: LossFormulas | None, rule: RuleFormulas | None) -> Any:
+def _rebuilt(kernel: Any, formulas: Formulas) -> Any:
+    loss, rule = formulas.loss, formulas.rule
     if loss is not None and kernel in (huberized_value, huberized_derivative):
         return loss.value if kernel is huberized_value else loss.derivative
     if rule is not None and kernel is clip_weight:
         return rule.weight
     if kernel is split_rule:
-        return _split(
-            1 if loss is None else len(loss.fields) + 2, 4 if rule is None else len(rule.fields) + 3
-        )
+        return _split(formulas)
     function = kernel.py_func
     changed = {}
     for name in function.__code__.co_names:
         used = function.__globals__.get(name)
         if isinstance(used, Dispatcher):
-            copy = _rebuilt(used, loss, rule)
+            copy = _rebuilt(used, formulas)
             if copy is not used:
                 changed[name] = copy
     if not changed:
@@ -228,20 +246,21 @@ def _part(lo: int, hi: int, kind: Any) -> Any:
     return part
 
 
-def _split(loss: int, rule: int) -> Any:
-    """Return ``split_rule`` for so many numbers of the loss and of the rule."""
-    parts = [(0, 1), (1, 1 + loss), (1 + loss, 2 + loss), (2 + loss, 2 + loss + rule)]
-    code, parameter, clip_code, parameters = (_part(lo, hi, None) for lo, hi in parts)
+def _split(formulas: Formulas) -> Any:
+    """Return ``split_rule`` for these formulas: constants, so that all others are left out."""
+    loss_code, clip_code = formulas.loss_code, formulas.clip_code
+    one = formulas.loss is None  # a built-in loss has one number
+    end = 2 if formulas.loss is None else len(formulas.loss.fields) + 3
+    count = 4 if formulas.rule is None else len(formulas.rule.fields) + 3
+    parameter, parameters = _part(1, end, None), _part(end + 1, end + 1 + count, None)
 
     @njit(forceinline=True, **_OPTIONS)
     def split(numbers: Any) -> Any:
-        return code(numbers)[0], parameter(numbers), clip_code(numbers)[0], parameters(numbers)
+        if one:
+            return loss_code, parameter(numbers)[0], clip_code, parameters(numbers)
+        return loss_code, parameter(numbers), clip_code, parameters(numbers)
 
-    @njit(forceinline=True, **_OPTIONS)
-    def split_one(numbers: Any) -> Any:
-        return code(numbers)[0], numbers[1], clip_code(numbers)[0], parameters(numbers)
-
-    return split if loss > 1 else split_one
+    return split
 
 
 def _scalar(function: FunctionType, fields: tuple[str, ...] = ()) -> Any:

@@ -20,7 +20,7 @@ import math
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import njit, types, uint64
 from numba.extending import intrinsic
 
 from .codes import AUTOMATIC, FLAT, PER_SAMPLE_ADAPTIVE, VALUE
@@ -60,7 +60,7 @@ BELOW_ONE = 1.0 - 2.0**-50
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01  # 33 bits, so that k * _LN2_HIGH is exact
 _LN2_LOW = 1.90821492927058770002e-10
-_BITS_OF_ROOT = 0x3FE6A09E667F3BCD  # of sqrt(1/2)
+_SHIFT = (1024 << 52) - 0x3FE6A09E667F3BCD  # less the bits of sqrt(1/2)
 
 
 @intrinsic
@@ -151,8 +151,10 @@ def log_any(x: float) -> float:
     """Return log(x), relative error below 1e-15; -inf at 0, NaN below."""
     tiny = x < 2.3e-308
     bits: int = _bits_of_float(x * 2.0**54 if tiny else x)  # type: ignore[call-arg]
-    k = (bits - _BITS_OF_ROOT) >> 52  # x = 2^k m with m in [sqrt(1/2), sqrt(2))
-    m: float = _float_of_bits(bits - (k << 52))  # type: ignore[call-arg]
+    # x = 2^k m with m in [sqrt(1/2), sqrt(2)); shifted as a positive number, which takes a
+    # vector register everywhere.
+    k = int(uint64(bits + _SHIFT) >> uint64(52)) - 1024
+    m: float = _float_of_bits(bits - (k << 52))
     k = k - 54 if tiny else k
     result = k * _LN2_HIGH + (k * _LN2_LOW + _log_ratio((m - 1.0) / (m + 1.0)))
     result = x if x == math.inf else result

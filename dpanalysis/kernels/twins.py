@@ -6,6 +6,7 @@ is not in it, for its formulas may be others.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 from .. import clipping as rules
@@ -88,14 +89,14 @@ def plan(loss: Any, rule: Any, sparse: bool) -> Plan:
         second = (code, *numbers, *[0.0] * (4 - len(numbers)))
     kernels = _built_in(sparse)
     if own_loss is not None or own_rule is not None:
-        from .own import rebuilt
+        from .own import Formulas, rebuilt
 
-        kernels = Kernels(
-            *(tuple(rebuilt(kernel, own_loss, own_rule) for kernel in pair) for pair in kernels)
-        )
+        formulas = Formulas(first[0], second[0], own_loss, own_rule)
+        kernels = Kernels(*(tuple(rebuilt(one, formulas) for one in pair) for pair in kernels))
     return Plan((*first, *second), kernels)
 
 
+@cache
 def _built_in(sparse: bool) -> Kernels:
     """Return the kernels that come with the package; they are loaded here, not before."""
     if sparse:

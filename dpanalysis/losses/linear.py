@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from array_api_compat import array_namespace
 
@@ -60,8 +60,8 @@ class Logistic(_Plain):
     """
 
     __slots__ = ()
-    classification: ClassVar[bool] = True
-    convex: ClassVar[bool] = True
+    classification = True
+    convex = True
     lipschitz = 1.0
     smoothness = 0.25
     hessian_lipschitz = 1.0 / (6.0 * math.sqrt(3.0))
@@ -111,8 +111,8 @@ class SquaredError(_Plain):
     """
 
     __slots__ = ()
-    classification: ClassVar[bool] = False
-    convex: ClassVar[bool] = True
+    classification = False
+    convex = True
     lipschitz = math.inf
     smoothness = 1.0
     hessian_lipschitz = 0.0
@@ -160,8 +160,8 @@ class Hinge(_Plain):
     """
 
     __slots__ = ()
-    classification: ClassVar[bool] = True
-    convex: ClassVar[bool] = True
+    classification = True
+    convex = True
     lipschitz = 1.0
     smoothness = math.inf
     hessian_lipschitz = math.inf
@@ -233,16 +233,16 @@ class HuberizedHinge(Loss):
     """
 
     width: float = 0.5
-    classification: ClassVar[bool] = True
-    convex: ClassVar[bool] = True
-    lipschitz: ClassVar[float] = 1.0
-    hessian_lipschitz: ClassVar[float] = math.inf
+    classification = True
+    convex = True
+    lipschitz = 1.0
+    hessian_lipschitz = math.inf
 
     def __post_init__(self) -> None:
         keep_numbers(self, "width", low=0.0, low_open=True)
 
     @property
-    def smoothness(self) -> float:
+    def smoothness(self) -> float:  # type: ignore[override]
         """Second derivative of the parabola."""
         return 0.5 / self.width
 

@@ -358,6 +358,6 @@ class ERM(LinearRisk):
         if self._solution is None:
             from .solve import minimise, separated_below
 
-            logistic = isinstance(self.loss, Logistic)  # other losses vanish at finite margins
+            logistic = type(self.loss) is Logistic  # other losses vanish at finite margins
             self._solution = minimise(self, separated_below(self) if logistic else 0.0)
         return self._solution.copy()

@@ -404,3 +404,20 @@ def test_a_declared_sensitivity_is_charged_as_it_is_and_never_amplified():
     assert gradient_event(facts, dpa.Poisson(1.0), "laplace", 2.0).sensitivity == 0.1
     with pytest.raises(ValueError, match=r"Full\(\)"):
         gradient_event(facts, dpa.Poisson(0.1), "gaussian", 1.0)
+
+
+def test_a_rule_that_lifts_small_gradients_needs_more_noise_than_the_row_bound_says():
+    """Gradients up to .02 are lifted tenfold, so one record moves the sum by .2, not by .02."""
+    rule = dpa.clipping.Automatic(r=0.1, clip_norm=1.0)
+    problem = problem_of(
+        np.array([[0.02]]), np.ones(1), radius=0.02, order=2, loss=dpa.losses.Hinge()
+    )
+    facts = PublicFacts.of(problem, "add_or_remove_one")
+    lifted = abs(problem.sums([0.0], clipping=rule, value=False).gradient[0])
+    assert lifted == pytest.approx(0.02 / 0.12)
+    for order in (1, 2):
+        assert lifted <= facts.record_sensitivity(order, rule) <= 0.2 * (1 + 1e-9)
+    # A rule that scales down only is no worse than none; a small clip norm counts by itself.
+    assert facts.record_sensitivity(2, dpa.clipping.Flat(1.0)) == facts.record_sensitivity(2)
+    small = facts.record_sensitivity(2, dpa.clipping.Automatic(0.1, 1e-3))
+    assert small == pytest.approx(0.02 * 1e-3 / 0.1)

@@ -253,6 +253,37 @@ def test_polynomials_are_accurate_to_1e_15_over_the_whole_range():
         assert error <= 1e-15
 
 
+@pytest.mark.parametrize(
+    ("name", "points"),
+    [
+        ("exp", np.concatenate([np.linspace(-707.9, 709.7, 2999), np.logspace(-300, 0, 99)])),
+        (
+            "log",
+            np.concatenate([np.exp(np.linspace(-744.0, 709.0, 2999)), 1 + np.logspace(-15, 0)]),
+        ),
+        ("log", 1.0 - np.logspace(-15, -0.01, 999)),
+        ("log1p", np.concatenate([np.logspace(-300, 308, 2999), -np.logspace(-300, -0.01, 999)])),
+    ],
+)
+def test_functions_for_own_formulas_are_accurate_to_1e_15(name, points):
+    compiled = getattr(scalar, f"{name}_any")
+    with mpmath.workdps(340):
+        exact = [getattr(mpmath, name)(mpmath.mpf(float(v))) for v in points]
+        pairs = [(compiled(v), e) for v, e in zip(points, exact) if e != 0]
+        assert max(abs(mpmath.mpf(found) / e - 1) for found, e in pairs) <= 1e-15
+
+
+def test_functions_for_own_formulas_at_the_ends():
+    inf, nan = math.inf, math.nan
+    for name, at, expected in (
+        ("exp", (-inf, -709.0, 0.0, 710.0, inf, nan), (0.0, 0.0, 1.0, inf, inf, nan)),
+        ("log", (-inf, -1.0, 0.0, 1.0, inf, nan), (nan, nan, -inf, 0.0, inf, nan)),
+        ("log1p", (-inf, -2.0, -1.0, 0.0, inf, nan), (nan, nan, -inf, 0.0, inf, nan)),
+    ):
+        found = [getattr(scalar, f"{name}_any")(x) for x in at]
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_polynomials_at_the_ends():
     assert scalar.exp_neg(0.0) == 1.0
     assert scalar.exp_neg(709.0) == scalar.exp_neg(1e308) == scalar.exp_neg(math.inf) == 0.0

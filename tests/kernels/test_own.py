@@ -1,0 +1,395 @@
+"""Losses and rules from outside: their own formulas run, as arrays and compiled."""
+
+import math
+import pickle
+import threading
+import warnings
+
+import array_api_strict
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from array_api_compat import array_namespace
+
+from dpanalysis import ERM, RowBound, clipping, losses
+from dpanalysis.kernels import own, twins
+from dpanalysis.problems._part import HostSums
+
+
+class Halved(losses.Logistic):
+    """Half of the logistic loss, constants included."""
+
+    lipschitz, smoothness = 0.5, 0.125
+
+    def value(self, z, y):
+        return 0.5 * super().value(z, y)
+
+    def derivative(self, z, y):
+        return 0.5 * super().derivative(z, y)
+
+
+def softplus(a):
+    """Return log(1 + exp(a)): a helper of the module, on arrays or numbers."""
+    return np.maximum(a, 0.0) + np.log1p(np.exp(-np.abs(a)))
+
+
+class Soft(losses.Loss):
+    """A logistic loss of the margin over a width, with a number of its own and a class's."""
+
+    classification, convex, _unit = True, True, 1.0
+
+    def __init__(self, width):
+        self._width = width
+
+    @property
+    def lipschitz(self):
+        return self._unit / self._width
+
+    @property
+    def smoothness(self):
+        return 0.25 / self._width**2
+
+    def value(self, z, y):
+        return self._unit * softplus(-y * z / self._width)
+
+    def derivative(self, z, y):
+        xp = array_namespace(z)
+        margin = y * z / self._width
+        e = xp.exp(-xp.abs(margin))
+        return -y / self._width * xp.where(margin < 0, xp.ones_like(e), e) / (1.0 + e)
+
+
+class Root(clipping.Clipping):
+    """A rule of one's own, by the norm alone."""
+
+    def __init__(self, clip_norm):
+        self.clip_norm = clip_norm
+
+    def wanted(self, norms, losses):
+        return 1.0 / np.sqrt(1.0 + norms)
+
+    def __repr__(self):
+        return f"Root({self.clip_norm})"
+
+
+SOFT = losses.compiled(Soft(0.5))
+FORMS = {
+    "dense": lambda X: X,
+    "float32": lambda X: X.astype(np.float32),
+    "csr": sp.csr_array,
+}
+
+
+def draw(n=70, d=5):
+    random = np.random.default_rng(4)
+    X = random.standard_normal((n, d)) * (random.random((n, d)) < 0.8)
+    return X, np.where(random.random(n) < 0.5, -1.0, 1.0), random.standard_normal((4, d))
+
+
+def same(found, expected, rtol=1e-12):
+    np.testing.assert_allclose(found.gradient, expected.gradient, rtol=rtol, atol=1e-12)
+    np.testing.assert_allclose(found.value, expected.value, rtol=rtol)
+    np.testing.assert_array_equal(found.clipped, expected.clipped)
+
+
+# What is stated is what runs
+
+
+@pytest.mark.parametrize("form", [*FORMS.values(), array_api_strict.asarray])
+def test_a_class_that_extends_a_built_in_loss_runs_its_own_formulas(form):
+    """Half the loss moves the gradient by half: so much, and no more, is what noise is for."""
+    X, y, W = draw()
+    halves = ERM(form(X), y, Halved(), row_bound=RowBound(2, 1.0)).sums(W)
+    whole = ERM(form(X), y, losses.Logistic(), row_bound=RowBound(2, 1.0)).sums(W)
+    np.testing.assert_allclose(2.0 * halves.gradient, whole.gradient, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(2.0 * halves.value, whole.value, rtol=1e-5)
+
+
+def test_kernels_go_by_the_exact_class():
+    assert not twins.is_compiled_loss(Halved()) and not twins.is_compiled_rule(Root(1.0))
+    wide = type("Wide", (clipping.Flat,), {"wanted": lambda self, norms, losses: 0.25 * norms**0})
+    X, y, W = draw()
+    problem = ERM(X, y, losses.Logistic())
+    assert type(problem._data.backend(wide(1.0))) is HostSums
+    found = problem.sums(W, clipping=wide(100.0)).gradient
+    np.testing.assert_allclose(found, 0.25 * problem.sums(W).gradient, rtol=1e-12)
+
+
+def test_a_built_in_loss_cannot_be_changed_by_hand():
+    """Its kernel would not know of it."""
+    for loss in (losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge()):
+        for name, item in (("value", math.exp), ("lipschitz", 0.1), ("other", 1.0)):
+            with pytest.raises((AttributeError, TypeError)):
+                setattr(loss, name, item)
+
+
+class Lying(losses.Loss):
+    """Its derivative is 10 at one margin that no grid meets."""
+
+    classification, lipschitz = True, 1.0
+
+    def value(self, z, y):
+        return np.where(z == 0.123456789, 3.0, 1.0 + 0.0 * y * z)
+
+    def derivative(self, z, y):
+        return np.where(z == 0.123456789, 10.0, -0.5 * y + 0.0 * z)
+
+
+class Lifting(clipping.Clipping):
+    """Its weights go beyond the bound and beyond its largest weight, and below zero."""
+
+    clip_norm, largest_weight = 2.0, 1.5
+
+    def weight(self, norms, losses=None):
+        return np.where(norms < 0.2, 40.0, np.where(norms < 5.0, 1.5, np.where(norms < 9, 1e9, -1)))
+
+    def wanted(self, norms, losses):
+        raise NotImplementedError
+
+
+def test_the_constants_that_the_noise_is_computed_from_are_kept_whatever_the_formulas_do():
+    problem = ERM(np.array([[1.0], [2.0]]), np.ones(2), Lying(), row_bound=RowBound(2, 2.0))
+    assert problem.sums([0.123456789], value=False).gradient == 1.0 - 0.5 * 2.0
+    compiled = ERM(np.array([[1.0], [2.0]]), np.ones(2), losses.compiled(Lying()))
+    assert compiled.sums([0.123456789], value=False).gradient == 1.0 - 0.5 * 2.0
+    X = np.array([[0.1], [3.0], [8.0], [10.0]])
+    for rows, expected in (([0], 0.15), ([1], 2.0), ([2], 2.0), ([3], 0.0)):
+        problem = ERM(X[rows], -np.ones(1), losses.Hinge())
+        found = problem.sums([0.0], clipping=Lifting(), value=False)
+        assert found.gradient == pytest.approx([expected], rel=1e-14)
+        assert (np.abs(found.gradient) <= 2.0).all()
+
+
+class Failing(losses.Loss):
+    """It fails, or gives NaN, at one prediction only."""
+
+    lipschitz = 1.0
+
+    def value(self, z, y):
+        if np.any(z == 3.0):
+            raise ArithmeticError("a record that should not show")
+        return np.where(z == 4.0, np.nan, np.abs(z))
+
+    def derivative(self, z, y):
+        if np.any(z == 3.0):
+            raise ArithmeticError("a record that should not show")
+        return np.where(z == 5.0, np.nan, np.sign(z))
+
+
+def test_a_formula_that_fails_at_one_record_adds_zero_there():
+    X, w = np.array([[1.0], [3.0], [2.0], [4.0], [5.0]]), np.array([1.0])
+    problem = ERM(X, np.zeros(5), Failing())
+    for rule in (None, clipping.Flat(100.0)):
+        sums = problem.sums(w, clipping=rule)
+        assert sums.value == 1.0 + 2.0 + 5.0 and sums.gradient == 1.0 + 2.0 + 4.0
+        one = problem.sums(w, np.array([1]), clipping=rule)
+        assert one.value == 0.0 and one.gradient == 0.0 and one.clipped == 0
+
+
+# Compiled
+
+
+@pytest.mark.parametrize(
+    ("form", "rule"),
+    [
+        ("dense", clipping.Flat(0.8)),
+        ("float32", clipping.Flat(0.8)),
+        ("csr", clipping.Flat(0.8)),
+        ("dense", None),
+        ("csr", clipping.Automatic(0.3)),
+    ],
+)
+def test_compiled_sums_are_those_of_the_arrays(form, rule):
+    X, y, W = draw()
+    fast, slow = (ERM(FORMS[form](X), y, loss) for loss in (SOFT, Soft(0.5)))
+    rows = np.array([0, 69, 7, 7, 40])
+    k = np.random.default_rng(1).integers(0, 3, 70).astype(float)
+    for w, chosen in ((W[0], None), (W[0], rows), (W, None), (W, rows), (W, [rows] * 4)):
+        same(fast.sums(w, chosen, rule), slow.sums(w, chosen, rule))
+        same(fast.sums(w, chosen, rule, weights=k), slow.sums(w, chosen, rule, weights=k))
+    assert twins.is_compiled(fast.loss, rule)
+
+
+def test_rules_compile_too():
+    X, y, W = draw()
+    by_both = clipping.Custom(lambda norm, loss: 0.6 / (norm + loss + 0.1), 0.6)
+    for rule, loss in ((by_both, SOFT), (Root(0.9), losses.Logistic())):
+        fast = clipping.compiled(rule)
+        assert twins.is_compiled_rule(fast) and repr(fast) == f"compiled({rule!r})"
+        assert (fast.clip_norm, fast.largest_weight) == (rule.clip_norm, rule.largest_weight)
+        assert fast.needs_losses == rule.needs_losses
+        problem = ERM(X, y, loss)
+        same(problem.sums(W[0], clipping=fast), problem.sums(W[0], clipping=rule))
+        again = pickle.loads(pickle.dumps(Root(0.9))) if rule is not by_both else rule
+        assert type(clipping.compiled(again)) is type(fast)
+
+
+def test_compiled_weights_are_cut_to_what_the_rule_promises():
+    """At a norm that no grid meets."""
+    for fault, expected in ((1e9, 1.5), (-1.0, 0.0), (math.nan, 0.0), (math.inf, 1.5)):
+        rule = type("Fault", (clipping.Clipping,), {"wanted": _wanted, "clip_norm": 2.0})()
+        type(rule).fault, type(rule).largest_weight = fault, 1.5
+        fast = clipping.compiled(rule)
+        problem = ERM(np.array([[0.777], [1e3]]), -np.ones(2), losses.Hinge())
+        for each in (rule, fast):
+            found = problem.sums([0.0], np.array([0]), each).gradient
+            assert found == pytest.approx([expected * 0.777])
+
+
+def _wanted(self, norms, losses):
+    return np.where(norms == 0.777, self.fault, np.where(norms > 2.0, 2.0 / norms, 1.0))
+
+
+def test_a_compiled_loss_with_a_rule_that_is_not_runs_as_arrays():
+    X, y, W = draw()
+    rule = clipping.Custom(_stateful, 1.0)
+    same(ERM(X, y, SOFT).sums(W, clipping=rule), ERM(X, y, Soft(0.5)).sums(W, clipping=rule))
+
+
+def _stateful(norm, loss):
+    return min(1.0, 1.0 / max(norm, 1e-9)) if str(norm) else 0.0
+
+
+def test_what_is_not_finite_adds_zero_to_compiled_sums():
+    X = np.array([[1.0], [1e300], [-1e300]])
+    problem = ERM(X, np.ones(3), SOFT)
+    for w in ([1e10], [-1e10]):
+        one, both = problem.sums(w, np.array([0])), problem.sums(w)
+        assert (both.value, both.gradient) == (one.value, one.gradient)
+
+
+def test_every_number_of_the_object_is_an_argument():
+    """So another width runs by the same kernels, and a change of it is seen at once."""
+    other = losses.compiled(Soft(2.0))
+    for sparse in (True, False):
+        plans = [twins.plan(loss, None, sparse) for loss in (SOFT, other)]
+        assert plans[0].kernels == plans[1].kernels and plans[0].rule != plans[1].rule
+    X, y, W = draw()
+    same(ERM(X, y, other).sums(W[0]), ERM(X, y, Soft(2.0)).sums(W[0]))
+
+
+def test_compiled_losses_are_values_that_can_be_pickled():
+    again = pickle.loads(pickle.dumps(losses.compiled(Halves())))
+    assert again == losses.compiled(Halves()) and hash(again) == hash(losses.compiled(Halves()))
+    assert type(again.loss) is Halves and repr(again) == "compiled(Halves())"
+    assert (again.lipschitz, again.smoothness, again.hessian_lipschitz) == (0.5, 0.5, math.inf)
+    assert (again.classification, again.convex) == (False, True)
+    assert again.weak_growth(2.0) == Halves().weak_growth(2.0) == (0.0, 1.0)
+    assert losses.compiled(again) is again and losses.compiled(losses.Hinge()) == losses.Hinge()
+    with pytest.raises(NotImplementedError, match="Halves has no second_derivative"):
+        again.second_derivative(1.0, 1.0)
+
+
+class Halves(losses.Loss):
+    """A loss without numbers of its own."""
+
+    convex, lipschitz, smoothness = True, 0.5, 0.5
+
+    def value(self, z, y):
+        return 0.5 * (np.sqrt(1.0 + (z - y) ** 2) - 1.0)
+
+    def derivative(self, z, y):
+        return 0.5 * (z - y) / np.sqrt(1.0 + (z - y) ** 2)
+
+    def __eq__(self, other):
+        return type(self) is type(other)
+
+    def __hash__(self):
+        return 7
+
+    def __repr__(self):
+        return "Halves()"
+
+
+def test_threads_compile_one_kernel():
+    found, errors = [], []
+
+    def work():
+        try:
+            loss = losses.compiled(Soft(0.7))
+            found.append(twins.plan(loss, None, sparse=False).kernels)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors and len(set(found)) == 1
+
+
+class Method(Halves):
+    def gap(self, z, y):
+        return z - y
+
+    def value(self, z, y):
+        return 0.5 * (np.sqrt(1.0 + self.gap(z, y) ** 2) - 1.0)
+
+
+class Raising(Halves):
+    def value(self, z, y):
+        if z is None:
+            raise ValueError("never")
+        return 0.5 * (np.sqrt(1.0 + (z - y) ** 2) - 1.0)
+
+
+class Strange(Halves):
+    def value(self, z, y):
+        return np.linalg.norm(np.stack([z, y]), axis=0) * 0.0 + 1.0
+
+
+@pytest.mark.parametrize(
+    ("loss", "reason"),
+    [(Method(), r"calls self\.gap"), (Raising(), "raises"), (Strange(), "Numba cannot compile")],
+)
+def test_what_cannot_be_compiled_says_so_and_runs_as_arrays(loss, reason):
+    with pytest.warns(UserWarning, match=rf"Halves\(\) is not compiled.*{reason}"):
+        assert losses.compiled(loss) is loss
+    X, y, W = draw()
+    assert np.isfinite(ERM(X, y, loss).sums(W).gradient).all()
+
+
+def test_rules_that_cannot_be_compiled_say_so():
+    for rule, reason in (
+        (Lifting(), "weight of its own"),
+        (clipping.Custom(_Call(), 1.0), "plain"),
+    ):
+        with pytest.warns(UserWarning, match=f"not compiled.*{reason}"):
+            assert clipping.compiled(rule) is rule
+    assert clipping.compiled(clipping.Flat(1.0)) == clipping.Flat(1.0)
+    with pytest.raises(TypeError, match="clipping must be a rule"):
+        clipping.compiled("flat")
+
+
+class _Call:
+    def __call__(self, norm, loss):
+        return 0.0
+
+
+class Restless(Halves):
+    """A number that is another each time it is read."""
+
+    seen = 0.0
+
+    @property
+    def shift(self):
+        type(self).seen += 1.0
+        return type(self).seen
+
+    def value(self, z, y):
+        return self.shift + 0.0 * z + 0.0 * y
+
+
+def test_formulas_that_differ_from_those_of_the_arrays_are_refused():
+    with pytest.raises(ValueError, match=r"Restless.value gives .* arrays and .* compiled"):
+        losses.compiled(Restless())
+
+
+def test_a_reason_is_one_line():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        losses.compiled(Strange())
+    assert len(caught) == 1 and "\n" not in str(caught[0].message)
+    with pytest.raises(own.CannotCompile):
+        own.loss_formulas(Method())

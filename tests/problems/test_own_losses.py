@@ -1,0 +1,68 @@
+"""What a loss from outside must be, and what follows from its constants."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dpanalysis import ERM, losses
+
+
+class Halves(losses.Loss):
+    """A loss without numbers of its own."""
+
+    convex, lipschitz, smoothness = True, 0.5, 0.5
+
+    def value(self, z, y):
+        return 0.5 * (np.sqrt(1.0 + (z - y) ** 2) - 1.0)
+
+    def derivative(self, z, y):
+        return 0.5 * (z - y) / np.sqrt(1.0 + (z - y) ** 2)
+
+    def __eq__(self, other):
+        return type(self) is type(other)
+
+    def __hash__(self):
+        return 7
+
+    def __repr__(self):
+        return "Halves()"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "error", "message"),
+    [
+        ({"lipschitz": math.nan}, ValueError, r"Bad\.lipschitz must"),
+        ({"smoothness": -1.0}, ValueError, r"Bad\.smoothness must"),
+        ({"hessian_lipschitz": "1"}, TypeError, r"Bad\.hessian_lipschitz must"),
+        ({"lipschitz": 0.49}, ValueError, r"Bad\.lipschitz is 0\.49.*too small"),
+        ({"value": lambda self, z, y: 1.0}, ValueError, r"Bad\.value must return an array"),
+        ({"derivative": lambda self, z, y: z.none}, ValueError, r"Bad\.derivative failed"),
+    ],
+)
+def test_a_loss_that_shows_its_fault_is_refused(attributes, error, message):
+    bad = type("Bad", (Halves,), attributes)()
+    with pytest.raises(error, match=message):
+        losses.check_loss(bad)
+    with pytest.raises(error, match=message):
+        ERM(np.ones((2, 1)), np.ones(2), bad)
+
+
+def test_only_losses_are_losses():
+    for other in ("logistic", None, losses.Logistic, type("Loss", (), {"value": 1, "code": 3})()):
+        with pytest.raises(TypeError, match=r"loss must be an object.*extends dpanalysis\.losses"):
+            ERM(np.ones((2, 1)), np.ones(2), other)
+
+
+def test_weak_growth_by_default_follows_from_the_other_constants():
+    z = np.linspace(-9.0, 9.0, 2001)
+    loss = Halves()
+    for beta1, beta2 in (loss.weak_growth(1.0), loss.weak_growth(1.0, beta1=0.3)):
+        assert (loss.derivative(z, 0.5) ** 2 <= beta1 * loss.value(z, 0.5) + beta2 + 1e-15).all()
+    smooth = type("Smooth", (Halves,), {"lipschitz": math.inf})()
+    beta1, beta2 = smooth.weak_growth(1.0)
+    assert (beta1, beta2) == (1.0, 0.0)
+    assert (loss.derivative(z, 0.5) ** 2 <= beta1 * loss.value(z, 0.5) + beta2 + 1e-15).all()
+    neither = type("Neither", (Halves,), {"lipschitz": math.inf, "smoothness": math.inf})()
+    with pytest.raises(ValueError, match="no constants of weak growth"):
+        neither.weak_growth(1.0)
