@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         privacy,
         problems,
         regularizers,
+        testing,
         theory,
     )
     from .errors import CertificateNotFound, IncompatibleAccounting, PrivacyBudgetExceeded
@@ -63,7 +64,7 @@ _HOMES = {
 _MODULES = frozenset(
     """
     audit clipping datasets errors experiments kernels losses methods plotting privacy problems
-    regularizers theory
+    regularizers testing theory
     """.split()  # noqa: SIM905
 )
 
@@ -90,6 +91,7 @@ __all__ = [
     "privacy",
     "problems",
     "regularizers",
+    "testing",
     "theory",
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -122,8 +122,10 @@ class Shown:
     """Show what differs from the defaults, and long lists of numbers by their range."""
 
     def __repr__(self) -> str:
+        if not is_dataclass(self):  # then its attributes are unknown
+            return f"{type(self).__name__}()"
         shown = []
-        for each in sorted(fields(self), key=lambda each: bool(each.kw_only)):  # type: ignore[arg-type]
+        for each in sorted(fields(self), key=lambda each: bool(each.kw_only)):
             value = getattr(self, each.name)
             if isinstance(value, tuple) and len(value) > 3:
                 shown.append(

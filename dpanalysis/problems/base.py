@@ -96,14 +96,25 @@ class Problem(ABC):
     def check_clipping(self, clipping: Clipping | None) -> None:
         """Raise unless the rule bounds the gradient of every record that may occur.
 
-        That is decided by public bounds, never by the data at hand. Here every rule is accepted.
+        That is decided by public bounds, never by the data at hand. By default every rule is
+        refused: the noise of a run with a rule is computed from its ``clip_norm``, which is too
+        little unless :meth:`gradient_sum` weighs each record's gradient by ``rule.weight``.
+        Override this where it does.
 
         Raises
         ------
         TypeError
             If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
+        ValueError
+            If the rule does not bound every record's gradient.
         """
         check_clipping(clipping)
+        if clipping is not None:
+            raise ValueError(
+                f"{type(self).__name__} takes no clipping rule, got {clipping!r}: override "
+                "check_clipping once gradient_sum weighs each record's gradient by "
+                "clipping.weight(norm, loss)"
+            )
 
     def initial(self, rng: Any = None) -> np.ndarray:
         """Return the public start of a run, shape ``(d,)``; zeros here.

@@ -16,7 +16,7 @@ from array_api_compat import (
 
 from .._devices import beside, lives_with, readable, to_host
 from .._validation import check_finite, check_reals
-from ..clipping import Clipping
+from ..clipping import Clipping, check_clipping
 from ..privacy.facts import PublicFacts
 from ..regularizers import Regularizer
 from .base import Problem
@@ -135,6 +135,10 @@ class EmpiricalRisk(Problem):
             value_at_zero=self.value_at_zero,
             rounding=self.rounding,
         )
+
+    def check_clipping(self, clipping: Clipping | None) -> None:
+        """Raise TypeError unless ``clipping`` is a rule or None: the sums keep to any rule."""
+        check_clipping(clipping)
 
     # Checks and conversions of arguments
 

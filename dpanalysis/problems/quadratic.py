@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._validation import check_finite, check_number, check_reals
-from ..clipping import Clipping
+from ..clipping import Clipping, check_clipping
 from ..privacy.facts import PublicFacts
 from .base import Problem
 
@@ -88,6 +88,14 @@ class Quadratic(Problem):
         return PublicFacts(
             self.n, self.d, self.mu, self.L, relation, none, declared, declared is not None
         )
+
+    def check_clipping(self, clipping: Clipping | None) -> None:
+        """Raise TypeError unless ``clipping`` is a rule or None.
+
+        Any rule goes: no noise is computed from one. It is computed from the declared
+        sensitivity, whatever the rule, or there are no private records.
+        """
+        check_clipping(clipping)
 
     def __repr__(self) -> str:
         return f"Quadratic(d={self.d}, mu={self.mu:g}, L={self.L:g})"

@@ -30,6 +30,11 @@ class Mine(dpa.Problem):
         return self.n * np.clip(w, -0.5, 0.5)
 
 
+class MineWithRules(Mine):
+    def check_clipping(self, clipping):
+        dpa.clipping.check_clipping(clipping)
+
+
 def all_problems():
     labels = (Y > 0).astype(int)
     return [
@@ -74,7 +79,7 @@ def test_a_problem_of_ones_own_runs_and_pays():
 
 
 def test_a_check_comes_before_anything_is_spent():
-    class Doubtful(Mine):
+    class Doubtful(MineWithRules):
         looks = 0
 
         def check_private(self):
@@ -90,7 +95,7 @@ def test_a_check_comes_before_anything_is_spent():
     )
     for method, budget in [
         (dpa.methods.GradientDescent(0.5, 4), dpa.Budget(1.0)),
-        (dpa.methods.GradientDescent(0.5, 4, np.ones(4)), None),
+        (dpa.methods.GradientDescent(0.5, 4, noise=np.ones(4)), None),
         (search, guard),
     ]:
         with pytest.raises(ValueError, match="X is not what it was"):
@@ -131,4 +136,13 @@ def test_a_rule_is_checked_by_the_problem():
     rule = clipping.Value(1.0, beta1=0.5)
     with pytest.raises(ValueError, match=r"beta1 = 0\.5"):
         all_problems()[0].check_clipping(rule)
-    Mine().check_clipping(clipping.Flat(1.0))
+    MineWithRules().check_clipping(clipping.Flat(1.0))
+    dpa.Quadratic([1.0], sensitivity=0.1).check_clipping(clipping.Flat(1.0))
+
+
+def test_rules_are_refused_where_nobody_said_that_sums_keep_to_them():
+    """The noise would be that of the rule, and the gradients those without one."""
+    rule = clipping.Flat(0.01)
+    method = dpa.methods.SGD(0.1, 2, dpa.Full(), rule, mechanism="gaussian")
+    with pytest.raises(ValueError, match="Mine takes no clipping rule"):
+        dpa.minimize(Mine(), method, dpa.Budget(1.0, 1e-5), rng=0)

@@ -1,0 +1,232 @@
+"""Losses and rules that break the contract, each found with a sentence that says what is wrong."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dpanalysis import clipping, losses, testing
+from dpanalysis.kernels import codes, twins
+
+CALLS = []
+
+
+class Pseudo(losses.Loss):
+    """What the liars extend: sqrt(1 + (1 - yz)^2) - 1, a smooth loss of the margin."""
+
+    classification, convex = True, True
+    lipschitz, smoothness, hessian_lipschitz = 1.0, 1.0, 0.86
+
+    def value(self, z, y):
+        return np.hypot(1.0, 1.0 - y * z) - 1.0
+
+    def derivative(self, z, y):
+        gap = 1.0 - y * z
+        return -y * gap / np.hypot(1.0, gap)
+
+    def second_derivative(self, z, y):
+        return np.hypot(1.0, 1.0 - y * z) ** -3.0
+
+
+def loss(**members):
+    name = members.pop("name", "Liar")
+    return type(name, (Pseudo,), {"__module__": __name__, **members})()
+
+
+class Halved(losses.Logistic):
+    """The hole of the old kernels: its own formulas are half, and its constants too."""
+
+    lipschitz, smoothness, hessian_lipschitz = 0.5, 0.125, 0.05
+
+    def value(self, z, y):
+        return 0.5 * super().value(z, y)
+
+    def derivative(self, z, y):
+        return 0.5 * super().derivative(z, y)
+
+    def second_derivative(self, z, y):
+        return 0.5 * super().second_derivative(z, y)
+
+
+def bumped(z, y):
+    """A derivative that is too large on a short interval only."""
+    return Pseudo().derivative(z, y) * np.where(np.abs(z - 3.3) < 0.004, 1.5, 1.0)
+
+
+def bump(z, y):
+    inside = np.clip(z - 3.0, 0.0, 0.004)
+    return Pseudo().value(z, y) + 0.6 * inside
+
+
+def calls(self, z, y):
+    CALLS.append(1)
+    return Pseudo.value(self, z, y)
+
+
+def counted(self, z, y):
+    self.count = getattr(self, "count", 0) + 1
+    return Pseudo.value(self, z, y)
+
+
+def overflowing(self, z, y):
+    gap = 1.0 - y * z
+    return -y * gap * np.exp(gap) / (np.exp(gap) * np.hypot(1.0, gap))
+
+
+class CannotTravel(Pseudo):
+    def __init__(self):
+        self.scale = lambda: 1.0
+
+
+LOSSES = [
+    (loss(lipschitz=0.99), r"Liar.lipschitz is 0.99, but .* y = -?1"),
+    (loss(smoothness=0.9), r"Liar.smoothness is 0.9, but the derivative changes by (0\.99|1 )"),
+    (loss(hessian_lipschitz=0.8), "Liar.hessian_lipschitz is 0.8, but the second derivative"),
+    (
+        loss(hessian_lipschitz=0.8, second_derivative=losses.Loss.second_derivative),
+        "Liar.hessian_lipschitz is 0.8, but the second derivative",
+    ),
+    (
+        loss(value=lambda self, z, y: bump(z, y)),
+        r"lipschitz is 1, but the loss changes by 1\.|derivative is .* but differences",
+    ),
+    (loss(derivative=lambda self, z, y: bumped(z, y)), "smoothness is 1, but|but differences"),
+    (
+        loss(derivative=lambda self, z, y: 0.9 * Pseudo.derivative(self, z, y)),
+        "Liar.derivative is .*, but differences of value give",
+    ),
+    (
+        loss(second_derivative=lambda self, z, y: 0.5 * Pseudo.second_derivative(self, z, y)),
+        "Liar.second_derivative is .*, but differences of derivative give",
+    ),
+    (loss(classification=False), "labels may be any real numbers; set it to True"),
+    (
+        loss(
+            value=lambda self, z, y: np.cos(z) + 0.0 * y,
+            derivative=lambda self, z, y: -np.sin(z) + 0.0 * y,
+            second_derivative=lambda self, z, y: -np.cos(z) + 0.0 * y,
+            hessian_lipschitz=1.0,
+        ),
+        "Liar.convex is True, but the derivative falls",
+    ),
+    (loss(growth=(0.3, 0.0)), r"Liar.weak_growth\(.*\) says .* squared gradient is"),
+    (loss(smoothness=-1.0), "Liar.smoothness must be a number >= 0"),
+    (loss(smoothness=math.nan), "Liar.smoothness must be a number >= 0"),
+    (loss(convex=1), "Liar.convex must be True or False"),
+    (
+        loss(value=lambda self, z, y: Pseudo.value(self, z, y) - np.mean(y * z)),
+        "Liar.value gives other numbers one sample at a time",
+    ),
+    (loss(value=lambda self, z, y: float(np.sum(z * y))), "must return the shape of z and y"),
+    (loss(derivative=overflowing), "Liar.derivative is nan at z = "),
+    (
+        loss(
+            value=lambda self, z, y: np.sqrt(1.0 + np.exp(np.abs(z)) * 0.0 + (1 - y * z) ** 2) - 1
+        ),
+        "differences of value give nan",
+    ),
+    (loss(value=counted), "evaluating the loss changes what it remembers .*count"),
+    (loss(value=calls), "evaluating the loss changes what it remembers .*CALLS"),
+    (
+        loss(
+            value=lambda self, z, y: Pseudo.value(self, z, y) + np.random.random() * 0.0,  # noqa: NPY002
+        ),
+        "shares",
+    ),
+    (CannotTravel(), "the loss cannot be pickled"),
+    ("logistic", "extends dpanalysis.losses.Loss"),
+]
+
+
+@pytest.mark.parametrize(("liar", "message"), LOSSES, ids=[str(k) for k in range(len(LOSSES))])
+def test_a_loss_that_breaks_the_contract_is_found(liar, message):
+    with pytest.raises(AssertionError, match=message):
+        testing.check_loss(liar, devices=False, compiled=False)
+
+
+def test_what_the_liars_extend_keeps_it():
+    testing.check_loss(Pseudo(), devices=False, compiled=False)
+    testing.check_loss(Halved(), compiled=False)
+
+
+def test_a_formula_for_numpy_alone_is_told_to_say_so():
+    with pytest.raises(AssertionError, match=r"write it in array_api_compat.array_namespace"):
+        testing.check_loss(Pseudo(), compiled=False)
+
+
+def test_a_kernel_of_other_formulas_is_found(monkeypatch):
+    """As it was when a subclass inherited the number of its kernel."""
+    monkeypatch.setitem(twins._LOSSES, Halved, (codes.LOGISTIC, None))
+    with pytest.raises(AssertionError, match="the sums of losses over NumPy arrays are not those"):
+        testing.check_loss(Halved(), compiled=False)
+
+
+class Rule(clipping.Clipping):
+    """What the liars extend."""
+
+    clip_norm = 2.0
+
+    def wanted(self, norms, losses):
+        return 1.0 / (1.0 + norms)
+
+
+class Whole(Rule):
+    """Its ``weight`` is its own, without the cut."""
+
+    def weight(self, norms, losses=None):
+        return np.ones_like(norms)
+
+
+def rule(**members):
+    return type("Liar", (Rule,), {"__module__": __name__, **members})()
+
+
+def remembering(self, norms, losses):
+    self.seen = float(norms[..., :1].sum()) if isinstance(norms, np.ndarray) else 0.0
+    return 1.0 / (1.0 + norms)
+
+
+RULES = [
+    (rule(clip_norm=-1.0), "Liar.clip_norm must be a number > 0"),
+    (rule(clip_norm=math.inf), "Liar.clip_norm must be finite"),
+    (Whole(), r"Whole.clip_norm is 2, but the weighted norm at norm = .* is over it"),
+    (
+        rule(weight=lambda self, norms, losses=None: 3.0 / (1.0 + norms)),
+        r"Liar.clip_norm is 2, but|Liar.largest_weight is 1, but the weight at norm = 0 is 3",
+    ),
+    (
+        rule(weight=lambda self, norms, losses=None: 1.0 / (1.0 + norms) - 0.2),
+        "not a finite number >= 0",
+    ),
+    (
+        rule(wanted=lambda self, norms, losses: 1.0 / (1.0 + norms.mean()) + 0.0 * norms),
+        "Liar.weight gives other weights one sample at a time",
+    ),
+    (
+        rule(wanted=lambda self, norms, losses: np.arange(norms.size).reshape(norms.shape) % 2),
+        "Liar.weight gives other weights",
+    ),
+    (
+        rule(wanted=lambda self, norms, losses: np.exp(-losses) / (1.0 + norms)),
+        "for other losses|Liar.weight gives",
+    ),
+    (rule(wanted=remembering), "using the rule changes what it remembers .*seen"),
+    (rule(needs_losses="no"), "needs_losses must be True or False"),
+    (1.0, "extends dpanalysis.clipping.Clipping"),
+]
+
+
+@pytest.mark.parametrize(("liar", "message"), RULES, ids=[str(k) for k in range(len(RULES))])
+def test_a_rule_that_breaks_the_contract_is_found(liar, message):
+    with pytest.raises(AssertionError, match=message):
+        testing.check_clipping(liar, compiled=False)
+
+
+def test_what_those_liars_extend_keeps_it():
+    testing.check_clipping(Rule(), compiled=False)
+
+
+def test_a_kernel_of_another_rule_is_found(monkeypatch):
+    monkeypatch.setitem(twins._RULES, Rule, (codes.FLAT, ()))
+    with pytest.raises(AssertionError, match="the sums of gradients over NumPy arrays are not"):
+        testing.check_clipping(Rule(), compiled=False)

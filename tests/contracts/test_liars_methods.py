@@ -1,0 +1,334 @@
+"""Methods that break the contract, each found with a sentence that names what is wrong."""
+
+import sys
+from collections import deque
+
+import numpy as np
+import pytest
+
+import dpanalysis as dpa
+from dpanalysis import testing
+from dpanalysis.methods import AdaptiveMethod, GradientDescent, Method, Step
+from dpanalysis.privacy.events import Gaussian
+from dpanalysis.privacy.facts import gradient_event, sampled_event
+
+STD, T = 0.05, 4
+KEPT = deque(maxlen=5)
+LAST = 0.0
+
+
+class Honest(Method):
+    """What the liars extend: some gradient steps with as much noise as the budget asks for."""
+
+    together = True
+
+    def prepare(self, facts, budget, accountant):
+        if budget is None:
+            return None
+        return dpa.privacy.calibrate(
+            lambda std: self.asked(facts, std) * T, budget, (1e-4, 1e4), accountant=accountant
+        )
+
+    def asked(self, facts, std):
+        event = gradient_event(facts, self.sampling, "gaussian", std)
+        return [sampled_event(facts, self.sampling, [event])]
+
+    def events(self, facts, plan):
+        return self.asked(facts, plan) * T if plan else ()
+
+    def ask(self, w, oracle, plan):
+        return oracle.gradient(w, self.sampling, "gaussian", plan)
+
+    def run(self, w, oracle, plan):
+        for _ in range(T):
+            w = w - 0.3 * self.ask(w, oracle, plan)
+            yield Step(w)
+
+    def length(self, plan):
+        return T
+
+
+class KeepsAnswers(Honest):
+    def ask(self, w, oracle, plan):
+        self.seen = super().ask(w, oracle, plan)
+        return self.seen
+
+
+class KeepsInItsClass(Honest):
+    seen = []  # noqa: RUF012
+
+    def ask(self, w, oracle, plan):
+        answer = super().ask(w, oracle, plan)
+        self.seen.append(float(answer[0, 0]))
+        return answer
+
+
+class KeepsInAGlobalName(Honest):
+    def ask(self, w, oracle, plan):
+        KEPT.append(super().ask(w, oracle, plan))
+        return KEPT[-1]
+
+
+class RebindsAGlobalName(Honest):
+    def ask(self, w, oracle, plan):
+        global LAST
+        answer = super().ask(w, oracle, plan)
+        LAST = float(answer[0, 0])
+        return answer
+
+
+def closure():
+    start = [None]
+
+    class StartsWhereItEnded(Honest):
+        def run(self, w, oracle, plan):
+            for step in super().run(w if start[0] is None else start[0], oracle, plan):
+                yield step
+            if len(step.w) == len(w):
+                start[0] = step.w
+
+    return StartsWhereItEnded()
+
+
+class HoldsTheProblem(Honest):
+    def __init__(self):
+        self.options = {"reference": dpa.ERM(np.eye(2), [1, -1], dpa.losses.Logistic())}
+
+
+class ReadsHistory(Honest):
+    def run(self, w, oracle, plan):
+        for step in super().run(w, oracle, plan):
+            yield step
+            log = sys._getframe(1).f_locals.get("log")
+            objective = log._values.get("objective") if log is not None else None
+            if objective and objective[-1].min() < np.inf:
+                return
+
+
+class YieldsInsideABatch(Honest):
+    def run(self, w, oracle, plan):
+        event = oracle.gradient_event(self.sampling, "gaussian", plan)
+        for _ in range(T):
+            with oracle.batch(self.sampling, [event]) as batch:
+                w = w - 0.3 * batch.gradient(w, "gaussian", plan)
+                yield Step(w)
+
+
+class AsksMore(Honest):
+    def run(self, w, oracle, plan):
+        yield from super().run(w, oracle, plan)
+        yield Step(w - self.ask(w, oracle, plan))
+
+
+class AsksLess(Honest):
+    def run(self, w, oracle, plan):
+        steps = super().run(w, oracle, plan)
+        yield from (next(steps) for _ in range(T - 1))
+
+
+class AsksMoreAccurately(Honest):
+    def ask(self, w, oracle, plan):
+        return oracle.gradient(w, self.sampling, "gaussian", plan / 2.0)
+
+
+class PlansTwiceItsBudget(Honest):
+    def prepare(self, facts, budget, accountant):
+        return super().prepare(facts, budget, accountant) / 2.0
+
+
+class PlansNothing(Honest):
+    def events(self, facts, plan):
+        return ()
+
+
+class PlansAtRandom(Honest):
+    def prepare(self, facts, budget, accountant):
+        return super().prepare(facts, budget, accountant) * (1.0 + np.random.default_rng().random())
+
+
+class PlansFromData(Honest):
+    """Finds the newest data set of the process, as a method that is told of it might."""
+
+    def prepare(self, facts, budget, accountant):
+        frame = sys._getframe()
+        while frame is not None and "problem" not in frame.f_locals:
+            frame = frame.f_back
+        problem = frame.f_locals["problem"]
+        problem = getattr(problem, "problem", problem)
+        factor = 1.0 + float(np.abs(problem.gradient(np.zeros(facts.d))).sum())
+        return super().prepare(facts, budget, accountant) * factor
+
+
+class UsesGlobalRandomNumbers(Honest):
+    def run(self, w, oracle, plan):
+        return super().run(w + 1e-3 * np.random.standard_normal(w.shape), oracle, plan)  # noqa: NPY002
+
+
+class HasASourceOfItsOwn(Honest):
+    def run(self, w, oracle, plan):
+        return super().run(w + np.random.default_rng().random(w.shape), oracle, plan)
+
+
+class ReadsTheProblem(Honest):
+    def ask(self, w, oracle, plan):
+        exact = oracle._problem.gradient_sum(w) / oracle.facts.n
+        return super().ask(w, oracle, plan) * 0.0 + exact
+
+
+class ReadsTheProblemBesideABatch(Honest):
+    def run(self, w, oracle, plan):
+        event = oracle.gradient_event(self.sampling, "gaussian", plan)
+        for _ in range(T):
+            with oracle.batch(self.sampling, [event]) as batch:
+                problem = vars(batch)["_oracle"].__dict__["_problem"]
+                w = w - 0.3 * batch.gradient(w, "gaussian", plan) - problem.gradient(w)
+            yield Step(w)
+
+
+class CatchesItsComplaint(Honest):
+    def ask(self, w, oracle, plan):
+        answer = super().ask(w, oracle, plan)
+        try:
+            return answer + 0.0 * oracle._problem.value(w)[:, None]
+        except AssertionError:
+            return answer
+
+
+class CountsTheBatch(Honest):
+    sampling = dpa.Poisson(0.2)
+
+    def ask(self, w, oracle, plan):
+        return super().ask(w, oracle, plan) / max(oracle.evaluations["gradient"], 1)
+
+
+class MixesReplicates(Honest):
+    def ask(self, w, oracle, plan):
+        return super().ask(w, oracle, plan).mean(axis=0) + 0.0 * w
+
+
+class ReusesItsBuffer(Honest):
+    def run(self, w, oracle, plan):
+        for _ in range(T):
+            w -= 0.3 * self.ask(w, oracle, plan)
+            yield Step(w)
+
+
+class ChangesItsPlan(Honest):
+    def prepare(self, facts, budget, accountant):
+        return [super().prepare(facts, budget, accountant)]
+
+    def events(self, facts, plan):
+        return super().events(facts, plan[0])
+
+    def run(self, w, oracle, plan):
+        yield from super().run(w, oracle, plan[0])
+        plan.append(w)
+
+
+class YieldsAnotherShape(Honest):
+    def run(self, w, oracle, plan):
+        yield from (Step(step.w[0]) for step in super().run(w, oracle, plan))
+
+
+class CannotTravel(Honest):
+    def __init__(self):
+        self.schedule = lambda t: 1.0 / t
+
+
+class PromisesALength(Honest):
+    def length(self, plan):
+        return T + 1
+
+
+class Adaptive(AdaptiveMethod):
+    """A planless method; what it asks depends on answers."""
+
+    together = False
+
+    def prepare(self, facts, budget, accountant):
+        return 0.1
+
+    def iteration(self, facts, plan):
+        return [gradient_event(facts, self.sampling, "gaussian", plan)]
+
+    def run(self, w, oracle, plan):
+        for _ in range(50):
+            w = w - 0.3 * self.ask(w, oracle, plan)
+            yield Step(w)
+
+    def ask(self, w, oracle, plan):
+        return oracle.gradient(w, self.sampling, "gaussian", plan)
+
+
+class TakesPartOfTheAnswer(Adaptive):
+    """Opens a batch by cheap events and asks dear ones."""
+
+    def ask(self, w, oracle, plan):
+        with oracle.batch(self.sampling, [Gaussian(1e3, 1.0)]) as batch:
+            return batch.gradient(w, "gaussian", plan)
+
+
+class GivesUpItsFilter(Adaptive):
+    def ask(self, w, oracle, plan):
+        oracle._guard = None
+        return super().ask(w, oracle, plan)
+
+
+class IsNoAdaptiveMethod(Honest):
+    def events(self, facts, plan):
+        return None
+
+
+LIARS = [
+    (KeepsAnswers(), "a run changes what the method remembers .*seen"),
+    (KeepsInItsClass(), r"a run changes what the method remembers .*KeepsInItsClass\.seen"),
+    (KeepsInAGlobalName(), "a run changes what the method remembers .*global KEPT"),
+    (RebindsAGlobalName(), "a run changes what the method remembers .*global LAST"),
+    (closure(), "the same seed gives other numbers"),
+    (HoldsTheProblem(), r"the method holds a ERM \(.*reference"),
+    (ReadsHistory(), "the run depends on what is recorded beside it"),
+    (YieldsInsideABatch(), "yields a step while its batch is open"),
+    (AsksMore(), "asks what it has not planned"),
+    (AsksLess(), "asks other than it plans: 3 events were charged where events.. lists 4"),
+    (AsksMoreAccurately(), "asks what it has not planned"),
+    (PlansTwiceItsBudget(), "plans more than its budget"),
+    (PlansNothing(), "takes none of six budgets.*every iteration needs noise"),
+    (PlansAtRandom(), "plans other events the second time"),
+    (PlansFromData(), "plans other events for a data set that differs in one record"),
+    (UsesGlobalRandomNumbers(), "random numbers that the whole process shares"),
+    (HasASourceOfItsOwn(), "the same seed gives other numbers"),
+    (ReadsTheProblem(), "reads '_problem' of the oracle"),
+    (ReadsTheProblemBesideABatch(), "reads '__dict__' of the oracle"),
+    (CatchesItsComplaint(), "reads '_problem' of the oracle"),
+    (CountsTheBatch(), "reads 'evaluations' of the oracle"),
+    (MixesReplicates(), "replicate r of 2 and replicate r of 4 differ"),
+    (ReusesItsBuffer(), "changes an array that it has yielded"),
+    (ChangesItsPlan(), "changes its plan"),
+    (YieldsAnotherShape(), r"must yield iterates of shape \(2, 3\), got \(3,\)"),
+    (CannotTravel(), "cannot be pickled"),
+    (PromisesALength(), "says 5 iterations, and run.. makes 4"),
+    (TakesPartOfTheAnswer(), "asks what it has not planned: .* was not named"),
+    (GivesUpItsFilter(), "sets '_guard' of the oracle"),
+    (IsNoAdaptiveMethod(), "must be an AdaptiveMethod"),
+    (object(), "extends dpanalysis.methods.Method"),
+]
+
+
+@pytest.mark.parametrize(("liar", "message"), LIARS, ids=[type(m).__name__ for m, _ in LIARS])
+def test_a_method_that_breaks_the_contract_is_found(liar, message):
+    with pytest.raises(AssertionError, match=message):
+        testing.check_method(liar)
+
+
+@pytest.mark.parametrize("method", [Honest(), Adaptive()], ids=["planned", "adaptive"])
+def test_what_the_liars_extend_keeps_it(method):
+    testing.check_method(method)
+
+
+def test_a_neighbour_has_the_same_public_facts():
+    problem = dpa.Quadratic([1.0, 2.0], sensitivity=0.1)
+    other = dpa.Quadratic([1.0, 3.0], sensitivity=0.1)
+    method = GradientDescent(0.2, 3)
+    testing.check_method(method, problem, neighbour=problem)
+    with pytest.raises(AssertionError, match="neighbour must have the public facts"):
+        testing.check_method(method, problem, neighbour=other)

@@ -1,0 +1,282 @@
+"""Problems that break the contract, each found with a sentence that says what is wrong."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import dpanalysis as dpa
+from dpanalysis import testing
+from dpanalysis.privacy.facts import PublicFacts
+
+RNG = np.random.default_rng(3)
+DATA = RNG.uniform(-1.0, 1.0, (30, 2))
+
+
+class Median(dpa.Problem):
+    """What the liars extend: mean of sqrt(1 + ||w - x_i||^2), rules and all."""
+
+    d, mu, L = 2, 0.0, 1.0
+    regularizer = dpa.regularizers.L2(0.5)
+
+    def __init__(self, X=DATA):
+        self.X, self.n = X, len(X)
+        self.mu, self.L = self.regularizer.mu, 1.0 + self.regularizer.L
+
+    def facts(self, relation):
+        return PublicFacts(self.n, 2, self.mu, self.L, relation, (2.0**0.5, 1.0))
+
+    def check_clipping(self, clipping):
+        dpa.clipping.check_clipping(clipping)
+
+    def records(self, w, rows):
+        return w - (self.X if rows is None else self.X[rows])
+
+    def each(self, w, rows):
+        """Return losses (m,) and gradients (m, d)."""
+        gaps = self.records(w, rows)
+        losses = np.hypot(1.0, np.hypot(*gaps.T))
+        return losses, gaps / losses[:, None]
+
+    def weighted(self, w, rows, clipping):
+        losses, gradients = self.each(w, rows)
+        if clipping is None:
+            return gradients
+        norms = np.linalg.norm(gradients, axis=1)
+        return clipping.weight(norms, losses)[:, None] * gradients
+
+    def gradient_sum(self, w, rows=None, clipping=None):
+        batches = [None] * len(w) if rows is None else rows
+        return np.stack([self.weighted(*x, clipping).sum(axis=0) for x in zip(w, batches)])
+
+    def value(self, w):
+        w = np.asarray(w)
+        if w.ndim == 2:
+            return np.array([self.value(each) for each in w])
+        return self.each(w, None)[0].mean() + self.regularizer.value(w)
+
+    def gradient(self, w):
+        w = np.asarray(w)
+        W = w if w.ndim == 2 else w[None]
+        mean = self.gradient_sum(W).reshape(w.shape) / self.n
+        return mean + self.regularizer.gradient(w)
+
+
+class Mixes(Median):
+    """Gradients are centred by the batch, as batch normalisation does."""
+
+    def weighted(self, w, rows, clipping):
+        gradients = super().weighted(w, rows, clipping)
+        return gradients - 0.1 * gradients.max(axis=0) if len(gradients) else gradients
+
+
+class IgnoresRules(Median):
+    def weighted(self, w, rows, clipping):
+        return super().weighted(w, rows, None)
+
+
+class ClipsTheSum(Median):
+    """Clips the mean of a batch, not each record's gradient."""
+
+    def weighted(self, w, rows, clipping):
+        gradients = super().weighted(w, rows, None)
+        if clipping is None or not len(gradients):
+            return gradients
+        norm = np.linalg.norm(gradients.mean(axis=0))
+        return gradients * np.minimum(1.0, clipping.clip_norm / np.maximum(norm, 1e-300))
+
+
+class ForgetsEmptyBatches(Median):
+    def gradient_sum(self, w, rows=None, clipping=None):
+        if rows is not None:
+            rows = [batch if len(batch) else np.arange(self.n) for batch in rows]
+        return super().gradient_sum(w, rows, clipping)
+
+
+class CountsOnce(Median):
+    def gradient_sum(self, w, rows=None, clipping=None):
+        return super().gradient_sum(w, None if rows is None else map(np.unique, rows), clipping)
+
+
+class MixesReplicates(Median):
+    def gradient_sum(self, w, rows=None, clipping=None):
+        return super().gradient_sum(w.mean(axis=0) + 0.9 * (w - w.mean(axis=0)), rows, clipping)
+
+
+class BoundTooSmall(Median):
+    """Holds at every iterate of norm up to about 2."""
+
+    def facts(self, relation):
+        return dataclasses.replace(super().facts(relation), gradient_bounds=(1.3, 0.97))
+
+
+class AddsThePenalty(Median):
+    def weighted(self, w, rows, clipping):
+        return super().weighted(w, rows, clipping) + self.regularizer.gradient(w)
+
+
+class OfAnotherLoss(Median):
+    def value(self, w):
+        return 1.1 * super().value(w) if np.ndim(w) == 1 else super().value(w)
+
+
+class TooFlat(Median):
+    def __init__(self, X=DATA):
+        super().__init__(X)
+        self.L = 0.6
+
+
+class Overflows(Median):
+    def each(self, w, rows):
+        gaps = self.records(w, rows)
+        losses = np.sqrt(1.0 + (gaps**2).sum(axis=1))
+        return losses, gaps * losses[:, None] / losses[:, None] ** 2
+
+
+class FactsFromData(Median):
+    def facts(self, relation):
+        longest = float(np.abs(self.X).max())
+        return dataclasses.replace(super().facts(relation), value_at_zero=longest)
+
+
+class ReachesFurther(Median):
+    """A record is scaled by the largest of all: single records do not show that."""
+
+    def records(self, w, rows):
+        return w - (self.X if rows is None else self.X[rows]) * np.abs(self.X).max() ** 4
+
+
+class PenaltyFromData(Median):
+    def __init__(self, X=DATA):
+        @dataclasses.dataclass
+        class Pull:
+            X: np.ndarray
+            mu: float = 0.0
+            L: float = 0.0
+
+            def value(self, w):
+                return np.asarray(w) @ self.X.mean(axis=0)
+
+            def gradient(self, w):
+                return self.X.mean(axis=0) + 0.0 * w
+
+        self.regularizer = Pull(X)
+        super().__init__(X)
+
+
+class ChangesItsFacts(Median):
+    calls = 0
+
+    def facts(self, relation):
+        return dataclasses.replace(super().facts(relation), rounding=1e-9 * self.calls)
+
+    def gradient_sum(self, w, rows=None, clipping=None):
+        self.calls += 1
+        return super().gradient_sum(w, rows, clipping)
+
+
+class DrawsItsStart(Median):
+    def initial(self, rng=None):
+        return np.random.default_rng().normal(size=2)
+
+
+class RefusesItsOwnData(Median):
+    def check_private(self):
+        raise ValueError("X is not what it was")
+
+
+class WrongCurvature(Median):
+    def hvp_sum(self, w, v, rows=None):
+        return 2.0 * v * (self.n if rows is None else len(rows))
+
+
+class MixesAlong(Median):
+    def along(self, w, direction, rows=None):
+        return lambda t: (
+            self.each(w - t * direction, rows)[0] + (0.0 if rows is None else len(rows))
+        )
+
+
+class CannotTravel(Median):
+    def __init__(self, X=DATA):
+        super().__init__(X)
+        self.transform = lambda x: x
+
+
+class NoRecords(Median):
+    n = 0
+
+    def __init__(self, X=DATA):
+        self.X = X
+
+
+class DrawsGlobally(Median):
+    def records(self, w, rows):
+        return super().records(w, rows) + 0.0 * np.random.random()  # noqa: NPY002
+
+
+LIARS = [
+    (Mixes, "records mix: the gradient_sum of a batch is not the sum of its records' alone"),
+    (IgnoresRules, "accepts .*, but with it record .* or refuse rules in check_clipping"),
+    (ClipsTheSum, "records mix under .*: the sum is not that of single records|not weight"),
+    (ForgetsEmptyBatches, "gradient_sum of an empty batch must be zero"),
+    (CountsOnce, "a record that is drawn twice must count twice"),
+    (MixesReplicates, "replicates mix|records mix"),
+    (BoundTooSmall, "gradient_bounds says 0.97 in the L2 norm|says 1.3 in the L1 norm"),
+    (AddsThePenalty, "the gradient is not the slope of value"),
+    (OfAnotherLoss, "the gradient is not the slope of value"),
+    (TooFlat, r"outside \[mu, L\] = \[0.5, 0.6\]"),
+    (Overflows, "not finite at an iterate of size 1e.200"),
+    (FactsFromData, "depends on the records: value_at_zero differs"),
+    (ReachesFurther, "a replaced record moves the sum of gradients by .* is computed for"),
+    (PenaltyFromData, r"the regularizer holds data of the problem \(regularizer\.X\)"),
+    (ChangesItsFacts, "facts.. changes when the problem is used"),
+    (DrawsItsStart, "gives other numbers from the same source"),
+    (RefusesItsOwnData, "refuses data that nobody has touched: X is not what it was"),
+    (WrongCurvature, "hvp_sum is not the slope of gradient_sum"),
+    (MixesAlong, "along over some rows is not that part of all: records mix"),
+    (CannotTravel, "the problem cannot be pickled"),
+    (NoRecords, r"NoRecords\.n must be a whole number >= 1"),
+    (DrawsGlobally, "random numbers that the whole process shares"),
+]
+
+
+def neighbouring(kind):
+    X = DATA.copy()
+    X[4] = [3.0, -2.0]
+    return kind(), kind(X)
+
+
+@pytest.mark.parametrize(("kind", "message"), LIARS, ids=[kind.__name__ for kind, _ in LIARS])
+def test_a_problem_that_breaks_the_contract_is_found(kind, message):
+    with pytest.raises(AssertionError, match=message):
+        testing.check_problem(*neighbouring(kind))
+
+
+def test_what_the_liars_extend_keeps_it():
+    testing.check_problem(*neighbouring(Median))
+    with pytest.raises(AssertionError, match=r"extends dpanalysis\.Problem"):
+        testing.check_problem(DATA)
+
+
+def noisy(dataset, rng, size):
+    return np.clip(dataset, -1.0, 1.0).sum() + rng.laplace(scale=2.0, size=size)
+
+
+MECHANISMS = {
+    "half the noise": noisy,
+    "no noise": lambda x, rng, size: np.full(size, np.sum(x)),
+    "noise from the data": lambda x, rng, size: rng.laplace(scale=3.0 + x[0], size=size),
+    "tells a record by NaN": lambda x, rng, size: noisy(x, rng, size) * np.exp(800.0 * (x[0] > 0)),
+}
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_mechanism_that_is_less_private_is_found(name):
+    one, other = np.array([1.0, 0.2]), np.array([-1.0, 0.2])
+    with pytest.raises(AssertionError, match=r"refuted: epsilon >= .* where 0\.5 is claimed"):
+        testing.check_mechanism(MECHANISMS[name], one, other, 0.5)
+
+
+def test_a_mechanism_that_keeps_its_claim_passes():
+    testing.check_mechanism(noisy, np.array([1.0]), np.array([-1.0]), 1.0, samples=20_000)
