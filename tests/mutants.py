@@ -1,12 +1,20 @@
-"""Put single-line faults into the package, one by one, and see which tests notice them.
+"""Put small faults into the package, one by one, and see whether the tests notice them.
 
-The faults are listed in ``mutants.toml`` beside this file: the line as it stands, the line with
-the fault, and the tests that should fail. Every fault is put into a copy of the checkout, so the
-working tree is never touched. Not part of the test suite: it takes about half an hour.
+The faults are listed in ``mutants.toml`` beside this file: what is wrong, the text as it stands,
+the text with the fault, and the tests that should fail. Every fault is put into a copy of the
+checkout, so the working tree is never touched. First all these tests run once without any fault:
+a test that is red even then proves nothing, and its faults are reported as such. A run that does
+not end in time counts as noticed, since whoever waits for it does notice. Not part of the test
+suite, as it takes about half an hour; ``test_mutants.py`` looks at the list alone.
 
     python tests/mutants.py                 # all of them
     python tests/mutants.py oracle rdp      # those whose file or name contains a word
-    python tests/mutants.py --check         # only: does every line still stand in its file, once?
+    python tests/mutants.py --check         # only: does every old text still stand, once?
+
+The environment goes through to the tests, ``DPANALYSIS_DATA`` with it. Only the Hypothesis
+profile is "few", and compiled kernels have a cache in the copy: Numba would take a kernel for
+unchanged when the fault is in a function that it calls, so a fault in compiled code starts from
+an empty cache.
 """
 
 from __future__ import annotations
@@ -14,6 +22,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +32,8 @@ from pathlib import Path
 from queue import Queue
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("dpanalysis", "tests", "figures", "benchmarks", "docs", "pyproject.toml", "README.md")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "site", "dist", "*.egg-info", "numba")
+LIMIT = 150.0  # seconds for the tests of one fault
 
 
 def load() -> list[dict[str, str]]:
@@ -31,71 +41,100 @@ def load() -> list[dict[str, str]]:
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["fault"]
 
 
-def misplaced(fault: dict[str, str]) -> str | None:
-    """Return what is wrong with a fault's entry: its old text must stand in the file once."""
-    found = (ROOT / fault["file"]).read_text("utf-8").count(fault["old"])
-    return None if found == 1 else f"{fault['name']}: its line stands {found} times in its file"
+def mistakes(faults: list[dict[str, str]]) -> list[str]:
+    """Return what is wrong with the entries: a sentence each."""
+    names = [fault["name"] for fault in faults]
+    found = [f"{name}: two faults have this name" for name in {*names} if names.count(name) > 1]
+    for fault in faults:
+        times = (ROOT / fault["file"]).read_text("utf-8").count(fault["old"])
+        if times != 1:
+            found.append(f"{fault['name']}: its old text stands {times} times in its file")
+        if fault["old"] == fault["new"]:
+            found.append(f"{fault['name']}: nothing changes")
+        for test in fault["tests"].split():
+            file, _, function = test.partition("::")
+            text = (ROOT / file).read_text("utf-8") if (ROOT / file).is_file() else ""
+            if f"def {function.partition('[')[0]}" not in text:
+                found.append(f"{fault['name']}: there is no test {test}")
+    return found
 
 
-def copy_checkout(to: Path) -> None:
-    """Copy what the tests need, without caches of compiled kernels."""
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, to / name)
+def failed(tests: list[str], place: Path, cache: Path, limit: float | None) -> list[str]:
+    """Return the tests that fail in a copy, or say that the time limit ended the run."""
+    environment = {
+        **os.environ,
+        "HYPOTHESIS_PROFILE": "few",
+        "NUMBA_CACHE_DIR": str(cache),
+        "PYTHONPATH": str(place),
+        "PYTHONDONTWRITEBYTECODE": "1",  # nothing of a fault stays in the copy
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider"]
+    process = subprocess.Popen(
+        [*command, *(["-x"] if limit else []), *tests], cwd=place, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        printed, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # its workers, too: they hold the pipe
+        process.communicate()
+        return [f"no end within {limit:.0f} s"]
+    if process.returncode not in (0, 1, 2):
+        raise RuntimeError(f"pytest ended with {process.returncode}: {tests}\n{printed}")
+    lines = [line for line in printed.splitlines() if line.startswith(("FAILED", "ERROR "))]
+    return [line.split()[1] for line in lines] if process.returncode else []
 
 
-def killed_by(fault: dict[str, str], copies: Queue[Path]) -> str:
-    """Return the first test that fails with the fault in place, or an empty string."""
+def verdict(fault: dict[str, str], red: list[str], copies: Queue[Path]) -> str:
+    """Return how the tests take a fault: "noticed", "ALIVE" or "red", and by which test."""
+    tests = fault["tests"].split()
+    already = [each for each in red if each.startswith(tuple(tests))]
+    if already:
+        return f"red without the fault: {already[0]}"
     place = copies.get()
     path = place / fault["file"]
-    text = path.read_text("utf-8")
+    text, stamp = path.read_text("utf-8"), path.stat()
     path.write_text(text.replace(fault["old"], fault["new"]), "utf-8")
+    compiled = "dpanalysis/kernels/" in fault["file"] or "njit" in text
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header",
-             *fault["tests"].split()],
-            cwd=place, capture_output=True, text=True, check=False,
-            env={**os.environ, "HYPOTHESIS_PROFILE": "few", "PYTHONPATH": str(place)},
-        )  # fmt: skip
+        with tempfile.TemporaryDirectory() as empty:
+            cache = Path(empty) if compiled else place / "numba"
+            killers = failed(tests, place, cache, LIMIT)
     finally:
         path.write_text(text, "utf-8")
+        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
         copies.put(place)
-    if done.returncode not in (0, 1, 2):
-        raise RuntimeError(f"{fault['name']}: pytest ended with {done.returncode}\n{done.stdout}")
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failed[0].split(" - ")[0] if done.returncode else ""
+    return f"noticed: {killers[0]}" if killers else "ALIVE"
 
 
 def main() -> int:
-    """Run the faults chosen and print a line each; 1 if one survives."""
+    """Run the faults chosen and print a line each; 1 if one survives or proves nothing."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("words", nargs="*", help="only faults whose name or file contains one")
-    parser.add_argument("--check", action="store_true", help="only look whether the lines stand")
+    parser.add_argument("--check", action="store_true", help="only look whether the texts stand")
     parser.add_argument("--jobs", type=int, default=2, help="copies tested at a time")
     options = parser.parse_args()
-    faults = [
-        fault
-        for fault in load()
-        if not options.words or any(w in fault["name"] + fault["file"] for w in options.words)
-    ]
-    wrong = [message for message in map(misplaced, faults) if message]
+    words = options.words or [""]
+    faults = [fault for fault in load() if any(w in fault["name"] + fault["file"] for w in words)]
+    wrong = mistakes(faults)
     if wrong or options.check:
-        print("\n".join(wrong) or f"{len(faults)} faults, every line in its place")
+        print("\n".join(wrong) or f"{len(faults)} faults, every text in its place")
         return bool(wrong)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
         copies: Queue[Path] = Queue()
         for k in range(options.jobs):
-            copy_checkout(Path(folder) / str(k))
+            shutil.copytree(ROOT, Path(folder) / str(k), ignore=LEFT_OUT)
             copies.put(Path(folder) / str(k))
-        alive = 0
-        for fault, killer in zip(faults, pool.map(lambda f: killed_by(f, copies), faults)):
-            alive += not killer
-            print(f"{'killed' if killer else 'ALIVE ':7} {fault['name']}  {killer}", flush=True)
-    print(f"{len(faults) - alive} of {len(faults)} faults are noticed")
-    return bool(alive)
+        tests = list(dict.fromkeys(test for fault in faults for test in fault["tests"].split()))
+        place = Path(folder) / "0"
+        red = failed(tests, place, place / "numba", None)
+        print(f"{len(tests)} tests run without a fault, {len(red)} of them red", flush=True)
+        noticed = 0
+        for fault, said in zip(faults, pool.map(lambda f: verdict(f, red, copies), faults)):
+            noticed += said.startswith("noticed")
+            print(f"{fault['name']}\n    {said}", flush=True)
+    print(f"{noticed} of {len(faults)} faults are noticed")
+    return noticed < len(faults)
 
 
 if __name__ == "__main__":

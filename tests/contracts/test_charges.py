@@ -1,6 +1,7 @@
 """A run has paid for what may have been seen, whatever methods, callbacks and copies do."""
 
 import copy
+import math
 import pickle
 from dataclasses import dataclass
 
@@ -111,6 +112,21 @@ class Leaky(Shown, Method):
 def test_no_user_code_runs_inside_a_batch():
     with pytest.raises(RuntimeError, match="yields a step while its batch is open"):
         dpa.minimize(logistic(), Leaky(), dpa.Budget(50.0, 1e-5), rng=0)
+
+
+class PartlyExact(Leaky):
+    """Plans its noisy answer, and asks for an exact one as well."""
+
+    def run(self, w, oracle, plan):
+        for scale in (plan, 0.0):
+            w = oracle.gradient(w, dpa.Full(), "gaussian", scale)
+            yield Step(w)
+
+
+def test_an_exact_answer_beside_noisy_ones_is_not_private():
+    result = dpa.minimize(logistic(), PartlyExact(), None, rng=0)
+    assert len(result.planned) == len(result.ledger) == 1
+    assert not result.private and result.epsilon() == math.inf
 
 
 # --- copies ---

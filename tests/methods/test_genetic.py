@@ -158,6 +158,18 @@ def test_mutation_is_what_the_arguments_say():
     assert ((children > 50.0).any(axis=1) & (children < 50.0).any(axis=1)).mean() > 0.4
 
 
+def test_mutation_shrinks_from_generation_to_generation(monkeypatch):
+    seen, children = [], GeneticSearch._children
+
+    def record(self, parents, mutation, random):
+        seen.append(mutation)
+        return children(self, parents, mutation, random)
+
+    monkeypatch.setattr(GeneticSearch, "_children", record)
+    dpa.minimize(erm(), GeneticSearch(mutation=0.5, shrink=0.5, generations=4), rng=0)
+    assert seen == [0.5, 0.25, 0.125, 0.0625]
+
+
 def test_a_shared_filter_ends_the_run():
     """What is left after one run affords nothing of another."""
     guard = privacy.Filter(dpa.Budget(1.0))

@@ -187,6 +187,17 @@ def test_answers_never_cost_more_than_was_charged(named, asked):
     assert cost <= oracle.ledger.epsilon() * (1 + 1e-12)
 
 
+def test_what_is_repeated_is_answered_as_often_as_it_was_named():
+    problem = counting()
+    oracle = oracle_of(problem)
+    event = oracle.gradient_event(dpa.Full(), "laplace", 1.0)
+    with oracle.batch(dpa.Full(), [events.Repeated(event, 2)]) as batch:
+        ask(batch), ask(batch)
+        with pytest.raises(dpa.PrivacyBudgetExceeded, match="was not named"):
+            ask(batch)
+    assert problem.looks == 2 and len(oracle.ledger) == 1
+
+
 def test_two_oracles_are_never_promised_the_same_remainder():
     """Interleaved batches, and threads: a filter of 1 grants two answers of 1/2, no more."""
     problem = problem_of(np.ones((10, 2)), np.ones(10))  # scale .8 costs .5
@@ -329,6 +340,16 @@ def test_iterates_at_which_a_record_can_overflow_are_refused(size):
     assert problem.looks == 0
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.0])
+def test_a_rule_that_bounds_nothing_is_refused_whatever_the_noise(scale):
+    """The oracle looks at the rule itself: a method of one's own may hand it any."""
+    problem = Counting(np.ones((10, 2)), np.ones(10), LOGISTIC, row_bound=dpa.RowBound(2, 1.0))
+    oracle = oracle_of(problem)
+    with pytest.raises(ValueError, match="beta1 must be at least"):
+        oracle.gradient(np.zeros(2), dpa.Full(), "laplace", scale, dpa.clipping.Value(1.0, 0.4))
+    assert problem.looks == len(oracle.ledger) == 0
+
+
 def test_wrong_pairs_are_refused_before_the_answer():
     """A scheme of the other relation, and a budget of the other relation."""
     problem = counting()
@@ -367,6 +388,18 @@ def test_noise_does_not_depend_on_the_sampling_scheme():
     np.testing.assert_allclose(answers[2], answers[0], rtol=1e-12)
 
 
+def test_public_coins_leave_the_noise_alone():
+    """Whoever sees the coins would otherwise know what the noise is drawn from."""
+    answers = []
+    for coins in (0, 1000):
+        oracle = oracle_of(counting())
+        oracle.public_random().random(coins)
+        answers.append(oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 1.0))
+    np.testing.assert_array_equal(*answers)
+    first, second = (oracle.public_random().random(8) for _ in range(2))
+    assert (first != second).all()
+
+
 def test_noise_and_batch_are_independent():
     """One row of two is drawn: its number says nothing of the noise's sign or size.
 
@@ -397,6 +430,14 @@ def test_a_clipped_gradient_has_sqrt_d_times_the_norm_in_l1():
         answers.append(oracle_of(problem).gradient(np.zeros(d), dpa.Full(), "laplace", 0.0, rule))
     limit = problem.facts("replace_one").gradient_sensitivity(dpa.Full(), 1, rule)
     assert np.abs(answers[0] - answers[1]).sum() == pytest.approx(limit) == pytest.approx(2.0)
+
+
+def test_laplace_noise_is_charged_by_the_l1_norm():
+    problem = dpa.ERM(np.ones((1, 4)), [1.0], dpa.losses.SquaredError())
+    facts, rule = problem.facts("replace_one"), dpa.clipping.Flat(0.5)
+    for mechanism, expected in [("laplace", 2.0), ("gaussian", 1.0)]:
+        event = gradient_event(facts, dpa.Full(), mechanism, 1.0, rule)
+        assert event.sensitivity == pytest.approx(expected)
 
 
 def test_a_declared_sensitivity_is_charged_as_it_is_and_never_amplified():

@@ -1,6 +1,9 @@
 """Filters and plans: what they grant, that a refusal costs nothing, and that they are quick."""
 
+import contextlib
 import math
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -139,6 +142,46 @@ def test_an_adaptive_adversary_cannot_pass_the_limit():
     assert epsilon(spent, 1e-6, "replace_one", "zcdp") <= 2.0 * (1 + 1e-8)
 
 
+def test_threads_never_spend_the_same_remainder():
+    """Each reads what is spent, waits, and writes: only a lock keeps the others out."""
+
+    class Slow(Filter):
+        @property
+        def spent(self):
+            time.sleep(1e-3)
+            return self.__dict__["spent"]
+
+        @spent.setter
+        def spent(self, value):
+            self.__dict__["spent"] = value
+
+    guard, barrier, paid = Slow(Budget(1.0)), threading.Barrier(8), []
+
+    def run():
+        barrier.wait()
+        with contextlib.suppress(PrivacyBudgetExceeded):
+            guard.spend(Pure(0.5))
+            paid.append(1)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(paid) == 2 and guard.spent == 1.0
+
+
+@pytest.mark.parametrize("first", [7, np.int64(7)])
+def test_a_seed_is_used_once_whatever_its_type(first):
+    guard, generator = Filter(Budget(1.0)), np.random.default_rng(7)
+    guard.claim_seed(first)
+    for again in (7, np.int64(7), np.uint8(7)):
+        with pytest.raises(ValueError, match="rng = 7 has been used"):
+            guard.claim_seed(again)
+    for fresh in (8, generator, generator, None, None, "os"):
+        guard.claim_seed(fresh)
+
+
 @pytest.mark.parametrize(
     ("budget", "order", "events"),
     [
@@ -231,3 +274,11 @@ def test_a_plan_grants_several_of_its_events_at_once():
         plan.spend(Repeated(other, 2))
     plan.spend(other)
     assert plan.next is None and not plan.can_spend(other)
+
+
+def test_a_plan_grants_only_what_comes_next():
+    plan = Plan([Pure(0.1), Pure(0.3)], Budget(1.0))
+    assert not plan.can_spend(Pure(0.3))
+    with pytest.raises(PrivacyBudgetExceeded, match="was not planned here"):
+        plan.spend(Pure(0.3))
+    assert plan.remaining == 2 and plan.can_spend(Pure(0.1))

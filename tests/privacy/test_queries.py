@@ -427,3 +427,8 @@ def test_a_clipped_slope_is_clipped_by_its_step():
             ray([0.5]), 1.001 * required, 1.0, "laplace", 0.0, 0.0, query="slope_clip"
         )
         assert (query.answer(one, np.random.default_rng(0))[0] == 0) == (loss < 0.0)
+
+
+def test_a_loss_that_is_not_a_number_counts_as_0():
+    losses = np.array([np.nan, np.inf, -np.inf, 0.25, 2.0])
+    assert decrease.clip_losses(losses, 0.5).tolist() == [0.0, 0.5, 0.0, 0.25, 0.5]
