@@ -82,7 +82,8 @@ def failed(tests: list[str], place: Path, cache: Path, limit: float | None) -> l
     if process.returncode not in (0, 1, 2):
         raise RuntimeError(f"pytest ended with {process.returncode}: {tests}\n{printed}")
     lines = [line for line in printed.splitlines() if line.startswith(("FAILED", "ERROR "))]
-    return [line.split()[1] for line in lines] if process.returncode else []
+    names = [line.partition(" ")[2].partition(" - ")[0] for line in lines]
+    return names or ["a test"] if process.returncode else []
 
 
 def verdict(fault: dict[str, str], red: list[str], copies: Queue[Path]) -> str:

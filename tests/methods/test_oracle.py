@@ -153,6 +153,24 @@ def test_a_batch_is_charged_whole_before_anything_is_answered():
     assert guard.spent == pytest.approx(1.0) == oracle.ledger.epsilon()
 
 
+def test_a_batch_is_paid_and_written_down_before_it_is_drawn(monkeypatch):
+    """A draw that is interrupted may have been seen, so it has been paid."""
+    guard = filters.Filter(dpa.Budget(1.0))
+    oracle, seen = oracle_of(problem_of(np.ones((10, 2)), np.ones(10)), guard=guard), []
+    draw = dpa.WithoutReplacement.draw
+
+    def watched(self, n, random):
+        seen.append((guard.spent, len(oracle.ledger)))
+        return draw(self, n, random)
+
+    monkeypatch.setattr(dpa.WithoutReplacement, "draw", watched)
+    with buy(oracle, dpa.WithoutReplacement(5), 10.0):
+        pass
+    with pytest.raises(dpa.PrivacyBudgetExceeded), buy(oracle, dpa.WithoutReplacement(5), 0.01):
+        pass
+    assert seen == [(guard.spent, 1)] and guard.spent > 0.0
+
+
 def test_what_was_not_named_is_refused():
     """Less noise, an exact answer, and the same question twice; a cheaper one is answered."""
     problem = counting()
@@ -337,7 +355,10 @@ def test_iterates_at_which_a_record_can_overflow_are_refused(size):
     oracle = oracle_of(problem)
     with pytest.raises(ValueError, match="w must be finite"), buy(oracle, dpa.Full(), 1.0) as batch:
         ask(batch, w=np.array([[0.0, size]]))
-    assert problem.looks == 0
+    assert problem.looks == 0 and len(oracle.ledger) == 1
+    with pytest.raises(ValueError, match="w must be finite"):
+        oracle.gradient(np.array([[0.0, size]]), dpa.Full(), "laplace", 1.0)
+    assert problem.looks == 0 and len(oracle.ledger) == 1  # no second batch was bought
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.0])
