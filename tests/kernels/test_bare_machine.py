@@ -30,7 +30,7 @@ for form in forms:
         (erm, dpa.methods.GradientDescent(0.2, 3), dpa.Budget(1.0), "pure"),
         (erm, dpa.methods.HeavyBall(0.2, 0.3, 3, mechanism="gaussian"),
          dpa.Budget(1.0, 1e-6), "zcdp"),
-        (erm, dpa.methods.Nesterov(0.2, 3, 0.1, "optimal"), dpa.Budget(1.0), "tightest"),
+        (erm, dpa.methods.Nesterov(0.2, 3, 0.1, noise="optimal"), dpa.Budget(1.0), "tightest"),
         (erm, dpa.methods.LineSearchSGD(dpa.Poisson(0.5), rho=10.0, epsilon=5.0, iterations=2),
          dpa.Budget(100.0, 1e-6, ADD), "tightest"),
     ]
