@@ -37,7 +37,7 @@ for form in forms:
     rules = [clipping.Flat(0.5), clipping.Automatic(0.1), clipping.PerSampleAdaptive(0.1),
              clipping.Value(0.5, 10.0), clipping.Custom(lambda norm, loss: 1 / (1 + norm), 1.0)]
     networks = [problems.Softmax(form(X), y, 2, row_bound=dpa.RowBound(2, 2.0)),
-                problems.MLP(form(X), y, (4,))]
+                problems.MLP(form(X), y, (4,), 2)]
     for i, rule in enumerate(rules):
         kind = dpa.methods.SGD if i % 2 else dpa.methods.Adam
         method = kind(0.1, 3, dpa.Poisson(0.2), rule)

@@ -399,6 +399,14 @@ def test_a_clipped_gradient_has_sqrt_d_times_the_norm_in_l1():
     assert np.abs(answers[0] - answers[1]).sum() == pytest.approx(limit) == pytest.approx(2.0)
 
 
+def test_a_batch_with_more_places_than_records_is_refused():
+    """What is charged for rounding is proved for n terms."""
+    facts = problem_of(np.ones((4, 2)), np.ones(4)).facts("replace_one")
+    assert gradient_event(facts, dpa.WithReplacement(4), "laplace", 1.0).sensitivity > 0.0
+    with pytest.raises(ValueError, match="at most n = 4"):
+        gradient_event(facts, dpa.WithReplacement(5), "laplace", 1.0)
+
+
 def test_a_declared_sensitivity_is_charged_as_it_is_and_never_amplified():
     problem = dpa.Quadratic([1.0, 1.0], sensitivity=0.1)
     facts = problem.facts("add_or_remove_one")
