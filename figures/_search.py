@@ -18,7 +18,7 @@ from dpanalysis import methods, plotting
 from dpanalysis.audit.papers.line_search_printed import printed_above_threshold
 from dpanalysis.experiments.loop import Loop
 from dpanalysis.experiments.recording import Recording
-from dpanalysis.privacy import filters, rdp_gaussian
+from dpanalysis.privacy import filters, orders, rdp_gaussian
 from dpanalysis.privacy.events import AboveThreshold, Event, Gaussian, Sampled
 
 Array: TypeAlias = np.ndarray
@@ -338,7 +338,7 @@ def affordable(epsilon: float, share: int, rate: float) -> dict[str, float]:
 
     def proved(*batches: Sequence[Event]) -> float:
         events = [Sampled(dpa.Poisson(rate), batch) for batch in batches]
-        guard = filters.Filter(budget, order=filters.order_of_most(events, budget))
+        guard = filters.Filter(budget, order=orders.order_of_most(events, budget))
         return guard.limit / sum(map(guard.cost, events))
 
     return {

@@ -80,7 +80,10 @@ class Loop:
         if budget is not None and self._adapts:
             self._prepare_filter(budget)
         elif budget is not None and not self._planned:
-            raise ValueError("with a budget every iteration needs noise; use budget=None without")
+            raise ValueError(
+                "with a budget every iteration needs noise, and the method's events() lists none; "
+                "use budget=None without"
+            )
 
     def _prepare_filter(self, budget: Budget) -> None:
         """Choose the order of the filter; raise where not even one iteration fits."""

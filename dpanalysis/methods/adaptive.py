@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-from ..privacy import filters
+from ..privacy import orders
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
 from ..privacy.relations import Budget
@@ -38,4 +38,4 @@ class AdaptiveMethod(Shown, Method):
 
         By default that at which the budget affords the most iterations; ``budget.delta`` > 0.
         """
-        return filters.order_of_most(self.iteration(facts, plan), budget)
+        return orders.order_of_most(self.iteration(facts, plan), budget)

@@ -97,6 +97,9 @@ class Method(ABC):
         is valid. None where the events depend on answers: the run then goes under a
         :class:`dpanalysis.privacy.Filter`, see :class:`~dpanalysis.methods.AdaptiveMethod`.
         An empty sequence where some answer is exact: such a run has no budget and no guarantee.
+
+        A noisy gradient costs :func:`~dpanalysis.privacy.facts.gradient_event`; all that is asked
+        of one batch is ONE event, :func:`~dpanalysis.privacy.facts.sampled_event` of the list.
         """
 
     @abstractmethod

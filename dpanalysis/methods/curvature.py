@@ -22,8 +22,9 @@ from .. import privacy
 from .._validation import check_number
 from ..privacy.events import AboveThreshold, Event, Gaussian, Repeated, Sampled
 from ..privacy.facts import PublicFacts, sampled_event
-from ..privacy.filters import Filter, plan_order
+from ..privacy.filters import Filter
 from ..privacy.oracle import PrivateOracle
+from ..privacy.orders import plan_order
 from ..privacy.queries import NoisyHessian, NoisyValue, Query, hessian_sensitivity
 from ..privacy.relations import Budget
 from ..privacy.sampling import Full, Sampling, WithoutReplacement, check_sampling

@@ -16,8 +16,9 @@ from __future__ import annotations
 from . import events, mechanisms
 from .accountant import epsilon, fits, spent
 from .calibration import calibrate
-from .filters import Filter, Plan, plan_order
+from .filters import Filter, Plan
 from .ledger import Ledger
+from .orders import plan_order
 from .pure import (
     amplify_poisson,
     amplify_without_replacement,

@@ -128,7 +128,11 @@ class Runs:
                     return
         except PrivacyBudgetExceeded as error:
             if loop.planned is not None or "was not named" in str(error):
-                fail(f"the method asks what it has not planned: {error}", error)
+                fail(
+                    f"the method asks what it has not planned: {error} (events() must list, in the "
+                    "order of run(), sampled_event(facts, sampling, [...]) of each batch)",
+                    error,
+                )
         except AssertionError:
             raise
         except Exception as error:

@@ -157,16 +157,6 @@ def unrolled(events):
             yield event
 
 
-def test_same_seed_same_numbers_for_any_number_of_replicates(build):
-    problem, budget = logistic_problem(), dpa.Budget(1.0)
-    for sampling in (dpa.Full(), dpa.WithoutReplacement(50)):
-        method = build(sampling=sampling)
-        few = dpa.minimize(problem, method, budget, replicates=2, rng=3, every=T).w
-        many = dpa.minimize(problem, method, budget, replicates=5, rng=3, every=T).w
-        np.testing.assert_allclose(many[:2], few, rtol=1e-12)
-        assert np.unique(many.round(9), axis=0).shape[0] == 5
-
-
 @pytest.mark.parametrize("name", BOUNDED)
 def test_optimal_noise_has_the_lower_bound_and_spends_late(build):
     """Proposition 4.2: the weights increase with t, so the noise falls."""

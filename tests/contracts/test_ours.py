@@ -1,5 +1,8 @@
 """Our own losses, rules, problems and methods keep the contracts that we ask of others."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -137,3 +140,14 @@ def test_everything_public_is_listed():
     assert classes(clipping, clipping.Clipping) == {*kinds(RULES), clipping.Custom}
     assert classes(problems, dpa.Problem) == kinds(problem for problem, _ in PAIRS.values())
     assert classes(methods, methods.Method) == kinds(METHODS)
+
+
+def test_the_checks_need_no_test_runner():
+    """They work where pytest is not installed, and importing them costs nothing."""
+    code = (
+        "import sys, dpanalysis as dpa; dpa.testing; assert 'numpy' not in sys.modules; "
+        "dpa.testing.check_method(dpa.methods.GradientDescent(0.5, 2)); "
+        "dpa.testing.check_mechanism; dpa.testing.check_problem(dpa.Quadratic([1.0])); "
+        "assert not {'pytest', 'hypothesis'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -30,14 +30,14 @@ for form in forms:
         (erm, dpa.methods.GradientDescent(0.2, 3), dpa.Budget(1.0), "pure"),
         (erm, dpa.methods.HeavyBall(0.2, 0.3, 3, mechanism="gaussian"),
          dpa.Budget(1.0, 1e-6), "zcdp"),
-        (erm, dpa.methods.Nesterov(0.2, 3, 0.1, "optimal"), dpa.Budget(1.0), "tightest"),
+        (erm, dpa.methods.Nesterov(0.2, 3, 0.1, noise="optimal"), dpa.Budget(1.0), "tightest"),
         (erm, dpa.methods.LineSearchSGD(dpa.Poisson(0.5), rho=10.0, epsilon=5.0, iterations=2),
          dpa.Budget(100.0, 1e-6, ADD), "tightest"),
     ]
     rules = [clipping.Flat(0.5), clipping.Automatic(0.1), clipping.PerSampleAdaptive(0.1),
              clipping.Value(0.5, 10.0), clipping.Custom(lambda norm, loss: 1 / (1 + norm), 1.0)]
     networks = [problems.Softmax(form(X), y, 2, row_bound=dpa.RowBound(2, 2.0)),
-                problems.MLP(form(X), y, (4,))]
+                problems.MLP(form(X), y, (4,), 2)]
     for i, rule in enumerate(rules):
         kind = dpa.methods.SGD if i % 2 else dpa.methods.Adam
         method = kind(0.1, 3, dpa.Poisson(0.2), rule)

@@ -28,7 +28,7 @@ def test_the_examples_run(library, capsys):
 
 
 def test_the_table_is_the_arithmetic_that_the_page_states():
-    calls, each, host, device = 20, 5e-6, 50e9, 2e12
+    calls, each, host, device = 33, 5e-6, 50e9, 2e12
     pattern = r"^\|[^|]*?([\d.e]+) x (\d+) \|[^|]+\| ([\d.]+) ms \| ([\d.]+) ms \|$"
     rows = re.findall(pattern, PAGE, re.M)
     assert len(rows) == 4
@@ -36,7 +36,7 @@ def test_the_table_is_the_arithmetic_that_the_page_states():
         size = 8 * float(n) * float(d)
         assert float(on_host) == pytest.approx(1e3 * size / host, rel=0.25)
         assert float(on_device) == pytest.approx(1e3 * (calls * each + 2 * size / device), rel=0.25)
-    assert 70 * each / 2.6e-9 == pytest.approx(1.3e5, rel=0.05)  # where the two noises meet
+    assert 80 * each / 2.6e-9 == pytest.approx(1.5e5, rel=0.05)  # where the two noises meet
 
 
 def test_the_calls_and_the_threshold_are_those_of_the_code():
@@ -57,9 +57,9 @@ def test_the_calls_and_the_threshold_are_those_of_the_code():
         problem.sums(at, rows, rule, value=False)  # the norms of the rows, once
         return calls(problem.sums, at, rows, rule, False)
 
-    assert gradient(erm, None, None) == pytest.approx(20, abs=4)
-    assert gradient(erm, None, Flat(1.0)) == pytest.approx(40, abs=4)
+    assert gradient(erm, None, None) == pytest.approx(33, abs=4)
+    assert gradient(erm, None, Flat(1.0)) == pytest.approx(75, abs=4)
     assert gradient(mlp, np.arange(20), Flat(1.0)) == pytest.approx(110, abs=6)
     for law in _philox.LAWS.values():
         seeds = np.ones((1, _philox.SEED_WORDS), dtype=np.int64)
-        assert calls(law, xp, seeds, 101, None) == pytest.approx(70, abs=4)
+        assert calls(law, xp, seeds, 101, None) == pytest.approx(80, abs=4)

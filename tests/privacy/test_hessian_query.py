@@ -299,4 +299,6 @@ def test_short_steps_are_tried_with_the_same_noise():
     found = query.answer(Records(problem, None, 1.0), np.random.default_rng(0))
     assert found == (1, 3)  # the slope at 2 is 2 - 1/(1 + e^2); four steps further it is uphill
     event = query.event(facts_of(problem), FULL)
-    assert event == events.AboveThreshold("laplace", 1e-9, 1e-9, 2.0, 2, shared=False)
+    assert event.sensitivity == pytest.approx(2.0, rel=1e-10)
+    expected = events.AboveThreshold("laplace", 1e-9, 1e-9, event.sensitivity, 2, shared=False)
+    assert event == expected
