@@ -33,7 +33,7 @@ from queue import Queue
 
 ROOT = Path(__file__).parents[1]
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "site", "dist", "*.egg-info", "numba")
-LIMIT = 150.0  # seconds for the tests of one fault
+LIMIT = 120.0  # seconds for the tests of one fault
 
 
 def load() -> list[dict[str, str]]:

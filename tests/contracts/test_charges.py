@@ -129,6 +129,44 @@ def test_an_exact_answer_beside_noisy_ones_is_not_private():
     assert not result.private and result.epsilon() == math.inf
 
 
+class AsksTwice(Leaky):
+    """Asks once more than it plans."""
+
+    def run(self, w, oracle, plan):
+        for _ in range(2):
+            w = oracle.gradient(w, dpa.Full(), "gaussian", plan)
+            yield Step(w)
+
+
+def test_a_run_that_its_plan_refuses_raises_and_hands_over_what_was_paid():
+    with pytest.raises(dpa.PrivacyBudgetExceeded, match="nothing is left") as refused:
+        dpa.minimize(logistic(), AsksTwice(), dpa.Budget(50.0, 1e-5), rng=0)
+    partial = refused.value.partial
+    assert partial.status == "budget exceeded" and partial.iterations == len(partial.ledger) == 1
+
+
+class Unplanned(M.AdaptiveMethod):
+    """Asks with noise, and says nothing beforehand."""
+
+    together = False
+
+    def prepare(self, facts, budget, accountant):
+        return 1.0
+
+    def iteration(self, facts, plan):
+        return [dpa.privacy.facts.gradient_event(facts, dpa.Full(), "gaussian", plan)]
+
+    def run(self, w, oracle, plan):
+        yield Step(oracle.gradient(w, dpa.Full(), "gaussian", plan))
+
+
+def test_noise_without_a_plan_or_a_filter_promises_nothing():
+    """The events depend on answers: their own cost, which is finite, is no guarantee."""
+    result = dpa.minimize(logistic(), Unplanned(), None, rng=0)
+    assert len(result.ledger) == 1 and not result.private and result.epsilon(1e-5) == math.inf
+    assert dpa.minimize(logistic(), Unplanned(), dpa.Budget(50.0, 1e-5), rng=0).private
+
+
 # --- copies ---
 
 

@@ -245,6 +245,8 @@ def test_clips_shrink_once_an_iteration(monkeypatch):
     )
     result = dpa.minimize(logistic(), method, dpa.Budget(9.0, 1e-5, ADD), rng=0)
     assert [query.clip for query in asked] == pytest.approx([1.0, 1.0, 0.9, 0.9, 0.9])
+    moved = [batch.events[0].sensitivity for batch in unrolled(result.ledger)]
+    assert np.divide(moved, moved[0]) == pytest.approx([1.0, 1.0, 0.9, 0.9, 0.9])
     assert result.history["rho"][1, 0] == pytest.approx(0.001 * 1.3**3)
 
 
