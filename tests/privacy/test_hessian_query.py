@@ -135,6 +135,10 @@ def test_batches_divide_by_their_size_and_unbounded_rows_are_refused():
     facts = facts_of(problem)
     batch = dpa.WithoutReplacement(2)
     assert hessian_sensitivity(facts, batch) == 2.0 * hessian_sensitivity(facts, FULL)
+    value = NoisyValue(np.zeros(4), 3.0, 0.1)
+    assert (
+        value.event(facts, batch).sensitivity == 2.0 * value.event(facts, FULL).sensitivity == 1.5
+    )
     unbounded = dpa.ERM(np.eye(2), [1, 1], LOGISTIC).facts("replace_one")
     with pytest.raises(ValueError, match="row_bound"):
         NoisyHessian(np.zeros(2), 1.0).event(unbounded, FULL)

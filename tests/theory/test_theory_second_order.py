@@ -327,6 +327,18 @@ def test_n_min_is_that_of_the_method():
             assert outlook.n_min == pytest.approx(needed, rel=2e-4)
 
 
+@pytest.mark.parametrize("convex", [True, False])
+@pytest.mark.parametrize("d", [1, 2, 6])
+def test_the_change_of_a_hessian_is_that_which_is_charged(d, convex):
+    """Whatever n_min assumes of a record, the query's event states it."""
+    bound = dpa.RowBound(2, 1.0)
+    problem = dpa.ERM(np.ones((4, d)), np.ones(4), dpa.losses.Logistic(), row_bound=bound)
+    facts = changed(problem.facts("replace_one"), rounding=0.0, convex_records=convex)
+    charged = 4.0 * privacy.queries.hessian_sensitivity(facts, dpa.Full()) / facts.hessian_bound
+    target = changed(TARGET, d=d, convex=convex)
+    assert target.hessian_change() / CONSTANTS.B_H == pytest.approx(charged, rel=1e-12)
+
+
 @given(st.floats(1e-6, 10.0), st.sampled_from([SHORT, SEARCHED]))
 def test_how_n_min_grows(rho, shares):
     at, more = (sample_complexity(changed(TARGET, rho=r), shares) for r in (rho, 4.0 * rho))
