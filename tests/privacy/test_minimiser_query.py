@@ -7,7 +7,6 @@ import pytest
 
 import dpanalysis as dpa
 from dpanalysis.privacy.events import GaussianBound
-from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.queries import TiltedMinimum
 
 FULL = dpa.Full()
@@ -31,7 +30,7 @@ def test_a_replaced_record_has_four_corners(relation, corners):
     One corner of four is another Gaussian loss, of a shift that the noise decides on: the bound
     adds all four. With two the sum would be half of it.
     """
-    facts = PublicFacts.of(problem(), relation)
+    facts = problem().facts(relation)
     event = TiltedMinimum("gaussian", 5.0, 0.1, 1e-8, 0.01).event(facts, FULL).events[0]
     assert isinstance(event, GaussianBound)
     assert event.weights == (corners,)
@@ -64,7 +63,7 @@ def test_the_solver_stops_at_the_tolerance_and_not_at_twice_it(loss):
 
 def test_the_error_that_the_tolerance_leaves_is_charged_whole():
     """Twice n tol/c by n, on both sides: the distance of two points that are off by tol/mu each."""
-    facts = PublicFacts.of(problem(), "replace_one")
+    facts = problem().facts("replace_one")
     for law in ("gaussian", "spherical"):
         query = TiltedMinimum(law, 5.0, 0.1, 1e-4, 0.01)
         event = query.event(facts, FULL).events[1]
