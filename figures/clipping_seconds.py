@@ -62,6 +62,10 @@ class OneByOne(dpa.Problem):
         """Return those of the problem."""
         return self._problem.facts(relation)
 
+    def check_clipping(self, clipping: Any) -> None:
+        """Raise where the problem does: its rules are applied here, sample by sample."""
+        self._problem.check_clipping(clipping)
+
     def value(self, w: np.ndarray) -> Any:
         """Return that of the problem."""
         return self._problem.value(w)

@@ -13,8 +13,8 @@ import dpanalysis as dpa
 from dpanalysis import methods, plotting, privacy
 from dpanalysis.experiments import sweep
 from dpanalysis.experiments.records import Table
-from dpanalysis.privacy.events import Event, Gaussian, Repeated, Sampled
-from dpanalysis.privacy.facts import PublicFacts
+from dpanalysis.privacy.events import Event, Repeated, Sampled
+from dpanalysis.privacy.facts import gradient_event
 
 from . import _clipping, _search
 from ._clipping import group, stack, where
@@ -103,13 +103,15 @@ def build_method(name: str, chosen: dict[str, Any]) -> methods.Method | methods.
 def events(name: str, chosen: dict[str, Any]) -> list[Event]:
     """Return what an iteration costs, from public facts alone."""
     method = build_method(name, chosen)
+    facts = load_problem(chosen["data"], chosen["hidden"]).facts(chosen["relation"])
     if isinstance(method, methods.LineSearchSGD):
-        bounds = (math.inf, math.inf)
-        facts = PublicFacts(chosen["n"], 1, 0.0, math.inf, chosen["relation"], bounds)
         return method.iteration(
             facts, method.prepare(facts, dpa.Budget(1.0, chosen["delta"]), "tightest")
         )
-    return [Sampled(dpa.Poisson(chosen["q"]), [Gaussian(chosen["noise_multiplier"], 1.0)])]
+    # The noise is given in units of the clip; what is charged has the rounding of sums added.
+    std = chosen["noise_multiplier"] * CLIP / (chosen["q"] * chosen["n"])
+    event = gradient_event(facts, method.sampling, "gaussian", std, dpa.clipping.Flat(CLIP))
+    return [Sampled(method.sampling, [event], facts.n)]
 
 
 def epsilons(name: str, chosen: dict[str, Any], iterations: np.ndarray) -> np.ndarray:

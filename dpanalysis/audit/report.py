@@ -35,7 +35,7 @@ class Table(Sequence[Outcome]):
 
     Examples
     --------
-    >>> from dpanalysis.audit import printed
+    >>> from dpanalysis.audit import Claim, printed
     >>> claim = Claim("999-3", "(3)", "0 <= 1", "", "holds", lambda e: [printed("0", 0, "<=", 1)])
     >>> table = Table([claim.run()])
     >>> len(table), table.failed

@@ -9,6 +9,7 @@ and refuses to spend.
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 from collections.abc import Callable
@@ -179,6 +180,17 @@ class Filter(_Original):
             total = self.spent + whole
             self._rest = whole - (total - self.spent)  # exact where the sum is the larger
             self.spent = total
+
+    def branch(self) -> Filter:
+        """Return a filter that has spent as much, for thought experiments: it spends for itself.
+
+        The analysis of a mechanism follows both outcomes of an answer; a run has one of them. Give
+        a branch to no run on data: what it grants is granted a second time.
+        """
+        with self._only_one():
+            twin = copy.copy(self)
+        twin._lock, twin._known = threading.RLock(), dict(self._known)
+        return twin
 
     def claim_seed(self, seed: Any) -> None:
         """Remember the seed of a run that spends from this filter, or refuse one used before.

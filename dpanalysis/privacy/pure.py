@@ -89,7 +89,7 @@ def amplify(epsilon: ArrayLike, fraction: float) -> Any:
         added = np.where(base <= 1.0, q * np.expm1(np.minimum(base, 1.0)), (q * half) * half - q)
     large = base * (1.0 + _ROUNDING) + math.log(q)
     value = np.where(added < 1e290, np.log1p(np.minimum(added, 1e290)), large)
-    return _scalar((1.0 + _ROUNDING) * value)
+    return _scalar(np.minimum((1.0 + _ROUNDING) * value, base))
 
 
 def deamplify(epsilon: ArrayLike, fraction: float) -> Any:

@@ -58,6 +58,10 @@ class Coin(Event):
         return renyi_curve(laws, laws[::-1], np.ravel(orders)).max(axis=0)
 
 
+def _branch(guard: Any) -> Any:
+    return guard.branch() if isinstance(guard, Filter) else copy.copy(guard)
+
+
 def transcript(guard: Any, coins: Array, weaken: bool = True) -> Array:
     """Return the laws of all answers that ``guard`` lets an adversary see, shape (2, leaves).
 
@@ -87,7 +91,7 @@ def transcript(guard: Any, coins: Array, weaken: bool = True) -> Array:
             return
         guard.spend(coin)
         for answer, law in enumerate(coin.laws.T):
-            visit(2 * node + 1 + answer, copy.copy(guard), reached * law)
+            visit(2 * node + 1 + answer, _branch(guard), reached * law)
 
     visit(0, guard, np.ones(2))
     return np.array(leaves).T

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -133,7 +132,7 @@ def guarded_tree(guard: Filter, random: np.random.Generator, depth: int) -> Laws
         release = leak(min(0.5, math.exp(exponent)), loss)
     if granted(guard, release) is NOTHING:
         return one, one
-    branches = [guarded_tree(copy.copy(guard), random, depth - 1) for _ in range(2)]
+    branches = [guarded_tree(guard.branch(), random, depth - 1) for _ in range(2)]
     return two_stages(release, tuple(Pair(tuple(p), tuple(q)) for p, q in branches))  # type: ignore[arg-type]
 
 
@@ -166,7 +165,7 @@ def some_order(effort: Effort) -> Iterator[Evidence]:
     worst = 0.0
     for guard in guards:
         start = granted(guard, first)
-        allowed = tuple(granted(copy.copy(guard), release) for release in then)
+        allowed = tuple(granted(guard.branch(), release) for release in then)
         laws = two_stages(start, allowed)  # type: ignore[arg-type]
         worst = max(worst, largest_delta(laws, epsilon) / delta)
     yield used("the same adversary, one order fixed", worst, "<=", 1.0, tolerance=1e-9)

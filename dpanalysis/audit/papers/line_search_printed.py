@@ -44,7 +44,7 @@ def printed_above_threshold(
     The second one is below the exact cost of 300 queries, .02007:
 
     >>> printed_above_threshold(2, "laplace", 2.0, 4.0)
-    0.400641
+    0.400608
     >>> printed_above_threshold(2, "gaussian", 150**0.5, 300**0.5)
     0.02
     """

@@ -42,7 +42,8 @@ _ALL_FORMS = tuple(FORMS)
 
 def _all_losses() -> list[losses.Loss]:
     kinds = (getattr(losses, name) for name in losses.__all__)
-    return [kind() for kind in kinds if isinstance(kind, type) and hasattr(kind, "code")]
+    built_in = (kind for kind in kinds if isinstance(kind, type) and kind is not losses.Loss)
+    return [kind() for kind in built_in if issubclass(kind, losses.Loss)]
 
 
 def _store(X: np.ndarray, form: str, bounds: Bounds) -> Any:
@@ -78,9 +79,12 @@ def _problem_pairs(
     forms = (forms,) if isinstance(forms, str) else tuple(forms)
     if not forms or set(forms) - set(FORMS):
         raise ValueError(f"forms must be among {_ALL_FORMS}, at least one, got {forms}")
-    for name, value, attribute in (("loss", loss, "code"), ("regularizer", regularizer, "mu")):
-        known = value is None or isinstance(value, st.SearchStrategy) or hasattr(value, attribute)
-        if isinstance(value, type) or not known:
+    penalty = regularizer is None or hasattr(regularizer, "mu")
+    for name, value, known in (
+        ("loss", loss, loss is None or isinstance(loss, losses.Loss)),
+        ("regularizer", regularizer, penalty and not isinstance(regularizer, type)),
+    ):
+        if not (known or isinstance(value, st.SearchStrategy)):
             raise TypeError(f"{name} must be an object of dpanalysis or a strategy, got {value!r}")
     penalties = st.one_of(st.none(), st.floats(0.0, 1.0).map(regularizers.L2))
     return _problems(
