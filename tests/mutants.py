@@ -3,9 +3,9 @@
 The faults are listed in ``mutants.toml`` beside this file: what is wrong, the text as it stands,
 the text with the fault, and the tests that should fail. Every fault is put into a copy of the
 checkout, so the working tree is never touched. First all these tests run once without any fault:
-a test that is red even then proves nothing, and its faults are reported as such. A run that does
-not end in time counts as noticed, since whoever waits for it does notice. Not part of the test
-suite, as it takes about half an hour; ``test_mutants.py`` looks at the list alone.
+a test that is red even then proves nothing, and its faults are reported as such. A run that
+crashes or does not end in time counts as noticed: whoever waits for it does notice. Not part of
+the test suite, as it takes a quarter of an hour; ``test_mutants.py`` looks at the list alone.
 
     python tests/mutants.py                 # all of them
     python tests/mutants.py oracle rdp      # those whose file or name contains a word
