@@ -161,7 +161,8 @@ def train_cell(
     """Train once and return accuracies (and the clipping frequency) by epoch.
 
     Batches are drawn by Poisson sampling with the rate 1/(iterations of an epoch), the noise
-    on the sum has the standard deviation ``noise_multiplier * clip_norm``, and the sum is
+    on the sum has the standard deviation ``noise_multiplier`` times the sensitivity that is
+    charged (the clip norm, and the rounding of sums in single precision), and the sum is
     divided by the expected size of a batch, which is public. Without ``curves`` only the start
     and the end are recorded. A ``bound_divisor`` divides the bound on a gradient's norm that
     value clipping goes by, and has the used share of the clip norm recorded.
@@ -238,17 +239,19 @@ def build_method(
     w0: np.ndarray,
     divisor: float = 1.0,
 ) -> dpa.methods.SGD:
-    """Return SGD with the rule, and noise of ``noise_multiplier * clip_norm`` on the sum."""
+    """Return SGD with the rule, and noise of ``noise_multiplier`` times what a record moves."""
     kind: type[dpa.methods.SGD] = dpa.methods.SGD
     more: dict[str, Any] = {}
     if rule == "VC" and isinstance(problem, dpa.problems.MLP):
         kind, more = ValueClippedSGD, {"problem": problem, "divisor": divisor}
+    clipping = make_rule(rule, clip_norm, r, weak_growth(problem, w0[None, :]) / divisor**2)
+    moved = problem.facts(RELATION).record_sensitivity(2, clipping)
     return kind(
         step_size,
         iterations,
         sampling=dpa.Poisson(rate),
-        clipping=make_rule(rule, clip_norm, r, weak_growth(problem, w0[None, :]) / divisor**2),
-        noise=np.full(iterations, noise_multiplier * clip_norm / (rate * problem.n)),
+        clipping=clipping,
+        noise=np.full(iterations, noise_multiplier * moved / (rate * problem.n)),
         mechanism="gaussian",
         **more,
     )

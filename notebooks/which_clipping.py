@@ -78,13 +78,15 @@ print(f"{data.name}: {len(y)} rows to train on, {validation} to tune on, {len(te
 # ## One epsilon
 #
 # The noise multiplier is the smallest that keeps all iterations within epsilon = 1, by the
-# distribution of the privacy loss (PLD).
+# distribution of the privacy loss (PLD). A record moves a sum of clipped gradients by C, and by
+# what the sums of two data sets in single precision may round apart.
 
 # %%
 budget = dpa.Budget(epsilon=1.0, delta=1e-5, relation="add_or_remove_one")
 sampling = dpa.Poisson(rate)
+moved = max(p.facts(budget.relation).moved(1.0) for p in problems.values())
 noise_multiplier = privacy.calibrate(
-    lambda sigma: [Repeated(Sampled(sampling, [Gaussian(sigma, 1.0)]), iterations)],
+    lambda sigma: [Repeated(Sampled(sampling, [Gaussian(sigma, moved)]), iterations)],
     budget,
     (0.3, 100.0),
     accountant="pld",
@@ -163,7 +165,7 @@ print("best at an end of the grid:", at_the_end or "none")
 # %%
 runs = {cell: [train(*cell, chosen[cell], seed) for seed in seeds] for cell in cells}
 spent = {cell: each[0].epsilon(budget.delta, accountant="pld") for cell, each in runs.items()}
-assert all(0.999 < epsilon <= 1.0 for epsilon in spent.values())
+assert all(0.999 < epsilon <= 1.0 + 1e-9 for epsilon in spent.values())
 scores = {
     cell: np.array([accuracy(cell[0], run, test) for run in each]) for cell, each in runs.items()
 }
