@@ -125,20 +125,15 @@ class PublicFacts:
         Raises
         ------
         ValueError
-            If nothing bounds the gradient of a record, a part is to be drawn of a problem
-            that states the sensitivity of its whole gradient, or a batch has more than n places.
+            If nothing bounds the gradient of a record, or a part is to be drawn of a problem
+            that states the sensitivity of its whole gradient.
         """
         if self.declared_sensitivity is not None and sampling.fraction(self.n) < 1.0:
             raise ValueError(
                 "sampling must be Full() for a problem that declares its sensitivity: it has no "
                 f"records to draw from, got {sampling!r}"
             )
-        size = sampling.expected_size(self.n)
-        if size > self.n:  # drawn with replacement: the rounding is bounded for n terms
-            raise ValueError(
-                f"sampling must draw at most n = {self.n} records at a time, got {sampling!r}"
-            )
-        return self.record_sensitivity(order, clipping) / size
+        return self.record_sensitivity(order, clipping) / sampling.expected_size(self.n)
 
 
 def gradient_event(

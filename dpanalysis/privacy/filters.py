@@ -118,6 +118,7 @@ class Filter(_Original):
                     f"alone costs {slack:g} of epsilon = {budget.limit:g}; take a larger order"
                 )
             self._cost = partial(_renyi_cost, np.array([a]))
+        self.is_branch = False
         self.spent = 0.0
         self._rest = 0.0  # what rounding has left of the sum ``spent``
         self._known: dict[Event, float] = {}
@@ -184,12 +185,12 @@ class Filter(_Original):
     def branch(self) -> Filter:
         """Return a filter that has spent as much, for thought experiments: it spends for itself.
 
-        The analysis of a mechanism follows both outcomes of an answer; a run has one of them. Give
-        a branch to no run on data: what it grants is granted a second time.
+        The analysis of a mechanism follows both outcomes of an answer; a run has one of them. A
+        run on data refuses a branch, since what it grants would be granted a second time.
         """
         with self._only_one():
             twin = copy.copy(self)
-        twin._lock, twin._known = threading.RLock(), dict(self._known)
+        twin._lock, twin._known, twin.is_branch = threading.RLock(), dict(self._known), True
         return twin
 
     def claim_seed(self, seed: Any) -> None:

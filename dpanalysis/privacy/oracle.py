@@ -176,6 +176,8 @@ class PrivateOracle:
     ------
     IncompatibleAccounting
         If the guard's budget is about another relation than the facts.
+    TypeError
+        If the guard is a branch of a filter.
 
     Attributes
     ----------
@@ -217,6 +219,8 @@ class PrivateOracle:
                 f"the budget is about {budget.relation!r}, the sensitivities about "
                 f"{facts.relation!r}"
             )
+        if getattr(guard, "is_branch", False):
+            raise TypeError(f"guard must be no branch of a filter, got {guard!r}")
         self._problem = problem
         self._guard = guard
         # Batches and noise draw from separate streams, so that the noise of a replicate is

@@ -196,6 +196,16 @@ def test_a_copy_of_a_guard_spends_nothing(guard, twin):
     assert made.budget == guard.budget
 
 
+def test_a_branch_of_a_filter_is_for_thought_experiments():
+    guard = filters.Filter(dpa.Budget(1.0))
+    guard.spend(Pure(0.25))
+    branch = guard.branch()
+    branch.spend(Pure(0.5))
+    assert (guard.spent, branch.spent) == (0.25, 0.75)
+    with pytest.raises(TypeError, match="branch of a filter"):
+        dpa.minimize(logistic(), ONE_SHOT["output"], branch, rng=0)
+
+
 def test_a_filter_adds_costs_without_drift():
     """Small costs after a large one: a plain sum would lose them all."""
     guard = filters.Filter(dpa.Budget(2.0))

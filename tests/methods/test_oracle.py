@@ -462,7 +462,7 @@ def test_laplace_noise_is_charged_by_the_l1_norm():
 
 
 def test_a_batch_with_more_places_than_records_is_refused():
-    """What is charged for rounding is proved for n terms."""
+    """With replacement too: what is charged for rounding is proved for n terms."""
     facts = problem_of(np.ones((4, 2)), np.ones(4)).facts("replace_one")
     assert gradient_event(facts, dpa.WithReplacement(4), "laplace", 1.0).sensitivity > 0.0
     with pytest.raises(ValueError, match="at most n = 4"):
