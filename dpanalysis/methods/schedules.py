@@ -23,11 +23,12 @@ __all__ = ["NoiseRequest", "choose_horizon", "noise_scales", "planned_events"]
 
 # Horizons tried where each one costs a numerical calibration: a grid, ratio about 1.2.
 CALIBRATED_HORIZONS = 40
-# A calibrated schedule has so many noise levels, at most so far apart: an accountant's time
-# grows with the distinct events, and the noise term of the bound grows by under 1%.
+# A calibrated schedule is rounded to 64 levels of noise, the largest at most 100 times the least.
+# An accountant's time grows with the number of distinct events, and rounding the levels makes the
+# noise term of the error bound less than 1% larger.
 NOISE_LEVELS, NOISE_RANGE = 64, 100.0
-# Iterations that matter less than this, relative to the one that matters most, share what is
-# left: their exact weights may underflow, and an infinite noise is no noise to run with.
+# No iteration counts for less than this part of the most important one. Its exact weight may
+# underflow to 0, and would then ask for infinite noise.
 LEAST_IMPORTANCE = 2.0**-52
 
 
@@ -181,7 +182,7 @@ def choose_horizon(request: NoiseRequest, recursion: ErrorRecursion, initial_gap
     the choice is a heuristic, made before the data are touched; the noise of the chosen
     horizon is then calibrated exactly.
     """
-    facts, variance = request.facts, subsampling_variance(request)
+    facts, variance = request.facts, batch_variance(request)
     if request.pure:
         from ..theory import horizon_bounds
 
@@ -214,7 +215,7 @@ def choose_horizon(request: NoiseRequest, recursion: ErrorRecursion, initial_gap
     return min(np.unique(grid).tolist(), key=bound)
 
 
-def subsampling_variance(request: NoiseRequest) -> float:
+def batch_variance(request: NoiseRequest) -> float:
     """Bound E||mean over a batch - mean over all||^2 from the bound G on one gradient.
 
     Without replacement it is (G^2/m) (n-m)/(n-1), (3.13) of Kuru et al. with S = 2G; m

@@ -76,7 +76,7 @@ def test_subsampling_variance_is_attained(batch):
 
     def variance(sampling, relation, epsilon=1.0):
         facts = problem.facts(relation)
-        return schedules.subsampling_variance(
+        return schedules.batch_variance(
             schedules.NoiseRequest(
                 facts,
                 dpa.Budget(epsilon, relation=relation),
