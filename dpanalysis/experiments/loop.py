@@ -108,9 +108,11 @@ class Loop:
         return [PrivateOracle(problem, self._facts, self._guard(), each) for each in together]
 
     def _guard(self) -> Guard | None:
-        if self._budget is None or self._shared is not None:
+        if self._shared is not None:
             return self._shared
-        if self._adapts:
+        if self._budget is None and not self._planned:
+            return None
+        if self._budget is not None and self._adapts:
             return filters.Filter(self._budget, order=self._order)
         return filters.Plan(self._planned, self._budget, self._accountant)
 

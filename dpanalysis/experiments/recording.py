@@ -80,7 +80,7 @@ class Recording:
 
     def stops(self, iteration: int, w: np.ndarray) -> bool:
         """Return whether the callback stops the run."""
-        return self.callback is not None and bool(self.callback(iteration, w))
+        return self.callback is not None and bool(self.callback(iteration, _read_only(w)))
 
     def bar(self, total: int, title: str, unit: str) -> Any:
         """Return a progress bar, as a context; invisible unless it is wanted."""
@@ -89,6 +89,13 @@ class Recording:
         from tqdm.auto import tqdm
 
         return tqdm(total=total, desc=title, unit=unit)
+
+
+def _read_only(w: np.ndarray) -> np.ndarray:
+    """View iterates so that they can be looked at and not written: they are what is released."""
+    view = w.view()
+    view.flags.writeable = False
+    return view
 
 
 class _NoBar(nullcontext[Any]):
@@ -128,7 +135,7 @@ class Log:
                 rows.append(np.full(len(w), self._released.get(name, np.nan)))
         with np.errstate(over="ignore", invalid="ignore"):
             for name, recorder in self._recorders.items():
-                value = np.asarray(recorder(self._problem, w))
+                value = np.asarray(recorder(self._problem, _read_only(w)))
                 if value.shape[:1] != (len(w),):
                     raise ValueError(
                         f"record {name!r} must return one value a replicate, shape "

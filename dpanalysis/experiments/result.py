@@ -130,7 +130,8 @@ class Result:
             return self.guard.epsilon(delta, replicates)
         if delta is None:
             delta = self.budget.delta if self.budget is not None else 0.0
-        made = self.ledger.events if self.status == "finished" else self.planned
+        # What a run has released is its cost only if that was fixed beforehand.
+        made = self.planned or self.ledger.events
         events = [Repeated(event, replicates) for event in made]
         return accounting.epsilon(events, delta, self.ledger.relation, accountant)
 

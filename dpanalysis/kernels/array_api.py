@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_numpy_array
 
-from ..clipping import Clipping
+from ..clipping import Clipping, Custom
 from ..losses import Loss
 from .blocks import Total, product_sum, row_blocks
 from .rounding import BLOCK_ROWS, TINY
@@ -25,6 +25,7 @@ __all__ = [
     "ArraySums",
     "below_one",
     "each_replicate",
+    "formula_values",
     "kept_weights",
     "within_bound",
 ]
@@ -75,6 +76,29 @@ def _within(slopes: Any, limit: float) -> Any:
     return xp.where(slopes < -limit, xp.full_like(slopes, -limit), slopes)
 
 
+def formula_values(formula: Callable[[Any, Any], Any], z: Any, y: Any) -> Any:
+    """Return what a formula of a loss gives, NaN for a sample at which it fails.
+
+    An error that one record alone brings about would tell that the record is there.
+
+    Parameters
+    ----------
+    formula : callable
+        ``formula(z, y)``.
+    z, y : arrays of shape (m, ...)
+        One row a sample.
+    """
+    xp = array_namespace(z)
+    try:
+        return xp.astype(formula(z, y), z.dtype, copy=False)
+    except Exception:
+        if z.shape[0] <= 1:
+            return xp.full_like(z, math.nan)
+    half = z.shape[0] // 2
+    parts = (slice(half), slice(half, None))
+    return xp.concat([formula_values(formula, z[k, ...], y[k, ...]) for k in parts])
+
+
 def each_replicate(
     sums: Callable[..., tuple[Any, ...]], W: Any, rows: Sequence[Any], *rest: Any
 ) -> tuple[Any, ...]:
@@ -96,8 +120,7 @@ class ArraySums:
     double. On the host everything is double, as in the compiled kernels.
 
     A sample whose prediction, loss, derivative, norm or weight is not finite, or at which a
-    formula fails, adds exactly zero. The matrix product of a block may round a prediction
-    according to the row's place in the block; the compiled kernels do not.
+    formula fails, adds exactly zero.
 
     Parameters
     ----------
@@ -148,12 +171,13 @@ class ArraySums:
             def column(vector: Any, pick: Any = pick) -> Any:
                 return None if vector is None else xp.astype(pick(vector), W.dtype)[:, None]
 
-            X, scale, z = self._predict(xp, W, pick(self._X), column(self._scale))
+            jumps = self._loss.smoothness == math.inf or type(clipping) is Custom
+            X, scale, z = self._predict(xp, W, pick(self._X), column(self._scale), jumps)
             y, counts = column(self._y), column(weights)
             known = xp.isfinite(z)
             losses = None
             if want_value or needs_losses:
-                losses = self._formula(self._loss.value, z, y)
+                losses = formula_values(self._loss.value, z, y)
                 finite = known & xp.isfinite(losses)
             if want_value:
                 terms = xp.where(finite, losses, xp.zeros_like(z))
@@ -162,7 +186,7 @@ class ArraySums:
                 block += product_sum(terms, ones)
             if not want_gradient:
                 continue
-            c = self._formula(self._loss.derivative, z, y)
+            c = formula_values(self._loss.derivative, z, y)
             known = known & xp.isfinite(c)
             c = _within(c, self._loss.lipschitz)
             if clipping is not None:
@@ -186,31 +210,27 @@ class ArraySums:
             block += product_sum(c, X)
         return values.close()[:, 0], gradients.close(), clipped
 
-    def _predict(self, xp: Any, W: Any, X: Any, scale: Any) -> tuple[Any, Any, Any]:
-        """Return rows, the multipliers that they still lack, predictions (m, R) in float64."""
-        if not self._on_host:
-            z = xp.astype(X @ xp.astype(W, X.dtype, copy=False).T, W.dtype, copy=False)
-            # The products are fewer than the data.
-            return X, scale, z if scale is None else z * scale
-        X = X.astype(W.dtype, copy=False)
-        if scale is not None:
-            X = sp.diags_array(scale[:, 0]) @ X if self._sparse else X * scale
-        return X, None, X @ W.T
+    def _predict(self, xp: Any, W: Any, X: Any, scale: Any, jumps: bool) -> tuple[Any, Any, Any]:
+        """Return rows, the multipliers that they still lack, predictions (m, R) in float64.
 
-    def _formula(self, formula: Callable[[Any, Any], Any], z: Any, y: Any) -> Any:
-        """Return what a formula of the loss gives, NaN for a sample at which it fails.
-
-        An error that one record alone brings about would tell that the record is there.
+        A matrix product rounds a row by its place in the block. Where one record is added, the
+        places of others change, and where a derivative jumps that may turn a rounding into a whole
+        gradient. So the rows of such a loss are added up one by one.
         """
-        xp = array_namespace(z)
-        try:
-            return xp.astype(formula(z, y), z.dtype, copy=False)
-        except Exception:
-            if z.shape[0] == 1:
-                return xp.full_like(z, math.nan)
-        half = z.shape[0] // 2
-        parts = (slice(half), slice(half, None))
-        return xp.concat([self._formula(formula, z[k, :], y[k, :]) for k in parts])
+        if self._on_host:
+            X = X.astype(W.dtype, copy=False)
+            if scale is not None:
+                X = sp.diags_array(scale[:, 0]) @ X if self._sparse else X * scale
+                scale = None
+        factors = xp.astype(W, X.dtype, copy=False)
+        if jumps and not self._sparse:
+            columns = [xp.sum(X * factors[r, :], axis=1) for r in range(W.shape[0])]
+            z = xp.stack(columns, axis=1)
+        else:
+            z = X @ factors.T
+        z = xp.astype(z, W.dtype, copy=False)
+        # The products are fewer than the data.
+        return X, scale, z if scale is None else z * scale
 
     def _step(self, gathered: bool, replicates: int) -> int:
         """Return the number of rows of a block."""

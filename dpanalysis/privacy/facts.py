@@ -101,6 +101,7 @@ class PublicFacts:
             # lift small gradients, beyond the bound that they had.
             clip_norm = clipping.clip_norm * (math.sqrt(self.d) if order == 1 else 1.0)
             bound = min(bound * clipping.largest_weight, clip_norm)
+        self._check_size(bound)
         if not math.isfinite(bound):
             raise ValueError(
                 f"the L{order} norm of one record's gradient has no public bound, so no noise can "
@@ -108,6 +109,15 @@ class PublicFacts:
                 "the method a clipping rule"
             )
         return self.moved(bound)
+
+    def _check_size(self, bound: float) -> None:
+        """Raise where a sum of terms of that size could overflow, or vanish among subnormals."""
+        if math.isfinite(bound) and bound and not (bound >= 1e-250 and self.n * bound <= 1e300):
+            raise ValueError(
+                f"the bound on one record's gradient must be at least 1e-250, and n times it at "
+                f"most 1e300, for sums to be sums: got {bound:g} with n = {self.n}; give the "
+                "features, or the clip norm, another unit"
+            )
 
     def moved(self, bound: float) -> float:
         """Return how far one record moves a sum whose every term is at most ``bound`` in size.

@@ -122,7 +122,7 @@ class Filter(_Original):
         self.spent = 0.0
         self._rest = 0.0  # what rounding has left of the sum ``spent``
         self._known: dict[Event, float] = {}
-        self._seeds: set[int] = set()
+        self._seeds: set[Any] = set()
 
     def cost(self, event: Event) -> float:
         """Return what ``event`` would be charged, in the filter's notion of privacy.
@@ -138,6 +138,10 @@ class Filter(_Original):
             pass
         check_event(event, self.budget.relation)
         value = self._cost(event)
+        if not value >= 0.0:
+            raise ValueError(
+                f"an event must cost 0 or more, {event!r} says that it costs {value!r}"
+            )
         if not math.isfinite(value):
             raise IncompatibleAccounting(
                 f"{event!r} has no finite cost under a {self.notion} filter: "
@@ -201,23 +205,25 @@ class Filter(_Original):
 
         Parameters
         ----------
-        seed : int or other
-            Only integers are remembered: other sources go on where they stopped.
+        seed : None, int, SeedSequence, Generator or "os"
+            What a run is given as ``rng``, before anything is drawn from it.
 
         Raises
         ------
         ValueError
-            If a run under this filter has used the integer before.
+            If a run under this filter has started from the same seed before. A Generator or a
+            SeedSequence that has been used goes on where it stopped, and is another one then.
         """
-        if not isinstance(seed, int | np.integer):
+        key = _stream(seed)
+        if key is None:
             return
         with self._only_one():
-            if int(seed) in self._seeds:
+            if key in self._seeds:
                 raise ValueError(
-                    f"rng = {int(seed)} has been used under this filter: two runs would have the "
-                    "same noise, and their difference none; give another seed, or a Generator"
+                    f"rng = {seed!r} has been used under this filter: two runs would have the same "
+                    "noise, and their difference none; give another seed, or one Generator to both"
                 )
-            self._seeds.add(int(seed))
+            self._seeds.add(key)
 
     @property
     def remaining(self) -> float:
@@ -261,6 +267,17 @@ class Filter(_Original):
         return f"Filter({self.notion}{at}: {self.spent:.6g} of {self.limit:.6g} spent)"
 
 
+def _stream(seed: Any) -> Any:
+    """Return what the random numbers of a run depend on; None where they are fresh."""
+    if isinstance(seed, int | np.integer):
+        seed = np.random.SeedSequence(int(seed))
+    if isinstance(seed, np.random.Generator):
+        seed = seed.bit_generator.seed_seq
+    if not isinstance(seed, np.random.SeedSequence):
+        return None
+    return repr(seed.entropy), seed.spawn_key, seed.n_children_spawned
+
+
 def _pure_cost(event: Event) -> float:
     return event.pure_cost()
 
@@ -283,7 +300,8 @@ class Plan(_Original):
     ----------
     events : Event or iterable of Event
         ``Repeated`` stands for that many single events, here and in what is asked for.
-    budget : Budget
+    budget : Budget or None
+        None sets no limit: then only these events are granted, whatever they cost.
     accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
 
     Raises
@@ -302,16 +320,17 @@ class Plan(_Original):
     (1, False, True)
     """
 
-    def __init__(self, events: Events, budget: Budget, accountant: str = "tightest") -> None:
+    def __init__(self, events: Events, budget: Budget | None, accountant: str = "tightest") -> None:
         super().__init__()
         listed = [events] if isinstance(events, Event) else list(events)
-        self.budget = check_budget(budget)
-        self.cost = spent(listed, budget, accountant)
-        if not self.cost <= budget.limit * (1.0 + SLACK):
-            raise PrivacyBudgetExceeded(
-                f"the planned events cost {self.cost:.6g} by {accountant!r}, "
-                f"the budget is {budget.limit:.6g}"
-            )
+        self.budget, self.cost = budget, math.nan
+        if budget is not None:
+            self.cost = spent(listed, check_budget(budget), accountant)
+            if not self.cost <= budget.limit * (1.0 + SLACK):
+                raise PrivacyBudgetExceeded(
+                    f"the planned events cost {self.cost:.6g} by {accountant!r}, "
+                    f"the budget is {budget.limit:.6g}"
+                )
         self._runs = list(map(_unrolled, listed))
         self._run = self._used = 0
         self.remaining = sum(count for _, count in self._runs)
@@ -349,7 +368,8 @@ class Plan(_Original):
                 self._run, self._used = self._run + 1, 0
 
     def __repr__(self) -> str:
-        return f"Plan({self.remaining} events left, {self.cost:.6g} of {self.budget.limit:.6g})"
+        limit = "no limit" if self.budget is None else f"{self.cost:.6g} of {self.budget.limit:.6g}"
+        return f"Plan({self.remaining} events left, {limit})"
 
 
 def _unrolled(event: Event) -> tuple[Event, int]:

@@ -23,7 +23,7 @@ from .events import Event, Repeated, check_event, covers
 from .facts import PublicFacts, gradient_event, sampled_event
 from .ledger import Ledger
 from .queries import Query, Records
-from .sampling import Full, Sampling
+from .sampling import Full, Sampling, check_sampling
 
 __all__ = ["LARGEST_ITERATE", "Batch", "Guard", "PrivateOracle"]
 
@@ -181,8 +181,6 @@ class PrivateOracle:
 
     Attributes
     ----------
-    ledger : Ledger
-        The events of ONE replicate.
     exact_releases : int
         Number of answers without noise; the run is not private unless it is 0.
     evaluations : Counter of str
@@ -229,11 +227,21 @@ class PrivateOracle:
         self._noise_sources = [noise for noise, _ in pairs]
         self._batch_sources = [batch for _, batch in pairs]
         self._random = random
-        self.facts = facts
-        self.ledger = Ledger(facts.relation)
+        self._facts = facts
+        self._ledger = Ledger(facts.relation)
         self.exact_releases = 0
         self.evaluations: Counter[str] = Counter()
         self._open = threading.Lock()
+
+    @property
+    def facts(self) -> PublicFacts:
+        """What is public of the problem: what prices are computed from."""
+        return self._facts
+
+    @property
+    def ledger(self) -> Ledger:
+        """The events of ONE replicate."""
+        return self._ledger
 
     @property
     def guard(self) -> Guard | None:
@@ -275,6 +283,7 @@ class PrivateOracle:
         if not self._open.acquire(blocking=False):
             raise RuntimeError("a batch of this oracle is open already: ask it, or close it first")
         try:
+            check_sampling(sampling)
             named = tuple(events)
             self._buy(sampling, [event for event in named if event is not None], None in named)
             batch = Batch(self, sampling, self._draw(sampling), named)

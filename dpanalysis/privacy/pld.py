@@ -198,14 +198,14 @@ def _pair(event: Event) -> _Pair | None:
         count = 1
         while isinstance(item, Repeated):
             count, item = count * item.count, item.event
-        if isinstance(item, Gaussian):
+        if type(item) is Gaussian:
             mu_squared += count * item.mu**2
             continue
         loss = item.pure_cost()
         if math.isinf(loss):
             return None
         if loss > 0.0:
-            (laplaces if isinstance(item, Laplace) else responses).append((loss, count))
+            (laplaces if type(item) is Laplace else responses).append((loss, count))
     if len(laplaces) == 1 and laplaces[0][1] == 1 and mu_squared == 0.0:
         pair = _Pair(0.0, laplaces[0][0], tuple(sorted(responses)))
     else:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels.array_api import formula_values
 from ..kernels.rounding import sum_rounding
 from ..losses import Logistic, Loss, check_loss
 from ..regularizers import Regularizer
@@ -155,7 +156,8 @@ class ERM(LinearRisk):
 
         def losses(t: float) -> Any:
             with np.errstate(all="ignore"):  # a warning would tell that a record is there
-                return self._back(self.loss.value(z[:, 0] - t * z[:, 1], labels), w)
+                at = z[:, 0] - t * z[:, 1]
+                return self._back(formula_values(self.loss.value, at, labels), w)
 
         return losses
 

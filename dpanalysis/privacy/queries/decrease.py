@@ -126,10 +126,12 @@ class FirstDecrease(Query):
                 decrease = float(np.sum(start) - np.sum(clip_losses(after, self.clip)))
             else:
                 decrease = float(np.sum(_clip(start - after, -unit * self.clip, unit * self.clip)))
-            surplus = decrease / records.size - float(required)
+            wanted = float(required)
             if penalty is not None:
-                surplus += penalty.value(w) - penalty.value(w - step * direction)
-            if noisy(surplus / unit, self.query_scale) >= threshold:
+                wanted -= penalty.value(w) - penalty.value(w - step * direction)
+            # The noise comes first: a large public number would round away what it has to hide.
+            noisy_gap = noisy(decrease / records.size / unit, self.query_scale) - threshold
+            if noisy_gap >= wanted / unit:
                 return k, k + 2
         return None, len(step_sizes) + 1
 

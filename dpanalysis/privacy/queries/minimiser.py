@@ -24,6 +24,7 @@ __all__ = ["NoisyDescent", "TiltedMinimum", "check_linear", "largest_step"]
 LAWS = ("gaussian", "spherical")
 
 _MOST_SENSITIVITIES = 128  # of a descent that are told apart
+_ROUNDING = 1e-4  # part of its sensitivity that the rounding of a descent may add
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +161,9 @@ class NoisyDescent(Query):
             after = (before * powers[1:].sum() + jump * np.cumsum(powers[:m])) / m * powers[1]
             last = self.step_size * S / n
         # The next larger one stands for those that are not told apart.
-        parts = np.array_split(np.sort(after + last), min(m, _MOST_SENSITIVITIES))
+        after = (after + last) * (1.0 + 2.0 * _ROUNDING)
+        self._check_rounding(facts, float(after.min()))
+        parts = np.array_split(np.sort(after), min(m, _MOST_SENSITIVITIES))
         values = np.array([part[-1] for part in parts])
         weights = np.array([len(part) / m for part in parts])
         if m == 1 or facts.relation == REPLACE_ONE:
@@ -174,6 +177,25 @@ class NoisyDescent(Query):
             np.concatenate([values, 2.0 * values]),
             np.concatenate([(1.0 - crowded) * weights, crowded * weights]),
         )
+
+    def _check_rounding(self, facts: PublicFacts, distance: float) -> None:
+        """Raise where the steps' rounding may exceed its charge; by public numbers alone.
+
+        A step rounds each coordinate by a few units in the last place of the largest iterate,
+        and the gradient by ``facts.rounding``. No step widens a distance, so these add up. The
+        penalty pulls towards 0, so no iterate is longer than the start and all steps together.
+        """
+        steps = self.passes * self.batches + 1
+        G = facts.gradient_bounds[1]
+        reach = float(np.abs(self.start).max(initial=0.0)) + steps * self.step_size * G
+        each = 8.0 * 2.0**-53 * reach * math.sqrt(facts.d)
+        each += self.step_size * facts.rounding * G * self.batches / facts.n
+        if steps * each > _ROUNDING * distance:
+            raise ValueError(
+                f"start is too far away, or there are too many steps: {steps} steps at up to "
+                f"{reach:g} from 0 may round by {steps * each:.3g}, and one record moves the end "
+                f"by {distance:.3g}; start nearer to 0, or take fewer steps"
+            )
 
     def iterates(self) -> tuple[np.ndarray, ...]:
         """Return the start; the other iterates depend on the records, and stay near it."""

@@ -114,15 +114,19 @@ class NoisyMin(Query):
     def answer(self, records: Records, random: Any) -> tuple[Any, int]:
         """Return the index, or an array of ``count``, and the number of points."""
         penalty = records.problem.regularizer
-        values = np.array(
-            [
-                np.sum(clip_losses(losses, self.clip)) / records.size
-                + (0.0 if penalty is None else penalty.value(point))
-                for point, losses in self._losses(records)
-            ]
-        )
+        both = [
+            (
+                float(np.sum(clip_losses(losses, self.clip))) / records.size,
+                0.0 if penalty is None else float(penalty.value(point)),
+            )
+            for point, losses in self._losses(records)
+        ]
+        values, penalties = np.array(both).T
         if self.scale:
-            values -= getattr(mechanisms, self.noise)(random, self.scale, len(values))
+            values = values - getattr(mechanisms, self.noise)(random, self.scale, len(values))
+        # After the noise, and relative to the least: a large penalty would round away what the
+        # noise has to hide.
+        values = values + (penalties - penalties.min())
         chosen = np.argsort(values, kind="stable")[: self.count]
         return (int(chosen[0]) if self.count == 1 else chosen), len(values)
 

@@ -58,10 +58,11 @@ class NoisyValue(Query):
         check_number("std", self.std, low=0.0)
 
     def event(self, facts: PublicFacts, sampling: Sampling) -> Gaussian | None:
-        """Return the cost at sensitivity C/B."""
+        """Return the cost at sensitivity C/B, and what two sums may round apart."""
         if self.std == 0.0 or not facts.has_records:
             return None
-        return Gaussian(self.std, self.clip / sampling.expected_size(facts.n))
+        size = sampling.expected_size(facts.n)
+        return Gaussian(self.std, (1.0 + 2.0 * facts.rounding) * self.clip / size)
 
     def iterates(self) -> tuple[np.ndarray, ...]:
         """Return the point."""
@@ -71,7 +72,7 @@ class NoisyValue(Query):
         """Return the noisy value, and 1."""
         losses = records.problem.along(self.w, np.zeros_like(self.w), records.rows)(0.0)
         value = float(np.sum(clip_losses(losses, self.clip))) / records.size
+        # The noise comes first: a large penalty would round away what it has to hide.
+        value += float(mechanisms.gaussian(random, self.std, 1)[0])
         penalty = records.problem.regularizer
-        if penalty is not None:
-            value += float(penalty.value(self.w))
-        return value + float(mechanisms.gaussian(random, self.std, 1)[0]), 1
+        return value if penalty is None else value + float(penalty.value(self.w)), 1

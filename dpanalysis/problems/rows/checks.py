@@ -202,7 +202,7 @@ def as_float64(array: Any) -> Any:
 def row_blocks(X: Any, most: int = _BLOCK_ENTRIES) -> Iterator[tuple[int, int, Any]]:
     """Yield ``(lo, hi, X[lo:hi])`` over blocks of ``most`` entries, on a device of 128 MB."""
     n = X.shape[0]
-    width = (X.nnz // n if is_sparse(X) else X.shape[-1]) if X.ndim == 2 else 1
+    width = (X.nnz // max(1, n) if is_sparse(X) else X.shape[-1]) if X.ndim == 2 else 1
     entries = most if is_sparse(X) or is_numpy_array(X) else _DEVICE_ENTRIES
     step = max(1, entries // max(1, width))
     for lo in range(0, n, step):
@@ -223,8 +223,10 @@ def row_norms(X: Any, order: int) -> Any:
             largest = xp.astype(xp.max(size, axis=1), xp.float64)
         unit = xp.where(largest > 0, largest, xp.ones_like(largest))
         if is_sparse(block):
-            size = sp.diags_array(1.0 / unit) @ size
-            total = (size.power(order)).sum(axis=1)
+            # Divided entry by entry: the reciprocal of a subnormal number overflows.
+            shares = size.data / np.repeat(unit, np.diff(size.indptr))
+            size = sp.csr_array((shares**order, size.indices, size.indptr), size.shape)
+            total = size.sum(axis=1)
         else:
             total = xp.sum((xp.astype(size, xp.float64) / unit[:, None]) ** order, axis=1)
         parts.append(largest * (total if order == 1 else xp.sqrt(total)))

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from ..._threads import one_blas_thread
 from ...clipping import Clipping
-from ...kernels.array_api import ArraySums
+from ...kernels.array_api import ArraySums, formula_values
 from ...kernels.compiled import CompiledSums
 from ...kernels.twins import is_compiled
 from ...losses import Loss
@@ -153,7 +153,8 @@ class Part:
                 part = scale[lo:hi]
                 block = sp.diags_array(part) @ block if is_sparse(block) else block * part[:, None]
             z = block @ w
-            curvature = self._loss.second_derivative(z, as_float64(labels[lo:hi]))
+            formula = self._loss.second_derivative
+            curvature = formula_values(formula, z, as_float64(labels[lo:hi]))
             yield block, finite_or_zero(0.0 * z + curvature)
 
     def hessian_sum(self, w: Any, rows: Any) -> Any:
