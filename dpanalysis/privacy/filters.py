@@ -219,8 +219,9 @@ class Filter(_Original):
             return
         with self._only_one():
             if key in self._seeds:
+                shown = int(seed) if isinstance(seed, np.integer) else repr(seed)
                 raise ValueError(
-                    f"rng = {seed!r} has been used under this filter: two runs would have the same "
+                    f"rng = {shown} has been used under this filter: two runs would have the same "
                     "noise, and their difference none; give another seed, or one Generator to both"
                 )
             self._seeds.add(key)

@@ -123,10 +123,11 @@ class PartlyExact(Leaky):
             yield Step(w)
 
 
-def test_an_exact_answer_beside_noisy_ones_is_not_private():
-    result = dpa.minimize(logistic(), PartlyExact(), None, rng=0)
-    assert len(result.planned) == len(result.ledger) == 1
-    assert not result.private and result.epsilon() == math.inf
+def test_an_exact_answer_beside_noisy_ones_is_refused():
+    """Its plan promises noise: without a budget, too, it gets what it planned."""
+    with pytest.raises(dpa.PrivacyBudgetExceeded, match="without noise") as refusal:
+        dpa.minimize(logistic(), PartlyExact(), None, rng=0)
+    assert len(refusal.value.partial.ledger) == 1
 
 
 class AsksTwice(Leaky):

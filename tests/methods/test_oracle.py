@@ -461,6 +461,13 @@ def test_laplace_noise_is_charged_by_the_l1_norm():
         assert event.sensitivity == pytest.approx(expected)
 
 
+def test_exact_answers_are_counted():
+    oracle = oracle_of(problem_of(np.ones((4, 2)), np.ones(4)))
+    for count in (1, 2):
+        oracle.gradient(np.zeros((1, 2)), dpa.Full(), "laplace", 0.0)
+        assert oracle.exact_releases == count
+
+
 def test_a_batch_with_more_places_than_records_is_refused():
     """With replacement too: what is charged for rounding is proved for n terms."""
     facts = problem_of(np.ones((4, 2)), np.ones(4)).facts("replace_one")

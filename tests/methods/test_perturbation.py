@@ -336,6 +336,7 @@ def test_no_neighbour_moves_the_end_further(relation, average):
         assert distance <= bounds[batch] * (2.0 if crowded else 1.0) * (1 + 1e-9)
         seen.add(bool(crowded))
         values, weights = query.sensitivities(facts)
+        values = unrounded(values, batches)
         np.testing.assert_allclose(values[:batches], np.sort(bounds), rtol=1e-12)
         assert weights.sum() == pytest.approx(1.0)
         if relation == ADD and batches > 1:
@@ -349,6 +350,14 @@ def test_no_neighbour_moves_the_end_further(relation, average):
     assert seen == ({False} if relation == REPLACE else {False, True})
 
 
+def unrounded(values, batches):
+    """Distances without what is charged for the rounding of two descents, 1e-4 of the longest."""
+    values = values.copy()
+    values[:batches] -= 2e-4 * values[batches - 1] / (1.0 + 2e-4)
+    values[batches:] -= 2.0 * 2e-4 * values[batches - 1]
+    return values
+
+
 @pytest.mark.parametrize(("batches", "average"), [(1, False), (3, True), (3, False)])
 def test_the_distance_is_attained_and_no_mutant_covers_it(batches, average):
     """Far from its corner the huberized hinge is straight: the contraction is the penalty's."""
@@ -359,7 +368,7 @@ def test_the_distance_is_attained_and_no_mutant_covers_it(batches, average):
     step = 0.9
     query = descent(step, batches, 4, average)
     facts = [one.facts(relation) for relation in (REPLACE, ADD)]
-    right = query.sensitivities(facts[0])[0]
+    right = unrounded(query.sensitivities(facts[0])[0], batches)
     reached = {batch: d for d, batch, _ in (moved(query, one, other, n, s) for s in range(30))}
     assert len(reached) == batches
     np.testing.assert_allclose(np.sort(list(reached.values())), right, rtol=1e-9)
@@ -407,9 +416,10 @@ def test_many_batches_are_told_apart_in_groups():
     step = 0.5 * largest_step(facts, 2)
     values, weights = descent(step, 1000, 1, False).sensitivities(facts)
     bounds = np.sort(distances(step, 0.5, 2.0, 5000, 1000, 1, False))
-    assert len(values) == 128 and values[-1] == pytest.approx(bounds[-1])
-    shares = np.searchsorted(bounds, values * (1 + 1e-9)) / 1000
-    np.testing.assert_allclose(np.cumsum(weights), shares, atol=1e-12)
+    groups = np.array_split(bounds, 128)  # the last of each stands for all of it
+    ends = np.array([group[-1] for group in groups])
+    np.testing.assert_allclose(values, ends + 2e-4 * bounds[-1], rtol=1e-9)
+    np.testing.assert_allclose(weights, [len(group) / 1000 for group in groups])
     event = descent(step, 1000, 1, False, scale=1.0).event(facts, FULL)
     assert isinstance(event, GaussianBound)
     # The coins help: the last batch alone would cost the most.

@@ -173,13 +173,15 @@ def test_threads_never_spend_the_same_remainder():
 
 @pytest.mark.parametrize("first", [7, np.int64(7)])
 def test_a_seed_is_used_once_whatever_its_type(first):
-    guard, generator = Filter(Budget(1.0)), np.random.default_rng(7)
+    guard, generator = Filter(Budget(1.0)), np.random.default_rng(9)
     guard.claim_seed(first)
     for again in (7, np.int64(7), np.uint8(7)):
         with pytest.raises(ValueError, match="rng = 7 has been used"):
             guard.claim_seed(again)
-    for fresh in (8, generator, generator, None, None, "os"):
+    for fresh in (8, generator, None, None, "os"):
         guard.claim_seed(fresh)
+    generator.spawn(1)  # as a run does: the next one goes on from here
+    guard.claim_seed(generator)
 
 
 @pytest.mark.parametrize(

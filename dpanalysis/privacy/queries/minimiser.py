@@ -24,7 +24,7 @@ __all__ = ["NoisyDescent", "TiltedMinimum", "check_linear", "largest_step"]
 LAWS = ("gaussian", "spherical")
 
 _MOST_SENSITIVITIES = 128  # of a descent that are told apart
-_ROUNDING = 1e-4  # part of its sensitivity that the rounding of a descent may add
+_ROUNDING = 1e-4  # part of its sensitivity that the rounding of one descent may be
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,9 +161,10 @@ class NoisyDescent(Query):
             after = (before * powers[1:].sum() + jump * np.cumsum(powers[:m])) / m * powers[1]
             last = self.step_size * S / n
         # The next larger one stands for those that are not told apart.
-        after = (after + last) * (1.0 + 2.0 * _ROUNDING)
-        self._check_rounding(facts, float(after.min()))
-        parts = np.array_split(np.sort(after), min(m, _MOST_SENSITIVITIES))
+        after = after + last
+        self._check_rounding(facts, float(after.max()))
+        after = np.sort(after) + 2.0 * _ROUNDING * after.max()
+        parts = np.array_split(after, min(m, _MOST_SENSITIVITIES))
         values = np.array([part[-1] for part in parts])
         weights = np.array([len(part) / m for part in parts])
         if m == 1 or facts.relation == REPLACE_ONE:
