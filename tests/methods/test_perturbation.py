@@ -415,7 +415,8 @@ def test_many_batches_are_told_apart_in_groups():
     facts = problem.facts(REPLACE)
     step = 0.5 * largest_step(facts, 2)
     values, weights = descent(step, 1000, 1, False).sensitivities(facts)
-    bounds = np.sort(distances(step, 0.5, 2.0, 5000, 1000, 1, False))
+    S = 2.0 + 2.0 * problem.rounding
+    bounds = np.sort(distances(step, 0.5, S, 5000, 1000, 1, False))
     groups = np.array_split(bounds, 128)  # the last of each stands for all of it
     ends = np.array([group[-1] for group in groups])
     np.testing.assert_allclose(values, ends + 2e-4 * bounds[-1], rtol=1e-9)
