@@ -377,7 +377,7 @@ def gaussian_sum_epsilon(mus: ArrayLike, weights: ArrayLike, delta: float) -> fl
 
     shifts, shares = np.asarray(mus, dtype=np.float64), np.asarray(weights, dtype=np.float64)
     largest = float(shifts.max())
-    if largest == 0.0:
+    if largest == 0.0 or delta >= float(shares.sum()):
         return 0.0
     high = gaussian_epsilon(1.0 / largest, delta / float(shares.sum()))
     if shifts.size == 1 or not 0.0 < high < math.inf:

@@ -150,7 +150,11 @@ def test_what_the_liars_extend_keeps_it():
 
 
 def test_a_formula_for_numpy_alone_is_told_to_say_so():
-    with pytest.raises(AssertionError, match=r"write it in array_api_compat.array_namespace"):
+    # Older namespaces take NumPy's functions, and give other numbers.
+    told = (
+        r"write it in array_api_compat.array_namespace|over another library's arrays are not those"
+    )
+    with pytest.raises(AssertionError, match=told):
         testing.check_loss(Pseudo(), compiled=False)
 
 
