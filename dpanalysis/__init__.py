@@ -23,14 +23,17 @@ if TYPE_CHECKING:
     from . import (
         audit,
         datasets,
+        linear_model,
         losses,
         methods,
         plotting,
+        preprocessing,
         privacy,
         problems,
         regularizers,
         testing,
         theory,
+        tuning,
     )
     from .errors import CertificateNotFound, IncompatibleAccounting, PrivacyBudgetExceeded
     from .experiments.result import Result
@@ -63,8 +66,8 @@ _HOMES = {
 }
 _MODULES = frozenset(
     """
-    audit clipping datasets errors experiments kernels losses methods plotting privacy problems
-    regularizers testing theory
+    audit clipping datasets errors experiments kernels linear_model losses methods plotting
+    preprocessing privacy problems regularizers testing theory tuning
     """.split()  # noqa: SIM905
 )
 
@@ -84,15 +87,18 @@ __all__ = [
     "WithoutReplacement",
     "audit",
     "datasets",
+    "linear_model",
     "losses",
     "methods",
     "minimize",
     "plotting",
+    "preprocessing",
     "privacy",
     "problems",
     "regularizers",
     "testing",
     "theory",
+    "tuning",
 ]
 
 __getattr__, __dir__ = on_first_use(__name__, _HOMES, _MODULES)

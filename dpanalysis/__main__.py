@@ -1,4 +1,4 @@
-"""Command line: ``python -m dpanalysis claims``."""
+"""Command line: ``python -m dpanalysis claims``, ``packages``, ``fit``, ``predict``, ..."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ examples:
   python -m dpanalysis claims --paper Kuru            the same: --paper 'Kuru 2022', --paper 001
   python -m dpanalysis claims --id 001-9 --id 001-10
   python -m dpanalysis claims --html -o claims.html
+  python -m dpanalysis claims --coverage              every numbered statement, in one line each
   python -m dpanalysis claims --module my_paper       the claims of my_paper.py in this folder
 
 A module of your own registers a paper, and its claims with the checks that decide them:
@@ -55,6 +56,22 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
     )
+    from .commands import tables
+
+    tables.add(commands)
+    from .audit.packages import command
+
+    command.add_arguments(
+        commands.add_parser(
+            "packages",
+            help="check what released libraries claim, each in an environment of its own",
+            description="Check what released libraries claim in their documentation: each is "
+            "installed in an environment of its own and tested from outside. Exit status 1 if a "
+            "verdict is not the expected one, 2 if an argument is wrong.",
+            epilog=command.EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
     return parser
 
 
@@ -77,7 +94,17 @@ def _add_claims(claims: argparse.ArgumentParser) -> None:
     claims.add_argument(
         "--quick", action="store_true", help="search fewer cases: under a minute on two cores"
     )
+    claims.add_argument(
+        "--coverage",
+        action="store_true",
+        help="list every numbered statement, figure, table and headline of the papers with the "
+        "claims that decide it, or why none does; checks nothing (with --paper, --json, "
+        "--markdown)",
+    )
     form = claims.add_mutually_exclusive_group()
+    form.add_argument(
+        "--markdown", action="store_true", help="of --coverage: the text of docs/coverage.md"
+    )
     form.add_argument("--json", action="store_true", help="the outcomes as JSON")
     form.add_argument("--html", action="store_true", help="a web page")
     form.add_argument("--errata", action="store_true", help="Markdown: the text of ERRATA.md")
@@ -123,35 +150,84 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     arguments = parser.parse_args(argv)
-    from .audit import registry, report
+    if arguments.command not in ("claims", "packages"):
+        from .commands import tables
+
+        return tables.run(arguments, parser.error)
+    if arguments.command == "claims" and arguments.markdown and not arguments.coverage:
+        parser.error("--markdown belongs to --coverage")
+    if arguments.command == "claims" and arguments.coverage:
+        return _coverage(arguments, parser)
+    _check_output(arguments, parser)
+    try:
+        table = _checked(arguments, parser)
+    except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
+        return INTERRUPTED
+    if table is None:
+        return 0
+    from .audit import report
+
+    _put(_text(table, arguments), report.summary(table), arguments)
+    return 1 if table.failed else 0
+
+
+def _check_output(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """End where nothing can be written to the output."""
+    if arguments.output and not arguments.output.resolve().parent.is_dir():
+        parser.error(f"--output: there is no folder {arguments.output.resolve().parent}")
+    if arguments.output and arguments.output.is_dir():
+        parser.error(f"--output must be a file, got the folder {arguments.output}")
+
+
+def _put(text: str, summary: str, arguments: argparse.Namespace) -> None:
+    """Write a text to the output, and then the summary to the screen; or print the text."""
+    if arguments.output:
+        arguments.output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+        print(summary, file=sys.stderr)
+    else:
+        print(text.rstrip("\n"))
+
+
+def _coverage(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """List what of the papers is checked."""
+    from .audit import coverage
+
+    others = {"--id": arguments.ids, "--module": arguments.modules, "--html": arguments.html}
+    others["--errata"] = arguments.errata
+    if wrong := [name for name, given in others.items() if given]:
+        parser.error(f"--coverage does not go with {', '.join(wrong)}")
+    _check_output(arguments, parser)
+    found = coverage.items(arguments.paper)
+    write = coverage.to_json if arguments.json else coverage.to_text
+    _put(
+        (coverage.to_markdown if arguments.markdown else write)(found),
+        coverage.summary(found),
+        arguments,
+    )
+    return 0
+
+
+def _checked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> Table | None:
+    """Return the table that the arguments ask for; None if they ask for none."""
+    if arguments.command == "packages":
+        from .audit.packages import command
+
+        return command.run(arguments, parser)
+    from .audit import registry
 
     known = [claim.id for claim in _known(arguments, parser)]
     unknown = [name for name in arguments.ids or () if name not in known]
     if unknown:
         parser.error(f"unknown id {', '.join(unknown)}; known: {', '.join(known)}")
-    if arguments.output and not arguments.output.resolve().parent.is_dir():
-        parser.error(f"--output: there is no folder {arguments.output.resolve().parent}")
-    if arguments.output and arguments.output.is_dir():
-        parser.error(f"--output must be a file, got the folder {arguments.output}")
-    try:
-        table = registry.claims(
-            arguments.paper,
-            ids=arguments.ids,
-            module=arguments.modules,
-            quick=arguments.quick,
-            jobs=arguments.jobs,
-            progress=not arguments.quiet,
-        )
-    except KeyboardInterrupt:
-        print("\nInterrupted.", file=sys.stderr)
-        return INTERRUPTED
-    text = _text(table, arguments)
-    if arguments.output:
-        arguments.output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
-        print(report.summary(table), file=sys.stderr)
-    else:
-        print(text.rstrip("\n"))
-    return 1 if table.failed else 0
+    return registry.claims(
+        arguments.paper,
+        ids=arguments.ids,
+        module=arguments.modules,
+        quick=arguments.quick,
+        jobs=arguments.jobs,
+        progress=not arguments.quiet,
+    )
 
 
 def _text(table: Table, arguments: argparse.Namespace) -> str:
@@ -161,7 +237,9 @@ def _text(table: Table, arguments: argparse.Namespace) -> str:
         return report.to_json(table)
     if arguments.html:
         return report.to_html(table)
-    return report.to_errata(table) if arguments.errata else report.to_text(table)
+    if getattr(arguments, "errata", False):
+        return report.to_errata(table)
+    return report.to_text(table)
 
 
 if __name__ == "__main__":

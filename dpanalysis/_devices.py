@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
+from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array, is_torch_array
 
 __all__ = ["beside", "lives_with", "readable", "to_host"]
 
@@ -28,7 +28,10 @@ def beside(name: str, array: Any, data: Any) -> Any:
     """
     if not lives_with(array, data):
         xp = array_namespace(data)
-        return xp.asarray(readable(name, array, data), device=data.device)
+        host = readable(name, array, data)
+        if not host.flags.writeable:  # PyTorch takes no other
+            host = host.copy()
+        return xp.asarray(host, device=data.device)
     if array.device != data.device:
         raise TypeError(f"{name} must be on {data.device} as the data, got one on {array.device}")
     return array
@@ -60,4 +63,6 @@ def to_host(array: Any) -> np.ndarray:
     """Return a result as an array of NumPy; waits for the device that it comes from."""
     if is_numpy_array(array):
         return array
+    if is_torch_array(array):
+        return array.detach().cpu().numpy()
     return np.asarray(array.get() if hasattr(array, "get") else array)

@@ -27,6 +27,7 @@ from .pure import (
 )
 from .rdp import rdp_gaussian, rdp_laplace, rdp_pure, rdp_to_epsilon
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget
+from .repeats import Repeats
 from .sampling import Full, Poisson, WithoutReplacement, WithReplacement
 from .sparse_vector import rdp_above_threshold
 from .subsampled_rdp import rdp_poisson, rdp_poisson_gaussian, rdp_without_replacement
@@ -48,6 +49,7 @@ __all__ = [
     "Ledger",
     "Plan",
     "Poisson",
+    "Repeats",
     "WithReplacement",
     "WithoutReplacement",
     "amplify_poisson",

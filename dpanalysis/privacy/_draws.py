@@ -3,10 +3,12 @@
 import numpy as np
 from numba import njit
 
+from .._compiling import CACHE
+
 __all__ = ["bernoulli_positions", "mark_distinct", "read_bitmap"]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHE, nogil=True)
 def bernoulli_positions(uniforms, log_keep, start, n, out):  # type: ignore[no-untyped-def]
     """Write the successes of Bernoulli trials ``start..n-1`` to ``out`` by geometric gaps.
 
@@ -29,7 +31,7 @@ def bernoulli_positions(uniforms, log_keep, start, n, out):  # type: ignore[no-u
     return written, position
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHE, nogil=True)
 def mark_distinct(uniforms, n, words, missing):  # type: ignore[no-untyped-def]
     """Mark floor(n u) in the bitmap ``words`` until ``missing`` new ones are marked.
 
@@ -48,7 +50,7 @@ def mark_distinct(uniforms, n, words, missing):  # type: ignore[no-untyped-def]
     return missing
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHE, nogil=True)
 def read_bitmap(words, n, wanted, out):  # type: ignore[no-untyped-def]
     """Write the indices below ``n`` whose bit equals ``wanted`` to ``out``, ascending.
 
@@ -74,7 +76,7 @@ def read_bitmap(words, n, wanted, out):  # type: ignore[no-untyped-def]
     return written
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=CACHE, nogil=True, inline="always")
 def _trailing_zeros(word):  # type: ignore[no-untyped-def]
     """Return how many zeros end ``word``: the ones below its lowest one, counted in parallel."""
     below = ~word & (word - np.uint64(1))

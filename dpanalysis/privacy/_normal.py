@@ -11,6 +11,8 @@ import math
 import numpy as np
 from numba import njit
 
+from .._compiling import CACHE
+
 __all__ = ["box_muller"]
 
 _ONE = np.int64(0x3FF0000000000000)  # the bits of 1.0
@@ -20,7 +22,7 @@ _LN2 = math.log(2.0)
 _SMALL = 2.0**-40
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@njit(cache=CACHE, nogil=True, error_model="numpy", inline="always")
 def _log(v):  # type: ignore[no-untyped-def]
     """Return ln v for a normal number v in (0, 1], relative error below 1e-15."""
     bits = np.float64(v).view(np.int64) + (_ONE - _ROOT_HALF)
@@ -38,7 +40,7 @@ def _log(v):  # type: ignore[no-untyped-def]
     return k * _LN2 + (2.0 * s + s * (t * q))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=CACHE, nogil=True, error_model="numpy")
 def box_muller(numbers):  # type: ignore[no-untyped-def]
     """Turn pairs of uniforms in [0, 1) into pairs of independent standard normals, in place.
 

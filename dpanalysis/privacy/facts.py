@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from .blocks import Block
 from .events import Event, Gaussian, Laplace, Sampled
 from .relations import REPLACE_ONE, check_relation
 from .sampling import Full, Sampling
 
-__all__ = ["NORM_ORDER", "PublicFacts", "gradient_event", "sampled_event"]
+__all__ = ["LARGEST_ITERATE", "NORM_ORDER", "PublicFacts", "gradient_event", "sampled_event"]
+
+# Points beyond this are refused: whether a prediction overflows there depends on the record.
+LARGEST_ITERATE = 1e250
 
 # The norm in which each mechanism needs the sensitivity.
 NORM_ORDER = {"laplace": 1, "gaussian": 2}
@@ -50,10 +54,24 @@ class PublicFacts:
         bounds it.
     value_at_zero : float or None
         Objective at w = 0 where no record changes it; None where one may.
+    hessian_trace : float
+        Bound on the trace of one record's Hessian, infinite where none.
+    derivative_bounds : tuple of float
+        Where one record's gradient is an outer product of two vectors, that of the loss in the
+        linear predictions (one number, or one a class) and the record's row: bound on the L1 and
+        on the L2 norm of the first. Infinite where it is no such product.
+    derivative_corners : int or None
+        Number of points whose convex hull has every such first vector of one record in it; they
+        may depend on the record, not on the parameters. None where there is no such bound.
+    row_blocks : tuple of tuples of Block
+        Bounds on one record's row, each of them by blocks of its columns.
     rounding : float
         Bound on the rounding error of a sum over records, in units of the bound on one
         record's term. Two neighbouring data sets may round apart, so twice that is added to
         every sensitivity.
+    largest_iterate : float
+        Iterates with larger entries count as diverged: what a network computes there may
+        overflow. A public number, since whether it does depends on the records.
     """
 
     n: int
@@ -70,6 +88,11 @@ class PublicFacts:
     hessian_rank: int | None = None
     value_at_zero: float | None = None
     rounding: float = 0.0
+    hessian_trace: float = math.inf
+    derivative_bounds: tuple[float, float] = (math.inf, math.inf)
+    derivative_corners: int | None = None
+    row_blocks: tuple[tuple[Block, ...], ...] = ()
+    largest_iterate: float = LARGEST_ITERATE
 
     def __post_init__(self) -> None:
         check_relation(self.relation)
@@ -128,6 +151,33 @@ class PublicFacts:
         """
         records = 2.0 if self.relation == REPLACE_ONE else 1.0
         return (records + 2.0 * self.rounding) * bound
+
+    def moved_blocks(self, order: int) -> list[tuple[Block, ...]]:
+        r"""Return how far one record moves the sum of gradients, block by block of its row.
+
+        A gradient is :math:`\theta x^\top`: as many copies of the row x as there are linear
+        predictions, each times an entry of :math:`\theta`. So the norms of a block, in all copies,
+        have an L1 (or L2) norm of at most that of :math:`\theta` times the block's bound.
+
+        Parameters
+        ----------
+        order : {1, 2}
+            How the norms of the copies of one block are put together.
+
+        Returns
+        -------
+        list of tuples of Block
+            One tuple for each bound that is known; empty where none is.
+        """
+        derivative = self.derivative_bounds[order - 1]
+        if not math.isfinite(derivative):
+            return []
+        for size in self.gradient_bounds:
+            self._check_size(size)
+        return [
+            tuple(replace(block, radius=self.moved(derivative * block.radius)) for block in blocks)
+            for blocks in self.row_blocks
+        ]
 
     def gradient_sensitivity(self, sampling: Sampling, order: int, clipping: Any = None) -> float:
         """Return the sensitivity of the mean gradient, divided by the PUBLIC batch size.

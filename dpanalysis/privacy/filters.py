@@ -21,7 +21,7 @@ import numpy as np
 from .._validation import check_int, check_number
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from .accountant import Events, spent
-from .events import Event, Repeated, check_event
+from .events import Event, Repeated, check_event, covers
 from .rdp import rdp_to_epsilon
 from .relations import Budget, check_budget
 from .zcdp import epsilon_to_zcdp, zcdp_to_epsilon
@@ -32,7 +32,7 @@ SLACK = 1e-9
 
 
 class _Original:
-    """A guard that charges under a lock, and whose copies refuse to spend."""
+    """A guard that charges under a lock, whose copies refuse to spend and whose limit stays."""
 
     def __init__(self) -> None:
         self._lock: threading.RLock | None = threading.RLock()
@@ -45,6 +45,12 @@ class _Original:
                 "spend from the original, or give every process a budget of its own"
             )
         return self._lock
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and name in self.__dict__:
+            kind = type(self).__name__
+            raise AttributeError(f"{name} cannot be changed: this {kind} was made with its limit")
+        super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lock": None}
@@ -119,7 +125,7 @@ class Filter(_Original):
                 )
             self._cost = partial(_renyi_cost, np.array([a]))
         self.is_branch = False
-        self.spent = 0.0
+        self._spent = 0.0
         self._rest = 0.0  # what rounding has left of the sum ``spent``
         self._known: dict[Event, float] = {}
         self._seeds: set[Any] = set()
@@ -184,7 +190,7 @@ class Filter(_Original):
             whole = self._rest + cost
             total = self.spent + whole
             self._rest = whole - (total - self.spent)  # exact where the sum is the larger
-            self.spent = total
+            self._spent = total
 
     def branch(self) -> Filter:
         """Return a filter that has spent as much, for thought experiments: it spends for itself.
@@ -194,7 +200,8 @@ class Filter(_Original):
         """
         with self._only_one():
             twin = copy.copy(self)
-        twin._lock, twin._known, twin.is_branch = threading.RLock(), dict(self._known), True
+        twin._lock, twin._known = threading.RLock(), dict(self._known)
+        twin.__dict__["is_branch"] = True
         return twin
 
     def claim_seed(self, seed: Any) -> None:
@@ -225,6 +232,11 @@ class Filter(_Original):
                     "noise, and their difference none; give another seed, or one Generator to both"
                 )
             self._seeds.add(key)
+
+    @property
+    def spent(self) -> float:
+        """What has been charged, in the filter's notion of privacy."""
+        return self._spent
 
     @property
     def remaining(self) -> float:
@@ -295,7 +307,7 @@ class Plan(_Original):
     """Permission for events that are fixed beforehand, verified once as a whole.
 
     The tightest accountant may then be used. Answers may depend on earlier answers; the
-    events themselves may not, so only the planned ones are granted, in their order.
+    planned events may not, so only they are granted, in their order.
 
     Parameters
     ----------
@@ -304,6 +316,9 @@ class Plan(_Original):
     budget : Budget or None
         None sets no limit: then only these events are granted, whatever they cost.
     accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
+    exact : bool
+        False: at most these events. Each may be left out, or be replaced by one that it covers
+        (:func:`dpanalysis.privacy.events.covers`); what is passed over is lost.
 
     Raises
     ------
@@ -312,6 +327,17 @@ class Plan(_Original):
     IncompatibleAccounting
         As :func:`dpanalysis.privacy.epsilon`.
 
+    Notes
+    -----
+    *Why at most these events cost no more.* Let answers decide which event is asked next, and
+    whether any is. A run that leaves events out is one that asks them too and throws the answers
+    away. So let the k-th answer be that of a mechanism which the earlier answers choose and the
+    k-th planned event covers. Whatever the earlier answers were, it costs no more than that event
+    in every notion: its pure, zCDP and Renyi losses add up as if it were fixed, and the pair of
+    distributions that dominates the event dominates the mechanism. Products of such pairs dominate
+    adaptive composition (Zhu, Dong, Wang 2022, Theorem 10), which asks for a dominating pair after
+    every outcome and not for one and the same mechanism.
+
     Examples
     --------
     >>> from dpanalysis.privacy.events import Pure
@@ -319,54 +345,76 @@ class Plan(_Original):
     >>> plan.spend(Pure(0.5))
     >>> plan.remaining, plan.can_spend(Pure(0.4)), plan.can_spend(plan.next)
     (1, False, True)
+    >>> Plan(Pure(0.5), Budget(1.0), exact=False).can_spend(Pure(0.4))
+    True
     """
 
-    def __init__(self, events: Events, budget: Budget | None, accountant: str = "tightest") -> None:
+    def __init__(
+        self,
+        events: Events,
+        budget: Budget | None,
+        accountant: str = "tightest",
+        *,
+        exact: bool = True,
+    ) -> None:
         super().__init__()
         listed = [events] if isinstance(events, Event) else list(events)
-        self.budget, self.cost = budget, math.nan
+        cost = math.nan
         if budget is not None:
-            self.cost = spent(listed, check_budget(budget), accountant)
-            if not self.cost <= budget.limit * (1.0 + SLACK):
+            cost = spent(listed, check_budget(budget), accountant)
+            if not cost <= budget.limit * (1.0 + SLACK):
                 raise PrivacyBudgetExceeded(
-                    f"the planned events cost {self.cost:.6g} by {accountant!r}, "
+                    f"the planned events cost {cost:.6g} by {accountant!r}, "
                     f"the budget is {budget.limit:.6g}"
                 )
-        self._runs = list(map(_unrolled, listed))
-        self._run = self._used = 0
-        self.remaining = sum(count for _, count in self._runs)
+        self.budget, self.cost = budget, cost
+        self._left = [_unrolled(event) for event in listed]
+        self._exact, self._at = exact, 0
 
     @property
     def next(self) -> Event | None:
-        """The only event that would be granted now; None when the plan is used up."""
-        return self._runs[self._run][0] if self._run < len(self._runs) else None
+        """The next planned event; None when the plan is used up."""
+        return self._left[self._at][0] if self._at < len(self._left) else None
+
+    @property
+    def remaining(self) -> int:
+        """How many single events are left."""
+        return sum(count for _, count in self._left[self._at :])
 
     def can_spend(self, event: Event) -> bool:
-        """Return whether ``event`` is the next planned one; nothing is charged."""
-        if self._run == len(self._runs):
-            return False
-        (asked, times), (planned, count) = _unrolled(event), self._runs[self._run]
-        return (planned is asked or planned == asked) and times <= count - self._used
+        """Return whether ``event`` would be granted now; nothing is charged."""
+        return self._place(event) is not None
 
     def spend(self, event: Event) -> None:
-        """Use up the next planned event.
+        """Use up the planned event that pays for ``event``.
 
         Raises
         ------
         PrivacyBudgetExceeded
-            If ``event`` is not the next planned one; nothing is charged then.
+            If none does; nothing is charged then.
         RuntimeError
             If this plan is a copy of another.
         """
         with self._only_one():
-            if not self.can_spend(event):
+            place = self._place(event)
+            if place is None:
                 planned = "nothing is left" if self.next is None else f"next comes {self.next!r}"
                 raise PrivacyBudgetExceeded(f"{event!r} was not planned here: {planned}")
-            times = _unrolled(event)[1]
-            self.remaining -= times
-            self._used += times
-            if self._used == self._runs[self._run][1]:
-                self._run, self._used = self._run + 1, 0
+            paying, count = self._left[place]
+            left = count - _unrolled(event)[1]
+            self._left[place] = paying, left
+            self._at = place if left else place + 1
+
+    def _place(self, event: Event) -> int | None:
+        """Return the place of the first planned event that pays for ``event``."""
+        asked, times = _unrolled(event)
+        end = self._at + 1 if self._exact else len(self._left)
+        for place in range(self._at, min(end, len(self._left))):
+            planned, count = self._left[place]
+            same = planned is asked or planned == asked
+            if times <= count and (same or (not self._exact and covers(planned, asked))):
+                return place
+        return None
 
     def __repr__(self) -> str:
         limit = "no limit" if self.budget is None else f"{self.cost:.6g} of {self.budget.limit:.6g}"

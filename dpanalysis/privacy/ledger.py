@@ -18,6 +18,12 @@ class Ledger:
     ----------
     relation : {"replace_one", "add_or_remove_one"}
 
+    Attributes
+    ----------
+    noise : {"floating point", "exact"}
+        What hid the answers. Exact is the noise of ``rng="os"``: what was released is that of the
+        mechanism on real numbers, rounded. Noise in floating point is for research.
+
     Raises
     ------
     ValueError
@@ -39,6 +45,7 @@ class Ledger:
         self.relation = check_relation(relation)
         self._runs: list[tuple[Event, int]] = []
         self._length = 0
+        self.noise = "floating point"
 
     def record(self, event: Event) -> None:
         """Write down one event, in constant time; a repetition lengthens the last run.
@@ -93,4 +100,5 @@ class Ledger:
         shown = [f"  {count} x {event!r}" for event, count in self._runs[:10]]
         hidden = len(self._runs) - len(shown)
         more = [f"  ... {hidden} more"] if hidden else []
-        return "\n".join([f"Ledger({self.relation!r}, {self._length} events)", *shown, *more])
+        title = f"Ledger({self.relation!r}, {self._length} events, {self.noise} noise)"
+        return "\n".join([title, *shown, *more])

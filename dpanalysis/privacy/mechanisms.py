@@ -1,358 +1,71 @@
-"""The only place where noise comes from.
+"""The only door of noise: which law is added where, and from which source.
 
-A seeded generator makes runs repeatable and is for research: who knows the seed, or can
-exploit the floating-point grid, can undo the noise. ``rng="os"`` draws every number from
-the operating system's entropy instead. Rounding the noisy answers to a grid fixed
-beforehand is a later hardening step that belongs here.
+There are two kinds of noise. A *seeded generator* makes runs repeatable and is for research: its
+noise is floating point (:mod:`dpanalysis.privacy._noise`), and who knows the seed, or can exploit
+the doubles that it takes, can undo it. ``rng="os"`` takes its coins from the operating system, and
+every release is that of the mechanism on real numbers, rounded to a public grid: see
+:mod:`dpanalysis.privacy._exact` for what that means and why it costs nothing. Releases go through
+:func:`noisy`, :func:`add_noise`, :class:`Threshold`, :func:`smallest` and :func:`nearly`, which
+do that. Noise drawn by itself, as :func:`laplace` gives it, is floating point from every source.
 
 Two runs that are released together need different seeds. Runs with the same integer ``rng`` get
 the same noise, so that the difference of their answers is that of the exact answers, whatever
 the budget: no accountant and no filter can see this. ``rng=None`` seeds every run afresh.
-
-The tails of all noises have full precision: see :mod:`dpanalysis.privacy._tails`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int, check_rng, largest
-from . import _tails
+from .._devices import to_host
+from . import _exact, _reals
+from ._noise import cubic, exponential, gaussian, gumbel, laplace, spherical, spread_of
+from ._sources import Random, SystemRandom, random_source, spawn
 
 __all__ = [
     "Random",
     "SystemRandom",
+    "Threshold",
     "add_noise",
+    "cubic",
     "exponential",
     "gaussian",
     "gumbel",
     "laplace",
+    "nearly",
+    "noisy",
+    "parts",
     "random_source",
+    "smallest",
     "spawn",
     "spherical",
 ]
-
-Size: TypeAlias = int | Sequence[int] | None
 
 # From so many numbers a replicate on, a device draws its noise itself. Its generator is about 70
 # calls of some 5 microseconds, whatever the length; the host takes 2.6 ns a number.
 DRAWN_ON_DEVICE = 100_000
 
 
-class SystemRandom:
-    """Random numbers from the operating system's entropy; never repeatable.
-
-    It offers the part of :class:`numpy.random.Generator` that the library uses.
-
-    Examples
-    --------
-    >>> source = SystemRandom()
-    >>> bool((source.random(100) < 1.0).all())
-    True
-    """
-
-    def __repr__(self) -> str:
-        return "SystemRandom()"
-
-    def _bits(self, size: Size) -> Any:
-        """Return 64 independent bits an entry."""
-        count = 1 if size is None else int(np.prod(size, dtype=np.int64))
-        bits = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
-        return bits[0] if size is None else bits.reshape(size)
-
-    def random(self, size: Size = None) -> Any:
-        """Return uniforms in [0, 1) with 53 random bits."""
-        return (self._bits(size) >> np.uint64(11)) * 2.0**-53
-
-    def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None) -> Any:
-        """Return Laplace noise, as :func:`laplace` makes it."""
-        return loc + laplace(self, scale, _shape(size, loc, scale))
-
-    def _unit_laplace(self, size: Size) -> Any:
-        """Return Laplace noise of scale 1 that ends at 36.7, by the inverse of its CDF.
-
-        The uniform lies in (0, 1], so the logarithm is finite; the sign has its own bit.
-        """
-        bits = self._bits(size)
-        magnitude = -np.log(((bits >> np.uint64(11)) + 1.0) * 2.0**-53)
-        return np.where(bits & np.uint64(1), magnitude, -magnitude)
-
-    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None) -> Any:
-        """Return Gaussian noise, as :func:`gaussian` makes it."""
-        return loc + gaussian(self, scale, _shape(size, loc, scale))
-
-    def integers(self, low: int, high: int | None = None, size: Size = None) -> Any:
-        """Return integers uniform on [low, high), or on [0, low), without bias."""
-        if high is None:
-            low, high = 0, low
-        span = check_int("high - low", high - low, low=1, high=2**63 - 1)
-        # Bits above the largest multiple of the span are drawn again.
-        limit = np.uint64(2**64 - 1 - 2**64 % span)
-        bits = np.array(self._bits(size))
-        while (redraw := bits > limit).any():
-            bits[redraw] = self._bits(int(redraw.sum()))
-        result = (bits % np.uint64(span)).astype(np.int64) + low
-        return int(result) if size is None else result
-
-
-Random: TypeAlias = np.random.Generator | SystemRandom
-
-
-def _shape(size: Size, *parameters: ArrayLike) -> Size:
-    """Return ``size``, or the broadcast shape of the parameters where that is None."""
-    if size is not None:
-        return size
-    return np.broadcast_shapes(*(np.shape(parameter) for parameter in parameters)) or None
-
-
-def random_source(rng: Any = None) -> Random:
-    """Return the random source that ``rng`` names.
-
-    Parameters
-    ----------
-    rng : None, int, SeedSequence, Generator, SystemRandom or "os"
-        None seeds a generator afresh; "os" is the operating system's entropy.
-
-    Returns
-    -------
-    numpy.random.Generator or SystemRandom
-
-    Raises
-    ------
-    TypeError
-        If ``rng`` is none of these (SPEC 7).
-    ValueError
-        If it is a negative number.
-
-    Examples
-    --------
-    >>> bool(random_source(7).integers(100) == random_source(7).integers(100))
-    True
-    >>> random_source("os")
-    SystemRandom()
-    """
-    if isinstance(rng, (np.random.Generator, SystemRandom)):
-        return rng
-    if isinstance(rng, str) and rng == "os":
-        return SystemRandom()
-    seeds = (int, np.integer, np.random.SeedSequence)
-    if rng is None or (isinstance(rng, seeds) and not isinstance(rng, bool)):
-        return check_rng(rng)
-    raise TypeError(
-        'rng must be None, an int, a SeedSequence, a Generator, a SystemRandom or "os", '
-        f"got {rng!r}"
-    )
-
-
-def spawn(rng: Any, count: int) -> list[Random]:
-    """Return ``count`` independent sources; child i does not depend on ``count``.
-
-    Parameters
-    ----------
-    rng : as for :func:`random_source`
-        A generator or seed sequence is advanced, so that a second call gives new
-        children; an int gives the same children every time.
-    count : int
-        At least 0.
-
-    Returns
-    -------
-    list of numpy.random.Generator or SystemRandom
-
-    Raises
-    ------
-    TypeError
-        If ``rng`` is none of the allowed kinds.
-
-    Examples
-    --------
-    >>> few, many = spawn(3, 2), spawn(3, 9)
-    >>> few[1].random() == many[1].random()
-    True
-    """
-    count = check_int("count", count)
-    if isinstance(rng, np.random.SeedSequence):
-        return [np.random.default_rng(child) for child in rng.spawn(count)]
-    source = random_source(rng)
-    if isinstance(source, SystemRandom):
-        return [SystemRandom() for _ in range(count)]
-    return list(source.spawn(count))
-
-
-def laplace(random: Random, scale: ArrayLike, size: Size = None) -> Any:
-    """Return zero-mean Laplace noise.
+def noisy(
+    random: Random, values: ArrayLike, law: str, scale: float, shares: ArrayLike = 1.0
+) -> Any:
+    """Return a vector with noise of one law.
 
     Parameters
     ----------
     random : source from :func:`random_source`
-    scale : float or array_like
-        Scale b in [0, inf): the density is exp(-|x|/b)/(2b), the variance 2 b**2.
-    size : int or tuple of int, optional
-        Shape; by default that of ``scale``.
-
-    Returns
-    -------
-    ndarray or float
-
-    Raises
-    ------
-    ValueError
-        If a scale is negative, infinite or NaN.
-
-    Examples
-    --------
-    >>> noise = laplace(random_source(0), 2.0, 100_000)
-    >>> round(float(abs(noise).mean()), 1)
-    2.0
-    """
-    spread = _spread("scale", scale)
-    return _unit_laplace(random, _shape(size, spread)) * spread
-
-
-def _unit_laplace(random: Random, size: Size) -> Any:
-    """Return Laplace noise of scale 1, with tails of full precision."""
-    if isinstance(random, SystemRandom):
-        unit = np.asarray(random._unit_laplace(size))
-    else:
-        unit = np.asarray(random.laplace(0.0, 1.0, size))
-    if unit.size and _tails.far(largest(unit)):
-        places = _tails.far(abs(unit))
-        unit[places] = np.copysign(_tails.beyond(random, int(places.sum())), unit[places])
-    return float(unit) if unit.ndim == 0 else unit
-
-
-def exponential(random: Random, scale: ArrayLike, size: Size = None) -> Any:
-    """Return exponential noise, positive and of mean ``scale``: the size of Laplace noise.
-
-    Parameters
-    ----------
-    random : source from :func:`random_source`
-    scale : float or array_like
-        In [0, inf).
-    size : int or tuple of int, optional
-        Shape; by default that of ``scale``.
-
-    Returns
-    -------
-    ndarray or float
-
-    Raises
-    ------
-    ValueError
-        If a scale is negative, infinite or NaN.
-
-    Examples
-    --------
-    >>> noise = exponential(random_source(0), 2.0, 100_000)
-    >>> bool(noise.min() >= 0.0), round(float(noise.mean()), 1)
-    (True, 2.0)
-    """
-    return abs(laplace(random, scale, size))
-
-
-def gumbel(random: Random, scale: ArrayLike, size: Size = None) -> Any:
-    """Return Gumbel noise: minus ``scale`` times the logarithm of a unit exponential.
-
-    Added to values, it gives the largest of them with the probabilities of the exponential
-    mechanism, in proportion to exp(value/scale).
-
-    Parameters
-    ----------
-    random : source from :func:`random_source`
-    scale : float or array_like
-        In [0, inf).
-    size : int or tuple of int, optional
-        Shape; by default that of ``scale``.
-
-    Returns
-    -------
-    ndarray or float
-
-    Raises
-    ------
-    ValueError
-        If a scale is negative, infinite or NaN.
-
-    Examples
-    --------
-    >>> noise = gumbel(random_source(0), 2.0, 100_000)     # the mean is 0.5772 scale
-    >>> round(float(noise.mean()), 1), round(float(noise.std()), 1)
-    (1.2, 2.6)
-    """
-    spread = _spread("scale", scale)
-    unit = np.asarray(exponential(random, 1.0, _shape(size, spread)))
-    if unit.size and unit.min() < _tails.SMALL:
-        places = unit < _tails.SMALL  # also where it is 0
-        unit[places] = _tails.small(random, int(places.sum()))
-    return -spread * np.log(unit)
-
-
-def gaussian(random: Random, std: ArrayLike, size: Size = None) -> Any:
-    """Return zero-mean Gaussian noise.
-
-    By Box and Muller's transform of the source's uniforms in double precision: two to four
-    times as fast as a generator's own, and the same numbers on every machine.
-
-    Parameters
-    ----------
-    random : source from :func:`random_source`
-    std : float or array_like
-        Standard deviation in [0, inf).
-    size : int or tuple of int, optional
-        Shape; by default that of ``std``.
-
-    Returns
-    -------
-    ndarray or float
-
-    Raises
-    ------
-    ValueError
-        If a standard deviation is negative, infinite or NaN.
-
-    Examples
-    --------
-    >>> noise = gaussian(random_source(0), 3.0, (100, 1000))
-    >>> noise.shape, round(float(noise.std()), 1)
-    ((100, 1000), 3.0)
-    """
-    from ._normal import box_muller  # here: Numba takes its time
-
-    spread = _spread("std", std)
-    shape = _shape(size, spread)
-    count = 1 if shape is None else int(np.prod(shape, dtype=np.int64))
-    noise = random.random(count + count % 2)
-    if box_muller(noise):
-        pairs = noise.reshape(-1, 2)
-        half_square = 0.5 * (pairs**2).sum(axis=1)  # of the radius: an exponential number
-        places = _tails.far(half_square)
-        stretch = _tails.beyond(random, int(places.sum())) / half_square[places]
-        pairs[places] *= np.sqrt(stretch)[:, None]
-    if shape is None:
-        return float(noise[0] * spread)
-    noise = noise[:count].reshape(shape)
-    noise *= spread
-    return noise
-
-
-def spherical(random: Random, scale: float, d: int) -> Any:
-    """Return noise in d dimensions of density proportional to exp(-||x||_2/scale).
-
-    Pure noise for what has an L2 sensitivity: its norm is the sum of d exponentials (a gamma
-    variable), and its direction uniform.
-
-    Parameters
-    ----------
-    random : source from :func:`random_source`
+        The operating system's entropy gives real noise and a rounded sum.
+    values : array_like of shape (d,)
+    law : {"laplace", "gaussian", "spherical", "cubic"}
     scale : float
-        In [0, inf).
-    d : int
-        At least 1.
+        Laplace scale, standard deviation, or scale of :func:`spherical` or :func:`cubic`, in
+        [0, inf); 0 adds nothing.
+    shares : float or array_like of shape (d,)
+        What the noise of each coordinate is multiplied by, positive.
 
     Returns
     -------
@@ -361,25 +74,173 @@ def spherical(random: Random, scale: float, d: int) -> Any:
     Raises
     ------
     ValueError
-        If the scale is negative, infinite or NaN, or d below 1.
-
-    References
-    ----------
-    Chaudhuri, Monteleoni, Sarwate (2011).
+        If the scale is negative, infinite or NaN, or has no grid in normal numbers.
 
     Examples
     --------
-    >>> source = random_source(0)
-    >>> norms = [np.linalg.norm(spherical(source, 2.0, 5)) for _ in range(4000)]
-    >>> round(np.mean(norms))
-    10
+    >>> answer = noisy(random_source("os"), [0.5, 1.5], "laplace", 1.0)
+    >>> bool((answer % 2.0**-20 == 0.0).all())
+    True
     """
-    check_int("d", d, low=1)
-    direction = gaussian(random, 1.0, d)
-    norm = exponential(random, scale, d).sum()
-    while not (length := np.linalg.norm(direction)):  # once in 2^52 times, in one dimension
-        direction = gaussian(random, 1.0, d)
-    return direction * (norm / length)
+    x, scale = np.asarray(values, dtype=np.float64), spread_of("scale", scale)
+    if scale == 0.0:
+        return x
+    if isinstance(random, SystemRandom):
+        return _exact.release(random, x, law, scale * np.asarray(shares))
+    return x + _drawn(random, law, scale, x.size) * np.asarray(shares)
+
+
+def _drawn(random: Random, law: str, scale: float, size: int) -> Any:
+    """Return noise in floating point."""
+    laws: dict[str, Any] = {
+        "cubic": cubic,
+        "gaussian": gaussian,
+        "laplace": laplace,
+        "spherical": spherical,
+    }
+    return laws[law](random, scale, size)
+
+
+def nearly(random: Random, law: str, scale: float, d: int) -> tuple[Any, float]:
+    """Return noise in doubles, for a computation, and how far it is from the real noise (L2).
+
+    The distance is 0 for a seeded generator, whose noise is what it is. That of the operating
+    system's entropy is real noise, which no double equals; what a release tells by the difference
+    is for the caller to hide.
+
+    Parameters
+    ----------
+    random, law, scale : as for :func:`noisy`
+    d : int
+        At least 1.
+
+    Returns
+    -------
+    ndarray of shape (d,), float
+
+    Examples
+    --------
+    >>> noise, distance = nearly(random_source("os"), "gaussian", 1.0, 5)
+    >>> noise.shape, 0.0 < distance < 1e-10
+    ((5,), True)
+    """
+    scale = spread_of("scale", scale)
+    if scale == 0.0:
+        return np.zeros(d), 0.0
+    if isinstance(random, SystemRandom):
+        return _exact.nearly(random, law, scale, d)
+    return _drawn(random, law, scale, d), 0.0
+
+
+class Threshold:
+    """A noisy threshold at 0, and noisy numbers that reach it or not: the sparse vector's.
+
+    Parameters
+    ----------
+    random : source from :func:`random_source`
+        The operating system's entropy compares real numbers.
+    law : {"laplace", "gaussian"}
+    scale, query_scale : float
+        Of the noise of the threshold, and of every number, in [0, inf).
+
+    Raises
+    ------
+    ValueError
+        If a scale is negative, infinite or NaN, or too far from 1.
+
+    Examples
+    --------
+    >>> threshold = Threshold(random_source(0), "laplace", 1.0, 2.0)
+    >>> [threshold.reached(value, 0.0) for value in (-100.0, 100.0)]
+    [False, True]
+    """
+
+    def __init__(self, random: Random, law: str, scale: float, query_scale: float) -> None:
+        self._random, self._law = random, law
+        self._scale, self._query_scale = spread_of("scale", scale), spread_of("scale", query_scale)
+        if isinstance(random, SystemRandom):
+            _exact.check_scale([each for each in (scale, query_scale) if each])
+            self._noise = _reals.LAWS[law](random, 1)
+        else:
+            self._height = float(noisy(random, [0.0], law, scale)[0])
+
+    def reached(self, value: float, wanted: float) -> bool:
+        """Return whether the number, with fresh noise, is ``wanted`` or more above the threshold.
+
+        ``wanted`` is public, and what is compared last: a large one would round away the noise.
+        """
+        if isinstance(self._random, SystemRandom):
+            fresh = _reals.LAWS[self._law](self._random, 1)
+            terms = [(self._query_scale, fresh, 0), (-self._scale, self._noise, 0)]
+            return _exact.positive([value, -wanted], terms)
+        noise = noisy(self._random, [value], self._law, self._query_scale)
+        return bool(float(noise[0]) - self._height >= wanted)
+
+
+def smallest(
+    random: Random, values: ArrayLike, offsets: ArrayLike, law: str, scale: float, count: int = 1
+) -> Any:
+    """Return the places of the smallest of values - noise + offsets, the smallest first.
+
+    Parameters
+    ----------
+    random : source from :func:`random_source`
+        The operating system's entropy compares real numbers.
+    values : array_like of shape (K,)
+    offsets : array_like of shape (K,)
+        Public.
+    law : {"gumbel", "exponential"}
+    scale : float
+        In [0, inf).
+    count : int
+        So many places, at least 1 and at most K.
+
+    Returns
+    -------
+    int array of shape (count,)
+
+    Raises
+    ------
+    ValueError
+        If the scale is negative, infinite or NaN, or too far from 1.
+
+    Examples
+    --------
+    >>> smallest(random_source("os"), [3.0, 1.0, 2.0], [0.0, 0.0, 9.0], "gumbel", 0.001).tolist()
+    [1]
+    """
+    x, scale = np.asarray(values, dtype=np.float64), spread_of("scale", scale)
+    if scale and isinstance(random, SystemRandom):
+        return _exact.smallest(random, x, offsets, law, scale, count)
+    if scale:
+        laws: dict[str, Any] = {"gumbel": gumbel, "exponential": exponential}
+        x = x - laws[law](random, scale, x.size)
+    # After the noise: a large public number would round away what the noise has to hide.
+    return np.argsort(x + np.asarray(offsets), kind="stable")[:count]
+
+
+def parts(random: Random, n: int, count: int) -> Any:
+    """Return which of ``count`` parts each of n records is put into, uniformly.
+
+    Parameters
+    ----------
+    random : source from :func:`random_source`
+    n : int
+    count : int
+        At least 1.
+
+    Returns
+    -------
+    int64 array of shape (n,), from 0 to count - 1
+
+    Examples
+    --------
+    >>> sorted(set(parts(random_source("os"), 1000, 3).tolist()))
+    [0, 1, 2]
+    """
+    if isinstance(random, SystemRandom):
+        return random.integers(count, size=n)
+    return (count * random.random(n)).astype(np.int64)
 
 
 def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random]) -> Any:
@@ -388,7 +249,8 @@ def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random
     On the host in place. On a device what has 100,000 columns or more gets numbers of a
     counter-based generator that runs there, with key and counter from the row's source:
     other numbers than on the host. Shorter rows get the very numbers of the host, and so does
-    every row where the source is the operating system's entropy, all bits of which are drawn.
+    every row of PyTorch, which does not compute with unsigned integers of 64 bits. Where the source
+    is the operating system's entropy, the array comes to the host for its noise, and stays there.
 
     Parameters
     ----------
@@ -416,29 +278,23 @@ def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random
     >>> add_noise(np.zeros((1, 2)), "laplace", 2.0, [random_source(0)]).tolist()
     [[0.6402, -1.234]]
     """
-    draw = {"laplace": laplace, "gaussian": gaussian}[mechanism]
     count, size = array.shape
     if len(sources) != count:
         raise ValueError(f"sources must be {count}, one for each row, got {len(sources)}")
+    if any(isinstance(source, SystemRandom) for source in sources):
+        array = np.array(to_host(array), dtype=np.float64)
     if isinstance(array, np.ndarray):
         for row, source in zip(array, sources):
-            row += draw(source, scale, size)
+            row[...] = noisy(source, row, mechanism, scale)
         return array
-    from array_api_compat import array_namespace
+    from array_api_compat import array_namespace, is_torch_array
 
     from . import _philox
 
     xp, device = array_namespace(array), array.device
-    spread = _spread("scale", scale)
-    if size < DRAWN_ON_DEVICE or any(isinstance(source, SystemRandom) for source in sources):
-        noise = np.stack([draw(source, spread, size) for source in sources])
+    spread = spread_of("scale", scale)
+    if size < DRAWN_ON_DEVICE or is_torch_array(array):
+        noise = np.stack([_drawn(source, mechanism, spread, size) for source in sources])
         return array + xp.asarray(noise, device=device)
     seeds = np.stack([source.integers(2**32, size=_philox.SEED_WORDS) for source in sources])
     return array + spread * _philox.LAWS[mechanism](xp, seeds, size, device)
-
-
-def _spread(name: str, value: ArrayLike) -> Any:
-    array = np.asarray(value, dtype=np.float64)
-    if not (np.isfinite(array) & (array >= 0.0)).all():
-        raise ValueError(f"{name} must lie in [0, inf), got {value!r}")
-    return float(array) if array.ndim == 0 else array

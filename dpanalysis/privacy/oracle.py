@@ -20,15 +20,12 @@ from .._validation import largest
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
 from .events import Event, Repeated, check_event, covers
-from .facts import PublicFacts, gradient_event, sampled_event
+from .facts import LARGEST_ITERATE, PublicFacts, gradient_event, sampled_event
 from .ledger import Ledger
 from .queries import Query, Records
 from .sampling import Full, Sampling, check_sampling
 
 __all__ = ["LARGEST_ITERATE", "Batch", "Guard", "PrivateOracle"]
-
-# Points beyond this are refused: whether a prediction overflows there depends on the record.
-LARGEST_ITERATE = 1e250
 
 
 class Guard(Protocol):
@@ -101,6 +98,7 @@ class Batch:
         )
         if scale > 0.0:
             gradient = mechanisms.add_noise(gradient, mechanism, scale, oracle._noise_sources)
+        oracle._look_at_noise()
         gradient = to_host(gradient)  # the one time in an iteration that the host waits
         regularizer = oracle._problem.regularizer
         return gradient if regularizer is None else gradient + regularizer.gradient(w)
@@ -129,6 +127,7 @@ class Batch:
         size = self._sampling.expected_size(oracle.facts.n)
         records = Records(oracle._problem, None if self._rows is None else self._rows[0], size)
         answer, times = query.answer(records, oracle._noise_sources[0])
+        oracle._look_at_noise()
         oracle.evaluations[query.evaluates] += times * records.count
         return answer
 
@@ -229,6 +228,7 @@ class PrivateOracle:
         self._random = random
         self._facts = facts
         self._ledger = Ledger(facts.relation)
+        self._look_at_noise()
         self.exact_releases = 0
         self.evaluations: Counter[str] = Counter()
         self._open = threading.Lock()
@@ -362,6 +362,14 @@ class PrivateOracle:
         if self._guard is not None:
             self._guard.spend(whole)
         self.ledger.record(whole)
+
+    def _look_at_noise(self) -> None:
+        """Write down whether every number of the noise has been exact so far."""
+        exact = all(
+            isinstance(source, mechanisms.SystemRandom) and not source.floating
+            for source in self._noise_sources
+        )
+        self.ledger.noise = "exact" if exact else "floating point"
 
     def _draw(self, sampling: Sampling) -> list[np.ndarray] | None:
         """Return the rows of each replicate's batch; None for all rows."""

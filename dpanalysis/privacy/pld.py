@@ -16,207 +16,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import special
 
-from ..errors import IncompatibleAccounting
-from .events import Event, Gaussian, Laplace, Repeated, Sampled
-from .pure import amplify, deamplify
-from .sampling import Poisson, WithReplacement
-from .with_replacement import copies, gaussian_profile
-from .zcdp import gaussian_divergence
+from .events import Event
+from .pairs import Array, Pair, pair_of, pairs_of
 
 __all__ = ["has_profiles", "pld_epsilon"]
 
-Array: TypeAlias = NDArray[np.floating[Any]]
-
-# Cells of the grid that holds the composed distribution.
+# Most cells of the grid that holds the composed distribution. Rare large losses want more than any
+# memory holds, and gain little from them: for those, finer grids are tried as long as they pay.
 _MOST_CELLS = 2**20
+_CELLS = (2**14, 2**16, 2**18)
+_PAYS = 2e-4
 # Losses that need wider cells are so large that their sum says as much.
 _WIDEST_CELL = 100.0
 # Each composed step may change a tail probability by this much through rounding, and the mass at
 # infinity grows by it. Against the exact Gaussian 2e-18 was seen.
 _ROUNDING = 1e-16
-# Joint outcomes of the randomised responses of a batch; more are merged into one response.
-_MOST_ATOMS = 32
-# Distinct pairs above which parameters are rounded up to a geometric grid.
-_MOST_PAIRS = 4000
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """A dominating pair (P, Q): independent parts, then subsampled together.
-
-    Parameters
-    ----------
-    mu : float
-        Shift over standard deviation of the Gaussian part; 0 for none.
-    laplace : float
-        Loss of one Laplace release; 0 for none. Not with a Gaussian part.
-    responses : tuple of (float, int)
-        Losses of randomised responses, which dominate any pure release, and their counts.
-    fraction : float
-        Probability q that the record is in the batch.
-    poisson : bool
-        Poisson sampling, where the two directions differ: P mixed against Q ("remove")
-        and Q against P mixed ("add").
-    """
-
-    mu: float = 0.0
-    laplace: float = 0.0
-    responses: tuple[tuple[float, int], ...] = ()
-    fraction: float = 1.0
-    poisson: bool = False
-
-    def base(self, loss: Array) -> Array:
-        """Return the hockey-stick divergence on the batch at any real losses.
-
-        That of a product is the mean over the loss of one part of the other's, shifted.
-        """
-        return sum((p * self._core(loss - shift) for shift, p in self.atoms), np.zeros(()))
-
-    @cached_property
-    def atoms(self) -> list[tuple[float, float]]:
-        """Joint losses of the randomised responses and their probabilities under P."""
-        responses = self.responses
-        if math.prod(count + 1 for _, count in responses) > _MOST_ATOMS:
-            responses = ((math.fsum(loss * count for loss, count in responses), 1),)
-        atoms = [(0.0, 1.0)]
-        for loss, count in responses:
-            yes, no = float(special.expit(loss)), float(special.expit(-loss))
-            atoms = [
-                (
-                    shift + (2 * k - count) * loss,
-                    p * math.comb(count, k) * yes**k * no ** (count - k),
-                )
-                for shift, p in atoms
-                for k in range(count + 1)
-            ]
-        return atoms
-
-    def _core(self, loss: Array) -> Array:
-        """Return the divergence of the Gaussian or Laplace part, or of nothing, (1 - e^loss)_+."""
-        if self.mu:
-            return np.asarray(gaussian_divergence(self.mu, loss))
-        outside = -np.expm1(np.minimum(loss, 0.0))
-        inside = -np.expm1(0.5 * np.minimum(loss - self.laplace, 0.0))
-        return np.where(np.abs(loss) <= self.laplace, inside, outside)
-
-    def remove(self, loss: Array) -> Array:
-        """Return H((1-q) Q + q P, Q) = q H(P, Q) at the loss that sampling maps to ``loss``."""
-        q = self.fraction
-        if q == 1.0:
-            return self.base(loss)
-        reached = loss > math.log1p(-q)
-        inner = np.log1p(np.expm1(np.where(reached, np.minimum(loss, 0.0), 0.0)) / q)
-        inner += deamplify(np.maximum(loss, 0.0), q)
-        return np.where(reached, q * self.base(inner), -np.expm1(np.minimum(loss, 0.0)))
-
-    def add(self, loss: Array) -> Array:
-        """Return H(Q, (1-q) Q + q P)."""
-        q = self.fraction
-        if q == 1.0:
-            return self.base(loss)
-        rest = -np.expm1(np.minimum(loss + math.log1p(-q), 1.0))  # 1 - (1-q) e^loss
-        reached = rest > 0.0
-        inner = math.log(q) + loss - np.log(np.where(reached, rest, 1.0))
-        return np.where(reached, rest * self.base(np.where(reached, inner, 0.0)), 0.0)
-
-    def replace(self, loss: Array) -> Array:
-        """Return the profile of sampling without replacement, the same in both directions.
-
-        It is that of "remove" at losses >= 0 (Balle, Barthe, Gaboardi, Theorem 9); below,
-        H(P, Q) at -loss and H(Q, P) at loss determine each other.
-        """
-        forward = self.remove(np.abs(loss))
-        below = np.minimum(loss, 0.0)
-        return np.where(loss >= 0.0, forward, -np.expm1(below) + np.exp(below) * forward)
-
-    def reach(self, tail: float) -> tuple[float, float]:
-        """Return the smallest and largest loss of "remove", but for a probability ``tail``."""
-        top = self.laplace + max(shift for shift, _ in self.atoms)
-        if self.mu:
-            top += self.mu * (0.5 * self.mu - float(special.ndtri(tail)))
-        q = self.fraction
-        high = float(amplify(top, q))
-        poisson = self.poisson and q < 1.0
-        return (math.log1p(q * math.expm1(-top)) if poisson else -high), high
-
-    def distribution(self, width: float, tail: float, adding: bool) -> tuple[int, Array, float]:
-        """Return (first cell, probabilities, mass at infinity) of the loss, rounded up."""
-        from dp_accounting.pld import pld_pmf
-
-        low, high = self.reach(tail)
-        asymmetric = self.poisson and self.fraction < 1.0
-        profile = self.replace
-        if asymmetric:
-            profile = self.add if adding else self.remove
-            low, high = (-high, -low) if adding else (low, high)
-        first, last = math.floor(low / width) - 1, math.ceil(high / width) + 1
-        deltas = np.clip(profile(width * np.arange(first, last + 1)), 0.0, 1.0)
-        pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
-            width, first, last, np.minimum.accumulate(deltas)
-        ).to_dense_pmf()
-        return pmf._lower_loss, pmf._probs, pmf._infinity_mass
-
-
-@dataclass(frozen=True)
-class _Draws(_Pair):
-    """Gaussian noise on m of n records drawn with replacement: k copies shift k times as far."""
-
-    n: int = 1
-    m: int = 1
-
-    def remove(self, loss: Array) -> Array:
-        """Return the profile at losses >= 0; it bounds both directions."""
-        return gaussian_profile(loss, self.n, self.m, self.mu)
-
-    add = remove
-
-    def reach(self, tail: float) -> tuple[float, float]:
-        """Return losses beyond which the profile is below ``tail``."""
-        most = len(copies(self.n, self.m)) * self.mu
-        losses = np.geomspace(1e-9, most * (0.5 * most + 40.0) + 1.0, 400)
-        below = np.flatnonzero(self.remove(losses) <= tail)
-        high = float(losses[below[0] if below.size else -1])
-        return -high, high
-
-
-def _pair(event: Event) -> _Pair | None:
-    """Return the dominating pair of an event, or None if it has none in closed form."""
-    inner = event.events if isinstance(event, Sampled) else (event,)
-    mu_squared = 0.0
-    laplaces: list[tuple[float, int]] = []
-    responses: list[tuple[float, int]] = []
-    for item in inner:
-        count = 1
-        while isinstance(item, Repeated):
-            count, item = count * item.count, item.event
-        if type(item) is Gaussian:
-            mu_squared += count * item.mu**2
-            continue
-        loss = item.pure_cost()
-        if math.isinf(loss):
-            return None
-        if loss > 0.0:
-            (laplaces if type(item) is Laplace else responses).append((loss, count))
-    if len(laplaces) == 1 and laplaces[0][1] == 1 and mu_squared == 0.0:
-        pair = _Pair(0.0, laplaces[0][0], tuple(sorted(responses)))
-    else:
-        pair = _Pair(math.sqrt(mu_squared), 0.0, tuple(sorted(laplaces + responses)))
-    if not isinstance(event, Sampled):
-        return pair
-    if isinstance(event.sampling, WithReplacement) and event.n is not None and event.n > 1:
-        if pair.mu:
-            return _Draws(pair.mu, fraction=event.fraction, n=event.n, m=event.sampling.m)
-        return _Pair(responses=((event.pure_cost(), 1),))
-    return replace(pair, fraction=event.fraction, poisson=isinstance(event.sampling, Poisson))
 
 
 def has_profiles(events: Iterable[Event]) -> bool:
@@ -224,52 +44,16 @@ def has_profiles(events: Iterable[Event]) -> bool:
 
     Examples
     --------
-    >>> from dpanalysis.privacy.events import Pure
+    >>> from dpanalysis.privacy.events import Gaussian, Pure
     >>> has_profiles([Pure(1.0), Gaussian(1.0, 1.0)])
     True
     """
-    return _installed() and all(_pair(event) is not None for event in events)
+    return _installed() and all(pair_of(event) is not None for event in events)
 
 
 @lru_cache(maxsize=1)
 def _installed() -> bool:
     return find_spec("dp_accounting") is not None
-
-
-def _pairs(groups: Mapping[Event, int]) -> dict[_Pair, int]:
-    """Return the pairs of counted events; Gaussian noise without sampling becomes one pair."""
-    pairs: dict[_Pair, int] = {}
-    mu_squared = 0.0
-    for event, count in groups.items():
-        pair = _pair(event)
-        if pair is None:
-            raise IncompatibleAccounting(
-                f"{event!r} has no privacy loss distribution in closed form; account it by 'rdp'"
-            )
-        if pair.fraction == 1.0 and not (pair.laplace or pair.responses):
-            mu_squared += count * pair.mu**2
-        else:
-            pairs[pair] = pairs.get(pair, 0) + count
-    if mu_squared:
-        pairs[_Pair(math.sqrt(mu_squared))] = 1
-    step = 0.01
-    while len(pairs) > _MOST_PAIRS and step < 1.0:
-        pairs, step = _coarser(pairs, step), 2.0 * step
-    return pairs
-
-
-def _coarser(pairs: dict[_Pair, int], step: float) -> dict[_Pair, int]:
-    """Round parameters up by at most the ratio e^step: a larger loss dominates a smaller one."""
-
-    def up(value: float) -> float:
-        return math.exp(step * math.ceil(math.log(value) / step)) if value else 0.0
-
-    merged: dict[_Pair, int] = {}
-    for pair, count in pairs.items():
-        responses = tuple((up(loss), times) for loss, times in pair.responses)
-        rounded = replace(pair, mu=up(pair.mu), laplace=up(pair.laplace), responses=responses)
-        merged[rounded] = merged.get(rounded, 0) + count
-    return merged
 
 
 def pld_epsilon(groups: Mapping[Event, int], delta: float) -> float:
@@ -295,46 +79,82 @@ def pld_epsilon(groups: Mapping[Event, int], delta: float) -> float:
 
     Examples
     --------
-    >>> from dpanalysis.privacy.events import Pure
+    >>> from dpanalysis.privacy.events import Gaussian, Sampled
     >>> from dpanalysis.privacy.sampling import Poisson
     >>> step = Sampled(Poisson(0.01), [Gaussian(std=1.0, sensitivity=1.0)])
     >>> round(pld_epsilon({step: 1000}, 1e-5), 2)
     1.83
     """
-    from dp_accounting.pld import pld_pmf
-
-    pairs = _pairs(groups)
+    pairs = pairs_of(groups)
     if not pairs:
         return 0.0
     tail = max(1e-6 * delta / sum(pairs.values()), 1e-290)
-    width = _cell_width(pairs, tail)
-    if width > _WIDEST_CELL:
-        return math.inf
+    wanted, span = _cell_width(pairs, tail)
+    widths = [span / cells for cells in _CELLS]
+    if span <= 16 * _MOST_CELLS * wanted:
+        widths = [max(wanted, span / _MOST_CELLS)]
+    best = math.inf
+    for width in widths:
+        if width > _WIDEST_CELL:
+            continue
+        before, best = best, min(best, _epsilon_on_grid(pairs, width, tail, delta))
+        # Every grid gives a valid bound. The finest is not always the least: the Fourier transform
+        # rounds in each of its cells.
+        if before - best <= _PAYS * best < math.inf:
+            break
+    return best
+
+
+def _epsilon_on_grid(pairs: Mapping[Pair, int], width: float, tail: float, delta: float) -> float:
     both = any(pair.poisson and pair.fraction < 1.0 for pair in pairs)
     largest = 0.0
     for adding in (False, True) if both else (False,):
         first, probabilities, infinite = _compose(pairs, width, tail, adding, 1e-6 * delta)
-        pmf = pld_pmf.DensePLDPmf(width, first, probabilities, infinite, True)
-        with np.errstate(over="ignore"):  # e^loss, above 709; what overflows is not the answer
-            largest = max(largest, float(pmf.get_epsilon_for_delta(delta)))
+        losses = width * (first + np.arange(probabilities.size))
+        largest = max(largest, _epsilon_at(delta, losses, probabilities, infinite))
     return largest
 
 
-def _cell_width(pairs: Mapping[_Pair, int], tail: float) -> float:
-    """Return a cell width that costs about 1e-4 of the composed epsilon, or less.
+def _epsilon_at(delta: float, losses: Array, probabilities: Array, infinite: float) -> float:
+    """Return the epsilon >= 0 at which the hockey-stick divergence of a loss falls to ``delta``.
+
+    The divergence at epsilon is the mean of (1 - e^(epsilon - loss))_+ over the losses, which
+    ascend. Between two of them it is A - e^epsilon B, with the mass A and the mean B of e^-loss
+    of all losses above.
+    """
+    if infinite > delta:
+        return math.inf
+    above = infinite + np.cumsum(probabilities[::-1])[::-1]  # mass at each loss and beyond
+    reached = np.flatnonzero(above > delta)
+    if not reached.size or losses[reached[-1]] <= 0.0:
+        return 0.0
+    # Epsilon is at most this loss. Far below it the divergence is certainly larger than delta, so
+    # that e^(top - loss) need not be known where it would overflow.
+    last = int(reached[-1]) + 1
+    top = float(losses[last - 1])
+    near = slice(int(np.searchsorted(losses, max(0.0, top - 700.0))), last)
+    tilted = np.cumsum((probabilities * np.exp(np.minimum(top - losses, 700.0)))[::-1])[::-1][near]
+    divergence = above[near] - np.exp(losses[near] - top) * tilted  # at each of these losses
+    divergence[-1] = min(divergence[-1], delta)  # but for rounding
+    first = int(np.argmax(divergence <= delta))
+    return max(0.0, top + math.log((float(above[near][first]) - delta) / float(tilted[first])))
+
+
+def _cell_width(pairs: Mapping[Pair, int], tail: float) -> tuple[float, float]:
+    """Return a cell width that costs about 1e-4 of the composed epsilon or less, and the range.
 
     Connecting the dots adds at most width**2/4 to the variance of each step; where steps are
-    few, the rounding of the loss itself counts instead.
+    few, the rounding of the loss itself counts instead. The range is what the cells must hold.
     """
     total = sum(pairs.values())
     variance = math.fsum(count * _variance(pair) for pair, count in pairs.items())
     span = max(high - low for low, high in (pair.reach(tail) for pair in pairs))
-    floor = (4.0 * span + 2.0 * variance + 20.0 * math.sqrt(variance)) / _MOST_CELLS
     few = min(1.0, math.sqrt(0.02 * total))
-    return max(few * min(0.02 * math.sqrt(variance / total), 1e-3), floor, 1e-12)
+    wanted = max(few * min(0.02 * math.sqrt(variance / total), 1e-3), 1e-12)
+    return wanted, 4.0 * span + 2.0 * variance + 20.0 * math.sqrt(variance)
 
 
-def _variance(pair: _Pair) -> float:
+def _variance(pair: Pair) -> float:
     """Return twice the Kullback-Leibler divergence: the variance of the loss where that is small.
 
     KL(P, Q) is the integral over t >= 0 of H(P, Q)(t) + e^-t H(Q, P)(t).
@@ -344,7 +164,7 @@ def _variance(pair: _Pair) -> float:
 
 
 def _compose(
-    pairs: Mapping[_Pair, int], width: float, tail: float, adding: bool, cut: float
+    pairs: Mapping[Pair, int], width: float, tail: float, adding: bool, cut: float
 ) -> tuple[int, Array, float]:
     """Return the composed loss distribution (first cell, probabilities, mass at infinity)."""
     from scipy import fft
@@ -377,7 +197,10 @@ def _window(parts: list[tuple[int, Array, float, int]], cut: float) -> tuple[int
         p, cell = p[held], (first + held).astype(np.float64)
         variance += count * float(p @ (cell - float(p @ cell)) ** 2)
         known.append((cell, np.log(p), count))
-    for rate in np.geomspace(0.03, 48.0, 14) / math.sqrt(variance):
+    # Many small losses fall off as normal numbers do, a few rare large ones at their own size.
+    size = max(p.size for _, p, _, _ in parts)
+    rates = np.geomspace(0.03, 48.0, 14) / math.sqrt(variance)
+    for rate in [*rates, *(np.geomspace(4.0, 256.0, 7) / size)]:
         up = math.fsum(count * _log_moment(rate, cell, log_p) for cell, log_p, count in known)
         down = math.fsum(count * _log_moment(-rate, cell, log_p) for cell, log_p, count in known)
         high = min(high, math.ceil((up - math.log(cut)) / rate))

@@ -149,11 +149,7 @@ def test_threads_never_spend_the_same_remainder():
         @property
         def spent(self):
             time.sleep(1e-3)
-            return self.__dict__["spent"]
-
-        @spent.setter
-        def spent(self, value):
-            self.__dict__["spent"] = value
+            return super().spent
 
     guard, barrier, paid = Slow(Budget(1.0)), threading.Barrier(8), []
 
@@ -278,9 +274,75 @@ def test_a_plan_grants_several_of_its_events_at_once():
     assert plan.next is None and not plan.can_spend(other)
 
 
+def test_a_plan_of_at_most_these_goes_forward_only():
+    """What is cheaper takes the place of the first that covers it; no place is lent twice."""
+    plan = Plan([Repeated(Pure(0.1), 3), Pure(0.3), Pure(0.1)], Budget(1.0), exact=False)
+    assert not plan.can_spend(Pure(0.31)) and not plan.can_spend(Laplace(1.0, 0.1))
+    plan.spend(Pure(0.05))
+    assert plan.remaining == 4
+    plan.spend(Pure(0.2))  # passes two over, and takes the third kind's place
+    assert plan.remaining == 1 and plan.next == Pure(0.1) and not plan.can_spend(Pure(0.2))
+    plan.spend(Pure(0.1))
+    with pytest.raises(PrivacyBudgetExceeded, match="nothing is left"):
+        plan.spend(Pure(1e-9))
+
+
+@given(
+    losses=st.lists(st.floats(0.1, 2.0), min_size=3, max_size=3),
+    delta=st.floats(1e-4, 0.1),
+    wanted=st.lists(st.tuples(st.floats(0.01, 2.0), st.floats(0.01, 1.0)), min_size=7, max_size=7),
+)
+def test_a_plan_of_at_most_these_covers_every_adversary(losses, delta, wanted):
+    """A tree of coins, 3 deep: after every history any loss is wanted, and had where granted.
+
+    Each node's coin is as unfair as its loss allows, with any probability. All answers are
+    enumerated; their delta at the planned epsilon is at most the planned delta.
+    """
+    events = [Pure(loss) for loss in losses]
+    bound = epsilon(events, delta, ADD)
+    leaves = []
+
+    def visit(node, path, reached):
+        plan = Plan(events, None, exact=False)
+        for event in path:
+            plan.spend(event)
+        if node >= 7 or not plan.can_spend(Pure(wanted[node][0])):
+            leaves.append(reached)
+            return
+        loss, share = wanted[node]
+        yes = share / (1.0 + math.exp(-loss))
+        laws = np.array([[yes, 1.0 - yes], [yes * math.exp(-loss), 1.0 - yes * math.exp(-loss)]])
+        for answer in (0, 1):
+            visit(2 * node + 1 + answer, [*path, Pure(loss)], reached * laws[:, answer])
+
+    visit(0, [], np.ones(2))
+    p, q = np.array(leaves).T
+    for a, b in ((p, q), (q, p)):
+        assert np.maximum(a - math.exp(bound) * b, 0.0).sum() <= delta * (1 + 1e-6)
+
+
 def test_a_plan_grants_only_what_comes_next():
     plan = Plan([Pure(0.1), Pure(0.3)], Budget(1.0))
     assert not plan.can_spend(Pure(0.3))
     with pytest.raises(PrivacyBudgetExceeded, match="was not planned here"):
         plan.spend(Pure(0.3))
     assert plan.remaining == 2 and plan.can_spend(Pure(0.1))
+
+
+def test_what_a_guard_was_made_with_cannot_be_changed():
+    guard = Filter(Budget(1.0))
+    guard.spend(Pure(0.75))
+    plan = Plan([Pure(0.5), Pure(0.25)], Budget(1.0))
+    plan.spend(Pure(0.5))
+    for one, names in (
+        (guard, ("budget", "limit", "order", "notion", "spent", "remaining", "is_branch")),
+        (guard.branch(), ("limit", "is_branch")),
+        (plan, ("budget", "cost", "remaining", "next")),
+    ):
+        before = repr(one)
+        for name in names:
+            with pytest.raises(AttributeError):
+                setattr(one, name, 100.0)
+        assert repr(one) == before
+    with pytest.raises(PrivacyBudgetExceeded):
+        guard.spend(Pure(0.5))

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -14,6 +15,8 @@ from dpanalysis.audit.papers.second_order_printed import (
     PrintedHessian,
     printed_hessian_sensitivity,
 )
+from dpanalysis.kernels.blocks import Total
+from dpanalysis.kernels.rounding import BLOCK_ROWS
 from dpanalysis.privacy import events, mechanisms
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import (
@@ -26,6 +29,7 @@ from dpanalysis.privacy.queries import (
     hessian_sensitivity,
 )
 from dpanalysis.privacy.queries.hessian import lanczos, symmetric_noise
+from dpanalysis.problems.rows import memory
 
 LOGISTIC = dpa.losses.Logistic()
 FULL = dpa.Full()
@@ -307,3 +311,51 @@ def test_short_steps_are_tried_with_the_same_noise():
     assert event.sensitivity == pytest.approx(2.0, rel=1e-10)
     expected = events.AboveThreshold("laplace", 1e-9, 1e-9, event.sensitivity, 2, shared=False)
     assert event == expected
+
+
+class Bent(dpa.losses.Logistic):
+    """Its formula goes beyond its constants, on both sides."""
+
+    def second_derivative(self, z, y):
+        return 1e3 * np.sign(z)
+
+
+class BentBothWays(Bent):
+    convex = False
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_a_curvature_beyond_the_stated_constants_is_cut(form):
+    X, w = np.array([[0.6], [-0.8], [1.0]]), np.ones(1)
+    for loss, low in ((Bent(), 0.0), (BentBothWays(), -0.25)):
+        problem = dpa.ERM(form(X), np.ones(3), loss, row_bound=dpa.RowBound(2, 1.0))
+        expected = 0.25 * (0.36 + 1.0) + low * 0.64
+        np.testing.assert_allclose(problem.hessian_sum(w), [[expected]], rtol=1e-14)
+        np.testing.assert_allclose(problem.hvp_sum(w, w), [expected], rtol=1e-14)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_sums_of_curvature_are_added_up_by_blocks_as_the_proof_says(form, monkeypatch):
+    """At most 4096 rows meet one sum, and at least 2048 but for the last."""
+    filled = []
+
+    class Watched(Total):
+        def open(self, rows):
+            block = super().open(rows)
+            if self._filled == rows:
+                filled.append(0)
+            filled[-1] += rows
+            return block
+
+    monkeypatch.setattr(memory, "Total", Watched)
+    rng = np.random.default_rng(0)
+    for n, d in ((20_000, 1), (9000, 150)):
+        X = rng.normal(size=(n, d))
+        problem = dpa.ERM(form(X), np.ones(n), LOGISTIC)
+        w = np.zeros(d)
+        for call, arguments in ((problem.hessian_sum, (w,)), (problem.hvp_sum, (w, w))):
+            filled.clear()
+            call(*arguments)
+            assert sum(filled) == n
+            assert max(filled) <= BLOCK_ROWS and min(filled[:-1]) >= BLOCK_ROWS // 2
+        np.testing.assert_allclose(problem.hessian_sum(w), 0.25 * X.T @ X, rtol=1e-9, atol=1e-9)

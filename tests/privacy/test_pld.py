@@ -18,7 +18,15 @@ from dpanalysis.privacy import (
     gaussian_epsilon,
 )
 from dpanalysis.privacy.events import Event, Gaussian, Laplace, Pure, Repeated, Sampled
-from dpanalysis.privacy.pld import _coarser, _compose, _Pair, _pair, _pairs, pld_epsilon
+from dpanalysis.privacy.pairs import Pair, coarser, pair_of, pairs_of
+from dpanalysis.privacy.pld import (
+    _MOST_CELLS,
+    _cell_width,
+    _compose,
+    _epsilon_at,
+    _epsilon_on_grid,
+    pld_epsilon,
+)
 from dpanalysis.privacy.pure import amplify
 
 ADD, REPLACE = "add_or_remove_one", "replace_one"
@@ -50,7 +58,7 @@ def test_profiles_against_integration(kind, spread, fraction):
     present, absent = densities(kind, spread)
     mixed = fraction * present + (1 - fraction) * absent
     inner = {"laplace": 1 / spread} if kind == "laplace" else {"mu": 1 / spread}
-    pair = _Pair(**inner, fraction=fraction, poisson=True)
+    pair = Pair(**inner, fraction=fraction, poisson=True)
     for t in (-2.0, -0.3, -0.01, 0.0, 0.02, 0.4, 1.5):
         loss = np.array(t)
         remove = hockey_stick(mixed, absent, t)
@@ -72,7 +80,7 @@ def test_profile_of_a_product_against_integration(fraction):
         absent = np.concatenate([(1 - yes) * absent, yes * absent])
     mixed = fraction * present + (1 - fraction) * absent
     event = Sampled(Poisson(fraction), [Gaussian(1.5, 1.0), Repeated(Pure(0.7), 2), Pure(1.3)])
-    pair = _pair(event)
+    pair = pair_of(event)
     for t in (-1.0, 0.0, 0.3, 2.0):
         remove, add = pair.remove(np.array(t)), pair.add(np.array(t))
         assert remove == pytest.approx(hockey_stick(mixed, absent, t), abs=2e-6)
@@ -203,14 +211,9 @@ def test_agrees_with_dp_accounting(event, build, count, delta):
 )
 def test_composition_is_above_and_close_to_the_exact_gaussian(mu, count, delta):
     """Gaussian noise is exact elsewhere; here it goes through the grid to measure the error."""
-    from dp_accounting.pld import pld_pmf
-
-    from dpanalysis.privacy.pld import _cell_width
-
-    pairs, tail = {_Pair(mu): count}, 1e-6 * delta / count
-    width = _cell_width(pairs, tail)
-    first, p, infinite = _compose(pairs, width, tail, False, 1e-6 * delta)
-    found = pld_pmf.DensePLDPmf(width, first, p, infinite, True).get_epsilon_for_delta(delta)
+    pairs, tail = {Pair(mu): count}, 1e-6 * delta / count
+    width, span = _cell_width(pairs, tail)
+    found = _epsilon_on_grid(pairs, max(width, span / _MOST_CELLS), tail, delta)
     exact = gaussian_epsilon(1 / (mu * math.sqrt(count)), delta)
     assert found >= exact * (1 - 1e-9)
     if delta >= 1e-16 * count * 1e3:
@@ -314,12 +317,12 @@ def test_without_replacement_costs_at_least_poisson(parts, n, count, data):
 def test_many_responses_of_one_batch_are_merged_and_stay_a_bound():
     few = [Pure(0.1 * k) for k in range(1, 5)]
     many = [Pure(0.1 * k) for k in range(1, 8)]  # 128 outcomes
-    merged, exact = (_pair(Sampled(Poisson(0.1), x)) for x in (many, few))
+    merged, exact = (pair_of(Sampled(Poisson(0.1), x)) for x in (many, few))
     assert len(merged.atoms) == 2 and len(exact.atoms) == 16
     for pair in (merged, exact):
         assert math.fsum(p for _, p in pair.atoms) == pytest.approx(1.0)
     t = np.linspace(0.0, 1.0, 11)
-    whole = _pair(Sampled(Poisson(0.1), [Pure(sum(e.epsilon for e in few))]))
+    whole = pair_of(Sampled(Poisson(0.1), [Pure(sum(e.epsilon for e in few))]))
     assert (exact.remove(t) <= whole.remove(t) + 1e-15).all()
 
 
@@ -327,8 +330,8 @@ def test_many_responses_of_one_batch_are_merged_and_stay_a_bound():
 @pytest.mark.parametrize("count", [2, 3, 40])
 def test_repetitions_within_a_batch_count(part, count):
     """A repeated part is as many parts; 40 responses are merged, with the sum of their losses."""
-    short = _pair(Sampled(Poisson(0.1), [Repeated(part, count)]))
-    long = _pair(Sampled(Poisson(0.1), [part] * count))
+    short = pair_of(Sampled(Poisson(0.1), [Repeated(part, count)]))
+    long = pair_of(Sampled(Poisson(0.1), [part] * count))
     t = np.linspace(-0.1, 2.0, 8)
     assert short.remove(t) == pytest.approx(long.remove(t), rel=1e-9, abs=1e-15)
     if not isinstance(part, Gaussian):
@@ -340,7 +343,7 @@ def test_mass_beyond_the_grid_is_counted_as_lost(tail):
     """Whatever is cut off each distribution, delta stays above the exact one."""
     from dp_accounting.pld import pld_pmf
 
-    first, p, infinite = _compose({_Pair(0.5): 16}, 1e-3, tail, False, 1e-12)
+    first, p, infinite = _compose({Pair(0.5): 16}, 1e-3, tail, False, 1e-12)
     pmf = pld_pmf.DensePLDPmf(1e-3, first, p, infinite, True)
     for loss in (0.5, 2.0, 6.0):
         assert pmf.get_delta_for_epsilon(loss) >= gaussian_delta(0.5, loss) * (1 - 1e-9)
@@ -348,15 +351,15 @@ def test_mass_beyond_the_grid_is_counted_as_lost(tail):
 
 @given(loss=st.floats(1e-6, 100.0), mu=st.floats(1e-6, 20.0), step=st.floats(0.01, 0.5))
 def test_coarser_pairs_dominate(loss, mu, step):
-    pair = _Pair(mu=mu, responses=((loss, 2),), fraction=0.3, poisson=True)
-    (rounded,) = _coarser({pair: 3}, step)
+    pair = Pair(mu=mu, responses=((loss, 2),), fraction=0.3, poisson=True)
+    (rounded,) = coarser({pair: 3}, step)
     assert mu * (1 - 1e-12) <= rounded.mu <= mu * math.exp(step) * (1 + 1e-12)
     t = np.linspace(-1.0, 2.0, 7)
     assert (rounded.remove(t) >= pair.remove(t) - 1e-12).all()
 
 
 def test_gaussians_without_sampling_become_one_pair():
-    pairs = _pairs({Gaussian(1.0, 0.3): 100, Gaussian(1.0, 0.4): 100, Pure(0.1): 2})
+    pairs = pairs_of({Gaussian(1.0, 0.3): 100, Gaussian(1.0, 0.4): 100, Pure(0.1): 2})
     assert len(pairs) == 2 and {round(p.mu, 12): c for p, c in pairs.items()} == {5.0: 1, 0.0: 2}
 
 
@@ -410,3 +413,29 @@ def test_events_without_a_profile_are_refused():
 
     with pytest.raises(IncompatibleAccounting, match="closed form"):
         pld_epsilon({Unknown(): 1}, 1e-5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_epsilon_of_a_loss_is_that_of_dp_accounting(seed):
+    """Sums from above, at once, where dp-accounting adds one loss after the other."""
+    from dp_accounting.pld import pld_pmf
+
+    random = np.random.default_rng(seed)
+    first = int(random.integers(-300, 300))
+    probabilities = random.dirichlet(np.full(500, 10.0 ** random.uniform(-2, 1)))
+    infinite = 10.0 ** random.uniform(-12, -5)
+    probabilities *= 1.0 - infinite
+    width = 10.0 ** random.uniform(-4, -0.1)  # they know no loss above 745
+    losses = width * (first + np.arange(500))
+    theirs = pld_pmf.DensePLDPmf(width, first, probabilities, infinite, True)
+    for delta in (0.5 * infinite, 2.0 * infinite, 1e-4, 0.3):
+        with np.errstate(over="ignore"):
+            expected = float(theirs.get_epsilon_for_delta(delta))
+        ours = _epsilon_at(delta, losses, probabilities, infinite)
+        assert ours == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_rare_large_losses_need_no_fine_grid():
+    """Ten million draws of one record in a million: near the best of all grids that were tried."""
+    step = Sampled(Poisson(1e-6), [Gaussian(0.5, 1.0)])
+    assert 0.60 < pld_epsilon({step: 10**7}, 1e-8) < 0.63

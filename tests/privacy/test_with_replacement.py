@@ -13,7 +13,7 @@ import dpanalysis as dpa
 from dpanalysis import privacy
 from dpanalysis.privacy.events import Gaussian, Laplace, Pure, Repeated, Sampled
 from dpanalysis.privacy.mechanisms import random_source
-from dpanalysis.privacy.pld import _Pair
+from dpanalysis.privacy.pairs import Pair
 from dpanalysis.privacy.with_replacement import copies, gaussian_profile
 
 ADD, REPLACE = "add_or_remove_one", "replace_one"
@@ -70,8 +70,8 @@ def test_every_pair_of_tiny_data_sets_is_covered_and_the_worst_attains(n, m, std
 @pytest.mark.parametrize(
     "mutant",
     [
-        lambda n, m, mu: _Pair(mu=mu, fraction=m / n, poisson=True).remove(LOSSES),
-        lambda n, m, mu: _Pair(mu=mu, fraction=m / n).replace(LOSSES),
+        lambda n, m, mu: Pair(mu=mu, fraction=m / n, poisson=True).remove(LOSSES),
+        lambda n, m, mu: Pair(mu=mu, fraction=m / n).replace(LOSSES),
         lambda n, m, mu: gaussian_profile(LOSSES, n, m, 0.5 * mu),
         lambda n, m, mu: gaussian_profile(LOSSES, n, m, mu * math.sqrt(0.5)),
         lambda n, m, mu: sum(

@@ -10,10 +10,12 @@ from .bounded import GaussianBound, gaussian_terms
 from .composed import Repeated, Sampled, gaussian_mu, innermost
 from .covering import covers
 from .releases import BoundedRange, Gaussian, Laplace, Pure
+from .selection import BestOf
 from .sparse import AboveThreshold
 
 __all__ = [
     "AboveThreshold",
+    "BestOf",
     "BoundedRange",
     "Event",
     "Gaussian",

@@ -4,10 +4,13 @@ A query states the event that it costs from public facts alone, and answers from
 with noise of :mod:`dpanalysis.privacy.mechanisms`. The oracle pays before it lets it answer.
 """
 
+from .assumptions import curvature_of
 from .base import Query, Ray, Records
 from .decrease import FirstDecrease, decrease_sensitivity
+from .descent import NoisyDescent, largest_step
 from .hessian import NoisyCurvature, NoisyHessian, hessian_sensitivity
-from .minimiser import NoisyDescent, TiltedMinimum, check_linear, largest_step
+from .minimiser import TiltedMinimum
+from .quantile import NoisyQuantile
 from .select import NoisyMin
 from .value import NoisyValue
 
@@ -17,12 +20,13 @@ __all__ = [
     "NoisyDescent",
     "NoisyHessian",
     "NoisyMin",
+    "NoisyQuantile",
     "NoisyValue",
     "Query",
     "Ray",
     "Records",
     "TiltedMinimum",
-    "check_linear",
+    "curvature_of",
     "decrease_sensitivity",
     "hessian_sensitivity",
     "largest_step",

@@ -109,12 +109,7 @@ class FirstDecrease(Query):
 
     def answer(self, records: Records, random: Any) -> tuple[int | None, int]:
         """Return the index of the step size, None if there was none, and the evaluations."""
-        draw = getattr(mechanisms, self.noise)
-
-        def noisy(value: float, scale: float) -> float:
-            return value + float(draw(random, scale, 1)[0]) if scale else value
-
-        threshold = noisy(0.0, self.threshold_scale)
+        threshold = mechanisms.Threshold(random, self.noise, self.threshold_scale, self.query_scale)
         w, direction, step_sizes = self.points
         losses = records.problem.along(w, direction, records.rows)
         penalty = records.problem.regularizer
@@ -129,9 +124,7 @@ class FirstDecrease(Query):
             wanted = float(required)
             if penalty is not None:
                 wanted -= penalty.value(w) - penalty.value(w - step * direction)
-            # The noise comes first: a large public number would round away what it has to hide.
-            noisy_gap = noisy(decrease / records.size / unit, self.query_scale) - threshold
-            if noisy_gap >= wanted / unit:
+            if threshold.reached(decrease / records.size / unit, wanted / unit):
                 return k, k + 2
         return None, len(step_sizes) + 1
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["NoisyCurvature", "NoisyHessian", "hessian_sensitivity"]
 
 _BLOCK_ENTRIES = 1 << 20  # of noise that is drawn again and again
+_MOST_EXACT = 2000  # parameters up to which a matrix with exact noise is formed
 
 
 def hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float:
@@ -141,9 +142,8 @@ class NoisyHessian(Query):
         """Return the symmetric matrix (d, d), and 1."""
         hessian = records.problem.hessian_sum(self.w, records.rows) / records.size
         above = np.triu_indices(len(hessian))
-        noise = mechanisms.gaussian(random, self.std, len(above[0]))
-        noise[above[0] != above[1]] *= self.off_diagonal
-        hessian[above] += noise
+        shares = np.where(above[0] == above[1], 1.0, self.off_diagonal)
+        hessian[above] = mechanisms.noisy(random, hessian[above], "gaussian", self.std, shares)
         diagonal = np.diag_indices(len(hessian))
         hessian[diagonal] += _penalty_curvature(records.problem, self.w)
         # The lower half is not that of the sum, which may differ by rounding: it is a copy.
@@ -175,7 +175,10 @@ class NoisyCurvature(Query):
     Notes
     -----
     Takes ``iterations`` vectors of d numbers of memory, and d^2 normal numbers a product. The
-    seed has 128 bits and comes from the source of the noise, also for ``rng="os"``.
+    seed has 128 bits and comes from the source of the noise.
+
+    For ``rng="os"`` and d up to 2000 the noisy Hessian is released as :class:`NoisyHessian` gives
+    it, and its eigenvalue taken. Beyond that the noise is floating point, which the ledger says.
 
     References
     ----------
@@ -203,6 +206,12 @@ class NoisyCurvature(Query):
     def answer(self, records: Records, random: Any) -> tuple[tuple[float, np.ndarray], int]:
         """Return ((eigenvalue, eigenvector (d,)), number of products)."""
         problem, d = records.problem, len(self.w)
+        if isinstance(random, mechanisms.SystemRandom) and d <= _MOST_EXACT:
+            from scipy.linalg import eigh  # here: it takes its time
+
+            released, _ = NoisyHessian(self.w, self.std).answer(records, random)
+            values, vectors = eigh(released, subset_by_index=[0, 0])
+            return (float(values[0]), vectors[:, 0]), d
         penalty = _penalty_curvature(problem, self.w)
         noise = symmetric_noise(random, d, self.std)
         steps = min(self.iterations, d)

@@ -122,12 +122,9 @@ class NoisyMin(Query):
             for point, losses in self._losses(records)
         ]
         values, penalties = np.array(both).T
-        if self.scale:
-            values = values - getattr(mechanisms, self.noise)(random, self.scale, len(values))
-        # After the noise, and relative to the least: a large penalty would round away what the
-        # noise has to hide.
-        values = values + (penalties - penalties.min())
-        chosen = np.argsort(values, kind="stable")[: self.count]
+        # Relative to the least: a large penalty would round away what the noise has to hide.
+        offsets = penalties - penalties.min()
+        chosen = mechanisms.smallest(random, values, offsets, self.noise, self.scale, self.count)
         return (int(chosen[0]) if self.count == 1 else chosen), len(values)
 
     def _losses(self, records: Records) -> Iterator[tuple[np.ndarray, np.ndarray]]:

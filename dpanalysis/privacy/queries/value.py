@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._validation import check_finite, check_number
+from ..._validation import check_choice, check_finite, check_number
 from .. import mechanisms
-from ..events import Gaussian
+from ..events import Event, Gaussian, Laplace
 from ..sampling import Sampling
 from .base import Query, Records
 from .decrease import clip_losses
@@ -22,9 +22,9 @@ __all__ = ["NoisyValue"]
 
 @dataclass(frozen=True, eq=False)
 class NoisyValue(Query):
-    r"""The objective at one point, with losses clamped to [0, C] and Gaussian noise.
+    r"""The objective at one point, with losses clamped to [0, C] and Gaussian or Laplace noise.
 
-    .. math:: \frac1B \sum_{i \in \text{batch}} \min(\max(f_i(w), 0), C) + r(w) + N(0, \sigma^2)
+    .. math:: \frac1B \sum_{i \in \text{batch}} \min(\max(f_i(w), 0), C) + r(w) + \text{noise}
 
     with the public penalty r and the public batch size B. A record moves it by at most C/B, be
     it replaced, added or removed.
@@ -36,7 +36,8 @@ class NoisyValue(Query):
     clip : float
         C in (0, inf).
     std : float
-        sigma >= 0; 0 answers exactly.
+        Standard deviation, or Laplace scale, >= 0; 0 answers exactly.
+    law : {"gaussian", "laplace"}
 
     Raises
     ------
@@ -51,18 +52,21 @@ class NoisyValue(Query):
     w: np.ndarray
     clip: float
     std: float
+    law: str = "gaussian"
 
     def __post_init__(self) -> None:
         check_finite("w", np.asarray(self.w))
         check_number("clip", self.clip, low=0.0, low_open=True)
         check_number("std", self.std, low=0.0)
+        check_choice("law", self.law, ("gaussian", "laplace"))
 
-    def event(self, facts: PublicFacts, sampling: Sampling) -> Gaussian | None:
+    def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:
         """Return the cost at sensitivity C/B, and what two sums may round apart."""
         if self.std == 0.0 or not facts.has_records:
             return None
         size = sampling.expected_size(facts.n)
-        return Gaussian(self.std, (1.0 + 2.0 * facts.rounding) * self.clip / size)
+        kind = Gaussian if self.law == "gaussian" else Laplace
+        return kind(self.std, (1.0 + 2.0 * facts.rounding) * self.clip / size)
 
     def iterates(self) -> tuple[np.ndarray, ...]:
         """Return the point."""
@@ -73,6 +77,6 @@ class NoisyValue(Query):
         losses = records.problem.along(self.w, np.zeros_like(self.w), records.rows)(0.0)
         value = float(np.sum(clip_losses(losses, self.clip))) / records.size
         # The noise comes first: a large penalty would round away what it has to hide.
-        value += float(mechanisms.gaussian(random, self.std, 1)[0])
+        value = float(mechanisms.noisy(random, [value], self.law, self.std)[0])
         penalty = records.problem.regularizer
         return value if penalty is None else value + float(penalty.value(self.w)), 1

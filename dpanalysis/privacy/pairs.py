@@ -1,0 +1,240 @@
+"""Dominating pairs of distributions, by their privacy profile (delta at each epsilon).
+
+References
+----------
+Zhu, Dong, Wang (2022); Balle, Barthe, Gaboardi (2018).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from ..errors import IncompatibleAccounting
+from .events import Event, Gaussian, Laplace, Repeated, Sampled
+from .pure import amplify, deamplify
+from .sampling import Poisson, WithReplacement
+from .with_replacement import copies, gaussian_profile
+from .zcdp import gaussian_divergence
+
+__all__ = ["Pair", "coarser", "pair_of", "pairs_of"]
+
+Array: TypeAlias = NDArray[np.floating[Any]]
+
+# Joint outcomes of the randomised responses of a batch; more are merged into one response.
+_MOST_ATOMS = 32
+# Distinct pairs above which parameters are rounded up to a geometric grid.
+_MOST_PAIRS = 4000
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A dominating pair (P, Q): independent parts, then subsampled together.
+
+    Parameters
+    ----------
+    mu : float
+        Shift over standard deviation of the Gaussian part; 0 for none.
+    laplace : float
+        Loss of one Laplace release; 0 for none. Not with a Gaussian part.
+    responses : tuple of (float, int)
+        Losses of randomised responses, which dominate any pure release, and their counts.
+    fraction : float
+        Probability q that the record is in the batch.
+    poisson : bool
+        Poisson sampling, where the two directions differ: P mixed against Q ("remove")
+        and Q against P mixed ("add").
+    """
+
+    mu: float = 0.0
+    laplace: float = 0.0
+    responses: tuple[tuple[float, int], ...] = ()
+    fraction: float = 1.0
+    poisson: bool = False
+
+    def base(self, loss: Array) -> Array:
+        """Return the hockey-stick divergence on the batch at any real losses.
+
+        That of a product is the mean over the loss of one part of the other's, shifted.
+        """
+        return sum((p * self._core(loss - shift) for shift, p in self.atoms), np.zeros(()))
+
+    @cached_property
+    def atoms(self) -> list[tuple[float, float]]:
+        """Joint losses of the randomised responses and their probabilities under P."""
+        responses = self.responses
+        if math.prod(count + 1 for _, count in responses) > _MOST_ATOMS:
+            responses = ((math.fsum(loss * count for loss, count in responses), 1),)
+        atoms = [(0.0, 1.0)]
+        for loss, count in responses:
+            yes, no = float(special.expit(loss)), float(special.expit(-loss))
+            atoms = [
+                (
+                    shift + (2 * k - count) * loss,
+                    p * math.comb(count, k) * yes**k * no ** (count - k),
+                )
+                for shift, p in atoms
+                for k in range(count + 1)
+            ]
+        return atoms
+
+    def _core(self, loss: Array) -> Array:
+        """Return the divergence of the Gaussian or Laplace part, or of nothing, (1 - e^loss)_+."""
+        if self.mu:
+            return np.asarray(gaussian_divergence(self.mu, loss))
+        outside = -np.expm1(np.minimum(loss, 0.0))
+        inside = -np.expm1(0.5 * np.minimum(loss - self.laplace, 0.0))
+        return np.where(np.abs(loss) <= self.laplace, inside, outside)
+
+    def remove(self, loss: Array) -> Array:
+        """Return H((1-q) Q + q P, Q) = q H(P, Q) at the loss that sampling maps to ``loss``."""
+        q = self.fraction
+        if q == 1.0:
+            return self.base(loss)
+        reached = loss > math.log1p(-q)
+        inner = np.log1p(np.expm1(np.where(reached, np.minimum(loss, 0.0), 0.0)) / q)
+        inner += deamplify(np.maximum(loss, 0.0), q)
+        return np.where(reached, q * self.base(inner), -np.expm1(np.minimum(loss, 0.0)))
+
+    def add(self, loss: Array) -> Array:
+        """Return H(Q, (1-q) Q + q P)."""
+        q = self.fraction
+        if q == 1.0:
+            return self.base(loss)
+        rest = -np.expm1(np.minimum(loss + math.log1p(-q), 1.0))  # 1 - (1-q) e^loss
+        reached = rest > 0.0
+        inner = math.log(q) + loss - np.log(np.where(reached, rest, 1.0))
+        return np.where(reached, rest * self.base(np.where(reached, inner, 0.0)), 0.0)
+
+    def replace(self, loss: Array) -> Array:
+        """Return the profile of sampling without replacement, the same in both directions.
+
+        It is that of "remove" at losses >= 0 (Balle, Barthe, Gaboardi, Theorem 9); below,
+        H(P, Q) at -loss and H(Q, P) at loss determine each other.
+        """
+        forward = self.remove(np.abs(loss))
+        below = np.minimum(loss, 0.0)
+        return np.where(loss >= 0.0, forward, -np.expm1(below) + np.exp(below) * forward)
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        """Return the smallest and largest loss of "remove", but for a probability ``tail``."""
+        top = self.laplace + max(shift for shift, _ in self.atoms)
+        if self.mu:
+            top += self.mu * (0.5 * self.mu - float(special.ndtri(tail)))
+        q = self.fraction
+        high = float(amplify(top, q))
+        poisson = self.poisson and q < 1.0
+        return (math.log1p(q * math.expm1(-top)) if poisson else -high), high
+
+    def distribution(self, width: float, tail: float, adding: bool) -> tuple[int, Array, float]:
+        """Return (first cell, probabilities, mass at infinity) of the loss, rounded up."""
+        from dp_accounting.pld import pld_pmf
+
+        low, high = self.reach(tail)
+        asymmetric = self.poisson and self.fraction < 1.0
+        profile = self.replace
+        if asymmetric:
+            profile = self.add if adding else self.remove
+            low, high = (-high, -low) if adding else (low, high)
+        first, last = math.floor(low / width) - 1, math.ceil(high / width) + 1
+        deltas = np.clip(profile(width * np.arange(first, last + 1)), 0.0, 1.0)
+        pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+            width, first, last, np.minimum.accumulate(deltas)
+        ).to_dense_pmf()
+        return pmf._lower_loss, pmf._probs, pmf._infinity_mass
+
+
+@dataclass(frozen=True)
+class Draws(Pair):
+    """Gaussian noise on m of n records drawn with replacement: k copies shift k times as far."""
+
+    n: int = 1
+    m: int = 1
+
+    def remove(self, loss: Array) -> Array:
+        """Return the profile at losses >= 0; it bounds both directions."""
+        return gaussian_profile(loss, self.n, self.m, self.mu)
+
+    add = remove
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        """Return losses beyond which the profile is below ``tail``."""
+        most = len(copies(self.n, self.m)) * self.mu
+        losses = np.geomspace(1e-9, most * (0.5 * most + 40.0) + 1.0, 400)
+        below = np.flatnonzero(self.remove(losses) <= tail)
+        high = float(losses[below[0] if below.size else -1])
+        return -high, high
+
+
+def pair_of(event: Event) -> Pair | None:
+    """Return the dominating pair of an event, or None if it has none in closed form."""
+    inner = event.events if isinstance(event, Sampled) else (event,)
+    mu_squared = 0.0
+    laplaces: list[tuple[float, int]] = []
+    responses: list[tuple[float, int]] = []
+    for item in inner:
+        count = 1
+        while isinstance(item, Repeated):
+            count, item = count * item.count, item.event
+        if type(item) is Gaussian:
+            mu_squared += count * item.mu**2
+            continue
+        loss = item.pure_cost()
+        if math.isinf(loss):
+            return None
+        if loss > 0.0:
+            (laplaces if type(item) is Laplace else responses).append((loss, count))
+    if len(laplaces) == 1 and laplaces[0][1] == 1 and mu_squared == 0.0:
+        pair = Pair(0.0, laplaces[0][0], tuple(sorted(responses)))
+    else:
+        pair = Pair(math.sqrt(mu_squared), 0.0, tuple(sorted(laplaces + responses)))
+    if not isinstance(event, Sampled):
+        return pair
+    if isinstance(event.sampling, WithReplacement) and event.n is not None and event.n > 1:
+        if pair.mu:
+            return Draws(pair.mu, fraction=event.fraction, n=event.n, m=event.sampling.m)
+        return Pair(responses=((event.pure_cost(), 1),))
+    return replace(pair, fraction=event.fraction, poisson=isinstance(event.sampling, Poisson))
+
+
+def pairs_of(groups: Mapping[Event, int]) -> dict[Pair, int]:
+    """Return the pairs of counted events; Gaussian noise without sampling becomes one pair."""
+    pairs: dict[Pair, int] = {}
+    mu_squared = 0.0
+    for event, count in groups.items():
+        pair = pair_of(event)
+        if pair is None:
+            raise IncompatibleAccounting(
+                f"{event!r} has no privacy loss distribution in closed form; account it by 'rdp'"
+            )
+        if pair.fraction == 1.0 and not (pair.laplace or pair.responses):
+            mu_squared += count * pair.mu**2
+        else:
+            pairs[pair] = pairs.get(pair, 0) + count
+    if mu_squared:
+        pairs[Pair(math.sqrt(mu_squared))] = 1
+    step = 0.01
+    while len(pairs) > _MOST_PAIRS and step < 1.0:
+        pairs, step = coarser(pairs, step), 2.0 * step
+    return pairs
+
+
+def coarser(pairs: dict[Pair, int], step: float) -> dict[Pair, int]:
+    """Round parameters up by at most the ratio e^step: a larger loss dominates a smaller one."""
+
+    def up(value: float) -> float:
+        return math.exp(step * math.ceil(math.log(value) / step)) if value else 0.0
+
+    merged: dict[Pair, int] = {}
+    for pair, count in pairs.items():
+        responses = tuple((up(loss), times) for loss, times in pair.responses)
+        rounded = replace(pair, mu=up(pair.mu), laplace=up(pair.laplace), responses=responses)
+        merged[rounded] = merged.get(rounded, 0) + count
+    return merged

@@ -1,0 +1,306 @@
+"""Exact noise: every digit that is not drawn is allowed for, and decisions are those of reals.
+
+What is decided is compared with the same real numbers at 400 digits and more, in rational
+arithmetic; laws by counting cells, which is exact, or by chi-square. A chi-square test rejects the
+right law with probability 1e-6. There are 12, so the file raises a false alarm with probability
+below 2e-5; the seeds are fixed besides.
+"""
+
+import math
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpanalysis.audit.laws import report_noisy_min_distribution
+from dpanalysis.privacy import _exact, _reals, mechanisms
+from dpanalysis.privacy.mechanisms import SystemRandom
+
+LEVEL = 1e-6
+WORD = st.one_of(
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 63).map(lambda k: 1 << k),
+    st.integers(0, 63).map(lambda k: 2**64 - (1 << k)),
+    st.sampled_from([0, 1, 2**64 - 1, 2**63, 2**63 - 1, 2**61, 3 << 61]),
+)
+
+
+class Replayed(SystemRandom):
+    """Words from a list, then from a seeded generator."""
+
+    def __init__(self, words=(), seed=0):
+        self.words, self.rest = list(words), np.random.default_rng(seed)
+
+    def _bits(self, size):
+        count = 1 if size is None else int(np.prod(size))
+        first, self.words = self.words[:count], self.words[count:]
+        more = self.rest.integers(2**64, size=count - len(first), dtype=np.uint64)
+        bits = np.concatenate([np.array(first, dtype=np.uint64), more])
+        return bits[0] if size is None else bits.reshape(size)
+
+
+def known(noise, i, digits=400):
+    """Ends of number i as fractions."""
+    ends = noise.enclosure(i, digits, _reals.arithmetic(digits))._mpi_
+    return [Fraction(*mp.libmp.to_rational(end)) for end in ends]
+
+
+def coarse(monkeypatch, digits):
+    """Draw so few digits at once that almost nothing is decided by them."""
+    monkeypatch.setattr(_reals, "HEAD", digits)
+    monkeypatch.setattr(_reals, "_FAR", 2.0 ** (1 - digits))
+
+
+@pytest.mark.parametrize("law", sorted(_reals.LAWS))
+@given(words=st.lists(WORD, min_size=0, max_size=12), count=st.integers(1, 4))
+@settings(max_examples=60, deadline=None)
+def test_no_digit_leads_out_of_the_radius(law, words, count):
+    """An enclosure of the first 53 digits holds the number whatever the others are."""
+    noise = _reals.LAWS[law](Replayed(words), count)
+    for i in range(count):
+        if not math.isinf(noise.radius[i]):
+            middle, radius = Fraction(noise.middle[i]), Fraction(noise.radius[i])
+            low, high = known(noise, i, _reals.HEAD)
+            assert middle - radius <= low <= high <= middle + radius
+            between, narrow = known(noise, i, 120), known(noise, i)
+            assert low <= between[0] <= narrow[0] <= narrow[1] <= between[1] <= high
+            assert narrow[1] - narrow[0] <= Fraction(2) ** -300 * (1 + abs(narrow[1]))
+
+
+@pytest.mark.parametrize(("law", "cdf"), [("exponential", stats.expon), ("gumbel", stats.gumbel_r)])
+def test_first_digits_give_the_law(law, cdf):
+    noise = _reals.LAWS[law](Replayed(seed=1), 20_000)
+    assert stats.kstest(noise.middle, cdf.cdf).pvalue > LEVEL
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian", "spherical", "cubic"])
+@given(
+    x=st.one_of(
+        st.floats(-1e300, 1e300),
+        st.floats(-100.0, 100.0),
+        st.sampled_from([0.0, -0.0, 5e-324, 1e300, -1e300, 2.0**52, 2.0**31 + 0.3]),
+    ),
+    scale=st.one_of(st.floats(1e-3, 1e3), st.floats(1e-250, 1e250)),
+    words=st.lists(WORD, max_size=8),
+)
+@settings(max_examples=80, deadline=None)
+def test_a_release_is_the_rounded_real_number(law, x, scale, words):
+    """F(x + scale Z) in rational arithmetic, with Z at 400 digits."""
+    drawn = []
+
+    class Kept(_reals.LAWS[law]):
+        def __init__(self, source, count):
+            super().__init__(source, count)
+            drawn.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(_exact.LAWS, law, Kept)
+        released = mechanisms.noisy(Replayed(words), [x], law, scale)
+    step = Fraction(float(_exact.grid(scale)))
+    assert step <= Fraction(scale) / 2**20 < 2 * step
+    places = {
+        math.floor((Fraction(x) + Fraction(scale) * end) / step + Fraction(1, 2))
+        for end in known(drawn[0], 0, 4000 if abs(x) > 2**60 * scale else 400)
+    }
+    assert released[0] in [float(step * place) for place in places]
+    assert math.copysign(1.0, released[0]) == 1.0 or released[0] != 0.0
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian", "spherical", "cubic"])
+@pytest.mark.parametrize("digits", [4, 9])
+def test_what_few_digits_leave_open_is_decided_by_more(law, digits, monkeypatch):
+    coarse(monkeypatch, digits)
+    asked = []
+    floor = _exact._floor
+    monkeypatch.setattr(_exact, "_floor", lambda *given: asked.append(1) or floor(*given))
+    test_a_release_is_the_rounded_real_number.hypothesis.inner_test(law, 0.3, 1.0, [])
+    for seed in range(10):
+        words = np.random.default_rng(seed).integers(2**64, size=8, dtype=np.uint64).tolist()
+        test_a_release_is_the_rounded_real_number.hypothesis.inner_test(law, 2.7, 3.0, words)
+    assert len(asked) == 11
+
+
+@pytest.mark.parametrize("x", [0.0, 0.3, -1.75])
+def test_laplace_cells_are_shared_out_as_the_law_wants(x, monkeypatch):
+    """All 2^9 first digits and signs: a place gets its probability but for a cell at each end."""
+    coarse(monkeypatch, 8)
+    monkeypatch.setattr(_exact, "GRID", -1)
+    words = [(head << 56) | sign for head in range(256) for sign in (0, 1)]
+    middle = [1 << 63] * len(words)  # the next digits: the cell's middle
+    released = [
+        mechanisms.noisy(Replayed([word, more]), [x], "laplace", 1.0)[0]
+        for word, more in zip(words, middle)
+    ]
+    places, counts = np.unique(np.array(released) * 2.0, return_counts=True)
+    assert counts.sum() == 512 and len(places) > 10
+    ends = stats.laplace.cdf([(places - 0.5) / 2.0 - x, (places + 0.5) / 2.0 - x])
+    # Both signs have their own cells, and each of them two ends.
+    assert (abs(counts / 512.0 - (ends[1] - ends[0])) <= 4.0 / 512.0).all()
+    assert abs(counts / 512.0 - (ends[1] - ends[0])).mean() < 1.0 / 512.0
+
+
+@pytest.mark.parametrize(
+    ("law", "cdf"), [("laplace", stats.laplace.cdf), ("gaussian", stats.norm.cdf)]
+)
+@pytest.mark.parametrize("x", [0.0, 0.2])
+@pytest.mark.parametrize("digits", [53, 8])
+def test_the_law_on_a_coarse_grid(law, cdf, x, digits, monkeypatch):
+    """By chi-square; the law of a neighbour is told apart."""
+    coarse(monkeypatch, digits) if digits < 53 else None
+    monkeypatch.setattr(_exact, "GRID", -2)
+    count = 40_000 if digits == 53 else 1500
+    released = mechanisms.noisy(Replayed(seed=3), np.full(count, x), law, 1.0)
+    places = np.clip(np.rint(released * 4.0), -8, 8)
+    seen = np.bincount(places.astype(int) + 8, minlength=17)
+
+    def expected(centre):
+        inner = cdf((np.arange(-8, 8) + 0.5) / 4.0 - centre)
+        return np.diff(np.concatenate([[0.0], inner, [1.0]]))
+
+    assert stats.chisquare(seen, count * expected(x)).pvalue > LEVEL
+    if digits == 53:
+        assert stats.chisquare(seen, count * expected(x + 0.2)).pvalue < LEVEL
+
+
+@pytest.mark.parametrize("noise", ["gumbel", "exponential"])
+def test_choices_have_their_law_and_are_decided_by_real_numbers(noise, monkeypatch):
+    values, offsets = np.array([0.0, 0.1, 0.25, 0.3]), np.array([0.1, 0.0, 0.0, 0.05])
+    law = report_noisy_min_distribution(values + offsets, noise, 0.2)
+    source = Replayed(seed=5)
+    picked = [int(mechanisms.smallest(source, values, offsets, noise, 0.2)[0]) for _ in range(4000)]
+    assert stats.chisquare(np.bincount(picked, minlength=4), 4000 * law).pvalue > LEVEL
+    coarse(monkeypatch, 6)
+    drawn = []
+    plain = _reals.LAWS[noise]
+    monkeypatch.setitem(_exact.LAWS, noise, lambda *given: drawn.append(plain(*given)) or drawn[-1])
+    for count in (1, 4):
+        for _ in range(10):
+            order = mechanisms.smallest(source, values, offsets, noise, 0.2, count)
+            exact = [
+                Fraction(v) + Fraction(o) - Fraction(0.2) * known(drawn[-1], i)[0]
+                for i, (v, o) in enumerate(zip(values, offsets))
+            ]
+            assert order.tolist() == np.argsort(exact, kind="stable")[:count].tolist()
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("digits", [53, 6])
+def test_a_threshold_is_reached_as_real_numbers_are(law, digits, monkeypatch):
+    if digits < 53:
+        coarse(monkeypatch, digits)
+    drawn = []
+    plain = _reals.LAWS[law]
+    monkeypatch.setitem(_exact.LAWS, law, lambda *given: drawn.append(plain(*given)) or drawn[-1])
+    for seed in range(12):
+        drawn.clear()
+        threshold = mechanisms.Threshold(Replayed(seed=seed), law, 2.0, 3.0)
+        for value in (-1.0, 0.0, 0.5, 4.0):
+            reached = threshold.reached(value, 0.25)
+            exact = Fraction(value) + 3 * known(drawn[-1], 0)[0] - 2 * known(drawn[0], 0)[0]
+            assert reached == (exact >= Fraction(0.25))
+        assert len(drawn) == 5  # one threshold, and fresh noise each time
+
+
+def test_a_threshold_without_noise_compares_the_numbers():
+    threshold = mechanisms.Threshold(SystemRandom(), "laplace", 0.0, 0.0)
+    assert threshold.reached(0.25, 0.25) and not threshold.reached(0.2, 0.25)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "spherical", "cubic"])
+def test_noise_for_a_computation_is_as_near_as_it_says(law):
+    # The first is in the far tail for a normal number, the last for the length in a cube.
+    source = Replayed([2**64 - 1, 0, 1 << 63, 0, 2**61, 0], seed=2)
+    drawn = []
+    plain = _reals.LAWS[law]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(_exact.LAWS, law, lambda *given: drawn.append(plain(*given)) or drawn[-1])
+        noise, distance = mechanisms.nearly(source, law, 3.0, 5)
+    assert math.isinf(drawn[0].radius.max()) and distance < 1e-10
+    off = sum((Fraction(noise[i]) - 3 * known(drawn[0], i)[0]) ** 2 for i in range(5))
+    assert off <= Fraction(distance) ** 2
+
+
+def attainable(outputs, centre, scale):
+    """Whether each output is centre + scale times the Laplace noise of some uniform of 53 bits."""
+    found = np.zeros(len(outputs), dtype=bool)
+    for sign in (1.0, -1.0):
+        near = np.rint(np.exp(-sign * (outputs - centre) / scale) * 2.0**53)
+        for shift in range(-3, 4):
+            uniform = near + shift
+            inside = (uniform >= 1.0) & (uniform <= 2.0**53)
+            noise = -np.log(np.where(inside, uniform, 1.0) * 2.0**-53) * sign
+            found |= inside & (centre + noise * scale == outputs)
+    return found
+
+
+def told_apart(release, scale, count=4000):
+    """How often what is attainable names one data set for sure, and how often rightly."""
+    named = right = 0
+    for centre in (0.0, 1.0):
+        outputs = release(centre, count)
+        mine, other = (attainable(outputs, c, scale) for c in (centre, 1.0 - centre))
+        named += int((mine ^ other).sum())
+        right += int((mine & ~other).sum())
+    return named / (2 * count), right / max(named, 1)
+
+
+def test_floating_point_gives_records_away_and_exact_noise_does_not():
+    """Mironov (2012): at epsilon .001 most doubles of the old noise come from one data set."""
+    scale, seeded = 1000.0, Replayed(seed=7)
+    floating = told_apart(lambda c, k: c + mechanisms.laplace(seeded, scale, k), scale)
+    assert floating[0] > 0.5 and floating[1] == 1.0
+    named, right = told_apart(
+        lambda c, k: mechanisms.noisy(seeded, np.full(k, c), "laplace", scale), scale
+    )
+    # What the attack still names is chance: right half the time, 5 standard deviations.
+    assert abs(right - 0.5) <= 0.5 * 5.0 / math.sqrt(max(8000 * named, 1.0))
+
+
+def test_every_release_lies_on_one_grid_whatever_the_answer():
+    source = Replayed(seed=8)
+    for law in ("laplace", "gaussian"):
+        for centre in (0.0, 1.0, 1e-9, math.pi):
+            places = mechanisms.noisy(source, np.full(2000, centre), law, 3.0) * 2.0**19
+            assert (places == np.rint(places)).all()
+            low = np.bincount(places.astype(np.int64) % 8, minlength=8)
+            assert stats.chisquare(low).pvalue > LEVEL
+    floating = (1.0 + mechanisms.laplace(source, 3.0, 2000)) * 2.0**19
+    assert (floating != np.rint(floating)).mean() > 0.9
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_scales_without_a_grid_are_refused(scale):
+    for call in (
+        lambda: mechanisms.noisy(SystemRandom(), [0.0], "laplace", scale),
+        lambda: mechanisms.nearly(SystemRandom(), "gaussian", scale, 2),
+        lambda: mechanisms.smallest(SystemRandom(), [0.0], [0.0], "gumbel", scale),
+        lambda: mechanisms.Threshold(SystemRandom(), "laplace", scale, 1.0),
+    ):
+        with pytest.raises(ValueError, match="exact noise wants scales"):
+            call()
+
+
+def test_every_law_of_floating_noise_has_an_exact_one():
+    for law in _reals.LAWS:
+        assert hasattr(mechanisms, law)
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian", "spherical", "cubic"])
+@pytest.mark.parametrize("word", [0, 2**64 - 1])
+def test_digits_that_are_all_alike_are_drawn_on(law, word):
+    """Seven words of zeros, or of ones: as yet the number may be infinite, or zero."""
+    for decide in (
+        lambda source: mechanisms.noisy(source, [0.3], law, 1.0),
+        lambda source: mechanisms.nearly(source, law, 1.0, 1)[0],
+    ):
+        assert np.isfinite(decide(Replayed([word] * 7))).all()
+    if law in ("laplace", "gaussian"):
+        threshold = mechanisms.Threshold(Replayed([word] * 9), law, 1.0, 1.0)
+        assert threshold.reached(0.0, 0.1) in (True, False)
+    for noise in ("gumbel", "exponential"):
+        source = Replayed([word] * 9)
+        assert len(mechanisms.smallest(source, [0.0, 0.1], [0.0, 0.0], noise, 1.0, 2)) == 2
