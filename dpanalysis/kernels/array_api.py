@@ -18,6 +18,7 @@ from array_api_compat import array_namespace, is_numpy_array
 from ..clipping import Clipping, Custom
 from ..losses import Loss
 from .blocks import Total, product_sum, row_blocks
+from .products import row_product
 from .rounding import BLOCK_ROWS, TINY
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "each_replicate",
     "formula_values",
     "kept_weights",
+    "within",
     "within_bound",
 ]
 
@@ -67,13 +69,14 @@ def kept_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
         return xp.where(weights * norms > clipping.clip_norm, xp.zeros_like(norms), weights)
 
 
-def _within(slopes: Any, limit: float) -> Any:
-    """Return the derivatives, none larger than the Lipschitz constant that the noise goes by."""
-    if limit == math.inf:
-        return slopes
+def within(slopes: Any, low: float, high: float) -> Any:
+    """Return what a formula of a loss gives, cut to the constants that the noise goes by."""
     xp = array_namespace(slopes)
-    slopes = xp.where(slopes > limit, xp.full_like(slopes, limit), slopes)
-    return xp.where(slopes < -limit, xp.full_like(slopes, -limit), slopes)
+    if high < math.inf:
+        slopes = xp.where(slopes > high, xp.full_like(slopes, high), slopes)
+    if low > -math.inf:
+        slopes = xp.where(slopes < low, xp.full_like(slopes, low), slopes)
+    return slopes
 
 
 def formula_values(formula: Callable[[Any, Any], Any], z: Any, y: Any) -> Any:
@@ -188,7 +191,7 @@ class ArraySums:
                 continue
             c = formula_values(self._loss.derivative, z, y)
             known = known & xp.isfinite(c)
-            c = _within(c, self._loss.lipschitz)
+            c = within(c, -self._loss.lipschitz, self._loss.lipschitz)
             if clipping is not None:
                 norm = xp.abs(c) * column(norms)
                 if needs_losses:
@@ -213,9 +216,10 @@ class ArraySums:
     def _predict(self, xp: Any, W: Any, X: Any, scale: Any, jumps: bool) -> tuple[Any, Any, Any]:
         """Return rows, the multipliers that they still lack, predictions (m, R) in float64.
 
-        A matrix product rounds a row by its place in the block. Where one record is added, the
-        places of others change, and where a derivative jumps that may turn a rounding into a whole
-        gradient. So the rows of such a loss are added up one by one.
+        A matrix product may round a row by its place in the block. Where one record is added, the
+        places of others change, and where a derivative jumps that turns a rounding into a whole
+        gradient, as it does where weights are very large. On the host no product does so. On a
+        device, which nobody checks, the rows of a loss that jumps are added up one by one.
         """
         if self._on_host:
             X = X.astype(W.dtype, copy=False)
@@ -223,11 +227,11 @@ class ArraySums:
                 X = sp.diags_array(scale[:, 0]) @ X if self._sparse else X * scale
                 scale = None
         factors = xp.astype(W, X.dtype, copy=False)
-        if jumps and not self._sparse:
+        if jumps and not self._on_host:
             columns = [xp.sum(X * factors[r, :], axis=1) for r in range(W.shape[0])]
             z = xp.stack(columns, axis=1)
         else:
-            z = X @ factors.T
+            z = row_product(X, factors.T) if self._on_host else X @ factors.T
         z = xp.astype(z, W.dtype, copy=False)
         # The products are fewer than the data.
         return X, scale, z if scale is None else z * scale

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace
 
@@ -36,7 +37,9 @@ def row_blocks(count: int, step: int, rows: Any = None) -> Iterator[tuple[int, C
         Rows of the block.
     pick : callable
         ``pick(array)`` takes the block's entries out of an array with one entry for each row
-        of the data (dense of any shape, or CSR).
+        of the data (dense of any shape, or CSR). ``pick(array, whole)`` goes on, by rows that
+        are there, to the next multiple of ``whole``, unless the data end before; for NumPy's
+        arrays.
 
     Examples
     --------
@@ -47,14 +50,16 @@ def row_blocks(count: int, step: int, rows: Any = None) -> Iterator[tuple[int, C
     parts = -(-count // step)
     for part in range(parts):
         lo, hi = part * count // parts, (part + 1) * count // parts
-        chosen: Any = slice(lo, hi) if rows is None else rows[lo:hi]
 
-        def pick(array: Any, chosen: Any = chosen) -> Any:
-            if sp.issparse(array):
-                return array[chosen]
+        def pick(array: Any, whole: int = 1, lo: int = lo, hi: int = hi) -> Any:
+            size = -(-(hi - lo) // whole) * whole
             if rows is None:
-                return array[chosen, ...]
-            return array_namespace(array).take(array, chosen, axis=0)
+                chosen = slice(lo, lo + size)
+                return array[chosen] if sp.issparse(array) else array[chosen, ...]
+            part = rows[lo:hi] if whole == 1 else np.resize(rows[lo:hi], size)
+            if sp.issparse(array):
+                return array[part]
+            return array_namespace(array).take(array, part, axis=0)
 
         yield hi - lo, pick
 

@@ -56,6 +56,7 @@ class CompiledSums:
         self._y = _read_only(y.astype(np.float64, copy=False))
         self._scale = _EMPTY if scale is None else _read_only(scale)
         self._loss = loss
+        self._kept: tuple[Clipping | None, twins.Plan] | None = None
         self._data: Any
         self._sparse = not isinstance(X, np.ndarray)
         if self._sparse:
@@ -84,12 +85,21 @@ class CompiledSums:
             _EMPTY if norms is None else _read_only(norms),
             _EMPTY if weights is None else _read_only(weights),
         )
-        rule, kernels = twins.plan(self._loss, clipping, self._sparse)
+        rule, kernels = self._plan(clipping)
         wanted = (rule, want_value, want_gradient)
         together = W.shape[0] >= _MIN_SHARED and self.d <= self._wide
         if together and (rows is None or isinstance(rows, np.ndarray)):
             return self._sums_shared(W, rows, samples, wanted, kernels.shared)
         return self._sums_each(W, rows, samples, wanted, kernels.each)
+
+    def _plan(self, clipping: Clipping | None) -> twins.Plan:
+        """Return what computes the sums, looked up once for one rule after the other."""
+        if self._kept is None or self._kept[0] is not clipping:
+            plan = twins.plan(self._loss, clipping, self._sparse)
+            if not twins.is_fixed(self._loss, clipping):
+                return plan
+            self._kept = clipping, plan
+        return self._kept[1]
 
     # How all tasks run: by Numba's threads.
 

@@ -26,7 +26,7 @@ from .tile import SCALE, fill_tile, new_tile, scale_terms, tile_terms
 
 # Compiled with prefetch.py, sha256 77702f2dedcbfa85
 # Compiled with rounding.py, sha256 8067f7744591ab36
-# Compiled with tile.py, sha256 868b05fdd6978a4b
+# Compiled with tile.py, sha256 4c54b19449e3105d
 
 __all__ = ["dense_parallel", "dense_range"]
 

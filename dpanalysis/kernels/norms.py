@@ -10,7 +10,7 @@ from numba import njit, prange
 
 from .scalar import EXACT, FAST
 
-# Compiled with scalar.py, sha256 c6bca73dec0078bb
+# Compiled with scalar.py, sha256 bf3f66e93e22f545
 
 __all__ = ["norms_parallel", "norms_range"]
 

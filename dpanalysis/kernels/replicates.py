@@ -24,7 +24,7 @@ from .tile import SCALE, fill_tile, new_tile, tile_terms
 
 # Compiled with codes.py, sha256 4f61b3dc35b098f6
 # Compiled with rounding.py, sha256 8067f7744591ab36
-# Compiled with tile.py, sha256 868b05fdd6978a4b
+# Compiled with tile.py, sha256 4c54b19449e3105d
 
 __all__ = ["replicates_parallel", "replicates_range"]
 

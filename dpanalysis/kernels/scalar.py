@@ -23,6 +23,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types, uint64
 from numba.extending import intrinsic
 
+from .._compiling import CACHE
 from .codes import AUTOMATIC, FLAT, PER_SAMPLE_ADAPTIVE, VALUE
 
 # Compiled with codes.py, sha256 4f61b3dc35b098f6
@@ -48,7 +49,7 @@ __all__ = [
 
 # "nnan" and "ninf" stay out: NaN must survive. Division is not a branch.
 FAST: dict[str, Any] = {
-    "cache": True,
+    "cache": CACHE,
     "nogil": True,
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},

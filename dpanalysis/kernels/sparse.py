@@ -17,7 +17,7 @@ from .scalar import FAST
 from .tile import SCALE, fill_tile, new_tile, scale_terms, tile_terms
 
 # Compiled with rounding.py, sha256 8067f7744591ab36
-# Compiled with tile.py, sha256 868b05fdd6978a4b
+# Compiled with tile.py, sha256 4c54b19449e3105d
 
 __all__ = ["csr_parallel", "csr_range", "csr_replicates_parallel", "csr_replicates_range"]
 

@@ -14,7 +14,15 @@ from .. import losses
 from . import codes
 from .wrapped import CompiledLoss, CompiledRule
 
-__all__ = ["Kernels", "Plan", "is_compiled", "is_compiled_loss", "is_compiled_rule", "plan"]
+__all__ = [
+    "Kernels",
+    "Plan",
+    "is_compiled",
+    "is_compiled_loss",
+    "is_compiled_rule",
+    "is_fixed",
+    "plan",
+]
 
 # class -> number of its formulas, and the attribute that is their parameter
 _LOSSES: dict[type, tuple[int, str | None]] = {
@@ -60,6 +68,11 @@ def is_compiled_rule(rule: Any) -> bool:
 def is_compiled(loss: Any, rule: Any) -> bool:
     """Whether compiled kernels run both."""
     return is_compiled_loss(loss) and is_compiled_rule(rule)
+
+
+def is_fixed(loss: Any, rule: Any) -> bool:
+    """Whether both are built-in, so that their numbers cannot change: they are frozen."""
+    return type(loss) in _LOSSES and (rule is None or type(rule) in _RULES)
 
 
 def plan(loss: Any, rule: Any, sparse: bool) -> Plan:

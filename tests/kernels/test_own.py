@@ -393,3 +393,17 @@ def test_a_reason_is_one_line():
     assert len(caught) == 1 and "\n" not in str(caught[0].message)
     with pytest.raises(own.CannotCompile):
         own.loss_formulas(Method())
+
+
+def test_a_plan_that_is_kept_is_that_of_the_rule_at_hand():
+    """Built-in rules cannot change, and one's own may: its numbers are read at every call."""
+    X, y, W = draw()
+    problem, fresh = ERM(X, y, losses.Logistic()), lambda: ERM(X, y, losses.Logistic())
+    root = clipping.compiled(Root(1.0))
+    for rule in (clipping.Flat(0.1), None, clipping.Flat(0.3), root, clipping.Automatic(0.2, 0.1)):
+        for _ in range(2):
+            same(problem.sums(W, clipping=rule), fresh().sums(W, clipping=rule))
+    object.__setattr__(root.rule, "clip_norm", 0.05)
+    bound = 0.05 * len(y)
+    assert np.linalg.norm(problem.sums(W[0], clipping=root).gradient) <= bound
+    same(problem.sums(W, clipping=root), fresh().sums(W, clipping=root))

@@ -1,0 +1,108 @@
+"""Products that give a row the same bits whatever stands beside it."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
+
+from dpanalysis.kernels import products
+from dpanalysis.kernels.products import REFERENCE, row_product
+
+COUNTS = (1, 2, 7, 15, 16, 17, 64, 127, 129, 250, 257, 511, 1025)
+SHAPES = [(784, 128), (784, 10), (128, 10), (10, 128), (5, 3), (3, 1), (900, 7)]
+
+
+@pytest.fixture
+def anew():
+    """Lengths are checked anew, and again when the test is over."""
+
+    def clear():
+        products._length.cache_clear()
+        products._agrees.cache_clear()
+
+    clear()
+    yield
+    clear()
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_row_has_the_same_bits_among_any_number_of_rows(shape, kind, threads, anew):
+    random = np.random.default_rng(1)
+    rows = random.normal(size=(1100, shape[0])).astype(kind)
+    by_rows = random.normal(size=shape).astype(kind)
+    with threadpool_limits(threads):
+        for matrix in (by_rows, np.asfortranarray(by_rows)):
+            whole = row_product(rows, matrix)
+            np.testing.assert_allclose(whole, rows @ matrix, rtol=0, atol=2e-4 * shape[0] ** 0.5)
+            for count in COUNTS:
+                chosen = random.permutation(1100)[:count]
+                np.testing.assert_array_equal(row_product(rows[chosen], matrix), whole[chosen])
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_so_it_has_where_each_replicate_has_its_own_rows_and_matrix(kind):
+    random = np.random.default_rng(2)
+    rows = random.normal(size=(600, 3, 30)).astype(kind).transpose(1, 0, 2)  # not contiguous
+    matrix = random.normal(size=(3, 30, 10)).astype(kind)
+    whole = row_product(rows, matrix)
+    for count in COUNTS[:-2]:
+        chosen = random.permutation(600)[:count]
+        np.testing.assert_array_equal(row_product(rows[:, chosen, :], matrix), whole[:, chosen, :])
+
+
+def test_what_has_no_rows_and_what_is_sparse():
+    matrix = np.ones((4, 2))
+    assert row_product(np.ones((0, 4)), matrix).shape == (0, 2)
+    assert row_product(np.ones((3, 0, 4)), np.ones((3, 4, 2))).shape == (3, 0, 2)
+    np.testing.assert_array_equal(row_product(sp.csr_array(np.eye(4)), matrix), matrix)
+
+
+def reversed_where(wrong):
+    """Return a product that adds in the reverse order in the places that ``wrong(count)`` lists."""
+
+    def multiply(rows, matrix):
+        found = rows @ matrix
+        places = wrong(rows.shape[-2])
+        backwards = rows[..., ::-1] @ matrix[..., ::-1, :]
+        found[..., places, :] = backwards[..., places, :]
+        return found
+
+    return multiply
+
+
+@pytest.mark.parametrize(
+    ("wrong", "lengths"),
+    [
+        (lambda count: slice(0, 0), (16, 32, 112, 128, 160)),
+        # Few rows are added up in another way: more are taken.
+        (lambda count: slice(0, None if count < 100 else 0), (112, 112, 112, 128, 160)),
+        # An edge that is no whole tile: the last rows of what is no multiple of 64.
+        (lambda count: slice(count // 64 * 64, None), (64, 64, 128, 128, 128)),
+        # One place of long portions.
+        (lambda count: slice(140, 141), (16, 32, 112, 128, 128)),
+        # A place in every portion: no length will do.
+        (lambda count: slice(count // 2, count // 2 + (count > 1)), (0,) * 5),
+    ],
+)
+@pytest.mark.parametrize("shape", [(9, 3), (50, 1), (30, 40)])
+def test_a_library_that_rounds_by_place_or_by_length_is_seen(
+    wrong, lengths, shape, anew, monkeypatch
+):
+    monkeypatch.setattr(products, "_multiply", reversed_where(wrong))
+    found = [products._length("d", shape, False, whole) for whole in (16, 32, 112, 128, 160)]
+    assert tuple(found) == lengths
+    random = np.random.default_rng(3)
+    rows, matrix = random.normal(size=(300, shape[0])), random.normal(size=shape)
+    whole = row_product(rows, matrix)
+    np.testing.assert_allclose(whole, rows @ matrix, rtol=0, atol=1e-12)
+    for count in (1, 16, 30, 100, 140, 150, 257):
+        np.testing.assert_array_equal(row_product(rows[-count:], matrix), whole[-count:])
+        both = row_product(np.stack([rows[:count], rows[-count:]]), np.stack([matrix, matrix]))
+        np.testing.assert_array_equal(both[1], row_product(rows[-count:], matrix))
+
+
+def test_the_reference_is_checked_before_anything_else(anew, monkeypatch):
+    monkeypatch.setattr(products, "_agrees", lambda kind, shape, by, length: length != REFERENCE)
+    assert products._length.__wrapped__("d", (9, 3), False, 64) == 0

@@ -1,0 +1,82 @@
+"""Problems on tensors of PyTorch, by the same array calls as on any device."""
+
+import numpy as np
+import pytest
+
+import dpanalysis as dpa
+from dpanalysis import clipping
+from dpanalysis.privacy import mechanisms
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
+
+ADD = "add_or_remove_one"
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(1000, 8))
+Y = np.where(X @ RNG.normal(size=8) > 0.0, 1.0, -1.0)
+RULES = [
+    None,
+    clipping.Flat(0.3),
+    clipping.Automatic(0.1, 0.3),
+    clipping.PerSampleAdaptive(0.1, 0.3),
+    clipping.Custom(lambda norm, loss: 0.1 / (norm + 1.0), 0.1),
+]
+
+
+def build(kind, X, y):
+    if kind == "ERM":
+        penalty, bound = dpa.regularizers.L2(0.1), dpa.RowBound(2, 3.0, "clip")
+        return dpa.ERM(X, y, dpa.losses.Logistic(), penalty, bound)
+    labels = (y + 1) / 2
+    if kind == "Softmax":
+        return dpa.problems.Softmax(X, labels, n_classes=2)
+    return dpa.problems.MLP(X, labels, hidden=(4,), n_classes=2)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("kind", ["ERM", "Softmax", "MLP"])
+def test_sums_and_runs_are_those_of_numpy(kind, dtype):
+    host = build(kind, X.astype(dtype), Y)
+    away = build(kind, torch.tensor(X, dtype=getattr(torch, dtype)), torch.tensor(Y))
+    tolerance = {"float64": 1e-10, "float32": 2e-3}[dtype]
+    W = RNG.normal(size=(2, host.d))
+    rows = [np.arange(0, 1000, 7), np.zeros(0, dtype=int)]
+    for rule in RULES:
+        for chosen in (None, rows):
+            mine, theirs = (p.sums(W, rows=chosen, clipping=rule) for p in (away, host))
+            assert isinstance(mine.gradient, np.ndarray)
+            scale = np.abs(theirs.gradient).max()
+            assert np.abs(mine.gradient - theirs.gradient).max() <= tolerance * scale
+            np.testing.assert_allclose(mine.value, theirs.value, rtol=tolerance)
+    placed = away.sums(away.place(W), clipping=RULES[1], value=False).gradient
+    assert isinstance(placed, torch.Tensor)
+    method = dpa.methods.SGD(0.5, 10, dpa.Poisson(0.1), RULES[1], momentum=0.9)
+    budget = dpa.Budget(1.0, 1e-5, ADD)
+    ends = [
+        dpa.minimize(p, method, budget, w0=W[0], rng=0, record=("objective", "accuracy"), every=5)
+        for p in (away, host)
+    ]
+    assert np.abs(ends[0].w - ends[1].w).max() <= 1e2 * tolerance
+    assert ends[0].epsilon() == pytest.approx(ends[1].epsilon(), rel=0.02)
+
+
+def test_a_problem_on_tensors_keeps_the_contract():
+    dpa.testing.check_problem(build("ERM", torch.tensor(X[:50]), torch.tensor(Y[:50])))
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_noise_on_tensors_is_that_of_the_host(law):
+    zeros = np.zeros((2, mechanisms.DRAWN_ON_DEVICE + 1))
+    sources = [np.random.default_rng(k) for k in (1, 2)]
+    away = mechanisms.add_noise(torch.tensor(zeros), law, 2.0, sources)
+    sources = [np.random.default_rng(k) for k in (1, 2)]
+    np.testing.assert_array_equal(away.numpy(), mechanisms.add_noise(zeros, law, 2.0, sources))
+
+
+def test_arrays_that_cannot_be_written_are_taken():
+    frozen = X[:9].astype(np.float32)
+    frozen.flags.writeable = False
+    problem = build("ERM", torch.tensor(X[:9]), Y[:9])
+    w = np.broadcast_to(np.ones(8), (2, 8))
+    assert problem.sums(w).gradient.shape == (2, 8)
+    module = dpa.problems.Module(torch.nn.Linear(8, 2), frozen, np.broadcast_to([1], 9))
+    assert module.n == 9
