@@ -1,0 +1,1 @@
+"""Commands of ``python -m dpanalysis`` that read and write tables."""

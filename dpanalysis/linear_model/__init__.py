@@ -1,0 +1,41 @@
+"""Private linear classifiers with scikit-learn's interface.
+
+It needs scikit-learn: ``pip install 'dpanalysis[sklearn]'``.
+
+Examples
+--------
+>>> import pandas as pd
+>>> from sklearn.pipeline import make_pipeline
+>>> from dpanalysis.linear_model import LogisticRegression
+>>> from dpanalysis.preprocessing import PublicEncoder
+>>> table = pd.DataFrame({"age": [30, 50] * 2000, "job": ["a", "b"] * 2000})
+>>> encoder = PublicEncoder({"age": (17, 90), "job": ["a", "b"]})
+>>> model = make_pipeline(encoder, LogisticRegression(epsilon=1.0, random_state=0))
+>>> model.fit(table, ["poor", "rich"] * 2000).predict(table[:2]).tolist()
+['poor', 'rich']
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import on_first_use
+
+if TYPE_CHECKING:
+    from .base import PrivacyWarning
+    from .card import PrivacyCard
+    from .classifiers import LinearSVC, LogisticRegression
+    from .storage import load, save
+
+_HOMES = {
+    "LinearSVC": "classifiers",
+    "LogisticRegression": "classifiers",
+    "PrivacyCard": "card",
+    "PrivacyWarning": "base",
+    "load": "storage",
+    "save": "storage",
+}
+
+__all__ = ["LinearSVC", "LogisticRegression", "PrivacyCard", "PrivacyWarning", "load", "save"]
+
+__getattr__, __dir__ = on_first_use(__name__, _HOMES)

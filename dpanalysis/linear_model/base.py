@@ -1,0 +1,311 @@
+"""What the private linear classifiers share: they bound, fit through the oracle, and report."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .._validation import check_number
+from ..experiments.result import Result
+from ..experiments.run import minimize
+from ..methods.perturbation import ObjectivePerturbation
+from ..preprocessing.columns import columns_of
+from ..privacy.relations import Budget, check_relation
+from ..problems.empirical import EmpiricalRisk
+from .card import PrivacyCard
+from .design import design_of, in_file
+from .penalty import CURVATURE_SHARE, default_penalty
+
+__all__ = ["PrivacyWarning", "PrivateLinearClassifier"]
+
+
+class PrivacyWarning(UserWarning):
+    """Something that costs privacy, or accuracy for privacy's sake."""
+
+
+_IN_MEMORY = 1 << 24  # bytes of dense data up to which their bounded rows are in memory, too
+_ENTRIES = 1 << 18  # of a block of rows on its way to a file
+
+_SEARCHED = (
+    "this fit is one of several on the same rows (GridSearchCV, cross_val_score and the like): "
+    "each costs epsilon again, and scores on held-out rows are exact, so that neither the scores "
+    "nor the parameters chosen by them are covered by privacy_; take C='auto', which is chosen "
+    "without looking, or choose on public data"
+)
+_NO_BOUNDS = (
+    "no public bounds were declared, so every feature is cut to the range from -1 to 1: put a "
+    "PublicEncoder before the estimator, or pass bounds=(low, high)"
+)
+
+
+class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
+    """A linear classifier by objective perturbation; see its subclasses.
+
+    Parameters are those of :class:`LogisticRegression`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        *,
+        C: float | str = "auto",
+        fit_intercept: bool = True,
+        bounds: Any = None,
+        classes: Any = None,
+        relation: str = "replace_one",
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.bounds = bounds
+        self.classes = classes
+        self.relation = relation
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> PrivateLinearClassifier:
+        """Fit the model; this spends the whole budget.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or DataFrame of shape (n, d)
+            Numbers, such as :class:`~dpanalysis.preprocessing.PublicEncoder` makes.
+        y : array_like of shape (n,)
+            Labels: numbers or words.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            Before anything is spent, if an argument is outside its range, an entry is NaN, there
+            is one class only, or a label is not one of ``classes``.
+
+        Warns
+        -----
+        PrivacyWarning
+            If no bounds are declared, or the fit is one of a search.
+        """
+        attached = columns_of(X)
+        X, y = self._checked(X, y)
+        n, d = X.shape
+        budget = self._budget(n)
+        classes, labels = self._classes(y)
+        sparse = not isinstance(X, np.ndarray)
+        design, said = design_of(self.bounds, attached, d, bool(self.fit_intercept), sparse)
+        if _is_searched():
+            warnings.warn(_SEARCHED, PrivacyWarning, stacklevel=2)
+        if said.startswith("No bounds"):
+            warnings.warn(_NO_BOUNDS, PrivacyWarning, stacklevel=2)
+        if sparse or X.nbytes <= _IN_MEMORY:
+            self._fit_design(design.rows(X), labels, classes, design, budget, said)
+        else:
+            step = max(1, _ENTRIES // d)
+            parts = (X[lo : lo + step] for lo in range(0, n, step))
+            with in_file(map(design.rows, parts)) as D:
+                self._fit_design(D, labels, classes, design, budget, said)
+        return self
+
+    def _fit_design(
+        self,
+        D: Any,
+        labels: np.ndarray,
+        classes: np.ndarray,
+        design: Any,
+        budget: Budget,
+        said: str,
+    ) -> None:
+        """Fit to the rows of the design, whose labels are 0..K-1."""
+        rng = self._rng()
+        results = self._solve(D, labels, len(classes), design.row_bound, budget, rng)
+        width = D.shape[1]
+        w = np.concatenate([result.w[0].reshape(-1, width) for result in results])
+        self.coef_, self.intercept_ = design.weights(w)
+        self.classes_ = classes
+        paid = getattr(getattr(design, "columns", None), "epsilon", 0.0)
+        self.privacy_ = self._card(results, D.shape, budget, said, paid)
+
+    # What subclasses say
+
+    @abstractmethod
+    def _solve(
+        self, D: Any, labels: np.ndarray, K: int, row_bound: Any, budget: Budget, rng: Any
+    ) -> list[Result]:
+        """Return the runs, whose weights, one after the other, are the rows of ``coef_``."""
+
+    # Checks
+
+    def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        try:
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
+        except ValueError as error:
+            if "could not convert string to float" not in str(error):
+                raise
+            raise ValueError(
+                f"X must hold numbers ({error}): put a PublicEncoder with the columns' domains "
+                "before the estimator"
+            ) from None
+        check_classification_targets(y)
+        return X, y
+
+    def _budget(self, n: int) -> Budget:
+        epsilon = check_number("epsilon", self.epsilon, low=0.0, low_open=True)
+        delta = check_number("delta", self.delta, low=0.0, high=1.0, high_open=True)
+        if n > 1 and delta >= 1.0 / n:
+            raise ValueError(
+                f"delta must be below 1/n = {1.0 / n:.3g}, got {delta!r}: releasing one record in "
+                "the clear would satisfy it"
+            )
+        if self.C != "auto":
+            check_number("C", self.C, low=0.0, low_open=True)
+        return Budget(epsilon, delta, check_relation(self.relation))
+
+    def _classes(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the classes, sorted, and the number of each label's class."""
+        if self.classes is None:
+            classes, labels = np.unique(y, return_inverse=True)
+        else:
+            classes = np.unique(np.asarray(self.classes))
+            if classes.dtype.kind != y.dtype.kind and "U" in (classes.dtype.kind, y.dtype.kind):
+                y, classes = y.astype(str), classes.astype(str)
+            labels = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+            unknown = np.flatnonzero(classes[labels] != y)
+            if unknown.size:
+                i = int(unknown[0])
+                raise ValueError(
+                    f"y must hold labels in classes = {classes.tolist()!r}, got "
+                    f"{y[i : i + 1].tolist()[0]!r} in row {i}"
+                )
+        if len(classes) < 2:
+            raise ValueError(
+                f"y must have at least two classes, got one class only, {classes.tolist()!r}: "
+                "declare classes=[...] where one of them may be absent"
+            )
+        return classes, labels
+
+    def _rng(self) -> Any:
+        state = self.random_state
+        if state is None:
+            return "os"
+        if isinstance(state, np.random.RandomState):
+            return int(state.randint(2**31 - 1))
+        return state
+
+    # Runs
+
+    def _run(self, problem: EmpiricalRisk, budget: Budget, rng: Any) -> Result:
+        """Return one run on a problem without a penalty."""
+        method = ObjectivePerturbation(CURVATURE_SHARE)
+        if self.C == "auto":
+            strength = default_penalty(problem.facts(budget.relation), budget, method)
+        else:
+            strength = 1.0 / (float(self.C) * problem.n)
+        return minimize(problem, replace(method, ridge=strength), budget, rng=rng, record=())
+
+    # After the fit
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the scores, (n,) for two classes and (n, K) for more.
+
+        Raises
+        ------
+        ValueError
+            If the columns are not those of the fit, or an entry is not finite.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", reset=False)
+        scores = np.asarray(X @ self.coef_.T) + self.intercept_
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the likeliest class of every row, shape (n,)."""
+        scores = self.decision_function(X)
+        best = (scores > 0.0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[best]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+    def _card(
+        self, results: list[Result], shape: tuple[int, int], budget: Budget, said: str, paid: float
+    ) -> PrivacyCard:
+        """Return what was promised and what it rests on."""
+        plan = results[0].plan
+        noise = {
+            "blocks": "Laplace noise in each group of columns, and noise in the maximum norm for "
+            "the numbers",
+            "spherical": "noise of density exp(-||b||/s) in the L2 norm",
+            "gaussian": "Gaussian noise",
+        }[plan.law]
+        facts = {
+            "Sizes": f"{shape[0]} records, {shape[1]} weights for each score, intercept included",
+            "Method": "objective perturbation: the exact minimiser of the penalised loss with a "
+            "random linear term",
+            "Noise": f"{noise}; of the laws that the bounds allow, the one of the least expected "
+            "square",
+            "Penalty": f"L2 of strength {plan.ridge:.3g}, on the intercept too"
+            + (", by the default rule" if self.C == "auto" else ", as given"),
+            "Bounds": said,
+        }
+        if self.delta > 0.0:
+            facts["Why not gradients"] = (
+                "full-batch descent and DP-SGD pay for every step; one noisy objective pays once"
+            )
+        covered = ["coef_ and intercept_, and every prediction made from them"]
+        exposed = [
+            "the number of records and the features' names",
+            "the set of labels: "
+            + (
+                "read off y and taken as public" if self.classes is None else "declared by the user"
+            ),
+            "scores on private rows, such as score(X, y)",
+            "the time that the fit takes, and errors about bad cells or labels",
+            "other fits on the same records: their epsilons add up",
+        ]
+        if self.random_state is not None:
+            exposed.insert(
+                0,
+                "RESEARCH ONLY: random_state was given, and who knows it can undo the noise; leave "
+                "it None for a release",
+            )
+        ledger = tuple(repr(event) for result in results for event in result.ledger.events)
+        if paid:
+            ledger += (f"bounds learnt from the data: epsilon {paid:g}",)
+            covered.append("the bounds that PrivateBounds learnt")
+        epsilon = sum(result.epsilon() for result in results) + paid
+        delta = sum(result.budget.delta for result in results if result.budget is not None)
+        return PrivacyCard(
+            epsilon=float(epsilon),
+            delta=float(delta),
+            relation=budget.relation,
+            ledger=ledger,
+            model=repr(self),
+            facts=facts,
+            covered=tuple(covered),
+            not_covered=tuple(exposed),
+        )
+
+
+def _is_searched() -> bool:
+    """Whether this fit was called by scikit-learn's model selection."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,102 @@
+"""What a fitted model promises: the guarantee, and what it covers, as text, JSON and HTML."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["PrivacyCard"]
+
+_RELATIONS = {
+    "replace_one": "one record replaced by any other; the number of records is public",
+    "add_or_remove_one": "one record added or removed",
+}
+
+
+@dataclass(frozen=True)
+class PrivacyCard:
+    """The guarantee of a fitted model.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        Of everything that was learnt: of the ledger, and of bounds that were paid for.
+    relation : str
+        Which data sets are neighbours.
+    ledger : tuple of str
+        What was released.
+    model : str
+        The estimator with its settings.
+    facts : mapping of str to str
+        What was decided from public facts, and which.
+    covered, not_covered : tuple of str
+
+    Examples
+    --------
+    >>> card = PrivacyCard(1.0, 0.0, "replace_one", ("Pure(epsilon=1.0)",), "LogisticRegression()")
+    >>> PrivacyCard.from_json(card.to_json()) == card
+    True
+    >>> print(str(card).splitlines()[1])
+    epsilon = 1, delta = 0 (pure): one record replaced by any other; the number of records is public
+    """
+
+    epsilon: float
+    delta: float
+    relation: str
+    ledger: tuple[str, ...]
+    model: str
+    facts: Mapping[str, str] = None  # type: ignore[assignment]
+    covered: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "facts", dict(self.facts or {}))
+
+    def __str__(self) -> str:
+        lines = [self.model, self._guarantee(), ""]
+        for title, content in self._parts():
+            lines += [title, *(f"  - {line}" for line in content), ""]
+        return "\n".join(lines).rstrip()
+
+    def _guarantee(self) -> str:
+        delta = f"delta = {self.delta:.3g}" + (" (pure)" if self.delta == 0.0 else "")
+        return f"epsilon = {self.epsilon:.6g}, {delta}: {_RELATIONS[self.relation]}"
+
+    def _parts(self) -> list[tuple[str, list[str]]]:
+        parts = [
+            ("Ledger", list(self.ledger)),
+            ("Decided from public facts", [f"{k}: {v}" for k, v in self.facts.items()]),
+            ("Covered by the guarantee", list(self.covered)),
+            ("Not covered", list(self.not_covered)),
+        ]
+        return [(title, content) for title, content in parts if content]
+
+    def to_json(self) -> str:
+        """Return the card as JSON."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> PrivacyCard:
+        """Return the card that :meth:`to_json` wrote."""
+        kept: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(text).items()}
+        return cls(**kept)
+
+    def to_html(self) -> str:
+        """Return the card as a page of its own, without scripts."""
+        return (
+            '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width">\n<title>Model card</title>\n'
+            "<style>body { font: 16px/1.5 sans-serif; max-width: 45em; margin: 2em auto; "
+            f"padding: 0 1em }}</style>\n{self._repr_html_()}\n</html>\n"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [f"<h2>{html.escape(self.model)}</h2>", f"<p>{html.escape(self._guarantee())}</p>"]
+        for title, content in self._parts():
+            rows.append(f"<h3>{html.escape(title)}</h3>\n<ul>")
+            rows += [f"<li>{html.escape(line)}</li>" for line in content]
+            rows.append("</ul>")
+        return "\n".join(rows)

@@ -1,0 +1,25 @@
+"""From tables to bounded rows, by public domains or by bounds that are paid for.
+
+It needs scikit-learn: ``pip install 'dpanalysis[sklearn]'``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import on_first_use
+
+if TYPE_CHECKING:
+    from .columns import PublicColumns
+    from .encoder import PublicEncoder
+    from .private_bounds import PrivateBounds
+
+_HOMES = {
+    "PrivateBounds": "private_bounds",
+    "PublicColumns": "columns",
+    "PublicEncoder": "encoder",
+}
+
+__all__ = ["PrivateBounds", "PublicColumns", "PublicEncoder"]
+
+__getattr__, __dir__ = on_first_use(__name__, _HOMES)

@@ -1,0 +1,134 @@
+"""What is public of the columns of a matrix: ranges, and groups of which one is lit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._validation import check_finite, check_reals
+from ..problems.row_bound import RowBound
+
+__all__ = ["PublicColumns", "columns_of", "with_columns"]
+
+
+@dataclass(frozen=True, eq=False)
+class PublicColumns:
+    """Public ranges of columns, and groups of indicators of which at most one is lit.
+
+    Parameters
+    ----------
+    low, high : array_like of shape (d,)
+        Range of every column, ``low < high``; 0 and 1 for indicators.
+    groups : sequence of (start, stop)
+        Columns start..stop-1 are not negative and add up to 1 at most, as a one-hot code does.
+    epsilon : float
+        What was paid to learn the ranges from the data, 0 for declared ones: an estimator adds
+        it to its own.
+
+    Raises
+    ------
+    ValueError
+        If a range is empty or not finite, or groups overlap.
+
+    Examples
+    --------
+    >>> columns = PublicColumns([0, 0, 0], [1, 1, 1], [(1, 3)])
+    >>> columns.radius(1), columns.radius(2) ** 2, columns.radius(np.inf)
+    (2.0, 2.0, 1.0)
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    groups: tuple[tuple[int, int], ...] = ()
+    epsilon: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            array = check_finite(name, check_reals(name, getattr(self, name))).copy()
+            object.__setattr__(self, name, array)
+        if self.low.ndim != 1 or self.low.shape != self.high.shape or not self.low.size:
+            raise ValueError(
+                f"low and high must be one number a column, got shapes {self.low.shape} and "
+                f"{self.high.shape}"
+            )
+        wrong = np.flatnonzero(~(self.low < self.high))
+        if wrong.size:
+            j = int(wrong[0])
+            raise ValueError(
+                f"low must be below high in every column, got {self.low[j]:g} and "
+                f"{self.high[j]:g} in column {j}"
+            )
+        groups = tuple(sorted((int(start), int(stop)) for start, stop in self.groups))
+        ends = [0, *(stop for _, stop in groups)]
+        if any(not last <= start < stop <= self.d for last, (start, stop) in zip(ends, groups)):
+            raise ValueError(f"groups must be ranges of columns apart, got {self.groups!r}")
+        object.__setattr__(self, "groups", groups)
+
+    @property
+    def d(self) -> int:
+        """Number of columns."""
+        return len(self.low)
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Columns that are in no group."""
+        lit = np.zeros(self.d, dtype=bool)
+        for start, stop in self.groups:
+            lit[start:stop] = True
+        return np.flatnonzero(~lit)
+
+    def radius(self, order: float) -> float:
+        """Return the largest norm of a row: L1, L2 or L-infinity; tight.
+
+        Parameters
+        ----------
+        order : {1, 2, inf}
+        """
+        sizes = np.maximum(abs(self.low), abs(self.high))[self.numbers]
+        sizes = np.concatenate([sizes, np.ones(len(self.groups))])
+        return float(sizes.max() if math.isinf(order) else (sizes**order).sum() ** (1 / order))
+
+    @property
+    def row_bound(self) -> tuple[RowBound, ...]:
+        """The bounds on the rows, for :class:`dpanalysis.ERM`."""
+        return tuple(RowBound(order, self.radius(order)) for order in (1, 2, math.inf))
+
+
+class _Encoded(np.ndarray):
+    """Rows with their public columns; what else is made of them is a plain array."""
+
+    public_columns: PublicColumns | None = None
+
+    def __array_finalize__(self, source: Any) -> None:
+        kept = getattr(source, "public_columns", None)
+        # A slice of rows keeps what is known of the columns.
+        same = kept is not None and self.ndim == 2 and self.shape[1] == kept.d
+        self.public_columns = kept if same else None
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        plain = [np.asarray(each) if isinstance(each, _Encoded) else each for each in inputs]
+        return getattr(ufunc, method)(*plain, **options)
+
+    def __reduce__(self) -> Any:
+        return with_columns, (np.asarray(self), self.public_columns)
+
+
+def with_columns(X: Any, columns: PublicColumns | None) -> Any:
+    """Return the rows with ``columns`` attached, so that an estimator finds them."""
+    if isinstance(X, np.ndarray):
+        X = X.view(_Encoded)
+    X.public_columns = columns
+    return X
+
+
+def columns_of(X: Any) -> PublicColumns | None:
+    """Return what is attached to the rows, or None.
+
+    Bounds decide how much noise there is, and the rows are brought within them in any case: bounds
+    that are wrong cost accuracy and no privacy.
+    """
+    columns = getattr(X, "public_columns", None)
+    return columns if isinstance(columns, PublicColumns) and columns.d == X.shape[1] else None

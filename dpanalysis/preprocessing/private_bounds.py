@@ -1,0 +1,118 @@
+"""Ranges of columns that are learnt from the data, and paid for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .._validation import check_number
+from ..experiments.run import minimize
+from ..methods.quantiles import Quantiles
+from ..privacy.relations import Budget
+from ..problems.table import Table
+from .columns import PublicColumns, with_columns
+
+__all__ = ["PrivateBounds"]
+
+# Of both signs, from 2^-20 to 2^40 in steps of a thousandth, and 0: a column of years needs them.
+_POWERS = 2.0 ** (np.arange(-20 * 700, 40 * 700 + 1) / 700)
+_CANDIDATES = tuple(np.concatenate([-_POWERS[::-1], [0.0], _POWERS]).tolist())
+
+
+class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Learn the ranges of numbers by noisy quantiles, pay for them, and scale to [0, 1].
+
+    Where nobody can declare ranges. Each end is found by a sparse vector over numbers of both signs
+    from 2^-20 to 2^40, so that all but a few values lie within; the others are cut to the nearest
+    end.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget, divided equally among the two ends of all columns. It is added to that of the
+        estimator that is given the scaled rows.
+    trimmed : float
+        Share of the values that each end may leave out, in (0, 1/4); more where n, epsilon and
+        the number of columns ask for it.
+    relation : {"replace_one", "add_or_remove_one"}
+    random_state : None, int or RandomState
+        As in :class:`~dpanalysis.linear_model.LogisticRegression`.
+
+    Attributes
+    ----------
+    columns_ : PublicColumns
+        Of the scaled rows, with the epsilon that was paid.
+    low_, high_ : ndarray of shape (d,)
+        The ranges learnt.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpanalysis.preprocessing import PrivateBounds
+    >>> X = np.random.default_rng(0).uniform(3, 60, size=(5000, 2))
+    >>> bounds = PrivateBounds(epsilon=0.5, random_state=0).fit(X)
+    >>> bounds.low_.round(), bounds.high_.round(), bounds.columns_.epsilon
+    (array([4., 4.]), array([60., 60.]), 0.5)
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 0.1,
+        *,
+        trimmed: float = 0.01,
+        relation: str = "replace_one",
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.trimmed = trimmed
+        self.relation = relation
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> PrivateBounds:
+        """Learn the ranges; this spends epsilon.
+
+        Raises
+        ------
+        ValueError
+            If an argument is outside its range, an entry is not finite, or there are too few rows
+            for so many columns at this epsilon.
+        """
+        X = validate_data(self, X, dtype=np.float64)
+        epsilon = check_number("epsilon", self.epsilon, low=0.0, low_open=True)
+        share = check_number(
+            "trimmed", self.trimmed, low=0.0, high=0.25, low_open=True, high_open=True
+        )
+        n, d = X.shape
+        # So many records the noise of a threshold and of a count amount to, once in 40 columns.
+        needed = (4.0 * d / epsilon) * (math.log(40.0) + 2.0 * math.log(2.0)) / n
+        if needed >= 0.25:
+            raise ValueError(
+                f"epsilon = {epsilon:g} is too little for the ranges of {d} columns of {n} rows: "
+                f"at least {4.0 * needed * epsilon:.2g} is needed, or declare the ranges"
+            )
+        share = max(share, needed)
+        state, half = self.random_state, Budget(0.5 * epsilon, 0.0, self.relation)
+        if isinstance(state, np.random.RandomState):
+            state = int(state.randint(2**31 - 1))
+        seeds: Any = ["os"] * 2 if state is None else np.random.SeedSequence(state).spawn(2)
+        table, ends = Table(X), []
+        for side, seed in zip(("above", "below"), seeds):
+            method = Quantiles(1.0 - share, _CANDIDATES, side=side)
+            ends.append(minimize(table, method, half, rng=seed, record=()).w[0])
+        low, high = np.minimum(*ends), np.maximum(*ends)
+        wide = np.where(high > low, 0.02 * (high - low), np.maximum(0.02 * abs(low), 1e-6))
+        self.low_, self.high_ = low - wide, high + wide
+        self.columns_ = PublicColumns(np.zeros(d), np.ones(d), (), epsilon)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return the scaled rows, cut to [0, 1]."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        half = 0.5 * self.high_ - 0.5 * self.low_
+        scaled = np.clip((0.5 * X - 0.5 * self.low_) / half, 0.0, 1.0)
+        return with_columns(scaled, self.columns_)

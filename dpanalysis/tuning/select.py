@@ -1,0 +1,258 @@
+"""The best of a random number of private runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from .._validation import check_number
+from ..experiments.result import Result
+from ..privacy import mechanisms
+from ..privacy.calibration import calibrate
+from ..privacy.events import BestOf, Event, Gaussian, Pure
+from ..privacy.filters import Filter
+from ..privacy.ledger import Ledger
+from ..privacy.relations import Budget, check_budget
+from ..privacy.repeats import Repeats
+
+__all__ = ["Selection", "affordable", "repeat_and_select"]
+
+Candidate: TypeAlias = Callable[[Budget, Any], Any]
+Score: TypeAlias = Callable[[Any, Budget, Any], float]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was chosen. All of it may be released; how many runs there were is not here.
+
+    Attributes
+    ----------
+    index : int or None
+        Which candidate it is; None if there was no run, as Poisson's law allows.
+    output : object
+        What that run of the candidate gave. Of a :class:`~dpanalysis.Result` what
+        ``released`` names.
+    score : float
+        Its private score; NaN if there was no run.
+    run, scoring : Budget
+        What each run and each score was given.
+    ledger : Ledger
+        The one event of the whole.
+    """
+
+    index: int | None
+    output: Any
+    score: float
+    run: Budget
+    scoring: Budget
+    ledger: Ledger
+
+    def epsilon(self, delta: float = 0.0) -> float:
+        """Return the epsilon of the whole choice at ``delta``.
+
+        Parameters
+        ----------
+        delta : float
+            In [0, 1).
+        """
+        return self.ledger.epsilon(delta)
+
+
+def affordable(budget: Budget, repeats: Repeats) -> Budget:
+    """Return what one run with its score may spend so that the best of them fits ``budget``.
+
+    Parameters
+    ----------
+    budget : Budget
+        Of epsilon alone, or of epsilon and delta.
+    repeats : Repeats
+
+    Returns
+    -------
+    Budget
+        Pure for a pure budget, else zCDP.
+
+    Raises
+    ------
+    ValueError
+        If the budget is one of zCDP, which a choice does not keep, or a pure one with Poisson's
+        law, which has no pure loss.
+
+    Examples
+    --------
+    >>> affordable(Budget(3.0), Repeats(10.0)).epsilon
+    1.0
+    >>> affordable(Budget(3.0, delta=1e-6), Repeats(10.0)).rho
+    0.05435
+    """
+    check_budget(budget)
+    if budget.rho is not None:
+        raise ValueError(
+            f"budget must be of (epsilon, delta), got {budget!r}: the best of several runs of zCDP "
+            "is not of zCDP"
+        )
+    if budget.delta == 0.0:
+        if repeats.shape == math.inf:
+            raise ValueError(
+                "repeats must have a finite shape for a pure budget, got Poisson's law: the best "
+                "of so many runs has no pure loss"
+            )
+        return Budget(
+            budget.limit / BestOf([Pure(1.0)], repeats).pure_cost(), relation=budget.relation
+        )
+    # A curve of rho a at every order a: that of Gaussian noise, and a bound for all zCDP.
+    std = calibrate(lambda std: BestOf([Gaussian(std, 1.0)], repeats), budget, (1e-2, 1e6))
+    return Budget.zcdp(Gaussian(std, 1.0).zcdp_cost(), budget.relation)
+
+
+def repeat_and_select(
+    candidates: Sequence[Candidate],
+    budget: Budget,
+    *,
+    score: Score,
+    repeats: Repeats | None = None,
+    score_share: float = 0.2,
+    guard: Filter | None = None,
+    rng: Any = None,
+) -> Selection:
+    r"""Run candidates picked at random, a random number of times, and return the best run.
+
+    The whole costs a little more than a single run would, however many candidates there are, and
+    not the sum of the runs.
+
+    Parameters
+    ----------
+    candidates : sequence of callable
+        ``candidate(budget, rng)`` runs on the private data, is private by the budget given, and
+        draws from ``rng`` alone.
+    budget : Budget
+        Of the whole choice: of epsilon alone, where runs get pure budgets, or of epsilon and
+        delta, where runs get zCDP budgets.
+    score : callable
+        ``score(output, budget, rng)`` returns a number, the larger the better, and is private by
+        its budget where it looks at the private data, as :class:`PrivateLoss` is. NaN is worst.
+    repeats : Repeats, optional
+        Law of the number of runs, ``Repeats(10.0)`` by default, the geometric one. To find the
+        best of k candidates with some certainty it takes a mean of a few times k.
+    score_share : float
+        In (0, 1): part of a run's budget that its score gets.
+    guard : Filter, optional
+        To spend the whole from, beside other releases.
+    rng : None, int, SeedSequence, Generator or "os"
+        See :func:`dpanalysis.minimize`.
+
+    Returns
+    -------
+    Selection
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range, or a candidate has run a :class:`~dpanalysis.Result`
+        under another budget than the one given.
+    TypeError
+        If something is not callable.
+    PrivacyBudgetExceeded
+        If the guard refuses; nothing has run then.
+
+    Notes
+    -----
+    *Proof.* One run is: pick a candidate, run it, score what it gave. The pick looks at no data,
+    the run and the score together cost their two budgets, whichever was picked. So the
+    run is private with its score as a part of the answer, and
+    :class:`~dpanalysis.privacy.events.BestOf` bounds the best of a random number of such runs.
+
+    *When it pays.* With a pure budget each run gets a third of epsilon (by the geometric law;
+    ``affordable`` says what it gets), and a fifth of that goes to the score. So the best candidate
+    must be better at about a quarter of the budget than a fixed one at all of it. Where
+    accuracy hardly depends on the parameter, or a public rule comes near to the best, it does
+    not pay; nor where epsilon n is so small that noise decides, or all candidates are near each
+    other. Candidates on a public data set of the same kind cost nothing.
+
+    *Not covered.* How long it took tells how many runs there were. An exception in a candidate
+    comes through and may tell of a run that would not have been chosen: candidates must not raise
+    for reasons that depend on the data. The whole is charged beforehand.
+
+    References
+    ----------
+    Papernot, Steinke (2022); Liu, Talwar (2019).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dpanalysis as dpa
+    >>> random = np.random.default_rng(0)
+    >>> X = random.uniform(-1, 1, size=(5000, 3))
+    >>> y = np.sign(X @ [1.0, -2.0, 0.5])
+    >>> bound = dpa.RowBound(2, 3.0**0.5)
+    >>> def problem(strength):
+    ...     penalty = dpa.regularizers.L2(strength)
+    ...     return dpa.ERM(X, y, dpa.losses.Logistic(), penalty, bound)
+    >>> method = dpa.methods.ObjectivePerturbation()
+    >>> candidates = [
+    ...     lambda budget, rng, s=strength: dpa.minimize(problem(s), method, budget, rng=rng)
+    ...     for strength in (10.0, 0.01)
+    ... ]
+    >>> score = dpa.tuning.PrivateLoss(problem(0.01), clip=2.0)
+    >>> chosen = dpa.tuning.repeat_and_select(candidates, dpa.Budget(3.0), score=score, rng=1)
+    >>> chosen.index, chosen.epsilon(), chosen.run.epsilon
+    (1, 3.0, 0.8)
+    """
+    listed = list(candidates)
+    if not listed:
+        raise ValueError("candidates must hold at least one candidate, got none")
+    for name, each in [("candidates", each) for each in listed] + [("score", score)]:
+        if not callable(each):
+            raise TypeError(f"{name} must be callable, got {each!r}")
+    share = check_number(
+        "score_share", score_share, low=0.0, high=1.0, low_open=True, high_open=True
+    )
+    law = Repeats(10.0) if repeats is None else repeats
+    whole = affordable(budget, law)
+    run, scoring = _part(whole, 1.0 - share), _part(whole, share)
+    event = BestOf([_event(run), _event(scoring)], law)
+    if guard is not None and guard.budget.relation != budget.relation:
+        raise ValueError(
+            f"guard must be about {budget.relation!r}, as the budget, got {guard.budget.relation!r}"
+        )
+    counting, running, judging = mechanisms.spawn(rng, 3)
+    ledger = Ledger(budget.relation)
+    ledger.record(event)
+    if guard is not None:
+        guard.spend(event)
+    best = Selection(None, None, math.nan, run, scoring, ledger)
+    for _ in range(law.draw(counting)):
+        index = int(counting.integers(0, len(listed)))
+        output = listed[index](run, mechanisms.spawn(running, 1)[0])
+        _check_output(output, run)
+        value = float(score(output, scoring, mechanisms.spawn(judging, 1)[0]))
+        value = -math.inf if math.isnan(value) else value
+        if best.index is None or value > best.score:
+            best = Selection(index, output, value, run, scoring, ledger)
+    return best
+
+
+def _part(budget: Budget, share: float) -> Budget:
+    if budget.rho is not None:
+        return Budget.zcdp(share * budget.rho, budget.relation)
+    return Budget(share * budget.limit, relation=budget.relation)
+
+
+def _event(budget: Budget) -> Event:
+    """Return an event that costs what the budget allows."""
+    if budget.rho is not None:
+        return Gaussian(math.sqrt(0.5 / budget.rho), 1.0)
+    return Pure(budget.limit)
+
+
+def _check_output(output: Any, budget: Budget) -> None:
+    """Raise unless a run of ours kept to the budget; by what is public of it alone."""
+    if isinstance(output, Result) and not (
+        output.private and output.budget == budget and len(output.w) == 1
+    ):
+        raise ValueError(
+            "candidates must run under the budget that they are given, once: "
+            f"minimize(..., budget, rng=rng), got {output!r} instead of {budget!r}"
+        )

@@ -1,0 +1,122 @@
+"""Bounds by blocks: rows are brought within them, and the constant is penalised."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dpanalysis as dpa
+from dpanalysis.privacy.blocks import Block
+from dpanalysis.problems.rows.checks import block_norms
+
+LOGISTIC = dpa.losses.Logistic()
+ENTRIES = st.one_of(
+    st.sampled_from([0.0, 1.0, -1.0, 5e-324, 1e-310, 1e154, -1e300]), st.floats(-1e9, 1e9)
+)
+BLOCKS = st.lists(
+    st.builds(
+        Block, st.integers(1, 3), st.sampled_from([1, math.inf]), st.sampled_from([1e-3, 1.0, 40.0])
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def exact_norms(X, blocks):
+    ends = np.cumsum([block.size for block in blocks])
+    parts = [abs(X[:, hi - b.size : hi]) / b.radius for b, hi in zip(blocks, ends)]
+    return np.max(
+        [p.sum(axis=1) if b.order == 1 else p.max(axis=1) for b, p in zip(blocks, parts)], axis=0
+    )
+
+
+@given(st.data(), BLOCKS)
+def test_rows_are_brought_within_their_blocks(data, blocks):
+    """Dense, float32, Fortran and sparse rows, read-only, with huge and tiny entries."""
+    d, n = sum(block.size for block in blocks), 3
+    X = np.array(data.draw(st.lists(ENTRIES, min_size=n * d, max_size=n * d))).reshape(n, d)
+    bound = dpa.RowBound(tuple(blocks), 1.0)
+    small = np.clip(X, -1e30, 1e30).astype(np.float32)
+    X.flags.writeable = False
+    for rows in (X, np.asfortranarray(X), sp.csr_array(X), small, sp.csr_array(small)):
+        dense = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
+        dense = dense.astype(np.float64)
+        with np.errstate(over="ignore"):
+            np.testing.assert_allclose(block_norms(rows, blocks), exact_norms(dense, blocks))
+        problem = dpa.ERM(rows, np.ones(n), LOGISTIC, row_bound=bound)
+        scale = problem._data.scale
+        kept = dense if scale is None else dense * np.asarray(scale, dtype=float)[:, None]
+        assert exact_norms(kept, blocks).max() <= 1.0 + 1e-6 * (rows.dtype == np.float32) + 1e-12
+        problem.check_private()
+        # So does each gradient, alone: the bound that the noise is computed from.
+        facts = problem.facts("add_or_remove_one")
+        for i in range(n):
+            g = problem.sums(np.zeros(d), rows=np.array([i])).gradient
+            assert abs(g).sum() <= facts.gradient_bounds[0] * (1 + 1e-6)
+            assert np.linalg.norm(g) <= facts.gradient_bounds[1] * (1 + 1e-6)
+
+
+def test_mapped_rows_and_chunks_obey_too(tmp_path):
+    da = pytest.importorskip("dask.array")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 5)) * 3
+    bound = dpa.RowBound((Block(2, math.inf, 1.0), Block(3, 1, 1.0)), 1.0)
+    y = np.sign(X[:, 0])
+    mapped = np.memmap(tmp_path / "X", X.dtype, "w+", shape=X.shape)
+    mapped[:] = X
+    reference = dpa.ERM(X, y, LOGISTIC, row_bound=bound).gradient(np.ones(5))
+    for rows in (mapped, np.memmap(tmp_path / "X", X.dtype, "r", shape=X.shape, order="C"),
+                 da.from_array(X, chunks=(64, 5))):  # fmt: skip
+        found = dpa.ERM(rows, y, LOGISTIC, row_bound=bound).gradient(np.ones(5))
+        np.testing.assert_allclose(found, reference, rtol=1e-12)
+
+
+def test_rows_that_grow_are_seen():
+    X = np.full((4, 3), 0.2)
+    for bound in (dpa.RowBound((Block(1, math.inf, 1.0), Block(2, 1, 1.0)), 1.0),
+                  dpa.RowBound(math.inf, 1.0)):  # fmt: skip
+        X[:] = 0.2
+        problem = dpa.ERM(X, np.ones(4), LOGISTIC, row_bound=bound)
+        X[2] = [0.1, 0.9, 1.2]
+        with pytest.raises(ValueError, match=r"row 2 had an? .*norm"):
+            problem.check_private()
+
+
+def test_bounds_are_checked():
+    with pytest.raises(ValueError, match="order of a block"):
+        dpa.RowBound((Block(2, 2, 1.0),))
+    with pytest.raises(TypeError, match="tuple of Block"):
+        dpa.RowBound((1, 2))
+    with pytest.raises(ValueError, match="order must be one of"):
+        dpa.RowBound(3)
+    three = dpa.RowBound((Block(3, 1, 1.0),), 1.0, "check")
+    with pytest.raises(ValueError, match="blocks have 3 columns, and X has 2"):
+        dpa.ERM(np.zeros((1, 2)), [1.0], LOGISTIC, row_bound=three)
+    with pytest.raises(ValueError, match="exceed the block bound"):
+        dpa.ERM(np.ones((1, 3)), [1.0], LOGISTIC, row_bound=three)
+    for size, order, radius in ((0, 1, 1.0), (1, 3, 1.0), (1, 1, 0.0), (1, 1, math.inf)):
+        with pytest.raises((ValueError, TypeError)):
+            Block(size, order, radius)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_radii_that_bounds_imply_hold_at_the_corners(order):
+    blocks = (Block(3, math.inf, 0.5), Block(4, 1, 2.0), Block(2, math.inf, 1.0))
+    corner = np.concatenate([np.full(3, 0.5), [2.0, 0, 0, 0], np.ones(2)])[None, :]
+    bound = dpa.RowBound(blocks, 1.0)
+    problem = dpa.ERM(corner, [1.0], LOGISTIC, row_bound=bound)
+    assert problem._data.scale is None
+    assert problem.radius(order) == pytest.approx(np.linalg.norm(corner, ord=order, axis=1)[0])
+
+
+def test_the_constant_is_penalised_as_the_proof_needs_it():
+    """All labels alike: nothing but the penalty holds the weight of a constant column."""
+    X = np.column_stack([np.linspace(-1, 1, 40), np.ones(40)])
+    problem = dpa.ERM(X, np.ones(40), LOGISTIC, row_bound=dpa.RowBound(math.inf, 1.0))
+    w, _ = problem.minimise_tilted(np.array([0.0, -0.1]), 0.05, 1e-10, 40.0)
+    gradient = problem.gradient(w) + np.array([0.0, -0.1])
+    np.testing.assert_allclose(gradient, -0.05 * w, atol=1e-9)
+    assert abs(w[1]) > 1.0

@@ -1,0 +1,156 @@
+"""The commands that take CSV files: fit, predict, evaluate, domain."""
+
+import csv
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from dpanalysis.__main__ import main
+from dpanalysis.commands.csv_files import CsvFile
+
+TOML = """
+classes = ["no", "yes"]
+[columns]
+age = {range = [0, 100], missing = 50}
+"home, town" = ["a", "b, c"]
+"""
+
+
+def write(path, n=600, seed=0, bom=False, newline="\n"):
+    rng = np.random.default_rng(seed)
+    with open(path, "w", newline="", encoding="utf-8-sig" if bom else "utf-8") as file:
+        writer = csv.writer(file, lineterminator=newline)
+        writer.writerow(["id", "age", "home, town", "rich"])
+        for i in range(n):
+            age, town = int(rng.integers(0, 101)), rng.choice(["a", "b, c"])
+            rich = "yes" if age > 50 else "no"
+            writer.writerow([i, "" if i % 50 == 7 else age, town, rich])
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write("train.csv", bom=True)
+    write("test.csv", seed=1, newline="\r\n")
+    (tmp_path / "domain.toml").write_text(TOML)
+    return tmp_path
+
+
+FIT = ["fit", "train.csv", "--label", "rich", "--domain", "domain.toml", "--epsilon", "5"]
+
+
+def fails(capsys, argv, match):
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert match in said, said
+
+
+def test_from_a_table_to_predictions(folder, capsys):
+    assert main([*FIT, "--out", "m.json", "--card", "card.html", "--seed", "0"]) == 0
+    assert "epsilon = 5, delta = 0 (pure)" in capsys.readouterr().out
+    assert "<!doctype html>" in (folder / "card.html").read_text()
+    assert json.loads((folder / "m.json").read_text())["classes"] == ["no", "yes"]
+    assert main(["evaluate", "test.csv", "--model", "m.json", "--label", "rich"]) == 0
+    said = capsys.readouterr().out
+    assert "NOT private" in said
+    scores = dict(line.split(": ") for line in said.splitlines() if ": " in line and "." in line)
+    assert float(scores["accuracy"]) > 0.9 and float(scores["area under the curve"]) > 0.95
+    assert main(["predict", "test.csv", "--model", "m.json", "-o", "p.csv"]) == 0
+    with open("p.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 600 and set(rows[0]) == {"prediction", "p(no)", "p(yes)"}
+    assert {row["prediction"] for row in rows} == {"no", "yes"}
+    assert float(rows[0]["p(no)"]) + float(rows[0]["p(yes)"]) == pytest.approx(1.0, abs=1e-5)
+    with gzip.open("test.csv.gz", "wb") as file:
+        file.write((folder / "test.csv").read_bytes())
+    assert main(["predict", "test.csv.gz", "--model", "m.json"]) == 0
+    assert capsys.readouterr().out == (folder / "p.csv").read_text()
+
+
+def test_the_same_as_the_estimator_but_for_single_precision(folder, capsys):
+    import pandas as pd
+
+    from dpanalysis.linear_model import LinearSVC, load
+    from dpanalysis.preprocessing import PublicEncoder
+
+    assert main([*FIT, "--out", "m.json", "--kind", "svm", "--seed", "3"]) == 0
+    table = pd.read_csv("train.csv", encoding="utf-8-sig")
+    encoder = PublicEncoder("domain.toml").fit(table)
+    model = LinearSVC(5.0, classes=["no", "yes"], random_state=3)
+    model.fit(encoder.transform(table), table["rich"])
+    loaded = load("m.json").steps[1][1]
+    np.testing.assert_allclose(loaded.coef_, model.coef_, rtol=1e-4)
+
+
+def test_a_template_names_the_columns_and_no_value(folder, capsys):
+    assert main(["domain", "train.csv"]) == 0
+    said = capsys.readouterr().out
+    assert '"home, town" = "FILL IN"' in said and "b, c" not in said
+    assert main(["domain", "train.csv", "-o", "new.toml"]) == 0
+    fails(capsys, ["domain", "train.csv", "-o", "new.toml"], "new.toml is there already")
+    fails(
+        capsys,
+        ["fit", "train.csv", "--label", "rich", "--domain", "new.toml", "--epsilon", "1", "--out",
+         "m.json"],
+        "domain of column 'id': not filled in yet",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "bad.csv: expected a header line, got an empty file"),
+        ("age,age,rich\n1,2,no\n", "the header has 'age' twice, in columns 1 and 2"),
+        ("age,,rich\n1,2,no\n", "column 2 of the header has no name"),
+        ('age,rich\n1,no\n', "there is no column 'home, town'"),
+        ('age,"home, town",rich\n1,a\n', "line 2: expected 3 fields, as in the header, got 2"),
+        ('age,"home, town",rich\n', "there are no rows"),
+        ('age,"home, town",rich\n1,a,no\nx,a,no\n', "line 3, column 'age': expected a number"),
+        ('age,"home, town",rich\n1,"a\n",no\n2,z,no\n', "line 4, column 'home, town': expected"),
+        ('age,"home, town",rich\n1,a,no\n1,,no\n', "line 3, column 'home, town': expected a"),
+        ('age,"home, town",rich\n1,a,maybe\n', "line 2, column 'rich': expected one of 'no'"),
+        ('age,"home, town",rich\n1,a,\n', "line 2, column 'rich': expected one of"),
+        ('age,"home, town",rich\n1,"a"b,no\n', "line 2: "),
+    ],
+)  # fmt: skip
+def test_bad_files_are_named_by_line_and_column(folder, capsys, text, match):
+    (folder / "bad.csv").write_text(text)
+    argv = ["fit", "bad.csv", *FIT[2:], "--out", "m.json"]
+    fails(capsys, argv, match)
+    assert not (folder / "m.json").exists()
+
+
+def test_a_file_in_another_encoding_is_named(folder, capsys):
+    (folder / "bad.csv").write_bytes('age,"home, town",rich\n1,a,n\xf6\n'.encode("latin-1"))
+    fails(capsys, ["fit", "bad.csv", *FIT[2:], "--out", "m.json"], "not UTF-8")
+
+
+def test_nothing_is_spent_where_the_result_cannot_be_kept(folder, capsys):
+    fails(capsys, [*FIT, "--out", "none/m.json"], "there is no folder")
+    fails(capsys, [*FIT, "--out", "."], "is a folder")
+    (folder / "m.json").write_text("an older model")
+    fails(capsys, [*FIT, "--out", "m.json"], "m.json is there already")
+    fails(capsys, [*FIT[:-1], "0", "--out", "n.json"], "epsilon must lie in (0, inf)")
+    fails(capsys, [*FIT, "--delta", "0.9", "--out", "n.json"], "delta must be below 1/n")
+    fails(capsys, ["fit", "gone.csv", *FIT[2:], "--out", "n.json"], "gone.csv: No such file")
+    fails(
+        capsys,
+        ["predict", "test.csv", "--model", "m.json"],
+        "not a model that dpanalysis has saved",
+    )
+    argv = [*FIT[:3], "age", *FIT[4:], "--out", "n.json"]
+    fails(capsys, argv, "the label 'age' must have no domain")
+    assert (folder / "m.json").read_text() == "an older model"
+
+
+def test_blocks_end_where_they_should(folder, monkeypatch):
+    monkeypatch.setattr("dpanalysis.commands.csv_files._ROWS", 7)
+    blocks = list(CsvFile("train.csv").blocks())
+    assert [len(block.lines) for block in blocks] == [7] * 85 + [5]
+    assert blocks[0].lines[0] == 2 and blocks[-1].lines[-1] == 601
+    assert [cell for block in blocks for cell in block["id"]] == [str(i) for i in range(600)]

@@ -1,0 +1,335 @@
+"""Private linear classifiers: scikit-learn's conventions, bad input, accuracy, the guarantee."""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression as Exact
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dpanalysis as dpa
+from dpanalysis.linear_model import (
+    LinearSVC,
+    LogisticRegression,
+    PrivacyCard,
+    PrivacyWarning,
+    load,
+    save,
+)
+from dpanalysis.linear_model.design import design_of
+from dpanalysis.linear_model.penalty import default_penalty
+from dpanalysis.preprocessing import PrivateBounds, PublicColumns, PublicEncoder
+
+KINDS = [LogisticRegression, LinearSVC]
+
+
+def blobs(n=4000, d=3, K=2, seed=0, spread=0.6):
+    rng = np.random.default_rng(seed)
+    centres = 2.0 * rng.choice([-1.0, 1.0], (K, d))
+    centres[:, :2] = 2.0 * np.column_stack(
+        [np.cos(2 * np.pi * np.arange(K) / K), np.sin(2 * np.pi * np.arange(K) / K)]
+    )
+    y = rng.integers(0, K, n)
+    return centres[y] + spread * rng.normal(size=(n, d)), y
+
+
+# No check is expected to fail. A budget so large leaves next to no noise: the checks of accuracy
+# have too few rows for a private fit.
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([kind(epsilon=1e4, random_state=0) for kind in KINDS])
+def test_keeps_to_the_conventions_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("K", [2, 4])
+def test_learns_two_classes_and_more(kind, K):
+    X, y = blobs(K=K)
+    words = np.array(["ant", "bee", "cat", "dog"])[y]
+    model = kind(epsilon=2.0, bounds=(-4, 4), random_state=0).fit(X, words)
+    assert model.classes_.tolist() == ["ant", "bee", "cat", "dog"][:K]
+    assert model.coef_.shape == ((1 if K == 2 else K), 3)
+    assert model.score(X, words) > 0.95
+    assert model.privacy_.epsilon == pytest.approx(2.0) and model.privacy_.epsilon <= 2.0 + 1e-9
+    if kind is LogisticRegression:
+        p = model.predict_proba(X)
+        np.testing.assert_allclose(p.sum(axis=1), 1.0)
+        np.testing.assert_allclose(np.log(p), model.predict_log_proba(X), atol=1e-9)
+        assert (model.classes_[p.argmax(axis=1)] == model.predict(X)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_next_to_no_noise_it_is_the_penalised_minimiser(kind):
+    """Dense and sparse rows, groups, ranges and the way back to the units of X."""
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.uniform(2, 8, 400), rng.uniform(-1, 0, 400), np.zeros((400, 3))])
+    X[np.arange(400), 2 + rng.integers(3, size=400)] = 1.0
+    y = X[:, 0] + 3 * X[:, 3] + rng.normal(size=400) > 5.5
+    columns = PublicColumns([2, -1, 0, 0, 0], [8, 0, 1, 1, 1], [(2, 5)])
+    found = []
+    for rows in (X, sp.csr_array(X), X.astype(np.float32), np.asfortranarray(X)):
+        model = kind(1e9, C=0.1, bounds=columns, random_state=0).fit(rows, y)
+        found.append(np.append(model.coef_, model.intercept_))
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=1e-4, atol=1e-5)
+    # By hand: numbers to [-1, 1], a constant, the group.
+    D = np.column_stack([(X[:, 0] - 5) / 3, (X[:, 1] + 0.5) / 0.5, np.ones(400), X[:, 2:]])
+    loss = dpa.losses.Logistic() if kind is LogisticRegression else dpa.losses.HuberizedHinge(0.5)
+    w = dpa.ERM(D, np.where(y, 1.0, -1.0), loss, dpa.regularizers.L2(1 / (0.1 * 400))).solve()
+    expected = [w[0] / 3, w[1] / 0.5, *w[3:], w[2] - w[0] * 5 / 3 + w[1]]
+    np.testing.assert_allclose(found[0], expected, atol=3e-3)  # the scale ends at 1e-3
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_every_row_of_a_design_is_within_its_bound_and_says_the_same(intercept, sparse):
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-3, 5, size=(50, 6))
+    X[:, 4:] = np.eye(2)[rng.integers(2, size=50)]
+    columns = PublicColumns([-3] * 4 + [0] * 2, [5] * 4 + [1] * 2, [(4, 6)])
+    w = rng.normal(size=(2, 6 + intercept))
+    for bounds in (columns, (-3, 5), dpa.RowBound(2, 12.0), [dpa.RowBound(1, 22.0)]):
+        design, _ = design_of(bounds, None, 6, intercept, sparse)
+        D = design.rows(sp.csr_array(X) if sparse else X)
+        loss, ones = dpa.losses.Logistic(), np.ones(50)
+        bound = design.row_bound
+        problem = dpa.ERM(D, ones, loss, row_bound=bound)
+        assert problem._data.scale is None  # no row had to be cut
+        coef, constant = design.weights(w)
+        np.testing.assert_allclose(X @ coef.T + constant, D @ w.T, atol=1e-9)
+        assert intercept or not constant.any()
+
+
+def test_large_data_go_through_a_file_and_give_the_same(monkeypatch):
+    X, y = blobs(n=1000)
+    model = LogisticRegression(bounds=(-4, 4), random_state=0)
+    expected = clone(model).fit(X, y).coef_
+    monkeypatch.setattr("dpanalysis.linear_model.base._IN_MEMORY", 0)
+    monkeypatch.setattr("dpanalysis.linear_model.base._ENTRIES", 900)
+    np.testing.assert_allclose(clone(model).fit(X, y).coef_, expected, rtol=1e-9)
+    np.testing.assert_allclose(clone(model).fit(X, y + 3).coef_, expected, rtol=1e-9)
+    model = LogisticRegression(bounds=(-4, 4), classes=[0, 1, 2], random_state=0)
+    assert clone(model).fit(X, y).coef_.shape == (3, 3)
+
+
+def test_bounds_travel_through_a_pipeline():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.integers(17, 91, 3000), "job": rng.choice(["a", "b"], 3000)})
+    y = np.where((table["age"] > 50) & (table["job"] == "a"), "yes", "no")
+    encoder = PublicEncoder({"age": (17, 90), "job": ["a", "b"]})
+    model = make_pipeline(encoder, LogisticRegression(2.0, random_state=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(table, y)
+    assert model.score(table, y) > 0.85
+    plain = LogisticRegression(2.0, random_state=0)
+    rows = np.asarray(model[0].transform(table))  # what it knew of its columns is gone
+    with pytest.warns(PrivacyWarning, match="no public bounds"):
+        plain.fit(rows, y)
+    assert "No bounds were declared" in plain.privacy_.facts["Bounds"]
+    explicit = LogisticRegression(2.0, bounds=model[0].columns_, random_state=0).fit(rows, y)
+    np.testing.assert_array_equal(explicit.coef_, model[1].coef_)
+
+
+def test_searches_are_met_by_a_warning():
+    X, y = blobs(n=300)
+    model = LogisticRegression(bounds=(-4, 4), random_state=0)
+    with pytest.warns(PrivacyWarning, match="each costs epsilon again"):
+        cross_val_score(model, X, y, cv=2)
+    with pytest.warns(PrivacyWarning, match="C='auto'"):
+        GridSearchCV(model, {"C": [0.1, 1.0]}, cv=2).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clone(model).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_input_is_one_sentence(kind):
+    X, y = blobs(n=200)
+
+    def fails(match, X=X, y=y, error=ValueError, **arguments):
+        with pytest.raises(error, match=match):
+            kind(**{"bounds": (-4, 4), **arguments}).fit(X, y)
+
+    fails(r"epsilon must lie in \(0, inf\), got 0", epsilon=0)
+    fails("epsilon must lie", epsilon=-1.0)
+    fails("epsilon must lie", epsilon=math.nan)
+    fails("epsilon must be a number", epsilon="1", error=TypeError)
+    fails(r"delta must be below 1/n = 0.005", delta=0.005)
+    fails(r"delta must lie in \[0, 1\)", delta=-1e-9)
+    fails("C must", C=0.0)
+    fails("relation must be one of", relation="neighbours")
+    fails("one class only, ", y=np.zeros(200))
+    fails(r"labels in classes = \[0, 2\], got 1 in row", classes=[0, 2])
+    fails("NaN", X=np.where(np.eye(200, 3) > 0, np.nan, X))
+    fails("infinity", X=np.where(np.eye(200, 3) > 0, np.inf, X))
+    fails("could not convert.*PublicEncoder", X=np.full((200, 2), "word", dtype=object))
+    fails("low must be below high in every column, got 4 and -4 in column 0", bounds=(4, -4))
+    fails("bounds must be", bounds=([1, 2], [3, 4]))
+    fails("bounds are for 2 features, and X has 3", bounds=PublicColumns([0, 0], [1, 1]))
+    fails("sample", y=y[:-1])
+    if kind is LinearSVC:
+        fails("width must lie", width=0.0)
+    model = kind(bounds=(-4, 4), random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match=r"X has 2 features, but .* is expecting 3"):
+        model.predict(X[:, :2])
+    with pytest.raises(ValueError, match="NaN"):
+        model.predict([[np.nan, 0, 0]])
+
+
+def test_declared_classes_need_not_occur():
+    X, _ = blobs(n=300)
+    model = LogisticRegression(bounds=(-4, 4), classes=["a", "b"], random_state=0)
+    assert model.fit(X, ["a"] * 300).classes_.tolist() == ["a", "b"]
+    assert "declared by the user" in str(model.privacy_)
+    assert model.fit(X, ["a"] * 300).score(X, ["a"] * 300) > 0.99
+
+
+def test_what_is_outside_the_bounds_is_cut_and_tells_nothing():
+    """A row of 1e300 moves the model no more than a row at the bound, and warns of nothing."""
+    X, y = blobs(n=500)
+    model = LogisticRegression(bounds=(-4, 4), random_state=0)
+    wild, cut = X.copy(), X.copy()
+    wild[0], cut[0] = 1e300, 4.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first, second = (clone(model).fit(rows, y) for rows in (wild, cut))
+    np.testing.assert_allclose(first.coef_, second.coef_)
+
+
+def test_the_random_state():
+    X, y = blobs(n=300)
+
+    def fit(state):
+        return LogisticRegression(bounds=(-4, 4), random_state=state).fit(X, y)
+
+    assert (fit(3).coef_ == fit(3).coef_).all() and (fit(3).coef_ != fit(4).coef_).all()
+    assert (fit(None).coef_ != fit(None).coef_).all()
+    assert "RESEARCH ONLY" in str(fit(3).privacy_)
+    assert "RESEARCH ONLY" not in str(fit(None).privacy_)
+    assert (fit(np.random.RandomState(0)).coef_ == fit(np.random.RandomState(0)).coef_).all()
+    # One against the rest: the runs have noise of their own.
+    X, y = blobs(n=300, d=12, K=3)
+    model = LinearSVC(1e-3, bounds=(-4, 4), random_state=0).fit(X, y)
+    alike = np.corrcoef(model.coef_)[np.triu_indices(3, 1)]
+    assert abs(alike).max() < 0.95
+
+
+def test_parts_of_several_runs_add_up():
+    X, y = blobs(n=600, K=3)
+    model = LinearSVC(0.9, 1e-5, bounds=(-4, 4), random_state=0).fit(X, y)
+    card = model.privacy_
+    assert len(card.ledger) == 3
+    assert card.epsilon <= 0.9 + 1e-9 and card.epsilon == pytest.approx(0.9, rel=1e-4)
+    assert card.delta == pytest.approx(1e-5)
+
+
+def test_bounds_that_were_paid_for_are_on_the_card():
+    rng = np.random.default_rng(0)
+    X = rng.normal(50.0, 10.0, size=(5000, 2))
+    y = X[:, 0] > 50
+    model = make_pipeline(
+        PrivateBounds(0.5, random_state=1), LogisticRegression(1.0, random_state=0)
+    ).fit(X, y)
+    assert model[1].privacy_.epsilon == pytest.approx(1.5)
+    assert "bounds learnt from the data: epsilon 0.5" in model[1].privacy_.ledger
+    assert model.score(X, y) > 0.9
+
+
+def test_the_card_as_text_json_and_html():
+    X, y = blobs(n=300)
+    card = LogisticRegression(0.5, 1e-6, bounds=(-4, 4)).fit(X, y).privacy_
+    assert PrivacyCard.from_json(card.to_json()) == card
+    assert json.loads(card.to_json())["epsilon"] == card.epsilon
+    for text in ("Not covered", "the set of labels: read off y", "penalised", "Penalty"):
+        assert text in str(card) or text in card.to_html()
+    page = PrivacyCard(1.0, 0.0, "replace_one", ("<script>",), "&model").to_html()
+    assert "<script>" not in page and "&amp;model" in page and page.startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("K", [2, 3])
+def test_saved_and_loaded_it_is_the_same(kind, K, tmp_path):
+    X, y = blobs(n=300, K=K)
+    for labels in (y, y.astype(float), np.array(["x", "ü", "z"])[y], y > 0):
+        model = kind(bounds=(-4, 4), random_state=0).fit(X, labels)
+        save(model, tmp_path / "m.json")
+        again = load(tmp_path / "m.json")
+        assert type(again) is kind and again.privacy_ == model.privacy_
+        assert (again.decision_function(X) == model.decision_function(X)).all()
+        assert again.predict(X).dtype == model.predict(X).dtype
+        assert (again.predict(X) == model.predict(X)).all()
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="model must be"):
+        save(Exact(), tmp_path / "m.json")
+    for text in ("", "[]", "{}", '{"format": "other", "version": 1}', '{"format": 1}'):
+        (tmp_path / "m.json").write_text(text)
+        with pytest.raises(ValueError, match="not a model that dpanalysis has saved"):
+            load(tmp_path / "m.json")
+
+
+def test_the_ordinary_table_of_a_new_user():
+    """5,000 rows, seven columns, missing values, 9% positives, pure epsilon 1: five fits."""
+    rng = np.random.default_rng(0)
+
+    def draw(n):
+        table = pd.DataFrame({
+            "age": rng.integers(18, 90, n).astype(float), "income": rng.lognormal(10, 0.6, n),
+            "tenure": rng.integers(0, 40, n), "calls": rng.poisson(2, n),
+            "job": rng.choice(["clerk", "sales", "nurse", "driver"], n),
+            "region": rng.choice(["north", "south", "east", "west"], n),
+            "plan": rng.choice(["basic", "plus"], n),
+        })  # fmt: skip
+        z = -7.0 + 0.04 * (table["age"] - 40) + 2.2 * (table["plan"] == "plus")
+        z += 1.6 * (table["job"] == "driver") - 0.06 * table["tenure"] + 1.1 * table["calls"]
+        y = np.where(rng.random(n) < 1 / (1 + np.exp(-z)), "churned", "stayed")
+        table.loc[rng.random(n) < 0.05, "income"] = np.nan
+        table.loc[rng.random(n) < 0.05, "job"] = None
+        return table, y
+
+    table, y = draw(5000)
+    test, y_test = draw(20_000)
+    assert 0.07 < (y == "churned").mean() < 0.13
+    domain = {
+        "age": (18, 90), "income": {"range": (0, 100_000), "missing": 25_000}, "tenure": (0, 40),
+        "calls": (0, 10), "region": ["north", "south", "east", "west"], "plan": ["basic", "plus"],
+        "job": {"categories": ["clerk", "sales", "nurse", "driver"], "missing": "unknown"},
+    }  # fmt: skip
+    encoder = PublicEncoder(domain).fit(table)
+    truth = y_test == "stayed"
+    exact = Exact(max_iter=1000).fit(np.asarray(encoder.transform(table)), y)
+    reached = roc_auc_score(truth, exact.decision_function(np.asarray(encoder.transform(test))))
+    found = [
+        roc_auc_score(
+            truth,
+            make_pipeline(PublicEncoder(domain), LogisticRegression(1.0, random_state=seed))
+            .fit(table, y)
+            .decision_function(test),
+        )
+        for seed in range(5)
+    ]
+    assert reached > 0.85 and np.mean(found) > reached - 0.08
+
+
+def test_the_default_penalty_follows_public_facts_alone():
+    facts = dpa.ERM(
+        np.zeros((1000, 3)), np.ones(1000), dpa.losses.Logistic(), row_bound=dpa.RowBound(1, 3.0)
+    ).facts("replace_one")
+    method = dpa.methods.ObjectivePerturbation()
+    values = [default_penalty(facts, dpa.Budget(epsilon), method) for epsilon in (0.1, 1.0, 10.0)]
+    assert values == sorted(values, reverse=True)
+    tight = dpa.Budget(1e-3)
+    kappa = math.log1p(facts.hessian_bound / (1000 * default_penalty(facts, tight, method)))
+    assert kappa <= 0.5e-3 * (1 + 1e-9)
+    assert default_penalty(facts, dpa.Budget(1.0, 1e-6), method) > 0.0

@@ -1,0 +1,223 @@
+"""Public encoders and domains, bounds that are paid for, and the noisy quantile."""
+
+import math
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dpanalysis as dpa
+from dpanalysis.preprocessing import PrivateBounds, PublicColumns, PublicEncoder
+from dpanalysis.preprocessing.columns import columns_of
+from dpanalysis.preprocessing.domain import parse_domain, read_domain, template
+from dpanalysis.privacy.queries import NoisyQuantile, Records
+from dpanalysis.problems.table import Table
+
+DOMAIN = {
+    "age": {"range": (20, 60), "missing": 40},
+    "job": {"categories": ["a", "b"], "missing": "?"},
+    "sex": ["f", "m"],
+}
+CELLS = st.fixed_dictionaries({
+    "age": st.one_of(st.none(), st.floats(-1e308, 1e308), st.integers(-(10**6), 10**6)),
+    "job": st.sampled_from(["a", "b", "?", None, "", float("nan")]),
+    "sex": st.sampled_from(["f", " m "]),
+})  # fmt: skip
+
+
+@given(st.lists(CELLS, min_size=1, max_size=6))
+def test_rows_are_within_the_bounds_that_the_encoder_states(rows):
+    table = pd.DataFrame(rows, columns=list(DOMAIN), dtype=object)
+    encoder = PublicEncoder(DOMAIN).fit(table)
+    X = np.asarray(encoder.transform(table))
+    assert X.min() >= 0.0 and X.max() <= 1.0
+    for order in (1, 2, math.inf):
+        assert np.linalg.norm(X, ord=order, axis=1).max() <= encoder.columns_.radius(order)
+    # A row is encoded as if it were alone.
+    for i, row in enumerate(rows):
+        alone = pd.DataFrame([row], columns=list(DOMAIN), dtype=object)
+        np.testing.assert_array_equal(np.asarray(encoder.transform(alone))[0], X[i])
+
+
+@pytest.mark.parametrize("first", [True, 1, 1.0, "1"])
+def test_what_was_seen_before_changes_no_cell(first):
+    encoder = PublicEncoder({"x": ["1", "True"]}).fit(np.empty((0, 1), dtype=object))
+    later = np.array([[first], [True], [1], ["1"]], dtype=object)
+    assert np.asarray(encoder.transform(later))[1:, 1].tolist() == [1.0, 0.0, 0.0]
+
+
+def test_missing_cells_count_as_declared():
+    encoder = PublicEncoder(DOMAIN)
+    X = encoder.fit_transform([[None, None, "f"], [60, "b", "m"], ["", " ", "f"]])
+    np.testing.assert_array_equal(
+        np.asarray(X), [[0.5, 0, 0, 1, 1, 0], [1, 0, 1, 0, 0, 1], [0.5, 0, 0, 1, 1, 0]]
+    )
+    names = ["age", "job=a", "job=b", "job=?", "sex=f", "sex=m"]
+    assert encoder.get_feature_names_out().tolist() == names
+
+
+def test_bad_cells_are_named():
+    encoder = PublicEncoder({"age": (0, 9), "job": ["a", "b"]}).fit(
+        pd.DataFrame(columns=["age", "job"])
+    )
+
+    def fails(match, age, job):
+        with pytest.raises(ValueError, match=match):
+            encoder.transform(pd.DataFrame({"age": [1, age], "job": ["a", job]}, dtype=object))
+
+    fails("row 1, column 'age': expected a number, got 'x'", "x", "a")
+    fails("row 1, column 'age': expected a number, since no value", None, "a")
+    fails("row 1, column 'age': expected a finite number, got inf", math.inf, "a")
+    fails("row 1, column 'age': expected a number, since.*got 'nan'", "nan", "a")
+    fails("row 1, column 'job': expected one of 'a', 'b', got 'c'", 1, "c")
+    fails("row 1, column 'job': expected a category, since none", 1, None)
+
+
+def test_the_wrong_columns_are_named():
+    table = pd.DataFrame({"age": [1], "job": ["a"]})
+    encoder = PublicEncoder({"age": (0, 9), "job": ["a", "b"]}).fit(table)
+    with pytest.raises(ValueError, match="no 'job'"):
+        encoder.transform(table[["age"]])
+    with pytest.raises(ValueError, match="in that order"):
+        encoder.transform(table[["job", "age"]])
+    with pytest.raises(ValueError, match="X has 3 features"):
+        encoder.transform([[1, "a", 2]])
+    with pytest.raises(ValueError, match="2 cells in every row, got 1 in row 1"):
+        encoder.transform([[1, "a"], [2]])
+    with pytest.raises(ValueError, match="no column 'job', which the domain declares"):
+        PublicEncoder({"job": ["a"]}).fit(table[["age"]])
+    twice = pd.DataFrame([[1, 2]], columns=["age", "age"])
+    with pytest.raises(ValueError, match="several columns named 'age'"):
+        PublicEncoder({"age": (0, 9)}).fit(twice)
+    with pytest.raises(ValueError, match="must have the 1 columns"):
+        PublicEncoder({"age": (0, 9)}).fit(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("declared", "match"),
+    [
+        ((5, 5), "low must be below high"), ((0, math.inf), "two finite numbers"),
+        ([], "list of different values"), (["a", "a"], "list of different values"),
+        ("FILL IN", "not filled in yet"), (7, "declare a range"),
+        ({"range": [0, 1], "categories": ["a"]}, "must have 'range' or 'categories'"),
+        ({"range": [0, 1], "lost": 2}, "must have 'range' or 'categories'"),
+        ({"range": [0, 1], "missing": "x"}, "two finite numbers"),
+        ({"range": "01"}, "two finite numbers"),
+    ],
+)  # fmt: skip
+def test_bad_domains_are_named(declared, match):
+    with pytest.raises(ValueError, match=f"domain of column 'x': .*{match}"):
+        parse_domain({"x": declared})
+
+
+def test_domains_in_toml(tmp_path):
+    path = tmp_path / "domain.toml"
+    path.write_text(template(["age", 'quoted "name"', "ü"]), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"domain.toml: domain of column 'age': not filled in"):
+        read_domain(path)
+    path.write_text("classes = [0, 1]\n[columns]\nage = {range = [0, 9], missing = 1}\n")
+    encoder = PublicEncoder(path).fit(pd.DataFrame({"age": [1.0]}))
+    assert np.asarray(encoder.transform([[None]])).tolist() == [[1 / 9]]
+    assert read_domain(path)[1] == ["0", "1"]
+    for text in ("age = [0, 1]", "[columns", "classes = 3\n[columns]\nage = [0, 1]"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"domain\.toml: "):
+            read_domain(path)
+
+
+def test_columns_stay_with_rows_and_with_nothing_else():
+    encoder = PublicEncoder({"a": (0, 1), "b": (0, 1)})
+    X = encoder.fit_transform([[0.1, 0.2], [0.3, 0.4]])
+    assert columns_of(X) is encoder.columns_
+    assert columns_of(X[:1]) is encoder.columns_
+    assert columns_of(pickle.loads(pickle.dumps(X))).d == 2
+    for other in (X[:, :1], 2 * X, X + X, X.T @ X, np.asarray(X), X[0]):
+        assert getattr(other, "ndim", 1) < 2 or columns_of(other) is None
+    many = {"word": [str(k) for k in range(50)]}
+    rows = PublicEncoder(many).fit_transform([["1"], ["7"]])
+    assert sp.issparse(rows) and columns_of(rows).groups == ((0, 50),)
+
+
+def test_columns_check_what_they_are_given():
+    with pytest.raises(ValueError, match="low must be below high"):
+        PublicColumns([0, 1], [1, 1])
+    with pytest.raises(ValueError, match="one number a column"):
+        PublicColumns([0], [1, 1])
+    for groups in ([(0, 2), (1, 3)], [(2, 1)], [(0, 4)], [(-1, 1)]):
+        with pytest.raises(ValueError, match="groups must be"):
+            PublicColumns([0, 0, 0], [1, 1, 1], groups)
+
+
+# --- bounds that are paid for ---
+
+
+@pytest.mark.parametrize("side", ["below", "above"])
+def test_a_noisy_quantile_has_the_law_of_the_sparse_vector_that_is_charged(side):
+    """A chi-squared test of 6,000 answers at 1e-4; a < for the <= would show."""
+    from scipy import stats
+
+    from dpanalysis import audit
+    from dpanalysis.privacy import mechanisms
+    from dpanalysis.privacy.events import AboveThreshold
+
+    column = np.array([[0.0], [0.0], [1.0], [1.5], [2.0], [7.0]])
+    grid = np.array([0.0, 1.0, 2.0, 4.0])
+    counts = [2, 3, 5, 5] if side == "below" else [1, 2, 4, 6]  # from the first candidate on
+    query = NoisyQuantile(0, 0.5, grid, 1.5, side)
+    law = audit.above_threshold_distribution(np.array(counts) - 3.0, "laplace", 1.5, 3.0)
+    expected = [*law[:3], law[3] + law[4]]  # the last one where there is none
+    random, records = mechanisms.random_source(4), Records(Table(column), None, 6.0)
+    found = [query.answer(records, random)[0] for _ in range(6000)]
+    order = grid if side == "below" else grid[::-1]
+    observed = [found.count(c) for c in order.tolist()]
+    assert stats.chisquare(observed, 6000 * np.array(expected)).pvalue > 1e-4
+    event = query.event(Table(column).facts("replace_one"), dpa.Full())
+    assert event == AboveThreshold("laplace", 1.5, 3.0, 1.0, None)
+    assert event.pure_cost() == pytest.approx(2 / 1.5)
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
+def test_the_run_of_all_columns_costs_its_budget(relation):
+    from dpanalysis.methods.quantiles import Quantiles
+
+    table = Table(np.random.default_rng(0).normal(size=(100, 3)))
+    method = Quantiles(0.9, (-1.0, 0.0, 1.0, 4.0))
+    result = dpa.minimize(table, method, dpa.Budget(0.7, 0.0, relation), rng=0, record=())
+    assert result.epsilon() == pytest.approx(0.7) and len(result.ledger.events) >= 1
+
+
+def test_bounds_are_found_paid_for_and_used():
+    rng = np.random.default_rng(0)
+    years = rng.integers(1990, 2021, 20_000)
+    zeros = rng.integers(0, 2, 20_000)
+    X = np.column_stack([
+        rng.normal(170, 10, 20_000), rng.exponential(1e4, 20_000), years, zeros, -years
+    ])  # fmt: skip
+    bounds = PrivateBounds(0.5, random_state=0).fit(X)
+    inside = (bounds.low_ <= X) & (bounds.high_ >= X)
+    assert (inside.mean(axis=0) > 0.95).all()
+    assert (bounds.high_ <= [220, 1e5, 2040, 1.1, -1970]).all()
+    assert (bounds.low_ >= [120, -2e4, 1970, -0.1, -2040]).all()
+    rows = bounds.transform(X)
+    assert rows.min() == 0.0 and rows.max() == 1.0
+    assert columns_of(rows).epsilon == 0.5
+
+
+def test_too_few_rows_for_bounds_are_said_before_anything_is_spent():
+    X = np.random.default_rng(0).normal(size=(200, 5))
+    with pytest.raises(ValueError, match="too little for the ranges of 5 columns of 200 rows"):
+        PrivateBounds(0.1).fit(X)
+    with pytest.raises(ValueError, match="trimmed"):
+        PrivateBounds(1.0, trimmed=0.5).fit(X)
+    with pytest.raises(ValueError, match="epsilon"):
+        PrivateBounds(0.0).fit(X)
+
+
+@pytest.mark.parametrize("value", [0.0, -3.0, 5e-324, 1e30])
+def test_bounds_of_a_constant_column_are_a_range(value):
+    bounds = PrivateBounds(1.0, random_state=0).fit(np.full((2000, 1), value))
+    assert bounds.low_ < bounds.high_ and np.isfinite(bounds.transform([[value]])).all()

@@ -1,0 +1,195 @@
+"""The choice itself: its law, its price, what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import dpanalysis as dpa
+from dpanalysis.privacy import Filter, mechanisms
+from dpanalysis.tuning import PrivateLoss, Repeats, affordable, repeat_and_select
+
+CHANCES = [np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.2, 0.6])]
+
+
+def finite(chances):
+    return lambda budget, rng: int(np.searchsorted(np.cumsum(chances)[:-1], rng.random()))
+
+
+def own(output, budget, rng):
+    return float(output)
+
+
+@pytest.mark.parametrize("shape", [0.0, 1.0, math.inf])
+def test_the_law_of_the_choice_is_the_one_enumerated(shape):
+    """By chi-square at p = 1e-6."""
+    repeats = Repeats(3.0, shape)
+    budget = dpa.Budget(1.0, delta=1e-5)
+    random = np.random.default_rng(4)
+    candidates = [finite(each) for each in CHANCES]
+    seen = [
+        repeat_and_select(candidates, budget, score=own, repeats=repeats, rng=random).output
+        for _ in range(600)
+    ]
+    codes = [0 if each is None else each + 1 for each in seen]
+    mean = np.cumsum(np.concatenate([[0.0], np.mean(CHANCES, axis=0)]))
+    below = repeats.below(np.minimum(mean, 1.0))
+    law = np.concatenate([below[:1], np.diff(below)])
+    there = law > 0.0
+    counts = np.bincount(codes, minlength=4)
+    assert not counts[~there].any()
+    assert stats.chisquare(counts[there], 600 * law[there]).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("budget", [dpa.Budget(2.0), dpa.Budget(2.0, delta=1e-6)])
+@pytest.mark.parametrize("shape", [0.0, 1.0])
+def test_the_whole_fits_the_budget_and_uses_it(budget, shape):
+    given = []
+    chosen = repeat_and_select(
+        [lambda each, rng: given.append(each) or 1.0],
+        budget,
+        score=lambda output, each, rng: given.append(each) or 1.0,
+        repeats=Repeats(4.0, shape),
+        score_share=0.25,
+        rng=2,
+    )
+    assert chosen.epsilon(budget.delta) == pytest.approx(2.0, rel=1e-5)
+    assert chosen.epsilon(budget.delta) <= 2.0 * (1 + 1e-9)
+    assert given[:2] == [chosen.run, chosen.scoring]
+    assert chosen.scoring.limit == pytest.approx(chosen.run.limit / 3.0)
+    assert affordable(budget, Repeats(4.0, shape)).limit == pytest.approx(
+        chosen.run.limit + chosen.scoring.limit
+    )
+    assert (chosen.run.delta, chosen.run.rho is None) == (0.0, budget.delta == 0.0)
+
+
+def test_a_guard_is_charged_beforehand_or_nothing_runs():
+    called = []
+
+    def candidate(budget, rng):
+        called.append(budget)
+        return 1.0
+
+    guard = Filter(dpa.Budget(1.5))
+    repeat_and_select([candidate], dpa.Budget(1.0), score=own, guard=guard, rng=0)
+    assert guard.remaining == pytest.approx(0.5) and called
+    called.clear()
+    with pytest.raises(dpa.PrivacyBudgetExceeded):
+        repeat_and_select([candidate], dpa.Budget(1.0), score=own, guard=guard, rng=0)
+    assert not called and guard.remaining == pytest.approx(0.5)
+
+    def broken(budget, rng):
+        raise OSError("gone")
+
+    guard = Filter(dpa.Budget(1.5))
+    with pytest.raises(OSError, match="gone"):
+        repeat_and_select([broken], dpa.Budget(1.0), score=own, guard=guard, rng=0)
+    assert guard.remaining == pytest.approx(0.5)
+
+
+def test_numbers_that_are_none_are_the_worst_and_no_run_is_no_choice():
+    scores = iter([math.nan, 2.0, math.nan, 3.0] + [math.nan] * 1000)
+    outputs = iter(range(10_000))
+    chosen = repeat_and_select(
+        [lambda budget, rng: next(outputs)],
+        dpa.Budget(1.0),
+        score=lambda *given: next(scores),
+        repeats=Repeats(500.0),
+        rng=1,
+    )
+    assert (chosen.output, chosen.score) == (3, 3.0)
+    budget, rare = dpa.Budget(1.0, delta=1e-6), Repeats(1.0, math.inf)
+    none = [
+        repeat_and_select([lambda b, r: 1.0], budget, score=own, repeats=rare, rng=k)
+        for k in range(10)
+    ]
+    empty = [each for each in none if each.index is None]
+    assert empty and empty[0].output is None and math.isnan(empty[0].score)
+
+
+X = np.random.default_rng(0).uniform(-1, 1, size=(300, 2))
+PROBLEM = dpa.ERM(
+    X,
+    np.sign(X[:, 0]),
+    dpa.losses.Logistic(),
+    dpa.regularizers.L2(0.1),
+    dpa.RowBound(2, 2.0**0.5),
+)
+
+
+@pytest.mark.parametrize("budget", [dpa.Budget(3.0), dpa.Budget(3.0, delta=1e-6)])
+def test_real_runs_with_the_entropy_of_the_system(budget):
+    method = dpa.methods.Nesterov(step_size=0.4, iterations=5, mu=0.1, noise="optimal")
+    chosen = repeat_and_select(
+        [lambda each, rng: dpa.minimize(PROBLEM, method, each, rng=rng)],
+        budget,
+        score=PrivateLoss(PROBLEM, 2.0),
+        repeats=Repeats(2.0),
+        rng="os",
+    )
+    assert chosen.output.hardened and chosen.output.epsilon(1e-6) < 3.0
+    assert chosen.epsilon(budget.delta) == pytest.approx(3.0, rel=1e-5)
+
+
+def test_a_run_under_another_budget_is_refused():
+    method = dpa.methods.Nesterov(step_size=0.4, iterations=5, mu=0.1, noise="optimal")
+    for wrong in (
+        lambda each, rng: dpa.minimize(PROBLEM, method, dpa.Budget(50.0), rng=rng),
+        lambda each, rng: dpa.minimize(PROBLEM, method, each, replicates=2, rng=rng),
+    ):
+        with pytest.raises(ValueError, match="candidates must run under the budget"):
+            repeat_and_select([wrong], dpa.Budget(3.0), score=PrivateLoss(PROBLEM, 2.0), rng=0)
+
+
+@pytest.mark.parametrize("budget", [dpa.Budget(0.7), dpa.Budget.zcdp(0.3)])
+def test_a_score_has_the_noise_its_budget_asks_for(budget, monkeypatch):
+    """Moved by C/n by one record, and a little more for rounding; the penalty does not count."""
+    seen = []
+    plain = mechanisms.noisy
+
+    def noisy(random, values, law, scale, shares=1.0):
+        seen.append((law, scale))
+        return plain(random, values, law, 0.0)
+
+    monkeypatch.setattr(mechanisms, "noisy", noisy)
+    w = np.array([1.0, -0.5])
+    score = PrivateLoss(PROBLEM, 2.0)(w, budget, 0)
+    losses = np.logaddexp(0.0, -np.sign(X[:, 0]) * (X @ w))
+    assert score == pytest.approx(-np.minimum(losses, 2.0).mean())
+    (law, scale) = seen[0]
+    pure = budget.rho is None
+    assert law == ("laplace" if pure else "gaussian")
+    expected = 2.0 / 300 / (0.7 if pure else math.sqrt(2 * 0.3))
+    assert expected <= scale <= expected * 1.001
+    assert PrivateLoss(PROBLEM, 2.0)(np.array([math.nan, 0.0]), budget, 0) == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"candidates": []}, ValueError, "at least one"),
+        ({"candidates": [3]}, TypeError, "candidates must be callable"),
+        ({"score": None}, TypeError, "score must be callable"),
+        ({"score_share": 0.0}, ValueError, "score_share"),
+        ({"score_share": 1.0}, ValueError, "score_share"),
+        ({"budget": dpa.Budget.zcdp(1.0)}, ValueError, "zCDP"),
+        ({"repeats": Repeats(2.0, math.inf)}, ValueError, "no pure loss"),
+        (
+            {"guard": Filter(dpa.Budget(1.0, relation="add_or_remove_one"))},
+            ValueError,
+            "guard must be about",
+        ),
+    ],
+)
+def test_wrong_arguments_fail_before_anything_runs(change, error, message):
+    arguments = {"candidates": [finite(CHANCES[0])], "budget": dpa.Budget(1.0), "score": own}
+    with pytest.raises(error, match=message):
+        repeat_and_select(**{**arguments, **change})
+
+
+def test_a_score_wants_a_budget_with_a_law():
+    with pytest.raises(ValueError, match="pure or of zCDP"):
+        PrivateLoss(PROBLEM, 1.0)(np.zeros(2), dpa.Budget(1.0, delta=1e-6), 0)
+    with pytest.raises(ValueError, match="clip"):
+        PrivateLoss(PROBLEM, 0.0)
