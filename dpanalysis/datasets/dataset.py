@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from ..problems import ERM
     from ..problems.row_bound import RowBound
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "row_bounds"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -244,8 +245,17 @@ class Dataset:
             blocks: Any = (X, ones)
             return scipy.sparse.hstack(blocks, format="csr")
 
-        bounds = tuple(
-            replace(bound, radius=(bound.radius**bound.order + 1.0) ** (1.0 / bound.order))
-            for bound in self.row_bound
-        )
+        from ..problems.row_bound import with_constant
+
+        bounds = tuple(with_constant(bound) for bound in self.row_bound)
         return replace(self, X=extend(self.X), X_test=extend(self.X_test), row_bound=bounds)
+
+
+def row_bounds(attributes: int) -> tuple[RowBound, ...]:
+    """Return the bounds of rows in which at most ``attributes`` entries lie in [-1, 1]."""
+    from ..problems.row_bound import RowBound
+
+    return (
+        RowBound(order=1, radius=float(attributes)),
+        RowBound(order=2, radius=math.sqrt(attributes)),
+    )

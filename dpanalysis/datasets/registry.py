@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .._validation import check_choice
 from . import domains
-from .dataset import Dataset
-from .formats import load_idx, load_libsvm
+from .dataset import Dataset, row_bounds
+from .formats import load_libsvm
+from .images import cifar10, fashion_mnist, mnist
 from .sources import Source, locate
 from .tables import load_csv
-
-if TYPE_CHECKING:
-    from ..problems.row_bound import RowBound
 
 __all__ = [
     "NAMES",
@@ -26,8 +23,10 @@ __all__ = [
     "adult",
     "bank",
     "breast_cancer",
+    "cifar10",
     "covertype",
     "digits",
+    "fashion_mnist",
     "ijcnn1",
     "load",
     "mnist",
@@ -37,17 +36,6 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
-_MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist"
-
-
-def _bounds(attributes: int) -> tuple[RowBound, ...]:
-    """Return the bounds of rows in which at most ``attributes`` entries lie in [-1, 1]."""
-    from ..problems.row_bound import RowBound
-
-    return (
-        RowBound(order=1, radius=float(attributes)),
-        RowBound(order=2, radius=math.sqrt(attributes)),
-    )
 
 
 def _signs(path: Any, y: np.ndarray) -> np.ndarray:
@@ -101,7 +89,7 @@ def a9a(path: PathLike | None = None) -> Dataset:
         ),
     )
     X, y, X_test, y_test = _libsvm_pair("a9a", sources, path, 123)
-    return Dataset(X, y, X_test, y_test, "a9a", _bounds(14))
+    return Dataset(X, y, X_test, y_test, "a9a", row_bounds(14))
 
 
 def ijcnn1(path: PathLike | None = None) -> Dataset:
@@ -144,7 +132,7 @@ def ijcnn1(path: PathLike | None = None) -> Dataset:
     )
     X, y, X_test, y_test = _libsvm_pair("ijcnn1", sources, path, 22)
     X_test = None if X_test is None else X_test.toarray()
-    return Dataset(X.toarray(), y, X_test, y_test, "ijcnn1", _bounds(13))
+    return Dataset(X.toarray(), y, X_test, y_test, "ijcnn1", row_bounds(13))
 
 
 def adult(path: PathLike | None = None) -> Dataset:
@@ -202,7 +190,7 @@ def adult(path: PathLike | None = None) -> Dataset:
             )
         )
     X, y, X_test, y_test = parts
-    return Dataset(X, y, X_test, y_test, "adult", _bounds(len(domains.ADULT)))
+    return Dataset(X, y, X_test, y_test, "adult", row_bounds(len(domains.ADULT)))
 
 
 def bank(path: PathLike | None = None, *, drop_duration: bool = False) -> Dataset:
@@ -249,7 +237,7 @@ def bank(path: PathLike | None = None, *, drop_duration: bool = False) -> Datase
         if not (drop_duration and name == "duration")
     }
     X, y = load_csv(file, label="y", columns=columns, labels={"no": -1, "yes": 1}, delimiter=";")
-    return Dataset(X, y, None, None, "bank", _bounds(len(columns)))
+    return Dataset(X, y, None, None, "bank", row_bounds(len(columns)))
 
 
 def covertype(path: PathLike | None = None) -> Dataset:
@@ -296,65 +284,7 @@ def covertype(path: PathLike | None = None) -> Dataset:
         raise ValueError(f"{file}: expected classes 1 to 7 in the last column")
     kept = kind <= 2
     y = np.where(kind[kept] == 1, 1.0, -1.0)
-    return Dataset(X[kept], y, None, None, "covertype", _bounds(12))
-
-
-def mnist(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
-    """Return MNIST (60,000 x 784 and a test part of 10,000), float32, digits 0..9.
-
-    Pixels are divided by 255. Row bounds: 784 (L1), 28 (L2).
-
-    Parameters
-    ----------
-    path : str or path-like, optional
-        Folder with the four IDX files (or with a sub-folder ``mnist`` that has them).
-    signed : bool
-        Scale the pixels to [-1, 1] instead of [0, 1].
-
-    Returns
-    -------
-    Dataset
-
-    References
-    ----------
-    LeCun, Cortes and Burges, The MNIST database of handwritten digits.
-    """
-    digests = {
-        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
-        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
-        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
-        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
-    }
-    sources = tuple(
-        Source(
-            (f"mnist/{file}",),
-            f"{_MNIST}/{file}.gz",
-            f"md5:{digest}",
-            "https://yann.lecun.com/exdb/mnist",
-            required=file.startswith("train"),
-        )
-        for file, digest in digests.items()
-    )
-    files = locate("mnist", sources, path)
-    parts: list[Any] = []
-    for images, digits_of in zip(files[::2], files[1::2], strict=True):
-        parts += (None, None) if None in (images, digits_of) else _images(images, digits_of, signed)
-    X, y, X_test, y_test = parts
-    return Dataset(X, y, X_test, y_test, "mnist", _bounds(784))
-
-
-def _images(images: Any, labels: Any, signed: bool) -> tuple[np.ndarray, np.ndarray]:
-    pixels, y = load_idx(images), load_idx(labels)
-    if pixels.ndim != 3 or pixels.shape[1:] != (28, 28) or pixels.dtype != np.uint8:
-        raise ValueError(f"{images}: expected uint8 images of 28 x 28, got {pixels.shape}")
-    if y.shape != pixels.shape[:1] or y.max(initial=0) > 9:
-        raise ValueError(f"{labels}: expected {len(pixels)} digits from 0 to 9, got {y.shape}")
-    X = pixels.reshape(len(pixels), -1).astype(np.float32)
-    X /= np.float32(255)
-    if signed:
-        X *= 2
-        X -= 1
-    return X, y.astype(np.int64)
+    return Dataset(X[kept], y, None, None, "covertype", row_bounds(12))
 
 
 def digits(path: PathLike | None = None) -> Dataset:
@@ -372,7 +302,7 @@ def digits(path: PathLike | None = None) -> Dataset:
     Dataset
     """
     X, y = _bundled("digits", path)
-    return Dataset(X / 16.0, y.astype(np.int64), None, None, "digits", _bounds(64))
+    return Dataset(X / 16.0, y.astype(np.int64), None, None, "digits", row_bounds(64))
 
 
 def breast_cancer(path: PathLike | None = None) -> Dataset:
@@ -398,7 +328,7 @@ def breast_cancer(path: PathLike | None = None) -> Dataset:
     """
     X, y = _bundled("breast_cancer", path)
     X = np.clip(X / np.array(domains.BREAST_CANCER), 0.0, 1.0)
-    return Dataset(X, 2.0 * y - 1.0, None, None, "breast_cancer", _bounds(30))
+    return Dataset(X, 2.0 * y - 1.0, None, None, "breast_cancer", row_bounds(30))
 
 
 def _bundled(name: str, path: PathLike | None) -> tuple[np.ndarray, np.ndarray]:
@@ -417,7 +347,18 @@ def _bundled(name: str, path: PathLike | None) -> tuple[np.ndarray, np.ndarray]:
 
 _LOADERS: dict[str, Callable[..., Dataset]] = {
     loader.__name__: loader
-    for loader in (adult, a9a, bank, ijcnn1, covertype, mnist, breast_cancer, digits)
+    for loader in (
+        adult,
+        a9a,
+        bank,
+        ijcnn1,
+        covertype,
+        mnist,
+        fashion_mnist,
+        cifar10,
+        breast_cancer,
+        digits,
+    )
 }
 
 #: Names that :func:`load` knows.
@@ -434,8 +375,9 @@ def load(name: str, path: str | os.PathLike[str] | None = None) -> Dataset:
     Parameters
     ----------
     name : str
-        One of ``"adult", "a9a", "bank", "ijcnn1", "covertype", "mnist", "breast_cancer",
-        "digits"``. The function of the same name documents its encoding and its options.
+        One of ``"adult", "a9a", "bank", "ijcnn1", "covertype", "mnist", "fashion_mnist",
+        "cifar10", "breast_cancer", "digits"``. The function of the same name documents its
+        encoding and its options.
     path : str or path-like, optional
         Folder or training file.
 

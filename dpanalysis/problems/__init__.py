@@ -1,10 +1,18 @@
 """What is minimised: data with a loss, networks, quadratics, and synthetic data sets."""
 
+from typing import TYPE_CHECKING
+
+from .._lazy import on_first_use
 from .base import Problem
 from .empirical import Sums
 from .erm import ERM
 from .networks import MLP, Softmax
 from .quadratic import Quadratic
 from .row_bound import RowBound
+
+if TYPE_CHECKING:
+    from .modules import Module as Module
+
+__getattr__, __dir__ = on_first_use(__name__, {"Module": "modules"})  # not before: it needs PyTorch
 
 __all__ = ["ERM", "MLP", "Problem", "Quadratic", "RowBound", "Softmax", "Sums"]

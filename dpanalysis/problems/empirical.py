@@ -17,7 +17,8 @@ from array_api_compat import (
 from .._devices import beside, lives_with, readable, to_host
 from .._validation import check_finite, check_reals
 from ..clipping import Clipping, check_clipping
-from ..privacy.facts import PublicFacts
+from ..privacy.blocks import Block
+from ..privacy.facts import LARGEST_ITERATE, PublicFacts
 from ..regularizers import Regularizer
 from .base import Problem
 
@@ -28,6 +29,10 @@ __all__ = ["EmpiricalRisk", "Sums", "check_regularizer"]
 _FIXED = frozenset(
     ("n", "d", "loss", "regularizer", "row_bounds", "features", "n_classes", "hidden", "activation")
 )
+
+
+_ANSWERS = ("_evaluate", "sums", "gradient_sum", "along", "hessian_sum", "hvp_sum")
+_PACKAGE = __name__.partition(".")[0] + "."
 
 
 class Sums(NamedTuple):
@@ -70,6 +75,10 @@ class EmpiricalRisk(Problem):
         Objective at w = 0 where no sample changes it.
     rounding : float
         Bound on the rounding error of the sums over samples, in units of the bound on one.
+    hessian_trace, derivative_bounds, derivative_corners, row_blocks
+        As in :class:`~dpanalysis.privacy.facts.PublicFacts`.
+    largest_iterate : float
+        Iterates with larger entries count as diverged.
     """
 
     regularizer: Regularizer | None
@@ -79,6 +88,11 @@ class EmpiricalRisk(Problem):
     hessian_rank: int | None = None
     value_at_zero: float | None = None
     rounding: float = 0.0
+    hessian_trace: float = math.inf
+    derivative_bounds: tuple[float, float] = (math.inf, math.inf)
+    derivative_corners: int | None = None
+    row_blocks: tuple[tuple[Block, ...], ...] = ()
+    largest_iterate: float = LARGEST_ITERATE
     _y: Any
     _on_host: bool
 
@@ -134,11 +148,42 @@ class EmpiricalRisk(Problem):
             hessian_rank=self.hessian_rank,
             value_at_zero=self.value_at_zero,
             rounding=self.rounding,
+            hessian_trace=self.hessian_trace,
+            derivative_bounds=self.derivative_bounds,
+            derivative_corners=self.derivative_corners,
+            row_blocks=self.row_blocks,
+            largest_iterate=self.largest_iterate,
         )
 
     def check_clipping(self, clipping: Clipping | None) -> None:
         """Raise TypeError unless ``clipping`` is a rule or None: the sums keep to any rule."""
         check_clipping(clipping)
+
+    def check_private(self) -> None:
+        """Raise where sums of one's own would go with bounds that are not theirs.
+
+        A subclass with sums of its own must have :meth:`facts` of its own too.
+
+        Raises
+        ------
+        TypeError
+            If a class overrides a sum over samples, and neither it nor one below it ``facts``.
+        """
+        order = type(self).__mro__
+
+        def place(name: str) -> int:
+            return next(k for k, kind in enumerate(order) if name in vars(kind))
+
+        states = place("facts")
+        for name in _ANSWERS:
+            answers = place(name)
+            by = order[answers]
+            if answers < states and not by.__module__.startswith(_PACKAGE):
+                raise TypeError(
+                    f"{by.__name__} overrides {name}, but its facts are those of "
+                    f"{order[states].__name__}: the noise would be computed from bounds on other "
+                    "sums; override facts too (return super().facts(relation) where they hold)"
+                )
 
     # Checks and conversions of arguments
 

@@ -187,6 +187,7 @@ class ERM(LinearRisk):
             ...
         ValueError: X has been changed since the problem was built: row 1 had an L2 norm...
         """
+        super().check_private()
         self._data.check_unchanged()
 
     def hessian_sum(self, w: Any, rows: Any = None) -> Any:

@@ -6,8 +6,9 @@ import numpy as np
 
 from ..clipping import Clipping, check_clipping
 from ..losses import Loss
+from ..privacy.blocks import Block
 from .empirical import EmpiricalRisk
-from .row_bound import RowBound, implied_radius
+from .row_bound import RowBound, as_blocks, implied_radius
 
 __all__ = ["LinearRisk"]
 
@@ -53,6 +54,22 @@ class LinearRisk(EmpiricalRisk):
         return float(ends[0]) + (0.0 if penalty is None else float(penalty.value(np.zeros(self.d))))
 
     hessian_rank = 1  # of one sample: l'' x x'
+    derivative_corners = 2  # l' lies in an interval
+
+    @property
+    def derivative_bounds(self) -> tuple[float, float]:  # type: ignore[override]
+        """Bound on the derivative of a sample's loss in its prediction."""
+        return self.loss.lipschitz, self.loss.lipschitz
+
+    @property
+    def row_blocks(self) -> tuple[tuple[Block, ...], ...]:  # type: ignore[override]
+        """Every public bound on the rows, by blocks of their columns."""
+        return as_blocks(self.row_bounds, self.d)
+
+    @property
+    def hessian_trace(self) -> float:  # type: ignore[override]
+        """Public bound on the trace of one sample's Hessian, which has one eigenvalue."""
+        return self.hessian_bound
 
     @property
     def hessian_bound(self) -> float:  # type: ignore[override]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from .._validation import check_choice, keep_numbers
+from ..privacy.blocks import Block
 
-__all__ = ["RowBound", "implied_radius"]
+__all__ = ["Order", "RowBound", "implied_radius"]
+
+#: 1, 2, infinity, or blocks of columns: the largest of their norms over their radii.
+Order: TypeAlias = float | tuple[Block, ...]
 
 # With "check", rows over the bound by rounding alone are accepted (and scaled down to it).
 TOLERANCE = 1e-9
@@ -24,8 +28,10 @@ class RowBound:
 
     Parameters
     ----------
-    order : {1, 2}
-        The norm.
+    order : {1, 2, inf} or tuple of Block
+        The norm. Blocks of neighbouring columns (:class:`dpanalysis.privacy.blocks.Block`, of
+        order 1 or infinity) stand for the largest of their own norms, each over its radius: with
+        a ``radius`` of 1 every block is within its own.
     radius : float
         Positive and finite.
     enforce : {"clip", "check"}
@@ -45,12 +51,18 @@ class RowBound:
     RowBound(order=1, radius=20.0, enforce='clip')
     """
 
-    order: int = 2
+    order: Order = 2
     radius: float = 1.0
     enforce: str = "clip"
 
     def __post_init__(self) -> None:
-        check_choice("order", self.order, (1, 2))
+        if isinstance(self.order, tuple):
+            if not self.order or not all(isinstance(block, Block) for block in self.order):
+                raise TypeError(f"order must be a norm or a tuple of Block, got {self.order!r}")
+            for block in self.order:
+                check_choice("order of a block", block.order, (1, math.inf))
+        else:
+            check_choice("order", self.order, (1, 2, math.inf))
         keep_numbers(self, "radius", low=0.0, low_open=True)
         check_choice("enforce", self.enforce, ("clip", "check"))
 
@@ -71,7 +83,7 @@ def as_bounds(row_bound: Any) -> tuple[RowBound, ...]:
 def implied_radius(bounds: Sequence[RowBound], order: int, d: int) -> float:
     """Return the best radius in the norm of ``order`` that the bounds imply, or inf.
 
-    Uses ``||x||_2 <= ||x||_1 <= sqrt(d) ||x||_2``.
+    Uses ``||x||_2 <= ||x||_1 <= sqrt(d) ||x||_2`` and the like, block by block.
 
     Examples
     --------
@@ -81,6 +93,54 @@ def implied_radius(bounds: Sequence[RowBound], order: int, d: int) -> float:
     12.0
     """
     check_choice("order", order, (1, 2))
-    factor = math.sqrt(d) if order == 1 else 1.0
-    radii = [b.radius if b.order == order else factor * b.radius for b in bounds]
+    radii = [
+        sum(block.radius_in(order) ** order for block in blocks) ** (1 / order)
+        for blocks in as_blocks(bounds, d)
+    ]
     return min(radii, default=math.inf)
+
+
+def as_blocks(bounds: Sequence[RowBound], d: int) -> tuple[tuple[Block, ...], ...]:
+    """Return each bound on rows of d columns by blocks, of which a norm has one.
+
+    Raises
+    ------
+    ValueError
+        If the blocks of a bound have not d columns together.
+
+    Examples
+    --------
+    >>> as_blocks([RowBound(1, 4.0)], 9)
+    ((Block(size=9, order=1, radius=4.0),),)
+    """
+    found = []
+    for bound in bounds:
+        if isinstance(bound.order, tuple):
+            columns = sum(block.size for block in bound.order)
+            if columns != d:
+                raise ValueError(f"row_bound: its blocks have {columns} columns, and rows have {d}")
+            stretched = (replace(b, radius=bound.radius * b.radius) for b in bound.order)
+            found.append(tuple(stretched))
+        else:
+            found.append((Block(d, bound.order, bound.radius),))
+    return tuple(found)
+
+
+def norm_name(order: Order) -> str:
+    """Return what messages call a norm."""
+    return "block" if isinstance(order, tuple) else f"L{order:g}"
+
+
+def with_constant(bound: RowBound) -> RowBound:
+    """Return the bound on the same rows with a constant 1 at their end.
+
+    Examples
+    --------
+    >>> with_constant(RowBound(1, 4.0)).radius, with_constant(RowBound(math.inf, 4.0)).radius
+    (5.0, 4.0)
+    """
+    if isinstance(bound.order, tuple):
+        return replace(bound, order=(*bound.order, Block(1, 1, 1.0 / bound.radius)))
+    if math.isinf(bound.order):
+        return replace(bound, radius=max(bound.radius, 1.0))
+    return replace(bound, radius=(bound.radius**bound.order + 1.0) ** (1.0 / bound.order))

@@ -452,3 +452,18 @@ def test_bad_iterates_rows_and_weights_are_refused():
         for weights in (np.ones(9), -np.ones(10), np.full(10, np.inf)):
             with pytest.raises(ValueError, match="weights"):
                 problem.sums(w, weights=weights)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_step_that_no_number_holds_is_told_as_divergence(dtype):
+    """Weights of 1e199 are finite, and what two layers make of them is not."""
+    rng = np.random.default_rng(0)
+    problem = dpa.problems.MLP(
+        rng.normal(size=(40, 3)), rng.integers(0, 2, 40), hidden=(4,), n_classes=2, dtype=dtype
+    )
+    method = dpa.methods.SGD(1e200, 5, dpa.Full(), dpa.clipping.Flat(1.0), noise=np.ones(5))
+    with pytest.warns(RuntimeWarning, match="diverged at iteration 1"):
+        result = dpa.minimize(problem, method, rng=0)
+    assert result.status == "diverged"
+    assert np.isfinite(result.history["objective"]).all()
+    assert problem.facts("replace_one").largest_iterate < 1e200

@@ -10,6 +10,7 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from ..._validation import check_int
 from ...kernels.array_api import below_one
+from ...privacy.facts import LARGEST_ITERATE
 from ...regularizers import Regularizer
 from ..empirical import EmpiricalRisk, check_regularizer
 from ..row_bound import RowBound, as_bounds, implied_radius
@@ -91,6 +92,12 @@ class Network(EmpiricalRisk):
         single = self._sums.single and self._on_host
         return network_rounding(self.n + 1, self.d, single) + growth(self.features)
 
+    @property
+    def largest_iterate(self) -> float:  # type: ignore[override]
+        """Size from which on weights count as diverged: their product may overflow."""
+        most = float(self._xp.finfo(self._X.dtype).max)
+        return min(LARGEST_ITERATE, float((1e-20 * most) ** (1.0 / (len(self._layout.widths) - 1))))
+
     # Sums and predictions
 
     def _evaluate(
@@ -135,6 +142,7 @@ class Network(EmpiricalRisk):
         ValueError
             If ``n_classes`` was not given, or a row of X is larger than it was, or not finite.
         """
+        super().check_private()
         if not self._told_classes:
             raise ValueError(
                 "n_classes must be given for a private run: without it the number of classes, "

@@ -17,6 +17,8 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
+from ...kernels.products import row_product
+
 __all__ = [
     "ACTIVATIONS",
     "Layout",
@@ -95,12 +97,12 @@ def forward(
             # One product for all replicates; with the layout (B, R, width) in memory it is
             # read as (R, B, width) without a copy.
             replicates, width, features = weights.shape
-            z = X @ xp.reshape(weights, (replicates * width, features)).T
+            z = row_product(X, xp.reshape(weights, (replicates * width, features)).T)
             if scale is not None:
                 z *= scale[:, None]
             z = xp.permute_dims(xp.reshape(z, (-1, replicates, width)), (1, 0, 2))
         else:
-            z = xp.matmul(hidden[-1], _transposed(xp, weights))
+            z = row_product(hidden[-1], _transposed(xp, weights))
         if bias is not None:
             z += bias
         if i == len(layers) - 1:
@@ -137,7 +139,7 @@ def backward(
     """Return the losses' gradients in the outputs of every layer, from the input on."""
     deltas = [delta]
     for (weights, _), a in zip(reversed(layers[1:]), reversed(hidden)):
-        delta = xp.matmul(delta, weights)
+        delta = row_product(delta, weights)
         if activation == "tanh":
             delta *= 1.0 - a * a
         else:

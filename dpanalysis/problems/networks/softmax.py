@@ -11,8 +11,9 @@ import numpy as np
 from ..._validation import check_number
 from ...clipping import Clipping
 from ...losses import Logistic
+from ...privacy.blocks import Block
 from ...regularizers import Regularizer
-from ..row_bound import RowBound
+from ..row_bound import RowBound, as_blocks
 from ..rows.checks import as_float64, is_sparse
 from .base import Network
 from .layers import cross_entropy
@@ -158,6 +159,30 @@ class Softmax(Network):
         """Public bound on the norm of one sample's data gradient; inf when there is none."""
         return (2.0 if order == 1 else self.loss.lipschitz) * self.radius(order)
 
+    convex_records = True
+
+    @property
+    def hessian_rank(self) -> int:  # type: ignore[override]
+        """Rank of one sample's Hessian, (diag(p) - p p') times x x'."""
+        return int(self.n_classes) - 1
+
+    @property
+    def hessian_trace(self) -> float:  # type: ignore[override]
+        """Public bound on its trace, (1 - ||p||^2) ||x||^2; inf without a row bound."""
+        return (1.0 - 1.0 / self.n_classes) * self.radius(2) ** 2
+
+    derivative_bounds = (2.0, math.sqrt(2.0))  # of p - e_y
+
+    @property
+    def derivative_corners(self) -> int:  # type: ignore[override]
+        """Corners of the simplex of the p - e_y."""
+        return int(self.n_classes)
+
+    @property
+    def row_blocks(self) -> tuple[tuple[Block, ...], ...]:  # type: ignore[override]
+        """Every public bound on the rows, by blocks of their columns."""
+        return as_blocks(self.row_bounds, self.features)
+
     def check_clipping(self, clipping: Clipping | None) -> None:
         """Raise unless the rule bounds the gradient of every record that may occur.
 
@@ -195,8 +220,8 @@ class Softmax(Network):
         xp = self._xp
         scores = xp.reshape(w, (self.n_classes, self.features)).T
         classes = xp.arange(self.n_classes, dtype=self._y.dtype, device=self._y.device)
-        for X, labels, _, pick in self._sums.blocks(None, self.n_classes):
-            X = as_float64(X)
+        for _, labels, _, pick in self._sums.blocks(None, self.n_classes):
+            X = as_float64(pick(self._X))
             if self._scale is not None:
                 scale = pick(self._scale)[:, None]
                 X = X.multiply(scale).tocsr() if is_sparse(X) else X * scale
@@ -266,6 +291,14 @@ class Softmax(Network):
         if self.regularizer is not None:
             total = total + self.regularizer.hessian_diagonal(iterate) * vector
         return self._back(total, w)
+
+    def minimise_tilted(
+        self, linear: np.ndarray, ridge: float, tolerance: float, size: float
+    ) -> tuple[np.ndarray, int]:
+        """See :meth:`ERM.minimise_tilted`."""
+        from ..solve import Tilted, minimise_tilted
+
+        return minimise_tilted(Tilted(self, linear, ridge, size), tolerance)
 
     def solve(self) -> np.ndarray:
         """Return the non-private minimiser, shape ``(d,)``, for reference only.

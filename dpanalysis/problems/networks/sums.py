@@ -9,6 +9,8 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from ...clipping import Clipping
 from ...kernels.array_api import DEVICE_BLOCK_BYTES, each_replicate, within_bound
+from ...kernels.blocks import row_blocks
+from ...kernels.products import WHOLE
 from ...kernels.rounding import BLOCK_ROWS, SINGLE, sum_rounding
 from ..rows.checks import is_sparse
 from .layers import Layout, add_gradients, backward, cross_entropy, forward, gradient_norms, zero
@@ -62,15 +64,15 @@ def network_rounding(n: int, d: int, single: bool) -> float:
     last one, at least 128. So an entry passes through at most 4096 + n/64 + 1 roundings more,
     and so :func:`~dpanalysis.kernels.rounding.sum_rounding` for as many parts covers them.
 
-    *What this does not cover.* The term of a record is taken as a function of this record and
-    the weights. A matrix product gives a row the same bits at every place of a block of one
-    length (a test moves rows to see that; no library of linear algebra promises it), but
-    another length may be computed in another way. So all blocks but the last have one length,
-    whatever the batch: where a record is replaced nothing else changes, and where one is added
-    or removed only the terms of the last block may, by a few roundings each. Where a hidden unit
-    is 0 to the last bit, such a rounding switches the derivative of relu on or off: weights and
-    records that are made for it moved a sum by 5 clip norms where one record was added. A smooth
-    activation (``"tanh"``) and softmax regression have no such place.
+    *The terms of the others stay.* The numbers computed for a record are a function of this record
+    and the weights, to the last bit: products of rows come from
+    :func:`~dpanalysis.kernels.products.row_product`, whatever the length of the block, and all
+    else is done entry by entry or along one row. So where a record is added, removed or replaced,
+    no other term changes. That is needed of every activation: a rounding switches the derivative
+    of a relu at 0, and where weights are as large as the reciprocal of the rounding unit, it
+    moves a logit or the input of a tanh by 1. With products of any length, one record added moved
+    sums by 9 clip norms (relu), 28 (tanh) and 7 (softmax), for weights and records that were
+    made for it: ``tests/problems/test_network_rounding.py``.
 
     Examples
     --------
@@ -110,21 +112,15 @@ class NetworkSums:
         """Yield blocks of ``rows`` as ``(X, labels, scale, pick)``.
 
         ``scale`` is in the dtype of X; ``pick`` takes the block out of an array of n entries.
+        X and ``scale`` may go on by a few rows, so that no product has to fill them up.
         """
         xp = array_namespace(self._labels)
         count = self._X.shape[0] if rows is None else rows.shape[0]
         step = self._step(rows is not None, replicates, count)
-        for lo in range(0, count, step):  # of one length but the last, see network_rounding
-            hi = min(count, lo + step)
-            chosen = slice(lo, hi) if rows is None else rows[lo:hi]
-
-            def pick(array: Any, chosen: Any = chosen) -> Any:
-                if is_sparse(array):
-                    return array[chosen]
-                return array[chosen, ...] if rows is None else xp.take(array, chosen, axis=0)
-
-            scale = None if self._scale is None else self._cast(xp, pick(self._scale))
-            yield pick(self._X), pick(self._labels), scale, pick
+        whole = WHOLE if self._on_host and not is_sparse(self._X) else 1
+        for _, pick in row_blocks(count, step, rows):
+            scale = None if self._scale is None else self._cast(xp, pick(self._scale, whole))
+            yield pick(self._X, whole), pick(self._labels), scale, pick
 
     @property
     def single(self) -> bool:
@@ -175,7 +171,7 @@ class NetworkSums:
         layers = self._layout.split(xp, self._cast(xp, W))
         most, dtype = self._summed(xp, self._X.shape[0] if rows is None else rows.shape[0])
         for X, labels, scale, pick in self.blocks(rows, replicates):
-            hidden, logits = forward(xp, layers, self._activation, X, scale)
+            hidden, logits = self._forward(xp, layers, X, scale, labels.shape[0])
             losses, delta = cross_entropy(xp, logits, labels)
             counts = None if weights is None else pick(weights)
             if want_value:
@@ -202,6 +198,9 @@ class NetworkSums:
                     factors = xp.where(lost, zero(xp, factors), factors)
             if factors is not None:
                 factors = self._cast(xp, factors)
+            if X.shape[0] > labels.shape[0]:
+                X = X[: labels.shape[0], :]
+                scale = None if scale is None else scale[: labels.shape[0]]
             arrays = X, scale, hidden, deltas, factors
             add_gradients(xp, gradients, self._layout, *arrays, most, dtype)
         return values, gradients, clipped
@@ -212,7 +211,7 @@ class NetworkSums:
         layers = self._layout.split(xp, self._cast(xp, W))
         parts = [xp.zeros(0, dtype=W.dtype, device=W.device)]
         for X, labels, scale, _ in self.blocks(rows, 1):
-            _, logits = forward(xp, layers, self._activation, X, scale)
+            _, logits = self._forward(xp, layers, X, scale, labels.shape[0])
             parts.append(cross_entropy(xp, logits, labels)[0][0, :])
         return xp.concat(parts)
 
@@ -222,10 +221,17 @@ class NetworkSums:
         layers = self._layout.split(xp, self._cast(xp, W))
         right = xp.zeros(W.shape[0], dtype=xp.int64, device=W.device)
         for X, labels, scale, _ in self.blocks(None, W.shape[0]):
-            logits = forward(xp, layers, self._activation, X, scale)[1]
+            logits = self._forward(xp, layers, X, scale, labels.shape[0])[1]
             match = xp.argmax(logits, axis=-1) == labels
             right += xp.sum(xp.astype(match, xp.int64), axis=1)
         return xp.astype(right, xp.float64) / self._X.shape[0]
+
+    def _forward(
+        self, xp: Any, layers: Any, X: Any, scale: Any, count: int
+    ) -> tuple[list[Any], Any]:
+        """Return the hidden activations and the logits of the first ``count`` rows."""
+        hidden, logits = forward(xp, layers, self._activation, X, scale)
+        return [array[:, :count, :] for array in hidden], logits[:, :count, :]
 
     def _cast(self, xp: Any, array: Any) -> Any:
         """Return ``array`` in the dtype that is computed in."""

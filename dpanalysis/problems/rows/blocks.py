@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from ...kernels.array_api import each_replicate
 from ...kernels.compiled import CompiledSums
 from ...losses import Loss
-from ..row_bound import RowBound
+from ..row_bound import Order, RowBound
 from .checks import (
     canonical_csr,
     check_real,
@@ -219,8 +219,8 @@ class Blocks(Chunks):
         rows = self._rows[chosen] if whole else self._rows.take(chosen, axis=0)
         return dense_rows(rows, dtype), labels
 
-    def _norms(self, X: Any, order: int) -> Any:
-        if is_sparse(X):
+    def _norms(self, X: Any, order: Order) -> Any:
+        if is_sparse(X) or order not in (1, 2):
             return row_norms(X, order)
         from ...kernels.norms import norms_parallel, norms_range
 
@@ -235,14 +235,14 @@ class Blocks(Chunks):
 
     def _part(self, chosen: Any) -> Part:
         X, y = self._read(chosen)
-        orders = {bound.order for bound in self._bounds} or {2}
+        orders: set[Order] = {bound.order for bound in self._bounds} or {2}
         norms = {order: self._norms(X, order) for order in orders}
         lost = self._lost(y, norms)
         if lost.any():
             X, y = _emptied(X, lost), np.where(lost, 1.0, y)
             norms = {order: np.where(lost, 0.0, found) for order, found in norms.items()}
 
-        def norms_of(_: Any, order: int) -> Any:
+        def norms_of(_: Any, order: Order) -> Any:
             if order not in norms:
                 norms[order] = self._norms(X, order)
             return norms[order]
@@ -252,7 +252,7 @@ class Blocks(Chunks):
         kind = SerialSums if self._serial else CompiledSums
         return Part(X, y, self._loss, scale, norms_of, kind)
 
-    def _lost(self, y: Any, norms: dict[int, Any]) -> Any:
+    def _lost(self, y: Any, norms: dict[Order, Any]) -> Any:
         """Return which rows are none any more.
 
         The data were checked, but a file may be changed since. An error in the middle of a run

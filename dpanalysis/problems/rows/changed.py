@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_numpy_array
 
-from ..row_bound import RowBound
+from ..row_bound import Order, RowBound, norm_name
 from .checks import NORM_ENTRIES, is_sparse, row_blocks, row_norms
 
 __all__ = ["check_unchanged", "growth"]
@@ -40,7 +40,7 @@ def check_unchanged(X: Any, scale: Any, bounds: Sequence[RowBound], norms: Any =
     """
     if is_sparse(X):
         _check_indices(X)
-    allowed: list[tuple[int, Any]] = [(bound.order, bound.radius) for bound in bounds]
+    allowed: list[tuple[Order, Any]] = [(bound.order, bound.radius) for bound in bounds]
     if norms is not None or not allowed:  # without any bound, whether the rows are finite
         allowed.append((2, math.inf if norms is None else norms))
     more, sizes = 1.0 + growth(X.shape[1]), {}
@@ -56,14 +56,17 @@ def check_unchanged(X: Any, scale: Any, bounds: Sequence[RowBound], norms: Any =
         i = int(wrong[0])
         old = limit if isinstance(limit, float) else float(limit[i])
         raise ValueError(
-            f"X has been changed since the problem was built: row {i} had an L{order} norm of at "
-            f"most {old:.6g} where it counts, and has {float(size[i]):.6g} now; build a new problem"
+            f"X has been changed since the problem was built: row {i} had an {norm_name(order)} "
+            f"norm of at most {old:.6g} where it counts, and has {float(size[i]):.6g} now; build a "
+            "new problem"
         )
 
 
 @np.errstate(all="ignore")
-def _quick_norms(X: Any, order: int) -> Any:
+def _quick_norms(X: Any, order: Order) -> Any:
     """Return the norms of the rows, in float64 and one read, careful where squares vanish."""
+    if isinstance(order, tuple) or order == math.inf:
+        return row_norms(X, order)
     if is_sparse(X):
         sizes = abs(X.data.astype(np.float64)) ** order
         total = sp.csr_array((sizes, X.indices, X.indptr), X.shape) @ np.ones(X.shape[1])

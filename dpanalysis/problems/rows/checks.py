@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ import scipy.sparse as sp
 from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
 
 from ..._devices import beside, readable
-from ..row_bound import TOLERANCE, RowBound
+from ...privacy.blocks import Block
+from ..row_bound import TOLERANCE, Order, RowBound, norm_name
 
 __all__ = [
     "NORM_ENTRIES",
@@ -186,7 +188,7 @@ def refuse_rows(bound: RowBound, count: int, first: list[int], largest: float) -
     """Raise ValueError where rows exceed a bound that is to be checked."""
     if count:
         raise ValueError(
-            f"row_bound: {count} rows of X exceed the L{bound.order} bound "
+            f"row_bound: {count} rows of X exceed the {norm_name(bound.order)} bound "
             f"{bound.radius:g} (first rows {first}, largest norm {largest:.6g})"
         )
 
@@ -199,19 +201,26 @@ def as_float64(array: Any) -> Any:
     return xp.astype(array, xp.float64, copy=False)
 
 
-def row_blocks(X: Any, most: int = _BLOCK_ENTRIES) -> Iterator[tuple[int, int, Any]]:
-    """Yield ``(lo, hi, X[lo:hi])`` over blocks of ``most`` entries, on a device of 128 MB."""
+def row_blocks(
+    X: Any, most: int = _BLOCK_ENTRIES, rows: int | None = None
+) -> Iterator[tuple[int, int, Any]]:
+    """Yield ``(lo, hi, X[lo:hi])`` over blocks of ``most`` entries, on a device of 128 MB.
+
+    At most ``rows`` rows a block, where given.
+    """
     n = X.shape[0]
     width = (X.nnz // max(1, n) if is_sparse(X) else X.shape[-1]) if X.ndim == 2 else 1
     entries = most if is_sparse(X) or is_numpy_array(X) else _DEVICE_ENTRIES
-    step = max(1, entries // max(1, width))
+    step = max(1, min(rows or n, entries // max(1, width)))
     for lo in range(0, n, step):
         hi = min(n, lo + step)
         yield lo, hi, X[lo:hi, ...] if not is_sparse(X) else X[lo:hi]
 
 
-def row_norms(X: Any, order: int) -> Any:
+def row_norms(X: Any, order: Order) -> Any:
     """Return the norms of the rows in float64 (shape ``(n,)``), safe from overflow."""
+    if isinstance(order, tuple):
+        return block_norms(X, order)
     parts = []
     xp = array_namespace(X.data if is_sparse(X) else X)
     # Large temporary arrays would be given back to the system and faulted in again.
@@ -221,6 +230,9 @@ def row_norms(X: Any, order: int) -> Any:
             largest = size.max(axis=1).toarray().reshape(-1).astype(np.float64)
         else:
             largest = xp.astype(xp.max(size, axis=1), xp.float64)
+        if order == math.inf:
+            parts.append(largest)
+            continue
         unit = xp.where(largest > 0, largest, xp.ones_like(largest))
         if is_sparse(block):
             # Divided entry by entry: the reciprocal of a subnormal number overflows.
@@ -231,6 +243,43 @@ def row_norms(X: Any, order: int) -> Any:
             total = xp.sum((xp.astype(size, xp.float64) / unit[:, None]) ** order, axis=1)
         parts.append(largest * (total if order == 1 else xp.sqrt(total)))
     return xp.concat(parts)
+
+
+def block_norms(X: Any, blocks: Sequence[Block]) -> Any:
+    """Return the largest norm of a block over its radius, for each row: float64, shape (n,)."""
+    ends = np.cumsum([block.size for block in blocks])
+    if ends[-1] != X.shape[1]:
+        raise ValueError(f"row_bound: its blocks have {ends[-1]} columns, and X has {X.shape[1]}")
+    if is_sparse(X):
+        return _block_norms_csr(X, blocks)
+    xp, parts = array_namespace(X), []
+    for _, _, rows in row_blocks(X, NORM_ENTRIES):
+        size, found = abs(rows), None
+        for block, hi in zip(blocks, ends):
+            part = xp.astype(size[:, int(hi) - block.size : int(hi)], xp.float64)
+            norm = (xp.sum if block.order == 1 else xp.max)(part, axis=1) / block.radius
+            found = norm if found is None else xp.maximum(found, norm)
+        parts.append(found)
+    return xp.concat(parts)
+
+
+def _block_norms_csr(X: Any, blocks: Sequence[Block]) -> Any:
+    """Do that for CSR: sums by a product with the blocks' columns, maxima entry by entry."""
+    sizes = np.array([block.size for block in blocks])
+    inverse = np.repeat([1.0 / block.radius for block in blocks], sizes)
+    largest = np.repeat([block.order != 1 for block in blocks], sizes)
+    place = np.repeat(np.arange(len(blocks)), sizes)
+    found = []
+    for _, _, rows in row_blocks(X):
+        entries = abs(rows.data.astype(np.float64)) * inverse[rows.indices]
+        box = largest[rows.indices]
+        alone = sp.csr_array((np.where(box, entries, 0.0), rows.indices, rows.indptr), rows.shape)
+        added = np.where(box, 0.0, entries)
+        # Entries of one block of a row are added where they have the same place.
+        shape = rows.shape[0], len(blocks)
+        sums = sp.csr_array((added, place[rows.indices], rows.indptr.copy()), shape)
+        found.append(np.maximum(alone.max(axis=1).toarray(), sums.max(axis=1).toarray()))
+    return np.concatenate(found)
 
 
 def rows_over(norms: Any, bound: RowBound) -> tuple[int, list[int], float]:
@@ -262,7 +311,7 @@ def overflowing(X: Any) -> tuple[int, list[int]]:
 
 
 def row_scale(
-    X: Any, bounds: Sequence[RowBound], norms_of: Callable[[Any, int], Any] = row_norms
+    X: Any, bounds: Sequence[RowBound], norms_of: Callable[[Any, Order], Any] = row_norms
 ) -> Any:
     r"""Return the factors that bring every row inside the bounds, or None when all are.
 

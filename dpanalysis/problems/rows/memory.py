@@ -11,11 +11,14 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from ..._threads import one_blas_thread
 from ...clipping import Clipping
-from ...kernels.array_api import ArraySums, formula_values
+from ...kernels.array_api import ArraySums, formula_values, within
+from ...kernels.blocks import Total, product_sum
 from ...kernels.compiled import CompiledSums
+from ...kernels.products import row_product
+from ...kernels.rounding import BLOCK_ROWS
 from ...kernels.twins import is_compiled
 from ...losses import Loss
-from ..row_bound import RowBound
+from ..row_bound import Order, RowBound
 from .changed import check_unchanged
 from .checks import as_float64, is_sparse, row_blocks, row_norms
 
@@ -81,7 +84,7 @@ class Part:
         y: Any,
         loss: Loss,
         scale: Any = None,
-        norms: Callable[[Any, int], Any] = row_norms,
+        norms: Callable[[Any, Order], Any] = row_norms,
         compiled: type[CompiledSums] = CompiledSums,
         bounds: Sequence[RowBound] = (),
     ) -> None:
@@ -129,7 +132,7 @@ class Part:
         data, labels, scale = self._take(rows)
         # What overflows is for the caller to bound; a warning would tell that it is there.
         with one_blas_thread(), np.errstate(all="ignore"):
-            blocks = [as_float64(block) @ ray for _, _, block in row_blocks(data)]
+            blocks = [row_product(as_float64(block), ray) for _, _, block in row_blocks(data)]
         xp = array_namespace(ray)
         z = xp.concat(blocks) if blocks else xp.zeros((0, ray.shape[1]), dtype=xp.float64)
         return (z if scale is None else z * scale[:, None]), labels
@@ -147,34 +150,38 @@ class Part:
     def _curvatures(self, w: Any, rows: Any) -> Iterator[tuple[Any, Any]]:
         """Yield blocks of (scaled) rows in float64 with their second derivatives."""
         data, labels, scale = self._take(rows)
-        for lo, hi, block in row_blocks(data):
+        for lo, hi, block in row_blocks(data, rows=BLOCK_ROWS if self.on_host else None):
             block = as_float64(block)
             if scale is not None:
                 part = scale[lo:hi]
                 block = sp.diags_array(part) @ block if is_sparse(block) else block * part[:, None]
-            z = block @ w
+            z = row_product(block, w[:, None])[:, 0]
             formula = self._loss.second_derivative
             curvature = formula_values(formula, z, as_float64(labels[lo:hi]))
-            yield block, finite_or_zero(0.0 * z + curvature)
+            # A formula may not go beyond the constants that the noise goes by.
+            low = 0.0 if self._loss.convex else -self._loss.smoothness
+            yield block, within(finite_or_zero(0.0 * z + curvature), low, self._loss.smoothness)
 
     def hessian_sum(self, w: Any, rows: Any) -> Any:
         """Sum of the samples' Hessians at ``w``, shape ``(d, d)``."""
-        total: Any = 0.0 * (w[:, None] * w[None, :])
+        total = Total(array_namespace(w).zeros((self.d, self.d), dtype=w.dtype, device=w.device))
         with one_blas_thread(), np.errstate(all="ignore"):
             for block, curvature in self._curvatures(w, rows):
+                part = total.open(block.shape[0])
                 if is_sparse(block):
-                    total = total + (block.T @ (sp.diags_array(curvature) @ block)).toarray()
+                    part += (block.T @ (sp.diags_array(curvature) @ block)).toarray()
                 else:
-                    total = total + block.T @ (curvature[:, None] * block)
-        return total
+                    part += product_sum(curvature[:, None] * block, block)
+        return total.close()
 
     def hvp_sum(self, w: Any, v: Any, rows: Any) -> Any:
         """Sum of the samples' Hessians at ``w`` times ``v``, shape ``(d,)``."""
-        total: Any = 0.0 * w
+        total = Total(array_namespace(w).zeros((1, self.d), dtype=w.dtype, device=w.device))
         with one_blas_thread(), np.errstate(all="ignore"):
             for block, curvature in self._curvatures(w, rows):
-                total = total + block.T @ finite_or_zero(curvature * (block @ v))
-        return total
+                part = total.open(block.shape[0])
+                part += product_sum(finite_or_zero(curvature * (block @ v))[:, None], block)
+        return total.close()[0, :]
 
     def correct(self, W: Any) -> Any:
         """Count the labels that the sign of ``<x, w>`` gets right, for each row of ``W``."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..row_bound import RowBound
+from ..row_bound import Order, RowBound
 from .checks import (
     count_not_finite,
     overflowing,
@@ -39,7 +39,7 @@ class Survey:
         y: Any,
         classification: bool,
         bounds: Sequence[RowBound],
-        norms_of: Callable[[Any, int], Any],
+        norms_of: Callable[[Any, Order], Any],
         start: int,
     ) -> Survey:
         """Look at rows that start at number ``start``."""

@@ -1,0 +1,148 @@
+"""Per-sample adaptive and automatic clipping for those who train with Opacus.
+
+Use :class:`PrivacyEngine` in the place of Opacus' own and name the rule; everything else stays as
+it is, ``make_private``, ``make_private_with_epsilon``, data loaders, accountants,
+``BatchMemoryManager``::
+
+    from dpanalysis.opacus import PrivacyEngine
+
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model, optimizer=optimizer, data_loader=loader,
+        noise_multiplier=1.0, max_grad_norm=0.1, clipping="per_sample_adaptive", r=0.1,
+    )
+
+The weights are those of :mod:`dpanalysis.clipping`: no weighted gradient is longer than
+``max_grad_norm``, so that the noise and the accounting of Opacus are right as they are. What is
+proved here of rounding (see :class:`dpanalysis.problems.Module`) is not said of Opacus' sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    import opacus as _opacus
+    import torch
+except ImportError as error:
+    raise ImportError(
+        "dpanalysis.opacus needs PyTorch and Opacus: pip install 'dpanalysis[torch]' opacus, that "
+        "is torch==2.13.0 or newer"
+    ) from error
+from opacus.optimizers import DPOptimizer
+from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
+
+from . import clipping as rules
+
+__all__ = ["Automatic", "PerSampleAdaptive", "PrivacyEngine"]
+
+
+class _Weighted(DPOptimizer):
+    """Opacus' optimizer with the weights of a rule that has a parameter r."""
+
+    _kind: Any
+
+    def __init__(self, optimizer: Any, *, r: float = 0.1, **arguments: Any) -> None:
+        self.r = r
+        super().__init__(optimizer, **arguments)
+        self._kind(r, self.max_grad_norm)  # raises where they are out of range
+
+    def clip_and_accumulate(self) -> None:
+        """Weigh the gradients of the samples by the rule, and add them to ``p.summed_grad``.
+
+        A sample whose gradient is not finite counts as zero.
+        """
+        samples = [each.flatten(1) for each in self.grad_samples]
+        sizes = [torch.linalg.vector_norm(each.double(), dim=1) for each in samples]
+        norms = torch.linalg.vector_norm(torch.stack(sizes, dim=1), dim=1)
+        weights = self._kind(self.r, self.max_grad_norm).weight(norms)
+        lost = ~torch.isfinite(norms)
+        weights = weights.masked_fill(lost, 0.0)
+        for parameter, gradients in zip(self.params, samples):
+            _check_processed_flag(parameter.grad_sample)
+            kept = gradients.masked_fill(lost[:, None], 0.0).to(parameter.dtype)
+            total = (weights.to(parameter.dtype) @ kept).view_as(parameter)
+            if parameter.summed_grad is None:
+                parameter.summed_grad = total
+            else:
+                parameter.summed_grad += total
+            _mark_as_processed(parameter.grad_sample)
+
+
+class PerSampleAdaptive(_Weighted):
+    r"""PSAC in Opacus: weights :math:`C/(\|g\| + r/(\|g\| + r))`, with C = ``max_grad_norm``.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        What makes the steps.
+    r : float
+        Stabiliser r > 0.
+    **arguments
+        Those of ``opacus.optimizers.DPOptimizer``: ``noise_multiplier``, ``max_grad_norm``,
+        ``expected_batch_size`` and so on.
+
+    Raises
+    ------
+    ValueError
+        If ``r`` or ``max_grad_norm`` is not positive and finite.
+
+    References
+    ----------
+    Xia et al. (2023), Algorithm 1. The rule: :class:`dpanalysis.clipping.PerSampleAdaptive`.
+    """
+
+    _kind = rules.PerSampleAdaptive
+
+
+class Automatic(_Weighted):
+    r"""Auto-S in Opacus: weights :math:`C/(\|g\| + r)`, with C = ``max_grad_norm``.
+
+    Parameters and errors are those of :class:`PerSampleAdaptive`.
+
+    References
+    ----------
+    Bu et al., *Automatic clipping*. The rule: :class:`dpanalysis.clipping.Automatic`.
+    """
+
+    _kind = rules.Automatic
+
+
+_KINDS = {"per_sample_adaptive": PerSampleAdaptive, "automatic": Automatic}
+
+
+class PrivacyEngine(_opacus.PrivacyEngine):
+    """Opacus' engine, which also knows ``clipping="per_sample_adaptive"`` and ``"automatic"``.
+
+    With them ``make_private`` takes ``r`` and needs gradients of single samples: any
+    ``grad_sample_mode`` but the ghost ones, on one machine.
+    """
+
+    def _prepare_optimizer(
+        self,
+        *,
+        optimizer: Any,
+        clipping: str = "flat",
+        distributed: bool = False,
+        noise_generator: Any = None,
+        grad_sample_mode: str = "hooks",
+        **arguments: Any,
+    ) -> Any:
+        if clipping not in _KINDS:
+            return super()._prepare_optimizer(
+                optimizer=optimizer,
+                clipping=clipping,
+                distributed=distributed,
+                noise_generator=noise_generator,
+                grad_sample_mode=grad_sample_mode,
+                **arguments,
+            )
+        if distributed or "ghost" in grad_sample_mode:
+            raise ValueError(
+                f"clipping={clipping!r} needs the gradients of single samples on one machine, got "
+                f"grad_sample_mode={grad_sample_mode!r} and distributed={distributed!r}"
+            )
+        if isinstance(optimizer, DPOptimizer):
+            optimizer = optimizer.original_optimizer
+        generator = self.secure_rng if self.secure_mode else noise_generator
+        secure = self.secure_mode
+        return _KINDS[clipping](optimizer, generator=generator, secure_mode=secure, **arguments)

@@ -1,0 +1,68 @@
+"""Records for a module: checked, and moved to where it computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["as_labels", "as_samples"]
+
+
+def as_samples(X: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return ``X`` (n, ...) on the device: real numbers in ``dtype``, integers as int64.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is empty or not finite, or holds no numbers; the message names the record.
+    """
+    array = _tensor("X", X)
+    if array.ndim < 2 or not array.numel():
+        raise ValueError(f"X must have shape (n, ...) with n >= 1, got {tuple(array.shape)}")
+    if not array.dtype.is_floating_point:
+        return array.to(torch.int64).to(device)
+    finite = torch.isfinite(array).flatten(1).all(dim=1)
+    if not bool(finite.all()):
+        raise ValueError(f"X must be finite, got record {int((~finite).nonzero()[0])} that is not")
+    return array.to(dtype).to(device)
+
+
+def as_labels(y: Any, classes: bool, n: int, device: torch.device) -> Tensor:
+    """Return a copy of ``y`` (n, ...) on the device; labels 0, 1, ... where it holds classes.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is not finite or not as long as X, or a label is not a class.
+    """
+    array = _tensor("y", y)
+    if array.ndim < 1 or len(array) != n:
+        raise ValueError(f"y must have {n} entries, as X, got shape {tuple(array.shape)}")
+    if classes:
+        labels = array.to(torch.int64)
+        wrong = (labels.to(array.dtype) != array) | (labels < 0)
+        if array.ndim != 1 or bool(wrong.any()):
+            got = f"shape {tuple(array.shape)}" if array.ndim != 1 else repr(array[wrong][0].item())
+            raise ValueError(f"y must hold labels 0, 1, ... in shape (n,), got {got}")
+        return labels.to(device, copy=True)
+    if array.dtype.is_floating_point and not bool(torch.isfinite(array).all()):
+        raise ValueError("y must be finite")
+    return array.to(device, copy=True)
+
+
+def _tensor(name: str, array: Any) -> Tensor:
+    """Return an array as a tensor; shared with it where that is possible."""
+    if isinstance(array, Tensor):
+        found = array.detach()
+    else:
+        array = np.asarray(array)
+        if array.dtype.kind not in "iufb":
+            raise TypeError(f"{name} must hold real numbers, got {array.dtype}")
+        # PyTorch takes no array that cannot be written to.
+        found = torch.from_numpy(array if array.flags.writeable else array.copy())
+    if found.dtype.is_complex:
+        raise TypeError(f"{name} must hold real numbers, got {found.dtype}")
+    return found

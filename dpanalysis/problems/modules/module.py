@@ -1,0 +1,432 @@
+"""Any module of PyTorch as a problem."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..._validation import check_choice, check_int
+from ...clipping import Clipping
+from ...kernels.array_api import each_replicate, kept_weights
+from ...regularizers import Regularizer
+from ..empirical import EmpiricalRisk, check_regularizer
+from .data import as_labels, as_samples
+from .network import LOSSES, Network, Placed, same_kernels
+from .parts import module_rounding
+from .probe import choose_way, refuse_by_name, same_gradients
+
+__all__ = ["Module"]
+
+# Of a chunk's arrays: on the host they stay in cache, and below what the C library gives back to
+# the system after every call.
+_CHUNK_BYTES = {"cpu": 3 << 23, "cuda": 1 << 29}
+_MOST_SAMPLES = {"cpu": 128, "cuda": 512}
+
+
+class Module(EmpiricalRisk):
+    r"""Mean loss of a module of PyTorch, plus a public penalty.
+
+    Any :class:`torch.nn.Module` whose samples do not mix: the loss of a sample is a function of
+    that sample and the parameters. The parameters that have ``requires_grad`` are one vector of d
+    entries, in the order of ``named_parameters()``; the others, and the buffers, stay as they
+    are and must be public. The module is copied, and runs in ``eval()`` mode.
+
+    Gradients of single samples come layer by layer, from one pass forth and back over a chunk of
+    samples: of Linear, Conv1d to Conv3d, Embedding, GroupNorm and LayerNorm the norms cost little
+    beside that pass. Where a parameter belongs to anything else (MultiheadAttention, a layer of
+    your own), ``torch.func.vmap`` writes the gradients of the chunk out; where that fails, too,
+    samples go one by one. Which way gives the right gradients is found out on a few made-up
+    samples. Memory is that of a chunk, whatever the batch.
+
+    Nothing public bounds a gradient, so ``gradient_bound`` and ``L`` are inf, and a private run
+    needs a clipping rule. Every rule, every sampling and every method that asks for gradients
+    or for losses along a line is taken; replicates run one after the other.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Takes (B, ...) and gives (B, K), or what ``loss`` takes.
+    X : array of shape (n, ...)
+        Tensor or array. Real numbers are converted to the dtype of the parameters; integers stay,
+        as tokens do. Not copied where that can be helped.
+    y : array of shape (n, ...)
+        Labels 0..K-1, or targets. Copied.
+    loss : {"cross_entropy", "mse"} or callable
+        Mean over the outputs of a sample for ``"mse"``. A callable gets ``(outputs, y)`` of B
+        samples and returns their B losses.
+    regularizer : Regularizer, optional
+        From :mod:`dpanalysis.regularizers`; of all parameters.
+    chunk : int, optional
+        Samples computed with at a time; by default as many as stay small in memory.
+    device : optional
+        As PyTorch names it; by default that of the parameters. The data go there.
+
+    Attributes
+    ----------
+    n, d : int
+        Samples and parameters.
+    chunk, device
+        As given or chosen.
+
+    Raises
+    ------
+    ImportError
+        If PyTorch is not installed.
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If a layer mixes samples or draws random numbers (batch normalisation, dropout: it is
+        named), the loss of a sample changes with the samples beside it, the data are not finite,
+        or a label has no output.
+
+    Notes
+    -----
+    *What is proved.* Let :math:`g_i` be the gradient that was computed for record i, in the dtype
+    of the module, and :math:`c_i` its weight. In whatever precision the module computes, TF32
+    or less too, :math:`g_i` is some vector of numbers. From there on everything is in double: the
+    norm of :math:`g_i`, the weight, the product and the sum. So the term's norm is at most
+    :math:`(1 + \gamma)C`, and the sum is off by at most ``rounding`` times C, in whatever order
+    a device adds (:func:`~dpanalysis.problems.modules.parts.module_rounding`). A record whose
+    loss, norm or weight is not finite has weight 0, and zeros take the place of its numbers. So
+    the sensitivity that is charged holds, **if** the other records' :math:`g_i` stay what they
+    are when one record is replaced, added or removed.
+
+    *When they stay.* All chunks have one length, filled up with zeros, whatever the batch; no
+    algorithm is searched for by timing, and cuDNN's deterministic ones are used. So the same
+    kernels run, and where a record is **replaced** every other one keeps its place in its chunk.
+    That a kernel does not look at another sample is tested in :meth:`check_private`, to the last
+    bit, before every private run spends anything. Where a record is **added or removed**, those
+    behind it move by one place. With ``chunk=1`` there is only one place, and the proof is
+    whole. With larger chunks it rests on the kernels giving a sample the same bits at every
+    place, which no library promises: see :meth:`keeps_bits`, which tries. If they do not,
+    the terms of the others move by the rounding of their gradients, some 1e-7 of C each in
+    single precision; where a unit of relu is 0 but for a rounding, by more.
+
+    *Not covered.* The time that a run takes, an error that a record brings about (a token
+    without a row in the table; made-up samples are tried, yours are not), and a module whose
+    samples do not mix on made-up data but do on others.
+
+    References
+    ----------
+    Ghost norms: I. Goodfellow, *Efficient per-example gradient computations*, 2015; Li et al.,
+    *Large language models can be strong differentially private learners*, 2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> import dpanalysis as dpa
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 1, 6, 6)).astype(np.float32)
+    >>> y = (X.mean(axis=(1, 2, 3)) > 0).astype(int)
+    >>> module = torch.nn.Sequential(
+    ...     torch.nn.Conv2d(1, 4, 3), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(64, 2)
+    ... )
+    >>> problem = dpa.problems.Module(module, X, y)
+    >>> rule = dpa.clipping.PerSampleAdaptive(r=0.1, clip_norm=0.5)
+    >>> method = dpa.methods.SGD(1.0, 60, dpa.Poisson(0.2), rule, momentum=0.9)
+    >>> budget = dpa.Budget(4.0, delta=1e-4, relation="add_or_remove_one")
+    >>> result = dpa.minimize(problem, method, budget, rng=0, every=60)
+    >>> bool(result.epsilon() <= 4.0), bool(problem.accuracy(result.w)[0] > 0.8)
+    (True, True)
+    >>> trained = problem.module(result.w[0])     # a torch.nn.Module again
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        X: Any,
+        y: Any,
+        loss: str | Callable[[Tensor, Tensor], Tensor] = "cross_entropy",
+        regularizer: Regularizer | None = None,
+        *,
+        chunk: int | None = None,
+        device: Any = None,
+    ) -> None:
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"module must be a torch.nn.Module, got {module!r}")
+        if not callable(loss):
+            check_choice("loss", loss, tuple(LOSSES))
+        check_regularizer(regularizer)
+        refuse_by_name(module)
+        trained = [each for each in module.parameters() if each.requires_grad]
+        if not trained:
+            raise ValueError("module must have a parameter with requires_grad=True, got none")
+        self.device = trained[0].device if device is None else torch.device(device)
+        self.regularizer, self.loss = regularizer, loss
+        self._on_host = False
+        self._X = as_samples(X, trained[0].dtype, self.device)
+        self._y = as_labels(y, loss == "cross_entropy", len(self._X), self.device)
+        self.n = len(self._X)
+        own = loss if callable(loss) else LOSSES[loss]
+        self._original = copy.deepcopy(module)
+        self._network = Network(module, own, trained[0].dtype, self.device)
+        self.d = self._network.size
+        self._start = self._network.vector.to("cpu", torch.float64, copy=True).numpy()
+        entries, self._steps = choose_way(self._network, self._X, self._y)
+        self._check_classes()
+        self.chunk = self._chunk(entries) if chunk is None else check_int("chunk", chunk, low=1)
+        self._apart: bool | None = None
+
+    def _check_classes(self) -> None:
+        """Raise where a label has no output: in a run that would tell of the record."""
+        if self.loss != "cross_entropy":
+            return
+        outputs = self._network.outputs(torch.zeros_like(self._X[:1]))
+        classes, largest = int(outputs.shape[1]), int(self._y.max())
+        if outputs.ndim != 2 or largest >= classes:
+            raise ValueError(
+                f"module must give one output a class, for y holds the label {largest}, got "
+                f"outputs of shape {tuple(outputs.shape)} for one sample"
+            )
+
+    def _chunk(self, entries: int) -> int:
+        """Return how many samples are computed with at a time."""
+        kind = "cuda" if self.device.type == "cuda" else "cpu"
+        fits = _CHUNK_BYTES[kind] // (8 * max(1, entries))
+        return max(1, min(_MOST_SAMPLES[kind], fits // 16 * 16 or fits))
+
+    def __repr__(self) -> str:
+        kind = type(self._network.module).__name__
+        return (
+            f"Module({kind}, n={self.n}, d={self.d}, loss={self.loss!r}, "
+            f"regularizer={self.regularizer!r}, chunk={self.chunk}, device={str(self.device)!r})"
+        )
+
+    # Public constants
+
+    @property
+    def mu(self) -> float:  # type: ignore[override]
+        """Strong convexity: 0, whatever the penalty, for nothing bounds the curvature below."""
+        return 0.0
+
+    @property
+    def L(self) -> float:  # type: ignore[override]
+        """Smoothness: inf, for the curvature grows with the weights."""
+        return math.inf
+
+    @property
+    def rounding(self) -> float:  # type: ignore[override]
+        """Public bound on the rounding of a sum over samples, in units of the bound on one."""
+        return module_rounding(self.n + 1, self.d, self.chunk, self._steps)
+
+    @property
+    def largest_iterate(self) -> float:  # type: ignore[override]
+        """Size from which on weights count as diverged: the product of two layers may overflow."""
+        return float((1e-20 * torch.finfo(self._network.vector.dtype).max) ** 0.5)
+
+    def gradient_bound(self, order: int) -> float:
+        """Public bound on the norm of one sample's data gradient: inf in every norm."""
+        check_choice("order", order, (1, 2))
+        return math.inf
+
+    def initial(self, rng: Any = None) -> np.ndarray:
+        """Return the parameters that the module had, shape ``(d,)``; nothing is drawn."""
+        return self._start.copy()
+
+    def vector(self, module: nn.Module) -> np.ndarray:
+        """Return the parameters of another module of the same shape as one vector ``(d,)``.
+
+        A start of one's own: ``w0=problem.vector(other)``.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is missing there, or has another shape.
+        """
+        parts, slices = dict(module.named_parameters()), self._network.slices
+        for name, where in slices.items():
+            if name not in parts or parts[name].numel() != where.stop - where.start:
+                raise ValueError(f"module must have a parameter {name} of the same shape as before")
+        return np.concatenate(
+            [parts[name].detach().to("cpu", torch.float64).numpy().ravel() for name in slices]
+        )
+
+    def module(self, w: Any) -> nn.Module:
+        """Return a copy of the module with the parameters ``w`` (d,), to be used on its own."""
+        iterate = self._iterate("w", w)
+        if iterate.ndim != 1:
+            raise ValueError(f"w must have shape ({self.d},), got {tuple(iterate.shape)}")
+        made = copy.deepcopy(self._original)
+        with torch.no_grad():
+            for name, parameter in made.named_parameters():
+                if name in self._network.slices:
+                    piece = iterate[self._network.slices[name]]
+                    parameter.copy_(piece.view(parameter.shape))
+        return made
+
+    # Sums over samples
+
+    def check_private(self) -> None:
+        """Look whether samples are kept apart: to the last bit, on made-up samples.
+
+        Raises
+        ------
+        ValueError
+            If the gradient of a sample changes when the other samples of its chunk do.
+        """
+        if self._apart is None:
+            self._apart = self._compare(moved=False)
+        if not self._apart:
+            raise ValueError(
+                "module must keep its samples apart: the gradient of a sample changes with the "
+                "samples beside it"
+            )
+
+    def keeps_bits(self) -> bool:
+        """Return whether a sample has the same gradient at the first and the last place of a chunk.
+
+        To the last bit, on made-up samples at the parameters that the module had. Where it is
+        False a record that is added or removed moves the terms of the others by their rounding;
+        see the notes of the class.
+        """
+        return self._compare(moved=True)
+
+    def _compare(self, moved: bool) -> bool:
+        self._network.load(torch.as_tensor(self._start))
+        return same_gradients(self._network, self._X, self._y, self.chunk, moved)
+
+    def _chunks(self, rows: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Any, int]]:
+        """Yield ``(X, y, chosen, count)``: chunks of one length, the last filled with zeros."""
+        total = self.n if rows is None else len(rows)
+        for lo in range(0, total, self.chunk):
+            hi = min(total, lo + self.chunk)
+            chosen: Any = slice(lo, hi) if rows is None else rows[lo:hi]
+            X, y = self._X[chosen], self._y[chosen]
+            if hi - lo < self.chunk:
+                X, y = _filled(X, self.chunk), _filled(y, self.chunk)
+            yield X, y, chosen, hi - lo
+
+    def _evaluate(
+        self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
+    ) -> tuple[Any, Any, Any]:
+        if isinstance(rows, Sequence):
+            return each_replicate(self._evaluate, W, rows, clipping, weights, value, gradient)
+        found = [self._at(w, rows, clipping, weights, gradient) for w in W]
+        return tuple(torch.stack(column) for column in zip(*found))
+
+    def _at(
+        self, w: Tensor, rows: Any, clipping: Any, weights: Any, gradient: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the sums at one iterate: losses (), gradients (d,), clipped ()."""
+        network = self._network
+        network.load(w)
+        value = torch.zeros((), dtype=torch.float64, device=self.device)
+        total = torch.zeros(self.d * gradient, dtype=torch.float64, device=self.device)
+        clipped = torch.zeros((), dtype=torch.int64, device=self.device)
+        with same_kernels():
+            for X, y, chosen, count in self._chunks(rows):
+                times = torch.zeros(self.chunk, dtype=torch.float64, device=self.device)
+                times[:count] = 1.0 if weights is None else weights[chosen]
+                if gradient:
+                    losses, placed = network.sample_gradients(X, y)
+                    clipped += self._add(total, placed, losses, clipping, times)
+                else:
+                    losses = network.losses(X, y)
+                value += (losses[:count] * times[:count]).sum()
+        return value, total, clipped
+
+    def _add(
+        self,
+        total: Tensor,
+        placed: Sequence[Placed],
+        losses: Tensor,
+        clipping: Clipping | None,
+        times: Tensor,
+    ) -> Tensor:
+        """Add a chunk's (clipped) gradients ``times`` times to ``total``; return those cut."""
+        factors = torch.ones_like(losses)
+        if placed:
+            squares = torch.stack([part.squares() for _, part in placed]).sum(dim=0)
+        else:
+            squares = torch.zeros_like(losses)
+        norms = squares.sqrt()
+        lost = ~(torch.isfinite(losses) & torch.isfinite(norms))
+        if clipping is not None:
+            factors = kept_weights(clipping, norms, losses)
+            lost |= ~torch.isfinite(factors)
+        cut = ((factors < 1.0) | lost) & (times > 0.0)
+        factors = (factors * times).masked_fill(lost, 0.0)
+        if self.device.type != "cpu" or bool(lost.any()):  # no device is asked: that would wait
+            placed = [Placed(where, part.without(lost)) for where, part in placed]
+        for where, part in placed:
+            part.add(total[where], factors)
+        return cut.sum()
+
+    def sample_gradients(self, w: Any, rows: Any) -> np.ndarray:
+        """Return the gradients of single samples at ``w`` of shape (d,), as (len(rows), d).
+
+        Private, and without noise: for a look at data that are public.
+        """
+        self._network.load(self._iterate("w", w))
+        found = []
+        with same_kernels():
+            for X, y, _, count in self._chunks(self._rows(rows, 1)):
+                gradients = torch.zeros(count, self.d, dtype=torch.float64, device=self.device)
+                for where, part in self._network.sample_gradients(X, y)[1]:
+                    gradients[:, where] = part.whole()[:count]
+                found.append(gradients)
+        return self._back(torch.cat(found), w)
+
+    def along(
+        self, w: np.ndarray, direction: np.ndarray, rows: Any = None
+    ) -> Callable[[float], np.ndarray]:
+        """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``."""
+        start, step = self._iterate("w", w), self._iterate("direction", direction)
+        chosen = None if rows is None else self._rows(rows, 1)
+
+        def losses(t: float) -> Any:
+            self._network.load(start - t * step)
+            with same_kernels():
+                parts = [
+                    self._network.losses(X, y)[:count] for X, y, _, count in self._chunks(chosen)
+                ]
+            return self._back(torch.cat(parts) if parts else start[:0], w)
+
+        return losses
+
+    def accuracy(self, w: Any, X: Any = None, y: Any = None) -> Any:
+        """Fraction of labels that the largest output gets right (of equal ones, the first).
+
+        Parameters
+        ----------
+        w : array of shape (d,) or (R, d)
+        X, y : arrays of shape (k, ...) and (k,), optional
+            Other data, a test set for example; both or neither.
+
+        Returns
+        -------
+        float or array of shape (R,)
+
+        Raises
+        ------
+        ValueError
+            If the loss is not cross-entropy, or the shapes disagree.
+        """
+        if self.loss != "cross_entropy":
+            raise ValueError(f"accuracy needs loss='cross_entropy', got {self.loss!r}")
+        if (X is None) != (y is None):
+            raise ValueError("X and y must be given together")
+        data, labels = self._X, self._y
+        if X is not None:
+            data = as_samples(X, self._network.vector.dtype, self.device)
+            labels = as_labels(y, True, len(data), self.device)
+        iterate = self._iterate("w", w)
+        fractions = []
+        for each in iterate if iterate.ndim == 2 else iterate[None]:
+            self._network.load(each)
+            guesses = [self._network.outputs(part).argmax(dim=1) for part in data.split(1024)]
+            fractions.append((torch.cat(guesses) == labels).to(torch.float64).mean())
+        found = self._back(torch.stack(fractions), w)
+        return found if iterate.ndim == 2 else float(found[0])
+
+
+def _filled(array: Tensor, count: int) -> Tensor:
+    """Return the array with zeros behind it, ``count`` entries in all."""
+    return torch.cat([array, array.new_zeros(count - len(array), *array.shape[1:])])

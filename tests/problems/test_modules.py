@@ -1,0 +1,461 @@
+"""Networks of PyTorch: gradients of single samples, clipped sums, what is refused."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+
+import dpanalysis as dpa
+from dpanalysis import clipping
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
+from torch import nn  # noqa: E402
+
+from dpanalysis.problems.modules import parts  # noqa: E402
+from dpanalysis.problems.modules.probe import made_up  # noqa: E402
+
+RULES = [
+    clipping.Flat(0.1),
+    clipping.Automatic(0.1, 0.5),
+    clipping.PerSampleAdaptive(0.1, 0.5),
+    clipping.Value(0.3, 2.0),
+    clipping.Custom(lambda norm, loss: 0.2 / (norm + loss + 1.0), 0.2),
+]
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(before)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.attention(x, x, x, need_weights=False)[0].mean(dim=1))
+
+
+class Tied(nn.Module):
+    """Tokens and outputs share one table; one layer is called twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.middle = nn.Embedding(7, 4), nn.Linear(4, 4)
+        self.head = nn.Linear(4, 7, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.middle(torch.tanh(self.middle(self.table(x).mean(1))))))
+
+
+class Behind(nn.Module):
+    """Uses a layer's weights without calling it, writes in place, and swaps its axes."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        z = torch.relu_(self.a(x.transpose(0, 1))).transpose(0, 1).mean(dim=1)
+        return nn.functional.linear(z, self.b.weight, self.b.bias)
+
+
+class Stepped(nn.Module):
+    """Fails under vmap: its flow depends on the data."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.a = nn.Parameter(torch.ones(4)), nn.Linear(4, 3)
+
+    def forward(self, x):
+        rows = [self.a(self.scale * (row if row.sum() > 0 else -row)) for row in x]
+        return torch.stack(rows)
+
+
+def frozen():
+    module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+    module[0].bias.requires_grad_(False)
+    module[2].requires_grad_(False)
+    return module
+
+
+def convolution(kind, **more):
+    dimensions = {nn.Conv1d: 1, nn.Conv2d: 2, nn.Conv3d: 3}[kind]
+    return nn.Sequential(kind(2, 4, 3, **more), nn.Tanh(), nn.Flatten(), nn.LazyLinear(3)), (
+        2,
+        *[7, 6, 5][:dimensions],
+    )
+
+
+def ready(module, shape):
+    module(torch.zeros(1, *shape))
+    return module, shape
+
+
+MODULES = {
+    "linear": lambda: (
+        nn.Sequential(nn.Linear(6, 5), nn.ReLU(inplace=True), nn.Linear(5, 3)),
+        (6,),
+    ),
+    "linear over steps": lambda: (
+        nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Flatten(), nn.Linear(20, 3)),
+        (4, 6),
+    ),
+    "wide over steps": lambda: (
+        nn.Sequential(nn.Linear(40, 40), nn.Tanh(), nn.Flatten(), nn.Linear(120, 3)),
+        (3, 40),
+    ),
+    "conv1d": lambda: ready(*convolution(nn.Conv1d, stride=2, padding=1)),
+    "conv2d": lambda: ready(
+        *convolution(nn.Conv2d, stride=(2, 1), padding=(1, 2), dilation=(1, 2))
+    ),
+    "conv2d same": lambda: ready(*convolution(nn.Conv2d, padding="same", bias=False)),
+    "conv2d circular": lambda: ready(*convolution(nn.Conv2d, padding=1, padding_mode="circular")),
+    "conv2d groups": lambda: ready(*convolution(nn.Conv2d, groups=2)),
+    "conv3d": lambda: ready(*convolution(nn.Conv3d)),
+    "embedding": lambda: (
+        nn.Sequential(nn.Embedding(9, 4, padding_idx=2), nn.Flatten(), nn.Linear(20, 3)),
+        (5,),
+    ),
+    "group norm": lambda: (
+        nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(36, 3)),
+        (1, 5, 5),
+    ),
+    "layer norm": lambda: (
+        nn.Sequential(nn.Linear(6, 4), nn.LayerNorm((5, 4)), nn.Flatten(), nn.Linear(20, 3)),
+        (5, 6),
+    ),
+    "instance norm": lambda: (
+        nn.Sequential(nn.InstanceNorm1d(3, affine=True), nn.Flatten(), nn.Linear(15, 3)),
+        (3, 5),
+    ),
+    "attention": lambda: (Attention(), (5, 8)),
+    "shared": lambda: (Tied(), (3,)),
+    "frozen": lambda: (frozen(), (6,)),
+    "behind": lambda: (Behind(), (5, 4)),
+    "stepped": lambda: (Stepped(), (4,)),
+    "recurrent": lambda: (Recurrent(), (5, 3)),
+}
+WAYS = {
+    "instance norm": "vmap",
+    "attention": "vmap",
+    "behind": "vmap",
+    "stepped": "loop",
+    "recurrent": "vmap or loop",  # by the version of PyTorch
+}
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.cell(x)[0][:, -1])
+
+
+def problem_of(name, dtype=torch.float64, n=11, **more):
+    module, shape = MODULES[name]()
+    module.to(dtype)
+    tokens = name in ("embedding", "shared")
+    X = torch.randint(0, 7, (n, *shape)) if tokens else 2.0 * torch.randn(n, *shape, dtype=dtype)
+    y = torch.randint(0, 3, (n,))
+    return dpa.problems.Module(module, X, y, **more), module, X, y
+
+
+def by_loop(module, X, y, rows, rule):
+    """The clipped sum, the loss and the number of clipped samples, one sample after the other."""
+    module = copy.deepcopy(module)
+    trained = [p for p in module.parameters() if p.requires_grad]
+    total, value, clipped = 0.0, 0.0, 0
+    for i in rows:
+        loss = nn.functional.cross_entropy(module(X[i : i + 1]).double(), y[i : i + 1])
+        grads = torch.autograd.grad(loss, trained)
+        gradient = torch.cat([g.double().flatten() for g in grads]).numpy()
+        norm = np.array([np.linalg.norm(gradient)])
+        weight = 1.0 if rule is None else rule.weight(norm, np.array([loss.item()]))[0]
+        total, value = total + weight * gradient, value + loss.item()
+        clipped += weight < 1.0
+    return total, value, clipped
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("name", MODULES)
+def test_sums_are_those_of_a_loop_over_samples(name, dtype):
+    problem, module, X, y = problem_of(name, dtype, chunk=4)
+    assert problem._network.way in WAYS.get(name, "layers")
+    rows = np.array([0, 3, 3, 10, 7, 2, 9])
+    w = problem.initial()
+    for rule in [None, *RULES]:
+        got = problem.sums(w, rows=rows, clipping=rule)
+        total, value, clipped = by_loop(module, X, y, rows, rule)
+        assert np.abs(got.gradient - total).max() <= TOLERANCE[dtype] * np.abs(total).max()
+        assert math.isclose(got.value, value, rel_tol=TOLERANCE[dtype])
+        assert got.clipped == clipped or rule is None
+    problem.check_private()
+
+
+def test_parts_agree_with_gradients_written_out():
+    generator = torch.Generator().manual_seed(1)
+
+    def normal(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    weights = torch.rand(5, generator=generator, dtype=torch.float64)
+    places = torch.randint(0, 4, (5, 6), generator=generator)
+    for part in (
+        parts.Whole(normal(5, 3, 4)),
+        parts.Outer(normal(5, 3), normal(5, 4)),
+        parts.Steps(normal(5, 6, 3), normal(5, 6, 4)),
+        parts.Lookup(normal(5, 6, 3), places, 4),
+    ):
+        whole = part.whole()
+        assert torch.allclose(part.squares(), whole.square().sum(1), rtol=1e-12)
+        total = torch.ones(12, dtype=torch.float64)
+        part.add(total, weights)
+        assert torch.allclose(total, 1.0 + weights @ whole, rtol=1e-12)
+        lost = torch.tensor([True, False, False, True, False])
+        left = part.without(lost)
+        assert torch.equal(left.whole()[lost], torch.zeros_like(whole[lost]))
+        assert torch.equal(left.whole()[~lost], whole[~lost])
+
+
+def test_steps_that_cancel_are_never_too_small():
+    """Norms from products of steps: bounds from above, in spite of cancellation."""
+    delta = torch.randn(1, 1, 8, dtype=torch.float64)
+    deltas = torch.cat([delta, -delta, 1e-12 * delta], dim=1)
+    inputs = torch.randn(1, 1, 5, dtype=torch.float64).expand(1, 3, 5)
+    size = float(torch.linalg.vector_norm(delta) * torch.linalg.vector_norm(inputs[0, 0]))
+    places = torch.zeros(1, 3, dtype=torch.int64)
+    for part, one in (
+        (parts.Steps(deltas, inputs), size),
+        (parts.Lookup(deltas, places, 2), float(torch.linalg.vector_norm(delta))),
+    ):
+        exact = float(part.whole().square().sum())
+        assert float(part.squares()) >= exact
+        # The weight goes by a thousandth of the steps, so that rounding is covered.
+        assert float(part.squares()) >= (2.0 * one / parts.MOST_CANCELLED) ** 2
+
+
+def test_a_record_that_is_not_finite_adds_exactly_nothing():
+    for name in ("conv2d", "attention", "wide over steps"):
+        problem, _, _, _ = problem_of(name, torch.float32, chunk=4)
+        w = problem.initial()
+        rows = np.array([0, 1, 2, 3, 4])
+        before = problem.sums(w, rows=np.array([0, 1, 3, 4]), clipping=RULES[0]).gradient
+        hole = problem.sums(w, rows=rows, clipping=RULES[0])
+        problem._X[2] = 1e38
+        problem._X[2].flatten()[0] = math.nan
+        for rule in RULES:
+            assert np.isfinite(problem.sums(w, rows=rows, clipping=rule).gradient).all()
+        after = problem.sums(w, rows=rows, clipping=RULES[0])
+        assert np.abs(after.gradient - before).max() < 1e-6 < np.abs(hole.gradient - before).max()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+def test_one_record_moves_a_sum_by_no_more_than_its_bound(rule):
+    problem, _, _, _ = problem_of("conv2d", torch.float32, n=40, chunk=8)
+    moved = problem.facts("add_or_remove_one").record_sensitivity(2, rule)
+    assert rule.clip_norm <= moved <= rule.clip_norm * (1.0 + 1e-9)
+    for scale in (1e-30, 1.0, 1e3, 1e15):
+        w = scale * problem.initial()
+        for i in (0, 13, 39):
+            others = np.delete(np.arange(40), i)
+            whole = problem.sums(w, clipping=rule).gradient
+            rest = problem.sums(w, rows=others, clipping=rule).gradient
+            # The places of others change: equal bits there are what this machine gives.
+            assert np.linalg.norm(whole - rest) <= moved * (1.0 + 1e-6)
+
+
+def test_chunks_do_not_change_the_sum_and_places_keep_their_bits():
+    problem, module, X, y = problem_of("conv2d", n=37, chunk=5)
+    w, whole = problem.initial(), None
+    for chunk in (1, 5, 16, 37, 64):
+        again = dpa.problems.Module(module, X, y, chunk=chunk)
+        got = again.sums(w, clipping=RULES[2])
+        whole = got if whole is None else whole
+        assert np.allclose(got.gradient, whole.gradient, rtol=1e-10, atol=1e-12)
+        assert got.clipped == whole.clipped
+    assert dpa.problems.Module(module, X, y, chunk=1).keeps_bits()
+
+
+def test_replicates_weights_and_batches():
+    problem, _, _, _ = problem_of("linear", n=20)
+    rng = np.random.default_rng(0)
+    W = problem.initial() + rng.normal(size=(3, problem.d))
+    rows = [np.array([1, 2]), np.zeros(0, dtype=int), np.arange(20)]
+    together = problem.sums(W, rows=rows, clipping=RULES[0])
+    for r in range(3):
+        alone = problem.sums(W[r], rows=rows[r], clipping=RULES[0])
+        assert (together.gradient[r] == alone.gradient).all()
+        assert together.value[r] == alone.value and together.clipped[r] == alone.clipped
+    assert (together.gradient[1] == 0.0).all() and together.value[1] == 0.0
+    weights = rng.integers(0, 3, 20).astype(float)
+    weighted = problem.clipped_gradient_sum(W[0], RULES[0], weights)
+    rows = np.repeat(np.arange(20), weights.astype(int))
+    repeated = problem.sums(W[0], rows=rows, clipping=RULES[0])
+    once = problem.sums(W[0], rows=np.unique(rows), clipping=RULES[0])
+    assert np.allclose(weighted[0], repeated.gradient) and weighted[2] == once.clipped
+    single = problem.sample_gradients(W[0], np.arange(4))
+    sums = [problem.sums(W[0], rows=np.array([i])).gradient for i in range(4)]
+    assert np.allclose(single, sums, atol=1e-14)
+
+
+def test_values_along_a_line_accuracy_and_the_way_back():
+    problem, module, X, y = problem_of("conv2d", n=23)
+    w = problem.initial()
+    direction = np.random.default_rng(1).normal(size=problem.d)
+    rows = np.array([4, 9, 9])
+    losses = problem.along(w, direction, rows)(0.1)
+    other = problem.module(w - 0.1 * direction)
+    expected = nn.functional.cross_entropy(other(X[rows]), y[rows], reduction="none")
+    assert np.allclose(losses, expected.detach().numpy())
+    assert np.allclose(problem.vector(other), w - 0.1 * direction)
+    assert problem.along(w, direction, np.zeros(0, dtype=int))(1.0).shape == (0,)
+    right = (other(X).argmax(1) == y).double().mean().item()
+    assert problem.accuracy(problem.vector(other)) == pytest.approx(right)
+    assert problem.accuracy(problem.vector(other)[None], X[:9], y[:9]).shape == (1,)
+    assert (problem.vector(module) == w).all()
+    with torch.no_grad():
+        module[0].weight.add_(1.0)  # the user's own: nothing of the problem changes
+    assert (problem.initial() == w).all()
+    assert not np.allclose(problem.vector(module), w)
+
+
+def test_losses_of_ones_own_and_squared_errors():
+    X, y = torch.randn(9, 4), torch.randn(9)
+    mse = dpa.problems.Module(nn.Linear(4, 1), X, y, loss="mse")
+    own = dpa.problems.Module(
+        mse.module(mse.initial()), X, y, loss=lambda z, y: (z[:, 0] - y).square()
+    )
+    got, expected = (p.sums(mse.initial(), clipping=RULES[0]) for p in (mse, own))
+    assert np.allclose(got.gradient, expected.gradient)
+    with pytest.raises(ValueError, match="accuracy needs loss='cross_entropy'"):
+        own.accuracy(own.initial())
+    with pytest.raises(ValueError, match="loss must give one number a sample"):
+        dpa.problems.Module(nn.Linear(4, 1), X, y, loss=lambda z, y: (z - y).square().mean())
+
+
+class Mixes(nn.Module):
+    def __init__(self, strength):
+        super().__init__()
+        self.a, self.strength = nn.Linear(4, 3), strength
+
+    def forward(self, x):
+        return self.a(x - self.strength * x.mean(dim=0))
+
+
+class Draws(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.a(x + 0.1 * torch.randn_like(x))
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), "layer 1 .BatchNorm1d. normalises"),
+        (nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.1)), "layer 1 .Dropout. draws a mask"),
+        (nn.Sequential(nn.Embedding(4, 3, max_norm=1.0)), "max_norm=None"),
+        (nn.Sequential(nn.Embedding(4, 3, scale_grad_by_freq=True)), "scale_grad_by_freq=False"),
+        (nn.Sequential(nn.InstanceNorm1d(4, track_running_stats=True)), "track_running_stats"),
+        (nn.LazyLinear(3), "has no shape yet"),
+        (Mixes(1.0), "the loss of a sample changes with the samples beside it"),
+        (Draws(), "or from one call to the next"),
+        (nn.Tanh(), "requires_grad=True"),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_what_mixes_samples_is_refused_by_name(module, message):
+    with pytest.raises(ValueError, match=message):
+        dpa.problems.Module(module, torch.randn(9, 4), torch.randint(0, 3, (9,)))
+    assert dpa.problems.Module(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.0)), *_small()).d == 15
+
+
+def _small():
+    return torch.randn(9, 4), torch.randint(0, 3, (9,))
+
+
+def test_a_trace_of_mixing_is_found_before_a_private_run():
+    problem = dpa.problems.Module(Mixes(1e-5), *_small(), chunk=4)
+    method = dpa.methods.SGD(0.1, 2, dpa.Full(), RULES[0])
+    budget = dpa.Budget(1.0, 1e-3, "replace_one")
+    with pytest.raises(ValueError, match="the gradient of a sample changes"):
+        dpa.minimize(problem, method, budget)
+
+
+def test_the_public_check_takes_a_module_and_finds_one_that_mixes():
+    X, y = torch.randn(12, 4, dtype=torch.float64), torch.randint(0, 3, (12,))
+    kept = dpa.problems.Module(nn.Linear(4, 3).double(), X, y, chunk=4)
+    dpa.testing.check_problem(kept)
+    # Too little for the first look at the module; only the bits, or the check, tell.
+    mixes = dpa.problems.Module(Mixes(1e-9).double(), X, y, chunk=4)
+    with pytest.raises(AssertionError, match="refuses data that nobody has touched"):
+        dpa.testing.check_problem(mixes)
+    lies = dpa.problems.Module(nn.Linear(4, 3).double(), X, y, chunk=4)
+    lies._network.module.register_forward_pre_hook(lambda _, x: (x[0] - x[0].mean(dim=0),))
+    with pytest.raises(AssertionError, match="records mix"):
+        dpa.testing.check_problem(lies)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": torch.full((9, 4), math.nan)}, "got record 0 that is not"),
+        ({"X": torch.zeros(0, 4)}, "X must have shape"),
+        ({"X": np.full((9, 4), "a")}, "X must hold real numbers"),
+        ({"y": torch.arange(9)}, "one output a class, for y holds the label 8"),
+        ({"y": torch.zeros(9) + 0.5}, "y must hold labels"),
+        ({"y": torch.zeros(8)}, "y must have 9 entries"),
+        ({"loss": "hinge"}, "loss must be"),
+        ({"chunk": 0}, "chunk"),
+        ({"module": nn.Linear}, "module must be a torch.nn.Module"),
+    ],
+)
+def test_bad_arguments_are_named(change, message):
+    X, y = _small()
+    arguments = {"module": nn.Linear(4, 3), "X": X, "y": y, **change}
+    with pytest.raises((ValueError, TypeError), match=message):
+        dpa.problems.Module(**arguments)
+
+
+def test_methods_run_and_keep_their_budget():
+    problem, _, _, _ = problem_of("conv2d", torch.float32, n=200)
+    budget = dpa.Budget(2.0, 1e-3, "add_or_remove_one")
+    sampling, rule = dpa.Poisson(0.1), RULES[0]
+    for method in (
+        dpa.methods.SGD(0.5, 5, sampling, rule, momentum=0.9),
+        dpa.methods.Adam(0.01, 5, sampling, rule),
+        dpa.methods.LineSearchSGD(sampling, clip_norm=0.5, clip_loss=1.0, rho=0.05, epsilon=0.3),
+    ):
+        result = dpa.minimize(problem, method, budget, rng=0, replicates=2)
+        assert result.private and result.epsilon() <= 2.0 + 1e-9
+        assert result.w.shape == (2, problem.d) and not (result.w[0] == result.w[1]).all()
+    with pytest.raises(ValueError, match="no public bound"):
+        dpa.minimize(problem, dpa.methods.SGD(0.5, 5, sampling, None), budget)
+
+
+def test_a_step_of_any_size_does_not_end_in_numbers_that_are_none():
+    problem, _, _, _ = problem_of("linear", torch.float32, n=20)
+    w = np.full(problem.d, 1e200)
+    total = problem.sums(w, clipping=RULES[0])
+    assert (total.gradient == 0.0).all() and total.clipped == 20
+
+
+def test_made_up_samples_hold_nothing_private():
+    problem, _, _, _ = problem_of("embedding", n=30)
+    x, y = made_up(problem._network, problem._X, problem._y, 5)
+    again = made_up(problem._network, 0 * problem._X, 0 * problem._y, 5)
+    assert torch.equal(x, again[0]) and torch.equal(y, again[1])

@@ -1,0 +1,21 @@
+"""Without PyTorch the rest works, and one sentence says what to install."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+sys.modules["torch"] = None
+import dpanalysis as dpa
+try:
+    dpa.problems.Module(None, None, None)
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_a_module_says_what_to_install():
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
+    assert "torch==2.13.0 or newer" in run.stdout

@@ -1,0 +1,104 @@
+"""Our rules inside Opacus: sums, refusals, and whole trainings."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import dpanalysis as dpa
+from dpanalysis import clipping
+
+WHY = "PyTorch or Opacus is not installed: pip install torch==2.13.0 opacus"
+torch = pytest.importorskip("torch", reason=WHY)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    pytest.importorskip("opacus", reason=WHY)
+    from dpanalysis import opacus as ours
+from torch import nn  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:::opacus", "ignore:Secure RNG", "ignore:Full back")
+RULES = {"per_sample_adaptive": clipping.PerSampleAdaptive, "automatic": clipping.Automatic}
+
+
+def data(n=24):
+    torch.manual_seed(0)
+    return torch.randn(n, 1, 6, 6), torch.randint(0, 3, (n,))
+
+
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(64, 3))
+
+
+def private(name, X, y, noise=0.0, batch=None, **more):
+    module = network()
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(X, y), batch_size=batch or len(X)
+    )
+    return ours.PrivacyEngine().make_private(
+        module=module,
+        optimizer=torch.optim.SGD(module.parameters(), lr=1.0),
+        data_loader=loader,
+        noise_multiplier=noise,
+        max_grad_norm=0.5,
+        clipping=name,
+        poisson_sampling=batch is not None,
+        **more,
+    )
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+@pytest.mark.parametrize("name", RULES)
+def test_a_step_is_that_of_our_problem(name, mode):
+    X, y = data()
+    module, optimizer, _ = private(name, X, y, r=0.2, grad_sample_mode=mode)
+    problem = dpa.problems.Module(network(), X, y)
+    w = problem.initial()
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(module(X), y).backward()
+    optimizer.step()
+    sums = problem.sums(w, clipping=RULES[name](0.2, 0.5))
+    moved = problem.vector(module._module)
+    assert np.allclose(moved, w - sums.gradient / len(X), rtol=0.0, atol=1e-6)
+    assert np.abs(moved - w).max() > 1e-3
+    assert type(optimizer).__name__ == {"automatic": "Automatic"}.get(name, "PerSampleAdaptive")
+
+
+def test_a_sample_that_is_not_finite_counts_as_zero():
+    X, y = data()
+    X[3] = math.inf
+    module, optimizer, _ = private("automatic", X, y)
+    before = [p.detach().clone() for p in module.parameters()]
+    nn.functional.cross_entropy(module(X), y).backward()
+    optimizer.step()
+    assert all(torch.isfinite(p).all() for p in module.parameters())
+    assert any(not torch.equal(a, b) for a, b in zip(before, module.parameters()))
+
+
+@pytest.mark.parametrize("name", [*RULES, "flat"])
+def test_whole_trainings_with_poisson_batches_and_virtual_steps(name):
+    from opacus.utils.batch_memory_manager import BatchMemoryManager
+
+    X, y = data(60)
+    module, optimizer, loader = private(name, X, y, noise=0.5, batch=12)
+    steps = 0
+    with BatchMemoryManager(
+        data_loader=loader, max_physical_batch_size=5, optimizer=optimizer
+    ) as small:
+        for images, labels in small:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(module(images), labels).backward()
+            optimizer.step()
+            steps += 1
+    assert steps >= 5 and all(torch.isfinite(p).all() for p in module.parameters())
+
+
+def test_what_cannot_be_done_is_named():
+    X, y = data()
+    with pytest.raises(ValueError, match="needs the gradients of single samples"):
+        private("automatic", X, y, grad_sample_mode="ghost", criterion=nn.CrossEntropyLoss())
+    with pytest.raises(ValueError, match="r must"):
+        private("per_sample_adaptive", X, y, r=0.0)
+    with pytest.raises(ValueError, match="Unexpected optimizer parameters"):
+        private("psac", X, y)
