@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .bibliography import Paper
     from .canaries import CanaryVerdict, verify_with_canaries
     from .claim import Claim
-    from .empirical import Verdict, verify_privacy
+    from .empirical import GaussianPrivacy, Verdict, verify_privacy
     from .evidence import Effort, Evidence, NotChecked, printed, used
     from .exact import Density, hockey_stick, privacy_profile, renyi_divergence
     from .laws import (
@@ -46,6 +46,7 @@ _HOMES = {
     "Density": "exact",
     "Effort": "evidence",
     "Evidence": "evidence",
+    "GaussianPrivacy": "empirical",
     "NotChecked": "evidence",
     "Paper": "bibliography",
     "Table": "report",
@@ -74,6 +75,7 @@ __all__ = [
     "Density",
     "Effort",
     "Evidence",
+    "GaussianPrivacy",
     "NotChecked",
     "Paper",
     "Table",

@@ -3,81 +3,40 @@ r"""An audit of a whole training from one run: many canaries, each put in by a f
 The canaries are m records, or m pairs of records. A fair coin :math:`s_i` for each decides
 whether the record is in the data (or which of the two is), so that changing one coin changes the
 data to a neighbour. The training's output gives each canary a score; the r most telling canaries
-are guessed, the others are left alone, and W counts the right guesses.
-
-**Theorem.** Let :math:`q = e^\epsilon/(1 + e^\epsilon)` and
-:math:`B \sim \mathrm{Binomial}(r, q)`. If the training is :math:`(\epsilon, \delta)`-private,
-then for every v from 1 to r
-
-.. math:: P(W \ge v) \le P(B \ge v)\Bigl(1 + m\delta \frac{P(B < v)}{v\,P(B = v)}\Bigr).
-
-*Proof.* The guesses :math:`t \in \{-1, 0, 1\}^m`, r of them not 0, are computed from the output,
-so :math:`M: s \mapsto t` is private too. Let :math:`f(c) = P(W = c)`. Pair (s, t) with c right
-guesses, one of them about i, with (s', t), where s' is s but for i: there c - 1 are right. Over
-all i and (s, t), the left members have the probability :math:`c f(c) 2^m`, and the right ones
-:math:`(r - c + 1) f(c - 1) 2^m`, because i is any of the r - c + 1 wrong guesses. For each i and
-s, privacy allows the left members to exceed :math:`e^\epsilon` times the right ones by
-:math:`\delta` in all, so
-
-.. math:: c f(c) \le e^\epsilon (r - c + 1) f(c - 1) + e_c, \qquad e_c \ge 0,
-          \quad \sum_c e_c \le m \delta.
-
-Set :math:`b_c = P(B = c)`, for which :math:`c\,b_c = e^\epsilon (r - c + 1) b_{c-1}`, and
-:math:`d_c = f(c)/b_c - f(c-1)/b_{c-1} \le e_c/(c\,b_c)`, :math:`d_0 = f(0)/b_0`. Then
-:math:`f(c)/b_c = \sum_{j \le c} d_j`, and since :math:`\sum_c f(c) = 1`, with
-:math:`\beta = P(B \ge v)`
-
-.. math:: P(W \ge v) - \beta = \sum_c (1\{c \ge v\} - \beta)\,b_c \sum_{j \le c} d_j
-          = \sum_j d_j\,\bigl(P(B \ge \max(j, v)) - \beta P(B \ge j)\bigr).
-
-The bracket is 0 at j = 0 and never negative, so :math:`d_j` may be replaced by its bound, and
-the sum is at most :math:`m\delta` times the largest bracket over :math:`j\,b_j`. Beyond v the
-bracket is :math:`(1 - \beta) P(B \ge j)`, which over :math:`j\,b_j` decreases, because the
-binomial law's hazard rises. Up to v it is :math:`\beta P(B < j)`, and :math:`P(B < j)/(j\,b_j) =
-P(B \le j - 1)/b_{j-1} \cdot e^{-\epsilon}/(r - j + 1)` increases, because the law is log-concave.
-So the largest is that of j = v, :math:`\beta P(B < v)/(v\,b_v)`. ∎
-
-At delta = 0 this is the theorem of Steinke, Nasr and Jagielski (2023), and for small delta it
-cannot be improved: with :math:`f` a mixture of B and of B given :math:`B \ge v`, all steps are
-equalities. Their term for delta, :math:`2 m \delta \max_i P(v > B \ge v - i)/i` in the code of
-their Appendix D, makes the small probabilities that refute a claim larger, up to 13 times at
-epsilon = 2 and 300 guesses. (Below the mean it is too small: at m = r = 2, v = 1, epsilon = 1 and
-delta = .02 it allows .9335, where a private mechanism attains .9345; nothing is refuted there.)
-
-References
-----------
-Steinke, Nasr, Jagielski, *Privacy auditing with one (1) training run*, NeurIPS 2023.
+are guessed, the others are left alone, and W counts the right guesses. The chance of so many, if
+the claim holds, is bounded in :mod:`.guessing`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from .._validation import check_int, check_number, check_reals
 from ..privacy.mechanisms import Random, spawn
 from ..privacy.relations import Budget
-from .empirical.verdict import claimed, describe_confidence
+from .empirical.verdict import Claimed, Found, GaussianPrivacy, claimed
+from .guessing import gaussian_guessing_probability, guessing_probability
 
-__all__ = ["CanaryVerdict", "guessing_probability", "verify_with_canaries"]
+__all__ = ["CanaryVerdict", "verify_with_canaries"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CanaryVerdict:
+class CanaryVerdict(Found):
     """What one run with canaries says about a claim.
 
     Attributes
     ----------
     refuted : bool
         Whether the lower bound exceeds the claim. False is no certificate.
-    epsilon : float
-        Lower bound on the training's epsilon at ``delta``, at least 0. It is too high with
-        probability at most 1 - ``confidence``.
+    bound : float
+        Lower bound on the training's epsilon at ``delta``, or on its mu, at least 0; also under
+        its name, ``epsilon`` or ``mu``. It is too high with probability at most
+        1 - ``confidence``.
+    bounded : {"epsilon", "mu"}
     claim, delta, confidence : float
     canaries, guesses, correct : int
         How many canaries there were, how many were guessed, how many guesses were right.
@@ -87,7 +46,8 @@ class CanaryVerdict:
     """
 
     refuted: bool
-    epsilon: float
+    bound: float
+    bounded: str
     claim: float
     delta: float
     confidence: float
@@ -97,78 +57,18 @@ class CanaryVerdict:
     p_value: float
     notes: tuple[str, ...] = ()
 
-    def __bool__(self) -> bool:
-        raise TypeError("a CanaryVerdict is neither true nor false: ask for verdict.refuted")
-
     def __str__(self) -> str:
-        found = (
-            f"epsilon >= {self.epsilon:.4g} where {self.claim:.4g} is claimed "
-            f"(delta = {self.delta:g}, confidence {describe_confidence(self.confidence)}). "
+        return self._sentences(
             f"{self.correct:,} of {self.guesses:,} guesses about {self.canaries:,} canaries were "
-            f"right; if the claim held, the chance of so many would be at most {self.p_value:.3g}."
+            f"right; if the claim held, the chance of so many would be at most {self.p_value:.3g}.",
+            "canaries or scores",
         )
-        verdict = "refuted: " if self.refuted else "not refuted: "
-        caveat = "" if self.refuted else " Other canaries or scores may still refute it."
-        return verdict + found + caveat + "".join(f" {note}." for note in self.notes)
-
-    def __repr__(self) -> str:
-        return f"<CanaryVerdict {self}>"
-
-
-def guessing_probability(
-    correct: int, guesses: int, canaries: int, epsilon: float, delta: float = 0.0
-) -> float:
-    """Return the bound on the chance of at least ``correct`` right guesses (see the module).
-
-    Parameters
-    ----------
-    correct, guesses, canaries : int
-        0 <= correct <= guesses <= canaries and guesses >= 1.
-    epsilon : float
-        In [0, inf).
-    delta : float
-        In [0, 1).
-
-    Returns
-    -------
-    float
-        In [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
-    Examples
-    --------
-    >>> guessing_probability(75, 100, 1000, epsilon=0.5)
-    0.00480
-    >>> guessing_probability(75, 100, 1000, epsilon=0.5, delta=1e-4)
-    0.00754
-    """
-    canaries = check_int("canaries", canaries, low=1)
-    guesses = check_int("guesses", guesses, low=1, high=canaries)
-    correct = check_int("correct", correct, low=0, high=guesses)
-    epsilon = check_number("epsilon", epsilon, low=0.0)
-    delta = check_number("delta", delta, low=0.0, high=1.0, high_open=True)
-    if correct == 0:
-        return 1.0
-    c = np.arange(guesses + 1)
-    log_right = -math.log1p(math.exp(-epsilon))
-    log_mass = special.gammaln(guesses + 1) - special.gammaln(c + 1)
-    log_mass -= special.gammaln(guesses - c + 1)
-    log_mass += c * log_right + (guesses - c) * (log_right - epsilon)
-    log_tail = float(special.logsumexp(log_mass[correct:]))
-    if delta > 0.0:
-        slope = special.logsumexp(log_mass[:correct]) - log_mass[correct] - math.log(correct)
-        log_tail += float(np.logaddexp(0.0, math.log(canaries * delta) + slope))
-    return math.exp(min(0.0, log_tail))
 
 
 def verify_with_canaries(
     train: Callable[[np.ndarray, Random], Any],
     canaries: int,
-    claim: float | Budget,
+    claim: float | Budget | GaussianPrivacy,
     *,
     delta: float = 0.0,
     guesses: int | None = None,
@@ -180,9 +80,12 @@ def verify_with_canaries(
     ``train`` gets a fair coin for each canary, trains once, and returns a score for each. The
     canaries with the highest scores are guessed to be in, those with the lowest to be out
     (half of the guesses each, one more "in" if they are odd in number; ties are broken at
-    random), and the number of right guesses bounds epsilon from below: see the theorem in this
-    module. A correct training is refuted with probability at most 1 - ``confidence``, whatever
-    the scores are; good scores only make the bound sharp.
+    random), and the number of right guesses bounds epsilon from below: see the theorem in
+    :mod:`.guessing`. A correct training is refuted with probability at most 1 - ``confidence``,
+    whatever the scores are; good scores only make the bound sharp.
+
+    Of a training with Gaussian noise and no subsampling, claim a :class:`GaussianPrivacy` and not
+    its (epsilon, delta): every delta of the curve then helps to refute it.
 
     Canaries need not be alike, but masks that differ in one entry must give neighbouring data
     under the relation of the claim. Under "add_or_remove_one" that is: record i is in the data,
@@ -197,10 +100,10 @@ def verify_with_canaries(
         allowed, NaN is not. Scores may use all that the training releases.
     canaries : int
         m, at least 1.
-    claim : float or Budget
-        Epsilon in [0, inf), or a budget; a zCDP budget is converted at ``delta``.
+    claim : float, Budget or GaussianPrivacy
+        Epsilon in [0, inf), or a budget; a zCDP budget is converted at ``delta``. Or mu.
     delta : float, default=0
-        In [0, 1).
+        In [0, 1); 0 where mu is claimed.
     guesses : int, optional
         r, between 1 and ``canaries``. It must be fixed before the scores are compared with the
         coins: the best r found afterwards would be a maximum over many tests. By default a tenth
@@ -225,7 +128,7 @@ def verify_with_canaries(
 
     References
     ----------
-    Steinke, Nasr, Jagielski, *Privacy auditing with one (1) training run*, NeurIPS 2023.
+    Steinke, Nasr, Jagielski (2023); Mahloujifar, Melis, Chaudhuri (2024).
 
     Examples
     --------
@@ -244,20 +147,20 @@ def verify_with_canaries(
     if not callable(train):
         raise TypeError(f"train must be callable, got {train!r}")
     canaries = check_int("canaries", canaries, low=1)
-    epsilon, delta, _, notes = claimed(claim, delta)
+    asked = claimed(claim, delta)
     confidence = check_number(
         "confidence", confidence, low=0.0, high=1.0, low_open=True, high_open=True
     )
     miss = 1.0 - confidence
-    needed = _guesses_needed(canaries, epsilon, delta, miss)
+    needed = _guesses_needed(canaries, asked, miss)
     if guesses is None:
         guesses = canaries if needed is None else min(canaries, max(canaries // 10, 3 * needed))
     guesses = check_int("guesses", guesses, low=1, high=canaries)
-    if guessing_probability(guesses, guesses, canaries, epsilon, delta) > miss:
+    if _chance(guesses, guesses, canaries, asked, asked.level) > miss:
         ways = "more canaries, a lower confidence or a smaller claim are" if needed is None else ""
         raise ValueError(
-            f"guesses={guesses:,} about canaries={canaries:,} cannot refute epsilon = "
-            f"{epsilon:g} at delta = {delta:g} and confidence {confidence!r}, even if all are "
+            f"guesses={guesses:,} about canaries={canaries:,} cannot refute "
+            f"{asked.limit.describe(asked.level)} and confidence {confidence!r}, even if all are "
             f"right: {ways or f'at least {needed:,} guesses are'} needed"
         )
     coins, noise, ties = spawn(rng, 3)
@@ -275,47 +178,55 @@ def verify_with_canaries(
     correct = int(
         (~included[order[:out]]).sum() + included[order[canaries - guesses + out :]].sum()
     )
-    found = _lower_bound(correct, guesses, canaries, delta, miss)
+    found = _lower_bound(correct, guesses, canaries, asked, miss)
     return CanaryVerdict(
-        refuted=found > epsilon,
-        epsilon=found,
-        claim=epsilon,
-        delta=delta,
+        refuted=found > asked.level,
+        bound=found,
+        bounded=asked.name,
+        claim=asked.level,
+        delta=asked.delta,
         confidence=confidence,
         canaries=canaries,
         guesses=guesses,
         correct=correct,
-        p_value=guessing_probability(correct, guesses, canaries, epsilon, delta),
-        notes=notes,
+        p_value=_chance(correct, guesses, canaries, asked, asked.level),
+        notes=asked.notes,
     )
 
 
-def _guesses_needed(canaries: int, epsilon: float, delta: float, miss: float) -> int | None:
+def _chance(correct: int, guesses: int, canaries: int, asked: Claimed, level: float) -> float:
+    """Return the bound on the chance of so many right guesses at a level of what is claimed."""
+    if asked.name == "mu":
+        return gaussian_guessing_probability(correct, guesses, canaries, level)
+    return guessing_probability(correct, guesses, canaries, level, asked.delta)
+
+
+def _guesses_needed(canaries: int, asked: Claimed, miss: float) -> int | None:
     """Return how many guesses, all right, refute the claim; None where not even all do.
 
     The best outcome's probability falls with the number of guesses.
     """
     low, high = 0, canaries
-    if guessing_probability(high, high, canaries, epsilon, delta) > miss:
+    if _chance(high, high, canaries, asked, asked.level) > miss:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if guessing_probability(middle, middle, canaries, epsilon, delta) <= miss:
+        if _chance(middle, middle, canaries, asked, asked.level) <= miss:
             high = middle
         else:
             low = middle
     return high
 
 
-def _lower_bound(correct: int, guesses: int, canaries: int, delta: float, miss: float) -> float:
-    """Return an epsilon that these guesses reject, as large as bisection finds.
+def _lower_bound(correct: int, guesses: int, canaries: int, asked: Claimed, miss: float) -> float:
+    """Return a level that these guesses reject, as large as bisection finds.
 
-    Mechanisms that are private at a smaller epsilon are private at this one too, so all smaller
+    Mechanisms that are private at a smaller level are private at this one too, so all smaller
     ones are rejected with it.
     """
 
-    def rejected(epsilon: float) -> bool:
-        return guessing_probability(correct, guesses, canaries, epsilon, delta) <= miss
+    def rejected(level: float) -> bool:
+        return _chance(correct, guesses, canaries, asked, level) <= miss
 
     if not rejected(0.0):
         return 0.0

@@ -44,6 +44,8 @@ class Claim:
         What the evidence must say; otherwise the claim fails.
     check : callable
         ``check(effort)`` yields :class:`Evidence`; ``effort`` is an :class:`Effort`.
+    notes : tuple of (str, str)
+        What else a report says of it: pairs of a heading and a text.
 
     Raises
     ------
@@ -68,6 +70,7 @@ class Claim:
     used: str
     verdict: str
     check: Callable[[Effort], Iterable[Evidence]] = field(repr=False)
+    notes: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("id", "source", "printed", "used"):

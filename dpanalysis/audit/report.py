@@ -8,14 +8,15 @@ import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from .bibliography import Paper, paper_of
 from .claim import VERDICTS, Outcome
 from .evidence import Evidence
 
-__all__ = ["Table", "summary", "to_errata", "to_html", "to_json", "to_text"]
+__all__ = ["PAPERS", "Table", "Words", "summary", "to_errata", "to_html", "to_json", "to_text"]
 
 WIDTH = 100
 
@@ -30,8 +31,55 @@ _MEANINGS = {
 _EMPHASIS = re.compile(r"(?<![\w)])\*(\w[^*]*\w)\*(?!\w)")
 
 
+@dataclass(frozen=True)
+class Words:
+    """What a report calls things.
+
+    Attributes
+    ----------
+    title : str
+        Of a page.
+    first, second : str
+        The statement that is checked, and the one that takes its place, in a word.
+    heads : (str, str)
+        The same, above the columns of a page.
+    same : str
+        What is said where nothing takes its place.
+    meanings : dict of str to str
+        What each verdict means.
+    shown : dict of str to str
+        Verdicts that have another name here.
+    source : callable
+        ``source(id)`` is whose claims they are, with the title and the setting of a section.
+    """
+
+    title: str
+    first: str
+    second: str
+    heads: tuple[str, str]
+    same: str
+    meanings: Mapping[str, str]
+    source: Callable[[str], Paper]
+    shown: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, verdict: str) -> str:
+        """Return what a verdict is called here."""
+        return self.shown.get(verdict, verdict)
+
+
+PAPERS = Words(
+    title="What the papers print, and what is true",
+    first="printed",
+    second="used",
+    heads=("as printed", "used here"),
+    same="as printed",
+    meanings=_MEANINGS,
+    source=paper_of,
+)
+
+
 class Table(Sequence[Outcome]):
-    """Outcomes of many claims; prints as a table.
+    """Outcomes of many claims; prints as a table, in the words that are given.
 
     Examples
     --------
@@ -42,15 +90,15 @@ class Table(Sequence[Outcome]):
     (1, [])
     """
 
-    def __init__(self, outcomes: Iterable[Outcome]) -> None:
-        self._outcomes = tuple(outcomes)
+    def __init__(self, outcomes: Iterable[Outcome], words: Words = PAPERS) -> None:
+        self._outcomes, self.words = tuple(outcomes), words
 
     def __len__(self) -> int:
         return len(self._outcomes)
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         found = self._outcomes[index]
-        return Table(found) if isinstance(index, slice) else found
+        return Table(found, self.words) if isinstance(index, slice) else found
 
     def __iter__(self) -> Iterator[Outcome]:
         return iter(self._outcomes)
@@ -81,7 +129,8 @@ def summary(table: Table) -> str:
     '0 claims; none failed; 0.0 s of checks'
     """
     found = Counter(outcome.verdict for outcome in table)
-    parts = [f"{found[verdict]} {verdict}" for verdict in _MEANINGS if found[verdict]]
+    words = table.words
+    parts = [f"{found[name]} {words.name(name)}" for name in words.meanings if found[name]]
     counted = f"{len(table)} claims" + (": " + ", ".join(parts) if parts else "")
     failed = ", ".join(outcome.claim.id for outcome in table.failed)
     end = f"FAILED: {failed}" if failed else "none failed"
@@ -91,7 +140,8 @@ def summary(table: Table) -> str:
 def _legend(table: Table) -> dict[str, str]:
     """Return what the verdicts of a table mean."""
     found = {outcome.verdict for outcome in table}
-    return {verdict: meaning for verdict, meaning in _MEANINGS.items() if verdict in found}
+    words = table.words
+    return {words.name(key): words.meanings[key] for key in words.meanings if key in found}
 
 
 def to_text(table: Table) -> str:
@@ -108,33 +158,36 @@ def to_text(table: Table) -> str:
     for paper, outcomes in _by_paper(table):
         head = _wrapped("==== ", _plain(_heading(paper, outcomes)))
         head += _wrapped(" " * 5, _plain(paper.setting)) if paper.setting else []
-        blocks += ["\n".join(head), *("\n".join(_lines(outcome)) for outcome in outcomes)]
+        blocks += ["\n".join(head), *("\n".join(_lines(each, table.words)) for each in outcomes)]
     legend = [f"{verdict:>9}: {meaning}" for verdict, meaning in _legend(table).items()]
     return "\n\n".join([*blocks, "\n".join([*legend, summary(table)])])
 
 
-def _lines(outcome: Outcome) -> Iterator[str]:
+def _lines(outcome: Outcome, words: Words) -> Iterator[str]:
     claim = outcome.claim
-    failed = f"  FAILED (expected: {claim.verdict})" if outcome.failed else ""
-    head = f"{claim.id:6}  {outcome.verdict:9}  {_plain(claim.source)}{failed}"
+    failed = f"  FAILED (expected: {words.name(claim.verdict)})" if outcome.failed else ""
+    head = f"{claim.id:6}  {words.name(outcome.verdict):9}  {_plain(claim.source)}{failed}"
     yield f"{head:<{WIDTH - 9}} {outcome.seconds:6.1f} s"
-    for about, statement, evidence in _halves(outcome):
-        yield from _wrapped(f"{about:>9}  ", _plain(statement))
+    names = {"printed": words.first, "used": words.second}
+    for about, statement, evidence in _halves(outcome, words):
+        yield from _wrapped(f"{names[about]:>9}  ", _plain(statement))
         for item in evidence:
             yield from _wrapped(f"{_mark(item):>19}  ", _plain(str(item)))
+    for heading, text in claim.notes:
+        yield from _wrapped(" " * 11, _plain(f"{heading}: {text}"))
     if outcome.missing:
         yield from _wrapped(" " * 11, outcome.missing)
     if outcome.error:
         yield textwrap.indent(outcome.error.rstrip(), " " * 11)
 
 
-def _halves(outcome: Outcome) -> Iterator[tuple[str, str, list[Evidence]]]:
+def _halves(outcome: Outcome, words: Words) -> Iterator[tuple[str, str, list[Evidence]]]:
     """Yield the statements, as printed and as used where it differs, with their evidence."""
     claim = outcome.claim
     for about, statement in (("printed", claim.printed), ("used", claim.used)):
         evidence = [item for item in outcome.evidence if item.about == about]
         if statement or evidence:
-            yield about, statement or "as printed", evidence
+            yield about, statement or words.same, evidence
 
 
 def _wrapped(prefix: str, text: str) -> list[str]:
@@ -163,15 +216,16 @@ def to_json(table: Table) -> str:
     rows = [
         {
             "id": outcome.claim.id,
-            "paper": paper_of(outcome.claim.paper).label,
+            "paper": table.words.source(outcome.claim.paper).label,
             "paper_id": outcome.claim.paper,
             "source": outcome.claim.source,
             "printed": outcome.claim.printed,
             "used": outcome.claim.used or outcome.claim.printed,
-            "verdict": outcome.verdict,
-            "expected": outcome.claim.verdict,
+            "verdict": table.words.name(outcome.verdict),
+            "expected": table.words.name(outcome.claim.verdict),
             "passed": outcome.passed,
             "evidence": [_row(evidence) for evidence in outcome.evidence],
+            "notes": dict(outcome.claim.notes),
             "seconds": round(outcome.seconds, 3),
             "error": outcome.error,
             "missing": outcome.missing,
@@ -200,7 +254,7 @@ def _number(value: float) -> float | str:
 
 def _by_paper(table: Table) -> Iterator[tuple[Paper, list[Outcome]]]:
     for id, outcomes in groupby(table, key=lambda outcome: outcome.claim.paper):
-        yield paper_of(id), list(outcomes)
+        yield table.words.source(id), list(outcomes)
 
 
 def _heading(paper: Paper, outcomes: list[Outcome]) -> str:
@@ -281,9 +335,9 @@ def to_html(table: Table, *, page: bool = True) -> str:
         heading = _rich(_heading(paper, outcomes))
         parts += [f"<h2>{heading}</h2><p>{_rich(paper.setting)}</p>"]
         parts += ["<table class='claims'><thead><tr>"]
-        parts += [f"<th>{head}</th>" for head in _HEADS]
+        parts += [f"<th>{head}</th>" for head in _heads(table)]
         parts += ["</tr></thead><tbody>"]
-        parts += [_html_row(outcome) for outcome in outcomes]
+        parts += [_html_row(outcome, table.words) for outcome in outcomes]
         parts += ["</tbody></table>"]
     body = "\n".join(parts)
     if not page:
@@ -291,11 +345,13 @@ def to_html(table: Table, *, page: bool = True) -> str:
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width'><title>Claims</title></head>\n"
-        f"<body><h1>What the papers print, and what is true</h1>\n{body}\n</body></html>\n"
+        f"<body><h1>{html.escape(table.words.title)}</h1>\n{body}\n</body></html>\n"
     )
 
 
-_HEADS = ("id", "verdict", "as printed", "used here", "seconds")
+def _heads(table: Table) -> tuple[str, ...]:
+    return "id", "verdict", *table.words.heads, "seconds"
+
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 90em; padding: 0 1em; }
@@ -318,20 +374,21 @@ table.claims { border-collapse: collapse; width: 100%; margin-bottom: 2em; }
 """
 
 
-def _html_row(outcome: Outcome) -> str:
+def _html_row(outcome: Outcome, words: Words) -> str:
     claim = outcome.claim
-    cells = {"printed": "", "used": "as printed"}
-    for about, statement, evidence in _halves(outcome):
+    cells = {"printed": "", "used": words.same}
+    for about, statement, evidence in _halves(outcome, words):
         items = "".join(f"<li class='{_mark(e)}'>{_rich(str(e))}</li>" for e in evidence)
         cells[about] = _rich(statement) + f"<ul>{items}</ul>" * bool(items)
     trouble = outcome.error or outcome.missing
     error = f"<pre>{html.escape(trouble)}</pre>" if trouble else ""
-    expected = "" if outcome.passed else f"<br>expected: {claim.verdict}"
+    expected = "" if outcome.passed else f"<br>expected: {words.name(claim.verdict)}"
+    notes = "".join(f"<p><b>{_rich(head)}:</b> {_rich(text)}</p>" for head, text in claim.notes)
     return (
         f"<tr class='{'failed' if outcome.failed else 'passed'}'>"
         f"<td>{claim.id}<div class='source'>{_rich(claim.source)}</div></td>"
-        f"<td class='{outcome.verdict}'>{outcome.verdict}{expected}</td>"
-        f"<td>{cells['printed']}</td><td>{cells['used']}{error}</td>"
+        f"<td class='{outcome.verdict}'>{words.name(outcome.verdict)}{expected}</td>"
+        f"<td>{cells['printed']}{notes}</td><td>{cells['used']}{error}</td>"
         f"<td>{outcome.seconds:.1f}</td></tr>"
     )
 

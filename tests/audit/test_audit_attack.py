@@ -396,7 +396,7 @@ class Careless(Filter):
         return self.spent < self.limit
 
     def spend(self, event):
-        self.spent += self.cost(event)
+        self._spent += self.cost(event)
 
 
 class HalfPrice(Filter):
@@ -736,7 +736,7 @@ def test_the_attack_finds_loss_distributions_of_one_direction(monkeypatch):
     }
     ratio = partial(composed.pld_noise_ratio, audit.subsampled_laplace, Laplace)
     with monkeypatch.context() as patched:
-        patched.setattr(pld._Pair, "remove", pld._Pair.add)
+        patched.setattr(pld.Pair, "remove", pld.Pair.add)
         at = hole(ratio, space, starts=20, searches=1, steps=10)
     assert ratio(**at) > 1.0
 

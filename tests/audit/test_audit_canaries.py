@@ -12,8 +12,9 @@ from scipy import optimize, stats
 
 import dpanalysis as dpa
 from dpanalysis import Budget, RowBound, losses
-from dpanalysis.audit.canaries import guessing_probability, verify_with_canaries
-from dpanalysis.privacy import mechanisms
+from dpanalysis.audit.canaries import verify_with_canaries
+from dpanalysis.audit.guessing import gaussian_guessing_probability, guessing_probability
+from dpanalysis.privacy import gaussian_delta, mechanisms
 
 
 def best_private_guesser(correct, guesses, canaries, epsilon, delta):
@@ -291,3 +292,47 @@ def test_the_verdict_reads_as_a_sentence_and_never_as_a_proof():
             bool(verdict)
     again = verify_with_canaries(coin_flips(4.0), 500, 1.0, rng=0)
     assert (again.correct, again.epsilon) == (wrong.correct, wrong.epsilon)
+
+
+# --- Gaussian privacy -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("canaries", "guesses"), [(1, 1), (2, 1), (2, 2), (3, 2), (3, 3)])
+@pytest.mark.parametrize("mu", [0.3, 1.0])
+def test_the_gaussian_bound_is_above_what_private_guessers_attain(canaries, guesses, mu):
+    """Each coin's own score has Gaussian noise; of all thresholds' guesses W is enumerated.
+
+    One guess about one canary attains the bound: Phi(mu/2).
+    """
+    right = stats.norm.cdf(mu / 2)
+    for correct in range(1, guesses + 1):
+        attained = stats.binom.sf(correct - 1, guesses, right)
+        bound = gaussian_guessing_probability(correct, guesses, canaries, mu)
+        assert attained <= bound * (1 + 1e-9)
+        assert canaries > 1 or math.isclose(attained, bound, rel_tol=2e-3)
+
+
+def gaussian_scores(mu):
+    return lambda included, rng: included * mu + rng.normal(size=included.size)
+
+
+def test_gaussian_claims_raise_no_false_alarms_and_too_little_noise_falls():
+    """Of 20 seeds at most 10 may alarm: a tenth allowed exceeds that with probability 1e-6."""
+    claim = dpa.audit.GaussianPrivacy(1.0)
+    options = {"guesses": 40, "confidence": 0.9}
+    found = [
+        verify_with_canaries(gaussian_scores(1.0), 200, claim, rng=seed, **options).refuted
+        for seed in range(20)
+    ]
+    assert sum(found) <= stats.binom.ppf(1 - 1e-6, 20, 0.1)
+    wrong = verify_with_canaries(gaussian_scores(4.0), 200, claim, rng=0, **options)
+    assert wrong.refuted and 1.0 < wrong.mu <= 4.0 and "mu >= " in str(wrong)
+
+
+def test_where_nearly_all_guesses_are_right_the_curve_tells_more_than_any_epsilon():
+    mu, (correct, guesses, canaries) = 1.0, (100, 100, 1_000)
+    by_epsilon = min(
+        guessing_probability(correct, guesses, canaries, e, gaussian_delta(1 / mu, e))
+        for e in np.linspace(0.05, 6.0, 100)
+    )
+    assert gaussian_guessing_probability(correct, guesses, canaries, mu) < 0.5 * by_epsilon

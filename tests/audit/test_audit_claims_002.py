@@ -131,7 +131,7 @@ class Generous(Filter):
         return self.spent + self.cost(event) <= self.spendable
 
     def spend(self, event):
-        self.spent += self.cost(event)
+        self._spent += self.cost(event)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """Lower bounds on epsilon from the outputs of anybody's mechanism.
 
 :func:`verify_privacy` runs a mechanism on two neighbours (:mod:`.neighbours`), learns an event
-from some of the outcomes (:mod:`.outcomes`, :mod:`.scores`) and counts it in others
-(:mod:`.event`).
+from some of the outcomes (:mod:`.outcomes`, :mod:`.scores`, :mod:`.choice`), counts it in others
+(:mod:`.runs`, :mod:`.event`) and tests both counts together against what is claimed
+(:mod:`.limits`, :mod:`.joint`).
 """
 
-from .verdict import Verdict
+from .verdict import GaussianPrivacy, Verdict
 from .verify import Mechanism, verify_privacy
 
-__all__ = ["Mechanism", "Verdict", "verify_privacy"]
+__all__ = ["GaussianPrivacy", "Mechanism", "Verdict", "verify_privacy"]

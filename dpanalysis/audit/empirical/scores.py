@@ -5,11 +5,12 @@ All of them are learned from samples that the bound does not use, so none needs 
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import special
@@ -22,6 +23,7 @@ _COORDINATES = 16  # coordinates tried on their own
 _PAIRS = 6  # up to this dimension, differences of all pairs are tried too
 _LEARNED = 32  # coordinates that the learned scores use
 _LINEAR = 512  # coordinates that the linear scores use; covariances are (k, k)
+_TREES = 1_000  # runs of each input without which trees are not grown
 _FITTED = 20_000  # runs of each input that the learned scores are fitted to
 
 
@@ -130,8 +132,12 @@ class Cells:
         codes: tuple[np.ndarray | None, np.ndarray | None],
         atoms: int,
         bins: int = 64,
+        more: float = 0.5,
     ) -> Cells:
-        """Learn the cells from the scores on the two inputs."""
+        """Learn the cells from the scores on the two inputs.
+
+        ``more`` counts are added to each: a cell without samples says nothing.
+        """
         pooled = np.concatenate(scores)
         pooled = np.sort(pooled[~np.isnan(pooled)])
         repeated = _repeated(pooled)
@@ -148,8 +154,7 @@ class Cells:
             np.bincount(cells.index(s, c), minlength=cells.ratios.size)
             for s, c in zip(scores, codes)
         )
-        # Half a count more on each side: a cell without samples says nothing.
-        ratios = np.log((first + 0.5) / first.sum()) - np.log((second + 0.5) / second.sum())
+        ratios = np.log((first + more) / first.sum()) - np.log((second + more) / second.sum())
         return cls(edges, repeated, np.where(first + second > 0, ratios, 0.0))
 
 
@@ -207,6 +212,28 @@ class Logistic:
 
 
 @dataclass(frozen=True, eq=False)
+class Trees:
+    """Log-odds of scikit-learn's gradient-boosted trees on some coordinates."""
+
+    index: np.ndarray
+    model: Any
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(1):
+            return self.model.decision_function(_bounded(values[:, self.index]))
+
+    def __str__(self) -> str:
+        return "learned trees of the output"
+
+
+def _bounded(values: np.ndarray) -> np.ndarray:
+    """Return the values without infinite ones, which the trees refuse; NaN they take."""
+    return np.clip(values, -1e300, 1e300)
+
+
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Learned log-ratio of the whole outcome, where outcomes repeat."""
 
@@ -245,7 +272,8 @@ def candidates(first: Outcomes, second: Outcomes) -> list[Score | None]:
         return scores + [Coordinate(0, alone=True)] * width
     first, second = first[:_FITTED], second[:_FITTED]
     plain = first.values[first.plain], second.values[second.plain]
-    scores += _rows(first, second)
+    rows = _rows(first, second)
+    scores += rows
     with np.errstate(all="ignore"):
         order = _order(first.values, second.values)
         scores += [Coordinate(int(j)) for j in order[:_COORDINATES]]
@@ -257,6 +285,8 @@ def candidates(first: Outcomes, second: Outcomes) -> list[Score | None]:
         if min(map(len, plain)) > 1:
             scores += _linear(plain, np.sort(order[:_LINEAR]))
             scores += [additive, _logistic(plain, additive)]
+            if not rows:  # where outcomes repeat, their table says it all
+                scores += _trees(first, second, additive.index)
         else:
             scores.append(additive)
     return scores
@@ -321,6 +351,23 @@ def _logistic(plain: tuple[np.ndarray, np.ndarray], additive: Additive) -> Logis
         if np.abs(step).max() < 1e-6 * (1.0 + np.abs(weights).max()):
             break
     return Logistic(additive, center, model.spread, weights)
+
+
+def _trees(first: Outcomes, second: Outcomes, index: np.ndarray) -> Iterator[Trees]:
+    """Yield gradient-boosted trees, where scikit-learn is installed and the runs are enough."""
+    if len(first) < _TREES or importlib.util.find_spec("sklearn") is None:
+        return
+    from sklearn.ensemble import HistGradientBoostingClassifier  # heavy, and not required
+    from threadpoolctl import threadpool_limits
+
+    values = _bounded(np.concatenate([first.values, second.values])[:, index])
+    label = np.repeat([1, 0], [len(first), len(second)])
+    model = HistGradientBoostingClassifier(
+        max_iter=30, max_leaf_nodes=15, min_samples_leaf=40, early_stopping=False, random_state=0
+    )
+    with threadpool_limits(1):  # more do not pay for so few runs, and wait for one another
+        model.fit(values, label)
+    yield Trees(index, model)
 
 
 def _rows(first: Outcomes, second: Outcomes) -> list[Rows]:

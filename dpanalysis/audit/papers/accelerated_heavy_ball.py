@@ -12,6 +12,7 @@ from ... import theory
 from ...errors import CertificateNotFound
 from ...theory.certificates import best_certificate
 from ..registry import Effort, Evidence, printed, register, used
+from ._long_paths import certified_paths
 from ._smooth import (
     Array,
     Step,
@@ -213,6 +214,11 @@ def certified_bound(effort: Effort) -> Iterator[Evidence]:
         "|noise term of (3.15) / d, over the bound's, - 1|", times_d, "<=", 1e-9, cases=count
     )
     yield used("relative error of `Certificate.bound`", code, "<=", 1e-9, cases=count)
+    long, cases = effort.cases(60, 400), effort.cases(30, 300)
+    worst = certified_paths(effort, long)
+    yield used(
+        f"largest E[F - F*] / bound, T = {long}", worst, "<=", 1.0, tolerance=1e-9, cases=cases
+    )
 
 
 @register(

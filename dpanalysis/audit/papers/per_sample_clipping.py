@@ -277,8 +277,22 @@ def remaining_bias(effort: Effort) -> Iterator[Evidence]:
         )
     what = "distance of either from the common limit / tau0, r = 1e-14"
     yield used(what, worst, "<=", 1e-4, cases=cases)
-    bounds = lemma_terms(1.0, 1.0, 1.0, 0.0, 1e-6)[1] / max(2.0 / 1e-6, 1.0)
-    yield used("Lemma 2 / the same for Auto-S, r = 1e-6", bounds, "<=", 0.01)
+    # The weight itself: its least bound is its largest value, which both attain.
+    small = np.geomspace(1e-8, 1e-2, 7)
+    norms = np.concatenate([[0.0], np.geomspace(1e-9, 1.0, 4001)])
+    for weight, order, name in ((adaptive, -0.5, "DP-PSAC"), (automatic, -1.0, "Auto-S")):
+        largest_weights = np.array([float(weight(norms, r).max()) for r in small])
+        slopes = np.diff(np.log(largest_weights)) / math.log(10.0)
+        off = float(np.abs(slopes - order).max())
+        what = f"|exponent of r in the largest weight of {name} - ({order:g})|, r <= .01"
+        yield used(what, off, "<=", 0.03, cases=small.size)
+    bounds = [
+        lemma_terms(1.0, 1.0, tau0, tau1, r)[1] / (((1.0 - tau1) + tau0) / r / (1.0 - tau1))
+        for r in (1e-6, 1e-4)
+        for tau0 in (0.1, 1.0, 10.0)
+        for tau1 in (0.0, 0.5)
+    ]
+    yield used("largest Lemma 2 / the same for Auto-S, r <= 1e-4", max(bounds), "<=", 0.1, cases=12)
 
 
 @register(

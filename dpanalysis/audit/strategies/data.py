@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ..._validation import check_number
 from ...privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, check_relation
-from ...problems.row_bound import RowBound, as_bounds
+from ...problems.row_bound import Order, RowBound, as_bounds
+from ...problems.rows.checks import row_norms
 from ._arguments import SIGN, UNIT, Draw, Size, sizes
 
 __all__ = [
@@ -47,8 +48,10 @@ def check_bounds(row_bound: Any) -> Bounds:
     return bounds
 
 
-def _norm(row: Any, order: int) -> float:
-    return math.fsum(abs(row)) if order == 1 else math.hypot(*row)
+def _norm(row: Any, order: Order) -> float:
+    if order in (1, 2):
+        return math.fsum(abs(row)) if order == 1 else math.hypot(*row)
+    return float(row_norms(row[None, :], order)[0])
 
 
 def into_ball(row: np.ndarray, bounds: Bounds) -> np.ndarray:

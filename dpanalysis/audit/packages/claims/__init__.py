@@ -1,0 +1,1 @@
+"""What released packages claim: one module a package."""

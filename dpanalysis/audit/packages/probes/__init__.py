@@ -1,0 +1,4 @@
+"""Functions that use released packages: one file a package, run where it is installed.
+
+They import NumPy, the standard library and, inside functions, the package.
+"""

@@ -1,0 +1,175 @@
+"""The joint test of two counts: its p-value by enumeration, its level, and what it gains."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import special, stats
+
+from dpanalysis.audit import GaussianPrivacy, verify_privacy
+from dpanalysis.audit.empirical import joint
+from dpanalysis.audit.empirical.joint import Counts, interval, log_p_value, lower_bound
+from dpanalysis.audit.empirical.limits import ApproximateLimit, GaussianLimit
+from dpanalysis.privacy import gaussian_epsilon
+
+LIMITS = st.one_of(
+    st.builds(ApproximateLimit, st.sampled_from([0.0, 1e-6, 0.05, 0.3])), st.just(GaussianLimit())
+)
+
+
+def enumerated(counts, limit, level, miss, points=400):
+    """The p-value by its definition, on a grid of the curve: never above the supremum."""
+    n = counts.runs
+    share = 1e-3 * miss
+    low, high = interval(counts.likelier, n, share / 2)
+    q = np.linspace(*interval(counts.other, n, share / 2), points)
+    p = np.minimum(limit.most(q, level), high)
+    q, p = q[p >= low], p[p >= low]
+    k = np.arange(n + 1)
+    s = counts.likelier - counts.slope * counts.other
+    region = k[:, None] - counts.slope * k[None, :] >= s - 1e-9
+    x, y = (stats.binom.pmf(k[:, None], n, rates) for rates in (p, q))
+    chances = np.einsum("xi,xy,yi->i", x, region, y)
+    return share + chances.max(initial=0.0)
+
+
+@settings(max_examples=60)
+@given(LIMITS, st.integers(4, 40), st.data())
+def test_the_p_value_is_at_least_that_of_every_allowed_pair_and_hardly_more(limit, n, data):
+    counts = Counts(
+        data.draw(st.integers(0, n)), data.draw(st.integers(0, n)), n, data.draw(st.floats(0, 8))
+    )
+    level, miss = data.draw(st.floats(0.0, 3.0)), data.draw(st.sampled_from([0.5, 0.1, 1e-3]))
+    found, _ = log_p_value(counts, limit, level, miss)
+    exact = enumerated(counts, limit, level, miss)
+    assert math.exp(found) >= exact * (1.0 - 1e-9)
+    assert math.exp(min(found, 0.0)) <= 1.5 * exact  # 1.33 was the most of 3,000; on the safe side
+
+
+def test_what_the_p_value_is_too_large_by_comes_from_its_pieces_alone(monkeypatch):
+    """15% too large by default at 4 runs; with finer pieces the supremum itself is found."""
+    counts, limit = Counts(3, 0, 4, 2.0), ApproximateLimit(0.0)
+    exact = enumerated(counts, limit, 0.5, 0.5, points=4_000)
+    assert 1.1 < math.exp(log_p_value(counts, limit, 0.5, 0.5)[0]) / exact < 1.2
+    monkeypatch.setattr(joint, "_REMAINDER", 1e-3)
+    monkeypatch.setattr(joint, "_PLACES", 8_192)
+    assert 1.0 <= math.exp(log_p_value(counts, limit, 0.5, 0.5)[0]) / exact < 1.002
+
+
+def rejection_rate(limit, level, q, n, slope, miss):
+    """The exact chance that the level is rejected where p is all that it allows."""
+    p = float(limit.most(q, level))
+    k = np.arange(n + 1)
+    rejected = np.array(
+        [
+            [
+                log_p_value(Counts(x, y, n, slope), limit, level, miss)[0] <= math.log(miss)
+                for y in k
+            ]
+            for x in k
+        ]
+    )
+    return stats.binom.pmf(k, n, p) @ rejected @ stats.binom.pmf(k, n, q)
+
+
+@pytest.mark.parametrize(
+    ("limit", "level"), [(ApproximateLimit(0.0), 1.0), (ApproximateLimit(0.1), 0.5)]
+)
+@pytest.mark.parametrize("q", [0.02, 0.2, 0.33])
+def test_what_holds_is_rejected_with_the_stated_chance_at_most_and_not_much_less(limit, level, q):
+    """All outcomes of 16 runs are enumerated, so nothing here depends on chance."""
+    rate = rejection_rate(limit, level, q, 16, 2.5, 0.2)
+    assert rate <= 0.2
+    assert q < 0.1 or rate > 0.05
+
+
+def test_two_intervals_at_half_the_error_need_far_more_runs():
+    """At epsilon = ln(.5/.15), claimed as 1: runs at which the expected counts refute."""
+    limit, claim, miss = ApproximateLimit(0.0), 1.0, 1e-9
+
+    def by_intervals(n):
+        p = special.betaincinv(0.5 * n, 0.5 * n + 1.0, miss / 2)
+        return math.log(p / special.betainccinv(0.15 * n + 1.0, 0.85 * n, miss / 2)) > claim
+
+    def jointly(n):
+        counts = Counts(n // 2, 15 * n // 100, n, 3.0)
+        return log_p_value(counts, limit, claim, miss)[0] <= math.log(miss)
+
+    runs = [20 * round(1.02**i) for i in range(150, 350)]
+    ours, theirs = (next(n for n in runs if test(n)) for test in (jointly, by_intervals))
+    assert 1.7 < theirs / ours < 2.2
+
+
+@given(LIMITS, st.integers(30, 3_000), st.data())
+@settings(max_examples=40)
+def test_the_lower_bound_is_rejected_and_a_little_more_is_not(limit, n, data):
+    x = data.draw(st.integers(n // 2, n))
+    y = data.draw(st.integers(0, n // 3))
+    start, miss = data.draw(st.floats(0.0, 4.0)), data.draw(st.sampled_from([0.6, 0.1, 1e-9]))
+    counts = Counts(x, y, n, data.draw(st.floats(0.5, 6.0)))
+    level, pair = lower_bound(counts, limit, miss, start)
+    if level > 0.0:
+        assert log_p_value(counts, limit, level, miss)[0] <= math.log(miss)
+        assert math.isclose(limit.most(pair[1], level), pair[0]) or math.isnan(pair[1])
+    # Whether the start is rejected is not searched for.
+    assert (level >= start) == (log_p_value(counts, limit, start, miss)[0] <= math.log(miss)) or (
+        level == start == 0.0
+    )
+
+
+def gaussian(std):
+    return lambda count, rng, size: count + rng.normal(0.0, std, size)
+
+
+def test_gaussian_noise_that_is_too_small_falls_by_its_curve_and_hardly_at_a_small_delta():
+    """True epsilon 1.47 at delta 1e-5 where 1 is claimed."""
+    stds = {}
+    for epsilon in (1.0, 1.47):
+        low, high = 0.5, 20.0
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            low, high = (
+                (middle, high) if gaussian_epsilon(middle, 1e-5) > epsilon else (low, middle)
+            )
+        stds[epsilon] = high
+    claim = GaussianPrivacy(1.0 / stds[1.0])
+    wrong = verify_privacy(gaussian(stds[1.47]), 0, 1, claim, samples=100_000, rng=0)
+    right = verify_privacy(gaussian(stds[1.0]), 0, 1, claim, samples=100_000, rng=0)
+    assert wrong.refuted and claim.mu < wrong.mu <= 1.0 / stds[1.47]
+    assert not right.refuted and right.mu > 0.8 * claim.mu
+    rare = verify_privacy(gaussian(stds[1.47]), 0, 1, 1.0, delta=1e-5, samples=100_000, rng=0)
+    assert not rare.refuted
+    with pytest.raises(AttributeError, match="so there is no bound on epsilon"):
+        _ = wrong.epsilon
+
+
+def test_a_confidence_that_is_lower_does_not_lose_power():
+    """Laplace noise sqrt 2 too small, one coordinate beside it that tells nothing."""
+
+    def broken(count, rng, size):
+        return np.array([count, 0.0]) + rng.laplace(0.0, 1 / math.sqrt(2), (size, 2))
+
+    bounds = []
+    for confidence in (1 - 1e-9, 0.99, 0.9):
+        verdicts = [
+            verify_privacy(broken, 0, 1, 1.0, samples=12_000, confidence=confidence, rng=seed)
+            for seed in range(4)
+        ]
+        assert all(verdict.refuted for verdict in verdicts)
+        bounds.append(np.mean([verdict.epsilon for verdict in verdicts]))
+    assert bounds[0] < bounds[1] < bounds[2] < math.sqrt(2)
+
+
+@pytest.mark.parametrize(
+    ("mu", "delta", "message"),
+    [
+        (-1.0, 0.0, "mu must lie in"),
+        (math.nan, 0.0, "mu must lie in"),
+        (1.0, 0.1, "delta must be 0"),
+    ],
+)
+def test_claims_of_mu_are_checked(mu, delta, message):
+    with pytest.raises(ValueError, match=message):
+        verify_privacy(gaussian(1.0), 0, 1, GaussianPrivacy(mu), delta=delta, samples=100)

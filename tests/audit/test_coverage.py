@@ -1,0 +1,182 @@
+"""The list of what is checked is complete: it is held against the papers' own numbering."""
+
+import importlib
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import dpanalysis as dpa
+from dpanalysis import __main__ as command
+from dpanalysis.audit import coverage, registry
+
+ROOT = Path(__file__).parents[2]
+ITEMS = coverage.items()
+TEXTS = Path(os.environ.get("DPANALYSIS_DATA", "/nowhere")).parent / "papers"
+
+
+def upto(prefix, *numbers):
+    return [f"{prefix}{number}" for number in numbers]
+
+
+# The numbering of the papers as published.
+NUMBERING = {
+    "Xia 2023": {
+        "Definition": upto("", 1),
+        "Assumption": upto("", 1, 2),
+        "Algorithm": upto("", 1),
+        "Theorem": upto("", 1, 2),
+        "Corollary": upto("", 1),
+        "Lemma": upto("", 1, 2, 3, 4, 5, 6),
+        "Remark": upto("", 1, 2),
+        "Figure": upto("", 1, 2, 3, 4),
+        "Table": upto("", 1, 2, 3),
+    },
+    "Kuru 2022": {
+        "Definition": upto("A.", 1, 2, 3),
+        "Assumption": upto("3.", 2),
+        "Theorem": ["3.5", "4.1", "4.3", "A.1", "A.2", "A.3"],
+        "Proposition": ["3.1", "3.3", "3.4", "4.2"],
+        "Lemma": ["B.1"],
+        "Remark": ["4.1", "4.2"],
+        "Figure": upto("", 1, 2, 3, 4),
+    },
+    "Chen 2020": {
+        "Definition": upto("", 1, 2, 3, 4),
+        "Proposition": upto("", 1),
+        "Algorithm": upto("", 1, 2, 3),
+        "Theorem": upto("", 1, 2, 3, 4),
+        "Lemma": upto("", 1, 2, 3, 4, 5),
+        "Figure": upto("", 1, 2, 3, 4, 5),
+        "Table": upto("", 1),
+    },
+    "Gao 2023": {
+        "Definition": ["1", "2", *upto("A.", 1, 2, 3, 4), "B.1"],
+        "Assumption": upto("", 1, 2),
+        "Algorithm": upto("", 1, 2, 3),
+        "Theorem": ["1", "4", "5", "8", *upto("B.", 3, 4, 5, 6, 7, 8, 9), "D.5"],
+        "Corollary": ["3", "D.4"],
+        "Proposition": [*upto("A.", 1, 2, 3, 4, 5, 6, 7), "B.1"],
+        "Lemma": ["2", "6", "7", "B.1", "B.2", "C.1", *upto("D.", 1, 2, 3, 6, 7)],
+        "Table": upto("", *range(1, 13)),
+    },
+    "Fang 2023": {
+        "Definition": ["3.1", "3.3"],
+        "Assumption": ["4.1"],
+        "Algorithm": upto("", 1, 2, 3, 4),
+        "Theorem": ["3.4", "4.5"],
+        "Proposition": ["4.2", "4.3", "4.4"],
+        "Corollary": ["5.1"],
+        "Lemma": ["3.2", *upto("A.", *range(1, 14)), "B.1", "D.1"],
+        "Remark": ["4.1", "4.2", "5.1"],
+        "Figure": upto("", 1, 2, 3, 4, 5),
+        "Table": upto("", 1, 2),
+    },
+}
+
+
+@pytest.mark.parametrize("paper", NUMBERING)
+def test_every_numbered_statement_has_one_line(paper):
+    numbered = [
+        f"{kind} {number}" for kind, all_of in NUMBERING[paper].items() for number in all_of
+    ]
+    named = [item.item for item in ITEMS if item.paper == paper]
+    assert sorted(set(numbered) - set(named)) == [], "missing"
+    assert len(named) == len(set(named)), "twice"
+    kinds = tuple(NUMBERING[paper])
+    assert sorted({name for name in named if name.startswith(kinds)} - set(numbered)) == [], "extra"
+    assert sum(item.kind == "headline" for item in ITEMS if item.paper == paper) >= 5
+
+
+# Numbers that a text mentions and that are another paper's, or typed wrongly in it.
+ELSEWHERE = {
+    "Kuru 2022": {
+        *("Theorem 12", "Theorem 1", "Theorem 2.3", "Theorem 9", "Lemma 3.3", "Lemma 4.5"),
+        *("Proposition 4.6", "Corollary 3.15", "Corollary 4.7", "Definition 1", "Definition 3.1"),
+        "Algorithm 2",
+    },
+    "Gao 2023": {"Lemma 17", "Definition 5", "Definition 20"},
+    "Fang 2023": {
+        *("Theorem 1", "Theorem 2.1", "Theorem 3.2", "Proposition 2.5", "Proposition 4.1"),
+        *("Remark 5", "Lemma A.4", "Assumption 2"),
+    },
+}
+MENTIONED = re.compile(
+    r"\b(Theorem|Lemma|Proposition|Corollary|Remark|Definition|Assumption|Algorithm|Figure|Fig\.|Table)"
+    r"\s*\(?([A-D]\.\d+|\d+(?:\.\d+)?)",
+    re.I,
+)
+
+
+@pytest.mark.skipif(not TEXTS.is_dir(), reason="the texts of the papers are not beside the data")
+@pytest.mark.parametrize(("number", "paper"), list(enumerate(NUMBERING)))
+def test_the_texts_number_nothing_else(number, paper):
+    (text,) = TEXTS.glob(f"{number:03d}_*.txt")
+    named = {item.item for item in ITEMS if item.paper == paper}
+    for kind, at in MENTIONED.findall(text.read_text(encoding="utf-8")):
+        name = f"{'Figure' if kind[:3].lower() == 'fig' else kind.title()} {at}"
+        assert name in named | ELSEWHERE.get(paper, set()), name
+
+
+def test_every_line_says_what_it_stands_on():
+    registered = {claim.id: claim.verdict for claim in registry.load()}
+    for item in ITEMS:
+        assert item.state in coverage.STATES and item.kind
+        ids = item.claim.split(", ") if item.claim else []
+        assert bool(ids) == (item.state in registry.VERDICTS), item
+        assert all(each in registered for each in ids) and (ids or item.reason), item
+        if ids:  # the worst of their verdicts
+            order = list(registry.VERDICTS)
+            assert item.state == max((registered[each] for each in ids), key=order.index)
+
+
+def test_every_claim_of_the_papers_stands_in_a_line():
+    named = {each for item in ITEMS for each in item.claim.split(", ")}
+    ours = {c.id for c in registry.load() if c.paper in ("000", "001", "002", "003", "004")}
+    assert sorted(ours - named) == []
+
+
+def test_what_lines_name_exists():
+    """Figures, and public names of the package."""
+    for item in ITEMS:
+        for command_line in re.findall(r"`python -m figures ([\w ]+)`", item.reason):
+            for name in command_line.split():
+                assert (ROOT / "figures" / f"{name}.py").is_file(), name
+        for module, name in re.findall(
+            r"`(theory|methods|clipping|privacy|audit)\.(\w+)", item.reason
+        ):
+            found = importlib.import_module(f"dpanalysis.{module}")
+            if not hasattr(found, name):
+                importlib.import_module(f"dpanalysis.{module}.{name}")
+    assert dpa.Budget and dpa.ERM and dpa.RowBound
+
+
+def test_the_page_is_generated():
+    written = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
+    refresh = "stale: python -m dpanalysis claims --coverage --markdown -o docs/coverage.md"
+    assert written == coverage.to_markdown(ITEMS), refresh
+
+
+def test_the_command(tmp_path, capsys):
+    assert command.main(["claims", "--coverage", "--json", "--paper", "Kuru"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["paper"] for row in rows} == {"Kuru 2022"}
+    assert set(rows[0]) == {"paper", "item", "kind", "state", "claim", "reason"}
+    assert command.main(["claims", "--coverage"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[-1] == coverage.summary(ITEMS) and "Theorem 4.1 " in shown
+    file = tmp_path / "coverage.md"
+    assert command.main(["claims", "--coverage", "--markdown", "-o", str(file)]) == 0
+    assert file.read_text(encoding="utf-8") == coverage.to_markdown(ITEMS)
+    for wrong in (["--markdown"], ["--coverage", "--html"], ["--coverage", "--id", "001-9"]):
+        with pytest.raises(SystemExit) as error:
+            command.main(["claims", *wrong])
+        assert error.value.code == 2
+
+
+def test_a_line_with_an_unknown_claim_is_refused(monkeypatch):
+    monkeypatch.setitem(coverage._PAPERS, "000", "Theorem 1 | 000-999 |")
+    with pytest.raises(ValueError, match="names the claim '000-999', which is not registered"):
+        coverage.items("Xia")
