@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "COLUMN",
+    "PAGE",
     "PALETTE",
     "convergence",
     "curve",
@@ -42,6 +44,8 @@ __all__ = [
     "style",
 ]
 
+#: Widths of a column and of a page of the usual journals, in inches.
+COLUMN, PAGE = 3.4, 7.0
 #: Colours of Okabe and Ito that stand out on white, told apart by colour-blind readers.
 PALETTE = {
     "blue": "#0072B2",
@@ -119,8 +123,8 @@ def panels(
     rows: int,
     columns: int,
     *,
-    width: float = 3.5,
-    height: float = 2.7,
+    width: float = COLUMN,
+    height: float = 2.3,
     sharex: bool | Literal["row", "col"] = False,
     sharey: bool | Literal["row", "col"] = False,
     letters: bool = True,
@@ -132,7 +136,7 @@ def panels(
     rows, columns : int
         Grid, each at least 1.
     width, height : float
-        Size of one panel in inches.
+        Size of one panel in inches: ``width=PAGE / columns`` fills a page.
     sharex, sharey : bool or {"row", "col"}
         As in Matplotlib.
     letters : bool
@@ -157,7 +161,9 @@ def panels(
     axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
     if letters and axes.size > 1:
         for place, ax in enumerate(axes.flat):
-            ax.set_title(f"({chr(ord('a') + place % 26)})", loc="left", fontweight="bold")
+            # Left of the axes, where no title comes.
+            at = {"loc": "left", "x": -0.42 / width, "fontweight": "bold"}
+            ax.set_title(f"({chr(ord('a') + place % 26)})", **at)
     return figure, axes
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._lazy import on_first_use
+from .conditions import SweepStopped, sweeping
 from .records import load_table, save_table, tabulate
 from .sweep import Record, SweepError, sweep  # the function: it hides the module of its name
 
@@ -23,10 +24,12 @@ __all__ = [
     "Record",
     "Result",
     "SweepError",
+    "SweepStopped",
     "load_table",
     "minimize",
     "save_table",
     "sweep",
+    "sweeping",
     "tabulate",
 ]
 

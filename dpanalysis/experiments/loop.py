@@ -18,7 +18,7 @@ from ..methods.base import Method, Step
 from ..privacy import filters
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
-from ..privacy.oracle import LARGEST_ITERATE, Guard, PrivateOracle
+from ..privacy.oracle import Guard, PrivateOracle
 from ..privacy.relations import Budget
 from .outputs import Output
 from .recording import Log, Recording
@@ -26,8 +26,8 @@ from .result import Result
 
 __all__ = ["Loop"]
 
-# Iterates above this count as diverged, before the oracle refuses points beyond them.
-DIVERGED = 1e-2 * LARGEST_ITERATE
+# Iterates above this share of the largest count as diverged, before the oracle refuses them.
+_DIVERGED = 1e-2
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Loop:
     method : Method
     facts : PublicFacts
     budget : Budget or None
-    shared : Guard or None
+    shared : Filter or None
         The filter to spend from, instead of one of its own.
     accountant : str
 
@@ -66,12 +66,14 @@ class Loop:
         method: Method,
         facts: PublicFacts,
         budget: Budget | None,
-        shared: Guard | None,
+        shared: filters.Filter | None,
         accountant: str,
     ) -> None:
         self._start = time.perf_counter()
         self._method, self._facts, self._budget, self._shared = method, facts, budget, shared
         self._accountant = accountant
+        if isinstance(shared, filters.Filter) and isinstance(method, AdaptiveMethod):
+            accountant = shared.notion  # noise for another one would be too dear for this filter
         self._plan = method.prepare(facts, budget, accountant)
         planned = method.events(facts, self._plan)
         self._adapts = planned is None
@@ -114,7 +116,8 @@ class Loop:
             return None
         if self._budget is not None and self._adapts:
             return filters.Filter(self._budget, order=self._order)
-        return filters.Plan(self._planned, self._budget, self._accountant)
+        exact = not isinstance(self._method, AdaptiveMethod)
+        return filters.Plan(self._planned, self._budget, self._accountant, exact=exact)
 
     def run(
         self,
@@ -163,7 +166,7 @@ class Loop:
             if oracle.is_open:
                 raise RuntimeError(f"{self._method!r} yields a step while its batch is open")
             after = step.w if together else step.w[None, :]
-            if _diverged(after, made + 1):
+            if _diverged(after, made + 1, self._facts.largest_iterate):
                 status = "diverged"
                 break
             w, made = after, made + 1
@@ -205,8 +208,8 @@ class Loop:
         )
 
 
-def _diverged(w: np.ndarray, iteration: int) -> bool:
-    if largest(w) < DIVERGED:
+def _diverged(w: np.ndarray, iteration: int, most: float) -> bool:
+    if largest(w) < _DIVERGED * most:
         return False
     warnings.warn(
         f"the iterates diverged at iteration {iteration}; the result holds the last finite ones, "

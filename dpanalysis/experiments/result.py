@@ -93,6 +93,16 @@ class Result:
             f"{self.seconds:.3g} s)"
         )
 
+    @property
+    def hardened(self) -> bool:
+        """Whether no release is changed by floating point: every one had exact noise.
+
+        So it is with ``rng="os"``, where the ledger says ``noise="exact"``, and with nothing else.
+        It says nothing of how batches were drawn, which is by uniform numbers of 53 bits.
+        """
+        ledgers = self.ledgers or (self.ledger,)
+        return self.private and all(ledger.noise == "exact" for ledger in ledgers)
+
     def epsilon(
         self, delta: float | None = None, replicates: int = 1, accountant: str = "tightest"
     ) -> float:

@@ -20,6 +20,8 @@ import numpy as np
 
 from .._validation import check_int
 from . import workers
+from .conditions import SweepStopped, current
+from .made_by import made_by
 from .records import Record, atomic_write, plain
 from .threads import one_thread
 
@@ -104,53 +106,81 @@ class _Cell:
         for name, array in arrays.items():
             if array.dtype.kind not in "biufcU":
                 raise TypeError(f"result[{name!r}] must be numbers or text, got {array.dtype}")
-        about = {**json.loads(self.identity), "settings": settings, "seconds": seconds}
+        about = {
+            **json.loads(self.identity),
+            "settings": settings,
+            "seconds": seconds,
+            "made_by": made_by(function.__module__),
+        }
         return _Finished(arrays, about)
 
-    def keep(self, finished: _Finished) -> None:
-        """Write the result; other processes see all of it or nothing."""
-        with atomic_write(self.path.with_suffix(".json")) as file:
-            json.dump(finished.about, file, indent=1)
-        with atomic_write(self.path, "wb") as file:  # last: this file says "finished"
-            arrays: dict[str, Any] = {f"result.{name}": a for name, a in finished.arrays.items()}
-            np.savez(file, identity=np.array(self.identity), **arrays)
+    def keep(self, finished: _Finished) -> OSError | None:
+        """Write the result, all of it or nothing; return why it cannot be written."""
+        try:
+            with atomic_write(self.path.with_suffix(".json")) as file:
+                json.dump(finished.about, file, indent=1)
+            with atomic_write(self.path, "wb") as file:  # last: this file says "finished"
+                arrays: dict[str, Any] = {f"result.{k}": a for k, a in finished.arrays.items()}
+                np.savez(file, identity=np.array(self.identity), **arrays)
+        except OSError as error:
+            return error
+        return None
 
 
 def _compute(
     index: int, cell: _Cell, function: Callable[..., Any], settings: Any, keep: bool = True
-) -> tuple[int, str | _Finished | None]:
-    """Compute a cell on a worker; return the traceback if it fails, the result if not kept."""
+) -> tuple[int, str | _Finished | OSError | None]:
+    """Compute a cell on a worker and keep it.
+
+    Return the traceback if it fails, the error if it cannot be kept, the result if not to be.
+    """
     try:
         finished = cell.compute(function, settings)
-        if keep:
-            cell.keep(finished)
     except (Exception, SystemExit):
         return index, traceback.format_exc()
-    return index, None if keep else finished
+    if not keep:
+        return index, finished
+    return index, cell.keep(finished)
 
 
 def _compute_all(
     todo: list[_Cell], function: Callable[..., Any], settings: Any, jobs: int | None, bar: Any
 ) -> dict[str, str]:
-    """Compute and keep the cells; return the tracebacks of those that fail, by identity."""
-    kept, traces = bar.n, {}
+    """Compute and keep the cells; return the tracebacks of those that fail, by identity.
+
+    When one cannot be kept, none begins any more.
+    """
+    kept, traces, until = bar.n, dict[str, str](), current()
+    unkept: list[OSError] = []
     # A worker on another machine may not see the folder: what it returns is kept here.
     tasks = [(cell, function, settings, not workers.are_remote()) for cell in todo]
+
+    def may_begin() -> bool:
+        return not unkept and until.may_begin()
+
     try:
-        with bar, closing(workers.results(_compute, tasks, jobs)) as outcomes:
+        with bar, closing(workers.results(_compute, tasks, jobs, may_begin)) as outcomes:
             for index, outcome in outcomes:
                 cell = todo[index]
                 if isinstance(outcome, _Finished):
-                    cell.keep(outcome)
+                    outcome = cell.keep(outcome)
+                if isinstance(outcome, OSError):
+                    unkept.append(outcome)
                 elif outcome is not None:
                     traces[cell.identity] = _DIED if outcome is workers.LOST else outcome
                 bar.update()
     except KeyboardInterrupt:
-        finished = kept + sum(cell.path.exists() for cell in todo)
-        raise KeyboardInterrupt(
-            f"{finished} of {bar.total} cells are finished and kept in {todo[0].path.parent}"
-        ) from None
+        raise KeyboardInterrupt(_progress(todo, kept, bar.total)) from None
+    if unkept:
+        error = unkept[0]
+        said = f"{error.strerror or error}: {_progress(todo, kept, bar.total)}"
+        raise OSError(error.errno, said) from error
     return traces
+
+
+def _progress(todo: list[_Cell], kept: int, total: int) -> str:
+    finished = kept + sum(cell.path.exists() for cell in todo)
+    return f"{finished} of {total} cells are finished and kept in {todo[0].path.parent}"
 
 
 def sweep(
@@ -217,8 +247,12 @@ def sweep(
         If the backend is not installed.
     NotADirectoryError
         If ``folder`` is something else.
+    OSError
+        If a result cannot be kept (a full disk): the sweep ends there.
     SweepError
         At the end, if cells failed; the others are kept.
+    SweepStopped
+        When the time limit of :func:`sweeping` came before the end.
     KeyboardInterrupt
         On Ctrl-C, saying how many cells are kept.
 
@@ -260,6 +294,7 @@ def sweep(
                 results[cell.identity] = kept
 
     failures: list[tuple[dict[str, Any], str]] = []
+    left = 0
     if todo:
         from tqdm import tqdm
 
@@ -274,6 +309,9 @@ def sweep(
             traces = _compute_all(list(todo.values()), function, about, jobs, bar)
         for identity, cell in todo.items():
             trace = traces.get(identity)
+            if trace is None and not current().may_begin() and not cell.path.exists():
+                left += 1
+                continue
             # Read back: what a later run will get, to the bit.
             result = None if trace else cell.load()
             if result is None:
@@ -285,6 +323,12 @@ def sweep(
     ]
     if failures:
         raise SweepError(failures, records, len(grid))
+    if left:
+        raise SweepStopped(len(results), len(results) + left)
+    watch = current().watch
+    if watch is not None:
+        for cell in {cell.identity: cell for cell in grid}.values():
+            watch(cell.path, dict(results[cell.identity]))
     return records
 
 

@@ -7,10 +7,14 @@ done, and a call whose Dask worker dies is waited for without end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
+from functools import cache, partial
 from importlib.util import find_spec
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 __all__ = ["LOST", "are_remote", "check_backend", "configured", "results"]
@@ -19,6 +23,8 @@ __all__ = ["LOST", "are_remote", "check_backend", "configured", "results"]
 LOST = object()
 
 Results = Generator[tuple[int, Any], None, None]
+#: Indices and arguments of the calls to make, asked for when a worker is free.
+Calls = Iterator[tuple[int, tuple[Any, ...]]]
 
 # Backends that come with an extra of this package, and the module that each needs.
 _EXTRAS = {"dask": "distributed", "ray": "ray"}
@@ -97,7 +103,10 @@ def are_remote() -> bool:
 
 
 def results(
-    function: Callable[..., tuple[int, Any]], tasks: Sequence[tuple[Any, ...]], jobs: int | None
+    function: Callable[..., tuple[int, Any]],
+    tasks: Sequence[tuple[Any, ...]],
+    jobs: int | None,
+    may_begin: Callable[[], bool] = lambda: True,
 ) -> Results:
     """Yield ``function(i, *tasks[i])`` as they finish, ``(i, LOST)`` where that kills its worker.
 
@@ -112,6 +121,8 @@ def results(
     tasks : sequence of tuple
     jobs : int or None
         Calls at once; -1 for as many as the workers take, None as joblib is configured.
+    may_begin : callable
+        Asked before each call; once it says no, calls at work are finished and none begins.
     """
     from joblib.parallel import get_active_backend
 
@@ -121,11 +132,13 @@ def results(
     special = {"DaskDistributedBackend": _dask, "RayBackend": _ray}
     attempt = special.get(type(active).__name__, _joblib)
     jobs = configured_jobs if jobs is None else jobs
+    if jobs is not None and jobs > 1:
+        jobs = min(jobs, max(2, len(tasks)))  # of one, joblib would make this process the worker
     groups, deadly = [list(range(len(tasks)))], set[int]()
-    while groups:
+    while groups and may_begin():
         group = groups.pop()
         waiting, lost = dict.fromkeys(group), []
-        calls = {index: tasks[index] for index in group}
+        calls = takewhile(lambda _: may_begin(), ((index, tasks[index]) for index in group))
         with closing(attempt(active, jobs, function, calls)) as outcomes:
             for index, result in outcomes:
                 del waiting[index]
@@ -142,27 +155,26 @@ def results(
         groups += [part for part in (lost[half:], lost[:half], list(waiting)) if part]
 
 
-def _joblib(
-    active: Any, jobs: int | None, function: Callable[..., Any], calls: dict[int, tuple[Any, ...]]
-) -> Results:
+def _joblib(active: Any, jobs: int | None, function: Callable[..., Any], calls: Calls) -> Results:
     import joblib
     from joblib.externals.loky.process_executor import TerminatedWorkerError
     from joblib.parallel import LokyBackend, SequentialBackend
 
     begun: dict[int, None] = {}
+    call = joblib.delayed(function)
+    if isinstance(active, LokyBackend):
+        call = partial(joblib.delayed(_not_longer_than), os.getpid(), function)
 
     def each() -> Generator[Any, None, None]:
-        for index, arguments in calls.items():
+        for index, arguments in calls:
             begun[index] = None
-            yield joblib.delayed(function)(index, *arguments)
+            yield call(index, *arguments)
 
     threads: AbstractContextManager[Any] = nullcontext()
     if isinstance(active, LokyBackend) and active.inner_max_num_threads is None:
         options = getattr(active, "backend_kwargs", {})
         threads = joblib.parallel_config("loky", inner_max_num_threads=1, **options)
     streams = isinstance(active, SequentialBackend) or active.supports_return_generator
-    if jobs is not None and jobs > 1:
-        jobs = min(jobs, max(2, len(calls)))  # of one, joblib would make this process the worker
     with threads:
         pool = joblib.Parallel(
             n_jobs=jobs,
@@ -178,16 +190,31 @@ def _joblib(
             yield from ((index, LOST) for index in tuple(begun))
 
 
-def _dask(
-    active: Any, jobs: int | None, function: Callable[..., Any], calls: dict[int, tuple[Any, ...]]
-) -> Results:
+def _not_longer_than(parent: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a process that ends when its parent does, however that ends."""
+    if os.getppid() == parent:
+        _watch(parent)
+    return function(*arguments)
+
+
+@cache
+def _watch(parent: int) -> None:
+    def watch() -> None:
+        while os.getppid() == parent:  # an orphan gets another parent (not so on Windows)
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _dask(active: Any, jobs: int | None, function: Callable[..., Any], calls: Calls) -> Results:
     from distributed import KilledWorker, as_completed
 
-    client, waiting, running = active.client, iter(calls.items()), {}
+    client, running = active.client, {}
     finished = as_completed(loop=client.loop, with_results=True, raise_errors=False)
 
     def submit(count: int | None) -> None:
-        for index, arguments in islice(waiting, count):
+        for index, arguments in islice(calls, count):
             future = client.submit(function, index, *arguments, pure=False, **active.submit_kwargs)
             running[future] = index
             finished.add(future)
@@ -209,19 +236,17 @@ def _dask(
         client.cancel(list(running))
 
 
-def _ray(
-    active: Any, jobs: int | None, function: Callable[..., Any], calls: dict[int, tuple[Any, ...]]
-) -> Results:
+def _ray(active: Any, jobs: int | None, function: Callable[..., Any], calls: Calls) -> Results:
     import ray
     from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 
     if not ray.is_initialized():
         ray.init()  # connects to $RAY_ADDRESS where that is set
     remote = ray.remote(function).options(max_retries=0, **(active.ray_remote_args or {}))
-    waiting, running = iter(calls.items()), {}
+    running = {}
 
     def submit(count: int | None) -> None:
-        for index, arguments in islice(waiting, count):
+        for index, arguments in islice(calls, count):
             running[remote.remote(index, *arguments)] = index
 
     try:

@@ -45,6 +45,9 @@ class Adam(Stochastic):
         Both in [0, 1).
     eps : float
         Added to the root, > 0.
+    weight_decay : float
+        lambda >= 0: each step also takes alpha_t lambda x_t off the iterate, outside the
+        averages ("decoupled"). It looks at the iterate alone, so it costs nothing.
     noise, mechanism, choose_iterations, output
         See :class:`dpanalysis.methods.sgd.Stochastic`.
 
@@ -56,7 +59,8 @@ class Adam(Stochastic):
     References
     ----------
     Kingma, Ba, Adam: a method for stochastic optimization, ICLR 2015, Algorithm 1; with
-    private gradients in the experiments of Xia et al. (2023).
+    private gradients in the experiments of Xia et al. (2023). Weight decay: Loshchilov, Hutter,
+    Decoupled weight decay regularization, ICLR 2019, Algorithm 2.
 
     Examples
     --------
@@ -73,6 +77,7 @@ class Adam(Stochastic):
     clipping: Any = field()
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
+    weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.betas, (tuple, list)) or len(self.betas) != 2:
@@ -83,6 +88,7 @@ class Adam(Stochastic):
         ]
         object.__setattr__(self, "betas", tuple(betas))
         check_number("eps", self.eps, low=0.0, low_open=True)
+        check_number("weight_decay", self.weight_decay, low=0.0)
         self._check()
 
     def coefficients(self) -> Coefficients:
@@ -108,7 +114,8 @@ class Adam(Stochastic):
         size = np.hypot(second**0.5 * state.size, (1.0 - second) ** 0.5 * gradient)
         root = size / (1.0 - second**t) ** 0.5
         alpha = plan.coefficients.step_size[t - 1]
-        after = state.w - alpha * (mean / (1.0 - first**t)) / (root + self.eps)
+        kept = (1.0 - alpha * self.weight_decay) * state.w
+        after = kept - alpha * (mean / (1.0 - first**t)) / (root + self.eps)
         return AdamState(after, state.w, t, plan, mean=mean, size=size)
 
     def state_space(self, iteration: int = 0) -> NoReturn:

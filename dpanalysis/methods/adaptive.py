@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ..privacy import orders
@@ -21,11 +22,14 @@ class AdaptiveMethod(Shown, Method):
     that is (see :class:`dpanalysis.privacy.Filter`), and replicates run one after the other.
     A method fixes the noise that it starts with in :meth:`prepare`; :meth:`run` is the algorithm
     as the paper prints it. It ends when the filter refuses a batch.
+
+    Where it can say beforehand what it asks at most, :meth:`events` lists that, and the run goes
+    under a :class:`dpanalysis.privacy.Plan` with ``exact=False``.
     """
 
     released: ClassVar[tuple[str, ...]] = ("iterates", "number of iterations")
 
-    def events(self, facts: PublicFacts, plan: Any) -> None:
+    def events(self, facts: PublicFacts, plan: Any) -> Sequence[Event] | None:
         """Return None: what is asked depends on answers."""
         return None
 

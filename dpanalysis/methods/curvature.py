@@ -2,7 +2,7 @@
 
 Such a method makes at most so many noisy gradients, Hessians and searches as it takes to go from
 f(w0) to the lower bound of f by steps of some least decrease. That number T is public, and it
-decides the noise; the filter then stops whatever would pass the budget.
+decides the noise. How is in :mod:`dpanalysis.methods.curvature_noise`.
 """
 
 from __future__ import annotations
@@ -11,45 +11,27 @@ import math
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy import special
 
-from .. import privacy
 from .._validation import check_number
-from ..privacy.events import AboveThreshold, Event, Gaussian, Repeated, Sampled
+from ..privacy.events import AboveThreshold, Event, Gaussian
 from ..privacy.facts import PublicFacts, sampled_event
 from ..privacy.filters import Filter
 from ..privacy.oracle import PrivateOracle
-from ..privacy.orders import plan_order
 from ..privacy.queries import NoisyHessian, NoisyValue, Query, hessian_sensitivity
 from ..privacy.relations import Budget
 from ..privacy.sampling import Full, Sampling, WithoutReplacement, check_sampling
 from ..theory import gradient_noise_norm, hessian_noise_norm, iteration_bound
 from .adaptive import AdaptiveMethod
 from .base import FULL
+from .curvature_noise import Noise, batch_multipliers, check_noise, pure_of
 
 __all__ = ["CurvatureMethod", "Noise", "Outlook", "Questions"]
-
-
-@dataclass(frozen=True)
-class Noise:
-    """What every answer of a phase is perturbed by; zeros are exact answers.
-
-    Attributes
-    ----------
-    gradient, hessian : float
-        Standard deviations.
-    search : float
-        lambda: the search is 1/lambda-private.
-    """
-
-    gradient: float = 0.0
-    hessian: float = 0.0
-    search: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +49,11 @@ class Outlook:
     n_min : float
         Records with which the noise of all T iterations is small enough, likely; 0 without noise.
     price : Filter or None
-        What answers cost, and the limit: never spent from. None without a budget.
+        What answers on all records cost, and the limit: never spent from. None without a budget.
+    phases : tuple of (int, Noise)
+        Of a run on batches: the iterations and the noise of each phase, all fixed.
+    asked : tuple of Event
+        Of a run on batches: what is asked at most, in its order.
     """
 
     min_decrease: float
@@ -75,6 +61,8 @@ class Outlook:
     noise: Noise
     n_min: float
     price: Filter | None
+    phases: tuple[tuple[int, Noise], ...] = ()
+    asked: tuple[Event, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -92,7 +80,8 @@ class CurvatureMethod(AdaptiveMethod):
     eps_g, eps_H : float
         Positive.
     sampling : Full or WithoutReplacement
-        Each noisy gradient and Hessian gets a batch of its own.
+        Each noisy gradient and Hessian gets a batch of its own. T and the noise of a run on
+        batches are those for a start at 0, from wherever it starts.
     c, c1, c2 : float
         Shares of the tolerances that noise may take, see :func:`dpanalysis.theory.tolerated_noise`.
     failure : float
@@ -154,13 +143,9 @@ class CurvatureMethod(AdaptiveMethod):
         """Return how often each kind of answer is asked in so many iterations, at most."""
         return {"gradient": iterations, "hessian": iterations}
 
-    def _first(self, iterations: int, limit: float) -> tuple[int, float]:
-        """Return the iterations of the first phase, and what they may cost."""
-        return iterations, limit
-
-    def _final(self, limit: float) -> float:
-        """Return what the phase that the guarantee rests on may cost, at least."""
-        return limit
+    def _phases(self, iterations: int) -> list[tuple[int, float]]:
+        """Return the iterations of each phase, T in all or in the last, and its budget's share."""
+        return [(iterations, 1.0)]
 
     # Before the data are touched
 
@@ -182,11 +167,22 @@ class CurvatureMethod(AdaptiveMethod):
         decrease = self._least_decrease(facts)
         assert facts.value_at_zero is not None
         iterations = self._horizon(facts.value_at_zero, decrease)
-        price = None if budget is None else self._price(facts, budget, iterations)
-        if price is None:
-            return Outlook(decrease, iterations, Noise(), 0.0, None)
-        noise = self._noise(facts, price, *self._first(iterations, price.limit))
-        worst = self._noise(facts, price, iterations, self._final(price.limit))
+        price: Filter | None = None
+        phases: tuple[tuple[int, Noise], ...] = ()
+        asked: tuple[Event, ...] = ()
+        shares, full = self._phases(iterations), isinstance(self.sampling, Full)
+        if budget is None:
+            phases = () if full else tuple((T, Noise()) for T, _ in shares)
+            return Outlook(decrease, iterations, Noise(), 0.0, None, phases)
+        if full:
+            price = self._price(budget)
+            noises = [self._noise(facts, T, share * price.limit) for T, share in shares]
+        else:
+            counts = [(sum(self._asked(T).values()), share) for T, share in shares]
+            found, asked = batch_multipliers(self.sampling, facts.n, counts, budget, accountant)
+            noises = [self._scaled(facts, each, each, 0.0) for each in found]
+            phases = tuple((T, noise) for (T, _), noise in zip(shares, noises, strict=True))
+        noise, worst = noises[0], max(noises, key=lambda noise: noise.gradient)
         n_min = self._smallest_n(facts, worst, iterations)
         if facts.n < n_min:
             warnings.warn(
@@ -196,11 +192,14 @@ class CurvatureMethod(AdaptiveMethod):
                 UserWarning,
                 stacklevel=4,
             )
-        return Outlook(decrease, iterations, noise, n_min, price)
+        return Outlook(decrease, iterations, noise, n_min, price, phases, asked)
 
-    def order(self, facts: PublicFacts, plan: Outlook, budget: Budget) -> float | None:
-        """Return the order that the noise was computed for; None for full batches: zCDP."""
-        return None if plan.price is None else plan.price.order
+    def events(self, facts: PublicFacts, plan: Outlook) -> Sequence[Event] | None:
+        """Return what is asked of batches at most; None for full ones, which a filter pays."""
+        return plan.asked or None
+
+    def order(self, facts: PublicFacts, plan: Outlook, budget: Budget) -> None:
+        """Return None: a filter of full batches sums rho."""
 
     def iteration(self, facts: PublicFacts, plan: Outlook) -> list[Event]:
         """Return the events of one iteration that asks for everything."""
@@ -218,56 +217,23 @@ class CurvatureMethod(AdaptiveMethod):
         """Return T: floor((f(w0) - lower bound)/MIN_DEC) steps, and a last evaluation."""
         return iteration_bound(max(value - self.lower_bound, 0.0), decrease)
 
-    def _price(self, facts: PublicFacts, budget: Budget, iterations: int) -> Filter:
-        """Return a filter that answers are priced by; its order is the best for T of them."""
-        if budget.rho is None and budget.delta == 0.0:
-            raise ValueError(
-                f"budget must have delta > 0 or be zCDP for Gaussian noise, got {budget!r}"
-            )
-        if isinstance(self.sampling, Full):
-            return Filter(budget)
-        if budget.rho is not None:
-            raise ValueError(
-                f"budget must be an epsilon with delta > 0 for {self.sampling!r}, got {budget!r}: "
-                "small batches have no zCDP cost"
-            )
-        times = sum(self._asked(iterations).values())
+    def _price(self, budget: Budget) -> Filter:
+        """Return a filter that answers on all records are priced by."""
+        check_noise(budget)
+        return Filter(budget)
 
-        def run(multiplier: float) -> Event:
-            return Repeated(self._one(facts, multiplier), times)
-
-        multiplier = privacy.calibrate(run, budget, (1e-2, 1e6), tol=1e-3, accountant="rdp")
-        return Filter(budget, order=plan_order(run(multiplier), budget))
-
-    def _one(self, facts: PublicFacts, multiplier: float) -> Event:
-        return Sampled(self.sampling, [Gaussian(multiplier, 1.0)], facts.n)
-
-    def _noise(self, facts: PublicFacts, price: Filter, iterations: int, limit: float) -> Noise:
-        """Return the noise with which so many iterations cost ``limit`` at most, in equal parts."""
+    def _noise(self, facts: PublicFacts, iterations: int, limit: float) -> Noise:
+        """Return the noise with which so many iterations cost rho = ``limit``, in equal parts."""
         asked = self._asked(iterations)
         each = {kind: limit / len(asked) / count for kind, count in asked.items()}
-        gradient, hessian = (
-            self._multiplier(facts, price, each[kind]) for kind in ("gradient", "hessian")
-        )
-        return Noise(
-            gradient * facts.gradient_sensitivity(self.sampling, 2),
-            hessian * self._hessian_unit(facts),
-            1.0 / _pure_of(each["search"]) if "search" in each else 0.0,
-        )
+        search = 1.0 / pure_of(each["search"]) if "search" in each else 0.0
+        gradient, hessian = (math.sqrt(0.5 / each[kind]) for kind in ("gradient", "hessian"))
+        return self._scaled(facts, gradient, hessian, search)
 
-    def _multiplier(self, facts: PublicFacts, price: Filter, cost: float) -> float:
-        """Return the noise multiplier of one answer on a batch, at most that expensive."""
-        whole = math.sqrt((price.order or 1.0) / (2.0 * cost))
-        if isinstance(self.sampling, Full):
-            return whole
-        from scipy import optimize  # here: it takes its time
-
-        def excess(log_multiplier: float) -> float:
-            curve = self._one(facts, math.exp(log_multiplier)).rdp_cost([price.order or 1.0])
-            return min(math.log(float(curve[0]) / cost), 100.0)
-
-        root = optimize.brentq(excess, math.log(1e-3 * whole), math.log(10.0 * whole), xtol=1e-13)
-        return math.exp(root) * (1.0 + 1e-11)
+    def _scaled(self, facts: PublicFacts, gradient: float, hessian: float, search: float) -> Noise:
+        """Return the noise of these multipliers of the sensitivities."""
+        unit = facts.gradient_sensitivity(self.sampling, 2)
+        return Noise(gradient * unit, hessian * self._hessian_unit(facts), search)
 
     # How much data the guarantee takes
 
@@ -344,33 +310,34 @@ class Questions:
         if not w.any():
             return facts.value_at_zero
         clip = facts.value_at_zero + facts.gradient_bounds[1] * float(np.linalg.norm(w))
-        std, price = 0.0, self._plan.price
-        if price is not None:
-            cost = method.start_share * self.left
-            std = math.sqrt((price.order or 1.0) / (2.0 * cost)) * clip / facts.n
+        std = 0.0
+        if self._plan.price is not None:
+            std = math.sqrt(0.5 / (method.start_share * self.left)) * clip / facts.n
         margin = -float(special.ndtri(method.failure)) * std
         return self.ask(NoisyValue(w, clip, std), FULL) + max(margin, 0.0)
 
-    def horizon(self, w: np.ndarray) -> tuple[int, float]:
-        """Return T for a start at ``w``, and what is left for it."""
-        method = self._method
-        return method._horizon(self.value(w), self._plan.min_decrease), self.left
+    def phases(self) -> int:
+        """Return the number of phases."""
+        return len(self._plan.phases or self._method._phases(self._plan.iterations))
 
-    def noise(self, iterations: int, limit: float) -> Noise:
-        """Return the noise with which so many iterations cost at most ``limit``."""
-        if self._plan.price is None:
-            return Noise()
-        return self._method._noise(self.facts, self._plan.price, iterations, limit)
+    def phase(self, place: int, w: np.ndarray) -> tuple[int, Noise]:
+        """Return the iterations and the noise of a phase that starts at ``w``.
 
-
-def _pure_of(rho: float) -> float:
-    """Return the epsilon with epsilon tanh(epsilon/2) = rho (errata 003-6)."""
-    from scipy import optimize
-
-    low = math.sqrt(2.0 * rho)
-    high = low + rho + 1.0
-    root = optimize.brentq(lambda e: privacy.zcdp_pure(e) - rho, low, high, rtol=1e-14)
-    return root * (1.0 - 1e-12)
+        On batches they are fixed. Otherwise T follows from the value at ``w``, and the noise from
+        what is left of the budget.
+        """
+        method, plan = self._method, self._plan
+        if plan.phases:
+            return plan.phases[place]
+        iterations = plan.iterations
+        if place or w.any():
+            iterations = method._horizon(self.value(w), plan.min_decrease)
+        phases = method._phases(iterations)[place:]
+        count, share = phases[0]
+        if plan.price is None:
+            return count, Noise()
+        rest = math.fsum(share for _, share in phases)
+        return count, method._noise(self.facts, count, share / rest * self.left)
 
 
 def _check_facts(facts: PublicFacts) -> None:

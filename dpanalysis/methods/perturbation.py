@@ -11,11 +11,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .._validation import check_choice, check_int, check_number
+from ..privacy.blocks import gaussian_shape, norm_shape
 from ..privacy.calibration import calibrate
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
-from ..privacy.queries import NoisyDescent, Query, TiltedMinimum, check_linear, largest_step
+from ..privacy.queries import (
+    NoisyDescent,
+    Query,
+    TiltedMinimum,
+    curvature_of,
+    largest_step,
+)
 from ..privacy.relations import Budget
 from .base import FULL, Method, Shown, Step
 
@@ -138,7 +145,8 @@ class OutputPerturbation(_OneShot):
 class ObjectivePerturbation(_OneShot):
     r"""Minimise the objective with a random linear term, and release the minimiser.
 
-    The term is Gaussian, or for a pure budget of density proportional to :math:`e^{-\|b\|/s}`.
+    The term is Gaussian, or of density proportional to :math:`e^{-\|b\|/s}` for the norm, or the
+    norms of blocks of columns, in which the public bounds on the rows make it shortest.
 
     Parameters
     ----------
@@ -150,13 +158,15 @@ class ObjectivePerturbation(_OneShot):
         on one record's gradient and the length of the random term over n, or above the rounding
         errors. What that leaves open a little noise on the minimiser hides, at a hundredth of the
         cost.
+    ridge : float
+        L2 penalty that is added in any case.
 
     Raises
     ------
     ValueError
         If an argument is outside its range. :func:`dpanalysis.minimize` raises it where a
         record's loss is not convex, Lipschitz and smooth by public bounds, as the hinge loss is
-        not, or depends on more than one linear prediction; and for zCDP budgets, for which there
+        not, or does not depend on linear predictions alone; and for zCDP budgets, for which there
         is no such bound here.
 
     Notes
@@ -164,10 +174,15 @@ class ObjectivePerturbation(_OneShot):
     The proofs are in :class:`dpanalysis.privacy.queries.TiltedMinimum`. Both neighbouring
     relations are covered.
 
+    *The law.* Every bound on the rows gives a norm, or blocks of columns with norms of their own,
+    over which :func:`dpanalysis.privacy.blocks.norm_shape` divides the budget. Of all these terms,
+    and for delta > 0 the Gaussian ones, that of the least expected square is taken: it is known
+    before the data are touched.
+
     References
     ----------
     Chaudhuri, Monteleoni, Sarwate (2011); Kifer, Smith, Thakurta (2012); Iyengar et al. (2019);
-    Redberg, Koskela, Wang (2023).
+    Redberg, Koskela, Wang (2023); Hardt and Talwar (2010), Awan and Slavkovic (2020) for the norms.
 
     Examples
     --------
@@ -185,8 +200,10 @@ class ObjectivePerturbation(_OneShot):
 
     curvature_share: float = 0.25
     tolerance: float = 1e-10
+    ridge: float = 0.0
 
     def __post_init__(self) -> None:
+        check_number("ridge", self.ridge, low=0.0)
         for name in ("curvature_share", "tolerance"):
             check_number(
                 name, getattr(self, name), low=0.0, high=1.0, low_open=True, high_open=True
@@ -194,31 +211,57 @@ class ObjectivePerturbation(_OneShot):
 
     def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> TiltedMinimum:
         """Return the penalty that is added, and both noises."""
-        law = _law(budget)
-        query = TiltedMinimum(law, 0.0, 0.0, self.tolerance, 0.0)
         if budget is None:
+            query = TiltedMinimum("gaussian", 0.0, self.ridge, self.tolerance, 0.0)
             query.event(facts, FULL)  # checks the assumptions
             return query
         if budget.rho is not None:
             raise ValueError(
                 f"budget must be of (epsilon, delta) for objective perturbation, got {budget!r}"
             )
-        check_linear(facts)
-        most = math.expm1(min(self.curvature_share * budget.limit, 30.0))
-        ridge = max(0.0, facts.hessian_bound / (facts.n * most) - facts.mu)
-        S, convexity = facts.record_sensitivity(2), facts.mu + ridge
+        curvature = curvature_of(facts)
+        # Beyond e^30 the share of the curvature asks for no penalty worth the name.
+        most = min(self.curvature_share * budget.limit, 30.0)
+        ridge = max(self.ridge, curvature.convexity(most) / facts.n - facts.mu)
+        terms = [
+            self._calibrated(replace(term, ridge=ridge), facts, budget, accountant)
+            for term in self._shortest(facts, budget)
+        ]
+        return min(terms, key=lambda term: term.expected_square(facts.d))
+
+    def _shortest(self, facts: PublicFacts, budget: Budget) -> list[TiltedMinimum]:
+        """Return the best term for the budget in each kind of law, at scale 1."""
+        plain = TiltedMinimum("spherical", 1.0, 0.0, self.tolerance, 1.0)
+        pure = [plain] + [
+            replace(plain, law="blocks", shape=norm_shape(moved)) for moved in facts.moved_blocks(1)
+        ]
+        laws = [pure]
+        if _law(budget) == "gaussian":
+            round_term = replace(plain, law="gaussian")
+            shapes = [gaussian_shape(moved) for moved in facts.moved_blocks(2)]
+            laws.append([round_term] + [replace(round_term, shape=shape) for shape in shapes])
+        # At equal cost: the noise of a scale at which a record moves it by 1.
+        return [
+            min(law, key=lambda term: term.expected_square(facts.d) * term.shift(facts) ** 2)
+            for law in laws
+        ]
+
+    def _calibrated(
+        self, term: TiltedMinimum, facts: PublicFacts, budget: Budget, accountant: str
+    ) -> TiltedMinimum:
+        """Return the term with the smallest scales that the budget pays for."""
+        shift, convexity = term.shift(facts), facts.mu + term.ridge
+        length = math.sqrt(term.expected_square(facts.d)) / facts.n  # in the mean, at scale 1
+        share = math.sqrt(_SOLVER_SHARE) if term.law == "gaussian" else _SOLVER_SHARE
         # Above the rounding errors of a gradient, at points as far away as the term may draw.
-        least = max(self.tolerance, 1e-14 * facts.hessian_bound / convexity)
+        least = max(self.tolerance, 1e-14 * curvature_of(facts).trace / convexity)
 
         def at(scale: float) -> TiltedMinimum:
-            # The length of the random term, in the mean.
-            length = scale * (facts.d if law == "spherical" else math.sqrt(facts.d)) / facts.n
-            tolerance = least * (facts.gradient_bounds[1] + length)
-            error = 2.0 * tolerance / convexity
-            share = _SOLVER_SHARE if law == "spherical" else math.sqrt(_SOLVER_SHARE)
-            return TiltedMinimum(law, scale, ridge, tolerance, error * scale / (share * S))
+            tolerance = least * (facts.gradient_bounds[1] + scale * length)
+            hidden = 2.0 * tolerance / convexity * scale / (share * shift)
+            return replace(term, scale=scale, tolerance=tolerance, output_scale=hidden)
 
-        return at(_least(at, S, facts, budget, accountant))
+        return at(_least(at, shift, facts, budget, accountant))
 
 
 def _law(budget: Budget | None) -> str:

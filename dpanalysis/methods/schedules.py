@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import privacy
-from ..privacy.accountant import fits
+from ..privacy.accountant import spent_without_grid
 from ..privacy.events import Event, Repeated
 from ..privacy.facts import NORM_ORDER, PublicFacts, gradient_event, sampled_event
 from ..privacy.relations import Budget
@@ -69,10 +68,27 @@ def planned_events(
     clipping: Any = None,
 ) -> list[Event]:
     """Return the events of a run with these ``scales`` (T,), equal neighbours merged."""
+    return _events(facts, sampling, mechanism, *_merged(scales), clipping)
+
+
+def _merged(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scales of runs of equal neighbours, and the lengths of the runs."""
+    starts = np.flatnonzero(np.append(True, scales[1:] != scales[:-1]))
+    return scales[starts], np.diff(starts, append=scales.size)
+
+
+def _events(
+    facts: PublicFacts,
+    sampling: Sampling,
+    mechanism: str,
+    scales: np.ndarray,
+    counts: np.ndarray,
+    clipping: Any,
+) -> list[Event]:
+    """Return one event for each scale, repeated as often as its count says."""
     events: list[Event] = []
-    for scale, group in groupby(scales.tolist()):
+    for scale, count in zip(scales.tolist(), counts.tolist()):
         event = gradient_event(facts, sampling, mechanism, scale, clipping)
-        count = sum(1 for _ in group)
         event = sampled_event(facts, sampling, [event])
         events.append(event if count == 1 else Repeated(event, count))
     return events
@@ -153,12 +169,17 @@ def _multiplier(request: NoiseRequest, shape: np.ndarray, accountant: str) -> fl
     facts, sampling, budget = request.facts, request.sampling, request.budget
     # A noise of one sensitivity is the natural place to start looking from.
     unit = request.record_sensitivity / sampling.expected_size(facts.n) / shape.min()
+    levels, counts = _merged(shape)
 
     def make_events(factor: float) -> Sequence[Event]:
-        scales = factor * unit * shape
-        return planned_events(facts, sampling, request.mechanism, scales, request.clipping)
+        scales = factor * unit * levels
+        return _events(facts, sampling, request.mechanism, scales, counts, request.clipping)
 
-    bracket = _bracket(lambda factor: fits(make_events(factor), budget, accountant))
+    def fit(factor: float) -> bool:
+        return spent_without_grid(make_events(factor), budget, accountant) <= budget.limit
+
+    low, high = _bracket(fit)
+    bracket = low / 64.0, high  # a loss distribution may do with much less
     return unit * privacy.calibrate(make_events, budget, bracket, accountant=accountant)
 
 

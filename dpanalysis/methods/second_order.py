@@ -72,8 +72,13 @@ class SecondOrder(CurvatureMethod):
     guarantee (errata 003-3); here the filter grants what the budget says. f(0) is public; from
     another start T follows from a noisy value with a fixed margin (errata 003-4). Noise of the
     Hessian is for its true sensitivity (errata 003-1, 003-2). Searches ask for q(gamma)/gamma
-    (errata 003-7), and never at the fallback, where they end anyway. The paper's proof for
-    batches amplifies gradient and Hessian of one batch one by one, which needs a batch for each.
+    (errata 003-7), and never at the fallback, where they end anyway.
+
+    The paper's proof for batches amplifies gradient and Hessian of one batch one by one, which
+    needs a batch for each (errata 003-19). A run on batches is fixed beforehand but for the kind
+    of the next answer, so loss distributions account for it:
+    :mod:`dpanalysis.methods.curvature_noise` has the proof. T is that for a start at 0, which is
+    enough wherever f(w0) <= f(0), and the second of two phases makes what the first left of T.
 
     ``speedup`` is not in the paper, which says only "a smaller T".
 
@@ -162,13 +167,18 @@ class SecondOrder(CurvatureMethod):
         searches = {"search": iterations} if self._searches else {}
         return {**super()._asked(iterations), **searches}
 
-    def _first(self, iterations: int, limit: float) -> tuple[int, float]:
-        if not self.two_phase:
-            return iterations, limit
-        return math.ceil(iterations / self.speedup), self.first_share * limit
+    def _phases(self, iterations: int) -> list[tuple[int, float]]:
+        """Return T/speedup iterations at the first share, and T, or on batches the rest of T.
 
-    def _final(self, limit: float) -> float:
-        return (1.0 - self.first_share) * limit if self.two_phase else limit
+        With as much data as the guarantee asks for, every step of the first phase decreases f by
+        MIN_DEC: the noise of both phases is within its tolerance then. So the rest of T is enough.
+        """
+        first = math.ceil(iterations / self.speedup)
+        full = isinstance(self.sampling, Full)
+        rest = iterations if full else iterations - first
+        if not self.two_phase or not rest:
+            return [(iterations, 1.0)]
+        return [(first, self.first_share), (rest, 1.0 - self.first_share)]
 
     def _search_slack(self, facts: PublicFacts, noise: Noise, failure: float) -> float:
         """(16), sharpened; without the factors b: noise of q/gamma does not grow with gamma."""
@@ -190,17 +200,11 @@ class SecondOrder(CurvatureMethod):
     def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Outlook) -> Iterator[Step]:
         """Yield the iterates of Algorithm 1 or 3; the last is a point found, or none was."""
         questions = Questions(self, oracle, plan)
-        for phase in (1, 2) if self.two_phase else (1,):
-            if phase == 1 and not w.any():
-                iterations, limit = plan.iterations, questions.left
-            else:
-                iterations, limit = questions.horizon(w)
-            if phase == 1:
-                iterations, limit = self._first(iterations, limit)
-            noise = questions.noise(iterations, limit)
+        for phase in range(questions.phases()):
+            iterations, noise = questions.phase(phase, w)
             for _ in range(iterations):
                 w, released = self._iterate(w, questions, noise)
-                yield Step(w, {**released, "phase": float(phase)})
+                yield Step(w, {**released, "phase": float(phase + 1)})
                 if released["second_order_point"]:
                     return
 

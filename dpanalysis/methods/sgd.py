@@ -95,7 +95,8 @@ class SGD(Stochastic):
     with the clipping rule's weights w_i, the EXPECTED batch size B, which is public (the
     size of a Poisson batch is not, and may be 0), and the public regulariser r outside the
     clip. Momentum is the heavy ball's; for a constant step that is the usual
-    v = beta v + gradient, x = x - alpha v.
+    v = beta v + gradient, x = x - alpha v. With ``nesterov`` the gradient is taken at
+    x_t + beta (x_t - x_{t-1}), and the step is made from there.
 
     Parameters
     ----------
@@ -111,6 +112,8 @@ class SGD(Stochastic):
         gradient of every record by itself.
     momentum : float
         beta in [0, 1).
+    nesterov : bool
+        Whether gradients are taken ahead, where the momentum leads.
     noise, mechanism, choose_iterations, output
         See :class:`dpanalysis.methods.sgd.Stochastic`. Gaussian noise calibrated to a
         budget with delta > 0 uses the loss distribution of the whole run.
@@ -146,11 +149,14 @@ class SGD(Stochastic):
     sampling: Sampling = field()
     clipping: Any = field()
     momentum: float = 0.0
+    nesterov: bool = False
 
     def __post_init__(self) -> None:
         check_number("momentum", self.momentum, low=0.0, high=1.0, high_open=True)
+        check_choice("nesterov", self.nesterov, (False, True))
         self._check()
 
     def coefficients(self) -> Coefficients:
-        """Return the schedule of steps with constant momentum and no extrapolation."""
-        return constant_coefficients(self.iterations, self._step_sizes(), self.momentum)
+        """Return the schedule of steps with constant momentum."""
+        ahead = self.momentum if self.nesterov else 0.0
+        return constant_coefficients(self.iterations, self._step_sizes(), self.momentum, ahead)

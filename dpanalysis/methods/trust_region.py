@@ -101,10 +101,7 @@ class TrustRegion(CurvatureMethod):
         """Yield the iterates; the last is a point found, or none was."""
         questions = Questions(self, oracle, plan)
         radius = self._radius(questions.facts)
-        iterations, noise = plan.iterations, plan.noise
-        if w.any():
-            iterations, limit = questions.horizon(w)
-            noise = questions.noise(iterations, limit)
+        iterations, noise = questions.phase(0, w)
         for _ in range(iterations):
             g, H = questions.gradient(w, noise), questions.hessian(w, noise)
             length, eigenvalue = float(np.linalg.norm(g)), smallest_eigenpair(H)[0]
@@ -274,10 +271,7 @@ class NoisyGradientDescent2NS(CurvatureMethod):
     def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Outlook) -> Iterator[Step]:
         """Yield the iterates, then those looked at; the last is what is put out."""
         questions = Questions(self, oracle, plan)
-        iterations, noise = plan.iterations, plan.noise
-        if w.any():
-            iterations, limit = questions.horizon(w)
-            noise = questions.noise(iterations, limit)
+        iterations, noise = questions.phase(0, w)
 
         def released(found: bool, length: float, eigenvalue: float = math.nan) -> dict[str, float]:
             return {

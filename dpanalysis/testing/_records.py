@@ -251,6 +251,12 @@ class Records:
                 f"facts().hessian_bound is {facts.hessian_bound:.6g}, but the Hessian of "
                 f"record {i} has norm {largest:.6g}",
             )
+            trace = float(values.sum())
+            require(
+                trace <= facts.hessian_trace * (1.0 + 1e-9),
+                f"facts().hessian_trace is {facts.hessian_trace:.6g}, but the Hessian of record "
+                f"{i} has trace {trace:.6g}",
+            )
             slack = 1e-9 * (1.0 + largest)
             convex = not facts.convex_records or values[0] >= -slack
             require(convex, f"facts().convex_records is True, but record {i} is not convex")

@@ -18,10 +18,13 @@ _LARGEST_STEP = 1.2564312086261697
 
 
 class BatchNoise(NamedTuple):
-    """Noise multipliers of gradients and Hessians, for one run, by two ways of accounting.
+    """Noise multipliers of gradients and Hessians, for one run, by three ways of accounting.
 
     Attributes
     ----------
+    pld : float
+        By loss distributions: a batch's two releases are one Gaussian release with sqrt 2 times
+        the shift, whose amplified pair is exact; T such pairs are composed.
     renyi : float
         By Theorem B.4: a batch's two releases are composed, then amplified; T such pairs are
         composed at the best real order.
@@ -30,10 +33,11 @@ class BatchNoise(NamedTuple):
 
     Examples
     --------
-    >>> BatchNoise(renyi=2.0, advanced=20.0).renyi
-    2.0
+    >>> BatchNoise(pld=1.5, renyi=2.0, advanced=20.0).pld
+    1.5
     """
 
+    pld: float
     renyi: float
     advanced: float
 
@@ -101,9 +105,10 @@ def second_order_batch(
 
 
 def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -> BatchNoise:
-    r"""Return the noise that T gradients and T Hessians need, by two ways of accounting.
+    r"""Return the noise that T gradients and T Hessians need, by three ways of accounting.
 
-    A gradient and a Hessian share each batch.
+    A gradient and a Hessian share each batch. Which of them a run asks for may depend on answers:
+    both have the same multiplier, and a batch is paid for both.
 
     Theorem B.8 takes :math:`\sqrt{2\ln(1.25/\delta_0)}/\epsilon_0` with
 
@@ -137,6 +142,9 @@ def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -
     small: at :math:`m \ll n` the noise it prescribes is far too little. (It takes
     :math:`\delta_0 \le 1`, too.)
 
+    Of the three, Theorem B.4 is the one that a method uses which decides on the way how noisy the
+    rest will be; where T and the noise are fixed beforehand nothing speaks against the first.
+
     References
     ----------
     Gao and Wright (2023), Theorems B.4 and B.8; errata 003-19, 003-20.
@@ -144,7 +152,7 @@ def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -
     Examples
     --------
     >>> batch_noise(0.5, 1e-6, iterations=200, n=100_000, m=1000)
-    BatchNoise(renyi=4.8893, advanced=69.2047)
+    BatchNoise(pld=2.23..., renyi=4.8893, advanced=69.2047)
     """
     epsilon = check_number("epsilon", epsilon, low=0.0, high=1.0, low_open=True, high_open=True)
     delta = check_number("delta", delta, low=0.0, high=1.0, low_open=True, high_open=True)
@@ -168,4 +176,7 @@ def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -
     full = 3.0 * math.sqrt(T * (1.0 - math.log(delta))) / epsilon  # enough without sampling
     bracket = 1e-3 * min(advanced, full), full
     renyi = privacy.calibrate(run, budget, bracket, accountant="rdp")
-    return BatchNoise(renyi, advanced)
+    # The tightest is never above the Renyi bound; its steps of the grid allow no more digits.
+    bracket = 1e-3 * renyi, renyi
+    pld = privacy.calibrate(run, budget, bracket, tol=1e-3)
+    return BatchNoise(pld, renyi, advanced)

@@ -408,9 +408,9 @@ def test_going_on_while_some_order_has_budget_is_seen(monkeypatch):
             return any(each.can_spend(event) for each in self.each)
 
         def spend(self, event):
-            self.spent += self.cost(event)
+            self._spent += self.cost(event)
             for each in self.each:
-                each.spent += each.cost(event)
+                each._spent += each.cost(event)
 
     monkeypatch.setattr(loop.filters, "Filter", Several)
     result = run("sgd")

@@ -1,5 +1,7 @@
 """Sweeps: nothing is computed twice, nothing finished is lost; tables survive the disk."""
 
+import contextlib
+import errno
 import json
 import os
 import signal
@@ -16,12 +18,16 @@ from hypothesis import strategies as st
 from dpanalysis.experiments import (
     Record,
     SweepError,
+    SweepStopped,
     load_table,
     save_table,
     sweep,
+    sweeping,
     tabulate,
 )
+from dpanalysis.experiments.made_by import code_digest
 from dpanalysis.experiments.records import atomic_write, plain
+from dpanalysis.experiments.sweep import _Cell
 
 
 def simulate(seed, size, log=None):
@@ -195,6 +201,7 @@ def test_interruption_keeps_what_is_finished(tmp_path):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_in_a_terminal(tmp_path, jobs):
     """As a terminal does it: SIGINT to the whole process group, workers included."""
+    here = Path(__file__).parent
     script = tmp_path / "script.py"
     script.write_text(
         "from dpanalysis.experiments import sweep\n"
@@ -205,7 +212,7 @@ def test_ctrl_c_in_a_terminal(tmp_path, jobs):
     process = subprocess.Popen(
         [sys.executable, str(script)],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])])},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -344,3 +351,77 @@ def test_plain_rejects_what_json_cannot_hold():
         plain({"a": [1, 1j]}, "settings")
     with pytest.raises(TypeError, match="text keys"):
         plain({1: 2})
+
+
+# A time limit, and a full disk ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("jobs", "backend"), [(1, None), (2, "loky"), (2, "threading")])
+def test_a_time_limit_keeps_what_is_at_work(tmp_path, jobs, backend):
+    cells = [{"seed": seed} for seed in range(40)]
+    options = {"folder": tmp_path, "jobs": jobs, "backend": backend, "progress": False}
+    sweep(slow, cells[:jobs], **options)  # the workers are started
+    with sweeping(stop_after=0.4), pytest.raises(SweepStopped) as stop:
+        sweep(slow, cells, **options)
+    kept = len(list(tmp_path.glob("*.npz")))
+    assert stop.value.finished == kept and stop.value.total == 40
+    assert jobs < kept <= 4 * jobs  # what was at work is finished, nothing began later
+    assert str(stop.value) == f"{kept} of 40 cells are finished and kept, {40 - kept} are left"
+    with sweeping(stop_after=0.0):
+        records = sweep(slow, cells[:jobs], **options)  # nothing to compute: no limit is met
+    assert [int(record.result["seed"]) for record in records] == list(range(jobs))
+
+
+def test_an_enclosing_limit_stays(tmp_path):
+    with sweeping(stop_after=0.0), sweeping(stop_after=100.0), pytest.raises(SweepStopped):
+        sweep(slow, [{"seed": 0}], folder=tmp_path, progress=False)
+    with pytest.raises(ValueError, match="stop_after must lie in"), sweeping(stop_after=-1.0):
+        pass
+
+
+def test_cells_are_told_in_order_with_what_made_them(tmp_path):
+    cells = [{"seed": seed, "size": 2} for seed in (3, 1, 3, 2)]
+    sweep(simulate, cells[:2], folder=tmp_path, progress=False)
+    told = []
+    with sweeping(watch=lambda path, result: told.append((path, result))):
+        records = sweep(simulate, cells, folder=tmp_path, jobs=2, progress=False)
+    assert len(told) == 3  # each once, computed now or before
+    for (path, result), record in zip(told, [records[0], records[1], records[3]], strict=True):
+        about = json.loads(path.with_suffix(".json").read_text())
+        assert about["parameters"] == record.parameters
+        assert (result["product"] == record.result["product"]).all()
+        assert len(about["made_by"]["code"]) == 16 and about["made_by"]["numpy"] == np.__version__
+
+
+def test_the_code_digest_follows_the_files(tmp_path, monkeypatch):
+    package = tmp_path / "some_package_of_a_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    digests = set()
+    for text in ("x = 1", "x = 2", "x = 1"):
+        (package / "inner.py").write_text(text)
+        digests.add(code_digest.__wrapped__(package.name))
+    assert len(digests) == 2
+    assert code_digest("no_such_package") == code_digest()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_full_disk_ends_the_sweep_at_once(tmp_path, jobs, monkeypatch):
+    log = tmp_path / "log"
+    cells = [{"seed": seed, "size": 2, "log": str(log)} for seed in range(30)]
+    folder = tmp_path / "cells"
+    sweep(simulate, cells[:3], folder=folder, progress=False)
+
+    @contextlib.contextmanager
+    def full(path, mode="w"):
+        time.sleep(0.05)
+        raise OSError(errno.ENOSPC, "No space left on device")
+        yield
+
+    monkeypatch.setitem(_Cell.keep.__globals__, "atomic_write", full)
+    said = "No space left on device: 3 of 30 cells are finished and kept in"
+    with pytest.raises(OSError, match=said) as stop:
+        sweep(simulate, cells, folder=folder, jobs=jobs, backend="threading", progress=False)
+    assert stop.value.errno == errno.ENOSPC
+    assert len(calls(log)) <= 3 + 4 * jobs  # the rest is not computed in vain

@@ -171,7 +171,8 @@ def test_only_killers_are_lost(count, killers, width, random):
     deaths = Counter()
 
     def attempt(active, jobs, function, calls):
-        waiting, running = list(calls), []
+        given = dict(calls)
+        waiting, running = list(given), []
         while waiting or running:
             while waiting and len(running) < width:
                 running.append(waiting.pop(0))
@@ -181,7 +182,7 @@ def test_only_killers_are_lost(count, killers, width, random):
                 yield from ((other, workers.LOST) for other in running)
                 return
             running.remove(index)
-            yield function(index, *calls[index])
+            yield function(index, *given[index])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers, "_joblib", attempt)
@@ -355,3 +356,36 @@ else:
     records = sweep(bits, CELLS, folder=tmp_path / "cells", progress=False)
     assert_same_bits(records, expected)
     assert len(list(tmp_path.glob("cells/*.npz"))) == len(CELLS) + 3
+
+
+def begins_and_waits(seed, folder):
+    Path(folder, f"{seed}.pid").write_text(str(os.getpid()))
+    time.sleep(60)
+    return {"seed": seed}
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    body = (
+        f"cells = [{{'seed': seed, 'folder': {str(tmp_path)!r}}} for seed in range(4)]\n"
+        "sweep(begins_and_waits, cells, folder='cells', jobs=2, progress=False)"
+    )
+    with in_a_script(tmp_path, body) as process:
+        until = time.monotonic() + 60
+        while len(pids := list(tmp_path.glob("*.pid"))) < 2 and time.monotonic() < until:
+            time.sleep(0.1)
+        process.kill()
+    workers_of = [int(path.read_text() or 0) for path in pids]
+    assert len(workers_of) == 2
+    until = time.monotonic() + 20  # they look once a second; idle workers would stay 300 s
+    while any(map(alive, workers_of)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(map(alive, workers_of))
+
+
+def alive(pid):
+    """Tell whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -588,17 +588,20 @@ def test_refuses_other_problems(name):
     X, y = rng.normal(size=(20, 3)), rng.integers(0, 3, 20)
     problems = [
         dpa.Quadratic([1.0, 2.0]),
-        dpa.problems.Softmax(X, y, row_bound=dpa.RowBound(2, 1.0)),
         dpa.problems.MLP(X, y, hidden=(4,), n_classes=3, row_bound=dpa.RowBound(2, 1.0)),
     ]
     for problem in problems:
         with pytest.raises(ValueError, match="convex"):
             dpa.minimize(problem, METHODS[name])
+    if name != "objective":
+        softmax = dpa.problems.Softmax(X, y, row_bound=dpa.RowBound(2, 1.0))
+        with pytest.raises(ValueError, match="smooth"):
+            dpa.minimize(softmax, METHODS[name])
 
 
-def test_objective_perturbation_needs_one_linear_prediction():
-    facts = dataclasses.replace(separated().facts(ADD), hessian_rank=2)
-    with pytest.raises(ValueError, match="hessian_rank = 2"):
+def test_objective_perturbation_needs_linear_predictions():
+    facts = dataclasses.replace(separated().facts(ADD), derivative_corners=None)
+    with pytest.raises(ValueError, match="derivative_corners = None"):
         METHODS["objective"].prepare(facts, dpa.Budget(1.0, 1e-6, ADD), "tightest")
     METHODS["sgd"].prepare(
         facts, dpa.Budget(1.0, 1e-6, ADD), "tightest"

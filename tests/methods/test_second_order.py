@@ -15,6 +15,7 @@ from dpanalysis import privacy, theory
 from dpanalysis.audit.papers.second_order_printed import PrintedSecondOrder
 from dpanalysis.methods import NoisyGradientDescent2NS, SecondOrder, TrustRegion
 from dpanalysis.methods.curvature import Questions
+from dpanalysis.methods.curvature_noise import batch_multipliers
 from dpanalysis.privacy import events, mechanisms
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import hessian_sensitivity
@@ -28,6 +29,9 @@ class Shaken(dpa.ERM):
 
     gradient_noise = hessian_noise = 0.0
     seed = 0
+
+    def facts(self, relation):
+        return super().facts(relation)
 
     def sums(self, w, **options):
         total = super().sums(w, **options)
@@ -170,7 +174,6 @@ def test_the_horizon_counts_the_terminating_evaluation():
         ({}, dpa.Budget.zcdp(0.5)),
         ({"step": "line_search"}, dpa.Budget.zcdp(0.5)),
         ({"step": "line_search", "two_phase": True}, dpa.Budget(1.0, 1e-6)),
-        ({"sampling": dpa.WithoutReplacement(600)}, dpa.Budget(1.0, 1e-6)),
         ({"hessian": "lanczos", "two_phase": True}, dpa.Budget(1.0, 1e-6)),
     ],
 )
@@ -184,15 +187,10 @@ def test_the_ledger_by_hand_is_the_filter(options, budget, w0):
         event = event.event if count > 1 else event
         if isinstance(event, events.Gaussian):
             spent += count * 0.5 * (event.sensitivity / event.std) ** 2
-        elif isinstance(event, events.AboveThreshold):
+        else:
             epsilon = 2.0 * event.sensitivity / event.query_scale
             epsilon += event.sensitivity / event.threshold_scale
             spent += count * epsilon * math.tanh(0.5 * epsilon)
-        else:
-            spent += count * float(event.rdp_cost(result.guard.order))
-    if "sampling" in options and w0 is not None:  # the value is asked of all records
-        value = result.ledger.events[0]
-        spent += (result.guard.order - 1.0) * 0.5 * (value.sensitivity / value.std) ** 2
     assert spent == pytest.approx(result.guard.spent, rel=1e-9)
     assert spent <= result.guard.limit * (1 + 1e-9)
     assert result.private
@@ -214,13 +212,123 @@ def test_the_worst_case_fills_the_budget_and_not_more():
         plan = method.prepare(facts, budget, "tightest")
     cost = plan.iterations * sum(event.zcdp_cost() for event in method.iteration(facts, plan))
     assert cost == pytest.approx(0.25 * (1.0 + 1.0 / (2.0 * facts.d)), rel=1e-9)
-    batches = SecondOrder(0.05, 0.3, sampling=dpa.WithoutReplacement(300))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        SecondOrder(0.05, 0.3, sampling=dpa.WithoutReplacement(300)),
+        SecondOrder(0.05, 0.3, sampling=dpa.WithoutReplacement(3000)),
+        SecondOrder(0.05, 0.3, sampling=dpa.WithoutReplacement(1), hessian="lanczos"),
+        SecondOrder(0.05, 0.3, sampling=dpa.WithoutReplacement(300), two_phase=True),
+        PrintedSecondOrder(0.05, 0.3, sampling=dpa.WithoutReplacement(300)),
+        TrustRegion(0.15, 0.4, sampling=dpa.WithoutReplacement(300)),
+        NoisyGradientDescent2NS(0.15, 0.4, iterations=9, sampling=dpa.WithoutReplacement(300)),
+    ],
+    ids=["short", "whole", "lanczos", "two phases", "printed", "trust region", "descent"],
+)
+def test_a_run_on_batches_asks_at_most_what_it_planned(method):
+    """What is planned fills the budget; every answer is covered by an event of its own."""
+    problem, budget = problem_of(n=3000), dpa.Budget(1.0, 1e-6)
+    result = quiet(problem, method, budget, rng=1, replicates=2)
+    planned, T = result.planned, result.plan.iterations
+    assert result.guard is None and result.private and planned == result.plan.asked
+    cost = privacy.epsilon(planned, 1e-6, "replace_one")
+    assert 0.98 <= cost <= 1.0 and result.epsilon() == cost
+    assert sum(event.count for event in planned) == sum(method._asked(T).values())
+    assert sum(count for count, _ in result.plan.phases) == T
+    singles = [each.event for each in planned for _ in range(each.count)]
+    for ledger in result.ledgers:
+        asked = [
+            event.event
+            for event in ledger.events
+            for _ in range(getattr(event, "count", 1))
+            if isinstance(event, events.Repeated)
+        ] or list(ledger.events)
+        place = 0
+        for event in asked:
+            while not events.covers(singles[place], event):
+                place += 1
+            place += 1
+        assert asked and place <= len(singles)
+
+
+def test_phases_on_batches_are_fixed_without_a_budget_too():
+    """The second phase makes the rest of T, however near to the lower bound the first has come."""
+    method = SecondOrder(1e-9, 0.4, sampling=dpa.WithoutReplacement(30), two_phase=True)
+    near = dataclasses.replace(method, lower_bound=math.log(2.0) - 1e-18)
+    for each in (near, dataclasses.replace(method, eps_g=0.15)):
+        result = dpa.minimize(problem_of(n=60), each, None, rng=0, record=())
+        T = result.plan.iterations
+        assert sum(count for count, _ in result.plan.phases) == T >= result.iterations
+        assert "loss" not in result.evaluations
+
+
+def test_both_kinds_of_answer_have_one_multiplier():
+    """Otherwise the answers would choose how often the dearer pair comes."""
+    problem = problem_of(n=3000)
+    method = SecondOrder(0.15, 0.4, sampling=dpa.WithoutReplacement(300), two_phase=True)
+    result = quiet(problem, method, dpa.Budget(1.0, 1e-6), rng=1)
+    facts = problem.facts("replace_one")
+    units = (
+        facts.gradient_sensitivity(method.sampling, 2),
+        hessian_sensitivity(facts, method.sampling),
+    )
+    for (_, noise), event in zip(result.plan.phases, result.planned, strict=True):
+        (release,) = event.event.events
+        for std, unit in zip((noise.gradient, noise.hessian), units, strict=True):
+            assert 0.0 <= std / unit / release.std - 1.0 <= 2e-11
+    # Shares of rho: 3/4 in the first phase.
+    first, second = (event.count / event.event.events[0].std ** 2 for event in result.planned)
+    assert first / (first + second) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "multiplier", "by_renyi"), [(0.2, 37.87, 405.9), (1.0, 8.709, 89.48)]
+)
+def test_batches_of_a_tenth_by_dp_accounting(epsilon, multiplier, by_renyi):
+    """390 answers of .1 n of 79,222 records; both directions of one record are near to the bound.
+
+    dp-accounting composes (1 - q) N(0) + q N(1) against N(0), either way: data sets whose other
+    records are all 0. Ours must cover them. Its other relation has records of -1/2 and 1/2.
+    """
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution as peer
+
+    n, m, delta = 79_222, 7922, 1e-6
+    budget = dpa.Budget(epsilon, delta)
+    found, asked = batch_multipliers(dpa.WithoutReplacement(m), n, [(390, 1.0)], budget, "tightest")
+    assert found == pytest.approx([multiplier], rel=1e-3)
+    (renyi,), _ = batch_multipliers(dpa.WithoutReplacement(m), n, [(390, 1.0)], budget, "rdp")
+    assert renyi == pytest.approx(by_renyi, rel=1e-3)
+    std = asked[0].event.events[0].std
+    pairs = (
+        (std, NeighboringRelation.ADD_OR_REMOVE_ONE),
+        (2 * std, NeighboringRelation.REPLACE_ONE),
+    )
+    for noise, relation in pairs:
+        law = peer.from_gaussian_mechanism(
+            noise, sampling_prob=m / n, neighboring_relation=relation, use_connect_dots=True
+        )
+        theirs = law.self_compose(390).get_epsilon_for_delta(delta)
+        assert 0.95 * epsilon <= theirs <= epsilon * (1 + 1e-3)
+
+
+def test_a_run_on_batches_under_a_shared_filter_is_priced_by_it():
+    """The noise is for its notion: a loss distribution's would be too dear for one order."""
+    problem = problem_of(n=3000)
+    budget, method = (
+        dpa.Budget(1.0, 1e-6),
+        SecondOrder(0.15, 0.4, sampling=dpa.WithoutReplacement(30)),
+    )
     with pytest.warns(UserWarning, match="n_min"):
-        plan = batches.prepare(facts, dpa.Budget(1.0, 1e-6), "tightest")
-    order = batches.order(facts, plan, dpa.Budget(1.0, 1e-6))
-    guard = privacy.Filter(dpa.Budget(1.0, 1e-6), order=order)
-    cost = plan.iterations * sum(guard.cost(event) for event in batches.iteration(facts, plan))
-    assert cost == pytest.approx(guard.limit, rel=1e-8) and cost <= guard.limit * (1 + 1e-9)
+        plan = method.prepare(problem.facts("replace_one"), budget, "rdp")
+    guard = privacy.Filter(budget, order=privacy.plan_order(plan.asked, budget))
+    result = quiet(problem, method, guard, rng=1)
+    assert result.plan.noise == plan.noise and result.iterations > 1
+    assert 0.0 < guard.spent <= guard.limit and result.epsilon() <= 1.0 + 1e-9
+    with pytest.raises(dpa.IncompatibleAccounting, match="no finite zCDP cost"):
+        quiet(problem, method, privacy.Filter(dpa.Budget(1.0, 1e-6)), rng=1)
 
 
 def test_approximation_28_is_never_what_a_batch_costs():
@@ -343,6 +451,9 @@ def test_problems_outside_the_assumptions_are_refused_before_the_data_are_touche
             raise AssertionError("the data were touched")
 
         hessian_sum = _evaluate
+
+        def facts(self, relation):
+            return super().facts(relation)
 
     X, y, bound = np.eye(4), np.ones(4), dpa.RowBound(2, 1.0)
     build = method(0.1, 0.3)

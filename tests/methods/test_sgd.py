@@ -60,10 +60,13 @@ def test_sgd_is_the_loop_written_out(sampling):
         np.testing.assert_allclose(result.w[replicate], x, rtol=1e-10)
 
 
-def test_adam_is_the_loop_written_out():
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_adam_is_the_loop_written_out(decay):
     problem, T, std, sampling = problem_of(), 15, 0.2, dpa.Poisson(0.1)
     steps = 0.1 / np.sqrt(np.arange(1.0, T + 1.0))
-    method = dpa.methods.Adam(steps, T, sampling, FLAT, (0.8, 0.95), 1e-3, noise=np.full(T, std))
+    method = dpa.methods.Adam(
+        steps, T, sampling, FLAT, (0.8, 0.95), 1e-3, decay, noise=np.full(T, std)
+    )
     result = dpa.minimize(problem, method, replicates=2, rng=8)
     gradient = noisy_gradients(sampling, 0.5, std, 8, 0.0)
     for replicate in range(2):
@@ -71,8 +74,30 @@ def test_adam_is_the_loop_written_out():
         for t in range(1, T + 1):
             g = gradient(replicate, x)
             m, v = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g**2
-            x = x - steps[t - 1] * (m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-3)
+            step = (m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-3)
+            x = x - steps[t - 1] * (step + decay * x)
         np.testing.assert_allclose(result.w[replicate], x, rtol=1e-10)
+
+
+def test_nesterov_momentum_takes_the_gradient_ahead():
+    """The usual form, v = beta v + g and x = x - alpha (g + beta v), looks at x + beta (x - x')."""
+    problem = dpa.Quadratic([0.5, 2.0], center=[1.0, -1.0])
+    method = dpa.methods.SGD(0.1, 12, dpa.Full(), None, momentum=0.8, nesterov=True)
+    result = dpa.minimize(problem, method, w0=[3.0, 3.0])
+    x, v = np.array([3.0, 3.0]), np.zeros(2)
+    previous = x
+    for _ in range(12):
+        ahead = x + 0.8 * (x - previous)
+        previous, x = x, ahead - 0.1 * problem.gradient(ahead)
+    np.testing.assert_allclose(result.w[0], x, rtol=1e-12)
+    point = np.array([3.0, 3.0])  # the usual form's own variable, which is ahead
+    for _ in range(12):
+        g = problem.gradient(point)
+        v = 0.8 * v + g
+        point = point - 0.1 * (g + 0.8 * v)
+    np.testing.assert_allclose(result.w[0] + 0.8 * (x - previous), point, rtol=1e-12)
+    with pytest.raises(ValueError, match="nesterov"):
+        dpa.methods.SGD(0.1, 12, dpa.Full(), None, nesterov="yes")
 
 
 def test_adam_does_not_overflow_where_squares_do():

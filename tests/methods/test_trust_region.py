@@ -118,16 +118,27 @@ def test_the_default_radius_is_that_of_the_tolerances():
 
 
 @pytest.mark.parametrize("method", [TrustRegion, NoisyGradientDescent2NS])
-@pytest.mark.parametrize("sampling", [dpa.Full(), dpa.WithoutReplacement(300)])
 @pytest.mark.parametrize("w0", [None, np.array([0.2, -0.5, 1.0])])
-def test_the_budget_is_kept(method, sampling, w0):
+def test_the_budget_is_kept(method, w0):
     problem = problem_of(n=3000)
-    result = quiet(problem, method(0.15, 0.4, sampling=sampling), BUDGET, rng=2, w0=w0)
+    result = quiet(problem, method(0.15, 0.4), BUDGET, rng=2, w0=w0)
     spent = sum(map(result.guard.cost, result.ledger.events))
     assert spent == pytest.approx(result.guard.spent, rel=1e-9)
     assert spent <= result.guard.limit * (1 + 1e-9) and result.private
     asked = result.history["gradients"][-1, 0] + result.history["hessians"][-1, 0]
     assert len(result.ledger) == asked + (w0 is not None)
+
+
+@pytest.mark.parametrize("method", [TrustRegion, NoisyGradientDescent2NS])
+@pytest.mark.parametrize("w0", [None, np.array([0.2, -0.5, 1.0])])
+def test_batches_are_fixed_beforehand_wherever_a_run_starts(method, w0):
+    problem = problem_of(n=3000)
+    method = method(0.15, 0.4, sampling=dpa.WithoutReplacement(300))
+    result = quiet(problem, method, BUDGET, rng=2, w0=w0)
+    assert result.guard is None and result.private and 0.98 <= result.epsilon() <= 1.0
+    asked = result.history["gradients"][-1, 0] + result.history["hessians"][-1, 0]
+    assert len(result.ledger) == asked <= sum(event.count for event in result.planned)
+    assert result.planned == quiet(problem, method, BUDGET, rng=3).planned
 
 
 def test_both_methods_find_a_point_with_enough_data():
