@@ -1,33 +1,44 @@
-"""Command line: ``python -m figures [names] [--scale quick|paper] [--jobs N] [--backend B]``."""
+"""Command line: ``python -m figures [names] [--scale quick|paper]``, ``report`` and ``verify``."""
 
 from __future__ import annotations
 
 import argparse
-import shutil
+import errno
+import math
+import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import figures
-from dpanalysis import plotting
+from dpanalysis.experiments import SweepError, SweepStopped, sweeping
 from dpanalysis.experiments.workers import check_backend, configured
 
-from ._report import write_figure, write_index
+from ._making import Clock, Options, make, unusable, word_on_kernels
+from ._page import write_index
 
 INTERRUPTED = 130  # the shell's code for a process ended by Ctrl-C
+STOPPED = 75  # EX_TEMPFAIL: the same command again goes on
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m figures",
         description="Make the papers' figures and tables: PNG, PDF, CSV with settings, and an "
-        "index.html that shows them all.",
-        epilog="Finished cells of long experiments are kept under DIR/NAME/cells: an interrupted "
-        "run goes on where it stopped. Real data are looked for in $DPANALYSIS_DATA. "
+        "index.html that shows them all. `python -m figures verify --help` and `report --help`: "
+        "stored results, and the pages written from them.",
+        epilog="Finished cells of long experiments are kept under DIR/NAME/cells, and tables "
+        "and pictures as long as settings and code do not change: an interrupted run goes on "
+        "where it stopped. Real data are looked for in $DPANALYSIS_DATA. Exit codes: 0 all made, "
+        "1 some failed, 2 bad arguments, 75 stopped by --stop-after, 130 by Ctrl-C. "
         "Example: python -m figures kuru_fig1 kuru_fig2 --scale paper --jobs 4",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="figures to make (default: all)")
@@ -59,7 +70,26 @@ def _parser() -> argparse.ArgumentParser:
         help="folder of the results (default: %(default)s)",
     )
     parser.add_argument(
+        "--stop-after",
+        type=_seconds,
+        metavar="S",
+        help="begin no cell after S seconds, finish those at work, and exit with 75: the same "
+        "command goes on",
+    )
+    parser.add_argument(
+        "--store",
+        action="store_true",
+        help="put the tables into the ledger, figures/results (paper scale only); the commit is "
+        "git's, or $GIT_COMMIT",
+    )
+    parser.add_argument(
         "--fresh", action="store_true", help="forget the kept cells of these figures first"
+    )
+    parser.add_argument(
+        "--device",
+        metavar="D",
+        help="where networks of PyTorch are trained: cpu (default), cuda; a cell that is kept "
+        "stays as it is",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     parser.add_argument("--list", action="store_true", help="list the figures and stop")
@@ -70,6 +100,13 @@ def _jobs(text: str) -> int:
     value = int(text)
     if value != -1 and value < 1:
         raise argparse.ArgumentTypeError(f"must be -1 or at least 1, got {value}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value >= 0.0:
+        raise argparse.ArgumentTypeError(f"must be at least 0, got {text}")
     return value
 
 
@@ -90,71 +127,180 @@ def _workers(backend: str | None, jobs: int) -> Iterator[None]:
         yield
 
 
-def _make(name: str, arguments: argparse.Namespace) -> None:
-    """Compute, draw and write one figure."""
-    start = time.perf_counter()
-    module = figures.load(name)
-    folder = arguments.out / name
-    cache = folder / "cells"
-    if arguments.fresh and cache.exists():
-        shutil.rmtree(cache)
-    tables = module.compute(
-        arguments.scale, jobs=arguments.jobs, cache=cache, progress=not arguments.quiet
-    )
-    with plotting.style():
-        picture = module.draw(tables)
-    seconds = time.perf_counter() - start
-    write_figure(
-        folder,
-        name,
-        module.TITLE,
-        arguments.scale,
-        module.settings(arguments.scale),
-        tables,
-        picture,
-        module.caption(tables, arguments.scale),
-        seconds,
-    )
-    print(f"{name}: {module.TITLE} ({seconds:.1f} s)", flush=True)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0: all made; 1: some failed (the others are made); 2: bad arguments; 130: Ctrl-C.
+    0: all made; 1: some failed (the others are made); 2: bad arguments; 75: stopped by
+    ``--stop-after``; 130: Ctrl-C.
     """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if argv[:1] in (["verify"], ["report"]):
+        return {"verify": _verify, "report": _report}[argv[0]](argv[1:])
     parser = _parser()
     arguments = parser.parse_args(argv)
-    unknown = [name for name in arguments.names if name not in figures.FIGURES]
-    if unknown:
-        parser.error(f"unknown figure {', '.join(unknown)}; known: {', '.join(figures.FIGURES)}")
+    _check_names(parser, arguments.names)
     if arguments.list:
         width = max(map(len, figures.FIGURES))
         for name in figures.FIGURES:
             print(f"{name:{width}}  {figures.load(name).TITLE}")
         return 0
+    if arguments.store and arguments.scale != "paper":
+        parser.error("--store needs --scale paper")
+    if arguments.store and not os.environ.get("DPANALYSIS_DATA"):
+        parser.error("--store needs the papers' data: set $DPANALYSIS_DATA")
     try:
         check_backend(arguments.backend)
     except (ValueError, ImportError) as error:
         parser.error(str(error))
-    failures = []
-    with _workers(arguments.backend, arguments.jobs):
-        for name in arguments.names or figures.FIGURES:
-            try:
-                _make(name, arguments)
-            except KeyboardInterrupt as interrupt:
-                print(f"\nInterrupted in {name}: {interrupt}", file=sys.stderr)
-                print("Finished cells are kept; the same command goes on there.", file=sys.stderr)
-                return INTERRUPTED
-            except Exception as error:
-                traceback.print_exc()
-                failures.append(f"{name}: {type(error).__name__}: {error}")
-    index = write_index(arguments.out, figures.FIGURES)
-    print(f"Open {index}")
+    if arguments.device:
+        os.environ["DPANALYSIS_DEVICE"] = arguments.device  # workers inherit it
+    why = unusable(arguments.out)
+    if why:
+        parser.error(f"nothing can be written into --out {arguments.out}: {why}")
+    options = Options(
+        out=arguments.out,
+        scale=arguments.scale,
+        jobs=arguments.jobs,
+        fresh=arguments.fresh,
+        progress=not arguments.quiet,
+        store=arguments.store,
+    )
+    names = arguments.names or list(_installed(figures.FIGURES))
+    word = word_on_kernels()
+    if word:
+        print(word, flush=True)
+    with _workers(arguments.backend, arguments.jobs), sweeping(stop_after=arguments.stop_after):
+        return _make_all(names, options, arguments.stop_after)
+
+
+def _check_names(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in figures.FIGURES]
+    if unknown:
+        parser.error(f"unknown figure {', '.join(unknown)}; known: {', '.join(figures.FIGURES)}")
+
+
+def _installed(names: Iterable[str]) -> Iterator[str]:
+    """Yield the figures whose packages are installed, and say which are left out."""
+    for name in names:
+        needs = getattr(figures.load(name), "NEEDS", "")
+        if needs and find_spec(needs) is None:
+            print(f"{name}: left out, for {needs} is not installed (pip install {needs})")
+        else:
+            yield name
+
+
+def _make_all(names: Sequence[str], options: Options, stop_after: float | None) -> int:
+    """Make figures one after the other, and the page that shows them."""
+    failures, left, clock = [], [], Clock(names)
+    stop_at = time.monotonic() + (math.inf if stop_after is None else stop_after)
+    for name in names:
+        if time.monotonic() >= stop_at:
+            left.append(f"{name}: not begun")
+            continue
+        said = clock.announce(name)
+        start = time.perf_counter()
+        try:
+            title, seconds = make(name, options)
+            print(f"{said}: {title} ({f'{seconds:.1f} s' if seconds else 'kept'})", flush=True)
+        except KeyboardInterrupt as interrupt:
+            print(f"\nInterrupted in {name}: {interrupt}", file=sys.stderr)
+            print("Finished cells are kept; the same command goes on there.", file=sys.stderr)
+            return INTERRUPTED
+        except SweepStopped as stop:
+            left.append(f"{name}: {stop}")
+        except Exception as error:
+            failures.append(f"{name}: {_explain(error)}")
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                break  # nor will there be room for the next one
+        clock.finish(name, time.perf_counter() - start)
+    try:
+        print(f"Open {write_index(options.out, list(figures.FIGURES))}")
+    except OSError as error:
+        failures.append(f"index.html: {error}")
     if failures:
         print(f"\n{len(failures)} failed:", *failures, sep="\n  ", file=sys.stderr)
         return 1
+    if left:
+        print("\nThe time is over. The same command goes on; left:", *left, sep="\n  ")
+        return STOPPED
     return 0
+
+
+def _explain(error: Exception) -> str:
+    """Print what a developer needs of an error, and return what everybody does."""
+    if isinstance(error, SweepError):
+        print(error.failures[0][1], file=sys.stderr)  # where the cell failed, not who asked for it
+    elif not isinstance(error, OSError):
+        traceback.print_exception(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _report(argv: Sequence[str]) -> int:
+    """Write README's and the docs' tables from the ledger."""
+    parser = argparse.ArgumentParser(
+        prog="python -m figures report",
+        description="Write the tables of README.md and docs/*.md, and the pictures they show, from "
+        "figures/results. Exit codes: 0 written, 1 where results are missing.",
+    )
+    parser.parse_args(argv)
+    from . import _pages
+
+    try:
+        changed = _pages.write()
+    except (OSError, ValueError, KeyError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(*(f"written: {path}" for path in changed), sep="\n")
+    return 0
+
+
+def _verify(argv: Sequence[str]) -> int:
+    """Compute some stored results again."""
+    from . import _ledger
+    from ._verify import TOLERANCE, verify
+
+    parser = argparse.ArgumentParser(
+        prog="python -m figures verify",
+        description="Compute random cells of the stored results again, and compare: to the last "
+        f"bit on the same versions and processor, to {TOLERANCE:g} (relative) elsewhere. Exit "
+        "codes: 0 they agree, 1 something differs, 2 bad arguments.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="figures (default: all stored)")
+    parser.add_argument("--cells", type=_jobs, default=2, metavar="K", help="cells of each figure")
+    parser.add_argument(
+        "--all", action="store_true", help="all cells, and the tables made of them: takes hours"
+    )
+    parser.add_argument(
+        "--at-most",
+        type=_seconds,
+        default=math.inf,
+        metavar="S",
+        help="leave alone cells that took more than S seconds",
+    )
+    parser.add_argument("--jobs", type=_jobs, default=-1, metavar="N", help="with --all")
+    parser.add_argument("--seed", type=int, help="of the choice; shown, so that it can be repeated")
+    arguments = parser.parse_args(argv)
+    _check_names(parser, arguments.names)
+    stored = _ledger.stored()
+    missing = [name for name in arguments.names if name not in stored]
+    if missing:
+        parser.error(f"no results of {', '.join(missing)} in {_ledger.RESULTS}")
+    entropy = np.random.SeedSequence().entropy if arguments.seed is None else arguments.seed
+    seed = entropy if arguments.seed is not None else int(entropy) % 10**6
+    random = np.random.default_rng(seed)
+    differ = 0
+    for name in arguments.names or stored:
+        count = None if arguments.all else arguments.cells
+        try:
+            differences, found = verify(name, count, arguments.at_most, random, arguments.jobs)
+        except FileNotFoundError as error:
+            print(f"{name}: left alone, {error}")
+            continue
+        differ += len(differences)
+        print(f"{name}: {found}: {'DIFFERS' if differences else 'agrees'}", flush=True)
+        print(*(f"  {line}" for line in differences), sep="\n", end="\n" if differences else "")
+    print(f"{differ} differences (--seed {seed})")
+    return 1 if differ else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import warnings
 from collections.abc import Sequence
 from functools import lru_cache
@@ -19,6 +18,8 @@ import dpanalysis as dpa
 from dpanalysis import privacy, theory
 from dpanalysis.experiments.records import Table
 from dpanalysis.privacy.events import Gaussian, Repeated, Sampled
+
+from ._data import choose, load_part, rows_of
 
 RELATION = "add_or_remove_one"
 #: Names of the rules in tables and legends.
@@ -34,23 +35,29 @@ MODELS = {"linear": "linear softmax", "mlp": "MLP"}
 _PUBLISHED_ORDERS = np.concatenate([1.0 + np.arange(1, 100) / 10.0, np.arange(12.0, 64.0)])
 
 
-def has_mnist() -> bool:
-    """Whether MNIST is in ``$DPANALYSIS_DATA``; nothing is downloaded for a figure."""
-    folder = os.environ.get("DPANALYSIS_DATA")
-    return folder is not None and os.path.isdir(os.path.join(folder, "mnist"))
-
-
 def data_name(scale: str) -> str:
-    """Return the data of a figure: MNIST at paper scale where it is at hand, else digits."""
-    return "mnist" if scale == "paper" and has_mnist() else "digits"
+    """Return the data of a figure: MNIST or a part of it where it is at hand, else digits."""
+    return choose("mnist", "digits", scale)
+
+
+def training_rows(data: str) -> int:
+    """Return n."""
+    return 1438 if data == "digits" else rows_of(data) or 60_000
+
+
+def by_data(data: str, mnist: Any, part: Any, digits: Any) -> Any:
+    """Return what is meant for MNIST, for a part of it, or for digits."""
+    if data == "digits":
+        return digits
+    return mnist if rows_of(data) is None else part
 
 
 @lru_cache(maxsize=2)
 def load_data(data: str, signed: bool) -> tuple[Any, Any, Any, Any]:
     """Return ``X, y, X_test, y_test`` with pixels in [0, 1], or in [-1, 1] when signed."""
-    if data == "mnist":
+    if data != "digits":
         dataset = dpa.datasets.mnist(signed=signed)
-        return dataset.X, dataset.y, dataset.X_test, dataset.y_test
+        return *load_part(dataset, rows_of(data)), dataset.X_test, dataset.y_test
     dataset = dpa.datasets.load("digits").split(0.2, rng=0)
     low, width = (-1.0, 2.0) if signed else (0.0, 1.0)
     return low + width * dataset.X, dataset.y, low + width * dataset.X_test, dataset.y_test
@@ -63,13 +70,13 @@ def row_radius(data: str, signed: bool) -> float:
     [0, 1] are mostly 0: there rows are clipped to 10 (4), about their usual norm.
     """
     if signed:
-        return 28.0 if data == "mnist" else 8.0
-    return 10.0 if data == "mnist" else 4.0
+        return 8.0 if data == "digits" else 28.0
+    return 4.0 if data == "digits" else 10.0
 
 
 @lru_cache(maxsize=2)
 def load_problem(data: str, signed: bool, model: str) -> Any:
-    """Return softmax regression, or the MLP with one hidden layer of 128 (32 for digits)."""
+    """Return softmax regression, or the MLP with one hidden layer."""
     X, y, _, _ = load_data(data, signed)
     bound = dpa.RowBound(2, row_radius(data, signed), "clip")
     if model == "linear":
@@ -79,8 +86,8 @@ def load_problem(data: str, signed: bool, model: str) -> Any:
 
 
 def hidden_units(data: str) -> int:
-    """Return the units of the MLP's hidden layer: the paper's 128, or fewer for digits."""
-    return 128 if data == "mnist" else 32
+    """Return the units of the MLP's hidden layer: the paper's 128, or fewer."""
+    return int(by_data(data, 128, 64, 32))
 
 
 def weak_growth(problem: Any, w: np.ndarray) -> float:

@@ -16,6 +16,7 @@ from dpanalysis import plotting, theory
 from dpanalysis.experiments import sweep
 from dpanalysis.experiments.records import Table
 
+from ._markdown import markdown
 from ._published import published_panels
 
 if TYPE_CHECKING:
@@ -164,10 +165,11 @@ class Experiment:
     step_constants: tuple[float, ...] = (0.1, 1.0)
     published_noise: bool = False
     note: str = ""
+    quick_horizons: tuple[int, ...] = (100, 200)
 
     def horizons(self, scale: str) -> tuple[int, ...]:
         """Return the numbers of iterations T."""
-        return (100, 200) if scale == "quick" else (100, 200, 500, 1000)
+        return self.quick_horizons if scale == "quick" else (100, 200, 500, 1000)
 
     def replicates(self, scale: str) -> int:
         """Return the number of independent runs."""
@@ -217,7 +219,7 @@ class Experiment:
                 "start": self.start,
                 "initial_gap": self.initial_gap,
                 "replicates": self.replicates(scale),
-                "every": max(1, iterations // 100),
+                "every": max(1, iterations // (25 if scale == "quick" else 100)),
                 "seed": 0,
                 "published_noise": self.published_noise,
             }
@@ -258,10 +260,10 @@ class Experiment:
         return {
             "curves": {name: np.concatenate([c[name] for c in curves]) for name in curves[0]},
             "summary": {name: np.array(values) for name, values in summary.items()},
-            **self._published(),
+            **self.published(),
         }
 
-    def _published(self) -> dict[str, Table]:
+    def published(self) -> dict[str, Table]:
         """Return the authors' own curves where this figure shows the same experiment."""
         if self.data != "cube" or self.batch != 1.0:
             return {}
@@ -277,22 +279,23 @@ class Experiment:
         return {"published": {name: np.array([row[name] for row in rows]) for name in rows[0]}}
 
     def draw(self, tables: dict[str, Table]) -> Figure:
-        """Draw one panel for each algorithm and step-size constant; colours are T."""
+        """Draw one panel for each step-size constant and algorithm; colours are T.
+
+        Each panel has its own horizontal axis: the -opt variants end long before T.
+        """
         figure, axes = plotting.panels(
-            len(self.step_constants),
-            len(ALGORITHMS),
-            width=2.4,
-            height=2.5,
-            sharex=True,
-            sharey=True,
+            2 * len(self.step_constants), 3, width=plotting.PAGE / 3, height=1.6, sharey=True
         )
-        for row, c in zip(axes, self.step_constants, strict=True):
-            for ax, algorithm in zip(row, ALGORITHMS, strict=True):
+        for rows, c in zip(
+            np.split(axes, len(self.step_constants)), self.step_constants, strict=True
+        ):
+            for ax, algorithm in zip(rows.flat, ALGORITHMS, strict=True):
                 _draw_panel(ax, tables, algorithm, c)
-            row[0].set_ylabel("mean of F(w) - F*")
+        for ax in axes[:, 0]:
+            ax.set_ylabel("mean of F(w) - F*")
         for ax in axes[-1]:
             ax.set_xlabel("iteration")
-        plotting.shared_legend(figure, axes, columns=6)
+        plotting.shared_legend(figure, axes, columns=5)
         return figure
 
     def best(self, tables: dict[str, Table]) -> str:
@@ -300,19 +303,41 @@ class Experiment:
         summary = tables["summary"]
         parts = []
         for algorithm in ALGORITHMS:
-            rows = np.flatnonzero(summary["algorithm"] == algorithm)
-            row = rows[summary["log10_final_gap"][rows].argmin()]
+            row = self._best_row(summary, algorithm)
             parts.append(
                 f"{algorithm} {summary['log10_final_gap'][row]:.2f} (c = {summary['c'][row]:g}, "
                 f"T = {summary['iterations_made'][row]})"
             )
         return "Best log10 of the mean final gap: " + ", ".join(parts) + "."
 
+    def report(self, tables: dict[str, Table]) -> dict[str, str]:
+        """Return the best final gaps as a table, and the epsilons of the runs."""
+        summary = tables["summary"]
+        rows = [self._best_row(summary, algorithm) for algorithm in ALGORITHMS]
+        names = [algorithm.removeprefix("DP-") for algorithm in ALGORITHMS]
+        gaps = [f"{summary['log10_final_gap'][row]:.2f}" for row in rows]
+        ends = [f"{summary['iterations_made'][row]} ({summary['c'][row]:g})" for row in rows]
+        lines = [["log10 of the mean final gap", *gaps], ["after iterations (c)", *ends]]
+        return {"best": markdown(["", *names], lines), "epsilon": self._spent(summary)}
+
+    @staticmethod
+    def _best_row(summary: Table, algorithm: str) -> int:
+        rows = np.flatnonzero(summary["algorithm"] == algorithm)
+        return int(rows[summary["log10_final_gap"][rows].argmin()])
+
+    @staticmethod
+    def _spent(summary: Table) -> str:
+        pure, at_delta = summary["epsilon"], summary["epsilon_at_delta_1e-6"]
+        return (
+            f"Every run spent a pure epsilon of {pure.min():.6f} to {pure.max():.6f} by its own "
+            f"ledger; at delta = 1e-6 the same runs satisfy epsilon from {at_delta.min():.3f} to "
+            f"{at_delta.max():.3f}."
+        )
+
     def privacy(self, tables: dict[str, Table]) -> str:
         """Return the privacy statement of the runs."""
         summary = tables["summary"]
         claimed = summary["epsilon"]
-        at_delta = summary["epsilon_at_delta_1e-6"]
         if self.published_noise:
             return (
                 "Privacy: the published noise is NOT private at the stated epsilon = 1. The "
@@ -321,10 +346,8 @@ class Experiment:
             )
         return (
             f"Privacy: every run is ({EPSILON:g}, 0)-differentially private under replace-one by "
-            "basic composition of exact amplified losses; its ledger, recomputed, says "
-            f"{claimed.min():.6f} to {claimed.max():.6f}. At delta = 1e-6 the same runs satisfy "
-            f"epsilon from {at_delta.min():.3f} to {at_delta.max():.3f}. The guarantee is that of "
-            "one run; the plotted gaps are computed from the data and are not private."
+            f"basic composition of exact amplified losses. {self._spent(summary)} The guarantee "
+            "is that of one run; the plotted gaps are computed from the data and are not private."
         )
 
     def differences(self, scale: str) -> str:
@@ -345,7 +368,8 @@ class Experiment:
                 "that Remark 4.2 recommends under subsampling are not private"
             )
         if scale == "quick":
-            remarks.append("5 runs and T up to 200 (the paper: 20 and 1000, --scale paper)")
+            most = max(self.horizons(scale))
+            remarks.append(f"5 runs and T up to {most} (the paper: 20 and 1000, --scale paper)")
         return f"Differences from the paper: {'; '.join(remarks)}. {self.note}"
 
     def caption(self, tables: dict[str, Table], scale: str) -> str:
@@ -379,11 +403,17 @@ def _draw_panel(ax: Axes, tables: dict[str, Table], algorithm: str, c: float) ->
         for iterations in sorted(set(curves["iterations"])):
             there = (points["algorithm"] == algorithm) & (points["c"] == c)
             there &= points["iterations"] == iterations
+            k = sorted(set(curves["iterations"])).index(iterations)
             plotting.reference(
                 ax,
                 points["t"][there],
                 10.0 ** points["log10_gap"][there],
-                label="published (not private)",
+                label="_published",
+                color=colors[k],
+                markersize=2.0,
+                linewidth=0.5,
             )
+        ax.plot([], [], ".-", color="#555555", ms=2, lw=0.5, label="published (not private)")
     ax.set_yscale("log")
-    ax.set_title(f"{algorithm}, c = {c:g}", fontsize="medium")
+    ax.set_xlim(0.0, 1.03 * curves["iteration"][mine].max())
+    ax.set_title(f"{algorithm}, c = {c:g}", loc="right")

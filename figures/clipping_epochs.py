@@ -10,6 +10,7 @@ from dpanalysis.experiments import sweep
 from dpanalysis.experiments.records import Table
 
 from . import _clipping as runs
+from ._data import made_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +35,8 @@ def settings(scale: str) -> dict[str, Any]:
     that digits see the dynamics of MNIST.
     """
     data = runs.data_name(scale)
-    n, batch = (60_000, 128) if data == "mnist" else (1438, 32)
+    n, batch = runs.training_rows(data), runs.by_data(data, 128, 128, 32)
+    epochs = runs.by_data(data, 10, 6, 10)
     ratio = runs.row_radius(data, True) / PAPER_RADIUS
     return {
         "data": data,
@@ -42,12 +44,12 @@ def settings(scale: str) -> dict[str, Any]:
         "row_bound_L2": runs.row_radius(data, True),
         "hidden": runs.hidden_units(data),
         "batch": batch,
-        "epochs": 10,
-        "iterations": 10 * runs.steps_per_epoch(n, batch),
+        "epochs": epochs,
+        "iterations": epochs * runs.steps_per_epoch(n, batch),
         "noise_multiplier": 1.0,
         "delta": DELTA,
         "clip_norms": [ratio * C for C in CLIP_NORMS],
-        "step_sizes": [step / ratio**2 for step in STEP_SIZES],
+        "step_sizes": [step / ratio**2 for step in STEP_SIZES[:: runs.by_data(data, 1, 2, 1)]],
         "seeds": 1 if scale == "quick" else 3,
         "relation": runs.RELATION,
     }
@@ -118,7 +120,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw one row a model; colours are clip norms, dashes are value clipping."""
     curves = tables["curves"]
-    figure, axes = plotting.panels(2, 3, width=3.5, height=2.7, sharex=True)
+    figure, axes = plotting.panels(2, 3, width=plotting.PAGE / 3, height=1.9, sharex=True)
     colors = list(plotting.PALETTE.values())
     for row, model in zip(axes, runs.MODELS, strict=True):
         for ax, (name, label) in zip(row, QUANTITIES.items(), strict=True):
@@ -132,14 +134,27 @@ def draw(tables: dict[str, Table]) -> Figure:
                         color=colors[k],
                         label=f"{rule}, C = {clip_norm:.3g}",
                     )
-            ax.set(title=f"{runs.MODELS[model]}: {label}", ylim=(-0.03, 1.03))
-            ax.title.set_fontsize("medium")
+                    low, high = (mine[name] + sign * mine[f"{name}_std"] for sign in (-1.0, 1.0))
+                    ax.fill_between(
+                        mine["epoch"], low, high, color=colors[k], alpha=0.15, linewidth=0
+                    )
+            ax.set_title(f"{runs.MODELS[model]}: {label}", loc="right")
+            if name != "clipping_frequency":
+                ax.set_ylim(*_late(curves, model, name))
     for ax in axes[-1]:
         ax.set_xlabel("epoch")
     axes[0, 0].set_ylabel("fraction of the samples")
     axes[1, 0].set_ylabel("fraction of the samples")
     plotting.shared_legend(figure, axes, columns=4)
     return figure
+
+
+def _late(curves: Table, model: str, name: str) -> tuple[float, float]:
+    """Return limits for all of what is reached from the second epoch on."""
+    mine = runs.where(curves, model=model)
+    late = mine[name][mine["epoch"] >= 2.0]
+    margin = 0.05 * (late.max() - late.min())
+    return float(late.min() - margin), float(late.max() + margin)
 
 
 def caption(tables: dict[str, Table], scale: str) -> str:
@@ -173,7 +188,9 @@ def caption(tables: dict[str, Table], scale: str) -> str:
             "inverse square, and batches of 32, so that epsilon is larger. "
         )
     return f"""
-Gradient clipping (GC, solid) and value clipping (VC, dashed) by epoch on {chosen["data"]}, linear
+Gradient clipping (GC, solid) and value clipping (VC, dashed) by epoch, mean and standard
+deviation of {chosen["seeds"]} run(s), axes of accuracy from the second epoch on,
+on {made_of(chosen)}, linear
 softmax (above) and an MLP with {chosen["hidden"]} hidden units (below). Pixels in [-1, 1], public
 row bound {chosen["row_bound_L2"]:g}, Poisson batches of {chosen["batch"]} on average, sigma = 1,
 {chosen["iterations"]} steps; C = {", ".join(f"{C:.3g}" for C in chosen["clip_norms"])}; for each

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,11 @@ import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import plotting
-from dpanalysis.experiments import sweep
+from dpanalysis.experiments import Record, sweep
 from dpanalysis.experiments.records import Table
 
 from . import _clipping as runs
+from ._data import made_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,16 +30,16 @@ TRAININGS = {"private": "private, epsilon = 3", "exact": "no noise, longer"}
 def settings(scale: str) -> dict[str, Any]:
     """Return what the figure is made with."""
     data = runs.data_name(scale)
-    n, batch = (60_000, 512) if data == "mnist" else (1438, 64)
+    n, batch = runs.training_rows(data), runs.by_data(data, 512, 256, 64)
     return {
         "data": data,
         "n": n,
         "row_bound_L2": runs.row_radius(data, False),
         "hidden": runs.hidden_units(data),
         "batch": batch,
-        "epochs": 20 if data == "mnist" else 12,
-        "epochs_without_noise": 60,
-        "measured_batches": 60,
+        "epochs": runs.by_data(data, 20, 15, 12),
+        "epochs_without_noise": runs.by_data(data, 60, 30, 60),
+        "measured_batches": runs.by_data(data, 60, 20, 60),
         "measured_batch_size": 128,
         "step_size": STEP_SIZE,
         "clip_norm": CLIP_NORM,
@@ -78,12 +80,25 @@ def run_cell(
         noise_multiplier,
         problem.initial(rng=seed),
     )
-    random = np.random.default_rng([seed, 1])
+    return measured(problem, method, seed, batches, batch_size, runs.sample_gradients)
+
+
+def measured(
+    problem: Any,
+    method: dpa.methods.SGD,
+    seed: int,
+    batches: int,
+    batch_size: int,
+    sample_gradients: Callable[..., np.ndarray],
+    w0: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+    """Run the method, and look at gradients of single samples ``batches`` times on the way."""
+    random, iterations = np.random.default_rng([seed, 1]), method.iterations
     norms, cosines, weighted = [], [], []
 
     def look(w: np.ndarray) -> None:
         rows = np.sort(random.choice(problem.n, batch_size, replace=False))
-        gradients = runs.sample_gradients(problem, w, rows)
+        gradients = sample_gradients(problem, w, rows)
         mean = gradients.mean(axis=0)
         size = np.linalg.norm(gradients, axis=1)
         norms.append(size)
@@ -95,14 +110,7 @@ def run_cell(
         if iteration * batches // iterations > (iteration - 1) * batches // iterations:
             look(w[0])
 
-    dpa.minimize(
-        problem,
-        method,
-        None,
-        rng=seed,
-        record=(),
-        callback=follow,
-    )
+    dpa.minimize(problem, method, None, w0=w0, rng=seed, record=(), callback=follow)
     return {
         "norm": np.concatenate(norms),
         "cosine": np.concatenate(cosines),
@@ -137,6 +145,11 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
         for seed in range(chosen["seeds"])
     ]
     records = sweep(run_cell, cells, folder=cache, jobs=jobs, progress=progress, settings=chosen)
+    return tables(records, noise)
+
+
+def tables(records: list[Record], noise: float) -> dict[str, Table]:
+    """Return the mean cosine by order of the norm, weights, and the weighted means' cosines."""
     orders, cosines = [], []
     for training in TRAININGS:
         mine = [each.result for each in records if each.parameters["training"] == training]
@@ -178,7 +191,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw cosines by order, weights, and the histograms for every r and both trainings."""
-    figure, axes = plotting.panels(3, len(RS), width=3.2, height=2.6)
+    figure, axes = plotting.panels(3, len(RS), width=plotting.PAGE / len(RS), height=1.7)
     orders, colors = tables["by_order"], list(plotting.PALETTE.values())
     lowest, highest = orders["order"].min(), orders["order"].max()
     for ax, training in zip(axes[0, :2], TRAININGS, strict=True):
@@ -241,7 +254,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 
     small = "The data are scikit-learn's digits. " if chosen["data"] == "digits" else ""
     return f"""
-Single gradients of an MLP with {chosen["hidden"]} hidden units on {chosen["data"]}, trained by
+Single gradients of an MLP with {chosen["hidden"]} hidden units on {made_of(chosen)}, trained by
 gradient clipping. (a), (b): mean cosine of a sample's gradient with the mean gradient of its
 batch, by the order of magnitude of its norm. (c), (d): weights at C = 1. (e) to (l): cosine of the
 weighted with the true mean gradient of a batch, for every r. Mean cosine, PSAC against Auto-S,

@@ -90,7 +90,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw the lazy region, the fixed points against r, and the bounds of Table 1."""
-    figure, axes = plotting.panels(1, 3, width=4.0, height=3.1)
+    figure, axes = plotting.panels(1, 3, width=plotting.PAGE / 3, height=2.3)
     lazy, stops, bounds = axes[0]
     colors = {"Auto-V": "#000000", **runs.COLORS}
     for name in RULES:
@@ -99,31 +99,32 @@ def draw(tables: dict[str, Table]) -> Figure:
     lazy.set(
         title=f"two equal halves, r = {R_SHOWN:g}", xlabel="x", ylabel="mean weighted gradient"
     )
-    lazy.legend()
     for name in RULES[1:]:
         for spread, dashes in zip(SPREADS, ("-", "--"), strict=True):
             rows = runs.where(tables["fixed_points"], rule=name, spread=spread)
-            label = f"{name}, points at -{spread:g}, {spread:g}"
-            stops.plot(rows["r"], rows["true_gradient"], dashes, color=colors[name], label=label)
+            stops.plot(rows["r"], rows["true_gradient"], dashes, color=colors[name])
         rows = runs.where(tables["table1"], rule=name)
         for column, dashes, label in (
-            ("bound_printed_order", ":", "bound, order as printed"),
+            ("bound_printed_order", ":", "order as printed"),
             ("bound", "--", "bound"),
             ("worst_bias", "-", "what can happen"),
         ):
-            bounds.plot(
-                rows["r"], rows[column], dashes, color=colors[name], label=f"{name}: {label}"
-            )
+            bounds.plot(rows["r"], rows[column], dashes, color=colors[name])
+            if name == RULES[1]:
+                bounds.plot([], [], dashes, color="#555555", label=label)
     stops.set(
         title="fixed points, unequal parts",
         xlabel="r",
         ylabel="true gradient there",
         xscale="log",
-        ylim=(0.0, 3.9),
     )
-    stops.legend(fontsize="small")
+    for spread, dashes in zip(SPREADS, ("-", "--"), strict=True):
+        label = f"points at ±{spread:g}"
+        stops.plot([], [], dashes, color="#555555", label=label)
     bounds.set(title="Table 1", xlabel="r", ylabel="gradient norm", xscale="log", yscale="log")
-    plotting.shared_legend(figure, axes[:, 2:], columns=3)
+    lazy.legend(loc="lower right")
+    stops.legend(bbox_to_anchor=(0.5, -0.24), loc="upper center", borderaxespad=0.0)
+    bounds.legend(bbox_to_anchor=(0.5, -0.24), loc="upper center", borderaxespad=0.0)
     return figure
 
 

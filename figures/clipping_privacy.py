@@ -13,6 +13,7 @@ from dpanalysis.experiments.records import Table
 
 from . import _clipping as runs
 from . import clipping_epochs
+from ._data import made_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,14 +30,16 @@ def settings(scale: str) -> dict[str, Any]:
     chosen = clipping_epochs.settings(scale)
     ratio = chosen["row_bound_L2"] / clipping_epochs.PAPER_RADIUS
     del chosen["noise_multiplier"], chosen["delta"], chosen["clip_norms"]
-    steps = (2e-3, 1e-2, 4e-2) if quick else (1e-4, 5e-4, 2e-3, 5e-3, 1e-2)
+    steps = (1e-4, 5e-4, 2e-3, 5e-3, 1e-2)
+    if quick:
+        steps = runs.by_data(chosen["data"], steps, (5e-4, 5e-3), (2e-3, 1e-2, 4e-2))
     return {
         **chosen,
         "clip_norm": ratio * CLIP_NORM,
         "step_sizes": [step / ratio**2 for step in steps],
         "epsilons_at_delta_1e-5": [0.1, 1.0, 10.0] if quick else [0.01, 0.1, 0.3, 1.0, 3.0, 10.0],
         "deltas_at_epsilon_1": [1e-8, DELTA, 1e-4] if quick else [1e-8, 1e-7, 1e-6, DELTA, 1e-4],
-        "seeds": 2 if quick else 3,
+        "seeds": runs.by_data(chosen["data"], 3, 1, 2 if quick else 3),
     }
 
 
@@ -110,7 +113,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw accuracy against epsilon on the left and against delta on the right."""
-    figure, axes = plotting.panels(1, 2, width=4.2, height=3.0, sharey=True)
+    figure, axes = plotting.panels(1, 2, width=plotting.PAGE / 2, height=2.2, sharey=True)
     for ax, varies in zip(axes[0], ("epsilon", "delta"), strict=True):
         for rule in ("GC", "VC"):
             for model, dashes in zip(runs.MODELS, ("-", "--"), strict=True):
@@ -152,7 +155,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     if chosen["data"] == "digits":
         small = "the data are scikit-learn's digits, C and steps scaled as in the figure by epoch; "
     return f"""
-Test accuracy on {chosen["data"]} of gradient clipping (GC) and value clipping (VC): mean and
+Test accuracy on {made_of(chosen)} of gradient clipping (GC) and value clipping (VC): mean and
 standard deviation over {chosen["seeds"]} runs at the best of {len(chosen["step_sizes"])} step
 sizes. C = {chosen["clip_norm"]:.3g}, row bound {chosen["row_bound_L2"]:g}, Poisson batches of
 {chosen["batch"]} on average, {chosen["iterations"]} steps. What VC loses, in points by epsilon:

@@ -13,6 +13,7 @@ from dpanalysis import plotting
 from dpanalysis.experiments.records import Table
 
 from . import _clipping as runs
+from ._data import made_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +34,7 @@ COLORS = {"SGD": "#999999", "micro-batching": "#000000", **runs.COLORS}
 def settings(scale: str) -> dict[str, Any]:
     """Return what the table is made with."""
     data = runs.data_name(scale)
-    n, batch = (60_000, 128) if data == "mnist" else (1438, 32)
+    n, batch = runs.training_rows(data), runs.by_data(data, 128, 128, 32)
     epoch = runs.steps_per_epoch(n, batch)
     return {
         "data": data,
@@ -105,7 +106,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
                         "seconds": epoch * float(np.median(series)),
                         "seconds_best": epoch * min(series),
                         "seconds_worst": epoch * max(series),
-                        "ratio_to_sgd": float(np.median(series) / np.median(times["SGD"])),
+                        "seconds_over_sgd": float(np.median(series) / np.median(times["SGD"])),
                     }
                 )
     return {"seconds": runs.stack(rows)}
@@ -129,7 +130,7 @@ def _run(chosen: dict[str, Any], model: str, way: str) -> Any:
 
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw the seconds of an epoch, and their ratio to those of SGD."""
-    figure, axes = plotting.panels(1, 2, width=4.6, height=2.5, sharey=True)
+    figure, axes = plotting.panels(1, 2, width=plotting.PAGE / 2, height=1.8, sharey=True)
     for ax, model in zip(axes[0], runs.MODELS, strict=True):
         rows = runs.where(tables["seconds"], model=model)
         for place, way in enumerate(WAYS):
@@ -138,7 +139,7 @@ def draw(tables: dict[str, Table]) -> Figure:
             spread = [[seconds - row["seconds_best"]], [row["seconds_worst"] - seconds]]
             ax.errorbar(seconds, place, xerr=spread, color=COLORS[way], capsize=3, fmt="o")
             ax.annotate(
-                f"{seconds:.2g} s, {row['ratio_to_sgd']:.3g} x",
+                f"{seconds:.2g} s, {row['seconds_over_sgd']:.3g} x",
                 (row["seconds_worst"], place),
                 xytext=(6, 6),
                 textcoords="offset points",
@@ -163,7 +164,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         rows = runs.where(table, model=model)
         return ", ".join(
             f"{way} {ratio:.2f}"
-            for way, ratio in zip(rows["way"], rows["ratio_to_sgd"])
+            for way, ratio in zip(rows["way"], rows["seconds_over_sgd"])
             if way != "SGD"
         )
 
@@ -174,7 +175,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
             "sums takes most of the time; MNIST with --scale paper and $DPANALYSIS_DATA. "
         )
     return f"""
-Seconds of an epoch on {chosen["data"]} ({chosen["n"]:,} samples, batches of {chosen["batch"]} on
+Seconds of an epoch on {made_of(chosen)} ({chosen["n"]:,} samples, batches of {chosen["batch"]} on
 average, double precision, one thread): SGD without clipping and noise, gradient clipping (GC),
 value clipping (VC), and GC from gradients of single samples, one at a time (micro-batching). Times
 its SGD, linear softmax: {listed("linear")}; MLP with {chosen["hidden"]} relu units and no biases:

@@ -121,7 +121,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw frequency and gap by epoch; colours are clip norms, dashes are value clipping."""
     curves = tables["curves"]
-    figure, axes = plotting.panels(1, 2, width=4.2, height=3.0)
+    figure, axes = plotting.panels(1, 2, width=plotting.PAGE / 2, height=2.2)
     colors = list(plotting.PALETTE.values())
     for k, clip_norm in enumerate(sorted(set(curves["clip_norm"].tolist()))):
         for rule, dashes in (("GC", "-"), ("VC", "--")):

@@ -29,10 +29,11 @@ DISTANCE = 5.0  # ||x_0 - x*||^2, so that ||xi_0 - xi*||^2 = 10 as in the author
 HORIZON = 250
 GRID = np.round(np.arange(0.0, 1.0, 0.01), 2)
 COARSE = GRID[::2]
+CERTIFIED: list[float] = np.round(np.arange(0.0, 0.95, 0.05), 2).tolist()
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return the settings; the scales differ in the grid of certificates only."""
+    """Return the settings, the same at both scales."""
     return {
         "L": L,
         "mu": list(MU),
@@ -43,12 +44,8 @@ def settings(scale: str) -> dict[str, Any]:
         "noise_standard_deviation": "T c_w in each coordinate",
         "initial_error_squared": DISTANCE,
         "horizon": HORIZON,
-        "certified_momenta": _certified_momenta(scale),
+        "certified_momenta": CERTIFIED,
     }
-
-
-def _certified_momenta(scale: str) -> list[float]:
-    return np.round(np.arange(0.0, 0.95, 0.1 if scale == "quick" else 0.02), 2).tolist()
 
 
 def certified_rate(step_size: float, momentum: float, mu: float, L: float) -> dict[str, float]:
@@ -164,7 +161,8 @@ def _best_horizons() -> Table:
     return _stack(parts)
 
 
-def _published() -> dict[str, Table]:
+def published() -> dict[str, Table]:
+    """Return the points of the authors' figure, where they are at hand."""
     tables = {}
     panels = published_panels("quad_rho_vs_beta.eps")
     if panels:
@@ -207,7 +205,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
         {"step_size": alpha, "momentum": beta, "mu": mu, "L": L}
         for mu in MU
         for alpha in STEP_SIZES
-        for beta in _certified_momenta(scale)
+        for beta in CERTIFIED
     ]
     certified = sweep(certified_rate, cells, folder=cache, jobs=jobs, progress=progress)
     return {
@@ -215,7 +213,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
         "certified_rates": tabulate(certified),
         "errors": _errors(),
         "best_horizons": _best_horizons(),
-        **_published(),
+        **published(),
     }
 
 
@@ -234,9 +232,9 @@ def _draw_rates(ax: Axes, tables: dict[str, Table], mu: float) -> None:
         exact = _where(tables["rates"], mu=mu, step_size=alpha)
         proved = _where(tables["certified_rates"], mu=mu, step_size=alpha)
         ax.plot(exact["momentum"], exact["rate"], color=_color(k), label=rf"$\alpha = {alpha:g}/L$")
-        ax.plot(proved["momentum"], proved["rate"], "x", ms=4.5, mew=1.2, color=_color(k))
-    ax.plot([], [], "x", color="#555555", ms=4.5, label="certified (LMI)")
-    ax.set_title(rf"rate (3.18), $\mu = {mu:g}$")
+        ax.plot(proved["momentum"], proved["rate"], "x", ms=3, mew=0.8, color=_color(k))
+    ax.plot([], [], "x", color="#555555", ms=3, label="certified (LMI)")
+    ax.set_title(rf"rate (3.18), $\mu = {mu:g}$", loc="right")
     ax.set_xlabel(r"momentum $\beta$")
     ax.set_ylabel(r"rate per iteration")
     ax.set_ylim(None, 1.0)
@@ -246,7 +244,7 @@ def _draw_published_rates(ax: Axes, tables: dict[str, Table]) -> None:
     for alpha in SHOWN:
         color = _color(STEP_SIZES.index(alpha))
         rows = _where(tables["rates"], mu=MU[1], step_size=alpha)
-        ax.plot(rows["momentum"], rows["rate"], color=color, label=rf"(3.18), $\alpha = {alpha:g}$")
+        ax.plot(rows["momentum"], rows["rate"], color=color, label="_(3.18)")
         ax.plot(rows["momentum"], rows["nesterov_polynomial"], "--", color=color, lw=1.1)
         if "published_rates" in tables:
             points = _where(tables["published_rates"], step_size=alpha)
@@ -264,31 +262,37 @@ def _draw_published_rates(ax: Axes, tables: dict[str, Table]) -> None:
     ax.plot([], [], "--", color="#555555", lw=1.1, label="Nesterov's polynomial")
     if "published_rates" in tables:
         ax.plot([], [], "o", color="#555555", mfc="white", ms=3.5, label="published")
-    ax.set_title(rf"what the paper's figure shows, $\mu = {MU[1]:g}$")
+    ax.set_title(rf"as published, $\mu = {MU[1]:g}$", loc="right")
     ax.set_xlabel(r"momentum $\beta$")
     ax.set_ylabel(r"rate per iteration")
     ax.set_ylim(0.53, 1.0)
 
 
-def _draw_errors(ax: Axes, tables: dict[str, Table], alpha: float, c_w: float) -> None:
-    rows = _where(tables["errors"], mu=MU[1], step_size=alpha, c_w=c_w)
+def _draw_errors(ax: Axes, tables: dict[str, Table], mu: float, alpha: float, c_w: float) -> None:
+    """Draw exact errors with both bounds; at the authors' mu their curves too."""
+    rows = _where(tables["errors"], mu=mu, step_size=alpha, c_w=c_w)
     for beta in sorted(set(rows["momentum"])):
         mine = _where(rows, momentum=beta)
         best = bool(mine["best_rate"][0])
         color = plotting.PALETTE["black"] if best else _color(MOMENTA.index(beta))
         name = "best rate" if best else f"{beta:g}"
-        ax.plot(mine["T"], mine["error"], color=color, label=rf"exact, $\beta$: {name}")
-        ax.plot(mine["T"], mine["printed_bound"], ":", color=color, lw=1.1)
-        if "published_bounds" in tables:
+        ax.plot(mine["T"], mine["error"], color=color, label=rf"$\beta$: {name}")
+        ax.plot(mine["T"], mine["bound"], "--", color=color, lw=0.9)
+        ax.plot(mine["T"], mine["printed_bound"], ":", color=color, lw=0.9)
+        if mu == MU[1] and "published_bounds" in tables:
             points = _where(tables["published_bounds"], step_size=alpha, c_w=c_w, best_rate=best)
             if not best:
                 points = _where(points, momentum=beta)
-            plotting.reference(ax, points["T"], points["bound"], label="_published", color=color)
-    ax.plot([], [], ":", color="#555555", lw=1.1, label="bound (3.17) as printed")
-    if "published_bounds" in tables:
-        ax.plot([], [], ".-", color="#555555", lw=0.8, ms=3, label="published curve")
+            look = {"label": "_published", "color": color, "markersize": 1.5, "linewidth": 0.4}
+            plotting.reference(ax, points["T"], points["bound"], **look)
+    for dashes, label in (("-", "exact"), ("--", "bound, corrected"), (":", "(3.17) as printed")):
+        ax.plot([], [], dashes, color="#555555", lw=0.9, label=label)
+    if mu == MU[1] and "published_bounds" in tables:
+        ax.plot([], [], ".-", color="#555555", lw=0.4, ms=1.5, label="published curve")
     ax.set_yscale("log")
-    ax.set_title(rf"$c_w = 10^{{{round(np.log10(c_w))}}}$, $\alpha = {alpha:g}/L$")
+    power = round(np.log10(c_w))
+    told = rf"\mu = {mu:g}" if mu == MU[1] else rf"\alpha = {alpha:g}/L"
+    ax.set_title(rf"${told}$, $c_w = 10^{{{power}}}$", loc="right", fontsize="small")
     ax.set_xlabel("iterations $T$")
 
 
@@ -299,13 +303,13 @@ def _draw_momentum(ax: Axes, tables: dict[str, Table], c_w: float) -> None:
         ax.plot(rows["momentum"], rows["bound"], color=color, label=rf"$\alpha = {alpha:g}/L$")
         best = float(theory.heavy_ball_optimal_momentum(alpha, MU[1], L))
         there = np.interp(best, rows["momentum"], rows["bound"])
-        ax.plot(best, there, "o", color=color, ms=6, zorder=4)
+        ax.plot(best, there, "o", color=color, ms=4, zorder=4)
         least = rows["bound"].argmin()
-        ax.plot(rows["momentum"][least], rows["bound"][least], "*", color=color, ms=9, zorder=5)
-    ax.plot([], [], "o", color="#555555", ms=6, label="best rate")
-    ax.plot([], [], "*", color="#555555", ms=9, label="least bound")
+        ax.plot(rows["momentum"][least], rows["bound"][least], "*", color=color, ms=6.5, zorder=5)
+    ax.plot([], [], "o", color="#555555", ms=4, label="best rate")
+    ax.plot([], [], "*", color="#555555", ms=6.5, label="least bound")
     ax.set_yscale("log")
-    ax.set_title(rf"corrected bound at the best $T$, $c_w = 10^{{{round(np.log10(c_w))}}}$")
+    ax.set_title(rf"best $T$, $c_w = 10^{{{round(np.log10(c_w))}}}$", loc="right")
     ax.set_xlabel(r"momentum $\beta$")
 
 
@@ -319,34 +323,51 @@ def _draw_best_momentum(ax: Axes, tables: dict[str, Table]) -> None:
             for alpha in STEP_SIZES:
                 rows = _where(tables["best_horizons"], mu=mu, step_size=alpha, c_w=c_w)
                 least.append(rows["momentum"][rows["bound"].argmin()])
-            ax.plot(STEP_SIZES, least, marker, color=_color(k), ms=5.5)
+            ax.plot(STEP_SIZES, least, marker, color=_color(k), ms=3.5)
     for c_w, marker in zip(NOISE, "v^", strict=True):
         power = round(np.log10(c_w))
         ax.plot([], [], marker, color="#555555", label=rf"least bound, $c_w = 10^{{{power}}}$")
-    ax.set_title("best momentum")
+    ax.set_title("best momentum", loc="right")
     ax.set_xlabel(r"step size $\alpha L$")
     ax.set_ylabel(r"momentum $\beta$")
     ax.set_ylim(0, 1)
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw rates; error against T for two noise levels; error against momentum."""
-    figure, axes = plotting.panels(4, 3, width=4.1, height=3.0)
+    """Draw rates; error against T for two noise levels; error against momentum.
+
+    The last column of the middle rows is at the mu of the authors' figure, the others at that
+    of their text.
+    """
+    figure, axes = plotting.panels(4, 4, width=plotting.PAGE / 4, height=1.75)
     _draw_rates(axes[0, 0], tables, MU[0])
     _draw_rates(axes[0, 1], tables, MU[1])
     _draw_published_rates(axes[0, 2], tables)
     for row, c_w in zip(axes[1:3], NOISE, strict=True):
-        for ax, alpha in zip(row, SHOWN, strict=True):
-            _draw_errors(ax, tables, alpha, c_w)
-        row[0].set_ylabel(r"$E[F(x_T) - F^*]$")
+        for ax, alpha in zip(row, SHOWN, strict=False):
+            _draw_errors(ax, tables, MU[0], alpha, c_w)
+        _draw_errors(row[3], tables, MU[1], SHOWN[1], c_w)
+        row[0].set_ylabel(rf"$E[F(x_T) - F^*]$, $\mu = {MU[0]:g}$")
     for ax, c_w in zip(axes[3, :2], NOISE, strict=True):
         _draw_momentum(ax, tables, c_w)
     axes[3, 0].set_ylabel(r"bound on $E[F(x_T) - F^*]$")
     _draw_best_momentum(axes[3, 2], tables)
-    for ax in (*axes[0], *axes[3]):
-        ax.legend()
-    plotting.shared_legend(figure, axes[1:3], columns=6, title="panels (d) to (i)")
+    # The free places hold the legends: of the rates above, of the two middle rows below.
+    _legend_in(axes[0, 3], [*axes[0, 1:3], axes[3, 0]])
+    _legend_in(axes[3, 3], [axes[1, 3], axes[3, 2]])
     return figure
+
+
+def _legend_in(place: Axes, panels: list[Axes]) -> None:
+    """Turn a place of the grid into one legend for some panels."""
+    entries = {}
+    for ax in panels:
+        handles, labels = ax.get_legend_handles_labels()
+        for handle, label in zip(handles, labels, strict=True):
+            entries.setdefault(label, handle)
+    place.set_title("", loc="left")
+    place.set_axis_off()
+    place.legend(entries.values(), entries, loc="center left", fontsize="small")
 
 
 def caption(tables: dict[str, Table], scale: str) -> str:
@@ -376,12 +397,14 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     return f"""
 Heavy ball on a quadratic with eigenvalues mu and L = 1 (d = 2). Top: rate per iteration against
 momentum, from (3.18), with the rate that a linear matrix inequality certifies for ALL functions
-with the same mu and L (crosses; where there is none, none was found). Middle rows, mu = 0.1:
+with the same mu and L (crosses; where there is none, none was found). Middle rows, at the mu = 0.5
+of the text and, last column, at the mu = 0.1 of the authors' figure (step size 0.5/L):
 error after T iterations when the noise has standard deviation T c_w in each coordinate, which is
-how a fixed budget forces it to grow with T; exact error (solid), the bound (3.17) as printed with
-C_t = t (dotted), the published curves (thin). Bottom, mu = 0.1: the corrected bound of
-Theorem 3.5 at the best T <= {HORIZON} against momentum, with the momentum of the best rate (disc)
-and of the least bound (star); and both kinds of best momentum against the step size.
+how a fixed budget forces it to grow with T; exact error (solid), the corrected bound (dashed), the
+bound (3.17) as printed with C_t = t (dotted), the published curves (thin). Bottom, mu = 0.1: the
+corrected bound of Theorem 3.5 at the best T <= {HORIZON} against momentum, with the momentum of the
+best rate (disc) and of the least bound (star); and both kinds of best momentum against the step
+size.
 
 Privacy: nothing is run on data here. Noise of standard deviation T c_w is what T Laplace
 releases of sensitivity S1 need under a pure total budget epsilon (delta = 0, replace-one,

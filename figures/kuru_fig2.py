@@ -65,22 +65,27 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
                 "noise_term_uniform_over_optimal": np.full(b.size, gain),
             }
         )
-    tables = {"scales": {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}}
+    scales = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {"scales": scales, **published()}
+
+
+def published() -> dict[str, Table]:
+    """Return the points of the authors' figure, where they are at hand."""
     points = [
         (curve["K"], t, value)
         for panel in published_panels("MASG_optimum_b_vs_iter.eps")
         for curve in panel["curves"]
         for t, value in sorted([*curve["points"], *curve["stage_edges"]])
     ]
-    if points:
-        K, t, value = zip(*points, strict=True)
-        tables["published"] = {"K": np.array(K), "t": np.array(t), "b": np.array(value)}
-    return tables
+    if not points:
+        return {}
+    K, t, value = zip(*points, strict=True)
+    return {"published": {"K": np.array(K), "t": np.array(t), "b": np.array(value)}}
 
 
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw one panel for each number of stages."""
-    figure, axes = plotting.panels(2, 2, width=4.3, height=2.8)
+    figure, axes = plotting.panels(2, 2, width=plotting.PAGE / 2, height=1.9)
     table, published = tables["scales"], tables.get("published")
     for ax, stages in zip(axes.flat, STAGES, strict=True):
         rows = table["K"] == stages
@@ -115,7 +120,7 @@ def draw(tables: dict[str, Table]) -> Figure:
             transform=ax.transAxes,
             ha="right",
             va="top",
-            fontsize=8,
+            fontsize="small",
             color="#444444",
         )
         ax.set_xlim(0, t.size * 1.01)

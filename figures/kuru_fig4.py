@@ -11,4 +11,6 @@ EXPERIMENT = Experiment(data="cube", batch=0.01)
 settings = EXPERIMENT.settings
 compute = EXPERIMENT.compute
 draw = EXPERIMENT.draw
+published = EXPERIMENT.published
 caption = EXPERIMENT.caption
+report = EXPERIMENT.report

@@ -23,19 +23,13 @@ STEP_SIZES = np.round(np.linspace(0.05, 2.5, 50), 2)
 MOMENTA = np.round(np.linspace(0.0, 0.98, 50), 2)
 
 
-def _grid(scale: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return step sizes and momenta: 50 of each, or every fifth."""
-    return (STEP_SIZES[4::5], MOMENTA[::5]) if scale == "quick" else (STEP_SIZES, MOMENTA)
-
-
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
-    step_sizes, momenta = _grid(scale)
+    """Return what the figure is made with; both scales are the same."""
     return {
         "L": L,
         "mu": list(MU),
-        "step_sizes": step_sizes.tolist(),
-        "momenta": momenta.tolist(),
+        "step_sizes": STEP_SIZES.tolist(),
+        "momenta": MOMENTA.tolist(),
     }
 
 
@@ -46,7 +40,7 @@ def certified(step_size: float, momenta: list[float], mu: float) -> dict[str, np
 
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:
     """Return certified and exact rates over the grid."""
-    step_sizes, momenta = _grid(scale)
+    step_sizes, momenta = STEP_SIZES, MOMENTA
     cells = [
         {"step_size": alpha, "momenta": momenta.tolist(), "mu": mu}
         for mu in MU
@@ -91,7 +85,7 @@ def _heat(ax: Axes, panel: dict[str, np.ndarray], values: np.ndarray, **look: An
 
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw a row for each mu: certified rate, rate on quadratics, and iterations compared."""
-    figure, axes = plotting.panels(len(MU), 3, width=3.9, height=3.1, sharey=True)
+    figure, axes = plotting.panels(len(MU), 3, width=plotting.PAGE / 3, height=2.1, sharey=True)
     for row, mu in zip(axes, MU, strict=True):
         panel = _panel(tables["rates"], mu)
         exact = np.where(panel["rate_on_quadratics"] < 1.0, panel["rate_on_quadratics"], np.nan)
@@ -103,7 +97,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         figure.colorbar(slower, ax=row[2], label="ratio", extend="max")
         best = np.nanargmin(panel["certified_rate"])
         star = panel["step_size"].flat[best], panel["momentum"].flat[best]
-        row[0].plot(*star, "*", color="white", mec="black", ms=11, clip_on=False, zorder=5)
+        row[0].plot(*star, "*", color="white", mec="black", ms=8, clip_on=False, zorder=5)
         alphas = np.linspace(1e-3, STEP_SIZES[-1], 400)
         row[1].plot(alphas, theory.heavy_ball_optimal_momentum(alphas, mu, L), "k--", lw=1.2)
         row[0].set_ylabel(r"momentum $\beta$")

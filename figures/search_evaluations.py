@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dpanalysis import plotting
 from dpanalysis.experiments import sweep
 from dpanalysis.experiments.records import Table
 
 from . import _search as runs
 from ._clipping import group, stack, where
+from ._markdown import markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +26,7 @@ COUNTS = {
     "iterations": "iterations",
     "accuracy": "accuracy",
 }
+KEPT = (*COUNTS, "epsilon_spent")
 COLOR = plotting.PALETTE["blue"]
 
 
@@ -64,18 +68,18 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
             "q": record.parameters["rate"],
             "accounting": runs.accounting_of(record.parameters["method"]),
         }
-        for name in COUNTS:
+        for name in KEPT:
             passes = n if name in ("gradients", "losses") else 1
             row[name] = float(record.result[name]) / passes
         rows.append(row)
-    return {"evaluations": group(stack(rows), ("q", "accounting"), tuple(COUNTS))}
+    return {"evaluations": group(stack(rows), ("q", "accounting"), KEPT)}
 
 
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw counts and accuracy against q, by accounting."""
     table = tables["evaluations"]
-    figure, axes = plotting.panels(1, 4, width=3.0, height=2.7, sharex=True)
-    for ax, (name, label) in zip(axes[0], COUNTS.items(), strict=True):
+    figure, axes = plotting.panels(2, 2, width=plotting.PAGE / 2, height=1.8, sharex=True)
+    for ax, (name, label) in zip(axes.flat, COUNTS.items(), strict=True):
         for accounting, (_, dashes) in runs.ACCOUNTINGS.items():
             rows = where(table, accounting=accounting)
             ax.errorbar(
@@ -88,14 +92,33 @@ def draw(tables: dict[str, Table]) -> Figure:
                 markersize=3,
                 label=accounting,
             )
-        ax.set(xscale="log", xlabel="q", ylabel=label)
+        ax.set(xscale="log", ylabel=label)
         if name != "accuracy":
             ax.set_yscale("log")
         ax.set_xticks(sorted(set(table["q"].tolist())))
         ax.xaxis.set_major_formatter("{x:g}")
         ax.minorticks_off()
+    for ax in axes[-1]:
+        ax.set_xlabel("q")
     plotting.shared_legend(figure, axes, columns=3)
     return figure
+
+
+def report(tables: dict[str, Table]) -> dict[str, str]:
+    """Return what is evaluated at the least and at the largest q, by accounting."""
+    table = tables["evaluations"]
+    rates = sorted(set(table["q"].tolist()))
+    rows = []
+    for accounting in dict.fromkeys(table["accounting"].tolist()):
+        mine = where(table, accounting=accounting)
+        by_rate = np.argsort(mine["q"])
+        cells = [
+            f"{mine['gradients'][k]:,.0f} and {mine['losses'][k]:,.0f} ({mine['accuracy'][k]:.3f})"
+            for k in by_rate
+        ]
+        rows.append([accounting, *cells])
+    head = ["gradients and losses evaluated / n (accuracy)", *(f"q = {rate:g}" for rate in rates)]
+    return {"saved": markdown(head, rows)}
 
 
 def caption(tables: dict[str, Table], scale: str) -> str:
@@ -116,8 +139,8 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         for accounting in chosen["accountings"]
     )
     small = ""
-    if chosen["data"] == "census":
-        small = "The data are synthetic, first costs are a tenth of epsilon, and one fold is run. "
+    if scale == "quick":
+        small = "First costs are a tenth of epsilon, and one fold is run. "
     return f"""
 Gradients and losses of single records that DP-BLSGD evaluates for logistic regression on
 {runs.DATA[chosen["data"]]} until epsilon = {chosen["epsilon"]:g} is spent, in passes over the data,
@@ -132,5 +155,6 @@ accuracies.
 
 Differences from the paper: {small}Its Fig. 2 is a picture without numbers; its text says that
 subsampling greatly reduces both numbers at a similar accuracy. The losses of a batch at w are
-counted once for a search. A run ends at 10,000 iterations at the latest.
+counted once for a search. Runs go on until the budget is spent: the least share spent is
+{(table["epsilon_spent"] / chosen["epsilon"]).min():.0%}.
 """

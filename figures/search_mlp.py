@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,14 @@ import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import methods, plotting, privacy
-from dpanalysis.experiments import sweep
+from dpanalysis.experiments import Record, sweep
 from dpanalysis.experiments.records import Table
 from dpanalysis.privacy.events import Event, Repeated, Sampled
 from dpanalysis.privacy.facts import gradient_event
 
-from . import _clipping, _search
+from . import _clipping, _cnn, _search
 from ._clipping import group, stack, where
+from ._data import made_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,8 +45,8 @@ def settings(scale: str) -> dict[str, Any]:
     mnist = data == "mnist"
     return {
         "data": data,
-        "n": 60_000 if mnist else 1438,
-        "hidden": 1000 if mnist else 32,
+        "n": _clipping.training_rows(data),
+        "hidden": 1000 if mnist else _clipping.hidden_units(data),
         "q": 1 / 200 if mnist else 1 / 20,
         "iterations": 2000 if mnist else 200,
         "every": 50 if mnist else 10,
@@ -62,8 +64,10 @@ def settings(scale: str) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def load_problem(data: str, hidden: int) -> dpa.problems.MLP:
-    """Return the network in single precision, pixels in [-1, 1]."""
+def load_problem(data: str, hidden: int | str) -> Any:
+    """Return the network in single precision, pixels in [-1, 1]; ``"cnn"`` for a CNN."""
+    if hidden == "cnn":
+        return _cnn.load_problem(data, True, _search.REGULARIZER)
     X, y, _, _ = _clipping.load_data(data, True)
     return dpa.problems.MLP(
         X, y, hidden=(hidden,), n_classes=10, regularizer=_search.REGULARIZER, dtype="float32"
@@ -96,7 +100,8 @@ def build_method(name: str, chosen: dict[str, Any]) -> methods.Method | methods.
     if name == "DP-SGD":
         return methods.SGD(chosen["sgd_step_size"], iterations, sampling, rule, noise=noise)
     if name == "DP-Adam":
-        return methods.Adam(0.001, iterations, sampling, rule, noise=noise)
+        step_size = chosen.get("adam_step_size", 0.001)
+        return methods.Adam(step_size, iterations, sampling, rule, noise=noise)
     return methods.Adam(0.001, iterations, sampling, rule)
 
 
@@ -141,7 +146,12 @@ def printed_epsilons(chosen: dict[str, Any], iterations: np.ndarray) -> np.ndarr
 def train_cell(name: str, seed: int, chosen: dict[str, Any]) -> dict[str, np.ndarray]:
     """Train once and return what is drawn, by iteration."""
     problem = load_problem(chosen["data"], chosen["hidden"])
-    _, _, X_test, y_test = _clipping.load_data(chosen["data"], True)
+    if chosen["hidden"] == "cnn":
+        X_test, y_test = _cnn.test_images(chosen["data"], True)
+        w0 = _cnn.start(chosen["data"], seed)
+    else:
+        _, _, X_test, y_test = _clipping.load_data(chosen["data"], True)
+        w0 = problem.initial(rng=seed)
     rows = np.random.default_rng(0).permutation(problem.n)[:5000]
 
     def test_accuracy(problem: Any, w: np.ndarray) -> np.ndarray:
@@ -161,7 +171,7 @@ def train_cell(name: str, seed: int, chosen: dict[str, Any]) -> dict[str, np.nda
         problem,
         method,
         budget,
-        w0=problem.initial(rng=seed),
+        w0=w0,
         rng=seed,
         record=(test_accuracy, objective),
         every=chosen["every"],
@@ -180,13 +190,33 @@ def train_cell(name: str, seed: int, chosen: dict[str, Any]) -> dict[str, np.nda
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:
     """Return the curves, means over the seeds, and the epsilons."""
     chosen = settings(scale)
-    passed = {key: value for key, value in chosen.items() if key not in ("seeds", "L2")}
+    cells = [(name, seed, chosen) for seed in range(chosen["seeds"]) for name in NAMES]
+    records = trained(cells, chosen, jobs=jobs, cache=cache, progress=progress)
+    return tables(records, chosen)
+
+
+def trained(
+    runs: Sequence[tuple[str, int, dict[str, Any]]],
+    chosen: dict[str, Any],
+    *,
+    jobs: int,
+    cache: Path,
+    progress: bool,
+) -> list[Record]:
+    """Return the records of runs, each by the method's name, the seed and its settings."""
     cells = [
-        {"name": name, "seed": seed, "chosen": passed}
-        for seed in range(chosen["seeds"])
-        for name in NAMES
+        {
+            "name": name,
+            "seed": seed,
+            "chosen": {key: own[key] for key in own if key not in ("seeds", "L2")},
+        }
+        for name, seed, own in runs
     ]
-    records = sweep(train_cell, cells, folder=cache, jobs=jobs, progress=progress, settings=chosen)
+    return sweep(train_cell, cells, folder=cache, jobs=jobs, progress=progress, settings=chosen)
+
+
+def tables(records: Sequence[Record], chosen: dict[str, Any]) -> dict[str, Table]:
+    """Return the curves, means over the seeds, and the epsilons."""
     rows = [
         {
             "method": record.parameters["name"],
@@ -208,7 +238,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw accuracy, objective, epsilon and step size by iteration."""
     curves, spent = tables["curves"], tables["epsilons"]
-    figure, axes = plotting.panels(2, 2, width=4.2, height=2.7, sharex=True)
+    figure, axes = plotting.panels(2, 2, width=plotting.PAGE / 2, height=1.9, sharex=True)
     for name, (color, dashes) in LOOKS.items():
         mine = where(curves, method=name)
         look: dict[str, Any] = {"color": color, "linestyle": dashes, "label": name}
@@ -250,7 +280,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
             "paper and $DPANALYSIS_DATA: q = 1/200 and 1000). "
         )
     return f"""
-An MLP with {chosen["hidden"]} relu units on {chosen["data"]}, pixels in [-1, 1], L2(.001), by
+An MLP with {chosen["hidden"]} relu units on {made_of(chosen)}, pixels in [-1, 1], L2(.001), by
 iteration: accuracy on the test part, objective on 5,000 training rows (or all), epsilon at delta =
 1e-8, and the step size that the line search chose. C_grad = C_obj = 3, alpha = .001, beta = .8,
 eta = .2 for DP-SGD, Adam by default. Every iteration of the private methods costs rho = 1/2 before

@@ -16,6 +16,7 @@ from dpanalysis.privacy import Filter
 
 from . import _second_order as runs
 from ._clipping import stack, where
+from ._markdown import markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,7 +90,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw n_min against alpha, and against the dimension."""
-    figure, axes = plotting.panels(1, 2, width=4.4, height=3.2)
+    figure, axes = plotting.panels(1, 2, width=plotting.PAGE / 2, height=2.3)
     for ax, name, key in zip(axes[0], ("by_alpha", "by_dimension"), ("alpha", "d"), strict=True):
         for step, color in COLORS.items():
             for kind, dashes in KINDS.items():
@@ -105,11 +106,21 @@ def draw(tables: dict[str, Table]) -> Figure:
         for n, name in ((495_141, "Covertype"), (49_990, "IJCNN")):
             ax.axhline(n, color="#999999", linewidth=0.8)
             place = {"x": 0.02, "y": n * 1.1, "transform": ax.get_yaxis_transform()}
-            ax.text(s=f"n of {name}", fontsize=7, color="#777777", **place)
+            ax.text(s=f"n of {name}", fontsize="x-small", color="#777777", **place)
     axes[0, 0].set(ylabel="n_min", title=f"d = {D}")
     axes[0, 1].set(title=f"alpha = {ALPHA:g}")
     plotting.shared_legend(figure, axes, columns=2)
     return figure
+
+
+def report(tables: dict[str, Table]) -> dict[str, str]:
+    """Return the records that a guaranteed point takes at the paper's tolerance."""
+    at = where(tables["by_dimension"], d=D)
+    rows = [
+        [STEPS[step], *(f"{where(at, step=step, kind=kind)['n'][0]:.2g}" for kind in KINDS)]
+        for step in STEPS
+    ]
+    return {"records": markdown([f"n at alpha = {ALPHA:g}, d = {D}, epsilon = 1", *KINDS], rows)}
 
 
 def slope(mine: Table, key: str) -> float:

@@ -15,7 +15,8 @@ from dpanalysis.experiments.records import Table
 
 from . import _second_order as runs
 from ._clipping import group, stack, where
-from .second_order_tables import draw_table, row_of
+from ._markdown import markdown
+from .second_order_tables import row_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +37,7 @@ def settings(scale: str) -> dict[str, Any]:
         "strength": runs.STRENGTH,
         "eps_g": EPS_G,
         "eps_H": EPS_H,
-        "epsilons": [1.0] if quick else list(runs.EPSILONS),
+        "epsilons": [0.2, 1.0] if quick else list(runs.EPSILONS),
         "delta": runs.DELTA,
         "relation": runs.RELATION,
         "seeds": 2 if quick else 5,
@@ -124,36 +125,75 @@ def _points(found: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     ]
 
 
-LOOKS = dict(zip(NAMES, plotting.PALETTE.values(), strict=False)) | {GRADIENT_ONLY: "#777777"}
+LOOKS = dict(zip(NAMES, ("black", "green", "blue", "sky", "vermillion", "orange"), strict=True))
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw the loss by iteration, steps along curvature as circles, and the table."""
-    means, curves = tables["means"], tables["curves"]
-    epsilons = len(set(means["epsilon"].tolist()))
-    figure, axes = plotting.panels(2, 1, width=max(7.0, 0.6 + 3.1 * epsilons), height=3.0)
-    ax = axes[0, 0]
-    for name in NAMES:
+    """Draw the loss by iteration at the largest epsilon, and the final loss by epsilon."""
+    means = where(tables["means"], sensitivity="sharp")
+    figure, axes = plotting.panels(1, 2, width=plotting.PAGE / 2, height=2.4)
+    _draw_curves(axes[0, 0], tables["curves"])
+    epsilons = sorted(set(means["epsilon"].tolist()))
+    axes[0, 0].set_title(f"from the saddle, epsilon = {epsilons[-1]:g}", loc="right")
+    ax, width = axes[0, 1], 0.8 / len(NAMES)
+    for k, name in enumerate(NAMES):
+        mine = where(means, method=name)
+        place = np.searchsorted(epsilons, mine["epsilon"]) + (k + 0.5) * width - 0.4
+        ax.errorbar(
+            place,
+            mine["loss"],
+            mine["loss_std"],
+            fmt=MARKERS[k],
+            color=plotting.PALETTE[LOOKS[name]],
+        )
+    ax.axhline(tables["curves"]["loss"][0], color="#777777", linestyle=":", linewidth=1.0)
+    ax.text(
+        0.99,
+        tables["curves"]["loss"][0],
+        "at the saddle",
+        transform=ax.get_yaxis_transform(),
+        ha="right",
+        va="bottom",
+        fontsize="small",
+        color="#555555",
+    )
+    ax.set_xticks(range(len(epsilons)), [f"{e:g}" for e in epsilons])
+    ax.set_xlim(-0.5, len(epsilons) - 0.5)
+    ax.set(xlabel="epsilon", ylabel="final objective")
+    ax.set_title("mean and standard deviation", loc="right")
+    ax.grid(axis="x", visible=False)
+    plotting.shared_legend(figure, axes, columns=6)
+    return figure
+
+
+MARKERS = ("X", "o", "s", "D", "^", "v")
+
+
+def _draw_curves(ax: Any, curves: Table) -> None:
+    """Draw every run; what looks at gradients alone stays at the saddle, and lies on top."""
+    for k, name in enumerate(NAMES):
+        alone = name == GRADIENT_ONLY
+        look: dict[str, Any] = {"color": plotting.PALETTE[LOOKS[name]], "zorder": 4 if alone else 3}
         for seed in dict.fromkeys(curves["seed"].tolist()):
             mine = where(curves, method=name, seed=seed)
-            look: dict[str, Any] = {"color": LOOKS[name], "linewidth": 1.0}
-            label = name if seed == 0 else None
-            ax.plot(mine["iteration"] + 1, mine["loss"], label=label, **look)
-            at = mine["along_curvature"]
-            ax.plot(
-                mine["iteration"][at] + 1, mine["loss"][at], "o", color=LOOKS[name], markersize=4
-            )
-            ax.plot(mine["iteration"][-1] + 1, mine["loss"][-1], "s", color=LOOKS[name], ms=4)
-    epsilon = means["epsilon"].max()
-    ax.set(
-        xscale="log",
-        xlabel="iteration + 1",
-        ylabel="objective",
-        title=f"from the saddle, epsilon = {epsilon:g}",
-    )
-    ax.legend(ncols=2)
-    draw_table(axes[1, 0], means, list(NAMES), f"(eps_g, eps_H) = ({EPS_G:g}, {EPS_H:g})")
-    return figure
+            at, t = mine["along_curvature"], mine["iteration"] + 1
+            ax.plot(t, mine["loss"], linewidth=1.8 if alone else 0.8, **look)
+            ax.plot(t[at], mine["loss"][at], "o", markersize=2.5, **look)
+            ax.plot(t[-1], mine["loss"][-1], MARKERS[k], markersize=6 if alone else 4, **look)
+        ax.plot([], [], marker=MARKERS[k], label=name, **look)
+    ax.set(xscale="log", xlabel="iteration + 1", ylabel="objective")
+
+
+def report(tables: dict[str, Table]) -> dict[str, str]:
+    """Return the final losses by epsilon."""
+    means = where(tables["means"], sensitivity="sharp")
+    epsilons = sorted(set(means["epsilon"].tolist()))
+    start = f"{tables['curves']['loss'][0]:.3f}"
+    rows = [["at the saddle", *(start for _ in epsilons)]]
+    for name in NAMES:
+        found = [row_of(means, method=name, epsilon=epsilon) for epsilon in epsilons]
+        rows.append([name, *(f"{row['loss']:.3f} ± {row['loss_std']:.3f}" for row in found)])
+    return {"losses": markdown(["epsilon", *(f"{e:g}" for e in epsilons)], rows)}
 
 
 def caption(tables: dict[str, Table], scale: str) -> str:
@@ -188,10 +228,11 @@ one feature share its weight at (1, 1, 0, ..., 0), where the logistic loss with 
 where the gradient is 0, strength times the sum of 2 w^2/(1 + w^2)^2 is the mean of m/(1 + e^m) over
 the margins m, at most .2785. n = {chosen["n"]}, d = {chosen["d"]}, rows of norm 1, w0 at the
 saddle, where the objective is {saddle_value:.3f}; eps_g = {EPS_G:g}, eps_H = {EPS_H:g},
-{chosen["seeds"]} runs. Circles: steps along curvature; squares: ends. At epsilon = {epsilon:g},
+{chosen["seeds"]} runs. Small circles: steps along curvature; markers: ends. At epsilon =
+{epsilon:g},
 with the noise of the Hessian at its true sensitivity: {listed}. A method that looks at gradients
 only ends at {stays} (the saddle is left where the noise of a gradient, longer than eps_g, moves it
-away). Table as in second_order_tables.
+away). The picture on the right, and means.csv, have all epsilons.
 
 Sharp against printed: the norm of the noise of the Hessian is {noise:.1f} times smaller,
 {OPT["hessian_noise"]:.3f} instead of {printed["hessian_noise"]:.3f} of eps_H for OPT from w0 = 0.

@@ -14,13 +14,14 @@ from dpanalysis.experiments.records import Table
 
 from . import _second_order as runs
 from ._clipping import group, stack, where
+from ._markdown import markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Private second-order points on real data (Gao and Wright 2023, tables)"
 
-KEYS = ("data", "penalty", "tolerance", "method", "epsilon")
+KEYS = ("data", "penalty", "tolerance", "start", "method", "epsilon")
 FOUND = (*runs.FOUND, "cut")
 SIZES = {"covertype": (79_222, 54), "ijcnn1": (49_990, 22), "clouds": (20_000, 10)}
 NAMES = {"covertype": "Covertype", "ijcnn1": "IJCNN", "clouds": "two clouds"}
@@ -41,6 +42,7 @@ def settings(scale: str) -> dict[str, Any]:
         "epsilons": [0.2, 1.0] if quick else list(runs.EPSILONS),
         "delta": runs.DELTA,
         "relation": runs.RELATION,
+        "starts": list(runs.STARTS),
         "batch": runs.BATCH,
         "seeds": 2 if quick else 5,
         "cut_after": 30 if quick else 100,
@@ -57,12 +59,14 @@ def cells(scale: str) -> list[dict[str, Any]]:
             "tolerance": tolerance,
             "method": method,
             "epsilon": epsilon,
+            "start": start,
             "seed": seed,
             "limit": chosen["cut_after"],
         }
         for data in chosen["data"]
         for penalty in chosen["penalties"]
         for tolerance in chosen["tolerances"]
+        for start in chosen["starts"]
         for seed in range(chosen["seeds"])
         for method in runs.METHODS
         for epsilon in chosen["epsilons"]
@@ -74,10 +78,15 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
     run = partial(sweep, runs.run_cell, folder=cache, jobs=jobs, progress=progress)
     every = tabulate(run(cells(scale), settings=settings(scale)), KEYS)
     return {
-        "means": group(every, (*KEYS, "sensitivity"), FOUND),
+        "means": group(every, (*KEYS, "sensitivity"), (*FOUND, "found")),
         "runs": every,
-        "published": runs.published_table(),
+        **published(),
     }
+
+
+def published() -> dict[str, Table]:
+    """Return the rows that are left of the paper's tables."""
+    return {"published": runs.published_table()}
 
 
 def tabulate(records: list[Record], keys: tuple[str, ...]) -> Table:
@@ -88,6 +97,8 @@ def tabulate(records: list[Record], keys: tuple[str, ...]) -> Table:
                 **{key: record.parameters[key] for key in (*keys, "seed")},
                 "sensitivity": sensitivity,
                 **{name: float(record.result[name][k]) for name in FOUND},
+                # Stopped, and where it stopped is a point within the tolerances.
+                "found": float(record.result["stopped"][k] * record.result["true_point"][k]),
             }
             for record in records
             for k, sensitivity in enumerate(runs.SENSITIVITIES)
@@ -97,28 +108,6 @@ def tabulate(records: list[Record], keys: tuple[str, ...]) -> Table:
 
 # ------------------------------------------------------------------ drawing
 
-WENT_ON = "#FBE3D6"  # behind what did not stop in some run
-
-
-def entry(row: dict[str, Any]) -> str:
-    """Return a cell of a table: loss, then iterations, Hessians and seconds or a cross."""
-    spent = f"{row['seconds']:.2g} s" if row["stopped"] == 1.0 else "×"
-    passes = row["gradient_passes"] + row["loss_passes"]
-    digits = 3 if row["loss"] < 10.0 else 0
-    return (
-        f"{row['loss']:.{digits}f} ± {row['loss_std']:.{digits}f}   {spent}\n"
-        f"{count(row['iterations'])} it, {count(passes)} p, {count(row['hessians'])} H"
-    )
-
-
-def count(number: float) -> str:
-    """Return a mean of counts with two digits or more.
-
-    >>> count(0.12), count(6.4), count(130.0)
-    ('0.12', '6.4', '130')
-    """
-    return f"{number:.2g}" if number < 10.0 else f"{number:.0f}"
-
 
 def row_of(table: Table, **values: Any) -> dict[str, Any]:
     """Return the only row with these values."""
@@ -126,68 +115,92 @@ def row_of(table: Table, **values: Any) -> dict[str, Any]:
     return {name: column.item() for name, column in found.items()}
 
 
-def draw_table(ax: Any, mine: Table, names: list[str], head: str) -> None:
-    """Draw methods by epsilons, and each at the sharp and at the printed sensitivity."""
-    epsilons = list(dict.fromkeys(mine["epsilon"].tolist()))
-    texts, shades = [], []
-    for method in names:
-        pairs = [
-            [row_of(mine, method=method, epsilon=e, sensitivity=s) for s in runs.SENSITIVITIES]
-            for e in epsilons
-        ]
-        same = [
-            all(sharp[name] == printed[name] for name in ("loss", "iterations", "stopped"))
-            for sharp, printed in pairs
-        ]
-        texts.append(
-            [
-                text
-                for (sharp, printed), equal in zip(pairs, same, strict=True)
-                for text in (entry(sharp), "the same" if equal else entry(printed))
-            ]
-        )
-        shades.append(
-            ["white" if row["stopped"] == 1.0 else WENT_ON for pair in pairs for row in pair]
-        )
-    labels = [f"epsilon = {e:g}, {s}" for e in epsilons for s in runs.SENSITIVITIES]
-    ax.set_axis_off()
-    ax.set_title(head)
-    table = ax.table(
-        texts,
-        cellColours=shades,
-        rowLabels=names,
-        colLabels=labels,
-        cellLoc="center",
-        bbox=[0.06, 0.0, 0.94, 1.0],
-    )
-    table.auto_set_font_size(False)
-    table.set_fontsize(7.5)
-    for cell in table.get_celld().values():
-        cell.set_linewidth(0.4)
-        cell.set_edgecolor("#999999")
+def items_of(means: Table) -> list[tuple[str, str, str]]:
+    """Return the pairs of data, penalty and tolerance."""
+    keys = ("data", "penalty", "tolerance")
+    return list(dict.fromkeys(zip(*(means[key].tolist() for key in keys), strict=True)))
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw one table for each data set, penalty and tolerance."""
-    means = tables["means"]
-    items = list(
-        dict.fromkeys(
-            zip(*(means[key].tolist() for key in ("data", "penalty", "tolerance")), strict=True)
-        )
-    )
-    columns = min(2, len(items))
-    epsilons = len(set(means["epsilon"].tolist()))
+    """Draw in how many runs a point was found: methods by starts and epsilons."""
+    means = where(tables["means"], sensitivity="sharp")
+    items = items_of(means)
+    columns = min(4, len(items))
+    rows = -(-len(items) // columns)
     figure, axes = plotting.panels(
-        -(-len(items) // columns), columns, width=0.6 + 3.1 * epsilons, height=3.3
+        rows, columns, width=plotting.PAGE / max(2, columns), height=2.0, sharey=True
     )
-    for ax in axes.flat[len(items) :]:
-        ax.remove()
-    for ax, (data, penalty, tolerance) in zip(axes.flat, items, strict=False):
-        eps_g, eps_H = runs.tolerances(data, penalty)[tolerance]
-        head = f"{NAMES[data]}, {penalty}, {tolerance}: ({eps_g:g}, {eps_H:g})"
-        mine = where(means, data=data, penalty=penalty, tolerance=tolerance)
-        draw_table(ax, mine, list(runs.METHODS), head)
+    for place, (ax, item) in enumerate(zip(axes.flat, items, strict=False)):
+        mine = where(means, **dict(zip(("data", "penalty", "tolerance"), item, strict=True)))
+        image = _draw_found(ax, mine, place >= (rows - 1) * columns)
+        penalty = item[1].replace("GemanMcClure", "Geman-McClure")
+        ax.set_title(f"{NAMES[item[0]]}, {item[2]}\n{penalty}", loc="right")
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, ticks=[0.0, 0.5, 1.0])
+    bar.set_label("runs that found a point")
     return figure
+
+
+def _draw_found(ax: Any, mine: Table, labelled: bool) -> Any:
+    """Draw one panel; each cell has the number of runs that found a point."""
+    epsilons = list(dict.fromkeys(mine["epsilon"].tolist()))
+    starts = list(dict.fromkeys(mine["start"].tolist()))
+    names = list(runs.METHODS)
+    grid = np.array(
+        [
+            [
+                row_of(mine, method=name, start=start, epsilon=epsilon)["found"]
+                for start in starts
+                for epsilon in epsilons
+            ]
+            for name in names
+        ]
+    )
+    image = ax.imshow(grid, vmin=0.0, vmax=1.0, cmap="Blues", aspect="auto")
+    for (i, j), share in np.ndenumerate(grid):
+        count = round(share * mine["runs"][0])
+        color = "white" if share > 0.5 else "black"
+        ax.text(j, i, str(count), ha="center", va="center", color=color, fontsize="x-small")
+    ax.grid(False)
+    ax.set_yticks(range(len(names)), names)
+    ax.set_xticks(range(grid.shape[1]), [f"{e:g}" for _ in starts for e in epsilons], fontsize=6)
+    ax.axvline(len(epsilons) - 0.5, color="black", linewidth=0.8)
+    for k, start in enumerate(starts):
+        place = (k + 0.5) * len(epsilons) - 0.5
+        text = {"zero": "from 0", "random": "random start"}[start]
+        if labelled:
+            ax.annotate(
+                text,
+                (place, 0.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, -14),
+                textcoords="offset points",
+                ha="center",
+                va="top",
+                fontsize="x-small",
+            )
+    if labelled:
+        ax.set_xlabel("epsilon", labelpad=11)
+    return image
+
+
+def report(tables: dict[str, Table]) -> dict[str, str]:
+    """Return in how many settings all runs end at a point that is one, and what they spend."""
+    means = where(tables["means"], sensitivity="sharp")
+    starts = list(dict.fromkeys(means["start"].tolist()))
+    rows = []
+    for name in runs.METHODS:
+        cells = [name]
+        for start in starts:
+            mine = where(means, method=name, start=start)
+            spent = np.median(mine["epsilon_spent"] / mine["epsilon"])
+            cells += [f"{int((mine['found'] == 1.0).sum())} of {len(mine['found'])}"]
+            cells += [f"{spent:.0%}"]
+        rows.append(cells)
+    names = {"zero": "from 0", "random": "random start"}
+    head = [""]
+    for start in starts:
+        head += [f"{names[start]}: settings in which all runs found a point", "of epsilon spent"]
+    return {"found": markdown(head, rows), "noise": gain(tables) + "."}
 
 
 # ------------------------------------------------------------------ caption
@@ -210,8 +223,10 @@ def gain(tables: dict[str, Table]) -> str:
     for data in dict.fromkeys(means["data"].tolist()):
         mine = sharp["data"] == data
         noise = (printed["hessian_noise"] / sharp["hessian_noise"])[mine]
-        parts.append(f"{noise.max():.1f} times shorter on {NAMES[data]} (d = {SIZES[data][1]})")
-    full = np.char.find(sharp["method"], "-B") < 0
+        parts.append(
+            f"{np.nanmax(noise):.1f} times shorter on {NAMES[data]} (d = {SIZES[data][1]})"
+        )
+    full = (np.char.find(sharp["method"], "-B") < 0) & (sharp["start"] == "zero")
     plain = full & (np.char.find(sharp["method"], "-LS") < 0)
     saved = (printed["n_min"] / sharp["n_min"])[plain]
     changed = int((sharp["loss"] != printed["loss"]).sum())
@@ -239,11 +254,15 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         name: where(tables["runs"], sensitivity=name)["curvature_steps"].sum()
         for name in runs.SENSITIVITIES
     }
-    least_n_min = np.min(sharp["n_min"] / [SIZES[name][0] for name in sharp["data"].tolist()])
-    batches = np.char.find(sharp["method"], "OPT-B") >= 0
+    sizes_of = np.array([SIZES[name][0] for name in sharp["data"].tolist()])
+    least_n_min = np.nanmin(sharp["n_min"] / sizes_of)
+    batches = (np.char.find(sharp["method"], "OPT-B") >= 0) & (sharp["start"] == "zero")
     batch_noise = sharp["gradient_noise"][batches]
-    whole = np.isin(sharp["method"], ("OPT", "2OPT"))
+    whole = np.isin(sharp["method"], ("OPT", "2OPT")) & (sharp["start"] == "zero")
     ratio = float(np.median(batch_noise / sharp["gradient_noise"][whole]))
+    spent = (
+        float(np.median((every["epsilon_spent"] / every["epsilon"])[done])) if done.any() else 0.0
+    )
     in_vain = int((every["cut"] * (every["iterations"] > chosen["cut_after"])).sum())
     quick = (
         "The data are two synthetic clouds; Covertype and IJCNN with --scale paper and "
@@ -252,15 +271,18 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         else ""
     )
     return f"""
-Gao and Wright (2023), its tables on Covertype and IJCNN: final loss (mean ± standard deviation of
-{chosen["seeds"]} runs), seconds, iterations (it), passes over the data for gradients and losses (p)
-and noisy Hessians (H), for the noise of the Hessian at its true sensitivity ("sharp") and as
-printed. {sizes}. A cross, and the shade, mark what did not stop in some run. Loss: logistic, with
-GemanMcClure(.001) or L2(.001); start w0 = 0, where f = ln 2 is public. Brackets: (eps_g, eps_H).
+Gao and Wright (2023), its tables on Covertype and IJCNN: in how many of {chosen["seeds"]} runs each
+method stopped at a point within (1 + c1) eps_g and (1 + c) eps_H, by start and epsilon, with the
+noise of the Hessian at its true sensitivity ("sharp"). Losses, seconds, iterations, passes and
+Hessians, also with the noise as printed, are in means.csv. {sizes}. Loss: logistic, with
+GemanMcClure(.001) or L2(.001). Starts: w0 = 0, where f = ln 2 is public, and a standard normal
+point for each run: at 0 Covertype's gradient is .064, hardly longer than the loose eps_g of .06, so
+that there a run has next to nothing to do.
 {len(sharp["loss"]) // len(runs.METHODS)} settings; in so many of them all runs stop:
 {stopped(means, "sharp")} with sharp noise, {stopped(means, "printed")} with printed noise. Of
-{int(done.sum())} sharp runs that stopped, {right} ended within (1 + c1) eps_g and (1 + c) eps_H, as
-Corollary 3 promises for OPT from n_min on, although every n_min is {least_n_min:.2g} n or more.
+{int(done.sum())} sharp runs that stopped, {right} ended at a point, as Corollary 3 promises for OPT
+from n_min on, although every n_min is {least_n_min:.2g} n or more. A run that stops early has spent
+less than its budget: the median share spent by a run that stopped is {spent:.0%}.
 
 {gain(tables)}. A Hessian is asked for where the noisy gradient is short, and then both kinds of
 noise mostly pass: it is the gradient's noise that keeps methods from stopping. That the test of
@@ -271,16 +293,18 @@ Hessian in every iteration); second_order_saddle has an instance where curvature
 
 A run is cut after {chosen["cut_after"]} iterations where the noise alone is longer than eps_g in 2T
 gradients but with probability {runs.HOPELESS:g}: then it cannot stop later either, whatever the
-gradient (Anderson 1955); all others after {4 * chosen["cut_after"]} at most. So were
+gradient (Anderson 1955); all others from 0 after {4 * chosen["cut_after"]} at most, those from a
+random start, whose T only the run knows, after {chosen["cut_after"]}. So were
 {int(every["cut"].sum())} of {len(every["cut"])} sharp runs, {in_vain} of them where they might have
 stopped later, before T; their loss is that where they were cut. Seconds are those of
 one thread of a machine that does other work too; passes are exact.
 
 Privacy: every run is (epsilon, {runs.DELTA:g})-differentially private under replace-one with n
-public, by a filter for the worst case of T iterations that ask for everything: full batches under
-zCDP, batches of {chosen["batch"]:g} n without replacement under RDP (Theorem B.4). Both noises of
-the Hessian are private; the printed one is more than needed. Losses, the true gradients and
-curvatures and the choice among rows are not covered.
+public, for the worst case of T iterations that ask for everything: full batches by a filter under
+zCDP, batches of {chosen["batch"]:g} n without replacement by loss distributions, since T and the
+noise are fixed beforehand (errata 003-20). Both noises of the Hessian are private; the printed one
+is more than needed. Losses, the true gradients and curvatures and the choice among rows are not
+covered.
 
 Differences from the paper: {quick}It has 495,141 rows of Covertype and prints n = 4999 for IJCNN;
 here are a 16% sample of Covertype and all 49,990 rows. "Normalise" is read as scaling by public
@@ -289,9 +313,8 @@ ranges and then every row to norm 1 at most, which enforces B_g = 1 and B_H = 1/
 c, c1, c2, the search's parameters, the batch or the smaller T of two phases (here T/10 at 3/4 of
 the budget). It reports the cost of the steps that a run made, which is no guarantee (errata 003-3),
 and draws T from a half-normal number, which is not private (003-4). For batches it uses another
-accountant and an approximation that is no bound (003-10). By Theorem B.4 the gradient of a batch of
-{chosen["batch"]:g} n has {ratio:.1f} times the noise of the full one (median of OPT-B and 2OPT-B),
-and batches of .1 n get no amplification and 10 times the noise, so that methods with batches, which
-stop in all rows that are left of the paper's tables, hardly do. Most of these tables are lost in
-its text: what is left is in published.csv.
+accountant and an approximation that is no bound (003-10). The gradient of a batch of
+{chosen["batch"]:g} n has {ratio:.2f} times the noise of the full one (median of OPT-B and 2OPT-B),
+and a tenth of the work; by Theorem B.4 alone it would have some ten times as much. Most of these
+tables are lost in the paper's text: what is left is in published.csv.
 """

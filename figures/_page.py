@@ -16,7 +16,7 @@ from dpanalysis.experiments.records import Table, atomic_write, plain
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["write_figure", "write_index"]
+__all__ = ["is_kept", "write_figure", "write_index"]
 
 
 def write_figure(
@@ -29,8 +29,12 @@ def write_figure(
     picture: Figure,
     caption: str,
     seconds: float,
+    key: str,
 ) -> None:
-    """Write ``name.png``, ``name.pdf``, one CSV and JSON file a table, and ``about.json``."""
+    """Write ``name.png``, ``name.pdf``, one CSV and JSON file a table, and ``about.json``.
+
+    The ``key`` says what all of it follows from: :func:`is_kept` asks for it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
     for table_name, table in tables.items():
@@ -49,9 +53,20 @@ def write_figure(
         "tables": files,
         "seconds": round(seconds, 1),
         "version": dpanalysis.__version__,
+        "key": key,
     }
     with atomic_write(folder / "about.json") as file:  # last: the figure is complete
         json.dump(about, file, indent=1, ensure_ascii=False)
+
+
+def is_kept(folder: Path, name: str, key: str) -> bool:
+    """Tell whether the folder holds all of the figure, made of the same things."""
+    try:
+        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+        files = [f"{name}.png", f"{name}.pdf", *about["tables"]]
+        return about.get("key") == key and all((folder / file).is_file() for file in files)
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 _PAGE = """<!DOCTYPE html>

@@ -1,0 +1,135 @@
+"""The convolutional network of the papers' tables, and one training of it."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import dpanalysis as dpa
+
+from . import _clipping as runs
+
+# On a device a whole batch is one chunk, but for one in a hundred million.
+_DEVICE_CHUNK = 640
+
+
+def device() -> str:
+    """Return where networks are trained: ``$DPANALYSIS_DEVICE``, or the CPU."""
+    return os.environ.get("DPANALYSIS_DEVICE", "cpu")
+
+
+def network(data: str, seed: int) -> Any:
+    """Return the CNN of Papernot et al. (2021) as Tramer and Boneh (2021) train it on MNIST.
+
+    Two convolutions and two dense layers, tanh between them; a smaller one for digits.
+    """
+    import torch
+    from torch import nn
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if data != "digits":
+            return nn.Sequential(
+                nn.Conv2d(1, 16, 8, stride=2, padding=2),
+                nn.Tanh(),
+                nn.MaxPool2d(2, 1),
+                nn.Conv2d(16, 32, 4, stride=2),
+                nn.Tanh(),
+                nn.MaxPool2d(2, 1),
+                nn.Flatten(),
+                nn.Linear(512, 32),
+                nn.Tanh(),
+                nn.Linear(32, 10),
+            )
+        return nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1),
+            nn.Tanh(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3),
+            nn.Tanh(),
+            nn.Flatten(),
+            nn.Linear(64, 10),
+        )
+
+
+@lru_cache(maxsize=2)
+def load_problem(data: str, signed: bool = False, regularizer: Any = None) -> Any:
+    """Return the network's problem, in single precision."""
+    X, y, _, _ = _images(data, signed)
+    chunk = _DEVICE_CHUNK if device() != "cpu" else None
+    return dpa.problems.Module(
+        network(data, 0), X, y, regularizer=regularizer, chunk=chunk, device=device()
+    )
+
+
+@lru_cache(maxsize=2)
+def _images(data: str, signed: bool) -> tuple[Any, Any, Any, Any]:
+    X, y, X_test, y_test = runs.load_data(data, signed)
+    side = 8 if data == "digits" else 28
+    shape = (-1, 1, side, side)
+    X, X_test = (np.float32(each).reshape(shape) for each in (X, X_test))
+    return X, y, X_test, y_test
+
+
+@lru_cache(maxsize=2)
+def test_images(data: str, signed: bool = False) -> tuple[Any, Any]:
+    """Return images and labels of the test part, where the network is."""
+    import torch
+
+    _, _, X, y = _images(data, signed)
+    return torch.tensor(X, device=device()), torch.tensor(np.int64(y), device=device())
+
+
+def start(data: str, seed: int) -> np.ndarray:
+    """Return the random start of a run: PyTorch's own draw for the seed."""
+    return load_problem(data).vector(network(data, seed))
+
+
+def build_method(problem: Any, cell: dict[str, Any]) -> dpa.methods.SGD:
+    """Return SGD with momentum, noise of ``noise_multiplier`` times what a record moves."""
+    steps = runs.steps_per_epoch(problem.n, cell["batch"])
+    iterations, rate = cell["epochs"] * steps, 1.0 / steps
+    rule = runs.make_rule(cell["rule"], cell["clip_norm"], cell["r"], np.nan)
+    moved = problem.facts(runs.RELATION).record_sensitivity(2, rule)
+    std = cell["noise_multiplier"] * moved / (rate * problem.n)
+    return dpa.methods.SGD(
+        cell["step_size"],
+        iterations,
+        dpa.Poisson(rate),
+        rule,
+        momentum=cell["momentum"],
+        noise=np.full(iterations, std) if std else "uniform",
+    )
+
+
+def train_cell(**cell: Any) -> dict[str, np.ndarray]:
+    """Train once and return the test accuracy by epoch, and the training accuracy at the end.
+
+    Batches are drawn by Poisson sampling with the rate 1/(iterations of an epoch), and the sum is
+    divided by the expected size of a batch, which is public.
+    """
+    problem = load_problem(cell["data"])
+    X_test, y_test = test_images(cell["data"])
+    steps = runs.steps_per_epoch(problem.n, cell["batch"])
+
+    def test_accuracy(problem: Any, w: np.ndarray) -> np.ndarray:
+        return problem.accuracy(w, X_test, y_test)
+
+    result = dpa.minimize(
+        problem,
+        build_method(problem, cell),
+        None,  # the noise is given in numbers; what it costs is in the ledger
+        w0=start(cell["data"], cell["seed"]),
+        rng=cell["seed"],
+        record=(test_accuracy,),
+        every=steps,
+    )
+    return {
+        "epoch": result.history["iteration"] / steps,
+        "test_accuracy": result.history["test_accuracy"][:, 0],
+        "training_accuracy": problem.accuracy(result.w),
+        "finished": np.array(result.status == "finished"),
+    }

@@ -1,0 +1,251 @@
+"""The ledger of results: what the figures' tables are at paper scale, and what made them.
+
+``results/NAME/`` holds the tables, ``about.json`` (settings, caption, commit, versions, digests)
+and ``cells.csv``: one line a cell, with its parameters, a digest of its result to the last bit,
+and a few of its numbers for machines that round otherwise.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dpanalysis
+from dpanalysis.experiments import load_table, save_table
+from dpanalysis.experiments.made_by import made_by
+from dpanalysis.experiments.records import Table, atomic_write, plain
+
+from . import load
+
+__all__ = [
+    "RESULTS",
+    "Cell",
+    "digest",
+    "probes",
+    "read",
+    "read_cells",
+    "recaption",
+    "store",
+    "stored",
+]
+
+RESULTS = Path(__file__).with_name("results")
+#: Decimal digits of the numbers in the stored tables; the digests are those of all digits.
+DIGITS = 7
+
+#: A cell as a sweep tells it: its file and its result.
+Cell = tuple[Path, dict[str, np.ndarray]]
+
+
+def is_timing(name: str) -> bool:
+    """Tell whether a column or result is a time, which no run repeats."""
+    return "seconds" in name
+
+
+def is_published(name: str) -> bool:
+    """Tell whether a table holds numbers of the paper's, which are not ours to store."""
+    return name.startswith("published")
+
+
+def digest(columns: Mapping[str, Any]) -> str:
+    """Return a digest of arrays by name, to the last bit, but for times."""
+    found = hashlib.sha256()
+    for name in sorted(columns):
+        if not is_timing(name):
+            array = np.asarray(columns[name])
+            head = f"{name} {array.dtype.kind} {array.shape}"
+            exact = "\0".join(array.ravel()) if array.dtype.kind == "U" else None
+            body = array.tobytes() if exact is None else exact.encode()
+            found.update(head.encode() + b"\0" + body)
+    return found.hexdigest()[:16]
+
+
+def probes(result: Mapping[str, Any]) -> dict[str, float]:
+    """Return a few numbers of a result: each number, and last entry and mean of each array."""
+    found = {}
+    for name, value in result.items():
+        array = np.asarray(value)
+        if array.dtype.kind in "biuf" and array.size and not is_timing(name):
+            found[f"last.{name}"] = float(array.ravel()[-1])
+            if array.size > 1:
+                found[f"mean.{name}"] = float(array.mean())
+    return found
+
+
+# ------------------------------------------------------------------ writing
+
+
+def store(
+    name: str, tables: Mapping[str, Table], cells: Sequence[Cell], seconds: float, out: Path
+) -> Path:
+    """Write a figure's tables and what made them; ``seconds`` are those beside the cells'.
+
+    Cells may come from earlier code, which ``made_by`` names: whether they still come out is for
+    ``verify`` to say, from the numbers.
+    """
+    module, folder = load(name), out / name
+    rows, makers = _rows(cells)
+    stored = {}
+    for table_name, table in tables.items():
+        if not is_published(table_name):
+            save_table(folder / f"{table_name}.csv", _rounded(table))
+            stored[table_name] = {
+                "rows": len(next(iter(table.values()))),
+                "digest": digest(table),
+                "file": file_digest(folder / f"{table_name}.csv"),
+            }
+    if rows:
+        write_cells(folder / "cells.csv", rows)
+    about = {
+        "name": name,
+        "title": module.TITLE,
+        "scale": "paper",
+        "settings": _settings(module),
+        "caption": module.caption(dict(tables), "paper"),
+        "version": dpanalysis.__version__,
+        "commit": commit(),
+        "made_by": makers or [made_by(__package__)],
+        "core_seconds": round(seconds + sum(row["seconds"] for row in rows), 1),
+        "cells": len(rows),
+        "tables": stored,
+    }
+    _write_about(folder, about)  # last: the entry is complete
+    return folder
+
+
+def _settings(module: Any) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(plain(dict(module.settings("paper")), "settings"))))
+
+
+def _write_about(folder: Path, about: Mapping[str, Any]) -> None:
+    with atomic_write(folder / "about.json") as file:
+        json.dump(about, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+
+
+def recaption(name: str) -> bool:
+    """Write the caption of this code into an entry, where its data are at hand; tell if it moved.
+
+    Without the data settings are those of a stand-in, and the stored caption stays.
+    """
+    module, (about, tables) = load(name), read(name)
+    if _settings(module) != about["settings"]:
+        return False
+    now = {**about, "title": module.TITLE, "caption": module.caption(tables, "paper")}
+    if now != about:
+        _write_about(RESULTS / name, now)
+    return now != about
+
+
+def _rows(cells: Iterable[Cell]) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Return a row for each cell, and the different makers that the rows name by number."""
+    rows, makers = [], []
+    for path, result in cells:
+        about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        maker = about.get("made_by", {"code": "unknown"})
+        if maker not in makers:
+            makers.append(maker)
+        rows.append(
+            {
+                "function": about["function"],
+                "version": about["version"],
+                "made_by": makers.index(maker),
+                "seconds": float(f"{about['seconds']:.3g}"),
+                "digest": digest(result),
+                **{f"parameter.{key}": value for key, value in about["parameters"].items()},
+                **{key: float(f"{value:.6g}") for key, value in probes(result).items()},
+            }
+        )
+    return rows, makers
+
+
+def write_cells(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as CSV: every entry is JSON, but for text of which that is plain; "" is none."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with atomic_write(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([json.dumps(row[n]) if n in row else "" for n in names] for row in rows)
+
+
+def _rounded(table: Table) -> Table:
+    """Return a table with the digits that are stored."""
+    return {
+        name: np.array([float(f"{x:.{DIGITS}g}") for x in column.tolist()])
+        if column.dtype.kind == "f"
+        else column
+        for name, column in table.items()
+    }
+
+
+def commit() -> str:
+    """Return the commit of this code, from git or else from ``$GIT_COMMIT``."""
+    call = ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(
+            call, cwd=RESULTS.parent, capture_output=True, text=True, check=True, timeout=60
+        )
+        return done.stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return os.environ.get("GIT_COMMIT", "unknown")
+
+
+# ------------------------------------------------------------------ reading
+
+
+def stored() -> list[str]:
+    """Return the figures that have results, in no particular order."""
+    abouts = sorted(RESULTS.glob("*/about.json"))  # of other commands' results, too
+    return [path.parent.name for path in abouts if '"scale": "paper"' in path.read_text("utf-8")]
+
+
+def read(name: str) -> tuple[dict[str, Any], dict[str, Table]]:
+    """Return ``about.json`` and the tables of a figure, with the published ones where at hand.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the figure has no results.
+    ValueError
+        If a table is not as it was written.
+    """
+    folder = RESULTS / name
+    if not (folder / "about.json").is_file():
+        raise FileNotFoundError(
+            f"{name} has no results in {RESULTS}: python -m figures {name} --scale paper --store"
+        )
+    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    tables = {}
+    for table_name, known in about["tables"].items():
+        path = folder / f"{table_name}.csv"
+        if file_digest(path) != known["file"]:
+            raise ValueError(f"{path} is not as the figure wrote it")
+        tables[table_name] = load_table(path)[0]
+    published = getattr(load(name), "published", dict)
+    return about, {**tables, **published()}
+
+
+def read_cells(name: str) -> list[dict[str, Any]]:
+    """Return the rows of ``cells.csv``, none where the figure has no cells."""
+    path = RESULTS / name / "cells.csv"
+    if not path.is_file():
+        return []
+    with open(path, encoding="utf-8", newline="") as file:
+        return [
+            {key: json.loads(text) for key, text in row.items() if text}
+            for row in csv.DictReader(file)
+        ]
+
+
+def file_digest(path: Path) -> str:
+    """Return a digest of a text file, whatever its line ends."""
+    data = path.read_bytes().replace(b"\r\n", b"\n")
+    return hashlib.sha256(data).hexdigest()[:16]

@@ -1,0 +1,142 @@
+"""Making figures one after the other: what is kept, what is left, how long it will take."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import figures
+from dpanalysis import plotting
+from dpanalysis.experiments import sweeping
+from dpanalysis.experiments.made_by import code_digest
+from dpanalysis.experiments.records import plain
+
+from . import _ledger
+from ._data import made_of
+from ._page import is_kept, write_figure
+
+__all__ = ["Clock", "Options", "make", "unusable", "word_on_kernels"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How figures are made; see ``python -m figures --help``."""
+
+    out: Path
+    scale: str = "quick"
+    jobs: int = -1
+    fresh: bool = False
+    progress: bool = True
+    store: bool = False
+
+
+def make(name: str, options: Options) -> tuple[str, float]:
+    """Compute, draw and write a figure where that is not done; return its title and seconds.
+
+    Seconds are 0 where everything was there. A picture follows from the scale, the settings, the
+    code and the data at hand: where none of them changed, nothing is made again.
+    """
+    start = time.perf_counter()
+    module, folder = figures.load(name), options.out / name
+    settings = module.settings(options.scale)
+    key = _key(options.scale, settings)
+    cache = folder / "cells"
+    if options.fresh:
+        shutil.rmtree(cache, ignore_errors=True)
+    elif is_kept(folder, name, key) and not options.store:
+        return module.TITLE, 0.0
+    cells: list[_ledger.Cell] = []
+    with sweeping(watch=lambda path, result: cells.append((path, result))):
+        tables = module.compute(
+            options.scale, jobs=options.jobs, cache=cache, progress=options.progress
+        )
+    computed = time.perf_counter() - start
+    title, caption = module.TITLE, module.caption(tables, options.scale)
+    with plotting.style():
+        picture = module.draw(tables)
+        if options.scale == "quick" and settings != module.settings("paper"):
+            said = ": ".join(filter(None, ("Quick look", made_of(settings))))
+            picture.suptitle(said, x=0.01, ha="left", color="#555555")
+            title = f"{title}. {said}"
+    seconds = time.perf_counter() - start
+    write_figure(
+        folder, name, title, options.scale, settings, tables, picture, caption, seconds, key
+    )
+    if options.store:
+        _ledger.store(name, tables, cells, 0.0 if cells else computed, _ledger.RESULTS)
+    return module.TITLE, seconds
+
+
+def _key(scale: str, settings: Mapping[str, Any]) -> str:
+    """Return a digest of all that a figure follows from."""
+    made_from = {
+        "scale": scale,
+        "settings": plain(dict(settings), "settings"),
+        "code": code_digest("dpanalysis", "figures"),
+        "data": os.environ.get("DPANALYSIS_DATA"),
+    }
+    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def unusable(folder: Path) -> str | None:
+    """Return why nothing can be written into a folder, which is made; None if it can be."""
+    probe = folder / f".write-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"x")
+        probe.unlink()
+    except OSError as error:
+        return f"{error.strerror or error}"
+    return None
+
+
+class Clock:
+    """Says how far a run of many figures is, from what each takes at quick scale."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.left = {name: figures.FIGURES[name] for name in names}
+        self.total, self.seconds, self.done = len(names), 0.0, 0.0
+
+    def announce(self, name: str) -> str:
+        """Return what is said before a figure."""
+        place = self.total - len(self.left) + 1
+        pace = self.seconds / self.done if self.done else 1.0
+        left = "" if not self.done else f", {_about(pace * sum(self.left.values()))} left"
+        return f"[{place} of {self.total}{left}] {name}"
+
+    def finish(self, name: str, seconds: float) -> None:
+        """Note what a figure took; what was kept says nothing of the pace."""
+        weight = self.left.pop(name)
+        if seconds:
+            self.seconds, self.done = self.seconds + seconds, self.done + weight
+
+
+def _about(seconds: float) -> str:
+    """Return a time in words.
+
+    >>> _about(12.0), _about(100.0), _about(9000.0)
+    ('less than a minute', 'about 2 minutes', 'about 2.5 hours')
+    """
+    if seconds < 45.0:
+        return "less than a minute"
+    if seconds < 5400.0:
+        minutes = max(1, round(seconds / 60.0))
+        return f"about {minutes} minute{'s' * (minutes > 1)}"
+    return f"about {seconds / 3600.0:.2g} hours"
+
+
+def word_on_kernels() -> str | None:
+    """Return a word where none of the kernels is compiled yet on this machine, else None."""
+    from dpanalysis.kernels.dense import dense_range
+
+    folder = Path(dense_range.stats.cache_path or "")
+    if any(folder.glob("dense.*.nbi")):
+        return None
+    return "The kernels are compiled at first, once on this machine: that takes about a minute."

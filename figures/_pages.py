@@ -1,0 +1,113 @@
+"""Tables of README and docs, written from the ledger between markers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import figures
+from dpanalysis import plotting
+
+from . import _ledger
+
+__all__ = ["IMAGES", "PAGES", "image", "picture_source", "rewritten", "write"]
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+#: Pictures that the pages show.
+IMAGES = {
+    name: Path(__file__).with_name("images") / f"{name}.png"
+    for name in ("kuru_fig3", "clipping_table")
+}
+
+_BLOCK = re.compile(
+    r"(<!-- results: (?P<figure>\w+)(?: (?P<part>\w+))? -->\n).*?(<!-- end of results -->)", re.S
+)
+
+
+def rewritten(text: str) -> str:
+    """Return a page with its blocks as the ledger has them.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a block asks for a figure without results.
+    KeyError
+        If a figure reports nothing by that name.
+    """
+    return _BLOCK.sub(lambda m: f"{m[1]}{_block(m['figure'], m['part'])}\n{m[4]}", text)
+
+
+def _block(figure: str, part: str | None) -> str:
+    if figure == "all":
+        return "\n\n".join(_entry(name) for name in figures.FIGURES if name in _ledger.stored())
+    _, tables = _ledger.read(figure)
+    return figures.load(figure).report(tables)[part].strip()
+
+
+def _entry(name: str) -> str:
+    """Return a figure's title, caption, tables and origin."""
+    about, _ = _ledger.read(name)
+    caption = "\n\n".join(" ".join(each.split()) for each in about["caption"].strip().split("\n\n"))
+    folder = f"../figures/results/{name}"
+    tables = ", ".join(f"[{table}]({folder}/{table}.csv)" for table in about["tables"])
+    maker = about["made_by"][0]
+    minutes = about["core_seconds"] / 60.0
+    return (
+        f"## {name}\n\n**{_plain(about['title'])}**\n\n{_plain(caption)}\n\n"
+        f"Tables: {tables}. Made at commit `{about['commit'][:12]}` with Python {maker['python']}, "
+        f"NumPy {maker['numpy']} on {_plain(maker['processor'])}: {about['cells']} cells, "
+        f"{minutes:.1f} minutes of one core."
+    )
+
+
+def _plain(text: str) -> str:
+    """Return text that Markdown shows as it stands."""
+    return re.sub(r"([*_<>\[\]])", r"\\\1", text)
+
+
+def write() -> list[Path]:
+    """Write captions, the blocks of all pages and their pictures; return what has changed."""
+    changed = [_ledger.RESULTS / name for name in _ledger.stored() if _ledger.recaption(name)]
+    for page in PAGES:
+        before = page.read_text(encoding="utf-8")
+        after = rewritten(before)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+            changed.append(page)
+    for name, path in IMAGES.items():
+        if picture_source(path) != tables_digest(name):
+            image(name, path)
+            changed.append(path)
+    return changed
+
+
+# ------------------------------------------------------------------ pictures
+
+_KEY = "Description"
+
+
+def tables_digest(name: str) -> str:
+    """Return what a picture of a figure says it is made of."""
+    about, _ = _ledger.read(name)
+    return "tables " + " ".join(about["tables"][table]["digest"] for table in about["tables"])
+
+
+def image(name: str, path: Path) -> None:
+    """Draw a figure from its stored tables; the file names their digests."""
+    _, tables = _ledger.read(name)
+    with plotting.style():
+        figure = figures.load(name).draw(tables)
+        figure.savefig(path, metadata={"Software": None, _KEY: tables_digest(name)})
+
+
+def picture_source(path: Path) -> str | None:
+    """Return what a PNG file says it is made of."""
+    if not path.is_file():
+        return None
+    data, key = path.read_bytes(), b"tEXt" + _KEY.encode() + b"\0"
+    place = data.find(key)
+    if place < 4:
+        return None
+    size = int.from_bytes(data[place - 4 : place], "big")  # of the key, a zero byte and the text
+    return data[place + len(key) : place + 4 + size].decode()

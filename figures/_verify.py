@@ -1,0 +1,143 @@
+"""Do stored results still come out? Some cells of the ledger, computed again and compared."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpanalysis.experiments import SweepError, sweep
+from dpanalysis.experiments.made_by import made_by
+
+from . import _ledger, load
+
+__all__ = ["TOLERANCE", "verify"]
+
+#: Relative difference that is allowed between machines or versions that round differently. A
+#: single test sample that changes sides moves an accuracy by less.
+TOLERANCE = 1e-3
+
+
+def verify(
+    name: str, count: int | None, at_most: float, random: np.random.Generator, jobs: int
+) -> tuple[list[str], str]:
+    """Compute cells of a figure again.
+
+    Parameters
+    ----------
+    name : str
+        A figure that has results.
+    count : int or None
+        How many cells, chosen at random; None for all, and then the tables too.
+    at_most : float
+        Seconds: cells that took longer are left alone.
+    random : Generator
+        Chooses the cells.
+    jobs : int
+        Cells at once.
+
+    Returns
+    -------
+    differences : list of str
+        One line each.
+    found : str
+        What was compared, and how.
+    """
+    about, _ = _ledger.read(name)
+    rows = _ledger.read_cells(name)
+    with tempfile.TemporaryDirectory() as folder:
+        if count is None or not rows:
+            if about["core_seconds"] > at_most:
+                return [], f"nothing takes at most {at_most:g} s"
+            return _tables(name, about, Path(folder), jobs)
+        quick = [row for row in rows if row["seconds"] <= at_most]
+        if not quick:
+            return [], f"no cell takes at most {at_most:g} s"
+        chosen = [quick[k] for k in random.permutation(len(quick))[:count]]
+        return _cells(chosen, about, Path(folder), len(rows))
+
+
+def _cells(
+    chosen: Sequence[dict[str, Any]], about: dict[str, Any], folder: Path, total: int
+) -> tuple[list[str], str]:
+    differences, exactly = [], 0
+    for row in chosen:
+        function = _function(row["function"])
+        head = "parameter."
+        cell = {k.removeprefix(head): v for k, v in row.items() if k.startswith(head)}
+        try:
+            (record,) = sweep(function, [cell], folder=folder, jobs=1, progress=False)
+        except SweepError as error:
+            trace = error.failures[0][1].strip()
+            if "FileNotFoundError" in trace:  # a data set, and where it comes from
+                raise FileNotFoundError(trace.rsplit("\n", 1)[-1]) from error
+            raise
+        exact = _same_bits(about["made_by"][row["made_by"]], function.__module__)
+        exactly += exact
+        if _ledger.digest(record.result) == row["digest"]:
+            continue
+        values = _ledger.probes(record.result)
+        wrong = [
+            f"{key.replace('.', ' of ')} {row.get(key, np.nan):g} stored, {values[key]:g} now"
+            for key in values
+            if key not in row or not _close(row[key], values[key])
+        ]
+        if exact or wrong:
+            said = ", ".join(wrong) or "last bits"
+            differences.append(f"{row['function']}({cell}): {said}")
+    return differences, f"{len(chosen)} of {total} cells, {_how(exactly, len(chosen))}"
+
+
+def _tables(name: str, about: dict[str, Any], folder: Path, jobs: int) -> tuple[list[str], str]:
+    module = load(name)
+    tables = module.compute("paper", jobs=jobs, cache=folder, progress=False)
+    exact = all(_same_bits(maker, module.__name__) for maker in about["made_by"])
+    _, before = _ledger.read(name)
+    differences = []
+    for table, known in about["tables"].items():
+        now = tables.get(table, {})
+        if _ledger.digest(now) == known["digest"]:
+            continue
+        wrong = [
+            column
+            for column, values in before[table].items()
+            if not _ledger.is_timing(column)
+            and (column not in now or not _close(values, now[column]))
+        ]
+        if exact or wrong:
+            differences.append(f"table {table}: {', '.join(wrong) or 'last bits'}")
+    return differences, f"all {len(about['tables'])} tables, {_how(int(exact), 1)}"
+
+
+def _how(exactly: int, total: int) -> str:
+    if exactly == total:
+        return "to the last bit"
+    return f"to {TOLERANCE:g}, since versions or processor are others"
+
+
+def _same_bits(maker: dict[str, str], module: str) -> bool:
+    """Tell whether the same bits must come out: all but the code is as it was."""
+    here = made_by(module)
+    return all(maker.get(key) == here[key] for key in here if key not in ("code", "dpanalysis"))
+
+
+def _close(before: Any, now: Any) -> bool:
+    """Tell whether numbers agree within the tolerance, and text agrees."""
+    a, b = np.asarray(before), np.asarray(now)
+    if a.shape != b.shape:
+        return False
+    if a.dtype.kind not in "biuf" or b.dtype.kind not in "biuf":
+        return bool((a == b).all())
+    a, b = a.astype(float), b.astype(float)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= TOLERANCE * np.maximum(np.abs(a), np.abs(b))
+    return bool((near | (a == b) | (np.isnan(a) & np.isnan(b))).all())
+
+
+def _function(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)

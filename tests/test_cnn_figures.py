@@ -1,0 +1,93 @@
+"""The figures of the papers' CNN, tiny: what must hold of their tables."""
+
+import numpy as np
+import pytest
+
+from dpanalysis import plotting
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
+
+from figures import (  # noqa: E402
+    _cnn,
+    cnn_gradients,
+    cnn_heatmaps,
+    cnn_table,
+    search_cnn,
+)
+
+
+def made(module, changes, monkeypatch, tmp_path):
+    """Compute and draw a figure with some settings changed; return tables and caption."""
+    original = module.settings
+    monkeypatch.setattr(module, "settings", lambda scale: {**original(scale), **changes})
+    tables = module.compute("quick", jobs=1, cache=tmp_path, progress=False)
+    with plotting.style():
+        module.draw(tables).savefig(tmp_path / "figure.png", dpi=40)
+    caption = module.caption(tables, "quick")
+    assert "\n\nPrivacy: " in caption and "\n\nDifferences from the paper: " in caption
+    return tables, " ".join(caption.split())
+
+
+def test_the_network_is_that_of_the_paper():
+    assert sum(p.numel() for p in _cnn.network("mnist", 0).parameters()) == 26_010
+    assert not np.array_equal(_cnn.start("digits", 0), _cnn.start("digits", 1))
+    assert np.array_equal(_cnn.start("digits", 1), _cnn.start("digits", 1))
+
+
+def test_table(monkeypatch, tmp_path):
+    changes = {"epochs": 3, "seeds": 1, "step_sizes": [1.0, 2.0]}
+    tables, caption = made(cnn_table, changes, monkeypatch, tmp_path)
+    assert tables["best"]["rule"].tolist() == ["GC", "Auto-S", "PSAC"]
+    assert (tables["best"]["test_accuracy"] > 40.0).all()
+    assert len(tables["runs"]["seed"]) == 6 and "published 98.24" in caption
+
+
+def test_gradients(monkeypatch, tmp_path):
+    changes = {"epochs": 1, "measured_batches": 2, "measured_batch_size": 8}
+    tables, _ = made(cnn_gradients, changes, monkeypatch, tmp_path)
+    assert (np.abs(tables["weighted_means"]["cosine"]) <= 1.0 + 1e-9).all()
+    assert set(tables["by_order"]["training"]) == {"private", "exact"}
+
+
+def test_heatmaps(monkeypatch, tmp_path):
+    changes = {"epochs": 1, "step_sizes": [0.5, 2.0], "rs": [0.1], "clip_norms": [0.1]}
+    tables, _ = made(cnn_heatmaps, changes, monkeypatch, tmp_path)
+    assert len(tables["accuracy"]["rule"]) == 6
+
+
+def test_search(monkeypatch, tmp_path):
+    tuned = {"DP-SGD": [0.1, 0.2], "DP-Adam": [0.002]}
+    changes = {"iterations": 8, "every": 2, "tuned": tuned}
+    tables, caption = made(search_cnn, changes, monkeypatch, tmp_path)
+    assert tables["tuning"]["method"].tolist() == ["DP-SGD", "DP-SGD", "DP-Adam"]
+    assert set(tables["curves"]["method"]) == set(search_cnn.NAMES)
+    assert "a smaller one" in caption or "on mnist" in caption
+
+
+def test_sums_take_the_path_of_a_device_too(monkeypatch):
+    """Nothing is asked of a device: the masks are then applied whether a sample is lost or not."""
+    from dpanalysis import clipping
+
+    problem = _cnn.load_problem("digits")
+    w, rule = _cnn.start("digits", 0), clipping.PerSampleAdaptive(0.1, 0.1)
+    here = problem.sums(w, rows=np.arange(70), clipping=rule)
+
+    class Elsewhere:
+        type = "cuda"
+
+    monkeypatch.setattr(type(problem), "device", Elsewhere(), raising=False)
+    kept = problem.__dict__.pop("device")
+    monkeypatch.setattr(torch, "zeros", _without_device(torch.zeros))
+    try:
+        there = problem.sums(w, rows=np.arange(70), clipping=rule)
+    finally:
+        problem.__dict__["device"] = kept
+    np.testing.assert_array_equal(here.gradient, there.gradient)
+    assert here.clipped == there.clipped
+
+
+def _without_device(function):
+    def call(*shape, device=None, **more):
+        return function(*shape, **more)
+
+    return call
