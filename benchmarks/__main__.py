@@ -61,9 +61,15 @@ def _memory() -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run what is asked for and write it where it is wanted."""
+    given = sys.argv[1:] if argv is None else argv
+    if given[:1] == ["accuracy"]:  # no timing: options and tables of its own
+        from .accuracy import main as accuracy
+
+        return accuracy(given[1:], machine())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Time dpanalysis beside its peers. Machines differ: quote the ratios.",
+        epilog="Accuracy beside peers: python -m benchmarks accuracy --help.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller sizes")

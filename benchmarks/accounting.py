@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dpanalysis import privacy
+from dpanalysis import clipping, methods, privacy
 from dpanalysis.privacy.events import Gaussian, Laplace, Pure, Repeated, Sampled
+from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.mechanisms import random_source
 
 from .measure import Effort, compare, effort, here, installed, quietly
@@ -74,6 +75,15 @@ def peer_calibration() -> Any:
     bracket = dp_accounting.ExplicitBracketInterval(0.5, 20.0)
     accountant = dp_accounting.pld.PLDAccountant
     return dp_accounting.calibrate_dp_mechanism(accountant, make, 1.0, DELTA, bracket, tol=1e-4)
+
+
+def plan(rate: float, steps: int) -> object:
+    """Noise of a whole run of SGD on two million records, at (1, 1e-8)."""
+    infinite = (np.inf, np.inf)
+    facts = PublicFacts(2_000_000, 2, 0.0, 1.0, ADD, gradient_bounds=infinite)
+    sampling, rule = privacy.Poisson(rate), clipping.Flat(1.0)
+    method = methods.SGD(1.0, steps, sampling=sampling, clipping=rule)
+    return method.prepare(facts, privacy.Budget(1.0, 1e-8, ADD), "tightest")
 
 
 def thousand_laplace() -> float:
@@ -166,6 +176,9 @@ def run(quick: bool) -> Iterator[Row]:
     yield from row("RDP of 1000 noise scales", "orders 2 to 255", thousand_curves, slow)
     yield from row("PLD epsilon", f"{STEPS} steps", pld, dp_accounting=peer_pld)
     yield from row("noise by PLD", "to 1e-4", calibration, slow, dp_accounting=peer_calibration)
+    for rate, steps in ((1e-6, 100), (1e-4, 100_000), (0.5, 10_000_000), (1e-6, 10_000_000)):
+        case = f"SGD, Poisson({rate:g}), {steps:,} steps"
+        yield from row("plan", case, partial(plan, rate, steps), slow)
     yield from row("1000 Laplace scales", "tightest epsilon", thousand_laplace, slow)
     steps = 100_000
     yield from row("filter and ledger, 1e5 steps", "pure", partial(filter_and_ledger, steps), slow)

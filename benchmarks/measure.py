@@ -30,6 +30,7 @@ NEEDS = {
     "jax_forms": ("jax",),
     "torch_forms": ("torch",),
     "opacus_forms": ("opacus",),
+    "module_forms": ("torch",),
 }
 IMPORTED_AS = {"scikit-learn": "sklearn", "dp-accounting": "dp_accounting", "pepit": "PEPit"}
 ROOT = Path(__file__).parents[1]
@@ -48,6 +49,11 @@ def installed(*packages: str) -> bool:
         extra = "dask" if package == "dask" else "peers"
         _skip(package, f'{package} is not installed (pip install "dpanalysis[{extra}]")')
     return not missing
+
+
+def unavailable(package: str, why: str) -> None:
+    """Note a peer as skipped, by name."""
+    _skip(package, why)
 
 
 def _skip(package: str, why: str) -> None:

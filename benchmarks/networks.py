@@ -1,4 +1,4 @@
-"""Private training of 784-128-10 in single precision, beside non-private training and peers.
+"""Private training of 784-128-10 and of a CNN, beside non-private training and peers.
 
 The images are random numbers of MNIST's shape: what they show does not change the time.
 """
@@ -6,6 +6,8 @@ The images are random numbers of MNIST's shape: what they show does not change t
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -16,7 +18,7 @@ from dpanalysis import clipping
 from dpanalysis.privacy import mechanisms
 from dpanalysis.problems import MLP
 
-from .measure import compare, effort, here, peers, thread_counts
+from .measure import ROOT, Effort, compare, effort, here, peers, thread_counts
 from .peers import data
 from .table import Row
 from .targets import NON_PRIVATE
@@ -72,3 +74,24 @@ def run(quick: bool) -> Iterator[Row]:
             "NumPy's normal numbers": here(partial(random.standard_normal, problem.d)),
         }
         yield from compare("parts of that step", f"batch {batch}", here(step), own, spent)
+    yield from convolutions(spent)
+
+
+def convolutions(spent: Effort) -> Iterator[Row]:
+    """Compare a private step of a CNN through ``Module``, and its memory by the batch."""
+    modules, batch = ("module_forms", "torch_forms", "opacus_forms"), 512
+    with peers(modules, "cnn", 1, {"batch": batch}, lambda name: None) as calls:
+        ours = {rule: calls.pop(rule) for rule in ("Flat", "PSAC", "Auto-S") if rule in calls}
+        for rule, mine in ours.items():
+            key = f"private step of a CNN, {rule}"
+            yield from compare(key, f"batch {batch}, 1 thread", mine, calls, spent)
+    if ours and sys.platform.startswith("linux"):
+        few, many = (megabytes(count) for count in (512, 4096))
+        key = "memory of a CNN's clipped sum, batch 4096"
+        yield Row(key, "beside the data", (many,), "MB", "batch 512", (few,))
+
+
+def megabytes(batch: int) -> float:
+    """Return the peak of a clipped sum over so many samples."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.peers.module_forms", str(batch)]
+    return float(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout)

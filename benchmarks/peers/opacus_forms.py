@@ -11,7 +11,7 @@ import torch
 from opacus import PrivacyEngine
 
 from . import data
-from .torch_forms import sequential, tensors
+from .torch_forms import convolutions, sequential, tensors
 
 MODES = {"Opacus, per sample": "hooks", "Opacus, ghost": "ghost"}
 
@@ -82,11 +82,22 @@ def minibatch(n: int, d: int, rate: float, poisson: bool) -> dict[str, Callable[
 
 def network(batch: int) -> dict[str, Callable[[], Any]]:
     """Return a private step on one batch."""
+    return _steps(sequential, *map(torch.from_numpy, data.images(batch)))
+
+
+def cnn(batch: int) -> dict[str, Callable[[], Any]]:
+    """Return a private step of the CNN on one batch."""
     images, labels = map(torch.from_numpy, data.images(batch))
+    return _steps(convolutions, images.view(-1, 1, 28, 28), labels)
+
+
+def _steps(
+    build: Callable[[], torch.nn.Module], images: torch.Tensor, labels: torch.Tensor
+) -> dict[str, Callable[[], Any]]:
     calls = {}
     for name, mode in MODES.items():
         model, optimizer, loss = private(
-            mode, sequential(), torch.nn.CrossEntropyLoss(), batch, 1.0, 1.0
+            mode, build(), torch.nn.CrossEntropyLoss(), len(images), 1.0, 1.0
         )
 
         def step(model: Any = model, optimizer: Any = optimizer, loss: Any = loss) -> None:
