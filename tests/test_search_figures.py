@@ -23,6 +23,12 @@ GRADIENT = Gaussian(50.0, 1.0)
 SEARCH = AboveThreshold("laplace", 20.0, 40.0, 1.0, 20, shared=True)  # epsilon_BT = .1
 
 
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch):
+    """Stand-ins, also where the data sets are at hand."""
+    monkeypatch.delenv("DPANALYSIS_DATA", raising=False)
+
+
 def made(module, changes, monkeypatch, tmp_path):
     """Compute and draw a figure with some settings changed; return tables and caption."""
     original = module.settings
@@ -87,6 +93,16 @@ def test_runs_under_the_printed_accounting_are_not_private():
     np.testing.assert_allclose(guard.spent, spent)
 
 
+def test_what_a_run_has_spent():
+    """Of a filter at a Renyi order, of one in zCDP, of a plan, and of the printed accounting."""
+    spent = {}
+    for name in ("DP-BLSGD", "DP-BLGD", "DP-SGD", "DP-BLSGD, as printed"):
+        spent[name] = _search.run_cell("census", "logistic", name, 0.8, 0, 10)["epsilon_spent"]
+    assert all(0.8 * 0.8 < each <= 0.8 * (1 + 1e-9) for each in spent.values()), spent
+    few = _search.run_cell("census", "logistic", "DP-BLSGD", 0.8, 0, 10, options={"iterations": 3})
+    assert 0.0 < few["epsilon_spent"] < 0.5 * 0.8
+
+
 def test_what_a_budget_buys():
     bought = _search.affordable(0.05, 100, 0.1)
     assert bought["as_printed"] == pytest.approx(3.0, abs=0.1)
@@ -100,10 +116,10 @@ def test_what_a_budget_buys():
 
 def test_data_of_each_scale(monkeypatch):
     monkeypatch.setenv("DPANALYSIS_DATA", "/nowhere")
-    assert _search.data_names("quick") == ["census"]
+    assert _search.data_names("quick") == ["adult-10000"]
     assert _search.data_names("paper") == ["adult", "bank"]
     monkeypatch.delenv("DPANALYSIS_DATA")
-    assert _search.data_names("paper") == ["census"]
+    assert _search.data_names("paper") == _search.data_names("quick") == ["census"]
 
 
 def test_the_census_is_like_adult():
@@ -132,7 +148,7 @@ def test_every_method_runs_and_can_be_repeated(name, loss):
 
 def test_accuracy(monkeypatch, tmp_path):
     names = ["DP-BLSGD", "DP-BLSGD, as printed", "DP-SGD", "ObjPert", "non-private", "majority"]
-    changes = {"share": 10, "losses": ["logistic"], "methods": names}
+    changes = {"share": 10, "epsilons": [0.2, 1.6], "losses": ["logistic"], "methods": names}
     tables, caption = made(search_accuracy, changes, monkeypatch, tmp_path)
     means = tables["means"]
     levels = {

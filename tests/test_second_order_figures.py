@@ -17,6 +17,12 @@ from figures import (
 from figures._clipping import where
 
 
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch):
+    """Stand-ins, also where the data sets are at hand."""
+    monkeypatch.delenv("DPANALYSIS_DATA", raising=False)
+
+
 def made(module, changes, monkeypatch, tmp_path):
     """Compute and draw a figure with some settings changed; return tables and caption."""
     original = module.settings
@@ -41,6 +47,7 @@ def test_a_cell_can_be_repeated_and_keeps_its_budget(method):
         "tolerance": "loose",
         "method": method,
         "epsilon": 1.0,
+        "start": "zero",
         "seed": 0,
         "limit": 4,
     }
@@ -123,14 +130,25 @@ def test_settings_know_the_size_of_the_data():
     assert (chosen["n"], chosen["d"]) == ([problem.n], [problem.d])
 
 
+def test_random_starts():
+    first, again, other = (_second_order.start_point("random", 10, seed) for seed in (0, 0, 1))
+    assert (first == again).all() and (first != other).all() and first.shape == (10,)
+    assert _second_order.start_point("zero", 10, 0) is None
+    cell = {"data": "clouds", "penalty": "L2", "tolerance": "loose", "method": "OPT"}
+    found = _second_order.run_cell(**cell, epsilon=1.0, start="random", seed=1, limit=3)
+    assert found["iterations"][0] <= 3 and np.isnan(found["n_min"]).all()
+    assert (found["epsilon_spent"] > 0.0).all() and (found["epsilon_spent"] <= 1.0).all()
+
+
 def test_tables(monkeypatch, tmp_path):
-    changes = {"epsilons": [1.0], "seeds": 1, "cut_after": 10}
+    changes = {"epsilons": [1.0], "seeds": 1, "cut_after": 10, "starts": ["zero"]}
     tables, caption = made(second_order_tables, changes, monkeypatch, tmp_path)
     means = where(tables["means"], sensitivity="sharp")
     assert means["method"].tolist() == list(_second_order.METHODS)
     stopped = dict(zip(means["method"].tolist(), means["stopped"].tolist(), strict=True))
-    assert stopped["2OPT"] == stopped["2OPT-LS"] == 1.0 > stopped["OPT-B"]
+    assert all(stopped[name] == 1.0 for name in ("2OPT", "2OPT-LS", "OPT-B"))
     done = means["stopped"] == 1.0
+    assert (means["found"] == done).all()
     assert (means["true_point"][done] == 1.0).all() and (means["hessians"][done] >= 1.0).all()
     assert (means["loss"] < math.log(2.0)).all() and (means["smallest_eigenvalue"] > -5.1e-4).all()
     TR, OPT = (where(means, method=name) for name in ("DP-TR", "OPT"))
@@ -139,7 +157,9 @@ def test_tables(monkeypatch, tmp_path):
 
 
 def test_saddle(monkeypatch, tmp_path):
-    tables, caption = made(second_order_saddle, {"seeds": 1}, monkeypatch, tmp_path)
+    tables, caption = made(
+        second_order_saddle, {"seeds": 1, "epsilons": [1.0]}, monkeypatch, tmp_path
+    )
     means = where(tables["means"], sensitivity="sharp")
     loss = dict(zip(means["method"].tolist(), means["loss"].tolist(), strict=True))
     least = dict(zip(means["method"].tolist(), means["smallest_eigenvalue"].tolist(), strict=True))
