@@ -18,6 +18,7 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient", reason="needs the extra 'notebooks'")
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.delenv("DPANALYSIS_DATA", raising=False)  # the small data: the same cells
     notebook = jupytext.read(path)
     client = nbclient.NotebookClient(
         notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
