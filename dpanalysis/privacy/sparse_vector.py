@@ -214,13 +214,24 @@ def _queries(order: float, noise: str, scale: float, cap: float, shift: float) -
         left, right = order * moves[1] - 12.0, order * moves[0] + 12.0
         right += math.sqrt(2.0 * math.log(cap))
     x = np.union1d(np.arange(left, right, _SPACING), [0.0, *moves])
-    for _ in range(_REFINEMENTS):
+
+    def lines(points: Array) -> Array:
+        """Return ln c and u of both moves: shape (2, moves, n)."""
+        both = [_lines(points, move, order, noise) for move in moves if move != 0.0]
+        return np.stack(both, axis=1)
+
+    known = lines(x)
+    for refinements_left in range(_REFINEMENTS)[::-1]:
         if x.size > _MOST_POINTS:
             return math.inf
-        lines = [_lines(x, move, order, noise) for move in moves if move != 0.0]
-        log_c, u = np.stack(lines, axis=1)
+        log_c, u = known
         log_w, used, weights = _iterate(log_c.ravel(), u.ravel(), cap)
-        x = _refine(x, log_c, u, np.unique(used % x.size), weights)
+        if not used.size:  # W has no bound
+            return math.inf
+        if refinements_left:
+            finer = _between(x, log_c, u, used % x.size, weights)
+            x, first = np.unique(np.concatenate([x, finer]), return_index=True)
+            known = np.concatenate([known, lines(finer)], axis=2)[..., first]
     return float(np.logaddexp(0.0, log_w)) / (order - 1.0)
 
 
@@ -283,14 +294,21 @@ def _hull(c: Array, u: Array) -> Indices:
     order = order[int(np.argmax(c[order])) :]
     later = np.append(np.maximum.accumulate(c[order][::-1])[::-1][1:], -np.inf)
     order = order[c[order] > later]
-    while order.size > 2:
-        with np.errstate(over="ignore"):  # points that only a W beyond all floats tells apart
-            slope = np.diff(c[order]) / np.diff(u[order])
-        below = np.flatnonzero(slope[1:] <= slope[:-1]) + 1
-        if not below.size:
-            break
-        order = np.delete(order, below)
-    return order
+    # The upper hull of what is left, by Andrew's monotone chain.
+    heights, rates = c[order].tolist(), u[order].tolist()
+    hull: list[int] = []
+    slopes: list[float] = []
+    for k in range(len(heights)):
+        while hull:
+            # Beyond all floats where only such a W tells the points apart.
+            slope = (heights[k] - heights[hull[-1]]) / (rates[k] - rates[hull[-1]])
+            if not slopes or slope > slopes[-1]:
+                slopes.append(slope)
+                break
+            slopes.pop()
+            hull.pop()
+        hull.append(k)
+    return order[hull]
 
 
 def _steps(w: float, limit: float, c: float, u: float) -> float:
@@ -315,8 +333,8 @@ def _jump(w: float, c: float, u: float, steps: float) -> tuple[float, float]:
     return (1.0, math.log(w)) if w > 1e200 else (w, 0.0)
 
 
-def _refine(x: Array, log_c: Array, u: Array, used: Indices, weights: Array) -> Array:
-    """Return the grid with 20 points more beside every one that may be beside a maximum.
+def _between(x: Array, log_c: Array, u: Array, used: Indices, weights: Array) -> Array:
+    """Return 20 points more on either side of every one that may be beside a maximum.
 
     That is, beside the maxima on the grid, and wherever a function may rise above them
     between nodes, by less than its second difference (for some of the functions).
@@ -334,7 +352,7 @@ def _refine(x: Array, log_c: Array, u: Array, used: Indices, weights: Array) -> 
     left, right = x[np.maximum(used - 1, 0)], x[np.minimum(used + 1, x.size - 1)]
     steps = np.arange(1, 21) / 21.0
     finer = [x[used, None] + np.outer(end - x[used], steps) for end in (left, right)]
-    return np.union1d(x, np.concatenate(finer, axis=None))
+    return np.concatenate(finer, axis=None)
 
 
 def _laplace_logsf(x: Array) -> Array:
