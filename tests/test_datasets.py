@@ -608,3 +608,16 @@ def test_real_data_equal_scikit_learn(name):
     np.testing.assert_array_equal(y, data.y)
     difference = abs(scipy.sparse.csr_array(data.X) - scipy.sparse.csr_array(X))
     assert difference.max() == 0
+
+
+def test_the_number_of_classes_is_stated_and_not_read_off_the_labels():
+    X, y = np.eye(3), np.array([0, 1, 1])
+    assert datasets.Dataset(X, y, None, None, "mine", (), 10).n_classes == 10
+    part = datasets.load("digits").subset(np.flatnonzero(datasets.load("digits").y < 3))
+    assert part.n_classes == 10
+    with pytest.raises(ValueError, match=r"y must hold labels .* got 0 to 2 for n_classes = 2"):
+        datasets.Dataset(X, np.array([0, 1, 2]), None, None, "mine", ())
+    with pytest.raises(ValueError, match="y_test must hold labels"):
+        datasets.Dataset(X, y, X, y - 1, "mine", ())
+    with pytest.raises(ValueError, match="n_classes must be at least 2"):
+        datasets.Dataset(X, y, None, None, "mine", (), 1)

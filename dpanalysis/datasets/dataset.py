@@ -34,6 +34,13 @@ class Dataset:
         Name of the data set.
     row_bound : tuple of RowBound
         Public bounds on the rows' norms (L1 and L2), implied by the encoding.
+    n_classes : int, default=2
+        Public number of classes. It is stated and not counted: the labels are private.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``n_classes`` is not an integer of at least 2, or a label lies outside 0..n_classes-1.
 
     Examples
     --------
@@ -52,6 +59,18 @@ class Dataset:
     y_test: np.ndarray | None
     name: str
     row_bound: tuple[RowBound, ...]
+    n_classes: int = 2
+
+    def __post_init__(self) -> None:
+        check_int("n_classes", self.n_classes, low=2)
+        for name, labels in (("y", self.y), ("y_test", self.y_test)):
+            if labels is None or labels.dtype.kind == "f" or not labels.size:
+                continue
+            if labels.min() < 0 or labels.max() >= self.n_classes:
+                raise ValueError(
+                    f"{name} must hold labels from 0 to n_classes - 1, got {labels.min()} to "
+                    f"{labels.max()} for n_classes = {self.n_classes}"
+                )
 
     def __repr__(self) -> str:
         test = "no test part" if self.X_test is None else f"{self.X_test.shape[0]} test rows"
@@ -70,11 +89,6 @@ class Dataset:
     def d(self) -> int:
         """Number of features."""
         return int(self.X.shape[1])
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes (2 where the labels are -1 and +1)."""
-        return 2 if self.y.dtype.kind == "f" else int(self.y.max()) + 1
 
     def problem(self, loss: Any = None, regularizer: Any = None) -> ERM:
         """Return the training part of a two-class data set as a problem with its row bounds.

@@ -114,7 +114,7 @@ def _idx(
     for images, marks in zip(files[::2], files[1::2], strict=True):
         parts += (None, None) if None in (images, marks) else _grey(images, marks, signed)
     X, y, X_test, y_test = parts
-    return Dataset(X, y, X_test, y_test, name, row_bounds(784))
+    return Dataset(X, y, X_test, y_test, name, row_bounds(784), 10)
 
 
 def _grey(images: Any, labels: Any, signed: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -187,7 +187,7 @@ def cifar10(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
     X, y = (np.concatenate(each) for each in zip(*parts[:-1], strict=True))
     X_test, y_test = parts[-1]
     images, test_images = _scaled(X, signed), _scaled(X_test, signed)
-    return Dataset(images, y, test_images, y_test, "cifar10", row_bounds(3072))
+    return Dataset(images, y, test_images, y_test, "cifar10", row_bounds(3072), 10)
 
 
 def _folders(path: PathLike | None) -> list[Path]:

@@ -302,7 +302,7 @@ def digits(path: PathLike | None = None) -> Dataset:
     Dataset
     """
     X, y = _bundled("digits", path)
-    return Dataset(X / 16.0, y.astype(np.int64), None, None, "digits", row_bounds(64))
+    return Dataset(X / 16.0, y.astype(np.int64), None, None, "digits", row_bounds(64), 10)
 
 
 def breast_cancer(path: PathLike | None = None) -> Dataset:

@@ -31,7 +31,15 @@ _FIXED = frozenset(
 )
 
 
-_ANSWERS = ("_evaluate", "sums", "gradient_sum", "along", "hessian_sum", "hvp_sum")
+_ANSWERS = (
+    "_evaluate",
+    "sums",
+    "gradient_sum",
+    "along",
+    "hessian_sum",
+    "hvp_sum",
+    "minimise_tilted",
+)
 _PACKAGE = __name__.partition(".")[0] + "."
 
 

@@ -41,6 +41,14 @@ class Named(dpa.ERM):
         return np.ones(self.d)
 
 
+class Solved(dpa.ERM):
+    """Its minimiser is that of another objective."""
+
+    def minimise_tilted(self, *arguments, **options):
+        w, steps = super().minimise_tilted(*arguments, **options)
+        return 2.0 * w, steps
+
+
 class Rows(Softmax):
     """A network that looks at the data in another way."""
 
@@ -61,4 +69,6 @@ def test_sums_of_ones_own_need_facts_of_ones_own():
         run(Below, loss)
     with pytest.raises(TypeError, match="Rows overrides _evaluate"):
         run(Rows, 2)
+    with pytest.raises(TypeError, match="Solved overrides minimise_tilted"):
+        run(Solved, loss)
     assert run(Stated, loss).private and run(Named, loss).private and run(dpa.ERM, loss).private
