@@ -15,7 +15,7 @@ from .._validation import largest
 from ..errors import PrivacyBudgetExceeded
 from ..methods.adaptive import AdaptiveMethod
 from ..methods.base import Method, Step
-from ..privacy import filters
+from ..privacy import filters, plans
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import Guard, PrivateOracle
@@ -97,7 +97,7 @@ class Loop:
         if self._shared is None and budget.delta > 0.0:
             self._order = method.order(self._facts, self._plan, budget)
         elif self._shared is None:
-            filters.Plan(method.iteration(self._facts, self._plan), budget)
+            plans.Plan(method.iteration(self._facts, self._plan), budget)
 
     @property
     def guarantees(self) -> bool:
@@ -117,7 +117,7 @@ class Loop:
         if self._budget is not None and self._adapts:
             return filters.Filter(self._budget, order=self._order)
         exact = not isinstance(self._method, AdaptiveMethod)
-        return filters.Plan(self._planned, self._budget, self._accountant, exact=exact)
+        return plans.Plan(self._planned, self._budget, self._accountant, exact=exact)
 
     def run(
         self,
@@ -158,7 +158,7 @@ class Loop:
                 with np.errstate(over="ignore", invalid="ignore"):  # divergence is told below
                     step: Step | None = next(steps, None)
             except PrivacyBudgetExceeded as error:
-                if isinstance(oracle.guard, filters.Plan):
+                if isinstance(oracle.guard, plans.Plan):
                     status, refusal = "budget exceeded", error
                 break  # under a filter a run takes what it gets, and ends there
             if step is None:
@@ -184,7 +184,7 @@ class Loop:
         method, guard = self._method, oracles[0].guard
         outputs, made = [each.output for each in ended], [each.made for each in ended]
         exact = any(oracle.exact_releases for oracle in oracles)
-        known = isinstance(guard, filters.Filter | filters.Plan) or guard is None
+        known = isinstance(guard, filters.Filter | plans.Plan) or guard is None
         noisy = known and not exact and (guard is not None or bool(self._planned))
         drawn = [output.drawn for output in outputs if output.drawn is not None]
         return Result(

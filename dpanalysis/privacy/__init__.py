@@ -16,9 +16,10 @@ from __future__ import annotations
 from . import events, mechanisms
 from .accountant import epsilon, fits, spent
 from .calibration import calibrate
-from .filters import Filter, Plan
+from .filters import Filter
 from .ledger import Ledger
 from .orders import plan_order
+from .plans import Plan
 from .pure import (
     amplify_poisson,
     amplify_without_replacement,

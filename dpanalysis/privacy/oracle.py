@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,21 +21,12 @@ from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
 from .events import Event, Repeated, check_event, covers
 from .facts import LARGEST_ITERATE, PublicFacts, gradient_event, sampled_event
+from .guards import Guard
 from .ledger import Ledger
 from .queries import Query, Records
 from .sampling import Full, Sampling, check_sampling
 
 __all__ = ["LARGEST_ITERATE", "Batch", "Guard", "PrivateOracle"]
-
-
-class Guard(Protocol):
-    """What the oracle buys a batch from: a filter, or a plan fixed beforehand."""
-
-    def can_spend(self, event: Event) -> bool:
-        """Say whether ``event`` may be released now; without side effects."""
-
-    def spend(self, event: Event) -> None:
-        """Charge ``event``, or raise and charge nothing; no other thread comes between."""
 
 
 class Batch:

@@ -10,8 +10,8 @@ import numpy as np
 
 from .._validation import check_number, largest
 from ..privacy import mechanisms
-from ..privacy.filters import Plan
 from ..privacy.oracle import LARGEST_ITERATE, PrivateOracle
+from ..privacy.plans import Plan
 from ..privacy.queries import NoisyValue
 from ..privacy.relations import Budget
 from ..privacy.sampling import Full

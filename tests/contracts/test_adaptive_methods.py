@@ -10,7 +10,7 @@ from scipy import sparse
 
 import dpanalysis as dpa
 from dpanalysis.experiments import loop
-from dpanalysis.privacy import filters
+from dpanalysis.privacy import filters, plans
 from dpanalysis.privacy.events import (
     AboveThreshold,
     BoundedRange,
@@ -222,7 +222,7 @@ def test_only_a_budget_or_a_filter_is_a_budget(name):
         def spend(self, event):
             pass
 
-    for guard in (filters.Plan([], budget), Generous(budget, order=8.0)):
+    for guard in (plans.Plan([], budget), Generous(budget, order=8.0)):
         with pytest.raises(TypeError, match="budget must be a Budget, a Filter or None"):
             dpa.minimize(logistic(), method, guard, rng=0)
 

@@ -11,7 +11,7 @@ import pytest
 import dpanalysis as dpa
 from dpanalysis import methods as M
 from dpanalysis.methods.base import Method, Shown, Step
-from dpanalysis.privacy import filters
+from dpanalysis.privacy import filters, plans
 from dpanalysis.privacy.events import Pure
 
 BUDGET = dpa.Budget(1.0, 1e-5)
@@ -181,7 +181,7 @@ def pickled(guard):
         filters.Filter(dpa.Budget(1.0)),
         filters.Filter(dpa.Budget(1.0, 1e-5), order=32.0),
         filters.Filter(dpa.Budget.zcdp(1.0)),
-        filters.Plan([Pure(0.5)], dpa.Budget(1.0)),
+        plans.Plan([Pure(0.5)], dpa.Budget(1.0)),
     ],
     ids=repr,
 )

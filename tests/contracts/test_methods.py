@@ -249,7 +249,7 @@ def test_facts_are_all_a_method_sees(build):
     events = dpa.methods.schedules.planned_events(
         facts, method.sampling, method.mechanism, plan.scales
     )
-    guard = dpa.privacy.filters.Plan(events, budget)
+    guard = dpa.privacy.plans.Plan(events, budget)
     oracle = PrivateOracle(problem, facts, guard, dpa.privacy.mechanisms.spawn(0, 1))
     with pytest.raises(dpa.PrivacyBudgetExceeded):
         method.step(method.init(np.zeros((1, 3)), greedy), oracle)

@@ -12,8 +12,8 @@ import dpanalysis as dpa
 from dpanalysis import audit
 from dpanalysis.privacy import gaussian_delta, mechanisms
 from dpanalysis.privacy.events import Gaussian, GaussianBound, Pure, Repeated
-from dpanalysis.privacy.filters import Plan
 from dpanalysis.privacy.oracle import PrivateOracle
+from dpanalysis.privacy.plans import Plan
 from dpanalysis.privacy.queries import NoisyDescent, Records, TiltedMinimum, largest_step
 
 M = dpa.methods

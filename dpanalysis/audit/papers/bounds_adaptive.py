@@ -19,7 +19,8 @@ from scipy import special
 
 from ... import privacy
 from ...privacy.events import Event, Pure
-from ...privacy.filters import Filter, Plan
+from ...privacy.filters import Filter
+from ...privacy.plans import Plan
 from ...privacy.relations import ADD_OR_REMOVE_ONE, Budget
 from ..attack import Range, pair_quotient, quotient
 from ..enumeration import renyi_curve

@@ -309,7 +309,8 @@ class Module(EmpiricalRisk):
         if isinstance(rows, Sequence):
             return each_replicate(self._evaluate, W, rows, clipping, weights, value, gradient)
         found = [self._at(w, rows, clipping, weights, gradient) for w in W]
-        return tuple(torch.stack(column) for column in zip(*found))
+        values, gradients, clipped = (torch.stack(column) for column in zip(*found))
+        return values, gradients, clipped
 
     def _at(
         self, w: Tensor, rows: Any, clipping: Any, weights: Any, gradient: bool

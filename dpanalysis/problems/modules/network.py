@@ -75,11 +75,13 @@ class Network:
     def __init__(self, module: nn.Module, loss: Loss, dtype: Any, device: Any) -> None:
         self.module = copy.deepcopy(module).to(dtype=dtype, device=device).eval()
         # What a layer gave must still be there when its gradient is asked for.
+        each: Any
         for each in self.module.modules():
             if getattr(each, "inplace", False) is True:
                 each.inplace = False
         self.loss, self.way = loss, "layers"
-        trained = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        named = self.module.named_parameters()
+        trained: dict[str, Tensor] = {n: p for n, p in named if p.requires_grad}
         for parameter in self.module.parameters():
             parameter.requires_grad_(False)
         ends = torch.tensor([0, *(p.numel() for p in trained.values())]).cumsum(0).tolist()
