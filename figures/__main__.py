@@ -296,6 +296,9 @@ def _verify(argv: Sequence[str]) -> int:
         except FileNotFoundError as error:
             print(f"{name}: left alone, {error}")
             continue
+        if not found:
+            print(f"{name}: not looked at, everything takes more than {arguments.at_most:g} s")
+            continue
         differ += len(differences)
         print(f"{name}: {found}: {'DIFFERS' if differences else 'agrees'}", flush=True)
         print(*(f"  {line}" for line in differences), sep="\n", end="\n" if differences else "")
