@@ -7,9 +7,11 @@ refute the other; :func:`detection_table` puts any auditor to this test, yours t
 Examples
 --------
 >>> from dpanalysis.audit import mutants
->>> table = mutants.detection_table(mutants.exact_verdict)
->>> len(table), all(found.passed for found in table)
-(22, True)
+>>> len(mutants.MUTANTS)
+22
+>>> table = mutants.detection_table(mutants.exact_verdict, mutants.MUTANTS[:3])
+>>> all(found.passed for found in table)
+True
 >>> print(table[0])
 laplace by standard deviation: claims 1, caught (epsilon >= 1.414); twin accepted
 """
