@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import __version__
+
 if TYPE_CHECKING:
     from .audit.claim import Claim
     from .audit.report import Table
@@ -44,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m dpanalysis",
         description="Differentially private first-order optimisation that a researcher can trust.",
     )
+    parser.add_argument("--version", action="version", version=f"dpanalysis {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_claims(
         commands.add_parser(

@@ -198,7 +198,7 @@ def requirements(lines):
 def test_lower_bounds_are_the_tested_versions():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = requirements(project["dependencies"])
-    for extra in ("figures", "sklearn", "notebooks", "audit", "test"):
+    for extra in ("figures", "sklearn", "execute", "audit", "test"):
         declared |= requirements(project["optional-dependencies"][extra])
     pinned = requirements((ROOT / "tests" / "minimum-requirements.txt").read_text().splitlines())
     assert set(declared) == set(pinned) - {"pyparsing"}  # see the comment there

@@ -14,8 +14,8 @@ def test_there_are_notebooks():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path, tmp_path, monkeypatch):
-    jupytext = pytest.importorskip("jupytext", reason="needs the extra 'notebooks'")
-    nbclient = pytest.importorskip("nbclient", reason="needs the extra 'notebooks'")
+    jupytext = pytest.importorskip("jupytext", reason="needs the extra 'execute'")
+    nbclient = pytest.importorskip("nbclient", reason="needs the extra 'execute'")
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     notebook = jupytext.read(path)
