@@ -105,9 +105,7 @@ def _add_claims(claims: argparse.ArgumentParser) -> None:
         "--markdown)",
     )
     form = claims.add_mutually_exclusive_group()
-    form.add_argument(
-        "--markdown", action="store_true", help="of --coverage: the text of docs/coverage.md"
-    )
+    form.add_argument("--markdown", action="store_true", help="of --coverage: tables in Markdown")
     form.add_argument("--json", action="store_true", help="the outcomes as JSON")
     form.add_argument("--html", action="store_true", help="a web page")
     form.add_argument("--errata", action="store_true", help="Markdown: the text of ERRATA.md")

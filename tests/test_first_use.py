@@ -76,7 +76,7 @@ def test_labels_in_words_get_a_hint(people, tmp_path):
         datasets.load_csv(people, label="rich", columns={"age": (0, 100)})
     path = tmp_path / "a.libsvm"
     path.write_text("yes 1:0.5\n")
-    with pytest.raises(ValueError, match="line 1: expected a number as label, got 'yes'"):
+    with pytest.raises(ValueError, match="line 1: expected a label, got 'yes': labels are numbers"):
         datasets.load_libsvm(path)
 
 

@@ -203,7 +203,7 @@ def _libsvm_error(path: str | os.PathLike[str], content: bytes) -> ValueError:
         tokens = line.split()
         if tokens and not number(tokens[0]):
             return ValueError(
-                f"{path}, line {count}: expected a number as label, got {tokens[0]!r}"
+                f"{path}, line {count}: expected a label, got {tokens[0]!r}: labels are numbers"
             )
         for token in tokens[1:]:
             parts = token.split(":")
