@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.py"))
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("[a-z]*.py"))
 
 
 def test_there_are_notebooks():

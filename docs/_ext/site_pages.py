@@ -15,7 +15,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import figures
-from dpanalysis.audit import bibliography
+from dpanalysis.audit import bibliography, registry
 from figures import _ledger, _pages
 
 __all__ = ["setup"]
@@ -61,9 +61,7 @@ def _figure_page(name: str) -> Path:
         "---\nhtml_theme.sidebar_secondary.remove: true\n---\n",
         f"# {_pages.plain(about['title'])}\n",
         f":::{{figure}} /_generated/pictures/{name}.png\n:alt: {alt(about)}\n:class: wide-picture\n"
-        f":target: /_generated/pictures/{name}.png\n:::\n".replace(
-            f":target: /_generated/pictures/{name}.png", f":target: ../../_images/{name}.png"
-        ),
+        f":target: ../../_images/{name}.png\n:::\n",
         *(f"{_pages.plain(each)}\n" for each in _pages.paragraphs(about)),
         "## Data\n",
         *(
@@ -157,8 +155,9 @@ class References(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return a list."""
-        lines = [f"- {bibliography.paper_of(each).reference}" for each in bibliography.ids()]
-        named = [line for line in lines if "(" in line]
+        registry.load()
+        papers = [bibliography.paper_of(each) for each in sorted(bibliography.ids())]
+        named = [f"- {paper.reference}" for paper in papers if paper.authors]
         return self.parse_text_to_nodes("\n".join(named))
 
 
