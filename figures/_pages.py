@@ -11,6 +11,7 @@ import figures
 from dpanalysis import plotting
 
 from . import _ledger
+from ._speed import speed
 
 __all__ = [
     "IMAGES",
@@ -37,6 +38,9 @@ IMAGES = {
     for name in ("kuru_fig3", "clipping_table")
 }
 
+#: Figures that say what came out of a paper, one for each.
+HEADLINES = ("kuru_fig3", "cnn_table", "clipping_table", "search_cnn", "second_order_tables")
+
 _BLOCK = re.compile(
     r"(<!-- results: (?P<figure>\w+) (?P<part>\w+) -->\n).*?(<!-- end of results -->)", re.S
 )
@@ -56,8 +60,15 @@ def rewritten(text: str) -> str:
 
 
 def _block(figure: str, part: str) -> str:
+    if figure in ("benchmarks", "figures"):
+        return {"speed": speed, "headlines": _headlines}[part]()
     _, tables = _ledger.read(figure)
     return figures.load(figure).report(tables)[part].strip()
+
+
+def _headlines() -> str:
+    """Return a line for each paper."""
+    return "\n".join(_block(figure, "headline") for figure in HEADLINES)
 
 
 def paragraphs(about: Mapping[str, Any]) -> list[str]:

@@ -189,7 +189,7 @@ def test_report_writes_between_the_markers(tiny, monkeypatch, tmp_path, capsys):
     assert "Before <!-- results: tiny largest -->\n3.857\n<!-- end of results --> after" in text
     about, _ = _ledger.read("tiny")
     assert _pages.plain(about["title"]) == "Cubes\\_of \\* numbers"
-    assert _pages.paragraphs(about) == ["Largest <cube>: 3.857142857142857."]
+    assert _pages.paragraphs(about) == ["Largest <cube>: 3.857143."]
     assert "4 cells" in _pages.origin(about)
     assert "old" not in text and _pages.rewritten(text) == text
     assert _pages.picture_source(picture) == _pages.tables_digest("tiny")

@@ -102,7 +102,7 @@ def _notebook(path: Path) -> Path:
 
 
 class Html(SphinxDirective):
-    """A table in HTML: ``{claims} 001``, ``{coverage} Kuru``, ``{packages}``."""
+    """A table in HTML: ``{claims} Kuru``, ``{coverage} Kuru``, ``{packages}``."""
 
     optional_arguments = 1
     final_argument_whitespace = True
@@ -116,7 +116,7 @@ class Html(SphinxDirective):
 
 
 class Claims(Html):
-    """The claims of a paper by its id, or all."""
+    """The claims of a paper by its first author, or all."""
 
 
 class Coverage(Html):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dpanalysis.audit import coverage
+from dpanalysis.audit import coverage, registry
 
 __all__ = ["claim_rows", "claims", "covered", "packages", "table"]
 
@@ -50,18 +50,18 @@ def _rich(text: str) -> str:
 def claim_rows(paper: str | None = None) -> list[list[str]]:
     """Return the rows of ERRATA.md: id, source, as printed, verdict, used here, evidence."""
     rows = []
+    if paper is not None:
+        paper = registry.load(paper)[0].paper
     for line in (ROOT / "ERRATA.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip().replace("\\|", "|") for cell in _CELLS.split(line)[1:-1]]
         of, _, number = cells[0].rpartition("-") if len(cells) == 6 else ("", "", "")
         if number.isdigit() and paper in (None, of):
             rows.append(cells)
-    if not rows:
-        raise ValueError(f"ERRATA.md has no claims of {paper!r}")
     return rows
 
 
 def claims(paper: str | None = None) -> str:
-    """Return the claims of one paper, or of all, each with its evidence folded away."""
+    """Return the claims of a paper, by author, or all, each with its evidence folded away."""
     rows = []
     for name, source, printed, verdict, used, evidence in claim_rows(paper):
         items = "".join(
