@@ -354,8 +354,8 @@ def _heads(table: Table) -> tuple[str, ...]:
 
 
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 90em; padding: 0 1em; }
-body { overflow-wrap: anywhere; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 90em; padding: 0 1em;
+  overflow-wrap: break-word; }
 table.claims { border-collapse: collapse; width: 100%; margin-bottom: 2em; }
 .claims th, .claims td { border-top: 1px solid #ccc; padding: .5em; text-align: left;
   vertical-align: top; }
@@ -372,10 +372,9 @@ table.claims { border-collapse: collapse; width: 100%; margin-bottom: 2em; }
 .refuted, .broken, .error { color: #a4161a; font-weight: 600; }
 .claims tr.failed { background: #ffe3e3; }
 .claims pre { white-space: pre-wrap; }
-@media (max-width: 60em) { /* a table of 52 em, moved sideways; the rest of the page stays */
-  .wide { overflow-x: auto; }
-  table.claims { min-width: 52em; }
-  .claims th { position: static; }
+@media (max-width: 60em) {
+  .wide { overflow-x: auto; } table.claims { min-width: 56em; } .claims th { position: static; }
+  .claims td:first-child, .claims td:nth-child(2) { min-width: 6em; }
 }
 """
 
