@@ -47,7 +47,7 @@ def installed(*packages: str) -> bool:
     missing = [p for p in packages if importlib.util.find_spec(IMPORTED_AS.get(p, p)) is None]
     for package in missing:
         extra = "dask" if package == "dask" else "peers"
-        _skip(package, f'{package} is not installed (pip install "dpanalysis[{extra}]")')
+        _skip(package, f'{package} is not installed (pip install "dpanalysis-toolkit[{extra}]")')
     return not missing
 
 

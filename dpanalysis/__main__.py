@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import __version__
+
 if TYPE_CHECKING:
     from .audit.claim import Claim
     from .audit.report import Table
@@ -44,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m dpanalysis",
         description="Differentially private first-order optimisation that a researcher can trust.",
     )
+    parser.add_argument("--version", action="version", version=f"dpanalysis {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_claims(
         commands.add_parser(
@@ -102,9 +105,7 @@ def _add_claims(claims: argparse.ArgumentParser) -> None:
         "--markdown)",
     )
     form = claims.add_mutually_exclusive_group()
-    form.add_argument(
-        "--markdown", action="store_true", help="of --coverage: the text of docs/coverage.md"
-    )
+    form.add_argument("--markdown", action="store_true", help="of --coverage: tables in Markdown")
     form.add_argument("--json", action="store_true", help="the outcomes as JSON")
     form.add_argument("--html", action="store_true", help="a web page")
     form.add_argument("--errata", action="store_true", help="Markdown: the text of ERRATA.md")

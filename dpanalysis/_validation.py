@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +20,11 @@ __all__ = [
     "check_rng",
     "keep_numbers",
     "largest",
+    "refuse_mask",
+    "warn_caller",
 ]
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 def check_number(
@@ -84,6 +91,7 @@ def check_reals(name: str, value: Any, data: Any = None) -> np.ndarray:
 
     ``data`` live where it could be instead, for the message.
     """
+    refuse_mask(name, value)
     try:
         array = np.asarray(value)
     except ValueError as error:  # rows of different lengths
@@ -96,6 +104,23 @@ def check_reals(name: str, value: Any, data: Any = None) -> np.ndarray:
         shown = repr(value) if array.ndim == 0 else f"dtype {array.dtype}"
         raise TypeError(f"{name} must be an array of real numbers, got {shown}")
     return array.astype(np.float64, copy=False)
+
+
+def refuse_mask(name: str, array: Any) -> None:
+    """Raise TypeError for a masked array: NumPy would take what is under the mask for data."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} must not be a masked array, whose mask would be lost: pass "
+            f"{name}.filled(value), or the rows without a masked entry"
+        )
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn of the line outside this package that led here."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def check_rng(rng: Any) -> np.random.Generator:

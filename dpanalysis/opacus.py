@@ -25,8 +25,8 @@ try:
     import torch
 except ImportError as error:
     raise ImportError(
-        "dpanalysis.opacus needs PyTorch and Opacus: pip install 'dpanalysis[torch]' opacus, that "
-        "is torch==2.13.0 or newer"
+        "dpanalysis.opacus needs PyTorch and Opacus: "
+        "pip install 'dpanalysis-toolkit[torch]' opacus, that is torch==2.13.0 or newer"
     ) from error
 from opacus.optimizers import DPOptimizer
 from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed

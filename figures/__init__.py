@@ -23,7 +23,9 @@ A module may also have
 
 ``report(tables) -> dict of str``
     Markdown by name: what README and the pages in ``docs`` show between the markers
-    ``<!-- results: FIGURE NAME -->`` and ``<!-- end of results -->``.
+    ``<!-- results: FIGURE NAME -->`` and ``<!-- end of results -->``. A ``headline`` is
+    a line of README; ``figures headlines`` are those of all papers, ``benchmarks speed`` is of the
+    benchmarks.
 ``published() -> dict of tables``
     Numbers read off the paper's own pictures, by names that start with ``published``: they are
     not ours and are not stored with the results.

@@ -318,7 +318,17 @@ class Experiment:
         gaps = [f"{summary['log10_final_gap'][row]:.2f}" for row in rows]
         ends = [f"{summary['iterations_made'][row]} ({summary['c'][row]:g})" for row in rows]
         lines = [["log10 of the mean final gap", *gaps], ["after iterations (c)", *ends]]
-        return {"best": markdown(["", *names], lines), "epsilon": self._spent(summary)}
+        found = dict(zip(names, gaps, strict=True))
+        return {
+            "best": markdown(["", *names], lines),
+            "epsilon": self._spent(summary),
+            "headline": (
+                "- **Accelerated methods** (Kuru et al. 2022), full batches: log10 of the final "
+                f"error is {found['GD']} for gradient descent, {found['NAG']} for Nesterov's "
+                f"method, and {found['NAG-opt']} where the budget is divided optimally, all at "
+                f"epsilon {summary['epsilon'].max():g}."
+            ),
+        }
 
     @staticmethod
     def _best_row(summary: Table, algorithm: str) -> int:

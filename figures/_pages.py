@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import figures
 from dpanalysis import plotting
 
 from . import _ledger
+from ._speed import speed
 
-__all__ = ["IMAGES", "PAGES", "image", "picture_source", "rewritten", "write"]
+__all__ = [
+    "IMAGES",
+    "PAGES",
+    "image",
+    "origin",
+    "paragraphs",
+    "picture_source",
+    "plain",
+    "rewritten",
+    "tables_digest",
+    "write",
+]
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "papers").glob("*.md")),
+]
 #: Pictures that the pages show.
 IMAGES = {
     name: Path(__file__).with_name("images") / f"{name}.png"
     for name in ("kuru_fig3", "clipping_table")
 }
 
+#: Figures that say what came out of a paper, one for each.
+HEADLINES = ("kuru_fig3", "cnn_table", "clipping_table", "search_cnn", "second_order_tables")
+
 _BLOCK = re.compile(
-    r"(<!-- results: (?P<figure>\w+)(?: (?P<part>\w+))? -->\n).*?(<!-- end of results -->)", re.S
+    r"(<!-- results: (?P<figure>\w+) (?P<part>\w+) -->\n).*?(<!-- end of results -->)", re.S
 )
 
 
@@ -38,30 +59,34 @@ def rewritten(text: str) -> str:
     return _BLOCK.sub(lambda m: f"{m[1]}{_block(m['figure'], m['part'])}\n{m[4]}", text)
 
 
-def _block(figure: str, part: str | None) -> str:
-    if figure == "all":
-        return "\n\n".join(_entry(name) for name in figures.FIGURES if name in _ledger.stored())
+def _block(figure: str, part: str) -> str:
+    if figure in ("benchmarks", "figures"):
+        return {"speed": speed, "headlines": _headlines}[part]()
     _, tables = _ledger.read(figure)
     return figures.load(figure).report(tables)[part].strip()
 
 
-def _entry(name: str) -> str:
-    """Return a figure's title, caption, tables and origin."""
-    about, _ = _ledger.read(name)
-    caption = "\n\n".join(" ".join(each.split()) for each in about["caption"].strip().split("\n\n"))
-    folder = f"../figures/results/{name}"
-    tables = ", ".join(f"[{table}]({folder}/{table}.csv)" for table in about["tables"])
-    maker = about["made_by"][0]
-    minutes = about["core_seconds"] / 60.0
+def _headlines() -> str:
+    """Return a line for each paper."""
+    return "\n".join(_block(figure, "headline") for figure in HEADLINES)
+
+
+def paragraphs(about: Mapping[str, Any]) -> list[str]:
+    """Return the paragraphs of a figure's caption."""
+    return [" ".join(each.split()) for each in about["caption"].strip().split("\n\n")]
+
+
+def origin(about: Mapping[str, Any]) -> str:
+    """Return what made the tables of a figure, in a sentence."""
+    maker, minutes = about["made_by"][0], about["core_seconds"] / 60.0
     return (
-        f"## {name}\n\n**{_plain(about['title'])}**\n\n{_plain(caption)}\n\n"
-        f"Tables: {tables}. Made at commit `{about['commit'][:12]}` with Python {maker['python']}, "
-        f"NumPy {maker['numpy']} on {_plain(maker['processor'])}: {about['cells']} cells, "
+        f"Made at commit `{about['commit'][:12]}` with Python {maker['python']}, "
+        f"NumPy {maker['numpy']} on {plain(maker['processor'])}: {about['cells']} cells, "
         f"{minutes:.1f} minutes of one core."
     )
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return text that Markdown shows as it stands."""
     return re.sub(r"([*_<>\[\]])", r"\\\1", text)
 

@@ -13,6 +13,9 @@
 # %% [markdown]
 # # Certificates of the heavy ball method
 #
+# **You learn** how fast the heavy ball method converges on every function of a class, how much
+# noise it keeps, and how a certificate proves both.
+#
 # The heavy ball method with noisy gradients is
 #
 # $$w_{t+1} = w_t - \alpha\,(\nabla F(w_t) + \eta_t) + \beta\,(w_t - w_{t-1}).$$
@@ -165,3 +168,10 @@ polyak = 4 / (np.sqrt(mu) + np.sqrt(L)) ** 2
 print(f"tuned:  step size {tuned.step_size:.3f}, momentum {tuned.momentum:.3f}, "
       f"T = {tuned.iterations}, worst error {tuned.value:.2e}")  # fmt: skip
 print(f"Polyak: step size {polyak:.3f}, the noiseless optimum")
+
+# %% [markdown]
+# ## To try
+#
+# Set `mu = 0.01`: how much smaller must the momentum be to keep a certificate? Give
+# `tune_heavy_ball` a budget of epsilon = 0.1 and see how T changes. Replace the quadratic by one
+# with eigenvalues of your own.

@@ -13,6 +13,9 @@
 # %% [markdown]
 # # Is this theorem true?
 #
+# **You learn** how to refute a privacy theorem by one pair of inputs, and how to put a mechanism of
+# your own under the same test.
+#
 # A privacy theorem says that two output laws are close for *every* pair of neighbouring inputs.
 # One pair for which they are not refutes it. This notebook refutes a published theorem in ten
 # lines, puts the corrected bound under the same attack, and then audits a mechanism of our own.
@@ -140,3 +143,10 @@ print(audit.verify_privacy(brittle_mean, np.array([1.0]), np.array([0.0]), claim
 
 # %%
 audit.claims(ids=["002-1", "002-3"], quick=True)
+
+# %% [markdown]
+# ## To try
+#
+# Change the noise of the mechanism above until `verify_privacy` no longer refutes it: is the scale
+# the one that the theory asks for? Set `claim` a little below the truth: how many runs does a
+# refutation take? Then copy `tests/examples/test_my_mechanism.py`.

@@ -13,6 +13,9 @@
 # %% [markdown]
 # # Line search or a tuned step size?
 #
+# **You learn** whether a private line search beats a step size that was tuned, once the tuning is
+# paid for.
+#
 # Private SGD needs a step size. Trying several looks at private data every time, and every look
 # costs privacy, which papers rarely charge. A private line search (Chen and Lee) chooses each step
 # on the way and pays for it. Here both meet at one epsilon, with an accounting that is proved:
@@ -310,3 +313,9 @@ print(f"line search against the paid choice: {against(found, paid)}")
 # the free one, at the price of many more iterations. And it is not free of settings: the clips, the
 # sampling rate, the first costs and the parameters of the search are the paper's, chosen on
 # data like these, and no epsilon above covers that.
+
+# %% [markdown]
+# ## To try
+#
+# Take epsilon = 0.3: whose lead grows? Give the grid two step sizes instead of all, so that the
+# choice costs less. Replace the data by your own, encoded with declared ranges.

@@ -13,6 +13,9 @@
 # %% [markdown]
 # # Dividing a privacy budget over iterations
 #
+# **You learn** how a privacy budget is divided over the iterations so that the error is least, and
+# how many iterations it is worth.
+#
 # A run of $T$ iterations under pure $\epsilon$-differential privacy releases $T$ noisy
 # gradients. Iteration $t$ spends $\epsilon_t$ and $\sum_t \epsilon_t = \epsilon$. Spending it
 # evenly is simple, and wasteful: the noise of early iterations is contracted away by the later
@@ -149,3 +152,10 @@ std = theory.allocate_gaussian(a, rho=0.5, sensitivity=sensitivity / n)
 cost = ((sensitivity / n) ** 2 / (2 * std**2)).sum()
 print(f"zCDP spent {cost:.6f}; first and last standard deviation {std[0]:.4f}, {std[-1]:.4f}")
 assert abs(cost - 0.5) < 1e-9
+
+# %% [markdown]
+# ## To try
+#
+# Take epsilon = 0.1 and 10: how does the best horizon move? Make the problem worse conditioned, `mu
+# = 0.002`. Divide the budget of a method of your own by `theory.allocate_epsilon`, from its
+# weights.

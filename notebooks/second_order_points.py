@@ -13,6 +13,9 @@
 # %% [markdown]
 # # How much data does a private second-order point need?
 #
+# **You learn** what a private second-order point is, how much data a guarantee of one takes, and
+# what happens at a real saddle.
+#
 # A point is an $(\epsilon_g, \epsilon_H)$-2NS where
 # $\|\nabla f\| \le \epsilon_g$ and $\lambda_{\min}(\nabla^2 f) \ge -\epsilon_H$: nearly
 # stationary, and no saddle that is worth leaving. `methods.SecondOrder` looks for one privately:
@@ -337,3 +340,9 @@ print(
     f"records do where the guarantee takes {needed.n:,}. A batch needs {m:,} records for its "
     f"guarantee, more than there are."
 )
+
+# %% [markdown]
+# ## To try
+#
+# Halve the tolerance: how does n_min grow? Take another budget, epsilon = 4. Start at the saddle
+# with a method that looks at gradients alone, and count in how many of ten seeds it leaves.

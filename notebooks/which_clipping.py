@@ -13,6 +13,8 @@
 # %% [markdown]
 # # Which clipping should I use?
 #
+# **You learn** how four clipping rules bound what one record can do, and which of them to use.
+#
 # Private SGD bounds the gradient $g_i$ of every sample by $C$, by a weight $w_i$:
 #
 # | rule | weight |
@@ -379,3 +381,9 @@ for model in problems:
 #
 # C and r were not tuned here, and nothing above says how the first three rank on other data or
 # at another epsilon.
+
+# %% [markdown]
+# ## To try
+#
+# Take C = 0.1 and C = 10: whose best step size moves with C? Try `r = 1` for PSAC. Write a rule of
+# your own as in `docs/extending.md`, and add it to the table.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.py"))
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("[a-z]*.py"))
 
 
 def test_there_are_notebooks():
@@ -14,8 +14,8 @@ def test_there_are_notebooks():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path, tmp_path, monkeypatch):
-    jupytext = pytest.importorskip("jupytext", reason="needs the extra 'notebooks'")
-    nbclient = pytest.importorskip("nbclient", reason="needs the extra 'notebooks'")
+    jupytext = pytest.importorskip("jupytext", reason="needs the extra 'execute'")
+    nbclient = pytest.importorskip("nbclient", reason="needs the extra 'execute'")
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     monkeypatch.delenv("DPANALYSIS_DATA", raising=False)  # the small data: the same cells

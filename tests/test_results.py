@@ -180,17 +180,17 @@ def test_verify_names_what_it_does_not_know(tiny, capsys):
 
 def test_report_writes_between_the_markers(tiny, monkeypatch, tmp_path, capsys):
     page = tmp_path / "page.md"
-    page.write_text(
-        "Before <!-- results: tiny largest -->\nold\n<!-- end of results --> after\n"
-        "<!-- results: all -->\n<!-- end of results -->\n"
-    )
+    page.write_text("Before <!-- results: tiny largest -->\nold\n<!-- end of results --> after\n")
     picture = tmp_path / "tiny.png"
     monkeypatch.setattr(_pages, "PAGES", [page])
     monkeypatch.setattr(_pages, "IMAGES", {"tiny": picture})
     assert cli.main(["report"]) == 0
     text = page.read_text()
     assert "Before <!-- results: tiny largest -->\n3.857\n<!-- end of results --> after" in text
-    assert "**Cubes\\_of \\* numbers**" in text and "Largest \\<cube\\>: 3.857" in text
+    about, _ = _ledger.read("tiny")
+    assert _pages.plain(about["title"]) == "Cubes\\_of \\* numbers"
+    assert _pages.paragraphs(about) == ["Largest <cube>: 3.857143."]
+    assert "4 cells" in _pages.origin(about)
     assert "old" not in text and _pages.rewritten(text) == text
     assert _pages.picture_source(picture) == _pages.tables_digest("tiny")
     first = picture.stat().st_mtime_ns

@@ -334,11 +334,11 @@ def to_html(table: Table, *, page: bool = True) -> str:
     for paper, outcomes in _by_paper(table):
         heading = _rich(_heading(paper, outcomes))
         parts += [f"<h2>{heading}</h2><p>{_rich(paper.setting)}</p>"]
-        parts += ["<table class='claims'><thead><tr>"]
+        parts += ["<div class='wide'><table class='claims'><thead><tr>"]
         parts += [f"<th>{head}</th>" for head in _heads(table)]
         parts += ["</tr></thead><tbody>"]
         parts += [_html_row(outcome, table.words) for outcome in outcomes]
-        parts += ["</tbody></table>"]
+        parts += ["</tbody></table></div>"]
     body = "\n".join(parts)
     if not page:
         return body
@@ -354,7 +354,8 @@ def _heads(table: Table) -> tuple[str, ...]:
 
 
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 90em; padding: 0 1em; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 90em; padding: 0 1em;
+  overflow-wrap: break-word; }
 table.claims { border-collapse: collapse; width: 100%; margin-bottom: 2em; }
 .claims th, .claims td { border-top: 1px solid #ccc; padding: .5em; text-align: left;
   vertical-align: top; }
@@ -371,6 +372,10 @@ table.claims { border-collapse: collapse; width: 100%; margin-bottom: 2em; }
 .refuted, .broken, .error { color: #a4161a; font-weight: 600; }
 .claims tr.failed { background: #ffe3e3; }
 .claims pre { white-space: pre-wrap; }
+@media (max-width: 60em) {
+  .wide { overflow-x: auto; } table.claims { min-width: 56em; } .claims th { position: static; }
+  .claims td:first-child, .claims td:nth-child(2) { min-width: 6em; }
+}
 """
 
 

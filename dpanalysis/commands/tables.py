@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace, fail: Callable[[str], Any]) -> int:
     except (ValueError, TypeError) as error:
         fail(str(error))
     except ImportError as error:
-        fail(f"scikit-learn is needed: pip install 'dpanalysis[sklearn]' ({error})")
+        fail(f"scikit-learn is needed: pip install 'dpanalysis-toolkit[sklearn]' ({error})")
     return 2
 
 

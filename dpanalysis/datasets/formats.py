@@ -202,7 +202,9 @@ def _libsvm_error(path: str | os.PathLike[str], content: bytes) -> ValueError:
     for count, line in enumerate(text.split("\n"), start=1):
         tokens = line.split()
         if tokens and not number(tokens[0]):
-            return ValueError(f"{path}, line {count}: expected a label, got {tokens[0]!r}")
+            return ValueError(
+                f"{path}, line {count}: expected a label, got {tokens[0]!r}: labels are numbers"
+            )
         for token in tokens[1:]:
             parts = token.split(":")
             if len(parts) != 2 or not (number(parts[0]) and number(parts[1])):

@@ -339,7 +339,7 @@ def _bundled(name: str, path: PathLike | None) -> tuple[np.ndarray, np.ndarray]:
         import sklearn.datasets
     except ImportError as error:
         raise ImportError(
-            f"data set {name!r} ships with scikit-learn: pip install 'dpanalysis[figures]'"
+            f"data set {name!r} ships with scikit-learn: pip install 'dpanalysis-toolkit[figures]'"
         ) from error
     X, y = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)
     return X, y

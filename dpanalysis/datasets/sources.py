@@ -135,7 +135,7 @@ def _download(name: str, source: Source, cache: Path | None) -> Path:
     """Fetch a file into the cache, check it, and return its path."""
     tried = f"${ENVIRONMENT} is {os.environ.get(ENVIRONMENT) or 'not set'}"
     if cache is None:
-        needs = f"{tried}, and downloading needs pooch (pip install 'dpanalysis[figures]')"
+        needs = f"{tried}, and downloading needs pooch (pip install 'dpanalysis-toolkit[figures]')"
         raise _missing(name, source, needs, f"${ENVIRONMENT}")
     try:
         received = _fetch(source.url)

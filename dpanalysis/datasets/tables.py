@@ -71,6 +71,8 @@ def load_csv(
 
     Raises
     ------
+    TypeError
+        If ``columns`` or ``labels`` is no mapping.
     ValueError
         If a line has the wrong number of fields, a field is not a finite number, not a
         listed category or not a listed label (file and line are named), or a column is
@@ -110,6 +112,8 @@ def load_csv(
     """
     if not isinstance(delimiter, str) or len(delimiter) != 1:
         raise ValueError(f"delimiter must be one character, got {delimiter!r}")
+    _check_mapping("columns", columns, "{'age': (0, 100), 'job': ['clerk', 'nurse']}")
+    _check_mapping("labels", labels, "{'no': -1, 'yes': 1}")
     content = read_bytes(path)
     rows: _NumericTable | _TextTable | None = None
     plain = columns is None or all(_is_range(domain) for domain in columns.values())
@@ -124,7 +128,8 @@ def load_csv(
         }
     else:
         used = columns
-    y = rows.numbers(target) if labels is None else rows.codes(target, labels)
+    hint = "; for labels in words pass labels={'no': -1, 'yes': 1}"
+    y = rows.numbers(target, hint=hint) if labels is None else rows.codes(target, labels)
 
     n = y.size
     values = np.empty((n, len(used)))
@@ -156,6 +161,11 @@ def load_csv(
     X = scipy.sparse.csr_array((values.ravel(), column.ravel(), indptr), shape=(n, width))
     X.eliminate_zeros()
     return (X if sparse else X.toarray()), y
+
+
+def _check_mapping(name: str, value: Any, example: str) -> None:
+    if not (value is None or isinstance(value, Mapping)):
+        raise TypeError(f"{name} must be a mapping such as {example}, got {value!r}")
 
 
 def _is_range(domain: Domain) -> bool:
@@ -198,7 +208,7 @@ class _TextTable:
     def position(self, column: str | int) -> int:
         return _position(self.path, self.names, column)
 
-    def numbers(self, column: int, missing: Sequence[str] = ()) -> np.ndarray:
+    def numbers(self, column: int, missing: Sequence[str] = (), hint: str = "") -> np.ndarray:
         """Return a column as floats, NaN where it is missing."""
         gaps = set(missing)
         fields = ["nan" if field in gaps else field for field in self.columns[column]]
@@ -209,7 +219,7 @@ class _TextTable:
             bad = np.array([not _finite(field) and field != "nan" for field in fields])
         bad |= np.array([field == "nan" and field not in gaps for field in self.columns[column]])
         if bad.any():
-            raise self._error(column, int(np.argmax(bad)), "a finite number")
+            raise self._error(column, int(np.argmax(bad)), "a finite number", hint)
         return values
 
     def codes(self, column: int, table: Mapping[str, float]) -> np.ndarray:
@@ -220,10 +230,10 @@ class _TextTable:
             row = next(i for i, field in enumerate(self.columns[column]) if field not in table)
             raise self._error(column, row, f"one of {', '.join(map(repr, table))}") from None
 
-    def _error(self, column: int, row: int, expected: str) -> ValueError:
+    def _error(self, column: int, row: int, expected: str, hint: str = "") -> ValueError:
         return ValueError(
             f"{self.path}, line {self.lines[row]}, column {self.names[column]!r}: "
-            f"expected {expected}, got {self.columns[column][row]!r}"
+            f"expected {expected}, got {self.columns[column][row]!r}{hint}"
         )
 
 
@@ -267,7 +277,7 @@ class _NumericTable:
     def position(self, column: str | int) -> int:
         return _position(self.path, self.names, column)
 
-    def numbers(self, column: int, missing: Sequence[str] = ()) -> np.ndarray:
+    def numbers(self, column: int, missing: Sequence[str] = (), hint: str = "") -> np.ndarray:
         """Return a column; nothing is missing in a table of numbers."""
         return self.table[:, column].copy()
 

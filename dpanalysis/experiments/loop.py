@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import largest
+from .._validation import largest, warn_caller
 from ..errors import PrivacyBudgetExceeded
 from ..methods.adaptive import AdaptiveMethod
 from ..methods.base import Method, Step
@@ -211,10 +210,9 @@ class Loop:
 def _diverged(w: np.ndarray, iteration: int, most: float) -> bool:
     if largest(w) < _DIVERGED * most:
         return False
-    warnings.warn(
+    warn_caller(
         f"the iterates diverged at iteration {iteration}; the result holds the last finite ones, "
         "and what was spent stays spent",
         RuntimeWarning,
-        stacklevel=5,
     )
     return True

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from .._validation import check_choice, check_finite, check_int, check_reals, largest
+from .._validation import check_choice, check_finite, check_int, check_reals, largest, warn_caller
 from ..errors import IncompatibleAccounting
 from ..methods.base import Method
 from ..privacy import mechanisms
@@ -190,9 +189,7 @@ def _check_budget(facts: PublicFacts, budget: Budget | None) -> None:
             "sensitivity, or pass budget=None)"
         )
     if budget.delta >= 1.0 / facts.n and facts.n > 1:
-        warnings.warn(
+        warn_caller(
             f"delta = {budget.delta:g} is not below 1/n = {1.0 / facts.n:g}: releasing one record "
             "in the clear would satisfy it",
-            UserWarning,
-            stacklevel=3,
         )

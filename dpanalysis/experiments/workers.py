@@ -62,7 +62,7 @@ def check_backend(backend: str | None) -> None:
         raise ValueError(f"backend must be one of {', '.join(known)}, got {backend!r}")
     if backend in _EXTRAS and find_spec(_EXTRAS[backend]) is None:
         raise ImportError(
-            f'backend {backend!r} is not installed: pip install "dpanalysis[{backend}]"'
+            f'backend {backend!r} is not installed: pip install "dpanalysis-toolkit[{backend}]"'
         )
 
 

@@ -1,6 +1,6 @@
 """Private linear classifiers with scikit-learn's interface.
 
-It needs scikit-learn: ``pip install 'dpanalysis[sklearn]'``.
+It needs scikit-learn: ``pip install 'dpanalysis-toolkit[sklearn]'``.
 
 Examples
 --------

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._validation import check_number
+from .._validation import check_number, refuse_mask
 from ..experiments.result import Result
 from ..experiments.run import minimize
 from ..methods.perturbation import ObjectivePerturbation
@@ -148,6 +148,8 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
     # Checks
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        refuse_mask("X", X)
+        refuse_mask("y", y)
         try:
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         except ValueError as error:

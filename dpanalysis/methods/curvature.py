@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -18,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
-from .._validation import check_number
+from .._validation import check_number, warn_caller
 from ..privacy.events import AboveThreshold, Event, Gaussian
 from ..privacy.facts import PublicFacts, sampled_event
 from ..privacy.filters import Filter
@@ -185,12 +184,10 @@ class CurvatureMethod(AdaptiveMethod):
         noise, worst = noises[0], max(noises, key=lambda noise: noise.gradient)
         n_min = self._smallest_n(facts, worst, iterations)
         if facts.n < n_min:
-            warnings.warn(
+            warn_caller(
                 f"n = {facts.n} is below n_min = {n_min:.4g}: with noise for T = {iterations} "
                 f"iterations, nothing says that a second-order point at eps_g = {self.eps_g:g} and "
                 f"eps_H = {self.eps_H:g} is found; larger tolerances or a larger budget would help",
-                UserWarning,
-                stacklevel=4,
             )
         return Outlook(decrease, iterations, noise, n_min, price, phases, asked)
 

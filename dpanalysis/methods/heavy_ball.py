@@ -29,7 +29,7 @@ class HeavyBall(Bounded):
 
         E F(x_T) - F* <= [rate^{2T} V_0 + sum_t rate^{2(T-t)} alpha^2 (P11 + c L/2) E||w_t||^2] / D
 
-    where D = c + 2 |P| / (L P22).
+    where ``D = c + 2 |P| / (L P22)``.
 
     Parameters
     ----------

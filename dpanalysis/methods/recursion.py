@@ -11,7 +11,6 @@ gamma = beta for Nesterov's method (4.1). A method is its coefficients and its b
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from .._validation import check_choice, check_finite, check_int, check_number, check_reals
+from .._validation import (
+    check_choice,
+    check_finite,
+    check_int,
+    check_number,
+    check_reals,
+    warn_caller,
+)
 from ..clipping import check_clipping
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
@@ -180,11 +186,9 @@ class Recursion(Shown, Method):
         name, curvature = ("L", facts.L) if self.clipping is None else ("mu", facts.mu)
         largest = float(coefficients.step_size.max())
         if curvature > 0.0 and largest > 2.0 / curvature > 0.0:  # an infinite L is no bound
-            warnings.warn(
+            warn_caller(
                 f"step_size {largest:g} is above 2/{name} = {2.0 / curvature:g} ({name} = "
                 f"{curvature:g} from the public bounds): the method may diverge",
-                UserWarning,
-                stacklevel=4,
             )
 
     def with_noise_multiplier(self, noise_multiplier: float, n: int) -> Self:

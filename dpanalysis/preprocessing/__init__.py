@@ -1,6 +1,6 @@
 """From tables to bounded rows, by public domains or by bounds that are paid for.
 
-It needs scikit-learn: ``pip install 'dpanalysis[sklearn]'``.
+It needs scikit-learn: ``pip install 'dpanalysis-toolkit[sklearn]'``.
 """
 
 from __future__ import annotations

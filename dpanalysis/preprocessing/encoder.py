@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from .._validation import refuse_mask
 from .columns import PublicColumns, with_columns
 from .domain import Categories, Range, is_missing, parse_domain, read_domain, text_of
 
@@ -195,6 +196,7 @@ def _columns(domain: Mapping[str, Range | Categories]) -> PublicColumns:
 
 def _names(X: Any) -> tuple[list[str] | None, int]:
     """Return the names of the columns, if they have any, and their number."""
+    refuse_mask("X", X)
     if hasattr(X, "columns"):
         names = [str(name) for name in X.columns]
         return names, len(names)

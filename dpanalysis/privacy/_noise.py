@@ -40,7 +40,7 @@ def laplace(random: Any, scale: ArrayLike, size: Size = None) -> Any:
     ----------
     random : :func:`~dpanalysis.privacy.mechanisms.random_source`
     scale : float or array_like
-        Scale b in [0, inf): the density is exp(-|x|/b)/(2b), the variance 2 b**2.
+        Scale b in [0, inf): the density is ``exp(-|x|/b)/(2b)``, the variance 2 b**2.
     size : int or tuple of int, optional
         Shape; by default that of ``scale``.
 
@@ -232,7 +232,7 @@ def spherical(random: Any, scale: float, d: int) -> Any:
 
 
 def cubic(random: Any, scale: float, d: int) -> Any:
-    r"""Return noise in d dimensions of density proportional to exp(-max |x_i|/scale).
+    r"""Return noise in d dimensions of density proportional to ``exp(-max |x_i|/scale)``.
 
     Pure noise for what is bounded in the maximum norm. At radius r the norm has a density
     proportional to :math:`r^{d-1} e^{-r/s}`: a gamma variable of shape d times a point that is

@@ -418,6 +418,9 @@ class EmpiricalRisk(Problem):
 
 
 def check_regularizer(regularizer: Any) -> None:
-    """Raise TypeError unless ``regularizer`` is None or an object of dpanalysis."""
+    """Raise TypeError unless ``regularizer`` is None or an object of dpanalysis.regularizers."""
     if isinstance(regularizer, type) or not (regularizer is None or hasattr(regularizer, "mu")):
-        raise TypeError(f"regularizer must be an object of dpanalysis, got {regularizer!r}")
+        raise TypeError(
+            "regularizer must be None or an object of dpanalysis.regularizers, such as L2(0.1), "
+            f"got {regularizer!r}"
+        )

@@ -74,7 +74,7 @@ class ERM(LinearRisk):
     -----
     A mapped file of any real dtype is visited by blocks of about 32 MB, each converted on its
     own, so that memory does not grow with n; up to 4 million rows in C order of float32 or
-    float64 are used in place, as an array. A Dask array (extra ``dpanalysis[dask]``) is summed
+    float64 are used in place, as an array. A Dask array (``dpanalysis-toolkit[dask]``) is summed
     chunk by chunk by the current scheduler, one call a sum. Either way the data are looked at
     once when the problem is built, and must not change afterwards; rows of blocks and chunks
     are brought within the row bound each time that they are read. What remains is 8 bytes for

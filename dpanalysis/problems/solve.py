@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,8 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, lstsq
 from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
+
+from .._validation import warn_caller
 
 __all__ = ["Tilted", "minimise", "minimise_tilted", "separated_below"]
 
@@ -69,11 +70,10 @@ def minimise(problem: Any, unattained: float = 0.0) -> np.ndarray:
         w, gradient, norm = w - step, trial_gradient, trial_norm
     # Where the gradient is zero to machine precision the steps tell nothing.
     if norm > tolerance or not settled or problem.value(w) < unattained:
-        warnings.warn(
+        warn_caller(
             f"no minimiser reached: the gradient's norm is {norm:.3g} at ||w|| = "
             f"{np.linalg.norm(w):.3g} (separable classes without a penalty have none)",
             RuntimeWarning,
-            stacklevel=3,
         )
     return w
 

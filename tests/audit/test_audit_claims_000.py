@@ -101,7 +101,7 @@ def test_without_its_data_a_claim_is_not_checked(monkeypatch):
     claim = next(claim for claim in registry.load("000") if claim.id == "000-7")
     outcome = claim.run(Effort(quick=True))
     assert outcome.verdict == "not checked" and not outcome.failed
-    assert "pip install 'dpanalysis[figures]'" in outcome.missing
+    assert "pip install 'dpanalysis-toolkit[figures]'" in outcome.missing
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.0, 0.99), st.floats(1e-6, 10.0))

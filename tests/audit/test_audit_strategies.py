@@ -245,4 +245,4 @@ def test_the_extra_is_named_where_hypothesis_is_missing():
     code = "import sys; sys.modules['hypothesis'] = None; import dpanalysis.audit.strategies"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert out.returncode == 1
-    assert "pip install 'dpanalysis[audit]'" in out.stderr.splitlines()[-1]
+    assert "pip install 'dpanalysis-toolkit[audit]'" in out.stderr.splitlines()[-1]

@@ -153,12 +153,6 @@ def test_what_lines_name_exists():
     assert dpa.Budget and dpa.ERM and dpa.RowBound
 
 
-def test_the_page_is_generated():
-    written = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
-    refresh = "stale: python -m dpanalysis claims --coverage --markdown -o docs/coverage.md"
-    assert written == coverage.to_markdown(ITEMS), refresh
-
-
 def test_the_command(tmp_path, capsys):
     assert command.main(["claims", "--coverage", "--json", "--paper", "Kuru"]) == 0
     rows = json.loads(capsys.readouterr().out)

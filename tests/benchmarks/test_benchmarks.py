@@ -132,7 +132,7 @@ def test_a_peer_that_is_missing_is_skipped_by_name(monkeypatch, capsys):
     monkeypatch.setattr(measure.importlib.util, "find_spec", lambda name: None)
     assert not measure.installed("opacus")
     assert not measure.installed("opacus")  # told once
-    said = 'opacus is not installed (pip install "dpanalysis[peers]")'
+    said = 'opacus is not installed (pip install "dpanalysis-toolkit[peers]")'
     assert capsys.readouterr().err == f"skipped: {said}\n"
     assert measure.skipped == {"opacus": said}
 

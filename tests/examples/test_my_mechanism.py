@@ -1,7 +1,7 @@
 """Your own mechanism under test: copy this file and put yours in the place of ``private_mean``.
 
-It needs ``pip install "dpanalysis[audit]"`` and nothing else; the fixture ``assert_private``
-comes with the package.
+It needs ``pip install "dpanalysis-toolkit[audit]"`` and nothing else; the fixture
+``assert_private`` comes with the package.
 """
 
 import numpy as np

@@ -16,8 +16,8 @@ from dpanalysis import ERM, RowBound, clipping, losses, methods, minimize, regul
 from dpanalysis.privacy.sampling import Poisson
 from dpanalysis.problems import Softmax
 
-dask = pytest.importorskip("dask", reason="dask is not installed: dpanalysis[dask]")
-da = pytest.importorskip("dask.array", reason="dask is not installed: dpanalysis[dask]")
+dask = pytest.importorskip("dask", reason="dask is not installed: dpanalysis-toolkit[dask]")
+da = pytest.importorskip("dask.array", reason="dask is not installed: dpanalysis-toolkit[dask]")
 
 
 @given(
@@ -119,7 +119,7 @@ def test_chunks_that_change_stay_within_their_bound(data):
 @contextmanager
 def cluster():
     """Workers of their own; while they are there, older versions warn of other schedulers."""
-    distributed = pytest.importorskip("distributed", reason="no distributed: dpanalysis[dask]")
+    distributed = pytest.importorskip("distributed", reason="dpanalysis-toolkit[dask]")
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(**options) as local, distributed.Client(local):
         yield

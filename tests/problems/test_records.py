@@ -38,7 +38,7 @@ def test_a_row_whose_norm_overflows_is_refused_by_name(kind, tmp_path, monkeypat
         if kind == "csr":
             return ERM(sp.csr_array(X), y, LOGISTIC)
         if kind == "dask":
-            da = pytest.importorskip("dask.array", reason="no dask: dpanalysis[dask]")
+            da = pytest.importorskip("dask.array", reason="no dask: dpanalysis-toolkit[dask]")
             return ERM(da.from_array(X, chunks=(4, 3)), y, LOGISTIC)
         if kind == "softmax":
             return Softmax(X, (y > 0).astype(int), 2)

@@ -120,7 +120,7 @@ class IterationBound:
     It is ceil((f + noise - f_lower)/MIN_DEC).
 
     The data set holds the samples' losses at the start, in [0, 1]; f is their mean. The noise
-    is |z| as printed, or z + margin.
+    is ``|z|`` as printed, or z + margin.
     """
 
     noise_multiplier: float

@@ -8,12 +8,13 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy
 import scipy
+
+import dpanalysis
 
 from ..evidence import NotChecked
 from ..report import Table, summary
@@ -82,7 +83,7 @@ def write(
         "quick": quick,
         "seeds": "0 wherever a package takes one; OpenDP draws from the operating system's entropy",
         "commit": _commit(),
-        "dpanalysis": _version(),
+        "dpanalysis": dpanalysis.__version__,
         "python": platform.python_version(),
         "numpy": numpy.__version__,
         "scipy": scipy.__version__,
@@ -114,14 +115,6 @@ def _commit() -> str:
         changed = git("status", "--porcelain", "--untracked-files=no", "--", root)
         return git("rev-parse", "HEAD") + "+" * bool(changed)
     except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
-def _version() -> str:
-    """Return the version of this package; "" where it is not installed."""
-    try:
-        return version("dpanalysis")
-    except PackageNotFoundError:
         return ""
 
 

@@ -3,7 +3,7 @@
 They are for tests of private code, ours and yours. Each strategy makes the worst cases likely,
 above all rows on the boundary of the ball and at opposite ends of it. Where a test fails, it
 shrinks to a counterexample that can be read. The strategies need Hypothesis:
-``pip install "dpanalysis[audit]"``.
+``pip install "dpanalysis-toolkit[audit]"``.
 
 Examples
 --------
@@ -22,7 +22,7 @@ try:
     import hypothesis as _hypothesis
 except ImportError as error:
     raise ImportError(
-        "dpanalysis.audit.strategies needs Hypothesis: pip install 'dpanalysis[audit]'"
+        "dpanalysis.audit.strategies needs Hypothesis: pip install 'dpanalysis-toolkit[audit]'"
     ) from error
 
 from .data import neighbouring_datasets

@@ -85,7 +85,8 @@ def _problem_pairs(
         ("regularizer", regularizer, penalty and not isinstance(regularizer, type)),
     ):
         if not (known or isinstance(value, st.SearchStrategy)):
-            raise TypeError(f"{name} must be an object of dpanalysis or a strategy, got {value!r}")
+            home = "dpanalysis.losses" if name == "loss" else "dpanalysis.regularizers"
+            raise TypeError(f"{name} must be an object of {home} or a strategy, got {value!r}")
     penalties = st.one_of(st.none(), st.floats(0.0, 1.0).map(regularizers.L2))
     return _problems(
         check_relation(relation),

@@ -31,7 +31,7 @@ class Laplace(Event):
     Parameters
     ----------
     scale : float
-        Scale b in (0, inf): the density is exp(-|x|/b)/(2b).
+        Scale b in (0, inf): the density is ``exp(-|x|/b)/(2b)``.
     sensitivity : float
         L1 sensitivity S of the released quantity, in [0, inf).
     order : int, default=1

@@ -12,7 +12,7 @@ else:
 
         def __init__(self, *arguments: Any, **named: Any) -> None:
             raise ImportError(
-                "problems.Module needs PyTorch: pip install 'dpanalysis[torch]', that is "
+                "problems.Module needs PyTorch: pip install 'dpanalysis-toolkit[torch]', that is "
                 "torch==2.13.0 or newer"
             )
 

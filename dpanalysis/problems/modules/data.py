@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..._validation import refuse_mask
+
 __all__ = ["as_labels", "as_samples"]
 
 
@@ -58,6 +60,7 @@ def _tensor(name: str, array: Any) -> Tensor:
     if isinstance(array, Tensor):
         found = array.detach()
     else:
+        refuse_mask(name, array)
         array = np.asarray(array)
         if array.dtype.kind not in "iufb":
             raise TypeError(f"{name} must hold real numbers, got {array.dtype}")

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..._validation import refuse_mask
 from ...kernels.array_api import each_replicate
 from ...kernels.compiled import CompiledSums
 from ...losses import Loss
@@ -167,6 +168,7 @@ class Blocks(Chunks):
         Few rows that are what the kernels read are one block, used in place.
         """
         check_real("X", X)
+        refuse_mask("y", y)
         y = np.asarray(y) if mapping(y) is None else y
         check_real("y", y)
         refuse_shape(X)

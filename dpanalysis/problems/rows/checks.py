@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
 
 from ..._devices import beside, readable
+from ..._validation import refuse_mask
 from ...privacy.blocks import Block
 from ..row_bound import TOLERANCE, Order, RowBound, norm_name
 
@@ -42,6 +43,11 @@ __all__ = [
 # share. A product of what is left with an entry of the row is off by at most 2^-49 of the bound.
 _LEAST_SCALE = {32: 2.0**-100, 64: 2.0**-962}  # by the bits of the numbers computed in
 
+_WORDS = (
+    "; of two words make -1 and +1 by np.where(y == 'yes', 1, -1), of several 0, 1, ... by "
+    "np.unique(y, return_inverse=True)[1]"
+)
+
 _BLOCK_ENTRIES = 1 << 18
 NORM_ENTRIES = 1 << 14
 _DEVICE_ENTRIES = 1 << 24
@@ -58,10 +64,12 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
     Float32 and float64 stay as they are; anything else becomes float64. A dense matrix
     that is not C-ordered, and a sparse one that is not CSR, is converted once.
     """
+    names = _column_names(X)
     X = _matrix(X)
     y = _labels(y, X)
     for name, array in (("X", X), ("y", y)):
-        refuse_not_finite(name, count_not_finite(array))
+        count = count_not_finite(array)
+        refuse_not_finite(name, count, _where(array, names) if count else "")
     refuse_overflow(*overflowing(X))
     if classification:
         wrong = wrong_labels(y)
@@ -73,7 +81,10 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
 def check_real(name: str, array: Any) -> None:
     """Raise TypeError unless the array's dtype is one of real numbers."""
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+        words = array.dtype.kind in "OSUT" and name == "y"
+        raise TypeError(
+            f"{name} must hold real numbers, got dtype {array.dtype}{_WORDS if words else ''}"
+        )
 
 
 def count_not_finite(array: Any) -> int:
@@ -120,6 +131,7 @@ def _matrix(X: Any) -> Any:
             X = X.astype(np.float64)  # first, since duplicates are added
         X = canonical_csr(X)
     elif not is_array_api_obj(X) or is_numpy_array(X):
+        refuse_mask("X", X)
         try:
             X = np.asarray(X)
         except ValueError as error:  # rows of different lengths
@@ -134,8 +146,40 @@ def _matrix(X: Any) -> Any:
     return X
 
 
+def _column_names(X: Any) -> list[Any] | None:
+    """Return the names of a data frame's columns, or raise naming one that holds no numbers."""
+    if not (hasattr(X, "columns") and hasattr(X, "dtypes")):
+        return None
+    names = list(X.columns)
+    for name, dtype in zip(names, X.dtypes):
+        if getattr(dtype, "kind", "O") not in "fiub":
+            raise TypeError(
+                f"X must hold real numbers, got dtype {dtype} in column {name!r}: "
+                "dpanalysis.preprocessing.PublicEncoder makes numbers of words by public domains"
+            )
+    return names
+
+
+def _where(array: Any, names: list[Any] | None) -> str:
+    """Return where the first entry is that is not finite, for a message."""
+    if not is_sparse(array):
+        for lo, _, block in row_blocks(array):
+            found = array_namespace(block).nonzero(~array_namespace(block).isfinite(block))
+            if found[0].shape[0]:
+                row, column = lo + int(found[0][0]), int(found[-1][0])
+                break
+        if array.ndim == 1:
+            return f" (first in row {row})"
+    else:
+        entry = int(np.flatnonzero(~np.isfinite(array.data))[0])
+        row = int(np.searchsorted(array.indptr, entry, side="right")) - 1
+        column = int(array.indices[entry])
+    return f" (first in row {row}, column {column if names is None else repr(names[column])})"
+
+
 def _labels(y: Any, X: Any) -> Any:
     """Return a copy of ``y`` as floats where ``X`` lives, one for each of its rows."""
+    refuse_mask("y", y)
     if is_sparse(X) or is_numpy_array(X):
         y = readable("y", y)
         check_real("y", y)
@@ -163,10 +207,10 @@ def refuse_length(X: Any, y: Any) -> None:
         )
 
 
-def refuse_not_finite(name: str, count: int) -> None:
-    """Raise ValueError where entries are not finite."""
+def refuse_not_finite(name: str, count: int, where: str = "") -> None:
+    """Raise ValueError where entries are not finite; ``where`` tells of the first."""
     if count:
-        raise ValueError(f"{name} must be finite, got {count} NaN or infinite entries")
+        raise ValueError(f"{name} must be finite, got {count} NaN or infinite entries{where}")
 
 
 def refuse_overflow(count: int, first: list[int]) -> None:

@@ -6,7 +6,6 @@ The scheduler is the one that is current: threads, processes, or a cluster.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any
@@ -15,6 +14,7 @@ import dask
 import dask.array as da
 import numpy as np
 
+from ..._validation import refuse_mask, warn_caller
 from ...losses import Loss
 from ..row_bound import RowBound
 from .blocks import BLOCK_BYTES, ROW_BYTES, Blocks, Call, Chunks, add
@@ -46,15 +46,14 @@ class DaskChunks(Chunks):
                 f"X must be a dask.array.Array, got {type(X)}; of a data frame pass "
                 "X.to_dask_array(lengths=True)"
             )
+        refuse_mask("X", X._meta)
         check_real("X", X)
         X = _known("X", X)
         refuse_shape(X)
         if len(X.chunks[1]) > 1:
-            warnings.warn(
+            warn_caller(
                 f"X has {len(X.chunks[1])} chunks along the features and is rechunked, since a "
                 "prediction needs a whole row: X.rechunk({1: -1}) beforehand is cheaper, once",
-                UserWarning,
-                stacklevel=4,
             )
             X = X.rechunk({1: -1})
         self.n, self.d = X.shape
@@ -64,6 +63,7 @@ class DaskChunks(Chunks):
             refuse_length(X, y)
             y = y.rechunk((X.chunks[0],))
         else:
+            refuse_mask("y", y)
             y = np.asarray(y)
             check_real("y", y)
             refuse_length(X, y)
@@ -135,11 +135,9 @@ def _known(name: str, array: Any) -> Any:
     """Return ``array`` with chunks of known sizes."""
     if not any(math.isnan(size) for sizes in array.chunks for size in sizes):
         return array
-    warnings.warn(
+    warn_caller(
         f"{name} has chunks of unknown sizes, which are computed now by a pass over the data; "
         f"{name}.compute_chunk_sizes() beforehand does it once",
-        UserWarning,
-        stacklevel=5,
     )
     return array.copy().compute_chunk_sizes()  # which changes the array it is called on
 
@@ -152,6 +150,8 @@ def _blocks(public: Any, lo: int, hi: int, X: Any, y: Any) -> Blocks:
     d, loss, bounds = public
     if not (is_sparse(X) or isinstance(X, np.ndarray)):
         raise TypeError(f"chunks of X must be NumPy arrays or SciPy CSR matrices, got {type(X)}")
+    refuse_mask("X", X)
+    refuse_mask("y", y)
     check_real("X", X)
     check_real("y", y)
     if X.shape != (hi - lo, d) or y.shape != (hi - lo,):

@@ -1,0 +1,175 @@
+"""What the site makes of the repository: pages of names, of figures, notebooks, and tables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+import site_api
+import site_tables
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+import figures
+from dpanalysis.audit import bibliography, registry
+from figures import _ledger, _pages
+
+__all__ = ["setup"]
+
+ROOT = Path(__file__).parents[2]
+MADE = Path(__file__).parents[1] / "_generated"
+
+
+# ------------------------------------------------------------------ pages, before Sphinx looks
+
+
+def generate(app: Sphinx, config: Any) -> None:
+    """Write the pages that are made; what has not changed keeps its time."""
+    kept = {_write(MADE / "api" / f"{name}.rst", text) for name, text in site_api.pages()}
+    kept |= {_figure_page(name) for name in drawn()}
+    kept |= {_notebook(path) for path in sorted((ROOT / "notebooks").glob("[a-z]*.py"))}
+    for path in MADE.glob("*/*.*"):
+        if path.suffix in (".rst", ".md", ".ipynb") and path not in kept:
+            path.unlink()
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+    return path
+
+
+def drawn() -> list[str]:
+    """Return the figures with stored results, in the order of the command."""
+    stored = _ledger.stored()
+    return [name for name in figures.FIGURES if name in stored]
+
+
+def _figure_page(name: str) -> Path:
+    """Write the page of a figure: its picture, caption, and tables to download."""
+    about, _ = _ledger.read(name)
+    picture = MADE / "pictures" / f"{name}.png"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    if _pages.picture_source(picture) != _pages.tables_digest(name):
+        _pages.image(name, picture)
+    text = [
+        "---\nhtml_theme.sidebar_secondary.remove: true\n---\n",
+        f"# {_pages.plain(about['title'])}\n",
+        f":::{{figure}} /_generated/pictures/{name}.png\n:alt: {alt(about)}\n:class: wide-picture\n"
+        f":target: ../../_images/{name}.png\n:::\n",
+        *(f"{_pages.plain(each)}\n" for each in _pages.paragraphs(about)),
+        "## Data\n",
+        *(
+            f"- {{download}}`{table}.csv </../figures/results/{name}/{table}.csv>`: "
+            f"{known['rows']} rows, what the columns are and the settings in "
+            f"{{download}}`{table}.json </../figures/results/{name}/{table}.json>`"
+            for table, known in about["tables"].items()
+        ),
+        f"\n{_pages.origin(about)} To make it again, from a checkout of the repository:\n",
+        f"```bash\npython -m figures {name} --scale paper\n```\n",
+    ]
+    return _write(MADE / "figures" / f"{name}.md", "\n".join(text))
+
+
+def alt(about: dict[str, Any]) -> str:
+    """Return what a figure shows, in one line: its title, and how its caption begins."""
+    first = re.split(r"(?<=[.:])\s", " ".join(about["caption"].split()))[0].rstrip(".:")
+    return f"{about['title']}. {first}."
+
+
+def _notebook(path: Path) -> Path:
+    """Write a notebook of the site, which ends with a link to itself as a file."""
+    notebook = jupytext.read(path)
+    notebook.metadata["kernelspec"] = {
+        "display_name": "Python 3",
+        "language": "python",
+        "name": "python3",
+    }
+    words = f"Open it yourself: {{nb-download}}`{path.stem}.ipynb`"
+    notebook.cells.append(nbformat.v4.new_markdown_cell(words))
+    for k, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{k}"
+    text = nbformat.writes(notebook, version=4)
+    return _write(MADE / "notebooks" / f"{path.stem}.ipynb", text + "\n")
+
+
+# ------------------------------------------------------------------ directives
+
+
+class Html(SphinxDirective):
+    """A table in HTML: ``{claims} Kuru``, ``{coverage} Kuru``, ``{packages}``."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+    make = staticmethod(site_tables.claims)
+
+    def run(self) -> list[nodes.Node]:
+        """Return the table; its sources are those of the page."""
+        self.env.note_dependency(str(ROOT / "ERRATA.md"))
+        text = type(self).make(*self.arguments)
+        return [nodes.raw("", text, format="html")]
+
+
+class Claims(Html):
+    """The claims of a paper by its first author, or all."""
+
+
+class Coverage(Html):
+    """Every numbered statement of a paper, or of all."""
+
+    make = staticmethod(site_tables.covered)
+
+
+class Packages(Html):
+    """Verdicts on released libraries."""
+
+    make = staticmethod(site_tables.packages)
+
+
+class Gallery(SphinxDirective):
+    """Pictures that lead to their pages: those whose title names an author, or all."""
+
+    optional_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Return a grid of small pictures."""
+        author = self.arguments[0] if self.arguments else ""
+        titles = {name: _ledger.read(name)[0] for name in drawn()}
+        chosen = {name: about for name, about in titles.items() if author in about["title"]}
+        text = [
+            f"[![{_pages.plain(alt(about))}](/_generated/pictures/{name}.png)"
+            f"{_pages.plain(about['title'])}](/_generated/figures/{name}.md)\n"
+            for name, about in chosen.items()
+        ]
+        grid = nodes.container("", *self.parse_text_to_nodes("\n".join(text)), classes=["gallery"])
+        return [grid]
+
+
+class References(SphinxDirective):
+    """The papers, as one refers to them."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return a list."""
+        registry.load()
+        papers = [bibliography.paper_of(each) for each in sorted(bibliography.ids())]
+        named = [f"- {paper.reference}" for paper in papers if paper.authors]
+        return self.parse_text_to_nodes("\n".join(named))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Add the pages and the directives."""
+    app.connect("config-inited", generate)
+    for name, directive in (
+        ("claims", Claims),
+        ("coverage", Coverage),
+        ("packages", Packages),
+        ("gallery", Gallery),
+        ("references", References),
+    ):
+        app.add_directive(name, directive)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

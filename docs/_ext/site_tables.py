@@ -1,0 +1,108 @@
+"""Tables of claims, of coverage and of verdicts on packages, in HTML that can be searched."""
+
+from __future__ import annotations
+
+import csv
+import html
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from dpanalysis.audit import coverage, registry
+
+__all__ = ["claim_rows", "claims", "covered", "packages", "table"]
+
+ROOT = Path(__file__).parents[2]
+_CELLS = re.compile(r"(?<!\\)\|")
+_VERDICTS = {"holds", "sharpened", "corrected", "refuted", "not refuted", *coverage.STATES}
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, name: str) -> str:
+    """Return a table whose cells are HTML; a script adds a search field and sorts by heads."""
+    head = "".join(f'<th scope="col">{each}</th>' for each in heads)
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f'<td data-head="{html.escape(label)}"{_mark(cell)}>{cell}</td>'
+            for label, cell in zip(heads, row, strict=True)
+        )
+        + "</tr>\n"
+        for row in rows
+    )
+    return (
+        f'<div class="searchable" id="{name}"><table class="searchable">'
+        f"<caption>{html.escape(caption)}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _mark(cell: str) -> str:
+    return f' class="verdict {cell.replace(" ", "-")}"' if cell in _VERDICTS else ""
+
+
+def _rich(text: str) -> str:
+    """Return the little Markdown of the statements as HTML."""
+    escaped = html.escape(text)
+    escaped = re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
+    return re.sub(r"(?<![\w)])\*(\w[^*]*\w)\*(?!\w)", r"<em>\1</em>", escaped)
+
+
+def claim_rows(paper: str | None = None) -> list[list[str]]:
+    """Return the rows of ERRATA.md: id, source, as printed, verdict, used here, evidence."""
+    rows = []
+    if paper is not None:
+        paper = registry.load(paper)[0].paper
+    for line in (ROOT / "ERRATA.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip().replace("\\|", "|") for cell in _CELLS.split(line)[1:-1]]
+        of, _, number = cells[0].rpartition("-") if len(cells) == 6 else ("", "", "")
+        if number.isdigit() and paper in (None, of):
+            rows.append(cells)
+    return rows
+
+
+def claims(paper: str | None = None) -> str:
+    """Return the claims of a paper, by author, or all, each with its evidence folded away."""
+    rows = []
+    for name, source, printed, verdict, used, evidence in claim_rows(paper):
+        items = "".join(
+            f'<li class="{"against" if each.startswith("✗") else "for"}">{_rich(each)}</li>'
+            for each in evidence.split("; ")
+        )
+        shown = f"<details><summary>{evidence.count('; ') + 1} numbers</summary><ul>{items}</ul>"
+        rows.append([name, _rich(source), _rich(printed), verdict, _rich(used), shown])
+        rows[-1][-1] += "</details>"
+        rows[-1][0] = f'<span id="claim-{name}">{name}</span>'
+    heads = ("id", "source", "as printed", "verdict", "used here", "evidence")
+    counted = f"{len(rows)} claims; the evidence of each is recomputed by its check."
+    return table(heads, rows, counted, f"claims-{paper or 'all'}")
+
+
+def covered(paper: str | None = None) -> str:
+    """Return every numbered statement of a paper, with what decides it."""
+    found = coverage.items(paper)
+    rows = [[_rich(each.item), each.state, _rich(each.claim), _rich(each.reason)] for each in found]
+    if paper is None:
+        rows = [[_rich(each.paper), *row] for each, row in zip(found, rows, strict=True)]
+    heads = ("item", "state", "claims", "what draws or uses it, or why nothing does")
+    heads = heads if paper else ("paper", *heads)
+    return table(heads, rows, coverage.summary(found) + ".", f"coverage-{paper or 'all'}")
+
+
+def packages() -> str:
+    """Return the stored verdicts on released libraries."""
+    path = ROOT / "figures" / "results" / "packages" / "verdicts.csv"
+    with open(path, encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file))
+    rows = [
+        [
+            row["id"],
+            _rich(f"{row['package']} {row['version']}"),
+            row["verdict"],
+            _rich(row["claimed"]),
+            _rich(row["twin"]),
+            _rich(row["not tested"]),
+        ]
+        for row in found
+    ]
+    heads = ("id", "release", "verdict", "what it claims", "the corrected twin", "not tested")
+    return table(heads, rows, f"{len(rows)} claims of released libraries.", "packages")

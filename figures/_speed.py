@@ -1,0 +1,54 @@
+"""A few lines of the benchmarks, for a page: chosen here, read from their table."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ._markdown import markdown
+
+__all__ = ["SHOWN", "speed"]
+
+PAGE = Path(__file__).parents[1] / "benchmarks" / "RESULTS.md"
+
+#: What a reader is told, the row's work, and what it is measured beside.
+SHOWN = {
+    "a clipped gradient of 60,000 x 784 numbers": (
+        "dense gradient: logistic, 60,000 x 784 float64, 2 threads",
+        ("NumPy closed form", "Opacus, ghost"),
+    ),
+    "a private step of a small network, batch 256": (
+        "private step of a network: batch 256",
+        ("Opacus, ghost", "Opacus, per sample"),
+    ),
+    "the best certified rate of a method": (
+        "best certified rate: step 1, momentum 0.2, mu 0.5",
+        ("cvxpy, compiled once", "cvxpy, rebuilt"),
+    ),
+    "epsilon of a thousand private steps, by PLD": (
+        "PLD epsilon: 1000 steps",
+        ("dp-accounting",),
+    ),
+    "memory for a file of 1e8 rows": (
+        "private memory: memmap, 100,000,000 x 8 float32, limit 579 MB",
+        ("the file",),
+    ),
+}
+
+
+def speed() -> str:
+    """Return a table of work, ours, and how many times more the others take."""
+    rows = {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if len(cells) == 8:
+            rows[cells[0], cells[2]] = cells
+    lines = []
+    for told, (work, others) in SHOWN.items():
+        found = [rows[work, other] for other in others]
+        ratios = [float(re.split(r"[ (]", row[4])[0]) for row in found]
+        beside = "; ".join(
+            f"{ratio:.2g} times as much: {name}" for name, ratio in zip(others, ratios, strict=True)
+        )
+        lines.append([told, found[0][1], beside])
+    return markdown(["work", "here", "beside"], lines)
