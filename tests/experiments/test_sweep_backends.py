@@ -276,7 +276,7 @@ def test_bad_backends_are_refused_before_any_work(tmp_path, monkeypatch):
         sweep(bits, CELLS, folder=tmp_path, progress=False)
     monkeypatch.setattr(workers, "find_spec", lambda name: None)
     for backend in ("dask", "ray"):
-        with pytest.raises(ImportError, match=rf'pip install "dpanalysis\[{backend}\]"'):
+        with pytest.raises(ImportError, match=rf'pip install "dpanalysis-toolkit\[{backend}\]"'):
             sweep(bits, CELLS, folder=tmp_path, backend=backend, progress=False)
     assert list(tmp_path.iterdir()) == []
 
