@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import nbformat
 import site_api
 import site_tables
 from docutils import nodes
+from jupyter_cache import get_cache
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -82,20 +84,37 @@ def alt(about: dict[str, Any]) -> str:
     return f"{about['title']}. {first}."
 
 
-def _notebook(path: Path) -> Path:
-    """Write a notebook of the site, which ends with a link to itself as a file."""
+def _read(path: Path) -> nbformat.NotebookNode:
+    """Return a notebook from its source, with the kernel that the cache knows it by."""
     notebook = jupytext.read(path)
-    notebook.metadata["kernelspec"] = {
-        "display_name": "Python 3",
-        "language": "python",
-        "name": "python3",
-    }
-    words = f"Open it yourself: {{nb-download}}`{path.stem}.ipynb`"
-    notebook.cells.append(nbformat.v4.new_markdown_cell(words))
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    notebook.metadata["kernelspec"] = kernel
     for k, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{k}"
-    text = nbformat.writes(notebook, version=4)
-    return _write(MADE / "notebooks" / f"{path.stem}.ipynb", text + "\n")
+    return notebook
+
+
+def _notebook(path: Path) -> Path:
+    """Write the page of a notebook, which ends with a link to it as a file."""
+    notebook = _read(path)
+    words = f'<a href="{path.stem}.ipynb" download>Open as .ipynb</a>'
+    notebook.cells.append(nbformat.v4.new_markdown_cell(words, id="download"))
+    return _write(
+        MADE / "notebooks" / f"{path.stem}.ipynb", nbformat.writes(notebook, version=4) + "\n"
+    )
+
+
+def write_notebooks(app: Sphinx, failed: Exception | None) -> None:
+    """Put the notebooks beside their pages, with the outputs that the cache has of them."""
+    if failed is not None or app.builder.format != "html":
+        return
+    cache = get_cache(app.config.nb_execution_cache_path)
+    for path in sorted((ROOT / "notebooks").glob("[a-z]*.py")):
+        notebook = _read(path)
+        with suppress(KeyError):  # not run: the mode is "off"
+            _, notebook = cache.merge_match_into_notebook(notebook)
+        out = Path(app.outdir) / "_generated" / "notebooks" / f"{path.stem}.ipynb"
+        out.write_text(nbformat.writes(notebook, version=4) + "\n", encoding="utf-8")
 
 
 # ------------------------------------------------------------------ directives
@@ -164,6 +183,7 @@ class References(SphinxDirective):
 def setup(app: Sphinx) -> dict[str, bool]:
     """Add the pages and the directives."""
     app.connect("config-inited", generate)
+    app.connect("build-finished", write_notebooks)
     for name, directive in (
         ("claims", Claims),
         ("coverage", Coverage),
