@@ -10,14 +10,21 @@ from ..privacy.facts import PublicFacts
 from ..privacy.queries import curvature_of
 from ..privacy.relations import Budget
 
-__all__ = ["CURVATURE_SHARE", "default_penalty"]
+__all__ = [
+    "CURVATURE_SHARE",
+    "FACTOR",
+    "POWER",
+    "default_penalty",
+    "least_penalty",
+    "noise_length",
+]
 
 #: Most of epsilon that the curvature of a record may cost; what is left buys the noise.
 CURVATURE_SHARE = 0.5
 
-# Fitted on Adult and ijcnn1, at epsilon .1, .5, 1 and 4 and three sizes, to accuracy, area under
-# the curve and log loss; Bank, Covertype and a9a were held back to look at the outcome.
-_FACTOR, _POWER = 0.8, 1.3
+#: The rule; ``python -m benchmarks penalty`` fits it to Adult and ijcnn1, and looks at the outcome
+#: on Bank, Covertype and a9a.
+FACTOR, POWER = 0.8, 1.3
 
 
 def default_penalty(facts: PublicFacts, budget: Budget, method: ObjectivePerturbation) -> float:
@@ -27,8 +34,7 @@ def default_penalty(facts: PublicFacts, budget: Budget, method: ObjectivePerturb
     stronger penalty makes the answer less noisy and pulls it to 0: where the penalty outweighs the
     curvature of the data, the best strength is :math:`\tau` over the length of the exact weights,
     and less elsewhere. :math:`0.8\,\tau^{1.3}` was fitted for columns of size 1. Nor is it less
-    than what keeps the cost of a record's curvature below half of epsilon, and the noise that
-    hides the error of the solver short.
+    than :func:`least_penalty`.
 
     Parameters
     ----------
@@ -47,13 +53,26 @@ def default_penalty(facts: PublicFacts, budget: Budget, method: ObjectivePerturb
     >>> default_penalty(facts, dpa.Budget(1.0), dpa.methods.ObjectivePerturbation())
     0.00097
     """
-    stiff = replace(facts, mu=1e9 * curvature_of(facts).trace)  # then the curvature costs nothing
-    length = math.sqrt(method.prepare(stiff, budget, "tightest").expected_square(facts.d))
-    most = min(CURVATURE_SHARE * budget.limit, 30.0)
+    length = noise_length(facts, budget, method)
+    return max(FACTOR * length**POWER, least_penalty(facts, budget))
+
+
+def noise_length(facts: PublicFacts, budget: Budget, method: ObjectivePerturbation) -> float:
+    """Return the mean length of the random term over n, if the curvature of a record were free."""
+    stiff = replace(facts, mu=1e9 * curvature_of(facts).trace)
+    term = method.prepare(stiff, budget, "tightest")
+    return math.sqrt(term.expected_square(facts.d)) / facts.n
+
+
+def least_penalty(facts: PublicFacts, budget: Budget) -> float:
+    """Return the penalty below which curvature, or what hides the solver's error, costs too much.
+
+    The first has half of epsilon, and the noise for the second stays short.
+    """
     curvature = curvature_of(facts)
-    least = curvature.convexity(most) / facts.n
+    most = min(CURVATURE_SHARE * budget.limit, 30.0)
     # The noise that hides the solver's error grows with the inverse square of the penalty; see
     # ObjectivePerturbation: tolerance, and a hundredth of the loss. Its length stays below a tenth.
     size = 2e-14 * curvature.trace * facts.gradient_bounds[1] * facts.d
     hidden = math.sqrt(size / (0.1 * 0.01 * budget.limit))
-    return max(_FACTOR * (length / facts.n) ** _POWER, least, hidden)
+    return max(curvature.convexity(most) / facts.n, hidden)

@@ -65,6 +65,7 @@ class Logistic(_Plain):
     lipschitz = 1.0
     smoothness = 0.25
     hessian_lipschitz = 1.0 / (6.0 * math.sqrt(3.0))
+    flat_where_steep = True  # l'' = |l'| (1 - |l'|)
     growth = (_LOGISTIC_WEAK_GROWTH, 0.0)
 
     def value(self, z: Any, y: Any) -> Any:

@@ -38,6 +38,15 @@ class Halves(losses.Loss):
         ({"lipschitz": 0.49}, ValueError, r"Bad\.lipschitz is 0\.49.*too small"),
         ({"value": lambda self, z, y: 1.0}, ValueError, r"Bad\.value must return an array"),
         ({"derivative": lambda self, z, y: z.none}, ValueError, r"Bad\.derivative failed"),
+        ({"flat_where_steep": True}, ValueError, r"Bad\.second_derivative failed"),
+        (
+            {
+                "flat_where_steep": True,
+                "second_derivative": lambda self, z, y: 0.5 + 0.0 * z * y,
+            },
+            ValueError,
+            r"Bad\.flat_where_steep is True, but .* second derivative is 0\.5, above",
+        ),
     ],
 )
 def test_a_loss_that_shows_its_fault_is_refused(attributes, error, message):
