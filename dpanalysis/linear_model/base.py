@@ -22,7 +22,7 @@ from ..privacy.relations import Budget, check_relation
 from ..problems.empirical import EmpiricalRisk
 from .card import PrivacyCard
 from .design import design_of, in_file
-from .penalty import CURVATURE_SHARE, default_penalty
+from .penalty import CURVATURE_SHARE, TOLERANCE, default_penalty
 
 __all__ = ["PrivacyWarning", "PrivateLinearClassifier"]
 
@@ -207,7 +207,7 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
 
     def _run(self, problem: EmpiricalRisk, budget: Budget, rng: Any) -> Result:
         """Return one run on a problem without a penalty."""
-        method = ObjectivePerturbation(CURVATURE_SHARE)
+        method = ObjectivePerturbation(CURVATURE_SHARE, tolerance=TOLERANCE)
         if self.C == "auto":
             strength = default_penalty(problem.facts(budget.relation), budget, method)
         else:

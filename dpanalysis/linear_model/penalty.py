@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ..methods.perturbation import ObjectivePerturbation
+from ..methods.perturbation import SOLVER_SHARE, ObjectivePerturbation
 from ..privacy.facts import PublicFacts
 from ..privacy.queries import curvature_of
 from ..privacy.relations import Budget
@@ -14,6 +14,7 @@ __all__ = [
     "CURVATURE_SHARE",
     "FACTOR",
     "POWER",
+    "TOLERANCE",
     "default_penalty",
     "least_penalty",
     "noise_length",
@@ -21,6 +22,9 @@ __all__ = [
 
 #: Most of epsilon that the curvature of a record may cost; what is left buys the noise.
 CURVATURE_SHARE = 0.5
+
+#: Of the solver; see :class:`~dpanalysis.methods.ObjectivePerturbation`.
+TOLERANCE = 1e-11
 
 #: The rule; ``python -m benchmarks penalty`` fits it to Adult and ijcnn1, and looks at the outcome
 #: on Bank, Covertype and a9a.
@@ -54,7 +58,7 @@ def default_penalty(facts: PublicFacts, budget: Budget, method: ObjectivePerturb
     0.00097
     """
     length = noise_length(facts, budget, method)
-    return max(FACTOR * length**POWER, least_penalty(facts, budget))
+    return max(FACTOR * length**POWER, least_penalty(facts, budget, method))
 
 
 def noise_length(facts: PublicFacts, budget: Budget, method: ObjectivePerturbation) -> float:
@@ -64,15 +68,21 @@ def noise_length(facts: PublicFacts, budget: Budget, method: ObjectivePerturbati
     return math.sqrt(term.expected_square(facts.d)) / facts.n
 
 
-def least_penalty(facts: PublicFacts, budget: Budget) -> float:
+def least_penalty(facts: PublicFacts, budget: Budget, method: ObjectivePerturbation) -> float:
     """Return the penalty below which curvature, or what hides the solver's error, costs too much.
 
-    The first has half of epsilon, and the noise for the second stays short.
+    The first has half of epsilon, and the noise for the second has a length of a tenth.
     """
     curvature = curvature_of(facts)
+    tilt = noise_length(facts, budget, method)
+
+    def hidden(strength: float) -> float:
+        error = 2.0 * method.least_tolerance(facts, strength, tilt) / strength
+        return error * facts.d / (SOLVER_SHARE * budget.limit)
+
+    # It falls with the strength, by at least as much; rounded up to a power of 2.
+    strength = 2.0**-60
+    while hidden(strength) > 0.1:
+        strength *= 2.0
     most = min(CURVATURE_SHARE * budget.limit, 30.0)
-    # The noise that hides the solver's error grows with the inverse square of the penalty; see
-    # ObjectivePerturbation: tolerance, and a hundredth of the loss. Its length stays below a tenth.
-    size = 2e-14 * curvature.trace * facts.gradient_bounds[1] * facts.d
-    hidden = math.sqrt(size / (0.1 * 0.01 * budget.limit))
-    return max(curvature.convexity(most) / facts.n, hidden)
+    return max(curvature.convexity(most) / facts.n, strength)
