@@ -66,6 +66,10 @@ def main(argv: list[str] | None = None) -> int:
         from .accuracy.penalty import main as penalty
 
         return penalty(given[1:])
+    if given[:1] == ["gaussian"]:
+        from .accuracy.gaussian import main as gaussian
+
+        return gaussian(given[1:])
     if given[:1] == ["accuracy"]:  # no timing: options and tables of its own
         from .accuracy import main as accuracy
 

@@ -35,14 +35,8 @@ def fits(names: Sequence[str], seeds: Sequence[int]) -> Iterator[dict[str, Any]]
     """Yield what private fits of many penalties reach on the test rows."""
     from dpanalysis import ERM, Budget, minimize
     from dpanalysis.linear_model.design import design_of
-    from dpanalysis.linear_model.penalty import (
-        CURVATURE_SHARE,
-        TOLERANCE,
-        least_penalty,
-        noise_length,
-    )
+    from dpanalysis.linear_model.penalty import least_penalty, noise_length, perturbation
     from dpanalysis.losses import Logistic
-    from dpanalysis.methods import ObjectivePerturbation
 
     for name, part in itertools.product(names, PARTS):
         data = load(name)
@@ -51,8 +45,7 @@ def fits(names: Sequence[str], seeds: Sequence[int]) -> Iterator[dict[str, Any]]
         kept = np.random.default_rng(0).permutation(len(rows))[: len(rows) // part]
         problem = ERM(rows[kept], data["y"][kept], Logistic(), row_bound=design.row_bound)
         for epsilon in EPSILONS:
-            budget = Budget(epsilon)
-            plain = ObjectivePerturbation(CURVATURE_SHARE, tolerance=TOLERANCE)
+            budget, plain = Budget(epsilon), perturbation()
             facts = problem.facts(budget.relation)
             tau = noise_length(facts, budget, plain)
             least = least_penalty(facts, budget, plain)
