@@ -60,7 +60,7 @@ def default_penalty(facts: PublicFacts, budget: Budget) -> float:
     ...                   row_bound=dpa.RowBound(np.inf, 1.0))
     >>> facts = problem.facts("replace_one")
     >>> default_penalty(facts, dpa.Budget(1.0))
-    0.00097
+    0.00077
     """
     method = perturbation()
     length = noise_length(facts, budget, method)
