@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks gaussian", description=__doc__.split("\n\n")[0]
     )
-    parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--seeds", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--out", type=Path, default=FOLDER, metavar="DIR", help="of the table")
     arguments = parser.parse_args(argv)
     arguments.out.mkdir(parents=True, exist_ok=True)
