@@ -62,6 +62,14 @@ def _memory() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run what is asked for and write it where it is wanted."""
     given = sys.argv[1:] if argv is None else argv
+    if given[:1] == ["penalty"]:
+        from .accuracy.penalty import main as penalty
+
+        return penalty(given[1:])
+    if given[:1] == ["gaussian"]:
+        from .accuracy.gaussian import main as gaussian
+
+        return gaussian(given[1:])
     if given[:1] == ["accuracy"]:  # no timing: options and tables of its own
         from .accuracy import main as accuracy
 
@@ -69,7 +77,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Time dpanalysis beside its peers. Machines differ: quote the ratios.",
-        epilog="Accuracy beside peers: python -m benchmarks accuracy --help.",
+        epilog="Accuracy beside peers: python -m benchmarks accuracy --help, and its penalty: "
+        "python -m benchmarks penalty --help.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller sizes")

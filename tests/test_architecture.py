@@ -38,7 +38,7 @@ ALLOWED = {
     "preprocessing": {"problems", "privacy", "privacy.oracle", "experiments", "methods"},
     "linear_model": {
         *("preprocessing", "experiments", "methods", "problems", "privacy", "privacy.oracle"),
-        *("losses", "regularizers"),
+        *("losses", "regularizers", "clipping", "tuning"),
     },
     # Runs candidates as a user would.
     "tuning": {"experiments", "privacy", "privacy.oracle", "problems"},

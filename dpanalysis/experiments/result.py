@@ -98,7 +98,7 @@ class Result:
         """Whether no release is changed by floating point: every one had exact noise.
 
         So it is with ``rng="os"``, where the ledger says ``noise="exact"``, and with nothing else.
-        It says nothing of how batches were drawn, which is by uniform numbers of 53 bits.
+        The batches are drawn exactly then, too: by integers, and not by uniform numbers.
         """
         ledgers = self.ledgers or (self.ledger,)
         return self.private and all(ledger.noise == "exact" for ledger in ledgers)

@@ -49,6 +49,16 @@ class CompiledLoss(Loss):
         return self._loss.hessian_lipschitz
 
     @property
+    def flat_where_steep(self) -> bool:  # type: ignore[override]
+        """Whether there is no curvature where the slope is largest."""
+        return self._loss.flat_where_steep
+
+    @property
+    def lowest(self) -> float:  # type: ignore[override]
+        """Lower bound on the values."""
+        return self._loss.lowest
+
+    @property
     def growth(self) -> tuple[float, float]:
         """Weak growth for rows of norm 1."""
         return self._loss.growth

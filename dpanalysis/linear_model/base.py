@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import warnings
 from abc import abstractmethod
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._validation import check_number, refuse_mask
-from ..experiments.result import Result
-from ..experiments.run import minimize
-from ..methods.perturbation import ObjectivePerturbation
 from ..preprocessing.columns import columns_of
+from ..privacy.queries import TiltedMinimum
 from ..privacy.relations import Budget, check_relation
 from ..problems.empirical import EmpiricalRisk
 from .card import PrivacyCard
 from .design import design_of, in_file
-from .penalty import CURVATURE_SHARE, default_penalty
+from .runs import LONG, TRIED, Run, run
 
 __all__ = ["PrivacyWarning", "PrivateLinearClassifier"]
 
@@ -38,7 +35,7 @@ _SEARCHED = (
     "this fit is one of several on the same rows (GridSearchCV, cross_val_score and the like): "
     "each costs epsilon again, and scores on held-out rows are exact, so that neither the scores "
     "nor the parameters chosen by them are covered by privacy_; take C='auto', which is chosen "
-    "without looking, or choose on public data"
+    "without looking, C='private', which pays for looking, or choose on public data"
 )
 _NO_BOUNDS = (
     "no public bounds were declared, so every feature is cut to the range from -1 to 1: put a "
@@ -131,7 +128,7 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         rng = self._rng()
         results = self._solve(D, labels, len(classes), design.row_bound, budget, rng)
         width = D.shape[1]
-        w = np.concatenate([result.w[0].reshape(-1, width) for result in results])
+        w = np.concatenate([result.w.reshape(-1, width) for result in results])
         self.coef_, self.intercept_ = design.weights(w)
         self.classes_ = classes
         paid = getattr(getattr(design, "columns", None), "epsilon", 0.0)
@@ -142,7 +139,7 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
     @abstractmethod
     def _solve(
         self, D: Any, labels: np.ndarray, K: int, row_bound: Any, budget: Budget, rng: Any
-    ) -> list[Result]:
+    ) -> list[Run]:
         """Return the runs, whose weights, one after the other, are the rows of ``coef_``."""
 
     # Checks
@@ -170,7 +167,12 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
                 f"delta must be below 1/n = {1.0 / n:.3g}, got {delta!r}: releasing one record in "
                 "the clear would satisfy it"
             )
-        if self.C != "auto":
+        if self.C == "private" and delta > 0.0:
+            raise ValueError(
+                f"C='private' takes a pure budget, delta = 0, got {delta!r}: the best of several "
+                "runs with a delta of their own has no such guarantee here"
+            )
+        if self.C not in ("auto", "private"):
             check_number("C", self.C, low=0.0, low_open=True)
         return Budget(epsilon, delta, check_relation(self.relation))
 
@@ -207,14 +209,11 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
 
     # Runs
 
-    def _run(self, problem: EmpiricalRisk, budget: Budget, rng: Any) -> Result:
+    def _run(
+        self, problem: EmpiricalRisk, budget: Budget, rng: Any, may_descend: bool = False
+    ) -> Run:
         """Return one run on a problem without a penalty."""
-        method = ObjectivePerturbation(CURVATURE_SHARE)
-        if self.C == "auto":
-            strength = default_penalty(problem.facts(budget.relation), budget, method)
-        else:
-            strength = 1.0 / (float(self.C) * problem.n)
-        return minimize(problem, replace(method, ridge=strength), budget, rng=rng, record=())
+        return run(problem, budget, rng, self.C, may_descend)
 
     # After the fit
 
@@ -244,30 +243,14 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def _card(
-        self, results: list[Result], shape: tuple[int, int], budget: Budget, said: str, paid: float
+        self, results: list[Run], shape: tuple[int, int], budget: Budget, said: str, paid: float
     ) -> PrivacyCard:
         """Return what was promised and what it rests on."""
-        plan = results[0].plan
-        noise = {
-            "blocks": "Laplace noise in each group of columns, and noise in the maximum norm for "
-            "the numbers",
-            "spherical": "noise of density exp(-||b||/s) in the L2 norm",
-            "gaussian": "Gaussian noise",
-        }[plan.law]
         facts = {
             "Sizes": f"{shape[0]} records, {shape[1]} weights for each score, intercept included",
-            "Method": "objective perturbation: the exact minimiser of the penalised loss with a "
-            "random linear term",
-            "Noise": f"{noise}; of the laws that the bounds allow, the one of the least expected "
-            "square",
-            "Penalty": f"L2 of strength {plan.ridge:.3g}, on the intercept too"
-            + (", by the default rule" if self.C == "auto" else ", as given"),
+            **_said_of(results[0].plan, self.C, budget.delta),
             "Bounds": said,
         }
-        if self.delta > 0.0:
-            facts["Why not gradients"] = (
-                "full-batch descent and DP-SGD pay for every step; one noisy objective pays once"
-            )
         covered = ["coef_ and intercept_, and every prediction made from them"]
         exposed = [
             "the number of records and the features' names",
@@ -285,12 +268,12 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
                 "RESEARCH ONLY: random_state was given, and who knows it can undo the noise; leave "
                 "it None for a release",
             )
-        ledger = tuple(repr(event) for result in results for event in result.ledger.events)
+        ledger = tuple(repr(event) for result in results for event in result.events)
         if paid:
             ledger += (f"bounds learnt from the data: epsilon {paid:g}",)
             covered.append("the bounds that PrivateBounds learnt")
-        epsilon = sum(result.epsilon() for result in results) + paid
-        delta = sum(result.budget.delta for result in results if result.budget is not None)
+        epsilon = sum(result.epsilon for result in results) + paid
+        delta = sum(result.delta for result in results)
         return PrivacyCard(
             epsilon=float(epsilon),
             delta=float(delta),
@@ -311,3 +294,37 @@ def _is_searched() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _said_of(plan: Any, C: float | str, delta: float) -> dict[str, str]:
+    """Return the part of the card about a method."""
+    if not isinstance(plan, TiltedMinimum):
+        return {
+            "Method": "full-batch gradient descent with momentum, gradients clipped to length 1",
+            "Noise": "Gaussian noise on every gradient",
+            "Why gradients": "by the public sizes and bounds, the noise of objective perturbation "
+            f"would have a length of {LONG:g} or more, from where clipped gradients are better",
+        }
+    noise = {
+        "blocks": "Laplace noise in each group of columns, and noise in the maximum norm for the "
+        "numbers",
+        "spherical": "noise of density exp(-||b||/s) in the L2 norm",
+        "gaussian": "Gaussian noise",
+    }[plan.law]
+    by = {
+        "auto": ", by the default rule",
+        "private": f", the best of {len(TRIED)} by a private score of some runs, all charged",
+    }.get(str(C), ", as given")
+    facts = {
+        "Method": "objective perturbation: the exact minimiser of the penalised loss with a "
+        "random linear term",
+        "Noise": f"{noise}; of the laws that the bounds allow, the one of the least expected "
+        "square",
+        "Penalty": f"L2 of strength {plan.ridge:.3g}, on the intercept too{by}",
+    }
+    if delta > 0.0:
+        facts["Why not gradients"] = (
+            "full-batch descent and DP-SGD pay for every step; one noisy objective pays once, and "
+            "its noise is short by the public sizes and bounds"
+        )
+    return facts

@@ -43,6 +43,12 @@ class Loss(ABC):
         Lipschitz constant of the first derivative; inf, the default, where it jumps.
     hessian_lipschitz : float
         Lipschitz constant of the second derivative; inf, the default, where it jumps.
+    flat_where_steep : bool
+        Whether the second derivative is at most :math:`4 M p (1 - p)` wherever the first has size
+        p times ``lipschitz``, with M the ``smoothness``: no curvature where the slope is largest.
+        False by default. Objective perturbation then needs less noise.
+    lowest : float
+        Lower bound on the values; -inf, the default, where none is known.
     growth : tuple of float
         Constants ``(beta1, beta2)`` of the weak growth condition for rows of L2 norm 1: see
         :meth:`weak_growth`. By default they follow from the constants above, see there.
@@ -79,6 +85,17 @@ class Loss(ABC):
     lipschitz: float = math.inf
     smoothness: float = math.inf
     hessian_lipschitz: float = math.inf
+    flat_where_steep: bool = False
+    lowest: float = -math.inf
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Forget what was said of the parent's formulas where a class has formulas of its own."""
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if {"value", "derivative", "second_derivative"} & own.keys():
+            for name in ("flat_where_steep", "lowest"):
+                if name not in own:
+                    setattr(cls, name, getattr(Loss, name))
 
     @abstractmethod
     def value(self, z: Any, y: Any) -> Any:
@@ -213,12 +230,28 @@ def check_loss(loss: Any) -> None:
                 f"{name}.{formula} must return an array of the shape {z.shape} that z and y have, "
                 f"got {found.shape}"
             )
+        if formula == "value" and np.any(found < loss.lowest):
+            k = int(np.nanargmin(found))
+            raise ValueError(
+                f"{name}.lowest is {loss.lowest!r}, but its value at z = {z[k]:g}, y = {y[k]:g} "
+                f"is {found[k]:g}"
+            )
     k = int(np.nanargmax(np.append(np.abs(found), 0.0)))
     if k < len(z) and abs(found[k]) > loss.lipschitz * (1.0 + _ROUNDING):
         raise ValueError(
             f"{name}.lipschitz is {loss.lipschitz!r}, but its derivative at z = {z[k]:g}, y = "
             f"{y[k]:g} is {found[k]:g}: the noise would be too small"
         )
+    if loss.flat_where_steep:
+        share = np.minimum(np.abs(found) / loss.lipschitz, 1.0)
+        most = 4.0 * loss.smoothness * share * (1.0 - share)
+        bend = evaluated(loss, "second_derivative", z, y)
+        k = int(np.nanargmax(np.append(bend - most, 0.0)))
+        if k < len(z) and bend[k] - most[k] > _ROUNDING * loss.smoothness:
+            raise ValueError(
+                f"{name}.flat_where_steep is True, but at z = {z[k]:g}, y = {y[k]:g} its second "
+                f"derivative is {bend[k]:g}, above {most[k]:g}: the noise would be too small"
+            )
 
 
 def grid(loss: Loss) -> tuple[np.ndarray, np.ndarray]:

@@ -64,7 +64,9 @@ class Logistic(_Plain):
     convex = True
     lipschitz = 1.0
     smoothness = 0.25
+    lowest = 0.0
     hessian_lipschitz = 1.0 / (6.0 * math.sqrt(3.0))
+    flat_where_steep = True  # l'' = |l'| (1 - |l'|)
     growth = (_LOGISTIC_WEAK_GROWTH, 0.0)
 
     def value(self, z: Any, y: Any) -> Any:
@@ -116,6 +118,7 @@ class SquaredError(_Plain):
     lipschitz = math.inf
     smoothness = 1.0
     hessian_lipschitz = 0.0
+    lowest = 0.0
     growth = (2.0, 0.0)  # the square of the residual outgrows any smaller multiple of its half
 
     def value(self, z: Any, y: Any) -> Any:
@@ -165,6 +168,7 @@ class Hinge(_Plain):
     lipschitz = 1.0
     smoothness = math.inf
     hessian_lipschitz = math.inf
+    lowest = 0.0
     growth = (0.0, 1.0)
 
     def value(self, z: Any, y: Any) -> Any:
@@ -237,6 +241,7 @@ class HuberizedHinge(Loss):
     convex = True
     lipschitz = 1.0
     hessian_lipschitz = math.inf
+    lowest = 0.0
 
     def __post_init__(self) -> None:
         keep_numbers(self, "width", low=0.0, low_open=True)

@@ -28,8 +28,8 @@ from .base import FULL, Method, Shown, Step
 
 __all__ = ["ObjectivePerturbation", "OutputPerturbation"]
 
-# What the error of the solver may cost, as a part of the cost of the minimiser itself.
-_SOLVER_SHARE = 0.01
+#: What the error of the solver may cost, as a part of the cost of the minimiser itself.
+SOLVER_SHARE = 0.01
 
 
 class _OneShot(Shown, Method):
@@ -229,6 +229,21 @@ class ObjectivePerturbation(_OneShot):
         ]
         return min(terms, key=lambda term: term.expected_square(facts.d))
 
+    def least_tolerance(self, facts: PublicFacts, convexity: float, tilt: float) -> float:
+        r"""Return where the solver stops, given the strong convexity and the term's length over n.
+
+        It is above the rounding errors of a gradient at the minimiser. That is no further away
+        than :math:`(G + \tau)/\mu`. With a loss that falls from :math:`v` at 0 by at most D, it has
+        :math:`\mu\|w\|^2/2 - \tau\|w\| \le D` also, which is much nearer where mu is small.
+        """
+        slope = facts.gradient_bounds[1] + tilt
+        away = slope / convexity
+        if facts.value_at_zero is not None:
+            drop = max(facts.value_at_zero - facts.lowest_value, 0.0)
+            root = math.sqrt(tilt**2 + 2.0 * convexity * drop)
+            away = min(away, (tilt + root) / convexity)
+        return max(self.tolerance * slope, 1e-14 * curvature_of(facts).trace * away)
+
     def _shortest(self, facts: PublicFacts, budget: Budget) -> list[TiltedMinimum]:
         """Return the best term for the budget in each kind of law, at scale 1."""
         plain = TiltedMinimum("spherical", 1.0, 0.0, self.tolerance, 1.0)
@@ -252,12 +267,10 @@ class ObjectivePerturbation(_OneShot):
         """Return the term with the smallest scales that the budget pays for."""
         shift, convexity = term.shift(facts), facts.mu + term.ridge
         length = math.sqrt(term.expected_square(facts.d)) / facts.n  # in the mean, at scale 1
-        share = math.sqrt(_SOLVER_SHARE) if term.law == "gaussian" else _SOLVER_SHARE
-        # Above the rounding errors of a gradient, at points as far away as the term may draw.
-        least = max(self.tolerance, 1e-14 * curvature_of(facts).trace / convexity)
+        share = math.sqrt(SOLVER_SHARE) if term.law == "gaussian" else SOLVER_SHARE
 
         def at(scale: float) -> TiltedMinimum:
-            tolerance = least * (facts.gradient_bounds[1] + scale * length)
+            tolerance = self.least_tolerance(facts, convexity, scale * length)
             hidden = 2.0 * tolerance / convexity * scale / (share * shift)
             return replace(term, scale=scale, tolerance=tolerance, output_scale=hidden)
 

@@ -35,9 +35,8 @@ in the same way, for the real numbers.
 *Not covered.* The time that this takes. More digits are drawn where :math:`f(D) + \sigma Z` is
 within some :math:`2^{-23} g` of the middle between two points of the grid: for one in some ten
 million numbers, a millisecond or so. For spherical noise that is one in a million numbers, and
-takes a millisecond for each of the d. Nor the draw of a batch: which records are in it is decided
-by uniform numbers of 53 bits, as :mod:`dpanalysis.privacy.sampling` says, and amplification is
-proved for exact ones.
+takes a millisecond for each of the d. The draw of a batch is exact, too, see
+:mod:`dpanalysis.privacy.sampling`: amplification is proved for exact draws.
 
 The usual way is a discrete law on the grid (Canonne, Kamath, Steinke 2020). It costs what Laplace
 and Gaussian noise cost by themselves. But the answer has to be rounded to the grid first, which

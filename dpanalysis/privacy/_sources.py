@@ -66,6 +66,21 @@ class SystemRandom:
         """Return Gaussian noise, as :func:`gaussian` makes it."""
         return loc + _noise.gaussian(self, scale, shape_of(size, loc, scale))
 
+    def trials(self, rate: float, count: int) -> Any:
+        """Return the sorted numbers, below ``count``, of the trials that succeed.
+
+        Each does with a chance of exactly ``rate``, in [0, 1): where a uniform real number is
+        below it. Digits of both to the base 256 are compared until they differ; those of a rate
+        in floating point are exact, and end. It takes a byte a trial, and one more for 1 in 256.
+        """
+        undecided, found = np.arange(count), []
+        while undecided.size and rate > 0.0:
+            digit, rate = divmod(256.0 * rate, 1.0)
+            drawn = np.frombuffer(os.urandom(undecided.size), dtype=np.uint8)
+            found.append(undecided[drawn < digit])
+            undecided = undecided[drawn == digit]
+        return np.sort(np.concatenate(found)) if found else undecided[:0]
+
     def integers(self, low: int, high: int | None = None, size: Size = None) -> Any:
         """Return integers uniform on [low, high), or on [0, low), without bias."""
         if high is None:

@@ -63,6 +63,12 @@ class PublicFacts:
     derivative_corners : int or None
         Number of points whose convex hull has every such first vector of one record in it; they
         may depend on the record, not on the parameters. None where there is no such bound.
+    flat_where_steep : bool
+        Whether a record whose first such vector has a share p of its bound has a Hessian of trace
+        at most 4 p (1 - p) times ``hessian_trace``: a record that pulls as hard as it can does not
+        bend the objective, as of the logistic loss. The Hessian has rank 1 then.
+    lowest_value : float
+        Lower bound on the part of the objective that records give; -inf where none is known.
     row_blocks : tuple of tuples of Block
         Bounds on one record's row, each of them by blocks of its columns.
     rounding : float
@@ -91,6 +97,8 @@ class PublicFacts:
     hessian_trace: float = math.inf
     derivative_bounds: tuple[float, float] = (math.inf, math.inf)
     derivative_corners: int | None = None
+    flat_where_steep: bool = False
+    lowest_value: float = -math.inf
     row_blocks: tuple[tuple[Block, ...], ...] = ()
     largest_iterate: float = LARGEST_ITERATE
 

@@ -4,7 +4,9 @@ A sampling scheme belongs to a neighbouring relation, because amplification is p
 for the pair: ``Poisson`` with ``add_or_remove_one``, ``WithoutReplacement`` and
 ``WithReplacement`` with ``replace_one``, ``Full`` with either. Draws cost time
 proportional to the batch (plus n/64 words without replacement) and come sorted, so that
-the rows are read in order.
+the rows are read in order. With the operating system's entropy they are exact: integers without
+bias, and for ``Poisson`` bits of every record's own, which takes n bytes a batch. A seeded
+generator gives uniforms of 53 bits, which are for research.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from .._validation import check_int, keep_numbers
 from . import _tails
+from ._sources import SystemRandom
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
 __all__ = [
@@ -145,7 +148,7 @@ class WithoutReplacement(_FixedSize):
         Independent indices are marked in a bitmap until m different ones are there;
         reading the bitmap sorts them. For m > n/2 the n - m records left out are
         drawn instead. Indices are ``floor(n u)`` of 53-bit uniforms, whose bias is
-        below n 2^-53.
+        below n 2^-53; of the operating system's entropy they have none.
         """
         from ._draws import mark_distinct, read_bitmap
 
@@ -156,7 +159,11 @@ class WithoutReplacement(_FixedSize):
         while missing:
             # As many draws as expected collisions ask for; a short top-up is rare.
             mean = n * math.log((n - marked + missing) / (n - marked)) if marked < n else n
-            uniforms = random.random(int(mean + 3.0 * math.sqrt(mean)) + 1)
+            count = int(mean + 3.0 * math.sqrt(mean)) + 1
+            if isinstance(random, SystemRandom):  # the middle of an interval: exact, n < 2^50
+                uniforms = (random.integers(n, size=count) + 0.5) / n
+            else:
+                uniforms = random.random(count)
             missing = mark_distinct(uniforms, n, words, missing)
         rows = np.empty(self.m + 1, dtype=np.int64)
         return rows[: read_bitmap(words, n, inside, rows)]
@@ -201,6 +208,8 @@ class WithReplacement(_FixedSize):
         ndarray of int64, shape (m,)
         """
         self.validate(n)
+        if isinstance(random, SystemRandom):
+            return np.sort(random.integers(n, size=self.m))
         return np.sort((random.random(self.m) * n).astype(np.int64))
 
 
@@ -257,11 +266,14 @@ class Poisson:
         Notes
         -----
         The gaps between members of the batch are geometric, so that the work is
-        proportional to the batch and not to n.
+        proportional to the batch and not to n. Of the operating system's entropy every record has
+        bits of its own instead, so that the rate is exact.
         """
         self.validate(n)
         if self.rate == 1.0:
             return np.arange(n, dtype=np.int64)
+        if isinstance(random, SystemRandom):
+            return np.asarray(random.trials(self.rate, n))
         from ._draws import bernoulli_positions
 
         log_keep = math.log1p(-self.rate)

@@ -83,7 +83,7 @@ class EmpiricalRisk(Problem):
         Objective at w = 0 where no sample changes it.
     rounding : float
         Bound on the rounding error of the sums over samples, in units of the bound on one.
-    hessian_trace, derivative_bounds, derivative_corners, row_blocks
+    hessian_trace, derivative_bounds, derivative_corners, flat_where_steep, lowest_value, row_blocks
         As in :class:`~dpanalysis.privacy.facts.PublicFacts`.
     largest_iterate : float
         Iterates with larger entries count as diverged.
@@ -99,6 +99,8 @@ class EmpiricalRisk(Problem):
     hessian_trace: float = math.inf
     derivative_bounds: tuple[float, float] = (math.inf, math.inf)
     derivative_corners: int | None = None
+    flat_where_steep: bool = False
+    lowest_value: float = -math.inf
     row_blocks: tuple[tuple[Block, ...], ...] = ()
     largest_iterate: float = LARGEST_ITERATE
     _y: Any
@@ -159,6 +161,8 @@ class EmpiricalRisk(Problem):
             hessian_trace=self.hessian_trace,
             derivative_bounds=self.derivative_bounds,
             derivative_corners=self.derivative_corners,
+            flat_where_steep=self.flat_where_steep,
+            lowest_value=self.lowest_value,
             row_blocks=self.row_blocks,
             largest_iterate=self.largest_iterate,
         )

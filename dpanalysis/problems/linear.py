@@ -62,6 +62,16 @@ class LinearRisk(EmpiricalRisk):
         return self.loss.lipschitz, self.loss.lipschitz
 
     @property
+    def flat_where_steep(self) -> bool:  # type: ignore[override]
+        """Whether a sample at its largest derivative has no curvature."""
+        return self.loss.flat_where_steep
+
+    @property
+    def lowest_value(self) -> float:  # type: ignore[override]
+        """Lower bound on a sample's loss."""
+        return self.loss.lowest
+
+    @property
     def row_blocks(self) -> tuple[tuple[Block, ...], ...]:  # type: ignore[override]
         """Every public bound on the rows, by blocks of their columns."""
         return as_blocks(self.row_bounds, self.d)

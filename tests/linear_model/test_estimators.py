@@ -1,5 +1,6 @@
 """Private linear classifiers: scikit-learn's conventions, bad input, accuracy, the guarantee."""
 
+import dataclasses
 import json
 import math
 import warnings
@@ -8,6 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression as Exact
 from sklearn.metrics import roc_auc_score
@@ -25,7 +28,7 @@ from dpanalysis.linear_model import (
     save,
 )
 from dpanalysis.linear_model.design import design_of
-from dpanalysis.linear_model.penalty import default_penalty
+from dpanalysis.linear_model.penalty import default_penalty, perturbation
 from dpanalysis.preprocessing import PrivateBounds, PublicColumns, PublicEncoder
 
 KINDS = [LogisticRegression, LinearSVC]
@@ -247,7 +250,7 @@ def test_bounds_that_were_paid_for_are_on_the_card():
 
 def test_the_card_as_text_json_and_html():
     X, y = blobs(n=300)
-    card = LogisticRegression(0.5, 1e-6, bounds=(-4, 4)).fit(X, y).privacy_
+    card = LogisticRegression(0.5, bounds=(-4, 4)).fit(X, y).privacy_
     assert PrivacyCard.from_json(card.to_json()) == card
     assert json.loads(card.to_json())["epsilon"] == card.epsilon
     for text in ("Not covered", "the set of labels: read off y", "penalised", "Penalty"):
@@ -326,10 +329,54 @@ def test_the_default_penalty_follows_public_facts_alone():
     facts = dpa.ERM(
         np.zeros((1000, 3)), np.ones(1000), dpa.losses.Logistic(), row_bound=dpa.RowBound(1, 3.0)
     ).facts("replace_one")
-    method = dpa.methods.ObjectivePerturbation()
-    values = [default_penalty(facts, dpa.Budget(epsilon), method) for epsilon in (0.1, 1.0, 10.0)]
+    values = [default_penalty(facts, dpa.Budget(epsilon)) for epsilon in (0.1, 1.0, 10.0)]
     assert values == sorted(values, reverse=True)
     tight = dpa.Budget(1e-3)
-    kappa = math.log1p(facts.hessian_bound / (1000 * default_penalty(facts, tight, method)))
+    kappa = math.log1p(facts.hessian_bound / (1000 * default_penalty(facts, tight)))
     assert kappa <= 0.5e-3 * (1 + 1e-9)
-    assert default_penalty(facts, dpa.Budget(1.0, 1e-6), method) > 0.0
+    assert default_penalty(facts, dpa.Budget(1.0, 1e-6)) > 0.0
+
+
+@given(st.integers(10, 10**7), st.integers(1, 300), st.floats(0.01, 20.0))
+def test_the_penalty_leaves_the_solver_s_error_little_noise(n, d, epsilon):
+    """Whatever the sizes, what hides the error is short beside weights of length 1."""
+    facts = dpa.ERM(
+        np.zeros((2, d)), np.ones(2), dpa.losses.Logistic(), row_bound=dpa.RowBound(np.inf, 1.0)
+    ).facts("replace_one")
+    facts, budget = dataclasses.replace(facts, n=n), dpa.Budget(epsilon)
+    method = dataclasses.replace(perturbation(), ridge=default_penalty(facts, budget))
+    plan = method.prepare(facts, budget, "tightest")
+    assert d * plan.output_scale < 0.3
+    assert plan.event(facts, dpa.Full()).pure_cost() <= epsilon * (1 + 1e-9)
+    assert plan.event(facts, dpa.Full()).events[1].epsilon <= 0.02 * epsilon
+
+
+def test_a_choice_that_looks_is_charged_whole():
+    X, y = blobs(n=2000)
+    model = LogisticRegression(1.0, C="private", bounds=(-4, 4), random_state=0).fit(X, y)
+    card = model.privacy_
+    assert card.epsilon == pytest.approx(1.0) and card.epsilon <= 1.0 + 1e-9
+    assert len(card.ledger) == 1 and "BestOf" in card.ledger[0]
+    assert "private score" in card.facts["Penalty"]
+    assert model.score(X, y) > 0.9
+    many = LinearSVC(1.0, C="private", bounds=(-4, 4), random_state=0).fit(*blobs(n=900, K=3))
+    assert len(many.privacy_.ledger) == 3 and many.privacy_.epsilon <= 1.0 + 1e-9
+    with pytest.raises(ValueError, match="C='private' takes a pure budget"):
+        LogisticRegression(1.0, 1e-5, C="private", bounds=(-4, 4)).fit(X, y)
+    with pytest.raises(TypeError, match="C must be a number"):
+        LogisticRegression(1.0, C="best", bounds=(-4, 4)).fit(X, y)
+
+
+def test_gradients_are_taken_where_public_facts_say_so():
+    """Much noise and delta > 0; the choice is on the card, and no more is spent."""
+    X, y = blobs(n=3000)
+    for epsilon, state, descends in ((0.05, 0, True), (0.05, None, True), (5.0, 0, False)):
+        model = LogisticRegression(epsilon, 1e-5, bounds=(-4, 4), random_state=state).fit(X, y)
+        card = model.privacy_
+        assert ("gradient descent" in card.facts["Method"]) is descends
+        assert ("Penalty" in card.facts) is not descends
+        assert card.epsilon <= epsilon + 1e-9 and card.delta == 1e-5
+    pure = LogisticRegression(0.05, bounds=(-4, 4), random_state=0).fit(X, y)
+    given = LogisticRegression(0.05, 1e-5, C=1.0, bounds=(-4, 4), random_state=0).fit(X, y)
+    for model in (pure, given):
+        assert "objective perturbation" in model.privacy_.facts["Method"]

@@ -4,10 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dpanalysis as dpa
 from dpanalysis.privacy.events import GaussianBound
 from dpanalysis.privacy.queries import TiltedMinimum
+from dpanalysis.privacy.queries.assumptions import Curvature
 
 FULL = dpa.Full()
 
@@ -69,3 +72,57 @@ def test_the_error_that_the_tolerance_leaves_is_charged_whole():
         event = query.event(facts, FULL).events[1]
         cost = event.mu if law == "gaussian" else event.epsilon
         assert cost == pytest.approx(2.0 * 1e-4 / 0.15 / 0.01, rel=1e-12)
+
+
+@given(st.floats(1e-4, 50.0), st.floats(1e-4, 1e4))
+def test_a_record_cannot_pull_and_bend_at_once(pull, convexity):
+    """The most that slope and determinant cost together, against all slopes on a grid."""
+    curvature = Curvature(1, 0.25, 2, True)
+    p = np.linspace(0.0, 1.0, 20_001)
+    bend = np.log1p(p * (1.0 - p) / convexity)
+    most = float((p * pull + bend).max()) - pull
+    found = curvature.cost(convexity, pull)
+    assert most - 1e-12 <= found <= most + 1e-4 * (1.0 + most)
+    assert found <= curvature.cost(convexity) + 1e-12
+    assert found == 0.0 or 1.0 / convexity > pull  # enough penalty: it costs nothing
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
+@pytest.mark.parametrize("kind", ["logistic", "hinge"])
+def test_the_pull_is_that_of_one_record(relation, kind):
+    loss = dpa.losses.Logistic() if kind == "logistic" else dpa.losses.HuberizedHinge(1.0)
+    facts = problem(loss=loss).facts(relation)
+    query = TiltedMinimum("spherical", 20.0, 0.0, 1e-8, 0.01)
+    c, one = 60 * 0.05, 1.0 / 20.0
+    p = np.linspace(0.0, 1.0, 100_001)
+    bend = p * (1.0 - p) if kind == "logistic" else np.full_like(p, 0.5)
+    own = float((p * one + np.log1p(bend / c)).max())
+    other = one if relation == "replace_one" else 0.0
+    assert query.event(facts, FULL).events[0].epsilon == pytest.approx(own + other, rel=1e-6)
+
+
+@given(st.data())
+def test_no_log_ratio_of_densities_is_above_the_event(data):
+    """A set of a few records and its neighbour, at any point: Laplace noise in one dimension."""
+    number = st.floats(-1.0, 1.0)
+    x = np.array(data.draw(st.lists(number, min_size=1, max_size=5)))
+    y = np.where(np.array(data.draw(st.lists(number, min_size=len(x), max_size=len(x)))) > 0, 1, -1)
+    c, scale = data.draw(st.floats(0.01, 20.0)), data.draw(st.floats(0.05, 20.0))
+    w, own = data.draw(st.floats(-30.0, 30.0)), data.draw(number)
+    replaced = data.draw(st.booleans())
+    loss, bound = dpa.losses.Logistic(), dpa.RowBound(2, 1.0)
+    erm = dpa.ERM(x[:, None], y, loss, dpa.regularizers.L2(c / len(x)), bound)
+    facts = erm.facts("replace_one" if replaced else "add_or_remove_one")
+    query = TiltedMinimum("spherical", scale, 0.0, 1e-9, 1.0)
+
+    def log_density(x, y):
+        b = -float((loss.derivative(w * x, y) * x).sum()) - c * w
+        return -abs(b) / scale + math.log(
+            c + float((loss.second_derivative(w * x, y) * x**2).sum())
+        )
+
+    kept = slice(int(replaced), None)
+    first = log_density(x, y)
+    second = log_density(np.append(x[kept], own), np.append(y[kept], 1))
+    limit = query.event(facts, FULL).events[0].epsilon
+    assert abs(first - second) <= limit + 1e-9

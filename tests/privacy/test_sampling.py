@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpanalysis.privacy import Budget, Full, Poisson, WithoutReplacement
+from dpanalysis.privacy import Budget, Full, Poisson, WithoutReplacement, WithReplacement
 from dpanalysis.privacy.mechanisms import SystemRandom, random_source
 
 # Each statistical test below rejects a correct draw with this probability; seeds are fixed.
@@ -146,3 +146,47 @@ def test_every_refill_of_a_poisson_batch_goes_on_where_the_last_one_ended():
     """All records are drawn, which takes dozens of refills; none is drawn twice."""
     rows = Poisson(0.01).draw(2000, Zeros())
     np.testing.assert_array_equal(rows, np.arange(2000))
+
+
+@given(high=st.integers(0, 255), low=st.integers(0, 255))
+def test_trials_succeed_with_exactly_their_rate(high, low):
+    """All values of two bytes, once each: the share that succeeds is the rate, a dyadic number."""
+    successes = 0
+    for second in range(256):
+        answers = [np.arange(256, dtype=np.uint8), np.array([second], dtype=np.uint8)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                "dpanalysis.privacy._sources.os.urandom", lambda k, a=answers: a.pop(0).tobytes()
+            )
+            rows = SystemRandom().trials((256 * high + low) / 65536, 256)
+        assert (np.diff(rows) > 0).all()
+        successes += rows.size
+    assert successes == 256 * high + low
+
+
+@given(n=st.integers(1, 200), rate=st.floats(0.0, 1.0, exclude_min=True))
+def test_batches_of_the_system_are_drawn_without_floating_point(n, rate):
+    source, m = SystemRandom(), max(1, int(rate * n))
+    for scheme in (Poisson(rate), WithoutReplacement(m)):
+        rows = scheme.draw(n, source)
+        assert rows.dtype == np.int64 and (np.diff(rows) > 0).all()
+        assert ((rows >= 0) & (rows < n)).all()
+        assert isinstance(scheme, Poisson) or rows.size == m
+    assert WithReplacement(m).draw(n, source).shape == (m,)
+    assert not source.floating
+
+
+def test_a_rate_of_few_digits_draws_as_many_as_it_says():
+    source = SystemRandom()
+    counts = [Poisson(0.01).draw(100_000, source).size for _ in range(50)]
+    # 50,000 in all, with a standard deviation of 222.
+    assert abs(sum(counts) - 50_000) < 6 * 222
+    rows = np.concatenate([WithoutReplacement(3).draw(7, source) for _ in range(7000)])
+    assert abs(np.bincount(rows, minlength=7) - 3000).max() < 6 * 42
+
+
+def test_the_middle_of_an_interval_is_its_number():
+    """What the bitmap is fed with: floor(((k + 1/2)/n) n) is k, by doubles."""
+    for n in (3, 7, 10**6 + 3, 2**40 - 87):
+        k = np.unique(np.concatenate([np.arange(min(n, 10**5)), n - 1 - np.arange(min(n, 10**5))]))
+        assert (((k + 0.5) / n * n).astype(np.int64) == k).all()

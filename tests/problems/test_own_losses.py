@@ -38,6 +38,16 @@ class Halves(losses.Loss):
         ({"lipschitz": 0.49}, ValueError, r"Bad\.lipschitz is 0\.49.*too small"),
         ({"value": lambda self, z, y: 1.0}, ValueError, r"Bad\.value must return an array"),
         ({"derivative": lambda self, z, y: z.none}, ValueError, r"Bad\.derivative failed"),
+        ({"lowest": 0.1}, ValueError, r"Bad\.lowest is 0\.1, but its value at"),
+        ({"flat_where_steep": True}, ValueError, r"Bad\.second_derivative failed"),
+        (
+            {
+                "flat_where_steep": True,
+                "second_derivative": lambda self, z, y: 0.5 + 0.0 * z * y,
+            },
+            ValueError,
+            r"Bad\.flat_where_steep is True, but .* second derivative is 0\.5, above",
+        ),
     ],
 )
 def test_a_loss_that_shows_its_fault_is_refused(attributes, error, message):
@@ -46,6 +56,15 @@ def test_a_loss_that_shows_its_fault_is_refused(attributes, error, message):
         losses.check_loss(bad)
     with pytest.raises(error, match=message):
         ERM(np.ones((2, 1)), np.ones(2), bad)
+
+
+def test_a_class_with_formulas_of_its_own_does_not_inherit_what_was_said_of_others():
+    shifted = type("Shifted", (losses.Logistic,), {"value": lambda self, z, y: -z * y})
+    named = type("Named", (losses.Logistic,), {"__repr__": lambda self: "named"})
+    stated = type("Stated", (losses.Logistic,), {"value": lambda self, z, y: z, "lowest": -3.0})
+    assert (shifted.flat_where_steep, shifted.lowest) == (False, -math.inf)
+    assert (named.flat_where_steep, named.lowest) == (True, 0.0)
+    assert (stated.flat_where_steep, stated.lowest) == (False, -3.0)
 
 
 def test_only_losses_are_losses():

@@ -82,7 +82,8 @@ def blocks_ratio(
     "bounds-31",
     "`TiltedMinimum`, `norm_shape`; Chaudhuri, Monteleoni, Sarwate (2011); Hardt, Talwar (2010)",
     "objective perturbation with noise in blocks costs the sum of the blocks' shifts over their "
-    "scales and k ln(1 + trace/(kc)), for logistic and for softmax regression",
+    "scales and k ln(1 + trace/(kc)), and for logistic regression the most of p a + "
+    "ln(1 + 4 p (1 - p) trace/c) over p, less a, instead of the latter; a is one record's shift",
     verdict="holds",
 )
 def blocks_cost(effort: Effort) -> Iterator[Evidence]:

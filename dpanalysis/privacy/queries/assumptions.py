@@ -26,15 +26,37 @@ class Curvature:
         Largest trace of its Hessian.
     corners : int
         Of a polytope with all derivatives in the predictions.
+    flat : bool
+        Whether it has no curvature where its gradient is largest, as
+        :attr:`~dpanalysis.privacy.facts.PublicFacts.flat_where_steep` says.
     """
 
     rank: int
     trace: float
     corners: int
+    flat: bool = False
 
-    def cost(self, convexity: float) -> float:
-        """Return the largest logarithm of a ratio of determinants; see :class:`TiltedMinimum`."""
-        return self.rank * math.log1p(self.trace / (self.rank * convexity))
+    def cost(self, convexity: float, pull: float = 0.0) -> float:
+        """Return the largest logarithm of a ratio of determinants; see :class:`TiltedMinimum`.
+
+        Parameters
+        ----------
+        convexity : float
+            Of the sum.
+        pull : float
+            What the largest gradient of one record costs. A record that bends the objective pulls
+            less than that where it is flat, and the difference is taken off.
+        """
+        if not self.flat or pull == 0.0:
+            return self.rank * math.log1p(self.trace / (self.rank * convexity))
+        T = 4.0 * self.trace / convexity
+        if pull >= T:
+            return 0.0
+        # Where the slope p pull + ln(1 + T p (1 - p)) has its maximum: in (1/2, 1). A p that is
+        # off by its rounding misses the maximum by that rounding squared.
+        p = 2.0 * (1.0 + pull / T) / (2.0 - pull + math.sqrt(4.0 + pull**2 + 4.0 * pull**2 / T))
+        p = min(p, 1.0)
+        return max(0.0, math.log1p(T * p * (1.0 - p)) - (1.0 - p) * pull)
 
     def convexity(self, cost: float) -> float:
         """Return the least strong convexity of the sum at which the ratio costs so much."""
@@ -81,7 +103,7 @@ def curvature_of(facts: PublicFacts) -> Curvature:
     trace = min(facts.hessian_trace, rank * facts.hessian_bound)
     if not math.isfinite(trace):
         raise ValueError(_NOT_SMOOTH)
-    return Curvature(rank, trace, corners)
+    return Curvature(rank, trace, corners, facts.flat_where_steep and rank == 1)
 
 
 def check_full(sampling: Sampling) -> None:

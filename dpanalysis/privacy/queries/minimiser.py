@@ -88,6 +88,17 @@ class TiltedMinimum(Query):
     :math:`(\mathrm{diag}(p) - p p^\top) \otimes x x^\top`: k is K - 1 and :math:`\tau` is
     :math:`(1 - 1/K) \|x\|^2`.
 
+    *A record cannot pull and bend at once.* With one prediction and the logistic loss a record of
+    slope p, the size of :math:`\ell'`, has the curvature :math:`p(1-p)`. Say its largest gradient
+    costs a. Then what it adds to the loss is at most
+
+    .. math:: \max_{p \in [0, 1]} \; p a + \ln(1 + 4 p (1-p) \tau/c) = a + \kappa_a,
+
+    and the record in whose place it is, at most a: its determinant is on the other side. The
+    maximum is that of a concave function; :math:`\kappa_a \le \kappa`, and it is 0 where
+    :math:`4\tau/c \le a`: with enough penalty the curvature costs nothing. It takes the place of
+    :math:`\kappa` for noise of a norm and losses that are ``flat_where_steep``.
+
     *Noise of a norm.* :math:`b_D(w)` moves by a vector v, which is one gradient or the difference
     of two, and :math:`|\,\|b + v\| - \|b\|\,| \le \|v\|` in any norm. So the pure loss is at most
     :math:`S/\text{scale} + \kappa` where S bounds the norm of v. In L2 that is G or 2G. In blocks,
@@ -207,12 +218,13 @@ class TiltedMinimum(Query):
         if self.scale == 0.0 or self.output_scale == 0.0:
             return None
         n, moved = facts.n, self.shift(facts)
-        kappa = curvature.cost(n * convexity)
         error = 2.0 * self.tolerance / convexity
         parts: tuple[Event, Event]
         if self.law != "gaussian":
+            kappa = curvature.cost(n * convexity, moved / facts.moved(1.0) / self.scale)
             parts = Pure(moved / self.scale + kappa), Pure(error / self.output_scale)
         else:
+            kappa = curvature.cost(n * convexity)
             corners = curvature.corners ** (2 if facts.relation == REPLACE_ONE else 1)
             parts = (
                 GaussianBound(self.scale, (moved,), (float(corners),), kappa),
