@@ -1,9 +1,9 @@
 """Lower bounds on epsilon from the outputs of anybody's mechanism.
 
 :func:`verify_privacy` runs a mechanism on two neighbours (:mod:`.neighbours`), learns an event
-from some of the outcomes (:mod:`.outcomes`, :mod:`.scores`, :mod:`.choice`), counts it in others
-(:mod:`.runs`, :mod:`.event`) and tests both counts together against what is claimed
-(:mod:`.limits`, :mod:`.joint`).
+from some of the outcomes (:mod:`.outcomes`, :mod:`.scores`, :mod:`.learning`, :mod:`.choice`),
+counts it in others (:mod:`.runs`, :mod:`.event`) and tests both counts together against what is
+claimed (:mod:`.limits`, :mod:`.joint`).
 """
 
 from .verdict import GaussianPrivacy, Verdict

@@ -134,7 +134,7 @@ def counted(
 
     def measure(mode: str, samples: int) -> tuple[Choice, tuple[int, int], int]:
         sources = [_Source(mechanism, data, r, mode) for data, r in zip(inputs, randoms)]
-        return _measure(sources, samples, limit, miss)
+        return _measure(sources, samples, limit, claim, miss)
 
     try:
         choice, counts, runs = measure("batch" if vectorized else "each", samples)
@@ -186,7 +186,7 @@ def samples_for(limit: Limit, claim: float, miss: float) -> int:
 
 
 def _measure(
-    sources: list[_Source], samples: int, limit: Limit, miss: float
+    sources: list[_Source], samples: int, limit: Limit, claim: float, miss: float
 ) -> tuple[Choice, tuple[int, int], int]:
     """Learn an event and count it: the event, its counts and in how many runs."""
     share = _learned(samples, miss)
@@ -213,7 +213,7 @@ def _measure(
         ) from error
     reader.check_comparable()
     runs = samples - learn
-    goal = Goal(limit, runs, -float(special.ndtri(miss)))
+    goal = Goal(limit, claim, runs, -float(special.ndtri(miss)))
     choice = learn_event(reader, known[0], known[1], goal)
     counts = []
     for source, learned in zip(sources, known):
