@@ -21,6 +21,7 @@ _TAIL_RANKS = 24  # thresholds tried in each tail, at ranks 1, 2, 3, 5, 8, ...
 _THRESHOLDS = 256  # thresholds tried in between
 _CROSSED = 1 << 14  # up to so many runs, halves take turns to be learned from and counted in
 _CHARGE = 2.0  # standard errors of the estimates: the best of many is the luckiest, too
+_LUCK = 1.0  # standard errors by which the chance must be more than even, to be believed
 _MOVED = 4.0  # counts that move a rate inside: the middle of Wilson's interval at 95%
 POWER = 1.2816  # standard errors: the bound that nine in ten repetitions reach
 
@@ -83,9 +84,9 @@ def _merits(counts: tuple[_Array, _Array], size: int, goal: Goal) -> tuple[_Arra
     - 3: nine of ten tests of the event will bound the level above the claim; the value is that
       bound. The uncertainty of the counts is charged: without that, the luckiest of thousands of
       events wins, and it is a rare one.
-    - 2: the event has at least an even chance to refute the claim; the value is its distance from
+    - 2: the event has an even chance to refute the claim, and more; the value is its distance from
       what the claim allows, in standard deviations of one run. These distances are all estimated
-      with about the same error, so none has to be charged.
+      with about the same error, which only decides whether the chance is believed.
     - 1: there will be a bound, and it is the value.
     - 0: the runs are too few for any bound; the value is the distance again.
     """
@@ -95,7 +96,8 @@ def _merits(counts: tuple[_Array, _Array], size: int, goal: Goal) -> tuple[_Arra
     with np.errstate(divide="ignore", invalid="ignore"):
         bound = goal.limit.level(*_worst(p, q, goal.limit, errors**2))
     distance = _distances(p, q, size, goal)
-    surely, likely = bound > goal.claim, distance * math.sqrt(goal.runs) >= z
+    even = z / math.sqrt(goal.runs) + _LUCK / math.sqrt(size)
+    surely, likely = bound > goal.claim, distance >= even
     classes = np.select([surely, likely, bound > 0.0], [3, 2, 1])
     return classes, np.where(classes % 2 == 1, bound, distance)
 

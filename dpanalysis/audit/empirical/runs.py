@@ -18,7 +18,7 @@ from .limits import Limit
 from .neighbours import fingerprint
 from .outcomes import Batch, Outcomes, Raised, Reader, as_batch
 
-__all__ = ["Counted", "Mechanism", "counted", "samples_for"]
+__all__ = ["Counted", "Mechanism", "check_fresh", "counted", "samples_for"]
 
 Mechanism = Callable[..., Any]
 
@@ -221,7 +221,7 @@ def _measure(
         for place, size in enumerate(_chunks(runs, chunk)):
             outcomes = reader.read(source.draw(size))
             if place == 0 and source.mode == "batch":
-                _check_fresh(learned[:pilot], outcomes)
+                check_fresh(learned[:pilot], outcomes)
             count += choice.event.count(outcomes)
         counts.append(count)
     return choice, (counts[0], counts[1]), runs
@@ -233,7 +233,7 @@ def _chunks(total: int, most: int) -> Iterator[int]:
         total -= most
 
 
-def _check_fresh(earlier: Outcomes, later: Outcomes) -> None:
+def check_fresh(earlier: Outcomes, later: Outcomes) -> None:
     """Raise where a second call shows that runs are not independent.
 
     By chance, 16 runs or more that all agree in each of two calls but not between them, or
