@@ -15,9 +15,13 @@ number of right guesses refutes at confidence .95: by the smaller of both bounds
 from __future__ import annotations
 
 import math
+import multiprocessing
+import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from scipy import optimize, special, stats
@@ -37,6 +41,7 @@ from .measure import Effort, compare, here, unavailable
 from .mechanisms import CLAIM, Broken, broken
 from .peers import verifier_forms
 from .table import Row
+from .worker import POOLS
 
 SAMPLES = 1_000_000
 DELTA = 0.05
@@ -274,17 +279,41 @@ def run(quick: bool) -> Iterator[Row]:
     yield from timed("verdict on a million runs", "Laplace", laplace, SAMPLES, turns)
     yield from timed("verdict", "Laplace, noise sqrt 2 too small", short, samples, turns)
     yield from timed("verdict", "Gaussian in 20 dimensions", vector, samples // 5, turns, DELTA)
-    for confidence in (0.5, 0.9, 0.99):
-        for tight in TIGHT:
-            yield alarms(*tight, confidence, seeds)
     for package in ("jax-privacy", "dp-auditorium"):
         unavailable(package, WHY[package])
     for share in (0.7, 0.9, 0.99):
         for guesses in (200, 1_000):
             yield from one_run(1_000, guesses, round(share * guesses))
-    for confidence in (0.9,) if quick else (1.0 - 1e-9, 0.9):
-        for case in broken():
-            yield from power_of(case, confidence, 10 if quick else 40, 0 if quick else 10)
+    jobs: list[tuple[Any, ...]] = [
+        (_alarms, place, confidence, seeds)
+        for confidence in (0.5, 0.9, 0.99)
+        for place in range(len(TIGHT) if confidence == 0.9 else len(TIGHT) - 1)
+    ]
+    repeats = (10, 0) if quick else (40, 10)
+    jobs += [
+        (_power, place, confidence, *repeats)
+        for confidence in ((0.9,) if quick else (1.0 - 1e-9, 0.9))
+        for place in range(len(list(broken())))
+    ]
+    # Nothing is timed here, so every core has a case of its own.
+    with (
+        mock.patch.dict(os.environ, dict.fromkeys(POOLS, "1")),
+        ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool,
+    ):
+        for rows in pool.map(_done, jobs):
+            yield from rows
+
+
+def _alarms(place: int, confidence: float, seeds: int) -> list[Row]:
+    return [alarms(*TIGHT[place], confidence, seeds)]
+
+
+def _power(place: int, confidence: float, seeds: int, rivals: int) -> list[Row]:
+    return list(power_of(list(broken())[place], confidence, seeds, rivals))
+
+
+def _done(job: tuple[Any, ...]) -> list[Row]:
+    return job[0](*job[1:])
 
 
 def summary(rows: Iterable[Row]) -> str:
