@@ -9,7 +9,8 @@ mechanisms, at other seeds. The peers are short forms of ours, not their authors
 with as many runs as we need. The rates are measured on mechanisms that satisfy their claim with
 nothing to spare, one verdict a seed; the interval is Clopper and Pearson's at 95%, and the target
 is the rate that the confidence allows. Of one run with canaries the largest mu is shown that a
-number of right guesses refutes at confidence .95: by the smaller of both bounds beside each alone.
+number of right guesses refutes at confidence .95: by the smaller of both bounds beside each alone
+(that of Steinke et al. with the smaller term for delta of :mod:`dpanalysis.audit.guessing`).
 """
 
 from __future__ import annotations
