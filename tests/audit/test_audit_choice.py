@@ -7,6 +7,7 @@ import pytest
 from scipy import special
 
 from dpanalysis.audit import verify_privacy
+from dpanalysis.audit.empirical import choice
 from dpanalysis.audit.empirical.choice import Goal, learn_event
 from dpanalysis.audit.empirical.limits import ApproximateLimit
 from dpanalysis.audit.empirical.outcomes import Reader
@@ -21,16 +22,16 @@ def sparse(bit, rng, size):
 
 
 def test_an_event_that_may_refute_is_preferred_to_a_common_one_that_cannot():
-    """At confidence .9 no event promises a bound above 1; half of 40 audits refute all the same.
+    """At confidence .9 no event promises a bound above 1; 24 of 40 audits refute all the same.
 
-    With the charged bound alone as the criterion it is a fifth.
+    Without the chance to refute as a criterion it is 18, with a charged bound alone 8.
     """
     verdicts = [
         verify_privacy(sparse, 0, 1, 1.0, samples=6_000, confidence=0.9, rng=seed)
         for seed in range(40)
     ]
-    assert sum(verdict.refuted for verdict in verdicts) >= 16
-    assert sum(str(verdict.event) == "output == 9" for verdict in verdicts) >= 16
+    assert sum(verdict.refuted for verdict in verdicts) >= 22
+    assert sum(str(verdict.event) == "output == 9" for verdict in verdicts) >= 22
 
 
 def test_luck_is_not_believed_where_the_claim_holds():
@@ -45,8 +46,14 @@ def test_luck_is_not_believed_where_the_claim_holds():
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
-def test_a_sum_that_is_fitted_to_halves_is_cut_where_the_whole_one_is(offset):
+def test_a_sum_that_is_fitted_to_halves_is_cut_where_the_whole_one_is(monkeypatch, offset):
     """The halves' sums have other weights, so far from zero their thresholds do not agree."""
+    fitted = choice.fitted_scores
+    monkeypatch.setattr(choice, "fixed_scores", lambda *runs: [])
+    monkeypatch.setattr(
+        choice, "fitted_scores", lambda *runs: {"whitened": fitted(*runs)["whitened"]}
+    )
+    monkeypatch.setattr(choice, "_unions", lambda trial, reader: ())
 
     def vector(bit, rng, size):
         return offset + rng.normal(0.5 * bit, 1.0, (size, 12))
@@ -56,6 +63,7 @@ def test_a_sum_that_is_fitted_to_halves_is_cut_where_the_whole_one_is(offset):
     goal = Goal(ApproximateLimit(0.0), claim=1.0, runs=4_000, quantile=2.3)
     event, likelier, _ = learn_event(Reader([low]), low, high, goal)
     p, q = (event(vector(bit, random, 20_000)).mean() for bit in (likelier, 1 - likelier))
+    assert 0.001 < q < p - 0.2
     # The best half-space of this size has a mu of sqrt 3.
     assert p > special.ndtr(special.ndtri(q) + math.sqrt(3.0)) - 0.05
 
