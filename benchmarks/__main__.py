@@ -15,7 +15,7 @@ from pathlib import Path
 
 from . import BENCHMARKS
 from .measure import skipped
-from .table import Row, page, table, unmeasured
+from .table import Row, page, replaced, section, unmeasured
 from .worker import POOLS
 
 PACKAGES = (
@@ -86,6 +86,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--markdown", metavar="FILE", type=Path, help="also write a page; plots go to its images/"
     )
+    parser.add_argument(
+        "--into", metavar="FILE", type=Path, help="exchange these sections in a page that is there"
+    )
     arguments = parser.parse_args(argv)
     unknown = sorted(set(arguments.names) - set(BENCHMARKS))
     if unknown:
@@ -93,6 +96,7 @@ def main(argv: list[str] | None = None) -> int:
     about, began = machine(), time.perf_counter()
     print(*(f"{name}: {value}" for name, value in about.items()), sep="\n", file=sys.stderr)
     sections: dict[str, list[Row]] = {}
+    summaries: dict[str, str] = {}
     images: list[str] = []
     for name in arguments.names or BENCHMARKS:
         start, busy = time.perf_counter(), sum(os.times()[:4])
@@ -108,15 +112,31 @@ def main(argv: list[str] | None = None) -> int:
             file=sys.stderr,
             flush=True,
         )
-        print(f"\n## {title}\n\n{table(rows)}", flush=True)
+        if hasattr(module, "summary"):
+            summaries[title] = module.summary(rows)
+        print(f"\n{section(title, rows, summaries.get(title, ''))}", flush=True)
+        if arguments.into:
+            taken = time.perf_counter() - start
+            own = f"Of a run of its own: {_run(arguments.quick, taken)}; {about['Versions']}."
+            text = section(title, rows, summaries.get(title, ""), own)
+            kept = arguments.into.read_text()
+            arguments.into.write_text(replaced(kept, title, text, rows))
         if arguments.markdown and hasattr(module, "plot"):
             folder = arguments.markdown.parent / "images"
             folder.mkdir(parents=True, exist_ok=True)
             images += [f"images/{path.name}" for path in module.plot(folder)]
-        _write(arguments, about, began, sections, images)  # a run that breaks off keeps what it has
+        _write(
+            arguments, about, began, sections, images, summaries
+        )  # a run that breaks off keeps what it has
     for why in skipped.values():
         print(f"skipped: {why}")
     return 0
+
+
+def _run(quick: bool, seconds: float) -> str:
+    """Return when a run was, and how long it took."""
+    kind = "quick" if quick else "full"
+    return f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {kind}, {seconds:.0f} s"
 
 
 def _write(
@@ -125,12 +145,10 @@ def _write(
     began: float,
     sections: dict[str, list[Row]],
     images: list[str],
+    summaries: dict[str, str],
 ) -> None:
     """Write the files that were asked for."""
-    about["Run"] = (
-        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, "
-        f"{'quick' if arguments.quick else 'full'}, {time.perf_counter() - began:.0f} s"
-    )
+    about["Run"] = _run(arguments.quick, time.perf_counter() - began)
     if arguments.json:
         rows = [row for part in sections.values() for row in part]
         kept = {
@@ -141,7 +159,7 @@ def _write(
         }
         arguments.json.write_text(json.dumps(kept, indent=1) + "\n")
     if arguments.markdown:
-        arguments.markdown.write_text(page(about, sections, skipped.values(), images))
+        arguments.markdown.write_text(page(about, sections, skipped.values(), images, summaries))
 
 
 if __name__ == "__main__":

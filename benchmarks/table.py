@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from .targets import TARGETS, Target, reason
@@ -147,11 +149,66 @@ def unmeasured(rows: Iterable[Row]) -> list[str]:
     return [name for name in TARGETS if name not in seen]
 
 
+def section(title: str, rows: Iterable[Row], summary: str = "", own: str = "") -> str:
+    """Return one section; ``own`` says so where its run is not that of the page."""
+    parts = [f"## {title}", own, table(rows), summary]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _counted(text: str) -> str:
+    """Return the sentence that counts the verdicts of some lines."""
+    verdicts = [line.split("|")[-2].strip() for line in text.splitlines() if line.startswith("| ")]
+    counts = ", ".join(
+        f"{sum(found.startswith(verdict) for found in verdicts)} x {verdict}"
+        for verdict in ("goal reached", "floor reached", "NOT reached")
+    )
+    return f"Rows with a target: {counts}."
+
+
+def replaced(page: str, title: str, text: str, rows: Iterable[Row]) -> str:
+    """Return the page with one section of it exchanged; counts and gaps follow.
+
+    Parameters
+    ----------
+    page : str
+        As :func:`page` wrote it.
+    title, text : str
+        Of the section, which is appended if the page has none of the title.
+    rows : iterable of Row
+        Those in it.
+
+    Raises
+    ------
+    ValueError
+        If the page has no place for sections.
+    """
+    found = re.search(
+        rf"^## {re.escape(title)}\n.*?(?=^## |^!\[|^Not measured|\Z)", page, re.M | re.S
+    )
+    if found:
+        page = f"{page[: found.start()]}{text}\n\n{page[found.end() :]}"
+    else:
+        end = re.search(r"^!\[|^Not measured|^- skipped|\Z", page, re.M)
+        assert end is not None
+        page = f"{page[: end.start()].rstrip()}\n\n{text}\n\n{page[end.start() :]}"
+    counted = re.compile(r"^Rows with a target: .*$", re.M)
+    if not counted.search(page):
+        raise ValueError("this is no page of results: it does not count its rows")
+    measured = {f"{row.key}/{row.peer}" for row in rows}
+    gaps = re.search(r"^Not measured in this run: (.*)\.$", page, re.M)
+    if gaps:
+        left = [name for name in gaps[1].split("; ") if name not in measured]
+        line = "Not measured in this run: " + "; ".join(left) + "."
+        page = page.replace(gaps[0], line if left else "")
+    return counted.sub(_counted(page), page, count=1).rstrip() + "\n"
+
+
 def page(
     about: dict[str, str],
     sections: dict[str, list[Row]],
     skipped: Iterable[str],
     images: Iterable[str] = (),
+    summaries: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return the whole page of results.
 
@@ -165,13 +222,10 @@ def page(
         One line each.
     images : iterable of str
         Paths relative to the page.
+    summaries : mapping
+        Title to what stands below its table.
     """
     rows = [row for part in sections.values() for row in part]
-    verdicts = [row.verdict for row in rows]
-    counts = ", ".join(
-        f"{verdicts.count(verdict)} x {verdict}"
-        for verdict in ("goal reached", "floor reached", "NOT reached")
-    )
     lines = [
         "# Speed and memory beside peers",
         "",
@@ -183,10 +237,10 @@ def page(
         "",
         *(f"- {name}: {value}" for name, value in about.items()),
         "",
-        f"Rows with a target: {counts}.",
+        _counted("\n".join(row.as_markdown() for row in rows)),
     ]
     for title, part in sections.items():
-        lines += ["", f"## {title}", "", table(part)]
+        lines += ["", section(title, part, summaries.get(title, ""))]
     lines += ["", *(f"![{image}]({image})" for image in images)]
     missing, left_out = unmeasured(rows), list(skipped)
     if missing:

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from .bibliography import Paper
     from .canaries import CanaryVerdict, verify_with_canaries
     from .claim import Claim
-    from .empirical import GaussianPrivacy, Verdict, verify_privacy
+    from .empirical import (
+        GaussianPrivacy,
+        GaussianVerdict,
+        Verdict,
+        verify_gaussian,
+        verify_privacy,
+    )
     from .evidence import Effort, Evidence, NotChecked, printed, used
     from .exact import Density, hockey_stick, privacy_profile, renyi_divergence
     from .laws import (
@@ -47,6 +53,7 @@ _HOMES = {
     "Effort": "evidence",
     "Evidence": "evidence",
     "GaussianPrivacy": "empirical",
+    "GaussianVerdict": "empirical",
     "NotChecked": "evidence",
     "Paper": "bibliography",
     "Table": "report",
@@ -64,6 +71,7 @@ _HOMES = {
     "subsampled_gaussian": "laws",
     "subsampled_laplace": "laws",
     "used": "evidence",
+    "verify_gaussian": "empirical",
     "verify_privacy": "empirical",
     "verify_with_canaries": "canaries",
 }
@@ -76,6 +84,7 @@ __all__ = [
     "Effort",
     "Evidence",
     "GaussianPrivacy",
+    "GaussianVerdict",
     "NotChecked",
     "Paper",
     "Table",
@@ -96,6 +105,7 @@ __all__ = [
     "subsampled_gaussian",
     "subsampled_laplace",
     "used",
+    "verify_gaussian",
     "verify_privacy",
     "verify_with_canaries",
 ]

@@ -68,13 +68,13 @@ def most(seeds, confidence):
     return stats.binom.ppf(1 - 1e-6, seeds, 1 - confidence)
 
 
-def measured_where_learned(sources, samples, limit, miss):
+def measured_where_learned(sources, samples, limit, claim, miss):
     """A verifier's classical mistake: the event is counted in the runs that chose it."""
     batches = [source.draw(samples // 2) for source in sources]
     reader = Reader(batches)
     known = [reader.read(batch) for batch in batches]
     runs = samples // 2
-    choice = learn_event(reader, *known, Goal(limit, runs, stats.norm.isf(miss)))
+    choice = learn_event(reader, *known, Goal(limit, claim, runs, stats.norm.isf(miss)))
     return choice, (choice.event.count(known[0]), choice.event.count(known[1])), runs
 
 

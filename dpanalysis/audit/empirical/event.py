@@ -90,7 +90,7 @@ class Event:
     >>> from .choice import Goal, learn_event
     >>> from .limits import ApproximateLimit
     >>> low, high = np.zeros(500), np.ones(500)
-    >>> goal = Goal(ApproximateLimit(delta=0.0), runs=500, quantile=3.0)
+    >>> goal = Goal(ApproximateLimit(delta=0.0), claim=1.0, runs=500, quantile=3.0)
     >>> event = learn_event(Reader([low]), low, high, goal).event
     >>> print(event)
     output < 1

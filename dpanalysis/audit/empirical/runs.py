@@ -18,7 +18,7 @@ from .limits import Limit
 from .neighbours import fingerprint
 from .outcomes import Batch, Outcomes, Raised, Reader, as_batch
 
-__all__ = ["Counted", "Mechanism", "counted", "samples_for"]
+__all__ = ["Counted", "Mechanism", "check_fresh", "counted", "samples_for"]
 
 Mechanism = Callable[..., Any]
 
@@ -134,7 +134,7 @@ def counted(
 
     def measure(mode: str, samples: int) -> tuple[Choice, tuple[int, int], int]:
         sources = [_Source(mechanism, data, r, mode) for data, r in zip(inputs, randoms)]
-        return _measure(sources, samples, limit, miss)
+        return _measure(sources, samples, limit, claim, miss)
 
     try:
         choice, counts, runs = measure("batch" if vectorized else "each", samples)
@@ -186,7 +186,7 @@ def samples_for(limit: Limit, claim: float, miss: float) -> int:
 
 
 def _measure(
-    sources: list[_Source], samples: int, limit: Limit, miss: float
+    sources: list[_Source], samples: int, limit: Limit, claim: float, miss: float
 ) -> tuple[Choice, tuple[int, int], int]:
     """Learn an event and count it: the event, its counts and in how many runs."""
     share = _learned(samples, miss)
@@ -213,7 +213,7 @@ def _measure(
         ) from error
     reader.check_comparable()
     runs = samples - learn
-    goal = Goal(limit, runs, -float(special.ndtri(miss)))
+    goal = Goal(limit, claim, runs, -float(special.ndtri(miss)))
     choice = learn_event(reader, known[0], known[1], goal)
     counts = []
     for source, learned in zip(sources, known):
@@ -221,7 +221,7 @@ def _measure(
         for place, size in enumerate(_chunks(runs, chunk)):
             outcomes = reader.read(source.draw(size))
             if place == 0 and source.mode == "batch":
-                _check_fresh(learned[:pilot], outcomes)
+                check_fresh(learned[:pilot], outcomes)
             count += choice.event.count(outcomes)
         counts.append(count)
     return choice, (counts[0], counts[1]), runs
@@ -233,7 +233,7 @@ def _chunks(total: int, most: int) -> Iterator[int]:
         total -= most
 
 
-def _check_fresh(earlier: Outcomes, later: Outcomes) -> None:
+def check_fresh(earlier: Outcomes, later: Outcomes) -> None:
     """Raise where a second call shows that runs are not independent.
 
     By chance, 16 runs or more that all agree in each of two calls but not between them, or

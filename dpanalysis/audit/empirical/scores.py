@@ -1,30 +1,16 @@
-"""Scores of an outcome: numbers that tend to be larger on one input than on the other.
-
-All of them are learned from samples that the bound does not use, so none needs to be right.
-"""
+"""Scores of an outcome: numbers that tend to be larger on one input than on the other."""
 
 from __future__ import annotations
 
-import importlib.util
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Protocol
 
 import numpy as np
-from scipy import special
 
 from .outcomes import Outcomes
 
-__all__ = ["Cells", "Score", "candidates", "values_of"]
-
-_COORDINATES = 16  # coordinates tried on their own
-_PAIRS = 6  # up to this dimension, differences of all pairs are tried too
-_LEARNED = 32  # coordinates that the learned scores use
-_LINEAR = 512  # coordinates that the linear scores use; covariances are (k, k)
-_TREES = 1_000  # runs of each input without which trees are not grown
-_FITTED = 20_000  # runs of each input that the learned scores are fitted to
+__all__ = ["Cells", "Score", "unit_of", "values_of"]
 
 
 class Score(Protocol):
@@ -41,6 +27,11 @@ def values_of(score: Score | None, outcomes: Outcomes) -> np.ndarray:
         return np.full(len(outcomes), np.nan)
     with np.errstate(all="ignore"):
         return score(outcomes.values)
+
+
+def unit_of(score: Score | None) -> Unit:
+    """Return the unit of a fitted score; log-ratios and log-odds need none."""
+    return score.unit if isinstance(score, Linear) else Unit()
 
 
 @dataclass(frozen=True)
@@ -74,12 +65,29 @@ class Norm:
         return "max |output|" if self.kind == "max |.|" else f"{self.kind}(output)"
 
 
+@dataclass(frozen=True)
+class Unit:
+    """Where a score has its middle, and how far it spreads: so scores fitted apart compare."""
+
+    middle: float = 0.0
+    spread: float = 1.0
+
+    def less(self, scores: np.ndarray) -> np.ndarray:
+        """Return scores without the unit."""
+        return (scores - self.middle) / self.spread
+
+    def more(self, scores: np.ndarray) -> np.ndarray:
+        """Return scores with the unit."""
+        return self.middle + self.spread * scores
+
+
 @dataclass(frozen=True, eq=False)
 class Linear:
     """A weighted sum of coordinates."""
 
     weights: np.ndarray
     index: np.ndarray
+    unit: Unit = Unit()
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         return values[:, self.index] @ self.weights
@@ -222,13 +230,13 @@ class Trees:
         from threadpoolctl import threadpool_limits
 
         with threadpool_limits(1):
-            return self.model.decision_function(_bounded(values[:, self.index]))
+            return self.model.decision_function(bounded(values[:, self.index]))
 
     def __str__(self) -> str:
         return "learned trees of the output"
 
 
-def _bounded(values: np.ndarray) -> np.ndarray:
+def bounded(values: np.ndarray) -> np.ndarray:
     """Return the values without infinite ones, which the trees refuse; NaN they take."""
     return np.clip(values, -1e300, 1e300)
 
@@ -241,7 +249,7 @@ class Rows:
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         get = self.table.get
-        return np.array([get(key, 0.0) for key in _row_keys(values)])
+        return np.array([get(key, 0.0) for key in row_keys(values)])
 
     def __str__(self) -> str:
         return "learned log-ratio of the whole output"
@@ -256,129 +264,8 @@ class Rows:
         return rows, (threshold <= 0.0) == above
 
 
-def _row_keys(values: np.ndarray) -> list[bytes]:
+def row_keys(values: np.ndarray) -> list[bytes]:
+    """Return each row as bytes: equal rows have equal ones."""
     flat = np.ascontiguousarray(values + 0.0)  # -0.0 and 0.0 are one outcome
     keys = flat.view(np.dtype((np.void, flat.shape[1] * 8)))
     return [bytes(key) for key in keys.reshape(-1).tolist()]
-
-
-def candidates(first: Outcomes, second: Outcomes) -> list[Score | None]:
-    """Return scores to try, simple ones first; None stands for the atoms alone."""
-    width = first.values.shape[1]
-    scores: list[Score | None] = []
-    if first.codes is not None or second.codes is not None:
-        scores.append(None)
-    if width <= 1:
-        return scores + [Coordinate(0, alone=True)] * width
-    first, second = first[:_FITTED], second[:_FITTED]
-    plain = first.values[first.plain], second.values[second.plain]
-    rows = _rows(first, second)
-    scores += rows
-    with np.errstate(all="ignore"):
-        order = _order(first.values, second.values)
-        scores += [Coordinate(int(j)) for j in order[:_COORDINATES]]
-        if width <= _PAIRS:
-            signs = np.array([1.0, -1.0])
-            scores += [Linear(signs, np.array(pair)) for pair in combinations(range(width), 2)]
-        scores += [Norm(kind) for kind in ("norm", "max |.|", "max", "min")]
-        additive = _additive(first.values, second.values, order[:_LEARNED])
-        if min(map(len, plain)) > 1:
-            scores += _linear(plain, np.sort(order[:_LINEAR]))
-            scores += [additive, _logistic(plain, additive)]
-            if not rows:  # where outcomes repeat, their table says it all
-                scores += _trees(first, second, additive.index)
-        else:
-            scores.append(additive)
-    return scores
-
-
-def _order(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the coordinates, those that differ most between the inputs first."""
-    if first.shape[1] <= _COORDINATES:
-        return np.arange(first.shape[1])
-    ranks = np.nan_to_num(np.concatenate([first, second]), nan=np.inf).argsort(axis=0)
-    ranks = ranks.argsort(axis=0) / len(ranks) - 0.5
-    # Moments of the ranks: differences of location, then of spread.
-    moments = [np.abs(m[: len(first)].mean(0) - m[len(first) :].mean(0)) for m in (ranks, ranks**2)]
-    return np.argsort(-(moments[0] + 2.0 * moments[1]), kind="stable")
-
-
-def _linear(plain: tuple[np.ndarray, np.ndarray], index: np.ndarray) -> Iterator[Linear]:
-    """Yield the difference of the means, plain and whitened (Fisher's discriminant)."""
-    first, second = plain[0][:, index], plain[1][:, index]
-    # Medians and clipping: the means of heavy tails tell nothing.
-    pooled = np.concatenate([first, second])
-    center = np.median(pooled, axis=0)
-    spread = _spread(pooled, center)
-    z = [np.clip((part - center) / spread, -20.0, 20.0) for part in (first, second)]
-    shift = z[0].mean(axis=0) - z[1].mean(axis=0)
-    covariance = sum((np.atleast_2d(np.cov(part, rowvar=False)) for part in z), np.array(0.0))
-    ridge = 1e-10 * max(float(np.trace(covariance)) / index.size, 1e-12)
-    whitened = np.linalg.solve(covariance + ridge * np.eye(index.size), shift)
-    for weights in (shift / spread, whitened / spread):
-        length = np.linalg.norm(weights)
-        if np.isfinite(length) and length > 0.0:
-            yield Linear(weights / length, index)
-
-
-def _spread(values: np.ndarray, center: np.ndarray) -> np.ndarray:
-    """Return a scale of each coordinate, 1 for one that hardly varies."""
-    spread = np.quantile(np.abs(values - center), 0.75, axis=0)
-    return np.where((spread > 0.0) & np.isfinite(spread), spread, 1.0)
-
-
-def _additive(first: np.ndarray, second: np.ndarray, index: np.ndarray) -> Additive:
-    cells = tuple(Cells.fit((first[:, j], second[:, j]), (None, None), 0, bins=32) for j in index)
-    return Additive(index, cells)
-
-
-def _logistic(plain: tuple[np.ndarray, np.ndarray], additive: Additive) -> Logistic:
-    """Fit by Newton's method with a small ridge."""
-    values = np.concatenate(plain)
-    label = np.repeat([1.0, 0.0], [len(part) for part in plain])
-    kept = values[:, additive.index]
-    center = np.median(kept, axis=0)
-    model = Logistic(additive, center, _spread(kept, center), np.zeros(0))
-    features = model.features(values)
-    ridge = 1e-3 * len(values) * np.mean(features**2, axis=0) + 1e-9
-    weights = np.zeros(features.shape[1])
-    for _ in range(12):
-        chance = special.expit(features @ weights)
-        gradient = features.T @ (chance - label) + ridge * weights
-        curvature = (features * (chance * (1.0 - chance))[:, None]).T @ features
-        step = np.linalg.solve(curvature + np.diag(ridge), gradient)
-        weights = weights - step
-        if np.abs(step).max() < 1e-6 * (1.0 + np.abs(weights).max()):
-            break
-    return Logistic(additive, center, model.spread, weights)
-
-
-def _trees(first: Outcomes, second: Outcomes, index: np.ndarray) -> Iterator[Trees]:
-    """Yield gradient-boosted trees, where scikit-learn is installed and the runs are enough."""
-    if len(first) < _TREES or importlib.util.find_spec("sklearn") is None:
-        return
-    from sklearn.ensemble import HistGradientBoostingClassifier  # heavy, and not required
-    from threadpoolctl import threadpool_limits
-
-    values = _bounded(np.concatenate([first.values, second.values])[:, index])
-    label = np.repeat([1, 0], [len(first), len(second)])
-    model = HistGradientBoostingClassifier(
-        max_iter=30, max_leaf_nodes=15, min_samples_leaf=40, early_stopping=False, random_state=0
-    )
-    with threadpool_limits(1):  # more do not pay for so few runs, and wait for one another
-        model.fit(values, label)
-    yield Trees(index, model)
-
-
-def _rows(first: Outcomes, second: Outcomes) -> list[Rows]:
-    """Return the score of whole outcomes, or none where most outcomes are seen once."""
-    counts: dict[bytes, list[int]] = {}
-    for side, outcomes in enumerate((first, second)):
-        values = outcomes.values
-        if outcomes.codes is not None:
-            values = values[outcomes.codes == 0]
-        for key in _row_keys(values):
-            counts.setdefault(key, [0, 0])[side] += 1
-    if not counts or len(counts) > 0.5 * (len(first) + len(second)):
-        return []
-    return [Rows({key: math.log((a + 0.5) / (b + 0.5)) for key, (a, b) in counts.items()})]

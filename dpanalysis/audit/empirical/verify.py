@@ -37,10 +37,12 @@ def verify_privacy(
     262,144, or 65,536 where outputs are vectors) an event is learned: likelihood-ratio sets of
     the output, of its coordinates, projections and norms, and of classifiers trained on it,
     where scikit-learn is installed its gradient-boosted trees too. It is the one whose bound
-    will be best after its own uncertainty is charged. In the other runs this one event is
+    will be best after its own uncertainty is charged or, where no event promises a bound above
+    the claim, the one that is most likely to refute it. In the other runs this one event is
     counted, in the direction chosen before, and both counts are tested together (:mod:`.joint`):
     exactly, not by an approximation. So whatever was learned, a correct mechanism is refuted
-    with probability at most 1 - ``confidence``.
+    with probability at most 1 - ``confidence``. Where the release is Gaussian,
+    :func:`verify_gaussian` assumes so and needs fewer runs.
 
     A :class:`GaussianPrivacy` claims a whole trade-off curve: a pair (p, q) refutes it wherever
     :math:`p > \Phi(\Phi^{-1}(q) + \mu)`. Nothing is assumed about the outputs, and common events

@@ -1,0 +1,148 @@
+"""The benchmark of the verifier's power: its oracle, its sentences, the page that keeps them."""
+
+import importlib
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks import audit, measure, table
+from benchmarks.__main__ import main
+from benchmarks.mechanisms import CLAIM, Broken, broken
+from benchmarks.table import Row
+from dpanalysis.audit.empirical.joint import Counts, log_p_value
+from dpanalysis.audit.empirical.limits import ApproximateLimit
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "RESULTS.md"
+TITLE = (audit.__doc__ or "").splitlines()[0].rstrip(".")
+
+
+def rows_of(page, title):
+    """Read the rows of a section of a page."""
+    text = page.split(f"## {title}\n")[1].split("\n## ")[0]
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if len(cells) != 8 or cells[0] in ("work", "---"):
+            continue
+        (ours, unit), other = (*cells[1].split(), "")[:2], cells[3].split()
+        key, _, case = cells[0].partition(": ")
+        values = [(float(x.replace(",", "")),) for x in (ours, *other[:1])]
+        yield Row(key, case, values[0], unit, cells[2], *values[1:])
+
+
+@pytest.mark.parametrize("confidence", [0.9, 1 - 1e-9])
+@pytest.mark.parametrize("name", ["Laplace", "Gaussian, delta = 0.01", "sparse vector of 10"])
+def test_the_oracle_refutes_in_nine_of_ten_draws(name, confidence):
+    """By drawing its counts; of 600 draws 494 to 583 but with probability 1e-7."""
+    case = next(case for case in broken() if case.name == name)
+    n, miss = audit.oracle_samples(case, 1.0 - confidence), 1.0 - confidence
+    slope = 0.5 * (np.exp(CLAIM) + (case.p - case.delta) / case.q)
+    random = np.random.default_rng(0)
+    limit = ApproximateLimit(case.delta)
+    refuted = sum(
+        log_p_value(Counts(int(x), int(y), n, slope), limit, CLAIM, miss)[0] <= np.log(miss)
+        for x, y in zip(random.binomial(n, case.p, 600), random.binomial(n, case.q, 600))
+    )
+    low, high = stats.binom.ppf([5e-8, 1.0 - 5e-8], 600, [0.88, 0.92])
+    assert low <= refuted <= high
+
+
+def test_the_interval_is_that_of_clopper_and_pearson():
+    for count, of in ((0, 10), (3, 10), (36, 40), (10, 10)):
+        exact = stats.binomtest(count, of).proportion_ci(0.95, "exact")
+        np.testing.assert_allclose(audit.interval(count, of), exact, atol=1e-12)
+
+
+@pytest.fixture
+def lucky(monkeypatch):
+    """A verifier that refutes from a number of samples on, and the samples it was asked for."""
+    asked = []
+
+    def verify(mechanism, dataset, neighbour, claim, *, samples, **options):
+        asked.append(samples)
+        return SimpleNamespace(refuted=samples >= 1_000)
+
+    monkeypatch.setattr(audit, "verify_privacy", verify)
+    monkeypatch.setattr(audit, "oracle_samples", lambda case, miss: 400)
+    return asked
+
+
+def test_a_multiple_is_given_up_once_it_cannot_reach_the_power(lucky):
+    case = Broken("a case", lambda bit, rng, size: None, 0.0, 0.5, 0.1, simple=True)
+    (found,) = audit.power_of(case, 0.9, 20, 0)
+    assert found.key == "runs for power 0.9 at confidence 0.9, of numbers"
+    assert (found.ours, found.other, found.ratio) == ((1_000.0,), (400.0,), 2.5)
+    assert found.case == "a case, 20 of 20 seeds (0.83 to 1.00)"
+    assert [lucky.count(n) for n in (500, 600, 800, 1_000)] == [3, 3, 3, 20]
+    assert audit.power(case, 1_000, 0.9, 20) == 20 and audit.power(case, 999, 0.9, 20) == 0
+
+
+def test_a_power_that_is_never_reached_is_an_error(lucky, monkeypatch):
+    case = Broken("a case", lambda bit, rng, size: None, 0.0, 0.5, 0.1)
+    monkeypatch.setattr(audit, "MULTIPLES", (1.0, 2.0))
+    with pytest.raises(RuntimeError, match=r"a case: power 0\.9 is not reached at 2\.0 x"):
+        list(audit.power_of(case, 0.9, 20, 0))
+
+
+def runs(confidence, kind, ratio):
+    key = f"runs for power 0.9 at confidence {confidence}, {kind}"
+    return Row(key, "a case", (100.0 * ratio,), "runs", "oracle", (100.0,))
+
+
+def test_the_sentences_tell_the_worst_of_the_table():
+    rows = [
+        runs("0.9", "of numbers", 2.0),
+        runs("0.9", "of numbers", 1.5),
+        runs("0.9", "of selections and vectors", 4.0),
+        Row("false alarms at confidence 0.9", "A, one, 3 of 2,000 seeds (0% to 1%)", (0.15,), "%"),
+        Row("false alarms at confidence 0.9", "B, 12 of 2,000 seeds (0% to 1%)", (0.6,), "%"),
+    ]
+    assert audit.summary(rows) == (
+        "At confidence 0.9 nine of ten audits refute a broken mechanism with so many times the "
+        "runs of an oracle that knows the best event: at most 2 for releases of numbers and 4 for "
+        "releases of selections and vectors. At confidence 0.9 a correct mechanism at its claim is "
+        "refuted in 12 of 2,000 audits at most."
+    )
+    assert audit.summary([]) == ""
+
+
+def test_the_sentences_of_the_stored_page_are_those_of_its_table():
+    page = RESULTS.read_text()
+    rows = list(rows_of(page, TITLE))
+    assert len(rows) > 12 and f"\n\n{audit.summary(rows)}\n" in page
+
+
+def a_page():
+    sections = {"Sums": [runs("0.9", "of numbers", 9.0)], "Other": [Row("work", "case", (1.0,))]}
+    return table.page({}, sections, [], ["images/a.png"])
+
+
+def test_a_section_is_exchanged_and_the_rest_of_the_page_follows():
+    page = a_page()
+    assert "0 x goal reached, 0 x floor reached, 1 x NOT reached" in page
+    rows = [runs("0.9", "of numbers", 1.0), Row("false alarms at confidence 0.5", "", (1.0,), "%")]
+    new = table.replaced(page, "Sums", table.section("Sums", rows, "In words.", "Own."), rows)
+    assert "2 x goal reached, 0 x floor reached, 0 x NOT reached" in new
+    assert "## Sums\n\nOwn.\n\n| work |" in new and "|\n\nIn words.\n\n## Other\n" in new
+    assert new.count("## ") == 2 and "900 runs" not in new
+    missing = "false alarms at confidence 0.5/"
+    assert missing in page and missing not in new and "\n\n![images/a.png]" in new
+    added = table.replaced(page, "New", table.section("New", rows), rows)
+    assert re.search(r"## Other\n.*## New\n.*!\[images", added, re.S) and "900 runs" in added
+    with pytest.raises(ValueError, match="no page of results"):
+        table.replaced("# Title\n", "New", "## New", [])
+
+
+def test_the_command_exchanges_its_section(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(measure, "skipped", {})
+    module = importlib.import_module("benchmarks.audit")
+    monkeypatch.setattr(module, "run", lambda quick: [runs("0.9", "of numbers", 2.0)])
+    path = tmp_path / "page.md"
+    path.write_text(a_page())
+    assert main(["audit", "--quick", "--into", str(path)]) == 0
+    page = path.read_text()
+    assert "900 runs" in page and "200 runs" in page and "Of a run of its own: " in page
+    assert "at most 2 for releases of numbers." in page.split(f"## {TITLE}")[1]
