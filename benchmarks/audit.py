@@ -331,14 +331,12 @@ def summary(rows: Iterable[Row]) -> str:
             false[confidence] = max(false.get(confidence, (-1.0, "")), (row.ours[0], found))
     sentences = []
     for confidence, kinds in runs.items():
-        times = " and ".join(f"{ratio:.3g} for releases {kind}" for kind, ratio in kinds.items())
+        times = " or ".join(f"{ratio:.3g} times (releases {kind})" for kind, ratio in kinds.items())
         sentences.append(
-            f"At confidence {confidence} nine of ten audits refute a broken mechanism with so many "
-            f"times the runs of an oracle that knows the best event: at most {times}."
+            f"At confidence {confidence} nine of ten audits refute a broken mechanism with at most "
+            f"{times} the runs of an oracle that knows the best event."
         )
-    for confidence, (_, count) in false.items():
-        sentences.append(
-            f"At confidence {confidence} a correct mechanism at its claim is refuted in {count} "
-            "at most."
-        )
+    if false:
+        counts = ", ".join(f"{count} at confidence {level}" for level, (_, count) in false.items())
+        sentences.append(f"A mechanism that keeps its claim was refuted in at most {counts}.")
     return " ".join(sentences)

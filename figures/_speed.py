@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ._markdown import markdown
 
-__all__ = ["SHOWN", "speed"]
+__all__ = ["SHOWN", "power", "speed"]
 
 PAGE = Path(__file__).parents[1] / "benchmarks" / "RESULTS.md"
 
@@ -52,3 +52,9 @@ def speed() -> str:
         )
         lines.append([told, found[0][1], beside])
     return markdown(["work", "here", "beside"], lines)
+
+
+def power() -> str:
+    """Return how strong the verifier is: the first sentence below its table."""
+    (found,) = re.findall(r"^(At confidence .*? best event\.)", PAGE.read_text("utf-8"), re.M)
+    return str(found)

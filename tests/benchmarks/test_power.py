@@ -101,10 +101,10 @@ def test_the_sentences_tell_the_worst_of_the_table():
         Row("false alarms at confidence 0.9", "B, 12 of 2,000 seeds (0% to 1%)", (0.6,), "%"),
     ]
     assert audit.summary(rows) == (
-        "At confidence 0.9 nine of ten audits refute a broken mechanism with so many times the "
-        "runs of an oracle that knows the best event: at most 2 for releases of numbers and 4 for "
-        "releases of selections and vectors. At confidence 0.9 a correct mechanism at its claim is "
-        "refuted in 12 of 2,000 audits at most."
+        "At confidence 0.9 nine of ten audits refute a broken mechanism with at most 2 times "
+        "(releases of numbers) or 4 times (releases of selections and vectors) the runs of an "
+        "oracle that knows the best event. A mechanism that keeps its claim was refuted in at most "
+        "12 of 2,000 audits at confidence 0.9."
     )
     assert audit.summary([]) == ""
 
