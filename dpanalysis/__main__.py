@@ -95,7 +95,7 @@ def _add_claims(claims: argparse.ArgumentParser) -> None:
         "folder is searched too (repeatable)",
     )
     claims.add_argument(
-        "--quick", action="store_true", help="search fewer cases: under a minute on two cores"
+        "--quick", action="store_true", help="search fewer cases: about a minute on two cores"
     )
     claims.add_argument(
         "--coverage",

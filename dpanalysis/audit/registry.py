@@ -258,7 +258,7 @@ def claims(
     module : str, module or sequence of them, optional
         Only the claims that these modules or packages register. A name is imported.
     quick : bool, default=False
-        Search fewer cases: under a minute for all papers, instead of a few.
+        Search fewer cases: about a minute for all papers, instead of a few.
     jobs : int, default=1
         Processes at once; -1 for one a core. The evidence does not depend on it.
     progress : bool, default=False
