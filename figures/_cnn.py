@@ -92,7 +92,7 @@ def build_method(problem: Any, cell: dict[str, Any]) -> dpa.methods.SGD:
     """Return SGD with momentum, noise of ``noise_multiplier`` times what a record moves."""
     steps = runs.steps_per_epoch(problem.n, cell["batch"])
     iterations, rate = cell["epochs"] * steps, 1.0 / steps
-    rule = runs.make_rule(cell["rule"], cell["clip_norm"], cell["r"], np.nan)
+    rule = runs.make_rule(cell["rule"], cell["clip_norm"], cell["r"])
     moved = problem.facts(runs.RELATION).record_sensitivity(2, rule)
     std = cell["noise_multiplier"] * moved / (rate * problem.n)
     return dpa.methods.SGD(

@@ -36,9 +36,7 @@ def growth_of_rows(loss: Any, radius: float) -> tuple[float, float]:
     return beta1, beta2
 
 
-def evaluated(
-    problem: Any, W: Any, rows: Any, clipping: Any, *rest: Any
-) -> tuple[Any, Any, Any]:
+def evaluated(problem: Any, W: Any, rows: Any, clipping: Any, *rest: Any) -> tuple[Any, Any, Any]:
     """Return what ``problem._evaluate`` does, by a rule that has its constants.
 
     The iterates are public, and so are their constants. Where those of the replicates differ, each

@@ -75,38 +75,32 @@ def spectral_bound(matrix: ArrayLike, excess: float = 1e-3) -> float | FloatArra
     B = np.asarray(matrix, dtype=np.float64)
     if B.ndim < 2 or not B.size:
         raise ValueError(f"matrix must have shape (..., m, n), got {B.shape}")
-    rows, columns = B.shape[-2:]
-    if rows > columns:
-        B = B.swapaxes(-1, -2)
-    error = 4.0 * (rows * columns + 64) * _UNIT
-    largest = np.maximum(B.max(axis=(-2, -1)), -B.min(axis=(-2, -1)))
-    finite = np.isfinite(largest)
-    usual = finite & (largest > 0.0)
-    scale = np.ones_like(largest)
-    if not ((largest > 1e-100) & (largest < 1e100)).all():
-        scale = np.where(usual, largest, 1.0)
-        B = np.where(usual[..., None, None], B, 1.0) / scale[..., None, None]
-    squares: list[FloatArray] = []
-    size = least = np.ones(())
-    while not squares or (size / least).max() > (1.0 + excess) ** 2.0 ** len(squares):
-        B = B @ B.swapaxes(-1, -2)
-        squares.append(np.trace(B, axis1=-2, axis2=-1))
-        B /= squares[-1][..., None, None]
-        size, least = _frobenius(B), _least(B)
+    found = [_bound(each, excess) for each in B.reshape(-1, *B.shape[-2:])]
+    return plain(np.reshape(found, B.shape[:-2]))
+
+
+def _bound(B: FloatArray, excess: float) -> float:
+    if len(B) > B.shape[1]:
+        B = B.T
+    error = 4.0 * (B.size + 64) * _UNIT
+    largest, scale = max(float(B.max()), -float(B.min())), 1.0
+    if not math.isfinite(largest):
+        return math.inf
+    if not 1e-100 < largest < 1e100:
+        if not largest:
+            return 0.0
+        scale = largest
+        B = B / scale
+    squares: list[float] = []
+    size = least = 1.0
+    while not squares or size > least * (1.0 + excess) ** 2.0 ** len(squares):
+        B = B @ B.T
+        squares.append(float(B.trace()))
+        B /= squares[-1]
+        size = float(np.linalg.norm(B))
+        column = B[:, B.diagonal().argmax()]
+        least = float(np.linalg.norm(B @ column) / np.linalg.norm(column))
     bound = size * (1.0 + error)
     for square in reversed(squares):
-        bound = np.sqrt(square * (1.0 + error) * (bound + error))
-    bound = np.where(finite, np.where(usual, scale * bound * (1.0 + error), 0.0), math.inf)
-    return plain(bound)
-
-
-def _frobenius(B: FloatArray) -> FloatArray:
-    flat = B.reshape(*B.shape[:-2], -1)
-    return np.sqrt(np.einsum("...i,...i->...", flat, flat))
-
-
-def _least(B: FloatArray) -> FloatArray:
-    """Return a number that the norm of a positive semidefinite matrix is at least."""
-    place = np.diagonal(B, axis1=-2, axis2=-1).argmax(axis=-1)
-    column = np.take_along_axis(B, place[..., None, None], axis=-1)
-    return _frobenius(B @ column) / _frobenius(column)
+        bound = math.sqrt(square * (1.0 + error) * (bound + error))
+    return scale * bound * (1.0 + error)
