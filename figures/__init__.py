@@ -63,6 +63,7 @@ FIGURES: dict[str, float] = {
     "cnn_table": 20.0,
     "cnn_gradients": 10.0,
     "cnn_heatmaps": 20.0,
+    "cnn_clipping": 20.0,
     "search_accuracy": 30.0,
     "search_hyperparameters": 10.0,
     "search_evaluations": 4.0,

@@ -5,7 +5,6 @@ Each cell is one rule, one model and one seed.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import warnings
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import dpanalysis as dpa
-from dpanalysis import privacy, theory
+from dpanalysis import privacy
 from dpanalysis.experiments.records import Table
 from dpanalysis.privacy.events import Gaussian, Repeated, Sampled
 
@@ -74,32 +73,36 @@ def row_radius(data: str, signed: bool) -> float:
     return 4.0 if data == "digits" else 10.0
 
 
+class Divided(dpa.problems.MLP):
+    """An MLP that tells value clipping a bound on gradients that is ``divisor`` times too small.
+
+    Above 1 the true norms hold the clip norm.
+    """
+
+    divisor = 1.0
+
+    def weak_growth(self, w: Any) -> tuple[Any, float]:
+        """Return the constants for the smaller bound."""
+        beta1, beta2 = super().weak_growth(w)
+        return beta1 / self.divisor**2, beta2
+
+
 @lru_cache(maxsize=2)
-def load_problem(data: str, signed: bool, model: str) -> Any:
+def load_problem(data: str, signed: bool, model: str, divisor: float = 1.0) -> Any:
     """Return softmax regression, or the MLP with one hidden layer."""
     X, y, _, _ = load_data(data, signed)
     bound = dpa.RowBound(2, row_radius(data, signed), "clip")
     if model == "linear":
         return dpa.problems.Softmax(X, y, n_classes=10, row_bound=bound)
     hidden = (hidden_units(data),)
-    return dpa.problems.MLP(X, y, hidden=hidden, n_classes=10, bias=False, row_bound=bound)
+    problem = Divided(X, y, hidden=hidden, n_classes=10, bias=False, row_bound=bound)
+    problem.divisor = divisor
+    return problem
 
 
 def hidden_units(data: str) -> int:
     """Return the units of the MLP's hidden layer: the paper's 128, or fewer."""
     return int(by_data(data, 128, 64, 32))
-
-
-def weak_growth(problem: Any, w: np.ndarray) -> float:
-    """Return beta1 of the problem at the iterate ``w`` of shape (1, d), which is public."""
-    radius = problem.radius(2)
-    if not isinstance(problem, dpa.problems.MLP):
-        return float(problem.loss.weak_growth(radius)[0])
-    squares = []
-    for weights, _ in problem.layers(w[0]):
-        small = weights if len(weights) <= weights.shape[1] else weights.T
-        squares.append(np.linalg.eigvalsh(small @ small.T)[-1])  # much cheaper than the SVD
-    return float(theory.weak_growth_mlp(radius, np.sqrt(squares)))
 
 
 def sample_gradients(
@@ -118,36 +121,14 @@ def share_used(problem: Any, w: np.ndarray, clipping: Any) -> np.ndarray:
     return norms.mean(keepdims=True) / clipping.clip_norm
 
 
-def make_rule(rule: str, clip_norm: float, r: float, beta1: float) -> dpa.clipping.Clipping:
-    """Return a clipping rule by its name."""
+def make_rule(rule: str, clip_norm: float, r: float) -> dpa.clipping.Clipping:
+    """Return a clipping rule by its name; value clipping goes by the problem's constants."""
     if rule == "GC":
         return dpa.clipping.Flat(clip_norm)
     if rule == "VC":
-        return dpa.clipping.Value(clip_norm, beta1)
+        return dpa.clipping.Value(clip_norm)
     kind = dpa.clipping.Automatic if rule == "Auto-S" else dpa.clipping.PerSampleAdaptive
     return kind(r, clip_norm)
-
-
-@dataclasses.dataclass(frozen=True, repr=False, kw_only=True)
-class ValueClippedSGD(dpa.methods.SGD):
-    """Value clipping whose constant follows the iterate: for MLPs (Fang et al. 2023, App. D).
-
-    Attributes
-    ----------
-    problem : MLP
-        Of which only the architecture and the public row bound are used.
-    divisor : float
-        Of the bound on a gradient's norm; above 1 the true norms hold the clip norm.
-    """
-
-    problem: Any = None
-    divisor: float = 1.0
-
-    def step(self, state: Any, oracle: Any) -> Any:
-        """Make one iteration with the weak growth constant of the public iterate."""
-        beta1 = weak_growth(self.problem, state.w) / self.divisor**2
-        rule = dpa.clipping.Value(self.clipping.clip_norm, beta1)
-        return dpa.methods.SGD.step(dataclasses.replace(self, clipping=rule), state, oracle)
 
 
 def train_cell(
@@ -174,33 +155,19 @@ def train_cell(
     and the end are recorded. A ``bound_divisor`` divides the bound on a gradient's norm that
     value clipping goes by, and has the used share of the clip norm recorded.
     """
-    problem = load_problem(data, signed, model)
+    problem = load_problem(data, signed, model, bound_divisor or 1.0)
     _, _, X_test, y_test = load_data(data, signed)
     steps = steps_per_epoch(problem.n, batch)
     iterations = epochs * steps
     w0 = np.zeros(problem.d) if model == "linear" else problem.initial(rng=seed)
-    divisor = bound_divisor or 1.0
-    method = build_method(
-        problem,
-        rule,
-        clip_norm,
-        r,
-        step_size,
-        1.0 / steps,
-        iterations,
-        noise_multiplier,
-        w0,
-        divisor,
-    )
-
-    def rule_at(w: np.ndarray) -> Any:
-        return make_rule(rule, clip_norm, r, weak_growth(problem, w) / divisor**2)
+    clipping = make_rule(rule, clip_norm, r)
+    method = build_method(problem, clipping, step_size, 1.0 / steps, iterations, noise_multiplier)
 
     def clipping_frequency(problem: Any, w: np.ndarray) -> np.ndarray:
-        return problem.sums(w, clipping=rule_at(w), value=False).clipped / problem.n
+        return problem.sums(w, clipping=clipping, value=False).clipped / problem.n
 
     def clip_norm_used(problem: Any, w: np.ndarray) -> np.ndarray:
-        return share_used(problem, w, rule_at(w))
+        return share_used(problem, w, clipping)
 
     def test_accuracy(problem: Any, w: np.ndarray) -> np.ndarray:
         return problem.accuracy(w, X_test, y_test)
@@ -236,31 +203,21 @@ def train_cell(
 
 def build_method(
     problem: Any,
-    rule: str,
-    clip_norm: float,
-    r: float,
+    clipping: dpa.clipping.Clipping,
     step_size: float,
     rate: float,
     iterations: int,
     noise_multiplier: float,
-    w0: np.ndarray,
-    divisor: float = 1.0,
 ) -> dpa.methods.SGD:
     """Return SGD with the rule, and noise of ``noise_multiplier`` times what a record moves."""
-    kind: type[dpa.methods.SGD] = dpa.methods.SGD
-    more: dict[str, Any] = {}
-    if rule == "VC" and isinstance(problem, dpa.problems.MLP):
-        kind, more = ValueClippedSGD, {"problem": problem, "divisor": divisor}
-    clipping = make_rule(rule, clip_norm, r, weak_growth(problem, w0[None, :]) / divisor**2)
     moved = problem.facts(RELATION).record_sensitivity(2, clipping)
-    return kind(
+    return dpa.methods.SGD(
         step_size,
         iterations,
         sampling=dpa.Poisson(rate),
         clipping=clipping,
         noise=np.full(iterations, noise_multiplier * moved / (rate * problem.n)),
         mechanism="gaussian",
-        **more,
     )
 
 

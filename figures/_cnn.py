@@ -56,13 +56,32 @@ def network(data: str, seed: int) -> Any:
 
 
 @lru_cache(maxsize=2)
-def load_problem(data: str, signed: bool = False, regularizer: Any = None) -> Any:
+def load_problem(
+    data: str,
+    signed: bool = False,
+    regularizer: Any = None,
+    row_bound: dpa.RowBound | None = None,
+    chunk: int | None = None,
+) -> Any:
     """Return the network's problem, in single precision."""
     X, y, _, _ = _images(data, signed)
-    chunk = _DEVICE_CHUNK if device() != "cpu" else None
+    if chunk is None and device() != "cpu":
+        chunk = _DEVICE_CHUNK
     return dpa.problems.Module(
-        network(data, 0), X, y, regularizer=regularizer, chunk=chunk, device=device()
+        network(data, 0),
+        X,
+        y,
+        regularizer=regularizer,
+        row_bound=row_bound,
+        chunk=chunk,
+        device=device(),
     )
+
+
+def training_images(data: str) -> tuple[Any, Any]:
+    """Return images and labels of the training part, on the host."""
+    X, y, _, _ = _images(data, False)
+    return X, np.int64(y)
 
 
 @lru_cache(maxsize=2)
@@ -92,7 +111,7 @@ def build_method(problem: Any, cell: dict[str, Any]) -> dpa.methods.SGD:
     """Return SGD with momentum, noise of ``noise_multiplier`` times what a record moves."""
     steps = runs.steps_per_epoch(problem.n, cell["batch"])
     iterations, rate = cell["epochs"] * steps, 1.0 / steps
-    rule = runs.make_rule(cell["rule"], cell["clip_norm"], cell["r"], np.nan)
+    rule = runs.make_rule(cell["rule"], cell["clip_norm"], cell["r"])
     moved = problem.facts(runs.RELATION).record_sensitivity(2, rule)
     std = cell["noise_multiplier"] * moved / (rate * problem.n)
     return dpa.methods.SGD(

@@ -71,14 +71,11 @@ def run_cell(
     iterations = epochs * steps
     method = runs.build_method(
         problem,
-        "GC",
-        CLIP_NORM,
-        R,
+        runs.make_rule("GC", CLIP_NORM, R),
         STEP_SIZE,
         1.0 / steps,
         iterations,
         noise_multiplier,
-        problem.initial(rng=seed),
     )
     return measured(problem, method, seed, batches, batch_size, runs.sample_gradients)
 
@@ -103,7 +100,7 @@ def measured(
         size = np.linalg.norm(gradients, axis=1)
         norms.append(size)
         cosines.append(_cosine(gradients, mean))
-        rules = (runs.make_rule(rule, 1.0, r, 1.0) for rule in ("PSAC", "Auto-S") for r in RS)
+        rules = (runs.make_rule(rule, 1.0, r) for rule in ("PSAC", "Auto-S") for r in RS)
         weighted.append([float(_cosine(rule.weight(size) @ gradients, mean)) for rule in rules])
 
     def follow(iteration: int, w: np.ndarray) -> None:
@@ -180,7 +177,7 @@ def tables(records: list[Record], noise: float) -> dict[str, Table]:
         {"rule": rule, "r": r, "norm": float(norm), "weight": float(weight)}
         for rule in ("PSAC", "Auto-S")
         for r in RS
-        for norm, weight in zip(norms, runs.make_rule(rule, 1.0, r, 1.0).weight(norms), strict=True)
+        for norm, weight in zip(norms, runs.make_rule(rule, 1.0, r).weight(norms), strict=True)
     ]
     return {
         "by_order": runs.stack(orders),

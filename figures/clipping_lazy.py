@@ -40,7 +40,7 @@ def settings(scale: str) -> dict[str, Any]:
 
 def _rule(name: str, r: float) -> Any:
     """Return the weight rule at clip norm 1; Auto-V divides by the norm itself."""
-    return (lambda norms: 1.0 / norms) if name == "Auto-V" else runs.make_rule(name, 1.0, r, 1.0)
+    return (lambda norms: 1.0 / norms) if name == "Auto-V" else runs.make_rule(name, 1.0, r)
 
 
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:

@@ -121,8 +121,9 @@ def _run(chosen: dict[str, Any], model: str, way: str) -> Any:
         method = dpa.methods.SGD(1e-3, iterations, dpa.Poisson(rate), None)
     else:
         rule = "VC" if way == "VC" else "GC"
-        clip_norm, noise = chosen["clip_norm"], chosen["noise_multiplier"]
-        method = runs.build_method(problem, rule, clip_norm, 0.0, 1e-3, rate, iterations, noise, w0)
+        clipping = runs.make_rule(rule, chosen["clip_norm"], 0.0)
+        noise = chosen["noise_multiplier"]
+        method = runs.build_method(problem, clipping, 1e-3, rate, iterations, noise)
     if way == "micro-batching":
         problem = OneByOne(problem)
     return lambda: dpa.minimize(problem, method, w0=w0, rng=1, record=())

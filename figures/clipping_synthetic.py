@@ -60,7 +60,7 @@ def run_cell(rule: str, clip_norm: float, step_size: float, seed: int) -> dict[s
     """Run once and return the gap and the clipping frequency by epoch."""
     problem = load_problem()
     steps = runs.steps_per_epoch(N, BATCH)
-    clipping = runs.make_rule(rule, clip_norm, 0.1, problem.loss.weak_growth(ROW_BOUND)[0])
+    clipping = runs.make_rule(rule, clip_norm, 0.1)
     method = dpa.methods.SGD(
         step_size,
         EPOCHS * steps,

@@ -29,9 +29,7 @@
 
 # %%
 import os
-from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -97,38 +95,21 @@ print(f"{iterations} batches of {rate * len(y):.0f} on average, sigma = {noise_m
 
 # %% [markdown]
 # VC needs $\beta_1$: for softmax regression a number, for an MLP a function of the weights,
-# which are public and so can be looked at anew in every iteration.
-
+# which are public and so can be looked at anew in every iteration. `Value(C)` does.
 
 # %%
-@dataclass(frozen=True, repr=False, kw_only=True)
-class ValueClippedSGD(dpa.methods.SGD):
-    """SGD on an MLP with the weak growth constant of each iterate."""
-
-    network: Any = None
-
-    def step(self, state, oracle):
-        """Make one iteration."""
-        spectral = self.network.spectral_norms(state.w[0])
-        rule = clipping.Value(C, theory.weak_growth_mlp(radius, spectral))
-        return dpa.methods.SGD.step(replace(self, clipping=rule), state, oracle)
-
-
 beta1 = problems["softmax"].loss.weak_growth(radius)[0]
 RULES = {
     "GC": clipping.Flat(C),
     "Auto-S": clipping.Automatic(R, C),
     "PSAC": clipping.PerSampleAdaptive(R, C),
-    "VC": clipping.Value(C, beta1),
+    "VC": clipping.Value(C),
 }
 
 
 def train(model, rule, step_size, seed):
     """Return a private run; equal seeds mean equal start, batches and noise."""
-    kind, more = dpa.methods.SGD, {}
-    if (model, rule) == ("MLP", "VC"):
-        kind, more = ValueClippedSGD, {"network": problems[model]}
-    method = kind(step_size, iterations, sampling, RULES[rule], **more)
+    method = dpa.methods.SGD(step_size, iterations, sampling, RULES[rule])
     method = method.with_noise_multiplier(noise_multiplier, len(y))
     return dpa.minimize(problems[model], method, rng=seed, record=())
 
@@ -229,7 +210,8 @@ norms = np.linalg.norm(delta, axis=1) * np.linalg.norm(X, axis=1)
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 grid = np.geomspace(1e-3, norms.max(), 300)
 some = np.random.default_rng(0).choice(len(y), 500, replace=False)
-by_value = RULES["VC"].weight(norms[some], losses[some])
+at_w = {**RULES, "VC": RULES["VC"].at(beta1)}  # here the constant is the same at every w
+by_value = at_w["VC"].weight(norms[some], losses[some])
 for name in ("GC", "Auto-S", "PSAC"):
     weight = RULES[name].weight(grid)
     axes[0].plot(grid, weight, color=COLORS[name], label=name)
@@ -244,7 +226,7 @@ for ax in axes:
     ax.legend(frameon=False)
 plt.show()
 clipped = norms > C
-for name, rule in RULES.items():
+for name, rule in at_w.items():
     used = (rule.weight(norms, losses) * norms)[clipped]
     print(
         f"{name:6} of samples with norm above C, the median weighted norm is {np.median(used):.2f}"

@@ -28,7 +28,7 @@ ALLOWED = {
     "regularizers": set(),
     "clipping": set(),
     "kernels": {"losses", "clipping"},
-    "problems": {"losses", "regularizers", "clipping", "kernels", "privacy"},
+    "problems": {"losses", "regularizers", "clipping", "kernels", "privacy", "theory"},
     "privacy": set(),
     "privacy.oracle": {"privacy", "clipping"},
     "methods": {"privacy", "privacy.oracle", "theory", "clipping"},

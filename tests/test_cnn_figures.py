@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 from figures import (  # noqa: E402
     _cnn,
+    cnn_clipping,
     cnn_gradients,
     cnn_heatmaps,
     cnn_table,
@@ -54,6 +55,24 @@ def test_heatmaps(monkeypatch, tmp_path):
     changes = {"epochs": 1, "step_sizes": [0.5, 2.0], "rs": [0.1], "clip_norms": [0.1]}
     tables, _ = made(cnn_heatmaps, changes, monkeypatch, tmp_path)
     assert len(tables["accuracy"]["rule"]) == 6
+
+
+def test_clipping(monkeypatch, tmp_path):
+    changes = {"epochs": 2, "clip_norms": [1.0, 100.0], "iterations_timed": 2, "repetitions": 1}
+    tables, caption = made(cnn_clipping, changes, monkeypatch, tmp_path)
+    ends = tables["ends"]
+    frequency = {
+        (rule, C): f
+        for rule, C, f in zip(ends["rule"], ends["clip_norm"], ends["clipping_frequency"])
+    }
+    # What GC clips VC clips, since it goes by an upper bound; and far more.
+    assert frequency["GC", 100.0] < 0.01 < frequency["VC", 1.0]
+    for clip_norm in (1.0, 100.0):
+        assert 0.0 <= frequency["GC", clip_norm] <= frequency["VC", clip_norm] <= 1.0
+    seconds = dict(zip(tables["seconds"]["way"], tables["seconds"]["seconds_over_sgd"]))
+    assert set(cnn_clipping.WAYS) <= set(seconds) and seconds["SGD"] == 1.0
+    assert seconds["micro-batching"] > 2.0 * seconds["GC"]
+    assert "Seconds of an epoch over those of SGD" in caption
 
 
 def test_search(monkeypatch, tmp_path):

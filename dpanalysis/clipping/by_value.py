@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +13,8 @@ from .._validation import keep_numbers
 from .base import Clipping
 
 __all__ = ["Value"]
+
+_LARGEST, _SMALLEST = float(np.finfo(float).max), float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,14 @@ class Value(Clipping):
     ----------
     clip_norm : float
         The bound C > 0 on the L2 norm of one sample's weighted gradient.
-    beta1, beta2 : float
-        Constants of the weak growth condition, >= 0 and not both 0; for a problem with
-        rows up to R they are ``loss.weak_growth(R)``.
+    beta1 : float, optional
+        Of the weak growth condition. By default the problem's own constants at the present
+        iterate, which is public: ``problem.weak_growth(w)``. Of a linear predictor with rows up
+        to R they are ``loss.weak_growth(R)``; those of a network grow with its weights.
+    beta2 : float
+        Of the weak growth condition; beta1 and beta2 are >= 0 and not both 0.
     lower_bound : float
-        Lower bound of every sample's loss.
+        Lower bound of every sample's loss. Without a ``beta1`` it is 0, and so is ``beta2``.
 
     Raises
     ------
@@ -53,25 +58,38 @@ class Value(Clipping):
     --------
     >>> import numpy as np
     >>> from dpanalysis import losses
-    >>> rule = Value(1.0, *losses.SquaredError().weak_growth(1.0))
-    >>> rule
+    >>> Value(1.0).at(*losses.SquaredError().weak_growth(1.0))
     Value(clip_norm=1.0, beta1=2.0, beta2=0.0, lower_bound=0.0)
-    >>> rule.weight(np.array([0.4, 0.1]), losses=np.array([0.1, 8.0]))
+    >>> Value(1.0, 2.0).weight(np.array([0.4, 0.1]), losses=np.array([0.1, 8.0]))
     array([1.  , 0.25])
     """
 
     clip_norm: float
-    beta1: float
+    beta1: float | None = None
     beta2: float = 0.0
     lower_bound: float = 0.0
     needs_losses: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         keep_numbers(self, "clip_norm", low=0.0, low_open=True)
-        keep_numbers(self, "beta1", "beta2", low=0.0)
+        keep_numbers(self, *(() if self.beta1 is None else ("beta1",)), "beta2", low=0.0)
         keep_numbers(self, "lower_bound")
+        if self.beta1 is None and (self.beta2 or self.lower_bound):
+            raise ValueError(
+                f"beta2 = {self.beta2!r} and lower_bound = {self.lower_bound!r} must be 0 without "
+                "a beta1: the problem's own constants stand for all three"
+            )
         if self.beta1 == self.beta2 == 0.0:
             raise ValueError("beta1 and beta2 must not both be 0: no gradient would be clipped")
+
+    def at(self, beta1: float, beta2: float = 0.0) -> Value:
+        """Return the rule with these constants, those of a problem at one iterate.
+
+        What is beyond the numbers counts as the largest one, and 0 for both (then every gradient
+        is 0) as the smallest.
+        """
+        beta1 = beta1 if beta1 <= _LARGEST else _LARGEST
+        return replace(self, beta1=max(beta1, 0.0 if beta2 else _SMALLEST), beta2=beta2)
 
     def weight(self, norms: Any, losses: Any = None) -> Any:
         """Return the multipliers ``w_i`` with ``w_i * norms_i <= clip_norm``.
@@ -102,6 +120,11 @@ class Value(Clipping):
 
     def wanted(self, norms: Any, losses: Any) -> Any:
         """Return the weights by the losses alone."""
+        if self.beta1 is None:
+            raise ValueError(
+                f"beta1 must be given to {self!r} where no problem gives it: at(beta1, beta2) of "
+                "problem.weak_growth(w)"
+            )
         xp = array_namespace(losses)
         losses = xp.astype(losses, xp.float64, copy=False)
         excess = losses - self.lower_bound
@@ -135,6 +158,9 @@ class Value(Clipping):
                 f"for every row (beta1 = {self.beta1!r}): give the problem a row_bound, or clip "
                 "by a rule that needs none, such as Flat(clip_norm)"
             )
+        if self.beta1 is None:
+            loss.weak_growth(radius)  # raises where the loss has no such constants
+            return
         # beta1 (f - lower_bound) + beta2 = beta1 f + rest, and the losses' infimum is 0.
         rest = self.beta2 - self.beta1 * self.lower_bound
         least = loss.weak_growth(radius, self.beta1)[1]

@@ -30,7 +30,7 @@ from .adaptive import AdaptiveMethod
 from .base import FULL
 from .curvature_noise import Noise, batch_multipliers, check_noise, pure_of
 
-__all__ = ["CurvatureMethod", "Noise", "Outlook", "Questions"]
+__all__ = ["CurvatureMethod", "Noise", "Outlook", "Questions", "check_facts", "check_memory"]
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class CurvatureMethod(AdaptiveMethod):
         UserWarning
             If n is below n_min.
         """
-        _check_facts(facts)
+        check_facts(facts)
         decrease = self._least_decrease(facts)
         assert facts.value_at_zero is not None
         iterations = self._horizon(facts.value_at_zero, decrease)
@@ -337,7 +337,8 @@ class Questions:
         return count, method._noise(self.facts, count, share / rest * self.left)
 
 
-def _check_facts(facts: PublicFacts) -> None:
+def check_facts(facts: PublicFacts) -> None:
+    """Raise ValueError unless all is public that these methods need."""
     if not math.isfinite(facts.gradient_bounds[1]):
         raise ValueError(
             "one record's gradient and Hessian have no public bound: give the problem a row_bound "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
 
@@ -13,9 +13,10 @@ from .._validation import check_choice, check_number
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import FirstDecrease, NoisyCurvature, Ray, decrease_sensitivity
+from ..privacy.relations import Budget
 from ..privacy.sampling import Full
 from .base import Step
-from .curvature import CurvatureMethod, Noise, Outlook, Questions, check_memory
+from .curvature import CurvatureMethod, Noise, Outlook, Questions, check_facts, check_memory
 
 __all__ = ["SecondOrder"]
 
@@ -51,6 +52,7 @@ class SecondOrder(CurvatureMethod):
     c, c1, c2 : float
         Shares of the tolerances that the noise may take: c1 < 1/2, c + c2 < 1/3 for short steps;
         c1 < 1, c + sqrt(8 c2/3) < 1 for the line search.
+        :meth:`with_best_shares` chooses these and the next two.
     c_g, c_H : float
         Sufficient decrease of the search, in (0, 1 - c1) and (0, 1 - c - sqrt(8 c2/3)).
     b_g, b_H, beta_g, beta_H : float
@@ -194,6 +196,59 @@ class SecondOrder(CurvatureMethod):
         )
         unit = decrease_sensitivity(facts, self.sampling, facts.gradient_bounds[1])
         return 2.0 * noise.search * theory.search_slack(tries, failure) * unit * worst
+
+    def with_best_shares(self, facts: PublicFacts, budget: Budget) -> SecondOrder:
+        """Return the method with the shares of the tolerances that need the fewest records.
+
+        By :func:`dpanalysis.theory.best_shares`, from what is public. The tolerances stay, so that
+        a larger c1 or c allows the true gradient or curvature of the answer to be larger, too.
+
+        Parameters
+        ----------
+        facts : PublicFacts
+            Of the problem: ``problem.facts(budget.relation)``.
+        budget : Budget
+            Of the run.
+
+        Raises
+        ------
+        ValueError
+            If ``sampling`` is not Full(), or what :meth:`prepare` needs is not public.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import dpanalysis as dpa
+        >>> X, y = np.eye(20), np.ones(20)
+        >>> problem = dpa.ERM(X, y, dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0))
+        >>> budget, method = dpa.Budget(1.0, delta=1e-6), SecondOrder(0.06, 0.245)
+        >>> best = method.with_best_shares(problem.facts(budget.relation), budget)
+        >>> method.c1, round(best.c1, 2)
+        (0.25, 0.33)
+        """
+        if not isinstance(self.sampling, Full):
+            raise ValueError(
+                f"sampling must be Full() to choose shares, got {self.sampling!r}: what batches "
+                "need depends on their own deviations"
+            )
+        check_facts(facts)
+        assert facts.value_at_zero is not None
+        target = theory.SecondOrderTarget(
+            self.eps_g,
+            self._curvature,
+            theory.SecondOrderConstants(
+                facts.L, facts.hessian_lipschitz, facts.gradient_bounds[1], facts.hessian_bound
+            ),
+            facts.d,
+            self._price(budget).limit,
+            max(facts.value_at_zero - self.lower_bound, 0.0),
+            self.failure,
+            convex=facts.convex_records,
+            multiple=self.b_g,
+            backtrack=self.beta_g,
+        )
+        shares = theory.best_shares(target, self.step)._asdict()
+        return replace(self, **{name: each for name, each in shares.items() if each is not None})
 
     # The run
 

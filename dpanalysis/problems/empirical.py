@@ -21,6 +21,7 @@ from ..privacy.blocks import Block
 from ..privacy.facts import LARGEST_ITERATE, PublicFacts
 from ..regularizers import Regularizer
 from .base import Problem
+from .growth import evaluated, goes_by_problem
 
 __all__ = ["EmpiricalRisk", "Sums", "check_regularizer"]
 
@@ -168,8 +169,39 @@ class EmpiricalRisk(Problem):
         )
 
     def check_clipping(self, clipping: Clipping | None) -> None:
-        """Raise TypeError unless ``clipping`` is a rule or None: the sums keep to any rule."""
+        """Raise TypeError unless ``clipping`` is a rule or None: the sums keep to any rule.
+
+        And ValueError where value clipping is to go by constants that the problem does not have.
+        """
         check_clipping(clipping)
+        if goes_by_problem(clipping):
+            self.weak_growth(np.zeros(self.d))
+
+    def weak_growth(self, w: Any) -> tuple[Any, float]:
+        """Return public ``(beta1, beta2)`` of the weak growth condition at ``w``.
+
+        For every record that may occur: what :class:`~dpanalysis.clipping.Value` goes by where it
+        has no constants of its own. A problem without any raises, as this method does.
+
+        Parameters
+        ----------
+        w : array of shape (d,) or (R, d)
+            Public.
+
+        Returns
+        -------
+        beta1 : float or ndarray of shape (R,)
+        beta2 : float
+
+        Raises
+        ------
+        ValueError
+            If there are none.
+        """
+        raise ValueError(
+            f"{type(self).__name__} has no constants of weak growth: give them to value clipping, "
+            "or clip by a rule that needs none, such as Flat(clip_norm)"
+        )
 
     def check_private(self) -> None:
         """Raise where sums of one's own would go with bounds that are not theirs.
@@ -357,13 +389,14 @@ class EmpiricalRisk(Problem):
         Sums(value=None, gradient=array([-0.3036,  0.3036]), clipped=1)
         """
         iterate = self._iterate("w", w)
-        self.check_clipping(clipping)
+        if not goes_by_problem(clipping):
+            self.check_clipping(clipping)
         batched = iterate.ndim == 2
         W = iterate if batched else iterate[None, :]
         chosen = self._rows(rows, W.shape[0])
         if weights is not None:
             weights = self._weights(weights)
-        parts = self._evaluate(W, chosen, clipping, weights, value, gradient)
+        parts = evaluated(self, W, chosen, clipping, weights, value, gradient)
         away = self._is_away(w)
         values, gradients, clipped = parts if self._on_host or away else self._at_once(*parts)
         if batched:

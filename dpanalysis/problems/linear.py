@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..clipping import Clipping, check_clipping
 from ..losses import Loss
 from ..privacy.blocks import Block
 from .empirical import EmpiricalRisk
+from .growth import growth_of_rows
 from .row_bound import RowBound, as_blocks, implied_radius
 
 __all__ = ["LinearRisk"]
@@ -92,6 +95,16 @@ class LinearRisk(EmpiricalRisk):
         data = self.loss.hessian_lipschitz
         data = data * self.radius(2) ** 3 if data else 0.0
         return data + (0.0 if self.regularizer is None else self.regularizer.hessian_lipschitz)
+
+    def weak_growth(self, w: Any) -> tuple[float, float]:
+        """Return ``(beta1, beta2)`` of the loss for rows up to the public bound, at every ``w``.
+
+        Raises
+        ------
+        ValueError
+            If there is no bound, or the loss has no such constants.
+        """
+        return growth_of_rows(self.loss, self.radius(2))
 
     def check_clipping(self, clipping: Clipping | None) -> None:
         """Raise unless the rule bounds the gradient of every record that may occur.

@@ -84,6 +84,7 @@ from .second_order_data import (
 from .second_order_noise import gradient_noise_norm, hessian_noise_norm, lanczos_iterations
 from .second_order_shares import best_shares
 from .sgd_paths import light_tail_scale
+from .spectral import spectral_bound
 from .tuning import laplace_noise, tune_heavy_ball
 from .weak_growth import weak_growth_logistic, weak_growth_mlp, weak_growth_softmax
 
@@ -150,6 +151,7 @@ __all__ = [
     "search_slack",
     "second_order_batch",
     "second_order_constants",
+    "spectral_bound",
     "subsampling_variance",
     "tolerated_noise",
     "tune_heavy_ball",

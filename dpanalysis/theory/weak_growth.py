@@ -18,6 +18,8 @@ function, and there the quotient is :math:`\kappa = 2q(1-q)`, at q = 0.284668137
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,7 +28,14 @@ from scipy.special import lambertw
 from .._validation import check_number
 from ._arguments import FloatArray, check_array, plain
 
-__all__ = ["check_layers", "weak_growth_logistic", "weak_growth_mlp", "weak_growth_softmax"]
+__all__ = [
+    "LayerSizes",
+    "check_layers",
+    "growth_of_layers",
+    "weak_growth_logistic",
+    "weak_growth_mlp",
+    "weak_growth_softmax",
+]
 
 _WORST_PROBABILITY = float(-0.5 / lambertw(-0.5 * math.exp(-0.5), -1).real)
 _KAPPA = 2.0 * _WORST_PROBABILITY * (1.0 - _WORST_PROBABILITY)
@@ -112,6 +121,62 @@ def check_layers(row_norm: float, spectral_norms: ArrayLike) -> tuple[float, Flo
     return check_number("row_norm", row_norm, low=0.0), norms
 
 
+class LayerSizes(NamedTuple):
+    """What weak growth needs to know of a layer, as numbers or arrays of one shape.
+
+    Attributes
+    ----------
+    norm : float or array
+        Bound on the norm of the layer's linear part, and of its derivative.
+    reads : float
+        How often an entry of the input stands, at most, in what the weights are multiplied with;
+        0 where the weights are not parameters.
+    offset : float or array
+        Bound on the norm of what is added, at all places together.
+    places : float
+        How often the bias is added; 0 where it is no parameter.
+    most : float
+        Bound on the norm of what comes out, whatever comes in.
+    """
+
+    norm: Any
+    reads: float = 0.0
+    offset: Any = 0.0
+    places: float = 0.0
+    most: float = math.inf
+
+
+def growth_of_layers(input_norm: float, layers: Iterable[LayerSizes]) -> Any:
+    r"""Return c with :math:`\|\nabla f\|^2 \le c \|\delta\|^2` for layers one after the other.
+
+    With :math:`\delta` the loss's gradient in the last layer's outputs, and :math:`A_i` bounds on
+    what comes out of layer i,
+
+    .. math:: c = \sum_i \bigl(\text{reads}_i A_{i-1}^2 + \text{places}_i\bigr)
+              \prod_{j > i} \text{norm}_j^2, \qquad
+              A_i = \min(\text{norm}_i A_{i-1} + \text{offset}_i,\; \text{most}_i).
+
+    Proof: going back through a layer multiplies the norm of the gradient by at most
+    :math:`\text{norm}_j`. The weights' gradient is a sum of products
+    :math:`\sum_t \delta_{it} p_t^\top` over places t, where :math:`p_t` is what the weights are
+    multiplied with there. So its norm is at most
+    :math:`\|\delta_i\| (\sum_t \|p_t\|^2)^{1/2} \le \|\delta_i\| \sqrt{\text{reads}_i} A_{i-1}`,
+    and that of the bias, :math:`\sum_t \delta_{it}`, at most
+    :math:`\sqrt{\text{places}_i} \|\delta_i\|`.
+
+    Examples
+    --------
+    >>> float(growth_of_layers(1.0, [LayerSizes(2.0, reads=1.0), LayerSizes(3.0, reads=1.0)]))
+    13.0
+    """
+    total, reach = 0.0, input_norm
+    for layer in layers:
+        # Each layer multiplies what the later layers see of the earlier ones' gradients.
+        total = total * layer.norm**2 + layer.reads * reach**2 + layer.places
+        reach = np.minimum(layer.norm * reach + layer.offset, layer.most)
+    return total
+
+
 def weak_growth_mlp(
     row_norm: float, spectral_norms: ArrayLike, bias_norms: ArrayLike | None = None
 ) -> float | FloatArray:
@@ -126,9 +191,7 @@ def weak_growth_mlp(
 
     Without biases this is :math:`2\kappa\|x\|^2 \sum_i \prod_{j \ne i} \|W_j\|^2`. Proof: the
     logits' gradient satisfies :math:`\|\delta_H\|^2 \le 2\kappa f` (see
-    :func:`weak_growth_softmax`); going back through a layer multiplies its norm by at most
-    :math:`\|W_j\|`, going forward :math:`\|a_i\| \le A_i`; and layer i has the gradients
-    :math:`\delta_i a_{i-1}^\top` and :math:`\delta_i`.
+    :func:`weak_growth_softmax`), and :func:`growth_of_layers` has the rest.
 
     The constant holds at THESE weights: it grows with them without bound, so it must be
     evaluated anew at every iterate (which is public in a private run). It is the least one in
@@ -173,9 +236,8 @@ def weak_growth_mlp(
                 f"bias_norms must have the shape of spectral_norms, {norms.shape}, got "
                 f"{biases.shape}"
             )
-    # Each layer multiplies what the later layers see of the earlier ones' gradients.
-    total, reach = np.zeros(norms.shape[:-1]), np.full(norms.shape[:-1], row_norm)
-    for i in range(norms.shape[-1]):
-        total = total * norms[..., i] ** 2 + reach**2 + (bias_norms is not None)
-        reach = norms[..., i] * reach + biases[..., i]
-    return plain(2.0 * _KAPPA * total)
+    layers = [
+        LayerSizes(norms[..., i], 1.0, biases[..., i], float(bias_norms is not None))
+        for i in range(norms.shape[-1])
+    ]
+    return plain(2.0 * _KAPPA * growth_of_layers(row_norm, layers))

@@ -499,3 +499,27 @@ def test_a_hessian_beyond_the_memory_is_refused_with_what_lanczos_takes():
     ):
         SecondOrder(0.1, 0.3).prepare(facts, None, "tightest")
     assert SecondOrder(0.1, 0.3, hessian="lanczos").prepare(facts, None, "tightest").iterations > 1
+
+
+@pytest.mark.parametrize(("step", "gain"), [("short", 2.3), ("line_search", 2.3)])
+def test_the_best_shares_need_far_fewer_records(step, gain):
+    """n_min of the very run: with the shares that are chosen, and with the default ones."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 8)), np.sign(rng.normal(size=300))
+    problem = dpa.ERM(X, y, dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0, "clip"))
+    budget = dpa.Budget(1.0, delta=1e-6)
+    facts = problem.facts(budget.relation)
+    eps_H = math.sqrt(0.06 * facts.hessian_lipschitz)
+    method = dpa.methods.SecondOrder(0.06, eps_H, step=step)
+    best = method.with_best_shares(facts, budget)
+    with pytest.warns(UserWarning, match="below n_min"):
+        before, after = (each.prepare(facts, budget, "tightest").n_min for each in (method, best))
+    assert after * gain < before
+    assert (best.eps_g, best.eps_H, best.step) == (0.06, eps_H, step)
+    nearby = dataclasses.replace(best, c1=0.9 * best.c1, c2=0.9 * best.c2)
+    with pytest.warns(UserWarning, match="below n_min"):
+        assert nearby.prepare(facts, budget, "tightest").n_min > after
+    if step == "short":
+        batches = dataclasses.replace(method, sampling=dpa.WithoutReplacement(30))
+        with pytest.raises(ValueError, match=r"sampling must be Full\(\) to choose shares"):
+            batches.with_best_shares(facts, budget)

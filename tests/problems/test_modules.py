@@ -88,6 +88,11 @@ def frozen():
     return module
 
 
+def twice():
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(layer, nn.Tanh(), layer, nn.Linear(6, 3))
+
+
 def convolution(kind, **more):
     dimensions = {nn.Conv1d: 1, nn.Conv2d: 2, nn.Conv3d: 3}[kind]
     return nn.Sequential(kind(2, 4, 3, **more), nn.Tanh(), nn.Flatten(), nn.LazyLinear(3)), (
@@ -140,6 +145,7 @@ MODULES = {
     ),
     "attention": lambda: (Attention(), (5, 8)),
     "shared": lambda: (Tied(), (3,)),
+    "twice": lambda: (twice(), (6,)),
     "frozen": lambda: (frozen(), (6,)),
     "behind": lambda: (Behind(), (5, 4)),
     "stepped": lambda: (Stepped(), (4,)),
@@ -194,7 +200,8 @@ def test_sums_are_those_of_a_loop_over_samples(name, dtype):
     problem, module, X, y = problem_of(name, dtype, chunk=4)
     assert problem._network.way in WAYS.get(name, "layers")
     rows = np.array([0, 3, 3, 10, 7, 2, 9])
-    w = problem.initial()
+    w = 0.9 * problem.initial()  # the parameters that count are those of the iterate
+    module = problem.module(w)
     for rule in [None, *RULES]:
         got = problem.sums(w, rows=rows, clipping=rule)
         total, value, clipped = by_loop(module, X, y, rows, rule)

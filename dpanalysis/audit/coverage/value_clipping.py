@@ -34,10 +34,10 @@ Lemma A.13 | standard | Jensen's inequality
 Lemma B.1 | 004-9 |
 Lemma D.1 | 004-4 004-5 | Fang et al. (2021)
 Table 1 | not checkable | the table is lost in our text; it lists rates of other papers
-Table 2 | not checkable | seconds on a Tesla P100; `python -m figures clipping_seconds` on this machine
-Figure 1 | 004-7 | `python -m figures clipping_epochs`; VGG16 features of CIFAR10 are not bundled
-Figure 2 | drawn | `python -m figures clipping_epochs`
-Figure 3 | drawn | `python -m figures clipping_epochs`
+Table 2 | not checkable | seconds on a Tesla P100; `python -m figures clipping_seconds cnn_clipping` on this machine
+Figure 1 | 004-7 | `python -m figures clipping_epochs cnn_clipping`; VGG16 features of CIFAR10 are not bundled
+Figure 2 | drawn | `python -m figures clipping_epochs cnn_clipping`
+Figure 3 | drawn | `python -m figures clipping_epochs cnn_clipping`
 Figure 4 | drawn | `python -m figures clipping_synthetic`
 Figure 5 | 004-14 | `python -m figures clipping_privacy`
 Headline: utility without a bias term, without Lipschitz losses | 004-10 004-11 | `theory.clipped_sgd_bound`

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,11 @@ import torch
 from torch import Tensor
 
 from ..._validation import refuse_mask
+from ...kernels.array_api import below_one
+from ..row_bound import RowBound
+from ..rows.checks import row_scale
 
-__all__ = ["as_labels", "as_samples"]
+__all__ = ["as_labels", "as_samples", "inside"]
 
 
 def as_samples(X: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -30,6 +34,31 @@ def as_samples(X: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     if not bool(finite.all()):
         raise ValueError(f"X must be finite, got record {int((~finite).nonzero()[0])} that is not")
     return array.to(dtype).to(device)
+
+
+def inside(X: Tensor, bounds: Sequence[RowBound]) -> Tensor:
+    """Return the samples within the bounds on their norms: a copy where one has to be scaled.
+
+    A hair inside, for the rounding of the product.
+
+    Raises
+    ------
+    ValueError
+        If a sample lies over a bound that is to be checked.
+    TypeError
+        If there is a bound, and the samples are not real numbers.
+    """
+    if not bounds:
+        return X
+    if not X.dtype.is_floating_point:
+        raise TypeError(f"row_bound needs samples that are real numbers, got {X.dtype}")
+    rows = X.flatten(1)
+    row_scale(rows, [bound for bound in bounds if bound.enforce == "check"])
+    below = below_one(torch, X.dtype)
+    scale = row_scale(rows, [RowBound(each.order, below * each.radius) for each in bounds])
+    if scale is None:
+        return X
+    return X * scale.to(X.dtype).view(-1, *[1] * (X.ndim - 1))
 
 
 def as_labels(y: Any, classes: bool, n: int, device: torch.device) -> Tensor:

@@ -15,8 +15,10 @@ from ..._validation import check_choice, check_int
 from ...clipping import Clipping
 from ...kernels.array_api import each_replicate, kept_weights
 from ...regularizers import Regularizer
-from ..empirical import EmpiricalRisk, check_regularizer
-from .data import as_labels, as_samples
+from ..empirical import check_regularizer
+from ..row_bound import RowBound, as_bounds
+from .data import as_labels, as_samples, inside
+from .growth import GrowingRisk
 from .network import LOSSES, Network, Placed, same_kernels
 from .parts import module_rounding
 from .probe import choose_way, refuse_by_name, same_gradients
@@ -29,7 +31,7 @@ _CHUNK_BYTES = {"cpu": 3 << 23, "cuda": 1 << 29}
 _MOST_SAMPLES = {"cpu": 128, "cuda": 512}
 
 
-class Module(EmpiricalRisk):
+class Module(GrowingRisk):
     r"""Mean loss of a module of PyTorch, plus a public penalty.
 
     Any :class:`torch.nn.Module` whose samples do not mix: the loss of a sample is a function of
@@ -62,6 +64,9 @@ class Module(EmpiricalRisk):
         samples and returns their B losses.
     regularizer : Regularizer, optional
         From :mod:`dpanalysis.regularizers`; of all parameters.
+    row_bound : RowBound or sequence of RowBound, optional
+        Public bounds on the norm of all entries of a sample; larger ones are scaled down. They
+        bound no gradient by themselves, but :meth:`weak_growth` needs one.
     chunk : int, optional
         Samples computed with at a time; by default as many as stay small in memory.
     device : optional
@@ -146,6 +151,7 @@ class Module(EmpiricalRisk):
         loss: str | Callable[[Tensor, Tensor], Tensor] = "cross_entropy",
         regularizer: Regularizer | None = None,
         *,
+        row_bound: RowBound | Sequence[RowBound] | None = None,
         chunk: int | None = None,
         device: Any = None,
     ) -> None:
@@ -161,7 +167,8 @@ class Module(EmpiricalRisk):
         self.device = trained[0].device if device is None else torch.device(device)
         self.regularizer, self.loss = regularizer, loss
         self._on_host = False
-        self._X = as_samples(X, trained[0].dtype, self.device)
+        self.row_bounds = as_bounds(row_bound)
+        self._X = inside(as_samples(X, trained[0].dtype, self.device), self.row_bounds)
         self._y = as_labels(y, loss == "cross_entropy", len(self._X), self.device)
         self.n = len(self._X)
         own = loss if callable(loss) else LOSSES[loss]
@@ -416,7 +423,7 @@ class Module(EmpiricalRisk):
             raise ValueError("X and y must be given together")
         data, labels = self._X, self._y
         if X is not None:
-            data = as_samples(X, self._network.vector.dtype, self.device)
+            data = inside(as_samples(X, self._network.vector.dtype, self.device), self.row_bounds)
             labels = as_labels(y, True, len(data), self.device)
         iterate = self._iterate("w", w)
         fractions = []

@@ -98,6 +98,12 @@ class Network:
             piece = self._vector[self.slices[name]].view(parameter.shape)
             parameter.data = piece.copy_(parameter.data)
         self._names = {id(p): name for name, p in self._trained.items()}
+        self._slots = {
+            f"{path}.{name}" if path else name: self._names[id(parameter)]
+            for path, layer in self.module.named_modules()
+            for name, parameter in layer.named_parameters(recurse=False)
+            if id(parameter) in self._names
+        }
         self._layers = [
             (path, layer)
             for path, layer in self.module.named_modules()
@@ -105,7 +111,7 @@ class Network:
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_vector", "_names", "_layers")
+        own = ("_vector", "_names", "_slots", "_layers")
         return {key: value for key, value in vars(self).items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -134,6 +140,10 @@ class Network:
     def vector(self) -> Tensor:
         """The parameters, in the dtype that is computed in."""
         return self._vector
+
+    def trains(self, parameter: Tensor) -> bool:
+        """Whether the parameter is part of the vector."""
+        return id(parameter) in self._names
 
     def load(self, w: Tensor) -> None:
         """Take the parameters ``w`` (d,)."""
@@ -169,8 +179,7 @@ class Network:
 
     def _written_out(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            outputs = torch.func.functional_call(self.module, parameters, (x[None],))
-            return self.loss(outputs, y[None])[0]
+            return self.loss(self._called(parameters, x[None]), y[None])[0]
 
         each = torch.func.vmap(torch.func.grad_and_value(loss), in_dims=(None, 0, 0))
         with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):  # vmap knows no other
@@ -178,10 +187,19 @@ class Network:
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             return each(self._trained, x, y)
 
+    def _called(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        """Return the outputs for other parameters.
+
+        Each layer is told by one of its names. Told by two, as PyTorch ties weights by itself, a
+        layer that stands twice would keep these parameters for good.
+        """
+        placed = {slot: parameters[name] for slot, name in self._slots.items()}
+        return torch.func.functional_call(self.module, placed, (x,), tie_weights=False)
+
     def _alone(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         with torch.enable_grad():
             own = {n: p.detach().clone().requires_grad_() for n, p in self._trained.items()}
-            value = self.loss(torch.func.functional_call(self.module, own, (x,)), y)
+            value = self.loss(self._called(own, x), y)
             found = torch.autograd.grad(value.sum(), list(own.values()), allow_unused=True)
         filled = (torch.zeros_like(p) if g is None else g for p, g in zip(own.values(), found))
         return dict(zip(own, filled)), value.detach()

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from ..._devices import to_host
 from ..._validation import check_choice, check_int, check_rng
 from ...clipping import Clipping
 from ...regularizers import Regularizer
+from ..growth import growth_of_rows
 from ..row_bound import RowBound
 from .base import Network
 from .layers import ACTIVATIONS
+from .softmax import CrossEntropy
 
 __all__ = ["MLP"]
 
@@ -148,19 +151,20 @@ class MLP(Network):
         r"""Accept every clipping rule: the sums hold its bound whatever weights it gives.
 
         Value clipping (Fang et al. 2023, Algorithm 3) bounds a gradient by the loss of its sample
-        through a constant that, for an MLP, grows with the weights
-        (:func:`~dpanalysis.theory.weak_growth_mlp`), so no constant fixed beforehand is valid
-        at every iterate. The paper evaluates it anew at each step, from the iterate, which is
-        public; but where it is too small, an underestimated spectral norm for one, the
-        guarantee would fail without a sign. Here the true norms cost next to nothing, so they
-        have the last word: a weight that would leave a gradient over the clip norm becomes
-        ``clip_norm / norm``. With a valid constant that changes nothing; with one that is too
-        small, value clipping becomes flat clipping for the samples concerned.
+        through a constant that, for an MLP, grows with the weights, so no constant fixed
+        beforehand is valid at every iterate. Without one, ``Value(clip_norm)``, it is that of
+        :meth:`weak_growth` at each iterate, which is public. A constant of one's own may be too
+        small, and then the guarantee would fail without a sign. Here the true norms cost next to
+        nothing, so they have the last word: a weight that would leave a gradient over the clip
+        norm becomes ``clip_norm / norm``. With a valid constant that changes nothing; with one
+        that is too small, value clipping becomes flat clipping for the samples concerned.
 
         Raises
         ------
         TypeError
             If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
+        ValueError
+            If it is value clipping without constants, and there is no row bound.
         """
         super().check_clipping(clipping)
 
@@ -220,3 +224,48 @@ class MLP(Network):
             ],
             axis=-1,
         )
+
+    def weak_growth(self, w: Any) -> tuple[Any, float]:
+        r"""Return ``(beta1, beta2)`` of the weak growth condition at these weights.
+
+        :func:`~dpanalysis.theory.weak_growth_mlp` of the public row bound, with upper bounds on
+        the layers' spectral norms (:func:`~dpanalysis.theory.spectral_bound`): no decomposition.
+
+        Parameters
+        ----------
+        w : array of shape (d,) or (R, d)
+
+        Returns
+        -------
+        beta1 : float or ndarray of shape (R,)
+        beta2 : float
+            0.
+
+        Raises
+        ------
+        ValueError
+            If there is no row bound.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import RowBound
+        >>> from dpanalysis.problems import MLP
+        >>> X, bound = np.eye(2), RowBound(2, 1.0)
+        >>> problem = MLP(X, np.array([0, 1]), hidden=(2,), bias=False, row_bound=bound)
+        >>> problem.weak_growth(np.array([3.0, 0.0, 0.0, 2.0, 1.0, 0.0, 0.0, 1.0]))
+        (8.1478, 0.0)
+        """
+        from ...theory.spectral import spectral_bound  # here: the theory takes its time to load
+        from ...theory.weak_growth import LayerSizes, growth_of_layers
+
+        growth_of_rows(CrossEntropy(), self.radius(2))
+        layers = []
+        with np.errstate(all="ignore"):
+            for weights, bias in self.layers(w):
+                offset = 0.0 if bias is None else np.linalg.norm(to_host(bias), axis=-1)
+                norm = spectral_bound(to_host(weights))
+                layers.append(LayerSizes(norm, 1.0, offset, float(self.bias)))
+            beta1 = growth_of_layers(self.radius(2), layers)
+        beta1 = CrossEntropy().weak_growth(1.0)[0] * beta1
+        return beta1 if np.ndim(beta1) else float(beta1), 0.0

@@ -13,6 +13,7 @@ from ...clipping import Clipping
 from ...losses import Logistic
 from ...privacy.blocks import Block
 from ...regularizers import Regularizer
+from ..growth import growth_of_rows
 from ..row_bound import RowBound, as_blocks
 from ..rows.checks import as_float64, is_sparse
 from .base import Network
@@ -182,6 +183,16 @@ class Softmax(Network):
     def row_blocks(self) -> tuple[tuple[Block, ...], ...]:  # type: ignore[override]
         """Every public bound on the rows, by blocks of their columns."""
         return as_blocks(self.row_bounds, self.features)
+
+    def weak_growth(self, w: Any) -> tuple[float, float]:
+        """Return ``(beta1, beta2)`` for rows up to the public bound, at every ``w``.
+
+        Raises
+        ------
+        ValueError
+            If there is no bound.
+        """
+        return growth_of_rows(self.loss, self.radius(2))
 
     def check_clipping(self, clipping: Clipping | None) -> None:
         """Raise unless the rule bounds the gradient of every record that may occur.

@@ -1,0 +1,287 @@
+"""Weak growth of a chain of layers: how large a sample's gradient is at most, given its loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...clipping import Clipping
+from ...theory.spectral import spectral_bound
+from ...theory.weak_growth import LayerSizes, growth_of_layers
+from ..empirical import EmpiricalRisk
+from ..growth import growth_of_rows
+from ..networks.softmax import CrossEntropy
+from ..row_bound import RowBound, implied_radius
+from .network import Network
+
+__all__ = ["Chain", "GrowingRisk"]
+
+
+class _Link(NamedTuple):
+    """A layer, and the shapes that one sample has before and behind it."""
+
+    layer: Any
+    before: torch.Size
+    behind: torch.Size
+
+
+class Chain:
+    r"""The layers of a module that is one after the other.
+
+    Parameters
+    ----------
+    network : Network
+    sample : Tensor of shape (1, ...)
+        Its shape counts, nothing else.
+    loss : str or callable
+        As the problem has it.
+
+    Raises
+    ------
+    ValueError
+        If a layer is not one of those below, or stands twice, with its name; or if the loss is
+        not known.
+
+    Notes
+    -----
+    The constant is that of :func:`~dpanalysis.theory.weak_growth.growth_of_layers`, times that of
+    the loss in the last layer's outputs: :math:`2\kappa` for cross-entropy
+    (:func:`~dpanalysis.theory.weak_growth_softmax`), and 4/K for the mean of K squared errors,
+    :math:`\|2e/K\|^2 = (4/K) f`. Of each layer:
+
+    *Convolutions.* With the patches :math:`p_t` of the input, the outputs are :math:`K p_t` for
+    the kernel as a matrix (one for each group). On an axis with kernel k, stride s and dilation
+    q, the entry at place x is in the patch that starts at :math:`s i` where :math:`x = s i + q j`
+    for some j < k. These j are equal modulo s/gcd(s, q), so there are at most
+    :math:`\lceil k \gcd(s, q)/s \rceil` of them. So an input entry is in at most m patches, the
+    product over the axes, and :math:`\sum_t \|K p_t\|^2 \le \|K\|^2 \sum_t \|p_t\|^2 \le
+    \|K\|^2 m \|x\|^2`. Padding by zeros adds nothing to this, but it adds places, and the bias is
+    added at each; padding by anything else is refused.
+
+    *Pooling.* The largest entry of each window: the derivative has one 1 in a row and at most m in
+    a column, so its norm is at most :math:`\sqrt m`. The mean of each window of k entries: rows
+    have the sum 1 and columns at most m/k, so the norm is at most :math:`\sqrt{m/k}`. Where
+    windows at the border divide by fewer entries, a column may have up to m, and the bound is
+    :math:`\sqrt m`; another divisor is refused.
+
+    *ReLU and tanh* have slopes up to 1 and pass through 0. Behind a tanh no entry is above 1.
+
+    Where two layers share a parameter its gradient is a sum, which nothing here bounds: refused.
+    """
+
+    def __init__(self, network: Network, sample: Tensor, loss: Any) -> None:
+        self._network = network
+        self._links: list[_Link] = []
+        x, met = torch.zeros_like(sample), set[int]()
+        for path, layer in _in_order(network.module, ""):
+            name = f"{path} ({type(layer).__name__})" if path else type(layer).__name__
+            why = _why_not(layer)
+            parameters = {id(p) for p in layer.parameters() if network.trains(p)}
+            if not why and parameters & met:
+                why = "shares a parameter with another one"
+            if why:
+                raise ValueError(
+                    f"value clipping needs a bound on the module's gradients, and its layer {name} "
+                    f"{why}: clip by a rule that needs none, such as Flat(clip_norm)"
+                )
+            met |= parameters
+            before = x.shape
+            with torch.no_grad():
+                x = layer(x)
+            self._links.append(_Link(layer, before, x.shape))
+        if loss == "cross_entropy":
+            self._factor = CrossEntropy().weak_growth(1.0)[0]
+        elif loss == "mse":
+            self._factor = 4.0 / x.numel()
+        else:
+            raise ValueError(
+                "value clipping needs loss='cross_entropy' or 'mse', for nothing is known of the "
+                f"gradients of {loss!r}: clip by a rule that needs no losses, such as "
+                "Flat(clip_norm)"
+            )
+
+    def beta1(self, radius: float) -> float:
+        """Return the constant at the parameters that the network has, for inputs up to a norm."""
+        with np.errstate(all="ignore"):
+            return float(self._factor * growth_of_layers(radius, self.sizes()))
+
+    def sizes(self) -> list[LayerSizes]:
+        """Return what is known of each layer at these parameters."""
+        return [_LAYERS[type(link.layer)](link, self._network) for link in self._links]
+
+
+class GrowingRisk(EmpiricalRisk):
+    """The mean loss of a module, with the constants that value clipping goes by.
+
+    A subclass sets the attributes.
+    """
+
+    row_bounds: tuple[RowBound, ...]
+    loss: Any
+    _X: Tensor
+    _network: Network
+    _chain: Chain | None = None
+
+    def check_clipping(self, clipping: Clipping | None) -> None:
+        """Accept every clipping rule: the sums hold its bound whatever weights it gives.
+
+        Value clipping without constants, ``Value(clip_norm)``, goes by those of
+        :meth:`weak_growth` at each iterate, which is public. The norms are computed all the same
+        and have the last word, whatever the constants: a weight that would leave a gradient over
+        the clip norm becomes ``clip_norm / norm``.
+
+        Raises
+        ------
+        TypeError
+            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
+        ValueError
+            If it is value clipping without constants, and :meth:`weak_growth` has none.
+        """
+        super().check_clipping(clipping)
+
+    def weak_growth(self, w: Any) -> tuple[Any, float]:
+        """Return ``(beta1, beta2)`` of the weak growth condition at these parameters.
+
+        For a Sequential of Linear, Conv1d, Conv2d, pooling, ReLU, Tanh and Flatten, with the
+        losses that have a name, and samples within a public row bound. The proof is in
+        :class:`~dpanalysis.problems.modules.growth.Chain`; the spectral norms are upper bounds
+        (:func:`~dpanalysis.theory.spectral_bound`).
+
+        Parameters
+        ----------
+        w : array of shape (d,) or (R, d)
+
+        Returns
+        -------
+        beta1 : float or ndarray of shape (R,)
+        beta2 : float
+            0.
+
+        Raises
+        ------
+        ValueError
+            If there is no row bound, or a layer (it is named) or the loss is not known.
+        """
+        radius = implied_radius(self.row_bounds, 2, self._X[0].numel())
+        growth_of_rows(CrossEntropy(), radius)
+        if self._chain is None:
+            self._chain = Chain(self._network, self._X[:1], self.loss)
+        iterate = self._iterate("w", w)
+        found = []
+        for each in iterate if iterate.ndim == 2 else iterate[None]:
+            self._network.load(each)
+            found.append(self._chain.beta1(radius))
+        return np.array(found) if iterate.ndim == 2 else found[0], 0.0
+
+
+def _in_order(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the layers in the order in which a sample meets them, with their names."""
+    if type(module) is not nn.Sequential or _hooked(module):
+        yield path, module
+        return
+    for name, layer in module._modules.items():
+        yield from _in_order(layer, f"{path}.{name}" if path else name)
+
+
+def _hooked(layer: nn.Module) -> bool:
+    return bool(layer._forward_hooks or layer._forward_pre_hooks)
+
+
+def _why_not(layer: Any) -> str:
+    if type(layer) not in _LAYERS:
+        known = ", ".join(kind.__name__ for kind in _LAYERS)
+        return f"is none of {known} in a Sequential"
+    if _hooked(layer):
+        return "has hooks, which may do anything"
+    if getattr(layer, "padding_mode", "zeros") != "zeros":
+        return "pads by copies of entries"
+    if getattr(layer, "return_indices", False):
+        return "returns indices"
+    if getattr(layer, "divisor_override", None) is not None:
+        return "has a divisor of its own"
+    return ""
+
+
+def _numbers(parameter: Tensor) -> np.ndarray:
+    return parameter.detach().to("cpu", torch.float64).numpy()
+
+
+def _axes(value: Any, axes: int) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
+
+
+def _reads(link: _Link) -> int:
+    """Return in how many windows an input entry is, at most."""
+    layer, axes = link.layer, len(link.before) - 2
+    most = 1
+    for size, step, gap in zip(
+        _axes(layer.kernel_size, axes),
+        _axes(layer.stride, axes),
+        _axes(getattr(layer, "dilation", 1), axes),
+    ):
+        most *= -(-size * math.gcd(step, gap) // step)
+    return most
+
+
+def _affine(link: _Link, network: Network, matrix: np.ndarray, reads: int) -> LayerSizes:
+    """Return the sizes of a layer that multiplies what it reads with a matrix, or a stack."""
+    layer = link.layer
+    outputs = len(layer.weight)
+    places = link.behind.numel() / outputs
+    bias = layer.bias
+    return LayerSizes(
+        math.sqrt(reads) * float(np.max(spectral_bound(matrix))),
+        float(reads) if network.trains(layer.weight) else 0.0,
+        0.0 if bias is None else math.sqrt(places) * float(np.linalg.norm(_numbers(bias))),
+        places if bias is not None and network.trains(bias) else 0.0,
+    )
+
+
+def _linear(link: _Link, network: Network) -> LayerSizes:
+    return _affine(link, network, _numbers(link.layer.weight), 1)
+
+
+def _convolution(link: _Link, network: Network) -> LayerSizes:
+    kernel, groups = _numbers(link.layer.weight), link.layer.groups
+    matrix = kernel.reshape(groups, len(kernel) // groups, -1)
+    return _affine(link, network, matrix, _reads(link))
+
+
+def _largest(link: _Link, network: Network) -> LayerSizes:
+    return LayerSizes(math.sqrt(_reads(link)))
+
+
+def _mean(link: _Link, network: Network) -> LayerSizes:
+    layer, axes = link.layer, len(link.before) - 2
+    entries = math.prod(_axes(layer.kernel_size, axes))
+    padded = any(_axes(layer.padding, axes)) and not layer.count_include_pad
+    fewer = padded or layer.ceil_mode
+    return LayerSizes(math.sqrt(_reads(link) / (1 if fewer else entries)))
+
+
+def _kept(link: _Link, network: Network) -> LayerSizes:
+    return LayerSizes(1.0)
+
+
+def _tanh(link: _Link, network: Network) -> LayerSizes:
+    return LayerSizes(1.0, most=math.sqrt(link.behind.numel()))
+
+
+_LAYERS: dict[type, Callable[[_Link, Network], LayerSizes]] = {
+    nn.Linear: _linear,
+    nn.Conv1d: _convolution,
+    nn.Conv2d: _convolution,
+    nn.MaxPool1d: _largest,
+    nn.MaxPool2d: _largest,
+    nn.AvgPool1d: _mean,
+    nn.AvgPool2d: _mean,
+    nn.ReLU: _kept,
+    nn.Tanh: _tanh,
+    nn.Flatten: _kept,
+    nn.Identity: _kept,
+}
