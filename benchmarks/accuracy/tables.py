@@ -109,8 +109,12 @@ def picture(table: Sequence[Mapping[str, Any]], path: Path) -> None:
         ("blue", "sky", "green", "vermillion", "orange", "purple"),
     ))  # fmt: skip
     with plotting.style():
-        figure, axes = plotting.panels(1, len(names))
-        for axis, name in zip(axes[0], names):
+        columns = min(len(names), 3)
+        rows = -(-len(names) // columns)
+        figure, axes = plotting.panels(rows, columns, width=plotting.PAGE / columns)
+        for spare in axes.flat[len(names) :]:
+            spare.remove()
+        for axis, name in zip(axes.flat, names):
             for method, colour in looks.items():
                 for delta, dashes in (("pure", "-"), ("approximate", "--")):
                     part = sorted(
@@ -133,6 +137,7 @@ def picture(table: Sequence[Mapping[str, Any]], path: Path) -> None:
             axis.set_xscale("log")
             axis.set_title(name)
             axis.set_xlabel("epsilon")
-        axes[0, 0].set_ylabel("test accuracy")
-        plotting.shared_legend(figure, axes)
+        for first in axes[:, 0]:
+            first.set_ylabel("test accuracy")
+        plotting.shared_legend(figure, axes, columns=2)
         figure.savefig(path)
