@@ -260,9 +260,8 @@ def test_long_gaps_of_a_poisson_batch():
 
 
 def _first(sampling, n, seed, start=2**53 - 1):
-    source = Scripted(start)
-    source.rest = np.random.default_rng(seed)
-    return int(sampling.draw(n, source)[0])
+    stream = int(np.random.default_rng(seed).integers(2**63))
+    return int(sampling.draw(n, before(start << 11, 2 * stream + 1))[0])
 
 
 @pytest.mark.parametrize("word", [0, 2**64 - 1])
