@@ -145,4 +145,4 @@ def test_the_command_exchanges_its_section(monkeypatch, tmp_path, capsys):
     assert main(["audit", "--quick", "--into", str(path)]) == 0
     page = path.read_text()
     assert "900 runs" in page and "200 runs" in page and "Of a run of its own: " in page
-    assert "at most 2 for releases of numbers." in page.split(f"## {TITLE}")[1]
+    assert "at most 2 times (releases of numbers)" in page.split(f"## {TITLE}")[1]
