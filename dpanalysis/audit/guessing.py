@@ -122,9 +122,7 @@ def guessing_probability(
     >>> guessing_probability(75, 100, 1000, epsilon=0.5, delta=1e-4)
     0.00754
     """
-    canaries = check_int("canaries", canaries, low=1)
-    guesses = check_int("guesses", guesses, low=1, high=canaries)
-    correct = check_int("correct", correct, low=0, high=guesses)
+    correct, guesses, canaries = _counts(correct, guesses, canaries)
     epsilon = check_number("epsilon", epsilon, low=0.0)
     delta = check_number("delta", delta, low=0.0, high=1.0, high_open=True)
     if correct == 0:
@@ -166,9 +164,7 @@ def gaussian_guessing_probability(correct: int, guesses: int, canaries: int, mu:
     >>> gaussian_guessing_probability(48, 50, 1000, mu=0.6)
     0.02...
     """
-    canaries = check_int("canaries", canaries, low=1)
-    guesses = check_int("guesses", guesses, low=1, high=canaries)
-    correct = check_int("correct", correct, low=0, high=guesses)
+    correct, guesses, canaries = _counts(correct, guesses, canaries)
     mu = check_number("mu", mu, low=0.0)
     if correct == 0:
         return 1.0
@@ -176,6 +172,13 @@ def gaussian_guessing_probability(correct: int, guesses: int, canaries: int, mu:
         return guessing_probability(correct, guesses, canaries, 0.0)
     found = chance_along_curve(correct, guesses, canaries, mu)
     return chance_by_law(correct, guesses, canaries, mu, found)
+
+
+def _counts(correct: int, guesses: int, canaries: int) -> tuple[int, int, int]:
+    """Return the counts of an audit, or raise ValueError where they are none."""
+    canaries = check_int("canaries", canaries, low=1)
+    guesses = check_int("guesses", guesses, low=1, high=canaries)
+    return check_int("correct", correct, low=0, high=guesses), guesses, canaries
 
 
 def chance_along_curve(correct: int, guesses: int, canaries: int, mu: float) -> float:
