@@ -196,7 +196,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         ax.bar(rows["order"], rows["mean_cosine"], color=colors[0], width=0.75)
         ax.set(
             title=TRAININGS[training],
-            xlabel="order of the norm, floor(log10)",
+            xlabel="log10 of the norm",
             xlim=(lowest - 0.6, highest + 0.6),
             ylim=(min(0.0, 1.2 * orders["mean_cosine"].min()), None),
         )
@@ -208,7 +208,7 @@ def draw(tables: dict[str, Table]) -> Figure:
             ax.plot(rows["norm"], rows["weight"], color=colors[k], label=f"r = {r:g}")
         ax.set(title=f"{rule}: weight", xlabel="norm", xscale="log", yscale="log")
         ax.set_ylim(weights["weight"].min() / 1.5, weights["weight"].max() * 1.5)
-        ax.legend(fontsize="small")
+    axes[0, 2].legend(fontsize="x-small", handlelength=1.0, loc="upper right")  # room there
     bins = np.linspace(-0.2, 1.0, 25)
     for row, training in zip(axes[1:], TRAININGS, strict=True):
         for ax, r in zip(row, RS, strict=True):
