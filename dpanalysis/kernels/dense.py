@@ -35,6 +35,7 @@ __all__ = ["dense_tasks"]
 # Entries of X in a tile: half of a first-level cache, or less where the next tile is fetched too.
 _TILE_ENTRIES, _FAR_TILE_ENTRIES = 4096, 2048
 _NEAR_BYTES = 1 << 23  # data of no more stay in a cache from which they come fast enough
+_PAGE_BYTES = 4096  # rows that are longer are foreseen by the processor: asking costs more than it gives
 
 
 @njit(**FAST)
@@ -54,7 +55,7 @@ def dense_range(
     """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped."""
     y, scale, norms, weights = samples
     d = X.shape[1]
-    far = X.shape[0] * d * X.itemsize > _NEAR_BYTES
+    far = X.shape[0] * d * X.itemsize > _NEAR_BYTES and d * X.itemsize <= _PAGE_BYTES
     rows_of_tile = (_FAR_TILE_ENTRIES if far else _TILE_ENTRIES) // d
     size = max(4, min(256, rows_of_tile - rows_of_tile % 8))
     line = LINE_BYTES // X.itemsize
