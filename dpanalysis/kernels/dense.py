@@ -28,14 +28,16 @@ from .turns import begin, go_on, leave
 # Compiled with prefetch.py, sha256 77702f2dedcbfa85
 # Compiled with rounding.py, sha256 8067f7744591ab36
 # Compiled with tile.py, sha256 4c54b19449e3105d
-# Compiled with turns.py, sha256 783c9ecf4685e790
+# Compiled with turns.py, sha256 ce768f91024ef413
 
 __all__ = ["dense_tasks"]
 
 # Entries of X in a tile: half of a first-level cache, or less where the next tile is fetched too.
 _TILE_ENTRIES, _FAR_TILE_ENTRIES = 4096, 2048
 _NEAR_BYTES = 1 << 23  # data of no more stay in a cache from which they come fast enough
-_PAGE_BYTES = 4096  # rows that are longer are foreseen by the processor: asking costs more than it gives
+_PAGE_BYTES = (
+    4096  # rows that are longer are foreseen by the processor: asking costs more than it gives
+)
 
 
 @njit(**FAST)

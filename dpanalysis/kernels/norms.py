@@ -13,7 +13,7 @@ from .scalar import EXACT, FAST
 from .turns import begin, go_on, leave
 
 # Compiled with scalar.py, sha256 bf3f66e93e22f545
-# Compiled with turns.py, sha256 783c9ecf4685e790
+# Compiled with turns.py, sha256 ce768f91024ef413
 
 __all__ = ["norms"]
 

@@ -26,7 +26,7 @@ from .turns import begin, go_on, leave
 # Compiled with codes.py, sha256 4f61b3dc35b098f6
 # Compiled with rounding.py, sha256 8067f7744591ab36
 # Compiled with tile.py, sha256 4c54b19449e3105d
-# Compiled with turns.py, sha256 783c9ecf4685e790
+# Compiled with turns.py, sha256 ce768f91024ef413
 
 __all__ = ["replicates_tasks"]
 

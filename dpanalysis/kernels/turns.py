@@ -80,7 +80,7 @@ def begin(turns: Any, bells: Any, helper: int) -> int:
 def go_on(turns: Any) -> int:
     """Note that a task is done; return the number of the next one."""
     _add(turns, DONE, 1)  # type: ignore[call-arg]
-    task: int = _add(turns, NEXT, 1)  # type: ignore[call-arg]
+    task: int = _add(turns, NEXT, 1)
     return task
 
 

@@ -58,6 +58,43 @@ def test_every_task_is_done_once_by_more_than_one_thread(new_crew):
 
 
 @needs_two
+def test_the_sum_waits_for_a_task_that_a_helper_is_at(new_crew):
+    taken, finished = threading.Event(), []
+
+    def work():
+        if threading.current_thread().name == "dpanalysis-helper":
+            taken.set()
+            time.sleep(0.2)
+            finished.append(True)
+        else:
+            assert taken.wait(timeout=30)
+
+    kernel = Kernel(2, work=work)
+    kernel.share()
+    assert finished and sorted(kernel.done) == [0, 1]
+
+
+@numba.njit(nogil=True)
+def _take_all(numbers, mine):
+    count = 0
+    task = turns.begin(numbers, np.zeros((0, 16), np.int64), turns.LEADER)
+    while count < mine.shape[0]:
+        mine[count] = task
+        count += 1
+        task = turns.go_on(numbers)
+
+
+@needs_two
+def test_threads_that_never_stop_taking_share_every_number_once():
+    _take_all(turns.new_turns(), np.zeros(1, np.int64))
+    for _ in range(5):
+        numbers, mine = turns.new_turns(), np.zeros((4, 100_000), np.int64)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda part, numbers=numbers: _take_all(numbers, part), mine))
+        assert np.unique(mine).size == mine.size
+
+
+@needs_two
 def test_nobody_waits_for_a_helper_that_has_not_begun(new_crew):
     late = threading.Event()
 

@@ -224,7 +224,7 @@ class Blocks(Chunks):
 
         X = X.view()
         X.flags.writeable = False
-        return norms(X, order)
+        return norms(X, int(order))
 
     def _part(self, chosen: Any) -> Part:
         X, y = self._read(chosen)
