@@ -7,10 +7,11 @@ is in :mod:`benchmarks.targets`. Never part of the tests.
 import os
 
 ENVIRONMENT = dict(os.environ)
-"""As it was before dpanalysis shortened the spin of idle threads: the peers' own."""
+"""As it was when the benchmarks began: the peers' own."""
 
 BENCHMARKS = [
     "kernels",
+    "between",
     "noise",
     "networks",
     "lmi",

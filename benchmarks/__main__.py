@@ -159,7 +159,11 @@ def _write(
         }
         arguments.json.write_text(json.dumps(kept, indent=1) + "\n")
     if arguments.markdown:
-        arguments.markdown.write_text(page(about, sections, skipped.values(), images, summaries))
+        folder = arguments.markdown.parent
+        others = [f"benchmarks/{path.name}" for path in sorted(folder.glob("RESULTS-*.md"))]
+        arguments.markdown.write_text(
+            page(about, sections, skipped.values(), images, summaries, others)
+        )
 
 
 if __name__ == "__main__":

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from dpanalysis import ERM, RowBound, clipping, losses, regularizers
+from dpanalysis.kernels.crew import share
+from dpanalysis.kernels.turns import begin, go_on, leave
 from dpanalysis.privacy.sampling import Poisson, WithoutReplacement
 
 from .measure import compare, effort, here, peers, thread_counts
@@ -32,18 +34,28 @@ LOSSES = {
 }
 
 
-@njit(parallel=True, fastmath=True, cache=True)
-def read(flat: Any, parts: int) -> float:
-    """Add up an array: as fast as it can be read by all threads."""
-    total = 0.0
-    size = flat.size // parts
-    for part in prange(parts):
+_PARTS = 64
+
+
+@njit(fastmath=True, cache=True, nogil=True)
+def _read(flat: Any, totals: Any, turns: Any, bells: Any, helper: int) -> None:
+    size = flat.size // _PARTS
+    part = begin(turns, bells, helper)
+    while part < _PARTS:
         block = flat[part * size : (part + 1) * size]
-        subtotal = 0.0
+        total = 0.0
         for i in range(size):
-            subtotal += block[i]
-        total += subtotal
-    return total
+            total += block[i]
+        totals[part] = total
+        part = go_on(turns)
+    leave(turns, _PARTS, bells, helper)
+
+
+def read(flat: np.ndarray) -> float:
+    """Add up an array: as fast as it can be read by all threads."""
+    totals = np.zeros(_PARTS)
+    share(_read, (flat, totals), _PARTS)
+    return float(totals.sum())
 
 
 def _spare(threads: int, quick: bool) -> bool:
@@ -77,7 +89,7 @@ def dense(
             lambda name: plain if "not private" in name else clipped,
             3e-5 if dtype == "float64" else 1e-3,
         ) as others:
-            one_read = {ONE_READ: here(lambda: read(X.reshape(-1), 64), threads)}
+            one_read = {ONE_READ: here(lambda: read(X.reshape(-1)), threads)}
             case = f"{loss}, {n:,} x {d} {dtype}, {used(threads)}"
             yield from compare(key, case, here(ours, threads), one_read | others, effort(quick))
 

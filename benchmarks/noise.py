@@ -13,8 +13,7 @@ from dpanalysis.privacy.oracle import PrivateOracle
 
 from .measure import compare, effort, here
 from .table import Row
-
-SEEDED = "a seeded generator"
+from .targets import SEEDED
 
 
 def step(problem: dpa.ERM, source: object) -> Callable[[], object]:

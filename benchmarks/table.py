@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -209,6 +209,7 @@ def page(
     skipped: Iterable[str],
     images: Iterable[str] = (),
     summaries: Mapping[str, str] = MappingProxyType({}),
+    elsewhere: Sequence[str] = (),
 ) -> str:
     """Return the whole page of results.
 
@@ -224,8 +225,11 @@ def page(
         Paths relative to the page.
     summaries : mapping
         Title to what stands below its table.
+    elsewhere : sequence of str
+        Pages of other processors.
     """
     rows = [row for part in sections.values() for row in part]
+    others = [f"- Other processors: {', '.join(f'`{each}`' for each in elsewhere)}"]
     lines = [
         "# Speed and memory beside peers",
         "",
@@ -236,6 +240,7 @@ def page(
         "we are. Every peer ran in a process of its own, tied to as many cores as it had threads.",
         "",
         *(f"- {name}: {value}" for name, value in about.items()),
+        *(others if elsewhere else []),
         "",
         _counted("\n".join(row.as_markdown() for row in rows)),
     ]

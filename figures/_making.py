@@ -134,9 +134,9 @@ def _about(seconds: float) -> str:
 
 def word_on_kernels() -> str | None:
     """Return a word where none of the kernels is compiled yet on this machine, else None."""
-    from dpanalysis.kernels.dense import dense_range
+    from dpanalysis.kernels.dense import dense_tasks
 
-    folder = Path(dense_range.stats.cache_path or "")
+    folder = Path(dense_tasks.stats.cache_path or "")
     if any(folder.glob("dense.*.nbi")):
         return None
     return "The kernels are compiled at first, once on this machine: that takes about a minute."

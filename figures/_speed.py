@@ -37,9 +37,11 @@ SHOWN = {
 
 
 def speed() -> str:
-    """Return a table of work, ours, and how many times more the others take."""
+    """Return the processor, and a table of work, ours, and how many times more the others take."""
+    text = PAGE.read_text(encoding="utf-8")
+    (processor,) = re.findall("^- Processor: (.*)$", text, re.M)
     rows = {}
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
+    for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if len(cells) == 8:
             rows[cells[0], cells[2]] = cells
@@ -51,7 +53,8 @@ def speed() -> str:
             f"{ratio:.2g} times as much: {name}" for name, ratio in zip(others, ratios, strict=True)
         )
         lines.append([told, found[0][1], beside])
-    return markdown(["work", "here", "beside"], lines)
+    table = markdown(["work", "here", "beside"], lines)
+    return f"Measured on: {processor}.\n\n{table}"
 
 
 def power() -> str:

@@ -14,11 +14,6 @@ __all__ = ["one_thread"]
 def one_thread() -> Iterator[None]:
     """Limit BLAS, OpenMP and Numba to one thread, in as many threads at once as you like.
 
-    Raises
-    ------
-    RuntimeError
-        If another thread is inside already and Numba's threading layer cannot bear that.
-
     Examples
     --------
     >>> import numba
@@ -31,17 +26,12 @@ def one_thread() -> Iterator[None]:
     from threadpoolctl import ThreadpoolController
 
     # Numba and OpenMP count threads for each calling thread, BLAS libraries for the process.
-    before = numba.get_num_threads()  # the first call in a process chooses the layer
+    before = numba.get_num_threads()
     numba.set_num_threads(1)
     try:
         # Selected, for a limit of some pools would set back all of them in the end.
         openmp = ThreadpoolController().select(user_api="openmp")
-        with openmp.limit(limits=1), one_blas_thread(look=True) as inside:
-            if inside > 1 and numba.threading_layer() == "workqueue":
-                raise RuntimeError(
-                    "Numba's threading layer here is 'workqueue', which cannot be used from "
-                    "several threads: install tbb or OpenMP, or use backend='loky'"
-                )
+        with openmp.limit(limits=1), one_blas_thread(look=True):
             yield
     finally:
         numba.set_num_threads(before)

@@ -8,6 +8,7 @@ in a fixed order: any number of threads gives the same bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -85,12 +86,14 @@ class CompiledSums:
             _EMPTY if norms is None else _read_only(norms),
             _EMPTY if weights is None else _read_only(weights),
         )
+        from .crew import share  # Numba is imported when the first sum is asked for
+
         rule, kernels = self._plan(clipping)
         wanted = (rule, want_value, want_gradient)
         together = W.shape[0] >= _MIN_SHARED and self.d <= self._wide
         if together and (rows is None or isinstance(rows, np.ndarray)):
-            return self._sums_shared(W, rows, samples, wanted, kernels.shared)
-        return self._sums_each(W, rows, samples, wanted, kernels.each)
+            return self._sums_shared(W, rows, samples, wanted, partial(share, kernels.shared))
+        return self._sums_each(W, rows, samples, wanted, partial(share, kernels.each))
 
     def _plan(self, clipping: Clipping | None) -> twins.Plan:
         """Return what computes the sums, looked up once for one rule after the other."""
@@ -101,16 +104,8 @@ class CompiledSums:
             self._kept = clipping, plan
         return self._kept[1]
 
-    # How all tasks run: by Numba's threads.
-
-    def _run_each(self, pair: Any, *arguments: Any) -> None:
-        pair[1](*arguments)
-
-    def _run_shared(self, pair: Any, *arguments: Any) -> None:
-        pair[1](*arguments)
-
     def _sums_each(
-        self, W: np.ndarray, rows: Any, samples: Any, wanted: tuple[Any, bool, bool], kernels: Any
+        self, W: np.ndarray, rows: Any, samples: Any, wanted: tuple[Any, bool, bool], run: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pass over the rows of each replicate on its own."""
         replicates = W.shape[0]
@@ -129,11 +124,9 @@ class CompiledSums:
         clipped = np.zeros(len(tasks), np.int64)
         W = _read_only(W)
         data = (self._data, samples, flat, indexed)
+        run((*data, tasks, W, *wanted, values, gradients, clipped), len(tasks))
         if len(tasks) == 1:
-            _, lo, hi = tasks[0]
-            values[0], clipped[0] = kernels[0](*data, lo, hi, W[0], *wanted, gradients[0])
             return values, gradients, clipped
-        self._run_each(kernels, *data, tasks, W, *wanted, values, gradients, clipped)
         starts = np.searchsorted(tasks[:, 0], np.arange(replicates))
         return (
             np.add.reduceat(values, starts),
@@ -147,7 +140,7 @@ class CompiledSums:
         rows: np.ndarray | None,
         samples: Any,
         wanted: tuple[Any, bool, bool],
-        kernels: Any,
+        run: Any,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pass once over rows that all replicates share."""
         replicates = W.shape[0]
@@ -164,11 +157,7 @@ class CompiledSums:
         flat = _NO_ROWS if rows is None else _read_only(rows)
         data = (self._data, samples, flat, indexed)
         padded = _read_only(padded)
-        if len(tasks) == 1:
-            _, lo, hi = tasks[0]
-            kernels[0](*data, lo, hi, padded, *wanted, values[0], gradients[0], clipped[0])
-        else:
-            self._run_shared(kernels, *data, tasks, padded, *wanted, values, gradients, clipped)
+        run((*data, tasks, padded, *wanted, values, gradients, clipped), len(tasks))
         return (
             values.sum(axis=0)[:replicates],
             gradients.sum(axis=0)[:replicates, : self.d],

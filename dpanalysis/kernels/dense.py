@@ -17,22 +17,27 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from .prefetch import LINE_BYTES, prefetch
 from .rounding import BLOCK_ROWS
 from .scalar import FAST
 from .tile import SCALE, fill_tile, new_tile, scale_terms, tile_terms
+from .turns import begin, go_on, leave
 
 # Compiled with prefetch.py, sha256 77702f2dedcbfa85
 # Compiled with rounding.py, sha256 8067f7744591ab36
 # Compiled with tile.py, sha256 4c54b19449e3105d
+# Compiled with turns.py, sha256 ce768f91024ef413
 
-__all__ = ["dense_parallel", "dense_range"]
+__all__ = ["dense_tasks"]
 
 # Entries of X in a tile: half of a first-level cache, or less where the next tile is fetched too.
 _TILE_ENTRIES, _FAR_TILE_ENTRIES = 4096, 2048
 _NEAR_BYTES = 1 << 23  # data of no more stay in a cache from which they come fast enough
+_PAGE_BYTES = (
+    4096  # rows that are longer are foreseen by the processor: asking costs more than it gives
+)
 
 
 @njit(**FAST)
@@ -52,7 +57,7 @@ def dense_range(
     """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped."""
     y, scale, norms, weights = samples
     d = X.shape[1]
-    far = X.shape[0] * d * X.itemsize > _NEAR_BYTES
+    far = X.shape[0] * d * X.itemsize > _NEAR_BYTES and d * X.itemsize <= _PAGE_BYTES
     rows_of_tile = (_FAR_TILE_ENTRIES if far else _TILE_ENTRIES) // d
     size = max(4, min(256, rows_of_tile - rows_of_tile % 8))
     line = LINE_BYTES // X.itemsize
@@ -114,8 +119,8 @@ def dense_range(
     return value, clipped
 
 
-@njit(parallel=True, **FAST)
-def dense_parallel(
+@njit(**FAST)
+def dense_tasks(
     X: Any,
     samples: Any,
     rows: Any,
@@ -128,9 +133,13 @@ def dense_parallel(
     values: Any,
     gradients: Any,
     clipped: Any,
+    turns: Any,
+    bells: Any,
+    helper: int,
 ) -> None:
-    """Run every task ``(replicate, lo, hi)``; its partial sums go to a row of their own."""
-    for t in prange(tasks.shape[0]):
+    """Do tasks ``(replicate, lo, hi)`` in turn; partial sums of each go to a row of its own."""
+    t = begin(turns, bells, helper)
+    while t < tasks.shape[0]:
         values[t], clipped[t] = dense_range(
             X,
             samples,
@@ -144,3 +153,5 @@ def dense_parallel(
             want_gradient,
             gradients[t],
         )
+        t = go_on(turns)
+    leave(turns, tasks.shape[0], bells, helper)

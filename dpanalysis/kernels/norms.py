@@ -6,13 +6,16 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
+from .crew import share
 from .scalar import EXACT, FAST
+from .turns import begin, go_on, leave
 
 # Compiled with scalar.py, sha256 bf3f66e93e22f545
+# Compiled with turns.py, sha256 ce768f91024ef413
 
-__all__ = ["norms_parallel", "norms_range"]
+__all__ = ["norms"]
 
 _TASK_ROWS = 1 << 14
 # Between these no square of an entry that matters has left the normal numbers.
@@ -35,7 +38,7 @@ def _careful(x: Any) -> float:
 
 
 @njit(**FAST)
-def norms_range(X: Any, order: int, lo: int, hi: int, out: Any) -> None:
+def _norms_range(X: Any, order: int, lo: int, hi: int, out: Any) -> None:
     """Write the norms of order 1 or 2 of the rows ``lo..hi``, safe from overflow."""
     d = X.shape[1]
     for i in range(lo, hi):
@@ -52,8 +55,31 @@ def norms_range(X: Any, order: int, lo: int, hi: int, out: Any) -> None:
         out[i] = total
 
 
-@njit(parallel=True, **FAST)
-def norms_parallel(X: Any, order: int, out: Any) -> None:
-    """Do that for all rows, by all threads."""
-    for t in prange((X.shape[0] + _TASK_ROWS - 1) // _TASK_ROWS):
-        norms_range(X, order, t * _TASK_ROWS, min(X.shape[0], (t + 1) * _TASK_ROWS), out)
+@njit(**FAST)
+def _norms_tasks(X: Any, order: int, out: Any, turns: Any, bells: Any, helper: int) -> None:
+    n = X.shape[0]
+    tasks = (n + _TASK_ROWS - 1) // _TASK_ROWS
+    t = begin(turns, bells, helper)
+    while t < tasks:
+        _norms_range(X, order, t * _TASK_ROWS, min(n, (t + 1) * _TASK_ROWS), out)
+        t = go_on(turns)
+    leave(turns, tasks, bells, helper)
+
+
+def norms(X: np.ndarray, order: int) -> np.ndarray:
+    """Return the norms of the rows, by all threads.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        C-ordered and read-only: kernels are compiled for one type only.
+    order : int
+        1 or 2.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+    """
+    out = np.empty(X.shape[0])
+    share(_norms_tasks, (X, order, out), -(-X.shape[0] // _TASK_ROWS))
+    return out

@@ -34,7 +34,7 @@ from .tile import split_rule
 __all__ = ["CannotCompile", "Formulas", "loss_formulas", "rebuilt", "rule_formulas"]
 
 _OPTIONS = {**EXACT, "cache": False}  # a cache on disk goes by file and line: not ours to use
-_KEPT_OPTIONS = ("nogil", "error_model", "fastmath", "parallel", "forceinline")
+_KEPT_OPTIONS = ("nogil", "error_model", "fastmath", "forceinline")
 _lock = threading.RLock()
 _losses: dict[Any, LossFormulas] = {}
 _rules: dict[Any, RuleFormulas] = {}

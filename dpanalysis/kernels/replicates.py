@@ -15,18 +15,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange, uint64
+from numba import njit, uint64
 
 from .codes import SHARED_BLOCK as BLOCK
 from .rounding import BLOCK_ROWS
 from .scalar import FAST
 from .tile import SCALE, fill_tile, new_tile, tile_terms
+from .turns import begin, go_on, leave
 
 # Compiled with codes.py, sha256 4f61b3dc35b098f6
 # Compiled with rounding.py, sha256 8067f7744591ab36
 # Compiled with tile.py, sha256 4c54b19449e3105d
+# Compiled with turns.py, sha256 ce768f91024ef413
 
-__all__ = ["replicates_parallel", "replicates_range"]
+__all__ = ["replicates_tasks"]
 
 _T = 128  # rows of a tile
 _T1, _T2, _T3 = np.uint64(_T), np.uint64(2 * _T), np.uint64(3 * _T)
@@ -167,8 +169,8 @@ def replicates_range(
                 block[:, :] = 0.0
 
 
-@njit(parallel=True, **FAST)
-def replicates_parallel(
+@njit(**FAST)
+def replicates_tasks(
     X: Any,
     samples: Any,
     rows: Any,
@@ -181,9 +183,13 @@ def replicates_parallel(
     values: Any,
     gradients: Any,
     clipped: Any,
+    turns: Any,
+    bells: Any,
+    helper: int,
 ) -> None:
-    """Run every task ``(0, lo, hi)``; its partial sums go to a row of their own."""
-    for t in prange(tasks.shape[0]):
+    """Do tasks ``(0, lo, hi)`` in turn; partial sums of each go to a row of its own."""
+    t = begin(turns, bells, helper)
+    while t < tasks.shape[0]:
         replicates_range(
             X,
             samples,
@@ -199,3 +205,5 @@ def replicates_parallel(
             gradients[t],
             clipped[t],
         )
+        t = go_on(turns)
+    leave(turns, tasks.shape[0], bells, helper)

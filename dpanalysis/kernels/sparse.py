@@ -10,16 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange, uint64
+from numba import njit, uint64
 
 from .rounding import BLOCK_ROWS
 from .scalar import FAST
 from .tile import SCALE, fill_tile, new_tile, scale_terms, tile_terms
+from .turns import begin, go_on, leave
 
 # Compiled with rounding.py, sha256 8067f7744591ab36
 # Compiled with tile.py, sha256 4c54b19449e3105d
+# Compiled with turns.py, sha256 ce768f91024ef413
 
-__all__ = ["csr_parallel", "csr_range", "csr_replicates_parallel", "csr_replicates_range"]
+__all__ = ["csr_replicates_tasks", "csr_tasks"]
 
 _TILE_ROWS = 256
 
@@ -85,8 +87,8 @@ def csr_range(
     return value, clipped
 
 
-@njit(parallel=True, **FAST)
-def csr_parallel(
+@njit(**FAST)
+def csr_tasks(
     matrix: Any,
     samples: Any,
     rows: Any,
@@ -99,9 +101,13 @@ def csr_parallel(
     values: Any,
     gradients: Any,
     clipped: Any,
+    turns: Any,
+    bells: Any,
+    helper: int,
 ) -> None:
-    """Run every task ``(replicate, lo, hi)``; its partial sums go to a row of their own."""
-    for t in prange(tasks.shape[0]):
+    """Do tasks ``(replicate, lo, hi)`` in turn; partial sums of each go to a row of its own."""
+    t = begin(turns, bells, helper)
+    while t < tasks.shape[0]:
         values[t], clipped[t] = csr_range(
             matrix,
             samples,
@@ -115,6 +121,8 @@ def csr_parallel(
             want_gradient,
             gradients[t],
         )
+        t = go_on(turns)
+    leave(turns, tasks.shape[0], bells, helper)
 
 
 @njit(**FAST)
@@ -188,8 +196,8 @@ def csr_replicates_range(
                 sums[:, :] = 0.0
 
 
-@njit(parallel=True, **FAST)
-def csr_replicates_parallel(
+@njit(**FAST)
+def csr_replicates_tasks(
     matrix: Any,
     samples: Any,
     rows: Any,
@@ -202,9 +210,13 @@ def csr_replicates_parallel(
     values: Any,
     gradients: Any,
     clipped: Any,
+    turns: Any,
+    bells: Any,
+    helper: int,
 ) -> None:
-    """Run every task ``(0, lo, hi)``; its partial sums go to a row of their own."""
-    for t in prange(tasks.shape[0]):
+    """Do tasks ``(0, lo, hi)`` in turn; partial sums of each go to a row of its own."""
+    t = begin(turns, bells, helper)
+    while t < tasks.shape[0]:
         csr_replicates_range(
             matrix,
             samples,
@@ -220,3 +232,5 @@ def csr_replicates_parallel(
             gradients[t],
             clipped[t],
         )
+        t = go_on(turns)
+    leave(turns, tasks.shape[0], bells, helper)

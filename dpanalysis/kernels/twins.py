@@ -42,10 +42,10 @@ _UNCLIPPED = (codes.UNCLIPPED, 1.0, 0.0, 0.0, 0.0)
 
 
 class Kernels(NamedTuple):
-    """Kernels of a form of the data: each over a range of rows, and over tasks by all threads."""
+    """Kernels of a form of the data: a pass for each replicate, and one pass for all of them."""
 
-    each: tuple[Any, Any]
-    shared: tuple[Any, Any]
+    each: Any
+    shared: Any
 
 
 class Plan(NamedTuple):
@@ -104,7 +104,7 @@ def plan(loss: Any, rule: Any, sparse: bool) -> Plan:
         from .own import Formulas, rebuilt
 
         formulas = Formulas(first[0], second[0], own_loss, own_rule)
-        kernels = Kernels(*(tuple(rebuilt(one, formulas) for one in pair) for pair in kernels))
+        kernels = Kernels(*(rebuilt(kernel, formulas) for kernel in kernels))
     return Plan((*first, *second), kernels)
 
 
@@ -114,13 +114,7 @@ def _built_in(sparse: bool) -> Kernels:
     if sparse:
         from . import sparse as csr
 
-        return Kernels(
-            (csr.csr_range, csr.csr_parallel),
-            (csr.csr_replicates_range, csr.csr_replicates_parallel),
-        )
+        return Kernels(csr.csr_tasks, csr.csr_replicates_tasks)
     from . import dense, replicates
 
-    return Kernels(
-        (dense.dense_range, dense.dense_parallel),
-        (replicates.replicates_range, replicates.replicates_parallel),
-    )
+    return Kernels(dense.dense_tasks, replicates.replicates_tasks)

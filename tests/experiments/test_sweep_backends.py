@@ -251,17 +251,6 @@ def test_threads_share_one_limit():
         assert blas() == {2}
 
 
-def test_a_layer_that_bears_no_threads_is_refused(monkeypatch):
-    import numba
-
-    monkeypatch.setattr(numba, "threading_layer", lambda: "workqueue")
-    refused = pytest.raises(RuntimeError, match=r"'workqueue'.*backend='loky'")
-    with one_thread(), refused, one_thread():
-        pass
-    with one_thread():  # nothing is left of the refusal
-        pass
-
-
 # Bad input -----------------------------------------------------------------------------------
 
 

@@ -338,18 +338,18 @@ def test_read_only_integer_and_one_class_data():
 def test_iterates_and_weights_in_any_layout():
     X, y, W = draw(60, 5, R=5)
     problem = ERM(X, y, losses.Logistic())
-    from dpanalysis.kernels.dense import dense_parallel, dense_range
+    from dpanalysis.kernels.dense import dense_tasks
 
     lists = [np.arange(7)] * 5
     expected = problem.sums(W, lists), problem.sums(W[0])
-    compiled = len(dense_range.signatures), len(dense_parallel.signatures)
+    compiled = len(dense_tasks.signatures)
     strided = np.asfortranarray(W)
     k = np.ones(120)[::2]
     found = problem.sums(strided, lists, weights=k), problem.sums(strided[0], weights=k)
     for a, b in zip(expected, found):
         np.testing.assert_array_equal(a.gradient, b.gradient)
     # No kernel is compiled anew for another layout.
-    assert (len(dense_range.signatures), len(dense_parallel.signatures)) == compiled
+    assert len(dense_tasks.signatures) == compiled
 
 
 def test_data_is_neither_copied_nor_changed():

@@ -213,18 +213,23 @@ def test_losses_are_values():
     ("file", "called"),
     [
         ("scalar", "codes"),
+        ("turns", "scalar"),
         ("norms", "scalar"),
+        ("norms", "turns"),
         ("tile", "codes"),
         ("tile", "rounding"),
         ("tile", "scalar"),
         ("dense", "tile"),
         ("dense", "rounding"),
         ("dense", "prefetch"),
+        ("dense", "turns"),
         ("replicates", "codes"),
         ("replicates", "rounding"),
         ("replicates", "tile"),
+        ("replicates", "turns"),
         ("sparse", "rounding"),
         ("sparse", "tile"),
+        ("sparse", "turns"),
     ],
 )
 def test_no_kernel_outlives_the_formulas_that_it_was_compiled_with(file, called):

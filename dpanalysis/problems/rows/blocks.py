@@ -20,7 +20,6 @@ import scipy.sparse as sp
 
 from ..._validation import refuse_mask
 from ...kernels.array_api import each_replicate
-from ...kernels.compiled import CompiledSums
 from ...losses import Loss
 from ..row_bound import Order, RowBound
 from .checks import (
@@ -35,7 +34,7 @@ from .checks import (
     row_scale,
 )
 from .mapped import Mapped, mapping
-from .memory import Part, SerialSums
+from .memory import Part
 from .survey import Survey
 
 __all__ = ["BLOCK_BYTES", "ROW_BYTES", "Blocks", "Call", "Chunks", "add"]
@@ -125,8 +124,6 @@ class Blocks(Chunks):
     y : ndarray or memmap of shape (n,)
     loss : Loss
     bounds : sequence of RowBound
-    serial : bool
-        Whether the caller runs in parallel itself.
     in_place : bool
         Whether X, which the kernels can read, is one block: then it is checked here.
     """
@@ -137,12 +134,11 @@ class Blocks(Chunks):
         y: Any,
         loss: Loss,
         bounds: Sequence[RowBound] = (),
-        serial: bool = False,
         in_place: bool = False,
     ) -> None:
         self.n, self.d = X.shape
         self._loss, self._bounds = loss, tuple(bounds)
-        self._serial, self._in_place = serial, in_place
+        self._in_place = in_place
         if is_sparse(X):  # converted first, since entries given twice are added
             X = X.astype(_kernel_dtype(X.dtype), copy=False).tocsr()
         self._sources = [a if mapping(a) is None else Mapped(a) for a in (X, y)]
@@ -224,16 +220,11 @@ class Blocks(Chunks):
     def _norms(self, X: Any, order: Order) -> Any:
         if is_sparse(X) or order not in (1, 2):
             return row_norms(X, order)
-        from ...kernels.norms import norms_parallel, norms_range
+        from ...kernels.norms import norms
 
-        out = np.empty(X.shape[0])
         X = X.view()
         X.flags.writeable = False
-        if self._serial:
-            norms_range(X, order, 0, X.shape[0], out)
-        else:
-            norms_parallel(X, order, out)
-        return out
+        return norms(X, int(order))
 
     def _part(self, chosen: Any) -> Part:
         X, y = self._read(chosen)
@@ -251,8 +242,7 @@ class Blocks(Chunks):
 
         bounds = [replace(bound, enforce="clip") for bound in self._bounds]
         scale = row_scale(X, bounds, norms_of)
-        kind = SerialSums if self._serial else CompiledSums
-        return Part(X, y, self._loss, scale, norms_of, kind)
+        return Part(X, y, self._loss, scale, norms_of)
 
     def _lost(self, y: Any, norms: dict[Order, Any]) -> Any:
         """Return which rows are none any more.

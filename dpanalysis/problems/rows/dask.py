@@ -159,7 +159,7 @@ def _blocks(public: Any, lo: int, hi: int, X: Any, y: Any) -> Blocks:
             f"rows {lo} to {hi - 1} must be a chunk of X of shape {(hi - lo, d)} and one of y of "
             f"shape {(hi - lo,)}, as the arrays' metadata say, got {X.shape} and {y.shape}"
         )
-    return Blocks(X, y, loss, bounds, serial=True)
+    return Blocks(X, y, loss, bounds)
 
 
 def _survey(public: Any, lo: int, hi: int, X: Any, y: Any) -> Survey:

@@ -22,7 +22,7 @@ from ..row_bound import Order, RowBound
 from .changed import check_unchanged
 from .checks import as_float64, is_sparse, row_blocks, row_norms
 
-__all__ = ["Part", "SerialSums"]
+__all__ = ["Part"]
 
 
 def finite_or_zero(array: Any) -> Any:
@@ -40,26 +40,6 @@ class HostSums(ArraySums):
             return super().sums(*arguments)
 
 
-class SerialSums(CompiledSums):
-    """The same sums, to the last bit, by the calling thread alone.
-
-    For callers that run in parallel themselves: one of Numba's thread pools ends the process
-    when two threads enter it at once.
-    """
-
-    def _run_each(self, pair: Any, *arguments: Any) -> None:
-        *data, tasks, W, rule, value, gradient, values, gradients, clipped = arguments
-        for t, (r, lo, hi) in enumerate(tasks.tolist()):
-            asked = lo, hi, W[r], rule, value, gradient
-            values[t], clipped[t] = pair[0](*data, *asked, gradients[t])
-
-    def _run_shared(self, pair: Any, *arguments: Any) -> None:
-        *data, tasks, W, rule, value, gradient, values, gradients, clipped = arguments
-        for t, (_, lo, hi) in enumerate(tasks.tolist()):
-            asked = lo, hi, W, rule, value, gradient
-            pair[0](*data, *asked, values[t], gradients[t], clipped[t])
-
-
 class Part:
     """Rows, labels and multipliers of the rows, in the form that :func:`prepare` gives.
 
@@ -72,8 +52,6 @@ class Part:
         Multiplier of each row.
     norms : callable
         ``norms(X, order) -> (n,)``.
-    compiled : type
-        The compiled sums: :class:`SerialSums` where the caller runs in parallel itself.
     bounds : sequence of RowBound
         Those that ``scale`` keeps, for :meth:`check_unchanged`.
     """
@@ -85,14 +63,13 @@ class Part:
         loss: Loss,
         scale: Any = None,
         norms: Callable[[Any, Order], Any] = row_norms,
-        compiled: type[CompiledSums] = CompiledSums,
         bounds: Sequence[RowBound] = (),
     ) -> None:
         self.X, self.y, self.scale, self._bounds = X, y, scale, tuple(bounds)
         self.n, self.d = X.shape
         self.parts = 1
         self.on_host = is_sparse(X) or is_numpy_array(X)
-        self._loss, self._norms, self._compiled = loss, norms, compiled
+        self._loss, self._norms = loss, norms
         self._kept_norms: Any = None
         self._backends: dict[type, Any] = {}
 
@@ -111,7 +88,7 @@ class Part:
         """Return the sums' implementation, created on first use (it may import Numba)."""
         kind: Any = ArraySums
         if self.on_host:
-            kind = self._compiled if is_compiled(self._loss, clipping) else HostSums
+            kind = CompiledSums if is_compiled(self._loss, clipping) else HostSums
         if kind not in self._backends:
             self._backends[kind] = kind(self.X, self.y, self._loss, self.scale)
         return self._backends[kind]
