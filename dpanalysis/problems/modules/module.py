@@ -41,10 +41,11 @@ class Module(GrowingRisk):
 
     Gradients of single samples come layer by layer, from one pass forth and back over a chunk of
     samples: of Linear, Conv1d to Conv3d, Embedding, GroupNorm and LayerNorm the norms cost little
-    beside that pass. Where a parameter belongs to anything else (MultiheadAttention, a layer of
-    your own), ``torch.func.vmap`` writes the gradients of the chunk out; where that fails, too,
-    samples go one by one. Which way gives the right gradients is found out on a few made-up
-    samples. Memory is that of a chunk, whatever the batch.
+    beside that pass. A layer of any other kind (MultiheadAttention, one of your own) runs once
+    more, by ``torch.func.vmap``, and the gradients in its own parameters are written out; so a
+    parameter that the module holds itself takes a second pass through the whole module. Where
+    that fails, ``vmap`` writes out everything, or samples go one by one. Which way gives the right
+    gradients is found out on a few made-up samples. Memory is that of a chunk, whatever the batch.
 
     Nothing public bounds a gradient, so ``gradient_bound`` and ``L`` are inf, and a private run
     needs a clipping rule. Every rule, every sampling and every method that asks for gradients
