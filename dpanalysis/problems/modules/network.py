@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,19 +14,13 @@ from torch.nn import functional as F
 
 from .layers import KNOWN, gradients
 from .parts import Part, Whole
+from .together import Placed
 from .units import Call, LayerError, batchable, heard, of_samples, written_out
 
-__all__ = ["LOSSES", "Loss", "Network", "Placed", "same_kernels"]
+__all__ = ["LOSSES", "Loss", "Network", "same_kernels"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _OTHERWISE = "is not called in the same way each time"
-
-
-class Placed(NamedTuple):
-    """Gradients in one parameter, and where it lies in the vector."""
-
-    where: slice
-    part: Part
 
 
 @contextmanager
@@ -258,7 +252,7 @@ class Network:
         with self._listening() as calls, torch.enable_grad():
             losses = self.loss(self.module(x), y)
         outputs = [each for call in calls for each in call.outputs]
-        deltas = iter(torch.autograd.grad(losses.sum(), outputs, allow_unused=True))
+        deltas = iter(self._deltas(losses, outputs))
         found: dict[str, list[Part]] = {}
         for call in calls:
             parts = self._parts(call, [next(deltas) for _ in call.outputs], len(x))
@@ -266,6 +260,10 @@ class Network:
                 found.setdefault(name, []).append(parts[place])
         placed = [Placed(self.slices[name], _joined(parts)) for name, parts in found.items()]
         return losses.detach().to(torch.float64), placed
+
+    def _deltas(self, losses: Tensor, outputs: list[Tensor]) -> Sequence[Tensor | None]:
+        """Return the gradients of the samples' losses in what the layers gave."""
+        return torch.autograd.grad(losses, outputs, torch.ones_like(losses), allow_unused=True)
 
     def _parts(self, call: Call, deltas: list[Tensor | None], count: int) -> Mapping[str, Part]:
         """Return the gradients of the samples in a layer's parameters; nothing for a lost call."""

@@ -12,6 +12,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.utils._pytree import tree_flatten
 
 from .network import Network, same_kernels
+from .together import Together
 from .units import LayerError
 
 __all__ = ["choose_way", "made_up", "refuse_by_name", "same_gradients"]
@@ -179,13 +180,15 @@ def _alike(ones: list[Tensor], others: list[Tensor]) -> bool:
 def _each(network: Network, x: Tensor, y: Tensor, *more: Any) -> tuple[Tensor, tuple[int, int]]:
     """Return the gradients of the samples, (B, d), and what :func:`choose_way` returns."""
     _, placed = network.sample_gradients(x, y)
-    found = torch.zeros(len(x), network.size, dtype=torch.float64, device=x.device)
-    units = torch.eye(len(x), dtype=torch.float64, device=x.device)
-    for where, part in placed:
-        for row, unit in zip(found, units):
-            part.add(row[where], unit)
+    together = Together(placed, network.vector)
+    found = torch.stack([together.sum(unit) for unit in _units(x)])
     entries = sum(part.entries for _, part in placed) // len(x)
     return found, (entries, max((part.steps for _, part in placed), default=0))
+
+
+def _units(x: Tensor) -> Tensor:
+    """Return weights that choose one of the samples, (B, B)."""
+    return torch.eye(len(x), dtype=torch.float64, device=x.device)
 
 
 def _close(network: Network, found: Tensor, expected: Tensor, beside: Any = None) -> bool:
@@ -211,11 +214,7 @@ def same_gradients(network: Network, X: Tensor, y: Tensor, chunk: int, moved: bo
     with same_kernels():
         for samples, marks, at in ((x, labels, 0), (others, other_labels, place)):
             _, placed = network.sample_gradients(samples, marks)
-            unit = torch.zeros(chunk, dtype=torch.float64, device=X.device)
-            unit[at] = 1.0
-            total = torch.zeros(network.size, dtype=torch.float64, device=X.device)
-            for where, part in placed:
-                part.add(total[where], unit)
-            squares = torch.stack([part.squares()[at] for _, part in placed])
-            found.append(torch.cat([total, squares]))
+            together = Together(placed, network.vector)
+            squares = together.squares(chunk)[at]
+            found.append(torch.cat([together.sum(_units(samples)[at]), squares[None]]))
     return torch.equal(*found)

@@ -33,7 +33,7 @@ class Call(NamedTuple):
     given : list
         Everything that went in, tensors detached, in one row.
     shape : TreeSpec
-        How it was nested.
+        How it was nested; None for one tensor alone.
     outputs : list of Tensor
         Those of real numbers; each has a gradient.
     """
@@ -57,6 +57,10 @@ def heard(
 
     Where nothing before the layer is trained, the graph begins behind it.
     """
+    if type(outputs) is Tensor and _alone(arguments) and not named:  # nearly always: be quick
+        if not outputs.requires_grad:
+            outputs = outputs.detach().requires_grad_()
+        return Call(path, layer, [arguments[0].detach()], None, [outputs]), outputs
     given, shape = tree_flatten((tuple(arguments), dict(named)))
     given = [each.detach() if isinstance(each, Tensor) else each for each in given]
     leaves, nested = tree_flatten(outputs)
@@ -69,6 +73,10 @@ def heard(
             leaves[k] = each.view_as(each)
     found = [each for each, is_real in zip(leaves, real) if is_real]
     return Call(path, layer, given, shape, found), tree_unflatten(leaves, nested)
+
+
+def _alone(arguments: Sequence[Any]) -> bool:
+    return len(arguments) == 1 and isinstance(arguments[0], Tensor)
 
 
 def of_samples(more: Call, fewer: Call, counts: tuple[int, int]) -> tuple[bool, ...]:
@@ -134,7 +142,9 @@ def written_out(
         given = list(call.given)
         for k, row in zip(moving, rows):
             given[k] = row[None]
-        arguments, named = tree_unflatten(given, call.shape)
+        arguments, named = (
+            (tuple(given), {}) if call.shape is None else tree_unflatten(given, call.shape)
+        )
         # Each parameter by its own name, see Network._called.
         found = torch.func.functional_call(
             call.layer, parameters, arguments, named, tie_weights=False
