@@ -320,6 +320,7 @@ def test_only_what_has_no_rule_is_written_out():
             "head.bias": "head",
         },
     }
+    homes["mixed, as many places as are tried"] = homes["mixed"]
     for name, expected in homes.items():
         network = problem_of(name)[0]._network
         assert network.homes == expected
@@ -327,6 +328,27 @@ def test_only_what_has_no_rule_is_written_out():
         x, y = torch.randn(4, *MODULES[name]()[1], dtype=torch.float64), torch.arange(4) % 3
         for one, other in zip(network.sample_gradients(x, y)[1], again.sample_gradients(x, y)[1]):
             assert one.where == other.where and torch.equal(one.part.whole(), other.part.whole())
+
+
+class Idle(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.idle, self.b = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.last = nn.Linear(2, 1)
+
+    def forward(self, x):
+        return self.b(torch.tanh(self.a(x)))
+
+
+def test_a_layer_that_is_not_called_has_gradients_of_zero():
+    X, y = _small()
+    problem = dpa.problems.Module(Idle().double(), X.double(), y, chunk=4)
+    assert problem._network.way == "layers"
+    got = problem.sums(problem.initial(), clipping=RULES[0]).gradient
+    own = problem.module(problem.initial())
+    spoken = nn.Sequential(own.a, nn.Tanh(), own.b)
+    alone = by_loop(spoken, X.double(), y, range(9), RULES[0])[0]
+    assert np.allclose(got, np.r_[alone[:20], np.zeros(20), alone[20:], np.zeros(3)])
 
 
 def test_a_layer_that_is_called_otherwise_later_is_refused():
