@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 TITLE = "Data that a guaranteed second-order point takes (Gao and Wright 2023, Theorems 4 and 8)"
 
 EPSILON, D, ALPHA = 1.0, 54, 0.06
-#: What the methods take when nobody chooses: c, c1, c2, and c_g, c_H of the line search.
-SHARES = {
-    "short": theory.Shares(0.1, 0.25, 0.1),
-    "line_search": theory.Shares(0.1, 0.25, 0.1, 0.35, 0.2),
-}
 STEPS = {"short": "short steps (OPT)", "line_search": "line search (OPT-LS)"}
 #: Which formula: as printed, proved now, and with the best shares.
 KINDS = {"printed": ":", "sharp": "-", "sharp, best shares": "--"}
@@ -66,7 +61,7 @@ def rows(alpha: float, d: int) -> list[dict[str, Any]]:
     target, found = build_target(alpha, d), []
     for step in STEPS:
         for kind in KINDS:
-            shares = theory.best_shares(target, step) if "best" in kind else SHARES[step]
+            shares = theory.best_shares(target, step) if "best" in kind else runs.SHARES[step]
             asked = printed_target(target) if kind == "printed" else target
             needed = theory.sample_complexity(asked, shares)
             found.append({"alpha": alpha, "d": d, "step": step, "kind": kind, **needed._asdict()})

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpanalysis import methods, plotting
-from dpanalysis.audit.papers.second_order_printed import PrintedSecondOrder
+from dpanalysis import plotting
 from dpanalysis.experiments import sweep
 from dpanalysis.experiments.records import Table
 
@@ -48,7 +47,7 @@ def settings(scale: str) -> dict[str, Any]:
 def build_method(name: str, n: int, printed: bool) -> Any:
     """Return a method; one that looks at gradients only accepts any curvature."""
     if name == GRADIENT_ONLY:
-        return (PrintedSecondOrder if printed else methods.SecondOrder)(EPS_G, 10.0)
+        return runs.second_order(EPS_G, 10.0, printed)
     return runs.METHODS[name](EPS_G, EPS_H, n, printed)
 
 

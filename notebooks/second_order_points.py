@@ -62,7 +62,8 @@ def n_min(wanted, step="short"):
 #
 # Noise may take the shares $c, c_1, c_2$ of the tolerances; the line search asks for the decrease
 # $c_g, c_H$. Larger shares let in more noise, but make steps shorter and $T$ larger. In logarithms
-# it is a geometric program, so that the best shares can be computed.
+# it is a geometric program, so that the best shares can be computed. They are what
+# `methods.SecondOrder` takes where you give it none.
 #
 # *Printed* means the sensitivities of the paper: $2\sqrt d B_H/n$ for the Hessian, where
 # $\sqrt2 B_H/n$ is true for a linear predictor with a convex loss, noise above the diagonal as
@@ -285,10 +286,10 @@ for name, method, color in [
         result = run(problem, method, seed, start)
         objective, w = result.history["objective"][:, 0], result.w[0]
         stopped += result.history["second_order_point"][-1, 0] > 0
-        c1, c = method.c1, method.c
+        shares = result.plan.shares
         right += bool(
-            np.linalg.norm(problem.gradient(w)) <= (1 + c1) * eps[0]
-            and np.linalg.eigvalsh(problem.hessian(w))[0] >= -(1 + c) * eps[1]
+            np.linalg.norm(problem.gradient(w)) <= (1 + shares.c1) * eps[0]
+            and np.linalg.eigvalsh(problem.hessian(w))[0] >= -(1 + shares.c) * eps[1]
         )
         k = np.arange(len(objective))
         ax.plot(k + 1, objective, color=color, lw=0.9, label=name if seed == 0 else None)

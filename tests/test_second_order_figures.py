@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import dpanalysis as dpa
 from dpanalysis import plotting
 from figures import (
     _second_order,
@@ -184,9 +183,9 @@ def test_complexity(monkeypatch, tmp_path):
             assert (printed >= sharp).all() and (sharp > best).all()
     # The methods' own n_min is that of the theory at the same tolerances.
     target = second_order_complexity.build_target(0.06, 10)
-    tolerances = target.tolerances(second_order_complexity.SHARES["short"])
+    tolerances = target.tolerances(_second_order.SHARES["short"])
     problem = _second_order.load_problem("clouds", "GemanMcClure")
-    method = dpa.methods.SecondOrder(*tolerances)
+    method = _second_order.second_order(*tolerances, printed=False)
     n_min = _second_order.planned(problem, method, 1.0)[1]["n_min"]
     row = second_order_complexity.rows(0.06, 10)[1]
     assert (row["step"], row["kind"]) == ("short", "sharp")

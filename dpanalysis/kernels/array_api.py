@@ -59,14 +59,13 @@ def kept_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
     xp = array_namespace(norms)
     with np.errstate(all="ignore"):
         weights = clipping.weight(norms, losses)
-        weights = xp.where(weights < 0.0, xp.zeros_like(weights), weights)
-        largest = clipping.largest_weight
-        weights = xp.where(weights > largest, largest * xp.ones_like(weights), weights)
-        over = weights * norms > clipping.clip_norm
+        zeros, largest = xp.zeros_like(weights), clipping.largest_weight
+        weights = xp.where(weights < 0.0, zeros, weights)
+        weights = xp.where(weights > largest, xp.full_like(weights, largest), weights)
         limit = below_one(xp, xp.float64) * clipping.clip_norm
-        weights = xp.where(over, limit / xp.where(over, norms, xp.ones_like(norms)), weights)
+        weights = xp.where(weights * norms > clipping.clip_norm, limit / norms, weights)
         # Still over where the quotient is subnormal.
-        return xp.where(weights * norms > clipping.clip_norm, xp.zeros_like(norms), weights)
+        return xp.where(weights * norms > clipping.clip_norm, zeros, weights)
 
 
 def within(slopes: Any, low: float, high: float) -> Any:

@@ -25,7 +25,7 @@ from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import NoisyHessian, NoisyValue, Query, hessian_sensitivity
 from ..privacy.relations import Budget
 from ..privacy.sampling import Full, Sampling, WithoutReplacement, check_sampling
-from ..theory import gradient_noise_norm, hessian_noise_norm, iteration_bound
+from ..theory import Shares, gradient_noise_norm, hessian_noise_norm, iteration_bound
 from .adaptive import AdaptiveMethod
 from .base import FULL
 from .curvature_noise import Noise, batch_multipliers, check_noise, pure_of
@@ -53,6 +53,8 @@ class Outlook:
         Of a run on batches: the iterations and the noise of each phase, all fixed.
     asked : tuple of Event
         Of a run on batches: what is asked at most, in its order.
+    shares : theory.Shares or None
+        Of :class:`~dpanalysis.methods.SecondOrder`: what noise may take.
     """
 
     min_decrease: float
@@ -62,6 +64,7 @@ class Outlook:
     price: Filter | None
     phases: tuple[tuple[int, Noise], ...] = ()
     asked: tuple[Event, ...] = ()
+    shares: Shares | None = None
 
     def __repr__(self) -> str:
         return (
@@ -81,8 +84,6 @@ class CurvatureMethod(AdaptiveMethod):
     sampling : Full or WithoutReplacement
         Each noisy gradient and Hessian gets a batch of its own. T and the noise of a run on
         batches are those for a start at 0, from wherever it starts.
-    c, c1, c2 : float
-        Shares of the tolerances that noise may take, see :func:`dpanalysis.theory.tolerated_noise`.
     failure : float
         In (0, 1): what ``n_min`` is computed for; also the probability that T is too small
         because of the noisy value of a start that is not 0.
@@ -96,9 +97,6 @@ class CurvatureMethod(AdaptiveMethod):
     eps_H: float
     _: KW_ONLY
     sampling: Sampling = FULL
-    c: float = 0.1
-    c1: float = 0.25
-    c2: float = 0.1
     failure: float = 0.05
     lower_bound: float = 0.0
     start_share: float = 0.05
@@ -110,7 +108,7 @@ class CurvatureMethod(AdaptiveMethod):
     )
 
     def __post_init__(self) -> None:
-        for name in ("eps_g", "eps_H", "c", "c1", "c2"):
+        for name in ("eps_g", "eps_H"):
             check_number(name, getattr(self, name), low=0.0, low_open=True)
         for name in ("failure", "start_share"):
             check_number(

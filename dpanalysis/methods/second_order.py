@@ -15,6 +15,7 @@ from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import FirstDecrease, NoisyCurvature, Ray, decrease_sensitivity
 from ..privacy.relations import Budget
 from ..privacy.sampling import Full
+from ..theory.second_order_data import check_shares
 from .base import Step
 from .curvature import CurvatureMethod, Noise, Outlook, Questions, check_facts, check_memory
 
@@ -49,12 +50,11 @@ class SecondOrder(CurvatureMethod):
         eigenvalue found is below -eps_H/2.
     sampling : Full or WithoutReplacement
         Batches for short steps only; each gradient and Hessian has a batch of its own.
-    c, c1, c2 : float
+    shares : theory.Shares, optional
         Shares of the tolerances that the noise may take: c1 < 1/2, c + c2 < 1/3 for short steps;
-        c1 < 1, c + sqrt(8 c2/3) < 1 for the line search.
-        :meth:`with_best_shares` chooses these and the next two.
-    c_g, c_H : float
-        Sufficient decrease of the search, in (0, 1 - c1) and (0, 1 - c - sqrt(8 c2/3)).
+        c1 < 1, c + sqrt(8 c2/3) < 1 for the line search, which also has the sufficient decrease
+        c_g in (0, 1 - c1) and c_H in (0, 1 - c - sqrt(8 c2/3)). By default those with which
+        the tolerances need the fewest records, see below; a run has them as ``plan.shares``.
     b_g, b_H, beta_g, beta_H : float
         The search starts at b > 1 times its fallback, and backtracks by beta in (0, 1).
     first_share, speedup : float
@@ -82,6 +82,12 @@ class SecondOrder(CurvatureMethod):
     :mod:`dpanalysis.methods.curvature_noise` has the proof. T is that for a start at 0, which is
     enough wherever f(w0) <= f(0), and the second of two phases makes what the first left of T.
 
+    The paper leaves the shares open. Those of :func:`dpanalysis.theory.best_shares` follow from
+    what is public, and not from the budget: n_min is proportional to :math:`\rho^{-1/2}`. The
+    tolerances stay, so that a larger c1 or c allows the true gradient or curvature of the answer
+    to be larger, too. They are best for full batches; on small ones they need fewer records than
+    shares of .1, .25 and .1 do, and nothing says that they are best.
+
     ``speedup`` is not in the paper, which says only "a smaller T".
 
     References
@@ -101,14 +107,15 @@ class SecondOrder(CurvatureMethod):
     >>> result = dpa.minimize(problem, method, dpa.Budget(2.0, delta=1e-6), rng=0)
     >>> result.iterations, float(result.history["second_order_point"][-1, 0])
     (4, 1.0)
+    >>> round(result.plan.shares.c1, 2)
+    0.32
     """
 
     _: KW_ONLY
     step: str = "short"
     two_phase: bool = False
     hessian: str = "full"
-    c_g: float = 0.35
-    c_H: float = 0.2
+    shares: theory.Shares | None = None
     b_g: float = 10.0
     b_H: float = 10.0
     beta_g: float = 0.5
@@ -133,7 +140,14 @@ class SecondOrder(CurvatureMethod):
                 f"sampling must be Full() with step='line_search', got {self.sampling!r}: a "
                 "decrease on a batch says nothing of the objective"
             )
-        self._decrease(1.0, 1.0)
+        if self.shares is not None:
+            check_shares(self.shares)
+            if (self.shares.c_g is None) == self._searches:
+                raise ValueError(
+                    "shares must have c_g and c_H with step='line_search', and not with "
+                    f"step='short', got {self.shares!r}"
+                )
+            self._decrease(1.0, 1.0)
 
     @property
     def _searches(self) -> bool:
@@ -145,10 +159,51 @@ class SecondOrder(CurvatureMethod):
         return self.eps_H * (0.5 if self.hessian == "lanczos" else 1.0)
 
     def _decrease(self, G: float, M: float) -> float:
-        given = (self.eps_g, self._curvature, G, M, self.c, self.c1, self.c2)
-        if self._searches:
-            return theory.min_decrease_line_search(*given, self.c_g, self.c_H)
+        c, c1, c2, c_g, c_H = self._shares
+        given = (self.eps_g, self._curvature, G, M, c, c1, c2)
+        if c_g is not None and c_H is not None:
+            return theory.min_decrease_line_search(*given, c_g, c_H)
         return theory.min_decrease_short(*given)
+
+    @property
+    def _shares(self) -> theory.Shares:
+        """The shares, once they are chosen."""
+        assert self.shares is not None
+        return self.shares
+
+    def _best_shares(self, facts: PublicFacts) -> theory.Shares:
+        """Return the shares with which a run on all records needs the fewest of them."""
+        check_facts(facts)
+        assert facts.value_at_zero is not None
+        multiple, backtrack = max(
+            (self.b_g, self.beta_g),
+            (self.b_H, self.beta_H),
+            key=lambda given: len(_lengths(1.0, *given)),
+        )
+        target = theory.SecondOrderTarget(
+            self.eps_g,
+            self._curvature,
+            theory.SecondOrderConstants(
+                facts.L, facts.hessian_lipschitz, facts.gradient_bounds[1], facts.hessian_bound
+            ),
+            facts.d,
+            1.0,  # of rho the shares do not depend
+            max(facts.value_at_zero - self.lower_bound, 0.0),
+            self.failure,
+            convex=facts.convex_records,
+            multiple=multiple,
+            backtrack=backtrack,
+        )
+        return theory.best_shares(target, self.step)
+
+    def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Outlook:
+        """Return the shares, and the horizon and the noise for a start at 0.
+
+        As :meth:`CurvatureMethod.prepare`, which says what is refused and when a warning comes.
+        """
+        shares = self.shares or self._best_shares(facts)
+        outlook = CurvatureMethod.prepare(replace(self, shares=shares), facts, budget, accountant)
+        return replace(outlook, shares=shares)
 
     def _least_decrease(self, facts: PublicFacts) -> float:
         if self.hessian == "full":
@@ -162,7 +217,7 @@ class SecondOrder(CurvatureMethod):
 
     def _tolerated(self, facts: PublicFacts) -> tuple[float, float]:
         return theory.tolerated_noise(
-            self.eps_g, self._curvature, facts.hessian_lipschitz, self.c, self.c1, self.c2
+            self.eps_g, self._curvature, facts.hessian_lipschitz, *self._shares[:3]
         )
 
     def _asked(self, iterations: int) -> Mapping[str, int]:
@@ -189,76 +244,26 @@ class SecondOrder(CurvatureMethod):
         tries = max(
             len(_lengths(1.0, self.b_g, self.beta_g)), len(_lengths(1.0, self.b_H, self.beta_H))
         )
-        _, t2 = theory.curvature_roots(self.c, self.c2, self.c_H)
+        c, _, c2, c_g, c_H = self._shares
+        assert c_g is not None and c_H is not None
+        _, t2 = theory.curvature_roots(c, c2, c_H)
         worst = max(
-            1.0 / (self.c_g * self.eps_g),
-            2.0 * facts.hessian_lipschitz / (t2 * self.c_H * self._curvature**2),
+            1.0 / (c_g * self.eps_g),
+            2.0 * facts.hessian_lipschitz / (t2 * c_H * self._curvature**2),
         )
         unit = decrease_sensitivity(facts, self.sampling, facts.gradient_bounds[1])
         return 2.0 * noise.search * theory.search_slack(tries, failure) * unit * worst
-
-    def with_best_shares(self, facts: PublicFacts, budget: Budget) -> SecondOrder:
-        """Return the method with the shares of the tolerances that need the fewest records.
-
-        By :func:`dpanalysis.theory.best_shares`, from what is public. The tolerances stay, so that
-        a larger c1 or c allows the true gradient or curvature of the answer to be larger, too.
-
-        Parameters
-        ----------
-        facts : PublicFacts
-            Of the problem: ``problem.facts(budget.relation)``.
-        budget : Budget
-            Of the run.
-
-        Raises
-        ------
-        ValueError
-            If ``sampling`` is not Full(), or what :meth:`prepare` needs is not public.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import dpanalysis as dpa
-        >>> X, y = np.eye(20), np.ones(20)
-        >>> problem = dpa.ERM(X, y, dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0))
-        >>> budget, method = dpa.Budget(1.0, delta=1e-6), SecondOrder(0.06, 0.245)
-        >>> best = method.with_best_shares(problem.facts(budget.relation), budget)
-        >>> method.c1, round(best.c1, 2)
-        (0.25, 0.33)
-        """
-        if not isinstance(self.sampling, Full):
-            raise ValueError(
-                f"sampling must be Full() to choose shares, got {self.sampling!r}: what batches "
-                "need depends on their own deviations"
-            )
-        check_facts(facts)
-        assert facts.value_at_zero is not None
-        target = theory.SecondOrderTarget(
-            self.eps_g,
-            self._curvature,
-            theory.SecondOrderConstants(
-                facts.L, facts.hessian_lipschitz, facts.gradient_bounds[1], facts.hessian_bound
-            ),
-            facts.d,
-            self._price(budget).limit,
-            max(facts.value_at_zero - self.lower_bound, 0.0),
-            self.failure,
-            convex=facts.convex_records,
-            multiple=self.b_g,
-            backtrack=self.beta_g,
-        )
-        shares = theory.best_shares(target, self.step)._asdict()
-        return replace(self, **{name: each for name, each in shares.items() if each is not None})
 
     # The run
 
     def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Outlook) -> Iterator[Step]:
         """Yield the iterates of Algorithm 1 or 3; the last is a point found, or none was."""
-        questions = Questions(self, oracle, plan)
+        method = replace(self, shares=plan.shares)
+        questions = Questions(method, oracle, plan)
         for phase in range(questions.phases()):
             iterations, noise = questions.phase(phase, w)
             for _ in range(iterations):
-                w, released = self._iterate(w, questions, noise)
+                w, released = method._iterate(w, questions, noise)
                 yield Step(w, {**released, "phase": float(phase + 1)})
                 if released["second_order_point"]:
                     return
@@ -306,10 +311,12 @@ class SecondOrder(CurvatureMethod):
     ) -> float:
         if not self._searches:
             return 1.0 / questions.facts.L
-        fallback = 2.0 * (1.0 - self.c1 - self.c_g) / questions.facts.L
+        c_g = self._shares.c_g
+        assert c_g is not None
+        fallback = 2.0 * (1.0 - self._shares.c1 - c_g) / questions.facts.L
         steps = _lengths(fallback, self.b_g, self.beta_g)
         ray = Ray(w, g, steps)
-        return self._search(ray, self.c_g * float(g @ g) * steps, fallback, questions, noise)
+        return self._search(ray, c_g * float(g @ g) * steps, fallback, questions, noise)
 
     def _curvature_step(
         self, w: np.ndarray, p: np.ndarray, depth: float, questions: Questions, noise: Noise
@@ -317,10 +324,12 @@ class SecondOrder(CurvatureMethod):
         M = questions.facts.hessian_lipschitz
         if not self._searches:
             return 2.0 * depth / M
-        fallback = theory.curvature_roots(self.c, self.c2, self.c_H)[1] * depth / M
+        c, _, c2, _, c_H = self._shares
+        assert c_H is not None
+        fallback = theory.curvature_roots(c, c2, c_H)[1] * depth / M
         steps = _lengths(fallback, self.b_H, self.beta_H)
         ray = Ray(w, -p, steps)
-        return self._search(ray, 0.5 * self.c_H * depth * steps**2, fallback, questions, noise)
+        return self._search(ray, 0.5 * c_H * depth * steps**2, fallback, questions, noise)
 
     def _search(
         self, ray: Ray, required: np.ndarray, fallback: float, questions: Questions, noise: Noise

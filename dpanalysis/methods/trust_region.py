@@ -36,7 +36,7 @@ class TrustRegion(CurvatureMethod):
         of the Hessian: the two are the same for the tolerances alpha and sqrt(M alpha).
     c, c2 : float
         Noise of a gradient up to c2 M r^2 and of a Hessian up to c M r is allowed for, with
-        c/2 + c2 < 1/3. c1 is not used.
+        c/2 + c2 < 1/3.
 
     Raises
     ------
@@ -76,11 +76,15 @@ class TrustRegion(CurvatureMethod):
 
     _: KW_ONLY
     radius: float | None = None
+    c: float = 0.1
+    c2: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.radius is not None:
             check_number("radius", self.radius, low=0.0, low_open=True)
+        for name in ("c", "c2"):
+            check_number(name, getattr(self, name), low=0.0, low_open=True)
         high = 1.0 / 3.0 - 0.5 * self.c
         check_number(f"c2 with c = {self.c:g}", self.c2, low=0.0, high=high, high_open=True)
 
@@ -209,7 +213,7 @@ class NoisyGradientDescent2NS(CurvatureMethod):
         Hessians at most; as many as there are iterates by default.
     c, c1 : float
         Noise of a gradient up to c1 eps_g, c1 < 1/2, and of a Hessian up to c eps_H is allowed
-        for. c2 is not used.
+        for.
 
     Raises
     ------
@@ -247,12 +251,15 @@ class NoisyGradientDescent2NS(CurvatureMethod):
     _: KW_ONLY
     iterations: int | None = None
     checks: int | None = None
+    c: float = 0.1
+    c1: float = 0.25
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("iterations", "checks"):
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name), low=1)
+        check_number("c", self.c, low=0.0, low_open=True)
         check_number("c1", self.c1, low=0.0, high=0.5, low_open=True, high_open=True)
 
     def _least_decrease(self, facts: PublicFacts) -> float:

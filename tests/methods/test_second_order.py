@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import warnings
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -21,6 +22,10 @@ from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import hessian_sensitivity
 
 LOGISTIC, FULL = dpa.losses.Logistic(), dpa.Full()
+SHARES = {
+    "short": theory.Shares(0.1, 0.2, 0.1),
+    "line_search": theory.Shares(0.1, 0.2, 0.1, 0.35, 0.2),
+}
 LARGE = {"eps_g": 0.3, "eps_H": 0.5}  # with n below, n_min is met
 
 
@@ -95,7 +100,7 @@ def test_every_step_descends_by_min_dec_under_the_worst_noise(step, strength, sp
     """Lemmas 2 and 6 and Corollary 3, exact searches; both kinds of steps are met (see below)."""
     rng = np.random.default_rng(seed)
     problem = problem_of(strength=strength, seed=seed, kind=Shaken)
-    method = SecondOrder(0.02, 0.1, step=step, c=0.1, c1=0.2, c2=0.1)
+    method = SecondOrder(0.02, 0.1, step=step, shares=SHARES[step])
     facts = problem.facts("replace_one")
     plan = method.prepare(facts, None, "tightest")
     problem.seed = seed
@@ -144,7 +149,7 @@ def test_the_horizon_counts_the_terminating_evaluation():
     with exact answers that needs all steps but one still has the evaluation to say so.
     """
     facts = problem_of().facts("replace_one")
-    method = SecondOrder(0.1, 0.3)
+    method = SecondOrder(0.1, 0.3, shares=SHARES["short"])
     plan = method.prepare(facts, None, "tightest")
     steps = (math.log(2.0) - 0.0) / plan.min_decrease
     assert plan.iterations == math.floor(steps) + 1
@@ -385,7 +390,7 @@ def test_enough_data_find_a_point_with_the_stated_probability():
         assert result.plan.n_min < problem.n
         assert (result.history["second_order_point"][-1] == 1.0).all()
         norms = np.linalg.norm(problem.gradient(result.w), axis=1)
-        assert (norms <= 1.25 * 0.3).all()
+        assert (norms <= (1.0 + result.plan.shares.c1) * 0.3).all()
 
 
 def test_two_phases_end_where_the_first_finds_nothing():
@@ -422,13 +427,23 @@ def test_same_seed_same_run():
     [
         ({"eps_g": 0.0}, "eps_g"),
         ({"eps_H": -1.0}, "eps_H"),
-        ({"c1": 0.5}, r"c1 must lie in \(0, 0.5\)"),
-        ({"c": 0.2, "c2": 0.2}, r"c2 with c = 0.2 must lie in \(0, 0.133333\)"),
-        ({"step": "line_search", "c_g": 0.8}, r"c_g with c1 = 0.25 must lie in \(0, 0.75\)"),
+        ({"shares": theory.Shares(0.1, 0.5, 0.1)}, r"c1 must lie in \(0, 0.5\)"),
+        ({"shares": theory.Shares(0.0, 0.25, 0.1)}, r"c must lie in \(0, "),
         (
-            {"step": "line_search", "c_H": 0.5},
+            {"shares": theory.Shares(0.2, 0.25, 0.2)},
+            r"c2 with c = 0.2 must lie in \(0, 0.133333\)",
+        ),
+        (
+            {"step": "line_search", "shares": theory.Shares(0.1, 0.25, 0.1, 0.8, 0.2)},
+            r"c_g with c1 = 0.25 must lie in \(0, 0.75\)",
+        ),
+        (
+            {"step": "line_search", "shares": theory.Shares(0.1, 0.25, 0.1, 0.35, 0.5)},
             r"c_H with c = 0.1 and c2 = 0.1 must lie in \(0, 0.3836\d*\)",
         ),
+        ({"step": "line_search", "shares": theory.Shares(0.1, 0.25, 0.1)}, "c_g and c_H with"),
+        ({"shares": theory.Shares(0.1, 0.25, 0.1, 0.35, 0.2)}, "not with step='short'"),
+        ({"shares": theory.Shares(0.1, 0.25, 0.1, 0.35)}, "both of c_g and c_H"),
         ({"step": "newton"}, "step"),
         ({"hessian": "sparse"}, "hessian"),
         ({"step": "line_search", "sampling": dpa.WithoutReplacement(5)}, "sampling must be Full"),
@@ -502,24 +517,59 @@ def test_a_hessian_beyond_the_memory_is_refused_with_what_lanczos_takes():
 
 
 @pytest.mark.parametrize(("step", "gain"), [("short", 2.3), ("line_search", 2.3)])
-def test_the_best_shares_need_far_fewer_records(step, gain):
-    """n_min of the very run: with the shares that are chosen, and with the default ones."""
+def test_a_user_who_names_no_shares_gets_the_best(step, gain):
+    """n_min of the very run: by default, with the figures' shares, and with some nearby."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 8)), np.sign(rng.normal(size=300))
     problem = dpa.ERM(X, y, dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0, "clip"))
-    budget = dpa.Budget(1.0, delta=1e-6)
-    facts = problem.facts(budget.relation)
+    facts = problem.facts("replace_one")
     eps_H = math.sqrt(0.06 * facts.hessian_lipschitz)
-    method = dpa.methods.SecondOrder(0.06, eps_H, step=step)
-    best = method.with_best_shares(facts, budget)
+
+    def outlook(budget, shares=None):
+        method = SecondOrder(0.06, eps_H, step=step, shares=shares)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return method.prepare(facts, budget, "tightest")
+
+    given = theory.Shares(0.1, 0.25, 0.1, *((0.35, 0.2) if step == "line_search" else ()))
+    for budget in (dpa.Budget(1.0, 1e-6), dpa.Budget(4.0, 1e-6), dpa.Budget.zcdp(0.01)):
+        best = outlook(budget)
+        assert best.shares == outlook(None).shares  # of any budget, and of none
+        assert outlook(budget, best.shares) == dataclasses.replace(best, price=ANY)
+        assert outlook(budget, given).shares == given
+        assert best.n_min * gain < outlook(budget, given).n_min
+        for name in ("c", "c1", "c2", "c_g", "c_H"):
+            share = getattr(best.shares, name)
+            for factor in (0.95, 1.05) if share is not None else ():
+                nearby = best.shares._replace(**{name: factor * share})
+                try:
+                    assert outlook(budget, nearby).n_min >= best.n_min * (1.0 - 1e-9)
+                except ValueError as error:
+                    assert "must lie in" in str(error)
+
+
+def test_a_run_makes_the_steps_of_the_shares_that_were_chosen():
+    problem, budget = problem_of(n=3000), dpa.Budget(1.0, 1e-6)
+    for options in (
+        {"step": "line_search"},
+        {"sampling": dpa.WithoutReplacement(300)},
+        {"hessian": "lanczos", "two_phase": True},
+    ):
+        method = SecondOrder(0.15, 0.4, **options)
+        first = quiet(problem, method, budget, rng=1)
+        named = dataclasses.replace(method, shares=first.plan.shares)
+        second = quiet(problem, named, budget, rng=1)
+        assert (first.w == second.w).all() and second.plan.shares == first.plan.shares
+        other = dataclasses.replace(method, shares=SHARES[method.step])
+        assert quiet(problem, other, budget, rng=1).plan.shares == SHARES[method.step]
+
+
+def test_small_batches_need_fewer_records_with_the_shares_by_default():
+    facts = problem_of(n=3000).facts("replace_one")
+    method = SecondOrder(0.15, 0.4, sampling=dpa.WithoutReplacement(300))
+    named = dataclasses.replace(method, shares=theory.Shares(0.1, 0.25, 0.1))
     with pytest.warns(UserWarning, match="below n_min"):
-        before, after = (each.prepare(facts, budget, "tightest").n_min for each in (method, best))
-    assert after * gain < before
-    assert (best.eps_g, best.eps_H, best.step) == (0.06, eps_H, step)
-    nearby = dataclasses.replace(best, c1=0.9 * best.c1, c2=0.9 * best.c2)
-    with pytest.warns(UserWarning, match="below n_min"):
-        assert nearby.prepare(facts, budget, "tightest").n_min > after
-    if step == "short":
-        batches = dataclasses.replace(method, sampling=dpa.WithoutReplacement(30))
-        with pytest.raises(ValueError, match=r"sampling must be Full\(\) to choose shares"):
-            batches.with_best_shares(facts, budget)
+        ours, theirs = (
+            m.prepare(facts, dpa.Budget(1.0, 1e-6), "tightest") for m in (method, named)
+        )
+    assert 1.5 * ours.n_min < theirs.n_min

@@ -57,6 +57,82 @@ class Tied(nn.Module):
         return self.head(torch.tanh(self.middle(torch.tanh(self.middle(self.table(x).mean(1))))))
 
 
+class Scale(nn.Module):
+    """A layer of one's own: called with tensors by name, it gives two."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.scale = nn.Parameter(1.0 + torch.rand(shape))
+
+    def forward(self, *, x, shift=None):
+        y = self.scale * x
+        return {"scaled": y if shift is None else y + shift, "size": y.square().mean(), "tail": y}
+
+
+class Form(nn.Module):
+    """A bilinear form in what it is given, with the weights of another layer too."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.form, self.shared = nn.Parameter(0.3 * torch.randn(5, 8, 8)), weight
+        self.again = self.form
+
+    def forward(self, x):
+        z = torch.einsum("...i,kij,...j->...k", x, self.form + self.again, x)
+        return z + x @ self.shared.T
+
+
+class Mixed(nn.Module):
+    """Layers with rules and without, shared weights, a mask, and frozen parameters."""
+
+    def __init__(self, places):
+        super().__init__()
+        self.conv, self.scale = nn.Conv2d(2, 8, (4, 1)), Scale((8, 1, 1))
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.out = nn.Linear(8, 5)
+        self.form, self.head = Form(self.out.weight), nn.Linear(5, 3)
+        self.register_buffer("mask", torch.ones(places, places).triu(1).bool())
+        self.conv.bias.requires_grad_(False)
+        self.attention.in_proj_bias.requires_grad_(False)
+
+    def forward(self, x):
+        z = torch.tanh(self.conv(x))
+        z = self.scale(x=z)["scaled"].flatten(2).mT
+        z = z + self.attention(z, z, z, attn_mask=self.mask, need_weights=False)[0]
+        return self.head(torch.tanh(self.form(z) + self.out(torch.tanh(z))).mean(dim=1))
+
+
+class Rooted(nn.Module):
+    """Holds a parameter itself, and calls layers: only that parameter takes a second pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(5, 6), nn.Linear(6, 3)
+        self.shift = nn.Parameter(torch.randn(6))
+
+    def forward(self, x):
+        return self.b(torch.tanh(self.a(x) + self.shift).cos() * self.shift)
+
+
+class Parted(nn.Module):
+    """A layer without a rule at the start; some of what it gives is not used."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.head = Scale((6,)), nn.Linear(24, 3)
+        self.register_buffer("shift", torch.randn(4, 6))
+
+    def forward(self, x):
+        once = self.scale(x=x, shift=self.shift)
+        twice = self.scale(x=once["scaled"], shift=self.shift)["scaled"]
+        return self.head((twice * once["tail"]).flatten(1))
+
+
+def encoder():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    return nn.Sequential(nn.Linear(8, 8), layer, nn.Flatten(), nn.Linear(40, 3))
+
+
 class Behind(nn.Module):
     """Uses a layer's weights without calling it, writes in place, and swaps its axes."""
 
@@ -150,13 +226,16 @@ MODULES = {
     "behind": lambda: (Behind(), (5, 4)),
     "stepped": lambda: (Stepped(), (4,)),
     "recurrent": lambda: (Recurrent(), (5, 3)),
+    "mixed": lambda: (Mixed(4), (2, 4, 4)),
+    "mixed, as many places as are tried": lambda: (Mixed(3), (2, 4, 3)),
+    "a parameter of its own": lambda: (Rooted(), (5,)),
+    "parts in and out": lambda: (Parted(), (4, 6)),
+    "encoder": lambda: (encoder(), (5, 8)),
 }
 WAYS = {
-    "instance norm": "vmap",
-    "attention": "vmap",
     "behind": "vmap",
     "stepped": "loop",
-    "recurrent": "vmap or loop",  # by the version of PyTorch
+    "recurrent": "layers or vmap or loop",  # by the version of PyTorch
 }
 
 
@@ -211,6 +290,74 @@ def test_sums_are_those_of_a_loop_over_samples(name, dtype):
     problem.check_private()
 
 
+def test_only_what_has_no_rule_is_written_out():
+    """Where each parameter's gradients come from, and that the module runs on as it did."""
+    homes = {
+        "mixed": {
+            "conv.weight": "conv",
+            "scale.scale": "scale",
+            "attention.in_proj_weight": "attention",
+            "attention.out_proj.weight": "attention",  # its layer is never called
+            "attention.out_proj.bias": "attention",
+            "out.weight": "out",
+            "out.bias": "out",
+            "form.form": "form",
+            "form.again": "form",
+            "form.shared": "form",
+            "head.weight": "head",
+            "head.bias": "head",
+        },
+        "a parameter of its own": {
+            "shift": "",
+            "a.weight": "a",
+            "a.bias": "a",
+            "b.weight": "b",
+            "b.bias": "b",
+        },
+        "parts in and out": {
+            "scale.scale": "scale",  # what it gives is used twice, one part made from the other
+            "head.weight": "head",
+            "head.bias": "head",
+        },
+    }
+    homes["mixed, as many places as are tried"] = homes["mixed"]
+    for name, expected in homes.items():
+        network = problem_of(name)[0]._network
+        assert network.homes == expected
+        again = copy.deepcopy(network)
+        x, y = torch.randn(4, *MODULES[name]()[1], dtype=torch.float64), torch.arange(4) % 3
+        for one, other in zip(network.sample_gradients(x, y)[1], again.sample_gradients(x, y)[1]):
+            assert one.where == other.where and torch.equal(one.part.whole(), other.part.whole())
+
+
+class Idle(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.idle, self.b = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.last = nn.Linear(2, 1)
+
+    def forward(self, x):
+        return self.b(torch.tanh(self.a(x)))
+
+
+def test_a_layer_that_is_not_called_has_gradients_of_zero():
+    X, y = _small()
+    problem = dpa.problems.Module(Idle().double(), X.double(), y, chunk=4)
+    assert problem._network.way == "layers"
+    got = problem.sums(problem.initial(), clipping=RULES[0]).gradient
+    own = problem.module(problem.initial())
+    spoken = nn.Sequential(own.a, nn.Tanh(), own.b)
+    alone = by_loop(spoken, X.double(), y, range(9), RULES[0])[0]
+    assert np.allclose(got, np.r_[alone[:20], np.zeros(20), alone[20:], np.zeros(3)])
+
+
+def test_a_layer_that_is_called_otherwise_later_is_refused():
+    problem, _, _, _ = problem_of("mixed", chunk=4)
+    problem._network.module.mask = None
+    with pytest.raises(ValueError, match="layer attention is not called in the same way"):
+        problem.sums(problem.initial(), clipping=RULES[0])
+
+
 def test_parts_agree_with_gradients_written_out():
     generator = torch.Generator().manual_seed(1)
 
@@ -227,9 +374,7 @@ def test_parts_agree_with_gradients_written_out():
     ):
         whole = part.whole()
         assert torch.allclose(part.squares(), whole.square().sum(1), rtol=1e-12)
-        total = torch.ones(12, dtype=torch.float64)
-        part.add(total, weights)
-        assert torch.allclose(total, 1.0 + weights @ whole, rtol=1e-12)
+        assert torch.allclose(part.sum(weights), weights @ whole, rtol=1e-12)
         lost = torch.tensor([True, False, False, True, False])
         left = part.without(lost)
         assert torch.equal(left.whole()[lost], torch.zeros_like(whole[lost]))
@@ -380,6 +525,8 @@ class Draws(nn.Module):
         (nn.Sequential(nn.InstanceNorm1d(4, track_running_stats=True)), "track_running_stats"),
         (nn.LazyLinear(3), "has no shape yet"),
         (Mixes(1.0), "the loss of a sample changes with the samples beside it"),
+        (nn.Sequential(nn.Linear(4, 4), Mixes(1.0)), "its layer 1 .Mixes. does it"),
+        (nn.Sequential(Mixes(1.0), nn.Linear(3, 3)), "its layer 0 .Mixes. does it"),
         (Draws(), "or from one call to the next"),
         (nn.Tanh(), "requires_grad=True"),
     ],
@@ -395,8 +542,21 @@ def _small():
     return torch.randn(9, 4), torch.randint(0, 3, (9,))
 
 
-def test_a_trace_of_mixing_is_found_before_a_private_run():
-    problem = dpa.problems.Module(Mixes(1e-5), *_small(), chunk=4)
+class Trace(Mixes):
+    """Mixes a little, and has a parameter that takes a second pass."""
+
+    def __init__(self, strength):
+        super().__init__(strength)
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return self.scale * super().forward(x)
+
+
+@pytest.mark.parametrize("kind", [Mixes, Trace])
+def test_a_trace_of_mixing_is_found_before_a_private_run(kind):
+    problem = dpa.problems.Module(kind(1e-5), *_small(), chunk=4)
+    assert problem._network.way == "layers"
     method = dpa.methods.SGD(0.1, 2, dpa.Full(), RULES[0])
     budget = dpa.Budget(1.0, 1e-3, "replace_one")
     with pytest.raises(ValueError, match="the gradient of a sample changes"):

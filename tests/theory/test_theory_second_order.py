@@ -316,7 +316,7 @@ def test_n_min_is_that_of_the_method():
     for printed in (False, True):
         for step, shares in (("short", SHORT), ("line_search", SEARCHED)):
             kind = PrintedSecondOrder if printed else dpa.methods.SecondOrder
-            method = kind(0.1, 0.3, step=step)
+            method = kind(0.1, 0.3, step=step, shares=shares)
             with pytest.warns(UserWarning, match="is below n_min"):
                 outlook = method.prepare(facts, privacy.Budget.zcdp(0.02), "tightest")
             target = theory.SecondOrderTarget(0.1, 0.3, CONSTANTS, 6, 0.02)

@@ -45,14 +45,17 @@ def _linear(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Part]:
     count = len(deltas)
     deltas = deltas.reshape(count, -1, layer.out_features)
     inputs = inputs.reshape(count, -1, layer.in_features)
-    return {"weight": _product(deltas, inputs), "bias": Whole(deltas.sum(dim=1))}
+    bias = deltas[:, 0] if deltas.shape[1] == 1 else deltas.sum(dim=1)
+    return {"weight": _product(deltas, inputs), "bias": Whole(bias)}
 
 
 def _convolution(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Part]:
     count, groups = len(deltas), layer.groups
     kernel = layer.kernel_size
-    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-    windows = F.pad(inputs, layer._reversed_padding_repeated_twice, mode=mode)
+    windows, padding = inputs, layer._reversed_padding_repeated_twice
+    if any(padding):
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        windows = F.pad(inputs, padding, mode=mode)
     for axis, (size, step, gap) in enumerate(zip(kernel, layer.stride, layer.dilation), start=2):
         windows = windows.unfold(axis, (size - 1) * gap + 1, step)[..., ::gap]
     # (B, channels, places, kernel): a place's window is one row.

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from ..._validation import check_choice, check_int
-from ...clipping import Clipping
-from ...kernels.array_api import each_replicate, kept_weights
+from ...kernels.array_api import each_replicate
 from ...regularizers import Regularizer
 from ..empirical import check_regularizer
 from ..row_bound import RowBound, as_bounds
 from .data import as_labels, as_samples, inside
 from .growth import GrowingRisk
-from .network import LOSSES, Network, Placed, same_kernels
+from .network import LOSSES, Network, same_kernels
 from .parts import module_rounding
 from .probe import choose_way, refuse_by_name, same_gradients
+from .together import Together
 
 __all__ = ["Module"]
 
@@ -41,10 +41,11 @@ class Module(GrowingRisk):
 
     Gradients of single samples come layer by layer, from one pass forth and back over a chunk of
     samples: of Linear, Conv1d to Conv3d, Embedding, GroupNorm and LayerNorm the norms cost little
-    beside that pass. Where a parameter belongs to anything else (MultiheadAttention, a layer of
-    your own), ``torch.func.vmap`` writes the gradients of the chunk out; where that fails, too,
-    samples go one by one. Which way gives the right gradients is found out on a few made-up
-    samples. Memory is that of a chunk, whatever the batch.
+    beside that pass. A layer of any other kind (MultiheadAttention, one of your own) runs once
+    more, by ``torch.func.vmap``, and the gradients in its own parameters are written out; so a
+    parameter that the module holds itself takes a second pass through the whole module. Where
+    that fails, ``vmap`` writes out everything, or samples go one by one. Which way gives the right
+    gradients is found out on a few made-up samples. Memory is that of a chunk, whatever the batch.
 
     Nothing public bounds a gradient, so ``gradient_bound`` and ``L`` are inf, and a private run
     needs a clipping rule. Every rule, every sampling and every method that asks for gradients
@@ -305,67 +306,66 @@ class Module(GrowingRisk):
         for lo in range(0, total, self.chunk):
             hi = min(total, lo + self.chunk)
             chosen: Any = slice(lo, hi) if rows is None else rows[lo:hi]
-            X, y = self._X[chosen], self._y[chosen]
-            if hi - lo < self.chunk:
-                X, y = _filled(X, self.chunk), _filled(y, self.chunk)
-            yield X, y, chosen, hi - lo
+            yield self._filled(self._X, chosen), self._filled(self._y, chosen), chosen, hi - lo
+
+    def _filled(self, array: Tensor, chosen: Any) -> Tensor:
+        """Return the chosen entries, and zeros behind them up to the length of a chunk."""
+        if isinstance(chosen, slice) and chosen.stop - chosen.start == self.chunk:
+            return array[chosen]
+        filled = array.new_zeros(self.chunk, *array.shape[1:])
+        if isinstance(chosen, slice):
+            filled[: chosen.stop - chosen.start] = array[chosen]
+        else:
+            torch.index_select(array, 0, chosen, out=filled[: len(chosen)])
+        return filled
 
     def _evaluate(
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
         if isinstance(rows, Sequence):
             return each_replicate(self._evaluate, W, rows, clipping, weights, value, gradient)
-        found = [self._at(w, rows, clipping, weights, gradient) for w in W]
+        found = [self._at(w, rows, clipping, weights, value, gradient) for w in W]
+        if len(found) == 1:  # a view, for every operation costs on a device
+            return tuple(each[None] for each in found[0])  # type: ignore[return-value]
         values, gradients, clipped = (torch.stack(column) for column in zip(*found))
         return values, gradients, clipped
 
     def _at(
-        self, w: Tensor, rows: Any, clipping: Any, weights: Any, gradient: bool
+        self, w: Tensor, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the sums at one iterate: losses (), gradients (d,), clipped ()."""
         network = self._network
         network.load(w)
-        value = torch.zeros((), dtype=torch.float64, device=self.device)
-        total = torch.zeros(self.d * gradient, dtype=torch.float64, device=self.device)
-        clipped = torch.zeros((), dtype=torch.int64, device=self.device)
+        losses_of: list[Tensor] = []
+        sums: list[Tensor] = []
+        cuts: list[Tensor] = []
         with same_kernels():
             for X, y, chosen, count in self._chunks(rows):
-                times = torch.zeros(self.chunk, dtype=torch.float64, device=self.device)
-                times[:count] = 1.0 if weights is None else weights[chosen]
+                times = self._times(count, None if weights is None else weights[chosen])
                 if gradient:
                     losses, placed = network.sample_gradients(X, y)
-                    clipped += self._add(total, placed, losses, clipping, times)
+                    together = Together(placed, network.vector)
+                    total, cut = together.clipped(losses, clipping, times)
+                    sums = [sums[0].add_(total)] if sums else [total]
+                    cuts.append(cut)
                 else:
                     losses = network.losses(X, y)
-                value += (losses[:count] * times[:count]).sum()
-        return value, total, clipped
+                if value:
+                    losses = losses[:count]
+                    losses_of.append((losses if times is None else losses * times[:count]).sum())
+        total = sums[0] if sums else self._zeros(self.d * gradient)
+        return _added(losses_of, self._zeros()), total, _added(cuts, self._zeros().long())
 
-    def _add(
-        self,
-        total: Tensor,
-        placed: Sequence[Placed],
-        losses: Tensor,
-        clipping: Clipping | None,
-        times: Tensor,
-    ) -> Tensor:
-        """Add a chunk's (clipped) gradients ``times`` times to ``total``; return those cut."""
-        factors = torch.ones_like(losses)
-        if placed:
-            squares = torch.stack([part.squares() for _, part in placed]).sum(dim=0)
-        else:
-            squares = torch.zeros_like(losses)
-        norms = squares.sqrt()
-        lost = ~(torch.isfinite(losses) & torch.isfinite(norms))
-        if clipping is not None:
-            factors = kept_weights(clipping, norms, losses)
-            lost |= ~torch.isfinite(factors)
-        cut = ((factors < 1.0) | lost) & (times > 0.0)
-        factors = (factors * times).masked_fill(lost, 0.0)
-        if self.device.type != "cpu" or bool(lost.any()):  # no device is asked: that would wait
-            placed = [Placed(where, part.without(lost)) for where, part in placed]
-        for where, part in placed:
-            part.add(total[where], factors)
-        return cut.sum()
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float64, device=self.device)
+
+    def _times(self, count: int, weights: Tensor | None) -> Tensor | None:
+        """Return how often the places of a chunk count, (chunk,); None for once each."""
+        if count == self.chunk:
+            return weights
+        times = self._zeros(self.chunk)
+        times[:count] = 1.0 if weights is None else weights
+        return times
 
     def sample_gradients(self, w: Any, rows: Any) -> np.ndarray:
         """Return the gradients of single samples at ``w`` of shape (d,), as (len(rows), d).
@@ -435,6 +435,6 @@ class Module(GrowingRisk):
         return found if iterate.ndim == 2 else float(found[0])
 
 
-def _filled(array: Tensor, count: int) -> Tensor:
-    """Return the array with zeros behind it, ``count`` entries in all."""
-    return torch.cat([array, array.new_zeros(count - len(array), *array.shape[1:])])
+def _added(numbers: Sequence[Tensor], nothing: Tensor) -> Tensor:
+    """Return the sum of numbers, ``nothing`` if there are none."""
+    return sum(numbers[1:], numbers[0]) if numbers else nothing

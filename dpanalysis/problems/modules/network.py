@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .layers import KNOWN, gradients
 from .parts import Part, Whole
+from .together import Placed
+from .units import Call, LayerError, batchable, heard, of_samples, written_out
 
-__all__ = ["LOSSES", "Loss", "Network", "Placed", "same_kernels"]
+__all__ = ["LOSSES", "Loss", "Network", "same_kernels"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-
-
-class Placed(NamedTuple):
-    """Gradients in one parameter, and where it lies in the vector."""
-
-    where: slice
-    part: Part
-
-
-class _Call(NamedTuple):
-    """One call of a layer: what went in, what came out."""
-
-    name: str
-    layer: nn.Module
-    inputs: Tensor
-    outputs: Tensor
+_OTHERWISE = "is not called in the same way each time"
 
 
 @contextmanager
@@ -70,6 +55,9 @@ class Network:
         Where each of them lies in the vector.
     way : {"layers", "vmap", "loop"}
         How gradients of single samples are computed, see :meth:`sample_gradients`.
+    homes : dict of str to str
+        Of each place of a trained parameter, the path of the layer whose calls give its
+        gradients: at first the layer that holds it, see :meth:`move_up`.
     """
 
     def __init__(self, module: nn.Module, loss: Loss, dtype: Any, device: Any) -> None:
@@ -88,7 +76,10 @@ class Network:
         self.slices = {n: slice(a, b) for n, a, b in zip(trained, ends, ends[1:])}
         self.size = ends[-1]
         self._trained = trained
+        self._of_samples: dict[str, tuple[bool, ...]] = {}
         self._join()
+        self.homes = {slot: slot.rpartition(".")[0] for slot in self._slots}
+        self._watch()
 
     def _join(self) -> None:
         """Make the parameters views of one vector."""
@@ -101,35 +92,90 @@ class Network:
         self._slots = {
             f"{path}.{name}" if path else name: self._names[id(parameter)]
             for path, layer in self.module.named_modules()
-            for name, parameter in layer.named_parameters(recurse=False)
+            for name, parameter in layer.named_parameters(recurse=False, remove_duplicate=False)
             if id(parameter) in self._names
         }
-        self._layers = [
-            (path, layer)
-            for path, layer in self.module.named_modules()
-            if type(layer) in KNOWN and any(id(p) in self._names for p in layer.parameters())
-        ]
+
+    def _watch(self) -> None:
+        """Note which layers are listened to, and for which parameters: place there, name."""
+        self._watched: dict[str, list[tuple[str, str]]] = {}
+        for slot, home in self.homes.items():
+            place = slot[len(home) + 1 :] if home else slot
+            self._watched.setdefault(home, []).append((place, self._slots[slot]))
+        layers = dict(self.module.named_modules())
+        self._layers = [(path, layers[path]) for path in self._watched]
+        self._ruled = {
+            path
+            for path, places in self._watched.items()
+            if type(layers[path]) in KNOWN and all("." not in place for place, _ in places)
+        }
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_vector", "_names", "_slots", "_layers")
+        own = ("_vector", "_names", "_slots", "_watched", "_layers", "_ruled")
         return {key: value for key, value in vars(self).items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._join()
+        self._watch()
+
+    def move_up(self, names: Sequence[str]) -> bool:
+        """Let the next larger layers give the gradients of these parameters.
+
+        Returns
+        -------
+        bool
+            Whether any could, and some are not given by the module as a whole.
+        """
+        before = dict(self.homes)
+        for slot, home in before.items():
+            if self._slots[slot] in names:
+                self.homes[slot] = home.rpartition(".")[0]
+        self._watch()
+        return self.homes != before and any(self.homes.values())
+
+    def at_home(self, path: str) -> list[str]:
+        """Return the parameters whose gradients come from the calls of a layer."""
+        return [name for _, name in self._watched.get(path, [])]
+
+    def look(self, x: Tensor) -> None:
+        """Learn from a few samples which inputs of layers without a rule have samples.
+
+        Raises
+        ------
+        LayerError
+            If a layer takes anything else.
+        """
+        counts = len(x), len(x) - 1
+        more, fewer = (self._without_rule(x[:count]) for count in counts)
+        self._of_samples = {}
+        for one, other in zip(more, fewer):
+            if len(more) != len(fewer) or one.path != other.path:
+                raise LayerError(one.path, _OTHERWISE)
+            found = of_samples(one, other, counts)
+            if self._of_samples.setdefault(one.path, found) != found:
+                raise LayerError(one.path, _OTHERWISE)
+
+    def _without_rule(self, x: Tensor) -> list[Call]:
+        """Return the calls of layers without a rule that the samples bring about."""
+        with self._listening() as calls, torch.enable_grad():
+            self.module(x)
+        return [call for call in calls if call.path not in self._ruled]
 
     @contextmanager
-    def _listening(self) -> Iterator[list[_Call]]:
+    def _listening(self) -> Iterator[list[Call]]:
         """Yield the list of the calls of layers that are made meanwhile."""
-        calls: list[_Call] = []
+        calls: list[Call] = []
 
-        def listen(path: str, layer: nn.Module, inputs: tuple[Any, ...], outputs: Tensor) -> Tensor:
-            if not outputs.requires_grad:  # nothing before it is trained: the graph begins here
-                outputs = outputs.detach().requires_grad_()
-            calls.append(_Call(path, layer, inputs[0].detach(), outputs))
+        def listen(path: str, layer: nn.Module, inputs: Any, named: Any, outputs: Any) -> Any:
+            call, outputs = heard(path, layer, inputs, named, outputs)
+            calls.append(call)
             return outputs
 
-        hooks = [layer.register_forward_hook(partial(listen, path)) for path, layer in self._layers]
+        hooks = [
+            layer.register_forward_hook(partial(listen, path), with_kwargs=True)
+            for path, layer in self._layers
+        ]
         try:
             yield calls
         finally:
@@ -163,8 +209,8 @@ class Network:
         """Return the losses (B,), float64, and the gradients of the single samples.
 
         By ``way``: ``"layers"`` goes forth and back once for all samples and puts the gradients
-        together layer by layer; ``"vmap"`` has PyTorch write them all out; ``"loop"`` goes forth
-        and back for one sample after the other.
+        together layer by layer, where a layer without a rule runs once more; ``"vmap"`` has
+        PyTorch write them all out; ``"loop"`` goes forth and back for one sample after the other.
         """
         if self.way == "layers":
             return self._by_layers(x, y)
@@ -182,9 +228,7 @@ class Network:
             return self.loss(self._called(parameters, x[None]), y[None])[0]
 
         each = torch.func.vmap(torch.func.grad_and_value(loss), in_dims=(None, 0, 0))
-        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):  # vmap knows no other
-            # What has no rule for batches goes sample by sample: slower, and right.
-            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+        with batchable():
             return each(self._trained, x, y)
 
     def _called(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -207,20 +251,44 @@ class Network:
     def _by_layers(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Placed]]:
         with self._listening() as calls, torch.enable_grad():
             losses = self.loss(self.module(x), y)
-        outputs = [call.outputs for call in calls]
-        deltas = torch.autograd.grad(losses.sum(), outputs, allow_unused=True)
+        outputs = [each for call in calls for each in call.outputs]
+        deltas = iter(self._deltas(losses, outputs))
         found: dict[str, list[Part]] = {}
-        for call, delta in zip(calls, deltas):
-            if delta is None:
-                continue
-            if len(call.inputs) != len(x) or len(delta) != len(x):
-                raise ValueError(f"layer {call.name} does not keep the samples on its first axis")
-            parts = gradients(call.layer, call.inputs, delta)
-            for name, parameter in call.layer.named_parameters():
-                if id(parameter) in self._names:
-                    found.setdefault(self._names[id(parameter)], []).append(parts[name])
+        for call in calls:
+            parts = self._parts(call, [next(deltas) for _ in call.outputs], len(x))
+            for place, name in self._watched[call.path] if parts else ():
+                found.setdefault(name, []).append(parts[place])
         placed = [Placed(self.slices[name], _joined(parts)) for name, parts in found.items()]
         return losses.detach().to(torch.float64), placed
+
+    def _deltas(self, losses: Tensor, outputs: list[Tensor]) -> Sequence[Tensor | None]:
+        """Return the gradients of the samples' losses in what the layers gave."""
+        return torch.autograd.grad(losses, outputs, torch.ones_like(losses), allow_unused=True)
+
+    def _parts(self, call: Call, deltas: list[Tensor | None], count: int) -> Mapping[str, Part]:
+        """Return the gradients of the samples in a layer's parameters; nothing for a lost call."""
+        known = [delta for delta in deltas if delta is not None]
+        ruled = call.path in self._ruled
+        inputs = call.tensors[:1] if ruled else self._rows(call)
+        if any(len(each) != count for each in (*inputs, *known)):
+            raise LayerError(call.path, "does not keep the samples on its first axis")
+        if not known:
+            return {}
+        if ruled:
+            return gradients(call.layer, *inputs, *known)
+        own = {place: self._trained[name] for place, name in self._watched[call.path]}
+        try:
+            found = written_out(call, self._of_samples[call.path], own, deltas)
+        except Exception as error:  # whatever a layer or PyTorch says, another way may do
+            raise LayerError(call.path, f"fails on one sample at a time: {error}") from error
+        return {place: Whole(each) for place, each in found.items()}
+
+    def _rows(self, call: Call) -> list[Tensor]:
+        """Return the inputs of a layer without a rule that have samples."""
+        flags, tensors = self._of_samples.get(call.path, ()), call.tensors
+        if len(flags) != len(tensors):
+            raise LayerError(call.path, _OTHERWISE)
+        return [each for each, has_samples in zip(tensors, flags) if has_samples]
 
 
 def _joined(parts: Sequence[Part]) -> Part:

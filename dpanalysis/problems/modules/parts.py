@@ -99,8 +99,8 @@ class Part(ABC):
         """
 
     @abstractmethod
-    def add(self, total: Tensor, weights: Tensor) -> None:
-        """Add the sum of ``weights`` (B,), float64, times the gradients to ``total`` (p,)."""
+    def sum(self, weights: Tensor) -> Tensor:
+        """Return the sum of ``weights`` (B,), float64, times the gradients, (p,)."""
 
     @abstractmethod
     def without(self, lost: Tensor) -> Part:
@@ -122,30 +122,31 @@ def _double(array: Tensor) -> Tensor:
 
 def _zeroed(array: Tensor, lost: Tensor) -> Tensor:
     """Return the array with zeros for the lost samples of the first axis."""
-    return array.masked_fill(lost.view(-1, *[1] * (array.ndim - 1)), 0.0)
+    return torch.where(lost.view(-1, *[1] * (array.ndim - 1)), 0.0, array)
 
 
 class Whole(Part):
     """Gradients (B, ...) that are written out."""
 
     def __init__(self, gradients: Tensor) -> None:
-        self._gradients = _double(gradients).flatten(1)
+        self.rows = gradients.flatten(1)
 
     def squares(self) -> Tensor:
         """Return the squared norms."""
-        return torch.linalg.vector_norm(self._gradients, dim=1).square()
+        return torch.linalg.vector_norm(self.whole(), dim=1).square()
 
-    def add(self, total: Tensor, weights: Tensor) -> None:
-        """Add the weighted sum, one product of a vector and a matrix."""
-        total += weights @ self._gradients
+    def sum(self, weights: Tensor) -> Tensor:
+        """Return the weighted sum, one product of a vector and a matrix."""
+        return weights @ self.whole()
 
     def without(self, lost: Tensor) -> Whole:
         """Return the part without the lost samples."""
-        return Whole(_zeroed(self._gradients, lost))
+        return Whole(_zeroed(self.rows, lost))
 
     def whole(self) -> Tensor:
         """Return the gradients."""
-        return self._gradients
+        self.rows = _double(self.rows)  # once, and not before they are put together
+        return self.rows
 
 
 class Outer(Part):
@@ -156,12 +157,14 @@ class Outer(Part):
 
     def squares(self) -> Tensor:
         """Return the squared norms: an outer product's is the product of the norms."""
-        sizes = (torch.linalg.vector_norm(each, dim=1) for each in (self._deltas, self._inputs))
-        return torch.stack(list(sizes)).prod(dim=0).square()
+        deltas, inputs = (
+            torch.linalg.vector_norm(each, dim=1) for each in (self._deltas, self._inputs)
+        )
+        return (deltas * inputs).square()
 
-    def add(self, total: Tensor, weights: Tensor) -> None:
-        """Add the weighted sum, one product of two matrices."""
-        total += ((weights[:, None] * self._deltas).T @ self._inputs).flatten()
+    def sum(self, weights: Tensor) -> Tensor:
+        """Return the weighted sum, one product of two matrices."""
+        return ((weights[:, None] * self._deltas).T @ self._inputs).flatten()
 
     def without(self, lost: Tensor) -> Outer:
         """Return the part without the lost samples."""
@@ -198,15 +201,15 @@ class Steps(Part):
         """Return upper bounds on the squared norms, by two matrices of T x T a sample."""
         deltas, inputs = self._deltas, self._inputs
         products = (deltas @ deltas.mT) * (inputs @ inputs.mT)
-        norms = (torch.linalg.vector_norm(each, dim=2) for each in (deltas, inputs))
-        sizes = torch.stack(list(norms)).prod(dim=0).sum(dim=1).square()
+        norms = torch.linalg.vector_norm(deltas, dim=2) * torch.linalg.vector_norm(inputs, dim=2)
+        sizes = norms.sum(dim=1).square()
         count = deltas.shape[1] ** 2 + deltas.shape[2] + inputs.shape[2]
         return _never_below(products.sum(dim=(1, 2)), sizes, count)
 
-    def add(self, total: Tensor, weights: Tensor) -> None:
-        """Add the weighted sum, one product of two matrices over samples and places."""
+    def sum(self, weights: Tensor) -> Tensor:
+        """Return the weighted sum, one product of two matrices over samples and places."""
         deltas = (weights[:, None, None] * self._deltas).flatten(0, 1)
-        total += (deltas.T @ self._inputs.flatten(0, 1)).flatten()
+        return (deltas.T @ self._inputs.flatten(0, 1)).flatten()
 
     def without(self, lost: Tensor) -> Steps:
         """Return the part without the lost samples."""
@@ -235,10 +238,11 @@ class Lookup(Part):
         found = (deltas @ deltas.mT).masked_fill(~same, 0.0).sum(dim=(1, 2))
         return _never_below(found, sizes, deltas.shape[1] ** 2 + deltas.shape[2])
 
-    def add(self, total: Tensor, weights: Tensor) -> None:
-        """Add each weighted delta to the row of its place."""
+    def sum(self, weights: Tensor) -> Tensor:
+        """Return the table with each weighted delta in the row of its place."""
         deltas = (weights[:, None, None] * self._deltas).flatten(0, 1)
-        total.view(self._rows, -1).index_add_(0, self._places.flatten(), deltas)
+        table = deltas.new_zeros(self._rows, deltas.shape[1])
+        return table.index_add_(0, self._places.flatten(), deltas).flatten()
 
     def without(self, lost: Tensor) -> Lookup:
         """Return the part without the lost samples."""

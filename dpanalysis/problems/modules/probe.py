@@ -9,8 +9,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.utils._pytree import tree_flatten
 
 from .network import Network, same_kernels
+from .together import Together
+from .units import LayerError
 
 __all__ = ["choose_way", "made_up", "refuse_by_name", "same_gradients"]
 
@@ -75,7 +78,8 @@ def choose_way(network: Network, X: Tensor, y: Tensor) -> tuple[int, int]:
     is the sum of without being written out (0 for none).
 
     The gradients of a few samples in one go must be those of each sample alone. Layer by layer
-    where that gives them, else by ``vmap``, else one by one.
+    where that gives them, else by ``vmap``, else one by one. A parameter whose gradients a
+    layer's calls do not give is left to the layer around it, and so on up to the module.
 
     Raises
     ------
@@ -96,14 +100,14 @@ def choose_way(network: Network, X: Tensor, y: Tensor) -> tuple[int, int]:
         if not kept or not _close(network, together, torch.cat(alone)):
             raise ValueError(
                 "module must keep its samples apart: the loss of a sample changes with the samples "
-                "beside it, or from one call to the next"
+                f"beside it, or from one call to the next{_culprit(network, x)}"
             )
         network.way = "loop"
         expected = _each(network, x, labels)[0]
-        for way in ("layers", "vmap"):
+        for way, try_it in (("layers", _by_layers), ("vmap", _each)):
             network.way = way
             try:
-                found, costs = _each(network, x, labels)
+                found, costs = try_it(network, x, labels, expected)
             except Exception:  # whatever a layer or PyTorch says, another way may do
                 continue
             if _close(network, found, expected):
@@ -112,21 +116,85 @@ def choose_way(network: Network, X: Tensor, y: Tensor) -> tuple[int, int]:
         return network.size, 0
 
 
-def _each(network: Network, x: Tensor, y: Tensor) -> tuple[Tensor, tuple[int, int]]:
+def _by_layers(network: Network, x: Tensor, y: Tensor, expected: Tensor) -> Any:
+    """Return what :func:`_each` does, once each parameter is left to a layer that knows it.
+
+    Raises
+    ------
+    LayerError
+        If only the module as a whole is left: then there is no need of layers.
+    """
+    while True:
+        try:
+            network.look(x)
+            result = _each(network, x, y)
+        except LayerError as error:
+            wrong, why = network.at_home(error.path), error
+        else:
+            wrong = [
+                name
+                for name, where in network.slices.items()
+                if not _close(network, result[0][:, where], expected[:, where], expected)
+            ]
+            why = LayerError("", "has gradients that its layers do not give")
+            if not wrong:
+                return result
+        if not network.move_up(wrong):
+            raise why
+
+
+def _culprit(network: Network, x: Tensor) -> str:
+    """Return the layer that changes a sample by the others, for a message."""
+    paths = {layer: path for path, layer in network.module.named_modules() if path}
+    calls: list[tuple[nn.Module, list[Tensor], list[Tensor]]] = []
+
+    def listen(layer: nn.Module, inputs: Any, outputs: Any) -> None:
+        calls.append((layer, _first(inputs), _first(outputs)))
+
+    hooks = [layer.register_forward_hook(listen) for layer in paths]
+    try:
+        for samples in (x, x[:1]):
+            network.outputs(samples)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    half = len(calls) // 2
+    for (layer, given, gave), (other, as_given, as_gave) in zip(calls[:half], calls[half:]):
+        if layer is other and _alike(given, as_given) and not _alike(gave, as_gave):
+            return f"; its layer {paths[layer]} ({type(layer).__name__}) does it"
+    return ""
+
+
+def _first(tree: Any) -> list[Tensor]:
+    """Return what belongs to the first sample."""
+    return [e[0] for e in tree_flatten(tree)[0] if isinstance(e, Tensor) and e.ndim]
+
+
+def _alike(ones: list[Tensor], others: list[Tensor]) -> bool:
+    return len(ones) == len(others) and all(
+        a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-3, atol=1e-6)
+        for a, b in zip(ones, others)
+    )
+
+
+def _each(network: Network, x: Tensor, y: Tensor, *more: Any) -> tuple[Tensor, tuple[int, int]]:
     """Return the gradients of the samples, (B, d), and what :func:`choose_way` returns."""
     _, placed = network.sample_gradients(x, y)
-    found = torch.zeros(len(x), network.size, dtype=torch.float64, device=x.device)
-    units = torch.eye(len(x), dtype=torch.float64, device=x.device)
-    for where, part in placed:
-        for row, unit in zip(found, units):
-            part.add(row[where], unit)
+    together = Together(placed, network.vector)
+    found = torch.stack([together.sum(unit) for unit in _units(x)])
     entries = sum(part.entries for _, part in placed) // len(x)
     return found, (entries, max((part.steps for _, part in placed), default=0))
 
 
-def _close(network: Network, found: Tensor, expected: Tensor) -> bool:
+def _units(x: Tensor) -> Tensor:
+    """Return weights that choose one of the samples, (B, B)."""
+    return torch.eye(len(x), dtype=torch.float64, device=x.device)
+
+
+def _close(network: Network, found: Tensor, expected: Tensor, beside: Any = None) -> bool:
+    """Whether two are equal but for rounding, in the size of what is expected, or is ``beside``."""
     tolerance = 1e-8 if network.vector.dtype == torch.float64 else 1e-3
-    scale = expected.abs().amax().clamp(min=1e-30)
+    scale = (expected if beside is None else beside).abs().amax().clamp(min=1e-30)
     return bool(((found - expected).abs() <= tolerance * scale).all())
 
 
@@ -146,11 +214,7 @@ def same_gradients(network: Network, X: Tensor, y: Tensor, chunk: int, moved: bo
     with same_kernels():
         for samples, marks, at in ((x, labels, 0), (others, other_labels, place)):
             _, placed = network.sample_gradients(samples, marks)
-            unit = torch.zeros(chunk, dtype=torch.float64, device=X.device)
-            unit[at] = 1.0
-            total = torch.zeros(network.size, dtype=torch.float64, device=X.device)
-            for where, part in placed:
-                part.add(total[where], unit)
-            squares = torch.stack([part.squares()[at] for _, part in placed])
-            found.append(torch.cat([total, squares]))
+            together = Together(placed, network.vector)
+            squares = together.squares(chunk)[at]
+            found.append(torch.cat([together.sum(_units(samples)[at]), squares[None]]))
     return torch.equal(*found)
