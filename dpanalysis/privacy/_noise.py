@@ -9,6 +9,7 @@ The tails have full precision: see :mod:`dpanalysis.privacy._tails`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -281,6 +282,9 @@ def shape_of(size: Size, *parameters: ArrayLike) -> Size:
 
 
 def spread_of(name: str, value: ArrayLike) -> Any:
+    """Return a scale, or an array of them, that is neither negative nor infinite."""
+    if type(value) is float and 0.0 <= value < math.inf:
+        return value
     array = np.asarray(value, dtype=np.float64)
     if not (np.isfinite(array) & (array >= 0.0)).all():
         raise ValueError(f"{name} must lie in [0, inf), got {value!r}")
