@@ -175,7 +175,9 @@ def gaussian(random: Any, std: ArrayLike, size: Size = None) -> Any:
 
     spread = spread_of("std", std)
     shape = shape_of(size, spread)
-    count = 1 if shape is None else int(np.prod(shape, dtype=np.int64))
+    count = 1 if shape is None else shape
+    if type(count) is not int:
+        count = int(np.prod(count, dtype=np.int64))
     noise = random.random(count + count % 2)
     if box_muller(noise):
         pairs = noise.reshape(-1, 2)
