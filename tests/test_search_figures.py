@@ -1,6 +1,7 @@
 """The figures of Chen and Lee (2020) at a tiny scale: what must hold of their tables."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -130,6 +131,11 @@ def test_the_census_is_like_adult():
     assert len(folds) == 10 and folds[0].d == 44 and folds[0].n == 9000
 
 
+@cache
+def without_privacy(loss):
+    return _search.run_cell("census", loss, "non-private", 1.6, 0, 10)["objective"]
+
+
 @pytest.mark.parametrize("loss", _search.LOSSES)
 @pytest.mark.parametrize("name", [name for name in _search.METHODS if "," not in name])
 def test_every_method_runs_and_can_be_repeated(name, loss):
@@ -137,8 +143,7 @@ def test_every_method_runs_and_can_be_repeated(name, loss):
     for result in found:
         result.pop("seconds")
     assert found[0] == found[1]
-    best = _search.run_cell("census", loss, "non-private", 1.6, 0, 10)
-    assert best["objective"] <= found[0]["objective"] + 0.0025
+    assert without_privacy(loss) <= found[0]["objective"] + 0.0025
     if name != "majority":
         assert found[0]["accuracy"] > 0.7
 

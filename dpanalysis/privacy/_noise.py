@@ -9,6 +9,7 @@ The tails have full precision: see :mod:`dpanalysis.privacy._tails`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -174,7 +175,9 @@ def gaussian(random: Any, std: ArrayLike, size: Size = None) -> Any:
 
     spread = spread_of("std", std)
     shape = shape_of(size, spread)
-    count = 1 if shape is None else int(np.prod(shape, dtype=np.int64))
+    count = 1 if shape is None else shape
+    if type(count) is not int:
+        count = int(np.prod(count, dtype=np.int64))
     noise = random.random(count + count % 2)
     if box_muller(noise):
         pairs = noise.reshape(-1, 2)
@@ -281,6 +284,9 @@ def shape_of(size: Size, *parameters: ArrayLike) -> Size:
 
 
 def spread_of(name: str, value: ArrayLike) -> Any:
+    """Return a scale, or an array of them, that is neither negative nor infinite."""
+    if type(value) is float and 0.0 <= value < math.inf:
+        return value
     array = np.asarray(value, dtype=np.float64)
     if not (np.isfinite(array) & (array >= 0.0)).all():
         raise ValueError(f"{name} must lie in [0, inf), got {value!r}")

@@ -14,16 +14,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from functools import lru_cache
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._validation import check_choice, check_number
 from ..errors import IncompatibleAccounting
-from .events import Event, Repeated, Sampled, check_event, gaussian_terms
+from .events import (
+    AboveThreshold,
+    BoundedRange,
+    Event,
+    Gaussian,
+    Laplace,
+    Pure,
+    Repeated,
+    Sampled,
+    check_event,
+    gaussian_terms,
+)
 from .rdp import rdp_to_epsilon
 from .relations import Budget, check_relation
+from .sampling import Sampling
 from .zcdp import gaussian_sum_epsilon, zcdp_to_epsilon
 
 __all__ = ["ACCOUNTANTS", "epsilon", "fits", "group", "spent", "spent_without_grid"]
@@ -37,6 +50,9 @@ Events: TypeAlias = Event | Iterable[Event]
 _SAMPLED_ORDERS = np.concatenate(
     [1.0 + np.geomspace(1e-3, 0.9, 12), np.arange(2.0, 65.0), np.round(np.geomspace(70, 1024, 24))]
 )
+# Of more distinct events the epsilon is not kept: they seldom come again.
+_MOST_KEPT = 64
+_FIXED = (AboveThreshold, BoundedRange, Gaussian, Laplace, Pure)
 _FULL_ORDERS = np.concatenate([1.0 + np.geomspace(1e-4, 1e8, 241), [np.inf]])
 
 
@@ -121,8 +137,8 @@ def epsilon(events: Events, delta: float, relation: str, accountant: str = "tigh
     delta = check_number("delta", delta, low=0.0, high=1.0, high_open=True)
     groups = group(events, relation)
     if accountant != "tightest":
-        return _ACCOUNTS[accountant](groups, delta)
-    return min(_ACCOUNTS[name](groups, delta) for name in _applicable(groups, delta))
+        return _epsilon_by(accountant, groups, delta)
+    return min(_epsilon_by(name, groups, delta) for name in _applicable(groups, delta))
 
 
 def fits(events: Events, budget: Budget, accountant: str = "tightest") -> bool:
@@ -154,7 +170,8 @@ def fits(events: Events, budget: Budget, accountant: str = "tightest") -> bool:
     if budget.rho is not None or accountant != "tightest":
         return spent(events, budget, accountant) <= limit
     return any(
-        _ACCOUNTS[name](groups, budget.delta) <= limit for name in _applicable(groups, budget.delta)
+        _epsilon_by(name, groups, budget.delta) <= limit
+        for name in _applicable(groups, budget.delta)
     )
 
 
@@ -196,7 +213,29 @@ def spent_without_grid(events: Events, budget: Budget, accountant: str = "tighte
     names = _applicable(groups, budget.delta)
     if _gaussian_terms(groups) is None:
         names = [name for name in names if name != "pld"]
-    return min(_ACCOUNTS[name](groups, budget.delta) for name in names)
+    return min(_epsilon_by(name, groups, budget.delta) for name in names)
+
+
+def _epsilon_by(name: str, groups: Groups, delta: float) -> float:
+    """Return the epsilon by one accountant; what it was for the same events is kept."""
+    if len(groups) <= _MOST_KEPT and all(map(_is_ours, groups)):
+        return _kept_epsilon(name, tuple(groups.items()), delta)
+    return _ACCOUNTS[name](groups, delta)
+
+
+@lru_cache(maxsize=4096)
+def _kept_epsilon(name: str, items: tuple[tuple[Event, int], ...], delta: float) -> float:
+    return _ACCOUNTS[name](dict(items), delta)
+
+
+def _is_ours(event: Event) -> bool:
+    """Return whether an event is one of the library's, which cannot change, throughout."""
+    if isinstance(event, Sampled):
+        fixed = type(event) is Sampled and type(event.sampling) in get_args(Sampling)
+        return fixed and all(map(_is_ours, event.events))
+    if isinstance(event, Repeated):
+        return type(event) is Repeated and _is_ours(event.event)
+    return type(event) in _FIXED
 
 
 def _applicable(groups: Groups, delta: float) -> list[str]:

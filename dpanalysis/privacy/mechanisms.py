@@ -87,7 +87,10 @@ def noisy(
         return x
     if isinstance(random, SystemRandom):
         return _exact.release(random, x, law, scale * np.asarray(shares))
-    return x + _drawn(random, law, scale, x.size) * np.asarray(shares)
+    noise = _drawn(random, law, scale, x.size)
+    if not (type(shares) is float and shares == 1.0):
+        noise = noise * np.asarray(shares)
+    return x + noise
 
 
 def _drawn(random: Random, law: str, scale: float, size: int) -> Any:

@@ -172,11 +172,15 @@ def _two_exponentials(
 def _expm1_minus(x: Any) -> Any:
     """Return e**x - 1 - x without cancellation."""
     x = np.asarray(x, dtype=np.float64)
-    t = np.where(np.abs(x) < 0.05, x, 0.0)
-    series = np.ones_like(t)
-    for k in range(10, 2, -1):
-        series = 1.0 + t / k * series
-    return np.where(np.abs(x) < 0.05, 0.5 * t * t * series, np.expm1(x) - x)
+    value = np.asarray(np.expm1(x) - x)
+    near = np.abs(x) < 0.05
+    if near.any():
+        t = x[near]
+        series = np.ones_like(t)
+        for k in range(10, 2, -1):
+            series = 1.0 + t / k * series
+        value[near] = 0.5 * t * t * series
+    return value
 
 
 def _power_excess(x: Any, a: Any) -> Any:
@@ -185,22 +189,27 @@ def _power_excess(x: Any, a: Any) -> Any:
     With b = a - 1 it is e**x (e**(b x) - 1 - b x) + b (1 - e**x + x e**x): no term is negative.
     """
     x = np.asarray(x, dtype=np.float64)
-    t = np.where(np.abs(x) < 0.05, x, 0.0)
-    entropy = np.exp(t) * _expm1_minus(-t)
-    entropy = np.where(np.abs(x) < 0.05, entropy, x * np.exp(x) - np.expm1(x))
-    return np.exp(x) * _expm1_minus((a - 1.0) * x) + (a - 1.0) * entropy
+    power = np.exp(x)
+    entropy = np.asarray(x * power - np.expm1(x))
+    near = np.abs(x) < 0.05
+    if near.any():
+        entropy[near] = power[near] * _expm1_minus(-x[near])
+    return power * _expm1_minus((a - 1.0) * x) + (a - 1.0) * entropy
 
 
 def _log_power_excess(u: Any, order: Any) -> Any:
     """Return ln(s**order - 1 - order (s - 1)) at s = e**u, also where the power overflows."""
-    big = order * u > 30.0
+    big = np.asarray(order * u > 30.0)
+    value = np.empty(big.shape)
+    u, order = np.broadcast_to(u, big.shape), np.broadcast_to(order, big.shape)
     with np.errstate(divide="ignore", over="ignore"):
-        small = np.log(_power_excess(np.where(big, 0.0, u), order))
-        tame, beta = np.where(big, u, 30.0), order - 1.0
+        value[~big] = np.log(_power_excess(u[~big], order[~big]))
+        tame, order = u[big], order[big]
+        beta = order - 1.0
         # 1 - order e^(-beta u) + beta e^(-order u), without cancellation near order 1.
         rest = -np.expm1(-beta * tame) - beta * (np.exp(-beta * tame) - np.exp(-order * tame))
-        large = order * tame + np.log(rest)
-    return np.where(big, large, small)
+        value[big] = order * tame + np.log(rest)
+    return value
 
 
 def rdp_to_epsilon(orders: ArrayLike, rdp: ArrayLike, delta: float) -> tuple[float, float]:

@@ -48,23 +48,38 @@ def _log_binomials(a: Array) -> Array:
     return _kept_table(a.tobytes()) if a.size * a.max() < 2e5 else _table(a)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _kept_table(key: bytes) -> Array:
     return _table(np.frombuffer(key, dtype=np.float64))
 
 
 def _table(orders: Array) -> Array:
-    a = orders[:, None]
-    j = np.arange(2.0, a.max() + 1.0)[None, :]
-    inside = np.maximum(a - j, 0.0)
-    table = special.gammaln(a + 1.0) - special.gammaln(j + 1.0) - special.gammaln(inside + 1.0)
-    table = np.where(j <= a, table, -np.inf)
+    a = orders.astype(np.intp)[:, None]
+    log_factorials = special.gammaln(np.arange(1.0, a.max() + 2.0))
+    j = np.arange(2, a.max() + 1)
+    table = log_factorials[a] - log_factorials[j] - log_factorials[np.maximum(a - j, 0)]
+    table[j > a] = -np.inf
     table.setflags(write=False)
     return table
 
 
 def _binomial_cost(a: Array, log_odds: float, log_keep: float, log_terms: Array) -> Array:
-    """Return ln(1 + keep**a sum_{j >= 2} C(a, j) odds**j t_j)/(a - 1) for integer orders a."""
+    """Return ln(1 + keep**a sum_{j >= 2} C(a, j) odds**j t_j)/(a - 1) for integer orders a.
+
+    Orders are taken together from one power of 2 to the next: a table of all of them would be
+    zeros for the most part.
+    """
+    values, octaves = np.empty(a.size), np.frexp(a)[1]
+    for octave in np.unique(octaves):
+        some = octaves == octave
+        terms = log_terms[: int(a[some].max()) - 1]
+        values[some] = _binomial_cost_of_similar(a[some], log_odds, log_keep, terms)
+    return values
+
+
+def _binomial_cost_of_similar(
+    a: Array, log_odds: float, log_keep: float, log_terms: Array
+) -> Array:
     j = np.arange(2.0, log_terms.size + 2.0)
     exponent = _log_binomials(a) + (log_terms + log_odds * j)
     top = np.clip(exponent.max(axis=1), -1e300, 1e300)

@@ -265,21 +265,33 @@ def gaussian_divergence(mu: ArrayLike, loss: ArrayLike) -> Any:
 
 def _log_divergence(mu: Any, loss: Any) -> Any:
     """Return the logarithm of the divergence at losses >= 0."""
-    positive = (mu > 0.0) & np.isfinite(mu) & np.isfinite(loss)
-    shift, t = np.where(positive, mu, 1.0), np.where(positive, loss, 0.0)
-    a = 0.5 * shift - t / shift
-    narrow = shift < 0.5
-    width = np.where(narrow, shift, 0.0)
+    positive = np.asarray((mu > 0.0) & np.isfinite(mu) & np.isfinite(loss))
+    value = np.array(np.where((mu == 0.0) | np.isposinf(loss), -np.inf, 0.0))
+    narrow = mu < 0.5
+    for some, formula in ((positive & narrow, _narrow), (positive & ~narrow, _wide)):
+        if some.any():
+            shift = np.broadcast_to(mu, some.shape)[some]
+            t = np.broadcast_to(loss, some.shape)[some]
+            value[some] = formula(0.5 * shift - t / shift, shift)
+    return value
+
+
+def _narrow(a: Any, shift: Any) -> Any:
+    """Return the logarithm of phi(a) times the integral of the slope, for small shifts."""
     tame = np.minimum(a, 1.0)
-    mean = sum(w * _mills_slope(tame - width * p) for p, w in zip(*_GAUSS))
+    mean = sum(w * _mills_slope(tame - shift * p) for p, w in zip(*_GAUSS))
     with np.errstate(divide="ignore"):
-        near = -0.5 * a * a - _LOG_ROOT_2PI + np.log(shift) + np.log(mean)
-        log_phi = special.log_ndtr(a)
-        inside = np.where(a > 0.0, np.exp(-0.5 * a * a - _LOG_ROOT_2PI - log_phi), 0.0)
-        inside = np.where(a > 0.0, inside, 1.0 / _mills(np.minimum(a, 0.0)))
-        wide = log_phi + np.log1p(-np.minimum(inside * _mills(a - shift), 1.0))
-    outside = np.where((mu == 0.0) | np.isposinf(loss), -np.inf, 0.0)
-    return np.where(positive, np.where(narrow, near, wide), outside)
+        return -0.5 * a * a - _LOG_ROOT_2PI + np.log(shift) + np.log(mean)
+
+
+def _wide(a: Any, shift: Any) -> Any:
+    """Return the logarithm of Phi(a) - e^epsilon Phi(a - mu), for shifts of 1/2 or more."""
+    log_phi = special.log_ndtr(a)
+    inside, right = np.empty_like(a), a > 0.0
+    inside[right] = np.exp(-0.5 * a[right] ** 2 - _LOG_ROOT_2PI - log_phi[right])
+    inside[~right] = 1.0 / _mills(a[~right])
+    with np.errstate(divide="ignore"):
+        return log_phi + np.log1p(-np.minimum(inside * _mills(a - shift), 1.0))
 
 
 def _mills(x: Any) -> Any:
@@ -289,11 +301,16 @@ def _mills(x: Any) -> Any:
 
 def _mills_slope(x: Any) -> Any:
     """Return 1 + x Phi(x)/phi(x) > 0, the derivative of Mills' ratio, at x <= 1."""
-    inverse = 1.0 / np.maximum(x * x, 400.0)
-    series = np.ones_like(inverse)
-    for k in range(10, 0, -1):  # 1 - 3/x^2 (1 - 5/x^2 (1 - ...))
-        series = 1.0 - (2 * k + 1) * inverse * series
-    return np.where(x < -20.0, inverse * series, 1.0 + np.maximum(x, -20.0) * _mills(x))
+    value = np.empty_like(x)
+    far = x < -20.0
+    value[~far] = 1.0 + x[~far] * _mills(x[~far])
+    if far.any():
+        inverse = 1.0 / (x[far] * x[far])
+        series = np.ones_like(inverse)
+        for k in range(10, 0, -1):  # 1 - 3/x^2 (1 - 5/x^2 (1 - ...))
+            series = 1.0 - (2 * k + 1) * inverse * series
+        value[far] = inverse * series
+    return value
 
 
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:

@@ -146,6 +146,24 @@ def test_events_of_a_new_kind_are_different_unless_they_say_otherwise():
     assert not guard.can_spend(dear)
 
 
+def test_only_costs_that_cannot_change_are_kept():
+    """One of one's own may say another number the second time, alone or in a batch."""
+
+    class Moody(Event):
+        loss = 1.0
+
+        def pure_cost(self):
+            return self.loss
+
+    moody = Moody()
+    events = [moody, Repeated(moody, 1), Sampled(Poisson(1.0), [moody])]
+    events.append(Sampled(Poisson(0.5), [Pure(1.0), moody]))
+    before = [epsilon(event, 0.0, ADD) for event in events]
+    Moody.loss = 2.0
+    after = [epsilon(event, 0.0, ADD) for event in events]
+    assert all(a < b for a, b in zip(before, after)) and after[:3] == [2.0] * 3
+
+
 def test_grouping_unrolls_everything():
     inner = Sampled(WithoutReplacement(10), [Repeated(Pure(1.0), 2), Gaussian(1.0, 1.0)], n=10)
     counts = group([Repeated(inner, 3), Pure(1.0), Repeated(Repeated(Pure(2.0), 2), 5)], REPLACE)

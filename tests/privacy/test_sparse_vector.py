@@ -247,6 +247,19 @@ def test_the_margin_covers_the_grid(noise, order, scale, shift):
         assert found <= finer * (1 + 1e-4)
 
 
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("order", [1.3, 9.0, 120.0])
+def test_leaving_couplings_out_loses_nothing(noise, order):
+    """Each that is left out would have cost more: the best of all is the best of each alone."""
+    for first, second, cap in ((2.0, 4.0, 5), (30.0, 10.0, 200), (1.0, 300.0, 10**6)):
+        for shift in module._SHIFTS:
+            least = module._queries_at_least(order, noise, second, float(cap), shift)
+            assert least <= module._queries(order, noise, second, float(cap), shift) * (1 + 1e-12)
+        setting = (order, noise, first, second, cap)
+        alone = [rdp_above_threshold(*setting, coupling=shift) for shift in module._SHIFTS]
+        assert rdp_above_threshold(*setting, coupling="best") == min(alone)
+
+
 def test_many_queries_at_once_are_many_single_ones():
     """The walk along the hull against step by step, where it jumps far."""
     for noise, cap in (("laplace", 500), ("gaussian", 2000)):

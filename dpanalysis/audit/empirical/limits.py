@@ -17,7 +17,11 @@ __all__ = ["ApproximateLimit", "GaussianLimit", "Limit"]
 
 
 class Limit(Protocol):
-    """A family of curves p <= most(q, level), from the level 0 on."""
+    """A family of curves p <= most(q, level), from the level 0 on; a value, which can be hashed."""
+
+    def __hash__(self) -> int:
+        """Return the same for equal families."""
+        ...
 
     def describe(self, level: float) -> str:
         """Return a level in words."""

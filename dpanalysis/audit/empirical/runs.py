@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,7 @@ def _learned(samples: int, miss: float) -> int:
     return max(1, min(int(samples * ratio / (1.0 + ratio)), _LEARN))
 
 
+@lru_cache(maxsize=256)
 def samples_for(limit: Limit, claim: float, miss: float) -> int:
     """Return how many runs of each input the clearest outcome needs to refute the claim.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -139,16 +140,20 @@ def _least_epsilon(p: Law, q: Law, delta: float) -> float:
     largest = max(renyi_divergence(p, q, math.inf), renyi_divergence(q, p, math.inf))
     if delta == 0.0 or privacy_profile(p, q, 0.0) <= delta:
         return float(largest) if delta == 0.0 else 0.0
-    high = 1.0
-    while privacy_profile(p, q, high) > delta:
-        high *= 2.0
+    from scipy import optimize
+
+    @cache
+    def excess(epsilon: float) -> float:
+        return math.log(max(float(privacy_profile(p, q, epsilon)), 1e-300) / delta)
+
+    low, high = 0.0, 1.0
+    while excess(high) > 0.0:
+        low, high = high, 2.0 * high
         if high > 1e3:
             return math.inf
-    low = 0.0
-    while high - low > 1e-10 * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if privacy_profile(p, q, middle) > delta else (low, middle)
-    return high
+    if excess(high) == 0.0:
+        return high
+    return float(optimize.toms748(excess, low, high, xtol=1e-11 * high, rtol=1e-13))
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class BatchMean:
 
             def logpdf(x: np.ndarray) -> np.ndarray:
                 exponent = -abs(x[:, None] - means) / self.scale
-                return np.asarray(special.logsumexp(exponent + log_weight, axis=1))
+                return np.asarray(np.logaddexp.reduce(exponent + log_weight, axis=1))
 
             return Density(logpdf, tuple(means))
         high = 0.5 * np.exp(-abs(1.0 - means) / self.scale)  # means in [0, 1]

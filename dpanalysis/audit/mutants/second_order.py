@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from ... import privacy
 from ...privacy.events import Gaussian, Sampled
@@ -26,13 +25,14 @@ def _clipped(rows: Any) -> np.ndarray:
 
 def _mixture(centers: np.ndarray, std: float) -> Density:
     """Return the density of N(c, std^2) with c drawn among the centers."""
-    log_weight = -math.log(len(centers) * std * math.sqrt(2.0 * math.pi))
+    different, counts = np.unique(centers, return_counts=True)
+    log_weights = np.log(counts / (len(centers) * std * math.sqrt(2.0 * math.pi)))
 
     def logpdf(x: np.ndarray) -> np.ndarray:
-        exponent = -0.5 * ((x[:, None] - centers) / std) ** 2
-        return np.asarray(special.logsumexp(exponent, axis=1)) + log_weight
+        exponent = -0.5 * ((x[:, None] - different) / std) ** 2
+        return np.asarray(np.logaddexp.reduce(exponent + log_weights, axis=1))
 
-    return Density(logpdf, tuple(np.unique(centers)))
+    return Density(logpdf, tuple(different))
 
 
 @dataclass(frozen=True)
