@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from .blocks import Block
@@ -210,7 +211,13 @@ def gradient_event(
     """Return the event of one noisy mean gradient on a drawn batch, not yet amplified."""
     order = NORM_ORDER[mechanism]
     sensitivity = facts.gradient_sensitivity(sampling, order, clipping)
-    return (Laplace if order == 1 else Gaussian)(float(scale), sensitivity)
+    return _released(order, float(scale), sensitivity)
+
+
+@lru_cache(maxsize=256)
+def _released(order: int, scale: float, sensitivity: float) -> Event:
+    """Return the event, which is looked at once and then asked for twice an iteration."""
+    return (Laplace if order == 1 else Gaussian)(scale, sensitivity)
 
 
 def sampled_event(facts: PublicFacts, sampling: Sampling, events: Sequence[Event]) -> Event:

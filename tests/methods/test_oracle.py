@@ -503,3 +503,15 @@ def test_a_rule_that_lifts_small_gradients_needs_more_noise_than_the_row_bound_s
     assert facts.record_sensitivity(2, dpa.clipping.Flat(1.0)) == facts.record_sensitivity(2)
     small = facts.record_sensitivity(2, dpa.clipping.Automatic(0.1, 1e-3))
     assert small == pytest.approx(0.02 * 1e-3 / 0.1)
+
+
+def test_equal_gradients_cost_one_and_the_same_event_and_others_do_not():
+    facts = dpa.Quadratic([1.0], sensitivity=0.1).facts("replace_one")
+    one = gradient_event(facts, dpa.Full(), "laplace", 2.0)
+    assert gradient_event(facts, dpa.Full(), "laplace", 2.0) is one
+    more = dpa.Quadratic([1.0], sensitivity=0.2).facts("replace_one")
+    assert gradient_event(more, dpa.Full(), "laplace", 2.0).sensitivity == 0.2
+    assert gradient_event(facts, dpa.Full(), "laplace", 3.0).scale == 3.0
+    for _ in range(2):
+        with pytest.raises(ValueError, match="scale"):
+            gradient_event(facts, dpa.Full(), "laplace", float("nan"))
