@@ -13,6 +13,7 @@ BENCHMARKS = [
     "kernels",
     "noise",
     "networks",
+    "whole",
     "lmi",
     "allocation",
     "accounting",
@@ -20,6 +21,7 @@ BENCHMARKS = [
     "startup",
     "footprint",
     "memory",
+    "scale",
     "growth",
     "figures",
 ]
