@@ -14,6 +14,7 @@ BENCHMARKS = [
     "between",
     "noise",
     "networks",
+    "whole",
     "lmi",
     "allocation",
     "accounting",
@@ -21,6 +22,7 @@ BENCHMARKS = [
     "startup",
     "footprint",
     "memory",
+    "scale",
     "growth",
     "figures",
 ]

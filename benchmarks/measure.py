@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,10 @@ NEEDS = {
     "torch_forms": ("torch",),
     "opacus_forms": ("opacus",),
     "module_forms": ("torch",),
+    "diffprivlib_forms": ("diffprivlib",),
 }
+# A peer that cannot live beside the others may have an interpreter of its own.
+PYTHON = {"diffprivlib_forms": "DIFFPRIVLIB_PYTHON"}
 IMPORTED_AS = {"scikit-learn": "sklearn", "dp-accounting": "dp_accounting", "pepit": "PEPit"}
 ROOT = Path(__file__).parents[1]
 
@@ -46,7 +50,7 @@ def installed(*packages: str) -> bool:
     """Whether all packages are there; one that is not is noted as skipped, by name."""
     missing = [p for p in packages if importlib.util.find_spec(IMPORTED_AS.get(p, p)) is None]
     for package in missing:
-        extra = "dask" if package == "dask" else "peers"
+        extra = "dask" if package in ("dask", "distributed") else "peers"
         _skip(package, f'{package} is not installed (pip install "dpanalysis-toolkit[{extra}]")')
     return not missing
 
@@ -101,6 +105,11 @@ def here(call: Callable[[], object], threads: int | None = None) -> Times:
     return times
 
 
+def _python(module: str) -> str:
+    """Return the interpreter of a module of ``peers``."""
+    return os.environ.get(PYTHON.get(module, ""), sys.executable)
+
+
 class Worker:
     """A module of ``peers`` in a process of its own; ``names`` are the calls that it offers."""
 
@@ -109,7 +118,7 @@ class Worker:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed by close()
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-W", "ignore", "-m", "benchmarks.worker"),
+                *(_python(module), "-W", "ignore", "-m", "benchmarks.worker"),
                 *(module, work, str(threads), json.dumps(arguments)),
             ],
             cwd=ROOT,
@@ -169,16 +178,18 @@ def peers(
     arguments: dict[str, Any],
     expected: Callable[[str], np.ndarray | None],
     tolerance: float = 3e-5,
+    found: dict[str, np.ndarray] | None = None,
 ) -> Iterator[dict[str, Times]]:
     """Start the peers that are installed, all at once, and yield what times each of their calls.
 
     ``expected(name)`` is what a call must compute, within ``tolerance`` times its largest
-    entry; None where it cannot be compared. A peer that does not start is skipped by name.
+    entry; None where it cannot be compared. ``found``, where it is given, gets what every call
+    computes. A peer that does not start is skipped by name.
     """
     with contextlib.ExitStack() as stack:
         workers = []
         for module in modules:
-            if installed(*NEEDS[module]):
+            if _python(module) != sys.executable or installed(*NEEDS[module]):
                 workers.append(Worker(module, work, threads, arguments))
                 stack.callback(workers[-1].close)
         calls: dict[str, Times] = {}
@@ -195,6 +206,8 @@ def peers(
                     np.testing.assert_allclose(
                         worker.result(name), wanted.ravel(), rtol=0, atol=tolerance * scale
                     )
+                if found is not None:
+                    found[name] = worker.result(name)
                 calls[name] = partial(worker.times, name)
         yield calls
 

@@ -78,25 +78,28 @@ def chunked(file: Path, n: int) -> Any:
     return da.concatenate(parts)
 
 
+def problem(way: str, folder: Path, n: int) -> Any:
+    """Return the first n rows as a problem: of a map, or of a Dask array of the file."""
+    from dpanalysis import ERM, RowBound, losses
+
+    X: Any = np.memmap(folder / "X", np.float32, "r", shape=(n, D))
+    y: Any = np.memmap(folder / "y", np.int8, "r", shape=(n,))
+    if way == "dask":
+        X, y = (chunked(folder / name, n) for name in "Xy")
+    return ERM(X, y, losses.Logistic(), row_bound=RowBound(2, 3.0))
+
+
 def measure(way: str, folder: Path, n: int) -> dict[str, float]:
     """Build the problem and use it, in this process; seconds and MB."""
     import resource  # not on Windows
 
-    from dpanalysis import ERM, RowBound, clipping, losses, methods, minimize
+    from dpanalysis import clipping, methods, minimize
     from dpanalysis.privacy.sampling import Poisson
 
-    labels = np.memmap(folder / "y", np.int8, "r", shape=(n,))
     mapped = np.memmap(folder / "X", np.float32, "r", shape=(n, D))
     flat = clipping.Flat(0.5)
 
-    def problem(count: int) -> ERM:
-        X: Any = mapped[:count]
-        y: Any = labels[:count]
-        if way == "dask":
-            X, y = (chunked(folder / name, count) for name in "Xy")
-        return ERM(X, y, losses.Logistic(), row_bound=RowBound(2, 3.0))
-
-    def batches(data: ERM) -> object:
+    def batches(data: Any) -> object:
         sgd = methods.SGD(
             step_size=1.0, iterations=10, sampling=Poisson(1e-4), clipping=flat, noise=[1e-3] * 10
         )
@@ -112,7 +115,7 @@ def measure(way: str, folder: Path, n: int) -> dict[str, float]:
         return time.perf_counter() - start
 
     w = np.full(D, 0.1)
-    small = problem(min(n, 5 * CHUNK))  # the kernels are compiled, or loaded
+    small = problem(way, folder, min(n, 5 * CHUNK))  # the kernels are compiled, or loaded
     small.sums(w, clipping=flat), batches(small)
     limit = kilobytes("VmData") * 1024 + int(LIMIT * MEGABYTE)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
@@ -121,7 +124,7 @@ def measure(way: str, folder: Path, n: int) -> dict[str, float]:
     peak.start()
     found = {"limit": limit / MEGABYTE, "one read": timed(one_read)}
     start = time.perf_counter()
-    data = problem(n)
+    data = problem(way, folder, n)
     found["construction"] = time.perf_counter() - start
     found["value and gradient"] = timed(lambda: data.sums(w))
     found["clipped gradient"] = timed(lambda: data.sums(w, clipping=flat, value=False))

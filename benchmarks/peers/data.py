@@ -29,6 +29,15 @@ def dense(n: int, d: int, dtype: str = "float64") -> tuple[Any, ...]:
     return _around(np.random.default_rng(1).random((n, d), dtype=np.dtype(dtype).type))
 
 
+def planted(n: int, d: int) -> tuple[Any, ...]:
+    """Return the same as :func:`dense` with labels that can be learnt, one in ten of them wrong."""
+    X, _, w, norms = dense(n, d)
+    random = np.random.default_rng(5)
+    score = (X - 0.5) @ random.standard_normal(d)
+    y = np.where((score > 0.0) != (random.random(n) < 0.1), 1.0, -1.0)
+    return X, y, w, norms
+
+
 def csr(n: int, d: int, entries: int) -> tuple[Any, ...]:
     """Return the same with ``entries`` ones in every row."""
     random = np.random.default_rng(2)

@@ -43,6 +43,24 @@ def dense(n: int, d: int, dtype: str, loss: str) -> dict[str, Callable[[], Any]]
     }
 
 
+def descent(
+    n: int, d: int, iterations: int, step: float, noise: float
+) -> dict[str, Callable[[], Any]]:
+    """Return clipped gradient descent with Gaussian noise, all steps compiled as one."""
+    X, y, _, norms = map(jnp.asarray, data.planted(n, d))
+
+    @jax.jit
+    def run(key: Any) -> Any:
+        def one(w: Any, key: Any) -> tuple[Any, None]:
+            gradient = _closed(X, y, w, norms) / n + noise * jax.random.normal(key, (d,), w.dtype)
+            return w - step * gradient, None
+
+        return jax.lax.scan(one, jnp.zeros(d), jax.random.split(key, iterations))[0]
+
+    keys = map(jax.random.key, itertools.count())
+    return {"JAX closed form, clipped and noisy": lambda: run(next(keys)).block_until_ready()}
+
+
 def minibatch(n: int, d: int, rate: float, poisson: bool) -> dict[str, Callable[[], Any]]:
     if poisson:  # every size of a batch would be compiled anew
         return {}

@@ -34,6 +34,32 @@ def dense(n: int, d: int, dtype: str, loss: str) -> dict[str, Callable[[], Any]]
     return {"NumPy closed form": lambda: clipped(X, y, w, norms, loss)}
 
 
+def descent(
+    n: int, d: int, iterations: int, step: float, noise: float
+) -> dict[str, Callable[[], Any]]:
+    """Return gradient descent from zero: plain, and clipped with Gaussian noise on the mean."""
+    X, y, _, norms = data.planted(n, d)
+
+    def plain(w: np.ndarray) -> np.ndarray:
+        margin = y * (X @ w)
+        e = np.exp(-np.abs(margin))
+        return (-y * np.where(margin < 0, 1.0, e) / (1.0 + e)) @ X
+
+    def run(private: bool) -> np.ndarray:
+        w, random = np.zeros(d), np.random.default_rng(0)
+        for _ in range(iterations):
+            total = clipped(X, y, w, norms, "logistic") if private else plain(w)
+            w = w - step * total / n
+            if private:
+                w -= step * noise * random.standard_normal(d)
+        return w
+
+    return {
+        "NumPy loop, not private": lambda: run(False),
+        "NumPy loop, clipped and noisy": lambda: run(True),
+    }
+
+
 def sparse(n: int, d: int, entries: int) -> dict[str, Callable[[], Any]]:
     X, y, w, norms = data.csr(n, d, entries)
     return {"SciPy closed form": lambda: clipped(X, y, w, norms, "logistic")}

@@ -11,7 +11,7 @@ import torch
 from opacus import PrivacyEngine
 
 from . import data
-from .torch_forms import convolutions, sequential, tensors
+from .torch_forms import convolutions, loader, sequential, tensors, train
 
 MODES = {"Opacus, per sample": "hooks", "Opacus, ghost": "ghost"}
 
@@ -107,3 +107,26 @@ def _steps(
 
         calls[name] = step
     return calls
+
+
+def training(n: int, batch: int, epochs: int, epsilon: float, delta: float) -> dict[str, Any]:
+    """Return a whole run with ghost norms, from the noise for a budget to what was spent."""
+    batches = loader(n, batch)
+
+    def run() -> float:
+        model, engine = sequential(), PrivacyEngine()
+        model, optimizer, loss, drawn = engine.make_private_with_epsilon(
+            module=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            criterion=torch.nn.CrossEntropyLoss(),
+            data_loader=batches,
+            target_epsilon=epsilon,
+            target_delta=delta,
+            epochs=epochs,
+            max_grad_norm=1.0,
+            grad_sample_mode="ghost",
+        )
+        train(model, optimizer, loss, drawn, epochs)
+        return engine.get_epsilon(delta)
+
+    return {"Opacus, ghost": run}

@@ -21,6 +21,7 @@ _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Nodes and weights of Gauss and Legendre's rule on [0, 1], eight of each.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _GAUSS = 0.5 * (1.0 + _NODES), 0.5 * _WEIGHTS
+_FEW = 256
 
 __all__ = [
     "epsilon_to_zcdp",
@@ -279,7 +280,11 @@ def _log_divergence(mu: Any, loss: Any) -> Any:
 def _narrow(a: Any, shift: Any) -> Any:
     """Return the logarithm of phi(a) times the integral of the slope, for small shifts."""
     tame = np.minimum(a, 1.0)
-    mean = sum(w * _mills_slope(tame - shift * p) for p, w in zip(*_GAUSS))
+    nodes, weights = _GAUSS
+    slopes: Any = (_mills_slope(tame - shift * p) for p in nodes)
+    if tame.size <= _FEW:  # the same numbers by one call: a search asks for one loss at a time
+        slopes = _mills_slope(tame - np.multiply.outer(nodes, shift))
+    mean = sum(w * slope for w, slope in zip(weights, slopes))
     with np.errstate(divide="ignore"):
         return -0.5 * a * a - _LOG_ROOT_2PI + np.log(shift) + np.log(mean)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import BENCHMARKS, growth, measure, table, targets
+from benchmarks import BENCHMARKS, growth, measure, memory, scale, shares, table, targets, whole
 from benchmarks.__main__ import machine, main
 from benchmarks.peers import data, numpy_forms
 from benchmarks.table import Row
@@ -197,11 +197,120 @@ def test_a_slope_needs_two_positive_points(sizes, times):
         growth.slope(sizes, times)
 
 
+def test_a_second_is_charged_to_the_innermost_part_and_once():
+    ticks = iter(range(100))
+    clock = shares.Clock(now=lambda: float(next(ticks)))
+    inner = clock.around(lambda: 1, "noise")
+    outer = clock.around(lambda: inner() + inner(), "accounting")
+    assert outer() == 2
+    found = clock.read()
+    # From tick 0: outer begins at 1, inner runs from 2 to 3 and from 4 to 5, outer ends at 6.
+    assert (found["noise"], found["accounting"], found[shares.REST]) == (2.0, 3.0, 2.0)
+    assert sum(found.values()) == 7.0
+
+
+def test_a_part_that_fails_is_charged_and_left():
+    ticks = iter(range(100))
+    clock = shares.Clock(now=lambda: float(next(ticks)))
+    with pytest.raises(ZeroDivisionError):
+        clock.around(lambda: 1 / 0, "noise")()
+    assert (clock.read()["noise"], clock.read()[shares.REST]) == (1.0, 3.0)
+
+
+def test_clocks_are_put_around_functions_that_exist_and_taken_away_again():
+    names = [where for part in shares.PARTS.values() for where in part]
+    before = [vars(holder).get(name) for holder, name in map(shares.owner, names)]
+    with shares.clocks():
+        inside = [getattr(*shares.owner(name)) for name in names]
+        assert all(hasattr(function, "__wrapped__") for function in inside)
+    after = [vars(holder).get(name) for holder, name in map(shares.owner, names)]
+    assert all(one is other for one, other in zip(before, after, strict=True))
+
+
+def test_every_part_of_a_private_run_is_seen_and_the_parts_are_the_whole():
+    rng = np.random.default_rng(0)
+    problem = ERM(rng.random((500, 3)), np.sign(rng.random(500) - 0.5), losses.Logistic())
+    found = shares.spent(lambda: whole.descent(problem, 5, True))
+    assert set(found) == {*shares.PARTS, shares.REST}
+    parts = dict(found)
+    assert parts.pop("drawing batches") == 0.0  # all rows in every step
+    assert min(parts.values()) > 0.0
+    plain = shares.spent(lambda: whole.descent(problem, 5, False))
+    assert plain["noise"] == 0.0 and plain["sums over the data"] > 0.0
+
+
+def test_the_runs_with_and_without_privacy_differ_in_nothing_else():
+    X, y, _, norms = data.planted(400, 3)
+    problem = ERM(X, y, losses.Logistic())
+    calls = numpy_forms.descent(400, 3, 7, whole.STEP, 0.0)
+    private, plain = (whole.descent(problem, 7, each) for each in (True, False))
+    assert private.private and private.budget == whole.BUDGET and not plain.private
+    np.testing.assert_allclose(calls["NumPy loop, not private"](), plain.w[0], rtol=1e-10)
+    clip = numpy_forms.clipped(X, y, np.zeros(3), norms, "logistic") / 400
+    step = numpy_forms.descent(400, 3, 1, whole.STEP, 0.0)["NumPy loop, clipped and noisy"]()
+    np.testing.assert_allclose(step, -whole.STEP * clip, rtol=1e-12)
+
+
+def test_the_shares_are_drawn_one_bar_a_run(tmp_path, monkeypatch):
+    parts = [*shares.PARTS, shares.REST]
+    found = {name: dict.fromkeys(parts, 20.0) for name in ("first\n3 ms", "second\n4 ms")}
+    monkeypatch.setattr(whole, "shares", found)
+    (path,) = whole.plot(tmp_path)
+    assert path == tmp_path / "whole.png" and path.stat().st_size > 1000
+    from matplotlib.figure import Figure
+
+    axis = Figure().add_subplot()
+    whole.draw(axis, found)
+    assert len(axis.patches) == 2 * len(parts)
+    ends = [patch.get_x() + patch.get_width() for patch in axis.patches[-2:]]
+    np.testing.assert_allclose(ends, 100.0)
+
+
+def test_a_peer_may_have_an_interpreter_of_its_own(monkeypatch):
+    monkeypatch.setenv("DIFFPRIVLIB_PYTHON", "/a/python")
+    assert measure._python("diffprivlib_forms") == "/a/python"
+    assert measure._python("numpy_forms") == sys.executable
+
+
 def test_sizes_span_two_decades():
     for points in (4, 7):
         sizes = growth.decades(50, points)
         assert (sizes[0], sizes[-1], len(sizes)) == (50, 5000, points)
     assert {panel for panel, *_ in growth.CURVES} == set("ndRT")
+
+
+def test_the_time_ahead_follows_the_line_and_its_interval_is_as_sure_as_it_says():
+    sizes = [10**k for k in range(4, 9)]
+    slopes, ahead = scale.forecast(sizes, 2.0 * np.array(sizes) ** 1.1, 1e9)
+    np.testing.assert_allclose(slopes, 1.1, atol=1e-9)
+    np.testing.assert_allclose(ahead, 2.0 * 1e9**1.1, rtol=1e-6)
+    random, inside = np.random.default_rng(0), np.zeros(2)
+    for _ in range(1000):
+        noise = np.exp(0.1 * random.standard_normal(6))
+        found = scale.forecast(sizes, 3.0 * np.array(sizes) * noise[:-1], 1e9)
+        for k, truth in enumerate((1.0, 3.0 * 1e9 * noise[-1])):
+            inside[k] += found[k][0] <= truth <= found[k][2]
+    assert ((inside > 925) & (inside < 975)).all(), inside  # of 1000, four deviations around 950
+    with pytest.raises(ValueError, match="three at least"):
+        scale.forecast([1, 2], [1.0, 2.0], 10)
+
+
+def test_sizes_without_room_are_left_out_by_name(monkeypatch, capsys):
+    monkeypatch.setattr(measure, "skipped", {})
+    assert scale.fitting([10**6, 10**9], 1e9) == [10**6]
+    why = "1,000,000,000 rows need 36.3 GB of the temporary folder, 1.0 GB are free"
+    assert measure.skipped == {"1,000,000,000 rows": why}
+    assert capsys.readouterr().err == f"skipped: {why}\n"
+
+
+def test_the_first_rows_of_the_file_are_the_same_problem_as_a_map_and_in_memory(tmp_path):
+    memory.write(tmp_path, 3_000)
+    rows = np.fromfile(tmp_path / "X", np.float32).reshape(-1, memory.D)[:1_000]
+    labels = np.fromfile(tmp_path / "y", np.int8)[:1_000]
+    ours = scale.sums("memmap", tmp_path, 1_000)().gradient
+    whole_data = ERM(rows, labels, losses.Logistic())
+    expected = whole_data.sums(np.full(memory.D, 0.1), clipping=scale.FLAT).gradient
+    np.testing.assert_allclose(ours, expected, rtol=1e-6)
 
 
 def test_every_benchmark_can_be_run_and_has_a_title():

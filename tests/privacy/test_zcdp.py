@@ -17,7 +17,7 @@ from dpanalysis.privacy import (
     zcdp_pure,
     zcdp_to_epsilon,
 )
-from dpanalysis.privacy.zcdp import zcdp_gaussian
+from dpanalysis.privacy.zcdp import gaussian_divergence, zcdp_gaussian
 
 rhos = st.floats(1e-10, 50.0)
 deltas = st.floats(1e-12, 0.3)
@@ -129,3 +129,10 @@ def test_gaussian_at_the_ends():
 def test_bad_arguments_raise(call):
     with pytest.raises(ValueError, match="must lie in"):
         call()
+
+
+def test_the_divergence_at_many_losses_is_that_at_each_of_them_to_the_last_bit():
+    random = np.random.default_rng(0)
+    mu, loss = np.exp(random.uniform(-15.0, 4.0, (2, 1_000)))
+    each = [float(gaussian_divergence(*pair)) for pair in zip(mu, loss)]
+    np.testing.assert_array_equal(gaussian_divergence(mu, loss), each)

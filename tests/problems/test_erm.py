@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpanalysis import ERM, RowBound, clipping, losses, regularizers
+from dpanalysis.kernels.products import WHOLE
 from dpanalysis.problems import Softmax
-from dpanalysis.problems.rows.checks import row_scale
+from dpanalysis.problems.rows.checks import row_blocks, row_scale
 
 LOSSES = [losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge(0.5)]
 SMOOTH = [loss for loss in LOSSES if math.isfinite(loss.smoothness)]
@@ -642,3 +643,13 @@ def test_problems_import_no_numba_until_used():
         "p.value(np.zeros(2)); assert 'numba' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("d", "most"), [(124, 1 << 18), (7, 700), (7, 50)])
+def test_blocks_of_rows_are_whole_portions_of_a_product_and_no_row_is_left_out(d, most):
+    X = np.arange(5_000.0 * d).reshape(5_000, d)
+    blocks = list(row_blocks(X, most))
+    np.testing.assert_array_equal(np.concatenate([block for *_, block in blocks]), X)
+    sizes = [hi - lo for lo, hi, _ in blocks]
+    assert max(sizes) <= max(1, most // d)
+    assert all(size % WHOLE == 0 for size in sizes[:-1]) or most // d < WHOLE

@@ -12,6 +12,7 @@ from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
 
 from ..._devices import beside, readable
 from ..._validation import refuse_mask
+from ...kernels.products import WHOLE
 from ...privacy.blocks import Block
 from ..row_bound import TOLERANCE, Order, RowBound, norm_name
 
@@ -250,12 +251,14 @@ def row_blocks(
 ) -> Iterator[tuple[int, int, Any]]:
     """Yield ``(lo, hi, X[lo:hi])`` over blocks of ``most`` entries, on a device of 128 MB.
 
-    At most ``rows`` rows a block, where given.
+    At most ``rows`` rows a block, where given; whole portions of a product of rows, which would
+    have to copy what is not.
     """
     n = X.shape[0]
     width = (X.nnz // max(1, n) if is_sparse(X) else X.shape[-1]) if X.ndim == 2 else 1
     entries = most if is_sparse(X) or is_numpy_array(X) else _DEVICE_ENTRIES
     step = max(1, min(rows or n, entries // max(1, width)))
+    step -= step % WHOLE if step > WHOLE else 0
     for lo in range(0, n, step):
         hi = min(n, lo + step)
         yield lo, hi, X[lo:hi, ...] if not is_sparse(X) else X[lo:hi]

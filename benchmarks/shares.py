@@ -1,0 +1,131 @@
+"""Where the time of a call goes: clocks around functions, nested time counted once."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import operator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+REST = "the rest"
+
+# Part of a run to what it is spent in, as "module:path". What a part calls of another part is
+# the other's.
+PARTS: dict[str, tuple[str, ...]] = {
+    "sums over the data": (
+        "dpanalysis.kernels.crew:share",
+        "dpanalysis.kernels.norms:share",
+        "dpanalysis.problems.networks.sums:NetworkSums.sums",
+        "dpanalysis.problems.rows.memory:Part.predictions",
+        "dpanalysis.problems.rows.memory:Part.hessian_sum",
+        "dpanalysis.problems.rows.memory:Part.check_unchanged",
+        "dpanalysis.problems.erm:formula_values",
+    ),
+    "drawing batches": (
+        "dpanalysis.privacy.sampling:Poisson.draw",
+        "dpanalysis.privacy.sampling:WithoutReplacement.draw",
+    ),
+    "noise": (
+        "dpanalysis.privacy.mechanisms:add_noise",
+        "dpanalysis.privacy.mechanisms:noisy",
+        "dpanalysis.privacy.mechanisms:nearly",
+        "dpanalysis.privacy.mechanisms:Threshold.__init__",
+        "dpanalysis.privacy.mechanisms:Threshold.reached",
+    ),
+    "accounting": (
+        "dpanalysis.experiments.loop:Loop.__init__",  # calibrates the noise
+        "dpanalysis.privacy.plans:Plan.__init__",
+        "dpanalysis.privacy.plans:Plan.spend",
+        "dpanalysis.privacy.filters:Filter.__init__",
+        "dpanalysis.privacy.filters:Filter.can_spend",
+        "dpanalysis.privacy.filters:Filter.spend",
+        "dpanalysis.privacy.ledger:Ledger.record",
+        "dpanalysis.privacy.ledger:Ledger.epsilon",
+        "dpanalysis.privacy.oracle:PrivateOracle.gradient_event",
+        "dpanalysis.privacy.oracle:sampled_event",
+        "dpanalysis.methods.searching:gradient_event",
+        "dpanalysis.privacy.queries:FirstDecrease.event",
+        "dpanalysis.linear_model.runs:descent",
+        "dpanalysis.linear_model.runs:default_penalty",
+    ),
+}
+
+
+class Clock:
+    """Seconds of each part; whatever runs is charged to the innermost part that it is in."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now, self._inside = now, [REST]
+        self.seconds = dict.fromkeys((*PARTS, REST), 0.0)
+        self._since = now()
+
+    def _charge(self) -> None:
+        now = self._now()
+        self.seconds[self._inside[-1]] += now - self._since
+        self._since = now
+
+    def around(self, function: Callable[..., Any], part: str) -> Callable[..., Any]:
+        """Return the function, which from now on is charged to ``part``."""
+
+        @functools.wraps(function)
+        def timed(*arguments: Any, **named: Any) -> Any:
+            self._charge()
+            self._inside.append(part)
+            try:
+                return function(*arguments, **named)
+            finally:
+                self._charge()
+                self._inside.pop()
+
+        return timed
+
+    def read(self) -> dict[str, float]:
+        """Return the seconds of each part until now."""
+        self._charge()
+        return dict(self.seconds)
+
+
+def owner(where: str) -> tuple[Any, str]:
+    """Return what holds a function that is named as in :data:`PARTS`, and its name there.
+
+    Raises
+    ------
+    AttributeError
+        If there is no such function.
+    """
+    module, _, path = where.partition(":")
+    holder, _, name = path.rpartition(".")
+    found: Any = importlib.import_module(module)
+    found = operator.attrgetter(holder)(found) if holder else found
+    getattr(found, name)
+    return found, name
+
+
+@contextmanager
+def clocks(parts: Mapping[str, Sequence[str]] = PARTS) -> Iterator[Clock]:
+    """Put a clock around all these functions; they are as before at the end."""
+    places = [(part, *owner(where)) for part, names in parts.items() for where in names]
+    before = [(holder, name, vars(holder).get(name)) for _, holder, name in places]
+    clock = Clock()
+    try:
+        for part, holder, name in places:
+            setattr(holder, name, clock.around(getattr(holder, name), part))
+        yield clock
+    finally:
+        for holder, name, function in before:
+            if function is None:  # inherited
+                delattr(holder, name)
+            else:
+                setattr(holder, name, function)
+
+
+def spent(call: Callable[[], object]) -> dict[str, float]:
+    """Return the seconds of each part of one call."""
+    with clocks() as clock:
+        before = clock.read()
+        call()
+        after = clock.read()
+    return {part: after[part] - before[part] for part in after}
