@@ -39,7 +39,7 @@ def settings(scale: str) -> dict[str, Any]:
         "step_sizes": [step / ratio**2 for step in steps],
         "epsilons_at_delta_1e-5": [0.1, 1.0, 10.0] if quick else [0.01, 0.1, 0.3, 1.0, 3.0, 10.0],
         "deltas_at_epsilon_1": [1e-8, DELTA, 1e-4] if quick else [1e-8, 1e-7, 1e-6, DELTA, 1e-4],
-        "seeds": runs.by_data(chosen["data"], 3, 1, 2 if quick else 3),
+        "seeds": runs.by_data(chosen["data"], 1, 1, 2),
     }
 
 
