@@ -50,7 +50,7 @@ def settings(scale: str) -> dict[str, Any]:
         "momentum": 0.0,
         "delta": DELTA,
         "clip_norms": list(CLIP_NORMS if scale == "paper" else CLIP_NORMS[1:]),
-        "reaches": list(REACHES if scale == "paper" else REACHES[1:2]),
+        "reaches": list(REACHES[1:2]),
         "seeds": 1,
         "iterations_timed": 20 if mnist else 15,
         "repetitions": 5,

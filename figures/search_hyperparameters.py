@@ -58,7 +58,7 @@ def settings(scale: str) -> dict[str, Any]:
         **runs.SEARCH,
         "share": 10 if quick else 100,
         "accountings": list(runs.ACCOUNTINGS)[: 2 if quick else None],
-        "folds": 1 if quick else 2,
+        "folds": 1,
         **values,
     }
 
