@@ -97,7 +97,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         rows = runs.where(tables["lazy_region"], rule=name)
         lazy.plot(rows["x"], rows["mean_weighted_gradient"], color=colors[name], label=name)
     lazy.set(
-        title=f"two equal halves, r = {R_SHOWN:g}", xlabel="x", ylabel="mean weighted gradient"
+        title=f"two equal halves, r = {R_SHOWN:g}", xlabel="x", ylabel="weighted mean"
     )
     for name in RULES[1:]:
         for spread, dashes in zip(SPREADS, ("-", "--"), strict=True):
@@ -115,7 +115,7 @@ def draw(tables: dict[str, Table]) -> Figure:
     stops.set(
         title="fixed points, unequal parts",
         xlabel="r",
-        ylabel="true gradient there",
+        ylabel="true gradient",
         xscale="log",
     )
     for spread, dashes in zip(SPREADS, ("-", "--"), strict=True):

@@ -129,7 +129,7 @@ def draw(tables: dict[str, Table]) -> Figure:
             for ax, name in zip(axes[0], ("clipping_frequency", "gap"), strict=True):
                 label = f"{rule}, C = {clip_norm:g}"
                 ax.plot(mine["epoch"], mine[name], dashes, color=colors[k], label=label)
-    axes[0, 0].set(xlabel="epoch", ylabel="fraction of the samples", title="clipping frequency")
+    axes[0, 0].set(xlabel="epoch", ylabel="share of samples", title="clipping frequency")
     axes[0, 1].set(xlabel="epoch", ylabel="F(w) - F*", yscale="log", title="optimality gap")
     plotting.shared_legend(figure, axes, columns=4)
     return figure

@@ -101,7 +101,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         alphas = np.linspace(1e-3, STEP_SIZES[-1], 400)
         row[1].plot(alphas, theory.heavy_ball_optimal_momentum(alphas, mu, L), "k--", lw=1.2)
         row[0].set_ylabel(r"momentum $\beta$")
-        row[0].set_title(rf"certified, all functions, $\mu/L = {mu:g}$")
+        row[0].set_title(rf"certified, $\mu/L = {mu:g}$")
         row[1].set_title("exact, quadratics")
         row[2].set_title("iterations, certified / exact")
         row[0].set_ylim(0.0, 1.0)

@@ -50,7 +50,7 @@ def settings(scale: str) -> dict[str, Any]:
         "q": 0.1,
         **runs.SEARCH,
         "share": 100,
-        "folds": 1 if quick else runs.FOLDS,
+        "folds": 1,
     }
 
 

@@ -58,7 +58,7 @@ def settings(scale: str) -> dict[str, Any]:
         **runs.SEARCH,
         "share": 10 if quick else 100,
         "accountings": list(runs.ACCOUNTINGS)[: 2 if quick else None],
-        "folds": 1 if quick else 3,
+        "folds": 1,
         **values,
     }
 
@@ -185,7 +185,7 @@ Choosing a parameter by these accuracies is not covered, nor are the accuracies.
 Differences from the paper: {small}Its Fig. 1 is a picture without numbers; its text says that at
 epsilon = .2 alpha and beta matter little, that at .05 alpha = .5 and beta = .8 are best, that
 Laplace noise is slightly better, that q must not be too small at .05, that the adaptive budget
-helps, and that zeta helps at .05 and not at .2. Three of ten folds are run at most. It does not
+helps, and that zeta helps at .05 and not at .2. It does not
 say max_it, {chosen["max_queries"]} here: the budget grows where so many steps fail. Runs go on
 until their budget is spent, the least share by the correct accounting being {least:.0%}: settings
 are compared at what they spend, also where no budget grows, which takes the most iterations.

@@ -252,7 +252,9 @@ def draw(tables: dict[str, Table]) -> Figure:
     axes[1, 0].plot(
         spent["iteration"], spent["as printed"], "k:", label="as printed, all three, not private"
     )
-    axes[0, 0].set_ylabel("test accuracy")
+    ends = curves["test_accuracy"][curves["iteration"] == curves["iteration"].max()]
+    low = float(ends.min())  # where the curves end, or all would look like one
+    axes[0, 0].set(ylabel="test accuracy", ylim=(low - (1.0 - low), 1.0))
     axes[0, 1].set(ylabel="objective", yscale="log")
     axes[1, 0].set(ylabel=f"epsilon at delta = {_search.DELTA:g}", xlabel="iteration")
     axes[1, 1].set(ylabel="step size chosen", yscale="log", xlabel="iteration")
