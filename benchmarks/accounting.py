@@ -13,7 +13,7 @@ from dpanalysis.privacy.events import Gaussian, Laplace, Pure, Repeated, Sampled
 from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.mechanisms import random_source
 
-from .measure import Effort, compare, effort, here, installed, quietly
+from .measure import Effort, compare, effort, forget_epsilons, here, installed, quietly
 from .table import Row
 
 ADD = "add_or_remove_one"
@@ -162,7 +162,12 @@ def run(quick: bool) -> Iterator[Row]:
     ) -> list[Row]:
         names = {"dp_accounting": "dp-accounting", "numpy": "NumPy", "opacus": "Opacus"}
         others = {names[name]: here(call) for name, call in beside.items()}
-        return compare(key, case, here(ours), others, spent)
+
+        def anew() -> object:
+            forget_epsilons()
+            return ours()
+
+        return compare(key, case, here(anew), others, spent)
 
     opacus = installed("opacus")
     curves = {"opacus": opacus_rdp_curve} if opacus else {}

@@ -239,6 +239,13 @@ def compare(
     return rows
 
 
+def forget_epsilons() -> None:
+    """Let nothing be kept of earlier accounting: what is measured is the work, not the memory."""
+    from dpanalysis.privacy import accountant
+
+    accountant._kept_epsilon.cache_clear()
+
+
 def thread_counts() -> list[int]:
     """One thread and two, as far as the machine has them."""
     import numba

@@ -19,7 +19,7 @@ import dpanalysis as dpa
 from dpanalysis import ERM, clipping, linear_model, losses, plotting
 from dpanalysis.problems import MLP
 
-from .measure import Effort, compare, here, peers, thread_counts
+from .measure import Effort, compare, forget_epsilons, here, peers, thread_counts
 from .peers import data
 from .shares import spent
 from .table import Row
@@ -79,10 +79,12 @@ def training(problem: MLP, epochs: int, private: bool) -> Any:
 
 def fit(model: str, X: np.ndarray, y: np.ndarray) -> Any:
     """Return a private estimator, fitted for epsilon = 1 with the system's entropy."""
+    forget_epsilons()
     return getattr(linear_model, model)(epsilon=1.0, bounds=(0.0, 1.0)).fit(X, y)
 
 
 def _run(problem: Any, method: Any, budget: Any) -> Any:
+    forget_epsilons()  # a first run knows none
     result = dpa.minimize(problem, method, budget, rng=0, record=())
     if budget is not None:
         result.epsilon()

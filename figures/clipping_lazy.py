@@ -96,9 +96,7 @@ def draw(tables: dict[str, Table]) -> Figure:
     for name in RULES:
         rows = runs.where(tables["lazy_region"], rule=name)
         lazy.plot(rows["x"], rows["mean_weighted_gradient"], color=colors[name], label=name)
-    lazy.set(
-        title=f"two equal halves, r = {R_SHOWN:g}", xlabel="x", ylabel="weighted mean"
-    )
+    lazy.set(title=f"two equal halves, r = {R_SHOWN:g}", xlabel="x", ylabel="weighted mean")
     for name in RULES[1:]:
         for spread, dashes in zip(SPREADS, ("-", "--"), strict=True):
             rows = runs.where(tables["fixed_points"], rule=name, spread=spread)

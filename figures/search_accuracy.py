@@ -170,10 +170,12 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
     rows = []
     for name in names:
         found = where(mine, method=name)
-        spread = zip(found["accuracy"], found["accuracy_std"], strict=True)
         folds = int(found["runs"][0])
-        label = f"{name} ({folds} folds)" if folds < runs.FOLDS else name
-        rows.append([label, *(f"{mean:.3f} ± {std:.3f}" for mean, std in spread)])
+        label = f"{name} ({folds} folds)" if folds < mine["runs"].max() else name
+        spread = [f" ± {std:.3f}" if folds > 1 else "" for std in found["accuracy_std"]]
+        rows.append(
+            [label, *(f"{a:.3f}{s}" for a, s in zip(found["accuracy"], spread, strict=True))]
+        )
 
     def made(name: str) -> str:
         return ", ".join(f"{count:,.0f}" for count in where(mine, method=name)["iterations"])
@@ -255,7 +257,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     described = "; ".join(runs.DATA[data] for data in chosen["data"])
     return f"""
 Accuracy on the held-out fold and objective on the others, by epsilon: mean over
-{chosen["folds"]} of ten folds{fewer}, with its standard error. Data:
+{chosen["folds"]} of ten folds{fewer}, with its standard error where there are several. Data:
 {described}. L2(.001), delta = 1e-8, q = .1, C_grad = 3, C_obj = 1. Above: all methods, by the
 correct accounting. {ranking}
 
