@@ -121,8 +121,9 @@ def main(argv: list[str] | None = None) -> int:
             text = section(title, rows, summaries.get(title, ""), own)
             kept = arguments.into.read_text()
             arguments.into.write_text(replaced(kept, title, text, rows))
-        if arguments.markdown and hasattr(module, "plot"):
-            folder = arguments.markdown.parent / "images"
+        written = arguments.markdown or arguments.into
+        if written and hasattr(module, "plot"):
+            folder = written.parent / "images"
             folder.mkdir(parents=True, exist_ok=True)
             images += [f"images/{path.name}" for path in module.plot(folder)]
         _write(

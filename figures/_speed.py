@@ -40,7 +40,7 @@ def speed() -> str:
     """Return the processor, and a table of work, ours, and how many times more the others take."""
     text = PAGE.read_text(encoding="utf-8")
     (processor,) = re.findall("^- Processor: (.*)$", text, re.M)
-    rows = {}
+    rows: dict[tuple[str, str], list[str]] = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if len(cells) == 8:
@@ -60,6 +60,11 @@ def speed() -> str:
         lines.append([told, found[0][1], beside])
     table = markdown(["work", "here", "beside"], lines)
     return f"Measured on: {processor}.\n\n{table}"
+
+
+def _row(rows: dict[tuple[str, str], list[str]], work: str, other: str) -> list[str]:
+    """Return the row of a work, whose name may go on with what depends on the machine."""
+    return next(row for (name, peer), row in rows.items() if name.startswith(work) and peer == other)
 
 
 def power() -> str:
