@@ -64,7 +64,8 @@ def speed() -> str:
 
 def _row(rows: dict[tuple[str, str], list[str]], work: str, other: str) -> list[str]:
     """Return the row of a work, whose name may go on with what depends on the machine."""
-    return next(row for (name, peer), row in rows.items() if name.startswith(work) and peer == other)
+    (found,) = (row for key, row in rows.items() if key[0].startswith(work) and key[1] == other)
+    return found
 
 
 def power() -> str:
