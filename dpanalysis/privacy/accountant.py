@@ -24,6 +24,7 @@ from .._validation import check_choice, check_number
 from ..errors import IncompatibleAccounting
 from .events import (
     AboveThreshold,
+    BestOf,
     BoundedRange,
     Event,
     Gaussian,
@@ -36,6 +37,7 @@ from .events import (
 )
 from .rdp import rdp_to_epsilon
 from .relations import Budget, check_relation
+from .repeats import Repeats
 from .sampling import Sampling
 from .zcdp import gaussian_sum_epsilon, zcdp_to_epsilon
 
@@ -235,6 +237,9 @@ def _is_ours(event: Event) -> bool:
         return fixed and all(map(_is_ours, event.events))
     if isinstance(event, Repeated):
         return type(event) is Repeated and _is_ours(event.event)
+    if isinstance(event, BestOf):
+        fixed = type(event) is BestOf and type(event.repeats) is Repeats
+        return fixed and all(map(_is_ours, event.events))
     return type(event) in _FIXED
 
 
