@@ -39,7 +39,7 @@ __all__ = [
 
 RESULTS = Path(__file__).with_name("results")
 #: Decimal digits of the numbers in the stored tables; the digests are those of all digits.
-DIGITS = 6
+DIGITS = 5
 
 #: A cell as a sweep tells it: its file and its result.
 Cell = tuple[Path, dict[str, np.ndarray]]
