@@ -143,8 +143,8 @@ def draw(tables: dict[str, Table]) -> Figure:
                 ax.set_ylim(*_late(curves, model, name))
     for ax in axes[-1]:
         ax.set_xlabel("epoch")
-    axes[0, 0].set_ylabel("fraction of the samples")
-    axes[1, 0].set_ylabel("fraction of the samples")
+    axes[0, 0].set_ylabel("share of samples")
+    axes[1, 0].set_ylabel("share of samples")
     plotting.shared_legend(figure, axes, columns=4)
     return figure
 

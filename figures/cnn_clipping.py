@@ -257,8 +257,8 @@ def draw(tables: dict[str, Table]) -> Figure:
                 mine = runs.where(curves, rule=rule, clip_norm=clip_norm)
                 look: dict[str, Any] = {"color": colors[k], "label": f"{rule}, C = {clip_norm:g}"}
                 ax.plot(mine["epoch"], mine[name], dashes, **look)
-        ax.set_xlabel("epoch")
-        ax.set_title(f"{label}, of the samples", loc="right")
+        ax.set(xlabel="epoch", ylabel="share of samples")
+        ax.set_title(label, loc="right")
     plotting.shared_legend(figure, axes, columns=4)
     _draw_seconds(axes[1, 1], tables["seconds"])
     return figure

@@ -134,7 +134,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         ax.set_xlabel(label)
     for ax in axes[:, 0]:
         ax.set_ylabel("accuracy")
-    plotting.shared_legend(figure, axes, columns=3)
+    plotting.shared_legend(figure, axes, columns=2)
     return figure
 
 

@@ -78,7 +78,9 @@ def test_an_entry_says_what_made_it(tiny, tmp_path):
     assert about["settings"] == {"n": 4} and about["cells"] == 4 and about["commit"]
     (maker,) = about["made_by"]
     assert maker["numpy"] == np.__version__ and maker["code"]
-    np.testing.assert_allclose(tables["cubes"]["cube"], np.arange(4) ** 3 / 7.0, rtol=10.0 ** (1 - _ledger.DIGITS))
+    np.testing.assert_allclose(
+        tables["cubes"]["cube"], np.arange(4) ** 3 / 7.0, rtol=10.0 ** (1 - _ledger.DIGITS)
+    )
     rows = _ledger.read_cells("tiny")
     assert [row["parameter.x"] for row in rows] == [0, 1, 2, 3]
     assert rows[2]["digest"] == digest(cube(2)) and rows[2]["last.cube"] == 1.14286
