@@ -47,12 +47,7 @@ def speed() -> str:
             rows[cells[0], cells[2]] = cells
     lines = []
     for told, (work, others) in SHOWN.items():
-        found = [
-            next(
-                row for (name, peer), row in rows.items() if name.startswith(work) and peer == other
-            )
-            for other in others
-        ]
+        found = [_row(rows, work, other) for other in others]
         ratios = [float(re.split(r"[ (]", row[4])[0].replace(",", "")) for row in found]
         beside = "; ".join(
             f"{ratio:.2g} times as much: {name}" for name, ratio in zip(others, ratios, strict=True)

@@ -13,7 +13,7 @@ from .scalar import EXACT, FAST
 from .turns import begin, go_on, leave
 
 # Compiled with scalar.py, sha256 bf3f66e93e22f545
-# Compiled with turns.py, sha256 ce768f91024ef413
+# Compiled with turns.py, sha256 dc10019a064e64f9
 
 __all__ = ["norms"]
 

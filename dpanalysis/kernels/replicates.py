@@ -26,7 +26,7 @@ from .turns import begin, go_on, leave
 # Compiled with codes.py, sha256 4f61b3dc35b098f6
 # Compiled with rounding.py, sha256 8067f7744591ab36
 # Compiled with tile.py, sha256 4c54b19449e3105d
-# Compiled with turns.py, sha256 ce768f91024ef413
+# Compiled with turns.py, sha256 dc10019a064e64f9
 
 __all__ = ["replicates_tasks"]
 

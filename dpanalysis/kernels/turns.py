@@ -33,16 +33,21 @@ def new_turns() -> np.ndarray:
     return np.zeros(24, np.int64)
 
 
+def _item(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Return where the number at a place of an array lies: its first two arguments."""
+    kind = signature.args[0]
+    view = context.make_array(kind)(context, builder, args[0])
+    return cgutils.get_item_pointer(
+        context, builder, kind, view, args[1:2], wraparound=False, boundscheck=False
+    )
+
+
 @intrinsic
 def _add(typingctx: Any, numbers: Any, place: Any, amount: Any) -> Any:
     """Add to a number that other threads change too; return what it was."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = signature.args[0]
-        view = context.make_array(kind)(context, builder, args[0])
-        item = cgutils.get_item_pointer(
-            context, builder, kind, view, args[1:2], wraparound=False, boundscheck=False
-        )
+        item = _item(context, builder, signature, args)
         return builder.atomic_rmw("add", item, args[2], "seq_cst")
 
     return types.int64(numbers, types.int64, types.int64), codegen
@@ -53,11 +58,7 @@ def _look(typingctx: Any, numbers: Any, place: Any) -> Any:
     """Return a number that other threads change."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = signature.args[0]
-        view = context.make_array(kind)(context, builder, args[0])
-        item = cgutils.get_item_pointer(
-            context, builder, kind, view, args[1:2], wraparound=False, boundscheck=False
-        )
+        item = _item(context, builder, signature, args)
         return builder.load_atomic(item, "acquire", 8)
 
     return types.int64(numbers, types.int64), codegen
