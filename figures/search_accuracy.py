@@ -131,7 +131,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         axes[:, 0], ("accuracy", "accuracy, line searches", "objective"), strict=True
     ):
         ax.set_ylabel(label)
-    plotting.shared_legend(figure, axes, columns=3 if len(panels) < 4 else 4)
+    plotting.shared_legend(figure, axes, columns=min(4, 1 + len(panels)))
     return figure
 
 
