@@ -109,8 +109,7 @@ def epsilon(events: Events, delta: float, relation: str, accountant: str = "tigh
         In [0, 1). With 0 the result is the pure loss: infinite if there is Gaussian noise.
     relation : {"replace_one", "add_or_remove_one"}
     accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
-        ``tightest`` is the smallest of those that are valid for the whole list; it does
-        without ``pld`` where dp-accounting is not installed.
+        ``tightest`` is the smallest of those that are valid for the whole list.
 
     Returns
     -------

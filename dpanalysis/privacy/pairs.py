@@ -24,7 +24,7 @@ from .sampling import Poisson, WithReplacement
 from .with_replacement import copies, gaussian_profile
 from .zcdp import gaussian_divergence
 
-__all__ = ["Pair", "coarser", "pair_of", "pairs_of"]
+__all__ = ["Pair", "coarser", "connect_dots", "pair_of", "pairs_of"]
 
 Array: TypeAlias = NDArray[np.floating[Any]]
 
@@ -135,8 +135,6 @@ class Pair:
 
     def distribution(self, width: float, tail: float, adding: bool) -> tuple[int, Array, float]:
         """Return (first cell, probabilities, mass at infinity) of the loss, rounded up."""
-        from dp_accounting.pld import pld_pmf
-
         low, high = self.reach(tail)
         asymmetric = self.poisson and self.fraction < 1.0
         profile = self.replace
@@ -144,11 +142,7 @@ class Pair:
             profile = self.add if adding else self.remove
             low, high = (-high, -low) if adding else (low, high)
         first, last = math.floor(low / width) - 1, math.ceil(high / width) + 1
-        deltas = np.clip(profile(width * np.arange(first, last + 1)), 0.0, 1.0)
-        pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
-            width, first, last, np.minimum.accumulate(deltas)
-        ).to_dense_pmf()
-        return pmf._lower_loss, pmf._probs, pmf._infinity_mass
+        return first, *connect_dots(width, profile(width * np.arange(first, last + 1)))
 
 
 @dataclass(frozen=True)
@@ -171,6 +165,51 @@ class Draws(Pair):
         below = np.flatnonzero(self.remove(losses) <= tail)
         high = float(losses[below[0] if below.size else -1])
         return -high, high
+
+
+def connect_dots(width: float, profile: Array) -> tuple[Array, float]:
+    r"""Return probabilities of losses, and the mass at infinity, that dominate a profile.
+
+    The profile :math:`\delta_i` of a pair at losses :math:`i w` is convex in :math:`e^{i w}`. The
+    straight lines between its dots lie above it, and are the profile of a distribution on these
+    losses: where the slope changes by s from one line to the next, there is the mass
+    :math:`s\,e^{i w}`. Before the first dot the line goes to 1 at :math:`e^\epsilon = 0`.
+
+    *Floating point.* The dots are raised where rounding keeps them from falling, and a mass that
+    rounding makes negative becomes 0: neither lowers the profile anywhere.
+
+    Parameters
+    ----------
+    width : float
+        w > 0, from one loss to the next.
+    profile : ndarray of shape (k,)
+        k >= 2.
+
+    Returns
+    -------
+    ndarray of shape (k,), float
+
+    References
+    ----------
+    Doroshenko, Ghazi, Kamath, Kumar, Manurangsi, *Connect the dots: tighter discrete approximations
+    of privacy loss distributions*, PoPETs 2022, Algorithm 1.
+
+    Examples
+    --------
+    Randomised response with epsilon 1, at the losses -1, 0 and 1:
+
+    >>> yes = 1 / (1 + np.exp(-1.0))
+    >>> masses, infinite = connect_dots(1.0, np.array([1 - np.exp(-1.0), 2 * yes - 1, 0.0]))
+    >>> masses.round(3).tolist(), infinite, round(float(yes), 3)
+    ([0.269, 0.0, 0.731], 0.0, 0.731)
+    """
+    deltas = np.maximum.accumulate(np.clip(profile, 0.0, 1.0)[::-1])[::-1]
+    falls = np.diff(deltas)
+    masses = np.zeros_like(deltas)
+    masses[0] = 1.0 - deltas[0] + falls[0] / math.expm1(width)
+    masses[1:-1] = (falls[1:] - falls[:-1] * math.exp(width)) / math.expm1(width)
+    masses[-1] = falls[-1] / math.expm1(-width)
+    return np.maximum(masses, 0.0), float(deltas[-1])
 
 
 def pair_of(event: Event) -> Pair | None:

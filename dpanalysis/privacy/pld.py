@@ -3,8 +3,9 @@
 Every event here is dominated by a pair of distributions with a closed privacy profile
 (its delta at each epsilon): Gaussian, Laplace, randomised response (which dominates any
 pure release), and products of these. Subsampling changes the profile in closed form.
-dp-accounting turns profiles into distributions on a grid, rounding them up ("connect the
-dots"), and reads epsilon off the composition, which is one product of Fourier transforms.
+Profiles become distributions on a grid, rounded up
+(:func:`~dpanalysis.privacy.pairs.connect_dots`), and epsilon is read off the composition, which is
+one product of Fourier transforms.
 
 References
 ----------
@@ -16,8 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ _ROUNDING = 1e-16
 
 
 def has_profiles(events: Iterable[Event]) -> bool:
-    """Return whether dp-accounting is installed and every event has a closed profile.
+    """Return whether every event has a closed profile.
 
     Examples
     --------
@@ -48,12 +47,7 @@ def has_profiles(events: Iterable[Event]) -> bool:
     >>> has_profiles([Pure(1.0), Gaussian(1.0, 1.0)])
     True
     """
-    return _installed() and all(pair_of(event) is not None for event in events)
-
-
-@lru_cache(maxsize=1)
-def _installed() -> bool:
-    return find_spec("dp_accounting") is not None
+    return all(pair_of(event) is not None for event in events)
 
 
 def pld_epsilon(groups: Mapping[Event, int], delta: float) -> float:

@@ -333,14 +333,6 @@ def test_a_thousand_different_scales_are_composed():
     assert tightest < epsilon(events, 1e-5, REPLACE, "rdp") < epsilon(events, 0.0, REPLACE)
 
 
-def test_the_pld_is_left_out_where_dp_accounting_is_missing(monkeypatch):
-    from dpanalysis.privacy import pld
-
-    run = Repeated(Sampled(Poisson(0.01), [Gaussian(1.0, 1.0)]), 100)
-    monkeypatch.setattr(pld, "_installed", lambda: False)
-    assert epsilon(run, 1e-5, ADD) == epsilon(run, 1e-5, ADD, "rdp")
-
-
 # Ledger
 
 
@@ -421,7 +413,7 @@ def test_calibration_ends():
 def test_importing_is_light():
     import subprocess
 
-    heavy = ("numba", "cvxpy", "dp_accounting", "matplotlib", "sklearn", "scipy.optimize")
+    heavy = ("numba", "cvxpy", "matplotlib", "sklearn", "scipy.optimize")
     code = f"import sys, dpanalysis.privacy; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

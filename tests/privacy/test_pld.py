@@ -18,7 +18,7 @@ from dpanalysis.privacy import (
     gaussian_epsilon,
 )
 from dpanalysis.privacy.events import Event, Gaussian, Laplace, Pure, Repeated, Sampled
-from dpanalysis.privacy.pairs import Pair, coarser, pair_of, pairs_of
+from dpanalysis.privacy.pairs import Pair, coarser, connect_dots, pair_of, pairs_of
 from dpanalysis.privacy.pld import (
     _MOST_CELLS,
     _cell_width,
@@ -155,6 +155,45 @@ def test_two_different_poisson_batches_are_exact():
     for t in (0.1, 0.5, 1.5):
         true = max(hockey_stick(p, q, t), hockey_stick(q, p, t))
         assert pld_epsilon({first: 1, second: 1}, true) == pytest.approx(t, rel=1e-3)
+
+
+# From profiles to distributions
+
+
+def profile_of(losses, masses, infinite, at):
+    """Return the divergences of a distribution of losses at some of them."""
+    above = np.maximum(-np.expm1(at[:, None] - losses), 0.0)
+    return np.array([math.fsum(row) for row in above * masses]) + infinite
+
+
+drawn = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=60)
+
+
+@given(weights=drawn, width=st.floats(1e-4, 2.0), first=st.integers(-40, 40))
+def test_connected_dots_lie_on_the_profile_or_above(weights, width, first):
+    """Any profile of a distribution comes back, and whatever is given is dominated."""
+    losses = width * (first + np.arange(len(weights)))
+    masses = np.array(weights) / max(sum(weights), 1e-300) * 0.9
+    dots = profile_of(losses, masses, 1.0 - masses.sum(), losses)
+    for given_dots in (dots, np.array(weights)):
+        found, infinite = connect_dots(width, given_dots)
+        assert found.min() >= 0.0 and infinite == given_dots[-1]
+        assert (profile_of(losses, found, infinite, losses) >= given_dots - 1e-14).all()
+    found, infinite = connect_dots(width, dots)
+    assert found[1:] == pytest.approx(masses[1:], abs=1e-14 / width)
+
+
+@pytest.mark.parametrize("adding", [False, True])
+@pytest.mark.parametrize("rate", [0.01, 0.5, 1.0])
+def test_connected_dots_are_those_of_dp_accounting(rate, adding):
+    from dp_accounting.pld import pld_pmf
+
+    pair = Pair(0.7, fraction=rate, poisson=True)
+    dots = np.clip((pair.add if adding else pair.remove)(1e-3 * np.arange(-3000, 3001)), 0.0, 1.0)
+    theirs = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(1e-3, -3000, 3000, dots)
+    found, infinite = connect_dots(1e-3, dots)
+    assert found == pytest.approx(theirs.to_dense_pmf()._probs, abs=1e-12)
+    assert infinite == theirs.to_dense_pmf()._infinity_mass
 
 
 # Golden values and dp-accounting
