@@ -1,4 +1,4 @@
-"""Norms of the rows of a dense matrix, for data whose norms are too many to be kept."""
+"""Norms of the rows of a dense matrix, by all threads."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def norms(X: np.ndarray, order: int) -> np.ndarray:
     Parameters
     ----------
     X : ndarray of shape (n, d)
-        C-ordered and read-only: kernels are compiled for one type only.
+        C-ordered, float32 or float64.
     order : int
         1 or 2.
 
@@ -80,6 +80,8 @@ def norms(X: np.ndarray, order: int) -> np.ndarray:
     -------
     ndarray of shape (n,)
     """
+    X = X.view()
+    X.flags.writeable = False  # kernels are compiled for one type only
     out = np.empty(X.shape[0])
     share(_norms_tasks, (X, order, out), -(-X.shape[0] // _TASK_ROWS))
     return out

@@ -90,7 +90,8 @@ def noisy(
     noise = _drawn(random, law, scale, x.size)
     if not (type(shares) is float and shares == 1.0):
         noise = noise * np.asarray(shares)
-    return x + noise
+    noise += x
+    return noise
 
 
 def _drawn(random: Random, law: str, scale: float, size: int) -> Any:

@@ -4,6 +4,7 @@ import mpmath as mp
 import numpy as np
 from scipy import stats
 
+from dpanalysis.privacy import _normal
 from dpanalysis.privacy._normal import box_muller
 from dpanalysis.privacy.mechanisms import gaussian, random_source
 
@@ -62,3 +63,13 @@ def test_the_numbers_are_the_same_on_every_machine_and_for_every_width():
     np.testing.assert_array_equal(long[:5], noise)
     np.testing.assert_array_equal(gaussian(random_source(0), 2.0, (7, 143)).ravel(), 2.0 * long)
     assert gaussian(random_source(0), 3.0) == 3.0 * noise[0]
+
+
+def test_many_numbers_are_shared_by_the_threads_and_stay_the_same():
+    """Far ones of every part count too: here every fourth radius is."""
+    numbers = np.random.default_rng(0).random(5 * _normal._TASK + 6)
+    numbers[::8] = 1.0 - 2.0**-53
+    alone = numbers.copy()
+    assert _normal._turn(alone) == -(-numbers.size // 8)
+    assert box_muller(numbers) == -(-numbers.size // 8)
+    np.testing.assert_array_equal(numbers, alone)

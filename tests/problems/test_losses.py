@@ -230,6 +230,7 @@ def test_losses_are_values():
         ("sparse", "rounding"),
         ("sparse", "tile"),
         ("sparse", "turns"),
+        ("../privacy/_normal", "turns"),
     ],
 )
 def test_no_kernel_outlives_the_formulas_that_it_was_compiled_with(file, called):

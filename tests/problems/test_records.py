@@ -4,6 +4,7 @@ import math
 import pickle
 import warnings
 from fractions import Fraction
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import dpanalysis as dpa
 from dpanalysis import ERM, RowBound, clipping, losses
 from dpanalysis.problems import MLP, Softmax
+from dpanalysis.problems.rows import changed
 from dpanalysis.problems.rows.changed import check_unchanged, growth
 from dpanalysis.problems.rows.checks import row_norms, row_scale
 
@@ -138,10 +140,14 @@ def in_memory(X, bound, kind):
     return ERM(X, y, LOGISTIC, dpa.regularizers.L2(0.1), row_bound=bound)
 
 
-@pytest.mark.parametrize("kind", ["dense", "csr", "mapped", "network"])
+@pytest.mark.parametrize("kind", ["dense", "many", "csr", "mapped", "network"])
 @pytest.mark.parametrize("bound", [RowBound(2, 1.0), RowBound(1, 1.0), None])
 @pytest.mark.parametrize("change", [1e3, math.nan, math.inf])
-def test_rows_that_have_grown_are_refused_before_anything_is_spent(kind, bound, change, tmp_path):
+def test_rows_that_have_grown_are_refused_before_anything_is_spent(
+    kind, bound, change, tmp_path, monkeypatch
+):
+    if kind == "many":
+        monkeypatch.setattr(changed, "_MANY", 1)  # by the kernel
     rng = np.random.default_rng(3)
     X = rng.uniform(-1.0, 1.0, (40, 3))
     data = sp.csr_array(X) if kind == "csr" else X
@@ -168,12 +174,12 @@ def test_rows_that_have_grown_are_refused_before_anything_is_spent(kind, bound, 
     d=st.integers(1, 5),
     order=st.sampled_from([1, 2]),
     dtype=st.sampled_from([np.float32, np.float64]),
-    sparse=st.booleans(),
+    kind=st.sampled_from(["dense", "many", "csr"]),
     exponent=st.integers(-320, 307),
     seed=st.integers(0, 2**20),
 )
 def test_data_that_nobody_changed_pass_and_grown_ones_do_not(
-    n, d, order, dtype, sparse, exponent, seed
+    n, d, order, dtype, kind, exponent, seed
 ):
     """Rows of any size, within the bound, over it and at it."""
     rng = np.random.default_rng(seed)
@@ -182,17 +188,19 @@ def test_data_that_nobody_changed_pass_and_grown_ones_do_not(
             rng.normal(size=(n, d)) * 10.0 ** min(exponent, 30 if dtype == np.float32 else 306)
         ).astype(dtype)
     bounds = [RowBound(order, float(rng.choice([1.0, 1e-3, 1e3])))]
+    sparse = kind == "csr"
     data = sp.csr_array(X) if sparse else X
     scale = row_scale(data, bounds)
     kept = row_norms(data, 2) * (1.0 if scale is None else scale)
-    for norms in (None, kept):
-        check_unchanged(data, scale, bounds, norms)
-    i = int(rng.integers(n))
-    if kept[i] > 0.0:
-        X[i] *= 1.5
-        grown = sp.csr_array(X) if sparse else X
-        with pytest.raises(ValueError, match=f"row {i} had"):
-            check_unchanged(grown, scale, bounds, kept)
+    with mock.patch.object(changed, "_MANY", 1 if kind == "many" else 1000):
+        for norms in (None, kept):
+            check_unchanged(data, scale, bounds, norms)
+        i = int(rng.integers(n))
+        if kept[i] > 0.0:
+            X[i] *= 1.5
+            grown = sp.csr_array(X) if sparse else X
+            with pytest.raises(ValueError, match=f"row {i} had"):
+                check_unchanged(grown, scale, bounds, kept)
 
 
 def test_what_may_have_grown_unseen_is_public_and_small():

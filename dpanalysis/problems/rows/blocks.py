@@ -222,8 +222,6 @@ class Blocks(Chunks):
             return row_norms(X, order)
         from ...kernels.norms import norms
 
-        X = X.view()
-        X.flags.writeable = False
         return norms(X, int(order))
 
     def _part(self, chosen: Any) -> Part:

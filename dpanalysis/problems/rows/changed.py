@@ -15,6 +15,9 @@ from .checks import NORM_ENTRIES, is_sparse, row_blocks, row_norms
 
 __all__ = ["check_unchanged", "growth"]
 
+# So many entries are worth a kernel.
+_MANY = 1 << 20
+
 
 def growth(d: int) -> float:
     """Return by how much, relatively, a row may have grown without being refused.
@@ -72,6 +75,10 @@ def _quick_norms(X: Any, order: Order) -> Any:
         total = sp.csr_array((sizes, X.indices, X.indptr), X.shape) @ np.ones(X.shape[1])
     elif not is_numpy_array(X):
         return row_norms(X, order)
+    elif X.size >= _MANY and X.flags.c_contiguous and X.dtype.char in "fd":
+        from ...kernels.norms import norms  # here: Numba takes its time
+
+        return norms(X, int(order))
     elif order == 2:
         total = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     else:
