@@ -60,6 +60,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -188,65 +189,83 @@ def _bound(
     laplace = noise == "laplace"
     release = rdp_laplace if laplace else _rdp_gaussian
     bounds = [cap * release(order, 1.0 / second)]
-    if shared:
-        second *= 2.0
-    if laplace:
-        bounds.append(rdp_pure(order, 1.0 / first + 2.0 / second))
-        bounds.append(release(order, 1.0 / first) + 2.0 / second)
+    # Each query has sensitivity 1 too where they share a value: that bound may be smaller.
+    kinds = [(2.0 * second, True), (second, False)] if shared else [(second, False)]
+    for scale, _ in kinds:
+        if laplace:
+            bounds.append(rdp_pure(order, 1.0 / first + 2.0 / scale))
+            bounds.append(release(order, 1.0 / first) + 2.0 / scale)
+        if math.isfinite(order):
+            queries = release(order, 2.0 / scale) + math.log(cap) / (order - 1.0)
+            bounds.append(release(order, 1.0 / first) + queries)
     if math.isinf(order):
         return min(bounds)
-    queries = release(order, 2.0 / second) + math.log(cap) / (order - 1.0)
-    bounds.append(release(order, 1.0 / first) + queries)
-    if second <= _FLATTEST and 2.0 * (1.0 if laplace else order) / second <= _WIDEST:
-        least = []
-        for shift in shifts:
-            moved = 0.5 * (1.0 + shift) if shared else shift
+    worth = []
+    for scale, common in kinds:
+        if scale > _FLATTEST or 2.0 * (1.0 if laplace else order) / scale > _WIDEST:
+            continue
+        several = len(shifts) > 1
+        least = _queries_at_least(order, noise, scale, cap, shifts) if several else (0.0,)
+        for shift, queries in zip(shifts, least):
+            moved = 0.5 * (1.0 + shift) if common else shift
             threshold = release(order, moved / first) if moved else 0.0
-            if threshold < min(bounds):
-                several = len(shifts) > 1
-                queries = _queries_at_least(order, noise, second, cap, shift) if several else 0.0
-                least.append((threshold + queries, threshold, shift))
-        for total, threshold, shift in sorted(least):
-            if total >= min(bounds):  # nor would the others be smaller
-                break
-            queries = (1.0 + _MARGIN) * _queries(order, noise, second, cap, shift)
-            bounds.append(threshold + queries)
-    if shared:  # each has sensitivity 1 too, so the other bound holds; it may be smaller
-        bounds.append(_bound(order, noise, first, 0.5 * second, cap, shifts, False))
+            worth.append((threshold + queries, threshold, scale, shift))
+    for total, threshold, scale, shift in sorted(worth):
+        if total >= min(bounds):  # nor would the others be smaller
+            break
+        queries = (1.0 + _MARGIN) * _queries(order, noise, scale, cap, shift)
+        bounds.append(threshold + queries)
     return float(min(bounds))
 
 
 def _first_grid(
-    order: float, noise: str, cap: float, moves: tuple[float, float], spacing: float
+    order: float, noise: str, cap: float, moves: tuple[float, ...], spacing: float
 ) -> Array:
+    least, most = min(*moves, 0.0), max(moves)
     if noise == "laplace":
-        left, right = moves[1] - 40.0, moves[0] + 40.0
+        left, right = least - 40.0, most + 40.0
     else:  # h**a h'**(1-a) has its peak a moves away, and the maximum goes out with ln K
-        left, right = order * moves[1] - 12.0, order * moves[0] + 12.0
+        left, right = order * least - 12.0, order * most + 12.0
         right += math.sqrt(2.0 * math.log(cap))
     return np.union1d(np.arange(left, right, spacing), [0.0, *moves])
 
 
 @lru_cache(maxsize=4096)
-def _queries_at_least(order: float, noise: str, scale: float, cap: float, shift: float) -> float:
-    """Return what is no more than :func:`_queries` and quick: the supremum over few points."""
-    moves = (1.0 + shift) / scale, (shift - 1.0) / scale
-    x = _first_grid(order, noise, cap, moves, _SKIPPED * _SPACING)
-    if x.size > _MOST_POINTS:
-        return math.inf
-    log_c, u = _both_lines(x, moves, order, noise)
-    log_w = _iterate(log_c.ravel(), u.ravel(), cap)[0]
-    return float(np.logaddexp(0.0, log_w)) / (order - 1.0)
+def _queries_at_least(
+    order: float, noise: str, scale: float, cap: float, shifts: tuple[float, ...]
+) -> tuple[float, ...]:
+    """Return what is no more than :func:`_queries` and quick, for several shifts at once.
+
+    That is the supremum over few points.
+    """
+    points, moved, ends = [], [], [0]
+    for shift in shifts:
+        moves = _moves(scale, shift)
+        x = _first_grid(order, noise, cap, moves, _SKIPPED * _SPACING)
+        for move in moves:
+            points.append(x)
+            moved.append(np.full(x.size, move))
+        ends.append(ends[-1] + len(moves) * x.size)
+    if ends[-1] > _MOST_POINTS:
+        return (0.0,) * len(shifts)
+    log_c, u = _lines(np.concatenate(points), np.concatenate(moved), order, noise)
+    found = [_iterate(log_c[lo:hi], u[lo:hi], cap)[0] for lo, hi in pairwise(ends)]
+    return tuple(float(np.logaddexp(0.0, log_w)) / (order - 1.0) for log_w in found)
+
+
+def _moves(scale: float, shift: float) -> tuple[float, ...]:
+    """Return how far a record moves a query, up or down, once the threshold has moved."""
+    return tuple(move for move in ((1.0 + shift) / scale, (shift - 1.0) / scale) if move != 0.0)
 
 
 @lru_cache(maxsize=4096)
 def _queries(order: float, noise: str, scale: float, cap: float, shift: float) -> float:
     r"""Return :math:`\ln V_K/(\alpha-1)` for the threshold's shift t."""
-    moves = (1.0 + shift) / scale, (shift - 1.0) / scale
+    moves = _moves(scale, shift)
     x = _first_grid(order, noise, cap, moves, _SPACING)
 
     def lines(points: Array) -> Array:
-        return _both_lines(points, moves, order, noise)
+        return np.stack([_lines(points, move, order, noise) for move in moves], axis=1)
 
     known = lines(x)
     for refinements_left in range(_REFINEMENTS)[::-1]:
@@ -263,12 +282,7 @@ def _queries(order: float, noise: str, scale: float, cap: float, shift: float) -
     return float(np.logaddexp(0.0, log_w)) / (order - 1.0)
 
 
-def _both_lines(x: Array, moves: tuple[float, float], order: float, noise: str) -> Array:
-    """Return ln c and u of both moves: shape (2, moves, n)."""
-    return np.stack([_lines(x, move, order, noise) for move in moves if move != 0.0], axis=1)
-
-
-def _lines(x: Array, move: float, order: float, noise: str) -> Array:
+def _lines(x: Array, move: Array | float, order: float, noise: str) -> Array:
     """Return ln c and u of the steps W -> c + (1 - u) W, where W = V - 1: shape (2, n).
 
     c = h**a h'**(1-a) + (1-h)**a (1-h')**(1-a) - 1 is summed without cancellation, as
@@ -280,8 +294,7 @@ def _lines(x: Array, move: float, order: float, noise: str) -> Array:
         on, off = logsf(sign * (x - move)), logsf(sign * x)
         log_c = np.logaddexp(log_c, off + _log_power_excess(on - off, order))
     stay = order * logsf(-(x - move)) + (1.0 - order) * logsf(-x)
-    if stay.max() > 700.0:
-        stay = np.full(x.size, np.nan)  # hopeless: not staying within the floats
+    stay[stay > 700.0] = np.nan  # hopeless: not staying within the floats
     return np.stack([log_c, -np.expm1(stay)])
 
 

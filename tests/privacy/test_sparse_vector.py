@@ -252,8 +252,8 @@ def test_the_margin_covers_the_grid(noise, order, scale, shift):
 def test_leaving_couplings_out_loses_nothing(noise, order):
     """Each that is left out would have cost more: the best of all is the best of each alone."""
     for first, second, cap in ((2.0, 4.0, 5), (30.0, 10.0, 200), (1.0, 300.0, 10**6)):
-        for shift in module._SHIFTS:
-            least = module._queries_at_least(order, noise, second, float(cap), shift)
+        several = module._queries_at_least(order, noise, second, float(cap), module._SHIFTS)
+        for shift, least in zip(module._SHIFTS, several, strict=True):
             assert least <= module._queries(order, noise, second, float(cap), shift) * (1 + 1e-12)
         setting = (order, noise, first, second, cap)
         alone = [rdp_above_threshold(*setting, coupling=shift) for shift in module._SHIFTS]
