@@ -78,11 +78,17 @@ class Batch:
         RuntimeError
             If the batch is closed.
         """
+        iterates = self._oracle._iterates(w)
+        event = self._oracle.gradient_event(self._sampling, mechanism, scale, clipping)
+        answer = self._gradient(event, iterates, mechanism, scale, clipping)
+        return answer if iterates is w else answer[0]
+
+    def _gradient(
+        self, event: Event | None, w: np.ndarray, mechanism: str, scale: float, clipping: Any
+    ) -> np.ndarray:
+        """Return the noisy mean gradient that ``event`` is the cost of."""
         oracle = self._oracle
-        iterates = oracle._iterates(w)
-        if iterates is not w:
-            return self.gradient(iterates, mechanism, scale, clipping)[0]
-        self._use(oracle.gradient_event(self._sampling, mechanism, scale, clipping))
+        self._use(event)
         gradient = oracle._mean_gradient(w, self._rows, self._sampling, clipping)
         oracle.evaluations["gradient"] += (
             oracle.facts.n * len(w) if self._rows is None else sum(map(len, self._rows))
@@ -294,10 +300,11 @@ class PrivateOracle:
         clipping: Any = None,
     ) -> np.ndarray:
         """Return one noisy mean gradient of a batch of its own; see :meth:`Batch.gradient`."""
-        self._iterates(w)  # what can be wrong is, before anything is spent
+        iterates = self._iterates(w)  # what can be wrong is, before anything is spent
         event = self.gradient_event(sampling, mechanism, scale, clipping)
         with self.batch(sampling, [event]) as batch:
-            return batch.gradient(w, mechanism, scale, clipping)
+            answer = batch._gradient(event, iterates, mechanism, scale, clipping)
+        return answer if iterates is w else answer[0]
 
     def ask(self, query: Query, sampling: Sampling) -> Any:
         """Return the answer to one query of a batch of its own; see :meth:`Batch.ask`."""

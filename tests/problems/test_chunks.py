@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpanalysis import ERM, RowBound, clipping, losses, methods, minimize, regularizers
 from dpanalysis._threads import one_blas_thread
@@ -226,7 +226,6 @@ def test_norms_of_rows_of_any_size(order, dtype):
     sizes = 2.0 ** random.integers(-top - 60, top, size=(40_000, 1)).astype(float)
     X = (random.standard_normal((40_000, 5)) * sizes).astype(dtype)
     X[:2] = [[0.0] * 5, [np.finfo(dtype).smallest_subnormal] * 5]
-    X.flags.writeable = False
     found = norms.norms(X, order)
     np.testing.assert_array_equal(norms.norms(X[:100], order), found[:100])  # one thread
     np.testing.assert_allclose(found, row_norms(X, order), rtol=1e-14, atol=5e-324)
@@ -236,18 +235,20 @@ def test_threads_that_overlap_leave_blas_as_it_was():
     def threads():
         return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
-    before, inside, leave = threads(), threading.Event(), threading.Event()
+    inside, leave = threading.Event(), threading.Event()
 
     def other():
         with one_blas_thread():
             inside.set()
             leave.wait(10)
 
-    with one_blas_thread():
-        thread = threading.Thread(target=other)
-        thread.start()
-        assert inside.wait(10)
-    assert set(threads()) <= {1}  # the other is still inside
-    leave.set()
-    thread.join()
-    assert threads() == before
+    with threadpool_limits(2, user_api="blas"):
+        before = threads()
+        with one_blas_thread():
+            thread = threading.Thread(target=other)
+            thread.start()
+            assert inside.wait(10)
+        assert set(threads()) <= {1}  # the other is still inside
+        leave.set()
+        thread.join()
+        assert threads() == before
