@@ -231,7 +231,7 @@ def amplified(curve, orders, factor):
         growth = (k - 1) * curve[: len(k)] + np.where(k > 2, math.log(factor), 0.0)
         terms = ways + k * log_q + (order - k) * log_rest + growth
         rest = (order - 1) * log_rest + math.log1p((order - 1) * sampling.rate)
-        cost.append(np.logaddexp(rest, special.logsumexp(terms)) / (order - 1))
+        cost.append(np.logaddexp(rest, np.logaddexp.reduce(terms)) / (order - 1))
     return np.array(cost)
 
 

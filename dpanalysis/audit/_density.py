@@ -272,6 +272,8 @@ class Pair:
         low, high, start = x[change], x[change + 1], above[change]
         for _ in range(80):
             middle = 0.5 * (low + high)
+            if ((middle == low) | (middle == high)).all():
+                break
             same = (self._log_ratio(middle)[0] > level) == start
             low, high = np.where(same, middle, low), np.where(same, high, middle)
         return np.concatenate([low, high])

@@ -132,9 +132,9 @@ def guessing_probability(
     log_mass = special.gammaln(guesses + 1) - special.gammaln(c + 1)
     log_mass -= special.gammaln(guesses - c + 1)
     log_mass += c * log_right + (guesses - c) * (log_right - epsilon)
-    log_tail = float(special.logsumexp(log_mass[correct:]))
+    log_tail = float(np.logaddexp.reduce(log_mass[correct:]))
     if delta > 0.0:
-        slope = special.logsumexp(log_mass[:correct]) - log_mass[correct] - math.log(correct)
+        slope = np.logaddexp.reduce(log_mass[:correct]) - log_mass[correct] - math.log(correct)
         log_tail += float(np.logaddexp(0.0, math.log(canaries * delta) + slope))
     return math.exp(min(0.0, log_tail))
 

@@ -194,11 +194,25 @@ def _window(parts: list[tuple[int, Array, float, int]], cut: float) -> tuple[int
     # Many small losses fall off as normal numbers do, a few rare large ones at their own size.
     size = max(p.size for _, p, _, _ in parts)
     rates = np.geomspace(0.03, 48.0, 14) / math.sqrt(variance)
-    for rate in [*rates, *(np.geomspace(4.0, 256.0, 7) / size)]:
-        up = math.fsum(count * _log_moment(rate, cell, log_p) for cell, log_p, count in known)
-        down = math.fsum(count * _log_moment(-rate, cell, log_p) for cell, log_p, count in known)
-        high = min(high, math.ceil((up - math.log(cut)) / rate))
-        low = max(low, -math.ceil((down - math.log(cut)) / rate))
+    rates = np.sort(np.concatenate([rates, np.geomspace(4.0, 256.0, 7) / size]))
+
+    def end(sign: float, k: int) -> float:
+        rate = float(rates[k])
+        moments = (count * _log_moment(sign * rate, cell, log_p) for cell, log_p, count in known)
+        return (math.fsum(moments) - math.log(cut)) / rate
+
+    def nearest(sign: float) -> int:
+        # The bound falls and then rises with the rate, for the log moment is convex in it. That of
+        # a normal law is least at the first rate tried.
+        usual = math.sqrt(-2.0 * math.log(cut) / variance)
+        k = min(int(np.searchsorted(rates, usual)), rates.size - 1)
+        best = end(sign, k)
+        for step in (1, -1):
+            while 0 <= k + step < rates.size and (other := end(sign, k + step)) < best:
+                k, best = k + step, other
+        return math.ceil(best)
+
+    high, low = min(high, nearest(1.0)), max(low, -nearest(-1.0))
     return low, max(low, high)
 
 

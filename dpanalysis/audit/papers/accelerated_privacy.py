@@ -29,7 +29,7 @@ def log_density(at: Array, centres: Array, scale: ArrayLike) -> Array:
     Without the constant, which is that of the noise alone.
     """
     distance = np.abs(at[:, None] - centres).sum(2)
-    return np.asarray(special.logsumexp(-distance / scale, axis=1) - math.log(len(centres)))
+    return np.asarray(np.logaddexp.reduce(-distance / scale, axis=1) - math.log(len(centres)))
 
 
 def kinks(*centres: Array) -> Array:

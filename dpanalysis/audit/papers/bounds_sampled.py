@@ -29,7 +29,7 @@ def mixture(centers: Array, weights: Array, std: float) -> Density:
     """Return a mixture of Gaussians."""
     logs = np.log(weights) - np.log(std) - 0.5 * np.log(2.0 * np.pi)
     return Density(
-        lambda x: special.logsumexp(logs - 0.5 * ((x[:, None] - centers) / std) ** 2, axis=1),
+        lambda x: np.logaddexp.reduce(logs - 0.5 * ((x[:, None] - centers) / std) ** 2, axis=1),
         tuple(np.unique(centers)),
     )
 

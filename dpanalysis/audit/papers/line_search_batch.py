@@ -135,7 +135,7 @@ def poisson_sums(rest: Array, new: float, rate: float, std: float) -> tuple[Dens
         def logpdf(x: Array) -> Array:
             z = (x[:, None] - centres) / std
             log_phi = -0.5 * z * z - math.log(std * math.sqrt(2.0 * math.pi))
-            return np.asarray(special.logsumexp(log_phi + log_p, axis=1))
+            return np.asarray(np.logaddexp.reduce(log_phi + log_p, axis=1))
 
         return Density(logpdf, tuple(np.unique(centres)))
 
