@@ -146,16 +146,15 @@ REASONS: dict[str, str] = {
         "101,770 normal numbers a step, and a norm for each sample and layer"
     ),
     f"whole run, gradient descent/{WITHOUT}": (
-        "the noise for the budget is searched for once, some 20 ms of processor time, and event, "
-        "ledger and noise of a step take some 50 us"
+        "the noise for the budget is searched for once, and each step has an event, a line in the "
+        "ledger and noise of its own"
     ),
     f"whole run, line search/{WITHOUT}": (
         "noisy searches try more steps than exact ones, each a pass over the losses"
     ),
     f"whole run, network/{WITHOUT}": (
-        "the noise for the budget comes from the loss distribution of the whole run, some 0.3 s of "
-        "processor time, and each step draws 101,770 normal numbers and takes a norm for each "
-        "sample and layer"
+        "the noise for the budget comes from the loss distribution of the whole run, and each step "
+        "draws 101,770 normal numbers and takes a norm for each sample and layer"
     ),
     f"whole fit, LogisticRegression/{LBFGS}": (
         "the private minimum is exact, by Newton's method, and each of its Hessians takes "

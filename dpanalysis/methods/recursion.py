@@ -327,10 +327,9 @@ def constant_coefficients(
     momentum: float = 0.0,
     extrapolation: float = 0.0,
 ) -> Coefficients:
-    """Return coefficients that do not change, but for step sizes given as an array (T,)."""
-    return Coefficients(
-        np.full(iterations, step_size),
-        np.full(iterations, momentum),
-        np.full(iterations, extrapolation),
-        np.zeros(iterations, dtype=bool),
-    )
+    """Return coefficients that do not change, but for step sizes given as an array (T,).
+
+    Each is kept once, however many iterations there are, and cannot be written to.
+    """
+    each = (step_size, momentum, extrapolation, False)
+    return Coefficients(*(np.broadcast_to(value, (iterations,)) for value in each))

@@ -110,7 +110,7 @@ def noise_scales(
     importance = _importance(request, recursion, iterations)
     if request.pure:
         return _pure_scales(request, importance)
-    return _better(request, importance, _calibrated_scales(request, importance**-0.25))
+    return _better(request, importance, _calibrated_scales(request, importance))
 
 
 def _importance(
@@ -118,7 +118,7 @@ def _importance(
 ) -> np.ndarray:
     """Return the weight of each iteration's noise variance in the error bound, (T,)."""
     if not request.optimal or recursion is None:
-        return np.ones(iterations)
+        return np.broadcast_to(1.0, (iterations,))  # kept once
     weights = recursion.prefix(iterations).weights()[1]
     return np.maximum(weights, LEAST_IMPORTANCE * weights.max())
 
@@ -149,8 +149,11 @@ def _pure_scales(request: NoiseRequest, importance: np.ndarray) -> np.ndarray:
     return laplace_scales(epsilons, request.record_sensitivity, n, m)
 
 
-def _calibrated_scales(request: NoiseRequest, shape: np.ndarray) -> np.ndarray:
-    shape = _levels(shape)
+def _calibrated_scales(request: NoiseRequest, importance: np.ndarray) -> np.ndarray:
+    if importance.min() == importance.max():  # ten million even steps would take their time
+        shape = np.broadcast_to(importance[0] ** -0.25, importance.shape)
+    else:
+        shape = _levels(importance**-0.25)
     return _multiplier(request, shape, request.accountant) * shape
 
 

@@ -172,12 +172,20 @@ def _compose(
         # Cells are counted modulo the window. Mass from below wraps around to larger losses,
         # which is pessimistic; mass from above is lost there and added at infinity.
         folded = np.bincount(np.arange(probabilities.size) % size, probabilities, size)
-        spectrum = spectrum * fft.rfft(folded) ** count
+        spectrum = spectrum * _power(fft.rfft(folded), count)
         start += first * count
         log_finite += count * math.log1p(-infinite)
     cells = np.roll(fft.irfft(spectrum, size), (start - low) % size)
     rounding = _ROUNDING * (10 + sum(pairs.values()))
     return low, np.maximum(cells, 0.0), cut + rounding - math.expm1(log_finite)
+
+
+def _power(numbers: Any, count: int) -> Any:
+    """Return complex numbers to a power; what vanishes in floating point is not computed."""
+    powers = np.zeros_like(numbers)
+    some = numbers.real**2 + numbers.imag**2 > math.exp(-1400.0 / count)
+    powers[some] = numbers[some] ** count
+    return powers
 
 
 def _window(parts: list[tuple[int, Array, float, int]], cut: float) -> tuple[int, int]:
