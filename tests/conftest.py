@@ -1,5 +1,6 @@
 """Hypothesis profiles and shared fixtures."""
 
+import gc
 import os
 
 import matplotlib
@@ -7,6 +8,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 matplotlib.use("Agg")
+# Modules and tests keep many objects, which every search for circles of garbage looks through.
+gc.set_threshold(50_000, 20, 50)
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile(
