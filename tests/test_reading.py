@@ -46,8 +46,14 @@ def files():
         yield from [path] if path.is_file() else sorted(path.rglob("*.*"))
 
 
+# Pages of the site that are made of these may be in the making at this moment.
+MADE = {"_generated", "_build"}
 SOURCES = [
-    path for path in files() if path.suffix in (".py", ".md", ".ipynb") and path != Path(__file__)
+    path
+    for path in files()
+    if path.suffix in (".py", ".md", ".ipynb")
+    and path != Path(__file__)
+    and not MADE & set(path.relative_to(ROOT).parts)
 ]
 
 
