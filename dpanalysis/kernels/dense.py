@@ -19,15 +19,17 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from .outside import tile_terms
 from .prefetch import LINE_BYTES, prefetch
 from .rounding import BLOCK_ROWS
 from .scalar import FAST
-from .tile import SCALE, fill_tile, new_tile, scale_terms, tile_terms
+from .tile import SCALE, fill_tile, new_tile, scale_terms
 from .turns import begin, go_on, leave
 
+# Compiled with outside.py, sha256 e7ff881351b243c1
 # Compiled with prefetch.py, sha256 77702f2dedcbfa85
 # Compiled with rounding.py, sha256 8067f7744591ab36
-# Compiled with tile.py, sha256 4c54b19449e3105d
+# Compiled with tile.py, sha256 fe983ad4240e19b1
 # Compiled with turns.py, sha256 dc10019a064e64f9
 
 __all__ = ["dense_tasks"]

@@ -1,10 +1,10 @@
-"""Kernels for formulas from outside: a user's loss and rule, compiled into copies of our own.
+"""Formulas from outside: a user's loss and rule, compiled for the built-in kernels to call.
 
 A formula is a method of a class, written for arrays. Here it becomes a function of numbers:
 its variables are numbers, ``self`` is a tuple of the object's numbers, NumPy is
-:data:`~dpanalysis.kernels.formulas.SCALARS`. A kernel that uses it is a copy of a built-in one
-in which it takes the place of the formula with a parameter. The numbers are arguments, so each
-class is compiled once in a process, whatever its parameters.
+:data:`~dpanalysis.kernels.formulas.SCALARS`. What the kernels call is a copy of the built-in
+function of a tile, in which it takes the place of the formula with a parameter. The numbers are
+arguments, so each class is compiled once in a process, whatever its parameters and the data.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from numba.extending import intrinsic
 
 from ..clipping.custom import Custom
 from .formulas import SCALARS, namespace
+from .outside import callable_terms
 from .scalar import EXACT, clip_weight, cut_weight, huberized_derivative, huberized_value
-from .tile import split_rule
+from .tile import built_in_terms, split_rule
 
-__all__ = ["CannotCompile", "Formulas", "loss_formulas", "rebuilt", "rule_formulas"]
+__all__ = ["CannotCompile", "Formulas", "loss_formulas", "rule_formulas", "terms_of"]
 
 _OPTIONS = {**EXACT, "cache": False}  # a cache on disk goes by file and line: not ours to use
 _KEPT_OPTIONS = ("nogil", "error_model", "fastmath", "forceinline")
@@ -135,7 +136,7 @@ def rule_formulas(rule: Any) -> RuleFormulas:
 
 @dataclass(frozen=True)
 class Formulas:
-    """What a copy of the kernels runs by: one loss and one rule, the others are left out.
+    """What the terms of a tile are computed by: one loss and one rule, the others are left out.
 
     Attributes
     ----------
@@ -151,15 +152,35 @@ class Formulas:
     loss: LossFormulas | None
     rule: RuleFormulas | None
 
+    @property
+    def loss_end(self) -> int:
+        """How many numbers of a rule are the loss's: its code is the first."""
+        return 2 if self.loss is None else len(self.loss.fields) + 3  # one, or as is read
 
-def rebuilt(kernel: Any, formulas: Formulas) -> Any:
-    """Return a copy of a kernel that runs by other formulas, compiled when it is first called."""
+    @property
+    def end(self) -> int:
+        """How many numbers a rule has."""
+        return self.loss_end + (5 if self.rule is None else len(self.rule.fields) + 4)
+
+
+def terms_of(formulas: Formulas) -> int:
+    """Return the address of what computes the terms of a tile; it is kept as long as the process.
+
+    Kernels are called with ``(address, numbers)`` as their rule.
+    """
     with _lock:
-        return _rebuilt(kernel, formulas)
+        address: int = _terms_of(formulas).address
+        return address
+
+
+@cache
+def _terms_of(formulas: Formulas) -> Any:
+    return callable_terms(_rebuilt(built_in_terms, formulas), formulas.end)
 
 
 @cache
 def _rebuilt(kernel: Any, formulas: Formulas) -> Any:
+    """Return a copy of a compiled function that runs by other formulas; or itself."""
     loss, rule = formulas.loss, formulas.rule
     if loss is not None and kernel in (huberized_value, huberized_derivative):
         return loss.value if kernel is huberized_value else loss.derivative
@@ -250,9 +271,8 @@ def _split(formulas: Formulas) -> Any:
     """Return ``split_rule`` for these formulas: constants, so that all others are left out."""
     loss_code, clip_code = formulas.loss_code, formulas.clip_code
     one = formulas.loss is None  # a built-in loss has one number
-    end = 2 if formulas.loss is None else len(formulas.loss.fields) + 3
-    count = 4 if formulas.rule is None else len(formulas.rule.fields) + 3
-    parameter, parameters = _part(1, end, None), _part(end + 1, end + 1 + count, None)
+    end = formulas.loss_end
+    parameter, parameters = _part(1, end, None), _part(end + 1, formulas.end, None)
 
     @njit(forceinline=True, **_OPTIONS)
     def split(numbers: Any) -> Any:

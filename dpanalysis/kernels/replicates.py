@@ -18,14 +18,16 @@ import numpy as np
 from numba import njit, uint64
 
 from .codes import SHARED_BLOCK as BLOCK
+from .outside import tile_terms
 from .rounding import BLOCK_ROWS
 from .scalar import FAST
-from .tile import SCALE, fill_tile, new_tile, tile_terms
+from .tile import SCALE, fill_tile, new_tile
 from .turns import begin, go_on, leave
 
 # Compiled with codes.py, sha256 4f61b3dc35b098f6
+# Compiled with outside.py, sha256 e7ff881351b243c1
 # Compiled with rounding.py, sha256 8067f7744591ab36
-# Compiled with tile.py, sha256 4c54b19449e3105d
+# Compiled with tile.py, sha256 fe983ad4240e19b1
 # Compiled with turns.py, sha256 dc10019a064e64f9
 
 __all__ = ["replicates_tasks"]

@@ -50,15 +50,16 @@ from .scalar import (
 # Compiled with rounding.py, sha256 8067f7744591ab36
 # Compiled with scalar.py, sha256 bf3f66e93e22f545
 
-__all__ = ["SCALE", "fill_tile", "new_tile", "scale_terms", "tile_terms"]
+__all__ = ["SCALE", "TABLE_ROWS", "built_in_terms", "fill_tile", "new_tile", "scale_terms"]
 
 LABEL, SCALE, NORM, WEIGHT, ONE, LOSS = 0, 1, 2, 3, 4, 5
+TABLE_ROWS = 6
 
 
 @njit(**FAST)
 def new_tile(size: int) -> Any:
     """Allocate what :func:`fill_tile` fills; scales, norms and weights are 1 until then."""
-    return np.empty(size, np.int64), np.ones((6, size))
+    return np.empty(size, np.int64), np.ones((TABLE_ROWS, size))
 
 
 @njit(**FAST)
@@ -199,7 +200,7 @@ def scale_terms(table: Any, c: Any, count: int) -> None:
 
 
 @njit(forceinline=True, **FAST)
-def tile_terms(
+def built_in_terms(
     rule: Any,
     want_value: bool,
     want_gradient: bool,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .. import clipping as rules
 from .. import losses
 from . import codes
@@ -49,7 +51,10 @@ class Kernels(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a sum is computed by: the numbers of its formulas, and the kernels."""
+    """What a sum is computed by: the numbers of its formulas, and the kernels.
+
+    Formulas from outside come as ``(address, numbers)``: :mod:`~dpanalysis.kernels.outside`.
+    """
 
     rule: tuple[Any, ...]
     kernels: Kernels
@@ -99,18 +104,17 @@ def plan(loss: Any, rule: Any, sparse: bool) -> Plan:
         code, names = _RULES[type(rule)]
         numbers = [float(getattr(rule, name)) for name in ("clip_norm", *names)]
         second = (code, *numbers, *[0.0] * (4 - len(numbers)))
-    kernels = _built_in(sparse)
-    if own_loss is not None or own_rule is not None:
-        from .own import Formulas, rebuilt
+    if own_loss is None and own_rule is None:
+        return Plan((*first, *second), _kernels(sparse))
+    from .own import Formulas, terms_of
 
-        formulas = Formulas(first[0], second[0], own_loss, own_rule)
-        kernels = Kernels(*(rebuilt(kernel, formulas) for kernel in kernels))
-    return Plan((*first, *second), kernels)
+    address = terms_of(Formulas(first[0], second[0], own_loss, own_rule))
+    return Plan((address, np.array([*first, *second])), _kernels(sparse))
 
 
 @cache
-def _built_in(sparse: bool) -> Kernels:
-    """Return the kernels that come with the package; they are loaded here, not before."""
+def _kernels(sparse: bool) -> Kernels:
+    """Return the kernels of a form of the data; they are loaded here, not before."""
     if sparse:
         from . import sparse as csr
 

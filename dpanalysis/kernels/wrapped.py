@@ -1,4 +1,4 @@
-"""A loss and a rule of one's own whose sums run in kernels that are compiled for them."""
+"""A loss and a rule of one's own whose formulas are compiled, so that sums run in kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["CompiledLoss", "CompiledRule"]
 
 
 class CompiledLoss(Loss):
-    """What :func:`dpanalysis.losses.compiled` returns: the same loss in kernels of its own."""
+    """What :func:`dpanalysis.losses.compiled` returns: the same loss, compiled."""
 
     __slots__ = ("_loss",)
 
@@ -90,7 +90,7 @@ class CompiledLoss(Loss):
 
 
 class CompiledRule(Clipping):
-    """What :func:`dpanalysis.clipping.compiled` returns: the same rule, in kernels of its own."""
+    """What :func:`dpanalysis.clipping.compiled` returns: the same rule, compiled."""
 
     def __init__(self, rule: Clipping) -> None:
         self._rule = rule

@@ -263,9 +263,26 @@ def test_every_number_of_the_object_is_an_argument():
     other = losses.compiled(Soft(2.0))
     for sparse in (True, False):
         plans = [twins.plan(loss, None, sparse) for loss in (SOFT, other)]
-        assert plans[0].kernels == plans[1].kernels and plans[0].rule != plans[1].rule
+        (address, numbers), (other_address, other_numbers) = (plan.rule for plan in plans)
+        assert address == other_address and (numbers != other_numbers).any()
+        built_in = twins.plan(losses.Logistic(), None, sparse)
+        assert plans[0].kernels == plans[1].kernels == built_in.kernels
     X, y, W = draw()
     same(ERM(X, y, other).sums(W[0]), ERM(X, y, Soft(2.0)).sums(W[0]))
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+@pytest.mark.parametrize("replicates", [1, 4])
+def test_a_record_adds_the_same_to_compiled_sums_wherever_it_stands(form, replicates):
+    """The last samples of a tile are not computed in vector registers, as the others are."""
+    X, _, W = draw()
+    n, w = 259, W[:replicates]
+    problem = ERM(FORMS[form](np.tile(X[0], (n, 1))), np.ones(n), SOFT)
+    terms = set()
+    for place in (*range(9), 127, 128, *range(250, n)):
+        sums = problem.sums(w, clipping=clipping.compiled(Root(0.9)), weights=np.eye(n)[place])
+        terms.add(sums.gradient.tobytes() + sums.value.tobytes())
+    assert len(terms) == 1
 
 
 def test_compiled_losses_are_values_that_can_be_pickled():
