@@ -326,7 +326,8 @@ class Module(GrowingRisk):
             return each_replicate(self._evaluate, W, rows, clipping, weights, value, gradient)
         found = [self._at(w, rows, clipping, weights, value, gradient) for w in W]
         if len(found) == 1:  # a view, for every operation costs on a device
-            return tuple(each[None] for each in found[0])  # type: ignore[return-value]
+            values, gradients, clipped = found[0]
+            return values[None], gradients[None], clipped[None]
         values, gradients, clipped = (torch.stack(column) for column in zip(*found))
         return values, gradients, clipped
 
