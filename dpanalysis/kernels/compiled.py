@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,9 @@ _NO_ROWS.flags.writeable = False
 _TASK_ENTRIES = 1 << 16  # entries of X worth a task of their own
 _MAX_SHARED_FEATURES = 2048  # a dense tile of more has no place in a cache
 _MIN_SHARED = 2  # replicates from which one shared pass beats a pass for each
+
+# Address and numbers of the formulas; whether values and gradients are wanted.
+_Wanted: TypeAlias = tuple[int, np.ndarray, int, int]
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
@@ -88,8 +91,8 @@ class CompiledSums:
         )
         from .crew import share  # Numba is imported when the first sum is asked for
 
-        rule, kernels = self._plan(clipping)
-        wanted = (rule, want_value, want_gradient)
+        terms, numbers, kernels = self._plan(clipping)
+        wanted = (terms, numbers, int(want_value), int(want_gradient))
         together = W.shape[0] >= _MIN_SHARED and self.d <= self._wide
         if together and (rows is None or isinstance(rows, np.ndarray)):
             return self._sums_shared(W, rows, samples, wanted, partial(share, kernels.shared))
@@ -105,7 +108,12 @@ class CompiledSums:
         return self._kept[1]
 
     def _sums_each(
-        self, W: np.ndarray, rows: Any, samples: Any, wanted: tuple[Any, bool, bool], run: Any
+        self,
+        W: np.ndarray,
+        rows: Any,
+        samples: Any,
+        wanted: _Wanted,
+        run: Any,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pass over the rows of each replicate on its own."""
         replicates = W.shape[0]
@@ -120,7 +128,7 @@ class CompiledSums:
         flat = _NO_ROWS if flat is None else _read_only(flat)
         tasks = self._tasks(bounds)
         values = np.zeros(len(tasks))
-        gradients = np.zeros((len(tasks), self.d if wanted[2] else 0))
+        gradients = np.zeros((len(tasks), self.d if wanted[3] else 0))
         clipped = np.zeros(len(tasks), np.int64)
         W = _read_only(W)
         data = (self._data, samples, flat, indexed)
@@ -139,7 +147,7 @@ class CompiledSums:
         W: np.ndarray,
         rows: np.ndarray | None,
         samples: Any,
-        wanted: tuple[Any, bool, bool],
+        wanted: _Wanted,
         run: Any,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pass once over rows that all replicates share."""
@@ -152,7 +160,7 @@ class CompiledSums:
         count = self.n if rows is None else rows.size
         tasks = self._tasks([(0, count)], replicates)
         values = np.zeros((len(tasks), high))
-        gradients = np.zeros((len(tasks), *((high, wide) if wanted[2] else (0, 0))))
+        gradients = np.zeros((len(tasks), *((high, wide) if wanted[3] else (0, 0))))
         clipped = np.zeros((len(tasks), high), np.int64)
         flat = _NO_ROWS if rows is None else _read_only(rows)
         data = (self._data, samples, flat, indexed)

@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .outside import tile_terms
 from .prefetch import LINE_BYTES, prefetch
 from .rounding import BLOCK_ROWS
 from .scalar import FAST
+from .terms import terms_at
 from .tile import SCALE, fill_tile, new_tile, scale_terms
 from .turns import begin, go_on, leave
 
-# Compiled with outside.py, sha256 e7ff881351b243c1
 # Compiled with prefetch.py, sha256 77702f2dedcbfa85
 # Compiled with rounding.py, sha256 8067f7744591ab36
-# Compiled with tile.py, sha256 fe983ad4240e19b1
+# Compiled with terms.py, sha256 5891d47cdd56620d
+# Compiled with tile.py, sha256 87df2b9fd1d231a4
 # Compiled with turns.py, sha256 dc10019a064e64f9
 
 __all__ = ["dense_tasks"]
@@ -51,9 +51,10 @@ def dense_range(
     lo: int,
     hi: int,
     w: Any,
-    rule: Any,
-    want_value: bool,
-    want_gradient: bool,
+    terms: int,
+    numbers: Any,
+    want_value: int,
+    want_gradient: int,
     gradient: Any,
 ) -> Any:
     """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped."""
@@ -99,7 +100,7 @@ def dense_range(
                         prefetch(X, i, j)  # type: ignore[call-arg]
         for k in range(m):
             z[k] *= table[SCALE, k]
-        part, count = tile_terms(rule, want_value, want_gradient, z, 0, table, m, c)
+        part, count = terms_at(terms, numbers, want_value, want_gradient, z, 0, table, m, c)
         block_value += part
         clipped += count
         if want_gradient:
@@ -129,9 +130,10 @@ def dense_tasks(
     indexed: bool,
     tasks: Any,
     W: Any,
-    rule: Any,
-    want_value: bool,
-    want_gradient: bool,
+    terms: int,
+    numbers: Any,
+    want_value: int,
+    want_gradient: int,
     values: Any,
     gradients: Any,
     clipped: Any,
@@ -150,7 +152,8 @@ def dense_tasks(
             tasks[t, 1],
             tasks[t, 2],
             W[tasks[t, 0]],
-            rule,
+            terms,
+            numbers,
             want_value,
             want_gradient,
             gradients[t],

@@ -21,16 +21,16 @@ from typing import Any, NamedTuple
 
 import array_api_compat
 import numpy as np
-from numba import njit, types
+from numba import carray, cfunc, njit, types
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic
+from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from ..clipping.custom import Custom
 from .formulas import SCALARS, namespace
-from .outside import callable_terms
 from .scalar import EXACT, clip_weight, cut_weight, huberized_derivative, huberized_value
-from .tile import built_in_terms, split_rule
+from .tile import TERMS, split_rule, tile_terms
 
 __all__ = ["CannotCompile", "Formulas", "loss_formulas", "rule_formulas", "terms_of"]
 
@@ -164,10 +164,7 @@ class Formulas:
 
 
 def terms_of(formulas: Formulas) -> int:
-    """Return the address of what computes the terms of a tile; it is kept as long as the process.
-
-    Kernels are called with ``(address, numbers)`` as their rule.
-    """
+    """Return the address of ``tile_terms`` for these formulas; it holds as long as the process."""
     with _lock:
         address: int = _terms_of(formulas).address
         return address
@@ -175,12 +172,12 @@ def terms_of(formulas: Formulas) -> int:
 
 @cache
 def _terms_of(formulas: Formulas) -> Any:
-    return callable_terms(_rebuilt(built_in_terms, formulas), formulas.end)
+    return cfunc(TERMS)(_function(tile_terms, _changes(tile_terms, formulas)))
 
 
 @cache
 def _rebuilt(kernel: Any, formulas: Formulas) -> Any:
-    """Return a copy of a compiled function that runs by other formulas; or itself."""
+    """Return a copy of a compiled function that runs by other formulas; itself if it uses none."""
     loss, rule = formulas.loss, formulas.rule
     if loss is not None and kernel in (huberized_value, huberized_derivative):
         return loss.value if kernel is huberized_value else loss.derivative
@@ -188,7 +185,17 @@ def _rebuilt(kernel: Any, formulas: Formulas) -> Any:
         return rule.weight
     if kernel is split_rule:
         return _split(formulas)
-    function = kernel.py_func
+    changed = _changes(kernel.py_func, formulas)
+    if not changed:
+        return kernel
+    options = {
+        key: kernel.targetoptions[key] for key in _KEPT_OPTIONS if key in kernel.targetoptions
+    }
+    return njit(**options)(_function(kernel.py_func, changed))
+
+
+def _changes(function: Any, formulas: Formulas) -> dict[str, Any]:
+    """Return what other compiled functions a function is to find under some global names."""
     changed = {}
     for name in function.__code__.co_names:
         used = function.__globals__.get(name)
@@ -196,15 +203,10 @@ def _rebuilt(kernel: Any, formulas: Formulas) -> Any:
             copy = _rebuilt(used, formulas)
             if copy is not used:
                 changed[name] = copy
-    if not changed:
-        return kernel
-    options = {
-        key: kernel.targetoptions[key] for key in _KEPT_OPTIONS if key in kernel.targetoptions
-    }
-    return njit(**options)(_function(function, changed))
+    return changed
 
 
-def _function(function: FunctionType, changed: dict[str, Any]) -> FunctionType:
+def _function(function: Any, changed: dict[str, Any]) -> FunctionType:
     """Return a copy of a function that finds other things under some global names."""
     names = {**function.__globals__, **changed}
     return FunctionType(
@@ -271,14 +273,15 @@ def _split(formulas: Formulas) -> Any:
     """Return ``split_rule`` for these formulas: constants, so that all others are left out."""
     loss_code, clip_code = formulas.loss_code, formulas.clip_code
     one = formulas.loss is None  # a built-in loss has one number
-    end = formulas.loss_end
-    parameter, parameters = _part(1, end, None), _part(end + 1, formulas.end, None)
+    split_at, end = formulas.loss_end, formulas.end
+    parameter, parameters = _part(1, split_at, None), _part(split_at + 1, end, None)
 
     @njit(forceinline=True, **_OPTIONS)
     def split(numbers: Any) -> Any:
+        each: Any = to_fixed_tuple(carray(numbers, end), end)  # type: ignore[call-arg]
         if one:
-            return loss_code, parameter(numbers)[0], clip_code, parameters(numbers)
-        return loss_code, parameter(numbers), clip_code, parameters(numbers)
+            return loss_code, parameter(each)[0], clip_code, parameters(each)
+        return loss_code, parameter(each), clip_code, parameters(each)
 
     return split
 

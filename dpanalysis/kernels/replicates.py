@@ -18,16 +18,16 @@ import numpy as np
 from numba import njit, uint64
 
 from .codes import SHARED_BLOCK as BLOCK
-from .outside import tile_terms
 from .rounding import BLOCK_ROWS
 from .scalar import FAST
+from .terms import terms_at
 from .tile import SCALE, fill_tile, new_tile
 from .turns import begin, go_on, leave
 
 # Compiled with codes.py, sha256 4f61b3dc35b098f6
-# Compiled with outside.py, sha256 e7ff881351b243c1
 # Compiled with rounding.py, sha256 8067f7744591ab36
-# Compiled with tile.py, sha256 fe983ad4240e19b1
+# Compiled with terms.py, sha256 5891d47cdd56620d
+# Compiled with tile.py, sha256 87df2b9fd1d231a4
 # Compiled with turns.py, sha256 dc10019a064e64f9
 
 __all__ = ["replicates_tasks"]
@@ -125,9 +125,10 @@ def replicates_range(
     lo: int,
     hi: int,
     W: Any,
-    rule: Any,
-    want_value: bool,
-    want_gradient: bool,
+    terms: int,
+    numbers: Any,
+    want_value: int,
+    want_gradient: int,
     values: Any,
     gradients: Any,
     clipped: Any,
@@ -156,7 +157,9 @@ def replicates_range(
             _predict(x, W, first, z)
             # Not range(BLOCK), which would compile all this four times over.
             for r in range(min(BLOCK, W.shape[0] - first)):
-                part, count = tile_terms(rule, want_value, want_gradient, z, r * _T, table, m, c)
+                part, count = terms_at(
+                    terms, numbers, want_value, want_gradient, z, r * _T, table, m, c
+                )
                 block_values[first + r] += part
                 clipped[first + r] += count
             if want_gradient:
@@ -179,9 +182,10 @@ def replicates_tasks(
     indexed: bool,
     tasks: Any,
     W: Any,
-    rule: Any,
-    want_value: bool,
-    want_gradient: bool,
+    terms: int,
+    numbers: Any,
+    want_value: int,
+    want_gradient: int,
     values: Any,
     gradients: Any,
     clipped: Any,
@@ -200,7 +204,8 @@ def replicates_tasks(
             tasks[t, 1],
             tasks[t, 2],
             W,
-            rule,
+            terms,
+            numbers,
             want_value,
             want_gradient,
             values[t],

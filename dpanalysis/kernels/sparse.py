@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numba import njit, uint64
 
-from .outside import tile_terms
 from .rounding import BLOCK_ROWS
 from .scalar import FAST
+from .terms import terms_at
 from .tile import SCALE, fill_tile, new_tile, scale_terms
 from .turns import begin, go_on, leave
 
-# Compiled with outside.py, sha256 e7ff881351b243c1
 # Compiled with rounding.py, sha256 8067f7744591ab36
-# Compiled with tile.py, sha256 fe983ad4240e19b1
+# Compiled with terms.py, sha256 5891d47cdd56620d
+# Compiled with tile.py, sha256 87df2b9fd1d231a4
 # Compiled with turns.py, sha256 dc10019a064e64f9
 
 __all__ = ["csr_replicates_tasks", "csr_tasks"]
@@ -37,9 +37,10 @@ def csr_range(
     lo: int,
     hi: int,
     w: Any,
-    rule: Any,
-    want_value: bool,
-    want_gradient: bool,
+    terms: int,
+    numbers: Any,
+    want_value: int,
+    want_gradient: int,
     gradient: Any,
 ) -> Any:
     """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped."""
@@ -68,7 +69,7 @@ def csr_range(
             z[k] = total
         for k in range(m):
             z[k] *= table[SCALE, k]
-        part, count = tile_terms(rule, want_value, want_gradient, z, 0, table, m, c)
+        part, count = terms_at(terms, numbers, want_value, want_gradient, z, 0, table, m, c)
         block_value += part
         clipped += count
         if want_gradient:
@@ -97,9 +98,10 @@ def csr_tasks(
     indexed: bool,
     tasks: Any,
     W: Any,
-    rule: Any,
-    want_value: bool,
-    want_gradient: bool,
+    terms: int,
+    numbers: Any,
+    want_value: int,
+    want_gradient: int,
     values: Any,
     gradients: Any,
     clipped: Any,
@@ -118,7 +120,8 @@ def csr_tasks(
             tasks[t, 1],
             tasks[t, 2],
             W[tasks[t, 0]],
-            rule,
+            terms,
+            numbers,
             want_value,
             want_gradient,
             gradients[t],
@@ -136,9 +139,10 @@ def csr_replicates_range(
     lo: int,
     hi: int,
     W: Any,
-    rule: Any,
-    want_value: bool,
-    want_gradient: bool,
+    terms: int,
+    numbers: Any,
+    want_value: int,
+    want_gradient: int,
     values: Any,
     gradients: Any,
     clipped: Any,
@@ -173,8 +177,8 @@ def csr_replicates_range(
             for r in range(replicates):
                 z[r * _TILE_ROWS + k] = z_row[r]
         for r in range(replicates):
-            part, count = tile_terms(
-                rule, want_value, want_gradient, z, r * _TILE_ROWS, table, m, c
+            part, count = terms_at(
+                terms, numbers, want_value, want_gradient, z, r * _TILE_ROWS, table, m, c
             )
             block_values[r] += part
             clipped[r] += count
@@ -206,9 +210,10 @@ def csr_replicates_tasks(
     indexed: bool,
     tasks: Any,
     W: Any,
-    rule: Any,
-    want_value: bool,
-    want_gradient: bool,
+    terms: int,
+    numbers: Any,
+    want_value: int,
+    want_gradient: int,
     values: Any,
     gradients: Any,
     clipped: Any,
@@ -227,7 +232,8 @@ def csr_replicates_tasks(
             tasks[t, 1],
             tasks[t, 2],
             W,
-            rule,
+            terms,
+            numbers,
             want_value,
             want_gradient,
             values[t],

@@ -51,12 +51,10 @@ class Kernels(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a sum is computed by: the numbers of its formulas, and the kernels.
+    """What a sum is computed by: the address of its formulas, their numbers, and the kernels."""
 
-    Formulas from outside come as ``(address, numbers)``: :mod:`~dpanalysis.kernels.outside`.
-    """
-
-    rule: tuple[Any, ...]
+    terms: int
+    numbers: np.ndarray
     kernels: Kernels
 
 
@@ -105,11 +103,14 @@ def plan(loss: Any, rule: Any, sparse: bool) -> Plan:
         numbers = [float(getattr(rule, name)) for name in ("clip_norm", *names)]
         second = (code, *numbers, *[0.0] * (4 - len(numbers)))
     if own_loss is None and own_rule is None:
-        return Plan((*first, *second), _kernels(sparse))
-    from .own import Formulas, terms_of
+        from .tile import built_in_terms
 
-    address = terms_of(Formulas(first[0], second[0], own_loss, own_rule))
-    return Plan((address, np.array([*first, *second])), _kernels(sparse))
+        address = built_in_terms().address
+    else:
+        from .own import Formulas, terms_of
+
+        address = terms_of(Formulas(first[0], second[0], own_loss, own_rule))
+    return Plan(address, np.array([*first, *second]), _kernels(sparse))
 
 
 @cache

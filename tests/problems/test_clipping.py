@@ -75,8 +75,8 @@ SIZES = st.one_of(
 
 def twin_weight(rule, norm, value):
     """Return the weight that the compiled kernels give."""
-    code, *parameters = twins.plan(losses.Logistic(), rule, sparse=False).rule[2:]
-    return scalar.clip_weight(code, tuple(parameters), norm, value)
+    _, _, code, *parameters = twins.plan(losses.Logistic(), rule, sparse=False).numbers.tolist()
+    return scalar.clip_weight(int(code), tuple(parameters), norm, value)
 
 
 def test_every_rule_is_listed():
