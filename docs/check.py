@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -78,16 +79,23 @@ def faults(site: Path) -> list[str]:
 
 def _broken(link: str, path: Path, pages: dict[Path, Page]) -> str:
     """Return what is wrong with a link of a page; "" where it leads somewhere, or elsewhere."""
-    parts = urlsplit(link)
-    if parts.scheme or parts.netloc:
-        return ""
-    target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-    if not target.exists():
+    name, _, anchor = link.partition("#")
+    target = _target(path.parent, name) if name else path
+    if target is None:
         return "leads nowhere"
-    anchor = unquote(parts.fragment)
-    if anchor and target in pages and anchor not in pages[target].anchors:
+    if anchor and target in pages and unquote(anchor) not in pages[target].anchors:
         return "names a place that is not on that page"
     return ""
+
+
+@cache
+def _target(folder: Path, name: str) -> Path | None:
+    """Return what a name in a folder's pages stands for; itself elsewhere, None for nothing."""
+    parts = urlsplit(name)
+    if parts.scheme or parts.netloc:
+        return Path(name)
+    target = (folder / unquote(parts.path)).resolve()
+    return target if target.exists() else None
 
 
 if __name__ == "__main__":
