@@ -9,7 +9,7 @@ fast to be trusted is split, however small the error looks there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,8 @@ _AT_END = np.array([
     np.prod([(1.0 - _INSIDE - other) / (node - other) for other in NODES if other != node])
     for node in NODES
 ])  # fmt: skip
+# All sums over the nodes of a panel, in one product.
+_RULES = np.stack([_KRONROD, *_ROUGHNESS, _AT_END[::-1], _AT_END])
 _EPS = float(np.finfo(np.float64).eps)
 # A peak between two nodes may hide this much above the highest node; more is unresolved.
 _HIDDEN = 3.0
@@ -99,103 +101,97 @@ def integrate(
     """
     cuts = np.empty(0) if cuts is None else cuts
     edges = edges[np.append(True, np.diff(edges) > _THINNEST)]
-    panels = np.stack([edges[:-1], edges[1:]])
+    count = log_f(0.5 * (edges[:1] + edges[1:2]))[0].shape[1]
+    size = max(1, _CHUNK // (NODES.size * count))
+
+    def look(panels: Array) -> _Panels:
+        starts = range(0, panels.shape[0], size)
+        return _joined([_evaluate(log_f, panels[start : start + size]) for start in starts])
+
+    panels = look(np.stack([edges[:-1], edges[1:]], axis=1))
     # A rough pass finds where the mass lies; only then is it known what counts as small.
-    log_total, _, leaves = _refine(log_f, panels, cuts, None, 1e-2, floor, max_nodes // 4)
-    return _refine(log_f, leaves, cuts, log_total, rtol, floor, max_nodes)[:2]
+    used = panels.edges.shape[0] * NODES.size
+    leaves, used = _refine(look, panels, cuts, 1e-2, floor, max_nodes // 4, used)
+    leaves, _ = _refine(look, leaves, cuts, rtol, floor, max_nodes, used)
+    log_value, lost = _log_sum(leaves.value), _log_sum(leaves.lost)
+    with np.errstate(invalid="ignore"):
+        error = np.exp(np.minimum(lost - log_value, 700.0))
+    nothing = np.where(np.isneginf(lost), 0.0, np.inf)
+    return log_value, np.where(np.isneginf(log_value), nothing, error)
+
+
+class _Panels(NamedTuple):
+    """Panels, and what their nodes say of the integrals over them, each (panels, m)."""
+
+    edges: Array  # (panels, 2)
+    value: Array
+    error: Array
+    hidden: Array
+    noise: Array
+
+    @property
+    def lost(self) -> Array:
+        """How far an integral may be off, as a logarithm."""
+        worst = np.where(self.hidden > _HIDDEN, self.value + self.hidden, self.error)
+        return np.logaddexp(worst, self.value + self.noise)
+
+    def where(self, which: Array) -> _Panels:
+        """Return some of the panels."""
+        return _Panels(*(part[which] for part in self))
+
+
+def _joined(panels: list[_Panels]) -> _Panels:
+    return panels[0] if len(panels) == 1 else _Panels(*map(np.concatenate, zip(*panels)))
 
 
 def _refine(
-    log_f: LogIntegrand,
-    panels: Array,
+    look: Callable[[Array], _Panels],
+    panels: _Panels,
     cuts: Array,
-    log_total: Array | None,
     rtol: float,
     floor: float,
     max_nodes: int,
-) -> tuple[Array, Array, Array]:
-    """Split panels until each integral is resolved; without totals look once to guess them."""
-    done = np.array(-np.inf)
-    lost = np.array(-np.inf)
-    leaves: list[Array] = []
-    used = 0
-    if log_total is None:
-        log_total = _sum_of(log_f, panels)
-        used = panels.shape[1] * NODES.size
-    while panels.shape[1]:
-        used += panels.shape[1] * NODES.size
-        final = used > max_nodes
-        open_: list[Array] = []
-        pending = np.array(-np.inf)
-        size = _chunk(log_total.size)
-        for start in range(0, panels.shape[1], size):
-            part = panels[:, start : start + size]
-            value, error, hidden, noise = _evaluate(log_f, part)
-            worst = value + hidden
-            limit = np.logaddexp(value, log_total - np.log(64.0))
-            accurate = (error <= limit + np.maximum(np.log(rtol), noise)) & (hidden <= _HIDDEN)
-            small = worst <= np.maximum(log_total, floor) - _NEGLIGIBLE
-            thin = part[1] - part[0] <= 64.0 * _EPS * np.abs(part).max(axis=0)
-            keep = (small | accurate).all(axis=1) | thin | final
-            error = np.logaddexp(np.where(hidden > _HIDDEN, worst, error), value + noise)
-            done = np.logaddexp(done, _log_sum(value[keep]))
-            lost = np.logaddexp(lost, _log_sum(error[keep]))
-            pending = np.logaddexp(pending, _log_sum(value[~keep]))
-            leaves.append(part[:, keep])
-            open_.append(part[:, ~keep])
-        log_total = np.logaddexp(done, pending)
-        panels = _split(np.concatenate(open_, axis=1), cuts)
-    with np.errstate(invalid="ignore"):
-        error = np.where(np.isneginf(done), np.where(np.isneginf(lost), 0.0, np.inf), 0.0)
-        error = np.where(np.isneginf(done), error, np.exp(np.minimum(lost - done, 700.0)))
-    return np.atleast_1d(done), np.atleast_1d(error), np.concatenate(leaves, axis=1)
-
-
-def _chunk(m: int) -> int:
-    return max(1, _CHUNK // (NODES.size * m))
-
-
-def _sum_of(log_f: LogIntegrand, panels: Array) -> Array:
-    first = _rough(log_f, panels[:, :1])
-    total, size = _log_sum(first), _chunk(first.shape[1])
-    for start in range(1, panels.shape[1], size):
-        part = _rough(log_f, panels[:, start : start + size])
-        total = np.logaddexp(total, _log_sum(part))
-    return total
-
-
-def _rough(log_f: LogIntegrand, panels: Array) -> Array:
-    """Return log integral (panels, m) alone, without looking how good it is."""
-    half = 0.5 * (panels[1] - panels[0])
-    x = panels.mean(axis=0)[:, None] + half[:, None] * NODES
-    value = log_f(x.ravel())[0].reshape(*x.shape, -1)
-    top = value.max(axis=1)
-    shift = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore", over="ignore"):
-        mass = np.einsum("j,pjm->pm", _KRONROD, np.exp(value - shift[:, None, :]))
-        return np.log(half)[:, None] + shift + np.log(mass)
+    used: int,
+) -> tuple[_Panels, int]:
+    """Split panels until each integral is resolved; return them, and how many nodes were used."""
+    leaves: list[_Panels] = []
+    done, log_total = np.array(-np.inf), _log_sum(panels.value)
+    while True:
+        _, value, error, hidden, noise = panels
+        limit = np.logaddexp(value, log_total - np.log(64.0))
+        accurate = (error <= limit + np.maximum(np.log(rtol), noise)) & (hidden <= _HIDDEN)
+        small = value + hidden <= np.maximum(log_total, floor) - _NEGLIGIBLE
+        low, high = panels.edges.T
+        thin = high - low <= 64.0 * _EPS * np.maximum(np.abs(low), np.abs(high))
+        keep = (small | accurate).all(axis=1) | thin | (used > max_nodes)
+        leaves.append(panels.where(keep))
+        if keep.all():
+            return _joined(leaves), used
+        done = np.logaddexp(done, _log_sum(value[keep]))
+        panels = look(_split(panels.edges[~keep], cuts))
+        used += panels.edges.shape[0] * NODES.size
+        log_total = np.logaddexp(done, _log_sum(panels.value))
 
 
 def _log_sum(values: Array) -> Array:
-    if not values.shape[0]:
-        return np.array(-np.inf)
-    top = values.max(axis=0)
+    top = values.max(axis=0, initial=-np.inf)
     safe = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
         return np.where(np.isposinf(top), np.inf, safe + np.log(np.exp(values - safe).sum(axis=0)))
 
 
-def _evaluate(log_f: LogIntegrand, panels: Array) -> tuple[Array, Array, Array, Array]:
-    """Return log integral, log error, hidden rise and log noise: each (panels, m).
+def _evaluate(log_f: LogIntegrand, panels: Array) -> _Panels:
+    """Return panels with log integral, log error, hidden rise and log noise.
 
     The error is what of the function is rougher than a polynomial, and what its values at the
     ends of the panel differ from the polynomial's: a kink behind the last node shows only there.
     """
-    middle, half = panels.mean(axis=0), 0.5 * (panels[1] - panels[0])
+    start, end = panels.T
+    middle, half = 0.5 * (start + end), 0.5 * (end - start)
     x = middle[:, None] + half[:, None] * NODES
     # Evaluated behind the nodes; never outside the panel, never on its border.
-    low = np.maximum(panels[0] + _INSIDE * half, np.nextafter(panels[0], np.inf))
-    high = np.minimum(panels[1] - _INSIDE * half, np.nextafter(panels[1], -np.inf))
+    low = np.maximum(start + _INSIDE * half, np.nextafter(start, np.inf))
+    high = np.minimum(end - _INSIDE * half, np.nextafter(end, -np.inf))
     found, rounding = log_f(np.concatenate([x.ravel(), low, high]))
     value = found[: x.size].reshape(*x.shape, -1)
     rounding = np.broadcast_to(rounding, found.shape)[: x.size].reshape(value.shape)
@@ -211,16 +207,16 @@ def _evaluate(log_f: LogIntegrand, panels: Array) -> tuple[Array, Array, Array, 
         slope *= (0.5 * _EPS * np.abs(x).max(axis=1) / half)[:, None, None]
         slope = np.concatenate([slope, slope[:, -1:]], axis=1)
         rounding = np.minimum(rounding + slope, 1.0)
-        mass = np.einsum("j,pjm->pm", _KRONROD, weight)
-        error = np.linalg.norm(np.einsum("ij,pjm->ipm", _ROUGHNESS, weight), axis=0)
-        ends = np.exp(np.minimum(found[x.size :].reshape(2, *shift.shape) - shift, 700.0))
-        for end, rule in zip(ends, (_AT_END[::-1], _AT_END), strict=True):
-            error += _END * np.abs(end - np.einsum("j,pjm->pm", rule, weight))
+        mass, *rough, at_low, at_high = np.moveaxis(_RULES @ weight, 1, 0)
+        left, right = np.exp(np.minimum(found[x.size :].reshape(2, *shift.shape) - shift, 700.0))
+        error = np.sqrt(sum(part * part for part in rough))
+        error += _END * (np.abs(left - at_low) + np.abs(right - at_high))
         noise = np.einsum("j,pjm,pjm->pm", _KRONROD, weight, rounding)
         log_noise = np.where(mass > 0.0, np.log(noise / np.where(mass > 0.0, mass, 1.0)), -np.inf)
         log_half = np.log(half)[:, None] + shift
         integral, error = log_half + np.log(mass), log_half + np.log(error)
-    return integral, error, np.maximum(rise, 0.0), np.maximum(log_noise, np.log(4.0 * _EPS))
+    rise, log_noise = np.maximum(rise, 0.0), np.maximum(log_noise, np.log(4.0 * _EPS))
+    return _Panels(panels, integral, error, rise, log_noise)
 
 
 def _hidden(value: Array, change: Array) -> Array:
@@ -243,7 +239,7 @@ def _hidden(value: Array, change: Array) -> Array:
 
 def _split(panels: Array, cuts: Array) -> Array:
     """Halve panels: at the middle one of the cuts inside, else in the middle."""
-    low, high = panels
+    low, high = panels.T
     at = 0.5 * (low + high)
     if cuts.size:
         first = np.searchsorted(cuts, low, side="right")
@@ -251,4 +247,4 @@ def _split(panels: Array, cuts: Array) -> Array:
         cut = cuts[np.minimum((first + last) // 2, cuts.size - 1)]
         apart = np.minimum(cut - low, high - cut) > _THINNEST
         at = np.where((last > first) & apart, cut, at)
-    return np.concatenate([np.stack([low, at]), np.stack([at, high])], axis=1)
+    return np.concatenate([np.stack([low, at], axis=1), np.stack([at, high], axis=1)])
