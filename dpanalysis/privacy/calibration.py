@@ -95,11 +95,12 @@ def calibrate(
         return excess(log_parameter)
 
     root = float(optimize.toms748(followed, *ends, xtol=step, rtol=1e-14))
-    # What is returned must fit: walk up from the root, with doubling steps.
-    while excess(root) > 0.0:
-        root, step = min(root + step, ends[1]), 2.0 * step
-        tried.add(root)
-    return math.exp(min(each for each in tried if excess(each) <= 0.0))
+    # What is returned must fit: where none that does is near, walk up, with doubling steps.
+    fits = min(each for each in tried if excess(each) <= 0.0)
+    while root + step < fits and excess(root) > 0.0:
+        root, step = root + step, 2.0 * step
+        fits = root if excess(root) <= 0.0 else fits
+    return math.exp(fits)
 
 
 def _nearer(excess: Callable[..., float], low: float, high: float) -> tuple[float, float]:
