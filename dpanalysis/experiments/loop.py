@@ -182,9 +182,8 @@ class Loop:
     def _result(self, ended: Sequence[Ended], oracles: Sequence[PrivateOracle]) -> Result:
         method, guard = self._method, oracles[0].guard
         outputs, made = [each.output for each in ended], [each.made for each in ended]
-        exact = any(oracle.exact_releases for oracle in oracles)
-        known = isinstance(guard, filters.Filter | plans.Plan) or guard is None
-        noisy = known and not exact and (guard is not None or bool(self._planned))
+        # A guard of ours has paid for every answer, and has let none through without noise.
+        paid = isinstance(guard, filters.Filter | plans.Plan)
         drawn = [output.drawn for output in outputs if output.drawn is not None]
         return Result(
             w=np.concatenate([output.w for output in outputs]),
@@ -198,7 +197,7 @@ class Loop:
             iterations=max(made),
             made=None if method.together else np.array(made),
             status=next((e.status for e in reversed(ended) if e.status != "finished"), "finished"),
-            private=noisy or not self._facts.has_records,
+            private=paid or not self._facts.has_records,
             seconds=time.perf_counter() - self._start,
             released=(*method.released, *outputs[0].released),
             drawn=np.concatenate(drawn) if drawn else None,

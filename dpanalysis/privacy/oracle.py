@@ -145,8 +145,6 @@ class Batch:
                     f"{'an exact answer' if asked is None else repr(asked)} was not named when the "
                     "batch was bought: name all that may be asked in oracle.batch(sampling, events)"
                 )
-        if asked is None and self._oracle.facts.has_records:
-            self._oracle.exact_releases += 1
 
     def _close(self) -> None:
         with self._lock:
@@ -177,8 +175,6 @@ class PrivateOracle:
 
     Attributes
     ----------
-    exact_releases : int
-        Number of answers without noise; the run is not private unless it is 0.
     evaluations : Counter of str
         Gradients and losses of single records evaluated. NOT private: it tells how large
         the batches were.
@@ -226,7 +222,6 @@ class PrivateOracle:
         self._facts = facts
         self._ledger = Ledger(facts.relation)
         self._look_at_noise()
-        self.exact_releases = 0
         self.evaluations: Counter[str] = Counter()
         self._open = threading.Lock()
 

@@ -17,6 +17,8 @@ __all__ = ["Tilted", "minimise", "minimise_tilted", "separated_below"]
 
 _DENSE_HESSIAN = 2000  # features up to which the Hessian is formed
 _NEWTON_STEPS = 50
+_FEW_HALVINGS, _HALVINGS = 12, 50  # of a step, for the norm of the gradient and for the objective
+_RISES = 50  # steps in a row at whose end the norm was not less than ever before
 
 
 def _newton_step(problem: Any, w: np.ndarray, gradient: np.ndarray) -> np.ndarray:
@@ -117,9 +119,11 @@ class Tilted:
 def minimise_tilted(problem: Tilted, tolerance: float) -> tuple[np.ndarray, int]:
     """Return a point where the gradient's norm is at most ``tolerance``, and evaluations made.
 
-    Newton steps, halved until the norm falls. Where that fails, as it may for a loss whose
-    curvature jumps, a gradient step of the inverse smoothness, which shrinks the norm of a
-    strongly convex objective for sure; so there is an end, whatever the data.
+    Newton steps, halved until the norm falls below all before it. Where that fails, as it may for a
+    loss whose curvature jumps, the longest of these steps at whose end the objective still falls:
+    by convexity it has fallen by the length of the step times the slope there. Should there be
+    none, or too many in a row, a gradient step of the inverse smoothness, which shrinks the norm of
+    a strongly convex objective for sure; so there is an end, whatever the data.
 
     Raises
     ------
@@ -128,22 +132,39 @@ def minimise_tilted(problem: Tilted, tolerance: float) -> tuple[np.ndarray, int]
     """
     w = np.zeros(problem.d)
     gradient, count = problem.gradient(w), 1
-    norm = float(np.linalg.norm(gradient))
+    norm = least = float(np.linalg.norm(gradient))
+    rises = 0
     while norm > tolerance:
-        direction, before = _newton_step(problem, w, gradient), norm
-        for t in 0.5 ** np.arange(12):
-            step = w - t * direction
-            following, count = problem.gradient(step), count + 1
-            norm = float(np.linalg.norm(following))
-            if norm <= (1.0 - 0.1 * t) * before:
-                break
-        else:
+        found, evaluations = _newton_line(problem, w, gradient, least)
+        count += evaluations
+        if found is None or (rises >= _RISES and float(np.linalg.norm(found[1])) >= least):
             step = w - gradient / problem.smoothness
-            following, count = problem.gradient(step), count + 1
-            norm = float(np.linalg.norm(following))
-            if not norm < before:
+            found, count = (step, problem.gradient(step)), count + 1
+            if not float(np.linalg.norm(found[1])) < norm:
                 raise FloatingPointError(
-                    f"the gradient's norm {before:.3g} does not fall to tolerance = {tolerance:g}"
+                    f"the gradient's norm {norm:.3g} does not fall to tolerance = {tolerance:g}"
                 )
-        w, gradient = step, following
+        w, gradient = found
+        norm = float(np.linalg.norm(gradient))
+        rises = 0 if norm < least else rises + 1
+        least = min(least, norm)
     return w, count
+
+
+def _newton_line(
+    problem: Tilted, w: np.ndarray, gradient: np.ndarray, least: float
+) -> tuple[tuple[np.ndarray, np.ndarray] | None, int]:
+    """Return a point along a Newton step with its gradient, if there is one, and evaluations."""
+    direction = _newton_step(problem, w, gradient)
+    slope, falls = float(gradient @ direction), None
+    for k in range(_HALVINGS):
+        t = 0.5**k
+        step = w - t * direction
+        following = problem.gradient(step)
+        if k < _FEW_HALVINGS and np.linalg.norm(following) <= (1.0 - 0.1 * t) * least:
+            return (step, following), k + 1
+        if falls is None and following @ direction >= 0.1 * slope:
+            falls = step, following
+        if falls is not None and k + 1 >= _FEW_HALVINGS:
+            return falls, k + 1
+    return None, _HALVINGS

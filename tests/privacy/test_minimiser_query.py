@@ -64,6 +64,21 @@ def test_the_solver_stops_at_the_tolerance_and_not_at_twice_it(loss):
     assert tolerance < 1e-3  # it came close, by steps as small as they are
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("ridge", [1e-4, 1e-6, 1e-8])
+def test_a_loss_whose_curvature_jumps_takes_hundreds_of_gradients_and_not_a_million(seed, ridge):
+    """Where it is flat, the curvature is the ridge's alone, and Newton's step is far too long."""
+    random = np.random.default_rng(seed)
+    X = random.standard_normal((100, 3))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
+    erm = dpa.ERM(X, y, dpa.losses.HuberizedHinge(0.5), row_bound=dpa.RowBound(2, 1.0))
+    tilt = 4e-5 * random.standard_normal(3)
+    w, evaluations = erm.minimise_tilted(tilt, ridge, 1e-10, 100.0)
+    assert np.linalg.norm(erm.gradient(w) + tilt + ridge * w) <= 1e-10 * (1.0 + 1e-9)
+    assert evaluations < 2000
+
+
 def test_the_error_that_the_tolerance_leaves_is_charged_whole():
     """Twice n tol/c by n, on both sides: the distance of two points that are off by tol/mu each."""
     facts = problem().facts("replace_one")
