@@ -113,12 +113,13 @@ def _nearer(excess: Callable[..., float], low: float, high: float) -> tuple[floa
     if not cheap(low) > 0.0 >= cheap(high):
         return low, high
     top = min(float(optimize.toms748(cheap, low, high, xtol=1e-3)) + 2e-3, high)
-    if excess(top) > 0.0:  # Renyi costs may rise with the noise, where orders are searched for
-        return low, high
+    bottom, fits = low, False
     for step in (0.1, 0.3, 1.0):
         if top - step <= low:
             break
         if excess(top - step) > 0.0:
-            return top - step, top
-        top -= step
-    return low, top
+            bottom = top - step
+            break
+        top, fits = top - step, True
+    # Renyi costs may rise with the noise, where orders are searched for.
+    return (bottom, top) if fits or excess(top) <= 0.0 else (low, high)

@@ -16,7 +16,7 @@ Barthe, Gaboardi (2018).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ __all__ = ["has_profiles", "pld_epsilon"]
 _MOST_CELLS = 2**20
 _CELLS = (2**14, 2**16, 2**18)
 _PAYS = 2e-4
+# Cells at which epsilon is looked for at once.
+_BLOCK = 2**16
 # Losses that need wider cells are so large that their sum says as much.
 _WIDEST_CELL = 100.0
 # Each composed step may change a tail probability by this much through rounding, and the mass at
@@ -104,34 +106,68 @@ def _epsilon_on_grid(pairs: Mapping[Pair, int], width: float, tail: float, delta
     largest = 0.0
     for adding in (False, True) if both else (False,):
         first, probabilities, infinite = _compose(pairs, width, tail, adding, 1e-6 * delta)
-        losses = width * (first + np.arange(probabilities.size))
-        largest = max(largest, _epsilon_at(delta, losses, probabilities, infinite))
+        largest = max(largest, _epsilon_at(delta, width, first, probabilities, infinite))
     return largest
 
 
-def _epsilon_at(delta: float, losses: Array, probabilities: Array, infinite: float) -> float:
+def _epsilon_at(
+    delta: float, width: float, first: int, probabilities: Array, infinite: float
+) -> float:
     """Return the epsilon >= 0 at which the hockey-stick divergence of a loss falls to ``delta``.
 
-    The divergence at epsilon is the mean of (1 - e^(epsilon - loss))_+ over the losses, which
-    ascend. Between two of them it is A - e^epsilon B, with the mass A and the mean B of e^-loss
-    of all losses above.
+    The losses are ``width`` times first, first + 1 and so on. The divergence at epsilon is the mean
+    of (1 - e^(epsilon - loss))_+. Between two of them it is A - e^epsilon B, with the mass A and
+    the mean B of e^-loss of all losses above. It is looked at from the largest loss down, and no
+    further than it has to be.
     """
     if infinite > delta:
         return math.inf
-    above = infinite + np.cumsum(probabilities[::-1])[::-1]  # mass at each loss and beyond
-    reached = np.flatnonzero(above > delta)
-    if not reached.size or losses[reached[-1]] <= 0.0:
+    mass = 0.0
+    for low, high in _from_above(probabilities.size):
+        sums = _sums(probabilities[low:high], mass)
+        if infinite + sums[0] > delta:
+            last = low + int(np.flatnonzero(infinite + sums > delta)[-1])
+            break
+        mass = float(sums[0])
+    else:
+        return 0.0
+    top = width * (first + last)
+    if top <= 0.0:
         return 0.0
     # Epsilon is at most this loss. Far below it the divergence is certainly larger than delta, so
     # that e^(top - loss) need not be known where it would overflow.
-    last = int(reached[-1]) + 1
-    top = float(losses[last - 1])
-    near = slice(int(np.searchsorted(losses, max(0.0, top - 700.0))), last)
-    tilted = np.cumsum((probabilities * np.exp(np.minimum(top - losses, 700.0)))[::-1])[::-1][near]
-    divergence = above[near] - np.exp(losses[near] - top) * tilted  # at each of these losses
-    divergence[-1] = min(divergence[-1], delta)  # but for rounding
-    first = int(np.argmax(divergence <= delta))
-    return max(0.0, top + math.log((float(above[near][first]) - delta) / float(tilted[first])))
+    bottom = math.ceil(max(0.0, top - 700.0) / width) - first
+    mass = tilted = 0.0
+    best = top
+    for low, high in _from_above(probabilities.size):
+        losses = width * (first + np.arange(low, high))
+        part = probabilities[low:high]
+        above = _sums(part, mass)
+        tilts = _sums(part * np.exp(np.minimum(top - losses, 700.0)), tilted)
+        near = slice(max(bottom - low, 0), max(last + 1 - low, 0))
+        divergence = infinite + above[near] - np.exp(losses[near] - top) * tilts[near]
+        if low <= last < high:
+            divergence[-1] = min(divergence[-1], delta)  # but for rounding
+        fits = np.flatnonzero(divergence <= delta)
+        if fits.size:
+            at = near.start + int(fits[0])
+            best = top + math.log((infinite + float(above[at]) - delta) / float(tilts[at]))
+        if low <= bottom or (divergence.size and divergence[0] > delta):
+            break
+        mass, tilted = float(above[0]), float(tilts[0])
+    return max(0.0, best)
+
+
+def _from_above(size: int) -> Iterator[tuple[int, int]]:
+    """Yield the ends of blocks of cells, the last block first."""
+    return ((max(0, end - _BLOCK), end) for end in range(size, 0, -_BLOCK))
+
+
+def _sums(numbers: Array, above: float) -> Array:
+    """Return each number plus all that follow it, and what is above them."""
+    reverse = numbers[::-1].copy()
+    reverse[0] += above
+    return np.cumsum(reverse)[::-1]
 
 
 def _cell_width(pairs: Mapping[Pair, int], tail: float) -> tuple[float, float]:
@@ -166,18 +202,24 @@ def _compose(
     parts = [(*pair.distribution(width, tail, adding), n) for pair, n in pairs.items()]
     low, high = _window(parts, cut)
     size = fft.next_fast_len(high - low + 1, real=True)
-    spectrum: Any = 1.0
+    spectrum: Any = None
     start, log_finite = 0, 0.0
     for first, probabilities, infinite, count in parts:
         # Cells are counted modulo the window. Mass from below wraps around to larger losses,
         # which is pessimistic; mass from above is lost there and added at infinity.
-        folded = np.bincount(np.arange(probabilities.size) % size, probabilities, size)
-        spectrum = spectrum * _power(fft.rfft(folded), count)
+        folded = np.zeros(size)
+        for place in range(0, probabilities.size, size):
+            part = probabilities[place : place + size]
+            folded[: part.size] += part
+        if spectrum is None:
+            spectrum = _power(fft.rfft(folded), count)
+        else:
+            spectrum = spectrum * _power(fft.rfft(folded), count)
         start += first * count
         log_finite += count * math.log1p(-infinite)
     cells = np.roll(fft.irfft(spectrum, size), (start - low) % size)
     rounding = _ROUNDING * (10 + sum(pairs.values()))
-    return low, np.maximum(cells, 0.0), cut + rounding - math.expm1(log_finite)
+    return low, np.maximum(cells, 0.0, out=cells), cut + rounding - math.expm1(log_finite)
 
 
 def _power(numbers: Any, count: int) -> Any:

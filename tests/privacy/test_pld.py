@@ -455,7 +455,7 @@ def test_events_without_a_profile_are_refused():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_epsilon_of_a_loss_is_that_of_dp_accounting(seed):
+def test_epsilon_of_a_loss_is_that_of_dp_accounting(seed, monkeypatch):
     """Sums from above, at once, where dp-accounting adds one loss after the other."""
     from dp_accounting.pld import pld_pmf
 
@@ -465,13 +465,15 @@ def test_epsilon_of_a_loss_is_that_of_dp_accounting(seed):
     infinite = 10.0 ** random.uniform(-12, -5)
     probabilities *= 1.0 - infinite
     width = 10.0 ** random.uniform(-4, -0.1)  # they know no loss above 745
-    losses = width * (first + np.arange(500))
     theirs = pld_pmf.DensePLDPmf(width, first, probabilities, infinite, True)
     for delta in (0.5 * infinite, 2.0 * infinite, 1e-4, 0.3):
         with np.errstate(over="ignore"):
             expected = float(theirs.get_epsilon_for_delta(delta))
-        ours = _epsilon_at(delta, losses, probabilities, infinite)
-        assert ours == pytest.approx(expected, rel=1e-9, abs=1e-12)
+        ours = set()
+        for block in (2**16, 100, 7, 1):  # cells are looked at by blocks
+            monkeypatch.setattr("dpanalysis.privacy.pld._BLOCK", block)
+            ours.add(_epsilon_at(delta, width, first, probabilities, infinite))
+        assert len(ours) == 1 and ours.pop() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def test_rare_large_losses_need_no_fine_grid():
