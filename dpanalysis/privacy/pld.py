@@ -207,25 +207,29 @@ def _compose(
     for first, probabilities, infinite, count in parts:
         # Cells are counted modulo the window. Mass from below wraps around to larger losses,
         # which is pessimistic; mass from above is lost there and added at infinity.
-        folded = np.zeros(size)
-        for place in range(0, probabilities.size, size):
+        folded = probabilities[:size]
+        for place in range(size, probabilities.size, size):
             part = probabilities[place : place + size]
-            folded[: part.size] += part
+            folded = folded + np.pad(part, (0, size - part.size))
         if spectrum is None:
-            spectrum = _power(fft.rfft(folded), count)
+            spectrum = _power(fft.rfft(folded, size), count)
         else:
-            spectrum = spectrum * _power(fft.rfft(folded), count)
+            spectrum = spectrum * _power(fft.rfft(folded, size), count)
         start += first * count
         log_finite += count * math.log1p(-infinite)
-    cells = np.roll(fft.irfft(spectrum, size), (start - low) % size)
+    turned, cells = fft.irfft(spectrum, size), np.empty(size)
+    shift = (start - low) % size
+    np.maximum(turned[size - shift :], 0.0, out=cells[:shift])
+    np.maximum(turned[: size - shift], 0.0, out=cells[shift:])
     rounding = _ROUNDING * (10 + sum(pairs.values()))
-    return low, np.maximum(cells, 0.0, out=cells), cut + rounding - math.expm1(log_finite)
+    return low, cells, cut + rounding - math.expm1(log_finite)
 
 
 def _power(numbers: Any, count: int) -> Any:
     """Return complex numbers to a power; what vanishes in floating point is not computed."""
     powers = np.zeros_like(numbers)
-    some = numbers.real**2 + numbers.imag**2 > math.exp(-1400.0 / count)
+    squares = numbers.view(np.float64) ** 2
+    some = squares[::2] + squares[1::2] > math.exp(-1400.0 / count)
     powers[some] = numbers[some] ** count
     return powers
 
@@ -238,7 +242,8 @@ def _window(parts: list[tuple[int, Array, float, int]], cut: float) -> tuple[int
     variance = 1.0
     for first, p, _, count in parts:
         held = np.flatnonzero(p)
-        p, cell = p[held], (first + held).astype(np.float64)
+        cell = (first + held).astype(np.float64)
+        p = p if held.size == p.size else p[held]
         variance += count * float(p @ (cell - float(p @ cell)) ** 2)
         known.append((cell, np.log(p), count))
     # Many small losses fall off as normal numbers do, a few rare large ones at their own size.
@@ -267,6 +272,8 @@ def _window(parts: list[tuple[int, Array, float, int]], cut: float) -> tuple[int
 
 
 def _log_moment(rate: float, cell: Array, log_p: Array) -> float:
-    exponent = rate * cell + log_p
+    exponent = rate * cell
+    exponent += log_p
     top = float(exponent.max())
-    return top + math.log(float(np.exp(exponent - top).sum()))
+    exponent -= top
+    return top + math.log(float(np.exp(exponent, out=exponent).sum()))
