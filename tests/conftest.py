@@ -14,7 +14,7 @@ gc.set_threshold(50_000, 20, 50)
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile(
     "ci",
-    max_examples=60,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
