@@ -48,7 +48,7 @@ def blobs(n=4000, d=3, K=2, seed=0, spread=0.6):
 # have too few rows for a private fit.
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([kind(epsilon=1e3, random_state=0) for kind in KINDS])
+@parametrize_with_checks([kind(epsilon=1e4, random_state=0) for kind in KINDS])
 def test_keeps_to_the_conventions_of_scikit_learn(estimator, check):
     check(estimator)
 
