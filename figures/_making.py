@@ -139,4 +139,4 @@ def word_on_kernels() -> str | None:
     folder = Path(dense_tasks.stats.cache_path or "")
     if any(folder.glob("dense.*.nbi")):
         return None
-    return "The kernels are compiled at first, once on this machine: that takes about a minute."
+    return "The kernels are compiled at first, once on this machine: that takes some seconds."

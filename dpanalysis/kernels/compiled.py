@@ -108,12 +108,7 @@ class CompiledSums:
         return self._kept[1]
 
     def _sums_each(
-        self,
-        W: np.ndarray,
-        rows: Any,
-        samples: Any,
-        wanted: _Wanted,
-        run: Any,
+        self, W: np.ndarray, rows: Any, samples: Any, wanted: _Wanted, run: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pass over the rows of each replicate on its own."""
         replicates = W.shape[0]

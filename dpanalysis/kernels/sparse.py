@@ -19,7 +19,7 @@ from .tile import SCALE, fill_tile, new_tile, scale_terms
 from .turns import begin, go_on, leave
 
 # Compiled with rounding.py, sha256 8067f7744591ab36
-# Compiled with terms.py, sha256 5891d47cdd56620d
+# Compiled with terms.py, sha256 7ae39dcd9967d0ea
 # Compiled with tile.py, sha256 87df2b9fd1d231a4
 # Compiled with turns.py, sha256 dc10019a064e64f9
 

@@ -2,8 +2,8 @@
 
 That function is :func:`~dpanalysis.kernels.tile.tile_terms`, compiled for the built-in formulas or
 for one's own (:mod:`dpanalysis.kernels.own`). It is no part of a kernel: each kernel, of which
-every form of the data has one, is compiled once, and is not compiled again for other formulas. A
-call takes some nanoseconds, and a tile has up to 256 samples.
+every form of the data has one, is compiled once, and is not compiled again for other formulas. One
+call serves a tile of up to 256 samples.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def test_the_solver_stops_at_the_tolerance_and_not_at_twice_it(loss):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("ridge", [1e-4, 1e-6, 1e-8])
-def test_a_loss_whose_curvature_jumps_takes_hundreds_of_gradients_and_not_a_million(seed, ridge):
+def test_a_loss_whose_curvature_jumps_takes_hundreds_of_gradients(seed, ridge):
     """Where it is flat, the curvature is the ridge's alone, and Newton's step is far too long."""
     random = np.random.default_rng(seed)
     X = random.standard_normal((100, 3))
@@ -76,7 +76,7 @@ def test_a_loss_whose_curvature_jumps_takes_hundreds_of_gradients_and_not_a_mill
     tilt = 4e-5 * random.standard_normal(3)
     w, evaluations = erm.minimise_tilted(tilt, ridge, 1e-10, 100.0)
     assert np.linalg.norm(erm.gradient(w) + tilt + ridge * w) <= 1e-10 * (1.0 + 1e-9)
-    assert evaluations < 2000
+    assert evaluations < 1000
 
 
 def test_the_error_that_the_tolerance_leaves_is_charged_whole():
