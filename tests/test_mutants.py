@@ -1,34 +1,104 @@
-"""The list of faults fits the code; what the tests make of them is ``mutants.py``'s to find out."""
+"""The faults that a machine puts in are the ones meant, and the stored results fit the code."""
 
-import mutants
+import ast
+
+import pytest
+
+from tests.mutants.__main__ import all_faults, classes, drawn, stored, stories
+from tests.mutants.operators import faults
+from tests.mutants.report import CLASSES, interval, report
+
+SOURCE = '''
+"""A module."""
+
+def charge(scale: float, size=1, source="os"):
+    """Return a cost: 1 + 1."""
+    if scale <= 0.0:
+        raise ValueError(f"scale must be {1 + 1}, got {scale}")
+    total = min(size, 3) * 2.0
+    total += -scale
+    log(total, scale)
+    return total if size and not source else total ** 2
+'''
 
 
-def test_every_fault_still_has_its_place():
-    """Old texts stand exactly once, names differ, new texts too, and the named tests exist."""
-    assert mutants.mistakes(mutants.load()) == []
+def changes(operator, function="charge"):
+    found = [f for f in faults("a.py", SOURCE) if f.operator == operator]
+    assert all(f.function == function for f in found)
+    return {(f.old, f.new) for f in found}
 
 
-def test_a_fault_out_of_place_is_told():
-    fault = {
-        "name": "A fault",
-        "file": "dpanalysis/errors.py",
-        "old": "no such text",
-        "new": "no such text",
-        "tests": "tests/test_mutants.py::test_of_nothing tests/nowhere.py",
+def test_each_operator_finds_its_places():
+    assert changes("comparison") == {("<=", "<")}
+    assert changes("arithmetic") == {("*", "/"), ("+=", "-="), ("**", "*")}
+    assert changes("constant") == {
+        ("1", "2"), ("0.0", "1.0"), ("3", "4"), ("2.0", "(2.0 * 2.0)"), ("2", "3"),
+    }  # fmt: skip
+    assert changes("function") == {("min", "max")}
+    assert changes("logic") == {("and", "or")}
+    assert changes("sign") == {("-scale", "(scale)"), ("not source", "(source)")}
+    assert changes("default") == {('"os"', "None")}
+    assert changes("arguments") == {("total, scale", "scale, total")}
+    assert changes("branch") == {
+        ("scale <= 0.0", "False"),
+        ("size and not source", "False"), ("size and not source", "True"),
+    }  # fmt: skip
+    assert changes("raise") == {('raise ValueError(f"scale must be {1 + 1}, got {scale}")', "pass")}
+    assert changes("line") == {("total += -scale", "pass"), ("log(total, scale)", "pass")}
+
+
+def test_words_are_left_alone():
+    assert not [f for f in faults("a.py", SOURCE) if "1 + 1" in f.old and f.operator != "raise"]
+    silent = "class A:\n    def __repr__(self):\n        return str(1 + 2)\n"
+    assert not list(faults("a.py", silent))
+
+
+def test_a_fault_changes_its_place_alone_and_can_be_parsed():
+    for fault in faults("a.py", SOURCE):
+        broken = fault.apply(SOURCE)
+        ast.parse(broken)
+        assert broken != SOURCE
+        before, after = SOURCE.encode()[: fault.start], SOURCE.encode()[fault.end :]
+        assert broken.encode() == before + fault.new.encode() + after
+
+
+def test_names_of_faults_survive_a_move():
+    names = [fault.key for fault in faults("a.py", SOURCE)]
+    assert len(set(names)) == len(names)
+    moved = "import math\n\n\n" + SOURCE.lstrip()
+    assert [fault.key for fault in faults("a.py", moved)] == names
+
+
+def test_a_draw_keeps_what_stays():
+    keys = [str(k) for k in range(100)]
+    assert drawn(keys, 10, 0) == drawn(keys[::-1], 10, 0) != drawn(keys, 10, 1)
+    fewer = [key for key in keys if key != drawn(keys, 10, 0)[0]]
+    assert set(drawn(keys, 10, 0)[1:]) <= set(drawn(fewer, 10, 0))
+
+
+@pytest.mark.parametrize(("noticed", "tried"), [(0, 5), (3, 7), (20, 20)])
+def test_the_interval_covers_the_share(noticed, tried):
+    low, high = interval(noticed, tried)
+    assert 0.0 <= low <= noticed / tried <= high <= 1.0
+    assert interval(20, 20)[0] == pytest.approx(0.025 ** (1 / 20))  # Clopper and Pearson (1934)
+
+
+def test_the_report_leaves_equivalent_faults_out_of_the_share():
+    results = {
+        "dpanalysis/a.py::f | one": ("noticed", "a test"),
+        "dpanalysis/a.py::f | two": ("alive", "3 of 3 tests"),
+        "dpanalysis/a.py::f | three": ("alive", "3 of 3 tests"),
     }
-    assert mutants.mistakes([fault, fault]) == [
-        "A fault: two faults have this name",
-        *[
-            "A fault: its old text stands 0 times in its file",
-            "A fault: nothing changes",
-            "A fault: there is no test tests/test_mutants.py::test_of_nothing",
-            "A fault: there is no test tests/nowhere.py",
-        ]
-        * 2,
-    ]
+    page = report(results, {"dpanalysis/a.py::f | two": ("equivalent", "the same")}, 9)
+    assert "50.0 % of the 2 that do" in page
+    assert "| a.py | 3 | 1 | 1 | 0 | 1 | 50.0 | 1 to 99 |" in page
 
 
-def test_the_list_covers_what_privacy_stands_on():
-    files = {fault["file"].rpartition("/")[2] for fault in mutants.load()}
-    assert files >= {"oracle.py", "filters.py", "facts.py", "covering.py", "loop.py", "run.py"}
-    assert len(mutants.load()) >= 60
+def test_what_is_stored_fits_the_code():
+    known = all_faults()
+    survivors = classes()
+    assert len(stories()) == 20
+    assert {kind for kind, _ in survivors.values()} <= set(CLASSES)
+    assert all(why for _, why in survivors.values())
+    alive = {key for key, (verdict, _) in stored().items() if verdict != "noticed"}
+    assert not (alive & known.keys()) - survivors.keys(), "a survivor that nobody looked at"

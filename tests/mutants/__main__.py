@@ -1,0 +1,190 @@
+"""Put small faults into what privacy rests on, by machine, and see whether the tests notice them.
+
+The faults are changes of the syntax tree: an operator or a comparison, a constant, min for max, a
+branch that is never or always taken, two arguments swapped, a check or a line removed. Which are
+tried is drawn by a seed from all that there are. Each is put into a copy of the checkout and meets
+the tests that run its line (measured once, by coverage), the quickest first.
+
+    python -m tests.mutants measure           # which test runs which line; half an hour
+    python -m tests.mutants run --sample 600  # goes on where it stopped; writes results.csv
+    python -m tests.mutants run --alive       # only those alive so far, after a test was added
+    python -m tests.mutants report            # writes REPORT.md
+    python -m tests.mutants verify            # some of the stored ones are noticed still: in CI
+
+What is alive is classed once, by hand, in survivors.toml: "equivalent" (no input tells the fault
+from the code: say why), "cosmetic" (speed or a message), or "missing test".
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import os
+import subprocess
+import sys
+import tomllib
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from .contexts import ROOT, Contexts
+from .operators import Fault, faults
+from .report import report
+from .trial import Copies
+
+HERE = Path(__file__).parent
+RESULTS, SURVIVORS, STORIES = HERE / "results.csv", HERE / "survivors.toml", HERE / "stories.toml"
+CONTEXTS = HERE / "output" / "contexts"
+
+#: Every module that a privacy statement rests on.
+MODULES = (
+    "privacy/**/*.py", "problems/**/*.py", "losses/*.py", "clipping/*.py", "regularizers.py",
+    "kernels/*.py", "experiments/run.py", "experiments/loop.py", "experiments/result.py",
+    "linear_model/*.py", "preprocessing/*.py", "tuning/*.py", "commands/*.py", "opacus.py",
+    "_validation.py",
+)  # fmt: skip
+#: Tests that speak of them; those of figures, pages and claims are left to the whole suite.
+TESTS = (
+    "tests/privacy", "tests/methods", "tests/problems", "tests/kernels", "tests/contracts",
+    "tests/experiments", "tests/linear_model", "tests/tuning", "tests/audit/test_audit_mutants.py",
+    "tests/audit/test_audit_laws.py", "tests/test_opacus.py", "tests/test_datasets.py",
+)  # fmt: skip
+
+
+def all_faults() -> dict[str, Fault]:
+    """Return every fault of :data:`MODULES` by its key."""
+    paths = sorted({path for each in MODULES for path in (ROOT / "dpanalysis").glob(each)})
+    found = {}
+    for path in paths:
+        for fault in faults(str(path.relative_to(ROOT)), path.read_text("utf-8")):
+            found[fault.key] = fault
+    return found
+
+
+def drawn(keys: list[str], sample: int, seed: int) -> list[str]:
+    """Return a sample without replacement that stays the same for the keys that stay."""
+    return sorted(keys, key=lambda k: hashlib.sha256(f"{seed} {k}".encode()).digest())[:sample]
+
+
+def stored() -> dict[str, tuple[str, str]]:
+    """Return what came out of the faults tried so far: verdict, and the test or the reason."""
+    if not RESULTS.is_file():
+        return {}
+    with RESULTS.open(newline="", encoding="utf-8") as file:
+        return {row["fault"]: (row["verdict"], row["by"]) for row in csv.DictReader(file)}
+
+
+def store(results: dict[str, tuple[str, str]]) -> None:
+    """Write the results, by fault."""
+    with RESULTS.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["fault", "verdict", "by"])
+        writer.writerows([key, *results[key]] for key in sorted(results))
+
+
+def classes() -> dict[str, tuple[str, str]]:
+    """Return the class and the reason of every survivor that has been looked at."""
+    listed = tomllib.loads(SURVIVORS.read_text("utf-8")).get("survivor", [])
+    return {each["fault"]: (each["class"], each["why"]) for each in listed}
+
+
+def stories() -> dict[str, tuple[Fault, str]]:
+    """Return the faults that tell a story: name -> fault and the test that must notice it."""
+    found = {}
+    for each in tomllib.loads(STORIES.read_text("utf-8"))["fault"]:
+        text = (ROOT / each["file"]).read_text("utf-8")
+        if text.count(each["old"]) != 1:
+            raise ValueError(f"{each['name']}: its old text must stand once in {each['file']}")
+        start = len(text[: text.index(each["old"])].encode())
+        end = start + len(each["old"].encode())
+        fault = Fault(each["file"], "", "story", "", each["old"], each["new"], 1, start, end, 0, 0)
+        found[each["name"]] = fault, each["test"]
+    return found
+
+
+def measure(jobs: int) -> int:
+    """Run the tests once under coverage and keep which test runs which line."""
+    CONTEXTS.mkdir(parents=True, exist_ok=True)
+    for old in CONTEXTS.glob("*.json"):
+        old.unlink()
+    environment = {**os.environ, "MUTANT_CONTEXTS": str(CONTEXTS), "HYPOTHESIS_PROFILE": "few"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.contexts"]
+    parallel = ["-n", str(jobs), "--dist", "loadfile"] if jobs > 1 else []
+    return subprocess.call([*command, *parallel, *TESTS], cwd=ROOT, env=environment)
+
+
+def run(sample: int, seed: int, jobs: int, alive: bool, words: list[str]) -> int:
+    """Try the drawn faults that have no result yet, and write each result as it comes."""
+    known, results, contexts = all_faults(), stored(), Contexts(CONTEXTS)
+    if not contexts:
+        raise SystemExit("first: python -m tests.mutants measure")
+    results = {key: result for key, result in results.items() if key in known}
+    classed = classes()
+    if alive:
+        keys = [k for k, (verdict, _) in results.items() if verdict != "noticed"]
+        keys = [k for k in keys if classed.get(k, ("missing test", ""))[0] == "missing test"]
+    else:
+        keys = [key for key in drawn(list(known), sample, seed) if key not in results]
+    keys = [key for key in keys if not words or any(word in key for word in words)]
+    print(f"{len(known)} faults there are, {len(keys)} to try", flush=True)
+    with Copies(jobs) as copies, ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(copies.try_fault, known[key], contexts): key for key in keys}
+        try:
+            for k, future in enumerate(as_completed(futures), 1):
+                key = futures[future]
+                results[key] = future.result()
+                print(f"{k}/{len(keys)} {': '.join(results[key])}\n    {key}", flush=True)
+                if k % 10 == 0:
+                    store(results)
+        finally:
+            pool.shutdown(cancel_futures=True)
+            store(results)
+    return 0
+
+
+def verify(sample: int, seed: int, jobs: int) -> int:
+    """Try stored faults and the stories again by the test that noticed them; 1 if one is alive."""
+    known = all_faults()
+    noticed = {
+        key: by
+        for key, (verdict, by) in stored().items()
+        if verdict == "noticed" and "::" in by and key in known
+    }
+    chosen = [(key, known[key], noticed[key]) for key in drawn(list(noticed), sample, seed)]
+    chosen += [(name, *fault) for name, fault in stories().items()]
+    with Copies(jobs) as copies, ThreadPoolExecutor(jobs) as pool:
+        told = pool.map(lambda each: copies.try_test(each[1], each[2]), chosen)
+        alive = [f"{each[0]}\n    by {each[2]}" for each, fine in zip(chosen, told) if not fine]
+    print("\n".join(alive) + "\n" * bool(alive), end="")
+    print(f"{len(chosen) - len(alive)} of {len(chosen)} faults are noticed")
+    return bool(alive)
+
+
+def main() -> int:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", choices=["measure", "run", "report", "verify"])
+    parser.add_argument("words", nargs="*", help="only faults whose name contains one of them")
+    parser.add_argument("--sample", type=int, help="how many faults (run: 600, verify: 20)")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--jobs", type=int, default=2, help="faults tried at a time")
+    parser.add_argument("--alive", action="store_true", help="only those alive, not yet excused")
+    options = parser.parse_args()
+    if options.what == "measure":
+        return measure(options.jobs)
+    if options.what == "run":
+        sample = options.sample or 600
+        return run(sample, options.seed, options.jobs, options.alive, options.words)
+    if options.what == "verify":
+        return verify(options.sample or 20, options.seed, options.jobs)
+    results = {key: result for key, result in stored().items() if key in all_faults()}
+    (HERE / "REPORT.md").write_text(report(results, classes(), len(all_faults())), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The table of what came out, with intervals."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from scipy.stats import beta
+
+CLASSES = ("equivalent", "cosmetic", "missing test")
+
+
+def interval(noticed: int, tried: int, level: float = 0.95) -> tuple[float, float]:
+    """Return the Clopper-Pearson interval of a share."""
+    tail = (1.0 - level) / 2.0
+    low = beta.ppf(tail, noticed, tried - noticed + 1) if noticed else 0.0
+    high = beta.ppf(1.0 - tail, noticed + 1, tried - noticed) if noticed < tried else 1.0
+    return float(low), float(high)
+
+
+def _row(name: str, kinds: list[str]) -> str:
+    tried = len(kinds)
+    equivalent, noticed = kinds.count("equivalent"), kinds.count("noticed")
+    counted = tried - equivalent
+    low, high = interval(noticed, counted) if counted else (0.0, 1.0)
+    share = f"{100.0 * noticed / counted:.1f}" if counted else "-"
+    cells = [
+        name, tried, noticed, equivalent, kinds.count("cosmetic"), kinds.count("missing test"),
+        share, f"{100.0 * low:.0f} to {100.0 * high:.0f}",
+    ]  # fmt: skip
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def report(
+    results: Mapping[str, tuple[str, str]], classes: Mapping[str, tuple[str, str]], total: int
+) -> str:
+    """Return the page: the sentence, a table by folder and module, and every survivor."""
+    kinds: dict[str, str] = {}
+    for key, (verdict, _) in results.items():
+        missing = ("missing test", "not looked at yet")
+        kinds[key] = "noticed" if verdict == "noticed" else classes.get(key, missing)[0]
+    folders: dict[str, list[str]] = defaultdict(list)
+    modules: dict[str, list[str]] = defaultdict(list)
+    for key, kind in kinds.items():
+        file = key.partition("::")[0].removeprefix("dpanalysis/")
+        folders[file.partition("/")[0]].append(kind)
+        modules[file].append(kind)
+    every = list(kinds.values())
+    noticed, counted = every.count("noticed"), len(every) - every.count("equivalent")
+    low, high = interval(noticed, counted)
+    lines = [
+        "# Faults put in by a machine",
+        "",
+        f"Of {len(every)} one-line faults, drawn from {total} that a machine can put into the "
+        f"modules that privacy rests on, the tests notice {noticed}; {len(every) - counted} of the "
+        f"others change nothing. That is {100.0 * noticed / counted:.1f} % of the {counted} that "
+        f"do ({100.0 * low:.1f} to {100.0 * high:.1f} % at confidence 95 %).",
+        "",
+        "Written by `python -m tests.mutants report` from `results.csv` and `survivors.toml`.",
+        "Shares are of the faults that are not equivalent, in percent, with Clopper-Pearson",
+        "intervals at 95 %.",
+        "",
+    ]
+    head = "| {} | tried | noticed | equivalent | cosmetic | missing test | share | interval |"
+    for title, groups in (("folder", folders), ("module", modules)):
+        lines += [head.format(title), "|---|---|---|---|---|---|---|---|"]
+        lines += [_row(name, groups[name]) for name in sorted(groups)]
+        lines += [_row("all", every), ""]
+    lines += ["## Alive", ""]
+    for key in sorted(kinds):
+        if kinds[key] != "noticed":
+            why = classes.get(key, ("", "not looked at yet"))[1]
+            lines.append(f"- `{key}`: {kinds[key]}, {why}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,128 @@
+"""One fault in a copy of the checkout, and whether a test notices it.
+
+The working tree is never touched. A run that crashes or does not end in time counts as noticed:
+whoever waits for it does notice. Compiled kernels have a cache in the copy; a fault in compiled
+code starts from an empty one, since Numba takes a kernel for unchanged when the fault is in a
+function that it calls.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
+
+from .contexts import ROOT, Contexts
+from .operators import Fault
+
+_LEFT_OUT = shutil.ignore_patterns(
+    "__pycache__", ".*", "site", "dist", "*.egg-info", "numba", "output", "_build", "_generated"
+)
+_FIRST = 25  # so many of the quickest tests come first: most faults are noticed there
+_BUDGET = 150.0  # seconds of tests that one fault may be given, as measured without it
+
+
+def run_tests(
+    tests: list[str], place: Path, cache: Path, limit: float, profile: str = "few"
+) -> str | None:
+    """Return the first test that fails in a copy, how the run ended otherwise, or None if green."""
+    environment = {
+        **os.environ,
+        "HYPOTHESIS_PROFILE": profile,
+        "NUMBA_CACHE_DIR": str(cache),
+        "PYTHONPATH": str(place),
+        "PYTHONDONTWRITEBYTECODE": "1",  # nothing of a fault stays in the copy
+    }
+    environment.pop("MUTANT_CONTEXTS", None)
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
+    process = subprocess.Popen(
+        [*command, *tests], cwd=place, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        printed, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # its workers, too: they hold the pipe
+        process.communicate()
+        return f"no end within {limit:.0f} s"
+    if process.returncode == 0:
+        return None
+    for line in printed.splitlines():
+        if line.startswith(("FAILED", "ERROR ")):
+            return line.partition(" ")[2].partition(" - ")[0]
+    return f"pytest ended with {process.returncode}"
+
+
+class Copies:
+    """Copies of the checkout, one a process, that faults are tried in.
+
+    Parameters
+    ----------
+    jobs : int
+        How many faults are tried at a time.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._free: Queue[Path] = Queue()
+        for k in range(jobs):
+            place = Path(self._folder.name) / str(k)
+            shutil.copytree(ROOT, place, ignore=_LEFT_OUT)
+            self._free.put(place)
+
+    def __enter__(self) -> Copies:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._folder.cleanup()
+
+    @contextmanager
+    def holding(self, fault: Fault) -> Iterator[tuple[Path, Path]]:
+        """Yield a copy with the fault in it, and its folder of compiled kernels."""
+        place = self._free.get()
+        path = place / fault.file
+        text, stamp = path.read_text("utf-8"), path.stat()
+        path.write_text(fault.apply(text), "utf-8")
+        compiled = "njit" in text or fault.file.startswith("dpanalysis/kernels/")
+        try:
+            with tempfile.TemporaryDirectory() as empty:
+                yield place, Path(empty) if compiled else place / "numba"
+        finally:
+            path.write_text(text, "utf-8")
+            os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+            self._free.put(place)
+
+    def try_fault(self, fault: Fault, contexts: Contexts) -> tuple[str, str]:
+        """Return a verdict, "noticed", "alive" or "not run", and the test or the reason."""
+        source = (ROOT / fault.file).read_text("utf-8").splitlines()
+        lines = [" ".join(line.split()) for line in source[fault.first - 1 : fault.last]]
+        tests = contexts.tests(fault.file, fault.function, lines)
+        if not tests:
+            return "not run", "no test runs this line"
+        affordable, seconds = [], 0.0
+        for test in tests:
+            seconds += contexts.seconds[test]
+            if affordable and seconds > _BUDGET:
+                break
+            affordable.append(test)
+        with self.holding(fault) as (place, cache):
+            for part in (affordable[:_FIRST], affordable[_FIRST:]):
+                if not part:
+                    continue
+                limit = 90.0 + 5.0 * sum(contexts.seconds[test] for test in part)
+                noticed = run_tests(part, place, cache, limit)
+                if noticed:
+                    return "noticed", noticed
+        return "alive", f"{len(affordable)} of {len(tests)} tests"
+
+    def try_test(self, fault: Fault, test: str) -> bool:
+        """Return whether one test notices the fault."""
+        with self.holding(fault) as (place, cache):
+            return run_tests([test], place, cache, 120.0) is not None
