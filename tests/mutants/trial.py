@@ -8,14 +8,16 @@ function that it calls.
 
 from __future__ import annotations
 
+import importlib.util
+import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from queue import Queue
 
@@ -29,35 +31,63 @@ _FIRST = 25  # so many of the quickest tests come first: most faults are noticed
 _BUDGET = 150.0  # seconds of tests that one fault may be given, as measured without it
 
 
+# Imported once, in the process that all trials are forked from. The package itself is not.
+PRELOADED = (
+    "numpy", "scipy.stats", "scipy.optimize", "scipy.sparse.linalg", "scipy.integrate", "mpmath",
+    "numba", "hypothesis.extra.numpy", "pytest", "matplotlib.pyplot", "array_api_compat.numpy",
+    "joblib", "sklearn.linear_model", "sklearn.pipeline", "pandas", "torch",
+)  # fmt: skip
+
+
+def _pytest(
+    place: Path, kernels: Path, tests: list[str], profile: str, printed: Path
+) -> None:  # pragma: no cover: in a process of its own
+    """Run tests in a copy; the process ends with pytest's exit code."""
+    import numba
+    import pytest
+
+    os.setsid()
+    with printed.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.update(HYPOTHESIS_PROFILE=profile, PYTHONPATH=str(place), MPLBACKEND="Agg")
+    os.environ.update(NUMBA_CACHE_DIR=str(kernels), PYTHONDONTWRITEBYTECODE="1")
+    numba.config.CACHE_DIR = str(kernels)
+    sys.dont_write_bytecode = True  # nothing of a fault stays in the copy
+    os.chdir(place)
+    sys.path.insert(0, str(place))
+    loaded = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
+    code = pytest.main(["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-W", loaded, *tests])
+    sys.stdout.flush()
+    os._exit(int(code))
+
+
 def run_tests(
-    tests: list[str], place: Path, cache: Path, limit: float, profile: str = "few"
+    tests: list[str], place: Path, kernels: Path, limit: float, profile: str = "few"
 ) -> str | None:
     """Return the first test that fails in a copy, how the run ended otherwise, or None if green."""
-    environment = {
-        **os.environ,
-        "HYPOTHESIS_PROFILE": profile,
-        "NUMBA_CACHE_DIR": str(cache),
-        "PYTHONPATH": str(place),
-        "PYTHONDONTWRITEBYTECODE": "1",  # nothing of a fault stays in the copy
-    }
-    environment.pop("MUTANT_CONTEXTS", None)
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
-    process = subprocess.Popen(
-        [*command, *tests], cwd=place, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-    try:
-        printed, _ = process.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # its workers, too: they hold the pipe
-        process.communicate()
-        return f"no end within {limit:.0f} s"
-    if process.returncode == 0:
-        return None
-    for line in printed.splitlines():
-        if line.startswith(("FAILED", "ERROR ")):
-            return line.partition(" ")[2].partition(" - ")[0]
-    return f"pytest ended with {process.returncode}"
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([name for name in PRELOADED if _is_installed(name)])
+    with tempfile.TemporaryDirectory() as folder:
+        printed = Path(folder) / "printed"
+        process = context.Process(target=_pytest, args=(place, kernels, tests, profile, printed))
+        process.start()
+        process.join(limit)
+        if process.exitcode is None:
+            os.killpg(process.pid, signal.SIGKILL)  # its workers, too
+            process.join()
+            return f"no end within {limit:.0f} s"
+        if process.exitcode == 0:
+            return None
+        for line in printed.read_text().splitlines() if printed.exists() else ():
+            if line.startswith(("FAILED", "ERROR ")):
+                return line.partition(" ")[2].partition(" - ")[0]
+        return f"pytest ended with {process.exitcode}"
+
+
+@cache
+def _is_installed(name: str) -> bool:
+    return importlib.util.find_spec(name.partition(".")[0]) is not None
 
 
 class Copies:
@@ -112,17 +142,17 @@ class Copies:
             if affordable and seconds > _BUDGET:
                 break
             affordable.append(test)
-        with self.holding(fault) as (place, cache):
+        with self.holding(fault) as (place, kernels):
             for part in (affordable[:_FIRST], affordable[_FIRST:]):
                 if not part:
                     continue
                 limit = 90.0 + 5.0 * sum(contexts.seconds[test] for test in part)
-                noticed = run_tests(part, place, cache, limit)
+                noticed = run_tests(part, place, kernels, limit)
                 if noticed:
                     return "noticed", noticed
         return "alive", f"{len(affordable)} of {len(tests)} tests"
 
     def try_test(self, fault: Fault, test: str) -> bool:
         """Return whether one test notices the fault."""
-        with self.holding(fault) as (place, cache):
-            return run_tests([test], place, cache, 120.0) is not None
+        with self.holding(fault) as (place, kernels):
+            return run_tests([test], place, kernels, 120.0) is not None
