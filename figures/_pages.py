@@ -11,7 +11,7 @@ import figures
 from dpanalysis import plotting
 
 from . import _ledger
-from ._speed import power, speed
+from ._speed import mutants, power, speed
 
 __all__ = [
     "IMAGES",
@@ -61,7 +61,7 @@ def rewritten(text: str) -> str:
 
 def _block(figure: str, part: str) -> str:
     if figure in ("benchmarks", "figures"):
-        return {"speed": speed, "power": power, "headlines": _headlines}[part]()
+        return {"speed": speed, "power": power, "mutants": mutants, "headlines": _headlines}[part]()
     _, tables = _ledger.read(figure)
     return figures.load(figure).report(tables)[part].strip()
 

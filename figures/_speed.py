@@ -67,3 +67,10 @@ def power() -> str:
     """Return how strong the verifier is: the first sentence below its table."""
     (found,) = re.findall(r"^(At confidence .*? best event\.)", PAGE.read_text("utf-8"), re.M)
     return str(found)
+
+
+def mutants() -> str:
+    """Return how many faults put in by a machine the tests notice: the page's first sentences."""
+    page = (Path(__file__).parents[1] / "tests" / "mutants" / "REPORT.md").read_text("utf-8")
+    (found,) = re.findall(r"^(Of \d+ one-line faults.*)$", page, re.M)
+    return str(found)

@@ -83,11 +83,22 @@ def functions(source: str) -> dict[int, str]:
     return names
 
 
+@cache
+def _is_compiled(source: str, function: str) -> bool:
+    """Return whether Numba compiles a function of a module."""
+    return any(
+        isinstance(node, ast.FunctionDef)
+        and node.name == function.partition(".")[0]
+        and any("jit" in ast.dump(each) for each in node.decorator_list)
+        for node in ast.walk(ast.parse(source))
+    )
+
+
 class Contexts:
     """The tests that run a line, the quick ones first.
 
     Lines are known by their function and text, so that what was measured stays of use when the
-    code moves. Compiled functions are never seen to run: all tests of their file come then, and
+    code moves. Compiled functions are not seen to run: all tests of their file come then, and
     those of the folder of the same name.
     """
 
@@ -126,7 +137,10 @@ class Contexts:
             if place == file and name.startswith(f"{function}.")
         ]
         chosen: set[str] = set()
-        if not inside and function != "<module>":  # lines of classes and modules run on import
+        compiled = _is_compiled((ROOT / file).read_text("utf-8"), function)
+        if compiled:
+            function = "<module>"
+        elif not inside and function != "<module>":  # lines of classes and modules run on import
             for line in lines:
                 chosen |= self._by_line.get((file, function, line), set())
         chosen = chosen or self._by_function.get((file, function), set()).union(*inside)
