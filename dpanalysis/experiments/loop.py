@@ -17,7 +17,7 @@ from ..methods.base import Method, Step
 from ..privacy import filters, plans
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
-from ..privacy.oracle import Guard, PrivateOracle
+from ..privacy.oracle import Guard, PrivateOracle, one_oracle_each
 from ..privacy.relations import Budget
 from .outputs import Output
 from .recording import Log, Recording
@@ -98,15 +98,11 @@ class Loop:
         elif self._shared is None:
             plans.Plan(method.iteration(self._facts, self._plan), budget)
 
-    @property
-    def guarantees(self) -> bool:
-        """Whether the run will promise something about private records."""
-        return self._facts.has_records and (self._budget is not None or bool(self._planned))
-
     def oracles(self, problem: Any, random: Sequence[Any]) -> list[PrivateOracle]:
         """Return one oracle for all replicates, or one each, with guards of their own."""
         together = [list(random)] if self._method.together else [[each] for each in random]
-        return [PrivateOracle(problem, self._facts, self._guard(), each) for each in together]
+        guards = [self._guard() for _ in together]
+        return one_oracle_each(problem, self._facts, guards, together)
 
     def _guard(self) -> Guard | None:
         if self._shared is not None:

@@ -125,8 +125,6 @@ def minimize(
     w = _start("w0", np.zeros(facts.d) if w0 is None else w0, facts.d, replicates)
     recorders = choose_recorders(record, problem)
     loop = Loop(method, facts, agreed, shared, accountant)
-    if shared is not None:
-        shared.claim_seed(rng)
     random = mechanisms.spawn(rng, len(w))
     oracles = loop.oracles(problem, random)
     oracles[0].check_clipping(method.clipping)
@@ -135,8 +133,6 @@ def minimize(
         # noise and batches stay what they are.
         drawn = [problem.initial(mechanisms.spawn(source, 1)[0]) for source in random]
         w = _start("problem.initial(rng)", np.stack(drawn), facts.d, replicates)
-    if loop.guarantees:
-        problem.check_private()
     return loop.run(w, oracles, random, Recording(problem, recorders, every, progress, callback))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .blocks import Block
@@ -16,7 +16,14 @@ from .events import Event, Gaussian, Laplace, Sampled
 from .relations import REPLACE_ONE, check_relation
 from .sampling import Full, Sampling
 
-__all__ = ["LARGEST_ITERATE", "NORM_ORDER", "PublicFacts", "gradient_event", "sampled_event"]
+__all__ = [
+    "LARGEST_ITERATE",
+    "NORM_ORDER",
+    "PublicFacts",
+    "check_facts",
+    "gradient_event",
+    "sampled_event",
+]
 
 # Points beyond this are refused: whether a prediction overflows there depends on the record.
 LARGEST_ITERATE = 1e250
@@ -202,6 +209,18 @@ class PublicFacts:
                 f"records to draw from, got {sampling!r}"
             )
         return self.record_sensitivity(order, clipping) / sampling.expected_size(self.n)
+
+
+def check_facts(facts: PublicFacts, stated: PublicFacts) -> None:
+    """Raise ValueError where facts are other than those that the problem states."""
+    if facts == stated:
+        return
+    names = [each.name for each in fields(stated)]
+    other = [name for name in names if getattr(facts, name, None) != getattr(stated, name)]
+    raise ValueError(
+        f"facts must be problem.facts({facts.relation!r}), which every price is computed from; "
+        f"they differ in {', '.join(other) or 'their class'}"
+    )
 
 
 def gradient_event(

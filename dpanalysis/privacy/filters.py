@@ -7,7 +7,6 @@ import math
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -51,7 +50,9 @@ class Filter(Original):
     Notes
     -----
     One filter may serve several runs and threads: :meth:`spend` compares and charges in one
-    step. What a run has been charged stays charged, whatever becomes of the run.
+    step. What a run has been charged stays charged, whatever becomes of the run. A filter spends
+    in the process that it was made in: a fork, as ``multiprocessing`` makes them, would copy it
+    with all of its budget, and the copies refuse to spend.
 
     References
     ----------
@@ -94,7 +95,6 @@ class Filter(Original):
         self._spent = 0.0
         self._rest = 0.0  # what rounding has left of the sum ``spent``
         self._known: dict[Event, float] = {}
-        self._seeds: set[Any] = set()
 
     def cost(self, event: Event) -> float:
         """Return what ``event`` would be charged, in the filter's notion of privacy.
@@ -144,7 +144,7 @@ class Filter(Original):
         IncompatibleAccounting
             As :meth:`cost`.
         RuntimeError
-            If this filter is a copy of another.
+            If this filter is a copy of another, by pickle or by a fork too.
         """
         cost = self.cost(event)
         with self._only_one():
@@ -166,38 +166,10 @@ class Filter(Original):
         """
         with self._only_one():
             twin = copy.copy(self)
-        twin._lock, twin._known = threading.RLock(), dict(self._known)
+            twin._lock, twin._known = threading.RLock(), dict(self._known)
+            twin._seeds = set(self._seeds)
         twin.__dict__["is_branch"] = True
         return twin
-
-    def claim_seed(self, seed: Any) -> None:
-        """Remember the seed of a run that spends from this filter, or refuse one used before.
-
-        Two runs from one seed draw the same noise, and their difference has none: the theorem on
-        filters wants fresh noise for every release.
-
-        Parameters
-        ----------
-        seed : None, int, SeedSequence, Generator or "os"
-            What a run is given as ``rng``, before anything is drawn from it.
-
-        Raises
-        ------
-        ValueError
-            If a run under this filter has started from the same seed before. A Generator or a
-            SeedSequence that has been used goes on where it stopped, and is another one then.
-        """
-        key = _stream(seed)
-        if key is None:
-            return
-        with self._only_one():
-            if key in self._seeds:
-                shown = int(seed) if isinstance(seed, np.integer) else repr(seed)
-                raise ValueError(
-                    f"rng = {shown} has been used under this filter: two runs would have the same "
-                    "noise, and their difference none; give another seed, or one Generator to both"
-                )
-            self._seeds.add(key)
 
     @property
     def spent(self) -> float:
@@ -244,17 +216,6 @@ class Filter(Original):
     def __repr__(self) -> str:
         at = "" if self.order is None else f" at order {self.order:g}"
         return f"Filter({self.notion}{at}: {self.spent:.6g} of {self.limit:.6g} spent)"
-
-
-def _stream(seed: Any) -> Any:
-    """Return what the random numbers of a run depend on; None where they are fresh."""
-    if isinstance(seed, int | np.integer):
-        seed = np.random.SeedSequence(int(seed))
-    if isinstance(seed, np.random.Generator):
-        seed = seed.bit_generator.seed_seq
-    if not isinstance(seed, np.random.SeedSequence):
-        return None
-    return repr(seed.entropy), seed.spawn_key, seed.n_children_spawned
 
 
 def _pure_cost(event: Event) -> float:

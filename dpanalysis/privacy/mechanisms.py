@@ -10,7 +10,9 @@ do that. Noise drawn by itself, as :func:`laplace` gives it, is floating point f
 
 Two runs that are released together need different seeds. Runs with the same integer ``rng`` get
 the same noise, so that the difference of their answers is that of the exact answers, whatever
-the budget: no accountant and no filter can see this. ``rng=None`` seeds every run afresh.
+the budget. A filter or a plan refuses a seed that was used under it, however it is written; under
+two budgets nobody can see this, nor where a fork or a pickle has copied a generator to several
+processes. ``rng=None`` seeds every run afresh.
 """
 
 from __future__ import annotations

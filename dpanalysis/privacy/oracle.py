@@ -2,11 +2,13 @@
 
 A method names what it will ask of a batch; the oracle bounds the sensitivity of each
 question, buys the whole from the guard, writes it in the ledger, and only then draws the
-batch and answers. An audit of what a method releases reads this file.
+batch and answers. Before the first batch it checks what the bounds assume. An audit of what a
+method releases reads this file.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,13 +22,14 @@ from .._validation import largest
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
 from .events import Event, Repeated, check_event, covers
-from .facts import LARGEST_ITERATE, PublicFacts, gradient_event, sampled_event
-from .guards import Guard
+from .facts import LARGEST_ITERATE, PublicFacts, check_facts, gradient_event, sampled_event
+from .filters import Filter
+from .guards import Guard, Original, refuse_branch
 from .ledger import Ledger
 from .queries import Query, Records
 from .sampling import Full, Sampling, check_sampling
 
-__all__ = ["LARGEST_ITERATE", "Batch", "Guard", "PrivateOracle"]
+__all__ = ["LARGEST_ITERATE", "Batch", "Guard", "PrivateOracle", "one_oracle_each"]
 
 
 class Batch:
@@ -130,6 +133,7 @@ class Batch:
 
     def _use(self, asked: Event | None) -> None:
         """Strike out the named event that pays for ``asked``, or refuse."""
+        self._oracle._check_process()
         with self._lock:
             if self._closed:
                 raise RuntimeError("the batch is closed; open a new one to ask again")
@@ -149,6 +153,7 @@ class Batch:
     def _close(self) -> None:
         with self._lock:
             self._closed = True
+            self._left.clear()  # which a copy of this batch shares
 
 
 class PrivateOracle:
@@ -159,12 +164,12 @@ class PrivateOracle:
     problem : Problem
         The oracle alone touches it.
     facts : PublicFacts
-        Its public side.
+        Its public side, ``problem.facts(relation)`` and nothing else.
     guard : Guard or None
         Sells every batch before it is opened; None runs without a budget (the ledger still
         says what the run cost).
     random : sequence of random sources
-        One a replicate (see :func:`dpanalysis.privacy.mechanisms.spawn`).
+        One a replicate (see :func:`dpanalysis.privacy.mechanisms.spawn`); with a filter one.
 
     Raises
     ------
@@ -172,6 +177,8 @@ class PrivateOracle:
         If the guard's budget is about another relation than the facts.
     TypeError
         If the guard is a branch of a filter.
+    ValueError
+        If there are several sources with a filter: it is charged for one answer, not for each.
 
     Attributes
     ----------
@@ -194,10 +201,17 @@ class PrivateOracle:
     them all dominates, since a question that is not asked can be simulated by asking it and
     throwing the answer away.
 
-    *Exceptions, threads, callbacks.* The charge and the line in the ledger come before the draw:
-    whatever happens afterwards, what may have been seen has been paid. One oracle has one open
-    batch at a time, also across threads. A guard that is shared by several oracles charges
-    atomically.
+    *What is checked before anything is bought.* The first purchase looks at the data once
+    (``problem.check_private()``): rows that were changed in place, sums without bounds of their
+    own and a number of classes taken from the labels are refused there. The facts must be what the
+    problem states, and the streams of noise and batches must be new to a filter or a plan, since
+    two runs with the same noise have an exact difference.
+
+    *Exceptions, threads, callbacks, processes.* The charge and the line in the ledger come before
+    the draw: whatever happens afterwards, what may have been seen has been paid. One oracle has
+    one open batch at a time, also across threads. A guard that is shared by several oracles
+    charges atomically. An oracle and its batches answer in the process that they were made in: a
+    fork copies a batch that was paid for once, and the state of its noise.
     """
 
     def __init__(
@@ -209,17 +223,24 @@ class PrivateOracle:
                 f"the budget is about {budget.relation!r}, the sensitivities about "
                 f"{facts.relation!r}"
             )
-        if getattr(guard, "is_branch", False):
-            raise TypeError(f"guard must be no branch of a filter, got {guard!r}")
+        refuse_branch(guard)
+        if isinstance(guard, Filter) and len(random) != 1:
+            raise ValueError(
+                f"random must be one source with a Filter, which pays for one answer, got "
+                f"{len(random)}: give each of several runs an oracle"
+            )
         self._problem = problem
         self._guard = guard
+        self._process = os.getpid()
         # Batches and noise draw from separate streams, so that the noise of a replicate is
         # the same whatever the sampling scheme: methods meet common random numbers.
-        pairs = [mechanisms.spawn(source, 2) for source in random]
+        self._random = [mechanisms.random_source(source) for source in random]
+        pairs = [mechanisms.spawn(source, 2) for source in self._random]
         self._noise_sources = [noise for noise, _ in pairs]
         self._batch_sources = [batch for _, batch in pairs]
-        self._random = random
         self._facts = facts
+        self._check_problem = _CheckOnce(problem, facts)
+        self._checked = False
         self._ledger = Ledger(facts.relation)
         self._look_at_noise()
         self.evaluations: Counter[str] = Counter()
@@ -270,8 +291,12 @@ class PrivateOracle:
         IncompatibleAccounting
             If the sampling scheme does not belong to the relation.
         RuntimeError
-            If a batch of this oracle is open already.
+            If a batch of this oracle is open already, or it was made in another process.
+        TypeError, ValueError
+            If the bounds do not hold (see the notes of the class), or the noise is that of
+            another run under this guard; nothing is charged.
         """
+        self._check_process()
         if not self._open.acquire(blocking=False):
             raise RuntimeError("a batch of this oracle is open already: ask it, or close it first")
         try:
@@ -311,10 +336,12 @@ class PrivateOracle:
         """Return whether a batch that names these events fits what is left; charges nothing.
 
         Another run that spends from the same filter may be quicker: then :meth:`batch` refuses.
+        What :meth:`batch` checks of the problem before the first purchase is checked here too.
         """
         asked = [event for event in events if event is not None]
         if self._guard is None or not asked:
             return True
+        self._check_problem()
         return self._guard.can_spend(sampled_event(self.facts, sampling, asked))
 
     def public_random(self) -> Any:
@@ -352,9 +379,27 @@ class PrivateOracle:
             return
         whole = sampled_event(self.facts, sampling, events)
         check_event(whole, self.facts.relation)
+        self._check_once()
         if self._guard is not None:
             self._guard.spend(whole)
         self.ledger.record(whole)
+
+    def _check_once(self) -> None:
+        """Raise, before the first purchase, where the price would not cover the answers."""
+        if self._checked:
+            return
+        self._check_problem()
+        if isinstance(self._guard, Original):
+            for source in self._noise_sources + self._batch_sources:
+                self._guard.claim_seed(source)
+        self._checked = True
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise RuntimeError(
+                "this oracle was made in another process: a fork copies its noise and what it has "
+                "paid for; make the guard and the oracle in the process that asks"
+            )
 
     def _look_at_noise(self) -> None:
         """Write down whether every number of the noise has been exact so far."""
@@ -394,6 +439,32 @@ class PrivateOracle:
         """Return the mean gradient (R, d) where the data live."""
         total = self._problem.gradient_sum(w, rows, clipping)
         return total / sampling.expected_size(self.facts.n)
+
+
+def one_oracle_each(
+    problem: Any,
+    facts: PublicFacts,
+    guards: Sequence[Guard | None],
+    random: Sequence[Sequence[Any]],
+) -> list[PrivateOracle]:
+    """Return an oracle for each guard; the data are looked at once, by the first that buys."""
+    made = [PrivateOracle(problem, facts, *each) for each in zip(guards, random, strict=True)]
+    for oracle in made[1:]:
+        oracle._check_problem = made[0]._check_problem
+    return made
+
+
+class _CheckOnce:
+    """Raise where a problem does not keep what prices are computed from, until it has passed."""
+
+    def __init__(self, problem: Any, facts: PublicFacts) -> None:
+        self._problem, self._facts, self._passed = problem, facts, False
+
+    def __call__(self) -> None:
+        if not self._passed:
+            self._problem.check_private()
+            check_facts(self._facts, self._problem.facts(self._facts.relation))
+            self._passed = True
 
 
 def _counted(event: Event | None) -> tuple[Event | None, int]:

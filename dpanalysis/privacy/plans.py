@@ -103,7 +103,7 @@ class Plan(Original):
         PrivacyBudgetExceeded
             If none does; nothing is charged then.
         RuntimeError
-            If this plan is a copy of another.
+            If this plan is a copy of another, by pickle or by a fork too.
         """
         with self._only_one():
             place = self._place(event)

@@ -126,10 +126,10 @@ class Problem(ABC):
         """
         return np.zeros(self.d)
 
-    # Before a run spends anything
+    # Before anything is spent
 
     def check_private(self) -> None:  # noqa: B027
-        """Raise where the guarantee's assumptions do not hold; every private run asks first.
+        """Raise where the guarantee's assumptions do not hold; the door asks before it sells.
 
         For data that may have been changed since they were checked, and for arguments that
         were taken from the private data. Nothing here.

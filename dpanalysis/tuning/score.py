@@ -71,7 +71,6 @@ class PrivateLoss:
         w = np.asarray(getattr(output, "w", output), dtype=np.float64).reshape(-1)
         if not largest(w) <= LARGEST_ITERATE:
             return -math.inf
-        self.problem.check_private()
         facts, law = self.problem.facts(budget.relation), "laplace"
         if budget.rho is not None:
             law = "gaussian"

@@ -13,6 +13,7 @@ from ..privacy import mechanisms
 from ..privacy.calibration import calibrate
 from ..privacy.events import BestOf, Event, Gaussian, Pure
 from ..privacy.filters import Filter
+from ..privacy.guards import refuse_branch
 from ..privacy.ledger import Ledger
 from ..privacy.relations import Budget, check_budget
 from ..privacy.repeats import Repeats
@@ -150,10 +151,10 @@ def repeat_and_select(
     Raises
     ------
     ValueError
-        If an argument is outside its range, or a candidate has run a :class:`~dpanalysis.Result`
-        under another budget than the one given.
+        If an argument is outside its range, ``rng`` has been used under the guard, or a candidate
+        has run a :class:`~dpanalysis.Result` under another budget than the one given.
     TypeError
-        If something is not callable.
+        If something is not callable, or the guard is a branch of a filter.
     PrivacyBudgetExceeded
         If the guard refuses; nothing has run then.
 
@@ -213,6 +214,7 @@ def repeat_and_select(
     whole = affordable(budget, law)
     run, scoring = _part(whole, 1.0 - share), _part(whole, share)
     event = BestOf([_event(run), _event(scoring)], law)
+    refuse_branch(guard)
     if guard is not None and guard.budget.relation != budget.relation:
         raise ValueError(
             f"guard must be about {budget.relation!r}, as the budget, got {guard.budget.relation!r}"
@@ -221,6 +223,9 @@ def repeat_and_select(
     ledger = Ledger(budget.relation)
     ledger.record(event)
     if guard is not None:
+        # A run of :func:`minimize` from the same seed would have its noise in the first two.
+        for source in (*mechanisms.spawn(counting, 2), running, judging):
+            guard.claim_seed(source)
         guard.spend(event)
     best = Selection(None, None, math.nan, run, scoring, ledger)
     for _ in range(law.draw(counting)):

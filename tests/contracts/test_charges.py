@@ -2,7 +2,10 @@
 
 import copy
 import math
+import os
 import pickle
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -195,6 +198,103 @@ def test_a_copy_of_a_guard_spends_nothing(guard, twin):
     with pytest.raises(RuntimeError, match="is a copy"):
         made.spend(Pure(0.5))
     assert made.budget == guard.budget
+
+
+FORKS = """
+import os, signal, threading
+import numpy as np
+import dpanalysis as dpa
+from dpanalysis.privacy import Filter, Plan, mechanisms
+from dpanalysis.privacy.events import Pure
+from dpanalysis.privacy.oracle import PrivateOracle
+
+X = np.eye(3)[[0, 1, 2, 0]]
+problem = dpa.ERM(X, [1, -1, 1, 1], dpa.losses.Logistic(), row_bound=dpa.RowBound(1, 1.0))
+facts, w = problem.facts("replace_one"), np.zeros(3)
+
+
+def in_a_fork(ask):
+    out, into = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.alarm(60)  # a child that waits for a lock ends
+        try:
+            said = f"answered: {ask()}"
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(into, said.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    said = os.read(out, 1 << 16).decode()
+    os.close(out), os.close(into)
+    return said
+
+
+def refuses(what, ask):
+    said = in_a_fork(ask)
+    assert said.startswith("RuntimeError") and what in said, said
+
+
+for guard in (Filter(dpa.Budget(1.0)), Plan(Pure(1.0), dpa.Budget(1.0))):
+    held = threading.Event()
+
+    def hold():
+        with guard._lock:
+            held.set()
+            release.wait()
+
+    release, thread = threading.Event(), threading.Thread(target=hold)
+    thread.start()
+    held.wait()  # a lock that another thread holds is never released in the child
+    for _ in range(2):
+        refuses("is a copy", lambda: guard.spend(Pure(1.0)))
+    refuses("is a copy", lambda: guard.claim_seed(3))
+    assert in_a_fork(lambda: guard.can_spend(Pure(1.0))) == "answered: True"
+    release.set()
+    thread.join()
+    guard.spend(Pure(1.0))
+    guard.claim_seed(3)
+refuses("is a copy", Filter(dpa.Budget(1.0)).branch)
+
+for rng in (0, "os"):
+    oracle = PrivateOracle(problem, facts, Filter(dpa.Budget(9.0)), mechanisms.spawn(rng, 1))
+    event = oracle.gradient_event(dpa.Full(), "laplace", 1.0)
+    with oracle.batch(dpa.Full(), [event, event]) as batch:
+        refuses("in another process", lambda: batch.gradient(w, "laplace", 1.0))
+        query = dpa.privacy.queries.NoisyValue(w, 1.0, 1.0)
+        refuses("in another process", lambda: batch.ask(query))
+        batch.gradient(w, "laplace", 1.0)
+for guard in (None, Plan(event, None)):
+    oracle = PrivateOracle(problem, facts, guard, mechanisms.spawn(0, 1))
+    refuses("in another process", lambda: oracle.gradient(w, dpa.Full(), "laplace", 1.0))
+    oracle.gradient(w, dpa.Full(), "laplace", 1.0)
+
+# A run that a callback forks goes on in one process only.
+method, runs = dpa.methods.GradientDescent(0.1, 3), []
+def fork(iteration, w):
+    if iteration == 1 and not runs:
+        runs.append(os.fork())
+try:
+    result = dpa.minimize(problem, method, dpa.Budget(1.0), rng=0, callback=fork)
+except RuntimeError as error:
+    os._exit(7 if "another process" in str(error) and runs == [0] else 8)
+assert result.iterations == 3 and os.waitstatus_to_exitcode(os.waitpid(runs[0], 0)[1]) == 7
+
+# With a budget of its own a child runs as ever.
+said = in_a_fork(lambda: dpa.minimize(problem, method, dpa.Budget(1.0), rng=0).epsilon())
+assert said == "answered: 1.0", said
+print("all refused")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_spends_nothing_and_answers_nothing():
+    """Every worker would own the whole budget, and the same noise; in a process of its own."""
+    options = ["-W", "ignore:This process:DeprecationWarning"]  # a fork beside threads: on purpose
+    done = subprocess.run(
+        [sys.executable, *options, "-c", FORKS], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "all refused\n", done.stdout + done.stderr
 
 
 def test_a_branch_of_a_filter_is_for_thought_experiments():

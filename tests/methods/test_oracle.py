@@ -1,6 +1,9 @@
 """The door: sensitivities, charges, batches, noise."""
 
 import contextlib
+import copy
+import dataclasses
+import pickle
 import threading
 
 import numpy as np
@@ -10,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpanalysis as dpa
-from dpanalysis.privacy import events, filters, mechanisms
-from dpanalysis.privacy.facts import gradient_event
+from dpanalysis.privacy import events, filters, mechanisms, plans, queries
+from dpanalysis.privacy.facts import PublicFacts, gradient_event
 from dpanalysis.privacy.oracle import PrivateOracle
 
 LOGISTIC = dpa.losses.Logistic()
@@ -496,3 +499,227 @@ def test_a_rule_that_lifts_small_gradients_needs_more_noise_than_the_row_bound_s
     assert facts.record_sensitivity(2, dpa.clipping.Flat(1.0)) == facts.record_sensitivity(2)
     small = facts.record_sensitivity(2, dpa.clipping.Automatic(0.1, 1e-3))
     assert small == pytest.approx(0.02 * 1e-3 / 0.1)
+
+
+# What is checked before anything is bought
+
+
+class OwnSums(dpa.ERM):
+    """Sums without facts of their own."""
+
+    def gradient_sum(self, w, rows=None, clipping=None):
+        return 100.0 * super().gradient_sum(w, rows, clipping)
+
+
+def with_changed_rows():
+    X = np.ones((10, 2))
+    problem = problem_of(X, np.ones(10))
+    X[0] *= 1e3
+    return problem
+
+
+def with_own_sums():
+    return OwnSums(np.ones((10, 2)), np.ones(10), LOGISTIC, row_bound=dpa.RowBound(1, 2.0))
+
+
+def with_classes_from_labels():
+    labels = np.array([0, 1, 2] * 3)
+    return dpa.problems.Softmax(np.ones((9, 2)), labels, row_bound=dpa.RowBound(1, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (with_changed_rows, "X has been changed"),
+        (with_own_sums, "OwnSums overrides gradient_sum"),
+        (with_classes_from_labels, "n_classes must be given"),
+    ],
+)
+@pytest.mark.parametrize("paid", ["filter", "plan", "ledger"])
+def test_what_bounds_do_not_hold_for_is_refused_before_it_is_bought(build, message, paid):
+    """By an oracle made by hand as by a run, each time that it is asked; exact answers are free."""
+    problem = build()
+    one = gradient_event(problem.facts("replace_one"), dpa.Full(), "laplace", 1.0)
+    guard = {
+        "filter": filters.Filter(dpa.Budget(10.0)),
+        "plan": plans.Plan(one, None),
+        "ledger": None,
+    }[paid]
+    oracle = oracle_of(problem, guard=guard)
+    before, w = repr(guard), np.zeros(problem.d)
+    for _ in range(2):
+        with pytest.raises((TypeError, ValueError), match=message):
+            oracle.gradient(w, dpa.Full(), "laplace", 1.0)
+        with pytest.raises((TypeError, ValueError), match=message):
+            oracle.ask(queries.NoisyValue(w, 1.0, 1.0, "laplace"), dpa.Full())
+    assert repr(guard) == before and len(oracle.ledger) == 0
+    if guard is None:
+        oracle.gradient(w, dpa.Full(), "laplace", 0.0)
+        return
+    with pytest.raises((TypeError, ValueError), match=message):
+        oracle.can_ask(dpa.Full(), one)
+    problem = problem_of(np.ones((10, 2)), np.ones(10))  # the seed is as good as new
+    oracle = oracle_of(problem, guard=filters.Filter(dpa.Budget(10.0)) if paid == "plan" else guard)
+    oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
+
+
+@given(
+    name=st.sampled_from(["n", "L", "gradient_bounds", "rounding", "declared_sensitivity"]),
+    factor=st.floats(0.1, 10.0),
+)
+def test_facts_are_those_of_the_problem_or_nothing_is_sold(name, factor):
+    """Whoever hands over smaller bounds, or a larger n, buys answers at a lower price."""
+    problem = problem_of(np.ones((10, 2)), np.ones(10))
+    facts = problem.facts("replace_one")
+    values = {
+        "n": round(10 * factor),
+        "L": factor * facts.L,
+        "gradient_bounds": tuple(factor * bound for bound in facts.gradient_bounds),
+        "rounding": factor * facts.rounding,
+        "declared_sensitivity": factor,
+    }
+    guard = filters.Filter(dpa.Budget(1e6))
+    given = dataclasses.replace(facts, **{name: values[name]})
+    oracle = PrivateOracle(problem, given, guard, mechanisms.spawn(0, 1))
+    if given == facts:
+        oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
+        return
+    with pytest.raises(ValueError, match=rf"facts must be problem.facts.*differ in {name}"):
+        oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
+    assert guard.spent == 0.0 and len(oracle.ledger) == 0
+
+
+def test_facts_of_a_class_of_ones_own_are_refused():
+    class Cheap(PublicFacts):
+        def moved(self, bound):
+            return 1e-6 * bound
+
+    problem = problem_of(np.ones((10, 2)), np.ones(10))
+    facts = problem.facts("replace_one")
+    cheap = Cheap(**{each.name: getattr(facts, each.name) for each in dataclasses.fields(facts)})
+    oracle = PrivateOracle(problem, cheap, filters.Filter(dpa.Budget(1.0)), mechanisms.spawn(0, 1))
+    with pytest.raises(ValueError, match="differ in their class"):
+        oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
+
+
+def test_the_data_are_looked_at_once_for_all_replicates():
+    looks = []
+
+    class Watched(dpa.ERM):
+        def check_private(self):
+            looks.append("check")
+            super().check_private()
+
+        def facts(self, relation):
+            return super().facts(relation)
+
+        def gradient_sum(self, w, rows=None, clipping=None):
+            looks.append("sum")
+            return super().gradient_sum(w, rows, clipping)
+
+    problem = Watched(np.ones((10, 2)), np.ones(10), LOGISTIC, row_bound=dpa.RowBound(1, 2.0))
+    one_each = dpa.methods.LineSearchSGD(
+        dpa.WithoutReplacement(5), step_size=1.0, iterations=3, clip_norm=1.0, clip_loss=1.0
+    )
+    for method, budget in (
+        (dpa.methods.GradientDescent(0.5, 3), dpa.Budget(10.0)),
+        (one_each, dpa.Budget(100.0, 1e-5)),
+    ):
+        looks.clear()
+        result = dpa.minimize(problem, method, budget, rng=0, replicates=3, record=())
+        assert result.private and looks[0] == "check" and looks.count("check") == 1 < len(looks)
+
+
+# One seed, one purchase
+
+
+def guards_of(problem, count):
+    one = gradient_event(problem.facts("replace_one"), dpa.Full(), "laplace", 1.0)
+    return filters.Filter(dpa.Budget(10.0)), plans.Plan([events.Repeated(one, count)], None)
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["filter", "plan"])
+@pytest.mark.parametrize(
+    "again",
+    [
+        lambda: 9,
+        lambda: np.random.SeedSequence([9, 0]),
+        lambda: np.random.default_rng(np.random.SeedSequence([9])),
+        lambda: np.random.Generator(np.random.Philox(9)),
+    ],
+    ids=["int", "sequence", "generator", "other bits"],
+)
+def test_two_oracles_never_have_the_same_noise_under_one_guard(kind, again):
+    """Their answers would differ by the exact difference: here of gradients at two points."""
+    problem = problem_of(np.ones((10, 2)), np.ones(10))
+    guard, facts = guards_of(problem, 3)[kind], problem.facts("replace_one")
+    source = np.random.default_rng(9)
+    first = PrivateOracle(problem, facts, guard, [source])
+    second = PrivateOracle(problem, facts, guard, [mechanisms.random_source(again())])
+    first.gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
+    before = repr(guard)
+    with pytest.raises(ValueError, match=r"rng has been used under this (filter|plan)"):
+        second.gradient(np.ones(2), dpa.Full(), "laplace", 1.0)
+    assert repr(guard) == before and len(second.ledger) == 0
+    # One source for both gives each its own.
+    third = PrivateOracle(problem, facts, guard, [source])
+    third.gradient(np.ones(2), dpa.Full(), "laplace", 1.0)
+
+
+def test_streams_that_overlap_are_refused():
+    """The noise of the second run would be the numbers that drew the batches of the first."""
+    problem = problem_of(np.ones((10, 2)), np.ones(10))
+    guard, facts = filters.Filter(dpa.Budget(10.0)), problem.facts("replace_one")
+    shifted = np.random.default_rng(9)
+    shifted.spawn(1)
+    oracles = [
+        PrivateOracle(problem, facts, guard, [source])
+        for source in (np.random.default_rng(9), shifted)
+    ]
+    oracles[0].gradient(np.zeros(2), dpa.WithoutReplacement(5), "laplace", 1.0)
+    with pytest.raises(ValueError, match="has been used"):
+        oracles[1].gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
+
+
+def test_a_filter_pays_for_one_replicate():
+    """Fifty answers, of which a filter would be charged one."""
+    problem, guard = problem_of(np.ones((10, 2)), np.ones(10)), filters.Filter(dpa.Budget(1.0))
+    for replicates in (0, 2, 50):
+        with pytest.raises(ValueError, match="random must be one source with a Filter"):
+            oracle_of(problem, guard=guard, replicates=replicates)
+
+
+@pytest.mark.parametrize("seed", [int, np.random.SeedSequence, np.random.default_rng])
+def test_public_coins_are_never_the_noise(seed):
+    """Whatever names the source: an integer gives the same children every time it is asked."""
+    problem = problem_of(np.ones((10, 2)), np.ones(10))
+    oracle = PrivateOracle(problem, problem.facts("replace_one"), None, [seed(0)])
+    noisy = oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 0.5)
+    noise = noisy - exact_mean(problem, dpa.Full(), np.zeros(2))
+    seen = [oracle.public_random().laplace(0.0, 0.5, 2) for _ in range(3)]
+    assert not np.isclose([noise, *seen[:2]], seen[2]).any() and not np.isclose(noise, seen).any()
+
+
+def test_replicates_with_one_seed_are_refused():
+    problem = problem_of(np.ones((10, 2)), np.ones(10))
+    guard, facts = guards_of(problem, 1)[1], problem.facts("replace_one")
+    sources = [np.random.default_rng(3), np.random.default_rng([3])]
+    oracle = PrivateOracle(problem, facts, guard, sources)
+    with pytest.raises(ValueError, match="has been used"):
+        oracle.gradient(np.zeros((2, 2)), dpa.Full(), "laplace", 1.0)
+
+
+def test_a_copy_of_a_batch_closes_with_it_and_others_cannot_be_made():
+    problem = counting()
+    oracle = oracle_of(problem)
+    with buy(oracle, dpa.Full(), 1.0, 1.0) as batch:
+        twin = copy.copy(batch)
+        for make in (copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError):
+                make(batch)
+            with pytest.raises(TypeError):
+                make(oracle)
+        ask(twin)
+    with pytest.raises(dpa.PrivacyBudgetExceeded):
+        ask(twin)
+    assert problem.looks == 1

@@ -360,7 +360,7 @@ def test_the_horizon_from_a_noisy_value_is_private(folded):
         problem = dpa.ERM(row[None], [1.0], LOGISTIC, row_bound=dpa.RowBound(2, 1.0))
         answers = np.empty(size)
         for k in range(size):
-            oracle = PrivateOracle(problem, facts, None, [rng])
+            oracle = PrivateOracle(problem, problem.facts("replace_one"), None, [rng])
             value = Questions(method, oracle, plan).value(w)
             if folded:
                 noise = value + stats.norm.ppf(0.05) * oracle.ledger.events[0].std

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpanalysis.errors import IncompatibleAccounting, PrivacyBudgetExceeded
@@ -178,6 +178,55 @@ def test_a_seed_is_used_once_whatever_its_type(first):
         guard.claim_seed(fresh)
     generator.spawn(1)  # as a run does: the next one goes on from here
     guard.claim_seed(generator)
+
+
+WORDS = st.sampled_from([0, 5, 9, 2**32 + 9])
+ENTROPY = st.one_of(WORDS, st.lists(WORDS, min_size=1, max_size=5))
+
+
+@given(
+    entropy=st.tuples(ENTROPY, ENTROPY),
+    keys=st.tuples(*[st.lists(st.sampled_from([0, 5]), max_size=2)] * 2),
+    whole=st.booleans(),
+    kinds=st.tuples(*[st.sampled_from(["sequence", "generator", "array", "child"])] * 2),
+)
+@example(entropy=(9, [9]), keys=([], []), whole=True, kinds=("sequence", "sequence"))
+@example(entropy=(9, [9, 0]), keys=([], []), whole=False, kinds=("generator", "array"))
+@example(entropy=([9, 0, 0, 0, 5], 9), keys=([], [5]), whole=True, kinds=("sequence", "sequence"))
+@example(entropy=(2**32 + 9, [9, 1]), keys=([], []), whole=True, kinds=("child", "array"))
+@example(entropy=(9, 9), keys=([], [0]), whole=True, kinds=("child", "sequence"))
+def test_two_spellings_are_one_seed_where_they_are_one_for_numpy(entropy, keys, whole, kinds):
+    """9, [9], [9, 0], a key that pads: refused if and only if the noise would be the same."""
+
+    def seed(entropy, key, kind):
+        if kind == "array":
+            entropy = np.atleast_1d(np.asarray(entropy, dtype=np.uint64))
+        made = np.random.SeedSequence(entropy, spawn_key=key)
+        made = made.spawn(1)[0] if kind == "child" else made
+        return np.random.default_rng(made) if kind == "generator" else made
+
+    guard = Filter(Budget(1.0)) if whole else Plan([], Budget(1.0))
+    noise = []
+    for arguments in zip(entropy, keys, kinds):
+        stream = np.random.default_rng(seed(*arguments)).spawn(1)[0]
+        noise.append(stream.random(4).tolist())
+    guard.claim_seed(seed(entropy[0], keys[0], kinds[0]))
+    again = seed(entropy[1], keys[1], kinds[1])
+    if noise[0] == noise[1]:
+        with pytest.raises(ValueError, match=r"rng has been used under this (filter|plan)"):
+            guard.claim_seed(again)
+    else:
+        guard.claim_seed(again)
+
+
+def test_a_branch_claims_seeds_for_itself():
+    guard = Filter(Budget(1.0))
+    guard.claim_seed(1)
+    branch = guard.branch()
+    with pytest.raises(ValueError, match="has been used"):
+        branch.claim_seed(1)
+    branch.claim_seed(2)
+    guard.claim_seed(2)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_guard_is_charged_beforehand_or_nothing_runs():
     assert guard.remaining == pytest.approx(0.5) and called
     called.clear()
     with pytest.raises(dpa.PrivacyBudgetExceeded):
-        repeat_and_select([candidate], dpa.Budget(1.0), score=own, guard=guard, rng=0)
+        repeat_and_select([candidate], dpa.Budget(1.0), score=own, guard=guard, rng=1)
     assert not called and guard.remaining == pytest.approx(0.5)
 
     def broken(budget, rng):
@@ -86,6 +86,19 @@ def test_a_guard_is_charged_beforehand_or_nothing_runs():
     with pytest.raises(OSError, match="gone"):
         repeat_and_select([broken], dpa.Budget(1.0), score=own, guard=guard, rng=0)
     assert guard.remaining == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("again", [int, lambda seed: np.random.SeedSequence([seed])])
+def test_a_seed_is_used_once_under_a_guard(again):
+    """For choices and for runs: the candidates of the second would have the noise of the first."""
+    guard = Filter(dpa.Budget(10.0))
+    candidate, method = finite(CHANCES[0]), dpa.methods.OutputPerturbation()
+    repeat_and_select([candidate], dpa.Budget(1.0), score=own, guard=guard, rng=1)
+    with pytest.raises(ValueError, match="rng has been used under this filter"):
+        repeat_and_select([candidate], dpa.Budget(1.0), score=own, guard=guard, rng=again(1))
+    with pytest.raises(ValueError, match="rng has been used under this filter"):
+        dpa.minimize(PROBLEM, method, guard, rng=again(1))
+    assert guard.spent == 1.0
 
 
 def test_numbers_that_are_none_are_the_worst_and_no_run_is_no_choice():
@@ -180,6 +193,7 @@ def test_a_score_has_the_noise_its_budget_asks_for(budget, monkeypatch):
             ValueError,
             "guard must be about",
         ),
+        ({"guard": Filter(dpa.Budget(1.0)).branch()}, TypeError, "branch of a filter"),
     ],
 )
 def test_wrong_arguments_fail_before_anything_runs(change, error, message):
