@@ -304,3 +304,12 @@ def test_digits_that_are_all_alike_are_drawn_on(law, word):
     for noise in ("gumbel", "exponential"):
         source = Replayed([word] * 9)
         assert len(mechanisms.smallest(source, [0.0, 0.1], [0.0, 0.0], noise, 1.0, 2)) == 2
+
+
+@pytest.mark.parametrize("law", sorted(_reals.LAWS))
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=20)
+def test_the_error_of_a_number_covers_its_own_rounding(law, seed):
+    """Floating point moves a number by some of its last bits, so the radius is as large."""
+    noise = _reals.LAWS[law](Replayed(seed=seed), 16)
+    assert (noise.radius >= _reals.ROUNDING * abs(noise.middle)).all()

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from dpanalysis import audit, privacy
@@ -120,3 +122,23 @@ def test_the_epsilon_of_sums():
 def test_refuses(arguments, match):
     with pytest.raises(ValueError, match=match):
         GaussianBound(*arguments)
+
+
+@given(
+    count=st.integers(1, 4),
+    weights=st.lists(st.floats(1.0, 3.0), min_size=1, max_size=2),
+    offset=st.floats(0.0, 1.0),
+)
+def test_a_repeated_bound_is_the_bound_so_many_times(count, weights, offset):
+    one = GaussianBound(1.5, tuple(np.arange(1.0, len(weights) + 1.0)), tuple(weights), offset)
+    once = gaussian_terms([Repeated(one, count), Gaussian(1.0, 2.0)])
+    listed = gaussian_terms([*[one] * count, Gaussian(1.0, 2.0)])
+    for found, expected in zip(once, listed, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+@given(mu=st.floats(1e-3, 20.0), delta=st.floats(1e-12, 0.1))
+def test_terms_that_are_alike_are_one_term(mu, delta):
+    """The bracket of the root search has no sign change then, but for rounding."""
+    one = gaussian_epsilon(1.0 / mu, delta)
+    assert gaussian_sum_epsilon([mu] * 3, [0.25, 0.25, 0.5], delta) == pytest.approx(one, rel=1e-9)

@@ -432,3 +432,8 @@ def test_a_clipped_slope_is_clipped_by_its_step():
 def test_a_loss_that_is_not_a_number_counts_as_0():
     losses = np.array([np.nan, np.inf, -np.inf, 0.25, 2.0])
     assert decrease.clip_losses(losses, 0.5).tolist() == [0.0, 0.5, 0.0, 0.25, 0.5]
+
+
+def test_a_value_has_a_law_that_is_known():
+    with pytest.raises(ValueError, match="law must be"):
+        privacy.queries.NoisyValue(np.zeros(2), 1.0, 0.1, law="cauchy")

@@ -129,3 +129,17 @@ def test_solve(form, strength):
 def test_solve_warns_where_there_is_no_minimiser():
     with pytest.warns(RuntimeWarning, match="no minimiser reached"):
         Softmax(np.array([[1.0, 0.3], [-1.0, 0.5]]), np.array([0, 1])).solve()
+
+
+def test_a_curvature_needs_no_penalty():
+    X, y = np.array([[2.0, 1.0], [0.5, -1.0]]), np.array([0, 1])
+    w, v = np.linspace(-1.0, 1.0, 4), np.array([1.0, 0.0, -2.0, 0.5])
+    plain, penalized = Softmax(X, y), Softmax(X, y, regularizer=regularizers.L2(0.5))
+    np.testing.assert_allclose(penalized.hvp(w, v), plain.hvp(w, v) + 0.5 * v, rtol=1e-12)
+
+
+def test_a_record_moves_predictions_by_the_bound_and_by_nothing_larger():
+    """The gradient in the predictions is p - e_y: its norms come as near to the bounds as it is sure."""
+    sure = np.array([1.0, 0.0, 0.0]) - np.array([0.0, 1.0, 0.0])
+    for order, bound in zip((1, 2), Softmax.derivative_bounds):
+        assert np.linalg.norm(sure, order) == pytest.approx(bound, rel=1e-15)
