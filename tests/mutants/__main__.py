@@ -48,6 +48,7 @@ TESTS = (
     "tests/privacy", "tests/methods", "tests/problems", "tests/kernels", "tests/contracts",
     "tests/experiments", "tests/linear_model", "tests/tuning", "tests/audit/test_audit_mutants.py",
     "tests/audit/test_audit_laws.py", "tests/test_opacus.py", "tests/test_datasets.py",
+    "tests/test_first_use.py", "tests/test_extending_page.py",
 )  # fmt: skip
 
 
