@@ -241,7 +241,7 @@ class Dataset:
         else:
             X = np.concatenate((self.X, self.X_test))
         y = np.concatenate((self.y, self.y_test))
-        return replace(self, X=X, y=y, X_test=None, y_test=None)
+        return replace(self, X=_marked(X, self.X, self.X_test), y=y, X_test=None, y_test=None)
 
     def with_intercept(self) -> Dataset:
         """Append a column of ones (and account for it in the row bounds).
@@ -265,12 +265,19 @@ class Dataset:
             if not scipy.sparse.issparse(X):
                 return np.hstack((X, ones))
             blocks: Any = (X, ones)
-            return scipy.sparse.hstack(blocks, format="csr")
+            return _marked(scipy.sparse.hstack(blocks, format="csr"), X)
 
         from ..problems.row_bound import with_constant
 
         bounds = tuple(with_constant(bound) for bound in self.row_bound)
         return replace(self, X=extend(self.X), X_test=extend(self.X_test), row_bound=bounds)
+
+
+def _marked(X: Any, *sources: Any) -> Any:
+    """Return rows made of others, marked where the width of one of these was read off the data."""
+    from ..problems.rows.width import has_read_width, with_read_width
+
+    return with_read_width(X) if any(map(has_read_width, sources)) else X
 
 
 def row_bounds(attributes: int) -> tuple[RowBound, ...]:

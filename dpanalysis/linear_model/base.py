@@ -18,6 +18,7 @@ from ..privacy.facts import check_size
 from ..privacy.queries import TiltedMinimum
 from ..privacy.relations import REPLACE_ONE, Budget, check_relation
 from ..problems.empirical import EmpiricalRisk
+from ..problems.rows.width import has_read_width, refuse_read_width
 from .card import PrivacyCard
 from .design import design_of, in_file
 from .runs import LONG, TRIED, Run, run
@@ -91,7 +92,8 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         ------
         ValueError, TypeError
             Before anything is spent, if an argument is outside its range, an entry is NaN, there
-            is one class only, or a label is not one of ``classes``.
+            is one class only, a label is not one of ``classes``, or X is what ``load_libsvm`` gave
+            without ``n_features``.
 
         Warns
         -----
@@ -150,6 +152,8 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
     def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         refuse_mask("X", X)
         refuse_mask("y", y)
+        if has_read_width(X):
+            refuse_read_width()
         try:
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         except ValueError as error:

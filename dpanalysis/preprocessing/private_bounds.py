@@ -13,6 +13,7 @@ from .._validation import check_number
 from ..experiments.run import minimize
 from ..methods.quantiles import Quantiles
 from ..privacy.relations import Budget
+from ..problems.rows.width import has_read_width, refuse_read_width
 from ..problems.table import Table
 from .columns import PublicColumns, with_columns
 
@@ -83,9 +84,12 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If an argument is outside its range, an entry is not finite, or there are too few rows
-            for so many columns at this epsilon.
+            If an argument is outside its range, an entry is not finite, there are too few rows
+            for so many columns at this epsilon, or X is what ``load_libsvm`` gave without
+            ``n_features``.
         """
+        if has_read_width(X):
+            refuse_read_width()
         X = validate_data(self, X, dtype=np.float64)
         epsilon = check_number("epsilon", self.epsilon, low=0.0, low_open=True)
         share = check_number(

@@ -22,6 +22,7 @@ from ..privacy.facts import LARGEST_ITERATE, MOST_ROWS, PublicFacts, check_size
 from ..regularizers import Regularizer
 from .base import Problem
 from .growth import evaluated, goes_by_problem
+from .rows.width import refuse_read_width
 
 __all__ = ["EmpiricalRisk", "Sums", "check_regularizer"]
 
@@ -112,6 +113,7 @@ class EmpiricalRisk(Problem):
     _y: Any
     _on_host: bool
     _size: int | None = None
+    _width_read = False  # whether the number of columns was read off the data
 
     @abstractmethod
     def _evaluate(
@@ -227,13 +229,18 @@ class EmpiricalRisk(Problem):
     def check_private(self) -> None:
         """Raise where sums of one's own would go with bounds that are not theirs.
 
-        A subclass with sums of its own must have :meth:`facts` of its own too.
+        A subclass with sums of its own must have :meth:`facts` of its own too. And the number of
+        columns must not have been read off the data: the shape of the answer would tell it.
 
         Raises
         ------
         TypeError
             If a class overrides a sum over samples, and neither it nor one below it ``facts``.
+        ValueError
+            If X is what ``load_libsvm`` gave without ``n_features``.
         """
+        if self._width_read:
+            refuse_read_width()
         order = type(self).__mro__
 
         def place(name: str) -> int:

@@ -16,6 +16,7 @@ from .linear import LinearRisk
 from .row_bound import RowBound, as_bounds
 from .rows import open_rows
 from .rows.changed import growth
+from .rows.width import has_read_width
 
 __all__ = ["ERM"]
 
@@ -132,6 +133,7 @@ class ERM(LinearRisk):
         self._set_size(size)
         if size is not None:
             data.most_parts(self.max_records)  # raises where there are too many
+        self._width_read = has_read_width(X)
         self._solution: np.ndarray | None = None
 
     def __repr__(self) -> str:

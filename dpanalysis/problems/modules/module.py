@@ -16,6 +16,7 @@ from ...kernels.array_api import each_replicate
 from ...regularizers import Regularizer
 from ..empirical import check_regularizer
 from ..row_bound import RowBound, as_bounds
+from ..rows.width import has_read_width
 from .data import as_labels, as_samples, inside
 from .growth import GrowingRisk
 from .network import LOSSES, Network, same_kernels
@@ -177,6 +178,7 @@ class Module(GrowingRisk):
         self._y = as_labels(y, loss == "cross_entropy", len(self._X), self.device)
         self.n = len(self._X)
         self._set_size(size)
+        self._width_read = has_read_width(X)
         own = loss if callable(loss) else LOSSES[loss]
         self._original = copy.deepcopy(module)
         self._network = Network(module, own, trained[0].dtype, self.device)
@@ -281,11 +283,14 @@ class Module(GrowingRisk):
     def check_private(self) -> None:
         """Look whether samples are kept apart: to the last bit, on made-up samples.
 
+        And what :meth:`EmpiricalRisk.check_private` looks at.
+
         Raises
         ------
         ValueError
             If the gradient of a sample changes when the other samples of its chunk do.
         """
+        super().check_private()
         if self._apart is None:
             self._apart = self._compare(moved=False)
         if not self._apart:

@@ -16,6 +16,7 @@ from ..empirical import EmpiricalRisk, check_regularizer
 from ..row_bound import RowBound, as_bounds, implied_radius
 from ..rows.changed import check_unchanged, growth
 from ..rows.checks import is_sparse, prepare, row_norms, row_scale
+from ..rows.width import has_read_width
 from .layers import Layout
 from .sums import NetworkSums, network_rounding
 
@@ -58,6 +59,7 @@ class Network(EmpiricalRisk):
         self._told_classes = n_classes is not None
         self.n, self.features = self._X.shape
         self._set_size(size)
+        self._width_read = has_read_width(X)
         self._layout = Layout((self.features, *hidden, self.n_classes), bias)
         self.d = self._layout.size
         self._activation = activation
