@@ -6,6 +6,7 @@ import functools
 import gzip
 import hashlib
 import http.server
+import importlib.util
 import math
 import os
 import struct
@@ -19,6 +20,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dpanalysis as dpa
 from dpanalysis import datasets
 from dpanalysis.datasets import domains, sources
 from dpanalysis.datasets.formats import read_bytes
@@ -111,6 +113,79 @@ def test_libsvm_width_and_base(tmp_path):
     ):
         datasets.load_libsvm(path)
     assert datasets.load_libsvm(write(tmp_path / "g", "1 2:4\n"))[0].shape == (1, 2)
+
+
+NEIGHBOURS = "1 1:1\n-1 2:1\n1 1:1 2:1\n", "1 1:1\n-1 2:1\n1 9:1\n"
+
+
+@pytest.mark.parametrize(
+    "made_of",
+    [
+        lambda X, y: (X, y),
+        lambda X, y: (X[:2], y[:2]),
+        lambda X, y: (X[[0, 1, 1]], y),
+        lambda X, y: (X[y > -2], y),
+        lambda X, y: (X.toarray(), y),
+        lambda X, y: (X.toarray().astype(np.float32), y),
+        lambda X, y: (np.hstack([X.toarray(), np.ones((3, 1))]), y),
+        lambda X, y: (0.5 * X.astype(np.float32), y),
+    ],
+    ids=["itself", "slice", "rows", "mask", "dense", "single", "intercept", "scaled"],
+)
+def test_a_width_read_off_the_file_is_for_runs_that_are_not_private(tmp_path, made_of):
+    """Of neighbours one answer had 2 entries and one 9, at whatever epsilon was reported."""
+    method = dpa.methods.GradientDescent(0.1, 2)
+    bound = dpa.RowBound(2, 1.0)
+    shapes = set()
+    for k, text in enumerate(NEIGHBOURS):
+        X, y = made_of(*datasets.load_libsvm(write(tmp_path / f"{k}", text)))
+        problem = dpa.ERM(X, y, dpa.losses.Logistic(), None, bound)
+        shapes.add(dpa.minimize(problem, method, rng=0).w.shape)
+        softmax = dpa.problems.Softmax(X, y > 0, 2, row_bound=bound)
+        for each in (problem, softmax):
+            guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-5))
+            with pytest.raises(ValueError, match="n_features must be given to load_libsvm"):
+                dpa.minimize(each, dpa.methods.LineSearchGD(), guard, rng=0)
+            assert guard.spent == 0.0
+            with pytest.raises(ValueError, match="n_features"):
+                dpa.minimize(each, method, dpa.Budget(1.0), rng=0)
+            with pytest.raises(ValueError, match="n_features"):
+                dpa.tuning.PrivateLoss(each, 1.0)(np.zeros(each.d), dpa.Budget(1.0), 0)
+    assert len(shapes) == 2
+    for k, text in enumerate(NEIGHBOURS):
+        X, y = made_of(*datasets.load_libsvm(write(tmp_path / f"{k}", text), n_features=9))
+        problem = dpa.ERM(X, y, dpa.losses.Logistic(), None, bound)
+        shapes.add(dpa.minimize(problem, method, dpa.Budget(1.0), rng=0).w.shape)
+    assert len(shapes) <= 3
+
+
+def test_a_width_read_off_the_file_is_refused_wherever_private_data_go(tmp_path):
+    pytest.importorskip("sklearn", reason="needs scikit-learn")
+    from dpanalysis.linear_model import LinearSVC, LogisticRegression
+    from dpanalysis.preprocessing import PrivateBounds
+
+    X, y = datasets.load_libsvm(write(tmp_path / "f", 300 * NEIGHBOURS[0]))
+    for fit in (LogisticRegression(bounds=(0, 1)).fit, LinearSVC(bounds=(0, 1)).fit):
+        for rows in (X, X[:30], X.toarray()):
+            with pytest.raises(ValueError, match="n_features must be given"):
+                fit(rows, y[: rows.shape[0]])
+    with pytest.raises(ValueError, match="n_features must be given"):
+        PrivateBounds(10.0).fit(X.toarray())
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        problem = dpa.problems.Module(torch.nn.Linear(2, 2).double(), X.toarray(), y > 0)
+        with pytest.raises(ValueError, match="n_features must be given"):
+            problem.check_private()
+    data = datasets.Dataset(X, y, X[:9], y[:9], "mine", ())
+    made = [data, data.split(0.2, rng=0), next(data.folds(3, rng=0)), data.pooled()]
+    for each in [*made, *(part.with_intercept() for part in made)]:
+        with pytest.raises(ValueError, match="n_features must be given"):
+            each.problem().check_private()
+    # The same data, of a width that is stated.
+    X, y = datasets.load_libsvm(write(tmp_path / "f", 300 * NEIGHBOURS[0]), n_features=2)
+    LogisticRegression(bounds=(0, 1), random_state=0).fit(X, y)
+    datasets.Dataset(X, y, None, None, "mine", ()).with_intercept().problem().check_private()
 
 
 @pytest.mark.parametrize(

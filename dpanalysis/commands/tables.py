@@ -73,6 +73,9 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
         default="replace_one",
         help="neighbouring data sets; default: %(default)s",
     )
+    parser.add_argument(
+        "--size", type=int, help="public nominal number of rows; default: that of the file"
+    )
     parser.add_argument("--seed", type=int, help="repeatable noise: for research, not for release")
     parser.add_argument("--force", action="store_true", help="replace an older model")
 
@@ -112,6 +115,7 @@ def _fit(arguments: argparse.Namespace) -> int:
         arguments.delta,
         classes=classes or None,
         relation=arguments.relation,
+        size=arguments.size,
         random_state=arguments.seed,
     )
     model._budget(1)  # a wrong number shows before the file is read

@@ -82,7 +82,7 @@ class Dataset:
 
     @property
     def n(self) -> int:
-        """Number of training rows: the n of every privacy computation."""
+        """Number of training rows; where it is private, give :meth:`problem` a nominal size."""
         return int(self.X.shape[0])
 
     @property
@@ -90,7 +90,7 @@ class Dataset:
         """Number of features."""
         return int(self.X.shape[1])
 
-    def problem(self, loss: Any = None, regularizer: Any = None) -> ERM:
+    def problem(self, loss: Any = None, regularizer: Any = None, *, size: int | None = None) -> ERM:
         """Return the training part of a two-class data set as a problem with its row bounds.
 
         Parameters
@@ -99,6 +99,9 @@ class Dataset:
             A loss of :mod:`dpanalysis.losses` (default: logistic).
         regularizer : regularizer, optional
             Public penalty.
+        size : int, optional
+            Public nominal size, see :class:`~dpanalysis.ERM`; by default :attr:`n`, which is then
+            stated to be public.
 
         Returns
         -------
@@ -124,7 +127,7 @@ class Dataset:
                 f"got {self.n_classes}"
             )
         chosen = Logistic() if loss is None else loss
-        return ERM(self.X, self.y, chosen, regularizer, row_bound=self.row_bound)
+        return ERM(self.X, self.y, chosen, regularizer, row_bound=self.row_bound, size=size)
 
     def subset(self, rows: np.ndarray, test_rows: np.ndarray | None = None) -> Dataset:
         """Return some training rows; with ``test_rows`` these become the test part.
@@ -152,6 +155,10 @@ class Dataset:
     def split(self, test_fraction: float, rng: Any = None) -> Dataset:
         """Shuffle the training rows and set a fraction of them aside as the test part.
 
+        Which rows these are depends on how many there are. So under ``"add_or_remove_one"`` the
+        guarantee of a run on the training part is one for that part; one for all rows needs a
+        choice of each row on its own.
+
         Parameters
         ----------
         test_fraction : float
@@ -174,7 +181,8 @@ class Dataset:
     def folds(self, k: int, rng: Any = None) -> Iterator[Dataset]:
         """Shuffle the training rows and yield the data sets of a k-fold cross-validation.
 
-        Each row is in the test part once; the parts' sizes differ by one at most.
+        Each row is in the test part once; the parts' sizes differ by one at most, and tell how
+        many rows there are: guarantees under ``"add_or_remove_one"`` are as in :meth:`split`.
 
         Parameters
         ----------
@@ -233,7 +241,7 @@ class Dataset:
         else:
             X = np.concatenate((self.X, self.X_test))
         y = np.concatenate((self.y, self.y_test))
-        return replace(self, X=X, y=y, X_test=None, y_test=None)
+        return replace(self, X=_marked(X, self.X, self.X_test), y=y, X_test=None, y_test=None)
 
     def with_intercept(self) -> Dataset:
         """Append a column of ones (and account for it in the row bounds).
@@ -257,12 +265,19 @@ class Dataset:
             if not scipy.sparse.issparse(X):
                 return np.hstack((X, ones))
             blocks: Any = (X, ones)
-            return scipy.sparse.hstack(blocks, format="csr")
+            return _marked(scipy.sparse.hstack(blocks, format="csr"), X)
 
         from ..problems.row_bound import with_constant
 
         bounds = tuple(with_constant(bound) for bound in self.row_bound)
         return replace(self, X=extend(self.X), X_test=extend(self.X_test), row_bound=bounds)
+
+
+def _marked(X: Any, *sources: Any) -> Any:
+    """Return rows made of others, marked where the width of one of these was read off the data."""
+    from ..problems.rows.width import has_read_width, with_read_width
+
+    return with_read_width(X) if any(map(has_read_width, sources)) else X
 
 
 def row_bounds(attributes: int) -> tuple[RowBound, ...]:

@@ -95,8 +95,10 @@ def load_libsvm(
     path : str or path-like
         Plain, ``.gz`` or ``.bz2`` file.
     n_features : int, optional
-        Number of columns. Pass it when it is known: the largest index that happens to
-        occur is a property of the data (a test file often lacks the last columns).
+        Number of columns, public; a private run needs it. Without it the largest index that
+        happens to occur is taken, a property of the data (a test file often lacks the last
+        columns), and private runs on ``X``, its slices and ``X.toarray()`` are refused. What
+        SciPy stacks of it and other columns is a plain matrix, of which nobody knows that.
     zero_based : bool
         Whether the first column has index 0; LIBSVM's own files start at 1.
 
@@ -186,6 +188,10 @@ def load_libsvm(
             f"{path}, line {line}: expected each index once, got {X.indices[k] + lowest} twice"
         )
     X.eliminate_zeros()
+    if n_features is None:
+        from ..problems.rows.width import with_read_width
+
+        X = with_read_width(X)
     return X, y
 
 

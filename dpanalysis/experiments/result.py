@@ -51,7 +51,8 @@ class Result:
         Wall time of the run. NOT covered by the guarantee: it tells how large the batches were,
         and how long a solver took on these data.
     released : tuple of str
-        What the guarantee covers.
+        What the guarantee covers; under add_or_remove_one for two data sets of the same nominal
+        size (``size=`` of the problem), which is public.
     drawn : ndarray of int, shape (R,), or None
         For ``output="uniform"``: the iteration whose iterate ``w`` is.
     guard : Filter or None

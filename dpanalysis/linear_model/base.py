@@ -14,9 +14,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._validation import check_number, refuse_mask
 from ..preprocessing.columns import columns_of
+from ..privacy.facts import check_size
 from ..privacy.queries import TiltedMinimum
-from ..privacy.relations import Budget, check_relation
+from ..privacy.relations import REPLACE_ONE, Budget, check_relation
 from ..problems.empirical import EmpiricalRisk
+from ..problems.rows.width import has_read_width, refuse_read_width
 from .card import PrivacyCard
 from .design import design_of, in_file
 from .runs import LONG, TRIED, Run, run
@@ -59,6 +61,7 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         bounds: Any = None,
         classes: Any = None,
         relation: str = "replace_one",
+        size: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -68,6 +71,7 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         self.bounds = bounds
         self.classes = classes
         self.relation = relation
+        self.size = size
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> PrivateLinearClassifier:
@@ -88,7 +92,8 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         ------
         ValueError, TypeError
             Before anything is spent, if an argument is outside its range, an entry is NaN, there
-            is one class only, or a label is not one of ``classes``.
+            is one class only, a label is not one of ``classes``, or X is what ``load_libsvm`` gave
+            without ``n_features``.
 
         Warns
         -----
@@ -106,7 +111,7 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(_SEARCHED, PrivacyWarning, stacklevel=2)
         if said.startswith("No bounds"):
             warnings.warn(_NO_BOUNDS, PrivacyWarning, stacklevel=2)
-        if sparse or X.nbytes <= _IN_MEMORY:
+        if sparse or self._nominal(n) * d * X.itemsize <= _IN_MEMORY:
             self._fit_design(design.rows(X), labels, classes, design, budget, said)
         else:
             step = max(1, _ENTRIES // d)
@@ -147,6 +152,8 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
     def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         refuse_mask("X", X)
         refuse_mask("y", y)
+        if has_read_width(X):
+            refuse_read_width()
         try:
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         except ValueError as error:
@@ -159,7 +166,12 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         return X, y
 
+    def _nominal(self, n: int) -> int:
+        """Return the public size that averages are divided by, checked against the n rows."""
+        return n if self.size is None else check_size(self.size, n)
+
     def _budget(self, n: int) -> Budget:
+        n = self._nominal(n)
         epsilon = check_number("epsilon", self.epsilon, low=0.0, low_open=True)
         delta = check_number("delta", self.delta, low=0.0, high=1.0, high_open=True)
         if n > 1 and delta >= 1.0 / n:
@@ -246,14 +258,15 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         self, results: list[Run], shape: tuple[int, int], budget: Budget, said: str, paid: float
     ) -> PrivacyCard:
         """Return what was promised and what it rests on."""
+        records = f"{shape[0]} records" if self.size is None else f"nominal size {self.size}"
         facts = {
-            "Sizes": f"{shape[0]} records, {shape[1]} weights for each score, intercept included",
+            "Sizes": f"{records}, {shape[1]} weights for each score, intercept included",
             **_said_of(results[0].plan, self.C, budget.delta),
             "Bounds": said,
         }
         covered = ["coef_ and intercept_, and every prediction made from them"]
         exposed = [
-            "the number of records and the features' names",
+            f"{self._said_of_size(budget)} and the features' names",
             "the set of labels: "
             + (
                 "read off y and taken as public" if self.classes is None else "declared by the user"
@@ -284,6 +297,15 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
             covered=tuple(covered),
             not_covered=tuple(exposed),
         )
+
+    def _said_of_size(self, budget: Budget) -> str:
+        """Return what of the number of records is public."""
+        if self.size is None:
+            alone = "" if budget.relation == REPLACE_ONE else ", which is the nominal size,"
+            return f"the number of records{alone}"
+        if budget.relation == REPLACE_ONE:
+            return "the number of records, the nominal size"
+        return "the nominal size, but not the number of records,"
 
 
 def _is_searched() -> bool:

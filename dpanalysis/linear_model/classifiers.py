@@ -47,6 +47,10 @@ class LogisticRegression(PrivateLinearClassifier):
         All labels that can occur. By default those of y, which are then taken as public.
     relation : {"replace_one", "add_or_remove_one"}
         Which data sets are neighbours.
+    size : int, optional
+        Public nominal size n that averages are divided by, in the place of the number of rows,
+        which may be twice that at most. Without it that number is public, under add_or_remove_one
+        too: see the notes of :class:`~dpanalysis.ERM`.
     random_state : None, int or RandomState
         None, for a release: the operating system's entropy. A number repeats the run, and is for
         research alone.
@@ -85,9 +89,9 @@ class LogisticRegression(PrivateLinearClassifier):
         self, D: Any, labels: np.ndarray, K: int, row_bound: Any, budget: Budget, rng: Any
     ) -> list[Run]:
         if K == 2:
-            problem = ERM(D, 2.0 * labels - 1.0, Logistic(), row_bound=row_bound)
+            problem = ERM(D, 2.0 * labels - 1.0, Logistic(), row_bound=row_bound, size=self.size)
             return [self._run(problem, budget, rng, may_descend=True)]
-        many = Softmax(D, labels, n_classes=K, row_bound=row_bound, dtype="float64")
+        many = Softmax(D, labels, n_classes=K, row_bound=row_bound, dtype="float64", size=self.size)
         return [self._run(many, budget, rng)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -125,7 +129,7 @@ class LinearSVC(PrivateLinearClassifier):
     ----------
     width : float
         Of the rounding, in (0, inf): see :class:`~dpanalysis.losses.HuberizedHinge`.
-    epsilon, delta, C, fit_intercept, bounds, classes, relation, random_state
+    epsilon, delta, C, fit_intercept, bounds, classes, relation, size, random_state
         As in :class:`LogisticRegression`.
 
     Attributes
@@ -154,6 +158,7 @@ class LinearSVC(PrivateLinearClassifier):
         bounds: Any = None,
         classes: Any = None,
         relation: str = "replace_one",
+        size: int | None = None,
         random_state: Any = None,
     ) -> None:
         super().__init__(
@@ -164,6 +169,7 @@ class LinearSVC(PrivateLinearClassifier):
             bounds=bounds,
             classes=classes,
             relation=relation,
+            size=size,
             random_state=random_state,
         )
         self.width = width
@@ -182,6 +188,7 @@ class LinearSVC(PrivateLinearClassifier):
         runs = []
         for k, random in enumerate(mechanisms.spawn(rng, scores)):
             own = 1 if K == 2 else k
-            problem = ERM(D, np.where(labels == own, 1.0, -1.0), loss, row_bound=row_bound)
+            signs = np.where(labels == own, 1.0, -1.0)
+            problem = ERM(D, signs, loss, row_bound=row_bound, size=self.size)
             runs.append(self._run(problem, part, random))
         return runs

@@ -104,7 +104,7 @@ def run(problem: EmpiricalRisk, budget: Budget, rng: Any, C: float | str, may_de
         return _selected(problem, facts, budget, rng)
     method: Method | None = descent(facts, budget) if may_descend and C == "auto" else None
     if method is None:
-        ridge = default_penalty(facts, budget) if C == "auto" else 1.0 / (float(C) * problem.n)
+        ridge = default_penalty(facts, budget) if C == "auto" else 1.0 / (float(C) * facts.n)
         method = replace(perturbation(), ridge=ridge)
     result = minimize(problem, method, budget, rng=rng, record=())
     return Run(

@@ -13,6 +13,7 @@ from .._validation import check_number
 from ..experiments.run import minimize
 from ..methods.quantiles import Quantiles
 from ..privacy.relations import Budget
+from ..problems.rows.width import has_read_width, refuse_read_width
 from ..problems.table import Table
 from .columns import PublicColumns, with_columns
 
@@ -39,6 +40,9 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Share of the values that each end may leave out, in (0, 1/4); more where n, epsilon and
         the number of columns ask for it.
     relation : {"replace_one", "add_or_remove_one"}
+    size : int, optional
+        Public nominal size, as in :class:`~dpanalysis.linear_model.LogisticRegression`: shares are
+        shares of it.
     random_state : None, int or RandomState
         As in :class:`~dpanalysis.linear_model.LogisticRegression`.
 
@@ -65,11 +69,13 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         *,
         trimmed: float = 0.01,
         relation: str = "replace_one",
+        size: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.trimmed = trimmed
         self.relation = relation
+        self.size = size
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> PrivateBounds:
@@ -78,15 +84,19 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If an argument is outside its range, an entry is not finite, or there are too few rows
-            for so many columns at this epsilon.
+            If an argument is outside its range, an entry is not finite, there are too few rows
+            for so many columns at this epsilon, or X is what ``load_libsvm`` gave without
+            ``n_features``.
         """
+        if has_read_width(X):
+            refuse_read_width()
         X = validate_data(self, X, dtype=np.float64)
         epsilon = check_number("epsilon", self.epsilon, low=0.0, low_open=True)
         share = check_number(
             "trimmed", self.trimmed, low=0.0, high=0.25, low_open=True, high_open=True
         )
-        n, d = X.shape
+        table = Table(X, self.size)
+        n, d = table.facts(self.relation).n, table.d
         # So many records the noise of a threshold and of a count amount to, once in 40 columns.
         needed = (4.0 * d / epsilon) * (math.log(40.0) + 2.0 * math.log(2.0)) / n
         if needed >= 0.25:
@@ -99,7 +109,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if isinstance(state, np.random.RandomState):
             state = int(state.randint(2**31 - 1))
         seeds: Any = ["os"] * 2 if state is None else np.random.SeedSequence(state).spawn(2)
-        table, ends = Table(X), []
+        ends = []
         for side, seed in zip(("above", "below"), seeds):
             method = Quantiles(1.0 - share, _CANDIDATES, side=side)
             ends.append(minimize(table, method, half, rng=seed, record=()).w[0])

@@ -11,22 +11,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from .._validation import check_int
 from .blocks import Block
 from .events import Event, Gaussian, Laplace, Sampled
 from .relations import REPLACE_ONE, check_relation
-from .sampling import Full, Sampling
+from .sampling import Full, Poisson, Sampling
 
 __all__ = [
     "LARGEST_ITERATE",
+    "MOST_ROWS",
     "NORM_ORDER",
     "PublicFacts",
+    "check_drawn",
     "check_facts",
+    "check_records",
+    "check_size",
     "gradient_event",
     "sampled_event",
 ]
 
 # Points beyond this are refused: whether a prediction overflows there depends on the record.
 LARGEST_ITERATE = 1e250
+
+# So many rows for each record of a nominal size may be there; see check_size.
+MOST_ROWS = 2
 
 # The norm in which each mechanism needs the sensitivity.
 NORM_ORDER = {"laplace": 1, "gaussian": 2}
@@ -39,9 +47,11 @@ class PublicFacts:
     Attributes
     ----------
     n, d : int
-        Public number of records and number of parameters.
+        Public nominal number of records, which sums are divided by, and number of parameters.
+        Under add_or_remove_one the guarantee is for two data sets of the same n: see
+        :attr:`max_records`.
     mu, L : float
-        Strong convexity and smoothness from public bounds; ``L`` may be infinite.
+        Strong convexity and smoothness from public bounds, of n records; ``L`` may be infinite.
     relation : str
         Neighbouring relation of the guarantee.
     gradient_bounds : tuple of float
@@ -60,7 +70,7 @@ class PublicFacts:
         Bound on the rank of one record's Hessian; None where nothing but the dimension d
         bounds it.
     value_at_zero : float or None
-        Objective at w = 0 where no record changes it; None where one may.
+        Objective of n records at w = 0 where they do not change it; None where one may.
     hessian_trace : float
         Bound on the trace of one record's Hessian, infinite where none.
     derivative_bounds : tuple of float
@@ -85,6 +95,8 @@ class PublicFacts:
     largest_iterate : float
         Iterates with larger entries count as diverged: what a network computes there may
         overflow. A public number, since whether it does depends on the records.
+    max_records : int or None
+        Largest number of records that may be there. None: n and, since one may be added, n + 1.
     """
 
     n: int
@@ -108,9 +120,15 @@ class PublicFacts:
     lowest_value: float = -math.inf
     row_blocks: tuple[tuple[Block, ...], ...] = ()
     largest_iterate: float = LARGEST_ITERATE
+    max_records: int | None = None
 
     def __post_init__(self) -> None:
         check_relation(self.relation)
+
+    @property
+    def record_limit(self) -> int:
+        """Largest number of records that may be there, one that is added included."""
+        return self.n + 1 if self.max_records is None else self.max_records
 
     def record_sensitivity(self, order: int, clipping: Any = None) -> float:
         """Return how far one record moves the SUM of gradients, in the norm ``order``.
@@ -237,3 +255,41 @@ def sampled_event(facts: PublicFacts, sampling: Sampling, events: Sequence[Event
     if isinstance(sampling, Full) and len(events) == 1:
         return events[0]
     return Sampled(sampling, tuple(events), facts.n)
+
+
+def check_size(size: Any, n: int) -> int:
+    """Return ``size``, the nominal size of a data set of ``n`` rows, or raise naming it.
+
+    The bound on rounding errors holds for at most :data:`MOST_ROWS` times as many rows, so the
+    guarantee is one for data sets of at most so many.
+
+    Examples
+    --------
+    >>> check_size(1000, 1003)
+    1000
+    """
+    size = check_int("size", size, low=1)
+    if n > MOST_ROWS * size:
+        raise ValueError(
+            f"size must be at least half of the number of rows, got {size} for {n} rows: the noise "
+            f"covers the rounding errors of sums of at most {MOST_ROWS} times size rows"
+        )
+    return size
+
+
+def check_records(facts: PublicFacts, n: int) -> None:
+    """Raise ValueError unless ``n`` records may be there by these facts."""
+    if n > facts.record_limit:
+        raise ValueError(
+            f"the problem must have at most {facts.record_limit} records by its facts, got {n}: "
+            "give PublicFacts a larger n or max_records"
+        )
+
+
+def check_drawn(facts: PublicFacts, sampling: Sampling, n: int) -> None:
+    """Raise ValueError unless batches drawn from ``n`` records are those that are charged for."""
+    if n != facts.n and not isinstance(sampling, Full | Poisson):
+        raise ValueError(
+            f"size must be the number of rows, {n}, for {sampling!r}, got {facts.n}: which batches "
+            "can be drawn depends on the number of rows; leave size out, or take Full() or Poisson"
+        )

@@ -22,7 +22,15 @@ from .._validation import largest
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
 from .events import Event, Repeated, check_event, covers
-from .facts import LARGEST_ITERATE, PublicFacts, check_facts, gradient_event, sampled_event
+from .facts import (
+    LARGEST_ITERATE,
+    PublicFacts,
+    check_drawn,
+    check_facts,
+    check_records,
+    gradient_event,
+    sampled_event,
+)
 from .filters import Filter
 from .guards import Guard, Original, refuse_branch
 from .ledger import Ledger
@@ -94,7 +102,7 @@ class Batch:
         self._use(event)
         gradient = oracle._mean_gradient(w, self._rows, self._sampling, clipping)
         oracle.evaluations["gradient"] += (
-            oracle.facts.n * len(w) if self._rows is None else sum(map(len, self._rows))
+            oracle._problem.n * len(w) if self._rows is None else sum(map(len, self._rows))
         )
         if scale > 0.0:
             gradient = mechanisms.add_noise(gradient, mechanism, scale, oracle._noise_sources)
@@ -188,6 +196,12 @@ class PrivateOracle:
 
     Notes
     -----
+    *The number of records.* Everything that is shown before an answer, and every divisor, comes
+    from ``facts.n``, the nominal size. The number of rows that are there decides only which rows
+    are drawn: Poisson sampling takes each on its own, and for batches of a fixed size, under
+    replace-one, it must be ``facts.n``. So two data sets that differ in a record, under one nominal
+    size, have the same divisors, noise and events, and their sums differ by that record's term.
+
     *Why a batch is bought before it is opened.* A theorem on filters (Rogers et al. 2016,
     Feldman and Zrnic 2021) lets the cost of a release depend on all earlier releases, but it
     must be fixed before the release is drawn. What is asked of one drawn batch is one release:
@@ -204,8 +218,8 @@ class PrivateOracle:
     *What is checked before anything is bought.* The first purchase looks at the data once
     (``problem.check_private()``): rows that were changed in place, sums without bounds of their
     own and a number of classes taken from the labels are refused there. The facts must be what the
-    problem states, and the streams of noise and batches must be new to a filter or a plan, since
-    two runs with the same noise have an exact difference.
+    problem states, with no more records than they allow, and the streams of noise and batches must
+    be new to a filter or a plan, since two runs with the same noise have an exact difference.
 
     *Exceptions, threads, callbacks, processes.* The charge and the line in the ledger come before
     the draw: whatever happens afterwards, what may have been seen has been paid. One oracle has
@@ -293,14 +307,15 @@ class PrivateOracle:
         RuntimeError
             If a batch of this oracle is open already, or it was made in another process.
         TypeError, ValueError
-            If the bounds do not hold (see the notes of the class), or the noise is that of
-            another run under this guard; nothing is charged.
+            If the bounds do not hold (see the notes of the class), the noise is that of another
+            run under this guard, or a batch of a fixed size is to be drawn from other than
+            ``facts.n`` records; nothing is charged.
         """
         self._check_process()
         if not self._open.acquire(blocking=False):
             raise RuntimeError("a batch of this oracle is open already: ask it, or close it first")
         try:
-            check_sampling(sampling)
+            check_drawn(self.facts, check_sampling(sampling), self._problem.n)
             named = tuple(events)
             self._buy(sampling, [event for event in named if event is not None], None in named)
             batch = Batch(self, sampling, self._draw(sampling), named)
@@ -413,7 +428,7 @@ class PrivateOracle:
         """Return the rows of each replicate's batch; None for all rows."""
         if isinstance(sampling, Full):
             return None
-        return [sampling.draw(self.facts.n, source) for source in self._batch_sources]
+        return [sampling.draw(self._problem.n, source) for source in self._batch_sources]
 
     def _iterates(self, w: np.ndarray) -> np.ndarray:
         """Return ``w`` with one row a replicate, itself where it has that, or raise."""
@@ -464,6 +479,7 @@ class _CheckOnce:
         if not self._passed:
             self._problem.check_private()
             check_facts(self._facts, self._problem.facts(self._facts.relation))
+            check_records(self._facts, self._problem.n)
             self._passed = True
 
 

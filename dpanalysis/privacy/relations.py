@@ -46,7 +46,9 @@ class Budget:
         In [0, 1); 0 asks for pure differential privacy.
     relation : {"replace_one", "add_or_remove_one"}, default="replace_one"
         Which data sets are neighbours: one record replaced (n is public), or one
-        record added or removed (n is not).
+        record added or removed (n is not). Averages are divided by a public nominal size,
+        ``size=`` of the problem or the estimator, and the guarantee is for two data sets under
+        the same one. Without it that is the number of rows at hand, which is public then.
     rho : float, optional
         Bound of rho-zero-concentrated differential privacy, in (0, inf). Give it
         alone, without ``epsilon`` and ``delta``.

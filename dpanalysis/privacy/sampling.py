@@ -220,7 +220,8 @@ class Poisson:
     Parameters
     ----------
     rate : float
-        In (0, 1].
+        In (0, 1], and public: a wanted batch size over the nominal size, not over a number of rows
+        that is private.
 
     Examples
     --------
@@ -241,7 +242,7 @@ class Poisson:
         check_int("n", n, low=1)
 
     def expected_size(self, n: int) -> float:
-        """Return ``rate * n``: divide by this and not by the batch's size, which is private."""
+        """Return ``rate * n`` for the nominal size n: the batch's own size is private."""
         self.validate(n)
         return self.rate * n
 

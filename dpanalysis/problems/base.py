@@ -26,7 +26,9 @@ class Problem(ABC):
 
     **Public**, known to the world beside the answers: ``n``, ``d``, ``regularizer``, ``mu``,
     ``L``, :meth:`facts`, :meth:`check_clipping`, :meth:`initial`. None of them may depend on a
-    private record; n is public by agreement.
+    private record; n is public by agreement. Where it is not, as under ``"add_or_remove_one"``,
+    :meth:`facts` must state another ``n``, a nominal size, and how many records may be there
+    (``max_records``): the door divides by ``facts.n`` and draws from the ``n`` records at hand.
 
     **Private**, seen by the door alone, which adds the noise: :meth:`gradient_sum`,
     :meth:`along`, :meth:`hessian_sum`, :meth:`hvp_sum`, :meth:`minimise_tilted`. What one record
@@ -38,7 +40,7 @@ class Problem(ABC):
     Attributes
     ----------
     n : int
-        Public number of records.
+        Number of records.
     d : int
         Number of parameters.
     regularizer : Regularizer or None

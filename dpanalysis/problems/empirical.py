@@ -18,17 +18,21 @@ from .._devices import beside, lives_with, readable, to_host
 from .._validation import check_finite, check_reals
 from ..clipping import Clipping, check_clipping
 from ..privacy.blocks import Block
-from ..privacy.facts import LARGEST_ITERATE, PublicFacts
+from ..privacy.facts import LARGEST_ITERATE, MOST_ROWS, PublicFacts, check_size
 from ..regularizers import Regularizer
 from .base import Problem
 from .growth import evaluated, goes_by_problem
+from .rows.width import refuse_read_width
 
 __all__ = ["EmpiricalRisk", "Sums", "check_regularizer"]
 
 
 # What is prepared once: multipliers, kernels, sums and minimisers are made for these.
 _FIXED = frozenset(
-    ("n", "d", "loss", "regularizer", "row_bounds", "features", "n_classes", "hidden", "activation")
+    (
+        *("n", "d", "loss", "regularizer", "row_bounds", "features", "n_classes", "hidden"),
+        *("activation", "_size"),
+    )
 )
 
 
@@ -71,6 +75,8 @@ class EmpiricalRisk(Problem):
     ----------
     n, d : int
         Number of samples and of parameters.
+    size : int
+        Public nominal size, which sums are divided by; n unless it was given.
     regularizer : Regularizer or None
         Public; never enters a sensitivity.
     hessian_bound, hessian_lipschitz : float
@@ -106,6 +112,8 @@ class EmpiricalRisk(Problem):
     largest_iterate: float = LARGEST_ITERATE
     _y: Any
     _on_host: bool
+    _size: int | None = None
+    _width_read = False  # whether the number of columns was read off the data
 
     @abstractmethod
     def _evaluate(
@@ -123,6 +131,20 @@ class EmpiricalRisk(Problem):
         super().__setattr__(name, value)
 
     # What is public
+
+    @property
+    def size(self) -> int:
+        """Public nominal size, which sums are divided by: that given, or n."""
+        return self.n if self._size is None else self._size
+
+    @property
+    def max_records(self) -> int:
+        """Largest number of samples that may be there, one that is added included: public."""
+        return self.n + 1 if self._size is None else MOST_ROWS * self._size
+
+    def _set_size(self, size: int | None) -> None:
+        """Keep the nominal size that was given, checked against the n samples at hand."""
+        self._size = None if size is None else check_size(size, self.n)
 
     @property
     @abstractmethod
@@ -147,7 +169,7 @@ class EmpiricalRisk(Problem):
         4.0
         """
         return PublicFacts(
-            self.n,
+            self.size,
             self.d,
             self.mu,
             self.L,
@@ -166,6 +188,7 @@ class EmpiricalRisk(Problem):
             lowest_value=self.lowest_value,
             row_blocks=self.row_blocks,
             largest_iterate=self.largest_iterate,
+            max_records=None if self._size is None else self.max_records,
         )
 
     def check_clipping(self, clipping: Clipping | None) -> None:
@@ -206,13 +229,18 @@ class EmpiricalRisk(Problem):
     def check_private(self) -> None:
         """Raise where sums of one's own would go with bounds that are not theirs.
 
-        A subclass with sums of its own must have :meth:`facts` of its own too.
+        A subclass with sums of its own must have :meth:`facts` of its own too. And the number of
+        columns must not have been read off the data: the shape of the answer would tell it.
 
         Raises
         ------
         TypeError
             If a class overrides a sum over samples, and neither it nor one below it ``facts``.
+        ValueError
+            If X is what ``load_libsvm`` gave without ``n_features``.
         """
+        if self._width_read:
+            refuse_read_width()
         order = type(self).__mro__
 
         def place(name: str) -> int:
@@ -441,14 +469,14 @@ class EmpiricalRisk(Problem):
 
     def value(self, w: Any) -> Any:
         """Objective at ``w``: a float for ``(d,)``, shape ``(R,)`` for ``(R, d)``."""
-        mean = self.sums(w, gradient=False).value / self.n
+        mean = self.sums(w, gradient=False).value / self.size
         if self.regularizer is not None:
             mean = mean + self.regularizer.value(self._reals("w", w))
         return mean if np.ndim(mean) else float(mean)
 
     def gradient(self, w: Any) -> Any:
         """Gradient of the objective, the shape of ``w``."""
-        mean = self.sums(w, value=False).gradient / self.n
+        mean = self.sums(w, value=False).gradient / self.size
         if self.regularizer is None:
             return mean
         return mean + self.regularizer.gradient(self._reals("w", w))

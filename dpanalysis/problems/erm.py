@@ -16,6 +16,7 @@ from .linear import LinearRisk
 from .row_bound import RowBound, as_bounds
 from .rows import open_rows
 from .rows.changed import growth
+from .rows.width import has_read_width
 
 __all__ = ["ERM"]
 
@@ -23,7 +24,9 @@ __all__ = ["ERM"]
 class ERM(LinearRisk):
     r"""Mean loss of a linear predictor plus a public penalty.
 
-    .. math:: F(w) = \frac1n \sum_{i=1}^n \ell(\langle x_i, w\rangle, y_i) + r(w).
+    .. math:: F(w) = \frac1N \sum_{i=1}^n \ell(\langle x_i, w\rangle, y_i) + r(w),
+
+    with the public nominal size N, which is n unless it is given.
 
     Sums over the samples are accumulated in float64, for float32 data too; iterates are
     float64 of shape ``(d,)``, or ``(R, d)`` for R replicates, which are evaluated
@@ -45,21 +48,26 @@ class ERM(LinearRisk):
         From :mod:`dpanalysis.regularizers`.
     row_bound : RowBound or sequence of RowBound, optional
         Public bounds on the rows; without one, nothing bounds a sample's gradient.
+    size : int, optional
+        Public nominal size N, by which sums are divided; at least n/2. By default the number of
+        rows n, which is then stated to be public. See Notes.
 
     Attributes
     ----------
     n, d : int
         Samples and features.
+    size : int
+        N.
     mu, L : float
         Strong convexity and smoothness that are public: from the penalty and the row
         bound, never from the data. ``L`` is inf without a bound, and for a loss that is
-        not smooth.
+        not smooth; it is that of N rows.
 
     Raises
     ------
     ValueError
         If ``X`` or ``y`` is empty, not finite or of the wrong shape, a label is not in
-        {-1, +1}, or a row lies over a bound that is to be checked.
+        {-1, +1}, a row lies over a bound that is to be checked, or ``size`` is below n/2.
     TypeError
         If an argument is of the wrong kind.
     OSError
@@ -82,6 +90,15 @@ class ERM(LinearRisk):
     sampling scheme says, and the same as in memory), and some numbers for each row in
     :meth:`along`, whose result has that length.
 
+    *The nominal size.* Under ``"replace_one"`` the number of rows is public. Under
+    ``"add_or_remove_one"`` it is not, and nothing shown by a private run may depend on it: averages
+    are divided by N, noise, batch sizes and warnings are computed from N, and the rounding errors
+    of sums are bounded for 2N rows, which is why there may not be more. So the guarantee is for two
+    data sets that differ in one record **under the same N**. Give a number that was known before
+    the data, such as a planned or a published size. Without one N is the number of rows at hand,
+    and whoever releases the answer states that number, too: two data sets of different length then
+    have different noise, and no epsilon covers that.
+
     Examples
     --------
     >>> import numpy as np
@@ -103,6 +120,8 @@ class ERM(LinearRisk):
         loss: Loss,
         regularizer: Regularizer | None = None,
         row_bound: RowBound | Sequence[RowBound] | None = None,
+        *,
+        size: int | None = None,
     ) -> None:
         check_loss(loss)
         check_regularizer(regularizer)
@@ -111,12 +130,17 @@ class ERM(LinearRisk):
         self._data = data = open_rows(X, y, loss, self.row_bounds)
         self._X, self._y = data.X, data.y
         self.n, self.d, self._on_host = data.n, data.d, data.on_host
+        self._set_size(size)
+        if size is not None:
+            data.most_parts(self.max_records)  # raises where there are too many
+        self._width_read = has_read_width(X)
         self._solution: np.ndarray | None = None
 
     def __repr__(self) -> str:
+        size = "" if self._size is None else f", size={self._size}"
         return (
             f"ERM(n={self.n}, d={self.d}, loss={self.loss!r}, regularizer={self.regularizer!r}, "
-            f"row_bound={self.row_bounds!r})"
+            f"row_bound={self.row_bounds!r}{size})"
         )
 
     @property
@@ -124,9 +148,12 @@ class ERM(LinearRisk):
         """Public bound on the rounding of a sum over samples, in units of the bound on one.
 
         That of :func:`dpanalysis.kernels.rounding.sum_rounding` for n + 1 terms, since one may
-        be added, and what a row may have grown without being seen by :meth:`check_private`.
+        be added, or for the 2N terms that may be there under a nominal size N; and what a row may
+        have grown without being seen by :meth:`check_private`.
         """
-        return sum_rounding(self.n + 1, self.d, self._data.parts) + growth(self.d)
+        most, data = self.max_records, self._data
+        parts = data.parts if self._size is None else data.most_parts(most)
+        return sum_rounding(most, self.d, parts) + growth(self.d)
 
     # Sums over samples
 
@@ -264,7 +291,7 @@ class ERM(LinearRisk):
         if iterate.ndim == 2:
             parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
             return self._back(xp.stack(parts), w)
-        total = self._data.hessian_sum(iterate, None) / self.n
+        total = self._data.hessian_sum(iterate, None) / self.size
         if self.regularizer is not None:
             diagonal = self.regularizer.hessian_diagonal(iterate)
             total = total + xp.eye(self.d, dtype=xp.float64, device=iterate.device) * diagonal
@@ -291,7 +318,7 @@ class ERM(LinearRisk):
         if iterate.ndim == 2:
             parts = [self.hvp(iterate[r, :], vector[r, :]) for r in range(iterate.shape[0])]
             return self._back(xp.stack(parts), w)
-        total = self._data.hvp_sum(iterate, vector, None) / self.n
+        total = self._data.hvp_sum(iterate, vector, None) / self.size
         if self.regularizer is not None:
             total = total + self.regularizer.hessian_diagonal(iterate) * vector
         return self._back(total, w)

@@ -40,7 +40,7 @@ def separated_below(problem: Any) -> float:
     longer weights are better still, unless there is a penalty.
     """
     penalty = problem.regularizer
-    return math.log(2.0) / problem.n if penalty is None or penalty.L == 0.0 else 0.0
+    return math.log(2.0) / problem.size if penalty is None or penalty.L == 0.0 else 0.0
 
 
 def minimise(problem: Any, unattained: float = 0.0) -> np.ndarray:
@@ -105,7 +105,7 @@ class Tilted:
         penalty = self.problem.regularizer
         return gradient + self.ridge * w + (0.0 if penalty is None else penalty.gradient(w))
 
-    # The steps are Newton's where n is the size: it differs by a record at most.
+    # The steps are Newton's where the problem's nominal size is the size.
 
     def hessian(self, w: np.ndarray) -> np.ndarray:
         """Hessian at ``w``, for steps."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..privacy.facts import PublicFacts
+from ..privacy.facts import MOST_ROWS, PublicFacts, check_size
 from .base import Problem
 from .rows.checks import prepare
 
@@ -21,6 +21,8 @@ class Table(Problem):
     ----------
     X : array_like of shape (n, d)
         Finite numbers; a copy is kept.
+    size : int, optional
+        Public nominal size; by default n, which is then stated to be public.
 
     Examples
     --------
@@ -30,14 +32,19 @@ class Table(Problem):
 
     mu, L = 0.0, math.inf
 
-    def __init__(self, X: Any) -> None:
+    def __init__(self, X: Any, size: int | None = None) -> None:
         X, _ = prepare(np.array(X, dtype=np.float64), np.ones(len(X)), False)
         self.X = X
         self.n, self.d = X.shape
+        self._size = None if size is None else check_size(size, self.n)
 
     def facts(self, relation: str) -> PublicFacts:
         """Return the sizes; no gradient is bounded."""
-        return PublicFacts(self.n, self.d, self.mu, self.L, relation, (math.inf, math.inf))
+        n, most = self.n, None
+        if self._size is not None:
+            n, most = self._size, MOST_ROWS * self._size
+        none = (math.inf, math.inf)
+        return PublicFacts(n, self.d, self.mu, self.L, relation, none, max_records=most)
 
     def gradient_sum(self, w: Any, rows: Any = None, clipping: Any = None) -> Any:
         """There is no loss: raise TypeError."""

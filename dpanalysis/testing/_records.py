@@ -193,8 +193,8 @@ class Records:
         for w, total in zip(self.W, self.total):
             gradient = np.asarray(problem.gradient(w))
             penalty = problem.regularizer
-            mean = total / problem.n + (0.0 if penalty is None else penalty.gradient(w))
-            text = "gradient(w) is not gradient_sum(w)/n plus the regularizer's gradient"
+            mean = total / self.facts.n + (0.0 if penalty is None else penalty.gradient(w))
+            text = "gradient(w) is not gradient_sum(w)/facts().n plus the regularizer's gradient"
             close(gradient, mean, 10.0 * self.tolerance, text, self._size(w) / len(self.few))
             v = self.rng.normal(size=problem.d)
             slope = (problem.value(w + h * v) - problem.value(w - h * v)) / (2.0 * h)
@@ -278,7 +278,7 @@ class Records:
             losses = host(ray(t))
             require(losses.shape == (self.problem.n,), f"along(w, v)(t) must give {self.problem.n}")
             text = "the mean of along(w, v)(t) is not value(w - t v) without the penalty"
-            close(losses.mean(), value, 10.0 * self.tolerance, text)
+            close(losses.sum() / self.facts.n, value, 10.0 * self.tolerance, text)
             part = host(self._offered("along", w, v, self.few)(t))
             text = "along over some rows is not that part of all: records mix"
             close(part, losses[self.few], 10.0 * self.tolerance, text)

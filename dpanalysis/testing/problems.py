@@ -111,6 +111,10 @@ def _facts(problem: Problem) -> list[PublicFacts]:
         )
         for attribute in ("n", "d", "mu", "L"):
             stated, own = getattr(facts, attribute), getattr(problem, attribute)
+            if attribute == "n" and facts.max_records is not None:
+                most = facts.max_records  # of a nominal size
+                require(own <= most, f"facts({relation!r}).max_records is {most}, and n is {own}")
+                continue
             require(
                 stated == own,
                 f"facts({relation!r}).{attribute} is {stated!r} and the problem's {own!r}",

@@ -72,6 +72,16 @@ def test_from_a_table_to_predictions(folder, capsys):
     assert capsys.readouterr().out == (folder / "p.csv").read_text()
 
 
+def test_a_nominal_size_is_what_the_card_shows(folder, capsys):
+    added = ["--relation", "add_or_remove_one", "--seed", "0", "--out", "m.json", "--force"]
+    assert main([*FIT, *added, "--size", "500"]) == 0
+    said = capsys.readouterr().out
+    assert "nominal size 500" in said and "600 records" not in said
+    fails(capsys, [*FIT, *added, "--size", "200"], "size must be at least half of the number")
+    assert main([*FIT, *added]) == 0
+    assert "600 records" in capsys.readouterr().out
+
+
 def test_the_same_as_the_estimator_but_for_single_precision(folder, capsys):
     import pandas as pd
 

@@ -380,3 +380,65 @@ def test_gradients_are_taken_where_public_facts_say_so():
     given = LogisticRegression(0.05, 1e-5, C=1.0, bounds=(-4, 4), random_state=0).fit(X, y)
     for model in (pure, given):
         assert "objective perturbation" in model.privacy_.facts["Method"]
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize(("K", "C"), [(2, "auto"), (2, 0.5), (3, "auto")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_under_one_size_the_card_is_the_same_for_any_number_of_rows(kind, K, C, delta, relation):
+    """Noise, penalty and method too, which the ledger and the facts of the card name."""
+    X, y = blobs(601, K=K)
+    cards = [
+        kind(1.0, delta, C=C, bounds=(-4, 4), relation=relation, size=550, random_state=0)
+        .fit(X[:n], y[:n])
+        .privacy_
+        for n in (600, 601)
+    ]
+    assert cards[0] == cards[1]
+    assert cards[0].facts["Sizes"].startswith("nominal size 550, ")
+    known = relation == "replace_one"
+    assert ("not the number of records" in cards[0].not_covered[1]) == (not known)
+    assert ("added or removed, under the same public nominal size" in str(cards[0])) == (not known)
+
+
+def test_without_a_size_the_card_says_that_the_number_of_rows_is_public():
+    X, y = blobs(600)
+    model = LogisticRegression(bounds=(-4, 4), relation="add_or_remove_one", random_state=0)
+    said = model.fit(X, y).privacy_
+    assert "the number of records, which is the nominal size, and" in said.not_covered[1]
+    assert said.facts["Sizes"].startswith("600 records")
+
+
+def test_the_size_decides_what_delta_is_small_enough():
+    X, y = blobs(600)
+    for size, fits in ((None, False), (700, False), (400, True)):
+        model = LogisticRegression(
+            1.0, 1.0 / 500, bounds=(-4, 4), relation="add_or_remove_one", size=size, random_state=0
+        )
+        if fits:
+            assert model.fit(X, y).privacy_.delta == pytest.approx(1.0 / 500)
+        else:
+            with pytest.raises(
+                ValueError, match=rf"delta must be below 1/n = {1 / (size or 600):.3g}"
+            ):
+                model.fit(X, y)
+    for size, error in ((299, ValueError), (600.0, TypeError)):
+        with pytest.raises(error, match="size must be"):
+            LogisticRegression(bounds=(-4, 4), size=size).fit(X, y)
+
+
+def test_the_size_decides_whether_rows_go_through_a_file(monkeypatch):
+    """Which is seen in the last digits of the noise: by how many parts there may be."""
+    from dpanalysis.linear_model import base
+
+    X, y = blobs(600)
+    opened = []
+    monkeypatch.setattr(base, "_IN_MEMORY", 600 * X[0].nbytes)
+    in_file = base.in_file
+    monkeypatch.setattr(base, "in_file", lambda parts: opened.append(1) or in_file(parts))
+    model = LogisticRegression(bounds=(-4, 4), random_state=0, relation="add_or_remove_one")
+    for size, n, files in ((None, 600, 0), (600, 599, 0), (601, 599, 1), (601, 600, 1)):
+        opened.clear()
+        model.set_params(size=size).fit(X[:n], y[:n])
+        assert len(opened) == files

@@ -221,3 +221,19 @@ def test_too_few_rows_for_bounds_are_said_before_anything_is_spent():
 def test_bounds_of_a_constant_column_are_a_range(value):
     bounds = PrivateBounds(1.0, random_state=0).fit(np.full((2000, 1), value))
     assert bounds.low_ < bounds.high_ and np.isfinite(bounds.transform([[value]])).all()
+
+
+def test_bounds_are_shares_of_the_nominal_size():
+    """What is wanted below a candidate is a share of the size: of more rows less is left out."""
+    X = np.linspace(0.0, 1.0, 4001)[:, None]
+    options = {"relation": "add_or_remove_one", "random_state": 0, "trimmed": 0.2}
+    exact = {
+        size: PrivateBounds(1e3, size=size, **options).fit(X).high_[0]
+        for size in (None, 4001, 8000)
+    }
+    assert exact[None] == exact[4001] == pytest.approx(0.81, abs=0.02)
+    assert exact[8000] > 1e6  # 80 % of 8000 rows are nowhere: the last candidate
+    with pytest.raises(ValueError, match=r"too little for the ranges of 1 columns of 50 rows"):
+        PrivateBounds(0.1, size=50, relation="add_or_remove_one").fit(X[:60])
+    with pytest.raises(ValueError, match="size must be at least half"):
+        PrivateBounds(1.0, size=2000).fit(X)

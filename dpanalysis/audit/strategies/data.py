@@ -124,7 +124,7 @@ def neighbouring_datasets(
     ----------
     relation : {"replace_one", "add_or_remove_one"}
         One record has another row or label; or one of the two data sets, either of them,
-        lacks one record of the other.
+        lacks one record of the other: problems made of them need one nominal ``size=``.
     n : int or (int, int)
         Rows of the (larger) data set, or their smallest and largest number, at least 1.
         The neighbour of a single row may be an empty data set.

@@ -69,7 +69,11 @@ def _problems(
     pair = draw(dataset_pairs(relation, n, d, bounds, labels))
     # A problem does not print its data, so a counterexample would not show them.
     note(f"{form} data (X, y): {pair[0]}; neighbour: {pair[1]}")
-    first, second = (ERM(_store(X, form, bounds), y, fit, penalty, bounds) for X, y in pair)
+    # Where the numbers of rows differ, what is public must not.
+    size = None if relation == REPLACE_ONE else max(len(y) for _, y in pair)
+    first, second = (
+        ERM(_store(X, form, bounds), y, fit, penalty, bounds, size=size) for X, y in pair
+    )
     return first, second
 
 
@@ -155,6 +159,8 @@ def neighbouring_problems(
     forms: str | Sequence[str] = _ALL_FORMS,
 ) -> st.SearchStrategy[tuple[ERM, ERM]]:
     """Return pairs of problems that differ in one record, and in nothing else.
+
+    Where a record is removed both have the same nominal size, that of the larger one.
 
     Parameters
     ----------

@@ -67,8 +67,8 @@ class NoisyDescent(Query):
 
     *Contraction.* The objective of a step is :math:`\mu`-strongly convex, and L-smooth with
     :math:`L = 2\beta` and what the penalty adds, since at most :math:`2 \max(B, |b|/2)` records
-    are in b; for m = 1 it is :math:`(1 + 1/n) \beta`, with the record that may be added to n. By
-    co-coercivity
+    are in b; for m = 1 it is :math:`(N/n) \beta` for the largest number N of records that may be
+    there: n + 1, or 2n where n is a nominal size. By co-coercivity
 
     .. math:: \|u - \eta g(u) - v + \eta g(v)\|^2 \le
               \Big(1 - \frac{2\eta\mu L}{\mu+L}\Big) \|u-v\|^2
@@ -89,7 +89,8 @@ class NoisyDescent(Query):
     So a distance :math:`\Delta` becomes at most :math:`\rho\Delta + [b = j] \eta S/B` in a step,
     an average has at most the average distance, and the last step adds :math:`\eta S/n`. For
     each j this gives :math:`\Delta_j`, and at most :math:`2\Delta_j` where the j-th batch has more
-    than 2B records; that one binomial variable, plus 1, exceeds 2B has a known probability p.
+    than 2B records; that one binomial variable of N - 1 others, plus 1, exceeds 2B has a known
+    probability p.
 
     *Privacy.* The noisy ends are mixtures, over the batches drawn, of laws that differ by a shift
     of at most :math:`\Delta_j` with probability (1-p)/m, and :math:`2\Delta_j` with p/m
@@ -170,7 +171,8 @@ class NoisyDescent(Query):
             return values, weights
         from scipy import stats  # heavy, hence not at the top
 
-        crowded = float(stats.binom.sf(math.floor(2.0 * n / m - 1.0), n, 1.0 / m))
+        others = facts.record_limit - 1
+        crowded = float(stats.binom.sf(math.floor(2.0 * n / m - 1.0), others, 1.0 / m))
         if crowded == 0.0:
             return values, weights
         return (
@@ -187,7 +189,8 @@ class NoisyDescent(Query):
         """
         steps = self.passes * self.batches + 1
         G = facts.gradient_bounds[1]
-        reach = float(np.abs(self.start).max(initial=0.0)) + steps * self.step_size * G
+        most = 1.0 + _more(facts, self.batches)  # records for one of the divisor
+        reach = float(np.abs(self.start).max(initial=0.0)) + steps * self.step_size * most * G
         each = 8.0 * 2.0**-53 * reach * math.sqrt(facts.d)
         each += self.step_size * facts.rounding * G * self.batches / facts.n
         if steps * each > _ROUNDING * distance:
@@ -242,5 +245,12 @@ def largest_step(facts: PublicFacts, batches: int = 1) -> float:
     check_smooth(facts)
     if facts.mu < 0.0:
         raise ValueError(f"the penalty must be convex, got mu = {facts.mu!r}: take L2(strength)")
-    more = 1.0 if batches > 1 else 1.0 / facts.n  # a record more than n may be there
-    return 2.0 / (facts.mu + facts.L + more * facts.hessian_bound)
+    return 2.0 / (facts.mu + facts.L + _more(facts, batches) * facts.hessian_bound)
+
+
+def _more(facts: PublicFacts, batches: int) -> float:
+    """Return how many records more than the divisor of a step a batch may have, over the divisor.
+
+    With one batch that divisor is n, or half the records where these are more than 2n.
+    """
+    return 1.0 if batches > 1 else min(1.0, (facts.record_limit - facts.n) / facts.n)

@@ -49,8 +49,8 @@ class NoisyQuantile(Query):
 
     Notes
     -----
-    A record that is added, removed or replaced moves every count by 1 at most, and neither n, which
-    is public, nor the candidates. So the index is that of a sparse vector with sensitivity 1
+    A record that is added, removed or replaced moves every count by 1 at most, and neither the
+    nominal size n nor the candidates. So the index is that of a sparse vector with sensitivity 1
     (:class:`~dpanalysis.privacy.events.AboveThreshold`), whose cost is 2/s.
 
     References

@@ -16,6 +16,7 @@ from ...kernels.array_api import each_replicate
 from ...regularizers import Regularizer
 from ..empirical import check_regularizer
 from ..row_bound import RowBound, as_bounds
+from ..rows.width import has_read_width
 from .data import as_labels, as_samples, inside
 from .growth import GrowingRisk
 from .network import LOSSES, Network, same_kernels
@@ -72,11 +73,14 @@ class Module(GrowingRisk):
         Samples computed with at a time; by default as many as stay small in memory.
     device : optional
         As PyTorch names it; by default that of the parameters. The data go there.
+    size : int, optional
+        Public nominal size N, by which sums are divided, in the place of n; at least n/2. By
+        default n, which is then stated to be public: see the notes of :class:`~dpanalysis.ERM`.
 
     Attributes
     ----------
-    n, d : int
-        Samples and parameters.
+    n, d, size : int
+        Samples, parameters, and N.
     chunk, device
         As given or chosen.
 
@@ -155,6 +159,7 @@ class Module(GrowingRisk):
         row_bound: RowBound | Sequence[RowBound] | None = None,
         chunk: int | None = None,
         device: Any = None,
+        size: int | None = None,
     ) -> None:
         if not isinstance(module, nn.Module):
             raise TypeError(f"module must be a torch.nn.Module, got {module!r}")
@@ -172,6 +177,8 @@ class Module(GrowingRisk):
         self._X = inside(as_samples(X, trained[0].dtype, self.device), self.row_bounds)
         self._y = as_labels(y, loss == "cross_entropy", len(self._X), self.device)
         self.n = len(self._X)
+        self._set_size(size)
+        self._width_read = has_read_width(X)
         own = loss if callable(loss) else LOSSES[loss]
         self._original = copy.deepcopy(module)
         self._network = Network(module, own, trained[0].dtype, self.device)
@@ -202,9 +209,11 @@ class Module(GrowingRisk):
 
     def __repr__(self) -> str:
         kind = type(self._network.module).__name__
+        size = "" if self._size is None else f", size={self._size}"
         return (
             f"Module({kind}, n={self.n}, d={self.d}, loss={self.loss!r}, "
-            f"regularizer={self.regularizer!r}, chunk={self.chunk}, device={str(self.device)!r})"
+            f"regularizer={self.regularizer!r}, chunk={self.chunk}, device={str(self.device)!r}"
+            f"{size})"
         )
 
     # Public constants
@@ -222,7 +231,7 @@ class Module(GrowingRisk):
     @property
     def rounding(self) -> float:  # type: ignore[override]
         """Public bound on the rounding of a sum over samples, in units of the bound on one."""
-        return module_rounding(self.n + 1, self.d, self.chunk, self._steps)
+        return module_rounding(self.max_records, self.d, self.chunk, self._steps)
 
     @property
     def largest_iterate(self) -> float:  # type: ignore[override]
@@ -274,11 +283,14 @@ class Module(GrowingRisk):
     def check_private(self) -> None:
         """Look whether samples are kept apart: to the last bit, on made-up samples.
 
+        And what :meth:`EmpiricalRisk.check_private` looks at.
+
         Raises
         ------
         ValueError
             If the gradient of a sample changes when the other samples of its chunk do.
         """
+        super().check_private()
         if self._apart is None:
             self._apart = self._compare(moved=False)
         if not self._apart:

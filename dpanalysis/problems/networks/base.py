@@ -16,6 +16,7 @@ from ..empirical import EmpiricalRisk, check_regularizer
 from ..row_bound import RowBound, as_bounds, implied_radius
 from ..rows.changed import check_unchanged, growth
 from ..rows.checks import is_sparse, prepare, row_norms, row_scale
+from ..rows.width import has_read_width
 from .layers import Layout
 from .sums import NetworkSums, network_rounding
 
@@ -46,6 +47,7 @@ class Network(EmpiricalRisk):
         hidden: tuple[int, ...],
         activation: str,
         bias: bool,
+        size: int | None,
     ) -> None:
         check_regularizer(regularizer)
         self.regularizer = regularizer
@@ -56,6 +58,8 @@ class Network(EmpiricalRisk):
         self._y, self.n_classes = check_labels(labels, n_classes)
         self._told_classes = n_classes is not None
         self.n, self.features = self._X.shape
+        self._set_size(size)
+        self._width_read = has_read_width(X)
         self._layout = Layout((self.features, *hidden, self.n_classes), bias)
         self.d = self._layout.size
         self._activation = activation
@@ -86,11 +90,12 @@ class Network(EmpiricalRisk):
     def rounding(self) -> float:  # type: ignore[override]
         """Public bound on the rounding of a sum over samples, in units of the bound on one.
 
-        That of :func:`network_rounding` for n + 1 terms, since one may be added, and what a row
-        may have grown without being seen by :meth:`check_private`.
+        That of :func:`network_rounding` for n + 1 terms, since one may be added, or for the 2N
+        terms that may be there under a nominal size N; and what a row may have grown without being
+        seen by :meth:`check_private`.
         """
         single = self._sums.single and self._on_host
-        return network_rounding(self.n + 1, self.d, single) + growth(self.features)
+        return network_rounding(self.max_records, self.d, single) + growth(self.features)
 
     @property
     def largest_iterate(self) -> float:  # type: ignore[override]

@@ -61,11 +61,14 @@ class MLP(Network):
         Public bounds on the rows; they bound no gradient by themselves.
     dtype : {None, "float32", "float64"}
         What to compute in; None takes that of ``X``.
+    size : int, optional
+        Public nominal size N, by which sums are divided, in the place of n; at least n/2. By
+        default n, which is then stated to be public: see the notes of :class:`~dpanalysis.ERM`.
 
     Attributes
     ----------
-    n, d : int
-        Samples and parameters.
+    n, d, size : int
+        Samples, parameters, and N.
     features, n_classes : int
         Columns of ``X`` and K.
     hidden, activation, bias
@@ -113,6 +116,7 @@ class MLP(Network):
         row_bound: RowBound | Sequence[RowBound] | None = None,
         *,
         dtype: Any = None,
+        size: int | None = None,
     ) -> None:
         if isinstance(hidden, str) or not isinstance(hidden, (Sequence, np.ndarray)):
             raise TypeError(f"hidden must be a sequence of integers, got {hidden!r}")
@@ -122,14 +126,15 @@ class MLP(Network):
             raise TypeError(f"bias must be True or False, got {bias!r}")
         self.bias = bool(bias)
         super().__init__(
-            X, y, n_classes, regularizer, row_bound, dtype, self.hidden, activation, self.bias
+            X, y, n_classes, regularizer, row_bound, dtype, self.hidden, activation, self.bias, size
         )
 
     def __repr__(self) -> str:
+        size = "" if self._size is None else f", size={self._size}"
         return (
             f"MLP(n={self.n}, features={self.features}, hidden={self.hidden}, "
             f"n_classes={self.n_classes}, activation={self.activation!r}, bias={self.bias}, "
-            f"regularizer={self.regularizer!r}, row_bound={self.row_bounds!r})"
+            f"regularizer={self.regularizer!r}, row_bound={self.row_bounds!r}{size})"
         )
 
     @property

@@ -93,11 +93,14 @@ class Softmax(Network):
         Public bounds on the rows. In single precision rows are kept a millionth inside.
     dtype : {None, "float32", "float64"}
         What to compute in; None takes that of ``X``.
+    size : int, optional
+        Public nominal size N, by which sums are divided, in the place of n; at least n/2. By
+        default n, which is then stated to be public: see the notes of :class:`~dpanalysis.ERM`.
 
     Attributes
     ----------
-    n, d : int
-        Samples and parameters.
+    n, d, size : int
+        Samples, parameters, and N.
     features, n_classes : int
         Columns of ``X`` and K.
     loss : CrossEntropy
@@ -140,14 +143,16 @@ class Softmax(Network):
         row_bound: RowBound | Sequence[RowBound] | None = None,
         *,
         dtype: Any = None,
+        size: int | None = None,
     ) -> None:
-        super().__init__(X, y, n_classes, regularizer, row_bound, dtype, (), "relu", False)
+        super().__init__(X, y, n_classes, regularizer, row_bound, dtype, (), "relu", False, size)
         self._solution: np.ndarray | None = None
 
     def __repr__(self) -> str:
+        size = "" if self._size is None else f", size={self._size}"
         return (
             f"Softmax(n={self.n}, features={self.features}, n_classes={self.n_classes}, "
-            f"regularizer={self.regularizer!r}, row_bound={self.row_bounds!r})"
+            f"regularizer={self.regularizer!r}, row_bound={self.row_bounds!r}{size})"
         )
 
     @property
@@ -268,7 +273,7 @@ class Softmax(Network):
         for k in range(K):
             for j in range(k):
                 total[j, :, k, :] = total[k, :, j, :].T
-        total = xp.reshape(total, (self.d, self.d)) / self.n
+        total = xp.reshape(total, (self.d, self.d)) / self.size
         if self.regularizer is not None:
             diagonal = self.regularizer.hessian_diagonal(iterate)
             total = total + xp.eye(self.d, dtype=xp.float64, device=iterate.device) * diagonal
@@ -298,7 +303,7 @@ class Softmax(Network):
         for X, p in self._blocks(iterate):
             change = p * (X @ directions)
             total += (change - p * xp.sum(change, axis=1, keepdims=True)).T @ X
-        total = xp.reshape(total, (self.d,)) / self.n
+        total = xp.reshape(total, (self.d,)) / self.size
         if self.regularizer is not None:
             total = total + self.regularizer.hessian_diagonal(iterate) * vector
         return self._back(total, w)

@@ -192,12 +192,17 @@ class Blocks(Chunks):
         """Largest number of parts whose sums are added; a batch of n + 1 rows has one more."""
         return 1 if self._whole is not None else 2 + sum(1 for _ in self._slices(self.n))
 
+    def most_parts(self, rows: int) -> int:
+        """Return the largest number of parts of any dense file of at most ``rows`` rows."""
+        entry = np.dtype(_kernel_dtype(self._rows.dtype)).itemsize
+        return 2 + -(-rows // _rows_in_block(entry * self.d))
+
     def _slices(self, count: int) -> Iterator[slice]:
         """Cut ``count`` rows into blocks."""
         X = self._rows
         entry = np.dtype(_kernel_dtype(X.dtype)).itemsize
         width = 2 * entry * X.nnz // max(1, self.n) if is_sparse(X) else entry * self.d
-        step = max(1, BLOCK_BYTES // (width + ROW_BYTES))
+        step = _rows_in_block(width)
         for lo in range(0, count, step):
             yield slice(lo, min(count, lo + step))
 
@@ -296,6 +301,11 @@ class Blocks(Chunks):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open()
+
+
+def _rows_in_block(width: int) -> int:
+    """Return how many rows of so many bytes are a block."""
+    return max(1, BLOCK_BYTES // (width + ROW_BYTES))
 
 
 def _emptied(X: Any, lost: Any) -> Any:

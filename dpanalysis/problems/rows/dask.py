@@ -24,6 +24,7 @@ from .survey import Survey
 __all__ = ["DaskChunks"]
 
 _BRANCHES = 8  # of the tree of additions
+_MOST_CHUNKS, _ROWS_IN_CHUNK = 1024, 4096  # so many chunks, or one for so many rows, with a size
 
 
 class DaskChunks(Chunks):
@@ -85,9 +86,29 @@ class DaskChunks(Chunks):
     @property
     def parts(self) -> int:
         """Largest number of parts whose sums are added: each chunk goes by blocks of rows."""
-        row = 8 * self.d + ROW_BYTES  # of a dense block, which has the fewest rows
-        step = max(1, BLOCK_BYTES // (2 * row))
-        return sum(3 + (hi - lo) // step for lo, hi, _, _ in self._chunks)
+        return sum(3 + (hi - lo) // self._step for lo, hi, _, _ in self._chunks)
+
+    @property
+    def _step(self) -> int:
+        """Rows of a block at least: of a dense one, which has the fewest."""
+        return max(1, BLOCK_BYTES // (2 * (8 * self.d + ROW_BYTES)))
+
+    def most_parts(self, rows: int) -> int:
+        """Return the largest number of parts of ``rows`` rows in as many chunks as are allowed.
+
+        Raises
+        ------
+        ValueError
+            If there are more chunks.
+        """
+        most = max(_MOST_CHUNKS, rows // _ROWS_IN_CHUNK)
+        if len(self._chunks) > most:
+            raise ValueError(
+                f"X must have at most {most} chunks of rows where size is given, got "
+                f"{len(self._chunks)}: the noise covers the rounding errors of so many sums; "
+                "X.rechunk((rows, -1)) makes fewer"
+            )
+        return 3 * most + rows // self._step
 
     def _tasks(self, call: Call, rows: Any, weights: Any) -> list[Any]:
         """Return a task for each chunk that has rows."""

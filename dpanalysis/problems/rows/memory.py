@@ -73,6 +73,10 @@ class Part:
         self._kept_norms: Any = None
         self._backends: dict[type, Any] = {}
 
+    def most_parts(self, rows: int) -> int:
+        """Return 1: any number of rows in memory is one part."""
+        return 1
+
     def __getstate__(self) -> dict[str, Any]:
         # A pickled kernel would be compiled again in the other process; loaded, it is cached.
         return {**self.__dict__, "_backends": {}}
