@@ -1,4 +1,4 @@
-"""Ranges of columns that are learnt from the data, and paid for."""
+"""Ranges of columns that are learned from the data, and paid for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..experiments.run import minimize
 from ..methods.quantiles import Quantiles
 from ..privacy.relations import Budget
 from ..problems.table import Table
-from .columns import PublicColumns, with_columns
+from .columns import LearnedRanges, PublicColumns, columns_of, traced, with_columns
 
 __all__ = ["PrivateBounds"]
 
@@ -33,8 +33,8 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Parameters
     ----------
     epsilon : float
-        Budget, divided equally among the two ends of all columns. It is added to that of the
-        estimator that is given the scaled rows.
+        Budget, divided equally among the two ends of all columns. An estimator adds it to its own
+        where it can trace it: see Notes.
     trimmed : float
         Share of the values that each end may leave out, in (0, 1/4); more where n, epsilon and
         the number of columns ask for it.
@@ -46,8 +46,20 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     ----------
     columns_ : PublicColumns
         Of the scaled rows, with the epsilon that was paid.
+    bounds_ : PublicColumns
+        Of the rows as they come, with the epsilon that was paid: what an estimator takes as
+        ``bounds`` for rows that are not scaled.
     low_, high_ : ndarray of shape (d,)
-        The ranges learnt.
+        Their ends.
+
+    Notes
+    -----
+    *What an estimator counts.* Every fit is a release of its own, with what its runs have spent. An
+    estimator of :mod:`dpanalysis.linear_model` counts it once if it is a step, however deep, of the
+    pipeline that fits the estimator, if the estimator is given the array that :meth:`transform` has
+    returned, or if its ``bounds`` are ``bounds_``, ``low_`` or ``high_``. It cannot count what
+    reaches it otherwise, such as a copy made by hand as a DataFrame: its card then says that
+    epsilon is not the total.
 
     Examples
     --------
@@ -81,6 +93,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             If an argument is outside its range, an entry is not finite, or there are too few rows
             for so many columns at this epsilon.
         """
+        attached = columns_of(X)
         X = validate_data(self, X, dtype=np.float64)
         epsilon = check_number("epsilon", self.epsilon, low=0.0, low_open=True)
         share = check_number(
@@ -99,20 +112,26 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if isinstance(state, np.random.RandomState):
             state = int(state.randint(2**31 - 1))
         seeds: Any = ["os"] * 2 if state is None else np.random.SeedSequence(state).spawn(2)
-        table, ends = Table(X), []
+        table = Table(X)
+        runs = []
         for side, seed in zip(("above", "below"), seeds):
             method = Quantiles(1.0 - share, _CANDIDATES, side=side)
-            ends.append(minimize(table, method, half, rng=seed, record=()).w[0])
+            runs.append(minimize(table, method, half, rng=seed, record=()))
+        ends = [result.w[0] for result in runs]
         low, high = np.minimum(*ends), np.maximum(*ends)
         wide = np.where(high > low, 0.02 * (high - low), np.maximum(0.02 * abs(low), 1e-6))
-        self.low_, self.high_ = low - wide, high + wide
-        self.columns_ = PublicColumns(np.zeros(d), np.ones(d), (), epsilon)
+        low, high = low - wide, high + wide
+        spent = LearnedRanges(math.fsum(result.epsilon() for result in runs), half.relation)
+        learned = (spent, *(attached.learned if attached is not None else ()))
+        self.columns_ = PublicColumns(np.zeros(d), np.ones(d), learned=learned)
+        self.bounds_ = PublicColumns(low, high, learned=learned)
+        self.low_, self.high_ = traced(low, learned), traced(high, learned)
         return self
 
     def transform(self, X: Any) -> Any:
         """Return the scaled rows, cut to [0, 1]."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        half = 0.5 * self.high_ - 0.5 * self.low_
-        scaled = np.clip((0.5 * X - 0.5 * self.low_) / half, 0.0, 1.0)
+        low, high = np.asarray(self.low_), np.asarray(self.high_)
+        scaled = np.clip((0.5 * X - 0.5 * low) / (0.5 * high - 0.5 * low), 0.0, 1.0)
         return with_columns(scaled, self.columns_)
