@@ -291,17 +291,16 @@ def _claimed(report: Any, budget: Budget) -> float:
         given, once = report.budget, report.private and len(report.w) == 1
         if given is None or not once or given.delta > 0.0:
             return math.inf
-        relation, epsilon, rho = given.relation, given.epsilon, given.rho
+        relation, epsilon = given.relation, math.inf if given.epsilon is None else given.epsilon
+        if given.rho is not None and budget.rho is not None and relation == budget.relation:
+            return given.rho
     elif isinstance(report, Selection):
-        relation, epsilon, rho = report.ledger.relation, report.ledger.epsilon(0.0), None
+        relation, epsilon = report.ledger.relation, report.ledger.epsilon(0.0)
     else:
-        epsilon = report.epsilon if report.delta == 0.0 else math.inf
-        relation, rho = report.relation, None
+        relation, epsilon = report.relation, report.epsilon if report.delta == 0.0 else math.inf
     if relation != budget.relation:
         return math.inf
-    if budget.rho is None:
-        return math.inf if epsilon is None else epsilon
-    return float(zcdp_pure(epsilon)) if rho is None else rho
+    return epsilon if budget.rho is None else float(zcdp_pure(epsilon))
 
 
 def _of_choice(output: Any, ledger: Ledger, budget: Budget) -> Any:
