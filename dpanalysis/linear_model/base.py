@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import abstractmethod
 from typing import Any
@@ -282,6 +281,8 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
             + (
                 "read off y and taken as public" if self.classes is None else "declared by the user"
             ),
+            "domains, bounds, classes or settings chosen by looking at these records, and whatever "
+            "was learned from them before they reached the model or its encoder",
             "scores on private rows, such as score(X, y)",
             "the time that the fit takes, and errors about bad cells or labels",
             "other fits on the same records, of models or of bounds: their epsilons add up",
@@ -297,7 +298,7 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         ledger += tuple(f"bounds learnt from the data: epsilon {each:g}" for each in paid)
         if paid:
             covered.append("the bounds that PrivateBounds learned")
-        epsilon = math.fsum([*(result.epsilon for result in results), *paid])
+        epsilon = sum(result.epsilon for result in results) + sum(paid)
         delta = sum(result.delta for result in results)
         return PrivacyCard(
             epsilon=float(epsilon),

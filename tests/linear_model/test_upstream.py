@@ -88,6 +88,7 @@ def test_bounds_learned_in_a_pipeline_are_counted_wherever_they_are(name):
         own, found = total_of(card)
         assert sorted(found) == paid and own == pytest.approx(1.0)
         assert card.not_counted == () and OFFICER not in str(card)
+        assert any("chosen by looking at these records" in line for line in card.not_covered)
 
 
 BETWEEN = {
