@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from abc import abstractmethod
 from typing import Any
@@ -22,6 +21,7 @@ from ..problems.rows.width import has_read_width, refuse_read_width
 from .card import PrivacyCard
 from .design import design_of, in_file
 from .runs import LONG, TRIED, Run, run
+from .upstream import Upstream, upstream_of
 
 __all__ = ["PrivacyWarning", "PrivateLinearClassifier"]
 
@@ -38,6 +38,10 @@ _SEARCHED = (
     "each costs epsilon again, and scores on held-out rows are exact, so that neither the scores "
     "nor the parameters chosen by them are covered by privacy_; take C='auto', which is chosen "
     "without looking, C='private', which pays for looking, or choose on public data"
+)
+_STEPS = (
+    "the steps {} before the estimator may learn from the private records, which privacy_ does not "
+    "cover: declare what they learn on public data, by a PublicEncoder, or leave them out"
 )
 _NO_BOUNDS = (
     "no public bounds were declared, so every feature is cut to the range from -1 to 1: put a "
@@ -92,32 +96,45 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         ------
         ValueError, TypeError
             Before anything is spent, if an argument is outside its range, an entry is NaN, there
-            is one class only, a label is not one of ``classes``, or X is what ``load_libsvm`` gave
-            without ``n_features``.
+            is one class only, a label is not one of ``classes``, X is what ``load_libsvm`` gave
+            without ``n_features``, or bounds were learned under another relation.
 
         Warns
         -----
         PrivacyWarning
-            If no bounds are declared, or the fit is one of a search.
+            If no bounds are declared, the fit is one of a search, or steps of a pipeline before
+            it may learn from the records.
+
+        Notes
+        -----
+        *What epsilon is of.* The proof of a run takes its rows and bounds as given. What made them
+        of the records is a release of its own, whose cost is added if it is a
+        :class:`~dpanalysis.preprocessing.PrivateBounds` that can be traced: by the pipelines in
+        whose fit this one is called, by the rows, or by ``bounds``. Of anything else the card says
+        that it is not counted.
         """
-        attached = columns_of(X)
-        X, y = self._checked(X, y)
+        given, (X, y) = X, self._checked(X, y)
         n, d = X.shape
         budget = self._budget(n)
         classes, labels = self._classes(y)
         sparse = not isinstance(X, np.ndarray)
-        design, said = design_of(self.bounds, attached, d, bool(self.fit_intercept), sparse)
-        if _is_searched():
+        design, said = design_of(
+            self.bounds, columns_of(given), d, bool(self.fit_intercept), sparse
+        )
+        upstream = upstream_of(given, self.bounds, design, budget.relation)
+        if upstream.repeated:
             warnings.warn(_SEARCHED, PrivacyWarning, stacklevel=2)
+        if upstream.steps:
+            warnings.warn(_STEPS.format(upstream.steps), PrivacyWarning, stacklevel=2)
         if said.startswith("No bounds"):
             warnings.warn(_NO_BOUNDS, PrivacyWarning, stacklevel=2)
         if sparse or self._nominal(n) * d * X.itemsize <= _IN_MEMORY:
-            self._fit_design(design.rows(X), labels, classes, design, budget, said)
+            self._fit_design(design.rows(X), labels, classes, design, budget, said, upstream)
         else:
             step = max(1, _ENTRIES // d)
             parts = (X[lo : lo + step] for lo in range(0, n, step))
             with in_file(map(design.rows, parts)) as D:
-                self._fit_design(D, labels, classes, design, budget, said)
+                self._fit_design(D, labels, classes, design, budget, said, upstream)
         return self
 
     def _fit_design(
@@ -128,6 +145,7 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         design: Any,
         budget: Budget,
         said: str,
+        upstream: Upstream,
     ) -> None:
         """Fit to the rows of the design, whose labels are 0..K-1."""
         rng = self._rng()
@@ -136,8 +154,7 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         w = np.concatenate([result.w.reshape(-1, width) for result in results])
         self.coef_, self.intercept_ = design.weights(w)
         self.classes_ = classes
-        paid = getattr(getattr(design, "columns", None), "epsilon", 0.0)
-        self.privacy_ = self._card(results, D.shape, budget, said, paid)
+        self.privacy_ = self._card(results, D.shape, budget, said, upstream)
 
     # What subclasses say
 
@@ -255,7 +272,12 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def _card(
-        self, results: list[Run], shape: tuple[int, int], budget: Budget, said: str, paid: float
+        self,
+        results: list[Run],
+        shape: tuple[int, int],
+        budget: Budget,
+        said: str,
+        upstream: Upstream,
     ) -> PrivacyCard:
         """Return what was promised and what it rests on."""
         records = f"{shape[0]} records" if self.size is None else f"nominal size {self.size}"
@@ -271,9 +293,11 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
             + (
                 "read off y and taken as public" if self.classes is None else "declared by the user"
             ),
+            "domains, bounds, classes or settings chosen by looking at these records, and whatever "
+            "was learned from them before they reached the model or its encoder",
             "scores on private rows, such as score(X, y)",
             "the time that the fit takes, and errors about bad cells or labels",
-            "other fits on the same records: their epsilons add up",
+            "other fits on the same records, of models or of bounds: their epsilons add up",
         ]
         if self.random_state is not None:
             exposed.insert(
@@ -282,10 +306,11 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
                 "it None for a release",
             )
         ledger = tuple(repr(event) for result in results for event in result.events)
+        paid = [each.epsilon for each in upstream.learned]
+        ledger += tuple(f"bounds learnt from the data: epsilon {each:g}" for each in paid)
         if paid:
-            ledger += (f"bounds learnt from the data: epsilon {paid:g}",)
-            covered.append("the bounds that PrivateBounds learnt")
-        epsilon = sum(result.epsilon for result in results) + paid
+            covered.append("the bounds that PrivateBounds learned")
+        epsilon = sum(result.epsilon for result in results) + sum(paid)
         delta = sum(result.delta for result in results)
         return PrivacyCard(
             epsilon=float(epsilon),
@@ -296,6 +321,7 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
             facts=facts,
             covered=tuple(covered),
             not_covered=tuple(exposed),
+            not_counted=upstream.not_counted,
         )
 
     def _said_of_size(self, budget: Budget) -> str:
@@ -306,16 +332,6 @@ class PrivateLinearClassifier(ClassifierMixin, BaseEstimator):
         if budget.relation == REPLACE_ONE:
             return "the number of records, the nominal size"
         return "the nominal size, but not the number of records,"
-
-
-def _is_searched() -> bool:
-    """Whether this fit was called by scikit-learn's model selection."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _said_of(plan: Any, C: float | str, delta: float) -> dict[str, str]:

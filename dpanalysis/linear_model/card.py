@@ -5,8 +5,10 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from ..privacy.ledger import Ledger
 
 __all__ = ["PrivacyCard"]
 
@@ -23,7 +25,8 @@ class PrivacyCard:
     Attributes
     ----------
     epsilon, delta : float
-        Of everything that was learnt: of the ledger, and of bounds that were paid for.
+        Of what is in the ledger: the fit, and bounds that were paid for and could be traced. It is
+        not the total where ``not_counted`` lists anything.
     relation : str
         Which data sets are neighbours.
     ledger : tuple of str
@@ -33,6 +36,8 @@ class PrivacyCard:
     facts : mapping of str to str
         What was decided from public facts, and which.
     covered, not_covered : tuple of str
+    not_counted : tuple of str
+        What may have been learned from the same records beside the ledger, and adds to epsilon.
 
     Examples
     --------
@@ -51,6 +56,7 @@ class PrivacyCard:
     facts: Mapping[str, str] = None  # type: ignore[assignment]
     covered: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
+    not_counted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "facts", dict(self.facts or {}))
@@ -63,16 +69,37 @@ class PrivacyCard:
 
     def _guarantee(self) -> str:
         delta = f"delta = {self.delta:.3g}" + (" (pure)" if self.delta == 0.0 else "")
-        return f"epsilon = {self.epsilon:.6g}, {delta}: {_RELATIONS[self.relation]}"
+        alone = ", for what the ledger lists, which may not be all" if self.not_counted else ""
+        return f"epsilon = {self.epsilon:.6g}, {delta}{alone}: {_RELATIONS[self.relation]}"
 
     def _parts(self) -> list[tuple[str, list[str]]]:
         parts = [
             ("Ledger", list(self.ledger)),
+            ("Not counted in epsilon", list(self.not_counted)),
             ("Decided from public facts", [f"{k}: {v}" for k, v in self.facts.items()]),
             ("Covered by the guarantee", list(self.covered)),
             ("Not covered", list(self.not_covered)),
         ]
         return [(title, content) for title, content in parts if content]
+
+    def of_choice(self, ledger: Ledger, delta: float) -> PrivacyCard:
+        """Return the card of the same model where it was chosen among several private runs.
+
+        Parameters
+        ----------
+        ledger : Ledger
+            Of the whole choice, as of a :class:`~dpanalysis.tuning.Selection`.
+        delta : float
+            At which epsilon is stated, in [0, 1).
+        """
+        said = "the best of a random number of runs, by a private score; the ledger is of them all"
+        return replace(
+            self,
+            epsilon=ledger.epsilon(delta),
+            delta=delta,
+            ledger=tuple(map(repr, ledger)),
+            facts={**self.facts, "Choice": said},
+        )
 
     def to_json(self) -> str:
         """Return the card as JSON."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..preprocessing.columns import PublicColumns
+from ..preprocessing.columns import PublicColumns, learned_by
 from ..privacy.blocks import Block
 from ..problems.row_bound import RowBound, as_bounds, implied_radius, with_constant
 
@@ -180,9 +180,10 @@ def design_of(
     ValueError, TypeError
         If ``bounds`` are none.
     """
+    said = "Every feature is cut to a range that was given as public."
     if bounds is None and attached is not None:
         bounds = attached
-    said = "Every feature lies in a public range; what does not is cut to it."
+        said = "Every feature lies in a public range; what does not is cut to it."
     if bounds is None:
         said = "No bounds were declared: every feature was cut to the range from -1 to 1."
         columns = PublicColumns(np.full(d, -1.0), np.ones(d))
@@ -199,16 +200,19 @@ def design_of(
         columns = _ranges(bounds, d)
     if columns.d != d:
         raise ValueError(f"bounds are for {columns.d} features, and X has {d}")
+    if columns.learned:
+        said = "Every feature is cut to a range that was learned from the data and paid for."
     return ColumnDesign(columns, intercept, sparse), said
 
 
 def _ranges(bounds: Any, d: int) -> PublicColumns:
     """Return columns in the range(s) ``(low, high)``, numbers or arrays of shape (d,)."""
     try:
+        fits = [fit for end in bounds for fit in learned_by(end)]
         low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (d,)) for end in bounds)
     except (TypeError, ValueError):
         raise ValueError(
             f"bounds must be (low, high) for all features or for each of the {d}, PublicColumns, "
             f"or RowBound, got {bounds!r}"
         ) from None
-    return PublicColumns(low, high)
+    return PublicColumns(low, high, learned=tuple(fits))

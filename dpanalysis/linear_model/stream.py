@@ -10,6 +10,7 @@ import numpy as np
 from ..preprocessing.encoder import PublicEncoder
 from .base import PrivateLinearClassifier
 from .design import design_of, in_file
+from .upstream import Upstream
 
 __all__ = ["fit_blocks"]
 
@@ -59,4 +60,4 @@ def fit_blocks(
         budget = model._budget(len(D))
         classes, codes = model._classes(np.concatenate(labels))
         model.n_features_in_ = columns.d
-        model._fit_design(D, codes, classes, design, budget, said)
+        model._fit_design(D, codes, classes, design, budget, said, Upstream(columns.learned))

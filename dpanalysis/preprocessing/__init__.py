@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 from .._lazy import on_first_use
 
 if TYPE_CHECKING:
-    from .columns import PublicColumns
+    from .columns import LearnedRanges, PublicColumns
     from .encoder import PublicEncoder
     from .private_bounds import PrivateBounds
 
 _HOMES = {
+    "LearnedRanges": "columns",
     "PrivateBounds": "private_bounds",
     "PublicColumns": "columns",
     "PublicEncoder": "encoder",
 }
 
-__all__ = ["PrivateBounds", "PublicColumns", "PublicEncoder"]
+__all__ = ["LearnedRanges", "PrivateBounds", "PublicColumns", "PublicEncoder"]
 
 __getattr__, __dir__ = on_first_use(__name__, _HOMES)

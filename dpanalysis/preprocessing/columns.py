@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
-from .._validation import check_finite, check_reals
+from .._validation import check_finite, check_number, check_reals
+from ..privacy.relations import REPLACE_ONE, check_relation
 from ..problems.row_bound import RowBound
 
-__all__ = ["PublicColumns", "columns_of", "with_columns"]
+__all__ = ["LearnedRanges", "PublicColumns", "columns_of", "learned_by", "traced", "with_columns"]
+
+
+@dataclass(frozen=True)
+class LearnedRanges:
+    """One private fit that learned ranges, and what it spent.
+
+    Parameters
+    ----------
+    epsilon : float
+    relation : {"replace_one", "add_or_remove_one"}
+    fit : str
+        Identifies the fit: copies of what it released are counted once, another fit is added.
+    """
+
+    epsilon: float
+    relation: str = REPLACE_ONE
+    fit: str = field(default_factory=lambda: uuid4().hex)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", check_number("epsilon", self.epsilon, low=0.0))
+        check_relation(self.relation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +50,14 @@ class PublicColumns:
     epsilon : float
         What was paid to learn the ranges from the data, 0 for declared ones: an estimator adds
         it to its own.
+    learned : sequence of LearnedRanges
+        The fits that learned the ranges. What ``epsilon`` is above their sum counts as one more,
+        under ``"replace_one"``.
 
     Raises
     ------
     ValueError
-        If a range is empty or not finite, or groups overlap.
+        If a range is empty or not finite, groups overlap, or ``epsilon`` is negative.
 
     Examples
     --------
@@ -44,8 +70,17 @@ class PublicColumns:
     high: np.ndarray
     groups: tuple[tuple[int, int], ...] = ()
     epsilon: float = 0.0
+    learned: tuple[LearnedRanges, ...] = ()
 
     def __post_init__(self) -> None:
+        paid = check_number("epsilon", self.epsilon, low=0.0)
+        fits = [*self.learned, *learned_by(self.low), *learned_by(self.high)]
+        learned = tuple(dict.fromkeys(fits))
+        rest = paid - math.fsum(each.epsilon for each in learned)
+        if rest > 0.0:
+            learned += (LearnedRanges(rest),)
+        object.__setattr__(self, "learned", learned)
+        object.__setattr__(self, "epsilon", math.fsum(each.epsilon for each in learned))
         for name in ("low", "high"):
             array = check_finite(name, check_reals(name, getattr(self, name))).copy()
             object.__setattr__(self, name, array)
@@ -97,12 +132,41 @@ class PublicColumns:
         return tuple(RowBound(order, self.radius(order)) for order in (1, 2, math.inf))
 
 
-class _Encoded(np.ndarray):
+class _Traced(np.ndarray):
+    """Numbers that private fits made, and by which fits: their copies and slices keep it."""
+
+    learned: tuple[LearnedRanges, ...] = ()
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.learned = getattr(source, "learned", ())
+
+    def __reduce__(self) -> Any:
+        return traced, (np.asarray(self), self.learned)
+
+    def __repr__(self) -> str:
+        return repr(np.asarray(self))
+
+
+def traced(numbers: np.ndarray, learned: tuple[LearnedRanges, ...]) -> np.ndarray:
+    """Return a view of ``numbers`` that remembers which fits learned them."""
+    view = numbers.view(_Traced)
+    view.learned = learned
+    return view
+
+
+def learned_by(array: Any) -> tuple[LearnedRanges, ...]:
+    """Return the fits that an array remembers."""
+    return array.learned if isinstance(array, _Traced) else ()
+
+
+class _Encoded(_Traced):
     """Rows with their public columns; what else is made of them is a plain array."""
 
     public_columns: PublicColumns | None = None
+    __repr__ = np.ndarray.__repr__
 
     def __array_finalize__(self, source: Any) -> None:
+        super().__array_finalize__(source)
         kept = getattr(source, "public_columns", None)
         # A slice of rows keeps what is known of the columns.
         same = kept is not None and self.ndim == 2 and self.shape[1] == kept.d
@@ -120,6 +184,7 @@ def with_columns(X: Any, columns: PublicColumns | None) -> Any:
     """Return the rows with ``columns`` attached, so that an estimator finds them."""
     if isinstance(X, np.ndarray):
         X = X.view(_Encoded)
+        X.learned = () if columns is None else columns.learned
     X.public_columns = columns
     return X
 

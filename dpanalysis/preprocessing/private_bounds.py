@@ -1,4 +1,4 @@
-"""Ranges of columns that are learnt from the data, and paid for."""
+"""Ranges of columns that are learned from the data, and paid for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..methods.quantiles import Quantiles
 from ..privacy.relations import Budget
 from ..problems.rows.width import has_read_width, refuse_read_width
 from ..problems.table import Table
-from .columns import PublicColumns, with_columns
+from .columns import LearnedRanges, PublicColumns, columns_of, traced, with_columns
 
 __all__ = ["PrivateBounds"]
 
@@ -34,8 +34,8 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Parameters
     ----------
     epsilon : float
-        Budget, divided equally among the two ends of all columns. It is added to that of the
-        estimator that is given the scaled rows.
+        Budget, divided equally among the two ends of all columns. An estimator adds it to its own
+        where it can trace it: see Notes.
     trimmed : float
         Share of the values that each end may leave out, in (0, 1/4); more where n, epsilon and
         the number of columns ask for it.
@@ -50,8 +50,20 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     ----------
     columns_ : PublicColumns
         Of the scaled rows, with the epsilon that was paid.
+    bounds_ : PublicColumns
+        Of the rows as they come, with the epsilon that was paid: what an estimator takes as
+        ``bounds`` for rows that are not scaled.
     low_, high_ : ndarray of shape (d,)
-        The ranges learnt.
+        Their ends.
+
+    Notes
+    -----
+    *What an estimator counts.* Every fit is a release of its own, with what its runs have spent. An
+    estimator of :mod:`dpanalysis.linear_model` counts it once if it is a step, however deep, of the
+    pipeline that fits the estimator, if the estimator is given the array that :meth:`transform` has
+    returned, or if its ``bounds`` are ``bounds_``, ``low_`` or ``high_``. It cannot count what
+    reaches it otherwise, such as a copy made by hand as a DataFrame: its card then says that
+    epsilon is not the total.
 
     Examples
     --------
@@ -90,6 +102,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         if has_read_width(X):
             refuse_read_width()
+        attached = columns_of(X)
         X = validate_data(self, X, dtype=np.float64)
         epsilon = check_number("epsilon", self.epsilon, low=0.0, low_open=True)
         share = check_number(
@@ -109,20 +122,25 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if isinstance(state, np.random.RandomState):
             state = int(state.randint(2**31 - 1))
         seeds: Any = ["os"] * 2 if state is None else np.random.SeedSequence(state).spawn(2)
-        ends = []
+        runs = []
         for side, seed in zip(("above", "below"), seeds):
             method = Quantiles(1.0 - share, _CANDIDATES, side=side)
-            ends.append(minimize(table, method, half, rng=seed, record=()).w[0])
+            runs.append(minimize(table, method, half, rng=seed, record=()))
+        ends = [result.w[0] for result in runs]
         low, high = np.minimum(*ends), np.maximum(*ends)
         wide = np.where(high > low, 0.02 * (high - low), np.maximum(0.02 * abs(low), 1e-6))
-        self.low_, self.high_ = low - wide, high + wide
-        self.columns_ = PublicColumns(np.zeros(d), np.ones(d), (), epsilon)
+        low, high = low - wide, high + wide
+        spent = LearnedRanges(math.fsum(result.epsilon() for result in runs), half.relation)
+        learned = (spent, *(attached.learned if attached is not None else ()))
+        self.columns_ = PublicColumns(np.zeros(d), np.ones(d), learned=learned)
+        self.bounds_ = PublicColumns(low, high, learned=learned)
+        self.low_, self.high_ = traced(low, learned), traced(high, learned)
         return self
 
     def transform(self, X: Any) -> Any:
         """Return the scaled rows, cut to [0, 1]."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        half = 0.5 * self.high_ - 0.5 * self.low_
-        scaled = np.clip((0.5 * X - 0.5 * self.low_) / half, 0.0, 1.0)
+        low, high = np.asarray(self.low_), np.asarray(self.high_)
+        scaled = np.clip((0.5 * X - 0.5 * low) / (0.5 * high - 0.5 * low), 0.0, 1.0)
         return with_columns(scaled, self.columns_)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from .._validation import check_number
@@ -13,10 +14,11 @@ from ..privacy import mechanisms
 from ..privacy.calibration import calibrate
 from ..privacy.events import BestOf, Event, Gaussian, Pure
 from ..privacy.filters import Filter
-from ..privacy.guards import refuse_branch
+from ..privacy.guards import SLACK, refuse_branch
 from ..privacy.ledger import Ledger
 from ..privacy.relations import Budget, check_budget
 from ..privacy.repeats import Repeats
+from ..privacy.zcdp import zcdp_pure
 
 __all__ = ["Selection", "affordable", "repeat_and_select"]
 
@@ -34,7 +36,9 @@ class Selection:
         Which candidate it is; None if there was no run, as Poisson's law allows.
     output : object
         What that run of the candidate gave. Of a :class:`~dpanalysis.Result` what
-        ``released`` names.
+        ``released`` names. A Result, a Selection, and an estimator of
+        :mod:`dpanalysis.linear_model`, alone or at the end of a Pipeline, say what the whole
+        choice costs and not what their run did; so do those in a tuple, a list or a dict.
     score : float
         Its private score; NaN if there was no run.
     run, scoring : Budget
@@ -152,7 +156,8 @@ def repeat_and_select(
     ------
     ValueError
         If an argument is outside its range, ``rng`` has been used under the guard, or a candidate
-        has run a :class:`~dpanalysis.Result` under another budget than the one given.
+        returns a :class:`~dpanalysis.Result`, a Selection or an estimator that ran under another
+        budget than the one given.
     TypeError
         If something is not callable, or the guard is a branch of a filter.
     PrivacyBudgetExceeded
@@ -164,6 +169,9 @@ def repeat_and_select(
     the run and the score together cost their two budgets, whichever was picked. So the
     run is private with its score as a part of the answer, and
     :class:`~dpanalysis.privacy.events.BestOf` bounds the best of a random number of such runs.
+    What is released is one run that was chosen by the others, so no report of that run alone is a
+    guarantee: the output reports the whole. A candidate may be a choice itself, within the budget
+    of its run: a pure one, since the best of several runs of zCDP is not of zCDP.
 
     *When it pays.* With a pure budget each run gets a third of epsilon (by the geometric law;
     ``affordable`` says what it gets), and a fifth of that goes to the score. So the best candidate
@@ -235,7 +243,8 @@ def repeat_and_select(
         value = float(score(output, scoring, mechanisms.spawn(judging, 1)[0]))
         value = -math.inf if math.isnan(value) else value
         if best.index is None or value > best.score:
-            best = Selection(index, output, value, run, scoring, ledger)
+            chosen = _of_choice(output, ledger, budget)
+            best = Selection(index, chosen, value, run, scoring, ledger)
     return best
 
 
@@ -253,11 +262,78 @@ def _event(budget: Budget) -> Event:
 
 
 def _check_output(output: Any, budget: Budget) -> None:
-    """Raise unless a run of ours kept to the budget; by what is public of it alone."""
-    if isinstance(output, Result) and not (
-        output.private and output.budget == budget and len(output.w) == 1
-    ):
+    """Raise unless what a run reports is within its budget; by what is public of it alone."""
+    reports = {id(report): report for report in _reports(output)}
+    cost = math.fsum(_claimed(report, budget) for report in reports.values())
+    if not cost <= budget.limit * (1.0 + SLACK):
         raise ValueError(
-            "candidates must run under the budget that they are given, once: "
-            f"minimize(..., budget, rng=rng), got {output!r} instead of {budget!r}"
+            f"candidates must run under the budget that they are given, {budget!r}, once, as "
+            "minimize(..., budget, rng=rng) does; a choice among candidates of its own costs the "
+            f"whole of what it is given; got {output!r}"
         )
+
+
+def _reports(output: Any) -> Iterator[Any]:
+    """Yield the results, selections and privacy cards of an output."""
+    if isinstance(output, (Result, Selection)) or _is_card(output):
+        yield output
+    elif _is_card(getattr(output, "privacy_", None)):
+        yield output.privacy_
+    elif isinstance(output, (tuple, list, dict)):
+        for part in output.values() if isinstance(output, dict) else output:
+            yield from _reports(part)
+    elif isinstance(getattr(output, "steps", None), list):  # a Pipeline
+        yield from _reports(output.steps)
+
+
+def _is_card(value: Any) -> bool:
+    return hasattr(value, "of_choice")
+
+
+def _claimed(report: Any, budget: Budget) -> float:
+    """Return what a report says was spent, in the notion of ``budget``; infinite if not in it."""
+    if isinstance(report, Result):
+        given, once = report.budget, report.private and len(report.w) == 1
+        if given is None or not once or given.delta > 0.0:
+            return math.inf
+        relation, epsilon = given.relation, math.inf if given.epsilon is None else given.epsilon
+        if given.rho is not None and budget.rho is not None and relation == budget.relation:
+            return given.rho
+    elif isinstance(report, Selection):
+        relation, epsilon = report.ledger.relation, report.ledger.epsilon(0.0)
+    else:
+        relation, epsilon = report.relation, report.epsilon if report.delta == 0.0 else math.inf
+    if relation != budget.relation:
+        return math.inf
+    return epsilon if budget.rho is None else float(zcdp_pure(epsilon))
+
+
+def _of_choice(output: Any, ledger: Ledger, budget: Budget) -> Any:
+    """Return a copy of the chosen output in which every report is that of the whole choice."""
+
+    def again(part: Any) -> Any:
+        return _of_choice(part, ledger, budget)
+
+    if next(_reports(output), None) is None:
+        return output
+    if isinstance(output, Result):
+        own = Ledger(ledger.relation)
+        for event in ledger:
+            own.record(event)
+        own.noise = "exact" if output.hardened else own.noise
+        return replace(output, ledger=own, ledgers=(), planned=(), guard=None, budget=budget)
+    if isinstance(output, Selection):
+        return replace(output, output=again(output.output), ledger=ledger)
+    if _is_card(output):
+        return output.of_choice(ledger, budget.delta)
+    if isinstance(output, dict):
+        return {name: again(part) for name, part in output.items()}
+    if isinstance(output, (tuple, list)):
+        parts = map(again, output)
+        return output._make(parts) if hasattr(output, "_make") else type(output)(parts)
+    output = copy.deepcopy(output)  # the candidate may fit the same object once more
+    if hasattr(output, "privacy_"):
+        output.privacy_ = again(output.privacy_)
+    else:
+        output.steps = again(output.steps)
+    return output

@@ -217,6 +217,25 @@ def test_too_few_rows_for_bounds_are_said_before_anything_is_spent():
         PrivateBounds(0.0).fit(X)
 
 
+@given(st.floats(0.05, 5.0), st.integers(1, 4))
+def test_no_end_leaves_out_a_quarter_of_the_values(epsilon, d):
+    """With so few rows that an end would, the fit is refused; with the next number, it is not."""
+    least = 16.0 * d / epsilon * math.log(160.0)
+    n, asked = math.ceil(least), []
+
+    def stop(table, method, *_, **__):
+        asked.append(method.level)
+        raise InterruptedError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpanalysis.preprocessing.private_bounds.minimize", stop)
+        with pytest.raises(ValueError, match="too little for the ranges"):
+            PrivateBounds(epsilon).fit(np.zeros((n - 1, d)))
+        with pytest.raises(InterruptedError):
+            PrivateBounds(epsilon).fit(np.zeros((n + 1, d)))
+    assert asked == [pytest.approx(1.0 - 0.25 * least / (n + 1))]
+
+
 @pytest.mark.parametrize("value", [0.0, -3.0, 5e-324, 1e30])
 def test_bounds_of_a_constant_column_are_a_range(value):
     bounds = PrivateBounds(1.0, random_state=0).fit(np.full((2000, 1), value))

@@ -250,6 +250,63 @@ def test_gaussian_noise_of_two_deviations_in_the_plane(relation):
                 assert np.maximum(one - math.exp(epsilon) * other, 0).sum() < bounded
 
 
+PARTS = st.lists(
+    st.builds(Block, st.integers(1, 4), st.sampled_from([1, INF]), st.floats(0.01, 100.0)),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(PARTS, st.data(), st.sampled_from([REPLACE, ADD]))
+def test_no_row_within_its_blocks_moves_gaussian_noise_further_and_one_moves_it_as_far(
+    parts, data, relation
+):
+    """The longest row in units of the standard deviations: a corner of every block."""
+    d = sum(part.size for part in parts)
+    bound = dpa.RowBound(tuple(parts), 1.0)
+    facts = dpa.ERM(np.zeros((3, d)), np.ones(3), LOGISTIC, row_bound=bound).facts(relation)
+    drawn = data.draw(st.lists(st.floats(0.1, 10.0), min_size=len(parts), max_size=len(parts)))
+    own = tuple(Block(part.size, 2, std) for part, std in zip(parts, drawn))
+    for shape in (own, gaussian_shape(facts.moved_blocks(2)[0])):
+        longest = math.hypot(*(
+            part.radius / std.radius * (math.sqrt(part.size) if part.order == INF else 1.0)
+            for part, std in zip(parts, shape)
+        ))  # fmt: skip
+        found = TiltedMinimum("gaussian", 1.0, 0.1, 1e-9, 1.0, shape).shift(facts)
+        assert found == pytest.approx(longest * (2 if relation == REPLACE else 1), rel=1e-9)
+
+
+@given(PARTS, st.sampled_from(["gaussian", "blocks", "round"]), st.data())
+def test_the_term_is_as_near_to_the_real_noise_as_is_stated(parts, law, data):
+    """Numbers off by known distances in one coordinate of each draw: what all of them come to."""
+    shape = () if law == "round" else tuple(parts)
+    if law == "gaussian":
+        shape = tuple(Block(part.size, 2, part.radius) for part in parts)
+    query = TiltedMinimum("blocks" if law == "blocks" else "gaussian", 2.0, 0.1, 1e-9, 1.0, shape)
+    copies = data.draw(st.integers(1, 2))
+    d = copies * sum(part.size for part in parts)
+    place = data.draw(st.integers(0, d - 1))
+
+    def tilt(off):
+        start = 0
+
+        def nearly(random, law, scale, size):
+            nonlocal start
+            noise = np.zeros(size)
+            noise[(place - start) % size if law == "gaussian" else -1] = off * scale
+            start += size
+            return noise, off * scale
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mechanisms, "nearly", nearly)
+            return query._tilt(None, d)
+
+    real, exact = tilt(0.0)
+    found, stated = tilt(1e-3)
+    assert exact == 0.0
+    assert np.linalg.norm(found - real) <= stated * (1.0 + 1e-12)
+
+
 def test_corners_of_softmax_are_as_many_as_the_classes():
     bound = dpa.RowBound(SHAPE, 1.0)
     for K, relation, weight in ((5, ADD, 5.0), (5, REPLACE, 25.0), (2, REPLACE, 4.0)):

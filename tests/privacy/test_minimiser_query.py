@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpanalysis as dpa
+from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.events import GaussianBound
-from dpanalysis.privacy.queries import TiltedMinimum
+from dpanalysis.privacy.queries import Records, TiltedMinimum
 from dpanalysis.privacy.queries.assumptions import Curvature
 
 FULL = dpa.Full()
@@ -141,3 +142,43 @@ def test_no_log_ratio_of_densities_is_above_the_event(data):
     second = log_density(np.append(x[kept], own), np.append(y[kept], 1))
     limit = query.event(facts, FULL).events[0].epsilon
     assert abs(first - second) <= limit + 1e-9
+
+
+@pytest.mark.parametrize("law", ["gaussian", "spherical"])
+@given(share=st.floats(0.0, 0.9), n=st.sampled_from([10.0, 60.0]))
+def test_the_solver_gets_what_the_noise_leaves_of_the_tolerance(law, share, n):
+    """The gradient of the real objective: off by the noise that is no double, over n."""
+    erm, tolerance, asked = problem(), 1e-6, []
+    query = TiltedMinimum(law, 5.0, 0.1, tolerance, 0.01)
+    off = share * tolerance * n
+
+    def minimise(tilt, ridge, tolerance, n):
+        asked.append(tolerance)
+        return np.zeros(4), 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mechanisms, "nearly", lambda random, law, scale, d: (np.zeros(d), off))
+        patch.setattr(erm, "minimise_tilted", minimise)
+        query.answer(Records(erm, None, n), mechanisms.random_source(0))
+    assert asked == [pytest.approx(tolerance * (1.0 - share), rel=1e-9)]
+
+
+@given(
+    st.floats(0.01, 50.0),
+    st.sampled_from([0.0, 1e-6]),
+    st.floats(1e-6, 10.0),
+    st.sampled_from(["replace_one", "add_or_remove_one"]),
+)
+def test_what_hides_the_error_costs_a_hundredth_of_the_minimiser(epsilon, delta, mu, relation):
+    """Of the pure loss of the shift, or of the square of the Gaussian one, at any strength."""
+    bound = dpa.RowBound(2, 1.0)
+    penalty = dpa.regularizers.L2(mu)
+    X, y = np.zeros((500, 3)), np.ones(500)
+    facts = dpa.ERM(X, y, dpa.losses.Logistic(), penalty, bound).facts(relation)
+    method = dpa.methods.ObjectivePerturbation()
+    plan = method.prepare(facts, dpa.Budget(epsilon, delta, relation), "tightest")
+    minimiser, error = plan.event(facts, FULL).events
+    if plan.law == "gaussian":
+        assert (error.mu / minimiser.mus[0]) ** 2 == pytest.approx(0.01, rel=1e-6)
+    else:
+        assert error.epsilon / (plan.shift(facts) / plan.scale) == pytest.approx(0.01, rel=1e-6)

@@ -1,14 +1,20 @@
 """The choice itself: its law, its price, what is refused."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
+from sklearn.pipeline import make_pipeline
 
 import dpanalysis as dpa
+from dpanalysis.linear_model import LogisticRegression
+from dpanalysis.preprocessing import PublicEncoder
 from dpanalysis.privacy import Filter, mechanisms
-from dpanalysis.tuning import PrivateLoss, Repeats, affordable, repeat_and_select
+from dpanalysis.tuning import PrivateLoss, Repeats, Selection, affordable, repeat_and_select
 
 CHANCES = [np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.2, 0.6])]
 
@@ -207,3 +213,166 @@ def test_a_score_wants_a_budget_with_a_law():
         PrivateLoss(PROBLEM, 1.0)(np.zeros(2), dpa.Budget(1.0, delta=1e-6), 0)
     with pytest.raises(ValueError, match="clip"):
         PrivateLoss(PROBLEM, 0.0)
+
+
+# --- what the output says of itself ---
+
+PERTURBED = dpa.methods.ObjectivePerturbation()
+
+
+def result_of(budget, rng):
+    return dpa.minimize(PROBLEM, PERTURBED, budget, rng=rng, record=())
+
+
+def model_of(budget, rng):
+    epsilon = budget.epsilon or 0.9 * math.sqrt(2.0 * budget.rho)
+    return LogisticRegression(epsilon, bounds=(-1, 1), random_state=0).fit(X, X[:, 0] > 0)
+
+
+def piped(budget, rng):
+    encoder = PublicEncoder({"a": (-1, 1), "b": (-1, 1)})
+    return make_pipeline(encoder, model_of(budget, rng)).fit(X, X[:, 0] > 0)
+
+
+def planned(budget, rng):
+    method = dpa.methods.Nesterov(step_size=0.4, iterations=2, mu=0.1)
+    return dpa.minimize(PROBLEM, method, budget, rng=rng, record=())
+
+
+def adaptive(budget, rng):
+    """Under a filter, whose epsilon a result gives first."""
+    method = dpa.methods.AdaptiveGD(iterations=3)
+    return dpa.minimize(PROBLEM, method, budget, rng=rng, record=())
+
+
+def chosen_of(budget, rng):
+    """A choice within the budget of a run."""
+    law = Repeats(2.0, 0.0)
+    return repeat_and_select([result_of], budget, score=fair, repeats=law, rng=rng)
+
+
+def fair(output, budget, rng):
+    return float(mechanisms.random_source(rng).random())
+
+
+def reports(output):
+    """Every epsilon that an output says of itself."""
+    if isinstance(output, (tuple, list)):
+        return [each for part in output for each in reports(part)]
+    if isinstance(output, dict):
+        return reports(list(output.values()))
+    if isinstance(output, Selection):
+        return [output.epsilon(), *reports(output.output)]
+    if isinstance(output, dpa.Result):
+        return [output.epsilon(), output.ledger.epsilon(output.budget.delta)]
+    if isinstance(output, float):
+        return []
+    card = output.privacy_ if hasattr(output, "privacy_") else output[-1].privacy_
+    assert "BestOf" in card.ledger[0] and len(card.ledger) == 1
+    return [card.epsilon]
+
+
+@pytest.mark.parametrize(
+    "candidate", [result_of, model_of, piped, chosen_of], ids=lambda f: f.__name__
+)
+@pytest.mark.parametrize("wrap", [lambda o: o, lambda o: (o, 1.0), lambda o: {"x": [o]}])
+def test_every_report_of_the_output_is_that_of_the_whole_choice(candidate, wrap):
+    budget = dpa.Budget(2.0)
+    chosen = repeat_and_select(
+        [lambda each, rng: wrap(candidate(each, rng))], budget, score=fair, rng=3
+    )
+    found = reports(chosen.output)
+    assert found and found == pytest.approx([2.0] * len(found), rel=1e-9)
+    assert chosen.epsilon() == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("candidate", [planned, adaptive, model_of])
+def test_so_it_is_with_a_delta(candidate):
+    budget = dpa.Budget(2.0, delta=1e-6)
+    chosen = repeat_and_select([candidate], budget, score=fair, repeats=Repeats(2.0), rng=3)
+    assert reports(chosen.output)[0] == pytest.approx(2.0, rel=1e-5)
+    if candidate is model_of:
+        assert chosen.output.privacy_.delta == 1e-6
+    else:
+        assert chosen.output.epsilon(1e-9) == pytest.approx(chosen.epsilon(1e-9))
+
+
+def test_the_model_chosen_stays_what_it_was_when_it_was_chosen():
+    """A candidate that fits one estimator again and again: the best fit, and not the last."""
+    model, fits = LogisticRegression(bounds=(-1, 1)), []
+
+    def candidate(budget, rng):
+        model.set_params(epsilon=budget.epsilon, random_state=len(fits))
+        fits.append(model.fit(X, X[:, 0] > 0).coef_)
+        return model
+
+    scores = iter([0.0, 2.0] + [1.0] * 1000)
+    chosen = repeat_and_select(
+        [candidate], dpa.Budget(1.0), score=lambda *_: next(scores), repeats=Repeats(40.0), rng=1
+    )
+    assert len(fits) > 2 and chosen.output is not model
+    assert (chosen.output.coef_ == fits[1]).all() and (model.coef_ == fits[-1]).all()
+    assert model.privacy_.epsilon < chosen.output.privacy_.epsilon == pytest.approx(1.0)
+
+
+WHOLE, OTHER = dpa.Budget(2.0), dpa.Budget(0.01, relation="add_or_remove_one")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "wrong"),
+    [
+        *((each, WHOLE) for each in (result_of, model_of, piped, chosen_of)),
+        *((each, OTHER) for each in (result_of, chosen_of)),
+        (result_of, None),
+    ],
+)
+def test_reports_above_the_budget_of_a_run_are_refused(candidate, wrong):
+    """As where a nested choice spends the whole once more: costs 3.2 for a claim of 1."""
+    with pytest.raises(ValueError, match="candidates must run under the budget"):
+        repeat_and_select([lambda each, rng: candidate(wrong, rng)], WHOLE, score=fair, rng=0)
+
+
+def test_several_reports_of_one_run_are_added():
+    def halves(share):
+        def candidate(budget, rng):
+            part = dpa.Budget(share * budget.epsilon)
+            return [result_of(part, each) for each in mechanisms.spawn(rng, 2)]
+
+        return candidate
+
+    chosen = repeat_and_select([halves(0.5)], dpa.Budget(2.0), score=fair, rng=0)
+    assert len(chosen.output) == 2 and chosen.epsilon() == pytest.approx(2.0)
+    with pytest.raises(ValueError, match="candidates must run under the budget"):
+        repeat_and_select([halves(0.75)], dpa.Budget(2.0), score=fair, rng=0)
+
+
+@given(st.integers(0, 3), st.floats(0.1, 5.0), st.sampled_from([0.0, 0.5, 1.0, 2.0]))
+def test_choices_within_choices_cost_what_the_theorem_says(depth, epsilon, shape):
+    """At the bottom is a run whose budget is divided once more on every floor."""
+    law, spent = Repeats(1.5, shape), []
+
+    def bottom(budget, rng):
+        spent.append(budget.epsilon)
+        return 1.0
+
+    candidate = bottom
+    for _ in range(depth):
+        candidate = partial(
+            lambda inner, budget, rng: repeat_and_select(
+                [inner], budget, score=fair, repeats=law, rng=rng
+            ),
+            candidate,
+        )
+    chosen = repeat_and_select([candidate], dpa.Budget(epsilon), score=fair, repeats=law, rng=0)
+    assert chosen.epsilon() == pytest.approx(epsilon)
+    # (2 + shape) times a run with its score, which gets a fifth, on each of depth + 1 floors.
+    assert spent[0] == pytest.approx(epsilon * (0.8 / (2.0 + shape)) ** (depth + 1))
+    inner = chosen
+    while isinstance(inner.output, Selection):
+        inner = inner.output
+        assert inner.epsilon() == pytest.approx(epsilon)
+
+
+def test_a_choice_of_zcdp_runs_has_no_choice_within():
+    with pytest.raises(ValueError, match="the best of several runs of zCDP is not of zCDP"):
+        repeat_and_select([chosen_of], dpa.Budget(2.0, delta=1e-6), score=fair, rng=0)

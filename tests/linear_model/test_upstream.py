@@ -1,0 +1,254 @@
+"""What was learned before a fit is on its card, or the card says that it is not the total."""
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from joblib import parallel_config
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.ensemble import BaggingClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+import dpanalysis as dpa
+from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivacyCard, load, save
+from dpanalysis.preprocessing import LearnedRanges, PrivateBounds, PublicColumns, PublicEncoder
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(50.0, 10.0, size=(2000, 3))
+Y = X[:, 0] > 50.0
+pytestmark = pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+FEW = tuple(np.linspace(-64.0, 128.0, 49).tolist())
+OFFICER = "for what the ledger lists, which may not be all"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_candidates():
+    """The sparse vector looks at 49 numbers and not at 56,001: what it costs is the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpanalysis.preprocessing.private_bounds._CANDIDATES", FEW)
+        yield
+
+
+def bounds(epsilon=0.5, **arguments):
+    return PrivateBounds(epsilon, random_state=1, **arguments)
+
+
+def model(**arguments):
+    return LogisticRegression(1.0, random_state=0, **arguments)
+
+
+def card_of(fitted):
+    return fitted.privacy_ if hasattr(fitted, "privacy_") else fitted[-1].privacy_
+
+
+def total_of(card):
+    """What the lines of the ledger about bounds add up to, and the epsilon of the fit itself."""
+    paid = [float(line.split("epsilon ")[1]) for line in card.ledger if "bounds learnt" in line]
+    return card.epsilon - math.fsum(paid), paid
+
+
+PIPELINES = {
+    "plain": (lambda: [bounds()], [0.5]),
+    "two in a row": (lambda: [bounds(), bounds(0.25)], [0.25, 0.5]),
+    "pandas": (lambda: [bounds().set_output(transform="pandas")], [0.5]),
+    "columns": (lambda: [make_column_transformer((bounds(), [0, 1]), (bounds(), [2]))], [0.5, 0.5]),
+    "remainder": (
+        lambda: [make_column_transformer((bounds(), [0]), remainder="passthrough")],
+        [0.5],
+    ),
+    "learned remainder": (
+        lambda: [ColumnTransformer([("a", bounds(0.25), [0])], remainder=bounds())],
+        [0.25, 0.5],
+    ),
+    "union": (lambda: [make_union(bounds(), bounds())], [0.5, 0.5]),
+    "deep": (
+        lambda: [make_pipeline(make_union(make_pipeline(bounds(), "passthrough"), bounds(0.25)))],
+        [0.25, 0.5],
+    ),
+    "an encoder after": (lambda: [bounds(), PublicEncoder(dict.fromkeys("abc", (0, 1)))], [0.5]),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_bounds_learned_in_a_pipeline_are_counted_wherever_they_are(name):
+    make, paid = PIPELINES[name]
+    pipeline = make_pipeline(*make(), model())
+    for fitted in (pipeline.fit(X, Y), pipeline.fit(X, Y), clone(pipeline).fit(X, Y)):
+        card = card_of(fitted)
+        own, found = total_of(card)
+        assert sorted(found) == paid and own == pytest.approx(1.0)
+        assert card.not_counted == () and OFFICER not in str(card)
+        assert any("chosen by looking at these records" in line for line in card.not_covered)
+
+
+BETWEEN = {
+    "a scale": lambda: [bounds(), StandardScaler()],
+    "a function": lambda: [bounds(), FunctionTransformer()],
+    "a scale before": lambda: [StandardScaler(), bounds()],
+    "a scale beside": lambda: [make_column_transformer((bounds(), [0]), (StandardScaler(), [1]))],
+    "a scale for the rest": lambda: [
+        ColumnTransformer([("a", bounds(), [0])], remainder=StandardScaler())
+    ],
+    "frozen": lambda: [FrozenEstimator(bounds().fit(X))],
+    "by a method": lambda: [FunctionTransformer(bounds().fit(X).transform)],
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_steps_that_may_learn_are_named_beside_the_bounds(name):
+    fitted = make_pipeline(*BETWEEN[name](), model())
+    with pytest.warns(UserWarning, match="may learn from the private records"):
+        fitted.fit(X, Y)
+    card = card_of(fitted)
+    assert total_of(card) == (pytest.approx(1.0), [0.5])
+    assert OFFICER in str(card)
+    steps = ("StandardScaler", "FunctionTransformer", "FrozenEstimator")
+    assert any(step in line for step in steps for line in card.not_counted)
+
+
+def given_by_hand():
+    fitted = bounds().fit(X)
+    rows = fitted.transform(X)
+    yield model(), rows
+    yield model(), pickle.loads(pickle.dumps(rows))
+    yield model(), rows[:, :1]  # other columns: no ranges, yet the same fit
+    yield model(), rows[:, [0, 2]].copy()
+    yield model(bounds=(0, 1)), rows
+    yield model(bounds=dpa.RowBound(2, 2.0)), rows
+    yield model(bounds=fitted.bounds_), X
+    yield clone(model(bounds=fitted.bounds_)), X
+    yield model(bounds=pickle.loads(pickle.dumps(fitted)).bounds_), pd.DataFrame(X)
+    ends = fitted.low_, fitted.high_
+    yield model(bounds=ends), X
+    yield clone(model(bounds=ends)), X
+    yield model(bounds=pickle.loads(pickle.dumps(ends))), X
+    yield model(bounds=copy.deepcopy(fitted).columns_), rows
+    yield model(bounds=(ends[0].min(), 100.0)), X
+    yield model(bounds=(ends[0] - 1.0, ends[1] + 1.0)), X
+    yield model(bounds=PublicColumns(*ends)), X
+    yield model(bounds=PublicColumns(ends[0], [99.0] * 3, (), 0.5)), X
+
+
+@pytest.mark.parametrize("number", range(17))
+def test_bounds_passed_on_by_hand_are_counted_once(number):
+    estimator, rows = list(given_by_hand())[number]
+    assert total_of(estimator.fit(rows, Y).privacy_) == (pytest.approx(1.0), [0.5])
+    # A pipeline in which others are learned adds those.
+    if rows is X:
+        both = make_pipeline(bounds(0.25), estimator).fit(X, Y)
+        assert sorted(total_of(card_of(both))[1]) == [0.25, 0.5]
+
+
+def lost():
+    fitted = bounds().fit(X)
+    rows = fitted.transform(X)
+    yield model(), np.asarray(rows)
+    yield model(), pd.DataFrame(rows)
+    yield model(), sp.csr_array(rows)
+    yield model(), rows.tolist()
+    yield model(), np.hstack([rows, X])
+    yield model(), 2.0 * rows
+    yield model(), StandardScaler().fit_transform(rows)
+    yield model(), bounds().set_output(transform="pandas").fit_transform(X)
+    yield model(), make_column_transformer((bounds(), [0, 1])).fit_transform(X)
+    yield model(bounds=(fitted.low_.tolist(), fitted.high_.tolist())), X
+    yield model(bounds=(np.asarray(fitted.low_), np.asarray(fitted.high_))), X
+    yield model(bounds=(0.0, 1.0)), np.asarray(rows)
+    yield model(bounds=dpa.RowBound(math.inf, float(fitted.high_.max()))), X
+    yield make_pipeline(model()), np.asarray(rows)
+    yield make_pipeline("passthrough", model()), np.asarray(rows)
+    yield LinearSVC(1.0, random_state=0), np.asarray(rows)
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_what_cannot_be_traced_is_said_in_plain_words(number):
+    estimator, rows = list(lost())[number]
+    card = card_of(estimator.fit(rows, Y))
+    assert card.epsilon == pytest.approx(1.0)
+    assert "learned from these records before this fit" in card.not_counted[0]
+    for text in (str(card), card.to_html()):
+        assert OFFICER in text and "Not counted in epsilon" in text and "bounds" in text
+    assert PrivacyCard.from_json(card.to_json()) == card
+
+
+def test_a_saved_card_still_says_what_it_does_not_count(tmp_path):
+    save(model(bounds=(0, 100)).fit(X, Y), tmp_path / "m.json")
+    assert OFFICER in str(load(tmp_path / "m.json").privacy_)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_fit_of_several_says_that_the_others_cost_too(n_jobs):
+    pipeline = make_pipeline(bounds(), model())
+    search = GridSearchCV(pipeline, {"logisticregression__C": [0.1, 1.0]}, cv=2, n_jobs=n_jobs)
+    with parallel_config(backend="threading"):
+        search.fit(X, Y)
+        split = cross_validate(pipeline, X, Y, cv=2, n_jobs=n_jobs, return_estimator=True)
+    for fitted in (search.best_estimator_, *split["estimator"]):
+        card = card_of(fitted)
+        assert total_of(card) == (pytest.approx(1.0), [0.5])
+        assert OFFICER in str(card) and "each costs epsilon again" in card.not_counted[-1]
+    bag = make_pipeline(bounds(), BaggingClassifier(model(), 2, random_state=0)).fit(X, Y)
+    for fitted in bag[-1].estimators_:
+        assert total_of(fitted.privacy_) == (pytest.approx(1.0), [0.5])
+        assert "drawn several times" in fitted.privacy_.not_counted[-1]
+
+
+def test_bounds_under_another_relation_are_refused_before_the_fit_spends():
+    spent = []
+    estimator = model(relation="add_or_remove_one")
+    estimator._solve = lambda *_: spent.append(1)
+    rows = bounds().fit_transform(X)
+    with pytest.raises(ValueError, match="relation must be that under which bounds were learned"):
+        estimator.fit(rows, Y)
+    with pytest.raises(ValueError, match="relation must be that"):
+        make_pipeline(make_union(bounds()), estimator).fit(X, Y)
+    assert not spent
+    both = make_pipeline(bounds(relation="add_or_remove_one"), model(relation="add_or_remove_one"))
+    assert card_of(both.fit(X, Y)).epsilon == pytest.approx(1.5)
+
+
+KINDS = st.sampled_from(["after", "beside", "by hand"])
+
+
+@given(st.lists(st.tuples(st.floats(0.3, 2.0), KINDS), max_size=4))
+def test_the_card_is_the_sum_of_everything_that_was_spent(parts):
+    """Whatever private bounds are put together: each fit once, none forgotten."""
+    small, y = X[:400, :1], Y[:400]
+    before = [bounds(epsilon) for epsilon, how in parts if how == "after"]
+    beside = [bounds(epsilon) for epsilon, how in parts if how == "beside"]
+    if beside:
+        before.append(make_union(*beside))
+    width = max(len(beside), 1)
+    by_hand = [bounds(epsilon).fit(small) for epsilon, how in parts if how == "by hand"]
+    learned = tuple(fit for each in by_hand for fit in each.bounds_.learned)
+    columns = PublicColumns(np.zeros(width), np.ones(width), learned=learned)
+    fitted = make_pipeline(*before, model(bounds=columns)).fit(small, y)
+    card = card_of(fitted)
+    assert card.epsilon == pytest.approx(1.0 + math.fsum(epsilon for epsilon, _ in parts))
+    assert len(card.ledger) == 1 + len(parts)
+
+
+def test_what_ranges_cost_is_checked_and_added():
+    first, second = LearnedRanges(0.5), LearnedRanges(0.5)
+    assert first != second and first == pickle.loads(pickle.dumps(first))
+    columns = PublicColumns([0.0], [1.0], learned=(first, second, first))
+    assert columns.epsilon == 1.0 and columns.learned == (first, second)
+    assert PublicColumns([0.0], [1.0], (), 0.7).epsilon == 0.7
+    assert PublicColumns([0.0], [1.0], (), 0.7, (first,)).epsilon == 0.7
+    for wrong in (-0.1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="epsilon must lie"):
+            PublicColumns([0.0], [1.0], (), wrong)
+        with pytest.raises(ValueError, match="epsilon must lie"):
+            LearnedRanges(wrong)
+    with pytest.raises(ValueError, match="relation must be one of"):
+        LearnedRanges(1.0, "neighbours")
