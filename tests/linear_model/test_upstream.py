@@ -168,9 +168,12 @@ def lost():
     yield make_pipeline(model()), np.asarray(rows)
     yield make_pipeline("passthrough", model()), np.asarray(rows)
     yield LinearSVC(1.0, random_state=0), np.asarray(rows)
+    encoder = PublicEncoder(dict.fromkeys("abc", (0, 100)))
+    yield make_pipeline(encoder, model(bounds=(0, 1))), X
+    yield model(bounds=dpa.RowBound(2, 2.0)), encoder.fit_transform(X)
 
 
-@pytest.mark.parametrize("number", range(16))
+@pytest.mark.parametrize("number", range(18))
 def test_what_cannot_be_traced_is_said_in_plain_words(number):
     estimator, rows = list(lost())[number]
     card = card_of(estimator.fit(rows, Y))
