@@ -106,7 +106,8 @@ def upstream_of(X: Any, bounds: Any, design: Any, relation: str) -> Upstream:
 
 
 def _frames() -> Iterator[Any]:
-    frame: Any = sys._getframe()
+    """Yield the frames above the caller: its own, in a list of its own, would be a circle."""
+    frame: Any = sys._getframe(2)
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -114,7 +115,8 @@ def _frames() -> Iterator[Any]:
 
 def _pipelines(frames: Iterable[Any]) -> list[Pipeline]:
     """Return the pipelines one of whose methods is under way."""
-    owners = [frame.f_locals.get("self") for frame in frames]
+    methods = [frame for frame in frames if frame.f_code.co_varnames[:1] == ("self",)]
+    owners = [frame.f_locals.get("self") for frame in methods]
     return list({id(each): each for each in owners if isinstance(each, Pipeline)}.values())
 
 
