@@ -99,7 +99,7 @@ def upstream_of(X: Any, bounds: Any, design: Any, relation: str) -> Upstream:
                 "the estimator the same"
             )
     names = ", ".join(dict.fromkeys(others))
-    repeated = any(frame.f_globals.get("__name__", "").startswith(_REPEATING) for frame in frames)
+    repeated = any(str(f.f_globals.get("__name__")).startswith(_REPEATING) for f in frames)
     unseen = bounds is not None or (columns_of(X) is None and not transformers)
     said = [(_UNSEEN, unseen), (_STEPS.format(names), names), (_SEVERAL, repeated)]
     return Upstream(learned, tuple(text for text, so in said if so), names, repeated)
