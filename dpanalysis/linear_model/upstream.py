@@ -99,14 +99,15 @@ def upstream_of(X: Any, bounds: Any, design: Any, relation: str) -> Upstream:
                 "the estimator the same"
             )
     names = ", ".join(dict.fromkeys(others))
-    repeated = any(frame.f_globals.get("__name__", "").startswith(_REPEATING) for frame in frames)
+    repeated = any(str(f.f_globals.get("__name__")).startswith(_REPEATING) for f in frames)
     unseen = bounds is not None or (columns_of(X) is None and not transformers)
     said = [(_UNSEEN, unseen), (_STEPS.format(names), names), (_SEVERAL, repeated)]
     return Upstream(learned, tuple(text for text, so in said if so), names, repeated)
 
 
 def _frames() -> Iterator[Any]:
-    frame: Any = sys._getframe()
+    """Yield the frames above the caller: its own, in a list of its own, would be a circle."""
+    frame: Any = sys._getframe(2)
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -114,7 +115,8 @@ def _frames() -> Iterator[Any]:
 
 def _pipelines(frames: Iterable[Any]) -> list[Pipeline]:
     """Return the pipelines one of whose methods is under way."""
-    owners = [frame.f_locals.get("self") for frame in frames]
+    methods = [frame for frame in frames if frame.f_code.co_varnames[:1] == ("self",)]
+    owners = [frame.f_locals.get("self") for frame in methods]
     return list({id(each): each for each in owners if isinstance(each, Pipeline)}.values())
 
 

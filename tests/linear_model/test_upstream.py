@@ -1,8 +1,10 @@
 """What was learned before a fit is on its card, or the card says that it is not the total."""
 
 import copy
+import gc
 import math
 import pickle
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -168,9 +170,12 @@ def lost():
     yield make_pipeline(model()), np.asarray(rows)
     yield make_pipeline("passthrough", model()), np.asarray(rows)
     yield LinearSVC(1.0, random_state=0), np.asarray(rows)
+    encoder = PublicEncoder(dict.fromkeys("abc", (0, 100)))
+    yield make_pipeline(encoder, model(bounds=(0, 1))), X
+    yield model(bounds=dpa.RowBound(2, 2.0)), encoder.fit_transform(X)
 
 
-@pytest.mark.parametrize("number", range(16))
+@pytest.mark.parametrize("number", range(18))
 def test_what_cannot_be_traced_is_said_in_plain_words(number):
     estimator, rows = list(lost())[number]
     card = card_of(estimator.fit(rows, Y))
@@ -252,3 +257,16 @@ def test_what_ranges_cost_is_checked_and_added():
             LearnedRanges(wrong)
     with pytest.raises(ValueError, match="relation must be one of"):
         LearnedRanges(1.0, "neighbours")
+
+
+def test_looking_for_pipelines_keeps_no_data_alive():
+    rows = X.copy()
+    alive = weakref.ref(rows)
+    gc.collect()
+    gc.disable()
+    try:
+        fitted = make_pipeline(bounds(), model()).fit(rows, Y)
+        del rows
+        assert alive() is None and card_of(fitted).epsilon == pytest.approx(1.5)
+    finally:
+        gc.enable()
