@@ -9,6 +9,7 @@ import pytest
 
 from dpanalysis.__main__ import main
 from dpanalysis.commands.csv_files import CsvFile
+from dpanalysis.linear_model import LogisticRegression, load, save
 
 TOML = """
 classes = ["no", "yes"]
@@ -164,3 +165,24 @@ def test_blocks_end_where_they_should(folder, monkeypatch):
     assert [len(block.lines) for block in blocks] == [7] * 85 + [5]
     assert blocks[0].lines[0] == 2 and blocks[-1].lines[-1] == 601
     assert [cell for block in blocks for cell in block["id"]] == [str(i) for i in range(600)]
+
+
+def test_a_table_without_rows_and_a_model_without_an_encoder_are_named(folder, capsys):
+    main([*FIT, "--out", "m.json", "--seed", "0"])
+    (folder / "empty.csv").write_text('id,age,"home, town",rich\n')
+    argv = ["evaluate", "empty.csv", "--model", "m.json", "--label", "rich"]
+    fails(capsys, argv, "empty.csv: there are no rows")
+    X = np.linspace(0.0, 1.0, 400)[:, np.newaxis]
+    bare = LogisticRegression(5.0, bounds=(0.0, 1.0), random_state=0).fit(X, X[:, 0] > 0.5)
+    save(bare, "bare.json")
+    argv = ["predict", "test.csv", "--model", "bare.json"]
+    fails(capsys, argv, "the model has no encoder, so it takes no CSV file")
+
+
+@pytest.mark.parametrize("dtype", ["<c16", "<M8[s]", "V4"])
+def test_a_model_with_labels_of_no_known_kind_is_refused(folder, capsys, dtype):
+    main([*FIT, "--out", "m.json", "--seed", "0"])
+    content = json.loads((folder / "m.json").read_text())
+    (folder / "n.json").write_text(json.dumps({**content, "classes_dtype": dtype}))
+    with pytest.raises(ValueError, match="labels of dtype"):
+        load("n.json")

@@ -364,3 +364,11 @@ def test_rows_of_a_norm_keep_it_in_the_design(order, radius, d):
         assert scale is None or np.min(scale) > 1.0 - 1e-9
         # Scaled to a length of at most 1 a column, and 4: the rule for the penalty counts on it.
         assert np.linalg.norm(D[0, :d]) <= min(math.sqrt(d), 4.0) * (1.0 + 1e-9)
+
+
+@given(radius=st.floats(1e-3, 1e3), d=st.integers(1, 60))
+def test_rows_of_a_norm_have_the_length_of_so_many_columns_and_at_most_four(radius, d):
+    """The penalty and the solver go by a unit of the rows that only d decides."""
+    design, _ = design_of(dpa.RowBound(2, radius), None, d, False, False)
+    (bound,) = design.row_bound
+    assert bound.radius == pytest.approx(min(math.sqrt(d), 4.0))

@@ -205,3 +205,16 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         )
         assert done.returncode == 0, done.stderr
     assert done.stdout == "limited\n"
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_file_that_was_cut_is_refused_before_anything_is_spent(tmp_path, in_place):
+    X, y, _ = draw(400, 5)
+    with ExitStack() as stack:
+        if not in_place:
+            stack.enter_context(small_blocks())
+        bound = RowBound(2, 10.0, enforce="clip")
+        problem = ERM(mapped(X, tmp_path / "X"), y, losses.Logistic(), row_bound=bound)
+        os.truncate(tmp_path / "X", 80)
+        with pytest.raises(OSError, match="has changed its size"):
+            problem.check_private()
