@@ -225,6 +225,41 @@ def test_a_record_moves_a_sum_by_its_own_term_alone(kind, place, chunk, size, se
     assert (losses[others] == moved_losses[others]).all()
 
 
+class FewPlaces(nn.Module):
+    """Keeps the first samples of a batch and drops those behind them."""
+
+    def __init__(self, capacity):
+        super().__init__()
+        self.a, self.capacity = nn.Linear(4, 3), capacity
+
+    def forward(self, x):
+        place = torch.ones_like(x[:, :1]).cumsum(dim=0)
+        return torch.where(place <= self.capacity, self.a(x), x[:, :3])
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 7, 15])
+def test_samples_that_miss_a_place_in_a_chunk_are_found_and_their_layer_is_named(capacity):
+    module = nn.Sequential(nn.Linear(4, 4), FewPlaces(capacity))
+    with pytest.raises(ValueError, match=r"samples beside it.*its layer 1 \(FewPlaces\) does it"):
+        dpa.problems.Module(module, *data(40, 0), chunk=16)
+
+
+@pytest.mark.parametrize("place", [0, 1, 6, 7])
+def test_the_check_looks_at_every_place(place):
+    def mix(layer, given):
+        x = given[0].clone()
+        if len(x) > place:
+            x[place] += 1e-3 * given[0].sum(dim=0)
+        return x
+
+    problem = dpa.problems.Module(plain(), *data(40, 0), chunk=8)
+    problem.check_private()
+    again = dpa.problems.Module(plain(), *data(40, 0), chunk=8)
+    again._network.module.register_forward_pre_hook(mix)  # where a kernel would
+    with pytest.raises(ValueError, match="the gradient of a sample changes"):
+        again.check_private()
+
+
 # State
 
 

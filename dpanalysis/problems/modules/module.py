@@ -49,7 +49,7 @@ class Module(GrowingRisk):
 
     A :class:`torch.nn.Sequential` of PyTorch's own layers, with a loss that has a name, takes a
     chunk at once. A module with a ``forward`` of its own, and any other loss, gets each sample as
-    a batch of one, by ``vmap``; that costs some milliseconds a chunk, and recurrent layers take up
+    a batch of one, by ``vmap``; that costs some milliseconds a chunk, and recurrent layers take two
     to three times as long. Where ``vmap`` fails (``forward`` branches on numbers, or fills an
     array row by row), samples go one after the other, which is slow.
 
