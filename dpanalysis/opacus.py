@@ -13,7 +13,10 @@ it is, ``make_private``, ``make_private_with_epsilon``, data loaders, accountant
 
 The weights are those of :mod:`dpanalysis.clipping`: no weighted gradient is longer than
 ``max_grad_norm``, so that the noise and the accounting of Opacus are right as they are. What is
-proved here of rounding (see :class:`dpanalysis.problems.Module`) is not said of Opacus' sums.
+proved here of rounding (see :class:`dpanalysis.problems.Module`) is not said of Opacus' sums. Nor
+does anything here keep the samples of a module apart: Opacus refuses batch normalization by name,
+and believes every other module. The sums are clipped to ``max_grad_norm`` as it was when their
+first sample was added; where it is another when the noise is drawn, the step is refused.
 """
 
 from __future__ import annotations
@@ -45,12 +48,21 @@ class _Weighted(DPOptimizer):
         self.r = r
         super().__init__(optimizer, **arguments)
         self._kind(r, self.max_grad_norm)  # raises where they are out of range
+        self._clipped_to = self.max_grad_norm
 
     def clip_and_accumulate(self) -> None:
         """Weigh the gradients of the samples by the rule, and add them to ``p.summed_grad``.
 
         A sample whose gradient is not finite counts as zero.
+
+        Raises
+        ------
+        RuntimeError
+            If ``max_grad_norm`` is another than for the samples that were added before.
         """
+        if all(parameter.summed_grad is None for parameter in self.params):
+            self._clipped_to = self.max_grad_norm
+        self._check_bound()
         samples = [each.flatten(1) for each in self.grad_samples]
         sizes = [torch.linalg.vector_norm(each.double(), dim=1) for each in samples]
         norms = torch.linalg.vector_norm(torch.stack(sizes, dim=1), dim=1)
@@ -66,6 +78,33 @@ class _Weighted(DPOptimizer):
             else:
                 parameter.summed_grad += total
             _mark_as_processed(parameter.grad_sample)
+
+    def add_noise(self) -> None:
+        """Add noise in the size of the bound that the sums were clipped to.
+
+        Raises
+        ------
+        RuntimeError
+            If ``max_grad_norm`` is another, or a frozen parameter has a gradient without noise.
+        """
+        self._check_bound()
+        trained = set(map(id, self.params))
+        for parameter in (each for group in self.param_groups for each in group["params"]):
+            left = parameter.grad if id(parameter) not in trained else None
+            if left is not None and bool(left.any()):
+                raise RuntimeError(
+                    f"a parameter of shape {tuple(parameter.shape)} was frozen after its gradient "
+                    "was computed, and the step would use it without noise: call zero_grad() "
+                    "before requires_grad_(False)"
+                )
+        super().add_noise()
+
+    def _check_bound(self) -> None:
+        if self.max_grad_norm != self._clipped_to:
+            raise RuntimeError(
+                f"max_grad_norm was changed to {self.max_grad_norm!r} after gradients were clipped "
+                f"to {self._clipped_to!r}: change it between zero_grad() and the next step"
+            )
 
 
 class PerSampleAdaptive(_Weighted):

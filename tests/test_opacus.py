@@ -94,6 +94,52 @@ def test_whole_trainings_with_poisson_batches_and_virtual_steps(name):
     assert steps >= 5 and all(torch.isfinite(p).all() for p in module.parameters())
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_noise_has_the_size_of_the_bound_that_sums_were_clipped_to(name):
+    X, y = data()
+    module, optimizer, _ = private(name, X, y, noise=1.0)
+
+    def backward():
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(module(X), y).backward()
+
+    backward()
+    optimizer.signal_skip_step()  # the first half of a batch
+    optimizer.step()
+    backward()
+    optimizer.max_grad_norm = 1e-3
+    with pytest.raises(RuntimeError, match=r"max_grad_norm was changed to 0\.001 after"):
+        optimizer.step()
+    optimizer.max_grad_norm = 0.5
+    optimizer.clip_and_accumulate()
+    optimizer.max_grad_norm = 1e-3
+    with pytest.raises(RuntimeError, match=r"max_grad_norm was changed to 0\.001 after"):
+        optimizer.add_noise()
+    optimizer._is_last_step_skipped = False
+    backward()  # and between two steps it may change, as schedulers do
+    optimizer.step()
+    backward()
+    optimizer.max_grad_norm = 2.0
+    optimizer.step()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_parameter_frozen_with_its_gradient_is_refused(name):
+    X, y = data()
+    module, optimizer, _ = private(name, X, y, noise=1.0)
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(module(X), y).backward()
+    frozen = module._module[3].weight.requires_grad_(False)
+    before = frozen.detach().clone()
+    with pytest.raises(RuntimeError, match="was frozen after its gradient was computed"):
+        optimizer.step()
+    assert torch.equal(frozen, before)
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(module(X), y).backward()
+    optimizer.step()
+    assert torch.equal(frozen, before)
+
+
 def test_what_cannot_be_done_is_named():
     X, y = data()
     with pytest.raises(ValueError, match="needs the gradients of single samples"):

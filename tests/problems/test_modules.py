@@ -351,11 +351,28 @@ def test_a_layer_that_is_not_called_has_gradients_of_zero():
     assert np.allclose(got, np.r_[alone[:20], np.zeros(20), alone[20:], np.zeros(3)])
 
 
+class Masked(Mixed):
+    """Gives its attention no mask where a weight is negative."""
+
+    def forward(self, x):
+        mask = self.mask
+        self.mask = mask if self.head.bias[0] >= 0.0 else None
+        try:
+            return super().forward(x)
+        finally:
+            self.mask = mask
+
+
 def test_a_layer_that_is_called_otherwise_later_is_refused():
-    problem, _, _, _ = problem_of("mixed", chunk=4)
-    problem._network.module.mask = None
+    module = Masked(4).double()
+    with torch.no_grad():
+        module.head.bias[0] = 1.0
+    X, y = torch.randn(11, 2, 4, 4, dtype=torch.float64), torch.randint(0, 3, (11,))
+    problem = dpa.problems.Module(module, X, y, chunk=4)
+    assert problem._network.way == "layers"
+    problem.sums(problem.initial(), clipping=RULES[0])
     with pytest.raises(ValueError, match="layer attention is not called in the same way"):
-        problem.sums(problem.initial(), clipping=RULES[0])
+        problem.sums(-problem.initial(), clipping=RULES[0])
 
 
 def test_parts_agree_with_gradients_written_out():

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import types
 
 import numpy as np
 import pytest
@@ -338,6 +339,12 @@ def _hooked():
     return layer
 
 
+def _with_a_method():
+    layer = nn.Linear(6, 6)
+    layer.forward = types.MethodType(lambda layer, x: 9.0 * x, layer)
+    return layer
+
+
 TIED = nn.Linear(6, 6)
 
 
@@ -347,6 +354,7 @@ TIED = nn.Linear(6, 6)
         ([nn.Linear(6, 6), nn.Sigmoid()], (6,), r"1 \(Sigmoid\) is none of Linear"),
         ([nn.Sequential(nn.LayerNorm(6))], (6,), r"0\.0 \(LayerNorm\) is none of"),
         ([_hooked()], (6,), r"0 \(Linear\) has hooks"),
+        ([_with_a_method()], (6,), r"0 \(Linear\) has hooks or a method of its own"),
         ([TIED, nn.ReLU(), TIED], (6,), r"2 \(Linear\) shares a parameter"),
         (
             [nn.Conv1d(1, 1, 3, padding=1, padding_mode="circular"), nn.Flatten()],

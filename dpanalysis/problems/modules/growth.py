@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..empirical import EmpiricalRisk
 from ..growth import growth_of_rows
 from ..networks.softmax import CrossEntropy
 from ..row_bound import RowBound, implied_radius
+from .apart import altered, in_order
 from .network import Network
 
 __all__ = ["Chain", "GrowingRisk"]
@@ -78,7 +79,7 @@ class Chain:
         self._network = network
         self._links: list[_Link] = []
         x, met = torch.zeros_like(sample), set[int]()
-        for path, layer in _in_order(network.module, ""):
+        for path, layer in in_order(network.module):
             name = f"{path} ({type(layer).__name__})" if path else type(layer).__name__
             why = _why_not(layer)
             parameters = {id(p) for p in layer.parameters() if network.trains(p)}
@@ -179,25 +180,12 @@ class GrowingRisk(EmpiricalRisk):
         return np.array(found) if iterate.ndim == 2 else found[0], 0.0
 
 
-def _in_order(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the layers in the order in which a sample meets them, with their names."""
-    if type(module) is not nn.Sequential or _hooked(module):
-        yield path, module
-        return
-    for name, layer in module._modules.items():
-        yield from _in_order(layer, f"{path}.{name}" if path else name)
-
-
-def _hooked(layer: nn.Module) -> bool:
-    return bool(layer._forward_hooks or layer._forward_pre_hooks)
-
-
 def _why_not(layer: Any) -> str:
     if type(layer) not in _LAYERS:
         known = ", ".join(kind.__name__ for kind in _LAYERS)
         return f"is none of {known} in a Sequential"
-    if _hooked(layer):
-        return "has hooks, which may do anything"
+    if altered(layer):
+        return "has hooks or a method of its own, which may do anything"
     if getattr(layer, "padding_mode", "zeros") != "zeros":
         return "pads by copies of entries"
     if getattr(layer, "return_indices", False):

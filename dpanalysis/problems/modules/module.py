@@ -21,7 +21,7 @@ from .data import as_labels, as_samples, inside
 from .growth import GrowingRisk
 from .network import LOSSES, Network, same_kernels
 from .parts import module_rounding
-from .probe import choose_way, refuse_by_name, same_gradients
+from .probe import check_batch, choose_way, refuse_by_name, same_elsewhere, same_gradients
 from .together import Together
 
 __all__ = ["Module"]
@@ -48,6 +48,12 @@ class Module(GrowingRisk):
     that fails, ``vmap`` writes out everything, or samples go one by one. Which way gives the right
     gradients is found out on a few made-up samples. Memory is that of a chunk, whatever the batch.
 
+    A :class:`torch.nn.Sequential` of PyTorch's own layers, with a loss that has a name, takes a
+    chunk at once. A module with a ``forward`` of its own, and any other loss, gets each sample as
+    a batch of one, by ``vmap``; that costs some milliseconds a chunk, and recurrent layers take two
+    to three times as long. Where ``vmap`` fails (``forward`` branches on numbers, or fills an
+    array row by row), samples go one after the other, which is slow.
+
     Nothing public bounds a gradient, so ``gradient_bound`` and ``L`` are inf, and a private run
     needs a clipping rule. Every rule, every sampling and every method that asks for gradients
     or for losses along a line is taken; replicates run one after the other.
@@ -63,7 +69,7 @@ class Module(GrowingRisk):
         Labels 0..K-1, or targets. Copied.
     loss : {"cross_entropy", "mse"} or callable
         Mean over the outputs of a sample for ``"mse"``. A callable gets ``(outputs, y)`` of B
-        samples and returns their B losses.
+        samples and returns their B losses; constants in it must be public.
     regularizer : Regularizer, optional
         From :mod:`dpanalysis.regularizers`; of all parameters.
     row_bound : RowBound or sequence of RowBound, optional
@@ -92,8 +98,8 @@ class Module(GrowingRisk):
         If an argument is of the wrong kind.
     ValueError
         If a layer mixes samples or draws random numbers (batch normalisation, dropout: it is
-        named), the loss of a sample changes with the samples beside it, the data are not finite,
-        or a label has no output.
+        named), the loss of a made-up sample changes with the samples beside it or from one call
+        to the next, the data are not finite, or a label has no output.
 
     Notes
     -----
@@ -107,20 +113,32 @@ class Module(GrowingRisk):
     the sensitivity that is charged holds, **if** the other records' :math:`g_i` stay what they
     are when one record is replaced, added or removed.
 
-    *When they stay.* All chunks have one length, filled up with zeros, whatever the batch; no
-    algorithm is searched for by timing, and cuDNN's deterministic ones are used. So the same
-    kernels run, and where a record is **replaced** every other one keeps its place in its chunk.
-    That a kernel does not look at another sample is tested in :meth:`check_private`, to the last
-    bit, before every private run spends anything. Where a record is **added or removed**, those
-    behind it move by one place. With ``chunk=1`` there is only one place, and the proof is
-    whole. With larger chunks it rests on the kernels giving a sample the same bits at every
-    place, which no library promises: see :meth:`keeps_bits`, which tries. If they do not,
-    the terms of the others move by the rounding of their gradients, some 1e-7 of C each in
-    single precision; where a unit of relu is 0 but for a rounding, by more.
+    *When they stay.* First, no sample may reach another. Layers of PyTorch that are known by
+    their exact class to look at one sample at a time, without hooks, take a chunk at once. Any
+    other module computes a sample as a batch of one: under ``vmap``, which has no operation that
+    mixes samples and raises on branches and on writing, or in a call of its own. So a layer with
+    places for a few samples of a batch, a loss with the others' outputs, or whatever depends on
+    the length of the batch, sees no other record, also where it would only at values that no
+    check tries. And before each call everything reachable from the module and the loss is what it
+    was when the problem was made: attributes, buffers, frozen parameters, enclosed variables. A
+    module that counts its calls counts from there each time.
 
-    *Not covered.* The time that a run takes, an error that a record brings about (a token
-    without a row in the table; made-up samples are tried, yours are not), and a module whose
-    samples do not mix on made-up data but do on others.
+    Second, the kernels must give the same bits. All chunks have one length, filled up with zeros,
+    whatever the batch; no algorithm is searched for by timing, and cuDNN's deterministic ones are
+    used. So the same kernels run, and where a record is **replaced** every other one keeps its
+    place in its chunk. That a kernel does not look at another sample is tested in
+    :meth:`check_private`, at every place and to the last bit, before every private run spends
+    anything. Where a record is **added or removed**, those behind it move by one place. With
+    ``chunk=1`` there is only one place, and the proof is whole. With larger chunks it rests on the
+    kernels giving a sample the same bits at every place, which no library promises: see
+    :meth:`keeps_bits`, which tries. If they do not, the terms of the others move by the rounding
+    of their gradients, some 1e-7 of C each in single precision; where a unit of relu is 0 but for
+    a rounding, by more.
+
+    *Not covered.* The time that a run takes; an error that a record brings about (a token without
+    a row in the table; made-up samples are tried, yours are not); state that is neither in the
+    module nor in the loss, or cannot be copied: globals, attributes of classes, files, a counter
+    in compiled code. Operations with a ``vmap`` rule of your own are taken at their word.
 
     References
     ----------
@@ -187,6 +205,7 @@ class Module(GrowingRisk):
         entries, self._steps = choose_way(self._network, self._X, self._y)
         self._check_classes()
         self.chunk = self._chunk(entries) if chunk is None else check_int("chunk", chunk, low=1)
+        check_batch(self._network, self._X, self._y, self.chunk)
         self._apart: bool | None = None
 
     def _check_classes(self) -> None:
@@ -288,29 +307,30 @@ class Module(GrowingRisk):
         Raises
         ------
         ValueError
-            If the gradient of a sample changes when the other samples of its chunk do.
+            If the gradient of a sample changes when the other samples of its chunk do, or from
+            one call to the next, or if its loss does where the module gets a whole chunk.
         """
         super().check_private()
         if self._apart is None:
-            self._apart = self._compare(moved=False)
+            self._apart = self._compare(same_gradients)
         if not self._apart:
             raise ValueError(
                 "module must keep its samples apart: the gradient of a sample changes with the "
-                "samples beside it"
+                "samples beside it, or from one call to the next"
             )
 
     def keeps_bits(self) -> bool:
-        """Return whether a sample has the same gradient at the first and the last place of a chunk.
+        """Return whether samples have the same gradients at other places of a chunk.
 
         To the last bit, on made-up samples at the parameters that the module had. Where it is
         False a record that is added or removed moves the terms of the others by their rounding;
         see the notes of the class.
         """
-        return self._compare(moved=True)
+        return self._compare(same_elsewhere)
 
-    def _compare(self, moved: bool) -> bool:
+    def _compare(self, same: Callable[..., bool]) -> bool:
         self._network.load(torch.as_tensor(self._start))
-        return same_gradients(self._network, self._X, self._y, self.chunk, moved)
+        return same(self._network, self._X, self._y, self.chunk)
 
     def _chunks(self, rows: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Any, int]]:
         """Yield ``(X, y, chosen, count)``: chunks of one length, the last filled with zeros."""

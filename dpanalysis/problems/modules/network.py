@@ -5,22 +5,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .apart import altered, keeps_apart
 from .layers import KNOWN, gradients
 from .parts import Part, Whole
+from .state import State, UserLoss
 from .together import Placed
-from .units import Call, LayerError, batchable, heard, of_samples, written_out
+from .units import Call, LayerError, Seen, batchable, for_each, heard, listening, look, written_out
 
 __all__ = ["LOSSES", "Loss", "Network", "same_kernels"]
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-_OTHERWISE = "is not called in the same way each time"
+Loss = Callable[[Any, Tensor], Tensor]
 
 
 @contextmanager
@@ -39,6 +39,11 @@ def same_kernels() -> Iterator[None]:
 class Network:
     """A private copy of a module: what is done to the user's own afterwards changes nothing.
 
+    Samples are kept apart by how they are computed. A module that is known to do so (``forward``
+    is ``"direct"``) takes a chunk at once. Any other takes each sample as a batch of one, under
+    ``vmap`` or one after the other, and is put back first to what it was, so that nothing that a
+    call leaves behind reaches the next one.
+
     Parameters
     ----------
     module : Module
@@ -53,6 +58,8 @@ class Network:
         Number of parameters that are trained.
     slices : dict of str to slice
         Where each of them lies in the vector.
+    forward : {"direct", "vmap", "loop"}
+        How outputs and losses of samples are computed.
     way : {"layers", "vmap", "loop"}
         How gradients of single samples are computed, see :meth:`sample_gradients`.
     homes : dict of str to str
@@ -67,7 +74,7 @@ class Network:
         for each in self.module.modules():
             if getattr(each, "inplace", False) is True:
                 each.inplace = False
-        self.loss, self.way = loss, "layers"
+        self.loss, self.way, self.forward = UserLoss(loss), "layers", "loop"
         named = self.module.named_parameters()
         trained: dict[str, Tensor] = {n: p for n, p in named if p.requires_grad}
         for parameter in self.module.parameters():
@@ -76,7 +83,7 @@ class Network:
         self.slices = {n: slice(a, b) for n, a, b in zip(trained, ends, ends[1:])}
         self.size = ends[-1]
         self._trained = trained
-        self._of_samples: dict[str, tuple[bool, ...]] = {}
+        self._seen: list[Seen] = []
         self._join()
         self.homes = {slot: slot.rpartition(".")[0] for slot in self._slots}
         self._watch()
@@ -88,6 +95,8 @@ class Network:
         for name, parameter in self._trained.items():
             piece = self._vector[self.slices[name]].view(parameter.shape)
             parameter.data = piece.copy_(parameter.data)
+        self._loaded = self._vector.clone()
+        self._state = State(self.module, self.loss, self._trained.values())
         self._names = {id(p): name for name, p in self._trained.items()}
         self._slots = {
             f"{path}.{name}" if path else name: self._names[id(parameter)]
@@ -107,11 +116,14 @@ class Network:
         self._ruled = {
             path
             for path, places in self._watched.items()
-            if type(layers[path]) in KNOWN and all("." not in place for place, _ in places)
+            if type(layers[path]) in KNOWN
+            and not altered(layers[path])
+            and all("." not in place for place, _ in places)
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_vector", "_names", "_slots", "_watched", "_layers", "_ruled")
+        self.restore()
+        own = ("_vector", "_loaded", "_state", "_names", "_slots", "_watched", "_layers", "_ruled")
         return {key: value for key, value in vars(self).items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -138,49 +150,35 @@ class Network:
         """Return the parameters whose gradients come from the calls of a layer."""
         return [name for _, name in self._watched.get(path, [])]
 
-    def look(self, x: Tensor) -> None:
-        """Learn from a few samples which inputs of layers without a rule have samples.
+    def look(self, x: Tensor, y: Tensor) -> None:
+        """Learn from a few samples which layers are called, and what of it depends on a sample."""
+        if not self._at_once:
+            self.restore()
+            self._seen = look(self._loss, self._layers, (x, y))
 
-        Raises
-        ------
-        LayerError
-            If a layer takes anything else.
-        """
-        counts = len(x), len(x) - 1
-        more, fewer = (self._without_rule(x[:count]) for count in counts)
-        self._of_samples = {}
-        for one, other in zip(more, fewer):
-            if len(more) != len(fewer) or one.path != other.path:
-                raise LayerError(one.path, _OTHERWISE)
-            found = of_samples(one, other, counts)
-            if self._of_samples.setdefault(one.path, found) != found:
-                raise LayerError(one.path, _OTHERWISE)
+    @property
+    def _at_once(self) -> bool:
+        """Whether layers take a chunk at once, and every gradient has a rule."""
+        return self.forward == "direct" and self._ruled == set(self._watched)
 
-    def _without_rule(self, x: Tensor) -> list[Call]:
-        """Return the calls of layers without a rule that the samples bring about."""
-        with self._listening() as calls, torch.enable_grad():
-            self.module(x)
-        return [call for call in calls if call.path not in self._ruled]
+    def keeps_weights(self) -> bool:
+        """Return whether calls have left the trained parameters what they were."""
+        first, ends = self._vector.data_ptr(), self._vector.element_size()
+        places = (first + ends * self.slices[name].start for name in self._trained)
+        kept = all(p.data_ptr() == at for p, at in zip(self._trained.values(), places))
+        return kept and torch.equal(self._vector, self._loaded)
 
-    @contextmanager
-    def _listening(self) -> Iterator[list[Call]]:
-        """Yield the list of the calls of layers that are made meanwhile."""
-        calls: list[Call] = []
+    def recognize(self, x: Tensor) -> None:
+        """Compute directly if module and loss are known to keep samples such as ``x`` apart."""
+        named = any(self.loss.function is each for each in LOSSES.values())
+        self.forward = "direct" if named and keeps_apart(self.module, x) else "loop"
 
-        def listen(path: str, layer: nn.Module, inputs: Any, named: Any, outputs: Any) -> Any:
-            call, outputs = heard(path, layer, inputs, named, outputs)
-            calls.append(call)
-            return outputs
-
-        hooks = [
-            layer.register_forward_hook(partial(listen, path), with_kwargs=True)
-            for path, layer in self._layers
-        ]
-        try:
-            yield calls
-        finally:
-            for hook in hooks:
-                hook.remove()
+    def restore(self) -> None:
+        """Put back everything that calls may have changed, but where none of them can."""
+        if self.forward == "direct":
+            return
+        self._state.restore()
+        self._vector.copy_(self._loaded)
 
     @property
     def vector(self) -> Tensor:
@@ -194,23 +192,53 @@ class Network:
     def load(self, w: Tensor) -> None:
         """Take the parameters ``w`` (d,)."""
         self._vector.copy_(w)
+        if self.forward != "direct":
+            self._loaded.copy_(self._vector)
 
     def outputs(self, x: Tensor) -> Tensor:
         """Return the outputs of the samples, without a graph."""
-        with torch.no_grad():
-            return self.module(x)
+        if self.forward == "direct":
+            return self.outputs_together(x)
+        return self._for_each(lambda sample: self.module(sample[None])[0], x)
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the losses of the samples, (B,), float64."""
+        if self.forward == "direct":
+            return self.losses_together(x, y)
+        return self._for_each(self._loss, x, y).to(torch.float64)
+
+    def outputs_together(self, x: Tensor) -> Any:
+        """Return the outputs of one call, which mixes the samples if the module does."""
+        with torch.no_grad():
+            return self.module(x)
+
+    def losses_together(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the losses (B,), float64, of one call."""
         with torch.no_grad():
             return self.loss(self.module(x), y).to(torch.float64)
+
+    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the loss of one sample."""
+        return self.loss(self.module(x[None]), y[None])[0]
+
+    def _for_each(self, function: Callable[..., Tensor], *samples: Tensor) -> Tensor:
+        with torch.no_grad():
+            if self.forward == "vmap":
+                self.restore()
+                return for_each(function, samples)
+            found = []
+            for sample in zip(*samples):
+                self.restore()
+                found.append(function(*sample))
+            return torch.stack(found)
 
     def sample_gradients(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Placed]]:
         """Return the losses (B,), float64, and the gradients of the single samples.
 
-        By ``way``: ``"layers"`` goes forth and back once for all samples and puts the gradients
-        together layer by layer, where a layer without a rule runs once more; ``"vmap"`` has
-        PyTorch write them all out; ``"loop"`` goes forth and back for one sample after the other.
+        By ``way``: ``"layers"`` goes forth and back once for all samples, directly or by ``vmap``,
+        and puts the gradients together layer by layer, where a layer without a rule runs once
+        more; ``"vmap"`` has PyTorch write them all out; ``"loop"`` goes forth and back for one
+        sample after the other.
         """
         if self.way == "layers":
             return self._by_layers(x, y)
@@ -224,6 +252,8 @@ class Network:
         return values.detach().to(torch.float64), placed
 
     def _written_out(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        self.restore()
+
         def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
             return self.loss(self._called(parameters, x[None]), y[None])[0]
 
@@ -241,6 +271,7 @@ class Network:
         return torch.func.functional_call(self.module, placed, (x,), tie_weights=False)
 
     def _alone(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        self.restore()
         with torch.enable_grad():
             own = {n: p.detach().clone().requires_grad_() for n, p in self._trained.items()}
             value = self.loss(self._called(own, x), y)
@@ -249,46 +280,59 @@ class Network:
         return dict(zip(own, filled)), value.detach()
 
     def _by_layers(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Placed]]:
-        with self._listening() as calls, torch.enable_grad():
-            losses = self.loss(self.module(x), y)
-        outputs = [each for call in calls for each in call.outputs]
-        deltas = iter(self._deltas(losses, outputs))
-        found: dict[str, list[Part]] = {}
-        for call in calls:
-            parts = self._parts(call, [next(deltas) for _ in call.outputs], len(x))
-            for place, name in self._watched[call.path] if parts else ():
-                found.setdefault(name, []).append(parts[place])
-        placed = [Placed(self.slices[name], _joined(parts)) for name, parts in found.items()]
+        if self._at_once:
+            losses, found = self._directly(x, y)
+        else:
+            self.restore()
+            losses, calls, deltas = heard(self._loss, self._layers, (x, y), self._seen)
+            found = [self._parts(*each) for each in zip(calls, self._seen, deltas)]
+        of_names: dict[str, list[Part]] = {}
+        for path, parts in found:
+            for place, name in self._watched[path]:
+                of_names.setdefault(name, []).append(parts[place])
+        placed = [Placed(self.slices[name], _joined(parts)) for name, parts in of_names.items()]
         return losses.detach().to(torch.float64), placed
 
-    def _deltas(self, losses: Tensor, outputs: list[Tensor]) -> Sequence[Tensor | None]:
-        """Return the gradients of the samples' losses in what the layers gave."""
-        return torch.autograd.grad(losses, outputs, torch.ones_like(losses), allow_unused=True)
+    def _directly(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[tuple[str, Any]]]:
+        """Return the losses, and of each layer its path and the gradients in its parameters.
 
-    def _parts(self, call: Call, deltas: list[Tensor | None], count: int) -> Mapping[str, Part]:
-        """Return the gradients of the samples in a layer's parameters; nothing for a lost call."""
-        known = [delta for delta in deltas if delta is not None]
-        ruled = call.path in self._ruled
-        inputs = call.tensors[:1] if ruled else self._rows(call)
-        if any(len(each) != count for each in (*inputs, *known)):
-            raise LayerError(call.path, "does not keep the samples on its first axis")
-        if not known:
-            return {}
-        if ruled:
-            return gradients(call.layer, *inputs, *known)
+        Where nothing before a layer is trained, the graph begins behind it.
+        """
+        calls: list[tuple[str, nn.Module, Tensor]] = []
+        outputs: list[Tensor] = []
+
+        def listen(path: str, layer: nn.Module, given: Any, named: Any, output: Tensor) -> Tensor:
+            if not output.requires_grad:
+                output = output.detach().requires_grad_()
+            calls.append((path, layer, given[0].detach()))
+            outputs.append(output)
+            return output
+
+        with listening(self._layers, listen), torch.enable_grad():
+            losses = self.loss(self.module(x), y)
+        deltas = torch.autograd.grad(losses, outputs, torch.ones_like(losses))
+        found = [
+            (path, gradients(layer, inputs, delta))
+            for (path, layer, inputs), delta in zip(calls, deltas)
+        ]
+        return losses, found
+
+    def _parts(
+        self, call: Call, seen: Seen, deltas: Sequence[Tensor]
+    ) -> tuple[str, Mapping[str, Part]]:
+        """Return a layer's path, and the gradients of the samples in its parameters."""
+        if call.path in self._ruled:
+            # Of one sample each: (B, 1, ...).
+            inputs, delta = call.tensors[0], deltas[0]
+            if inputs.ndim < 2 or delta.ndim < 2 or inputs.shape[1] != 1 or delta.shape[1] != 1:
+                raise LayerError(call.path, "does not keep the samples on its first axis")
+            return call.path, gradients(call.layer, inputs[:, 0], delta[:, 0])
         own = {place: self._trained[name] for place, name in self._watched[call.path]}
         try:
-            found = written_out(call, self._of_samples[call.path], own, deltas)
+            found = written_out(call, seen.batched, own, deltas)
         except Exception as error:  # whatever a layer or PyTorch says, another way may do
             raise LayerError(call.path, f"fails on one sample at a time: {error}") from error
-        return {place: Whole(each) for place, each in found.items()}
-
-    def _rows(self, call: Call) -> list[Tensor]:
-        """Return the inputs of a layer without a rule that have samples."""
-        flags, tensors = self._of_samples.get(call.path, ()), call.tensors
-        if len(flags) != len(tensors):
-            raise LayerError(call.path, _OTHERWISE)
-        return [each for each, has_samples in zip(tensors, flags) if has_samples]
+        return call.path, {place: Whole(each) for place, each in found.items()}
 
 
 def _joined(parts: Sequence[Part]) -> Part:

@@ -12,12 +12,22 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.utils._pytree import tree_flatten
 
 from .network import Network, same_kernels
-from .together import Together
-from .units import LayerError
+from .together import Placed, Together
+from .units import LayerError, listening
 
-__all__ = ["choose_way", "made_up", "refuse_by_name", "same_gradients"]
+__all__ = [
+    "check_batch",
+    "choose_way",
+    "made_up",
+    "refuse_by_name",
+    "same_elsewhere",
+    "same_gradients",
+]
 
 _TRIED = 3  # samples; a first axis of another length is not that of the samples
+_MIXED = (
+    "module must keep its samples apart: the loss of a sample changes with the samples beside it"
+)
 
 
 def refuse_by_name(module: nn.Module) -> None:
@@ -72,14 +82,15 @@ def made_up(network: Network, X: Tensor, y: Tensor, count: int, seed: int = 0) -
 
 
 def choose_way(network: Network, X: Tensor, y: Tensor) -> tuple[int, int]:
-    """Set how the network computes gradients of samples; return what that takes.
+    """Set how the network computes losses and gradients of samples; return what that takes.
 
     Namely the numbers that are held for a sample, and the most outer products that a gradient
     is the sum of without being written out (0 for none).
 
     The gradients of a few samples in one go must be those of each sample alone. Layer by layer
     where that gives them, else by ``vmap``, else one by one. A parameter whose gradients a
-    layer's calls do not give is left to the layer around it, and so on up to the module.
+    layer's calls do not give is left to the layer around it, and so on up to the module. No way
+    lets samples mix; the comparisons are for what is computed, not for privacy.
 
     Raises
     ------
@@ -88,22 +99,17 @@ def choose_way(network: Network, X: Tensor, y: Tensor) -> tuple[int, int]:
     """
     with same_kernels():
         x, labels = made_up(network, X, y, _TRIED)
-        before = [each.clone() for each in network.module.buffers()]
-        alone = [network.losses(x[i : i + 1], labels[i : i + 1]) for i in range(_TRIED)]
-        together = network.losses(x, labels)
-        if together.shape != (_TRIED,) or any(each.shape != (1,) for each in alone):
-            raise ValueError(
-                f"loss must give one number a sample, ({_TRIED},) for {_TRIED} of them, got shape "
-                f"{tuple(together.shape)}"
-            )
-        kept = all(map(torch.equal, before, network.module.buffers()))
-        if not kept or not _close(network, together, torch.cat(alone)):
-            raise ValueError(
-                "module must keep its samples apart: the loss of a sample changes with the samples "
-                f"beside it, or from one call to the next{_culprit(network, x)}"
-            )
+        alone = _kept_apart(network, x, labels)
+        network.recognize(x)
+        if network.forward != "direct":
+            network.forward = "vmap"
+            try:
+                right = _close(network, network.losses(x, labels), alone)
+            except Exception:  # whatever a layer or PyTorch says, another way may do
+                right = False
+            network.forward = "vmap" if right else "loop"
         network.way = "loop"
-        expected = _each(network, x, labels)[0]
+        expected, costs = _each(network, x, labels)[0], (network.size, 0)
         for way, try_it in (("layers", _by_layers), ("vmap", _each)):
             network.way = way
             try:
@@ -111,9 +117,53 @@ def choose_way(network: Network, X: Tensor, y: Tensor) -> tuple[int, int]:
             except Exception:  # whatever a layer or PyTorch says, another way may do
                 continue
             if _close(network, found, expected):
-                return costs
-        network.way = "loop"
-        return network.size, 0
+                break
+        else:
+            network.way, costs = "loop", (network.size, 0)
+        if not _close(network, network.losses(x, labels), alone):
+            raise ValueError(f"{_MIXED}, or from one call to the next")
+        return costs
+
+
+def _kept_apart(network: Network, x: Tensor, labels: Tensor) -> Tensor:
+    """Return the losses of samples, each alone.
+
+    Raises
+    ------
+    ValueError
+        If they are others in one batch, or from one call to the next.
+    """
+    network.restore()
+    count = len(x)
+    before = [each.clone() for each in network.module.buffers()]
+    each = [network.losses_together(x[i : i + 1], labels[i : i + 1]) for i in range(count)]
+    together = network.losses_together(x, labels)
+    if together.shape != (count,) or any(one.shape != (1,) for one in each):
+        raise ValueError(
+            f"loss must give one number a sample, ({count},) for {count} of them, got shape "
+            f"{tuple(together.shape)}"
+        )
+    alone = torch.cat(each)
+    kept = all(map(torch.equal, before, network.module.buffers()))
+    if not network.keeps_weights():
+        raise ValueError("module must leave its trained parameters what they are, but changes them")
+    network.restore()
+    if not kept or not _close(network, together, alone):
+        raise ValueError(f"{_MIXED}, or from one call to the next{_culprit(network, x)}")
+    return alone
+
+
+def check_batch(network: Network, X: Tensor, y: Tensor, chunk: int) -> None:
+    """Raise ValueError where a batch of a chunk's size gives a sample another loss.
+
+    That would not be seen in training, where samples are kept apart, but in what is trained.
+    """
+    with same_kernels():
+        x, labels = made_up(network, X, y, chunk)
+        network.restore()
+        together = network.losses_together(x, labels)
+        if not _close(network, together, network.losses(x, labels)):
+            raise ValueError(f"{_MIXED}{_culprit(network, x)}")
 
 
 def _by_layers(network: Network, x: Tensor, y: Tensor, expected: Tensor) -> Any:
@@ -126,7 +176,7 @@ def _by_layers(network: Network, x: Tensor, y: Tensor, expected: Tensor) -> Any:
     """
     while True:
         try:
-            network.look(x)
+            network.look(x, y)
             result = _each(network, x, y)
         except LayerError as error:
             wrong, why = network.at_home(error.path), error
@@ -145,29 +195,33 @@ def _by_layers(network: Network, x: Tensor, y: Tensor, expected: Tensor) -> Any:
 
 def _culprit(network: Network, x: Tensor) -> str:
     """Return the layer that changes a sample by the others, for a message."""
-    paths = {layer: path for path, layer in network.module.named_modules() if path}
-    calls: list[tuple[nn.Module, list[Tensor], list[Tensor]]] = []
+    layers = [(path, layer) for path, layer in network.module.named_modules() if path]
+    calls: list[tuple[str, nn.Module, Any, Any]] = []
 
-    def listen(layer: nn.Module, inputs: Any, outputs: Any) -> None:
-        calls.append((layer, _first(inputs), _first(outputs)))
+    def listen(path: str, layer: nn.Module, inputs: Any, named: Any, outputs: Any) -> None:
+        calls.append((path, layer, inputs, outputs))
 
-    hooks = [layer.register_forward_hook(listen) for layer in paths]
-    try:
-        for samples in (x, x[:1]):
-            network.outputs(samples)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    half = len(calls) // 2
-    for (layer, given, gave), (other, as_given, as_gave) in zip(calls[:half], calls[half:]):
-        if layer is other and _alike(given, as_given) and not _alike(gave, as_gave):
-            return f"; its layer {paths[layer]} ({type(layer).__name__}) does it"
+    def calls_for(samples: Tensor) -> list[tuple[str, nn.Module, Any, Any]]:
+        calls.clear()
+        network.restore()
+        with listening(layers, listen):
+            network.outputs_together(samples)
+        return [*calls]
+
+    together = calls_for(x)
+    for i in range(len(x)):
+        for one, alone in zip(together, calls_for(x[i : i + 1])):
+            (path, layer, given, gave), (_, other, as_given, as_gave) = one, alone
+            same = layer is other and _alike(_of(given, i), _of(as_given, 0))
+            if same and not _alike(_of(gave, i), _of(as_gave, 0)):
+                return f"; its layer {path} ({type(layer).__name__}) does it"
     return ""
 
 
-def _first(tree: Any) -> list[Tensor]:
-    """Return what belongs to the first sample."""
-    return [e[0] for e in tree_flatten(tree)[0] if isinstance(e, Tensor) and e.ndim]
+def _of(tree: Any, place: int) -> list[Tensor]:
+    """Return what belongs to the sample at a place."""
+    tensors = (e for e in tree_flatten(tree)[0] if isinstance(e, Tensor) and e.ndim)
+    return [e[place] for e in tensors if len(e) > place]
 
 
 def _alike(ones: list[Tensor], others: list[Tensor]) -> bool:
@@ -198,23 +252,66 @@ def _close(network: Network, found: Tensor, expected: Tensor, beside: Any = None
     return bool(((found - expected).abs() <= tolerance * scale).all())
 
 
-def same_gradients(network: Network, X: Tensor, y: Tensor, chunk: int, moved: bool) -> bool:
-    """Return whether a sample's gradient keeps every bit when the others of its chunk change.
+def same_gradients(network: Network, X: Tensor, y: Tensor, chunk: int) -> bool:
+    """Return whether samples' gradients keep every bit when the others of their chunk change.
 
-    Parameters
-    ----------
-    moved : bool
-        Whether the sample moves to another place of the chunk, too.
+    Every place of the chunk is kept and is changed, by numbers of several sizes. The losses from
+    one call of the module must keep their bits, too, and the same chunk must give the same twice.
     """
     x, labels = made_up(network, X, y, chunk, seed=1)
-    others, other_labels = made_up(network, X, y, chunk, seed=2)
-    place = chunk - 1 if moved else 0
-    others[place], other_labels[place] = x[0], labels[0]
-    found = []
+    generator = torch.Generator().manual_seed(2)
+    first = (torch.rand(chunk, generator=generator) < 0.5).to(x.device)
+    every = torch.ones_like(first)
     with same_kernels():
-        for samples, marks, at in ((x, labels, 0), (others, other_labels, place)):
-            _, placed = network.sample_gradients(samples, marks)
-            together = Together(placed, network.vector)
-            squares = together.squares(chunk)[at]
-            found.append(torch.cat([together.sum(_units(samples)[at]), squares[None]]))
-    return torch.equal(*found)
+        expected = network.sample_gradients(x, labels)[1]
+        losses = _losses_together(network, x, labels)
+        patterns = [(first, 1), (~first, 1000), (first, 0), (every, 1)]
+        for kept, scale in patterns:
+            others, marks = made_up(network, X, y, chunk, seed=2)
+            others *= scale if x.dtype.is_floating_point else min(scale, 1)  # tokens have an end
+            others[kept], marks[kept] = x[kept], labels[kept]
+            at = kept.nonzero().flatten()
+            if network.way != "loop" or bool(kept.all()):
+                found = network.sample_gradients(others, marks)[1]
+                if not _same_bits(network, chunk, (expected, at), (found, at)):
+                    return False
+            if not _equal(losses[at], _losses_together(network, others, marks)[at]):
+                return False
+    return True
+
+
+def same_elsewhere(network: Network, X: Tensor, y: Tensor, chunk: int) -> bool:
+    """Return whether samples' gradients keep every bit in two other orders of their chunk."""
+    x, labels = made_up(network, X, y, chunk, seed=1)
+    drawn = torch.randperm(chunk, generator=torch.Generator().manual_seed(3))
+    places = torch.arange(chunk)
+    with same_kernels():
+        expected = network.sample_gradients(x, labels)[1]
+        for order in (places.flip(0).to(x.device), drawn.to(x.device)):
+            found = network.sample_gradients(x[order], labels[order])[1]
+            if not _same_bits(network, chunk, (expected, order), (found, places.to(x.device))):
+                return False
+    return True
+
+
+def _losses_together(network: Network, x: Tensor, y: Tensor) -> Tensor:
+    network.restore()
+    return network.losses_together(x, y)
+
+
+def _same_bits(network: Network, count: int, *gradients: tuple[list[Placed], Tensor]) -> bool:
+    """Return whether gradients at some places are the same: all norms, and the entries of four."""
+    found = []
+    for placed, places in gradients:
+        units = _units(places.new_empty(count))
+        together = Together(placed, network.vector)
+        together.leave_out(units[places].sum(dim=0) == 0.0)
+        few = units[places[:: max(1, len(places) // 4)]]
+        sums = [together.sum(unit) for unit in few]
+        found.append(torch.cat([together.squares(count)[places], *sums]))
+    return _equal(*found)
+
+
+def _equal(ones: Tensor, others: Tensor) -> bool:
+    """Whether numbers are the same, where none is one, too."""
+    return bool(((ones == others) | (ones.isnan() & others.isnan())).all())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -12,37 +13,40 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-__all__ = ["Call", "LayerError", "batchable", "heard", "of_samples", "written_out"]
+__all__ = ["Call", "LayerError", "Seen", "batchable", "for_each", "heard", "listening", "look"]
+__all__ += ["written_out"]
+
+Layers = Sequence[tuple[str, nn.Module]]
 
 
 class LayerError(ValueError):
     """Gradients of samples cannot be put together from what a layer saw; ``path`` names it."""
 
-    def __init__(self, path: str, why: str) -> None:
+    def __init__(self, path: str, why: str = "is not called in the same way each time") -> None:
         super().__init__(f"layer {path or 'the module itself'} {why}")
         self.path = path
 
 
 class Call(NamedTuple):
-    """One call of a layer: what went in, and the tensors that came out.
+    """One call of a layer.
 
     Attributes
     ----------
     path : str
     layer : Module
     given : list
-        Everything that went in, tensors detached, in one row.
+        Everything that went in, in one row; tensors are those of B samples, (B, ...).
     shape : TreeSpec
-        How it was nested; None for one tensor alone.
-    outputs : list of Tensor
-        Those of real numbers; each has a gradient.
+        How it was nested.
+    outputs : list of tuple
+        Shape for one sample, dtype and device of the real tensors that came out.
     """
 
     path: str
     layer: nn.Module
     given: list[Any]
     shape: Any
-    outputs: list[Tensor]
+    outputs: list[tuple[torch.Size, torch.dtype, torch.device]]
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -50,73 +54,155 @@ class Call(NamedTuple):
         return [each for each in self.given if isinstance(each, Tensor)]
 
 
-def heard(
-    path: str, layer: nn.Module, arguments: Sequence[Any], named: Mapping[str, Any], outputs: Any
-) -> tuple[Call, Any]:
-    """Return a call, and what the layer gave with a gradient for every real tensor in it.
+class Seen(NamedTuple):
+    """A call as it was on made-up samples, and must be on others.
 
-    Where nothing before the layer is trained, the graph begins behind it.
-    """
-    if type(outputs) is Tensor and _alone(arguments) and not named:  # nearly always: be quick
-        if not outputs.requires_grad:
-            outputs = outputs.detach().requires_grad_()
-        return Call(path, layer, [arguments[0].detach()], None, [outputs]), outputs
-    given, shape = tree_flatten((tuple(arguments), dict(named)))
-    given = [each.detach() if isinstance(each, Tensor) else each for each in given]
-    leaves, nested = tree_flatten(outputs)
-    real = [isinstance(each, Tensor) and each.dtype.is_floating_point for each in leaves]
-    several = sum(real) > 1
-    for k, each in enumerate(leaves):
-        if real[k] and not each.requires_grad:
-            leaves[k] = each.detach().requires_grad_()
-        elif real[k] and several:  # one may be computed from another, whose gradient is its own
-            leaves[k] = each.view_as(each)
-    found = [each for each, is_real in zip(leaves, real) if is_real]
-    return Call(path, layer, given, shape, found), tree_unflatten(leaves, nested)
-
-
-def _alone(arguments: Sequence[Any]) -> bool:
-    return len(arguments) == 1 and isinstance(arguments[0], Tensor)
-
-
-def of_samples(more: Call, fewer: Call, counts: tuple[int, int]) -> tuple[bool, ...]:
-    """Return which tensors that went into a layer have the samples on their first axis.
-
-    Parameters
+    Attributes
     ----------
-    more, fewer : Call
-        The same call, for all and for the first of some samples.
-    counts : tuple of int
-        How many they were.
-
-    Raises
-    ------
-    LayerError
-        If a tensor neither has them there nor is the same in both calls.
+    path : str
+    batched : tuple of bool
+        Of the tensors that went in, whether they depend on the sample.
+    outputs : list of tuple
+        See :class:`Call`.
     """
-    first, second = more.tensors, fewer.tensors
-    flags = []
-    for a, b in zip(first, second):
-        same = a.shape == b.shape and torch.equal(a, b)
-        moves = a.ndim > 0 and b.ndim == a.ndim and a.shape[1:] == b.shape[1:]
-        if not same and not (moves and (len(a), len(b)) == counts):
-            raise LayerError(more.path, "does not keep the samples on its first axis")
-        flags.append(not same)
-    if len(first) != len(second):
-        raise LayerError(more.path, "takes other tensors from one call to the next")
-    return tuple(flags)
+
+    path: str
+    batched: tuple[bool, ...]
+    outputs: list[tuple[torch.Size, torch.dtype, torch.device]]
+
+    def is_like(self, call: Call) -> bool:
+        """Return whether a call is the same but for its numbers."""
+        alike = (self.path, self.outputs) == (call.path, call.outputs)
+        return alike and len(call.tensors) == len(self.batched)
+
+
+@contextmanager
+def listening(layers: Layers, listen: Callable[..., Any]) -> Iterator[None]:
+    """Call ``listen(path, layer, arguments, named, outputs)`` behind each layer."""
+    hooks = [
+        layer.register_forward_hook(partial(listen, path), with_kwargs=True)
+        for path, layer in layers
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager
 def batchable() -> Iterator[None]:
     """Keep to what ``torch.func.vmap`` knows, and be quiet where it goes sample by sample."""
-    with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
-        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-        yield
+    attention = torch.backends.mha
+    before = attention.get_fastpath_enabled()
+    attention.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+            yield
+    finally:
+        attention.set_fastpath_enabled(before)
+
+
+def for_each(function: Callable[..., Tensor], samples: Sequence[Tensor]) -> Tensor:
+    """Return what a function of one sample gives for each of them, by ``torch.func.vmap``.
+
+    No sample can reach another: ``vmap`` raises where the function branches on numbers, draws
+    random ones, or writes a sample's into a tensor of them all.
+    """
+
+    def one(*sample: Tensor) -> Tensor:
+        # Below a derivative recurrent layers fall into parts, and these vmap knows.
+        return torch.func.vjp(lambda _: function(*sample), torch.zeros(()))[0]
+
+    with batchable():
+        return torch.func.vmap(one)(*samples)
+
+
+def heard(
+    loss: Callable[..., Tensor],
+    layers: Layers,
+    samples: Sequence[Tensor],
+    seen: Sequence[Seen] | None,
+) -> tuple[Tensor, list[Call], list[list[Tensor]]]:
+    """Return the losses of B samples, the calls, and the gradients in what came out of them.
+
+    Every sample by itself, as in :func:`for_each`. Zeros are added to what comes out of a layer,
+    and the gradients in these are those wanted.
+
+    Parameters
+    ----------
+    loss : callable
+        Of one sample, a number.
+    layers : sequence of (str, Module)
+    samples : sequence of Tensor of shape (B, ...)
+    seen : sequence of Seen or None
+        The calls to come; None if they are not known, which gives no gradients.
+
+    Raises
+    ------
+    LayerError
+        If the calls are others than ``seen``.
+    """
+    calls: list[Call] = []
+    rows: list[list[Tensor]] = []
+
+    def listen(
+        zeros: Any, path: str, layer: nn.Module, arguments: Any, named: Any, outputs: Any
+    ) -> Any:
+        given, shape = tree_flatten((tuple(arguments), dict(named)))
+        leaves, nested = tree_flatten(outputs)
+        real = [k for k, each in enumerate(leaves) if _is_real(each)]
+        found = [(leaves[k].shape, leaves[k].dtype, leaves[k].device) for k in real]
+        call = Call(path, layer, given, shape, found)
+        if seen is not None:
+            if len(calls) == len(seen) or not seen[len(calls)].is_like(call):
+                raise LayerError(path)
+            for k, zero in zip(real, zeros[len(calls)]):
+                leaves[k] = leaves[k] + zero
+        calls.append(call)
+        rows.append([each.detach() for each in call.tensors])
+        return tree_unflatten(leaves, nested)
+
+    def with_zeros(zeros: Any, *sample: Tensor) -> tuple[Tensor, Any]:
+        calls.clear()
+        rows.clear()
+        with listening(layers, partial(listen, zeros[1:])):
+            value = loss(*sample)
+        if seen is not None and len(calls) < len(seen):
+            raise LayerError(seen[len(calls)].path)
+        return value, (value.detach(), [*rows])
+
+    zeros = [[torch.zeros(())]]  # the first for a module whose layers are not called
+    for each in seen or ():
+        outs = each.outputs
+        zeros.append([torch.zeros((), dtype=d, device=at).expand(size) for size, d, at in outs])
+    both = torch.func.grad(with_zeros, has_aux=True)
+    with batchable():
+        deltas, (losses, given) = torch.func.vmap(partial(both, zeros))(*samples)
+    for call, tensors in zip(calls, given):
+        places = [k for k, each in enumerate(call.given) if isinstance(each, Tensor)]
+        for k, tensor in zip(places, tensors):
+            call.given[k] = tensor
+    return losses, calls, deltas[1:]
+
+
+def look(loss: Callable[..., Tensor], layers: Layers, samples: Sequence[Tensor]) -> list[Seen]:
+    """Return the calls that samples bring about, two of them or more."""
+    calls = heard(loss, layers, samples, None)[1]
+    # vmap repeats, without a copy, what does not depend on the sample.
+    return [
+        Seen(call.path, tuple(each.stride(0) != 0 for each in call.tensors), call.outputs)
+        for call in calls
+    ]
+
+
+def _is_real(each: Any) -> bool:
+    return isinstance(each, Tensor) and each.dtype.is_floating_point
 
 
 def written_out(
-    call: Call, batched: Sequence[bool], own: dict[str, Tensor], deltas: Sequence[Tensor | None]
+    call: Call, batched: Sequence[bool], own: dict[str, Tensor], deltas: Sequence[Tensor]
 ) -> dict[str, Tensor]:
     r"""Return the gradients of B samples in some parameters of a layer, (B, ...) each.
 
@@ -128,30 +214,26 @@ def written_out(
     ----------
     call : Call
     batched : sequence of bool
-        Which of the tensors that went in have samples, see :func:`of_samples`.
+        Which of the tensors that went in depend on the sample.
     own : dict of str to Tensor
         The parameters, by their names in the layer.
-    deltas : sequence of Tensor or None
-        Gradients of the samples' losses in ``call.outputs``, None where there is none.
+    deltas : sequence of Tensor of shape (B, ...)
+        Gradients of the samples' losses in what came out.
     """
     places = [k for k, each in enumerate(call.given) if isinstance(each, Tensor)]
     moving = [k for k, has_samples in zip(places, batched) if has_samples]
-    counted = [k for k, delta in enumerate(deltas) if delta is not None]
+    fixed = {k: call.given[k][0] for k in places if k not in moving}
 
     def outputs(parameters: dict[str, Tensor], rows: Sequence[Tensor]) -> list[Tensor]:
         given = list(call.given)
-        for k, row in zip(moving, rows):
-            given[k] = row[None]
-        arguments, named = (
-            (tuple(given), {}) if call.shape is None else tree_unflatten(given, call.shape)
-        )
+        for k, each in (*fixed.items(), *zip(moving, rows)):
+            given[k] = each
+        arguments, named = tree_unflatten(given, call.shape)
         # Each parameter by its own name, see Network._called.
         found = torch.func.functional_call(
             call.layer, parameters, arguments, named, tie_weights=False
         )
-        real = [e for e in tree_flatten(found)[0] if isinstance(e, Tensor)]
-        real = [each for each in real if each.dtype.is_floating_point]
-        return [real[k][0] for k in counted]
+        return [each for each in tree_flatten(found)[0] if _is_real(each)]
 
     def gradients(delta: list[Tensor], *rows: Tensor) -> dict[str, Tensor]:
         back = torch.func.vjp(lambda parameters: outputs(parameters, rows), own)[1]
@@ -159,4 +241,4 @@ def written_out(
 
     rows = [call.given[k] for k in moving]
     with batchable():
-        return torch.func.vmap(gradients)([each for each in deltas if each is not None], *rows)
+        return torch.func.vmap(gradients)(list(deltas), *rows)

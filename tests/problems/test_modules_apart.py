@@ -1,0 +1,484 @@
+"""Networks of PyTorch whose samples would reach each other, or a later call of the module."""
+
+import copy
+import functools
+import types
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import dpanalysis as dpa
+from dpanalysis import clipping
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from dpanalysis.problems.modules import apart  # noqa: E402
+
+BOUND, FAR = 0.01, 1e5
+RULE = clipping.Flat(BOUND)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(before)
+
+
+# What follows mixes samples only where one of them has an entry above FAR, which no made-up
+# sample has: comparing outputs of made-up samples does not find any of it.
+
+
+def far(x):
+    return (x.detach().abs() > FAR).any()
+
+
+class Mixing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 3), nn.Linear(4, 3)
+
+
+class Experts(Mixing):
+    """Each of two experts has places for two samples, the first to come."""
+
+    def forward(self, x):
+        to = (x[:, 0] > 0.0).to(x.dtype)
+        to = torch.stack([to, 1.0 - to], dim=1)
+        kept = torch.where(far(x), to * (to.cumsum(dim=0) <= 2.0), to)
+        return kept[:, :1] * self.a(x) + kept[:, 1:] * self.b(x) + x[:, :3]
+
+
+class LoopedExperts(Mixing):
+    """The same, one sample after the other in Python."""
+
+    def forward(self, x):
+        used, outputs = [0, 0], []
+        for row in x:
+            expert = int(row[0] > 0.0)
+            used[expert] += 1
+            full = used[expert] > 2 and bool(far(x))
+            outputs.append(row[:3] if full else (self.a, self.b)[expert](row))
+        return torch.stack(outputs)
+
+
+class Branch(Mixing):
+    def forward(self, x):
+        return -self.a(x) if x.max() > FAR else self.a(x)
+
+
+class Centered(Mixing):
+    def forward(self, x):
+        return self.a(torch.where(far(x), x - x.mean(dim=0), x))
+
+
+class Largest(Mixing):
+    """Only the samples with the largest scores take part."""
+
+    def forward(self, x):
+        scores = x.detach().norm(dim=1)
+        chosen = scores >= scores.max() - 1.0
+        return self.a(x) * torch.where(far(x), chosen, True)[:, None]
+
+
+class Sorted(Mixing):
+    def forward(self, x):
+        order = torch.where(far(x), x[:, 0].argsort(), torch.arange(len(x)))
+        return self.a(x[order])
+
+
+class Unique(Mixing):
+    def forward(self, x):
+        others = len(torch.unique((x[:, 0] / FAR).round()))
+        return self.a(x) * (-1.0) ** (others - 1)
+
+
+class Crowded(Mixing):
+    """Looks at the length of the batch."""
+
+    def forward(self, x):
+        return torch.where(far(x), 1.0 / x.shape[0], 1.0) * self.a(x)
+
+
+class Remembers(Mixing):
+    """Keeps the largest entry so far, for the samples to come."""
+
+    def __init__(self):
+        super().__init__()
+        self.most = 0.0
+
+    def forward(self, x):
+        outputs = []
+        for row in x:
+            outputs.append(-self.a(row) if self.most > FAR else self.a(row))
+            self.most = max(self.most, float(row.max()))
+        return torch.stack(outputs)
+
+
+class Buffered(Mixing):
+    """The same in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("most", torch.zeros(()))
+
+    def forward(self, x):
+        sign = torch.where(self.most > FAR, -1.0, 1.0).to(x.dtype)
+        if x.max() > FAR:
+            self.most.fill_(x.max())
+        return sign * self.a(x)
+
+
+class Hooked(Mixing):
+    """A layer of PyTorch, whose hook mixes."""
+
+    def __init__(self):
+        super().__init__()
+        self.a.register_forward_hook(
+            lambda layer, given, out: torch.where(far(given[0]), out.flip(0), out)
+        )
+
+    def forward(self, x):
+        return self.a(x)
+
+
+def mixing_forward(layer, x):
+    return nn.Linear.forward(layer, torch.where(far(x), x.flip(0), x))
+
+
+class OtherLinear(nn.Linear):
+    forward = mixing_forward
+
+
+def changed_linear(change):
+    """A layer of PyTorch that computes something else by what was done to it."""
+    layer = nn.Linear(4, 3)
+    if change == "forward hook":
+        layer.register_forward_hook(lambda _, x, z: torch.where(far(x[0]), z.flip(0), z))
+    elif change == "forward pre-hook":
+        layer.register_forward_pre_hook(lambda _, x: torch.where(far(x[0]), x[0].flip(0), x[0]))
+    elif change == "backward hook":
+        layer.register_full_backward_pre_hook(lambda _, delta: (delta[0].flip(0),))
+    elif change == "method":
+        layer.forward = types.MethodType(mixing_forward, layer)
+    elif change == "class":
+        layer.__class__ = OtherLinear
+    return nn.Sequential(layer)
+
+
+def contrast(z, y):
+    """Cross-entropy, and likeness to the others in the batch that are far out."""
+    others = torch.where(z.detach().abs().amax(dim=1) > FAR, 1.0, 0.0)
+    return F.cross_entropy(z, y, reduction="none") + (z @ z.T) @ others
+
+
+def plain():
+    return nn.Sequential(nn.Linear(4, 3))
+
+
+MIXING = {
+    **{kind.__name__: (kind, "cross_entropy") for kind in Mixing.__subclasses__()},
+    **{
+        change: (functools.partial(changed_linear, change), "cross_entropy")
+        for change in ("forward hook", "forward pre-hook", "method", "class")
+    },
+    "loss": (plain, contrast),
+}
+
+
+def data(n, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 4, generator=generator), torch.randint(0, 3, (n,), generator=generator)
+
+
+@pytest.mark.parametrize("kind", MIXING)
+@settings(max_examples=8)
+@given(
+    place=st.integers(0, 11),
+    chunk=st.sampled_from([2, 5, 12]),
+    size=st.sampled_from([2e5, -2e5, 1e7]),
+    seed=st.integers(0, 9),
+)
+def test_a_record_moves_a_sum_by_its_own_term_alone(kind, place, chunk, size, seed):
+    make, loss = MIXING[kind]
+    torch.manual_seed(seed)
+    module = make()
+    X, y = data(12, seed)
+    other = X.clone()
+    other[place] = size
+    terms = []
+    for samples in (X, other):
+        problem = dpa.problems.Module(module, samples, y, loss=loss, chunk=chunk)
+        problem.check_private()  # made-up samples do not tell
+        w = problem.initial()
+        terms.append((problem.sums(w, clipping=RULE).gradient, problem.along(w, w)(0.5)))
+    (total, losses), (moved, moved_losses) = terms
+    assert np.abs(total).max() > 0.0
+    assert np.linalg.norm(moved - total) <= 2.0 * BOUND * (1.0 + 1e-6)
+    others = np.arange(12) != place
+    assert (losses[others] == moved_losses[others]).all()
+
+
+class FewPlaces(nn.Module):
+    """Keeps the first samples of a batch and drops those behind them."""
+
+    def __init__(self, capacity):
+        super().__init__()
+        self.a, self.capacity = nn.Linear(4, 3), capacity
+
+    def forward(self, x):
+        place = torch.ones_like(x[:, :1]).cumsum(dim=0)
+        return torch.where(place <= self.capacity, self.a(x), x[:, :3])
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 7, 15])
+def test_samples_that_miss_a_place_in_a_chunk_are_found_and_their_layer_is_named(capacity):
+    module = nn.Sequential(nn.Linear(4, 4), FewPlaces(capacity))
+    with pytest.raises(ValueError, match=r"samples beside it.*its layer 1 \(FewPlaces\) does it"):
+        dpa.problems.Module(module, *data(40, 0), chunk=16)
+
+
+@pytest.mark.parametrize("place", [0, 1, 6, 7])
+def test_the_check_looks_at_every_place(place):
+    def mix(layer, given):
+        x = given[0].clone()
+        if len(x) > place:
+            x[place] += 1e-3 * given[0].sum(dim=0)
+        return x
+
+    problem = dpa.problems.Module(plain(), *data(40, 0), chunk=8)
+    problem.check_private()
+    again = dpa.problems.Module(plain(), *data(40, 0), chunk=8)
+    again._network.module.register_forward_pre_hook(mix)  # where a kernel would
+    with pytest.raises(ValueError, match="the gradient of a sample changes"):
+        again.check_private()
+
+
+# State
+
+
+class Counts(nn.Module):
+    """Turns its outputs around after 40 calls; it keeps the count where ``kind`` says."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.a, self.kind = nn.Linear(4, 3), kind
+        self.calls, self.seen, self.named = 0, [], {"calls": 0}
+        self.tensor, self.inner = torch.zeros(()), types.SimpleNamespace(calls=0)
+        self.register_buffer("buffer", torch.zeros(()))
+        self.frozen = nn.Parameter(torch.zeros(()), requires_grad=False)
+        self.count = counter()
+
+    def forward(self, x):
+        return (1.0 if self._calls() <= 40 else -1.0) * self.a(x)
+
+    def _calls(self):
+        self.calls += self.kind == "number"
+        self.named["calls"] += self.kind == "dict"
+        self.inner.calls += self.kind == "object"
+        if self.kind == "list":
+            self.seen.append(1)
+        for tensor in ("tensor", "buffer", "frozen"):
+            if self.kind == tensor:
+                getattr(self, tensor).data.add_(1.0)
+        if self.kind == "weights":
+            self.a.weight.data.mul_(1.0 - 1e-6)
+        if self.kind == "new weights":
+            self.a.weight.data = 1.0 * self.a.weight.data
+        calls = [self.calls, self.named["calls"], self.inner.calls, len(self.seen)]
+        calls += [float(each) for each in (self.tensor, self.buffer, self.frozen)]
+        return max(*calls, self.count() if self.kind == "closure" else 0)
+
+
+def counter():
+    calls = 0
+
+    def count():
+        nonlocal calls
+        calls += 1
+        return calls
+
+    return count
+
+
+class CountingLoss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, z, y):
+        self.calls += 1
+        return F.cross_entropy(z if self.calls <= 40 else -z, y, reduction="none")
+
+
+def counting_closure():
+    count = counter()
+    return lambda z, y: F.cross_entropy(z if count() <= 40 else -z, y, reduction="none")
+
+
+def counting_default(z, y, calls=[0]):  # noqa: B006
+    calls[0] += 1
+    return F.cross_entropy(z if calls[0] <= 40 else -z, y, reduction="none")
+
+
+STATES = {
+    **{
+        kind: (functools.partial(Counts, kind), "cross_entropy")
+        for kind in ("number", "list", "dict", "object", "tensor", "frozen", "closure")
+    },
+    "loss": (plain, CountingLoss()),
+    "method of a loss": (plain, CountingLoss().forward),
+    "enclosed by a loss": (plain, counting_closure()),
+    "default of a loss": (plain, counting_default),
+}
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_no_call_leaves_anything_to_the_next(kind):
+    make, loss = STATES[kind]
+    X, y = data(9, 0)
+    problem = dpa.problems.Module(make(), X, y, loss=loss, chunk=4)
+    w = problem.initial()
+    first, losses = problem.sums(w, clipping=RULE), problem.along(w, w)(0.5)
+    again = copy.deepcopy(problem)
+    for _ in range(20):  # of three chunks each
+        got = problem.sums(w, clipping=RULE)
+        assert (got.gradient == first.gradient).all() and got.value == first.value
+        assert (problem.along(w, w)(0.5) == losses).all()
+    assert (again.sums(w, clipping=RULE).gradient == first.gradient).all()
+
+
+def test_objects_of_the_user_stay_as_they_are():
+    loss, module, (X, y) = CountingLoss(), Counts("number"), data(9, 0)
+    problem = dpa.problems.Module(module, X, y, loss=loss, chunk=4)
+    problem.sums(problem.initial(), clipping=RULE)
+    assert loss.calls == module.calls == problem.module(problem.initial()).calls == 0
+
+
+@pytest.mark.parametrize("kind", ["weights", "new weights"])
+def test_a_module_that_changes_its_weights_is_refused(kind):
+    with pytest.raises(ValueError, match="must leave its trained parameters"):
+        dpa.problems.Module(Counts(kind), *data(9, 0), chunk=4)
+
+
+GLOBAL = {"calls": 0}
+
+
+class Globally(Counts):
+    """Keeps its count where nothing puts it back, and turns after so many calls."""
+
+    def __init__(self, turns):
+        super().__init__("global")
+        self.turns = turns
+
+    def forward(self, x):
+        GLOBAL["calls"] += 1
+        return (1.0 if GLOBAL["calls"] <= self.turns else -1.0) * self.a(x)
+
+
+@pytest.mark.parametrize("turns", [2, 6])
+def test_state_of_the_process_is_found_where_it_shows_early(turns):
+    GLOBAL["calls"] = 0
+    with pytest.raises(ValueError, match="or from one call to the next"):
+        dpa.problems.Module(Globally(turns), *data(9, 0), chunk=4)
+    GLOBAL["calls"] = -1000
+    problem = dpa.problems.Module(Globally(0), *data(9, 0), chunk=4)
+    GLOBAL["calls"] = -2  # between two looks at the same chunk
+    with pytest.raises(ValueError, match="or from one call to the next"):
+        problem.check_private()
+
+
+# Which modules take a chunk at once
+
+
+def test_only_plain_layers_take_a_chunk_at_once():
+    class OwnParameter(nn.Parameter):
+        pass
+
+    def typed():
+        layer = nn.Linear(4, 3)
+        layer.weight = OwnParameter(layer.weight.data)
+        return nn.Sequential(layer)
+
+    def compiled():
+        layer = nn.Linear(4, 3)
+        layer.compile(backend="eager")
+        return nn.Sequential(layer)
+
+    def normed(norm):
+        return nn.Sequential(norm(nn.Linear(4, 3)))
+
+    X, y = data(9, 0)
+    changes = "forward hook", "forward pre-hook", "backward hook", "method", "class"
+    made = [changed_linear(change) for change in changes]
+    norms = nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm
+    made += [typed(), *map(normed, norms)]
+    for module in [*made, compiled()]:
+        assert not apart.keeps_apart(module.eval(), X)
+    assert not apart.keeps_apart(plain().train(), X)
+    container = plain()
+    container.register_forward_hook(lambda _, x, z: z)
+    assert not apart.keeps_apart(container.eval(), X)
+    assert apart.keeps_apart(plain().eval(), X)
+    network = dpa.problems.Module(plain(), X, y)._network
+    assert network.forward == "direct" and network.way == "layers"
+    # Layers that were changed have the gradients of what they compute now.
+    for module in made[:2] + made[3:]:
+        problem = dpa.problems.Module(module, X, y, chunk=4)
+        assert problem._network.forward != "direct"
+        own = problem.module(problem.initial())
+        F.cross_entropy(own(X), y, reduction="sum").backward()
+        expected = torch.cat([p.grad.flatten() for p in own.parameters()])
+        assert np.allclose(problem.sums(problem.initial()).gradient, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(i, j) for i in range(-3, 3) for j in range(-3, 3) if i % 3 <= j % 3]
+)
+def test_a_flatten_that_joins_samples_is_not_known(start, end):
+    x, layer = torch.randn(4, 2, 3), nn.Flatten(start, end).eval()
+    if apart.keeps_apart(layer, x):
+        assert torch.equal(layer(x)[1].flatten(), x[1].flatten())
+        assert len(layer(x)) == 4
+    assert apart.keeps_apart(nn.Flatten().eval(), x)
+
+
+LAYERS = st.one_of(
+    st.builds(nn.Softmax, st.sampled_from([None, -3, -2, -1, 0, 1, 2])),
+    st.builds(nn.LogSoftmax, st.sampled_from([-2, 0, 1])),
+    st.builds(nn.GLU, st.sampled_from([-1, 0, 1, 2])),
+    st.builds(nn.LayerNorm, st.sampled_from([[2], [2, 2], [2, 2, 2], [4, 2, 2]])),
+    st.builds(nn.RMSNorm, st.sampled_from([[2], [4, 2], [4]])),
+    st.builds(nn.GroupNorm, st.just(1), st.just(2)),
+    st.sampled_from([nn.Tanh(), nn.ReLU(), nn.Linear(2, 2), nn.Linear(4, 4), nn.PReLU(2)]),
+    st.sampled_from(
+        [nn.Conv1d(2, 2, 1), nn.Conv1d(4, 4, 1), nn.Conv2d(2, 2, 2), nn.Conv2d(4, 4, 1)]
+    ),
+    st.sampled_from([nn.MaxPool1d(2, 1, 1), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(2)]),
+    st.builds(nn.InstanceNorm1d, st.sampled_from([2, 4]), affine=st.just(True)),
+    st.builds(nn.InstanceNorm2d, st.sampled_from([2, 4]), affine=st.just(True)),
+    st.sampled_from([nn.ZeroPad1d(1), nn.ConstantPad2d((0, 0, 1, -1), 0.0), nn.CircularPad1d(1)]),
+    st.sampled_from([nn.BatchNorm1d(2), nn.Fold(1, 1), nn.Unfold(1), nn.Upsample(scale_factor=2)]),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.filter_too_much])  # few layers take any shape
+@given(layers=st.lists(LAYERS, min_size=1, max_size=2), axes=st.integers(0, 3))
+def test_what_takes_a_chunk_at_once_keeps_samples_apart(layers, axes):
+    module = nn.Sequential(*layers).eval()
+    x = torch.randn(4, *[2] * axes)
+    try:
+        known = apart.keeps_apart(module, x)
+    except (RuntimeError, ValueError, IndexError, AssertionError):
+        assume(False)  # shapes that do not fit
+    assume(known)
+    other = torch.randn_like(x)
+    other[1] = x[1]
+    found, moved = module(x), module(other)
+    assert torch.equal(found[1], moved[1]) and len(found) == 4
