@@ -256,3 +256,12 @@ def test_bounds_are_shares_of_the_nominal_size():
         PrivateBounds(0.1, size=50, relation="add_or_remove_one").fit(X[:60])
     with pytest.raises(ValueError, match="size must be at least half"):
         PrivateBounds(1.0, size=2000).fit(X)
+
+
+def test_bounds_of_public_columns_hold_at_their_corners():
+    columns = PublicColumns([-3.0, 0.0, 0.0, 0.0], [1.0, 2.0, 1.0, 1.0], [(2, 4)])
+    corner = np.array([[-3.0, 2.0, 0.0, 1.0]])
+    for bound in columns.row_bound:
+        assert bound.radius == pytest.approx(np.linalg.norm(corner[0], bound.order))
+    problem = dpa.ERM(corner, [1], dpa.losses.Logistic(), row_bound=columns.row_bound)
+    assert problem._data.scale is None

@@ -1,6 +1,7 @@
 """The best of a random number of runs: its cost against laws that are enumerated."""
 
 import math
+import types
 
 import dp_accounting as dp
 import mpmath as mp
@@ -180,3 +181,13 @@ def test_events_are_accounted_as_others_are():
 def test_what_is_outside_its_range_raises(wrong, error, message):
     with pytest.raises(error, match=message):
         wrong()
+
+
+@pytest.mark.parametrize(("above", "count"), [(2**40, 2), (-(2**40), 1)])
+def test_a_count_is_drawn_with_the_digits_that_its_law_promises(above, count):
+    """A geometric law has the mass gamma at 1: a uniform number decides to 2^-152 and less."""
+    repeats = Repeats(2.0, 1.0)
+    uniform = int(math.ldexp(repeats.gamma, 53)) * 2**139 + above
+    words = [(uniform >> (32 * k)) & 0xFFFFFFFF for k in range(6)]
+    source = types.SimpleNamespace(integers=lambda low, high, size: np.array(words[:size]))
+    assert repeats.draw(source) == count

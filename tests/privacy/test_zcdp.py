@@ -136,3 +136,16 @@ def test_the_divergence_at_many_losses_is_that_at_each_of_them_to_the_last_bit()
     mu, loss = np.exp(random.uniform(-15.0, 4.0, (2, 1_000)))
     each = [float(gaussian_divergence(*pair)) for pair in zip(mu, loss)]
     np.testing.assert_array_equal(gaussian_divergence(mu, loss), each)
+
+
+@given(mu=st.floats(1e-3, 0.49), far=st.floats(20.0, 35.0))
+def test_far_tails_of_small_shifts_have_all_their_digits(mu, far):
+    """Where Mills' ratio is a series: a wrong term there would be a part in a hundred."""
+    epsilon = mu * (far + mu / 2.0)
+    with mpmath.workdps(450):
+        shift, loss = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        exact = mpmath.ncdf(shift / 2 - loss / shift) - mpmath.exp(loss) * mpmath.ncdf(
+            -shift / 2 - loss / shift
+        )
+        found = mpmath.mpf(float(gaussian_divergence(np.array([mu]), epsilon)[0]))
+        assert abs(found / exact - 1) < 1e-9

@@ -332,6 +332,17 @@ def test_reports_above_the_budget_of_a_run_are_refused(candidate, wrong):
         repeat_and_select([lambda each, rng: candidate(wrong, rng)], WHOLE, score=fair, rng=0)
 
 
+def test_a_run_in_another_notion_of_privacy_is_refused():
+    """The rho of a run is no part of a budget in epsilon, however small the number is."""
+    method = dpa.methods.GradientDescent(0.1, 2, mechanism="gaussian")
+
+    def in_zcdp(_, rng):
+        return dpa.minimize(PROBLEM, method, dpa.Budget(rho=1e-3), rng=rng, record=())
+
+    with pytest.raises(ValueError, match="candidates must run under the budget"):
+        repeat_and_select([in_zcdp], WHOLE, score=fair, rng=0)
+
+
 def test_several_reports_of_one_run_are_added():
     def halves(share):
         def candidate(budget, rng):
