@@ -187,7 +187,7 @@ def test_what_is_outside_its_range_raises(wrong, error, message):
 def test_a_count_is_drawn_with_the_digits_that_its_law_promises(above, count):
     """A geometric law has the mass gamma at 1: a uniform number decides to 2^-152 and less."""
     repeats = Repeats(2.0, 1.0)
-    uniform = int(math.ldexp(repeats.gamma, 53)) * 2**139 + above
+    uniform = int(math.ldexp(repeats.gamma, 60)) * 2**132 + above
     words = [(uniform >> (32 * k)) & 0xFFFFFFFF for k in range(6)]
     source = types.SimpleNamespace(integers=lambda low, high, size: np.array(words[:size]))
     assert repeats.draw(source) == count
