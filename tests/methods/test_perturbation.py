@@ -643,3 +643,9 @@ def test_events_add_up_over_releases():
     twice = dpa.privacy.epsilon(Repeated(event, 2), 1e-6, ADD)
     assert twice < 2 * dpa.privacy.epsilon(event, 1e-6, ADD)
     assert dpa.privacy.epsilon([Pure(0.2), Pure(0.1)], 0.0, ADD) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(("batches", "passes"), [(0, 1), (1, 0), (1, -2)])
+def test_a_descent_makes_at_least_one_pass_over_one_batch(batches, passes):
+    with pytest.raises(ValueError, match=r"(batches|passes) must"):
+        NoisyDescent(np.zeros(2), 0.1, batches, passes, False, "gaussian", 1.0)
