@@ -723,3 +723,25 @@ def test_a_copy_of_a_batch_closes_with_it_and_others_cannot_be_made():
     with pytest.raises(dpa.PrivacyBudgetExceeded):
         ask(twin)
     assert problem.looks == 1
+
+
+def test_facts_say_nothing_that_was_not_stated():
+    """What a problem leaves out is the weakest that can be said: unknown bounds are infinite."""
+    facts = PublicFacts(10, 2, 0.0, 1.0, "replace_one", (1.0, 1.0))
+    known = {"n", "d", "mu", "L", "relation", "gradient_bounds", "has_records", "max_records"}
+    weakest = {
+        "rounding": 0.0, "convex_records": False, "flat_where_steep": False, "row_blocks": (),
+        "lowest_value": -np.inf, "derivative_bounds": (np.inf, np.inf), "hessian_bound": np.inf,
+        "hessian_lipschitz": np.inf, "hessian_trace": np.inf, "value_at_zero": None,
+        "hessian_rank": None, "derivative_corners": None, "declared_sensitivity": None,
+    }  # fmt: skip
+    for field in dataclasses.fields(facts):
+        if field.name not in known and field.name != "largest_iterate":
+            assert getattr(facts, field.name) == weakest[field.name], field.name
+
+
+def test_a_query_is_for_one_replicate():
+    oracle = oracle_of(problem_of(np.eye(2), np.ones(2)), replicates=2)
+    query = queries.NoisyValue(np.zeros(2), 1.0, 0.1)
+    with pytest.raises(ValueError, match="a query is for one replicate, this run has 2"):
+        oracle.ask(query, dpa.Full())

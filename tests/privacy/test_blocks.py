@@ -376,3 +376,17 @@ def test_the_law_of_the_least_square_is_taken():
     assert shape == pytest.approx(found.fun, rel=1e-6)
     assert plan(dpa.RowBound(2, 1.0), 1e-5, d=60).law == "gaussian"
     assert plan(dpa.RowBound(1, 1.0), 1e-300, d=60).law == "blocks"  # Gaussian noise costs more
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize(
+    "shape", [(Block(2, 2, 1.5), Block(1, 1, 0.5)), (Block(4, math.inf, 2.0),)]
+)
+def test_the_expected_square_of_copies_of_blocks_is_so_many_times_one(copies, shape):
+    """Copies of a Gaussian block are independent; entries of one have its radius for deviation."""
+    d = sum(block.size for block in shape)
+    gaussian = TiltedMinimum("gaussian", 0.7, 0.1, 1e-9, 1.0, shape)
+    entries = [block.radius for block in shape for _ in range(block.size)]
+    assert gaussian.expected_square(copies * d) == pytest.approx(
+        copies * 0.7**2 * np.square(entries).sum(), rel=1e-12
+    )
