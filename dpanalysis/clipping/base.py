@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
+
+from .._inheritance import outdated
 
 __all__ = ["Clipping", "check_clipping"]
 
@@ -37,6 +40,9 @@ class Clipping(ABC):
     ----------
     clip_norm : float
         The bound C > 0 on the L2 norm of one sample's weighted gradient.
+    largest_weight : float
+        Largest weight of any sample, 1 by default. A class that extends a built-in rule and
+        overrides its formula does not inherit that rule's, and has inf unless it states one.
     needs_losses : bool
         Whether the weights depend on the samples' losses.
 
@@ -54,6 +60,12 @@ class Clipping(ABC):
 
     clip_norm: float
     needs_losses: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Forget the largest weight of a formula that is overridden: ``clip_norm`` bounds."""
+        super().__init_subclass__(**options)
+        for name in outdated(cls, ("largest_weight",), Clipping):
+            setattr(cls, name, math.inf)
 
     @property
     def largest_weight(self) -> float:

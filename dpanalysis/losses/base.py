@@ -8,12 +8,26 @@ from typing import Any
 
 import numpy as np
 
+from .._inheritance import outdated
 from .._validation import check_number
 
 __all__ = ["Loss", "check_loss"]
 
 # What a derivative may exceed the stated Lipschitz constant by when it is checked: rounding.
 _ROUNDING = 1e-9
+
+# What a class says of its formulas, and of no others.
+_CONSTANTS = (
+    "convex",
+    "lipschitz",
+    "smoothness",
+    "hessian_lipschitz",
+    "flat_where_steep",
+    "lowest",
+    "growth",
+    "weak_growth",
+    "_remainder",
+)
 
 
 class Loss(ABC):
@@ -59,6 +73,11 @@ class Loss(ABC):
     sum. Of ``smoothness``, ``hessian_lipschitz`` and ``convex`` nothing can be checked while
     sums are computed, and some methods' guarantees rest on them: prove them.
 
+    Constants are not inherited with formulas that a class overrides: a class that extends a
+    built-in loss and overrides ``derivative``, say, has the defaults above for all constants that
+    it does not state. Its ``lipschitz`` is inf then, and a private run without a clipping rule is
+    refused.
+
     Examples
     --------
     A smooth loss for labels -1 and +1 whose derivative is at most 1/2:
@@ -89,13 +108,10 @@ class Loss(ABC):
     lowest: float = -math.inf
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Forget what was said of the parent's formulas where a class has formulas of its own."""
+        """Set the constants of overridden formulas to their defaults: nothing is known."""
         super().__init_subclass__(**options)
-        own = vars(cls)
-        if {"value", "derivative", "second_derivative"} & own.keys():
-            for name in ("flat_where_steep", "lowest"):
-                if name not in own:
-                    setattr(cls, name, getattr(Loss, name))
+        for name in outdated(cls, _CONSTANTS, Loss):
+            setattr(cls, name, vars(Loss)[name])
 
     @abstractmethod
     def value(self, z: Any, y: Any) -> Any:
@@ -202,8 +218,9 @@ def check_loss(loss: Any) -> None:
     TypeError
         If it is not an object of a class that extends :class:`Loss`.
     ValueError
-        If a constant is no number >= 0, a formula fails or returns another shape, or a
-        derivative on the grid is larger than ``lipschitz``; the message names the class.
+        If a constant is no number >= 0, a formula is set on the object and not on its class,
+        fails or returns another shape, or a derivative on the grid is larger than ``lipschitz``;
+        the message names the class.
 
     Examples
     --------
@@ -222,6 +239,12 @@ def check_loss(loss: Any) -> None:
     name = type(loss).__name__
     for constant in ("lipschitz", "smoothness", "hessian_lipschitz"):
         check_number(f"{name}.{constant}", getattr(loss, constant), low=0.0, finite=False)
+    for formula in ("value", "derivative", "second_derivative"):
+        if formula in getattr(loss, "__dict__", {}):
+            raise ValueError(
+                f"{name}.{formula} must be a method of its class, which states the constants of "
+                "its formulas; it is set on the object"
+            )
     z, y = grid(loss)
     for formula in ("value", "derivative"):
         found = evaluated(loss, formula, z, y)

@@ -15,11 +15,12 @@ from array_api_compat import (
 )
 
 from .._devices import beside, lives_with, readable, to_host
+from .._inheritance import outdated
 from .._validation import check_finite, check_reals
 from ..clipping import Clipping, check_clipping
 from ..privacy.blocks import Block
 from ..privacy.facts import LARGEST_ITERATE, PublicFacts
-from ..regularizers import Regularizer
+from ..regularizers import PENALTY_CONSTANTS, Regularizer
 from .base import Problem
 from .growth import evaluated, goes_by_problem
 
@@ -30,18 +31,6 @@ __all__ = ["EmpiricalRisk", "Sums", "check_regularizer"]
 _FIXED = frozenset(
     ("n", "d", "loss", "regularizer", "row_bounds", "features", "n_classes", "hidden", "activation")
 )
-
-
-_ANSWERS = (
-    "_evaluate",
-    "sums",
-    "gradient_sum",
-    "along",
-    "hessian_sum",
-    "hvp_sum",
-    "minimise_tilted",
-)
-_PACKAGE = __name__.partition(".")[0] + "."
 
 
 class Sums(NamedTuple):
@@ -202,32 +191,6 @@ class EmpiricalRisk(Problem):
             f"{type(self).__name__} has no constants of weak growth: give them to value clipping, "
             "or clip by a rule that needs none, such as Flat(clip_norm)"
         )
-
-    def check_private(self) -> None:
-        """Raise where sums of one's own would go with bounds that are not theirs.
-
-        A subclass with sums of its own must have :meth:`facts` of its own too.
-
-        Raises
-        ------
-        TypeError
-            If a class overrides a sum over samples, and neither it nor one below it ``facts``.
-        """
-        order = type(self).__mro__
-
-        def place(name: str) -> int:
-            return next(k for k, kind in enumerate(order) if name in vars(kind))
-
-        states = place("facts")
-        for name in _ANSWERS:
-            answers = place(name)
-            by = order[answers]
-            if answers < states and not by.__module__.startswith(_PACKAGE):
-                raise TypeError(
-                    f"{by.__name__} overrides {name}, but its facts are those of "
-                    f"{order[states].__name__}: the noise would be computed from bounds on other "
-                    "sums; override facts too (return super().facts(relation) where they hold)"
-                )
 
     # Checks and conversions of arguments
 
@@ -455,9 +418,20 @@ class EmpiricalRisk(Problem):
 
 
 def check_regularizer(regularizer: Any) -> None:
-    """Raise TypeError unless ``regularizer`` is None or an object of dpanalysis.regularizers."""
+    """Raise TypeError unless ``regularizer`` is None or an object of dpanalysis.regularizers.
+
+    So is one whose class overrides a formula and inherits a constant of the formula before: a
+    guarantee that rests on strong convexity would rest on a wrong number.
+    """
     if isinstance(regularizer, type) or not (regularizer is None or hasattr(regularizer, "mu")):
         raise TypeError(
             "regularizer must be None or an object of dpanalysis.regularizers, such as L2(0.1), "
             f"got {regularizer!r}"
         )
+    stated = getattr(regularizer, "__dict__", {})
+    for name, (kind, formula, of) in outdated(type(regularizer), PENALTY_CONSTANTS).items():
+        if name not in stated:
+            raise TypeError(
+                f"regularizer: {kind} overrides {formula}, but its {name} is that of {of}, whose "
+                f"formulas are others; {kind} must state {', '.join(PENALTY_CONSTANTS)} of its own"
+            )
