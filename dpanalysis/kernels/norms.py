@@ -12,8 +12,8 @@ from .crew import share
 from .scalar import EXACT, FAST
 from .turns import begin, go_on, leave
 
-# Compiled with scalar.py, sha256 bf3f66e93e22f545
-# Compiled with turns.py, sha256 dc10019a064e64f9
+# Compiled with scalar.py, sha256 6943957e836d8dd8
+# Compiled with turns.py, sha256 66c80a357f4c812e
 
 __all__ = ["norms"]
 

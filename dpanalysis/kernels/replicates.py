@@ -27,8 +27,8 @@ from .turns import begin, go_on, leave
 # Compiled with codes.py, sha256 4f61b3dc35b098f6
 # Compiled with rounding.py, sha256 8067f7744591ab36
 # Compiled with terms.py, sha256 7ae39dcd9967d0ea
-# Compiled with tile.py, sha256 87df2b9fd1d231a4
-# Compiled with turns.py, sha256 dc10019a064e64f9
+# Compiled with tile.py, sha256 954ec87d1fb4b8b3
+# Compiled with turns.py, sha256 66c80a357f4c812e
 
 __all__ = ["replicates_tasks"]
 

@@ -49,7 +49,7 @@ from .scalar import (
 
 # Compiled with codes.py, sha256 4f61b3dc35b098f6
 # Compiled with rounding.py, sha256 8067f7744591ab36
-# Compiled with scalar.py, sha256 bf3f66e93e22f545
+# Compiled with scalar.py, sha256 6943957e836d8dd8
 
 __all__ = [
     "SCALE",
