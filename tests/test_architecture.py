@@ -20,6 +20,7 @@ ALLOWED = {
     "dpanalysis": {"*"},
     "_compiling": set(),
     "_devices": set(),
+    "_elementwise": set(),
     "_inheritance": set(),
     "_lazy": set(),
     "_threads": set(),
@@ -53,8 +54,8 @@ ALLOWED = {
     "opacus": {"clipping"},
     "__main__": {"dpanalysis", "audit", "commands"},  # the version is the package's
 }
-EVERYWHERE = {"errors", "_compiling", "_devices", "_inheritance", "_lazy", "_threads"}
-EVERYWHERE |= {"_validation"}
+EVERYWHERE = {"errors", "_compiling", "_devices", "_lazy", "_threads", "_validation"}
+EVERYWHERE |= {"_elementwise", "_inheritance"}
 
 
 def room_of(module):

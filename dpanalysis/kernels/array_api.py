@@ -54,11 +54,12 @@ def kept_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
     """Return the rule's weights, cut to what the rule promises: its two public numbers.
 
     The noise is computed from ``clip_norm`` and ``largest_weight``, so no method of a rule may
-    go beyond them. A weight that is negative counts as zero.
+    go beyond them. A weight that is negative counts as zero, and is NaN where the rule fails: an
+    error that one record alone brings about would tell that the record is there.
     """
     xp = array_namespace(norms)
     with np.errstate(all="ignore"):
-        weights = clipping.weight(norms, losses)
+        weights = _weights(clipping, norms, losses)
         zeros, largest = xp.zeros_like(weights), clipping.largest_weight
         weights = xp.where(weights < 0.0, zeros, weights)
         weights = xp.where(weights > largest, xp.full_like(weights, largest), weights)
@@ -66,6 +67,24 @@ def kept_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
         weights = xp.where(weights * norms > clipping.clip_norm, limit / norms, weights)
         # Still over where the quotient is subnormal.
         return xp.where(weights * norms > clipping.clip_norm, zeros, weights)
+
+
+def _weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
+    """Return the rule's weights, NaN for a sample at which it fails."""
+    try:
+        return clipping.weight(norms, losses)
+    except Exception:
+        xp = array_namespace(norms)
+        flat = xp.reshape(norms, (-1,))
+        if flat.shape[0] <= 1:
+            return xp.full_like(norms, math.nan)
+    sizes = None if losses is None else xp.reshape(losses, (-1,))
+    half = flat.shape[0] // 2
+    parts = [
+        _weights(clipping, flat[k], None if sizes is None else sizes[k])
+        for k in (slice(half), slice(half, None))
+    ]
+    return xp.reshape(xp.concat(parts), norms.shape)
 
 
 def within(slopes: Any, low: float, high: float) -> Any:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from .._elementwise import check_elementwise
 from .._inheritance import outdated
 from .._validation import check_number
 
-__all__ = ["Loss", "check_loss"]
+__all__ = ["Loss", "check_loss", "check_per_sample"]
 
 # What a derivative may exceed the stated Lipschitz constant by when it is checked: rounding.
 _ROUNDING = 1e-9
@@ -71,7 +72,9 @@ class Loss(ABC):
     -----
     A sample at which a formula fails or gives no finite number adds exactly zero to every
     sum. Of ``smoothness``, ``hessian_lipschitz`` and ``convex`` nothing can be checked while
-    sums are computed, and some methods' guarantees rest on them: prove them.
+    sums are computed, and some methods' guarantees rest on them: prove them. That a formula looks
+    at one sample alone is tried before a private run, on made-up numbers
+    (:func:`~dpanalysis.losses.base.check_per_sample`); compiled formulas see nothing else.
 
     Constants are not inherited with formulas that a class overrides: a class that extends a
     built-in loss and overrides ``derivative``, say, has the defaults above for all constants that
@@ -275,6 +278,40 @@ def check_loss(loss: Any) -> None:
                 f"{name}.flat_where_steep is True, but at z = {z[k]:g}, y = {y[k]:g} its second "
                 f"derivative is {bend[k]:g}, above {most[k]:g}: the noise would be too small"
             )
+
+
+def check_per_sample(loss: Loss) -> None:
+    """Raise ValueError where a formula of a user's loss mixes samples or remembers them.
+
+    Formulas for arrays see many samples at once, and a private sum charges what one record's own
+    term can do. So a formula must not look at other samples: no centered or normalized
+    predictions, no median, no running average. All formulas are tried on made-up numbers in
+    several groupings, which must agree to the last bit. To call them one sample at a time would
+    rule mixing out, and take about 500 times as long.
+
+    Parameters
+    ----------
+    loss : Loss
+
+    Examples
+    --------
+    >>> from dpanalysis import losses
+    >>> class Centered(losses.SquaredError):
+    ...     def derivative(self, z, y):
+    ...         return z - z.mean() - y
+    >>> check_per_sample(Centered())
+    Traceback (most recent call last):
+        ...
+    ValueError: Centered.derivative gives a sample other numbers beside other samples...
+    """
+    if type(loss).__module__ == f"{__package__}.linear":
+        return
+    z, y = grid(loss)
+    random = np.random.default_rng(0)
+    z, y = np.append(z, 3.0 * random.standard_normal(1000)), np.resize(y, len(z) + 1000)
+    table = np.stack([z, random.permutation(z), random.permutation(z)], axis=1)
+    for formula in ("value", "derivative", "second_derivative"):
+        check_elementwise(loss, formula, table, y[:, None])
 
 
 def grid(loss: Loss) -> tuple[np.ndarray, np.ndarray]:

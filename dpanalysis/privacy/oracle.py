@@ -17,6 +17,7 @@ import numpy as np
 
 from .._devices import to_host
 from .._validation import largest
+from ..clipping.base import check_per_sample
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
 from .events import Event, Repeated, check_event, covers
@@ -325,8 +326,13 @@ class PrivateOracle:
         return mechanisms.spawn(self._random[0], 1)[0]
 
     def check_clipping(self, clipping: Any) -> None:
-        """Raise unless the rule keeps its bound whatever the records; looks at none of them."""
+        """Raise unless the rule keeps its bound whatever the records; looks at none of them.
+
+        Under a guard, a user's rule must also weigh a sample by its own numbers alone.
+        """
         self._problem.check_clipping(clipping)
+        if self._guard is not None:
+            check_per_sample(clipping)
 
     def gradient_event(
         self, sampling: Sampling, mechanism: str, scale: float, clipping: Any = None

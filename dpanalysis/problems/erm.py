@@ -10,6 +10,7 @@ import numpy as np
 from ..kernels.array_api import formula_values
 from ..kernels.rounding import sum_rounding
 from ..losses import Logistic, Loss, check_loss
+from ..losses.base import check_per_sample
 from ..regularizers import Regularizer
 from .empirical import check_regularizer
 from .linear import LinearRisk
@@ -162,8 +163,9 @@ class ERM(LinearRisk):
         return losses
 
     def check_private(self) -> None:
-        """Look at the data once more: they must still be what was bounded.
+        """Try a user's formulas, and look at the data once more: they must be what was bounded.
 
+        The formulas of a loss that is not built in must be functions of one sample each.
         Rows in memory, and of a file that is used in place, are read once. Their multipliers and
         the norms that were kept are those of the time when they were computed, while whoever
         holds X may have changed it since. Labels are copies. Blocks of a larger file and chunks
@@ -173,7 +175,8 @@ class ERM(LinearRisk):
         Raises
         ------
         ValueError
-            If a row is larger than it was, or not finite; the message names it.
+            If a row is larger than it was, or not finite, or a formula mixes samples; the message
+            names it.
 
         Examples
         --------
@@ -188,6 +191,7 @@ class ERM(LinearRisk):
         ValueError: X has been changed since the problem was built: row 1 had an L2 norm...
         """
         super().check_private()
+        check_per_sample(self.loss)
         self._data.check_unchanged()
 
     def hessian_sum(self, w: Any, rows: Any = None) -> Any:

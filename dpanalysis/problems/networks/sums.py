@@ -8,7 +8,7 @@ from typing import Any
 from array_api_compat import array_namespace, is_numpy_array
 
 from ...clipping import Clipping
-from ...kernels.array_api import DEVICE_BLOCK_BYTES, each_replicate, within_bound
+from ...kernels.array_api import DEVICE_BLOCK_BYTES, each_replicate, kept_weights, within_bound
 from ...kernels.blocks import row_blocks
 from ...kernels.products import WHOLE
 from ...kernels.rounding import BLOCK_ROWS, SINGLE, sum_rounding
@@ -244,7 +244,7 @@ class NetworkSums:
         which for the weights of a network nobody can promise; the norms are there, so they
         have the last word.
         """
-        factors = clipping.weight(norms, losses)
+        factors = kept_weights(clipping, norms, losses)
         return within_bound(xp, self._X.dtype, clipping, factors, norms)
 
 
