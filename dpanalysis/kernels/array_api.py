@@ -19,7 +19,8 @@ from ..clipping import Clipping, Custom
 from ..losses import Loss
 from .blocks import Total, product_sum, row_blocks
 from .products import row_product
-from .rounding import BLOCK_ROWS, TINY
+from .rounding import BLOCK_ROWS, NO_LIMITS, TINY
+from .within_arrays import bounded_rows
 
 __all__ = [
     "DEVICE_BLOCK_BYTES",
@@ -150,10 +151,20 @@ class ArraySums:
     loss : Loss
     scale : array of shape (n,), optional
         Multiplier of each row.
+    limits : sequence of 3 floats
+        See :mod:`dpanalysis.kernels.within`.
     """
 
-    def __init__(self, X: Any, y: Any, loss: Loss, scale: Any = None) -> None:
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        loss: Loss,
+        scale: Any = None,
+        limits: Sequence[float] = NO_LIMITS,
+    ) -> None:
         self.n, self.d = X.shape
+        self._limits = limits
         self._X, self._y, self._loss, self._scale = X, y, loss, scale
         self._sparse = bool(sp.issparse(X))
         self._on_host = self._sparse or is_numpy_array(X)
@@ -227,6 +238,8 @@ class ArraySums:
             c = xp.where(known & (xp.abs(c) >= TINY), c, xp.zeros_like(c))
             if counts is not None:
                 c = c * counts
+            left = None if scale is None else scale[:, 0]
+            X = bounded_rows(X, left, self._limits, None if norms is None else pick(norms))
             block = gradients.open(size)
             block += product_sum(c, X)
         return values.close()[:, 0], gradients.close(), clipped

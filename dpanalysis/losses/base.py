@@ -12,7 +12,7 @@ from .._elementwise import check_elementwise
 from .._inheritance import outdated
 from .._validation import check_number
 
-__all__ = ["Loss", "check_loss", "check_per_sample"]
+__all__ = ["Loss", "check_loss", "check_per_sample", "constants_of"]
 
 # What a derivative may exceed the stated Lipschitz constant by when it is checked: rounding.
 _ROUNDING = 1e-9
@@ -278,6 +278,25 @@ def check_loss(loss: Any) -> None:
                 f"{name}.flat_where_steep is True, but at z = {z[k]:g}, y = {y[k]:g} its second "
                 f"derivative is {bend[k]:g}, above {most[k]:g}: the noise would be too small"
             )
+
+
+def constants_of(loss: Loss) -> tuple[float, ...]:
+    """Return the constants that bounds on sums over samples are computed from.
+
+    Examples
+    --------
+    >>> from dpanalysis import losses
+    >>> constants_of(losses.SquaredError())
+    (True, inf, 1.0, 0.0, False, 0.0)
+    """
+    return (
+        loss.convex,
+        loss.lipschitz,
+        loss.smoothness,
+        loss.hessian_lipschitz,
+        loss.flat_where_steep,
+        loss.lowest,
+    )
 
 
 def check_per_sample(loss: Loss) -> None:

@@ -198,7 +198,8 @@ class PrivateOracle:
     *Exceptions, threads, callbacks.* The charge and the line in the ledger come before the draw:
     whatever happens afterwards, what may have been seen has been paid. One oracle has one open
     batch at a time, also across threads. A guard that is shared by several oracles charges
-    atomically.
+    atomically. Data that a callback or a thread changes cannot do more than one record may: the
+    sums of a problem compare each row with its bounds when they add it (:class:`~dpanalysis.ERM`).
     """
 
     def __init__(
