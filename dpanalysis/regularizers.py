@@ -15,9 +15,17 @@ from ._validation import keep_numbers
 
 __all__ = ["L2", "GemanMcClure", "Regularizer"]
 
+# What a penalty says of its formulas, and of no others.
+PENALTY_CONSTANTS = ("mu", "L", "hessian_lipschitz")
+
 
 class Regularizer(Protocol):
-    """What a problem needs of a penalty: its terms and its curvature bounds."""
+    """What a problem needs of a penalty: its terms and its curvature bounds.
+
+    Privacy can rest on ``mu``, which must hold in every direction: a penalty that leaves out the
+    intercept has a ``mu`` of 0. A class that extends one of these and overrides a formula states
+    all three constants of its own, or a problem refuses it.
+    """
 
     @property
     def mu(self) -> float:

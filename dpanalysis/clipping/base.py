@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import weakref
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
 
-__all__ = ["Clipping", "check_clipping"]
+from .._elementwise import check_elementwise
+from .._inheritance import outdated
+
+__all__ = ["Clipping", "check_clipping", "check_per_sample"]
+
+_BUILT_IN = (f"{__package__}.by_norm", f"{__package__}.by_value")
+# Rules that were tried, by their number, as long as they live.
+_tried: weakref.WeakValueDictionary[int, Clipping] = weakref.WeakValueDictionary()
 
 # A hair below 1, so that rounding cannot push weight * norm over the bound.
 _BELOW_ONE = 1.0 - 2.0**-50
@@ -23,6 +33,42 @@ def check_clipping(clipping: Any) -> None:
         )
 
 
+def check_per_sample(rule: Clipping | None) -> None:
+    """Raise ValueError where the formula of a user's rule mixes samples or remembers them.
+
+    As :func:`dpanalysis.losses.base.check_per_sample`: a median of norms, a quantile or a running
+    average would let one record move the weights of all others. The oracle asks before anything
+    is spent; a rule is tried once.
+
+    Parameters
+    ----------
+    rule : Clipping or None
+
+    Examples
+    --------
+    >>> from dpanalysis import clipping
+    >>> class Median(clipping.Clipping):
+    ...     clip_norm = 1.0
+    ...     def wanted(self, norms, losses):
+    ...         return 1.0 / (norms + np.median(norms))
+    >>> check_per_sample(Median())
+    Traceback (most recent call last):
+        ...
+    ValueError: Median.weight gives a sample other numbers beside other samples...
+    """
+    if rule is None or type(rule).__module__ in _BUILT_IN or _tried.get(id(rule)) is rule:
+        return
+    random = np.random.default_rng(0)
+    near = rule.clip_norm * np.abs(random.standard_cauchy((500, 3)))
+    norms = np.concatenate([near, 10.0 ** random.uniform(-9.0, 9.0, (100, 3))])
+    losses = 10.0 ** random.uniform(-9.0, 9.0, norms.shape)
+    # Value clipping may have no constants of its own.
+    one: Any = rule.at(1.0, 0.1) if getattr(rule, "beta1", 0.0) is None else rule  # type: ignore[attr-defined]
+    check_elementwise(one, "weight", norms, losses)
+    with suppress(TypeError):  # a class without weak references is tried again
+        _tried[id(rule)] = rule
+
+
 class Clipping(ABC):
     """A rule: what it wants to weigh a sample by, and the cut that makes it keep its bound.
 
@@ -31,12 +77,16 @@ class Clipping(ABC):
     as it is written, also where the class extends a built-in rule;
     :func:`~dpanalysis.clipping.compiled` makes it as fast as the built-in ones. The sums cut
     every weight to ``clip_norm / norm`` and to ``largest_weight``, from which the noise is
-    computed, whatever the methods return. Both must not change while a run goes on.
+    computed, whatever the methods return. Both must not change while a run goes on. That a weight
+    depends on one sample alone is tried before a private run (:func:`check_per_sample`).
 
     Attributes
     ----------
     clip_norm : float
         The bound C > 0 on the L2 norm of one sample's weighted gradient.
+    largest_weight : float
+        Largest weight of any sample, 1 by default. A class that extends a built-in rule and
+        overrides its formula does not inherit that rule's, and has inf unless it states one.
     needs_losses : bool
         Whether the weights depend on the samples' losses.
 
@@ -54,6 +104,12 @@ class Clipping(ABC):
 
     clip_norm: float
     needs_losses: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Forget the largest weight of a formula that is overridden: ``clip_norm`` bounds."""
+        super().__init_subclass__(**options)
+        for name in outdated(cls, ("largest_weight",), Clipping):
+            setattr(cls, name, math.inf)
 
     @property
     def largest_weight(self) -> float:

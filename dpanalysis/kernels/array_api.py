@@ -19,7 +19,8 @@ from ..clipping import Clipping, Custom
 from ..losses import Loss
 from .blocks import Total, product_sum, row_blocks
 from .products import row_product
-from .rounding import BLOCK_ROWS, TINY
+from .rounding import BLOCK_ROWS, NO_LIMITS, TINY
+from .within_arrays import bounded_rows
 
 __all__ = [
     "DEVICE_BLOCK_BYTES",
@@ -54,11 +55,12 @@ def kept_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
     """Return the rule's weights, cut to what the rule promises: its two public numbers.
 
     The noise is computed from ``clip_norm`` and ``largest_weight``, so no method of a rule may
-    go beyond them. A weight that is negative counts as zero.
+    go beyond them. A weight that is negative counts as zero, and is NaN where the rule fails: an
+    error that one record alone brings about would tell that the record is there.
     """
     xp = array_namespace(norms)
     with np.errstate(all="ignore"):
-        weights = clipping.weight(norms, losses)
+        weights = _weights(clipping, norms, losses)
         zeros, largest = xp.zeros_like(weights), clipping.largest_weight
         weights = xp.where(weights < 0.0, zeros, weights)
         weights = xp.where(weights > largest, xp.full_like(weights, largest), weights)
@@ -66,6 +68,24 @@ def kept_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
         weights = xp.where(weights * norms > clipping.clip_norm, limit / norms, weights)
         # Still over where the quotient is subnormal.
         return xp.where(weights * norms > clipping.clip_norm, zeros, weights)
+
+
+def _weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
+    """Return the rule's weights, NaN for a sample at which it fails."""
+    try:
+        return clipping.weight(norms, losses)
+    except Exception:
+        xp = array_namespace(norms)
+        flat = xp.reshape(norms, (-1,))
+        if flat.shape[0] <= 1:
+            return xp.full_like(norms, math.nan)
+    sizes = None if losses is None else xp.reshape(losses, (-1,))
+    half = flat.shape[0] // 2
+    parts = [
+        _weights(clipping, flat[k], None if sizes is None else sizes[k])
+        for k in (slice(half), slice(half, None))
+    ]
+    return xp.reshape(xp.concat(parts), norms.shape)
 
 
 def within(slopes: Any, low: float, high: float) -> Any:
@@ -131,10 +151,20 @@ class ArraySums:
     loss : Loss
     scale : array of shape (n,), optional
         Multiplier of each row.
+    limits : sequence of 3 floats
+        See :mod:`dpanalysis.kernels.within`.
     """
 
-    def __init__(self, X: Any, y: Any, loss: Loss, scale: Any = None) -> None:
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        loss: Loss,
+        scale: Any = None,
+        limits: Sequence[float] = NO_LIMITS,
+    ) -> None:
         self.n, self.d = X.shape
+        self._limits = limits
         self._X, self._y, self._loss, self._scale = X, y, loss, scale
         self._sparse = bool(sp.issparse(X))
         self._on_host = self._sparse or is_numpy_array(X)
@@ -208,6 +238,8 @@ class ArraySums:
             c = xp.where(known & (xp.abs(c) >= TINY), c, xp.zeros_like(c))
             if counts is not None:
                 c = c * counts
+            left = None if scale is None else scale[:, 0]
+            X = bounded_rows(X, left, self._limits, None if norms is None else pick(norms))
             block = gradients.open(size)
             block += product_sum(c, X)
         return values.close()[:, 0], gradients.close(), clipped

@@ -18,7 +18,7 @@ from ..clipping import Clipping
 from ..losses import Loss
 from . import twins
 from .codes import SHARED_BLOCK
-from .rounding import MOST_TASKS
+from .rounding import MOST_TASKS, NO_LIMITS
 
 __all__ = ["CompiledSums"]
 
@@ -53,12 +53,22 @@ class CompiledSums:
     loss : Loss
     scale : ndarray of shape (n,), optional
         Multiplier of each row.
+    limits : sequence of 3 floats
+        See :mod:`dpanalysis.kernels.within`.
     """
 
-    def __init__(self, X: Any, y: np.ndarray, loss: Loss, scale: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        X: Any,
+        y: np.ndarray,
+        loss: Loss,
+        scale: np.ndarray | None = None,
+        limits: Sequence[float] = NO_LIMITS,
+    ) -> None:
         self.n, self.d = X.shape
         self._y = _read_only(y.astype(np.float64, copy=False))
         self._scale = _EMPTY if scale is None else _read_only(scale)
+        self._limits = _read_only(np.array(limits))
         self._loss = loss
         self._kept: tuple[Clipping | None, twins.Plan] | None = None
         self._data: Any
@@ -88,6 +98,7 @@ class CompiledSums:
             self._scale,
             _EMPTY if norms is None else _read_only(norms),
             _EMPTY if weights is None else _read_only(weights),
+            self._limits,
         )
         from .crew import share  # Numba is imported when the first sum is asked for
 

@@ -5,7 +5,8 @@ the number of clipped samples. The rows go by tiles that stay in cache: predicti
 then the loss of the whole tile in vector registers, then the gradient.
 
 A row's prediction and coefficient depend on that row alone, to the last bit: not on its place,
-on the other rows or on the number of threads. The terms are added up by blocks of rows; see
+on the other rows or on the number of threads. A row that has grown since it was bounded adds
+nothing: :mod:`dpanalysis.kernels.within`. The terms are added up by blocks of rows; see
 :mod:`dpanalysis.kernels.rounding`.
 
 ``rows`` selects rows in place (nothing is gathered) when ``indexed``; ``scale``,
@@ -14,6 +15,7 @@ on the other rows or on the number of threads. The terms are added up by blocks 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -25,12 +27,14 @@ from .scalar import FAST
 from .terms import terms_at
 from .tile import SCALE, fill_tile, new_tile, scale_terms
 from .turns import begin, go_on, leave
+from .within import count_doubtful, is_doubtful, is_inside
 
 # Compiled with prefetch.py, sha256 77702f2dedcbfa85
-# Compiled with rounding.py, sha256 8067f7744591ab36
+# Compiled with rounding.py, sha256 878c181a2fb33e56
 # Compiled with terms.py, sha256 7ae39dcd9967d0ea
-# Compiled with tile.py, sha256 87df2b9fd1d231a4
-# Compiled with turns.py, sha256 dc10019a064e64f9
+# Compiled with tile.py, sha256 e46d6b790b3ebabe
+# Compiled with within.py, sha256 39b40edca6af1138
+# Compiled with turns.py, sha256 66c80a357f4c812e
 
 __all__ = ["dense_tasks"]
 
@@ -56,9 +60,14 @@ def dense_range(
     want_value: int,
     want_gradient: int,
     gradient: Any,
+    careful: bool,
 ) -> Any:
-    """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped."""
-    y, scale, norms, weights = samples
+    """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped, grown.
+
+    ``grown`` is the number of rows that are outside their limits; where ``careful`` they are left
+    out, and it is 0.
+    """
+    y, scale, norms, weights, limits = samples
     d = X.shape[1]
     far = X.shape[0] * d * X.itemsize > _NEAR_BYTES and d * X.itemsize <= _PAGE_BYTES
     rows_of_tile = (_FAR_TILE_ENTRIES if far else _TILE_ENTRIES) // d
@@ -69,6 +78,10 @@ def dense_range(
     index, table = tile
     z = np.empty(size)
     c = np.empty(size)
+    known = norms.shape[0] > 0 and limits[2] < math.inf
+    sized, squared = limits[0] < math.inf, known or limits[1] < math.inf
+    sizes, squares, row = np.empty(size), np.empty(size), np.empty(d, X.dtype)
+    grown = 0
     # The sum of a block of rows, and all sums of blocks before it.
     many = want_gradient and hi - lo > BLOCK_ROWS
     block = np.zeros(d) if many else gradient
@@ -105,11 +118,44 @@ def dense_range(
         clipped += count
         if want_gradient:
             scale_terms(table, c, m)
-            for k in range(0, quads, 4):
-                x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
-                c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
-                for j in range(d):
-                    block[j] += c0 * x0[j] + c1 * x1[j] + c2 * x2[j] + c3 * x3[j]
+            if careful:
+                for k in range(m):
+                    row[:] = X[index[k]]
+                    if is_inside(row, k, table, limits, known):
+                        for j in range(d):
+                            block[j] += c[k] * row[j]
+            elif squared:  # the numbers that are squared are those that are added
+                for k in range(0, quads, 4):
+                    x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
+                    c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
+                    s0 = s1 = s2 = s3 = 0.0
+                    for j in range(d):
+                        block[j] += c0 * x0[j] + c1 * x1[j] + c2 * x2[j] + c3 * x3[j]
+                        s0 += np.float64(x0[j]) * np.float64(x0[j])
+                        s1 += np.float64(x1[j]) * np.float64(x1[j])
+                        s2 += np.float64(x2[j]) * np.float64(x2[j])
+                        s3 += np.float64(x3[j]) * np.float64(x3[j])
+                    squares[k], squares[k + 1], squares[k + 2], squares[k + 3] = s0, s1, s2, s3
+            else:
+                for k in range(0, quads, 4):
+                    x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
+                    c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
+                    for j in range(d):
+                        block[j] += c0 * x0[j] + c1 * x1[j] + c2 * x2[j] + c3 * x3[j]
+            if sized and not careful:
+                for k in range(0, quads, 4):
+                    x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
+                    s0 = s1 = s2 = s3 = 0.0
+                    for j in range(d):
+                        s0 += abs(np.float64(x0[j]))
+                        s1 += abs(np.float64(x1[j]))
+                        s2 += abs(np.float64(x2[j]))
+                        s3 += abs(np.float64(x3[j]))
+                    sizes[k], sizes[k + 1], sizes[k + 2], sizes[k + 3] = s0, s1, s2, s3
+            if not careful and count_doubtful(sizes, squares, table, limits, known, m):
+                for k in range(m):
+                    if is_doubtful(sizes[k], squares[k], k, table, limits, known):
+                        grown += 0 if is_inside(X[index[k]], k, table, limits, known) else 1
         room -= m
         if room < size or start + m == hi:
             room = BLOCK_ROWS
@@ -119,7 +165,7 @@ def dense_range(
                 for j in range(d):
                     gradient[j] += block[j]
                     block[j] = 0.0
-    return value, clipped
+    return value, clipped, grown
 
 
 @njit(**FAST)
@@ -144,19 +190,24 @@ def dense_tasks(
     """Do tasks ``(replicate, lo, hi)`` in turn; partial sums of each go to a row of its own."""
     t = begin(turns, bells, helper)
     while t < tasks.shape[0]:
-        values[t], clipped[t] = dense_range(
-            X,
-            samples,
-            rows,
-            indexed,
-            tasks[t, 1],
-            tasks[t, 2],
-            W[tasks[t, 0]],
-            terms,
-            numbers,
-            want_value,
-            want_gradient,
-            gradients[t],
-        )
+        for careful in range(2):
+            values[t], clipped[t], grown = dense_range(
+                X,
+                samples,
+                rows,
+                indexed,
+                tasks[t, 1],
+                tasks[t, 2],
+                W[tasks[t, 0]],
+                terms,
+                numbers,
+                want_value,
+                want_gradient,
+                gradients[t],
+                careful > 0,
+            )
+            if grown == 0:
+                break
+            gradients[t, :] = 0.0
         t = go_on(turns)
     leave(turns, tasks.shape[0], bells, helper)

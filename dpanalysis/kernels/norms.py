@@ -12,10 +12,10 @@ from .crew import share
 from .scalar import EXACT, FAST
 from .turns import begin, go_on, leave
 
-# Compiled with scalar.py, sha256 bf3f66e93e22f545
-# Compiled with turns.py, sha256 dc10019a064e64f9
+# Compiled with scalar.py, sha256 6943957e836d8dd8
+# Compiled with turns.py, sha256 66c80a357f4c812e
 
-__all__ = ["norms"]
+__all__ = ["careful_norm", "norms"]
 
 _TASK_ROWS = 1 << 14
 # Between these no square of an entry that matters has left the normal numbers.
@@ -23,7 +23,7 @@ _SMALL, _LARGE = 1e-280, 1e300
 
 
 @njit(**EXACT)  # a reciprocal of the largest entry would overflow where that is tiny
-def _careful(x: Any) -> float:
+def careful_norm(x: Any) -> float:
     """Return the L2 norm of a row whose squares may not be normal numbers."""
     largest = 0.0
     for j in range(x.shape[0]):
@@ -51,7 +51,7 @@ def _norms_range(X: Any, order: int, lo: int, hi: int, out: Any) -> None:
             for j in range(d):
                 size = np.float64(x[j])
                 total += size * size
-            total = math.sqrt(total) if _SMALL < total < _LARGE else _careful(x)
+            total = math.sqrt(total) if _SMALL < total < _LARGE else careful_norm(x)
         out[i] = total
 
 

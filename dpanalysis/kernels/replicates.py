@@ -12,6 +12,7 @@ overlaps, and an unsigned index cannot be negative, so the loops are vectorised.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,14 @@ from .scalar import FAST
 from .terms import terms_at
 from .tile import SCALE, fill_tile, new_tile
 from .turns import begin, go_on, leave
+from .within import empty_rows_outside
 
 # Compiled with codes.py, sha256 4f61b3dc35b098f6
-# Compiled with rounding.py, sha256 8067f7744591ab36
+# Compiled with rounding.py, sha256 878c181a2fb33e56
 # Compiled with terms.py, sha256 7ae39dcd9967d0ea
-# Compiled with tile.py, sha256 87df2b9fd1d231a4
-# Compiled with turns.py, sha256 dc10019a064e64f9
+# Compiled with tile.py, sha256 e46d6b790b3ebabe
+# Compiled with within.py, sha256 39b40edca6af1138
+# Compiled with turns.py, sha256 66c80a357f4c812e
 
 __all__ = ["replicates_tasks"]
 
@@ -137,12 +140,15 @@ def replicates_range(
 
     ``W`` and ``gradients`` are padded to whole blocks of features and of replicates.
     """
-    y, scale, norms, weights = samples
+    y, scale, norms, weights, limits = samples
     tile = new_tile(_T)
     index, table = tile
     x = np.zeros(W.shape[1] * _T)
     z = np.empty(BLOCK * _T)
     c = np.zeros(BLOCK * _T)
+    known = norms.shape[0] > 0 and limits[2] < math.inf
+    bounded = want_gradient and (known or min(limits[0], limits[1]) < math.inf)
+    sums = np.empty((2, _T))
     # The sums of a block of rows, and all sums of blocks before it.
     many = hi - lo > BLOCK_ROWS
     block = np.zeros(gradients.shape) if many else gradients
@@ -152,6 +158,8 @@ def replicates_range(
         m = min(_T, hi - start)
         fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
         _transpose(X, index, table[SCALE], m, x)
+        if bounded:
+            empty_rows_outside(x, _T, X.shape[1], table, limits, known, m, sums)
         c[:] = 0.0  # what an earlier tile left beyond row m counts for nothing
         for first in range(0, W.shape[0], BLOCK):
             _predict(x, W, first, z)

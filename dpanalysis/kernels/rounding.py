@@ -9,9 +9,11 @@ sum is added to its task's sum, and the sums of the tasks to the whole.
 
 from __future__ import annotations
 
+import math
+
 from .._validation import check_int, check_number
 
-__all__ = ["BLOCK_ROWS", "DOUBLE", "MOST_TASKS", "SINGLE", "TINY", "sum_rounding"]
+__all__ = ["BLOCK_ROWS", "DOUBLE", "MOST_TASKS", "NO_LIMITS", "SINGLE", "TINY", "sum_rounding"]
 
 BLOCK_ROWS = 4096  # rows whose terms are added up before their sum meets another sum
 MOST_TASKS = 64  # sums of tasks in the sum of a part
@@ -19,6 +21,8 @@ DOUBLE, SINGLE = 2.0**-53, 2.0**-24  # relative error of one rounding
 # Coefficients of a row that are smaller count as zero: near the end of the normal numbers a
 # product would be rounded by more than its share.
 TINY = 2.0**-960
+# Of rows without bounds: on their L1 and L2 norms, and how many times the norm that was kept.
+NO_LIMITS = (math.inf, math.inf, math.inf)
 
 _OWN = 16  # roundings of a term besides those that its dimension brings
 
@@ -59,7 +63,9 @@ def sum_rounding(n: int, d: int, parts: int = 1, unit: float = DOUBLE) -> float:
     coefficient was chosen by a computed norm. That norm takes d squares, d - 1 additions and
     at most 6 operations more; the multiplier of the row, the weight of the rule and the
     derivative take at most 10 more. So the term's norm is at most
-    :math:`(1 + \gamma_{d+16}) B`, where this gamma is that of ``unit``.
+    :math:`(1 + \gamma_{d+16}) B`, where this gamma is that of ``unit``. The row is that which is
+    added: its norm is compared with the kept one, or with its bound, again where it is added
+    (:mod:`dpanalysis.kernels.within`), and the slack of that comparison is for the problem to add.
 
     **The sum.** A term is multiplied out (one rounding an entry) and then passes through
     additions: at most one for each of the other terms of its block, which has at most

@@ -216,11 +216,16 @@ def hinge_derivative(z: float, y: float) -> float:
     return 0.0 if margin >= 1.0 else below
 
 
+@njit(**EXACT)  # a reciprocal, which only a vectorised loop would take, rounds otherwise
+def _quotient(a: float, b: float) -> float:
+    return a / b
+
+
 @njit(**FAST)
 def _huberized_slope(gap: float, width: float) -> float:
     inside = width if gap > width else gap
     inside = -width if inside < -width else inside
-    return 0.5 * (inside / width + 1.0)
+    return 0.5 * (_quotient(inside, width) + 1.0)
 
 
 @njit(**FAST)

@@ -7,6 +7,7 @@ are features where those are more: clearing a block's sum must cost less than fi
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from .scalar import FAST
 from .terms import terms_at
 from .tile import SCALE, fill_tile, new_tile, scale_terms
 from .turns import begin, go_on, leave
+from .within import count_doubtful, is_doubtful, is_inside
 
-# Compiled with rounding.py, sha256 8067f7744591ab36
+# Compiled with rounding.py, sha256 878c181a2fb33e56
 # Compiled with terms.py, sha256 7ae39dcd9967d0ea
-# Compiled with tile.py, sha256 87df2b9fd1d231a4
-# Compiled with turns.py, sha256 dc10019a064e64f9
+# Compiled with tile.py, sha256 e46d6b790b3ebabe
+# Compiled with within.py, sha256 39b40edca6af1138
+# Compiled with turns.py, sha256 66c80a357f4c812e
 
 __all__ = ["csr_replicates_tasks", "csr_tasks"]
 
@@ -42,15 +45,23 @@ def csr_range(
     want_value: int,
     want_gradient: int,
     gradient: Any,
+    careful: bool,
 ) -> Any:
-    """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped."""
-    y, scale, norms, weights = samples
+    """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped, grown.
+
+    As :func:`~dpanalysis.kernels.dense.dense_range` does.
+    """
+    y, scale, norms, weights, limits = samples
     data, indices, indptr = matrix
     size = _TILE_ROWS
     tile = new_tile(size)
     index, table = tile
     z = np.empty(size)
     c = np.empty(size)
+    known = norms.shape[0] > 0 and limits[2] < math.inf
+    bounded = known or min(limits[0], limits[1]) < math.inf
+    sizes, squares = np.empty(size), np.empty(size)
+    grown = 0
     # The sum of a block of rows, and all sums of blocks before it.
     most = max(BLOCK_ROWS, w.shape[0])
     many = want_gradient and hi - lo > most
@@ -76,8 +87,26 @@ def csr_range(
             scale_terms(table, c, m)
             for k in range(m):
                 i, ck = uint64(index[k]), c[k]
-                for entry in range(uint64(indptr[i]), uint64(indptr[i + uint64(1)])):
-                    block[uint64(indices[entry])] += ck * data[entry]
+                first, last = uint64(indptr[i]), uint64(indptr[i + uint64(1)])
+                if careful:
+                    row = data[first:last].copy()
+                    if is_inside(row, k, table, limits, known):
+                        for entry in range(first, last):
+                            block[uint64(indices[entry])] += ck * row[entry - first]
+                    continue
+                size_of_row = square = 0.0
+                for entry in range(first, last):
+                    x = data[entry]
+                    block[uint64(indices[entry])] += ck * x
+                    size_of_row += abs(np.float64(x))
+                    square += np.float64(x) * np.float64(x)
+                sizes[k], squares[k] = size_of_row, square
+            if bounded and not careful and count_doubtful(sizes, squares, table, limits, known, m):
+                for k in range(m):
+                    if is_doubtful(sizes[k], squares[k], k, table, limits, known):
+                        i = uint64(index[k])
+                        row = data[indptr[i] : indptr[i + uint64(1)]]
+                        grown += 0 if is_inside(row, k, table, limits, known) else 1
         room -= m
         if room < size or start + m == hi:
             room = most
@@ -87,7 +116,7 @@ def csr_range(
                 for j in range(block.shape[0]):
                     gradient[j] += block[j]
                     block[j] = 0.0
-    return value, clipped
+    return value, clipped, grown
 
 
 @njit(**FAST)
@@ -112,20 +141,25 @@ def csr_tasks(
     """Do tasks ``(replicate, lo, hi)`` in turn; partial sums of each go to a row of its own."""
     t = begin(turns, bells, helper)
     while t < tasks.shape[0]:
-        values[t], clipped[t] = csr_range(
-            matrix,
-            samples,
-            rows,
-            indexed,
-            tasks[t, 1],
-            tasks[t, 2],
-            W[tasks[t, 0]],
-            terms,
-            numbers,
-            want_value,
-            want_gradient,
-            gradients[t],
-        )
+        for careful in range(2):
+            values[t], clipped[t], grown = csr_range(
+                matrix,
+                samples,
+                rows,
+                indexed,
+                tasks[t, 1],
+                tasks[t, 2],
+                W[tasks[t, 0]],
+                terms,
+                numbers,
+                want_value,
+                want_gradient,
+                gradients[t],
+                careful > 0,
+            )
+            if grown == 0:
+                break
+            gradients[t, :] = 0.0
         t = go_on(turns)
     leave(turns, tasks.shape[0], bells, helper)
 
@@ -146,9 +180,13 @@ def csr_replicates_range(
     values: Any,
     gradients: Any,
     clipped: Any,
-) -> None:
-    """Add the sums of positions ``lo..hi``, one row of the outputs for each row of ``W``."""
-    y, scale, norms, weights = samples
+    careful: bool,
+) -> int:
+    """Add the sums of positions ``lo..hi``, one row of the outputs for each row of ``W``.
+
+    Return how many rows have grown.
+    """
+    y, scale, norms, weights, limits = samples
     data, indices, indptr = matrix
     replicates = W.shape[0]
     # Features first, so that a non-zero entry meets all its replicates side by side.
@@ -163,6 +201,10 @@ def csr_replicates_range(
     c = np.empty(replicates * _TILE_ROWS)
     z_row = np.empty(replicates)
     c_row = np.empty(replicates)
+    known = norms.shape[0] > 0 and limits[2] < math.inf
+    bounded = known or min(limits[0], limits[1]) < math.inf
+    sizes, squares = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS)
+    grown = 0
     for start in range(lo, hi, _TILE_ROWS):
         m = min(_TILE_ROWS, hi - start)
         fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
@@ -188,10 +230,27 @@ def csr_replicates_range(
                 for r in range(replicates):
                     c_row[r] = c[r * _TILE_ROWS + k]
                 factor = table[SCALE, k]
-                for entry in range(uint64(indptr[i]), uint64(indptr[i + uint64(1)])):
-                    x, gradient = factor * data[entry], sums[uint64(indices[entry])]
+                first, last = uint64(indptr[i]), uint64(indptr[i + uint64(1)])
+                row = data[first:last]
+                if careful:
+                    row = row.copy()
+                    if not is_inside(row, k, table, limits, known):
+                        continue
+                size_of_row = square = 0.0
+                for entry in range(first, last):
+                    entry_of_row = row[entry - first]
+                    x, gradient = factor * entry_of_row, sums[uint64(indices[entry])]
                     for r in range(replicates):
                         gradient[r] += x * c_row[r]
+                    size_of_row += abs(np.float64(entry_of_row))
+                    square += np.float64(entry_of_row) * np.float64(entry_of_row)
+                sizes[k], squares[k] = size_of_row, square
+            if bounded and not careful and count_doubtful(sizes, squares, table, limits, known, m):
+                for k in range(m):
+                    if is_doubtful(sizes[k], squares[k], k, table, limits, known):
+                        i = uint64(index[k])
+                        row = data[indptr[i] : indptr[i + uint64(1)]]
+                        grown += 0 if is_inside(row, k, table, limits, known) else 1
         room -= m
         if room < _TILE_ROWS or start + m == hi:
             room = most
@@ -200,6 +259,7 @@ def csr_replicates_range(
             if want_gradient:
                 gradients += sums.T
                 sums[:, :] = 0.0
+    return grown
 
 
 @njit(**FAST)
@@ -224,21 +284,28 @@ def csr_replicates_tasks(
     """Do tasks ``(0, lo, hi)`` in turn; partial sums of each go to a row of its own."""
     t = begin(turns, bells, helper)
     while t < tasks.shape[0]:
-        csr_replicates_range(
-            matrix,
-            samples,
-            rows,
-            indexed,
-            tasks[t, 1],
-            tasks[t, 2],
-            W,
-            terms,
-            numbers,
-            want_value,
-            want_gradient,
-            values[t],
-            gradients[t],
-            clipped[t],
-        )
+        for careful in range(2):
+            grown = csr_replicates_range(
+                matrix,
+                samples,
+                rows,
+                indexed,
+                tasks[t, 1],
+                tasks[t, 2],
+                W,
+                terms,
+                numbers,
+                want_value,
+                want_gradient,
+                values[t],
+                gradients[t],
+                clipped[t],
+                careful > 0,
+            )
+            if grown == 0:
+                break
+            values[t, :] = 0.0
+            gradients[t, :, :] = 0.0
+            clipped[t, :] = 0
         t = go_on(turns)
     leave(turns, tasks.shape[0], bells, helper)

@@ -48,10 +48,11 @@ from .scalar import (
 )
 
 # Compiled with codes.py, sha256 4f61b3dc35b098f6
-# Compiled with rounding.py, sha256 8067f7744591ab36
-# Compiled with scalar.py, sha256 bf3f66e93e22f545
+# Compiled with rounding.py, sha256 878c181a2fb33e56
+# Compiled with scalar.py, sha256 6943957e836d8dd8
 
 __all__ = [
+    "NORM",
     "SCALE",
     "TERMS",
     "built_in_terms",

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from .scalar import FAST
 
-# Compiled with scalar.py, sha256 bf3f66e93e22f545
+# Compiled with scalar.py, sha256 6943957e836d8dd8
 
 __all__ = ["FAILED", "LEADER", "RUNG", "SEEN", "begin", "go_on", "leave", "new_turns"]
 

@@ -8,12 +8,27 @@ from typing import Any
 
 import numpy as np
 
+from .._elementwise import check_elementwise
+from .._inheritance import outdated
 from .._validation import check_number
 
-__all__ = ["Loss", "check_loss"]
+__all__ = ["Loss", "check_loss", "check_per_sample", "constants_of"]
 
 # What a derivative may exceed the stated Lipschitz constant by when it is checked: rounding.
 _ROUNDING = 1e-9
+
+# What a class says of its formulas, and of no others.
+_CONSTANTS = (
+    "convex",
+    "lipschitz",
+    "smoothness",
+    "hessian_lipschitz",
+    "flat_where_steep",
+    "lowest",
+    "growth",
+    "weak_growth",
+    "_remainder",
+)
 
 
 class Loss(ABC):
@@ -57,7 +72,14 @@ class Loss(ABC):
     -----
     A sample at which a formula fails or gives no finite number adds exactly zero to every
     sum. Of ``smoothness``, ``hessian_lipschitz`` and ``convex`` nothing can be checked while
-    sums are computed, and some methods' guarantees rest on them: prove them.
+    sums are computed, and some methods' guarantees rest on them: prove them. That a formula looks
+    at one sample alone is tried before a private run, on made-up numbers
+    (:func:`~dpanalysis.losses.base.check_per_sample`); compiled formulas see nothing else.
+
+    Constants are not inherited with formulas that a class overrides: a class that extends a
+    built-in loss and overrides ``derivative``, say, has the defaults above for all constants that
+    it does not state. Its ``lipschitz`` is inf then, and a private run without a clipping rule is
+    refused.
 
     Examples
     --------
@@ -89,13 +111,10 @@ class Loss(ABC):
     lowest: float = -math.inf
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Forget what was said of the parent's formulas where a class has formulas of its own."""
+        """Set the constants of overridden formulas to their defaults: nothing is known."""
         super().__init_subclass__(**options)
-        own = vars(cls)
-        if {"value", "derivative", "second_derivative"} & own.keys():
-            for name in ("flat_where_steep", "lowest"):
-                if name not in own:
-                    setattr(cls, name, getattr(Loss, name))
+        for name in outdated(cls, _CONSTANTS, Loss):
+            setattr(cls, name, vars(Loss)[name])
 
     @abstractmethod
     def value(self, z: Any, y: Any) -> Any:
@@ -202,8 +221,9 @@ def check_loss(loss: Any) -> None:
     TypeError
         If it is not an object of a class that extends :class:`Loss`.
     ValueError
-        If a constant is no number >= 0, a formula fails or returns another shape, or a
-        derivative on the grid is larger than ``lipschitz``; the message names the class.
+        If a constant is no number >= 0, a formula is set on the object and not on its class,
+        fails or returns another shape, or a derivative on the grid is larger than ``lipschitz``;
+        the message names the class.
 
     Examples
     --------
@@ -222,6 +242,12 @@ def check_loss(loss: Any) -> None:
     name = type(loss).__name__
     for constant in ("lipschitz", "smoothness", "hessian_lipschitz"):
         check_number(f"{name}.{constant}", getattr(loss, constant), low=0.0, finite=False)
+    for formula in ("value", "derivative", "second_derivative"):
+        if formula in getattr(loss, "__dict__", {}):
+            raise ValueError(
+                f"{name}.{formula} must be a method of its class, which states the constants of "
+                "its formulas; it is set on the object"
+            )
     z, y = grid(loss)
     for formula in ("value", "derivative"):
         found = evaluated(loss, formula, z, y)
@@ -252,6 +278,59 @@ def check_loss(loss: Any) -> None:
                 f"{name}.flat_where_steep is True, but at z = {z[k]:g}, y = {y[k]:g} its second "
                 f"derivative is {bend[k]:g}, above {most[k]:g}: the noise would be too small"
             )
+
+
+def constants_of(loss: Loss) -> tuple[float, ...]:
+    """Return the constants that bounds on sums over samples are computed from.
+
+    Examples
+    --------
+    >>> from dpanalysis import losses
+    >>> constants_of(losses.SquaredError())
+    (True, inf, 1.0, 0.0, False, 0.0)
+    """
+    return (
+        loss.convex,
+        loss.lipschitz,
+        loss.smoothness,
+        loss.hessian_lipschitz,
+        loss.flat_where_steep,
+        loss.lowest,
+    )
+
+
+def check_per_sample(loss: Loss) -> None:
+    """Raise ValueError where a formula of a user's loss mixes samples or remembers them.
+
+    Formulas for arrays see many samples at once, and a private sum charges what one record's own
+    term can do. So a formula must not look at other samples: no centered or normalized
+    predictions, no median, no running average. All formulas are tried on made-up numbers in
+    several groupings, which must agree to the last bit. To call them one sample at a time would
+    rule mixing out, and take about 500 times as long.
+
+    Parameters
+    ----------
+    loss : Loss
+
+    Examples
+    --------
+    >>> from dpanalysis import losses
+    >>> class Centered(losses.SquaredError):
+    ...     def derivative(self, z, y):
+    ...         return z - z.mean() - y
+    >>> check_per_sample(Centered())
+    Traceback (most recent call last):
+        ...
+    ValueError: Centered.derivative gives a sample other numbers beside other samples...
+    """
+    if type(loss).__module__ == f"{__package__}.linear":
+        return
+    z, y = grid(loss)
+    random = np.random.default_rng(0)
+    z, y = np.append(z, 3.0 * random.standard_normal(1000)), np.resize(y, len(z) + 1000)
+    table = np.stack([z, random.permutation(z), random.permutation(z)], axis=1)
+    for formula in ("value", "derivative", "second_derivative"):
+        check_elementwise(loss, formula, table, y[:, None])
 
 
 def grid(loss: Loss) -> tuple[np.ndarray, np.ndarray]:

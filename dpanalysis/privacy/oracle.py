@@ -19,6 +19,7 @@ import numpy as np
 
 from .._devices import to_host
 from .._validation import largest
+from ..clipping.base import check_per_sample
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
 from .events import Event, Repeated, check_event, covers
@@ -225,7 +226,9 @@ class PrivateOracle:
     the draw: whatever happens afterwards, what may have been seen has been paid. One oracle has
     one open batch at a time, also across threads. A guard that is shared by several oracles
     charges atomically. An oracle and its batches answer in the process that they were made in: a
-    fork copies a batch that was paid for once, and the state of its noise.
+    fork copies a batch that was paid for once, and the state of its noise. Data that a callback or
+    a thread changes cannot do more than one record may: the sums of a problem compare each row
+    with its bounds when they add it (:class:`~dpanalysis.ERM`).
     """
 
     def __init__(
@@ -367,8 +370,13 @@ class PrivateOracle:
         return mechanisms.spawn(self._random[0], 1)[0]
 
     def check_clipping(self, clipping: Any) -> None:
-        """Raise unless the rule keeps its bound whatever the records; looks at none of them."""
+        """Raise unless the rule keeps its bound whatever the records; looks at none of them.
+
+        Under a guard, a user's rule must also weigh a sample by its own numbers alone.
+        """
         self._problem.check_clipping(clipping)
+        if self._guard is not None:
+            check_per_sample(clipping)
 
     def gradient_event(
         self, sampling: Sampling, mechanism: str, scale: float, clipping: Any = None

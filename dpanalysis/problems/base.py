@@ -14,6 +14,17 @@ from ..regularizers import Regularizer
 
 __all__ = ["Problem"]
 
+_ANSWERS = (
+    "_evaluate",
+    "sums",
+    "gradient_sum",
+    "along",
+    "hessian_sum",
+    "hvp_sum",
+    "minimise_tilted",
+)
+_PACKAGE = __name__.partition(".")[0] + "."
+
 
 class Problem(ABC):
     """What is minimised, and what a private run may ask of it.
@@ -130,17 +141,32 @@ class Problem(ABC):
 
     # Before anything is spent
 
-    def check_private(self) -> None:  # noqa: B027
+    def check_private(self) -> None:
         """Raise where the guarantee's assumptions do not hold; the door asks before it sells.
 
-        For data that may have been changed since they were checked, and for arguments that
-        were taken from the private data. Nothing here.
+        Here: a class that overrides a sum over records must override :meth:`facts` too, or a class
+        below it. A problem adds what else it needs, for data that may have been changed since they
+        were checked, or for arguments that were taken from the private data.
 
         Raises
         ------
-        ValueError
+        TypeError, ValueError
             Naming what is wrong.
         """
+        order = type(self).__mro__
+
+        def place(name: str) -> int:
+            return next((k for k, kind in enumerate(order) if name in vars(kind)), len(order))
+
+        states = place("facts")
+        for name in _ANSWERS:
+            answers = place(name)
+            if answers < states and not order[answers].__module__.startswith(_PACKAGE):
+                raise TypeError(
+                    f"{order[answers].__name__} overrides {name}, but its facts are those of "
+                    f"{order[states].__name__}: the noise would be computed from bounds on other "
+                    "sums; override facts too (return super().facts(relation) where they hold)"
+                )
 
     # Private: for the door
 

@@ -15,11 +15,12 @@ from array_api_compat import (
 )
 
 from .._devices import beside, lives_with, readable, to_host
+from .._inheritance import outdated
 from .._validation import check_finite, check_reals
 from ..clipping import Clipping, check_clipping
 from ..privacy.blocks import Block
 from ..privacy.facts import LARGEST_ITERATE, MOST_ROWS, PublicFacts, check_size
-from ..regularizers import Regularizer
+from ..regularizers import PENALTY_CONSTANTS, Regularizer
 from .base import Problem
 from .growth import evaluated, goes_by_problem
 from .rows.width import refuse_read_width
@@ -34,18 +35,6 @@ _FIXED = frozenset(
         *("activation", "_size"),
     )
 )
-
-
-_ANSWERS = (
-    "_evaluate",
-    "sums",
-    "gradient_sum",
-    "along",
-    "hessian_sum",
-    "hvp_sum",
-    "minimise_tilted",
-)
-_PACKAGE = __name__.partition(".")[0] + "."
 
 
 class Sums(NamedTuple):
@@ -227,35 +216,20 @@ class EmpiricalRisk(Problem):
         )
 
     def check_private(self) -> None:
-        """Raise where sums of one's own would go with bounds that are not theirs.
+        """Raise where the guarantee's assumptions do not hold, or a width was read off the data.
 
-        A subclass with sums of its own must have :meth:`facts` of its own too. And the number of
-        columns must not have been read off the data: the shape of the answer would tell it.
+        The shape of the answer would tell the number of columns.
 
         Raises
         ------
         TypeError
-            If a class overrides a sum over samples, and neither it nor one below it ``facts``.
+            As :meth:`Problem.check_private <dpanalysis.problems.Problem.check_private>`.
         ValueError
             If X is what ``load_libsvm`` gave without ``n_features``.
         """
+        super().check_private()
         if self._width_read:
             refuse_read_width()
-        order = type(self).__mro__
-
-        def place(name: str) -> int:
-            return next(k for k, kind in enumerate(order) if name in vars(kind))
-
-        states = place("facts")
-        for name in _ANSWERS:
-            answers = place(name)
-            by = order[answers]
-            if answers < states and not by.__module__.startswith(_PACKAGE):
-                raise TypeError(
-                    f"{by.__name__} overrides {name}, but its facts are those of "
-                    f"{order[states].__name__}: the noise would be computed from bounds on other "
-                    "sums; override facts too (return super().facts(relation) where they hold)"
-                )
 
     # Checks and conversions of arguments
 
@@ -483,9 +457,20 @@ class EmpiricalRisk(Problem):
 
 
 def check_regularizer(regularizer: Any) -> None:
-    """Raise TypeError unless ``regularizer`` is None or an object of dpanalysis.regularizers."""
+    """Raise TypeError unless ``regularizer`` is None or an object of dpanalysis.regularizers.
+
+    So is one whose class overrides a formula and inherits a constant of the formula before: a
+    guarantee that rests on strong convexity would rest on a wrong number.
+    """
     if isinstance(regularizer, type) or not (regularizer is None or hasattr(regularizer, "mu")):
         raise TypeError(
             "regularizer must be None or an object of dpanalysis.regularizers, such as L2(0.1), "
             f"got {regularizer!r}"
         )
+    stated = getattr(regularizer, "__dict__", {})
+    for name, (kind, formula, of) in outdated(type(regularizer), PENALTY_CONSTANTS).items():
+        if name not in stated:
+            raise TypeError(
+                f"regularizer: {kind} overrides {formula}, but its {name} is that of {of}, whose "
+                f"formulas are others; {kind} must state {', '.join(PENALTY_CONSTANTS)} of its own"
+            )

@@ -10,6 +10,7 @@ import numpy as np
 from ..kernels.array_api import formula_values
 from ..kernels.rounding import sum_rounding
 from ..losses import Logistic, Loss, check_loss
+from ..losses.base import check_per_sample, constants_of
 from ..regularizers import Regularizer
 from .empirical import check_regularizer
 from .linear import LinearRisk
@@ -84,8 +85,8 @@ class ERM(LinearRisk):
     own, so that memory does not grow with n; up to 4 million rows in C order of float32 or
     float64 are used in place, as an array. A Dask array (``dpanalysis-toolkit[dask]``) is summed
     chunk by chunk by the current scheduler, one call a sum. Either way the data are looked at
-    once when the problem is built, and must not change afterwards; rows of blocks and chunks
-    are brought within the row bound each time that they are read. What remains is 8 bytes for
+    once when the problem is built; rows of blocks and chunks are brought within the row bound
+    each time that they are read. What remains is 8 bytes for
     each row of a batch, whose numbers are drawn for all n together (so it is exactly what the
     sampling scheme says, and the same as in memory), and some numbers for each row in
     :meth:`along`, whose result has that length.
@@ -98,6 +99,15 @@ class ERM(LinearRisk):
     the data, such as a planned or a published size. Without one N is the number of rows at hand,
     and whoever releases the answer states that number, too: two data sets of different length then
     have different noise, and no epsilon covers that.
+
+    X must not change while a run goes on. Rows that are used in place are not copied, so a callback
+    or a thread may write to them all the same, and then the guarantee still holds: wherever a
+    row is added, in a sum of gradients or of Hessians, its norm is computed from the numbers that
+    are read then, and a row that exceeds its bound, or the norm that was kept for clipping, adds
+    exactly zero. That covers changes which treat every row by itself; what is computed from several
+    rows, as centered columns are, belongs to all of their records. Labels are copies. Not covered
+    are the index arrays of a CSR matrix, and an array path (a user's formulas, networks, other
+    array libraries) whose rows change in the milliseconds between their norm and their product.
 
     Examples
     --------
@@ -127,6 +137,7 @@ class ERM(LinearRisk):
         check_regularizer(regularizer)
         self.row_bounds = as_bounds(row_bound)
         self.loss, self.regularizer = loss, regularizer
+        self._constants = constants_of(loss)
         self._data = data = open_rows(X, y, loss, self.row_bounds)
         self._X, self._y = data.X, data.y
         self.n, self.d, self._on_host = data.n, data.d, data.on_host
@@ -149,7 +160,7 @@ class ERM(LinearRisk):
 
         That of :func:`dpanalysis.kernels.rounding.sum_rounding` for n + 1 terms, since one may
         be added, or for the 2N terms that may be there under a nominal size N; and what a row may
-        have grown without being seen by :meth:`check_private`.
+        have grown without being seen.
         """
         most, data = self.max_records, self._data
         parts = data.parts if self._size is None else data.most_parts(most)
@@ -160,7 +171,16 @@ class ERM(LinearRisk):
     def _evaluate(
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
+        self._check_constants()
         return self._data.sums(W, rows, clipping, weights, value, gradient)
+
+    def _check_constants(self) -> None:
+        """Raise where the loss has other constants than those that the noise is computed from."""
+        if constants_of(self.loss) != self._constants:
+            raise ValueError(
+                f"loss: the constants of {self.loss!r} have been changed since the problem was "
+                "built, and the noise is computed from them; build a new problem"
+            )
 
     def along(
         self, w: np.ndarray, direction: np.ndarray, rows: Any = None
@@ -189,18 +209,21 @@ class ERM(LinearRisk):
         return losses
 
     def check_private(self) -> None:
-        """Look at the data once more: they must still be what was bounded.
+        """Try a user's formulas, and look at the data once more: they must be what was bounded.
 
+        The formulas of a loss that is not built in must be functions of one sample each.
         Rows in memory, and of a file that is used in place, are read once. Their multipliers and
         the norms that were kept are those of the time when they were computed, while whoever
-        holds X may have changed it since. Labels are copies. Blocks of a larger file and chunks
+        holds X may have changed it since. What changes later is bounded in each sum. Labels are
+        copies. Blocks of a larger file and chunks
         of Dask are brought within the row bounds each time that they are read, and are not read
         here.
 
         Raises
         ------
         ValueError
-            If a row is larger than it was, or not finite; the message names it.
+            If a row is larger than it was, or not finite, or a formula mixes samples; the message
+            names it.
 
         Examples
         --------
@@ -215,6 +238,8 @@ class ERM(LinearRisk):
         ValueError: X has been changed since the problem was built: row 1 had an L2 norm...
         """
         super().check_private()
+        self._check_constants()
+        check_per_sample(self.loss)
         self._data.check_unchanged()
 
     def hessian_sum(self, w: Any, rows: Any = None) -> Any:
@@ -262,6 +287,7 @@ class ERM(LinearRisk):
     # The objective
 
     def _check_smooth(self, what: str) -> None:
+        self._check_constants()
         if not np.isfinite(self.loss.smoothness):
             raise ValueError(
                 f"{what} needs a loss with a continuous derivative, got {self.loss!r}: its "
@@ -386,7 +412,7 @@ class ERM(LinearRisk):
         Raises
         ------
         ValueError
-            If the loss is not smooth.
+            If the loss is not smooth, or a row of X has grown by the end.
         FloatingPointError
             If ``tolerance`` is below the rounding errors.
 
@@ -401,7 +427,9 @@ class ERM(LinearRisk):
         self._check_smooth("minimise_tilted")
         from .solve import Tilted, minimise_tilted
 
-        return minimise_tilted(Tilted(self, linear, ridge, size), tolerance)
+        found = minimise_tilted(Tilted(self, linear, ridge, size), tolerance)
+        self._data.check_unchanged()  # while it was solved: blocks of columns are bounded too
+        return found
 
     def solve(self) -> np.ndarray:
         """Return the non-private minimiser, shape ``(d,)``, for reference only.

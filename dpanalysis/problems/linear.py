@@ -50,8 +50,10 @@ class LinearRisk(EmpiricalRisk):
     @property
     def value_at_zero(self) -> float | None:  # type: ignore[override]
         """Objective at w = 0 where the labels do not change it, so that it is public."""
+        if not self.loss.classification:
+            return None
         ends = self.loss.value(np.zeros(2), np.array([-1.0, 1.0]))
-        if not self.loss.classification or ends[0] != ends[1]:
+        if ends[0] != ends[1]:
             return None
         penalty = self.regularizer
         return float(ends[0]) + (0.0 if penalty is None else float(penalty.value(np.zeros(self.d))))

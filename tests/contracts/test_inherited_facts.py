@@ -1,10 +1,16 @@
 """A class of one's own that answers otherwise must say what one record can do to its answers."""
 
+import math
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dpanalysis as dpa
-from dpanalysis.problems import Softmax
+from dpanalysis import clipping, losses, regularizers
+from dpanalysis.privacy.facts import PublicFacts
+from dpanalysis.problems import MLP, Softmax
 
 BOUND = dpa.RowBound(2, 1.0)
 
@@ -72,3 +78,239 @@ def test_sums_of_ones_own_need_facts_of_ones_own():
     with pytest.raises(TypeError, match="Solved overrides minimise_tilted"):
         run(Solved, loss)
     assert run(Stated, loss).private and run(Named, loss).private and run(dpa.ERM, loss).private
+
+
+class Target(dpa.Problem):
+    """A problem that extends nothing, with numbers in [0, 1]."""
+
+    d, mu, L, n = 1, 1.0, 1.0, 2
+
+    def facts(self, relation):
+        return PublicFacts(self.n, 1, 1.0, 1.0, relation, (1.0, 1.0))
+
+    def value(self, w):
+        return 0.5 * np.mean((w - 0.5) ** 2, axis=-1)
+
+    def gradient(self, w):
+        return w - 0.5
+
+    def gradient_sum(self, w, rows=None, clipping=None):
+        return np.clip(2.0 * w - 1.0, -2.0, 2.0)
+
+
+class Farther(Target):
+    def gradient_sum(self, w, rows=None, clipping=None):
+        return 10.0 * super().gradient_sum(w, rows, clipping)
+
+
+def test_so_do_those_of_a_problem_that_extends_nothing():
+    method = dpa.methods.GradientDescent(0.1, 2)
+    with pytest.raises(TypeError, match="Farther overrides gradient_sum, but its facts are those"):
+        dpa.minimize(Farther(), method, dpa.Budget(1.0), record=())
+    assert dpa.minimize(Target(), method, dpa.Budget(1.0), record=()).private
+
+
+# Constants are those of the formulas of the class that states them
+
+DEFAULTS = {
+    "convex": False,
+    "lipschitz": math.inf,
+    "smoothness": math.inf,
+    "hessian_lipschitz": math.inf,
+    "flat_where_steep": False,
+    "lowest": -math.inf,
+}
+STATED = {
+    "convex": True,
+    "lipschitz": 9.0,
+    "smoothness": 8.0,
+    "hessian_lipschitz": 7.0,
+    "flat_where_steep": True,
+    "lowest": -6.0,
+}
+PARENTS = [
+    losses.Logistic,
+    losses.SquaredError,
+    losses.Hinge,
+    losses.HuberizedHinge,
+    type("Compiled", (losses.Loss,), {**STATED, "value": None, "derivative": None, "_part": None}),
+]
+
+
+def formula(*arguments):
+    return 0.0
+
+
+@given(
+    parent=st.sampled_from(PARENTS),
+    names=st.sets(st.sampled_from(["value", "derivative", "second_derivative", "_part", "_slope"])),
+    stated=st.sets(st.sampled_from(sorted(STATED))),
+    mixin=st.booleans(),
+    labels=st.booleans(),
+)
+def test_a_class_has_the_constants_that_it_states_or_those_of_the_formulas_that_it_keeps(
+    parent, names, stated, mixin, labels
+):
+    """Whether it overrides a formula itself, a helper of one, the labels, or by a mixin."""
+    members = dict.fromkeys(names, formula)
+    if labels:
+        members["classification"] = not parent.classification
+    constants = {name: STATED[name] for name in stated}
+    if mixin:
+        child = type("Child", (type("Mixin", (), members), parent), constants)
+    else:
+        child = type("Child", (parent,), {**members, **constants})
+    grandchild = type("Grandchild", (child,), {"__repr__": formula})
+    overrides = any(hasattr(parent, name) for name in members)
+    for kind in (child, grandchild):
+        for name, default in DEFAULTS.items():
+            expected = default if overrides else vars_of(parent, name)
+            assert vars_of(kind, name) == constants.get(name, expected), name
+    below = type("Below", (child,), {"value": formula})
+    assert {name: getattr(below, name) for name in DEFAULTS} == DEFAULTS
+
+
+def vars_of(kind, name):
+    """Return what stands in the class, a property as itself."""
+    return next(vars(each)[name] for each in kind.__mro__ if name in vars(each))
+
+
+def test_growth_is_that_of_the_formulas_too():
+    doubled = type("Doubled", (losses.Logistic,), {"value": formula, "lipschitz": 2.0})
+    assert doubled.__new__(doubled).weak_growth(1.0) == (0.0, 4.0)
+    with pytest.raises(ValueError, match="no constants of weak growth"):
+        type("Unknown", (losses.SquaredError,), {"derivative": formula})().weak_growth(1.0)
+
+
+class Doubling(losses.Logistic):
+    """Twice the loss, with the constants of once; 3.2 times the epsilon by its curvature."""
+
+    def value(self, z, y):
+        return 2.0 * super().value(z, y)
+
+    def derivative(self, z, y):
+        return 2.0 * super().derivative(z, y)
+
+    def second_derivative(self, z, y):
+        return 2.0 * super().second_derivative(z, y)
+
+
+class Stating(Doubling):
+    """It says so."""
+
+    convex, lipschitz, smoothness = True, 2.0, 0.5
+
+
+def perturbed(loss, penalty, budget=None):
+    X, y = np.array([[0.6, 0.8], [1.0, 0.0], [0.0, -1.0]]), np.array([1.0, -1.0, 1.0])
+    problem = dpa.ERM(X, y, loss, penalty, row_bound=BOUND)
+    guard = dpa.Budget(1.0) if budget is None else budget
+    return dpa.minimize(problem, dpa.methods.ObjectivePerturbation(), guard, rng=0, record=())
+
+
+def test_guarantees_that_rest_on_curvature_refuse_formulas_whose_constants_nobody_states():
+    penalty = regularizers.L2(0.5)
+    with pytest.raises(ValueError, match="must be known to be convex"):
+        perturbed(Doubling(), penalty)
+    assert perturbed(Stating(), penalty).private
+    instance = Stating()
+    instance.derivative = formula
+    with pytest.raises(ValueError, match=r"Stating\.derivative must be a method of its class"):
+        perturbed(instance, penalty)
+
+
+# Penalties
+
+
+class Intercept(regularizers.L2):
+    """It leaves out the last parameter, where nothing bends the objective any more."""
+
+    def value(self, w):
+        return super().value(w[..., :-1])
+
+    def gradient(self, w):
+        return self.strength * w * self._kept(w)
+
+    def hessian_diagonal(self, w):
+        return self.strength * self._kept(w)
+
+    def _kept(self, w):
+        return np.append(np.ones(np.shape(w)[-1] - 1), 0.0)
+
+
+class Honest(Intercept):
+    mu, hessian_lipschitz = 0.0, 0.0
+
+    @property
+    def L(self):
+        return self.strength
+
+
+class Renamed(regularizers.L2):
+    def __repr__(self):
+        return "renamed"
+
+
+class Plain:
+    """A penalty that extends nothing."""
+
+    mu, L, hessian_lipschitz = 1.0, 1.0, 0.0
+
+    def value(self, w):
+        return 0.5 * (w * w).sum(axis=-1)
+
+    def gradient(self, w):
+        return w * self.pull()
+
+    def hessian_diagonal(self, w):
+        return np.ones_like(w)
+
+    def pull(self):
+        return 1.0
+
+
+class Pulled(Plain):
+    """Another helper of its formulas."""
+
+    def pull(self):
+        return 0.0
+
+
+def test_a_penalty_with_formulas_of_its_own_states_its_constants():
+    """Objective perturbation claimed pure 1.0 by ``mu`` of a direction without curvature."""
+    guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-5))
+    for penalty, message in [
+        (Intercept(0.5), "Intercept overrides value, but its mu is that of L2"),
+        (Pulled(), "Pulled overrides pull, but its mu is that of Plain"),
+        (
+            type("Own", (regularizers.GemanMcClure,), {"gradient": formula})(0.1),
+            "must state mu, L, hessian_lipschitz of its own",
+        ),
+    ]:
+        for build in (
+            lambda penalty: perturbed(losses.Logistic(), penalty, guard),
+            lambda penalty: Softmax(np.eye(2), [0, 1], 2, penalty),
+            lambda penalty: MLP(np.eye(2), [0, 1], (2,), 2, regularizer=penalty),
+        ):
+            with pytest.raises(TypeError, match=message):
+                build(penalty)
+    assert guard.spent == 0.0
+    assert perturbed(losses.Logistic(), Renamed(0.5)).private
+    assert perturbed(losses.Logistic(), Plain()).private
+    assert dpa.ERM(np.eye(2), [1, -1], losses.Logistic(), Honest(0.5)).mu == 0.0
+
+
+# Rules
+
+
+@given(
+    parent=st.sampled_from([clipping.Automatic, clipping.PerSampleAdaptive, clipping.Flat]),
+    name=st.sampled_from(["wanted", "weight", "check", "__repr__", "largest_weight"]),
+)
+def test_a_rule_with_a_formula_of_its_own_does_not_inherit_the_largest_weight(parent, name):
+    child = type("Child", (parent,), {name: 3.0 if name == "largest_weight" else formula})
+    kept = parent is clipping.Flat or name == "__repr__"
+    expected = vars_of(parent, "largest_weight") if kept else math.inf
+    if name == "largest_weight":
+        expected = 3.0
+    assert vars_of(type("Grandchild", (child,), {}), "largest_weight") == expected

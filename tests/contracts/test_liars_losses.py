@@ -29,8 +29,11 @@ class Pseudo(losses.Loss):
 
 
 def loss(**members):
+    """A loss that states the constants of ``Pseudo`` for whatever formulas it has."""
     name = members.pop("name", "Liar")
-    return type(name, (Pseudo,), {"__module__": __name__, **members})()
+    stated = ("convex", "lipschitz", "smoothness", "hessian_lipschitz")
+    kept = {constant: getattr(Pseudo, constant) for constant in stated}
+    return type(name, (Pseudo,), {"__module__": __name__, **kept, **members})()
 
 
 class Halved(losses.Logistic):

@@ -11,8 +11,10 @@ import pytest
 import scipy.sparse as sp
 from array_api_compat import array_namespace
 
+import dpanalysis as dpa
 from dpanalysis import ERM, RowBound, clipping, losses
 from dpanalysis.kernels import own, twins
+from dpanalysis.problems import MLP, Softmax
 from dpanalysis.problems.rows.memory import HostSums
 
 
@@ -123,6 +125,27 @@ def test_a_built_in_loss_cannot_be_changed_by_hand():
                 setattr(loss, name, item)
 
 
+class Halves(losses.Loss):
+    """A loss without numbers of its own."""
+
+    convex, lipschitz, smoothness = True, 0.5, 0.5
+
+    def value(self, z, y):
+        return 0.5 * (np.sqrt(1.0 + (z - y) ** 2) - 1.0)
+
+    def derivative(self, z, y):
+        return 0.5 * (z - y) / np.sqrt(1.0 + (z - y) ** 2)
+
+    def __eq__(self, other):
+        return type(self) is type(other)
+
+    def __hash__(self):
+        return 7
+
+    def __repr__(self):
+        return "Halves()"
+
+
 class Lying(losses.Loss):
     """Its derivative is 10 at one margin that no grid meets."""
 
@@ -160,6 +183,33 @@ def test_the_constants_that_the_noise_is_computed_from_are_kept_whatever_the_for
         assert (np.abs(found.gradient) <= 2.0).all()
 
 
+class Constant(clipping.Clipping):
+    """The same weight for everyone, whatever the bound says."""
+
+    clip_norm, size = 10.0, 5.0
+
+    def wanted(self, norms, losses):
+        return self.size + 0.0 * norms
+
+    def weight(self, norms, losses=None):
+        return self.wanted(norms, losses)
+
+
+@pytest.mark.parametrize("size", [5.0, -5.0, 1e300, math.nan])
+def test_networks_keep_the_constants_of_a_rule_too(size):
+    """A weight of 5 moved a sum by 7.07 where 1.41 was charged, one of -5 where 1 was."""
+    rule = Constant()
+    rule.size = size
+    bound = RowBound(2, 1.0)
+    w = np.array([0.0, 0.0, 9.0, 0.0])
+    for problem in (
+        Softmax(np.array([[1.0, 0.0]]), [0], 2, row_bound=bound),
+        MLP(np.array([[1.0, 0.0]]), [0], (), 2, bias=False, row_bound=bound),
+    ):
+        charged = problem.facts("add_or_remove_one").record_sensitivity(2, rule)
+        assert np.linalg.norm(problem.sums(w, clipping=rule).gradient) <= charged
+
+
 class Failing(losses.Loss):
     """It fails, or gives NaN, at one prediction only."""
 
@@ -184,6 +234,163 @@ def test_a_formula_that_fails_at_one_record_adds_zero_there():
         assert sums.value == 1.0 + 2.0 + 5.0 and sums.gradient == 1.0 + 2.0 + 4.0
         one = problem.sums(w, np.array([1]), clipping=rule)
         assert one.value == 0.0 and one.gradient == 0.0 and one.clipped == 0
+
+
+class Refusing(clipping.Clipping):
+    """It fails at large norms."""
+
+    clip_norm = 1.0
+
+    def wanted(self, norms, losses):
+        if (norms > 2.5).any():
+            raise ArithmeticError("a record that should not show")
+        return 1.0 / (1.0 + norms)
+
+
+def test_a_rule_that_fails_at_one_record_adds_zero_there():
+    X, y = np.array([[1.0], [3.0], [2.0]]), np.array([0, 1, 0])
+    erm, rest = (ERM(X[k], -np.ones(len(X[k])), losses.Hinge()) for k in ([0, 1, 2], [0, 2]))
+    for w in (np.zeros(1), np.zeros((3, 1))):
+        both, one = (problem.sums(w, clipping=Refusing()).gradient for problem in (erm, rest))
+        np.testing.assert_array_equal(both, one)
+        assert np.linalg.norm(one) > 1.0
+    nets = [Softmax(X[k], y[k], 2) for k in ([0, 1, 2], [0, 2])]
+    w = 9.0 * np.array([[-1.0, 1.0], [1.0, -1.0]])  # where the wrong class has all probability
+    both, one = (problem.sums(w, np.array([0]), Refusing()).gradient for problem in nets)
+    np.testing.assert_array_equal(both, one)
+
+
+# One sample's numbers alone
+
+MIXED = {
+    "centered": lambda z: z - z.mean(),
+    "divided by the median": lambda z: z / np.median(np.abs(z)),
+    "divided by the largest": lambda z: z / np.abs(z).max(),
+    "standardized": lambda z: (z - z.mean(axis=0)) / (1e-9 + z.std(axis=0)),
+    "mean of the replicates": lambda z: z - z.mean(axis=-1, keepdims=True),
+    "ranks": lambda z: z.argsort(axis=0).argsort(axis=0) / len(z),
+    "sums so far": lambda z: np.cumsum(z, axis=0),
+    "the first": lambda z: z - z.ravel()[0],
+    "how many": lambda z: z / len(z),
+    "above a quantile": lambda z: np.where(z > np.quantile(z, 0.99), 0.0, z),
+}
+HONEST = {
+    "z": lambda z: z,
+    "exp": lambda z: np.exp(-np.abs(z)),
+    "tanh": np.tanh,
+    "log1p": lambda z: np.log1p(z * z),
+    "power": lambda z: np.abs(z) ** 1.7 / (1.0 + np.hypot(1.0, z)),
+    "where": lambda z: np.where(np.abs(z) < 1e-3, z, np.sin(z)),
+}
+
+
+def loss_of(change, formula):
+    def changed(self, z, y):
+        return np.clip(change(z) - y, -1.0, 1.0) + 0.0 * z
+
+    return type("Mixed", (Halves,), {formula: changed, "lipschitz": 1.0, "smoothness": 1.0})()
+
+
+def rule_of(change, needs):
+    def wanted(self, norms, losses):
+        return 1.0 / (1.0 + np.abs(change(norms + (losses if needs else 0.0))))
+
+    return type(
+        "Mixed", (clipping.Clipping,), {"wanted": wanted, "clip_norm": 1.0, "needs_losses": needs}
+    )()
+
+
+def train(loss, rule, guard):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    problem = ERM(X, np.ones(40), loss, dpa.regularizers.L2(0.1), RowBound(2, 1.0))
+    plan = dpa.methods.GradientDescent(0.1, 2, mechanism="gaussian", clipping=rule)
+    return dpa.minimize(problem, plan, guard, rng=0, record=())
+
+
+@pytest.mark.parametrize("change", [*MIXED, *HONEST])
+@pytest.mark.parametrize("formula", ["value", "derivative", "second_derivative"])
+def test_a_loss_that_looks_at_other_samples_is_refused_before_anything_is_spent(change, formula):
+    """Centered predictions moved a sum by 197 where 2 was charged."""
+    loss = loss_of({**MIXED, **HONEST}[change], formula)
+    guard = dpa.Budget(1.0, 1e-5)
+    if change in HONEST:
+        assert train(loss, clipping.Flat(1.0), guard).private
+        return
+    with pytest.raises(ValueError, match=rf"Mixed\.{formula} gives a sample other numbers"):
+        train(loss, clipping.Flat(1.0), guard)
+    free = dpa.minimize(
+        ERM(np.eye(2), [1, 1], loss), dpa.methods.GradientDescent(0.1, 1), record=()
+    )
+    assert not free.private  # without a guarantee it may
+
+
+@pytest.mark.parametrize("change", [*MIXED, *HONEST])
+@pytest.mark.parametrize("needs", [False, True])
+def test_a_rule_that_looks_at_other_samples_is_refused_before_anything_is_spent(change, needs):
+    """A median of norms moved a sum by 499.5 where 2 was charged."""
+    rule, guard = rule_of({**MIXED, **HONEST}[change], needs), dpa.Budget(1.0, 1e-5)
+    for _ in range(2):  # what was refused once stays refused
+        if change in HONEST:
+            assert train(losses.Logistic(), rule, guard).private
+            continue
+        with pytest.raises(ValueError, match=r"Mixed\.weight gives a sample other numbers"):
+            train(losses.Logistic(), rule, guard)
+    network = MLP(np.eye(3), [0, 1, 1], (2,), 2)
+    method = dpa.methods.GradientDescent(0.1, 1, mechanism="gaussian", clipping=rule)
+    if change in MIXED:
+        with pytest.raises(ValueError, match="gives a sample other numbers"):
+            dpa.minimize(network, method, guard, rng=0)
+
+
+class Running:
+    """A running average of the norms."""
+
+    mean = 1.0
+
+    def __call__(self, norm, loss):
+        self.mean = 0.9 * self.mean + 0.1 * min(norm, 1e3)
+        return 1.0 / (self.mean + norm + 1.0)
+
+
+class Counting(clipping.Clipping):
+    """It counts its calls, and changes its mind after many."""
+
+    clip_norm, calls = 1.0, 0
+
+    def wanted(self, norms, losses):
+        self.calls += 1
+        return np.ones_like(norms) / (norms.mean() if self.calls > 100 else 1.0)
+
+
+class Keeping(Halves):
+    """It keeps what it sees."""
+
+    def __init__(self):
+        self.seen = []
+
+    def value(self, z, y):
+        self.seen.append(float(np.max(z)))
+        return super().value(z, y)
+
+
+def test_formulas_that_remember_are_refused_before_anything_is_spent():
+    for loss, rule, message in [
+        (losses.Logistic(), clipping.Custom(Running(), 1.0), "Custom.weight gives a sample other"),
+        (losses.Logistic(), Counting(), "Counting.weight changes attributes of its object"),
+        (Keeping(), clipping.Flat(1.0), "Keeping.value changes attributes of its object"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            train(loss, rule, dpa.Budget(1.0, 1e-5))
+
+
+def test_value_clipping_of_a_users_class_is_tried_with_constants():
+    class Softer(clipping.Value):
+        def wanted(self, norms, losses):
+            return 0.5 * super().wanted(norms, losses)
+
+    loss = losses.Logistic()
+    for rule in (Softer(1.0), Softer(1.0, *loss.weak_growth(1.0)), clipping.Value(1.0)):
+        assert train(loss, rule, dpa.Budget(1.0, 1e-5)).private
 
 
 # Compiled
@@ -295,27 +502,6 @@ def test_compiled_losses_are_values_that_can_be_pickled():
     assert losses.compiled(again) is again and losses.compiled(losses.Hinge()) == losses.Hinge()
     with pytest.raises(NotImplementedError, match="Halves has no second_derivative"):
         again.second_derivative(1.0, 1.0)
-
-
-class Halves(losses.Loss):
-    """A loss without numbers of its own."""
-
-    convex, lipschitz, smoothness = True, 0.5, 0.5
-
-    def value(self, z, y):
-        return 0.5 * (np.sqrt(1.0 + (z - y) ** 2) - 1.0)
-
-    def derivative(self, z, y):
-        return 0.5 * (z - y) / np.sqrt(1.0 + (z - y) ** 2)
-
-    def __eq__(self, other):
-        return type(self) is type(other)
-
-    def __hash__(self):
-        return 7
-
-    def __repr__(self):
-        return "Halves()"
 
 
 def test_threads_compile_one_kernel():

@@ -132,6 +132,35 @@ def test_a_record_adds_the_same_wherever_it_stands(path, d):
     assert len(terms) == 1
 
 
+@pytest.mark.parametrize("replicates", [1, 3])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@settings(max_examples=10)
+@given(width=st.floats(1e-3, 1e3), seed=st.integers(0, 2**32))
+def test_a_coefficient_is_the_same_in_a_vector_register_and_beside_it(
+    form, replicates, width, seed
+):
+    """The last rows of a tile are computed one by one; a reciprocal rounds otherwise there."""
+    random = np.random.default_rng(seed)
+    n = 263
+    row = random.standard_normal(5)
+    w = random.standard_normal((replicates, 5))
+    for loss, near in [
+        (losses.HuberizedHinge(width), 1.0 + random.uniform(-width, width, replicates)),
+        (losses.Logistic(), random.uniform(-3.0, 3.0, replicates)),
+        (losses.SquaredError(), random.uniform(-3.0, 3.0, replicates)),
+    ]:
+        problem = ERM(form(np.tile(row, (n, 1))), np.ones(n), loss)
+        w *= (near / (w @ row))[:, None]
+        for rule in (None, clipping.Automatic(0.3), clipping.PerSampleAdaptive(0.3)):
+            terms = set()
+            for place in [*range(4), *range(252, n)]:
+                alone = np.zeros(n)
+                alone[place] = 1.0
+                total = problem.sums(w, clipping=rule, weights=alone)
+                terms.add(total.gradient.tobytes() + total.value.tobytes())
+            assert len(terms) == 1
+
+
 # What is not finite
 
 FAULTS = {

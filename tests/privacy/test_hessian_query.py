@@ -314,7 +314,9 @@ def test_short_steps_are_tried_with_the_same_noise():
 
 
 class Bent(dpa.losses.Logistic):
-    """Its formula goes beyond its constants, on both sides."""
+    """Its formula goes beyond the constants that it states, on both sides."""
+
+    convex, smoothness = True, 0.25
 
     def second_derivative(self, z, y):
         return 1e3 * np.sign(z)

@@ -230,6 +230,12 @@ def test_losses_are_values():
         ("sparse", "rounding"),
         ("sparse", "tile"),
         ("sparse", "turns"),
+        ("within", "norms"),
+        ("within", "scalar"),
+        ("within", "tile"),
+        ("dense", "within"),
+        ("replicates", "within"),
+        ("sparse", "within"),
         ("../privacy/_normal", "turns"),
     ],
 )

@@ -43,6 +43,8 @@ class Halves(losses.Loss):
         (
             {
                 "flat_where_steep": True,
+                "lipschitz": 0.5,
+                "smoothness": 0.5,
                 "second_derivative": lambda self, z, y: 0.5 + 0.0 * z * y,
             },
             ValueError,

@@ -2,20 +2,23 @@
 
 import math
 import pickle
+import threading
 import warnings
 from fractions import Fraction
 from unittest import mock
 
+import array_api_strict
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dpanalysis as dpa
 from dpanalysis import ERM, RowBound, clipping, losses
+from dpanalysis.privacy.blocks import Block
 from dpanalysis.problems import MLP, Softmax
-from dpanalysis.problems.rows import changed
+from dpanalysis.problems.rows import changed, memory
 from dpanalysis.problems.rows.changed import check_unchanged, growth
 from dpanalysis.problems.rows.checks import row_norms, row_scale
 
@@ -267,6 +270,243 @@ def test_classes_counted_in_the_private_labels_are_refused_in_a_private_run(netw
     assert guard.spent == 0.0
     dpa.minimize(problem, method, rng=0)  # without a guarantee
     assert dpa.minimize(told, method, budget, rng=0).private
+
+
+# Data that change in the middle of a run
+
+FORMS = ["dense", "float32", "csr", "in place", "strict", "own loss", "own rule", "softmax", "mlp"]
+
+
+class Same(losses.Logistic):
+    """Formulas that run as arrays."""
+
+
+class Half(clipping.Clipping):
+    clip_norm = 0.5
+
+    def wanted(self, norms, losses):
+        return 1.0 / (1.0 + norms)
+
+
+def changeable(form, n, d, bound, rng, path):
+    """Return a problem, and a function that puts numbers into a row of its data."""
+    X, y = rng.uniform(-1.0, 1.0, (n, d)), rng.choice([-1.0, 1.0], n)
+    X[rng.random(n) < 0.2] = 0.0
+    if form == "float32":
+        X = X.astype(np.float32)
+    data = held = X
+    if form == "csr":
+        X[X == 0.0] = 1e-3
+        data = sp.csr_array(X)
+        held = data.data.reshape(n, d)
+    elif form == "in place":
+        data = mapped(X, path)
+        held = np.memmap(path, X.dtype, "r+", shape=X.shape)
+    elif form == "strict":
+        data = held = array_api_strict.asarray(X)
+        y = array_api_strict.asarray(y)
+    if form in ("softmax", "mlp"):
+        labels = (y > 0).astype(int)
+        network = MLP if form == "mlp" else Softmax
+        problem = network(X, labels, *([(3,)] if form == "mlp" else []), 2, row_bound=bound)
+    else:
+        problem = ERM(data, y, Same() if form == "own loss" else LOGISTIC, row_bound=bound)
+
+    def change(row, number):
+        with np.errstate(over="ignore"):
+            held[row, :] = number
+
+    return problem, change
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_a_row_that_grows_in_the_middle_of_a_run_adds_nothing(form, data, tmp_path_factory):
+    """A callback that wrote to X moved a sum by 73 times the bound."""
+    seed, n = data.draw(st.integers(0, 2**32)), data.draw(st.sampled_from([1, 9, 260, 600]))
+    bound = data.draw(st.sampled_from([RowBound(2, 1.0), RowBound(1, 1.0), RowBound(np.inf, 0.5)]))
+    rule = data.draw(st.sampled_from([None, clipping.Flat(0.3), clipping.Automatic(0.1)]))
+    replicates, number = data.draw(st.sampled_from([1, 3])), data.draw(st.floats(2.0))
+    if form == "own rule" or (form == "mlp" and rule is None):
+        rule = Half()
+    if rule is not None and data.draw(st.booleans()):
+        bound = None
+    rng = np.random.default_rng(seed)
+    problem, change = changeable(form, n, 3, bound, rng, tmp_path_factory.mktemp("rows") / "X")
+    w = rng.normal(size=(replicates, problem.d))
+    rows = np.arange(n)
+    sums = {
+        "all": lambda: problem.gradient_sum(w, None, rule),
+        "batches": lambda: problem.gradient_sum(w, [rows] * replicates, rule),
+    }
+    if isinstance(problem, ERM) and bound is not None:
+        sums["hessian"] = lambda: problem.hessian_sum(w[0])
+        sums["products"] = lambda: problem.hvp_sum(w[0], w[0])
+    before = {name: np.asarray(each()) for name, each in sums.items()}
+    grown = rng.choice(n, min(n, 3), replace=False)
+    others = np.delete(rows, grown)
+    expected = {
+        "all": problem.gradient_sum(w, [others] * replicates, rule),
+        "batches": problem.gradient_sum(w, [others] * replicates, rule),
+    }
+    if "hessian" in sums:
+        expected["hessian"] = problem.hessian_sum(w[0], others)
+        expected["products"] = problem.hvp_sum(w[0], w[0], others)
+    for row in grown:
+        change(row, number)
+    for name, each in sums.items():
+        found, limit = np.asarray(each()), np.asarray(expected[name])
+        if form == "mlp":  # biases have gradients that no row takes part in
+            assert np.linalg.norm(found - limit) <= len(grown) * rule.clip_norm * replicates
+        else:
+            np.testing.assert_allclose(
+                found,
+                limit,
+                rtol=1e-6 if form == "float32" else 1e-9,
+                atol=1e-7 * (1.0 + np.abs(before[name]).max()),
+            )
+
+
+@pytest.mark.parametrize("form", ["dense", "float32", "csr"])
+@settings(max_examples=30)
+@given(data=st.data())
+def test_sums_of_rows_that_nobody_changed_keep_their_bits(form, data):
+    """Rows of zeros, tiny and huge ones too, whose squares are no normal numbers."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    n, d = data.draw(st.sampled_from([1, 7, 300, 4100])), data.draw(st.sampled_from([1, 5, 21]))
+    X = rng.uniform(-1.0, 1.0, (n, d))
+    X[rng.random(n) < 0.3] *= data.draw(st.sampled_from([0.0, 1e-30, 1e-200, 1e30, 1e-310]))
+    X = X.astype(np.float32) if form == "float32" else X
+    y, w = rng.choice([-1.0, 1.0], n), rng.normal(size=(data.draw(st.sampled_from([1, 4])), d))
+    table = sp.csr_array(X) if form == "csr" else X
+    free = ERM(table, y, LOGISTIC)
+    for bound in (RowBound(2, 1e40), [RowBound(1, 1e40), RowBound(2, 1e39)]):
+        held = ERM(table, y, LOGISTIC, row_bound=bound)
+        for rows in (None, [rng.integers(0, n, 2 * n) for _ in w]):
+            one, other = (problem.sums(w, rows) for problem in (free, held))
+            assert one.gradient.tobytes() == other.gradient.tobytes()
+            assert one.value.tobytes() == other.value.tobytes()
+    rule = clipping.Flat(0.7)
+    with mock.patch.object(memory, "row_limits", lambda bounds, d: (math.inf,) * 3):
+        free = ERM(table, y, LOGISTIC)
+    one, other = (problem.sums(w, None, rule) for problem in (free, ERM(table, y, LOGISTIC)))
+    assert one.gradient.tobytes() == other.gradient.tobytes()
+
+
+@pytest.mark.parametrize("order", [2, 1])
+def test_a_run_whose_callback_changes_the_data_keeps_to_its_bound(order):
+    rng = np.random.default_rng(1)
+    X, y = rng.uniform(-0.5, 0.5, (50, 2)), rng.choice([-1.0, 1.0], 50)
+    problem = ERM(X, y, LOGISTIC, dpa.regularizers.L2(0.1), RowBound(order, 1.0))
+    iterates = []
+
+    def callback(iteration, w):
+        iterates.append(w.copy())
+        X[:25] *= 1e3
+
+    mechanism = "gaussian" if order == 2 else "laplace"
+    method = dpa.methods.GradientDescent(1.0, 6, mechanism=mechanism)
+    dpa.minimize(
+        problem, method, dpa.Budget(1e6, 1e-3 if order == 2 else 0.0), rng=0, callback=callback
+    )
+    steps = np.diff(iterates, axis=0)[:, 0]
+    pull = np.array([0.1 * np.linalg.norm(w) for w in iterates[:-1]])
+    # Half of the rows are left: at most half of the bound, and little noise.
+    assert (np.linalg.norm(steps, axis=1) <= 0.5 + pull[:, None].max() + 0.05).all()
+
+
+def test_a_thread_that_writes_all_the_time_moves_no_sum_beyond_its_bounds():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-0.5, 0.5, (4000, 2))
+    problem = ERM(X, rng.choice([-1.0, 1.0], 4000), LOGISTIC, row_bound=RowBound(2, 1.0))
+    kept, stop = X.copy(), threading.Event()
+
+    def write():
+        while not stop.is_set():
+            X[::7] = 1e9
+            X[:] = kept
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(200):
+            total = problem.gradient_sum(np.zeros((1, 2)))
+            assert np.linalg.norm(total) <= 4000.0
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_blocks_that_grow_while_a_tilted_minimum_is_solved_are_refused_at_its_end(monkeypatch):
+    """No bound on a norm of the whole row says what one block of it is."""
+    blocks = (Block(1, 1, 0.1), Block(1, 1, 2.0))
+    X, y = np.full((30, 2), 0.05), np.where(np.arange(30) % 2, 1.0, -1.0)
+    problem = ERM(X, y, LOGISTIC, dpa.regularizers.L2(0.1), RowBound(blocks))
+    network = Softmax(X, (y > 0).astype(int), 2, dpa.regularizers.L2(0.1), RowBound(blocks))
+    from dpanalysis.problems import solve
+
+    real = solve.minimise_tilted
+
+    def disturbed(tilted, tolerance):
+        found = real(tilted, tolerance)
+        X[3] = [0.2, 0.0]
+        return found
+
+    monkeypatch.setattr(solve, "minimise_tilted", disturbed)
+    for each in (problem, network):
+        X[:] = 0.05
+        with pytest.raises(ValueError, match=r"X has been changed.*row 3"):
+            each.minimise_tilted(np.zeros(each.d), 0.1, 1e-8, 30.0)
+
+
+def test_labels_of_mapped_rows_are_copies_and_nothing_that_is_kept_can_be_written(
+    tmp_path, monkeypatch
+):
+    X, y = np.full((6, 2), 0.3), np.array([1.0, -1.0] * 3)
+    erm, network = ERM(X, y, LOGISTIC, row_bound=RowBound(2, 0.1)), Softmax(X, (y > 0) * 1, 2)
+    for problem in (erm, network):
+        problem.sums(np.zeros(problem.d), clipping=clipping.Flat(1.0))
+    for array in (erm._y, erm._data.scale, erm._data.norms(), network._y, network._norms()):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 5
+    monkeypatch.setattr("dpanalysis.problems.rows.blocks._ROWS_KEPT", 0)
+    problem = ERM(mapped(X, tmp_path / "X"), y, losses.SquaredError())
+    before = problem.value(np.ones(2))
+    y[:] = 7.0
+    assert problem.value(np.ones(2)) == before
+
+
+class Annealed(losses.Loss):
+    """Its constant follows a number that a callback may change."""
+
+    convex, classification, size = True, True, 1.0
+
+    @property
+    def lipschitz(self):
+        return self.size
+
+    def value(self, z, y):
+        return self.size * np.logaddexp(0.0, -y * z)
+
+    def derivative(self, z, y):
+        return -self.size * y / (1.0 + np.exp(y * z))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_loss_whose_constants_change_in_the_middle_of_a_run_is_refused(compiled):
+    loss = Annealed()
+    used = losses.compiled(loss) if compiled else loss
+    problem = ERM(np.eye(2), [1, -1], used, dpa.regularizers.L2(0.1), RowBound(2, 1.0))
+
+    def callback(iteration, w):
+        loss.size = 50.0
+
+    method = dpa.methods.GradientDescent(0.1, 5)
+    with pytest.raises(ValueError, match=r"loss: the constants of .* have been changed"):
+        dpa.minimize(problem, method, dpa.Budget(1.0), rng=0, callback=callback)
+    with pytest.raises(ValueError, match=r"loss: the constants of .* have been changed"):
+        dpa.minimize(problem, method, dpa.Budget(1.0), rng=0)
 
 
 # Files that change in the middle of a run

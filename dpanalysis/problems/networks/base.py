@@ -14,8 +14,8 @@ from ...privacy.facts import LARGEST_ITERATE
 from ...regularizers import Regularizer
 from ..empirical import EmpiricalRisk, check_regularizer
 from ..row_bound import RowBound, as_bounds, implied_radius
-from ..rows.changed import check_unchanged, growth
-from ..rows.checks import is_sparse, prepare, row_norms, row_scale
+from ..rows.changed import check_unchanged, growth, row_limits
+from ..rows.checks import is_sparse, prepare, read_only, row_norms, row_scale
 from ..rows.width import has_read_width
 from .layers import Layout
 from .sums import NetworkSums, network_rounding
@@ -55,7 +55,8 @@ class Network(EmpiricalRisk):
         self._X, labels = prepare(X, y, False)
         if dtype is not None:
             self._X = _as_dtype(self._X, _dtype(array_namespace(labels), dtype))
-        self._y, self.n_classes = check_labels(labels, n_classes)
+        labels, self.n_classes = check_labels(labels, n_classes)
+        self._y = read_only(labels)
         self._told_classes = n_classes is not None
         self.n, self.features = self._X.shape
         self._set_size(size)
@@ -65,9 +66,10 @@ class Network(EmpiricalRisk):
         self._activation = activation
         self._on_host = is_sparse(self._X) or is_numpy_array(self._X)
         row_scale(self._X, [bound for bound in self.row_bounds if bound.enforce == "check"])
-        self._scale = self._inside_bounds(self._X)
+        self._scale = read_only(self._inside_bounds(self._X))
         self._row_norms: Any = None
-        self._sums = NetworkSums(self._X, self._y, self._layout, activation, self._scale)
+        limits = row_limits(self._inner_bounds(self._X.dtype), self.features)
+        self._sums = NetworkSums(self._X, self._y, self._layout, activation, self._scale, limits)
 
     def _inside_bounds(self, X: Any) -> Any:
         """Return the multipliers that bring the rows of ``X`` inside the bounds, or None.
@@ -92,7 +94,7 @@ class Network(EmpiricalRisk):
 
         That of :func:`network_rounding` for n + 1 terms, since one may be added, or for the 2N
         terms that may be there under a nominal size N; and what a row may have grown without being
-        seen by :meth:`check_private`.
+        seen.
         """
         single = self._sums.single and self._on_host
         return network_rounding(self.max_records, self.d, single) + growth(self.features)
@@ -154,6 +156,10 @@ class Network(EmpiricalRisk):
                 f"{self.n_classes}, was read off the private labels, and the shape of the answer "
                 "would tell it"
             )
+        self._check_unchanged()
+
+    def _check_unchanged(self) -> None:
+        """Raise ValueError where a row has grown since it was checked; one read of X."""
         bounds = self._inner_bounds(self._X.dtype)
         check_unchanged(self._X, self._scale, bounds, self._row_norms)
 
@@ -161,7 +167,7 @@ class Network(EmpiricalRisk):
         """L2 norms of the (scaled) rows, computed once."""
         if self._row_norms is None:
             norms = row_norms(self._X, 2)
-            self._row_norms = norms if self._scale is None else norms * self._scale
+            self._row_norms = read_only(norms if self._scale is None else norms * self._scale)
         return self._row_norms
 
     def layers(self, w: Any) -> list[tuple[Any, Any]]:

@@ -314,7 +314,9 @@ class Softmax(Network):
         """See :meth:`ERM.minimise_tilted`."""
         from ..solve import Tilted, minimise_tilted
 
-        return minimise_tilted(Tilted(self, linear, ridge, size), tolerance)
+        found = minimise_tilted(Tilted(self, linear, ridge, size), tolerance)
+        self._check_unchanged()  # while it was solved
+        return found
 
     def solve(self) -> np.ndarray:
         """Return the non-private minimiser, shape ``(d,)``, for reference only.

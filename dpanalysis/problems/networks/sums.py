@@ -8,10 +8,11 @@ from typing import Any
 from array_api_compat import array_namespace, is_numpy_array
 
 from ...clipping import Clipping
-from ...kernels.array_api import DEVICE_BLOCK_BYTES, each_replicate, within_bound
+from ...kernels.array_api import DEVICE_BLOCK_BYTES, each_replicate, kept_weights, within_bound
 from ...kernels.blocks import row_blocks
 from ...kernels.products import WHOLE
-from ...kernels.rounding import BLOCK_ROWS, SINGLE, sum_rounding
+from ...kernels.rounding import BLOCK_ROWS, NO_LIMITS, SINGLE, sum_rounding
+from ...kernels.within_arrays import bounded_rows
 from ..rows.checks import is_sparse
 from .layers import Layout, add_gradients, backward, cross_entropy, forward, gradient_norms, zero
 
@@ -100,10 +101,21 @@ class NetworkSums:
     activation : {"relu", "tanh"}
     scale : array of shape (n,) or None
         Multiplier of each row, float64.
+    limits : sequence of 3 floats
+        What sums of gradients compare a row with when they use it; one that is outside counts as
+        one of zeros (:func:`~dpanalysis.kernels.within_arrays.bounded_rows`).
     """
 
-    def __init__(self, X: Any, labels: Any, layout: Layout, activation: str, scale: Any) -> None:
-        self._X, self._labels, self._scale = X, labels, scale
+    def __init__(
+        self,
+        X: Any,
+        labels: Any,
+        layout: Layout,
+        activation: str,
+        scale: Any,
+        limits: Sequence[float] = NO_LIMITS,
+    ) -> None:
+        self._X, self._labels, self._scale, self._limits = X, labels, scale, limits
         self._layout, self._activation = layout, activation
         self._on_host = is_sparse(X) or is_numpy_array(X)
         self._bytes = _BLOCK_BYTES if self._on_host else DEVICE_BLOCK_BYTES
@@ -201,6 +213,8 @@ class NetworkSums:
             if X.shape[0] > labels.shape[0]:
                 X = X[: labels.shape[0], :]
                 scale = None if scale is None else scale[: labels.shape[0]]
+            multipliers, kept = (None if a is None else pick(a) for a in (self._scale, norms))
+            X = bounded_rows(X, multipliers, self._limits, kept)
             arrays = X, scale, hidden, deltas, factors
             add_gradients(xp, gradients, self._layout, *arrays, most, dtype)
         return values, gradients, clipped
@@ -244,7 +258,7 @@ class NetworkSums:
         which for the weights of a network nobody can promise; the norms are there, so they
         have the last word.
         """
-        factors = clipping.weight(norms, losses)
+        factors = kept_weights(clipping, norms, losses)
         return within_bound(xp, self._X.dtype, clipping, factors, norms)
 
 

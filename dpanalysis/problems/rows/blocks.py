@@ -165,7 +165,7 @@ class Blocks(Chunks):
         """
         check_real("X", X)
         refuse_mask("y", y)
-        y = np.asarray(y) if mapping(y) is None else y
+        y = np.array(y) if mapping(y) is None else y  # a copy, which nobody else holds
         check_real("y", y)
         refuse_shape(X)
         refuse_length(X, y)
@@ -215,7 +215,7 @@ class Blocks(Chunks):
         """Return rows and labels of a slice or of an index array, as the kernels want them."""
         self._check_files()
         dtype = _kernel_dtype(self._rows.dtype)
-        labels = self._labels[chosen].astype(np.float64, copy=False)
+        labels = self._labels[chosen].astype(np.float64)  # a copy, which nobody else holds
         if is_sparse(self._rows):
             return canonical_csr(self._rows[chosen]), labels
         whole = isinstance(chosen, slice)
@@ -245,7 +245,7 @@ class Blocks(Chunks):
 
         bounds = [replace(bound, enforce="clip") for bound in self._bounds]
         scale = row_scale(X, bounds, norms_of)
-        return Part(X, y, self._loss, scale, norms_of)
+        return Part(X, y, self._loss, scale, norms_of, bounds)
 
     def _lost(self, y: Any, norms: dict[Order, Any]) -> Any:
         """Return which rows are none any more.

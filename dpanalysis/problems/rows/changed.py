@@ -10,10 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_numpy_array
 
-from ..row_bound import Order, RowBound, norm_name
+from ..row_bound import Order, RowBound, implied_radius, norm_name
 from .checks import NORM_ENTRIES, is_sparse, row_blocks, row_norms
 
-__all__ = ["check_unchanged", "growth"]
+__all__ = ["check_unchanged", "growth", "row_limits"]
 
 # So many entries are worth a kernel.
 _MANY = 1 << 20
@@ -26,6 +26,26 @@ def growth(d: int) -> float:
     bound on the rounding of sums has it added.
     """
     return 2.0**-40 + 4.0 * (d + 16) * 2.0**-53
+
+
+def row_limits(bounds: Sequence[RowBound], d: int) -> tuple[float, float, float]:
+    """Return what sums compare rows with when they use them: see :mod:`dpanalysis.kernels.within`.
+
+    Bounds on the L1 and on the L2 norm, from which all that is public of a row in these norms
+    follows, and how much more than a kept norm a norm may be. All with the rounding of
+    :func:`growth`.
+
+    Examples
+    --------
+    >>> print(*(round(limit, 9) for limit in row_limits([RowBound(math.inf, 2.0)], 4)))
+    inf 4.0 1.0
+    """
+    sizes = [
+        implied_radius([b], 1, d) for b in bounds if b.order == 1 or isinstance(b.order, tuple)
+    ]
+    lengths = [implied_radius([b], 2, d) for b in bounds if b.order != 1]
+    more = 1.0 + growth(d)
+    return more * min(sizes, default=math.inf), more * min(lengths, default=math.inf), more
 
 
 def check_unchanged(X: Any, scale: Any, bounds: Sequence[RowBound], norms: Any = None) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "is_sparse",
     "overflowing",
     "prepare",
+    "read_only",
     "refuse_labels",
     "refuse_length",
     "refuse_not_finite",
@@ -236,6 +237,13 @@ def refuse_rows(bound: RowBound, count: int, first: list[int], largest: float) -
             f"row_bound: {count} rows of X exceed the {norm_name(bound.order)} bound "
             f"{bound.radius:g} (first rows {first}, largest norm {largest:.6g})"
         )
+
+
+def read_only(array: Any) -> Any:
+    """Return an array that is ours, marked as one that is not written to any more."""
+    if isinstance(array, np.ndarray):
+        array.flags.writeable = False
+    return array
 
 
 def as_float64(array: Any) -> Any:

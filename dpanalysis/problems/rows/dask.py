@@ -65,7 +65,7 @@ class DaskChunks(Chunks):
             y = y.rechunk((X.chunks[0],))
         else:
             refuse_mask("y", y)
-            y = np.asarray(y)
+            y = np.array(y)  # a copy, which nobody else holds
             check_real("y", y)
             refuse_length(X, y)
             y = da.from_array(y, chunks=(X.chunks[0],))

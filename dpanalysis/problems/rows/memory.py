@@ -17,10 +17,11 @@ from ...kernels.compiled import CompiledSums
 from ...kernels.products import row_product
 from ...kernels.rounding import BLOCK_ROWS
 from ...kernels.twins import is_compiled
+from ...kernels.within_arrays import bounded_rows
 from ...losses import Loss
 from ..row_bound import Order, RowBound
-from .changed import check_unchanged
-from .checks import as_float64, is_sparse, row_blocks, row_norms
+from .changed import check_unchanged, row_limits
+from .checks import as_float64, is_sparse, read_only, row_blocks, row_norms
 
 __all__ = ["Part"]
 
@@ -53,7 +54,13 @@ class Part:
     norms : callable
         ``norms(X, order) -> (n,)``.
     bounds : sequence of RowBound
-        Those that ``scale`` keeps, for :meth:`check_unchanged`.
+        Those that ``scale`` keeps.
+
+    Notes
+    -----
+    X is not copied, and whoever holds it may write to it. So sums of gradients and of Hessians look
+    at every row when they use it: one whose norm exceeds the bounds, or the norm that was kept
+    of it, adds exactly zero. Labels, multipliers and kept norms are copies that nobody else holds.
     """
 
     def __init__(
@@ -65,8 +72,10 @@ class Part:
         norms: Callable[[Any, Order], Any] = row_norms,
         bounds: Sequence[RowBound] = (),
     ) -> None:
-        self.X, self.y, self.scale, self._bounds = X, y, scale, tuple(bounds)
+        self.X, self.y, self.scale = X, read_only(y), read_only(scale)
+        self._bounds = tuple(bounds)
         self.n, self.d = X.shape
+        self._limits = row_limits(self._bounds, self.d)
         self.parts = 1
         self.on_host = is_sparse(X) or is_numpy_array(X)
         self._loss, self._norms = loss, norms
@@ -94,14 +103,14 @@ class Part:
         if self.on_host:
             kind = CompiledSums if is_compiled(self._loss, clipping) else HostSums
         if kind not in self._backends:
-            self._backends[kind] = kind(self.X, self.y, self._loss, self.scale)
+            self._backends[kind] = kind(self.X, self.y, self._loss, self.scale, self._limits)
         return self._backends[kind]
 
     def norms(self) -> Any:
         """L2 norms of the (scaled) rows, computed once."""
         if self._kept_norms is None:
             norms = self._norms(self.X, 2)
-            self._kept_norms = norms if self.scale is None else norms * self.scale
+            self._kept_norms = read_only(norms if self.scale is None else norms * self.scale)
         return self._kept_norms
 
     def check_unchanged(self) -> None:
@@ -132,9 +141,9 @@ class Part:
         """Yield blocks of (scaled) rows in float64 with their second derivatives."""
         data, labels, scale = self._take(rows)
         for lo, hi, block in row_blocks(data, rows=BLOCK_ROWS if self.on_host else None):
-            block = as_float64(block)
-            if scale is not None:
-                part = scale[lo:hi]
+            part = None if scale is None else scale[lo:hi]
+            block = as_float64(bounded_rows(block, part, self._limits))
+            if part is not None:
                 block = sp.diags_array(part) @ block if is_sparse(block) else block * part[:, None]
             z = row_product(block, w[:, None])[:, 0]
             formula = self._loss.second_derivative
