@@ -94,13 +94,13 @@ def csr_range(
                         for entry in range(first, last):
                             block[uint64(indices[entry])] += ck * row[entry - first]
                     continue
-                size_of_row = square = 0.0
+                total = square = 0.0
                 for entry in range(first, last):
-                    x = data[entry]
-                    block[uint64(indices[entry])] += ck * x
-                    size_of_row += abs(np.float64(x))
-                    square += np.float64(x) * np.float64(x)
-                sizes[k], squares[k] = size_of_row, square
+                    number = data[entry]
+                    block[uint64(indices[entry])] += ck * number
+                    total += abs(np.float64(number))
+                    square += np.float64(number) * np.float64(number)
+                sizes[k], squares[k] = total, square
             if bounded and not careful and count_doubtful(sizes, squares, table, limits, known, m):
                 for k in range(m):
                     if is_doubtful(sizes[k], squares[k], k, table, limits, known):
@@ -231,20 +231,23 @@ def csr_replicates_range(
                     c_row[r] = c[r * _TILE_ROWS + k]
                 factor = table[SCALE, k]
                 first, last = uint64(indptr[i]), uint64(indptr[i + uint64(1)])
-                row = data[first:last]
                 if careful:
-                    row = row.copy()
-                    if not is_inside(row, k, table, limits, known):
-                        continue
-                size_of_row = square = 0.0
+                    row = data[first:last].copy()
+                    if is_inside(row, k, table, limits, known):
+                        for entry in range(first, last):
+                            x, gradient = factor * row[entry - first], sums[uint64(indices[entry])]
+                            for r in range(replicates):
+                                gradient[r] += x * c_row[r]
+                    continue
+                total = square = 0.0
                 for entry in range(first, last):
-                    entry_of_row = row[entry - first]
-                    x, gradient = factor * entry_of_row, sums[uint64(indices[entry])]
+                    number = data[entry]
+                    x, gradient = factor * number, sums[uint64(indices[entry])]
                     for r in range(replicates):
                         gradient[r] += x * c_row[r]
-                    size_of_row += abs(np.float64(entry_of_row))
-                    square += np.float64(entry_of_row) * np.float64(entry_of_row)
-                sizes[k], squares[k] = size_of_row, square
+                    total += abs(np.float64(number))
+                    square += np.float64(number) * np.float64(number)
+                sizes[k], squares[k] = total, square
             if bounded and not careful and count_doubtful(sizes, squares, table, limits, known, m):
                 for k in range(m):
                     if is_doubtful(sizes[k], squares[k], k, table, limits, known):
