@@ -383,6 +383,12 @@ def test_formulas_that_remember_are_refused_before_anything_is_spent():
             train(loss, rule, dpa.Budget(1.0, 1e-5))
 
 
+def test_a_rule_that_cannot_be_tried_is_refused():
+    rule = type("Torch", (clipping.Clipping,), {"clip_norm": 1.0, "wanted": lambda *a: a[1].no})
+    with pytest.raises(ValueError, match=r"Torch\.weight fails for NumPy arrays"):
+        train(losses.Logistic(), rule(), dpa.Budget(1.0, 1e-5))
+
+
 def test_value_clipping_of_a_users_class_is_tried_with_constants():
     class Softer(clipping.Value):
         def wanted(self, norms, losses):
