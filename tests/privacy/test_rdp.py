@@ -366,3 +366,13 @@ def test_tiny_noise_at_real_orders_costs_no_memory(multiplier):
     assert (cost <= plain).all()
     # One record in a hundred batches is as good as known: order ln(q)/(order - 1) less.
     assert (cost >= plain + orders * math.log(0.01) / (orders - 1.0) - 1e-9 * plain).all()
+
+
+@pytest.mark.parametrize("amplified", [rdp_poisson, rdp_without_replacement])
+def test_orders_asked_for_together_cost_what_they_cost_alone(amplified):
+    """Order infinity among others, too."""
+    size = (0.1,) if amplified is rdp_poisson else (1000, 100)
+    orders = np.array([2.0, math.inf, 8.0])
+    together = amplified(orders, *size, lambda a: rdp_pure(a, 0.5))
+    alone = [float(amplified(order, *size, lambda a: rdp_pure(a, 0.5))) for order in orders]
+    np.testing.assert_array_equal(together, alone)
