@@ -422,3 +422,20 @@ def test_the_gap_is_not_solved_for_before_the_plan_stands(monkeypatch):
     method = dpa.methods.GradientDescent(0.5, 2, mechanism="gaussian")
     with pytest.raises(ValueError, match="delta"):
         dpa.minimize(problem, method, dpa.Budget(1.0), record=("gap",))
+
+
+def test_a_delta_of_one_record_in_the_clear_is_warned_of_from_1_over_n_on():
+    problem = dpa.ERM(np.eye(4), np.ones(4), dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0))
+    method = dpa.methods.GradientDescent(0.1, 1, mechanism="gaussian")
+    with pytest.warns(UserWarning, match="is not below 1/n"):
+        dpa.minimize(problem, method, dpa.Budget(1.0, 0.25), rng=0)
+    dpa.minimize(problem, method, dpa.Budget(1.0, 0.2499), rng=0)
+
+
+def test_a_filter_is_for_methods_that_decide_on_the_way():
+    """A plan is verified as a whole, which a filter that others spend from cannot be."""
+    problem = dpa.ERM(np.eye(4), np.ones(4), dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0))
+    guard = dpa.privacy.Filter(dpa.Budget(1.0))
+    with pytest.raises(TypeError, match="budget must be a Budget or None for GradientDescent"):
+        dpa.minimize(problem, dpa.methods.GradientDescent(0.1, 1), guard, rng=0)
+    assert guard.spent == 0.0

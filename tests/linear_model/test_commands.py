@@ -60,6 +60,7 @@ def test_from_a_table_to_predictions(folder, capsys):
     said = capsys.readouterr().out
     assert "NOT private" in said
     scores = dict(line.split(": ") for line in said.splitlines() if ": " in line and "." in line)
+    assert 0.0 < float(scores["log loss"]) < 1.0
     assert float(scores["accuracy"]) > 0.9 and float(scores["area under the curve"]) > 0.95
     assert main(["predict", "test.csv", "--model", "m.json", "-o", "p.csv"]) == 0
     with open("p.csv", newline="") as file:

@@ -265,3 +265,10 @@ def test_bounds_of_public_columns_hold_at_their_corners():
         assert bound.radius == pytest.approx(np.linalg.norm(corner[0], bound.order))
     problem = dpa.ERM(corner, [1], dpa.losses.Logistic(), row_bound=columns.row_bound)
     assert problem._data.scale is None
+
+
+def test_a_saved_encoder_takes_missing_cells_as_the_first_one_did():
+    encoder = PublicEncoder(DOMAIN).fit(pd.DataFrame({"age": [30], "job": ["a"], "sex": ["f"]}))
+    again = PublicEncoder.from_dict(encoder.to_dict())
+    table = pd.DataFrame({"age": [math.nan, 20.0], "job": [None, "b"], "sex": ["f", "m"]})
+    np.testing.assert_array_equal(again.transform(table), encoder.transform(table))

@@ -313,3 +313,15 @@ def test_the_error_of_a_number_covers_its_own_rounding(law, seed):
     """Floating point moves a number by some of its last bits, so the radius is as large."""
     noise = _reals.LAWS[law](Replayed(seed=seed), 16)
     assert (noise.radius >= _reals.ROUNDING * abs(noise.middle)).all()
+
+
+def test_what_scaling_rounds_is_part_of_the_error(monkeypatch):
+    """Numbers known to all digits are off by the rounding of the product with the scale alone."""
+
+    class Known:
+        def __init__(self, source, count):
+            self.middle, self.radius = np.linspace(1.0, 2.0, count), np.zeros(count)
+
+    monkeypatch.setitem(_reals.LAWS, "known", Known)
+    noise, off = _exact.nearly(Replayed(), "known", 0.3, 9)
+    assert 2.0**-53 * np.linalg.norm(noise) <= off <= 2.0**-49 * np.linalg.norm(noise)
