@@ -272,3 +272,9 @@ def test_a_saved_encoder_takes_missing_cells_as_the_first_one_did():
     again = PublicEncoder.from_dict(encoder.to_dict())
     table = pd.DataFrame({"age": [math.nan, 20.0], "job": [None, "b"], "sex": ["f", "m"]})
     np.testing.assert_array_equal(again.transform(table), encoder.transform(table))
+
+
+@pytest.mark.parametrize("trimmed", [0.0, 0.25, 0.5])
+def test_a_share_that_leaves_no_middle_is_refused(trimmed):
+    with pytest.raises(ValueError, match=r"trimmed must lie in \(0, 0.25\)"):
+        PrivateBounds(1.0, trimmed=trimmed).fit(np.linspace(0.0, 1.0, 2000)[:, np.newaxis])

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from dpanalysis.problems.modules import apart  # noqa: E402
+from dpanalysis.problems.modules import apart, probe  # noqa: E402
 
 BOUND, FAR = 0.01, 1e5
 RULE = clipping.Flat(BOUND)
@@ -482,3 +482,10 @@ def test_what_takes_a_chunk_at_once_keeps_samples_apart(layers, axes):
     other[1] = x[1]
     found, moved = module(x), module(other)
     assert torch.equal(found[1], moved[1]) and len(found) == 4
+
+
+def test_a_number_is_no_nan():
+    """Two computations agree where both give NaN, and not where one does."""
+    number, nothing = torch.tensor([1.0]), torch.tensor([torch.nan])
+    assert probe._equal(number, number) and probe._equal(nothing, nothing)
+    assert not probe._equal(number, nothing) and not probe._equal(nothing, number)
