@@ -46,19 +46,21 @@ def report(
         folders[file.partition("/")[0]].append(kind)
         modules[file].append(kind)
     every = list(kinds.values())
-    noticed, counted = every.count("noticed"), len(every) - every.count("equivalent")
-    low, high = interval(noticed, counted)
+    noticed, missing = every.count("noticed"), every.count("missing test")
+    low, high = interval(noticed, noticed + missing)
     lines = [
         "# Faults put in by a machine",
         "",
         f"Of {len(every)} one-line faults, drawn from {total} that a machine can put into the "
-        f"modules that privacy rests on, the tests notice {noticed}; {len(every) - counted} of the "
-        f"others change nothing. That is {100.0 * noticed / counted:.1f} % of the {counted} that "
-        f"do ({100.0 * low:.1f} to {100.0 * high:.1f} % at confidence 95 %).",
+        f"modules that privacy rests on, the tests notice {noticed}. Of the others "
+        f"{every.count('equivalent')} change nothing, {every.count('cosmetic')} change speed or a "
+        f"message alone, and {missing} change a result: {100.0 * noticed / (noticed + missing):.1f} "
+        f"% of those that change a result are noticed ({100.0 * low:.1f} to {100.0 * high:.1f} % at "
+        "confidence 95 %).",
         "",
         "Written by `python -m tests.mutants report` from `results.csv` and `survivors.toml`.",
-        "Shares are of the faults that are not equivalent, in percent, with Clopper-Pearson",
-        "intervals at 95 %.",
+        "Shares in the tables are of all faults that are not equivalent, those of speed and of",
+        "messages included, in percent, with Clopper-Pearson intervals at 95 %.",
         "",
     ]
     head = "| {} | tried | noticed | equivalent | cosmetic | missing test | share | interval |"
