@@ -48,15 +48,15 @@ def report(
     every = list(kinds.values())
     noticed, missing = every.count("noticed"), every.count("missing test")
     low, high = interval(noticed, noticed + missing)
+    share = 100.0 * noticed / (noticed + missing)
     lines = [
         "# Faults put in by a machine",
         "",
         f"Of {len(every)} one-line faults, drawn from {total} that a machine can put into the "
         f"modules that privacy rests on, the tests notice {noticed}. Of the others "
         f"{every.count('equivalent')} change nothing, {every.count('cosmetic')} change speed or a "
-        f"message alone, and {missing} change a result: {100.0 * noticed / (noticed + missing):.1f} "
-        f"% of those that change a result are noticed ({100.0 * low:.1f} to {100.0 * high:.1f} % at "
-        "confidence 95 %).",
+        f"message alone, and {missing} change a result: {share:.1f} % of those that change a "
+        f"result are noticed ({100.0 * low:.1f} to {100.0 * high:.1f} % at confidence 95 %).",
         "",
         "Written by `python -m tests.mutants report` from `results.csv` and `survivors.toml`.",
         "Shares in the tables are of all faults that are not equivalent, those of speed and of",
