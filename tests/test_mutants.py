@@ -90,7 +90,7 @@ def test_the_report_leaves_equivalent_faults_out_of_the_share():
         "dpanalysis/a.py::f | three": ("alive", "3 of 3 tests"),
     }
     page = report(results, {"dpanalysis/a.py::f | two": ("equivalent", "the same")}, 9)
-    assert "1 change nothing, 0 change speed" in page and "50.0 % of those" in page
+    assert "1 change nothing, 0 only speed" in page and "50.0 % of those" in page
     assert "| a.py | 3 | 1 | 1 | 0 | 1 | 50.0 | 1 to 99 |" in page
 
 

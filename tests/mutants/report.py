@@ -52,11 +52,11 @@ def report(
     lines = [
         "# Faults put in by a machine",
         "",
-        f"Of {len(every)} one-line faults, drawn from {total} that a machine can put into the "
-        f"modules that privacy rests on, the tests notice {noticed}. Of the others "
-        f"{every.count('equivalent')} change nothing, {every.count('cosmetic')} change speed or a "
-        f"message alone, and {missing} change a result: {share:.1f} % of those that change a "
-        f"result are noticed ({100.0 * low:.1f} to {100.0 * high:.1f} % at confidence 95 %).",
+        f"Of {len(every)} one-line faults, drawn from {total} in what privacy rests on, the tests "
+        f"notice {noticed}; of the others {every.count('equivalent')} change nothing, "
+        f"{every.count('cosmetic')} only speed or a message, {missing} a result: {share:.1f} % of "
+        f"those that change one are noticed (95 % interval: {100.0 * low:.1f} to "
+        f"{100.0 * high:.1f}).",
         "",
         "Written by `python -m tests.mutants report` from `results.csv` and `survivors.toml`.",
         "Shares in the tables are of all faults that are not equivalent, those of speed and of",
