@@ -19,6 +19,7 @@ BENCHMARKS = [
     "allocation",
     "accounting",
     "audit",
+    "calls",
     "startup",
     "footprint",
     "memory",

@@ -10,7 +10,7 @@ with as many runs as we need. The rates are measured on mechanisms that satisfy 
 nothing to spare, one verdict a seed; the interval is Clopper and Pearson's at 95%, and the target
 is the rate that the confidence allows. Of one run with canaries the largest mu is shown that a
 number of right guesses refutes at confidence .95: by the smaller of both bounds beside each alone
-(that of Steinke et al. with the smaller term for delta of :mod:`dpanalysis.audit.guessing`).
+(that of Steinke et al. with the smaller term for delta of :mod:`dpanalysis.audit.canaries`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from dpanalysis.audit import verify_privacy
-from dpanalysis.audit.empirical.joint import Counts, log_p_value
-from dpanalysis.audit.empirical.limits import ApproximateLimit
-from dpanalysis.audit.guessing import (
+from dpanalysis.audit.canaries import (
     chance_along_curve,
     chance_by_law,
     gaussian_guessing_probability,
     guessing_probability,
 )
+from dpanalysis.audit.counting import Counts, log_p_value
+from dpanalysis.audit.events import ApproximateLimit
 from dpanalysis.privacy import gaussian_epsilon
 
 from .measure import Effort, compare, here, unavailable

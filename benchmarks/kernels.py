@@ -15,9 +15,9 @@ import numpy as np
 from numba import njit
 
 from dpanalysis import ERM, RowBound, clipping, losses, regularizers
-from dpanalysis.kernels.crew import share
-from dpanalysis.kernels.turns import begin, go_on, leave
-from dpanalysis.privacy.sampling import Poisson, WithoutReplacement
+from dpanalysis._numba import finish, first_task, next_task
+from dpanalysis._parallel import run_tasks
+from dpanalysis.privacy.accounting.sampling import Poisson, WithoutReplacement
 
 from .measure import compare, effort, here, peers, thread_counts
 from .peers import data
@@ -38,23 +38,23 @@ _PARTS = 64
 
 
 @njit(fastmath=True, cache=True, nogil=True)
-def _read(flat: Any, totals: Any, turns: Any, bells: Any, helper: int) -> None:
+def _read(flat: Any, totals: Any, queue: Any, wake_flags: Any, helper: int) -> None:
     size = flat.size // _PARTS
-    part = begin(turns, bells, helper)
+    part = first_task(queue, wake_flags, helper)
     while part < _PARTS:
         block = flat[part * size : (part + 1) * size]
         total = 0.0
         for i in range(size):
             total += block[i]
         totals[part] = total
-        part = go_on(turns)
-    leave(turns, _PARTS, bells, helper)
+        part = next_task(queue)
+    finish(queue, _PARTS, wake_flags, helper)
 
 
 def read(flat: np.ndarray) -> float:
     """Add up an array: as fast as it can be read by all threads."""
     totals = np.zeros(_PARTS)
-    share(_read, (flat, totals), _PARTS)
+    run_tasks(_read, (flat, totals), _PARTS)
     return float(totals.sum())
 
 

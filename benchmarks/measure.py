@@ -241,7 +241,7 @@ def compare(
 
 def forget_epsilons() -> None:
     """Let nothing be kept of earlier accounting: what is measured is the work, not the memory."""
-    from dpanalysis.privacy import accountant
+    from dpanalysis.privacy.accounting import accountant
 
     accountant._kept_epsilon.cache_clear()
 

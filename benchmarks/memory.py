@@ -94,7 +94,7 @@ def measure(way: str, folder: Path, n: int) -> dict[str, float]:
     import resource  # not on Windows
 
     from dpanalysis import clipping, methods, minimize
-    from dpanalysis.privacy.sampling import Poisson
+    from dpanalysis.privacy.accounting.sampling import Poisson
 
     mapped = np.memmap(folder / "X", np.float32, "r", shape=(n, D))
     flat = clipping.Flat(0.5)

@@ -16,17 +16,17 @@ REST = "the rest"
 # the other's.
 PARTS: dict[str, tuple[str, ...]] = {
     "sums over the data": (
-        "dpanalysis.kernels.crew:share",
-        "dpanalysis.kernels.norms:share",
-        "dpanalysis.problems.networks.sums:NetworkSums.sums",
-        "dpanalysis.problems.rows.memory:Part.predictions",
-        "dpanalysis.problems.rows.memory:Part.hessian_sum",
-        "dpanalysis.problems.rows.memory:Part.check_unchanged",
+        "dpanalysis._parallel:run_tasks",
+        "dpanalysis.kernels.norms:run_tasks",
+        "dpanalysis.problems.networks.base:NetworkSums.sums",
+        "dpanalysis.problems.rows.memory:InMemoryRows.predictions",
+        "dpanalysis.problems.rows.memory:InMemoryRows.hessian_sum",
+        "dpanalysis.problems.rows.memory:InMemoryRows.check_unchanged",
         "dpanalysis.problems.erm:formula_values",
     ),
     "drawing batches": (
-        "dpanalysis.privacy.sampling:Poisson.draw",
-        "dpanalysis.privacy.sampling:WithoutReplacement.draw",
+        "dpanalysis.privacy.accounting.sampling:Poisson.draw",
+        "dpanalysis.privacy.accounting.sampling:WithoutReplacement.draw",
     ),
     "noise": (
         "dpanalysis.privacy.mechanisms:add_noise",
@@ -37,16 +37,16 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "accounting": (
         "dpanalysis.experiments.loop:Loop.__init__",  # calibrates the noise
-        "dpanalysis.privacy.plans:Plan.__init__",
-        "dpanalysis.privacy.plans:Plan.spend",
-        "dpanalysis.privacy.filters:Filter.__init__",
-        "dpanalysis.privacy.filters:Filter.can_spend",
-        "dpanalysis.privacy.filters:Filter.spend",
+        "dpanalysis.privacy.budget:Plan.__init__",
+        "dpanalysis.privacy.budget:Plan.spend",
+        "dpanalysis.privacy.budget:Filter.__init__",
+        "dpanalysis.privacy.budget:Filter.can_spend",
+        "dpanalysis.privacy.budget:Filter.spend",
         "dpanalysis.privacy.ledger:Ledger.record",
         "dpanalysis.privacy.ledger:Ledger.epsilon",
         "dpanalysis.privacy.oracle:PrivateOracle.gradient_event",
         "dpanalysis.privacy.oracle:sampled_event",
-        "dpanalysis.methods.searching:gradient_event",
+        "dpanalysis.methods.line_search:gradient_event",
         "dpanalysis.privacy.queries:FirstDecrease.event",
         "dpanalysis.linear_model.runs:descent",
         "dpanalysis.linear_model.runs:default_penalty",

@@ -1,6 +1,6 @@
-"""Differentially private first-order optimisation that a researcher can trust.
+"""Differentially private first-order optimization that a researcher can trust.
 
-A *problem* is what we minimise, a *method* is how, a private oracle is the only
+A *problem* is what we minimize, a *method* is how, a private oracle is the only
 door between them, a ledger writes down what went through the door, and
 :mod:`dpanalysis.theory` says beforehand what must come out.
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from .errors import CertificateNotFound, IncompatibleAccounting, PrivacyBudgetExceeded
     from .experiments.result import Result
     from .experiments.run import minimize
-    from .privacy.relations import Budget
-    from .privacy.sampling import Full, Poisson, WithoutReplacement, WithReplacement
+    from .privacy.accounting.relations import Budget
+    from .privacy.accounting.sampling import Full, Poisson, WithoutReplacement, WithReplacement
     from .problems.base import Problem
     from .problems.erm import ERM
     from .problems.quadratic import Quadratic
@@ -49,24 +49,24 @@ __version__ = "0.1.0"
 
 # Public name -> module that defines it; a module stands for itself.
 _HOMES = {
-    "Budget": "privacy.relations",
+    "Budget": "privacy.accounting.relations",
     "CertificateNotFound": "errors",
     "ERM": "problems.erm",
-    "Full": "privacy.sampling",
+    "Full": "privacy.accounting.sampling",
     "IncompatibleAccounting": "errors",
-    "Poisson": "privacy.sampling",
+    "Poisson": "privacy.accounting.sampling",
     "PrivacyBudgetExceeded": "errors",
     "Problem": "problems.base",
     "Quadratic": "problems.quadratic",
     "Result": "experiments.result",
     "RowBound": "problems.row_bound",
-    "WithReplacement": "privacy.sampling",
-    "WithoutReplacement": "privacy.sampling",
+    "WithReplacement": "privacy.accounting.sampling",
+    "WithoutReplacement": "privacy.accounting.sampling",
     "minimize": "experiments.run",
 }
 _MODULES = frozenset(
     """
-    audit clipping datasets errors experiments kernels linear_model losses methods plotting
+    audit clipping datasets errors experiments kernels linear_model losses methods papers plotting
     preprocessing privacy problems regularizers testing theory tuning
     """.split()  # noqa: SIM905
 )

@@ -1,4 +1,4 @@
-"""Command line: ``python -m dpanalysis claims``, ``packages``, ``fit``, ``predict``, ..."""
+"""Command line of ``python -m dpanalysis``: ``claims``, and the commands for CSV files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from . import __version__
 
 if TYPE_CHECKING:
-    from .audit.claim import Claim
-    from .audit.report import Table
+    from .papers.claim import Claim
+    from .papers.report import Table
 
-INTERRUPTED = 130  # the shell's code for a process ended by Ctrl-C
+INTERRUPTED = 130  # exit code of shells for a process that Ctrl-C has ended
 
 EXAMPLES = """
 examples:
@@ -25,7 +25,7 @@ examples:
   python -m dpanalysis claims --coverage              every numbered statement, in one line each
   python -m dpanalysis claims --module my_paper       the claims of my_paper.py in this folder
 
-A module of your own registers a paper, and its claims with the checks that decide them:
+Your module registers a paper, and its claims with the checks that decide them:
 
   from dpanalysis import audit
 
@@ -44,12 +44,12 @@ A module of your own registers a paper, and its claims with the checks that deci
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m dpanalysis",
-        description="Differentially private first-order optimisation that a researcher can trust.",
+        description="Differentially private first-order optimization that a researcher can trust.",
     )
     parser.add_argument("--version", action="version", version=f"dpanalysis {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_claims(
-        commands.add_parser(
+        subparsers.add_parser(
             "claims",
             help="check every claim of the papers, and every bound relied on, by machine",
             description="Check every claim of the papers, and every bound relied on: recompute "
@@ -59,22 +59,9 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
     )
-    from .commands import tables
+    from . import commands
 
-    tables.add(commands)
-    from .audit.packages import command
-
-    command.add_arguments(
-        commands.add_parser(
-            "packages",
-            help="check what released libraries claim, each in an environment of its own",
-            description="Check what released libraries claim in their documentation: each is "
-            "installed in an environment of its own and tested from outside. Exit status 1 if a "
-            "verdict is not the expected one, 2 if an argument is wrong.",
-            epilog=command.EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-    )
+    commands.add(subparsers)
     return parser
 
 
@@ -129,10 +116,10 @@ def _jobs(text: str) -> int:
 
 
 def _known(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Claim]:
-    """Return the claims that the arguments choose from, or end with what is wrong with them."""
-    from .audit import registry
+    """Return the claims that the arguments choose from, or end with an error about them."""
+    from .papers import registry
 
-    registry.load()  # what is wrong here is no mistake of the user
+    registry.load()  # an error here is a fault of the package, not of the user's modules
     if arguments.modules and not {"", str(Path.cwd())} & set(sys.path):
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -146,35 +133,52 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0: no claim failed; 1: some did; 2: bad arguments; 130: Ctrl-C.
     """
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["packages"]:
+        return _packages(given[1:])
     parser = _parser()
-    if not (sys.argv[1:] if argv is None else argv):
+    if not given:
         parser.print_help(sys.stderr)
         return 2
     arguments = parser.parse_args(argv)
-    if arguments.command not in ("claims", "packages"):
-        from .commands import tables
+    if arguments.command != "claims":
+        from . import commands
 
-        return tables.run(arguments, parser.error)
-    if arguments.command == "claims" and arguments.markdown and not arguments.coverage:
+        return commands.run(arguments, parser.error)
+    if arguments.markdown and not arguments.coverage:
         parser.error("--markdown belongs to --coverage")
-    if arguments.command == "claims" and arguments.coverage:
+    if arguments.coverage:
         return _coverage(arguments, parser)
-    _check_output(arguments, parser)
+    check_output(arguments, parser)
     try:
         table = _checked(arguments, parser)
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return INTERRUPTED
-    if table is None:
-        return 0
-    from .audit import report
+    return write_table(table, arguments)
+
+
+def _packages(arguments: Sequence[str]) -> int:
+    """Run ``python -m verdicts``, whose former name this is."""
+    print("python -m dpanalysis packages is now python -m verdicts", file=sys.stderr)
+    try:
+        from verdicts.__main__ import main as verdicts
+    except ModuleNotFoundError:
+        print("verdicts/ is in a checkout of the repository: run it there", file=sys.stderr)
+        return 2
+    return verdicts(arguments)
+
+
+def write_table(table: Table, arguments: argparse.Namespace) -> int:
+    """Write a table of verdicts in the form of the arguments, and return the exit code."""
+    from .papers import report
 
     _put(_text(table, arguments), report.summary(table), arguments)
     return 1 if table.failed else 0
 
 
-def _check_output(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """End where nothing can be written to the output."""
+def check_output(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """End with an error where the output cannot be written."""
     if arguments.output and not arguments.output.resolve().parent.is_dir():
         parser.error(f"--output: there is no folder {arguments.output.resolve().parent}")
     if arguments.output and arguments.output.is_dir():
@@ -182,7 +186,7 @@ def _check_output(arguments: argparse.Namespace, parser: argparse.ArgumentParser
 
 
 def _put(text: str, summary: str, arguments: argparse.Namespace) -> None:
-    """Write a text to the output, and then the summary to the screen; or print the text."""
+    """Write a text to the output file, and the summary to the screen; or print the text."""
     if arguments.output:
         arguments.output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
         print(summary, file=sys.stderr)
@@ -191,31 +195,24 @@ def _put(text: str, summary: str, arguments: argparse.Namespace) -> None:
 
 
 def _coverage(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """List what of the papers is checked."""
-    from .audit import coverage
+    """List the numbered statements of the papers and the claims that check them."""
+    from .papers import coverage
 
-    others = {"--id": arguments.ids, "--module": arguments.modules, "--html": arguments.html}
-    others["--errata"] = arguments.errata
-    if wrong := [name for name, given in others.items() if given]:
-        parser.error(f"--coverage does not go with {', '.join(wrong)}")
-    _check_output(arguments, parser)
+    others = [name for name in ("ids", "modules", "html", "errata") if getattr(arguments, name)]
+    if others:
+        listed = ", ".join(f"--{name.removesuffix('s')}" for name in others)
+        parser.error(f"--coverage does not go with {listed}")
+    check_output(arguments, parser)
     found = coverage.items(arguments.paper)
     write = coverage.to_json if arguments.json else coverage.to_text
-    _put(
-        (coverage.to_markdown if arguments.markdown else write)(found),
-        coverage.summary(found),
-        arguments,
-    )
+    write = coverage.to_markdown if arguments.markdown else write
+    _put(write(found), coverage.summary(found), arguments)
     return 0
 
 
-def _checked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> Table | None:
-    """Return the table that the arguments ask for; None if they ask for none."""
-    if arguments.command == "packages":
-        from .audit.packages import command
-
-        return command.run(arguments, parser)
-    from .audit import registry
+def _checked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> Table:
+    """Return the table that the arguments ask for."""
+    from .papers import registry
 
     known = [claim.id for claim in _known(arguments, parser)]
     unknown = [name for name in arguments.ids or () if name not in known]
@@ -232,7 +229,7 @@ def _checked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
 
 
 def _text(table: Table, arguments: argparse.Namespace) -> str:
-    from .audit import report
+    from .papers import report
 
     if arguments.json:
         return report.to_json(table)

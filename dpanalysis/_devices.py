@@ -1,4 +1,4 @@
-"""Arrays on the host and arrays on a device: what goes where, and what is refused."""
+"""Conversion of arrays between host and devices."""
 
 from __future__ import annotations
 
@@ -7,29 +7,21 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array, is_torch_array
 
-__all__ = ["beside", "lives_with", "readable", "to_host"]
-
 
 def lives_with(array: Any, data: Any) -> bool:
-    """Whether ``array`` is of the namespace of ``data``, where that is on a device."""
+    """Whether ``array`` has the namespace of ``data``, if that is on a device."""
     return is_array_api_obj(array) and array_namespace(array) is array_namespace(data)
 
 
 def beside(name: str, array: Any, data: Any) -> Any:
     """Return ``array`` in the namespace and on the device of ``data``.
 
-    What is on the host goes there; nothing is read back from another device.
-
-    Raises
-    ------
-    TypeError
-        If the array is on another device or in a namespace that NumPy cannot read; the message
-        names both sides.
+    Host arrays are copied there; arrays on another device are an error.
     """
     if not lives_with(array, data):
         xp = array_namespace(data)
         host = readable(name, array, data)
-        if not host.flags.writeable:  # PyTorch takes no other
+        if not host.flags.writeable:  # PyTorch requires writeable arrays
             host = host.copy()
         return xp.asarray(host, device=data.device)
     if array.device != data.device:
@@ -38,9 +30,9 @@ def beside(name: str, array: Any, data: Any) -> Any:
 
 
 def readable(name: str, array: Any, data: Any = None) -> np.ndarray:
-    """Return ``array`` as one of NumPy, or raise TypeError where its library does not allow it.
+    """Return ``array`` as a NumPy array, or raise TypeError if its library does not allow it.
 
-    ``data`` tell what it could be instead, for the message.
+    The message names the library of ``data`` as an alternative.
     """
     allowed = "numpy" if data is None else f"numpy or, as the data, of {_library(data)}"
     if hasattr(array, "tocsr"):
@@ -60,7 +52,7 @@ def _library(array: Any) -> str:
 
 
 def to_host(array: Any) -> np.ndarray:
-    """Return a result as an array of NumPy; waits for the device that it comes from."""
+    """Return a result as a NumPy array; waits for its device."""
     if is_numpy_array(array):
         return array
     if is_torch_array(array):

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 
 def on_first_use(
-    package: str, homes: Mapping[str, str], modules: Collection[str] = ()
+    package: str,
+    homes: Mapping[str, str],
+    modules: Collection[str] = (),
+    moved: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package.
 
-    ``homes`` are its public names with the module below it that defines each, or with one that
-    stands beside it, named with a leading dot; ``modules`` are those that stand for themselves.
+    ``homes`` maps its public names to the module below it that defines each, or to one beside it,
+    with a leading dot; ``modules`` stand for themselves; ``moved`` maps former names to new ones,
+    with a warning.
     """
 
     def get(name: str) -> Any:
         if name in modules:
             return import_module(f"{package}.{name}")
         if name in homes:
-            value = getattr(import_module(f".{homes[name]}", package), name)
+            home, _, attribute = homes[name].partition(":")
+            value = getattr(import_module(f".{home}", package), attribute or name)
             setattr(sys.modules[package], name, value)  # found without this the next time
             return value
+        if name in moved:
+            warnings.warn(
+                f"{package}.{name} is now {moved[name].replace(':', '.')}",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            home, _, attribute = moved[name].partition(":")
+            return getattr(import_module(home), attribute) if attribute else import_module(home)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     def names() -> list[str]:

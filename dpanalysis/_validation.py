@@ -14,6 +14,7 @@ import numpy as np
 __all__ = [
     "check_choice",
     "check_finite",
+    "check_fraction",
     "check_int",
     "check_number",
     "check_reals",
@@ -54,6 +55,11 @@ def check_number(
         interval = describe_interval(low, high, low_open, not closed)
         raise ValueError(f"{name} must lie in {interval}, got {value!r}")
     return number
+
+
+def check_fraction(name: str, value: Any) -> float:
+    """Return ``value`` as a float in (0, 1), or raise naming the argument."""
+    return check_number(name, value, low=0.0, high=1.0, low_open=True, high_open=True)
 
 
 def keep_numbers(owner: Any, *names: str, **interval: Any) -> None:

@@ -1,8 +1,7 @@
-"""Per-sample adaptive and automatic clipping for those who train with Opacus.
+"""Per-sample adaptive and automatic clipping for training with Opacus.
 
-Use :class:`PrivacyEngine` in the place of Opacus' own and name the rule; everything else stays as
-it is, ``make_private``, ``make_private_with_epsilon``, data loaders, accountants,
-``BatchMemoryManager``::
+Use :class:`PrivacyEngine` in place of that of Opacus and name the rule; ``make_private``,
+``make_private_with_epsilon``, data loaders, accountants and ``BatchMemoryManager`` stay the same::
 
     from dpanalysis.opacus import PrivacyEngine
 
@@ -12,11 +11,11 @@ it is, ``make_private``, ``make_private_with_epsilon``, data loaders, accountant
     )
 
 The weights are those of :mod:`dpanalysis.clipping`: no weighted gradient is longer than
-``max_grad_norm``, so that the noise and the accounting of Opacus are right as they are. What is
-proved here of rounding (see :class:`dpanalysis.problems.Module`) is not said of Opacus' sums. Nor
-does anything here keep the samples of a module apart: Opacus refuses batch normalization by name,
-and believes every other module. The sums are clipped to ``max_grad_norm`` as it was when their
-first sample was added; where it is another when the noise is drawn, the step is refused.
+``max_grad_norm``, so the noise and the accounting of Opacus hold unchanged. The proved bounds on
+rounding errors (see :class:`dpanalysis.problems.Module`) do not cover the sums of Opacus. Nor is it
+checked that the samples of a module do not mix: Opacus refuses batch normalization by name, and
+trusts every other module. The sums are clipped to the ``max_grad_norm`` at the time when their
+first sample was added; if it has changed when the noise is drawn, the step is refused.
 """
 
 from __future__ import annotations
@@ -40,25 +39,21 @@ __all__ = ["Automatic", "PerSampleAdaptive", "PrivacyEngine"]
 
 
 class _Weighted(DPOptimizer):
-    """Opacus' optimizer with the weights of a rule that has a parameter r."""
+    """The optimizer of Opacus with the weights of a rule that has a parameter r."""
 
     _kind: Any
 
     def __init__(self, optimizer: Any, *, r: float = 0.1, **arguments: Any) -> None:
         self.r = r
         super().__init__(optimizer, **arguments)
-        self._kind(r, self.max_grad_norm)  # raises where they are out of range
+        self._kind(r, self.max_grad_norm)  # raises if one is out of range
         self._clipped_to = self.max_grad_norm
 
     def clip_and_accumulate(self) -> None:
         """Weigh the gradients of the samples by the rule, and add them to ``p.summed_grad``.
 
-        A sample whose gradient is not finite counts as zero.
-
-        Raises
-        ------
-        RuntimeError
-            If ``max_grad_norm`` is another than for the samples that were added before.
+        A sample whose gradient is not finite counts as zero. Raises RuntimeError if
+        ``max_grad_norm`` has changed since the first samples were added.
         """
         if all(parameter.summed_grad is None for parameter in self.params):
             self._clipped_to = self.max_grad_norm
@@ -80,18 +75,16 @@ class _Weighted(DPOptimizer):
             _mark_as_processed(parameter.grad_sample)
 
     def add_noise(self) -> None:
-        """Add noise in the size of the bound that the sums were clipped to.
+        """Add noise scaled to the bound that the sums were clipped to.
 
-        Raises
-        ------
-        RuntimeError
-            If ``max_grad_norm`` is another, or a frozen parameter has a gradient without noise.
+        Raises RuntimeError if ``max_grad_norm`` has changed, or a frozen parameter has a gradient
+        without noise.
         """
         self._check_bound()
         trained = set(map(id, self.params))
         for parameter in (each for group in self.param_groups for each in group["params"]):
-            left = parameter.grad if id(parameter) not in trained else None
-            if left is not None and bool(left.any()):
+            frozen = parameter.grad if id(parameter) not in trained else None
+            if frozen is not None and bool(frozen.any()):
                 raise RuntimeError(
                     f"a parameter of shape {tuple(parameter.shape)} was frozen after its gradient "
                     "was computed, and the step would use it without noise: call zero_grad() "
@@ -113,11 +106,11 @@ class PerSampleAdaptive(_Weighted):
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        What makes the steps.
+        Optimizer whose steps use the noisy sums.
     r : float
-        Stabiliser r > 0.
+        Stabilizer r > 0.
     **arguments
-        Those of ``opacus.optimizers.DPOptimizer``: ``noise_multiplier``, ``max_grad_norm``,
+        Arguments of ``opacus.optimizers.DPOptimizer``: ``noise_multiplier``, ``max_grad_norm``,
         ``expected_batch_size`` and so on.
 
     Raises
@@ -150,31 +143,27 @@ _KINDS = {"per_sample_adaptive": PerSampleAdaptive, "automatic": Automatic}
 
 
 class PrivacyEngine(_opacus.PrivacyEngine):
-    """Opacus' engine, which also knows ``clipping="per_sample_adaptive"`` and ``"automatic"``.
+    """The engine of Opacus with ``clipping="per_sample_adaptive"`` and ``"automatic"``.
 
-    With them ``make_private`` takes ``r`` and needs gradients of single samples: any
+    For these ``make_private`` takes ``r`` and needs gradients of single samples: any
     ``grad_sample_mode`` but the ghost ones, on one machine.
     """
 
-    def _prepare_optimizer(
+    def _prepare_optimizer(self, *, clipping: str = "flat", **arguments: Any) -> Any:
+        if clipping in _KINDS:
+            return self._weighted(_KINDS[clipping], clipping, **arguments)
+        return super()._prepare_optimizer(clipping=clipping, **arguments)
+
+    def _weighted(
         self,
-        *,
+        kind: type[_Weighted],
+        clipping: str,
         optimizer: Any,
-        clipping: str = "flat",
         distributed: bool = False,
         noise_generator: Any = None,
         grad_sample_mode: str = "hooks",
         **arguments: Any,
     ) -> Any:
-        if clipping not in _KINDS:
-            return super()._prepare_optimizer(
-                optimizer=optimizer,
-                clipping=clipping,
-                distributed=distributed,
-                noise_generator=noise_generator,
-                grad_sample_mode=grad_sample_mode,
-                **arguments,
-            )
         if distributed or "ghost" in grad_sample_mode:
             raise ValueError(
                 f"clipping={clipping!r} needs the gradients of single samples on one machine, got "
@@ -183,5 +172,4 @@ class PrivacyEngine(_opacus.PrivacyEngine):
         if isinstance(optimizer, DPOptimizer):
             optimizer = optimizer.original_optimizer
         generator = self.secure_rng if self.secure_mode else noise_generator
-        secure = self.secure_mode
-        return _KINDS[clipping](optimizer, generator=generator, secure_mode=secure, **arguments)
+        return kind(optimizer, generator=generator, secure_mode=self.secure_mode, **arguments)

@@ -1,6 +1,6 @@
-"""Arrays in, Matplotlib axes out: one style, one look for each algorithm.
+"""Matplotlib figures of runs, with a fixed line style for each algorithm.
 
-Figures are made without ``pyplot``: no global state, no windows, nothing to close.
+Figures are made without ``pyplot``, hence without global state or windows.
 
 Examples
 --------
@@ -46,7 +46,7 @@ __all__ = [
 
 #: Widths of a column and of a page of the usual journals, in inches.
 COLUMN, PAGE = 3.4, 7.0
-#: Colours of Okabe and Ito that stand out on white, told apart by colour-blind readers.
+#: Colors of Okabe and Ito, distinguishable by color-blind readers.
 PALETTE = {
     "blue": "#0072B2",
     "vermillion": "#D55E00",
@@ -57,7 +57,7 @@ PALETTE = {
     "black": "#000000",
 }
 
-# A method keeps its look in every figure; variants share the colour and differ in dashes.
+# Variants of a method share the color and differ in dashes.
 _LOOKS: dict[str, tuple[str, str]] = {
     "GD": ("black", "-"),
     "HB": ("green", "-"),
@@ -73,7 +73,7 @@ _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Use the style file of the package inside the ``with`` block.
+    """Use the package's style file inside the ``with`` block.
 
     Examples
     --------
@@ -89,15 +89,15 @@ def style() -> Iterator[None]:
 
 
 def line_style(name: str, position: int = 0) -> dict[str, Any]:
-    """Return colour and dashes of an algorithm.
+    """Return color and dashes of an algorithm.
 
     Parameters
     ----------
     name : str
-        Known names (``"GD", "HB", "NAG", "NAG-opt", "MASG", "MASG-opt", "SGD", "Adam"``,
-        with or without ``"DP-"``) always look the same.
+        ``"GD", "HB", "NAG", "NAG-opt", "MASG", "MASG-opt", "SGD", "Adam"``, with or without
+        ``"DP-"``, have fixed styles.
     position : int
-        For other names: place in the palette; after seven colours the dashes change.
+        For other names: position in the palette; after seven colors the dashes change.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def panels(
     axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
     if letters and axes.size > 1:
         for place, ax in enumerate(axes.flat):
-            # Left of the axes, where no title comes.
+            # Left of the axes, where it cannot overlap a title.
             at = {"loc": "left", "x": -0.42 / width, "fontweight": "bold"}
             ax.set_title(f"({chr(ord('a') + place % 26)})", **at)
     return figure, axes
@@ -177,23 +177,23 @@ def curve(
     position: int = 0,
     **kwargs: Any,
 ) -> None:
-    """Draw the mean over replicates, and how far they spread.
+    """Draw the mean over replicates, with a band for their spread.
 
     Parameters
     ----------
     ax : Axes
     x : (T,) array_like
     values : (T,) or (T, R) array_like
-        One column a replicate. The MEAN is drawn (on a logarithmic axis too: the mean of
+        One column per replicate. The MEAN is drawn (on a logarithmic axis too: the mean of
         the values, not of their logarithms).
     label : str
-        Name of the algorithm: chooses the look, see :func:`line_style`.
+        Name of the algorithm, which determines the style, see :func:`line_style`.
     band : {"quantiles", "range", "none"}
         10% to 90% of the replicates, all of them, or no band.
     position : int
-        For names without a look of their own.
+        See :func:`line_style`.
     **kwargs
-        Passed on to ``Axes.plot``.
+        Passed to ``Axes.plot``.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def convergence(
     runs : mapping of str to (T,) or (T, R) array, or to a pair (x, values)
         Values by the algorithm's name; without ``x`` iterations count from 0.
     xlabel, ylabel, title : str
-        Labels; an empty one is left out.
+        Labels; empty ones are omitted.
     log : bool
         Whether the vertical axis is logarithmic.
     band : {"quantiles", "range", "none"}
@@ -278,7 +278,7 @@ def convergence(
 
 
 def reference(ax: Axes, x: ArrayLike, y: ArrayLike, *, label: str, **kwargs: Any) -> None:
-    """Draw a published curve: thin and grey, under everything else.
+    """Draw a published curve: thin and gray, below all others.
 
     Parameters
     ----------
@@ -287,7 +287,7 @@ def reference(ax: Axes, x: ArrayLike, y: ArrayLike, *, label: str, **kwargs: Any
     label : str
         The same text for all curves of one source gives one entry in the legend.
     **kwargs
-        Passed on to ``Axes.plot``.
+        Passed to ``Axes.plot``.
 
     Examples
     --------
@@ -307,17 +307,17 @@ def reference(ax: Axes, x: ArrayLike, y: ArrayLike, *, label: str, **kwargs: Any
 
 
 def shared_legend(figure: Figure, axes: np.ndarray, *, columns: int = 6, title: str = "") -> None:
-    """Put one legend under the figure, with each label of the panels once.
+    """Add one legend below the figure, with each label of the panels once.
 
     Parameters
     ----------
     figure : Figure
     axes : ndarray of Axes
-        The panels whose labels are collected.
+        Panels with the labels.
     columns : int
-        Entries in one row at most.
+        Largest number of entries in a row.
     title : str
-        Above the entries.
+        Title of the legend.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Public penalties of the parameters: they touch no data and enter no sensitivity.
+"""Public penalties of the parameters, which do not depend on data and have no sensitivity.
 
-A regulariser works on ``w`` of shape ``(d,)`` or ``(R, d)`` in any array namespace.
+A regularizer takes ``w`` of shape ``(d,)`` or ``(R, d)`` in any array namespace.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ._validation import keep_numbers
 
 __all__ = ["L2", "GemanMcClure", "Regularizer"]
 
-# What a penalty says of its formulas, and of no others.
+# Constants that hold only for the formulas of the class that states them.
 PENALTY_CONSTANTS = ("mu", "L", "hessian_lipschitz")
 
 
 class Regularizer(Protocol):
-    """What a problem needs of a penalty: its terms and its curvature bounds.
+    """Interface of a penalty: its value, derivatives and curvature bounds.
 
-    Privacy can rest on ``mu``, which must hold in every direction: a penalty that leaves out the
-    intercept has a ``mu`` of 0. A class that extends one of these and overrides a formula states
-    all three constants of its own, or a problem refuses it.
+    Privacy can depend on ``mu``, which must hold in every direction: a penalty without the
+    intercept has a ``mu`` of 0. A class that extends one of these and overrides a formula must
+    state all three constants, or a problem raises.
     """
 
     @property
@@ -59,8 +59,7 @@ class L2:
     Parameters
     ----------
     strength : float
-        Non-negative; what the penalty adds to the strong convexity and to the
-        smoothness.
+        Non-negative; added to the strong convexity and to the smoothness.
 
     Raises
     ------
@@ -114,8 +113,8 @@ class L2:
 class GemanMcClure:
     r"""Non-convex penalty :math:`\text{strength} \sum_j w_j^2/(1 + w_j^2)` (Gao and Wright 2023).
 
-    Its second derivative, strength times :math:`2(1 - 3 w^2)/(1 + w^2)^3`, is largest at 0 with
-    2 strength, and least at :math:`w = \pm 1` with -strength/2.
+    Its second derivative, strength times :math:`2(1 - 3 w^2)/(1 + w^2)^3`, has its maximum 2
+    strength at 0 and its minimum -strength/2 at :math:`w = \pm 1`.
 
     Parameters
     ----------
@@ -129,7 +128,7 @@ class GemanMcClure:
 
     References
     ----------
-    Gao and Wright (2023), Section 4; errata, constants of Gao and Wright (2023).
+    Gao and Wright (2023), Section 4; errata 003-15.
 
     Examples
     --------
@@ -171,7 +170,7 @@ class GemanMcClure:
         """Penalty of ``w`` of shape ``(d,)`` (a scalar) or ``(R, d)`` (shape ``(R,)``)."""
         xp = array_namespace(w)
         small = 1.0 / (1.0 + w * w)
-        # Neither form alone is exact for tiny and defined for huge parameters.
+        # One form loses accuracy for tiny parameters, the other overflows for huge ones.
         return self.strength * xp.sum(xp.where(small > 0.5, w * w * small, 1.0 - small), axis=-1)
 
     def gradient(self, w: Any) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 
 import figures
 from dpanalysis.experiments import SweepError, SweepStopped, sweeping
-from dpanalysis.experiments.workers import check_backend, configured
+from dpanalysis.experiments.backends import check_backend, configured
 
 from ._making import Clock, Options, make, unusable, word_on_kernels
 from ._page import write_index

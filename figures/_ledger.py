@@ -20,8 +20,8 @@ import numpy as np
 
 import dpanalysis
 from dpanalysis.experiments import load_table, save_table
-from dpanalysis.experiments.made_by import made_by
 from dpanalysis.experiments.records import Table, atomic_write, plain
+from dpanalysis.experiments.sweep import provenance
 
 from . import load
 
@@ -112,7 +112,7 @@ def store(
         "caption": module.caption(dict(tables), "paper"),
         "version": dpanalysis.__version__,
         "commit": commit(),
-        "made_by": makers or [made_by(__package__)],
+        "made_by": makers or [provenance(__package__)],
         "core_seconds": round(seconds + sum(row["seconds"] for row in rows), 1),
         "cells": len(rows),
         "tables": stored,

@@ -15,8 +15,8 @@ from typing import Any
 import figures
 from dpanalysis import plotting
 from dpanalysis.experiments import sweeping
-from dpanalysis.experiments.made_by import code_digest
 from dpanalysis.experiments.records import plain
+from dpanalysis.experiments.sweep import code_digest
 
 from . import _ledger
 from ._data import made_of

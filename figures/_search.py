@@ -14,10 +14,11 @@ from scipy import special, stats
 
 import dpanalysis as dpa
 from dpanalysis import methods, plotting
-from dpanalysis.audit.papers.line_search_printed import printed_above_threshold
-from dpanalysis.experiments.loop import Loop
-from dpanalysis.experiments.recording import Recording
-from dpanalysis.privacy import filters, orders, rdp_gaussian
+from dpanalysis.experiments.loop import Loop, Recording
+from dpanalysis.papers.line_search.printed import printed_above_threshold
+from dpanalysis.privacy import rdp_gaussian
+from dpanalysis.privacy.accounting.accountant import order_of_most
+from dpanalysis.privacy.budget import Filter
 from dpanalysis.privacy.events import AboveThreshold, Event, Gaussian, Sampled
 
 from ._data import choose, load_part, rows_of
@@ -354,7 +355,7 @@ def affordable(epsilon: float, share: int, rate: float) -> dict[str, float]:
 
     def proved(*batches: Sequence[Event]) -> float:
         events = [Sampled(dpa.Poisson(rate), batch) for batch in batches]
-        guard = filters.Filter(budget, order=orders.order_of_most(events, budget))
+        guard = Filter(budget, order=order_of_most(events, budget))
         return guard.limit / sum(map(guard.cost, events))
 
     return {

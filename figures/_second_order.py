@@ -13,7 +13,7 @@ from scipy import special, stats
 
 import dpanalysis as dpa
 from dpanalysis import methods, theory
-from dpanalysis.audit.papers.second_order_printed import PrintedSecondOrder, PrintedTrustRegion
+from dpanalysis.papers.second_order.printed import PrintedSecondOrder, PrintedTrustRegion
 
 from ._data import at_hand
 from ._spent import epsilon_spent

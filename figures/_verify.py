@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpanalysis.experiments import SweepError, sweep
-from dpanalysis.experiments.made_by import made_by
+from dpanalysis.experiments.sweep import provenance
 
 from . import _ledger, load
 
@@ -121,7 +121,7 @@ def _how(exactly: int, total: int) -> str:
 
 def _same_bits(maker: dict[str, str], module: str) -> bool:
     """Tell whether the same bits must come out: all but the code is as it was."""
-    here = made_by(module)
+    here = provenance(module)
     return all(maker.get(key) == here[key] for key in here if key not in ("code", "dpanalysis"))
 
 

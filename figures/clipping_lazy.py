@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpanalysis import plotting, theory
-from dpanalysis.audit.papers.per_sample_clipping_printed import printed_table1
 from dpanalysis.experiments.records import Table
+from dpanalysis.papers.per_sample_clipping.printed import printed_table1
 
 from . import _clipping as runs
 

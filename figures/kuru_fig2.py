@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpanalysis import plotting, theory
-from dpanalysis.audit.papers.accelerated_printed import published_multistage_weights
 from dpanalysis.experiments.records import Table
+from dpanalysis.papers.accelerated.printed import published_multistage_weights
 
 from ._published import published_panels
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpanalysis import plotting, theory
-from dpanalysis.audit.papers.accelerated_printed import printed_recursion
 from dpanalysis.experiments.records import Table
+from dpanalysis.papers.accelerated.printed import printed_recursion
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

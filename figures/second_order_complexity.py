@@ -10,8 +10,8 @@ import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import plotting, theory
-from dpanalysis.audit.papers.second_order_printed import printed_target
 from dpanalysis.experiments.records import Table
+from dpanalysis.papers.second_order.printed import printed_target
 from dpanalysis.privacy import Filter
 
 from . import _second_order as runs

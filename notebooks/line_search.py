@@ -35,7 +35,7 @@ from scipy import special
 
 import dpanalysis as dpa
 from dpanalysis import privacy
-from dpanalysis.audit.papers.line_search_printed import printed_above_threshold
+from dpanalysis.papers.line_search.printed import printed_above_threshold
 from dpanalysis.privacy.events import BoundedRange, Gaussian, Pure, Repeated, Sampled, innermost
 
 BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"

@@ -38,7 +38,7 @@ import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import methods, privacy, theory
-from dpanalysis.audit.papers.second_order_printed import printed_target
+from dpanalysis.papers.second_order.printed import printed_target
 
 EPSILON, DELTA, STRENGTH = 1.0, 1e-6, 1e-3
 budget = dpa.Budget(EPSILON, delta=DELTA)

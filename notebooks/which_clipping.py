@@ -84,7 +84,7 @@ print(f"{data.name}: {len(y)} rows to train on, {validation} to tune on, {len(te
 # %%
 budget = dpa.Budget(epsilon=1.0, delta=1e-5, relation="add_or_remove_one")
 sampling = dpa.Poisson(rate)
-moved = max(p.facts(budget.relation).moved(1.0) for p in problems.values())
+moved = max(p.facts(budget.relation).sum_sensitivity(1.0) for p in problems.values())
 noise_multiplier = privacy.calibrate(
     lambda sigma: [Repeated(Sampled(sampling, [Gaussian(sigma, moved)]), iterations)],
     budget,

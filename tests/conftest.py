@@ -27,7 +27,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 @pytest.fixture
 def fails():
     """A function that tells whether a claim fails, and stops as soon as that is certain."""
-    from dpanalysis.audit import registry
+    from dpanalysis.papers import registry
 
     class LeastEffort(registry.Effort):
         """A third of the cases of the quick mode: enough for a fault that is put there."""

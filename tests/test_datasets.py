@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 
 import dpanalysis as dpa
 from dpanalysis import datasets
-from dpanalysis.datasets import domains, sources
-from dpanalysis.datasets.formats import read_bytes
+from dpanalysis.datasets import files, tables
+from dpanalysis.datasets.files import read_bytes
 
 DATA = os.environ.get("DPANALYSIS_DATA")
-FETCH = sources._fetch
+FETCH = files._fetch
 needs_data = pytest.mark.skipif(not DATA, reason="$DPANALYSIS_DATA is not set")
 
 ADULT_ROWS = (
@@ -52,8 +52,8 @@ def no_web(monkeypatch, tmp_path):
     def refuse(url):
         raise OSError(f"no network in tests: {url}")
 
-    monkeypatch.setattr(sources, "_fetch", refuse)
-    monkeypatch.setattr(sources, "_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(files, "_fetch", refuse)
+    monkeypatch.setattr(files, "_cache", lambda: tmp_path / "cache")
 
 
 def write(path: Path, content, packer=None) -> Path:
@@ -363,7 +363,7 @@ def test_missing_file_says_what_to_do(tmp_path, monkeypatch):
         assert part in message
     with pytest.raises(FileNotFoundError, match=r"it is not in .*nowhere"):
         datasets.load("a9a", tmp_path / "nowhere")
-    monkeypatch.setattr(sources, "_cache", lambda: None)
+    monkeypatch.setattr(files, "_cache", lambda: None)
     with pytest.raises(FileNotFoundError, match="downloading needs pooch"):
         datasets.load("a9a")
 
@@ -371,7 +371,7 @@ def test_missing_file_says_what_to_do(tmp_path, monkeypatch):
 def test_download_is_checked_and_cached(tmp_path, monkeypatch):
     monkeypatch.delenv("DPANALYSIS_DATA", raising=False)
     content = b"1 1:1\n"
-    source = sources.Source(
+    source = files.Source(
         ("tiny",), "https://example.org/tiny", f"md5:{hashlib.md5(content).hexdigest()}", "page"
     )
     fetched = []
@@ -380,15 +380,15 @@ def test_download_is_checked_and_cached(tmp_path, monkeypatch):
         fetched.append(url)
         return gzip.compress(content)
 
-    monkeypatch.setattr(sources, "_fetch", fetch)
-    (path,) = sources.locate("tiny", (source,))
+    monkeypatch.setattr(files, "_fetch", fetch)
+    (path,) = files.locate("tiny", (source,))
     assert path == tmp_path / "cache" / "tiny" and path.read_bytes() == content
-    assert sources.locate("tiny", (source,)) == [path] and len(fetched) == 1
+    assert files.locate("tiny", (source,)) == [path] and len(fetched) == 1
 
-    monkeypatch.setattr(sources, "_fetch", lambda url: b"something else")
+    monkeypatch.setattr(files, "_fetch", lambda url: b"something else")
     path.unlink()
     with pytest.raises(ValueError, match=r"example\.org/tiny: expected md5 .*, got "):
-        sources.locate("tiny", (source,))
+        files.locate("tiny", (source,))
     assert list((tmp_path / "cache").iterdir()) == []  # nothing wrong is kept
 
 
@@ -408,11 +408,11 @@ def test_download_over_http(tmp_path, monkeypatch):
             address = f"http://127.0.0.1:{server.server_port}"
             monkeypatch.setenv("NO_PROXY", "127.0.0.1")
             assert gzip.decompress(FETCH(f"{address}/tiny.gz")) == b"1 1:1\n"
-            monkeypatch.setattr(sources, "_fetch", FETCH)
+            monkeypatch.setattr(files, "_fetch", FETCH)
             monkeypatch.delenv("DPANALYSIS_DATA", raising=False)
-            absent = sources.Source(("absent",), f"{address}/absent", "md5:0", "the page")
+            absent = files.Source(("absent",), f"{address}/absent", "md5:0", "the page")
             with pytest.raises(FileNotFoundError, match=r"404.*Get it from the page"):
-                sources.locate("absent", (absent,))
+                files.locate("absent", (absent,))
         finally:
             server.shutdown()
             thread.join()
@@ -424,15 +424,15 @@ def test_download_from_an_archive(tmp_path, monkeypatch):
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("other.csv", "x")
         file.writestr("bank-full.csv", "y")
-    source = sources.Source(
+    source = files.Source(
         ("bank-full.csv",),
         "https://example.org/bank.zip",
         f"sha256:{hashlib.sha256(b'y').hexdigest()}",
         "page",
         member="bank-full.csv",
     )
-    monkeypatch.setattr(sources, "_fetch", lambda url: archive.read_bytes())
-    (path,) = sources.locate("bank", (source,))
+    monkeypatch.setattr(files, "_fetch", lambda url: archive.read_bytes())
+    (path,) = files.locate("bank", (source,))
     assert path.read_bytes() == b"y"
 
 
@@ -527,10 +527,10 @@ def test_domains_match_the_documentation():
     def width(domain):
         return 1 if isinstance(domain[0], int) else len(domain)
 
-    assert sum(map(width, domains.ADULT.values())) == 105 and len(domains.ADULT) == 14
-    assert sum(map(width, domains.BANK.values())) == 51 and len(domains.BANK) == 16
-    assert len(domains.COVERTYPE) == 54 and len(domains.BREAST_CANCER) == 30
-    for table in (domains.ADULT, domains.BANK):
+    assert sum(map(width, tables.ADULT.values())) == 105 and len(tables.ADULT) == 14
+    assert sum(map(width, tables.BANK.values())) == 51 and len(tables.BANK) == 16
+    assert len(tables.COVERTYPE) == 54 and len(tables.BREAST_CANCER) == 30
+    for table in (tables.ADULT, tables.BANK):
         for domain in table.values():
             assert len(set(domain)) == len(domain)
 
@@ -665,8 +665,8 @@ def test_a9a_is_adult_binarised():
     assert a9a.X.max() == 1 and np.diff(a9a.X.indptr).max() == 14
     assert 0 not in a9a.X_test.data  # the stored zero of line 1 is dropped
     # 2,399 rows have a missing value: fewer than eight lit categories (numbers may be 1 too).
-    numeric = np.array([isinstance(domain[0], int) for domain in domains.ADULT.values()])
-    widths = [1 if is_number else len(d) for is_number, d in zip(numeric, domains.ADULT.values())]
+    numeric = np.array([isinstance(domain[0], int) for domain in tables.ADULT.values()])
+    widths = [1 if is_number else len(d) for is_number, d in zip(numeric, tables.ADULT.values())]
     indicator = np.repeat(~numeric, widths)
     lit = adult.X[:, np.flatnonzero(indicator)].sum(axis=1)
     assert int((lit < 8).sum()) == 2399
@@ -678,7 +678,7 @@ def test_real_data_equal_scikit_learn(name):
     from sklearn.datasets import load_svmlight_file
 
     data = datasets.load(name)
-    (source,) = sources.locate(name, (sources.Source((name,), "", "", ""),))
+    (source,) = files.locate(name, (files.Source((name,), "", "", ""),))
     X, y = load_svmlight_file(str(source))
     np.testing.assert_array_equal(y, data.y)
     difference = abs(scipy.sparse.csr_array(data.X) - scipy.sparse.csr_array(X))

@@ -7,7 +7,7 @@ import pytest
 
 import dpanalysis as dpa
 from dpanalysis import datasets, losses
-from dpanalysis.audit import registry, report
+from dpanalysis.papers import registry, report
 
 X = np.array([[0.5, 0.1], [0.2, 0.4], [0.9, 0.3]])
 WORDS = np.array(["yes", "no", "yes"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpanalysis import audit
-from dpanalysis.audit import report
+from dpanalysis.papers import report
 
 ROOT = Path(__file__).parents[1]
 

@@ -8,7 +8,7 @@ import pytest
 
 import dpanalysis as dpa
 from dpanalysis import plotting
-from dpanalysis.audit.papers.line_search_batch import lemma_4, search_curve
+from dpanalysis.papers.line_search.batch import lemma_4, search_curve
 from dpanalysis.privacy.events import AboveThreshold, Gaussian, Laplace, Sampled
 from figures import (
     _search,

@@ -15,7 +15,8 @@ import pytest
 
 import dpanalysis
 from dpanalysis import audit
-from dpanalysis.audit import bibliography, registry
+from dpanalysis.papers import claim as bibliography
+from dpanalysis.papers import registry
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

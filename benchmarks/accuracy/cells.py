@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dpanalysis import datasets
-from dpanalysis.datasets import domains
+from dpanalysis.datasets import tables
 from dpanalysis.preprocessing import PublicColumns
 
 EPSILONS = (0.1, 0.5, 1.0, 4.0)
@@ -112,7 +112,7 @@ def _groups(name: str) -> list[tuple[int, int]]:
     if name == "covertype":
         return [(10, 14), (14, 54)]
     groups, width = [], 0
-    for domain in {"adult": domains.ADULT, "bank": domains.BANK}.get(name, {}).values():
+    for domain in {"adult": tables.ADULT, "bank": tables.BANK}.get(name, {}).values():
         size = 1 if len(domain) == 2 and not isinstance(domain[0], str) else len(domain)
         if size > 1:
             groups.append((width, width + size))

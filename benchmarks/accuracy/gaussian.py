@@ -26,8 +26,13 @@ def fits(seeds: int) -> Iterator[dict[str, Any]]:
     """Yield the mean over the seeds of what each method reaches on the test rows."""
     from dpanalysis import ERM, Budget, minimize
     from dpanalysis.linear_model.design import design_of
-    from dpanalysis.linear_model.penalty import default_penalty, noise_length, perturbation
-    from dpanalysis.linear_model.runs import LONG, descent
+    from dpanalysis.linear_model.runs import (
+        LONG,
+        default_penalty,
+        descent,
+        noise_length,
+        perturbation,
+    )
     from dpanalysis.losses import Logistic
     from dpanalysis.methods import OutputPerturbation
     from dpanalysis.regularizers import L2
@@ -42,10 +47,7 @@ def fits(seeds: int) -> Iterator[dict[str, Any]]:
             budget = Budget(epsilon, len(rows) ** -1.1)
             plain = ERM(rows, labels, Logistic(), row_bound=bound)
             facts = plain.facts(budget.relation)
-            strength, tau = (
-                default_penalty(facts, budget),
-                noise_length(facts, budget, perturbation()),
-            )
+            strength, tau = default_penalty(facts, budget), noise_length(facts, budget)
             penalised = ERM(rows, labels, Logistic(), L2(strength), row_bound=bound)
             methods: dict[str, Any] = {
                 "objective": (plain, replace(perturbation(), ridge=strength)),

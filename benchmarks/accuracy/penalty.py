@@ -35,7 +35,7 @@ def fits(names: Sequence[str], seeds: Sequence[int]) -> Iterator[dict[str, Any]]
     """Yield what private fits of many penalties reach on the test rows."""
     from dpanalysis import ERM, Budget, minimize
     from dpanalysis.linear_model.design import design_of
-    from dpanalysis.linear_model.penalty import least_penalty, noise_length, perturbation
+    from dpanalysis.linear_model.runs import least_penalty, noise_length, perturbation
     from dpanalysis.losses import Logistic
 
     for name, part in itertools.product(names, PARTS):
@@ -45,12 +45,12 @@ def fits(names: Sequence[str], seeds: Sequence[int]) -> Iterator[dict[str, Any]]
         kept = np.random.default_rng(0).permutation(len(rows))[: len(rows) // part]
         problem = ERM(rows[kept], data["y"][kept], Logistic(), row_bound=design.row_bound)
         for epsilon in EPSILONS:
-            budget, plain = Budget(epsilon), perturbation()
+            budget = Budget(epsilon)
             facts = problem.facts(budget.relation)
-            tau = noise_length(facts, budget, plain)
-            least = least_penalty(facts, budget, plain)
+            tau = noise_length(facts, budget)
+            least = least_penalty(facts, budget)
             for strength in sorted({max(step * tau**1.3, least) for step in STEPS}):
-                method = replace(plain, ridge=strength)
+                method = replace(perturbation(), ridge=strength)
                 for seed in seeds:
                     w = minimize(problem, method, budget, rng=seed, record=()).w[0]
                     z = test @ w
@@ -111,7 +111,7 @@ class Curves:
 
 def main(argv: list[str]) -> int:
     """Fit, choose the rule, and say what it and the one in use lose."""
-    from dpanalysis.linear_model.penalty import FACTOR, POWER
+    from dpanalysis.linear_model.runs import FACTOR, POWER
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks penalty", description=__doc__.split("\n\n")[0]

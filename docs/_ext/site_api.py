@@ -31,7 +31,7 @@ MODULES = (
     "dpanalysis.audit",
     "dpanalysis.audit.attack",
     "dpanalysis.audit.strategies",
-    "dpanalysis.audit.mutants",
+    "dpanalysis.papers.mutants",
     "dpanalysis.testing",
     "dpanalysis.plotting",
     "dpanalysis.errors",

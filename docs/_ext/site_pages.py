@@ -17,7 +17,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import figures
-from dpanalysis.audit import bibliography, registry
+from dpanalysis.papers import claim, registry
 from figures import _ledger, _pages
 
 __all__ = ["setup"]
@@ -175,7 +175,7 @@ class References(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return a list."""
         registry.load()
-        papers = [bibliography.paper_of(each) for each in sorted(bibliography.ids())]
+        papers = [claim.paper_of(each) for each in sorted(claim.ids())]
         named = [f"- {paper.reference}" for paper in papers if paper.authors]
         return self.parse_text_to_nodes("\n".join(named))
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dpanalysis.audit import coverage, registry
+from dpanalysis.papers import coverage, registry
 
 __all__ = ["claim_rows", "claims", "covered", "packages", "table"]
 

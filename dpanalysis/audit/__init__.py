@@ -1,8 +1,7 @@
-"""Claims checked by machine, and a verifier for anybody's mechanism.
+"""Verification of privacy: tests of a mechanism's claim, exact divergences, claims of papers.
 
-Exact divergences and laws, black-box lower bounds on epsilon, Hypothesis strategies, broken
-mechanisms as negative controls, and the registry of what the papers claim. A paper of your own
-joins them from a module of your own: see :func:`register`.
+Black-box lower bounds on epsilon and mu, exact divergences and laws, Hypothesis strategies, and
+the registry of claims of papers, which your own modules can join: see :func:`register`.
 
 Examples
 --------
@@ -20,62 +19,51 @@ from typing import TYPE_CHECKING
 from .._lazy import on_first_use
 
 if TYPE_CHECKING:
-    from . import attack, mutants, strategies
-    from ._sensitivity import sensitivity
-    from .assertions import assert_private
-    from .bibliography import Paper
+    from . import attack, strategies
+    from .assertions import assert_private, sensitivity
     from .canaries import CanaryVerdict, verify_with_canaries
-    from .claim import Claim
-    from .empirical import (
-        GaussianPrivacy,
-        GaussianVerdict,
-        Verdict,
-        verify_gaussian,
-        verify_privacy,
-    )
-    from .evidence import Effort, Evidence, NotChecked, printed, used
     from .exact import Density, hockey_stick, privacy_profile, renyi_divergence
+    from .gaussian import GaussianVerdict, verify_gaussian
     from .laws import (
         above_threshold_distribution,
         report_noisy_min_distribution,
         subsampled_gaussian,
         subsampled_laplace,
     )
-    from .registry import claims, register
-    from .report import Table
+    from .verify import GaussianPrivacy, Verdict, verify_privacy
 
-# Public name -> module that defines it. Everything is imported on first use: the
-# strategies need Hypothesis, the claims need most of the package.
+# Public name -> module that defines it, imported on first use: the strategies need Hypothesis, the
+# claims most of the package. Papers look at this package, and not it at them.
 _HOMES = {
     "CanaryVerdict": "canaries",
-    "Claim": "claim",
+    "Claim": ".papers.claim",
     "Density": "exact",
-    "Effort": "evidence",
-    "Evidence": "evidence",
-    "GaussianPrivacy": "empirical",
-    "GaussianVerdict": "empirical",
-    "NotChecked": "evidence",
-    "Paper": "bibliography",
-    "Table": "report",
-    "Verdict": "empirical",
+    "Effort": ".papers.claim",
+    "Evidence": ".papers.claim",
+    "GaussianPrivacy": "verify",
+    "GaussianVerdict": "gaussian",
+    "NotChecked": ".papers.claim",
+    "Paper": ".papers.claim",
+    "Table": ".papers.report",
+    "Verdict": "verify",
     "above_threshold_distribution": "laws",
     "assert_private": "assertions",
-    "claims": "registry",
+    "claims": ".papers.registry",
     "hockey_stick": "exact",
-    "printed": "evidence",
+    "printed": ".papers.claim",
     "privacy_profile": "exact",
-    "register": "registry",
+    "register": ".papers.registry",
     "renyi_divergence": "exact",
     "report_noisy_min_distribution": "laws",
-    "sensitivity": "_sensitivity",
+    "sensitivity": "assertions",
     "subsampled_gaussian": "laws",
     "subsampled_laplace": "laws",
-    "used": "evidence",
-    "verify_gaussian": "empirical",
-    "verify_privacy": "empirical",
+    "used": ".papers.claim",
+    "verify_gaussian": "gaussian",
+    "verify_privacy": "verify",
     "verify_with_canaries": "canaries",
 }
-_MODULES = frozenset({"attack", "mutants", "strategies"})
+_MODULES = frozenset({"attack", "strategies"})
 
 __all__ = [
     "CanaryVerdict",
@@ -94,7 +82,6 @@ __all__ = [
     "attack",
     "claims",
     "hockey_stick",
-    "mutants",
     "printed",
     "privacy_profile",
     "register",
@@ -110,4 +97,6 @@ __all__ = [
     "verify_with_canaries",
 ]
 
-__getattr__, __dir__ = on_first_use(__name__, _HOMES, _MODULES)
+__getattr__, __dir__ = on_first_use(
+    __name__, _HOMES, _MODULES, moved={"mutants": "dpanalysis.papers.mutants"}
+)

@@ -1,19 +1,113 @@
-"""A claim of privacy as an assertion, for tests of any mechanism."""
+"""A claim of privacy, or of a sensitivity, checked over pairs of neighbouring data sets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from .._validation import check_int, check_number
+import numpy as np
+
+from .._validation import check_int, check_number, check_reals
+from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.mechanisms import spawn
-from ..privacy.relations import REPLACE_ONE, Budget, check_relation
-from .empirical import Mechanism, Verdict, verify_privacy
-from .empirical.neighbours import draw_pairs, pairs_of
+from .outcomes import draw_pairs, pairs_of
+from .verify import Mechanism, Verdict, check_confidence, verify_privacy
 
-__all__ = ["assert_private"]
+__all__ = ["assert_private", "sensitivity"]
 
+_DRAWN = 1000  # pairs of a strategy
 _SHOWN = 2000  # characters of a data set in a message
+
+
+def sensitivity(
+    function: Callable[[Any], Any],
+    neighbours: Any,
+    norm: float,
+    *,
+    full_output: bool = False,
+) -> Any:
+    """Return the largest norm of function(D) - function(D') over the pairs (D, D').
+
+    The result is a lower bound on the sensitivity, and the sensitivity itself if the pairs are
+    all that exist. A claimed bound that is smaller is refuted by the pair that was found.
+
+    Parameters
+    ----------
+    function : callable
+        D -> scalar or array of real numbers, of one shape for both members of a pair.
+    neighbours : iterable of (dataset, neighbour), or Hypothesis strategy of such pairs
+        At least one pair; data sets are whatever ``function`` takes. The first 1000 pairs of a
+        strategy are tried, the same ones in every run.
+    norm : float
+        Order in [1, inf] of the vector norm, e.g. 1, 2 or ``math.inf``. All entries of an
+        output count as one vector, so that the norm of a matrix is not its operator norm.
+    full_output : bool, default=False
+        Also return the pair where the largest change was found.
+
+    Returns
+    -------
+    float
+        At least 0.
+    pair : tuple
+        Only with ``full_output``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``norm`` is below 1, there is no pair, or an output is no finite real array or
+        changes its shape; the message names the pair by its number, from 0.
+
+    References
+    ----------
+    Chen and Lee (2020), Definition 4.
+
+    Examples
+    --------
+    >>> pairs = [([0, 1, 1], [0, 1]), ([0, 1, 1], [1, 1])]
+    >>> sensitivity(lambda data: np.bincount(data, minlength=2), pairs, norm=1)
+    1.0
+    """
+    if not callable(function):
+        raise TypeError(f"function must be callable, got {function!r}")
+    order = check_number("norm", norm, low=1.0, finite=False)
+    largest, worst = -math.inf, None
+    for number, (first, second) in enumerate(pairs_of(neighbours, _DRAWN)):
+        values = [
+            _output(function, data, f"function(pair {number}[{side}])")
+            for side, data in enumerate((first, second))
+        ]
+        if values[0].shape != values[1].shape:
+            raise ValueError(
+                f"function must return one shape for both data sets, pair {number} gave "
+                f"{values[0].shape} and {values[1].shape}"
+            )
+        change = _norm(values[0] - values[1], order)
+        if change > largest:
+            largest, worst = change, (first, second)
+    if worst is None:
+        raise ValueError("neighbours must hold at least one pair, got none")
+    return (largest, worst) if full_output else largest
+
+
+def _output(function: Callable[[Any], Any], data: Any, name: str) -> np.ndarray:
+    value = check_reals(name, function(data))
+    bad = value.size - int(np.count_nonzero(np.isfinite(value)))
+    if bad:
+        raise ValueError(f"{name} must be finite, got {bad} NaN or infinite entries in {value!r}")
+    return value
+
+
+def _norm(change: np.ndarray, order: float) -> float:
+    size = np.abs(change).ravel()
+    top = float(size.max(initial=0.0))
+    if top == 0.0 or math.isinf(order):
+        return top
+    # Relative to the largest entry, so that no power overflows.
+    return top * float(np.sum((size / top) ** order)) ** (1.0 / order)
+
+
+# A claim of privacy
 
 
 def assert_private(
@@ -34,7 +128,7 @@ def assert_private(
     """Raise AssertionError if a mechanism is found to be less private than claimed.
 
     In tests under pytest it is the fixture ``assert_private``, which comes with the package.
-    A test that passes is no certificate: :func:`~dpanalysis.audit.verify_privacy` says why.
+    A test that passes is no certificate, see :func:`~dpanalysis.audit.verify_privacy`.
 
     Parameters
     ----------
@@ -44,7 +138,7 @@ def assert_private(
     claim : float or Budget
         Epsilon, or a budget with its delta and relation.
     neighbours : iterable of (dataset, neighbour), or Hypothesis strategy of such pairs, optional
-        The inputs to try, from the mechanism's own domain. The first ``pairs`` pairs that a
+        The inputs to try, from the mechanism's domain. The first ``pairs`` pairs that a
         strategy yields are tried, the same ones in every run. By default they are drawn from
         :func:`dpanalysis.audit.strategies.neighbouring_datasets` under the relation: pairs of
         ``(X, y)`` with rows in the unit ball and labels -1 and +1. That default does not show
@@ -75,7 +169,7 @@ def assert_private(
     Raises
     ------
     AssertionError
-        If a pair refutes the claim; the message says how surely and shows the pair.
+        If a pair refutes the claim; the message shows the confidence and the pair.
     ValueError, TypeError
         If an argument is outside its range, or no pair is given.
 
@@ -95,9 +189,7 @@ def assert_private(
     AssertionError: refuted: epsilon >= 0.9... where 0.5 is claimed ...
     """
     __tracebackhide__ = True
-    confidence = check_number(
-        "confidence", confidence, low=0.0, high=1.0, low_open=True, high_open=True
-    )
+    confidence = check_confidence(confidence)
     if relation is not None:
         check_relation(relation)
     chosen, origin = _pairs(neighbours, dataset, neighbour, relation, claim, pairs)
@@ -127,7 +219,7 @@ def assert_private(
 def _pairs(
     neighbours: Any, dataset: Any, neighbour: Any, relation: str | None, claim: Any, count: int
 ) -> tuple[list[tuple[Any, Any]], str]:
-    """Return the pairs to try, and where they are from."""
+    """Return the pairs to try, and their origin in words."""
     if (dataset is None) != (neighbour is None):
         raise ValueError("dataset and neighbour must be given together")
     if dataset is not None:

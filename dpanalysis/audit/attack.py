@@ -1,9 +1,9 @@
-"""A search for the worst case of a bound: random starts in a box, then a local optimiser.
+"""Search for the worst case of a bound: random starts in a box, then a local optimizer.
 
-A bound is attacked by minimising bound / exact over everything that the bound leaves free:
-orders, noise, rates, the data, the mechanism itself. What comes out is the smallest ratio that
-was found, which is how tight the bound is, and the point where it was found. A ratio below 1 is
-a hole in the bound, and its point a counterexample that can be evaluated again.
+A bound is attacked by minimizing bound / exact over all that the bound leaves free: orders,
+noise, rates, the data, the mechanism itself. The result is the smallest ratio found, which is how
+tight the bound is, and its point. A ratio below 1 refutes the bound, and its point is a
+counterexample that can be evaluated again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Array: TypeAlias = NDArray[np.float64]
 _ON_THE_EDGE = 0.25
 # Edge of the simplex that a local search starts from, in a box of edge 1.
 _SIMPLEX = 0.1
-# What stands for infinity in the local optimiser, which subtracts values.
+# The stand-in for infinity in the local optimizer, which subtracts values.
 _INFINITY = 1e300
 # Divergences below this are rounding: laws that should be equal and are not quite.
 _NOTHING = 1e-16
@@ -75,7 +75,7 @@ class Range:
 
     @property
     def dimension(self) -> int:
-        """How many coordinates of the search box belong to this parameter."""
+        """Number of coordinates of the search box."""
         return 1 if self.size is None else self.size
 
     def value(self, unit: Any) -> Any:
@@ -108,7 +108,7 @@ class Range:
     def _ends(self) -> tuple[float, float]:
         """Values at the coordinates 0 and 1, as logarithms on a logarithmic scale."""
         low, high = float(self.low), float(self.high)
-        if self.integer:  # every integer has its share of the box, those at the ends too
+        if self.integer:  # every integer has the same share of the box
             low, high = max(low - 0.499, 0.5 * low) if self.log else low - 0.499, high + 0.499
         return (math.log(low), math.log(high)) if self.log else (low, high)
 
@@ -124,7 +124,7 @@ class Attack:
     at : dict
         The point where it was found: ``function(**at)`` is ``ratio`` again.
     evaluations : int
-        How many points were tried.
+        Number of points that were tried.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def quotient(bound: float, exact: float, error: float = 0.0, *, tolerance: float
     Parameters
     ----------
     bound : float
-        What is claimed to be at least ``exact``.
+        Claimed to be at least ``exact``.
     exact : float
         At least 0; below 1e-16 it counts as 0.
     error : float, default=0
@@ -169,8 +169,8 @@ def quotient(bound: float, exact: float, error: float = 0.0, *, tolerance: float
     Raises
     ------
     ArithmeticError
-        If a number is NaN, ``exact`` is negative, or its error is larger than accepted: then
-        there is nothing to compare with, and a search must not pass over it.
+        If a number is NaN, ``exact`` is negative, or its error is larger than accepted: a search
+        must not pass over a point that cannot be compared.
 
     Examples
     --------
@@ -185,7 +185,7 @@ def quotient(bound: float, exact: float, error: float = 0.0, *, tolerance: float
         raise ArithmeticError(f"cannot compare the bound {bound!r} with the exact value {exact!r}")
     if exact + error < _NOTHING:
         exact = error = 0.0
-    # Where the bound is far above, nobody asks how far exactly.
+    # Relative to the larger number: far below the bound, a rough exact value is enough.
     if not error <= tolerance * max(bound, exact):
         raise ArithmeticError(f"the exact value {exact!r} is known only up to {error:.3g}")
     if bound == exact:
@@ -206,7 +206,7 @@ def pair_quotient(
     Parameters
     ----------
     bound : float
-        What is claimed to be at least both Renyi divergences, or both deltas.
+        Claimed to be at least both Renyi divergences, or both deltas.
     laws : pair of array_like or of Density, or array of shape (2, m)
         As p and q in :func:`dpanalysis.audit.renyi_divergence`.
     order, epsilon : float
@@ -262,7 +262,7 @@ def worst_case(
         Called with the parameters by name; returns a float, for example a
         :func:`quotient`. Infinity is a value like others; NaN is an error.
     space : mapping of str to Range
-        What may vary.
+        The parameters that vary.
     starts : int, default=200
         Random points.
     searches : int, default=3
@@ -332,7 +332,7 @@ def worst_case(
 
 
 def _starts(random: np.random.Generator, count: int, dimension: int) -> Iterator[Array]:
-    """Yield random points of the unit box, some of their coordinates on its edge."""
+    """Yield random points of the unit box, with some coordinates on its edge."""
     for _ in range(count):
         unit = random.random(dimension)
         edge = random.random(dimension) < _ON_THE_EDGE
@@ -343,7 +343,7 @@ def _descend(
     value: Callable[[Array], float], start: Array, steps: int
 ) -> Iterator[tuple[Array, float]]:
     """Yield the points of a local search and their values, ``steps`` evaluations."""
-    from scipy import optimize  # heavy, hence not at the top
+    from scipy import optimize
 
     trace: list[tuple[Array, float]] = []
 

@@ -1,4 +1,4 @@
-r"""Exact divergences between two laws: finite ones by sums, densities by quadrature.
+r"""Divergences between two laws to full accuracy: sums over outcomes, or quadrature of densities.
 
 Everything is computed from :math:`u = \ln p/q` as an integral of positive terms,
 
@@ -6,13 +6,18 @@ Everything is computed from :math:`u = \ln p/q` as an integral of positive terms
           + \frac{\kappa((\alpha-1)u)}{\alpha-1}\Big]\Big), \qquad \kappa(x) = e^x - 1 - x \ge 0,
 
 so that neither a tiny nor a huge divergence loses its relative accuracy, and order 1 is no
-special case. Laws must be normalised; this is checked.
+special case. Laws must be normalized; this is checked.
+
+A density may be a plain function. It underflows: far out it is 0 although its law has mass there.
+Where the density of Q *fades* in this way, P is cut, and a divergence that would need values
+beyond is an error. Where a density jumps to 0, its support ends.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,14 +25,159 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._validation import check_finite, check_number, check_reals
-from ._density import Density, Pair
-from ._integrands import EPS, Array, Integrand, excess, first, moment, rounding
-from ._plain import CutPair, Plain
+from .quadrature import EPS, Array, Density, DensityPair, Integrand, excess, first, moment, rounding
 
 __all__ = ["Density", "hockey_stick", "privacy_profile", "renyi_divergence"]
 
+_FLOOR = 1e-300  # below, floats lose digits
+_FADED = 1e-30  # a last value below this share of the highest one is no jump
+_NEGLIGIBLE = -20.0  # logarithm
+_DISTANCES = np.exp2(np.arange(-60.0, 1001.0))
+
+
+@dataclass(frozen=True)
+class Plain(Density):
+    """A density given as a plain function.
+
+    ``faded`` says at which ends of the support, (low, high), it underflows.
+    """
+
+    faded: tuple[bool, bool] = (False, False)
+
+    @classmethod
+    def of(cls, name: str, pdf: Callable[[Any], Any]) -> Plain:
+        """Find the mode and the support of a density of arrays or of one number."""
+        values = _vectorized(name, pdf)
+        x = np.concatenate([-_DISTANCES[::-1], [0.0], _DISTANCES])
+        mode = float(x[np.argmax(values(x))])
+        if not values(np.array([mode]))[0] > 0.0:
+            raise ValueError(
+                f"{name} is 0 wherever it was evaluated: give Density(logpdf, points) with a "
+                "point near its mode"
+            )
+        for _ in range(40):  # the grid around the highest point, finer each time
+            width = max(abs(mode), 1.0) * np.exp2(np.arange(-50.0, 1.0))
+            x = mode + np.concatenate([-width[::-1], [0.0], width])
+            highest = float(x[np.argmax(values(x))])
+            if highest == mode:
+                break
+            mode = highest
+        peak = float(values(np.array([mode]))[0])
+        ends, faded = [], []
+        for sign in (-1.0, 1.0):
+            end = _end(values, mode, sign)
+            ends.append(end)
+            faded.append(float(values(np.array([end]))[0]) < _FADED * peak)
+
+        def logpdf(x: Array) -> Array:
+            return np.log(values(x))
+
+        return cls(logpdf, (mode,), (ends[0], ends[1]), (faded[0], faded[1]))
+
+
+def _vectorized(name: str, pdf: Callable[[Any], Any]) -> Callable[[Array], Array]:
+    """Return the density of arrays; 0 where it is below the smallest float with all digits."""
+
+    def one(x: float) -> float:
+        try:
+            return float(pdf(x))
+        except OverflowError:  # of the math module, far out
+            return 0.0
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} must map a number to its density: {error}") from error
+
+    def each(x: Array) -> Array:
+        return np.array([one(entry) for entry in x.tolist()])
+
+    call = pdf
+    with np.errstate(all="ignore"):
+        try:
+            found = np.asarray(pdf(np.array([0.25, 0.5])), dtype=np.float64)
+            if found.shape != (2,):
+                call = each
+        except (TypeError, ValueError):
+            call = each
+
+    def values(x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            found = np.asarray(call(x), dtype=np.float64)
+        if (found < 0.0).any():
+            raise ValueError(f"{name} must be a density, got {found.min():g} as a value")
+        return np.where(found >= _FLOOR, found, 0.0)
+
+    return values
+
+
+def _end(values: Callable[[Array], Array], mode: float, sign: float) -> float:
+    """Return the last point on one side of the mode where the density is positive."""
+    x = mode + sign * _DISTANCES
+    positive = np.flatnonzero(values(x) > 0.0)
+    if not positive.size:
+        return mode
+    if positive[-1] == x.size - 1:
+        return sign * math.inf
+    inside, outside = float(x[positive[-1]]), float(x[positive[-1] + 1])
+    for _ in range(1100):
+        middle = 0.5 * (inside + outside)
+        if middle in (inside, outside):
+            break
+        if values(np.array([middle]))[0] > 0.0:
+            inside = middle
+        else:
+            outside = middle
+    return inside
+
+
+@dataclass(frozen=True)
+class CutPair(DensityPair):
+    """Two densities; q is unknown beyond the cuts."""
+
+    cuts: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, p: Density, q: Plain) -> CutPair:
+        """Cut p where q fades."""
+        low, high = (
+            end if faded else sign * math.inf
+            for end, faded, sign in zip(q.support, q.faded, (-1.0, 1.0))
+        )
+        support = max(p.support[0], low), min(p.support[1], high)
+        cuts = tuple(end for end in (low, high) if end in support and math.isfinite(end))
+        return cls(replace(p, support=support), q, cuts)
+
+    def integral(self, integrand: Integrand, level: float | None = None) -> tuple[float, float]:
+        """Return the logarithm of an integral and its relative error."""
+        log_value, error = super().integral(integrand, level)
+        for end in self.cuts:
+            at = np.array([end])
+            last = float(self._integrand(integrand, self.p(at), self.q(at))[0][0])
+            width = max(abs(end - point) for point in (*self.p.points, *self.q.points))
+            if last + math.log(width) > log_value + _NEGLIGIBLE and last > -math.inf:
+                raise self._unknown(end)
+        return log_value, error
+
+    def supremum(self) -> tuple[float, float]:
+        """Return the supremum of ln p/q where p > 0, and its error."""
+        value, error = super().supremum()
+        for end in self.cuts:
+            ratio, rounding = self._log_ratio(np.array([end, 0.9 * end]))
+            if ratio[0] >= value - 1e-6 and ratio[0] > ratio[1] + 1e-6 + rounding.sum():
+                raise self._unknown(end)
+        return value, error
+
+    @staticmethod
+    def _unknown(end: float) -> ValueError:
+        return ValueError(
+            f"q is needed beyond x = {end:g}, where the plain density underflows: "
+            "give Density(logpdf) instead"
+        )
+
+
+# Divergences
+
+
 # Sums of probabilities and integrals of densities may miss one by this much.
-_NORMALISED = 1e-8
+_NORMALIZED = 1e-8
 
 
 def renyi_divergence(p: Any, q: Any, order: float, *, full_output: bool = False) -> Any:
@@ -69,7 +219,7 @@ def renyi_divergence(p: Any, q: Any, order: float, *, full_output: bool = False)
     """
     order = check_number("order", order, low=1.0, finite=False)
     pair = _pair(p, q)
-    if isinstance(pair, Pair) and isinstance(pair.q, Plain):
+    if isinstance(pair, DensityPair) and isinstance(pair.q, Plain):
         pair = CutPair.of(pair.p, pair.q)
     if isinstance(pair, _Finite):
         value, error = pair.renyi(order)
@@ -87,9 +237,8 @@ def hockey_stick(p: Any, q: Any, epsilon: float, *, full_output: bool = False) -
 
     Parameters
     ----------
-    p, q : array_like, shape (m,); or Density, frozen scipy.stats distribution or callable
-        Probabilities of the same m outcomes, or two densities; a plain callable is x -> p(x),
-        of an array or of one number.
+    p, q
+        As in :func:`renyi_divergence`.
     epsilon : float
         In (-inf, inf].
     full_output : bool, default=False
@@ -131,9 +280,8 @@ def privacy_profile(p: Any, q: Any, epsilon: ArrayLike) -> Any:
 
     Parameters
     ----------
-    p, q : array_like, shape (m,); or Density, frozen scipy.stats distribution or callable
-        Probabilities of the same m outcomes, or two densities; a plain callable is x -> p(x),
-        of an array or of one number.
+    p, q
+        As in :func:`renyi_divergence`.
     epsilon : array_like
         In (-inf, inf].
 
@@ -158,10 +306,10 @@ def privacy_profile(p: Any, q: Any, epsilon: ArrayLike) -> Any:
     return float(delta[0]) if levels.ndim == 0 else delta.reshape(levels.shape)
 
 
-def _pair(p: Any, q: Any) -> _Finite | Pair:
+def _pair(p: Any, q: Any) -> _Finite | DensityPair:
     continuous = [hasattr(law, "logpdf") or callable(law) for law in (p, q)]
     if all(continuous):
-        return Pair(_density("p", p), _density("q", q))
+        return DensityPair(_density("p", p), _density("q", q))
     if any(continuous):
         raise TypeError(f"p and q must both be probabilities or both densities, got {p!r}, {q!r}")
     pair = _Finite(_probabilities("p", p), _probabilities("q", q))
@@ -179,8 +327,8 @@ def _probabilities(name: str, value: Any) -> Array:
     if (array < 0.0).any():
         raise ValueError(f"{name} must have no negative entry, got {array.min():g}")
     total = math.fsum(array)
-    if abs(total - 1.0) > _NORMALISED:
-        raise ValueError(f"{name} must sum to 1 within {_NORMALISED:g}, got {total!r}")
+    if abs(total - 1.0) > _NORMALIZED:
+        raise ValueError(f"{name} must sum to 1 within {_NORMALIZED:g}, got {total!r}")
     return array
 
 
@@ -188,8 +336,8 @@ def _density(name: str, value: Any) -> Density:
     if not isinstance(value, Density):
         value = _known(value) or Plain.of(name, getattr(value, "pdf", value))
     total, error = _mass(value)
-    if not abs(total - 1.0) <= _NORMALISED + error:
-        raise ValueError(f"{name} must integrate to 1 within {_NORMALISED:g}, got {total!r}")
+    if not abs(total - 1.0) <= _NORMALIZED + error:
+        raise ValueError(f"{name} must integrate to 1 within {_NORMALIZED:g}, got {total!r}")
     return value
 
 
@@ -212,15 +360,15 @@ def _known(law: Any) -> Density | None:
     return Density(law.logpdf, (float(law.median()),), (float(low), float(high)))
 
 
-# How far from each of a density's points it is looked at before its integral is remembered.
+# Distances from a density's points at which its values belong to the key of its integral.
 _PROBES = np.array([-20.0, -3.0, -1.0, -0.1, 0.0, 0.1, 1.0, 3.0, 20.0])
 
 
 def _mass(density: Density) -> tuple[float, float]:
-    """Return the integral of a density and its error (an unresolved one is no excuse).
+    """Return the integral of a density and its error, at most 1e-6.
 
-    The function behind a density may be that of an object which is changed later. So its values
-    at some points belong to what is remembered.
+    The function of a density may belong to an object that is changed later, so values at some
+    points are part of the cache's key.
     """
     at = np.add.outer(np.array(density.points or (0.0,)), _PROBES).ravel()
     return _mass_of(density, density(at).tobytes())
@@ -228,7 +376,7 @@ def _mass(density: Density) -> tuple[float, float]:
 
 @lru_cache(maxsize=256)
 def _mass_of(density: Density, values: bytes) -> tuple[float, float]:
-    log_mass, relative = Pair(density, density).integral(first)
+    log_mass, relative = DensityPair(density, density).integral(first)
     mass = math.exp(min(log_mass, 700.0))
     return mass, min(mass * relative, 1e-6)
 
@@ -275,7 +423,7 @@ class _Finite:
     def hockey_stick(self, epsilon: float) -> tuple[float, float]:
         log_value, relative = self._sum(excess(epsilon))
         value = min(1.0, math.exp(log_value))
-        # Outcomes whose ratio is the level itself, up to rounding, are in or out by chance.
+        # Rounding decides whether outcomes whose ratio is the level count.
         lp, lq, u = self._logs
         noise = rounding(lp, lq, np.ones_like(u))
         near = np.abs(np.where(np.isfinite(u), u, np.inf) - epsilon) <= noise

@@ -1,24 +1,31 @@
-r"""Exact output laws of mechanisms whose output is one of finitely many, and pairs of densities.
+"""Exact output laws of mechanisms: tables over all batches, selection, and pairs of densities.
 
-The probability of an outcome is one integral, over the noise of the threshold or over the
-winning value, of a log-concave function. That makes the quadrature safe: between two nodes a
-concave logarithm cannot rise above its chords, so no peak is overlooked, and every outcome is
-refined relative to itself, however rare it is.
+A subsampled mechanism on a handful of records is a mixture over all batches. A table of its laws,
+one row a batch, gives an adversary all freedom that a bound must allow for: the other records,
+the order of the outcomes, the two directions.
+
+Of AboveThreshold and report-noisy-min, the probability of an outcome is one integral, over the
+noise of the threshold or over the winning value, of a log-concave function. That makes the
+quadrature safe: between two nodes a concave logarithm cannot rise above its chords, so no peak is
+overlooked, and every outcome is refined relative to itself, however rare it is.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from .._validation import check_choice, check_finite, check_number, check_reals
-from ._quadrature import integrate
-from .exact import Density
+from .._validation import check_choice, check_finite, check_int, check_number, check_reals
+from ..privacy.accounting.rdp import _expm1_minus
+from .quadrature import EPS, Array, Density, integrate
 
 __all__ = [
     "above_threshold_distribution",
@@ -27,14 +34,147 @@ __all__ = [
     "subsampled_laplace",
 ]
 
-Array: TypeAlias = NDArray[np.float64]
+
+# Tables over all batches of tiny data
+
+
+@dataclass(frozen=True, eq=False)
+class Subsampling:
+    """The law of batches drawn from two neighbouring data sets.
+
+    The mechanism's privacy bounds how far its laws on two neighbouring batches differ.
+    """
+
+    first: Array  # (batches,), probability of each batch from the one data set
+    second: Array  # (batches,), from the other
+    neighbours: NDArray[np.int64]  # (pairs, 2), pairs of batches that are neighbours
+
+    def __post_init__(self) -> None:
+        for name in ("first", "second", "neighbours"):  # shared by all callers, from a cache
+            array = np.array(getattr(self, name))
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    def laws(self, table: ArrayLike) -> tuple[Array, Array]:
+        """Return the laws of the outcome on the two data sets."""
+        table = np.asarray(table, dtype=np.float64)
+        return self.first @ table, self.second @ table
+
+    def loss(self, table: ArrayLike) -> float:
+        """Return the pure loss of the mechanism on a batch."""
+        logs = np.log(np.asarray(table, dtype=np.float64))
+        return float(np.abs(logs[self.neighbours[:, 0]] - logs[self.neighbours[:, 1]]).max())
+
+    def curve(self, table: ArrayLike) -> Callable[[ArrayLike], Array]:
+        """Return the Renyi curve of the mechanism on a batch: the largest of all pairs."""
+        table = np.asarray(table, dtype=np.float64)
+        ordered = np.concatenate([self.neighbours, self.neighbours[:, ::-1]])
+        p, q = table[ordered[:, 0]], table[ordered[:, 1]]
+
+        def curve(orders: ArrayLike) -> Array:
+            orders = np.asarray(orders, dtype=np.float64)
+            return renyi_curve(p, q, orders.ravel()).max(axis=0).reshape(orders.shape)
+
+        return curve
+
+
+def renyi_curve(p: ArrayLike, q: ArrayLike, orders: ArrayLike) -> Array:
+    """Return the Renyi divergences of many pairs of positive laws at many orders at once."""
+    p, q = np.asarray(p, dtype=np.float64)[:, None, :], np.asarray(q, dtype=np.float64)[:, None, :]
+    orders = np.asarray(orders, dtype=np.float64)
+    loss = np.log(p / q)
+    a = np.where(np.isinf(orders), 2.0, orders)[None, :, None]
+    # As in :mod:`.exact`: positive terms only, so that small divergences keep their digits.
+    size = a * np.abs(loss)
+    tame = np.where(size < 300.0, loss, 0.0)
+    parts = _expm1_minus(-tame) + _expm1_minus((a - 1.0) * tame) / (a - 1.0)
+    near = np.log1p((a[..., 0] - 1.0) * (p * parts).sum(axis=-1))
+    far = special.logsumexp(np.log(q) + a * loss, axis=-1)
+    moment = np.where(size.max(axis=-1) < 300.0, near, far) / (a[..., 0] - 1.0)
+    return np.where(np.isinf(orders), loss.max(axis=-1), moment)
+
+
+def laws_of(logits: ArrayLike, outcomes: int, spread: float = 1.0) -> Array:
+    """Return a table of laws from any numbers: the softmax of each row, times ``spread``."""
+    outcomes = check_int("outcomes", outcomes, low=2)
+    spread = check_number("spread", spread, low=0.0)
+    rows = np.asarray(logits, dtype=np.float64).reshape(-1, outcomes)
+    return special.softmax(spread * rows, axis=1)
+
+
+@lru_cache(maxsize=64)
+def without_replacement(n: int, m: int) -> Subsampling:
+    """Return all batches of m records of two data sets of n that differ in one record."""
+    n = check_int("n", n, low=1, high=8)
+    m = check_int("m", m, low=1, high=n)
+    # Record 0 is replaced by record n.
+    sides = [
+        [frozenset(batch) for batch in itertools.combinations(records, m)]
+        for records in (range(n), range(1, n + 1))
+    ]
+    batches = list(dict.fromkeys(sides[0] + sides[1]))
+    first, second = (np.array([(batch in side) / len(side) for batch in batches]) for side in sides)
+    return Subsampling(first, second, _pairs(batches, 2))
+
+
+@lru_cache(maxsize=64)
+def poisson(n: int, rate: float) -> Subsampling:
+    """Return all batches of n records, of which the second data set lacks the last."""
+    n = check_int("n", n, low=1, high=8)
+    rate = check_number("rate", rate, low=0.0, high=1.0)
+    batches = [
+        frozenset(batch)
+        for size in range(n + 1)
+        for batch in itertools.combinations(range(n), size)
+    ]
+
+    def law(records: int) -> Array:
+        return np.array(
+            [
+                rate ** len(b) * (1.0 - rate) ** (records - len(b))
+                if max(b, default=0) < records or not b
+                else 0.0
+                for b in batches
+            ]
+        )
+
+    return Subsampling(law(n), law(n - 1), _pairs(batches, 1))
+
+
+def _pairs(batches: list[frozenset[int]], distance: int) -> NDArray[np.int64]:
+    found = [
+        (i, j)
+        for (i, a), (j, b) in itertools.combinations(enumerate(batches), 2)
+        if len(a ^ b) == distance
+    ]
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+@lru_cache(maxsize=64)
+def presence(fraction: float, relation: str) -> Subsampling:
+    """Return a subsampling of any size, for mechanisms that depend on one record only.
+
+    Rows of the table: the batch has the record; for "replace_one" it has the other one in its
+    place; it has neither.
+    """
+    q = check_number("fraction", fraction, low=0.0, high=1.0, low_open=True)
+    if relation == "add_or_remove_one":
+        return Subsampling(np.array([q, 1.0 - q]), np.array([0.0, 1.0]), np.array([[0, 1]]))
+    return Subsampling(
+        np.array([q, 0.0, 1.0 - q]),
+        np.array([0.0, q, 1.0 - q]),
+        np.array([[0, 1], [0, 2], [1, 2]]),
+    )
+
+
+# Selection among finitely many outcomes
+
 
 _Logarithms: TypeAlias = Callable[[Array], tuple[Array, Array]]
 
-_EPS = float(np.finfo(np.float64).eps)
 # Rarer outcomes are reported as rare as this: two laws must not differ by underflow alone.
 _RAREST = 1e-300
-# The ends of the integrals: what lies beyond is below exp(-_NEGLIGIBLE) of each outcome.
+# The mass beyond the ends of an integral is below exp(-_NEGLIGIBLE) of each outcome's.
 _NEGLIGIBLE = 50.0
 
 
@@ -47,7 +187,7 @@ def above_threshold_distribution(
     threshold: float = 0.0,
     full_output: bool = False,
 ) -> Any:
-    r"""Return the law of the place where AboveThreshold halts.
+    r"""Return the law of the index at which AboveThreshold halts.
 
     It halts at the first i with :math:`q_i + \nu_i \ge T + \varrho`, so that outcome i has
     probability :math:`\int f(r) \prod_{j<i} F(T + r - q_j)\, (1 - F)(T + r - q_i)\, dr` with
@@ -163,7 +303,7 @@ def report_noisy_min_distribution(
     if noise == "gumbel":
         logits = -(v - v.min()) / scale
         law = np.maximum(np.exp(logits - special.logsumexp(logits)), _RAREST)
-        return (law, 4.0 * _EPS * (1.0 - logits)) if full_output else law
+        return (law, 4.0 * EPS * (1.0 - logits)) if full_output else law
     logpdf, log_below_above = _NOISE[noise]
     distinct, index = np.unique(v, return_inverse=True)
 
@@ -194,7 +334,7 @@ def _law(
     full_output: bool,
     closed: bool = False,
 ) -> Any:
-    """Integrate the outcomes, each a log-concave function; ``closed``: not beyond the right end."""
+    """Integrate log-concave functions, one an outcome; ``closed``: zero beyond the right end."""
     steps = np.exp2(np.arange(-4.0, 60.0, 2.0))
     around = [anchor + sign * s * steps for anchor in anchors for sign in (-1, 1) for s in scales]
     inner = np.concatenate([*around, anchors])
@@ -211,7 +351,7 @@ def _law(
 
 
 def _reach(log_f: _Logarithms, end: float, step: float, best: Array) -> Array:
-    """Return points ever further out, up to where no outcome has mass left.
+    """Return points further and further out, up to where no outcome has mass left.
 
     Beyond a point a concave logarithm falls at least as fast as on the stretch before it.
     """
@@ -232,7 +372,7 @@ def _reach(log_f: _Logarithms, end: float, step: float, best: Array) -> Array:
 
 def _rounding(value: Array, terms: int) -> Array:
     """Return the error of logarithms that are sums of ``terms`` of one sign."""
-    return 2.0 * _EPS * (2.0 + (1.0 + 0.25 * math.sqrt(terms)) * np.abs(value))
+    return 2.0 * EPS * (2.0 + (1.0 + 0.25 * math.sqrt(terms)) * np.abs(value))
 
 
 def _laplace_logpdf(z: Array) -> Array:
@@ -280,6 +420,9 @@ def _values(name: str, value: ArrayLike) -> Array:
     return array
 
 
+# Dominating pairs of subsampled noise
+
+
 def subsampled_laplace(scale: float, sensitivity: float, rate: float) -> tuple[Density, Density]:
     """Return the dominating pair of a Laplace release from a Poisson sample.
 
@@ -288,7 +431,7 @@ def subsampled_laplace(scale: float, sensitivity: float, rate: float) -> tuple[D
     scale : float
         Laplace scale, positive.
     sensitivity : float
-        Distance of the two centres, positive.
+        Distance of the two centers, positive.
     rate : float
         Probability that the record is in the sample, in [0, 1].
 
@@ -321,7 +464,7 @@ def subsampled_gaussian(std: float, sensitivity: float, rate: float) -> tuple[De
     std : float
         Standard deviation, positive.
     sensitivity : float
-        Distance of the two centres, positive.
+        Distance of the two centers, positive.
     rate : float
         Probability that the record is in the sample, in [0, 1].
 
@@ -358,10 +501,10 @@ def _subsampled(
         return logpdf(x / scale) - log_scale
 
     def mixture(x: Array) -> Array:
-        # From the ratio of the two, not from their sum: it is exact where the rate is tiny.
+        # From the ratio of the two, not their sum, which is exact where the rate is tiny.
         apart = logpdf((x - shift) / scale) - logpdf(x / scale)
         change = rate * np.expm1(np.minimum(apart, 700.0))
-        # Near -1, where the rate is almost 1, what is left of the ratio is a sum of two terms.
+        # Near -1, where the rate is almost 1, the ratio is a sum of two terms.
         large = np.logaddexp(
             apart + (math.log(rate) if rate else -math.inf),
             math.log1p(-rate) if rate < 1.0 else -math.inf,

@@ -1,13 +1,12 @@
 """Data sets of the papers, encoded by public domains only.
 
-``load(name)`` looks at the path argument, then in ``$DPANALYSIS_DATA``, then in the user's
-cache, then at the public source (with its checksum); where none has the files, one error
-says where to get them and where to put them. Users' own files go through
-:func:`load_libsvm`, :func:`load_csv` and :func:`load_idx`.
+``load(name)`` searches the path argument, ``$DPANALYSIS_DATA``, the user's cache and the public
+source (with its checksum); if none has the files, the error says where to get them and where to
+put them. :func:`load_libsvm`, :func:`load_csv` and :func:`load_idx` read users' files.
 
-Features are scaled by constants of this code (:mod:`dpanalysis.datasets.domains`), never by
-ranges or means read from the data, which would be a release that no budget pays for. Each
-data set carries the public row bounds which its encoding implies.
+Features are scaled by constants of this code (:mod:`dpanalysis.datasets.tables`), never by
+ranges or means of the data, which would be a release without a budget. Each data set has the
+public row bounds that its encoding implies.
 
 Examples
 --------
@@ -22,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from .dataset import Dataset
-from .formats import load_idx, load_libsvm
+from .files import load_idx, load_libsvm
 from .registry import (
     NAMES,
     a9a,
@@ -61,7 +60,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "kuru_synthetic":  # synthetic problems live with the problems
+    if name == "kuru_synthetic":  # lazily: it imports problems
         from .synthetic import kuru_synthetic
 
         return kuru_synthetic

@@ -1,4 +1,4 @@
-"""A data set: features, labels, and the public bounds on its rows."""
+"""Data sets: features, labels, and public bounds on the rows."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._validation import check_int, check_number, check_rng
+from .._validation import check_fraction, check_int, check_rng
 
 if TYPE_CHECKING:
     from ..problems import ERM
     from ..problems.row_bound import RowBound
 
-__all__ = ["Dataset", "row_bounds"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Features, labels, and what is publicly known about the rows.
+    """Features, labels, and public bounds on the rows.
 
     Attributes
     ----------
@@ -29,13 +27,13 @@ class Dataset:
     y : ndarray, shape (n,)
         Labels: -1.0 / +1.0 for two classes, integers 0..K-1 for more.
     X_test, y_test
-        The published test part, ``None`` where there is none.
+        The published test part, or ``None``.
     name : str
         Name of the data set.
     row_bound : tuple of RowBound
         Public bounds on the rows' norms (L1 and L2), implied by the encoding.
     n_classes : int, default=2
-        Public number of classes. It is stated and not counted: the labels are private.
+        Public number of classes, not counted from the private labels.
 
     Raises
     ------
@@ -82,7 +80,7 @@ class Dataset:
 
     @property
     def n(self) -> int:
-        """Number of training rows; where it is private, give :meth:`problem` a nominal size."""
+        """Number of training rows; if it is private, give :meth:`problem` a nominal size."""
         return int(self.X.shape[0])
 
     @property
@@ -101,7 +99,7 @@ class Dataset:
             Public penalty.
         size : int, optional
             Public nominal size, see :class:`~dpanalysis.ERM`; by default :attr:`n`, which is then
-            stated to be public.
+            public.
 
         Returns
         -------
@@ -130,7 +128,7 @@ class Dataset:
         return ERM(self.X, self.y, chosen, regularizer, row_bound=self.row_bound, size=size)
 
     def subset(self, rows: np.ndarray, test_rows: np.ndarray | None = None) -> Dataset:
-        """Return some training rows; with ``test_rows`` these become the test part.
+        """Return a subset of the training rows; ``test_rows`` become the test part.
 
         Parameters
         ----------
@@ -153,11 +151,11 @@ class Dataset:
         return replace(part, X_test=self.X[test_rows], y_test=self.y[test_rows])
 
     def split(self, test_fraction: float, rng: Any = None) -> Dataset:
-        """Shuffle the training rows and set a fraction of them aside as the test part.
+        """Shuffle the training rows and split a fraction of them off as the test part.
 
-        Which rows these are depends on how many there are. So under ``"add_or_remove_one"`` the
-        guarantee of a run on the training part is one for that part; one for all rows needs a
-        choice of each row on its own.
+        The split depends on the number of rows. So under ``"add_or_remove_one"`` the guarantee of
+        a run on the training part is for that part only; a guarantee for all rows requires an
+        independent choice for each row.
 
         Parameters
         ----------
@@ -171,9 +169,7 @@ class Dataset:
         Dataset
             Any published test part is replaced.
         """
-        fraction = check_number(
-            "test_fraction", test_fraction, low=0, high=1, low_open=True, high_open=True
-        )
+        fraction = check_fraction("test_fraction", test_fraction)
         order = check_rng(rng).permutation(self.n)
         held_out = int(fraction * self.n)
         return self.subset(order[held_out:], order[:held_out])
@@ -181,8 +177,8 @@ class Dataset:
     def folds(self, k: int, rng: Any = None) -> Iterator[Dataset]:
         """Shuffle the training rows and yield the data sets of a k-fold cross-validation.
 
-        Each row is in the test part once; the parts' sizes differ by one at most, and tell how
-        many rows there are: guarantees under ``"add_or_remove_one"`` are as in :meth:`split`.
+        Each row is in the test part once. The parts' sizes differ by at most one and reveal the
+        number of rows: guarantees under ``"add_or_remove_one"`` are as in :meth:`split`.
 
         Parameters
         ----------
@@ -218,7 +214,7 @@ class Dataset:
         Returns
         -------
         Dataset
-            Without a test part: split it anew by :meth:`folds` or :meth:`split`.
+            Without a test part; see :meth:`folds` and :meth:`split`.
 
         Raises
         ------
@@ -244,7 +240,7 @@ class Dataset:
         return replace(self, X=_marked(X, self.X, self.X_test), y=y, X_test=None, y_test=None)
 
     def with_intercept(self) -> Dataset:
-        """Append a column of ones (and account for it in the row bounds).
+        """Append a column of ones, and adjust the row bounds.
 
         Returns
         -------
@@ -274,14 +270,14 @@ class Dataset:
 
 
 def _marked(X: Any, *sources: Any) -> Any:
-    """Return rows made of others, marked where the width of one of these was read off the data."""
-    from ..problems.rows.width import has_read_width, with_read_width
+    """Return rows marked if the width of one of their sources was read from the data."""
+    from ..problems.rows.checks import has_read_width, with_read_width
 
     return with_read_width(X) if any(map(has_read_width, sources)) else X
 
 
 def row_bounds(attributes: int) -> tuple[RowBound, ...]:
-    """Return the bounds of rows in which at most ``attributes`` entries lie in [-1, 1]."""
+    """Return the bounds of rows with at most ``attributes`` nonzero entries, all in [-1, 1]."""
     from ..problems.row_bound import RowBound
 
     return (

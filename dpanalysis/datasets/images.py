@@ -1,4 +1,4 @@
-"""Images: MNIST and Fashion-MNIST from IDX files, CIFAR-10 from the published Python batches."""
+"""Loaders of MNIST and Fashion-MNIST (IDX files) and CIFAR-10 (the published Python batches)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from typing import Any
 import numpy as np
 
 from .dataset import Dataset, row_bounds
-from .formats import load_idx, read_bytes
-from .sources import Source, locate
-
-__all__ = ["cifar10", "fashion_mnist", "mnist"]
+from .files import Source, load_idx, locate, read_bytes
 
 PathLike = str | os.PathLike[str]
 
@@ -144,8 +141,8 @@ def cifar10(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
     are airplane, automobile, bird, cat, deer, dog, frog, horse, ship and truck.
 
     The published files are pickles, which may run any code when they are read. Here only arrays,
-    numbers, text and containers of them are read; a file with anything else is refused before it
-    does anything.
+    numbers, text and containers of them are read; a file with anything else raises before any of
+    its code runs.
 
     Parameters
     ----------
@@ -162,9 +159,9 @@ def cifar10(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
     Raises
     ------
     ValueError
-        If a file is damaged, or holds anything but arrays, numbers and text.
+        If a file is damaged, or contains anything but arrays, numbers and text.
     FileNotFoundError
-        If the files are nowhere.
+        If the files are not found.
 
     References
     ----------
@@ -191,7 +188,7 @@ def cifar10(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
 
 
 def _folders(path: PathLike | None) -> list[Path]:
-    """Return the folders that have the batches unpacked."""
+    """Return the folders that contain the unpacked batches."""
     given = os.environ.get("DPANALYSIS_DATA") if path is None else path
     if not given:
         return []
@@ -204,7 +201,7 @@ def _folders(path: PathLike | None) -> list[Path]:
 
 
 def _members(archive: Any) -> dict[str, bytes]:
-    """Return the batches of the archive, by their names; nothing is unpacked to the disk."""
+    """Return the batches of the archive by name, without unpacking to disk."""
     found = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(read_bytes(archive))) as tar:
@@ -231,21 +228,20 @@ def _batch(name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Reads arrays, and what needs no code: the names that a pickle may ask for are listed."""
+    """An unpickler of arrays, numbers, text and containers, which run no code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what makes an array, and refuse everything else."""
+        """Return a class or function that makes arrays; raise for all others."""
         if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
             return getattr(np, name)
         cores = ("numpy.core.multiarray", "numpy._core.multiarray")
         if module in cores and name == "_reconstruct":
-            # That of the library, for byte arrays alone: the data and their type come after it.
             return _empty_array
         raise pickle.UnpicklingError(f"a pickle that asks for {module}.{name}")
 
 
 def _empty_array(kind: Any, shape: Any, code: Any) -> np.ndarray:
-    """Return an empty array that the pickle fills."""
+    """Return an empty array, whose type and data the pickle then sets."""
     if kind is not np.ndarray:
         raise pickle.UnpicklingError(f"a pickle that asks for an array of {kind!r}")
     return np.ndarray.__new__(np.ndarray, (0,), np.uint8)

@@ -1,4 +1,4 @@
-"""The data sets by name: their files, their encoding, and the row bounds it implies."""
+"""Loaders of the data sets by name, with their files, encodings and row bounds."""
 
 from __future__ import annotations
 
@@ -10,27 +10,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .._validation import check_choice
-from . import domains
+from . import tables
 from .dataset import Dataset, row_bounds
-from .formats import load_libsvm
+from .files import Source, load_libsvm, locate
 from .images import cifar10, fashion_mnist, mnist
-from .sources import Source, locate
 from .tables import load_csv
-
-__all__ = [
-    "NAMES",
-    "a9a",
-    "adult",
-    "bank",
-    "breast_cancer",
-    "cifar10",
-    "covertype",
-    "digits",
-    "fashion_mnist",
-    "ijcnn1",
-    "load",
-    "mnist",
-]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -56,13 +40,12 @@ def _libsvm_pair(
 
 
 def a9a(path: PathLike | None = None) -> Dataset:
-    """Return a9a: UCI Adult, binarised by LIBSVM (32,561 x 123 and a test part of 16,281).
+    """Return a9a: UCI Adult, binarized by LIBSVM (32,561 x 123 and a test part of 16,281).
 
     CSR, values 0 and 1. Labels: +1 for an income over 50K, as in the file. Each of the 14
-    source attributes lights at most one of the 123 indicators, so a row has L1 norm at most
-    14 and L2 norm at most sqrt(14). With an intercept both parts together are Adult as in
-    Table 1 of Chen and Lee (2020) (48,842 x 124, the larger class .761):
-    ``a9a().pooled().with_intercept()``.
+    source attributes sets at most one of the 123 indicators, so a row has L1 norm at most
+    14 and L2 norm at most sqrt(14). ``a9a().pooled().with_intercept()`` is Adult as in Table 1 of
+    Chen and Lee (2020) (48,842 x 124, the larger class .761).
 
     Parameters
     ----------
@@ -95,11 +78,11 @@ def a9a(path: PathLike | None = None) -> Dataset:
 def ijcnn1(path: PathLike | None = None) -> Dataset:
     """Return ijcnn1: the IJCNN 2001 challenge (49,990 x 22 and a test part of 91,701).
 
-    Dense (13 of 22 entries are non-zero). Features 1-10 are one indicator, 11-22 are twelve
+    Dense (13 of 22 entries are nonzero). Features 1-10 are one indicator, 11-22 are twelve
     numbers. No source states their range; [-1, 1] is declared here (all training values lie in
-    it, test values reach 1.33): hence the bounds 13 (L1) and sqrt(13) (L2). The values are left
-    as they are, and the problem enforces the bounds, which no row exceeds.
-    Labels are -1/+1 as in the file.
+    it, test values reach 1.33): hence the bounds 13 (L1) and sqrt(13) (L2). The values are not
+    changed; the problem enforces the bounds, which no row exceeds. Labels are -1/+1 as in the
+    file.
 
     Parameters
     ----------
@@ -139,7 +122,7 @@ def adult(path: PathLike | None = None) -> Dataset:
     """Return UCI Adult, one-hot (32,561 x 105 and a test part of 16,281).
 
     CSR. Six numeric attributes are scaled to [0, 1] by the ranges of
-    :data:`~dpanalysis.datasets.domains.ADULT`, eight categorical ones become 99 indicators;
+    :data:`~dpanalysis.datasets.tables.ADULT`, eight categorical ones become 99 indicators;
     a missing value (``?``) becomes zeros. So a row has L1 norm at most 14 and L2 norm at
     most sqrt(14). ``fnlwgt`` is the survey weight, kept as in the original. Labels: +1 for
     ``>50K``, -1 for ``<=50K`` (in the test file these end in a full stop).
@@ -181,38 +164,37 @@ def adult(path: PathLike | None = None) -> Dataset:
             else load_csv(
                 file,
                 label="income",
-                columns=domains.ADULT,
+                columns=tables.ADULT,
                 labels={"<=50K": -1, ">50K": 1, "<=50K.": -1, ">50K.": 1},
-                names=domains.ADULT_NAMES,
+                names=tables.ADULT_NAMES,
                 missing=("?",),
                 comment="|",
                 sparse=True,
             )
         )
     X, y, X_test, y_test = parts
-    return Dataset(X, y, X_test, y_test, "adult", row_bounds(len(domains.ADULT)))
+    return Dataset(X, y, X_test, y_test, "adult", row_bounds(len(tables.ADULT)))
 
 
 def bank(path: PathLike | None = None, *, drop_duration: bool = False) -> Dataset:
     """Return UCI Bank Marketing, the full file, one-hot (45,211 x 51, no test part).
 
     Dense. Seven numeric attributes are scaled to [0, 1] by the ranges of
-    :data:`~dpanalysis.datasets.domains.BANK`, nine categorical ones become 44 indicators
+    :data:`~dpanalysis.datasets.tables.BANK`, nine categorical ones become 44 indicators
     (``unknown`` is a category of its own). A row has L1 norm at most 16 and L2 norm at most
     4. Labels: +1 for ``yes``, -1 for ``no``.
 
     The rows are ordered by date (May 2008 to November 2010): shuffle before splitting, as
-    :meth:`Dataset.split` does. ``duration`` is the length of the call, known only once its
-    outcome is known too: ``drop_duration=True`` leaves it out of an honest predictor.
-    Table 1 of Chen and Lee (2020) has the same rows (the larger class .883) in 33 columns, a more
-    compact encoding that it does not state.
+    :meth:`Dataset.split` does. ``duration`` is the length of the call, known only with its
+    outcome: a realistic predictor needs ``drop_duration=True``. Table 1 of Chen and Lee (2020) has
+    the same rows (the larger class .883) in 33 columns, by an encoding that it does not state.
 
     Parameters
     ----------
     path : str or path-like, optional
         Folder with ``bank-full.csv``, or that file.
     drop_duration : bool
-        Leave ``duration`` out (50 features, bounds 15 and sqrt(15)).
+        Omit ``duration`` (50 features, bounds 15 and sqrt(15)).
 
     Returns
     -------
@@ -233,7 +215,7 @@ def bank(path: PathLike | None = None, *, drop_duration: bool = False) -> Datase
     assert file is not None  # it is required
     columns = {
         name: domain
-        for name, domain in domains.BANK.items()
+        for name, domain in tables.BANK.items()
         if not (drop_duration and name == "duration")
     }
     X, y = load_csv(file, label="y", columns=columns, labels={"no": -1, "yes": 1}, delimiter=";")
@@ -244,13 +226,13 @@ def covertype(path: PathLike | None = None) -> Dataset:
     """Return the two common classes of UCI Covertype (no test part).
 
     Dense, 54 features: ten numbers scaled to [0, 1] by the known column ranges
-    (:data:`~dpanalysis.datasets.domains.COVERTYPE`) and 44 indicators of which two are lit,
+    (:data:`~dpanalysis.datasets.tables.COVERTYPE`) and 44 indicators of which two are 1,
     so a row has L1 norm at most 12 and L2 norm at most sqrt(12); the problem enforces it.
-    Classes 1 and 2 are kept: class 1 is +1, class 2 is -1, as in the non-convex ERM paper.
+    Classes 1 and 2 are kept: class 1 is +1, class 2 is -1, as in Gao and Wright (2023).
 
-    The full ``covtype.data`` (581,012 rows, 495,141 kept) is taken where it is found, else
-    the stratified 16% sample ``covtype-subset.data`` (92,962 rows, 79,222 kept). Every
-    constant that depends on n must use :attr:`Dataset.n`.
+    The full ``covtype.data`` (581,012 rows, 495,141 kept) is used if it is found, else the
+    stratified 16% sample ``covtype-subset.data`` (92,962 rows, 79,222 kept). Every constant that
+    depends on n must use :attr:`Dataset.n`.
 
     Parameters
     ----------
@@ -277,8 +259,8 @@ def covertype(path: PathLike | None = None) -> Dataset:
     X, kind = load_csv(
         file,
         label="Cover_Type",
-        columns=domains.COVERTYPE,
-        names=domains.COVERTYPE_NAMES,
+        columns=tables.COVERTYPE,
+        names=tables.COVERTYPE_NAMES,
     )
     if not np.isin(kind, range(1, 8)).all():
         raise ValueError(f"{file}: expected classes 1 to 7 in the last column")
@@ -295,7 +277,7 @@ def digits(path: PathLike | None = None) -> Dataset:
     Parameters
     ----------
     path : None
-        There is no file; anything else is an error.
+        Must be None, since there is no file.
 
     Returns
     -------
@@ -308,15 +290,14 @@ def digits(path: PathLike | None = None) -> Dataset:
 def breast_cancer(path: PathLike | None = None) -> Dataset:
     """Return scikit-learn's bundled breast cancer data (569 x 30, no test part).
 
-    Labels: +1 benign (357), -1 malignant (212). The source prints no ranges for its 30
-    measurements, so the ones of :data:`~dpanalysis.datasets.domains.BREAST_CANCER` are
-    declared in this code, and values are scaled by them and clipped to [0, 1]. Row bounds:
-    30 (L1), sqrt(30) (L2).
+    Labels: +1 benign (357), -1 malignant (212). The source gives no ranges for its 30
+    measurements, so those of :data:`~dpanalysis.datasets.tables.BREAST_CANCER` are declared in
+    this code; values are scaled by them and clipped to [0, 1]. Row bounds: 30 (L1), sqrt(30) (L2).
 
     Parameters
     ----------
     path : None
-        There is no file; anything else is an error.
+        Must be None, since there is no file.
 
     Returns
     -------
@@ -327,7 +308,7 @@ def breast_cancer(path: PathLike | None = None) -> Dataset:
     Wolberg, Mangasarian, Street and Street, UCI, doi 10.24432/C5DW2B.
     """
     X, y = _bundled("breast_cancer", path)
-    X = np.clip(X / np.array(domains.BREAST_CANCER), 0.0, 1.0)
+    X = np.clip(X / np.array(tables.BREAST_CANCER), 0.0, 1.0)
     return Dataset(X, 2.0 * y - 1.0, None, None, "breast_cancer", row_bounds(30))
 
 
@@ -345,39 +326,26 @@ def _bundled(name: str, path: PathLike | None) -> tuple[np.ndarray, np.ndarray]:
     return X, y
 
 
-_LOADERS: dict[str, Callable[..., Dataset]] = {
-    loader.__name__: loader
-    for loader in (
-        adult,
-        a9a,
-        bank,
-        ijcnn1,
-        covertype,
-        mnist,
-        fashion_mnist,
-        cifar10,
-        breast_cancer,
-        digits,
-    )
-}
+_ALL = (adult, a9a, bank, ijcnn1, covertype, mnist, fashion_mnist, cifar10, breast_cancer, digits)
+_LOADERS: dict[str, Callable[..., Dataset]] = {loader.__name__: loader for loader in _ALL}
 
-#: Names that :func:`load` knows.
+#: Names for :func:`load`.
 NAMES = tuple(_LOADERS)
 
 
 def load(name: str, path: str | os.PathLike[str] | None = None) -> Dataset:
     """Load a data set of the papers by name.
 
-    Searched in this order: ``path`` (a folder, or the training file; then nowhere else),
-    the folder ``$DPANALYSIS_DATA``, the user's cache (``pooch.os_cache("dpanalysis")``), the
-    public source, whose checksum is verified. Files may be plain or packed (``.gz``).
+    The search order is ``path`` (a folder, or the training file; if given, nothing else),
+    the folder ``$DPANALYSIS_DATA``, the user's cache (``pooch.os_cache("dpanalysis")``), and the
+    public source, whose checksum is verified. Files may be plain or compressed (``.gz``).
 
     Parameters
     ----------
     name : str
         One of ``"adult", "a9a", "bank", "ijcnn1", "covertype", "mnist", "fashion_mnist",
-        "cifar10", "breast_cancer", "digits"``. The function of the same name documents its
-        encoding and its options.
+        "cifar10", "breast_cancer", "digits"``. See the function of the same name for encoding
+        and options.
     path : str or path-like, optional
         Folder or training file.
 
@@ -388,11 +356,10 @@ def load(name: str, path: str | os.PathLike[str] | None = None) -> Dataset:
     Raises
     ------
     ValueError
-        If the name is unknown, or a file is damaged (the file, the line or byte and what
-        was expected are named).
+        If the name is unknown, or a file is damaged; the message names the file, the line or
+        byte, and the expected content.
     FileNotFoundError
-        If a file is nowhere to be found: the message says where to get it and where to put
-        it.
+        If a file is not found; the message says where to get it and where to put it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The synthetic data of section 5 of Kuru et al. (2022)."""
+"""Synthetic data of Kuru et al. (2022), section 5."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from ..problems.row_bound import RowBound
 if TYPE_CHECKING:
     from .dataset import Dataset
 
-__all__ = ["kuru_synthetic"]
-
 
 def kuru_synthetic(
     n: int = 100_000,
@@ -24,7 +22,7 @@ def kuru_synthetic(
     negative_rate: float | None = None,
     rng: Any = None,
 ) -> Dataset:
-    """Draw the logistic-regression data of Kuru et al.
+    """Draw the logistic regression data of Kuru et al. (2022), section 5.
 
     Parameters
     ----------
@@ -35,9 +33,9 @@ def kuru_synthetic(
         random ``w``. ``"ball"``, scheme (ii): rows uniform in the L1 ball of radius 20,
         labels drawn from the logistic model of one standard normal ``w``.
     negative_rate : float, optional
-        Fraction of labels -1 for ``"cube"``, in [0, 1], met exactly up to one sample;
-        0.1 by default, the rate of the published runs. The transients of a run depend on
-        it. ``"ball"`` is symmetric and takes None only.
+        Fraction of labels -1 for ``"cube"``, in [0, 1], exact up to one sample; 0.1 by default,
+        as in the published runs, whose transients depend on it. None for ``"ball"``, which is
+        symmetric.
     rng : int, SeedSequence or Generator, optional
         Source of randomness (SPEC 7).
 
@@ -51,10 +49,6 @@ def kuru_synthetic(
     ------
     ValueError
         If an argument is outside its range.
-
-    References
-    ----------
-    Kuru et al. (2022), section 5.
 
     Examples
     --------
@@ -88,7 +82,7 @@ def kuru_synthetic(
 
 
 def _signs(X: np.ndarray, direction: np.ndarray, negative_rate: float) -> np.ndarray:
-    """Labels ``sign(<x, direction + c 1>)`` with c chosen so that the rate is met.
+    """Return labels ``sign(<x, direction + c 1>)`` with c chosen for the rate.
 
     Entries of X are non-negative, so ``<x, direction> + c <x, 1>`` is negative exactly
     for the samples whose ratio ``-<x, direction>/<x, 1>`` exceeds c.
@@ -101,7 +95,7 @@ def _signs(X: np.ndarray, direction: np.ndarray, negative_rate: float) -> np.nda
 
 
 def _uniform_in_l1_ball(random: np.random.Generator, n: int, d: int, radius: float) -> np.ndarray:
-    """Draw rows uniform in the ball: normalised exponentials with random signs."""
+    """Draw rows uniform in the ball: normalized exponentials with random signs."""
     sizes = random.standard_exponential((n, d + 1))
     signs = np.where(random.random((n, d)) < 0.5, -1.0, 1.0)
     return radius * signs * sizes[:, :d] / sizes.sum(axis=1, keepdims=True)

@@ -1,4 +1,12 @@
-"""CSV files, encoded by public domains: ranges and category lists, never the data's own."""
+"""CSV files encoded by public domains, and the domains of the UCI attributes.
+
+Category lists and ranges are constants of this code, never those of the data. So the encoding of a
+row depends on that row only, and an encoded row obeys its norm bound whatever the data are (values
+outside a range are clipped). Category lists are those of ``adult.names`` and ``bank-names.txt``.
+Ranges are those of survey codes where these are printed; otherwise a round number of the size of
+the largest published values is declared, chosen with these public data in view. For private data
+the owner must declare ranges without looking at the data: see :func:`load_csv`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +20,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse
 
-from .formats import parse_numbers, read_bytes
+from .files import parse_numbers, read_bytes
 
-__all__ = ["Domain", "load_csv"]
-
-#: What a CSV column may hold: a public range ``(low, high)`` or a public list of categories.
+#: Domain of a CSV column: a public range ``(low, high)`` or a public list of categories.
 Domain: TypeAlias = tuple[float, float] | Sequence[str]
 
 
@@ -32,7 +38,7 @@ def load_csv(
     comment: str | None = None,
     sparse: bool = False,
 ) -> tuple[Any, np.ndarray]:
-    r"""Read a CSV file and encode it by **public** domains: nothing is learnt from the data.
+    r"""Read a CSV file and encode it by **public** domains, never by the data.
 
     A numeric column with range ``(low, high)`` becomes ``clip((v - low)/(high - low), 0, 1)``;
     a column with ``m`` categories becomes ``m`` indicators. So a row of ``k`` source columns
@@ -80,12 +86,11 @@ def load_csv(
 
     Notes
     -----
-    So are read data sets whose terms forbid passing them on: IPUMS-BR and IPUMS-US of paper
-    Chen and Lee (2020) (38,000 x 53 and 40,000 x 58, the larger class .507 and .513) are extracts
-    that the user makes and downloads at https://www.ipums.org as CSV. Declare a range for every
-    number (``"AGE": (0, 100)``, from the code book, not from the file) and the list of codes for
-    every category (``"MARST": ("1", "2", "3", "4", "5", "6")``; codes that mean "not known"
-    go in ``missing``), then put the two bounds beside the matrix:
+    For example, IPUMS-BR and IPUMS-US of Chen and Lee (2020) (38,000 x 53 and 40,000 x 58, the
+    larger class .507 and .513) must not be redistributed: make the extracts and download them at
+    https://www.ipums.org as CSV. Declare a range for every number (``"AGE": (0, 100)``, from the
+    code book, not from the file) and the list of codes for every category (``"MARST": ("1", "2",
+    "3", "4", "5", "6")``; codes for "not known" are ``missing``), and add the two bounds:
 
     .. code-block:: python
 
@@ -119,7 +124,7 @@ def load_csv(
     plain = columns is None or all(_is_range(domain) for domain in columns.values())
     if plain and labels is None and not missing and comment is None:
         rows = _NumericTable.parse(path, content, names, delimiter)
-    if rows is None:  # something is not a number; if it is an error, this parser names the line
+    if rows is None:  # a field is not a number; if it is an error, this parser names the line
         rows = _TextTable(path, content, names, delimiter, comment)
     target = rows.position(label)
     if columns is None:
@@ -155,7 +160,7 @@ def load_csv(
             values[:, k] = codes >= 0
             column[:, k] = width + np.maximum(codes, 0)
             width += len(table_of)
-    if width == len(used) and not sparse:  # numbers only: the table is the matrix
+    if width == len(used) and not sparse:  # numbers only
         return values, y
     indptr = np.arange(n + 1, dtype=np.int32) * np.int32(len(used))
     X = scipy.sparse.csr_array((values.ravel(), column.ravel(), indptr), shape=(n, width))
@@ -173,7 +178,7 @@ def _is_range(domain: Domain) -> bool:
 
 
 class _TextTable:
-    """A CSV file as columns of text."""
+    """A CSV file of text columns."""
 
     def __init__(
         self,
@@ -223,7 +228,7 @@ class _TextTable:
         return values
 
     def codes(self, column: int, table: Mapping[str, float]) -> np.ndarray:
-        """Return the numbers that ``table`` gives the texts of a column."""
+        """Return the codes of a column's texts."""
         try:
             return np.array([table[field] for field in self.columns[column]], dtype=np.float64)
         except KeyError:
@@ -238,7 +243,7 @@ class _TextTable:
 
 
 class _NumericTable:
-    """A CSV file of numbers only, parsed in one go: ten times as fast as the text table."""
+    """A CSV file of numbers only, parsed at once: ten times as fast as the text table."""
 
     def __init__(self, path: str | os.PathLike[str], names: list[str], table: np.ndarray) -> None:
         self.path = path
@@ -253,7 +258,7 @@ class _NumericTable:
         names: Sequence[str] | None,
         delimiter: str,
     ) -> _NumericTable | None:
-        """Return the table, or ``None`` unless every line is the same count of bare numbers."""
+        """Return the table, or ``None`` unless every line has the same number of plain numbers."""
         if b'"' in content or b" " in content or b"\t" in content:
             return None
         if names is None:
@@ -278,7 +283,7 @@ class _NumericTable:
         return _position(self.path, self.names, column)
 
     def numbers(self, column: int, missing: Sequence[str] = (), hint: str = "") -> np.ndarray:
-        """Return a column; nothing is missing in a table of numbers."""
+        """Return a column, which has no missing values."""
         return self.table[:, column].copy()
 
     def codes(self, column: int, table: Mapping[str, float]) -> np.ndarray:
@@ -301,3 +306,104 @@ def _finite(field: str) -> bool:
         return math.isfinite(float(field))
     except ValueError:
         return False
+
+
+# Domains of the UCI attributes, in the files' order
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(", "))
+
+
+#: Adult: ages are top-coded at 90 and start above 16, weekly hours are coded 1 to 99, the
+#: survey codes capital gains up to 99,999; losses and the survey weight have no printed
+#: maximum, and are cut at 5,000 and 1,500,000.
+ADULT: dict[str, Domain] = {
+    "age": (16, 90),
+    "workclass": _words(
+        "Private, Self-emp-not-inc, Self-emp-inc, Federal-gov, Local-gov, State-gov, "
+        "Without-pay, Never-worked"
+    ),
+    "fnlwgt": (0, 1_500_000),
+    "education": _words(
+        "Bachelors, Some-college, 11th, HS-grad, Prof-school, Assoc-acdm, Assoc-voc, 9th, "
+        "7th-8th, 12th, Masters, 1st-4th, 10th, Doctorate, 5th-6th, Preschool"
+    ),
+    "education-num": (1, 16),
+    "marital-status": _words(
+        "Married-civ-spouse, Divorced, Never-married, Separated, Widowed, "
+        "Married-spouse-absent, Married-AF-spouse"
+    ),
+    "occupation": _words(
+        "Tech-support, Craft-repair, Other-service, Sales, Exec-managerial, Prof-specialty, "
+        "Handlers-cleaners, Machine-op-inspct, Adm-clerical, Farming-fishing, "
+        "Transport-moving, Priv-house-serv, Protective-serv, Armed-Forces"
+    ),
+    "relationship": _words("Wife, Own-child, Husband, Not-in-family, Other-relative, Unmarried"),
+    "race": _words("White, Asian-Pac-Islander, Amer-Indian-Eskimo, Other, Black"),
+    "sex": ("Female", "Male"),
+    "capital-gain": (0, 99_999),
+    "capital-loss": (0, 5_000),
+    "hours-per-week": (1, 99),
+    "native-country": _words(
+        "United-States, Cambodia, England, Puerto-Rico, Canada, Germany, "
+        "Outlying-US(Guam-USVI-etc), India, Japan, Greece, South, China, Cuba, Iran, "
+        "Honduras, Philippines, Italy, Poland, Jamaica, Vietnam, Mexico, Portugal, Ireland, "
+        "France, Dominican-Republic, Laos, Ecuador, Taiwan, Haiti, Columbia, Hungary, "
+        "Guatemala, Nicaragua, Scotland, Thailand, Yugoslavia, El-Salvador, "
+        "Trinadad&Tobago, Peru, Hong, Holand-Netherlands"
+    ),
+}
+ADULT_NAMES = (*ADULT, "income")
+
+#: Bank Marketing: balances in euros, durations in seconds, days since the last contact
+#: (-1: never); the documentation prints no ranges, so round ones are declared here.
+BANK: dict[str, Domain] = {
+    "age": (18, 100),
+    "job": _words(
+        "admin., unknown, unemployed, management, housemaid, entrepreneur, student, "
+        "blue-collar, self-employed, retired, technician, services"
+    ),
+    "marital": ("married", "divorced", "single"),
+    "education": ("unknown", "secondary", "primary", "tertiary"),
+    "default": ("yes", "no"),
+    "balance": (-10_000, 100_000),
+    "housing": ("yes", "no"),
+    "loan": ("yes", "no"),
+    "contact": ("unknown", "telephone", "cellular"),
+    "day": (1, 31),
+    "month": _words("jan, feb, mar, apr, may, jun, jul, aug, sep, oct, nov, dec"),
+    "duration": (0, 5_000),
+    "campaign": (1, 50),
+    "pdays": (-1, 1_000),
+    "previous": (0, 50),
+    "poutcome": ("unknown", "other", "failure", "success"),
+}
+
+#: Covertype: the known ranges of the ten numeric columns, then 4 + 40 indicators.
+COVERTYPE: dict[str, Domain] = {
+    "Elevation": (1859, 3858),
+    "Aspect": (0, 360),
+    "Slope": (0, 66),
+    "Horizontal_Distance_To_Hydrology": (0, 1397),
+    "Vertical_Distance_To_Hydrology": (-173, 601),
+    "Horizontal_Distance_To_Roadways": (0, 7117),
+    "Hillshade_9am": (0, 254),
+    "Hillshade_Noon": (0, 254),
+    "Hillshade_3pm": (0, 254),
+    "Horizontal_Distance_To_Fire_Points": (0, 7173),
+    **{f"Wilderness_Area_{k}": (0, 1) for k in range(1, 5)},
+    **{f"Soil_Type_{k}": (0, 1) for k in range(1, 41)},
+}
+COVERTYPE_NAMES = (*COVERTYPE, "Cover_Type")
+
+_CELL_NUCLEUS = (30, 40, 200, 3000, 0.2, 0.4, 0.5, 0.25, 0.4, 0.1)
+_CELL_NUCLEUS_ERROR = (3, 5, 25, 500, 0.05, 0.15, 0.4, 0.05, 0.1, 0.03)
+_CELL_NUCLEUS_WORST = (40, 50, 260, 4500, 0.25, 1.0, 1.25, 0.3, 0.7, 0.2)
+
+#: Breast cancer (Wisconsin, diagnostic): upper ends of the declared ranges ``[0, high]`` of
+#: the 30 columns (mean, standard error, worst of radius, texture, perimeter, area,
+#: smoothness, compactness, concavity, concave points, symmetry, fractal dimension). The
+#: source prints no ranges: these round numbers were chosen with the published data in view
+#: (they clip less than 0.5% of the values), in place of ranges declared by a data owner.
+BREAST_CANCER: tuple[float, ...] = (*_CELL_NUCLEUS, *_CELL_NUCLEUS_ERROR, *_CELL_NUCLEUS_WORST)

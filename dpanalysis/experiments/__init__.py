@@ -12,9 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._lazy import on_first_use
-from .conditions import SweepStopped, sweeping
 from .records import load_table, save_table, tabulate
-from .sweep import Record, SweepError, sweep  # the function: it hides the module of its name
+from .sweep import (  # the function, which hides the module
+    Record,
+    SweepError,
+    SweepStopped,
+    sweep,
+    sweeping,
+)
 
 if TYPE_CHECKING:
     from .result import Result
@@ -33,5 +38,5 @@ __all__ = [
     "tabulate",
 ]
 
-# They bring methods, privacy and kernels along.
+# Lazily: they import methods, privacy and kernels.
 __getattr__, __dir__ = on_first_use(__name__, {"Result": "result", "minimize": "run"})

@@ -1,37 +1,223 @@
-"""The only loop over iterations."""
+"""The loop over iterations of a run, with its records and its output."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from .._validation import largest, warn_caller
 from ..errors import PrivacyBudgetExceeded
-from ..methods.adaptive import AdaptiveMethod
-from ..methods.base import Method, Step
-from ..privacy import filters, plans
+from ..methods.base import AdaptiveMethod, Method, Step
+from ..privacy.accounting.relations import Budget
+from ..privacy.budget import Filter, Plan
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import Guard, PrivateOracle, one_oracle_each
-from ..privacy.relations import Budget
-from .outputs import Output
-from .recording import Log, Recording
 from .result import Result
 
-__all__ = ["Loop"]
 
-# Iterates above this share of the largest count as diverged, before the oracle refuses them.
+class Output:
+    """The last iterate, one drawn uniformly from all of them, or their mean.
+
+    The start is iterate 0. If a run stops early, a drawn iteration that it did not reach means its
+    last iterate, and the mean is over the iterates that it made. ``random`` has one source per
+    replicate, separate from those of noise and batches, used for ``"uniform"`` only. After each
+    :meth:`add`, ``w`` (R, d) is the output of a run that ends there.
+    """
+
+    def __init__(self, kind: str, iterations: int, random: Sequence[Any]) -> None:
+        self._kind = kind
+        self._made = 0
+        if kind == "uniform":
+            uniform = np.concatenate([source.random(1) for source in random])
+            self._wanted = (uniform * (iterations + 1)).astype(np.int64)
+        also = {"uniform": ("iteration drawn",), "average": ("mean of the iterates",)}
+        self.released = also.get(kind, ())
+
+    def add(self, iteration: int, w: np.ndarray) -> None:
+        """Update the output by the iterates (R, d) of the next iteration."""
+        self._made = iteration
+        if self._kind == "last" or iteration == 0:
+            self.w = w
+        elif self._kind == "average":
+            self.w = self.w + (w - self.w) / (iteration + 1.0)
+        else:
+            self.w = np.where((self._wanted >= iteration)[:, None], w, self.w)
+
+    @property
+    def drawn(self) -> np.ndarray | None:
+        """The drawn iteration of each row of ``w``, (R,); None unless ``"uniform"``."""
+        return np.minimum(self._wanted, self._made) if self._kind == "uniform" else None
+
+
+# Records, computed from the data without noise
+
+Recorder = Callable[[Any, np.ndarray], np.ndarray]
+
+RECORDERS: Mapping[str, Recorder] = {
+    "objective": lambda problem, w: problem.value(w),
+    "gradient_norm": lambda problem, w: np.linalg.norm(problem.gradient(w), axis=-1),
+    "accuracy": lambda problem, w: problem.accuracy(w),
+    "iterate": lambda problem, w: w.copy(),
+}
+
+
+def choose_recorders(record: Iterable[str | Recorder], problem: Any) -> dict[str, Recorder]:
+    """Return the named or given recorders by name, or raise."""
+    chosen: dict[str, Recorder] = {}
+    for item in _each(record):
+        if callable(item):
+            name = getattr(item, "__name__", repr(item))
+            if name in chosen:
+                raise ValueError(f"record must have one function of a name, got two named {name!r}")
+            chosen[name] = item
+        elif item == "accuracy" and not hasattr(problem, item):
+            raise ValueError(f"record 'accuracy' needs a classification problem, got {problem!r}")
+        elif item == "gap" and not hasattr(problem, "solve"):
+            raise ValueError(
+                f"record 'gap' needs a problem that can be solved, got {problem!r}: record "
+                "'objective' instead"
+            )
+        elif item in RECORDERS:
+            chosen[item] = RECORDERS[item]
+        elif item == "gap":
+            chosen[item] = _gap(problem)
+        else:
+            known = ", ".join(map(repr, ("gap", *RECORDERS)))
+            raise ValueError(f"record must name {known} or be callable, got {item!r}")
+    return chosen
+
+
+def _each(record: Any) -> Iterable[Any]:
+    if isinstance(record, str) or callable(record):
+        return (record,)
+    if not isinstance(record, Iterable):
+        raise TypeError(f"record must list names and functions, () for none, got {record!r}")
+    return record
+
+
+def _gap(problem: Any) -> Recorder:
+    @cache  # computed at the first record, after all checks that need no data
+    def optimum() -> float:
+        return problem.value(problem.solve())
+
+    return lambda problem, w: problem.value(w) - optimum()
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Records, progress bar and callback of a run."""
+
+    problem: Any
+    recorders: Mapping[str, Recorder]
+    every: int
+    progress: bool
+    callback: Callable[[int, np.ndarray], Any] | None
+
+    def log(self) -> Log:
+        """Return an empty record."""
+        return Log(self.problem, self.recorders, self.every)
+
+    def stops(self, iteration: int, w: np.ndarray) -> bool:
+        """Return whether the callback stops the run."""
+        return self.callback is not None and bool(self.callback(iteration, _read_only(w)))
+
+    def bar(self, total: int, title: str, unit: str) -> Any:
+        """Return a progress bar, as a context; a dummy without ``progress``."""
+        if not self.progress:
+            return _NoBar()
+        from tqdm.auto import tqdm
+
+        return tqdm(total=total, desc=title, unit=unit)
+
+
+def _read_only(w: np.ndarray) -> np.ndarray:
+    """Return a read-only view, so that recorders and callbacks cannot change the iterates."""
+    view = w.view()
+    view.flags.writeable = False
+    return view
+
+
+class _NoBar(nullcontext[Any]):
+    def __enter__(self) -> _NoBar:
+        return self
+
+    def update(self) -> None:
+        """Do nothing."""
+
+
+class Log:
+    """The record of a run: rows of (iteration, values of the R replicates)."""
+
+    def __init__(self, problem: Any, recorders: Mapping[str, Recorder], every: int) -> None:
+        self._problem, self._recorders, self._every = problem, recorders, every
+        self._iterations: list[int] = []
+        self._values: dict[str, list[np.ndarray]] = {name: [] for name in recorders}
+        self._released: Mapping[str, float] = {}
+
+    def add(
+        self,
+        iteration: int,
+        w: np.ndarray,
+        released: Mapping[str, float] | None = None,
+        force: bool = False,
+    ) -> None:
+        """Record the iterates ``w`` (R, d) at every recorded iteration, and released numbers."""
+        self._released = self._released if released is None else released
+        if self._iterations and self._iterations[-1] == iteration:
+            return
+        if not force and iteration % self._every:
+            return
+        absent = np.full(len(w), np.nan)
+        for name in dict.fromkeys((*self._released, *self._values)):
+            if name not in self._recorders:
+                rows = self._values.setdefault(name, [absent] * len(self._iterations))
+                rows.append(np.full(len(w), self._released.get(name, np.nan)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for name, recorder in self._recorders.items():
+                value = np.asarray(recorder(self._problem, _read_only(w)))
+                if value.shape[:1] != (len(w),):
+                    raise ValueError(
+                        f"record {name!r} must return one value per replicate, shape "
+                        f"({len(w)},) or ({len(w)}, ...), got shape {value.shape}"
+                    )
+                self._values[name].append(value)
+        self._iterations.append(iteration)
+
+    @staticmethod
+    def merge(logs: Sequence[Log]) -> dict[str, np.ndarray]:
+        """Return the records of several runs on common iterations; ended runs keep their last."""
+        iterations = np.unique(np.concatenate([log._iterations for log in logs]))
+        merged = {"iteration": iterations}
+        names = dict.fromkeys(name for log in logs for name in log._values)
+        for name in names:
+            columns = []
+            for log in logs:
+                # A run that ended at iteration 0 has no released numbers.
+                values = log._values.get(name) or [np.full(1, np.nan)] * len(log._iterations)
+                held = np.searchsorted(log._iterations, iterations, side="right") - 1
+                columns.append(np.array(values)[held])
+            merged[name] = np.concatenate(columns, axis=1)
+        return merged
+
+
+# The loop
+
+
+# Iterates above this fraction of the oracle's largest iterate count as diverged.
 _DIVERGED = 1e-2
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How the run of one oracle ended: what it puts out (R, d), iterations made, status."""
+    """The ended run of one oracle: output (R, d), number of iterations, status."""
 
     output: Output
     log: Log
@@ -41,23 +227,9 @@ class Ended:
 
 
 class Loop:
-    """A method under its guard: planned here, before the data are touched, and then run.
+    """A method with its guard: planned before the data are accessed, and then run.
 
-    Parameters
-    ----------
-    method : Method
-    facts : PublicFacts
-    budget : Budget or None
-    shared : Filter or None
-        The filter to spend from, instead of one of its own.
-    accountant : str
-
-    Raises
-    ------
-    ValueError
-        If the method cannot be run on these facts with this budget.
-    PrivacyBudgetExceeded
-        If the budget does not allow what is planned, or one iteration.
+    ``shared`` is a filter of several runs, used in place of a new one.
     """
 
     def __init__(
@@ -65,14 +237,14 @@ class Loop:
         method: Method,
         facts: PublicFacts,
         budget: Budget | None,
-        shared: filters.Filter | None,
+        shared: Filter | None,
         accountant: str,
     ) -> None:
         self._start = time.perf_counter()
         self._method, self._facts, self._budget, self._shared = method, facts, budget, shared
         self._accountant = accountant
-        if isinstance(shared, filters.Filter) and isinstance(method, AdaptiveMethod):
-            accountant = shared.notion  # noise for another one would be too dear for this filter
+        if isinstance(shared, Filter) and isinstance(method, AdaptiveMethod):
+            accountant = shared.notion  # noise for another one would cost more in this filter
         self._plan = method.prepare(facts, budget, accountant)
         planned = method.events(facts, self._plan)
         self._adapts = planned is None
@@ -87,7 +259,7 @@ class Loop:
             )
 
     def _prepare_filter(self, budget: Budget) -> None:
-        """Choose the order of the filter; raise where not even one iteration fits."""
+        """Choose the order of the filter; raise if not even one iteration fits."""
         method = self._method
         if not isinstance(method, AdaptiveMethod):
             raise TypeError(
@@ -96,10 +268,10 @@ class Loop:
         if self._shared is None and budget.delta > 0.0:
             self._order = method.order(self._facts, self._plan, budget)
         elif self._shared is None:
-            plans.Plan(method.iteration(self._facts, self._plan), budget)
+            Plan(method.iteration(self._facts, self._plan), budget)
 
     def oracles(self, problem: Any, random: Sequence[Any]) -> list[PrivateOracle]:
-        """Return one oracle for all replicates, or one each, with guards of their own."""
+        """Return one oracle for all replicates, or one each, with separate guards."""
         together = [list(random)] if self._method.together else [[each] for each in random]
         guards = [self._guard() for _ in together]
         return one_oracle_each(problem, self._facts, guards, together)
@@ -110,9 +282,9 @@ class Loop:
         if self._budget is None and not self._planned:
             return None
         if self._budget is not None and self._adapts:
-            return filters.Filter(self._budget, order=self._order)
+            return Filter(self._budget, order=self._order)
         exact = not isinstance(self._method, AdaptiveMethod)
-        return plans.Plan(self._planned, self._budget, self._accountant, exact=exact)
+        return Plan(self._planned, self._budget, self._accountant, exact=exact)
 
     def run(
         self,
@@ -142,7 +314,7 @@ class Loop:
     def _follow(
         self, w: np.ndarray, oracle: PrivateOracle, output: Output, recording: Recording, bar: Any
     ) -> Ended:
-        """Follow the steps of one oracle's replicates from ``w`` to their end."""
+        """Run one oracle's replicates from ``w``."""
         together = self._method.together
         log, made, status, refusal = recording.log(), 0, "finished", None
         log.add(0, w)
@@ -150,12 +322,12 @@ class Loop:
         steps = self._method.run(w if together else w[0], oracle, self._plan)
         while True:
             try:
-                with np.errstate(over="ignore", invalid="ignore"):  # divergence is told below
+                with np.errstate(over="ignore", invalid="ignore"):  # divergence is checked below
                     step: Step | None = next(steps, None)
             except PrivacyBudgetExceeded as error:
-                if isinstance(oracle.guard, plans.Plan):
+                if isinstance(oracle.guard, Plan):
                     status, refusal = "budget exceeded", error
-                break  # under a filter a run takes what it gets, and ends there
+                break  # a refusal of the filter ends an adaptive run
             if step is None:
                 break
             if oracle.is_open:
@@ -178,8 +350,8 @@ class Loop:
     def _result(self, ended: Sequence[Ended], oracles: Sequence[PrivateOracle]) -> Result:
         method, guard = self._method, oracles[0].guard
         outputs, made = [each.output for each in ended], [each.made for each in ended]
-        # A guard of ours has paid for every answer, and has let none through without noise.
-        paid = isinstance(guard, filters.Filter | plans.Plan)
+        # Only Filter and Plan certify the run: every answer was charged and had noise.
+        certified = isinstance(guard, Filter | Plan)
         drawn = [output.drawn for output in outputs if output.drawn is not None]
         return Result(
             w=np.concatenate([output.w for output in outputs]),
@@ -193,11 +365,11 @@ class Loop:
             iterations=max(made),
             made=None if method.together else np.array(made),
             status=next((e.status for e in reversed(ended) if e.status != "finished"), "finished"),
-            private=paid or not self._facts.has_records,
+            private=certified or not self._facts.has_records,
             seconds=time.perf_counter() - self._start,
             released=(*method.released, *outputs[0].released),
             drawn=np.concatenate(drawn) if drawn else None,
-            guard=guard if isinstance(guard, filters.Filter) else None,
+            guard=guard if isinstance(guard, Filter) else None,
             evaluations=dict(sum((oracle.evaluations for oracle in oracles), Counter())),
         )
 
@@ -207,7 +379,7 @@ def _diverged(w: np.ndarray, iteration: int, most: float) -> bool:
         return False
     warn_caller(
         f"the iterates diverged at iteration {iteration}; the result holds the last finite ones, "
-        "and what was spent stays spent",
+        "and the budget they used stays spent",
         RuntimeWarning,
     )
     return True

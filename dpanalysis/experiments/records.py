@@ -1,4 +1,4 @@
-"""Tables on disk: a CSV file for people and any program, its settings in JSON beside it."""
+"""Tables on disk: a CSV file, with settings and column types in a JSON file beside it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from typing import IO, Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Record", "Table", "atomic_write", "load_table", "plain", "save_table", "tabulate"]
-
 #: Columns by name: one-dimensional arrays of equal length.
 Table: TypeAlias = dict[str, np.ndarray]
 
@@ -27,9 +25,9 @@ class Record:
     Attributes
     ----------
     parameters : dict
-        The arguments that the function was called with.
+        Arguments of the function.
     result : dict of str to ndarray
-        What it returned (numbers as 0-d arrays).
+        Its return value (numbers as 0-d arrays).
 
     Examples
     --------
@@ -43,31 +41,7 @@ class Record:
 
 
 def plain(value: Any, name: str = "value") -> Any:
-    """Return ``value`` with NumPy scalars turned into Python's, fit for JSON.
-
-    Parameters
-    ----------
-    value : None, bool, int, float, str, NumPy scalar, or lists, tuples and dicts of these
-        What to convert; tuples become lists.
-    name : str
-        What messages call it.
-
-    Returns
-    -------
-    object
-        Made of None, bool, int, float, str, list and dict only.
-
-    Raises
-    ------
-    TypeError
-        If something else is inside, named by its place.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> plain({"epsilon": np.float64(0.5), "sizes": (1, 2)})
-    {'epsilon': 0.5, 'sizes': [1, 2]}
-    """
+    """Return ``value`` with NumPy scalars converted to Python numbers, for JSON."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -86,28 +60,7 @@ def plain(value: Any, name: str = "value") -> Any:
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a file that appears under its name only when it is complete.
-
-    Parameters
-    ----------
-    path : str or path-like
-        Where it will be; the folder is made if need be.
-    mode : {"w", "wb"}
-        Text (UTF-8, line ends as written) or bytes.
-
-    Yields
-    ------
-    file
-        Open for writing. If the block raises, nothing is left behind.
-
-    Examples
-    --------
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with atomic_write(Path(folder, "note.txt")) as file:
-    ...         _ = file.write("done")
-    ...     Path(folder, "note.txt").read_text()
-    'done'
-    """
+    """Open a file that gets its name only when it is complete."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -128,7 +81,7 @@ def save_table(
 ) -> None:
     r"""Write a table as CSV, and its settings and column types as JSON beside it.
 
-    Numbers are written with as many digits as it takes to read the same number back.
+    Numbers are written with enough digits to be read back unchanged.
 
     Parameters
     ----------
@@ -137,7 +90,7 @@ def save_table(
     table : mapping of str to one-dimensional array
         Columns of equal length: numbers, booleans or text.
     settings : mapping, optional
-        What the table was made with.
+        Settings of the computation.
 
     Raises
     ------
@@ -174,7 +127,7 @@ def save_table(
 
 
 def load_table(path: str | os.PathLike[str]) -> tuple[Table, dict[str, Any]]:
-    """Read what :func:`save_table` wrote.
+    """Read a table written by :func:`save_table`.
 
     Parameters
     ----------
@@ -214,8 +167,8 @@ def tabulate(records: Sequence[Record]) -> Table:
     Parameters
     ----------
     records : sequence of Record
-        Each with a result of 1-d arrays of one length (scalars are repeated); the
-        parameters become columns too.
+        Records with 1-d arrays of one length (scalars are repeated); the parameters become
+        columns too.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What a run gave."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -10,60 +10,57 @@ import numpy as np
 
 from .._validation import check_choice, check_int
 from ..methods.base import Method
-from ..privacy import accountant as accounting
-from ..privacy.accountant import ACCOUNTANTS
+from ..privacy.accounting import accountant as accounting
+from ..privacy.accounting.accountant import ACCOUNTANTS
+from ..privacy.accounting.relations import Budget
+from ..privacy.budget import Filter
 from ..privacy.events import Event, Repeated
-from ..privacy.filters import Filter
 from ..privacy.ledger import Ledger
-from ..privacy.relations import Budget
-
-__all__ = ["Result"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """What a run gave.
+    """The result of a run.
 
     Attributes
     ----------
     w : ndarray of shape (R, d)
-        What the method puts out, one row a replicate: the last iterates, unless its
-        ``output`` says otherwise.
+        Output of the method, one row per replicate: the last iterates by default, see the
+        method's ``output``.
     history : dict of str to ndarray of shape (records, R)
-        What was recorded of the iterates, and ``"iteration"`` of shape (records,). Computed
-        from the data without noise: for the researcher's eyes only, NOT covered by the
-        guarantee.
+        Records of the iterates, and ``"iteration"`` of shape (records,). Computed from the data
+        without noise: for the researcher only, NOT covered by the guarantee.
     ledger : Ledger
         Events of ONE replicate that were released.
     planned : tuple of Event
-        Events of ONE replicate as fixed beforehand: those of the ledger, and those that a
-        run which stopped early did not come to.
+        Events of ONE replicate as fixed in advance: those of the ledger, and those that a run
+        which stopped early did not reach.
     method : Method
     plan : object
-        What the method fixed before the data were touched.
+        Plan of the method, fixed before the data were accessed.
     budget : Budget or None
     iterations : int
-        Iterations made.
+        Number of iterations made.
     status : {"finished", "stopped by callback", "diverged", "budget exceeded"}
     private : bool
-        False where gradients of private data are released without noise.
+        False if gradients of private data are released without noise.
     seconds : float
-        Wall time of the run. NOT covered by the guarantee: it tells how large the batches were,
-        and how long a solver took on these data.
+        Wall time of the run. NOT covered by the guarantee: it depends on the batches' sizes, and
+        on how long a solver took on these data.
     released : tuple of str
         What the guarantee covers; under add_or_remove_one for two data sets of the same nominal
         size (``size=`` of the problem), which is public.
     drawn : ndarray of int, shape (R,), or None
-        For ``output="uniform"``: the iteration whose iterate ``w`` is.
+        For ``output="uniform"``: the iteration of each row of ``w``.
     guard : Filter or None
-        Of an adaptive run: what it granted is the guarantee, not what the ledger adds up to.
+        Filter of an adaptive run: its grant is the guarantee, not the sum of the ledger.
     ledgers : tuple of Ledger
-        One of each replicate, where they run one after the other.
+        One per replicate, if they run one after the other.
     made : ndarray of int, shape (R,), or None
-        The iterations of each replicate, where they run one after the other; ``iterations`` is
-        the largest.
+        Iterations of each replicate, if they run one after the other; ``iterations`` is the
+        largest.
     evaluations : dict of str to int
-        Gradients and losses of single records evaluated, all replicates together. NOT
+        Number of gradients and losses of single records evaluated, over all replicates. NOT
         covered by the guarantee.
     """
 
@@ -86,7 +83,6 @@ class Result:
     evaluations: dict[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Summarise the run in one line; the arrays are in the attributes."""
         budget = "no budget" if self.budget is None else repr(self.budget)
         return (
             f"Result({self.status} after {self.iterations} iterations of {self.method!r}, "
@@ -96,10 +92,10 @@ class Result:
 
     @property
     def hardened(self) -> bool:
-        """Whether no release is changed by floating point: every one had exact noise.
+        """Whether every release had exact noise, without floating-point errors.
 
-        So it is with ``rng="os"``, where the ledger says ``noise="exact"``, and with nothing else.
-        The batches are drawn exactly then, too: by integers, and not by uniform numbers.
+        This holds with ``rng="os"`` only, where the ledger says ``noise="exact"``. The batches
+        are then drawn exactly too: by integers, not by uniform numbers.
         """
         ledgers = self.ledgers or (self.ledger,)
         return self.private and all(ledger.noise == "exact" for ledger in ledgers)
@@ -109,24 +105,24 @@ class Result:
     ) -> float:
         """Return the epsilon of the run at ``delta``: the tightest, or that of one accountant.
 
-        That of a run which stopped early is the epsilon of all planned events: when to stop
-        was decided by what had been released, so the events that happened were not fixed
-        beforehand and their own cost is no guarantee. That of an adaptive run is what its
-        filter grants, for the same reason.
+        For a run that stopped early it is the epsilon of all planned events: when to stop was
+        decided by released values, so the events that happened were not fixed in advance and
+        their cost alone is not a guarantee. For an adaptive run it is the filter's grant, for the
+        same reason.
 
         Parameters
         ----------
         delta : float, optional
             By default the delta of the budget, or 0.
         replicates : int
-            How many replicates are released together; 1 is the guarantee of one run.
+            Number of replicates released together; 1 for the guarantee of one run.
         accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
             See :func:`dpanalysis.privacy.epsilon`.
 
         Returns
         -------
         float
-            Infinite where exact gradients of private data were released.
+            Infinite if exact gradients of private data were released.
         """
         check_int("replicates", replicates, low=1)
         check_choice("accountant", accountant, ACCOUNTANTS)
@@ -136,18 +132,18 @@ class Result:
             if accountant != "tightest":
                 raise ValueError(
                     f"accountant must be 'tightest' for a run under a filter, got {accountant!r}: "
-                    "the filter has fixed the notion of privacy beforehand"
+                    "the filter has fixed the notion of privacy in advance"
                 )
             return self.guard.epsilon(delta, replicates)
         if delta is None:
             delta = self.budget.delta if self.budget is not None else 0.0
-        # What a run has released is its cost only if that was fixed beforehand.
+        # The cost of the released events is a guarantee only if they were fixed in advance.
         made = self.planned or self.ledger.events
         events = [Repeated(event, replicates) for event in made]
         return accounting.epsilon(events, delta, self.ledger.relation, accountant)
 
     def to_frame(self) -> Any:
-        """Return the scalar history as a pandas DataFrame, one row a record and replicate."""
+        """Return the scalar history as a pandas DataFrame, one row per record and replicate."""
         import pandas
 
         iteration = self.history["iteration"]

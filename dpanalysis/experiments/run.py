@@ -11,18 +11,15 @@ from .._validation import check_choice, check_finite, check_int, check_reals, la
 from ..errors import IncompatibleAccounting
 from ..methods.base import Method
 from ..privacy import mechanisms
-from ..privacy.accountant import ACCOUNTANTS
+from ..privacy.accounting.accountant import ACCOUNTANTS
+from ..privacy.accounting.relations import Budget
+from ..privacy.accounting.sampling import PAIRS, Sampling
+from ..privacy.budget import Filter
 from ..privacy.facts import PublicFacts
-from ..privacy.filters import Filter
 from ..privacy.oracle import LARGEST_ITERATE
-from ..privacy.relations import Budget
-from ..privacy.sampling import PAIRS, Sampling
 from ..problems.base import Problem
-from .loop import Loop
-from .recording import Recorder, Recording, choose_recorders
+from .loop import Loop, Recorder, Recording, choose_recorders
 from .result import Result
-
-__all__ = ["minimize"]
 
 
 def minimize(
@@ -39,44 +36,42 @@ def minimize(
     progress: bool = False,
     callback: Callable[[int, np.ndarray], Any] | None = None,
 ) -> Result:
-    """Minimise ``problem`` by ``method`` under a privacy ``budget``.
+    """Minimize ``problem`` by ``method`` under a privacy ``budget``.
 
-    Everything that can fail for a reason known beforehand fails before the data are
-    touched: arguments, the accounting, and the noise that the budget asks for.
+    Arguments, accounting and noise calibration are checked before the data are accessed.
 
     Parameters
     ----------
     problem : Problem
         An :class:`~dpanalysis.ERM`, a network, a :class:`~dpanalysis.Quadratic`, or a
-        :class:`~dpanalysis.Problem` of your own.
+        user-defined :class:`~dpanalysis.Problem`.
     method : Method
         See :mod:`dpanalysis.methods`.
     budget : Budget, Filter or None
-        None runs without noise, or with the noise that the method gives in numbers; the
-        result says so. A method that makes one replicate at a time also takes a
-        :class:`dpanalysis.privacy.Filter` that other runs spend from.
+        None runs without noise, or with the method's explicit noise scales, see
+        ``result.private``. A method that runs one replicate at a time also takes a
+        :class:`dpanalysis.privacy.Filter` shared with other runs.
     w0 : array_like of shape (d,) or (R, d), optional
-        Public start. By default a draw of ``problem.initial`` for each replicate, from a
-        stream of its own: zeros unless the problem says otherwise, as
-        :class:`~dpanalysis.problems.MLP` does.
+        Public start. By default a draw of ``problem.initial`` for each replicate, from a separate
+        stream: zeros for most problems, random for :class:`~dpanalysis.problems.MLP`.
     replicates : int
-        Independent runs, made together; the ledger and the guarantee are those of one.
+        Number of independent runs; the ledger and the guarantee are those of one.
     rng : None, int, SeedSequence, Generator or "os"
         Source of randomness. Replicate r draws the same numbers whatever the method and
-        whatever ``replicates``. A seeded generator is for research: for a release to the
-        world use ``"os"``, the entropy of the operating system.
+        ``replicates``. A seeded generator is for research: for a public release use ``"os"``, the
+        entropy of the operating system.
     record : iterable of str or callable
         ``"objective"``, ``"gap"``, ``"gradient_norm"``, ``"accuracy"``, ``"iterate"``, or a
         function ``(problem, w) -> (R,)`` recorded under its name. Not private.
     every : int
-        Record every so many iterations, and the first and the last.
+        Number of iterations between records; the first and the last are always recorded.
     accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
-        How a budget is turned into noise.
+        Accountant that calibrates the noise.
     progress : bool
         Show a progress bar.
     callback : callable, optional
-        Called as ``callback(iteration, w)`` after each iteration; a true answer stops. The
-        guarantee covers a decision made from ``w``, not one that looks at the data.
+        Called as ``callback(iteration, w)`` after each iteration; a true return value stops the
+        run. The guarantee covers a decision based on ``w``, not one based on the data.
 
     Returns
     -------
@@ -87,7 +82,7 @@ def minimize(
     ValueError
         If an argument is outside its range, or no public bound makes a release private.
     IncompatibleAccounting
-        If sampling, relation and accountant do not belong together.
+        If sampling, relation and accountant are incompatible.
     PrivacyBudgetExceeded
         If the guard refuses a release; the partial result is on the exception.
 
@@ -129,8 +124,8 @@ def minimize(
     oracles = loop.oracles(problem, random)
     oracles[0].check_clipping(method.clipping)
     if w0 is None and getattr(problem.initial, "__func__", None) is not Problem.initial:
-        # Zeros draw nothing. The draws are children of the sources after the oracle's: its
-        # noise and batches stay what they are.
+        # The draws are children of the sources after the oracle's, so that its noise and batches
+        # are the same as with w0=zeros.
         drawn = [problem.initial(mechanisms.spawn(source, 1)[0]) for source in random]
         w = _start("problem.initial(rng)", np.stack(drawn), facts.d, replicates)
     return loop.run(w, oracles, random, Recording(problem, recorders, every, progress, callback))
@@ -142,10 +137,10 @@ def _kind(argument: Any) -> str:
 
 
 def _shared(budget: Any, method: Method, replicates: int) -> tuple[Filter | None, Budget | None]:
-    """Return the filter that is given in the place of a budget, if one is, and the budget."""
+    """Return the filter if one was given in place of a budget, and the budget."""
     if budget is None or isinstance(budget, Budget):
         return None, budget
-    if type(budget) is not Filter:  # a plan, or a class of one's own, may grant what it likes
+    if type(budget) is not Filter:  # a Plan, or a subclass, may grant anything
         raise TypeError(f"budget must be a Budget, a Filter or None, got {budget!r}")
     if method.together:
         raise TypeError(f"budget must be a Budget or None for {method!r}, got {budget!r}")

@@ -1,35 +1,168 @@
-"""The only loop over runs: a grid of cells, computed once, kept on disk, resumable."""
+"""Grids of runs: each cell is computed once and stored on disk, so that sweeps are resumable."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
+import math
 import os
+import platform
 import time
 import traceback
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._validation import check_int
-from . import workers
-from .conditions import SweepStopped, current
-from .made_by import made_by
+from .._parallel import one_thread
+from .._validation import check_int, check_number
+from . import backends
 from .records import Record, atomic_write, plain
-from .threads import one_thread
 
-__all__ = ["Record", "SweepError", "sweep"]
+#: Called with the file and the result of each finished cell.
+Watch = Callable[[Path, dict[str, np.ndarray]], None]
+
+
+class SweepStopped(RuntimeError):
+    """The time limit of a sweep was reached; finished cells are kept.
+
+    Attributes
+    ----------
+    finished, total : int
+        Cells.
+
+    Examples
+    --------
+    >>> print(SweepStopped(12, 48))
+    12 of 48 cells are finished and kept, 36 are left
+    """
+
+    def __init__(self, finished: int, total: int) -> None:
+        super().__init__(
+            f"{finished} of {total} cells are finished and kept, {total - finished} are left"
+        )
+        self.finished, self.total = finished, total
+
+
+@dataclass(frozen=True)
+class SweepLimits:
+    """The latest ``time.monotonic`` at which a cell may begin, and the watch of finished cells."""
+
+    stop_at: float = math.inf
+    watch: Watch | None = None
+
+    def may_begin(self) -> bool:
+        """Return whether a cell may still begin."""
+        return time.monotonic() < self.stop_at
+
+
+_limits: ContextVar[SweepLimits] = ContextVar("limits", default=SweepLimits())  # noqa: B039
+
+
+def sweep_limits() -> SweepLimits:
+    """Return the limits set by :func:`sweeping`."""
+    return _limits.get()
+
+
+@contextmanager
+def sweeping(*, stop_after: float | None = None, watch: Watch | None = None) -> Iterator[None]:
+    """Set a time limit for the sweeps inside, or watch their cells.
+
+    After the limit no cell begins; running cells are finished and kept, and the sweep raises
+    :class:`SweepStopped`, so that a batch queue's limit costs no work. On Dask and Ray give sweeps
+    a number of ``jobs``; without one all cells are submitted, and so begun, at once.
+
+    Parameters
+    ----------
+    stop_after : float, optional
+        Seconds from now, at least 0; an enclosing limit that is earlier stays.
+    watch : callable, optional
+        Called as ``watch(path, result)`` for each cell of a finished sweep, computed or kept,
+        in their order; the ``.json`` file beside the ``.npz`` file describes it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``stop_after`` is not a number of at least 0.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dpanalysis.experiments import sweep
+    >>> with tempfile.TemporaryDirectory() as folder, sweeping(stop_after=0):
+    ...     sweep(dict, [{"a": 1}, {"a": 2}], folder=folder, progress=False)
+    Traceback (most recent call last):
+    ...
+    dpanalysis.experiments.sweep.SweepStopped: 0 of 2 cells are finished and kept, 2 are left
+    """
+    around = sweep_limits()
+    stop_at = around.stop_at
+    if stop_after is not None:
+        stop_at = min(stop_at, time.monotonic() + check_number("stop_after", stop_after, low=0.0))
+    token = _limits.set(SweepLimits(stop_at, watch or around.watch))
+    try:
+        yield
+    finally:
+        _limits.reset(token)
+
+
+# Provenance: the code, the libraries and the processor that the bits of a result depend on
+
+
+@cache
+def code_digest(*packages: str) -> str:
+    """Return a digest of the Python files of some packages, by name."""
+    digest = hashlib.sha256()
+    for package in packages:
+        try:
+            spec = importlib.util.find_spec(package)
+        except ValueError:  # __main__
+            spec = None
+        folders = list(spec.submodule_search_locations or ()) if spec else []
+        files = [path for folder in folders for path in sorted(Path(folder).rglob("*.py"))]
+        if not files and spec and spec.origin and Path(spec.origin).is_file():
+            files = [Path(spec.origin)]
+        for path in files:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def provenance(module: str) -> dict[str, str]:
+    """Return versions and digests that results of a function of ``module`` depend on."""
+    packages = dict.fromkeys(("dpanalysis", module.partition(".")[0]))
+    return {
+        "code": code_digest(*packages),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("numpy", "scipy", "numba")},
+        "processor": _processor(),
+    }
+
+
+def _processor() -> str:
+    """Return the processor's name: libraries choose kernels by it, which round differently."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+# Cells
 
 
 class SweepError(RuntimeError):
-    r"""Some cells of a sweep failed; all the others are computed and kept.
+    r"""Some cells of a sweep failed; all others are computed and kept.
 
     Attributes
     ----------
@@ -59,7 +192,7 @@ class SweepError(RuntimeError):
 
 
 class _Finished(NamedTuple):
-    """What a cell came to, ready to be written."""
+    """The result of a cell, ready to be written."""
 
     arrays: dict[str, np.ndarray]
     about: dict[str, Any]
@@ -73,14 +206,14 @@ _DIED = (
 
 @dataclass(frozen=True)
 class _Cell:
-    """One call and the file that its result is kept in."""
+    """One call and the file of its result."""
 
     parameters: dict[str, Any]
-    identity: str  # JSON: what the file must be the result of
+    identity: str  # JSON of function, version and parameters
     path: Path
 
     def load(self) -> dict[str, np.ndarray] | None:
-        """Return the kept result, or ``None`` where it must be computed."""
+        """Return the stored result, or ``None`` if it must be computed."""
         try:
             with open(self.path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
                 if str(file["identity"]) == self.identity:
@@ -110,16 +243,16 @@ class _Cell:
             **json.loads(self.identity),
             "settings": settings,
             "seconds": seconds,
-            "made_by": made_by(function.__module__),
+            "made_by": provenance(function.__module__),
         }
         return _Finished(arrays, about)
 
     def keep(self, finished: _Finished) -> OSError | None:
-        """Write the result, all of it or nothing; return why it cannot be written."""
+        """Write the result atomically; return the error if that fails."""
         try:
             with atomic_write(self.path.with_suffix(".json")) as file:
                 json.dump(finished.about, file, indent=1)
-            with atomic_write(self.path, "wb") as file:  # last: this file says "finished"
+            with atomic_write(self.path, "wb") as file:  # last: it marks the cell as finished
                 arrays: dict[str, Any] = {f"result.{k}": a for k, a in finished.arrays.items()}
                 np.savez(file, identity=np.array(self.identity), **arrays)
         except OSError as error:
@@ -130,9 +263,9 @@ class _Cell:
 def _compute(
     index: int, cell: _Cell, function: Callable[..., Any], settings: Any, keep: bool = True
 ) -> tuple[int, str | _Finished | OSError | None]:
-    """Compute a cell on a worker and keep it.
+    """Compute a cell on a worker and, if ``keep``, write it.
 
-    Return the traceback if it fails, the error if it cannot be kept, the result if not to be.
+    Return the traceback if it fails, the error of writing, or the result unless ``keep``.
     """
     try:
         finished = cell.compute(function, settings)
@@ -146,20 +279,20 @@ def _compute(
 def _compute_all(
     todo: list[_Cell], function: Callable[..., Any], settings: Any, jobs: int | None, bar: Any
 ) -> dict[str, str]:
-    """Compute and keep the cells; return the tracebacks of those that fail, by identity.
+    """Compute and write the cells; return the tracebacks of those that fail, by identity.
 
-    When one cannot be kept, none begins any more.
+    After a failed write no further cell begins.
     """
-    kept, traces, until = bar.n, dict[str, str](), current()
+    kept, traces, until = bar.n, dict[str, str](), sweep_limits()
     unkept: list[OSError] = []
-    # A worker on another machine may not see the folder: what it returns is kept here.
-    tasks = [(cell, function, settings, not workers.are_remote()) for cell in todo]
+    # A worker on another machine may not see the folder: its results are written here.
+    tasks = [(cell, function, settings, not backends.are_remote()) for cell in todo]
 
     def may_begin() -> bool:
         return not unkept and until.may_begin()
 
     try:
-        with bar, closing(workers.results(_compute, tasks, jobs, may_begin)) as outcomes:
+        with bar, closing(backends.results(_compute, tasks, jobs, may_begin)) as outcomes:
             for index, outcome in outcomes:
                 cell = todo[index]
                 if isinstance(outcome, _Finished):
@@ -167,7 +300,7 @@ def _compute_all(
                 if isinstance(outcome, OSError):
                     unkept.append(outcome)
                 elif outcome is not None:
-                    traces[cell.identity] = _DIED if outcome is workers.LOST else outcome
+                    traces[cell.identity] = _DIED if outcome is backends.LOST else outcome
                 bar.update()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_progress(todo, kept, bar.total)) from None
@@ -194,18 +327,18 @@ def sweep(
     settings: Mapping[str, Any] | None = None,
     version: int = 1,
 ) -> list[Record]:
-    """Call ``function(**cell)`` for every cell, keep each result on disk, and return them.
+    """Call ``function(**cell)`` for every cell, store each result on disk, and return them.
 
     A finished cell is never computed again: its file is named by a hash of the function's
-    qualified name, the version and the cell. So an interrupted sweep goes on where it
-    stopped, and a longer grid reuses the cells of a shorter one. A cell draws its randomness
-    from a seed among its parameters; each cell runs on one thread; so the results do not
-    depend on ``jobs`` or ``backend``.
+    qualified name, the version and the cell. So an interrupted sweep continues where it
+    stopped, and a larger grid reuses the cells of a smaller one. A cell draws its randomness
+    from a seed among its parameters, and runs on one thread, so that the results do not depend on
+    ``jobs`` or ``backend``.
 
-    Results are kept as the cells finish: by the worker, or, with Dask, Ray and backends of
-    other packages, whose workers may not see the folder, by the caller. A worker that dies
-    (killed, out of memory, a crash in compiled code) takes no more than its cell along: what
-    was at work is computed again, and the cell has failed when it alone has killed two.
+    Results are written as the cells finish: by the worker or, with Dask, Ray and backends of
+    other packages, whose workers may not see the folder, by the caller. If a worker dies (killed,
+    out of memory, a crash in compiled code), the running cells are computed again; a cell has
+    failed when it has killed two workers alone.
 
     Parameters
     ----------
@@ -215,22 +348,21 @@ def sweep(
     cells : iterable of dict
         Parameters of the calls: numbers, text, None, and lists or dicts of these.
     folder : str or path-like
-        Where results are kept: ``<key>.npz`` and, for people, ``<key>.json``.
+        Folder of the results: ``<key>.npz`` and, for people, ``<key>.json``.
     jobs : int, optional
-        Cells at once, also more than there are cores; 1 for all in this process, -1 for one a
-        core (with Dask or Ray: as many as the cluster takes). By default what
-        ``joblib.parallel_config`` says around the call, or 1.
+        Number of cells at once; 1 for all in this process, -1 for one per core (with Dask or Ray:
+        as many as the cluster takes). By default that of ``joblib.parallel_config``, or 1.
     backend : str, optional
-        Where the cells run: ``"loky"`` (processes), ``"threading"``, ``"dask"`` (on the current
-        client), ``"ray"``, or a name registered with joblib. By default what
-        ``joblib.parallel_config`` says around the call, or ``"loky"``.
+        ``"loky"`` (processes), ``"threading"``, ``"dask"`` (on the current client), ``"ray"``, or
+        a name registered with joblib. By default that of ``joblib.parallel_config``, or
+        ``"loky"``.
     progress : bool
         Whether to show a progress bar on stderr.
     settings : dict, optional
         Written beside every result, for people; neither passed to the function nor part of
         the key.
     version : int
-        Raise it when the function's meaning changes, so that old results are not reused.
+        Increase it when the function changes, so that old results are not reused.
 
     Returns
     -------
@@ -246,20 +378,20 @@ def sweep(
     ImportError
         If the backend is not installed.
     NotADirectoryError
-        If ``folder`` is something else.
+        If ``folder`` is not a directory.
     OSError
-        If a result cannot be kept (a full disk): the sweep ends there.
+        If a result cannot be written (a full disk), which ends the sweep.
     SweepError
         At the end, if cells failed; the others are kept.
     SweepStopped
-        When the time limit of :func:`sweeping` came before the end.
+        If the time limit of :func:`sweeping` was reached.
     KeyboardInterrupt
-        On Ctrl-C, saying how many cells are kept.
+        On Ctrl-C, with the number of cells that are kept.
 
     Warns
     -----
     RuntimeWarning
-        If a kept file is damaged; its cell is computed again.
+        If a stored file is damaged; its cell is computed again.
 
     Examples
     --------
@@ -276,7 +408,7 @@ def sweep(
     check_int("version", version)
     if jobs is not None and check_int("jobs", jobs, low=-1) == 0:
         raise ValueError("jobs must be -1 or at least 1, got 0")
-    workers.check_backend(backend)
+    backends.check_backend(backend)
     about = plain(dict(settings or {}), "settings")
     home = _home(folder)
     if not isinstance(cells, Iterable):
@@ -305,14 +437,14 @@ def sweep(
             unit="cell",
             disable=not progress,
         )
-        with workers.configured(backend):
+        with backends.configured(backend):
             traces = _compute_all(list(todo.values()), function, about, jobs, bar)
         for identity, cell in todo.items():
             trace = traces.get(identity)
-            if trace is None and not current().may_begin() and not cell.path.exists():
+            if trace is None and not sweep_limits().may_begin() and not cell.path.exists():
                 left += 1
                 continue
-            # Read back: what a later run will get, to the bit.
+            # Read back: the same bits as a later run will get.
             result = None if trace else cell.load()
             if result is None:
                 failures.append((cell.parameters, trace or f"OSError: {cell.path} cannot be read"))
@@ -325,7 +457,7 @@ def sweep(
         raise SweepError(failures, records, len(grid))
     if left:
         raise SweepStopped(len(results), len(results) + left)
-    watch = current().watch
+    watch = sweep_limits().watch
     if watch is not None:
         for cell in {cell.identity: cell for cell in grid}.values():
             watch(cell.path, dict(results[cell.identity]))

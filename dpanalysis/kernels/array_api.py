@@ -1,14 +1,16 @@
-"""The compiled kernels' sums in plain array-API calls: CuPy, or any other namespace.
+"""Sums over samples by array-API calls: CuPy, PyTorch or any other namespace.
 
-On NumPy and SciPy CSR they stand in for the compiled ones where a loss or a clipping rule is
-not compiled. Rows go by blocks, so that no temporary array is large. Nothing here asks the
-device for a number, so that the host never waits: it queues one block after the other.
+On NumPy and SciPy CSR data they replace the compiled kernels if a loss or a clipping rule is not
+compiled, and for networks. Rows are processed by blocks, so that no temporary array is large. Sums
+over records are in double precision, by at most :data:`~dpanalysis.kernels.rounding.BLOCK_ROWS`
+rows at a time, as in the compiled kernels. No number is read from the device, so that the host
+never waits: it queues one block after the other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,46 +19,151 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from ..clipping import Clipping, Custom
 from ..losses import Loss
-from .blocks import Total, product_sum, row_blocks
 from .products import row_product
 from .rounding import BLOCK_ROWS, NO_LIMITS, TINY
-from .within_arrays import bounded_rows
 
-__all__ = [
-    "DEVICE_BLOCK_BYTES",
-    "ArraySums",
-    "below_one",
-    "each_replicate",
-    "formula_values",
-    "kept_weights",
-    "within",
-    "within_bound",
-]
 
-# What a block's arrays take on a device: there every call costs microseconds before it starts.
+def row_blocks(count: int, step: int, rows: Any = None) -> Iterator[tuple[int, Callable[..., Any]]]:
+    """Yield ``(size, pick)`` of blocks of at most ``step`` rows; ``pick`` selects its rows."""
+    parts = -(-count // step)
+    for part in range(parts):
+        lo, hi = part * count // parts, (part + 1) * count // parts
+
+        def pick(array: Any, whole: int = 1, lo: int = lo, hi: int = hi) -> Any:
+            size = -(-(hi - lo) // whole) * whole
+            if rows is None:
+                chosen = slice(lo, lo + size)
+                return array[chosen] if sp.issparse(array) else array[chosen, ...]
+            part = rows[lo:hi] if whole == 1 else np.resize(rows[lo:hi], size)
+            if sp.issparse(array):
+                return array[part]
+            return array_namespace(array).take(array, part, axis=0)
+
+        yield hi - lo, pick
+
+
+class Total:
+    """A sum over records by blocks; it overwrites ``zeros``, a float64 array of zeros."""
+
+    def __init__(self, zeros: Any) -> None:
+        self._total, self._block = zeros, None
+        self._filled = 0
+
+    def open(self, rows: int) -> Any:
+        """Return the array to which the caller adds the terms of the next ``rows`` rows."""
+        if self._block is None or self._filled + rows > BLOCK_ROWS:
+            self.close()
+            self._block = array_namespace(self._total).zeros_like(self._total)
+            self._filled = 0
+        self._filled += rows
+        return self._block
+
+    def close(self) -> Any:
+        """Return the total so far."""
+        if self._block is not None:
+            self._total += self._block
+            self._block = None
+        return self._total
+
+
+def product_sum(c: Any, X: Any) -> Any:
+    """Return ``c.T @ X`` in double precision, added up by blocks of rows."""
+    xp = array_namespace(c)
+    if sp.issparse(X):
+        return c.T @ X.astype(c.dtype, copy=False)
+    X = xp.astype(X, c.dtype, copy=False)
+    rows, blocks = X.shape[0], X.shape[0] // BLOCK_ROWS
+    if rows <= BLOCK_ROWS:
+        return c.T @ X
+    whole = blocks * BLOCK_ROWS
+    left = xp.reshape(c[:whole, :], (blocks, BLOCK_ROWS, c.shape[1]))
+    right = xp.reshape(X[:whole, :], (blocks, BLOCK_ROWS, X.shape[1]))
+    total = xp.sum(xp.matmul(xp.permute_dims(left, (0, 2, 1)), right), axis=0)
+    return total + c[whole:, :].T @ X[whole:, :]
+
+
+# The check of :mod:`~dpanalysis.kernels.norms`, by array-API calls
+
+
+_LEAST = 2.0**-1022  # the smallest normal number
+_MANY = 1 << 16  # least entries for a compiled kernel
+
+
+def bounded_rows(X: Any, scale: Any, limits: Sequence[float], kept: Any = None) -> Any:
+    """Return the rows, with zeros in those outside their limits."""
+    if min(limits[0], limits[1]) == math.inf and (kept is None or limits[2] == math.inf):
+        return X
+    with np.errstate(all="ignore"):
+        outside = _rows_outside(X, scale, limits, kept)
+    if sp.issparse(X):
+        if outside.any():
+            lost = np.repeat(outside, np.diff(X.indptr))
+            X = sp.csr_array((np.where(lost, 0, X.data), X.indices, X.indptr), X.shape)
+    elif not is_numpy_array(X) or outside.any():
+        xp = array_namespace(X)
+        X = xp.where(outside[:, None], xp.zeros((), dtype=X.dtype, device=X.device), X)
+    return X
+
+
+def _rows_outside(X: Any, scale: Any, limits: Sequence[float], kept: Any) -> Any:
+    """Return which rows are outside their limits, see :func:`bounded_rows`."""
+    values = X.data if sp.issparse(X) else X
+    xp, outside = array_namespace(values), None
+    for order, limit in ((1, limits[0]), (2, limits[1])):
+        if order == 2 and kept is not None and limits[2] < math.inf:
+            room = limits[2] * xp.astype(kept, xp.float64, copy=False)
+        elif limit < math.inf:
+            room = xp.full(X.shape[0], limit, dtype=xp.float64, device=values.device)
+        else:
+            continue
+        longer = _longer(xp, X, order, room if scale is None else room / scale)
+        outside = longer if outside is None else outside | longer
+    return outside
+
+
+def _longer(xp: Any, X: Any, order: int, room: Any) -> Any:
+    """Return which rows have a norm of order 1 or 2 that exceeds their room, or is NaN."""
+    if is_numpy_array(X) and X.size >= _MANY and X.flags.c_contiguous and X.dtype.char in "fd":
+        from .norms import norms  # Numba is slow to import
+
+        return ~(norms(X, order) <= room)
+    # In units of the room, so that underflow and overflow of squares do not matter.
+    unit = xp.where(room < _LEAST, xp.full_like(room, _LEAST), room)
+    if sp.issparse(X):
+        shares = abs(X.data.astype(np.float64)) / np.repeat(unit, np.diff(X.indptr))
+        sums = sp.csr_array((shares**order, X.indices, X.indptr), X.shape) @ np.ones(X.shape[1])
+    else:
+        shares = xp.abs(xp.astype(X, xp.float64, copy=False)) / unit[:, None]
+        sums = xp.vecdot(shares, shares) if order == 2 else xp.sum(shares, axis=1)
+    return ~(sums <= 1.0)
+
+
+# Losses, clipping weights and sums
+
+# Memory of a block's arrays on a device, where every call takes microseconds to start.
 DEVICE_BLOCK_BYTES = 1 << 28
 _HOST_ENTRIES = 1 << 18  # stays in cache
-_COLUMNS = 10  # about so many arrays of one number a row and replicate
+_COLUMNS = 10  # approximate number of temporary arrays (m, R) of a block
 
 
-def below_one(xp: Any, dtype: Any) -> float:
-    """Return 1 less the few roundings that lie between a norm and what is added up."""
+def rounding_margin(xp: Any, dtype: Any) -> float:
+    """Return 1 minus the rounding errors between a norm and the terms that are added."""
     return 1.0 - 8.0 * float(xp.finfo(dtype).eps)
 
 
 def within_bound(xp: Any, dtype: Any, clipping: Clipping, weights: Any, norms: Any) -> Any:
-    """Return the weights, cut where rounding to ``dtype`` could leave more than the clip norm."""
-    limit = below_one(xp, dtype) * clipping.clip_norm
+    """Return the weights, reduced where rounding to ``dtype`` could exceed the clip norm."""
+    limit = rounding_margin(xp, dtype) * clipping.clip_norm
     over = weights * norms > limit
     return xp.where(over, limit / xp.where(over, norms, xp.ones_like(norms)), weights)
 
 
-def kept_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
-    """Return the rule's weights, cut to what the rule promises: its two public numbers.
+def clip_to_bound(clipping: Clipping, norms: Any, losses: Any) -> Any:
+    """Return the rule's weights, clipped to the bounds used for calibration.
 
-    The noise is computed from ``clip_norm`` and ``largest_weight``, so no method of a rule may
-    go beyond them. A weight that is negative counts as zero, and is NaN where the rule fails: an
-    error that one record alone brings about would tell that the record is there.
+    The noise is computed from ``clip_norm`` and ``largest_weight``, so no weight may exceed them.
+    A negative weight counts as zero, and a weight is NaN where the rule fails: an error caused by
+    one record would reveal it.
     """
     xp = array_namespace(norms)
     with np.errstate(all="ignore"):
@@ -64,14 +171,14 @@ def kept_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
         zeros, largest = xp.zeros_like(weights), clipping.largest_weight
         weights = xp.where(weights < 0.0, zeros, weights)
         weights = xp.where(weights > largest, xp.full_like(weights, largest), weights)
-        limit = below_one(xp, xp.float64) * clipping.clip_norm
+        limit = rounding_margin(xp, xp.float64) * clipping.clip_norm
         weights = xp.where(weights * norms > clipping.clip_norm, limit / norms, weights)
         # Still over where the quotient is subnormal.
         return xp.where(weights * norms > clipping.clip_norm, zeros, weights)
 
 
 def _weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
-    """Return the rule's weights, NaN for a sample at which it fails."""
+    """Return the rule's weights, NaN for samples at which it raises."""
     try:
         return clipping.weight(norms, losses)
     except Exception:
@@ -89,7 +196,7 @@ def _weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
 
 
 def within(slopes: Any, low: float, high: float) -> Any:
-    """Return what a formula of a loss gives, cut to the constants that the noise goes by."""
+    """Return derivatives clipped to the bounds used for calibration; NaN passes."""
     xp = array_namespace(slopes)
     if high < math.inf:
         slopes = xp.where(slopes > high, xp.full_like(slopes, high), slopes)
@@ -99,16 +206,9 @@ def within(slopes: Any, low: float, high: float) -> Any:
 
 
 def formula_values(formula: Callable[[Any, Any], Any], z: Any, y: Any) -> Any:
-    """Return what a formula of a loss gives, NaN for a sample at which it fails.
+    """Return a formula's values, NaN for samples at which it raises.
 
-    An error that one record alone brings about would tell that the record is there.
-
-    Parameters
-    ----------
-    formula : callable
-        ``formula(z, y)``.
-    z, y : arrays of shape (m, ...)
-        One row a sample.
+    An error caused by one record would reveal it.
     """
     xp = array_namespace(z)
     try:
@@ -124,12 +224,9 @@ def formula_values(formula: Callable[[Any, Any], Any], z: Any, y: Any) -> Any:
 def each_replicate(
     sums: Callable[..., tuple[Any, ...]], W: Any, rows: Sequence[Any], *rest: Any
 ) -> tuple[Any, ...]:
-    """Return ``sums(W, rows, *rest)`` where every replicate has an index array of its own.
-
-    Each array of the result has the replicates as its first axis.
-    """
+    """Return ``sums(W, rows, *rest)`` with one index array per replicate, the first axis."""
     parts = [sums(W[r : r + 1, :], part, *rest) for r, part in enumerate(rows)]
-    if len(parts) == 1:  # putting one array together would copy it
+    if len(parts) == 1:  # concatenation would copy it
         return parts[0]
     return tuple(array_namespace(W).concat(column) for column in zip(*parts))
 
@@ -137,22 +234,13 @@ def each_replicate(
 class ArraySums:
     """Sums over samples of a matrix in its own namespace and on its own device.
 
-    Of float32 data on a device the predictions are computed in single precision: each is a
-    function of one row. Losses, norms, weights and everything that is added over rows are
-    double. On the host everything is double, as in the compiled kernels.
+    For float32 data on a device the predictions, each a function of one row, are computed in
+    single precision. Losses, norms, weights and sums over rows are double. On the host everything
+    is double, as in the compiled kernels.
 
     A sample whose prediction, loss, derivative, norm or weight is not finite, or at which a
-    formula fails, adds exactly zero.
-
-    Parameters
-    ----------
-    X : array or scipy.sparse.csr_array of shape (n, d)
-    y : array of shape (n,)
-    loss : Loss
-    scale : array of shape (n,), optional
-        Multiplier of each row.
-    limits : sequence of 3 floats
-        See :mod:`dpanalysis.kernels.within`.
+    formula raises, adds exactly zero. ``scale`` (n,) has the multiplier of each row; for
+    ``limits`` see :mod:`dpanalysis.kernels.norms`.
     """
 
     def __init__(
@@ -169,7 +257,7 @@ class ArraySums:
         self._sparse = bool(sp.issparse(X))
         self._on_host = self._sparse or is_numpy_array(X)
 
-    @np.errstate(all="ignore")  # a warning about one record would tell that it is there
+    @np.errstate(all="ignore")  # a warning about one record would reveal it
     def sums(
         self,
         W: Any,
@@ -180,9 +268,9 @@ class ArraySums:
         want_value: bool,
         want_gradient: bool,
     ) -> tuple[Any, Any, Any]:
-        """Return ``values (R,), gradients (R, d), clipped (R,)``; arguments are checked.
+        """Return ``values (R,), gradients (R, d), clipped (R,)`` for validated arguments.
 
-        Gradients that are not wanted have no columns.
+        Without ``want_gradient`` the gradients have no columns.
         """
         xp = array_namespace(W)
         if isinstance(rows, Sequence):  # one index array per replicate
@@ -225,7 +313,7 @@ class ArraySums:
                 norm = xp.abs(c) * column(norms)
                 if needs_losses:
                     known = known & finite
-                factor = kept_weights(clipping, norm, losses if needs_losses else None)
+                factor = clip_to_bound(clipping, norm, losses if needs_losses else None)
                 c = c * factor
                 known = known & xp.isfinite(norm) & xp.isfinite(c)
                 cut = known & (factor < 1.0)
@@ -234,7 +322,7 @@ class ArraySums:
                 clipped += xp.sum(xp.astype(cut, xp.int64), axis=0)
             if scale is not None:
                 c = c * scale
-            # What is not finite counts as zero: NaN and inf * 0 would give a sample away.
+            # Nonfinite terms count as zero: NaN and inf * 0 would reveal a sample.
             c = xp.where(known & (xp.abs(c) >= TINY), c, xp.zeros_like(c))
             if counts is not None:
                 c = c * counts
@@ -245,12 +333,12 @@ class ArraySums:
         return values.close()[:, 0], gradients.close(), clipped
 
     def _predict(self, xp: Any, W: Any, X: Any, scale: Any, jumps: bool) -> tuple[Any, Any, Any]:
-        """Return rows, the multipliers that they still lack, predictions (m, R) in float64.
+        """Return rows, their remaining multipliers, and predictions (m, R) in float64.
 
-        A matrix product may round a row by its place in the block. Where one record is added, the
-        places of others change, and where a derivative jumps that turns a rounding into a whole
-        gradient, as it does where weights are very large. On the host no product does so. On a
-        device, which nobody checks, the rows of a loss that jumps are added up one by one.
+        A matrix product may round a row by its place in the block, which changes if a record is
+        added. If the derivative is discontinuous, or weights are very large, that turns a rounding
+        error into a whole gradient. On the host :func:`row_product` prevents this. On a device,
+        which is not checked, the products of a discontinuous derivative are summed row by row.
         """
         if self._on_host:
             X = X.astype(W.dtype, copy=False)
@@ -264,7 +352,7 @@ class ArraySums:
         else:
             z = row_product(X, factors.T) if self._on_host else X @ factors.T
         z = xp.astype(z, W.dtype, copy=False)
-        # The products are fewer than the data.
+        # Scaling the predictions is cheaper than scaling the rows.
         return X, scale, z if scale is None else z * scale
 
     def _step(self, gathered: bool, replicates: int) -> int:
@@ -272,6 +360,6 @@ class ArraySums:
         if self._on_host:
             width = self._X.nnz // self.n if self._sparse else self.d
             return max(1, min(BLOCK_ROWS, _HOST_ENTRIES // max(replicates, width)))
-        # A slice of all rows is no copy, unless its numbers have to become double.
+        # A slice is not a copy, unless it is converted to double.
         copies = self.d * (gathered + (self._X.dtype != array_namespace(self._X).float64))
         return max(1, DEVICE_BLOCK_BYTES // (8 * (_COLUMNS * replicates + copies)))

@@ -1,35 +1,33 @@
-"""Plans and runs the compiled kernels: dense and CSR data, one or many replicates.
+"""Sums by the compiled kernels: dense and CSR data, one or many replicates.
 
-The rows are cut into tasks whose bounds depend on the data's shape and on the rows
-asked for, never on the number of threads, and the partial sums of the tasks are added
-in a fixed order: any number of threads gives the same bits.
+The rows are divided into tasks whose bounds depend on the data's shape and on the selected rows,
+never on the number of threads, and the partial sums of the tasks are added in a fixed order: any
+number of threads gives the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from .._parallel import MOST_TASKS
 from ..clipping import Clipping
 from ..losses import Loss
-from . import twins
+from . import kernel_table
 from .codes import SHARED_BLOCK
-from .rounding import MOST_TASKS, NO_LIMITS
-
-__all__ = ["CompiledSums"]
+from .rounding import NO_LIMITS
 
 _EMPTY = np.empty(0)
 _EMPTY.flags.writeable = False
 _NO_ROWS = np.empty(0, np.int64)
 _NO_ROWS.flags.writeable = False
 
-_TASK_ENTRIES = 1 << 16  # entries of X worth a task of their own
-_MAX_SHARED_FEATURES = 2048  # a dense tile of more has no place in a cache
-_MIN_SHARED = 2  # replicates from which one shared pass beats a pass for each
+_TASK_ENTRIES = 1 << 16  # least entries of X for a separate task
+_MAX_SHARED_FEATURES = 2048  # a wider dense tile does not fit into a cache
+_MIN_SHARED = 2  # least replicates for which a shared pass is faster
 
 # Address and numbers of the formulas; whether values and gradients are wanted.
 _Wanted: TypeAlias = tuple[int, np.ndarray, int, int]
@@ -45,16 +43,8 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 class CompiledSums:
     """Sums over samples of a NumPy matrix or a SciPy CSR matrix, by Numba.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d) or scipy.sparse.csr_array
-        C-ordered; float32 or float64. Sums are accumulated in float64.
-    y : ndarray of shape (n,)
-    loss : Loss
-    scale : ndarray of shape (n,), optional
-        Multiplier of each row.
-    limits : sequence of 3 floats
-        See :mod:`dpanalysis.kernels.within`.
+    ``X`` (n, d) is C-ordered, float32 or float64; sums are accumulated in float64. ``scale`` (n,)
+    has the multiplier of each row; for ``limits`` see :mod:`dpanalysis.kernels.norms`.
     """
 
     def __init__(
@@ -70,7 +60,7 @@ class CompiledSums:
         self._scale = _EMPTY if scale is None else _read_only(scale)
         self._limits = _read_only(np.array(limits))
         self._loss = loss
-        self._kept: tuple[Clipping | None, twins.Plan] | None = None
+        self._kept: tuple[Clipping | None, kernel_table.KernelPlan] | None = None
         self._data: Any
         self._sparse = not isinstance(X, np.ndarray)
         if self._sparse:
@@ -92,7 +82,7 @@ class CompiledSums:
         want_value: bool,
         want_gradient: bool,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return ``values (R,), gradients (R, d), clipped (R,)``; arguments are checked."""
+        """Return ``values (R,), gradients (R, d), clipped (R,)`` for validated arguments."""
         samples = (
             self._y,
             self._scale,
@@ -100,20 +90,20 @@ class CompiledSums:
             _EMPTY if weights is None else _read_only(weights),
             self._limits,
         )
-        from .crew import share  # Numba is imported when the first sum is asked for
+        from .._parallel import run_tasks  # Numba is imported with the first sum
 
         terms, numbers, kernels = self._plan(clipping)
         wanted = (terms, numbers, int(want_value), int(want_gradient))
         together = W.shape[0] >= _MIN_SHARED and self.d <= self._wide
         if together and (rows is None or isinstance(rows, np.ndarray)):
-            return self._sums_shared(W, rows, samples, wanted, partial(share, kernels.shared))
-        return self._sums_each(W, rows, samples, wanted, partial(share, kernels.each))
+            return self._sums_shared(W, rows, samples, wanted, partial(run_tasks, kernels.shared))
+        return self._sums_each(W, rows, samples, wanted, partial(run_tasks, kernels.each))
 
-    def _plan(self, clipping: Clipping | None) -> twins.Plan:
-        """Return what computes the sums, looked up once for one rule after the other."""
+    def _plan(self, clipping: Clipping | None) -> kernel_table.KernelPlan:
+        """Return the kernels and formulas of the sums, cached for the last rule."""
         if self._kept is None or self._kept[0] is not clipping:
-            plan = twins.plan(self._loss, clipping, self._sparse)
-            if not twins.is_fixed(self._loss, clipping):
+            plan = kernel_table.plan(self._loss, clipping, self._sparse)
+            if not kernel_table.is_fixed(self._loss, clipping):
                 return plan
             self._kept = clipping, plan
         return self._kept[1]
@@ -121,7 +111,7 @@ class CompiledSums:
     def _sums_each(
         self, W: np.ndarray, rows: Any, samples: Any, wanted: _Wanted, run: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Pass over the rows of each replicate on its own."""
+        """Pass over the rows separately for each replicate."""
         replicates = W.shape[0]
         if rows is None or isinstance(rows, np.ndarray):
             count = self.n if rows is None else rows.size
@@ -179,13 +169,14 @@ class CompiledSums:
         )
 
     def _tasks(self, bounds: list[tuple[int, int]], replicates: int = 1) -> np.ndarray:
-        """Cut ``bounds[r] = (lo, hi)`` into tasks ``(r, lo, hi)``, at least one each."""
+        """Divide ``bounds[r] = (lo, hi)`` into tasks ``(r, lo, hi)``, at least one each."""
         tasks = []
         for replicate, (lo, hi) in enumerate(bounds):
             entries = (hi - lo) * self._entries // self.n
-            # Partial gradients take no more memory than the data they come from.
+            # Partial gradients must not take more memory than their data.
             most = min(MOST_TASKS, entries // (self.d * replicates))
             count = max(1, min(most, entries * replicates // _TASK_ENTRIES))
-            cuts = [lo + (hi - lo) * k // count for k in range(count + 1)]
-            tasks += [(replicate, a, b) for a, b in pairwise(cuts)]
+            for k in range(count):
+                cuts = lo + (hi - lo) * k // count, lo + (hi - lo) * (k + 1) // count
+                tasks.append((replicate, *cuts))
         return np.array(tasks, dtype=np.int64)

@@ -1,16 +1,16 @@
 """Sums over the rows of a dense C-ordered matrix.
 
 One pass over ``X`` gives the sum of the losses, the sum of the (clipped) gradients and
-the number of clipped samples. The rows go by tiles that stay in cache: predictions,
-then the loss of the whole tile in vector registers, then the gradient.
+the number of clipped samples, by tiles of rows that stay in cache: predictions, then the losses
+of the tile in vector registers, then the gradient.
 
 A row's prediction and coefficient depend on that row alone, to the last bit: not on its place,
 on the other rows or on the number of threads. A row that has grown since it was bounded adds
-nothing: :mod:`dpanalysis.kernels.within`. The terms are added up by blocks of rows; see
+nothing: :mod:`dpanalysis.kernels.norms`. The terms are added up by blocks of rows; see
 :mod:`dpanalysis.kernels.rounding`.
 
-``rows`` selects rows in place (nothing is gathered) when ``indexed``; ``scale``,
-``norms`` and ``weights`` have one entry per row of ``X`` or none at all (then 1).
+``rows`` selects rows in place, without a copy, when ``indexed``; ``scale``, ``norms`` and
+``weights`` have one entry per row of ``X`` or are empty (then 1).
 """
 
 from __future__ import annotations
@@ -19,31 +19,16 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from .prefetch import LINE_BYTES, prefetch
+from .._numba import FAST, finish, first_task, next_task, njit
+from .norms import count_doubtful, is_doubtful, is_inside
 from .rounding import BLOCK_ROWS
-from .scalar import FAST
-from .terms import terms_at
-from .tile import SCALE, fill_tile, new_tile, scale_terms
-from .turns import begin, go_on, leave
-from .within import count_doubtful, is_doubtful, is_inside
+from .tile import LINE_BYTES, SCALE, fill_tile, new_tile, prefetch, scale_terms, terms_at
 
-# Compiled with prefetch.py, sha256 77702f2dedcbfa85
-# Compiled with rounding.py, sha256 878c181a2fb33e56
-# Compiled with terms.py, sha256 7ae39dcd9967d0ea
-# Compiled with tile.py, sha256 e46d6b790b3ebabe
-# Compiled with within.py, sha256 39b40edca6af1138
-# Compiled with turns.py, sha256 66c80a357f4c812e
-
-__all__ = ["dense_tasks"]
-
-# Entries of X in a tile: half of a first-level cache, or less where the next tile is fetched too.
+# Entries of X in a tile: half of a first-level cache, or less where the next tile is prefetched.
 _TILE_ENTRIES, _FAR_TILE_ENTRIES = 4096, 2048
-_NEAR_BYTES = 1 << 23  # data of no more stay in a cache from which they come fast enough
-_PAGE_BYTES = (
-    4096  # rows that are longer are foreseen by the processor: asking costs more than it gives
-)
+_NEAR_BYTES = 1 << 23  # smaller data stay in a cache that is fast enough without prefetching
+_PAGE_BYTES = 4096  # longer rows are prefetched by the processor
 
 
 @njit(**FAST)
@@ -64,8 +49,8 @@ def dense_range(
 ) -> Any:
     """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped, grown.
 
-    ``grown`` is the number of rows that are outside their limits; where ``careful`` they are left
-    out, and it is 0.
+    ``grown`` is the number of rows outside their limits; if ``careful`` they are left out, and it
+    is 0.
     """
     y, scale, norms, weights, limits = samples
     d = X.shape[1]
@@ -73,7 +58,7 @@ def dense_range(
     rows_of_tile = (_FAR_TILE_ENTRIES if far else _TILE_ENTRIES) // d
     size = max(4, min(256, rows_of_tile - rows_of_tile % 8))
     line = LINE_BYTES // X.itemsize
-    last = hi - size - 3 if far else lo  # from here on nothing is fetched ahead
+    last = hi - size - 3 if far else lo  # nothing is prefetched from here on
     tile = new_tile(size)
     index, table = tile
     z = np.empty(size)
@@ -82,7 +67,7 @@ def dense_range(
     sized, squared = limits[0] < math.inf, known or limits[1] < math.inf
     sizes, squares, row = np.empty(size), np.empty(size), np.empty(d, X.dtype)
     grown = 0
-    # The sum of a block of rows, and all sums of blocks before it.
+    # The sum of a block of rows, and the sum of all earlier blocks.
     many = want_gradient and hi - lo > BLOCK_ROWS
     block = np.zeros(d) if many else gradient
     block_value = value = 0.0
@@ -91,7 +76,7 @@ def dense_range(
     for start in range(lo, hi, size):
         m = min(size, hi - start)
         fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
-        # Whole fours, so that a row's numbers are the same to the last bit wherever it stands.
+        # Multiples of four, so that a row has the same bits at every place.
         quads = m + -m % 4
         for k in range(m, quads):
             index[k] = index[m - 1]
@@ -124,7 +109,7 @@ def dense_range(
                     if is_inside(row, k, table, limits, known):
                         for j in range(d):
                             block[j] += c[k] * row[j]
-            elif squared:  # the numbers that are squared are those that are added
+            elif squared:  # squares of the very numbers that are added
                 for k in range(0, quads, 4):
                     x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
                     c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
@@ -183,12 +168,12 @@ def dense_tasks(
     values: Any,
     gradients: Any,
     clipped: Any,
-    turns: Any,
-    bells: Any,
+    queue: Any,
+    wake_flags: Any,
     helper: int,
 ) -> None:
-    """Do tasks ``(replicate, lo, hi)`` in turn; partial sums of each go to a row of its own."""
-    t = begin(turns, bells, helper)
+    """Run tasks ``(replicate, lo, hi)`` from the queue; each has a row of the outputs."""
+    t = first_task(queue, wake_flags, helper)
     while t < tasks.shape[0]:
         for careful in range(2):
             values[t], clipped[t], grown = dense_range(
@@ -209,5 +194,5 @@ def dense_tasks(
             if grown == 0:
                 break
             gradients[t, :] = 0.0
-        t = go_on(turns)
-    leave(turns, tasks.shape[0], bells, helper)
+        t = next_task(queue)
+    finish(queue, tasks.shape[0], wake_flags, helper)

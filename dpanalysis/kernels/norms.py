@@ -1,4 +1,16 @@
-"""Norms of the rows of a dense matrix, by all threads."""
+"""Norms of rows, and the check that the rows of a sum are still within their bounds.
+
+Multipliers and norms were computed when the data were checked, and the owner of the data may write
+to them since: between two sums of one run, or while a sum is computed. So a kernel adds up the
+sizes or the squares of a row's entries in the loop that adds the row, or next to it. If a row has
+grown, its task is repeated row by row: each row is copied and measured, and the copy is added only
+if it is inside its limits. A row that has grown then adds exactly zero, and all others what they
+would without it, except for the order of additions. If none has grown, sums are the same to the
+last bit as without the check.
+
+The ``limits`` of a row are bounds on its L1 and on its L2 norm after its multiplier, infinite if
+there are none, and a multiple of its stored norm (if ``known``).
+"""
 
 from __future__ import annotations
 
@@ -6,23 +18,19 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import uint64
 
-from .crew import share
-from .scalar import EXACT, FAST
-from .turns import begin, go_on, leave
-
-# Compiled with scalar.py, sha256 6943957e836d8dd8
-# Compiled with turns.py, sha256 66c80a357f4c812e
-
-__all__ = ["careful_norm", "norms"]
+from .._numba import EXACT, FAST, finish, first_task, next_task, njit
+from .._parallel import run_tasks
+from .tile import NORM, SCALE
 
 _TASK_ROWS = 1 << 14
-# Between these no square of an entry that matters has left the normal numbers.
-_SMALL, _LARGE = 1e-280, 1e300
+# Sums of squares between the first two are accurate: no square that matters was subnormal or
+# infinite; nor was it after two multipliers that leave it above the third.
+_SMALL, _LARGE, _SMALL_SCALED = 1e-280, 1e300, 1e-290
 
 
-@njit(**EXACT)  # a reciprocal of the largest entry would overflow where that is tiny
+@njit(**EXACT)  # the reciprocal of a tiny largest entry would overflow
 def careful_norm(x: Any) -> float:
     """Return the L2 norm of a row whose squares may not be normal numbers."""
     largest = 0.0
@@ -56,32 +64,94 @@ def _norms_range(X: Any, order: int, lo: int, hi: int, out: Any) -> None:
 
 
 @njit(**FAST)
-def _norms_tasks(X: Any, order: int, out: Any, turns: Any, bells: Any, helper: int) -> None:
+def _norms_tasks(X: Any, order: int, out: Any, queue: Any, wake_flags: Any, helper: int) -> None:
     n = X.shape[0]
     tasks = (n + _TASK_ROWS - 1) // _TASK_ROWS
-    t = begin(turns, bells, helper)
+    t = first_task(queue, wake_flags, helper)
     while t < tasks:
         _norms_range(X, order, t * _TASK_ROWS, min(n, (t + 1) * _TASK_ROWS), out)
-        t = go_on(turns)
-    leave(turns, tasks, bells, helper)
+        t = next_task(queue)
+    finish(queue, tasks, wake_flags, helper)
 
 
 def norms(X: np.ndarray, order: int) -> np.ndarray:
-    """Return the norms of the rows, by all threads.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        C-ordered, float32 or float64.
-    order : int
-        1 or 2.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-    """
+    """Return the norms of the rows, by all threads."""
     X = X.view()
     X.flags.writeable = False  # kernels are compiled for one type only
     out = np.empty(X.shape[0])
-    share(_norms_tasks, (X, order, out), -(-X.shape[0] // _TASK_ROWS))
+    run_tasks(_norms_tasks, (X, order, out), -(-X.shape[0] // _TASK_ROWS))
     return out
+
+
+@njit(forceinline=True, **FAST)
+def _is_short(square: float, scale: float, limit: float) -> bool:
+    """Whether the L2 norm of a row with this sum of squares is certainly within the limit."""
+    scaled = square * scale * scale
+    normal = (square > _SMALL) & (square < _LARGE) & (scaled > _SMALL_SCALED)
+    return normal & (scaled <= limit * limit)
+
+
+@njit(forceinline=True, **FAST)
+def count_doubtful(
+    sizes: Any, squares: Any, table: Any, limits: Any, known: bool, count: int
+) -> int:
+    """Return how many limits are not certainly satisfied by a tile's rows; NaN satisfies none."""
+    doubtful = 0
+    if limits[0] < math.inf:
+        for k in range(uint64(count)):
+            doubtful += 0 if sizes[k] * table[SCALE, k] <= limits[0] else 1
+    if known:
+        for k in range(uint64(count)):
+            limit = limits[2] * table[NORM, k]
+            doubtful += 0 if _is_short(squares[k], table[SCALE, k], limit) else 1
+    elif limits[1] < math.inf:
+        for k in range(uint64(count)):
+            doubtful += 0 if _is_short(squares[k], table[SCALE, k], limits[1]) else 1
+    return doubtful
+
+
+@njit(**FAST)
+def is_doubtful(size: float, square: float, k: int, table: Any, limits: Any, known: bool) -> bool:
+    """Whether row ``k`` is not certainly within its limits."""
+    scale = table[SCALE, k]
+    limit = limits[2] * table[NORM, k] if known else limits[1]
+    long = limit < math.inf and not _is_short(square, scale, limit)
+    return long or (limits[0] < math.inf and not size * scale <= limits[0])
+
+
+@njit(**FAST)
+def is_inside(x: Any, k: int, table: Any, limits: Any, known: bool) -> bool:
+    """Whether row ``k`` of a tile, with the entries ``x``, is within its limits."""
+    scale, total = table[SCALE, k], 0.0
+    limit = limits[2] * table[NORM, k] if known else limits[1]
+    for j in range(x.shape[0]):
+        total += abs(np.float64(x[j]))
+    # An infinite limit allows every finite norm, but no infinite or NaN norm.
+    return (total * scale <= limits[0]) & (careful_norm(x) * scale <= limit) & (total < math.inf)
+
+
+@njit(**FAST)
+def empty_rows_outside(
+    x: Any, width: int, d: int, table: Any, limits: Any, known: bool, count: int, sums: Any
+) -> None:
+    """Write zeros into the rows of a tile that are outside their limits.
+
+    Entry j of row k is ``x[j * width + k]``, a scaled copy. ``sums``, (2, width), is overwritten.
+    """
+    sums[:, :] = 0.0
+    for j in range(d):
+        base = uint64(j * width)
+        for k in range(uint64(width)):
+            size = x[base + k]
+            sums[0, k] += abs(size)
+            sums[1, k] += size * size
+    row = np.empty(d)
+    for k in range(count):
+        limit = limits[2] * table[NORM, k] if known else limits[1]
+        if sums[0, k] <= limits[0] and (limit == math.inf or _is_short(sums[1, k], 1.0, limit)):
+            continue
+        for j in range(d):
+            row[j] = x[j * width + k]
+        if not (sums[0, k] <= limits[0] and careful_norm(row) <= limit):
+            for j in range(d):
+                x[j * width + k] = 0.0

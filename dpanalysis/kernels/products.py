@@ -1,30 +1,29 @@
-r"""Products of rows with a matrix that give a row the same bits whatever stands beside it.
+r"""Products of rows with a matrix in which each row's bits do not depend on the other rows.
 
-A proof of sensitivity takes the term of a record as a function of that record and the weights.
-A library of linear algebra keeps no such promise: it chooses its kernel by the shape, so that
-one record more can round the products of all others in another way. Where a hidden unit is 0 to
-the last bit that switches its derivative, and where weights are large a rounding of a logit is
-as large as one: the sums of two neighbours then differ by several records' terms, not by one.
+In a proof of sensitivity the term of a record is a function of that record and the weights. A BLAS
+library does not guarantee this: it chooses its kernel by the shape, so that one more record can
+change the rounding of all other products. If a hidden unit is 0 to the last bit, that switches its
+derivative, and if weights are large, the rounding error of a logit is as large as one: the sums of
+two neighbours then differ by several records' terms, not by one.
 
-*What is done.* Rows are multiplied in portions whose length is a multiple of :data:`WHOLE`; what
-lacks is filled up with zeros. A length is used only after a check has found, for a matrix of
-exactly this shape, that a row has the same bits at every place of the portion as in one of
-:data:`REFERENCE` rows. A length that fails gives way to a longer one, at last to the reference.
-Where that fails too, every row is multiplied and added up on its own, as NumPy does along the
-last axis, which is slow.
+*Method.* Rows are multiplied in portions whose length is a multiple of :data:`WHOLE`, padded with
+zeros. A length is used only after a check has found, for a matrix of exactly this shape, that a row
+has the same bits at every place of the portion as in one of :data:`REFERENCE` rows. If a length
+fails, a longer one is tried, at last the reference. If that fails too, every row is multiplied and
+summed separately, as NumPy does along the last axis, which is slow.
 
-*Why that is enough.* A product of dense matrices chooses what it does by shapes, strides and
+*Why that is enough.* A product of dense matrices chooses its algorithm by shapes, strides and
 threads, not by the numbers (this is assumed, see below). So for each length, place and column
 there is one tree of roundings, and two places with the same tree agree on all numbers. The check
-compares them on random numbers, where different trees show: each place with its neighbour, and so
+compares them on random numbers, which reveal different trees: each place with its neighbour, and so
 with every other, and with the reference, in 128 numbers or more. A pair of trees that differ in
 only one of ten numbers escapes once in 700,000 times, and would have to at every place where they
 meet.
 
-*What is assumed.* That numbers, and where in memory an array begins, decide nothing; and that the
-number of the library's threads is what it was when a length was checked. On a device there is no
-check, since the host would wait: a portion's length depends on the row's alone, and that places
-are alike there is assumed. Products of sparse rows are added row by row (SciPy), and need nothing.
+*Assumptions.* The algorithm depends neither on the numbers nor on the array's address in memory,
+and the library's number of threads is the same as when a length was checked. On a device there is
+no check, since the host would wait: a portion's length depends on the row's alone, and equality of
+places is assumed. Products of sparse rows are summed row by row (SciPy) and need no check.
 """
 
 from __future__ import annotations
@@ -36,36 +35,15 @@ import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_numpy_array
 
-__all__ = ["REFERENCE", "WHOLE", "row_product"]
-
 WHOLE = 16
 REFERENCE = 128
-_DEVICE_ENTRIES, _DEVICE_ROWS = 1 << 22, 1 << 14  # one call costs as much as so many zeros
+_DEVICE_ENTRIES, _DEVICE_ROWS = 1 << 22, 1 << 14  # padding that costs as much as one call
 _COMPARED = 128
 _PATTERN = 65_537  # numbers drawn; a large matrix repeats them
 
 
 def row_product(rows: Any, matrix: Any) -> Any:
-    """Return ``rows @ matrix``, where no row's bits depend on the other rows or their number.
-
-    Parameters
-    ----------
-    rows : array of shape (m, k) or (R, m, k), or scipy.sparse.csr_array of shape (m, k)
-    matrix : array of shape (k, p) or (R, k, p)
-        Of the dtype of the rows.
-
-    Returns
-    -------
-    array of shape (m, p) or (R, m, p)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rows, matrix = np.random.default_rng(0).normal(size=(2, 300, 300))
-    >>> one = row_product(rows[:1], matrix)
-    >>> bool((row_product(rows, matrix)[:1] == one).all())
-    True
-    """
+    """Return ``rows @ matrix``; no row's bits depend on the other rows or their number."""
     count = rows.shape[-2]
     if sp.issparse(rows) or not count:
         return rows @ matrix
@@ -100,19 +78,7 @@ def _multiply(rows: Any, matrix: Any) -> Any:
 
 @cache
 def _length(kind: str, shape: tuple[int, ...], by_columns: bool, whole: int) -> int:
-    """Return how long the portions of ``whole`` rows are; 0 where no length will do.
-
-    Parameters
-    ----------
-    kind : str
-        Character of the dtype.
-    shape : tuple of int
-        That of the matrix.
-    by_columns : bool
-        Whether the matrix lies in memory column by column.
-    whole : int
-        Multiple of :data:`WHOLE`.
-    """
+    """Return the length of portions of ``whole`` rows; 0 if every length fails the check."""
     if not _agrees(kind, shape, by_columns, REFERENCE):
         return 0
     for length in range(whole, max(whole, REFERENCE) + 1, WHOLE):
@@ -123,7 +89,7 @@ def _length(kind: str, shape: tuple[int, ...], by_columns: bool, whole: int) -> 
 
 @cache
 def _agrees(kind: str, shape: tuple[int, ...], by_columns: bool, length: int) -> bool:
-    """Whether a portion of ``length`` rows gives every row the bits that the reference gives."""
+    """Whether every row of a portion of ``length`` rows has the bits of the reference."""
     *replicates, inner, outer = shape
     random = np.random.default_rng(length)
     pattern = (random.random(_PATTERN) - 0.5).astype(kind)

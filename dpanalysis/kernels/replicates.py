@@ -1,13 +1,12 @@
-"""Sums over the rows of a dense matrix for many iterates at once.
+"""Sums over the rows of a dense matrix for all replicates at once.
 
-A matrix product is a poor fit: the matrix is too thin. Instead a tile of rows is
-transposed once, all replicates use it while it is in cache, and every inner loop runs
-along the rows of the tile, in vector registers, for a block of four features by four
-replicates.
+The matrix is too thin for a matrix product to be fast. Instead a tile of rows is transposed once,
+all replicates use it while it is in cache, and every inner loop runs along the rows of the tile,
+in vector registers, for a block of four features by four replicates.
 
 A transposed tile is flat, feature ``j`` at ``j * T .. (j + 1) * T``, and indexed by
-unsigned integers: from constant offsets of one pointer the compiler can see that nothing
-overlaps, and an unsigned index cannot be negative, so the loops are vectorised.
+unsigned integers: constant offsets of one pointer cannot overlap, and an unsigned index cannot be
+negative, so the compiler vectorizes the loops.
 """
 
 from __future__ import annotations
@@ -16,24 +15,13 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
+from .._numba import FAST, finish, first_task, next_task, njit
 from .codes import SHARED_BLOCK as BLOCK
+from .norms import empty_rows_outside
 from .rounding import BLOCK_ROWS
-from .scalar import FAST
-from .terms import terms_at
-from .tile import SCALE, fill_tile, new_tile
-from .turns import begin, go_on, leave
-from .within import empty_rows_outside
-
-# Compiled with codes.py, sha256 4f61b3dc35b098f6
-# Compiled with rounding.py, sha256 878c181a2fb33e56
-# Compiled with terms.py, sha256 7ae39dcd9967d0ea
-# Compiled with tile.py, sha256 e46d6b790b3ebabe
-# Compiled with within.py, sha256 39b40edca6af1138
-# Compiled with turns.py, sha256 66c80a357f4c812e
-
-__all__ = ["replicates_tasks"]
+from .tile import SCALE, fill_tile, new_tile, terms_at
 
 _T = 128  # rows of a tile
 _T1, _T2, _T3 = np.uint64(_T), np.uint64(2 * _T), np.uint64(3 * _T)
@@ -149,7 +137,7 @@ def replicates_range(
     known = norms.shape[0] > 0 and limits[2] < math.inf
     bounded = want_gradient and (known or min(limits[0], limits[1]) < math.inf)
     sums = np.empty((2, _T))
-    # The sums of a block of rows, and all sums of blocks before it.
+    # The sums of a block of rows, and the sums of all earlier blocks.
     many = hi - lo > BLOCK_ROWS
     block = np.zeros(gradients.shape) if many else gradients
     block_values = np.zeros(W.shape[0])
@@ -160,10 +148,10 @@ def replicates_range(
         _transpose(X, index, table[SCALE], m, x)
         if bounded:
             empty_rows_outside(x, _T, X.shape[1], table, limits, known, m, sums)
-        c[:] = 0.0  # what an earlier tile left beyond row m counts for nothing
+        c[:] = 0.0  # clears coefficients of an earlier tile beyond row m
         for first in range(0, W.shape[0], BLOCK):
             _predict(x, W, first, z)
-            # Not range(BLOCK), which would compile all this four times over.
+            # Not range(BLOCK), which would be unrolled.
             for r in range(min(BLOCK, W.shape[0] - first)):
                 part, count = terms_at(
                     terms, numbers, want_value, want_gradient, z, r * _T, table, m, c
@@ -197,12 +185,12 @@ def replicates_tasks(
     values: Any,
     gradients: Any,
     clipped: Any,
-    turns: Any,
-    bells: Any,
+    queue: Any,
+    wake_flags: Any,
     helper: int,
 ) -> None:
-    """Do tasks ``(0, lo, hi)`` in turn; partial sums of each go to a row of its own."""
-    t = begin(turns, bells, helper)
+    """Run tasks ``(0, lo, hi)`` from the queue; each has a row of the outputs."""
+    t = first_task(queue, wake_flags, helper)
     while t < tasks.shape[0]:
         replicates_range(
             X,
@@ -220,5 +208,5 @@ def replicates_tasks(
             gradients[t],
             clipped[t],
         )
-        t = go_on(turns)
-    leave(turns, tasks.shape[0], bells, helper)
+        t = next_task(queue)
+    finish(queue, tasks.shape[0], wake_flags, helper)

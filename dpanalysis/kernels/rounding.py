@@ -1,56 +1,31 @@
-"""How far a computed sum over records may be from the exact one.
+"""Bounds on the rounding error of sums over records.
 
-A proof of privacy says how far one record moves a sum of real numbers. The sums of this
-package are sums of floating-point numbers, so that two neighbouring data sets may also round
-apart. Every path adds in the same way, and the bound here is the bound of all of them: rows
-go by blocks of at most :data:`BLOCK_ROWS`, everything is added in double precision, a block's
-sum is added to its task's sum, and the sums of the tasks to the whole.
+A proof of privacy bounds the sensitivity of a sum of real numbers. Computed sums of two
+neighbouring data sets also differ by rounding errors. All implementations add in the same way, and
+this bound holds for all of them: rows are added by blocks of at most :data:`BLOCK_ROWS`, in double
+precision, a block's sum is added to its task's sum, and the sums of the tasks to the total.
 """
 
 from __future__ import annotations
 
 import math
 
+from .._parallel import MOST_TASKS
 from .._validation import check_int, check_number
 
-__all__ = ["BLOCK_ROWS", "DOUBLE", "MOST_TASKS", "NO_LIMITS", "SINGLE", "TINY", "sum_rounding"]
-
-BLOCK_ROWS = 4096  # rows whose terms are added up before their sum meets another sum
-MOST_TASKS = 64  # sums of tasks in the sum of a part
+BLOCK_ROWS = 4096  # rows whose terms are added up before their sum is added to another
 DOUBLE, SINGLE = 2.0**-53, 2.0**-24  # relative error of one rounding
-# Coefficients of a row that are smaller count as zero: near the end of the normal numbers a
-# product would be rounded by more than its share.
+# Smaller coefficients of a row count as zero: products of subnormal numbers would have larger
+# relative errors.
 TINY = 2.0**-960
-# Of rows without bounds: on their L1 and L2 norms, and how many times the norm that was kept.
+# Limits of unbounded rows: on the L1 and L2 norms, and the multiple of the stored norm.
 NO_LIMITS = (math.inf, math.inf, math.inf)
 
-_OWN = 16  # roundings of a term besides those that its dimension brings
+_OWN = 16  # roundings of a term besides those proportional to the dimension
 
 
 def sum_rounding(n: int, d: int, parts: int = 1, unit: float = DOUBLE) -> float:
-    r"""Return how far a computed sum of bounded terms may be from the exact sum of such terms.
-
-    Parameters
-    ----------
-    n : int
-        Largest number of terms, >= 0: records, or the places of a batch.
-    d : int
-        Entries of one record's row, >= 1.
-    parts : int
-        Parts of the data that are summed one by one before their sums are added, >= 1.
-    unit : float
-        Relative error of one rounding in what is computed of one record: its norm, its
-        multiplier, its clipped coefficient. :data:`SINGLE` where they are in single precision.
-
-    Returns
-    -------
-    float
-        In units of the bound B on the norm of one record's term, L1 or L2.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is outside its range.
+    r"""Return a bound on the error of a computed sum of bounded terms, in units of the bound.
 
     Notes
     -----
@@ -63,9 +38,9 @@ def sum_rounding(n: int, d: int, parts: int = 1, unit: float = DOUBLE) -> float:
     coefficient was chosen by a computed norm. That norm takes d squares, d - 1 additions and
     at most 6 operations more; the multiplier of the row, the weight of the rule and the
     derivative take at most 10 more. So the term's norm is at most
-    :math:`(1 + \gamma_{d+16}) B`, where this gamma is that of ``unit``. The row is that which is
+    :math:`(1 + \gamma_{d+16}) B`, where this gamma is that of ``unit``. The row is the one that is
     added: its norm is compared with the kept one, or with its bound, again where it is added
-    (:mod:`dpanalysis.kernels.within`), and the slack of that comparison is for the problem to add.
+    (:mod:`dpanalysis.kernels.norms`), and the slack of that comparison is for the problem to add.
 
     **The sum.** A term is multiplied out (one rounding an entry) and then passes through
     additions: at most one for each of the other terms of its block, which has at most
@@ -87,19 +62,12 @@ def sum_rounding(n: int, d: int, parts: int = 1, unit: float = DOUBLE) -> float:
 
     B must be a normal number, far above the smallest (1e-250 and more): sizes below 1e-300
     are rounded by more than u. A coefficient below :data:`TINY` counts as zero.
-
-    Examples
-    --------
-    >>> print(f"{sum_rounding(32_561, 124):.1e}")
-    1.5e-08
-    >>> print(f"{sum_rounding(100_000_000, 54):.1e}")
-    0.00059
     """
     n = check_int("n", n, low=0)
     d = check_int("d", d, low=1)
     parts = check_int("parts", parts, low=1)
     unit = check_number("unit", unit, low=0.0, low_open=True)
-    own = _gamma(d + _OWN + 1, unit)  # here and below a little more, for the rounding of this
+    own = _gamma(d + _OWN + 1, unit)  # here and below with a margin for this computation's rounding
     additions = max(BLOCK_ROWS, d) + n // 2048 + 1 + MOST_TASKS + parts
     return n * _gamma(additions + 8, DOUBLE) * (1.0 + own) + own
 

@@ -1,17 +1,14 @@
-"""Formulas of one sample, written once and compiled by Numba.
+"""Losses, derivatives and clipping weights of one sample, compiled by Numba.
 
-A loss is a pair ``value, derivative`` of the prediction ``z = <x, w>`` and the label
-``y``. :mod:`dpanalysis.kernels.twins` says which class runs by which formulas. A loss or a rule
-from outside needs none of this: :mod:`dpanalysis.kernels.own` compiles its own formulas.
+A loss is a pair ``value, derivative`` of the prediction ``z = <x, w>`` and the label ``y``.
+:mod:`dpanalysis.kernels.kernel_table` maps classes to formulas; :mod:`dpanalysis.kernels.user`
+compiles users' losses and rules.
 
-LLVM's own ``exp`` and ``log1p`` are function calls that stop a loop from being
-vectorised, so the two that the logistic loss needs are polynomials here. They are
-compiled without reassociation: the reduction of the argument relies on the order
-of its operations.
+LLVM's ``exp`` and ``log1p`` are function calls, which prevent vectorization, so they are
+polynomials here. They are compiled without reassociation: the reduction of the argument relies on
+the order of its operations.
 
-Numba's cache on disk watches the file of the kernel that is called, not the files that
-the kernel calls: each file names the one that it calls by its hash, so that an edit here
-changes them all (a test says what to write). A code that a kernel does not know gives NaN.
+An unknown code gives NaN.
 """
 
 from __future__ import annotations
@@ -20,41 +17,11 @@ import math
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types, uint64
+from numba import types, uint64
 from numba.extending import intrinsic
 
-from .._compiling import CACHE
+from .._numba import EXACT, FAST, njit
 from .codes import AUTOMATIC, FLAT, PER_SAMPLE_ADAPTIVE, VALUE
-
-# Compiled with codes.py, sha256 4f61b3dc35b098f6
-
-__all__ = [
-    "FAST",
-    "clip_weight",
-    "cut_weight",
-    "exp_any",
-    "exp_neg",
-    "hinge_derivative",
-    "hinge_value",
-    "huberized_derivative",
-    "huberized_value",
-    "log1p_any",
-    "log1p_unit",
-    "log_any",
-    "logistic_derivative",
-    "logistic_value",
-    "squared_derivative",
-    "squared_value",
-]
-
-# "nnan" and "ninf" stay out: NaN must survive. Division is not a branch.
-FAST: dict[str, Any] = {
-    "cache": CACHE,
-    "nogil": True,
-    "error_model": "numpy",
-    "fastmath": {"reassoc", "contract", "arcp", "nsz"},
-}
-EXACT: dict[str, Any] = {**FAST, "fastmath": {"contract"}}
 
 BELOW_ONE = 1.0 - 2.0**-50
 
@@ -66,7 +33,7 @@ _SHIFT = (1024 << 52) - 0x3FE6A09E667F3BCD  # less the bits of sqrt(1/2)
 
 @intrinsic
 def _float_of_bits(typingctx: Any, bits: Any) -> Any:
-    """Read 64 bits as a double (a constant-time power of two)."""
+    """Reinterpret 64 bits as a double."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.DoubleType())
@@ -76,7 +43,7 @@ def _float_of_bits(typingctx: Any, bits: Any) -> Any:
 
 @intrinsic
 def _bits_of_float(typingctx: Any, number: Any) -> Any:
-    """Read a double as 64 bits."""
+    """Reinterpret a double as 64 bits."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.IntType(64))
@@ -117,7 +84,7 @@ def exp_any(x: float) -> float:
     bounded = 709.78 if x > 709.78 else x  # NaN passes
     bounded = -708.0 if bounded < -708.0 else bounded
     k = int(bounded * _LOG2_E + 1024.5) - 1024
-    # Half of the power of two, which is too large a number itself at the upper end.
+    # Half of the power of two, which itself would overflow at the upper end.
     half: float = _float_of_bits((1022 + k) << 52)  # type: ignore[call-arg]
     result = 2.0 * (_exp_reduced(-bounded, -k) * half)
     result = math.inf if x > 709.78 else result
@@ -152,8 +119,7 @@ def log_any(x: float) -> float:
     """Return log(x), relative error below 1e-15; -inf at 0, NaN below."""
     tiny = x < 2.3e-308
     bits: int = _bits_of_float(x * 2.0**54 if tiny else x)  # type: ignore[call-arg]
-    # x = 2^k m with m in [sqrt(1/2), sqrt(2)); shifted as a positive number, which takes a
-    # vector register everywhere.
+    # x = 2^k m with m in [sqrt(1/2), sqrt(2)); an unsigned shift, which every processor vectorizes.
     k = int(uint64(bits + _SHIFT) >> uint64(52)) - 1024
     m: float = _float_of_bits(bits - (k << 52))
     k = k - 54 if tiny else k
@@ -167,7 +133,7 @@ def log_any(x: float) -> float:
 def log1p_any(x: float) -> float:
     """Return log(1 + x), relative error below 1e-15; -inf at -1, NaN below."""
     total = 1.0 + x
-    lost = x - (total - 1.0) if x < 1.0 else 1.0 - (total - x)  # what the sum was rounded by
+    lost = x - (total - 1.0) if x < 1.0 else 1.0 - (total - x)  # rounding error of the sum
     ordinary = (x > -1.0) & (x < math.inf)
     return log_any(total) + (lost / total if ordinary else 0.0)
 
@@ -216,7 +182,7 @@ def hinge_derivative(z: float, y: float) -> float:
     return 0.0 if margin >= 1.0 else below
 
 
-@njit(**EXACT)  # a reciprocal, which only a vectorised loop would take, rounds otherwise
+@njit(**EXACT)  # a vectorized loop would multiply by the reciprocal, which rounds differently
 def _quotient(a: float, b: float) -> float:
     return a / b
 
@@ -230,7 +196,7 @@ def _huberized_slope(gap: float, width: float) -> float:
 
 @njit(**FAST)
 def huberized_value(z: float, y: float, width: float) -> float:
-    """Return the hinge loss with a parabola for its corner."""
+    """Return the hinge loss with its corner replaced by a parabola."""
     gap = 1.0 - y * z
     slope = _huberized_slope(gap, width)
     return gap if gap >= width else width * slope * slope
@@ -244,14 +210,14 @@ def huberized_derivative(z: float, y: float, width: float) -> float:
 
 @njit(**EXACT)
 def cut_weight(weight: float, norm: float, bound: float) -> float:
-    """Return the weight, or less where its product with the norm is over the bound."""
-    # A hair below bound/norm, so that rounding cannot push the product over the bound.
+    """Return the weight, reduced where its product with the norm exceeds the bound."""
+    # Slightly below bound/norm, so that rounding cannot push the product over the bound.
     weight = BELOW_ONE * bound / norm if weight * norm > bound else weight
     weight = 0.0 if weight * norm > bound else weight  # the quotient was subnormal
     return weight if norm == norm else norm
 
 
-# Exact: reassociated, a product that is compared with the bound need not be the one used.
+# Exact: with reassociation the product compared with the bound need not be the one used.
 @njit(**EXACT)
 def clip_weight(code: int, parameters: Any, norm: float, loss: float) -> float:
     """Return the multiplier of one sample's gradient, given its norm and its loss."""

@@ -1,16 +1,22 @@
-"""Tiles of samples: what is known of each, and the loops over losses, derivatives, clipping.
+"""Tiles of samples: loops over losses, derivatives and clipping weights, shared by all kernels.
+
+A kernel passes over the data by tiles of up to 256 samples. It computes a tile's predictions and
+calls :func:`tile_terms`, compiled for the built-in formulas or for users' formulas
+(:mod:`dpanalysis.kernels.user`), by its address: a kernel is compiled once for each form of the
+data, whatever the formulas. Meanwhile the next rows are prefetched: no data are loaded in these
+loops, and hardware cannot predict the rows of a minibatch.
 
 A tile is ``(index, table)``: the row numbers, and a table with one row for each of LABEL,
-SCALE, NORM, WEIGHT (multiplicity), ONE and LOSS. One table, since every array that a
-function is given costs two atomic operations.
+SCALE, NORM, WEIGHT (multiplicity), ONE and LOSS. It is a single table because every array
+argument costs two atomic operations.
 
-The choice of the loss and of the rule stays outside the loops: inside, it keeps LLVM from
-vectorising. Unsigned indices need no check for being negative. What :func:`tile_terms` uses is
-forced to become part of it, so that its loops are compiled as a whole.
+The branches on the loss and the rule are outside the loops, where they do not prevent
+vectorization. Unsigned indices need no check for being negative. The functions that
+:func:`tile_terms` calls are inlined, so that its loops are compiled as a whole.
 
 A sample whose prediction, loss, derivative, norm or weight is not a finite number adds exactly
-zero to what is computed from it: NaN would pass from one record to the sum and tell that the
-record is there. Nothing that a sample adds depends on what else is asked for.
+zero to the sums computed from it: NaN would pass from one record to the sum and reveal that the
+record is there. The term of a sample does not depend on which other results are requested.
 """
 
 from __future__ import annotations
@@ -20,9 +26,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import carray, cfunc, njit, types, uint64
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import carray, types, uint64
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from .._compiling import CACHE
+from .._numba import FAST, cfunc, njit
 from .codes import (
     AUTOMATIC,
     FLAT,
@@ -35,7 +44,6 @@ from .codes import (
 )
 from .rounding import TINY
 from .scalar import (
-    FAST,
     clip_weight,
     hinge_derivative,
     hinge_value,
@@ -47,21 +55,78 @@ from .scalar import (
     squared_value,
 )
 
-# Compiled with codes.py, sha256 4f61b3dc35b098f6
-# Compiled with rounding.py, sha256 878c181a2fb33e56
-# Compiled with scalar.py, sha256 6943957e836d8dd8
 
-__all__ = [
-    "NORM",
-    "SCALE",
-    "TERMS",
-    "built_in_terms",
-    "fill_tile",
-    "new_tile",
-    "scale_terms",
-    "split_rule",
-    "tile_terms",
-]
+@intrinsic
+def _terms_at(
+    typingctx: Any,
+    address: Any,
+    numbers: Any,
+    want_value: Any,
+    want_gradient: Any,
+    z: Any,
+    at: Any,
+    table: Any,
+    count: Any,
+    c: Any,
+) -> Any:
+    """Call the function at an address for the tile at offset ``at`` of ``z`` and ``c``.
+
+    Returns its value, and the number of clipped samples.
+    """
+    whole = types.int64
+    result = types.Tuple((types.float64, whole))
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def array(k: int) -> Any:
+            return context.make_array(signature.args[k])(context, builder, args[k])
+
+        address, _, want_value, want_gradient, _, at, _, count, _ = args
+        numbers, z, table, c = (array(k) for k in (1, 4, 6, 8))
+        clipped = cgutils.alloca_once_value(builder, context.get_constant(whole, 0))
+        given = [
+            numbers.data,
+            want_value,
+            want_gradient,
+            builder.gep(z.data, [at]),
+            table.data,
+            cgutils.unpack_tuple(builder, table.shape)[1],
+            count,
+            builder.gep(c.data, [at]),
+            clipped,
+        ]
+        kind = ir.FunctionType(ir.DoubleType(), [each.type for each in given])
+        value = builder.call(builder.inttoptr(address, kind.as_pointer()), given)
+        return context.make_tuple(builder, result, [value, builder.load(clipped)])
+
+    return result(whole, numbers, whole, whole, z, whole, table, whole, c), codegen
+
+
+#: Typed as Any: the signature of an intrinsic is not that of its calls.
+terms_at: Any = _terms_at
+
+
+LINE_BYTES = 64  # of a cache line
+
+
+@intrinsic
+def prefetch(typingctx: Any, array: Any, i: Any, j: Any) -> Any:
+    """Prefetch the cache line of ``array[i, j]``; it cannot fail."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = signature.args[0]
+        view = context.make_array(kind)(context, builder, args[0])
+        item = cgutils.get_item_pointer(
+            context, builder, kind, view, args[1:], wraparound=False, boundscheck=False
+        )
+        number = ir.IntType(32)
+        call = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, call, "llvm.prefetch.p0")
+        read, keep, data = number(0), number(3), number(1)
+        builder.call(function, [builder.bitcast(item, cgutils.voidptr_t), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64), codegen
+
 
 LABEL, SCALE, NORM, WEIGHT, ONE, LOSS = 0, 1, 2, 3, 4, 5
 _TABLE_ROWS = 6
@@ -69,7 +134,7 @@ _TABLE_ROWS = 6
 
 @njit(**FAST)
 def new_tile(size: int) -> Any:
-    """Allocate what :func:`fill_tile` fills; scales, norms and weights are 1 until then."""
+    """Allocate a tile for :func:`fill_tile`, with scales, norms and weights 1."""
     return np.empty(size, np.int64), np.ones((_TABLE_ROWS, size))
 
 
@@ -85,7 +150,7 @@ def fill_tile(
     count: int,
     tile: Any,
 ) -> None:
-    """Gather what is known of each sample: row number, label, scale, norm, weight."""
+    """Gather row number, label, scale, norm and weight of each sample."""
     index, table = tile
     for k in range(count):
         i = rows[start + k] if indexed else start + k
@@ -104,14 +169,14 @@ def fill_tile(
 
 @njit(forceinline=True, **FAST)
 def split_rule(numbers: Any) -> Any:
-    """Return the loss's number and parameter, the rule's number and parameters."""
+    """Return the loss's code and parameter, and the rule's code and parameters."""
     parameters = numbers[3], numbers[4], numbers[5], numbers[6]
     return int(numbers[0]), numbers[1], int(numbers[2]), parameters
 
 
 @njit(forceinline=True, **FAST)
 def _keep_loss(z: float, loss: float, table: Any, i: int) -> float:
-    """Write the loss of sample ``i`` and return its share of the sum: 0 unless it is finite."""
+    """Write the loss of sample ``i`` and return its term of the sum, 0 unless it is finite."""
     counts = (abs(z) < math.inf) & (abs(loss) < math.inf)
     table[LOSS, i] = loss if counts else math.inf
     return table[WEIGHT, i] * loss if counts else 0.0
@@ -180,10 +245,10 @@ def _loss_derivatives(
 
 @njit(forceinline=True, **FAST)
 def _clip(code: int, parameters: Any, table: Any, c: Any, i: int) -> bool:
-    """Weigh the derivative of sample ``i``; say whether it was scaled down.
+    """Weight the derivative of sample ``i``; return whether it was scaled down.
 
     A sample whose derivative, norm, loss or weight is not finite counts as zero: inf * 0
-    would give it away.
+    would reveal it.
     """
     derivative, multiplicity, loss = c[i], table[WEIGHT, i], table[LOSS, i]
     size = table[NORM, i] * abs(derivative)
@@ -204,7 +269,7 @@ def scale_terms(table: Any, c: Any, count: int) -> None:
         c[k] = term if abs(term) >= TINY else 0.0
 
 
-# Of tile_terms; arrays come as pointers to the first entry of a tile.
+# The signature of tile_terms; arrays are pointers to the first entry of a tile.
 _REALS, _WHOLE = types.CPointer(types.float64), types.int64
 TERMS = types.float64(
     _REALS, _WHOLE, _WHOLE, _REALS, _REALS, _WHOLE, _WHOLE, _REALS, types.CPointer(_WHOLE)
@@ -222,16 +287,10 @@ def tile_terms(
     coefficients: Any,
     clipped: Any,
 ) -> float:
-    """Turn a tile's predictions into its loss sum and its gradients' coefficients.
+    """Compute a tile's loss sum and its gradients' coefficients from its predictions.
 
-    Reads ``count`` predictions and the table, which has so many columns, and writes the weighted
-    (and clipped) derivatives. The kernels call it by its address: :mod:`~dpanalysis.kernels.terms`.
-
-    Returns
-    -------
-    float
-        Weighted sum of the losses (unclipped; 0 unless wanted). ``clipped[0]`` becomes the number
-        of samples with a positive weight whose gradient was scaled down.
+    Reads ``count`` predictions and the table with ``columns`` columns, and writes the weighted
+    (and clipped) derivatives.
     """
     z, c = carray(predictions, count), carray(coefficients, count)
     table = carray(known, (_TABLE_ROWS, columns))
@@ -241,7 +300,7 @@ def tile_terms(
     if want_value or (clip_code == VALUE and want_gradient):
         value = _loss_values(loss_code, parameter, z, table, count)
     if want_gradient:
-        # Clipping sees the gradient of one sample, without its weight.
+        # Clipping applies to the gradient of one sample, without its multiplicity.
         row, lost = (WEIGHT, 0.0) if clip_code == UNCLIPPED else (ONE, math.nan)
         _loss_derivatives(loss_code, parameter, z, table, row, lost, count, c)
         if clip_code == FLAT:
@@ -263,4 +322,4 @@ def tile_terms(
 @cache
 def built_in_terms() -> Any:
     """Return :func:`tile_terms` with an ``address``, compiled for the built-in formulas."""
-    return cfunc(TERMS, cache=CACHE)(tile_terms)
+    return cfunc(TERMS, tile_terms)

@@ -22,20 +22,34 @@ from typing import TYPE_CHECKING
 from .._lazy import on_first_use
 
 if TYPE_CHECKING:
-    from .base import PrivacyWarning
     from .card import PrivacyCard
-    from .classifiers import LinearSVC, LogisticRegression
-    from .storage import load, save
+    from .classifiers import (
+        LinearSVC,
+        LogisticRegression,
+        PrivacyWarning,
+        PrivateClassifier,
+        load,
+        save,
+    )
 
 _HOMES = {
     "LinearSVC": "classifiers",
     "LogisticRegression": "classifiers",
     "PrivacyCard": "card",
-    "PrivacyWarning": "base",
-    "load": "storage",
-    "save": "storage",
+    "PrivacyWarning": "classifiers",
+    "PrivateClassifier": "classifiers",
+    "load": "classifiers",
+    "save": "classifiers",
 }
 
-__all__ = ["LinearSVC", "LogisticRegression", "PrivacyCard", "PrivacyWarning", "load", "save"]
+__all__ = [
+    "LinearSVC",
+    "LogisticRegression",
+    "PrivacyCard",
+    "PrivacyWarning",
+    "PrivateClassifier",
+    "load",
+    "save",
+]
 
 __getattr__, __dir__ = on_first_use(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""What a fitted model promises: the guarantee, and what it covers, as text, JSON and HTML."""
+"""Privacy card of a fitted model: the guarantee and what it covers, as text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class PrivacyCard:
     Attributes
     ----------
     epsilon, delta : float
-        Of what is in the ledger: the fit, and bounds that were paid for and could be traced. It is
-        not the total where ``not_counted`` lists anything.
+        Of the releases in the ledger: the fit, and bounds that were paid for and could be traced.
+        Not the total where ``not_counted`` lists anything.
     relation : str
         Which data sets are neighbours.
     ledger : tuple of str
-        What was released.
+        Releases.
     model : str
         The estimator with its settings.
     facts : mapping of str to str
-        What was decided from public facts, and which.
+        Decisions from public facts, and their reasons.
     covered, not_covered : tuple of str
     not_counted : tuple of str
         What may have been learned from the same records beside the ledger, and adds to epsilon.
@@ -92,13 +92,13 @@ class PrivacyCard:
         delta : float
             At which epsilon is stated, in [0, 1).
         """
-        said = "the best of a random number of runs, by a private score; the ledger is of them all"
+        note = "the best of a random number of runs, by a private score; the ledger is of them all"
         return replace(
             self,
             epsilon=ledger.epsilon(delta),
             delta=delta,
             ledger=tuple(map(repr, ledger)),
-            facts={**self.facts, "Choice": said},
+            facts={**self.facts, "Choice": note},
         )
 
     def to_json(self) -> str:
@@ -112,7 +112,7 @@ class PrivacyCard:
         return cls(**kept)
 
     def to_html(self) -> str:
-        """Return the card as a page of its own, without scripts."""
+        """Return the card as an HTML page without scripts."""
         return (
             '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width">\n<title>Model card</title>\n'

@@ -1,26 +1,525 @@
-"""The private linear classifiers."""
+"""Private linear classifiers: one over a loss and a method, and two with a fixed loss.
+
+They bring the rows within public bounds, fit through the oracle, and state the guarantee on a card.
+Fitted models are stored as JSON, and loading one executes nothing of it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.pipeline import Pipeline
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._validation import check_number
-from ..losses import HuberizedHinge, Logistic, Loss
+from .. import clipping, losses, methods
+from .._validation import check_number, refuse_mask
+from ..losses import HuberizedHinge, Logistic, Loss, check_loss
+from ..methods.base import Method
+from ..preprocessing.columns import columns_of
+from ..preprocessing.encoder import PublicEncoder
 from ..privacy import mechanisms
-from ..privacy.relations import Budget
+from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
+from ..privacy.accounting.sampling import Sampling
+from ..privacy.facts import check_size
+from ..privacy.queries import PerturbedMinimum
 from ..problems import ERM, Softmax
-from .base import PrivateLinearClassifier
-from .runs import Run
+from ..problems.base import Problem
+from ..problems.rows.checks import has_read_width, refuse_read_width
+from ..regularizers import L2
+from .card import PrivacyCard
+from .design import NO_BOUNDS, Upstream, design_of, in_file, upstream_of
+from .runs import LONG, TRIED, Run, run
 
-__all__ = ["LinearSVC", "LogisticRegression"]
+__all__ = ["LinearSVC", "LogisticRegression", "PrivateClassifier"]
 
 
-class LogisticRegression(PrivateLinearClassifier):
+class PrivacyWarning(UserWarning):
+    """Something that costs privacy, or accuracy for privacy's sake."""
+
+
+_IN_MEMORY = 1 << 24  # bytes of dense data up to which their bounded rows are in memory, too
+_ENTRIES = 1 << 18  # of a block of rows on its way to a file
+
+_SEARCHED = (
+    "this fit is one of several on the same rows (GridSearchCV, cross_val_score and the like): "
+    "each costs epsilon again, and scores on held-out rows are exact, so that neither the scores "
+    "nor the parameters chosen by them are covered by privacy_; take C='auto', which is chosen "
+    "without looking, C='private', which pays for looking, or choose on public data"
+)
+_STEPS = (
+    "the steps {} before the estimator may learn from the private records, which privacy_ does not "
+    "cover: declare what they learn on public data, by a PublicEncoder, or leave them out"
+)
+_CUT = (
+    "no public bounds were declared, so every feature is cut to the range from -1 to 1: put a "
+    "PublicEncoder before the estimator, or pass bounds=(low, high)"
+)
+
+#: Names of methods; see :class:`PrivateClassifier`.
+_METHODS = ("auto", "objective_perturbation")
+
+
+class PrivateClassifier(ClassifierMixin, BaseEstimator):
+    r"""Private linear classifier with a loss and a method of choice.
+
+    :class:`LogisticRegression` and :class:`LinearSVC` are this class with a fixed loss.
+
+    Parameters
+    ----------
+    loss : Loss, optional
+        A loss for labels -1 and +1, from :mod:`dpanalysis.losses` or of a class that extends
+        :class:`~dpanalysis.losses.Loss`; ``Logistic()`` by default.
+    method : Method, "auto" or "objective_perturbation"
+        A method from :mod:`dpanalysis.methods` or of a class that extends
+        :class:`~dpanalysis.methods.Method`: its run is charged by its own ledger.
+        ``"objective_perturbation"``, for convex smooth losses, takes the penalty of ``C``.
+        ``"auto"`` is the same, except that the logistic loss of two classes is fitted by noisy
+        gradient descent where delta > 0 and there is much noise.
+    epsilon, delta, fit_intercept, bounds, classes, relation, size, random_state
+        As in :class:`LogisticRegression`.
+    C : float, "auto" or "private"
+        As in :class:`LogisticRegression`. With a method object ``"auto"`` adds no penalty, a
+        number adds the L2 penalty :math:`\|w\|^2/(2Cn)` to the mean loss, and ``"private"`` is
+        refused.
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_, privacy_, n_features_in_, feature_names_in_
+        As in :class:`LogisticRegression`.
+
+    Notes
+    -----
+    The method starts at zero and runs on scaled rows, for which its step sizes and clip norms are:
+    every column has size 1 (given bounds on norms, a row has a length of at most 4), and there is a
+    constant column for the intercept.
+
+    More than two classes are one softmax regression for the logistic loss. For any other loss they
+    are one run each against the others, with an equal part of the budget.
+
+    The method's assumptions are checked against public facts before anything is spent, such as the
+    smooth loss that objective perturbation needs, and the relation that its sampling needs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dpanalysis as dpa
+    >>> from dpanalysis.linear_model import PrivateClassifier
+    >>> X = np.random.default_rng(0).uniform(0, 10, size=(5000, 3))
+    >>> y = np.where(X[:, 0] > X[:, 1], "up", "down")
+    >>> method = dpa.methods.SGD(0.5, 100, sampling=dpa.Full(), clipping=dpa.clipping.Flat(1.0))
+    >>> model = PrivateClassifier(
+    ...     dpa.losses.Hinge(), method, epsilon=1.0, delta=1e-6, bounds=(0, 10), random_state=0
+    ... )
+    >>> model.fit(X, y).predict([[9.0, 1.0, 5.0], [1.0, 9.0, 5.0]]).tolist()
+    ['up', 'down']
+    >>> model.privacy_.epsilon
+    1.0
+    """
+
+    def __init__(
+        self,
+        loss: Loss | None = None,
+        method: str | Method = "auto",
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        *,
+        C: float | str = "auto",
+        fit_intercept: bool = True,
+        bounds: Any = None,
+        classes: Any = None,
+        relation: str = "replace_one",
+        size: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.loss = loss
+        self.method = method
+        self.epsilon = epsilon
+        self.delta = delta
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.bounds = bounds
+        self.classes = classes
+        self.relation = relation
+        self.size = size
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> PrivateClassifier:
+        """Fit the model; this spends the whole budget.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or DataFrame of shape (n, d)
+            Numbers, such as :class:`~dpanalysis.preprocessing.PublicEncoder` makes.
+        y : array_like of shape (n,)
+            Labels: numbers or words.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            Before anything is spent, if an argument is outside its range, an entry is NaN, there
+            is one class only, a label is not one of ``classes``, X is what ``load_libsvm`` gave
+            without ``n_features``, bounds were learned under another relation, or loss and method
+            do not fit together.
+
+        Warns
+        -----
+        PrivacyWarning
+            If no bounds are declared, the fit is one of a search, or steps of a pipeline before
+            it may learn from the records.
+
+        Notes
+        -----
+        *What epsilon covers.* The proof of a run takes its rows and bounds as given. Whatever
+        computed them from the records is a release too. Its cost is added if it is a
+        :class:`~dpanalysis.preprocessing.PrivateBounds` that can be traced: by the pipelines in
+        whose fit this one is called, by the rows, or by ``bounds``. Of anything else the card says
+        that it is not counted.
+        """
+        given, (X, y) = X, self._checked(X, y)
+        n, d = X.shape
+        budget = self._budget(n)
+        classes, labels = self._classes(y)
+        sparse = not isinstance(X, np.ndarray)
+        design, bounds_note = design_of(
+            self.bounds, columns_of(given), d, bool(self.fit_intercept), sparse
+        )
+        upstream = upstream_of(given, self.bounds, design, budget.relation)
+        if upstream.repeated:
+            warnings.warn(_SEARCHED, PrivacyWarning, stacklevel=2)
+        if upstream.steps:
+            warnings.warn(_STEPS.format(upstream.steps), PrivacyWarning, stacklevel=2)
+        if bounds_note == NO_BOUNDS:
+            warnings.warn(_CUT, PrivacyWarning, stacklevel=2)
+        if sparse or self._nominal(n) * d * X.itemsize <= _IN_MEMORY:
+            self._fit_design(design.rows(X), labels, classes, design, budget, bounds_note, upstream)
+        else:
+            step = max(1, _ENTRIES // d)
+            parts = (X[lo : lo + step] for lo in range(0, n, step))
+            with in_file(map(design.rows, parts)) as D:
+                self._fit_design(D, labels, classes, design, budget, bounds_note, upstream)
+        return self
+
+    def _fit_design(
+        self,
+        D: Any,
+        labels: np.ndarray,
+        classes: np.ndarray,
+        design: Any,
+        budget: Budget,
+        bounds_note: str,
+        upstream: Upstream,
+    ) -> None:
+        """Fit to the rows of the design, whose labels are 0..K-1."""
+        runs = self._solve(D, labels, len(classes), design.row_bound, budget, self._rng())
+        w = np.concatenate([each.w.reshape(-1, D.shape[1]) for each in runs])
+        self.coef_, self.intercept_ = design.weights(w)
+        self.classes_ = classes
+        self.privacy_ = self._card(runs, D.shape, budget, bounds_note, upstream)
+
+    def _solve(
+        self, D: Any, labels: np.ndarray, K: int, row_bound: Any, budget: Budget, rng: Any
+    ) -> list[Run]:
+        """Return the runs, whose weights, one after the other, are the rows of ``coef_``."""
+        loss, method = self._loss_and_method()
+        logistic, scores = type(loss) is Logistic, 1 if K == 2 else K
+        penalty = self._penalty(D.shape[0])
+        problems: Iterable[Problem]
+        if logistic and K > 2:
+            scores = 1
+            problems = [Softmax(D, labels, K, penalty, row_bound, dtype="float64", size=self.size)]
+        else:
+            problems = (
+                ERM(D, np.where(labels == k, 1.0, -1.0), loss, penalty, row_bound, size=self.size)
+                for k in ([1] if K == 2 else range(K))
+            )
+        part = Budget(budget.limit / scores, budget.delta / scores, budget.relation)
+        # One logistic run draws from the source itself: seeded fits stay what they were.
+        sources = [rng] if logistic else mechanisms.spawn(rng, scores)
+        chosen = method if isinstance(method, Method) else None
+        descends = method == "auto" and logistic and K == 2
+        return [
+            run(problem, part, source, self.C, chosen, descends)
+            for problem, source in zip(problems, sources)
+        ]
+
+    def _penalty(self, n: int) -> L2 | None:
+        """Return the penalty that a number C adds to the problem of a method object."""
+        if self.C == "auto" or not isinstance(self._loss_and_method()[1], Method):
+            return None
+        return L2(1.0 / (float(self.C) * self._nominal(n)))
+
+    # Checks
+
+    def _loss_and_method(self) -> tuple[Loss, str | Method]:
+        """Return the loss and the method of the fit, or raise naming the parameter."""
+        loss = Logistic() if self.loss is None else self.loss
+        check_loss(loss)
+        if not loss.classification:
+            raise ValueError(
+                f"loss must be one of classification, for labels -1 and +1, got {loss!r}"
+            )
+        if not isinstance(self.method, Method) and self.method not in _METHODS:
+            raise TypeError(
+                f"method must be {' or '.join(map(repr, _METHODS))}, or an object of a class of "
+                f"dpanalysis.methods, got {self.method!r}"
+            )
+        if isinstance(self.method, Method) and self.C == "private":
+            raise ValueError(
+                "C='private' chooses a penalty for objective perturbation, so method must be one "
+                f"of {', '.join(map(repr, _METHODS))}, got {self.method!r}"
+            )
+        return loss, self.method
+
+    def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        refuse_mask("X", X)
+        refuse_mask("y", y)
+        if has_read_width(X):
+            refuse_read_width()
+        try:
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
+        except ValueError as error:
+            if "could not convert string to float" not in str(error):
+                raise
+            raise ValueError(
+                f"X must hold numbers ({error}): put a PublicEncoder with the columns' domains "
+                "before the estimator"
+            ) from None
+        check_classification_targets(y)
+        return X, y
+
+    def _nominal(self, n: int) -> int:
+        """Return the public size that averages are divided by, checked against the n rows."""
+        return n if self.size is None else check_size(self.size, n)
+
+    def _budget(self, n: int) -> Budget:
+        n = self._nominal(n)
+        self._loss_and_method()
+        epsilon = check_number("epsilon", self.epsilon, low=0.0, low_open=True)
+        delta = check_number("delta", self.delta, low=0.0, high=1.0, high_open=True)
+        if n > 1 and delta >= 1.0 / n:
+            raise ValueError(
+                f"delta must be below 1/n = {1.0 / n:.3g}, got {delta!r}: releasing one record in "
+                "the clear would satisfy it"
+            )
+        if self.C == "private" and delta > 0.0:
+            raise ValueError(
+                f"C='private' takes a pure budget, delta = 0, got {delta!r}: the best of several "
+                "runs with a delta of their own has no such guarantee here"
+            )
+        if self.C not in ("auto", "private"):
+            check_number("C", self.C, low=0.0, low_open=True)
+        return Budget(epsilon, delta, check_relation(self.relation))
+
+    def _classes(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the classes, sorted, and the number of each label's class."""
+        if self.classes is None:
+            classes, labels = np.unique(y, return_inverse=True)
+        else:
+            classes = np.unique(np.asarray(self.classes))
+            if classes.dtype.kind != y.dtype.kind and "U" in (classes.dtype.kind, y.dtype.kind):
+                y, classes = y.astype(str), classes.astype(str)
+            labels = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+            unknown = np.flatnonzero(classes[labels] != y)
+            if unknown.size:
+                i = int(unknown[0])
+                raise ValueError(
+                    f"y must hold labels in classes = {classes.tolist()!r}, got "
+                    f"{y[i : i + 1].tolist()[0]!r} in row {i}"
+                )
+        if len(classes) < 2:
+            raise ValueError(
+                f"y must have at least two classes, got one class only, {classes.tolist()!r}: "
+                "declare classes=[...] where one of them may be absent"
+            )
+        return classes, labels
+
+    def _rng(self) -> Any:
+        state = self.random_state
+        if state is None:
+            return "os"
+        if isinstance(state, np.random.RandomState):
+            return int(state.randint(2**31 - 1))
+        return state
+
+    # After the fit
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the scores, (n,) for two classes and (n, K) for more.
+
+        Raises
+        ------
+        ValueError
+            If the columns are not those of the fit, or an entry is not finite.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", reset=False)
+        scores = np.asarray(X @ self.coef_.T) + self.intercept_
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the likeliest class of every row, shape (n,)."""
+        scores = self.decision_function(X)
+        best = (scores > 0.0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[best]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+    def _card(
+        self,
+        runs: list[Run],
+        shape: tuple[int, int],
+        budget: Budget,
+        bounds_note: str,
+        upstream: Upstream,
+    ) -> PrivacyCard:
+        """Return the guarantee and what it rests on."""
+        loss, method = self._loss_and_method()
+        records = f"{shape[0]} records" if self.size is None else f"nominal size {self.size}"
+        if isinstance(method, Method):
+            l2 = self._penalty(shape[0])
+            given = (
+                f"L2 of strength {l2.strength:.3g}, on the intercept too, as given" if l2 else ""
+            )
+            method_facts = {
+                "Loss": repr(loss),
+                "Method": repr(method),
+                "Penalty": given or "none but the method's own",
+            }
+        else:
+            method_facts = _rule_facts(runs[0].plan, self.C, budget.delta)
+        facts = {
+            "Sizes": f"{records}, {shape[1]} weights for each score, intercept included",
+            **method_facts,
+            "Bounds": bounds_note,
+        }
+        covered = ["coef_ and intercept_, and every prediction made from them"]
+        labels = (
+            "read off y and taken as public" if self.classes is None else "declared by the user"
+        )
+        not_covered = [
+            f"{self._public_size(budget)} and the features' names",
+            f"the set of labels: {labels}",
+            "domains, bounds, classes or settings chosen by looking at these records, and whatever "
+            "was learned from them before they reached the model or its encoder",
+            "scores on private rows, such as score(X, y)",
+            "the time that the fit takes, and errors about bad cells or labels",
+            "other fits on the same records, of models or of bounds: their epsilons add up",
+        ]
+        if type(loss) not in _STORABLE.values():
+            not_covered.append(
+                f"convexity, smoothness and Hessian constants that {loss!r} states: they are not "
+                "checked, and the guarantees of some methods rest on them"
+            )
+        if self.random_state is not None:
+            not_covered.insert(
+                0,
+                "RESEARCH ONLY: random_state was given, and who knows it can undo the noise; leave "
+                "it None for a release",
+            )
+        ledger = tuple(repr(event) for each in runs for event in each.events)
+        paid = [each.epsilon for each in upstream.learned]
+        ledger += tuple(f"bounds learnt from the data: epsilon {each:g}" for each in paid)
+        if paid:
+            covered.append("the bounds that PrivateBounds learned")
+        return PrivacyCard(
+            epsilon=float(sum(each.epsilon for each in runs) + sum(paid)),
+            delta=float(sum(each.delta for each in runs)),
+            relation=budget.relation,
+            ledger=ledger,
+            model=repr(self),
+            facts=facts,
+            covered=tuple(covered),
+            not_covered=tuple(not_covered),
+            not_counted=upstream.not_counted,
+        )
+
+    def _public_size(self, budget: Budget) -> str:
+        """Return what of the number of records is public."""
+        if self.size is None:
+            alone = "" if budget.relation == REPLACE_ONE else ", which is the nominal size,"
+            return f"the number of records{alone}"
+        if budget.relation == REPLACE_ONE:
+            return "the number of records, the nominal size"
+        return "the nominal size, but not the number of records,"
+
+
+def _rule_facts(plan: Any, C: float | str, delta: float) -> dict[str, str]:
+    """Return the part of the card about a method chosen by the rules of :mod:`.runs`."""
+    if not isinstance(plan, PerturbedMinimum):
+        return {
+            "Method": "full-batch gradient descent with momentum, gradients clipped to length 1",
+            "Noise": "Gaussian noise on every gradient",
+            "Why gradients": "by the public sizes and bounds, the noise of objective perturbation "
+            f"would have a length of {LONG:g} or more, from where clipped gradients are better",
+        }
+    noise = {
+        "blocks": "Laplace noise in each group of columns, and noise in the maximum norm for the "
+        "numbers",
+        "spherical": "noise of density exp(-||b||/s) in the L2 norm",
+        "gaussian": "Gaussian noise",
+    }[plan.law]
+    source = {
+        "auto": ", by the default rule",
+        "private": f", the best of {len(TRIED)} by a private score of some runs, all charged",
+    }.get(str(C), ", as given")
+    facts = {
+        "Method": "objective perturbation: the exact minimizer of the penalized loss with a "
+        "random linear term",
+        "Noise": f"{noise}; of the laws that the bounds allow, the one of the least expected "
+        "square",
+        "Penalty": f"L2 of strength {plan.ridge:.3g}, on the intercept too{source}",
+    }
+    if delta > 0.0:
+        facts["Why not gradients"] = (
+            "full-batch descent and DP-SGD pay for every step; one noisy objective pays once, and "
+            "its noise is short by the public sizes and bounds"
+        )
+    return facts
+
+
+def fit_blocks(
+    model: PrivateClassifier, encoder: PublicEncoder, blocks: Iterable[tuple[Any, Any]]
+) -> None:
+    """Fit ``model`` to the rows of all blocks, which a temporary file holds in single precision."""
+    columns = encoder.columns_
+    design, bounds_note = design_of(None, columns, columns.d, bool(model.fit_intercept), False)
+    labels = []
+
+    def parts() -> Iterator[np.ndarray]:
+        for table, part in blocks:
+            rows = encoder.transform(table)
+            rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
+            labels.append(np.asarray(part))
+            yield design.rows(np.asarray(rows, dtype=np.float32))
+
+    with in_file(parts()) as D:
+        budget = model._budget(len(D))
+        classes, codes = model._classes(np.concatenate(labels))
+        model.n_features_in_ = columns.d
+        model._fit_design(D, codes, classes, design, budget, bounds_note, Upstream(columns.learned))
+
+
+class LogisticRegression(PrivateClassifier):
     r"""Private logistic regression: scikit-learn's with a guarantee, and nothing to tune.
 
-    The penalised loss gets a random linear term and is minimised exactly (objective
+    The penalized loss gets a random linear term and is minimized exactly (objective
     perturbation). More than two classes are one softmax regression, not one run a class.
 
     Parameters
@@ -34,11 +533,11 @@ class LogisticRegression(PrivateLinearClassifier):
         :math:`\|w\|^2/(2Cn)` beside the mean loss, with weights w in units in which features have
         size 1. ``"auto"``: by a rule that looks at public facts alone, which for two classes, delta
         > 0 and much noise takes noisy gradient descent instead. ``"private"``: the best of some
-        penalties around the rule's, by a private score. It pays for the choice with more than
-        half of epsilon, and that pays only where the rule is far off: on none of the data sets of
-        ``python -m benchmarks accuracy``. It takes delta = 0.
+        penalties around the rule's, by a private score. The choice costs more than half of
+        epsilon and helps only where the rule is far off: on none of the data sets of
+        ``python -m benchmarks accuracy``. It needs delta = 0.
     fit_intercept : bool
-        The intercept is a weight of a constant column, penalised as all others.
+        The intercept is the weight of a constant column, penalized as all others.
     bounds : (low, high), PublicColumns, RowBound or sequence of RowBound, optional
         Public bounds on the features, numbers or arrays of shape (d,), or on the rows' norms.
         By default those that :class:`~dpanalysis.preprocessing.PublicEncoder` attached to X;
@@ -70,7 +569,7 @@ class LogisticRegression(PrivateLinearClassifier):
     ----------
     Chaudhuri, Monteleoni, Sarwate (2011), Kifer, Smith, Thakurta (2012), Redberg, Koskela, Wang
     (2023) for objective perturbation; Hardt and Talwar (2010) for noise of any norm. The proofs are
-    in :class:`dpanalysis.privacy.queries.TiltedMinimum`.
+    in :class:`dpanalysis.privacy.queries.PerturbedMinimum`.
 
     Examples
     --------
@@ -85,23 +584,36 @@ class LogisticRegression(PrivateLinearClassifier):
     1.0
     """
 
-    def _solve(
-        self, D: Any, labels: np.ndarray, K: int, row_bound: Any, budget: Budget, rng: Any
-    ) -> list[Run]:
-        if K == 2:
-            problem = ERM(D, 2.0 * labels - 1.0, Logistic(), row_bound=row_bound, size=self.size)
-            return [self._run(problem, budget, rng, may_descend=True)]
-        many = Softmax(D, labels, n_classes=K, row_bound=row_bound, dtype="float64", size=self.size)
-        return [self._run(many, budget, rng)]
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        *,
+        C: float | str = "auto",
+        fit_intercept: bool = True,
+        bounds: Any = None,
+        classes: Any = None,
+        relation: str = "replace_one",
+        size: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            C=C,
+            fit_intercept=fit_intercept,
+            bounds=bounds,
+            classes=classes,
+            relation=relation,
+            size=size,
+            random_state=random_state,
+        )
+
+    def _loss_and_method(self) -> tuple[Loss, str | Method]:
+        return Logistic(), "auto"
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probabilities of the classes, shape (n, K).
-
-        Raises
-        ------
-        ValueError
-            As :meth:`decision_function`.
-        """
+        """Return the probabilities of the classes, shape (n, K)."""
         from scipy.special import expit, softmax
 
         scores = self.decision_function(X)
@@ -119,11 +631,11 @@ class LogisticRegression(PrivateLinearClassifier):
         return np.column_stack([log_expit(-scores), log_expit(scores)])
 
 
-class LinearSVC(PrivateLinearClassifier):
-    """Private linear support vector machine, of a hinge loss that is rounded off to be smooth.
+class LinearSVC(PrivateClassifier):
+    """Private linear support vector machine with a smooth hinge loss, whose corner is rounded.
 
     More than two classes are one run each against the others, with an equal part of the budget:
-    the parts cost the same, so equal ones are best.
+    the runs cost the same, so equal parts are best.
 
     Parameters
     ----------
@@ -162,8 +674,8 @@ class LinearSVC(PrivateLinearClassifier):
         random_state: Any = None,
     ) -> None:
         super().__init__(
-            epsilon,
-            delta,
+            epsilon=epsilon,
+            delta=delta,
             C=C,
             fit_intercept=fit_intercept,
             bounds=bounds,
@@ -174,21 +686,148 @@ class LinearSVC(PrivateLinearClassifier):
         )
         self.width = width
 
-    def _budget(self, n: int) -> Budget:
-        check_number("width", self.width, low=0.0, low_open=True)
-        return super()._budget(n)
+    def _loss_and_method(self) -> tuple[Loss, str | Method]:
+        return HuberizedHinge(self.width), "auto"
 
-    def _solve(
-        self, D: Any, labels: np.ndarray, K: int, row_bound: Any, budget: Budget, rng: Any
-    ) -> list[Run]:
-        loss: Loss = HuberizedHinge(self.width)
-        scores = 1 if K == 2 else K
-        assert budget.epsilon is not None
-        part = Budget(budget.epsilon / scores, budget.delta / scores, budget.relation)
-        runs = []
-        for k, random in enumerate(mechanisms.spawn(rng, scores)):
-            own = 1 if K == 2 else k
-            signs = np.where(labels == own, 1.0, -1.0)
-            problem = ERM(D, signs, loss, row_bound=row_bound, size=self.size)
-            runs.append(self._run(problem, part, random))
-        return runs
+
+# Fitted models as JSON files
+
+
+_FORMAT, _VERSION = "dpanalysis.linear_model", 1
+_KINDS: dict[str, type[PrivateClassifier]] = {
+    kind.__name__: kind for kind in (LinearSVC, LogisticRegression, PrivateClassifier)
+}
+
+
+def _is_method(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Method)
+
+
+#: What a file may name as a loss, a method or a part of one: all fields of these are plain values.
+_STORABLE: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(losses.Hinge, losses.HuberizedHinge, losses.Logistic),
+        *(clipping.Automatic, clipping.Flat, clipping.PerSampleAdaptive, clipping.Value),
+        *get_args(Sampling),
+        *(each for each in vars(methods).values() if is_dataclass(each) and _is_method(each)),
+    )
+}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a loss, a method or a field of one as JSON values, or raise naming the parameter."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, tuple):
+        return [_plain(name, each) for each in value]
+    if type(value) not in _STORABLE.values():
+        raise TypeError(
+            f"{name} must be of classes of dpanalysis alone to be saved, since a file holds no "
+            f"code, got {value!r}; coef_ and intercept_ are all that predictions need"
+        )
+    kept = fields(value) if is_dataclass(value) else ()
+    return {
+        "class": type(value).__name__,
+        **{each.name: _plain(name, getattr(value, each.name)) for each in kept if each.init},
+    }
+
+
+def _from_plain(value: Any) -> Any:
+    """Return what :func:`_plain` described."""
+    if isinstance(value, dict):
+        values = {name: _from_plain(each) for name, each in value.items() if name != "class"}
+        return _STORABLE[value["class"]](**values)
+    return tuple(map(_from_plain, value)) if isinstance(value, list) else value
+
+
+def save(model: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted model, alone or behind a :class:`PublicEncoder`, to a JSON file.
+
+    Parameters
+    ----------
+    model : LogisticRegression, LinearSVC, PrivateClassifier, or Pipeline of an encoder and one
+    path : str or path-like
+
+    Raises
+    ------
+    TypeError
+        If it is another model, its labels are neither numbers nor words, or its loss or method is
+        of a class that is not of this package.
+    sklearn.exceptions.NotFittedError
+        If it is not fitted.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from dpanalysis.linear_model import LogisticRegression, load, save
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(500, 2))
+    >>> model = LogisticRegression(bounds=(-1, 1), random_state=0).fit(X, X[:, 0] > 0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(model, pathlib.Path(folder, "model.json"))
+    ...     again = load(pathlib.Path(folder, "model.json"))
+    >>> bool((again.decision_function(X) == model.decision_function(X)).all())
+    True
+    """
+    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
+    *before, last = steps
+    if type(last) not in _KINDS.values() or [type(s) for s in before] not in ([], [PublicEncoder]):
+        raise TypeError(
+            f"model must be a {', '.join(_KINDS)} of dpanalysis, or a Pipeline of a PublicEncoder "
+            f"and one of these, got {model!r}"
+        )
+    check_is_fitted(last)
+    kind = last.classes_.dtype.kind
+    if kind not in "biufU" and not all(isinstance(c, str) for c in last.classes_):
+        raise TypeError(f"classes must be numbers or words to be saved, got {last.classes_!r}")
+    parameters = {name: getattr(last, name) for name in ("epsilon", "delta", "C", "fit_intercept")}
+    if type(last) is PrivateClassifier:
+        parameters |= {name: _plain(name, getattr(last, name)) for name in ("loss", "method")}
+    names = getattr(last, "feature_names_in_", None)
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "kind": type(last).__name__,
+        "parameters": parameters,
+        "encoder": before[0].to_dict() if before else None,
+        "feature_names": None if names is None else list(names),
+        "classes": last.classes_.tolist(),
+        "classes_dtype": "object" if kind == "O" else last.classes_.dtype.str,
+        "coef": last.coef_.tolist(),
+        "intercept": last.intercept_.tolist(),
+        "privacy": json.loads(last.privacy_.to_json()),
+    }
+    Path(path).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Return the model that :func:`save` wrote: an estimator, or a Pipeline with its encoder.
+
+    Raises
+    ------
+    ValueError
+        If the file is not such a model: the message says why.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if content["format"] != _FORMAT or content["version"] != _VERSION:
+            raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
+        parameters = {name: _from_plain(each) for name, each in content["parameters"].items()}
+        model = _KINDS[content["kind"]](**parameters)
+        model.coef_ = np.array(content["coef"], dtype=np.float64)
+        model.intercept_ = np.array(content["intercept"], dtype=np.float64)
+        kind = content["classes_dtype"]
+        if np.dtype(kind).kind not in "biufUO":
+            raise ValueError(f"labels of dtype {kind!r}")
+        model.classes_ = np.array(content["classes"], dtype=kind)
+        if model.coef_.ndim != 2 or model.intercept_.shape != (len(model.coef_),):
+            raise ValueError("weights of the wrong shape")
+        model.n_features_in_ = model.coef_.shape[1]
+        if content["feature_names"] is not None:
+            model.feature_names_in_ = np.array(content["feature_names"], dtype=object)
+        model.privacy_ = PrivacyCard.from_json(json.dumps(content["privacy"]))
+        encoder = content["encoder"] and PublicEncoder.from_dict(content["encoder"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: not a model that dpanalysis has saved ({error})") from error
+    return Pipeline([("encoder", encoder), ("model", model)]) if encoder else model

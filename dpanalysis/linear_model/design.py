@@ -1,27 +1,141 @@
-"""The rows that a private linear model is fitted to: bounded, with a constant 1."""
+"""Design rows: bounded rows with a constant 1, and what was learned from them before the fit.
+
+A fit sees the pipelines that call it, and traces the private bounds that it is given.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import FeatureUnion, Pipeline
 
-from ..preprocessing.columns import PublicColumns, learned_by
-from ..privacy.blocks import Block
+from ..preprocessing.columns import LearnedRanges, PublicColumns, columns_of, learned_by
+from ..preprocessing.encoder import PublicEncoder
+from ..preprocessing.private_bounds import PrivateBounds
+from ..privacy.facts import Block
 from ..problems.row_bound import RowBound, as_bounds, implied_radius, with_constant
 
 __all__ = ["ColumnDesign", "RowDesign", "design_of", "in_file"]
 
-# Columns of a sparse matrix that may become dense: so many, or this share of them.
-_MOST_CENTRED, _SHARE_CENTRED = 32, 0.25
-_LENGTH = 4.0  # of rows of which nothing but a norm is known, once they are scaled
+
+# Modules of scikit-learn that fit an estimator several times to the same records.
+_REPEATING = (
+    *("sklearn.calibration", "sklearn.ensemble", "sklearn.feature_selection"),
+    *("sklearn.model_selection", "sklearn.multiclass", "sklearn.multioutput"),
+    "sklearn.semi_supervised",
+)
+_SEVERAL = (
+    "other fits of the same search, cross-validation or ensemble: each costs epsilon again, and "
+    "more for a record that an ensemble has drawn several times"
+)
+_UNSEEN = (
+    "whatever was learned from these records before this fit and is not in the ledger, such as "
+    "bounds, a scale or a choice of columns: the fit does not see where its features and its "
+    "bounds come from"
+)
+_STEPS = "steps before the model, which may have learned from these records: {}"
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """What a fit knows of the computations before it."""
+
+    learned: tuple[LearnedRanges, ...] = ()  # by private fits, each once
+    not_counted: tuple[str, ...] = ()  # what else may have been learned, for the card
+    steps: str = ""  # names of pipeline steps that may have learned from the records
+    repeated: bool = False  # whether scikit-learn fits the estimator several times
+
+
+def upstream_of(X: Any, bounds: Any, design: Any, relation: str) -> Upstream:
+    """Return what came before the ``fit`` that calls this function."""
+    frames = list(_callers())
+    steps = [step for pipeline in _pipelines(frames) for _, step in pipeline.steps[:-1]]
+    transformers = [leaf for step in steps for leaf in _leaves(step)]
+    known = PublicEncoder, PrivateBounds
+    others = [type(step).__name__ for step in transformers if type(step) not in known]
+    columns = [getattr(each, "columns_", None) for each in _estimators(steps)]
+    columns.append(getattr(design, "columns", None))
+    fits = [fit for each in columns if isinstance(each, PublicColumns) for fit in each.learned]
+    learned = tuple(dict.fromkeys([*learned_by(X), *fits]))
+    for fit in learned:
+        if fit.relation != relation:
+            raise ValueError(
+                f"relation must be that under which bounds were learned, {fit.relation!r}, since "
+                f"their epsilon is added to the fit's, got {relation!r}: give PrivateBounds and "
+                "the estimator the same"
+            )
+    names = ", ".join(dict.fromkeys(others))
+    repeated = any(str(f.f_globals.get("__name__")).startswith(_REPEATING) for f in frames)
+    unseen = bounds is not None or (columns_of(X) is None and not transformers)
+    notes = [(_UNSEEN, unseen), (_STEPS.format(names), names), (_SEVERAL, repeated)]
+    return Upstream(learned, tuple(note for note, holds in notes if holds), names, repeated)
+
+
+def _callers() -> Iterator[Any]:
+    """Yield the frames above the one that asks: a frame that lists itself would be a cycle."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _pipelines(frames: Iterable[Any]) -> list[Pipeline]:
+    """Return the pipelines that have a method on the stack."""
+    methods = [frame for frame in frames if frame.f_code.co_varnames[:1] == ("self",)]
+    owners = [frame.f_locals.get("self") for frame in methods]
+    return list({id(each): each for each in owners if isinstance(each, Pipeline)}.values())
+
+
+def _leaves(step: Any) -> list[Any]:
+    """Return the transformers that a step consists of; "passthrough" and "drop" are none."""
+    if step is None or isinstance(step, str):
+        return []
+    if isinstance(step, ColumnTransformer):
+        parts = [*(each[1] for each in step.transformers), step.remainder]
+    elif isinstance(step, (Pipeline, FeatureUnion)):
+        parts = [each[1] for each in getattr(step, "steps", None) or step.transformer_list]
+    else:
+        return [step]
+    return [leaf for part in parts for leaf in _leaves(part)]
+
+
+def _estimators(values: Iterable[Any], seen: set[int] | None = None) -> Iterator[BaseEstimator]:
+    """Yield the estimators among ``values`` and in their attributes, each once."""
+    seen = set() if seen is None else seen
+    for value in values:
+        value = value.__self__ if isinstance(value, MethodType) else value
+        if id(value) in seen:
+            continue
+        if isinstance(value, BaseEstimator):
+            seen.add(id(value))
+            yield value
+            yield from _estimators(vars(value).values(), seen)
+        elif isinstance(value, (list, tuple, dict)):
+            seen.add(id(value))
+            yield from _estimators(value.values() if isinstance(value, dict) else value, seen)
+
+
+# Design rows
+
+
+# Numeric columns of a sparse matrix that may become dense: at most so many, or this share of all.
+_MOST_CENTERED, _SHARE_CENTERED = 32, 0.25
+_LENGTH = 4.0  # largest length of scaled rows of which only a norm is known
+
+#: The sentence of the card where no bounds were declared.
+NO_BOUNDS = "No bounds were declared: every feature was cut to the range from -1 to 1."
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +146,8 @@ class ColumnDesign:
     nothing but the intercept and the unit of its weight. So the numbers and the constant lie in
     one cube, an :math:`L_\infty` ball, and each group of indicators in an :math:`L_1` ball.
 
-    Parameters
-    ----------
-    columns : PublicColumns
-    intercept : bool
-        Whether there is a constant. Without one nothing is moved, and numbers are divided by the
-        largest size of theirs.
-    sparse : bool
-        Of the rows. Sparse rows of many numbers are not moved either: they would become dense.
+    Without an intercept numbers are not centered, and are divided by the largest size of their
+    range. Nor are sparse rows of many numbers, which would become dense.
     """
 
     columns: PublicColumns
@@ -47,18 +155,16 @@ class ColumnDesign:
     sparse: bool
 
     @property
-    def _lit(self) -> np.ndarray:
-        groups = [np.arange(start, stop) for start, stop in self.columns.groups]
-        return np.concatenate([np.arange(0), *groups]).astype(int)
+    def _indicator_columns(self) -> np.ndarray:
+        return np.setdiff1d(np.arange(self.columns.d), self.columns.numbers)
 
     @property
     def _scales(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return centre and half width of the numbers."""
+        """Return center and half width of the numbers."""
         numbers = self.columns.numbers
         low, high = self.columns.low[numbers], self.columns.high[numbers]
-        most = max(_MOST_CENTRED, _SHARE_CENTRED * self.columns.d)
-        many = self.sparse and len(numbers) > most
-        if not self.intercept or many:
+        most = max(_MOST_CENTERED, _SHARE_CENTERED * self.columns.d)
+        if not self.intercept or (self.sparse and len(numbers) > most):
             return np.zeros(len(numbers)), np.maximum(abs(low), abs(high))
         return 0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low
 
@@ -71,50 +177,41 @@ class ColumnDesign:
         return RowBound(tuple(blocks), 1.0)
 
     def rows(self, X: Any) -> Any:
-        """Return the rows of the design, each from the same row of X."""
-        numbers, lit = self.columns.numbers, self._lit
-        centre, half = (part.astype(X.dtype) for part in self._scales)
+        """Return the design rows, each computed from the same row of X."""
+        numbers, indicators = self.columns.numbers, self._indicator_columns
+        center, half = (scale.astype(X.dtype) for scale in self._scales)
         if sp.issparse(X):
-            part = X[:, numbers]
-            if centre.any():
-                part = sp.csr_array((part.toarray() - centre) / half)
+            scaled = X[:, numbers]
+            if center.any():
+                scaled = sp.csr_array((scaled.toarray() - center) / half)
             else:
-                part = part @ sp.diags_array(1.0 / half)
+                scaled = scaled @ sp.diags_array(1.0 / half)
             one = [sp.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))] * self.intercept
-            return sp.hstack([part, *one, X[:, lit]], format="csr")
+            return sp.hstack([scaled, *one, X[:, indicators]], format="csr")
         m = len(numbers)
-        D = np.empty((X.shape[0], m + self.intercept + len(lit)), dtype=X.dtype)
-        np.subtract(X[:, numbers], centre, out=D[:, :m])
+        D = np.empty((X.shape[0], m + self.intercept + len(indicators)), dtype=X.dtype)
+        np.subtract(X[:, numbers], center, out=D[:, :m])
         D[:, :m] /= half
         np.clip(D[:, :m], -1.0, 1.0, out=D[:, :m])
         if self.intercept:
             D[:, m] = 1.0
-        D[:, m + self.intercept :] = X[:, lit]
+        D[:, m + self.intercept :] = X[:, indicators]
         return D
 
     def weights(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients (k, d) and intercepts (k,) for X, of weights (k, D) of the design."""
-        numbers, (centre, half) = self.columns.numbers, self._scales
+        """Return coefficients (k, d) and intercepts (k,) for X, of design weights (k, D)."""
+        numbers, (center, half) = self.columns.numbers, self._scales
         m = len(numbers)
         coef = np.empty((len(w), self.columns.d))
         coef[:, numbers] = w[:, :m] / half
-        coef[:, self._lit] = w[:, m + self.intercept :]
+        coef[:, self._indicator_columns] = w[:, m + self.intercept :]
         constant = w[:, m] if self.intercept else np.zeros(len(w))
-        return coef, constant - coef[:, numbers] @ centre
+        return coef, constant - coef[:, numbers] @ center
 
 
 @dataclass(frozen=True, eq=False)
 class RowDesign:
-    """Rows of which norms are bounded, scaled, and the constant 1.
-
-    Parameters
-    ----------
-    bounds : sequence of RowBound
-        Of the rows as they come.
-    d : int
-        Columns.
-    intercept : bool
-    """
+    """Rows with bounded norms, scaled, and the constant 1; ``bounds`` are for unscaled rows."""
 
     bounds: Sequence[RowBound]
     d: int
@@ -131,7 +228,7 @@ class RowDesign:
         return [with_constant(b) for b in scaled] if self.intercept else scaled
 
     def rows(self, X: Any) -> Any:
-        """Return the rows of the design, each from the same row of X."""
+        """Return the design rows, each computed from the same row of X."""
         if not self.intercept:
             return X * np.asarray(self._scale, dtype=X.dtype)
         if sp.issparse(X):
@@ -143,22 +240,14 @@ class RowDesign:
         return D
 
     def weights(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients (k, d) and intercepts (k,) for X, of weights (k, D) of the design."""
+        """Return coefficients (k, d) and intercepts (k,) for X, of design weights (k, D)."""
         constant = w[:, self.d] if self.intercept else np.zeros(len(w))
         return self._scale * w[:, : self.d], constant
 
 
 @contextmanager
 def in_file(parts: Iterable[np.ndarray]) -> Iterator[np.memmap]:
-    """Write rows to a temporary file, and give them back mapped, so that no memory holds them all.
-
-    Raises
-    ------
-    ValueError
-        If there are none.
-    OSError
-        If the disk is full.
-    """
+    """Write rows to a temporary file and yield them mapped, so that memory never holds all."""
     with tempfile.TemporaryDirectory() as folder:
         path, shape, dtype = Path(folder, "rows"), (0, 0), np.dtype(np.float64)
         with open(path, "wb") as file:
@@ -173,19 +262,13 @@ def in_file(parts: Iterable[np.ndarray]) -> Iterator[np.memmap]:
 def design_of(
     bounds: Any, attached: PublicColumns | None, d: int, intercept: bool, sparse: bool
 ) -> tuple[ColumnDesign | RowDesign, str]:
-    """Return the design for the bounds that are given or attached, and a sentence about them.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If ``bounds`` are none.
-    """
-    said = "Every feature is cut to a range that was given as public."
+    """Return the design for the bounds given or attached, and a sentence about them."""
+    note = "Every feature is cut to a range that was given as public."
     if bounds is None and attached is not None:
         bounds = attached
-        said = "Every feature lies in a public range; what does not is cut to it."
+        note = "Every feature lies in a public range; what does not is cut to it."
     if bounds is None:
-        said = "No bounds were declared: every feature was cut to the range from -1 to 1."
+        note = NO_BOUNDS
         columns = PublicColumns(np.full(d, -1.0), np.ones(d))
     elif isinstance(bounds, PublicColumns):
         columns = bounds
@@ -197,16 +280,16 @@ def design_of(
             raise TypeError("bounds by blocks must be given as PublicColumns")
         return RowDesign(rows, d, intercept), f"Rows are cut to public norms: {rows!r}."
     else:
-        columns = _ranges(bounds, d)
+        columns = _columns(bounds, d)
     if columns.d != d:
         raise ValueError(f"bounds are for {columns.d} features, and X has {d}")
     if columns.learned:
-        said = "Every feature is cut to a range that was learned from the data and paid for."
-    return ColumnDesign(columns, intercept, sparse), said
+        note = "Every feature is cut to a range that was learned from the data and paid for."
+    return ColumnDesign(columns, intercept, sparse), note
 
 
-def _ranges(bounds: Any, d: int) -> PublicColumns:
-    """Return columns in the range(s) ``(low, high)``, numbers or arrays of shape (d,)."""
+def _columns(bounds: Any, d: int) -> PublicColumns:
+    """Return columns with the range(s) ``(low, high)``, numbers or arrays of shape (d,)."""
     try:
         fits = [fit for end in bounds for fit in learned_by(end)]
         low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (d,)) for end in bounds)

@@ -1,10 +1,14 @@
-"""One private run on the rows of a design: which method, with which penalty, and what it cost."""
+"""One private run on bounded rows: its method, its penalty and its cost.
+
+Where the user gives neither, both are chosen from public facts and the budget alone.
+"""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,19 +17,31 @@ from ..clipping import Flat
 from ..experiments.result import Result
 from ..experiments.run import minimize
 from ..methods.base import Method
-from ..methods.perturbation import ObjectivePerturbation
+from ..methods.perturbation import SOLVER_SHARE, ObjectivePerturbation
 from ..methods.sgd import SGD
-from ..privacy.calibration import calibrate
-from ..privacy.events import Event, Gaussian
+from ..privacy.accounting.accountant import calibrate
+from ..privacy.accounting.relations import Budget
+from ..privacy.accounting.sampling import Full
+from ..privacy.accounting.selection import Repeats
+from ..privacy.events import Event, Gaussian, Repeated
 from ..privacy.facts import PublicFacts
-from ..privacy.relations import Budget
-from ..privacy.repeats import Repeats
-from ..privacy.sampling import Full
-from ..problems.empirical import EmpiricalRisk
+from ..privacy.ledger import Ledger
+from ..privacy.queries import curvature_of
+from ..problems.base import Problem
 from ..tuning import PrivateLoss, repeat_and_select
-from .penalty import default_penalty, noise_length, perturbation
 
 __all__ = ["Run", "descent", "run"]
+
+
+#: Most of epsilon that the curvature of a record may cost; the rest buys the noise.
+CURVATURE_SHARE = 0.5
+
+#: Of the solver; see :class:`~dpanalysis.methods.ObjectivePerturbation`.
+TOLERANCE = 1e-11
+
+#: The rule; ``python -m benchmarks penalty`` fits it to Adult, Bank and ijcnn1, and looks at the
+#: outcome on Covertype and a9a.
+FACTOR, POWER = 0.85, 1.45
 
 #: Length of the random term over n from which noisy descent is the better of the two; see
 #: :func:`descent`. ``python -m benchmarks gaussian`` shows both.
@@ -38,45 +54,58 @@ REPEATS = Repeats(6.0, 0.0)
 _CLIP = 2.0  # of a loss in the score
 
 
-@dataclass(frozen=True)
-class Run:
-    """What a run gave, and what it cost.
+def perturbation() -> ObjectivePerturbation:
+    """Return the estimators' objective perturbation, still without a penalty."""
+    return ObjectivePerturbation(CURVATURE_SHARE, tolerance=TOLERANCE)
 
-    Attributes
-    ----------
-    w : ndarray of shape (d,)
-    plan : object
-        Of the method.
-    events : tuple of Event
-    epsilon, delta : float
+
+def default_penalty(facts: PublicFacts, budget: Budget) -> float:
+    r"""Return the strength of the L2 penalty for a budget.
+
+    The random term has, over n, a mean length :math:`\tau` that follows from the public facts. A
+    stronger penalty makes the answer less noisy and pulls it to 0: where the penalty outweighs the
+    curvature of the data, the best strength is :math:`\tau` over the length of the exact weights,
+    and less elsewhere. :math:`0.85\,\tau^{1.45}` was fitted for columns of size 1. The strength is
+    not below :func:`least_penalty`.
     """
+    return max(FACTOR * noise_length(facts, budget) ** POWER, least_penalty(facts, budget))
 
-    w: np.ndarray
-    plan: Any
-    events: tuple[Event, ...]
-    epsilon: float
-    delta: float
+
+@lru_cache(maxsize=16)  # the rules below ask for the same one, and so does each class of several
+def noise_length(facts: PublicFacts, budget: Budget) -> float:
+    """Return the mean length of the random term over n, if the curvature of a record were free."""
+    stiff = replace(facts, mu=1e9 * curvature_of(facts).trace)
+    term = perturbation().prepare(stiff, budget, "tightest")
+    return math.sqrt(term.expected_square(facts.d)) / facts.n
+
+
+def least_penalty(facts: PublicFacts, budget: Budget) -> float:
+    """Return the penalty below which curvature, or hiding the solver's error, costs too much.
+
+    The curvature has half of epsilon, and the noise that hides the error has a length of a tenth.
+    """
+    method, tilt = perturbation(), noise_length(facts, budget)
+
+    def hidden(strength: float) -> float:
+        error = 2.0 * method.least_tolerance(facts, strength, tilt) / strength
+        return error * facts.d / (SOLVER_SHARE * budget.limit)
+
+    # A doubled strength halves it at least, so the smallest power of 2 is found by bisection.
+    powers = range(-60, 1000)
+    strength = 2.0 ** powers[bisect_left(powers, True, key=lambda k: not hidden(2.0**k) > 0.1)]
+    most = min(CURVATURE_SHARE * budget.limit, 30.0)
+    return max(curvature_of(facts).convexity(most) / facts.n, strength)
 
 
 def descent(facts: PublicFacts, budget: Budget, always: bool = False) -> SGD | None:
     r"""Return noisy descent where it is better than objective perturbation, by public facts.
 
     Descent clips gradients to a length of 1, which no proof of objective perturbation can, and
-    that outweighs what its many steps cost where the noise is long. Columns have size 1, so what
-    is good for one data set is for others: 100 steps on all records, which lead as far as 500 plain
+    that outweighs the cost of its many steps where the noise is long. Columns have size 1, so one
+    choice suits all data sets: 100 steps on all records, which lead as far as 500 plain
     steps of size 1, or less far where the noise that they add up would be longer than 10.
-
-    Parameters
-    ----------
-    facts : PublicFacts
-        Of a problem with the logistic loss.
-    budget : Budget
-        With a delta of 0 there is no cheap composition, and the answer is None.
-    always : bool
-        Whether it is wanted where it is not the better one, too.
     """
-    short = not always and noise_length(facts, budget, perturbation()) < LONG
-    if budget.delta == 0.0 or short:
+    if budget.delta == 0.0 or not (always or noise_length(facts, budget) >= LONG):
         return None
     clipping = Flat(1.0)
     moved = facts.record_sensitivity(2, clipping) / facts.n
@@ -85,39 +114,53 @@ def descent(facts: PublicFacts, budget: Budget, always: bool = False) -> SGD | N
     return SGD(size, 100, sampling=Full(), clipping=clipping, momentum=0.8)
 
 
-def run(problem: EmpiricalRisk, budget: Budget, rng: Any, C: float | str, may_descend: bool) -> Run:
-    """Return one run on a problem without a penalty.
+@dataclass(frozen=True)
+class Run:
+    """The weights of a run, shape (d,), with its plan and its cost."""
 
-    Parameters
-    ----------
-    problem : EmpiricalRisk
-    budget : Budget
-        All of it is spent.
-    rng : None, int, SeedSequence, Generator or "os"
-    C : float, "auto" or "private"
-        As of :class:`LogisticRegression`.
-    may_descend : bool
-        Whether "auto" may take :func:`descent`.
-    """
-    facts = problem.facts(budget.relation)
-    if C == "private":
-        return _selected(problem, facts, budget, rng)
-    method: Method | None = descent(facts, budget) if may_descend and C == "auto" else None
+    w: np.ndarray
+    plan: Any
+    events: tuple[Event, ...]
+    epsilon: float
+    delta: float
+
+
+def run(
+    problem: Problem,
+    budget: Budget,
+    rng: Any,
+    C: float | str,
+    method: Method | None = None,
+    may_descend: bool = False,
+) -> Run:
+    """Run ``method``, or without one the method and the penalty of the rules for ``C``."""
     if method is None:
-        ridge = default_penalty(facts, budget) if C == "auto" else 1.0 / (float(C) * facts.n)
-        method = replace(perturbation(), ridge=ridge)
+        facts = problem.facts(budget.relation)
+        if C == "private":
+            return _selected(problem, facts, budget, rng)
+        method = descent(facts, budget) if may_descend and C == "auto" else None
+        if method is None:
+            ridge = default_penalty(facts, budget) if C == "auto" else 1.0 / (float(C) * facts.n)
+            method = replace(perturbation(), ridge=ridge)
     result = minimize(problem, method, budget, rng=rng, record=())
-    return Run(
-        result.w[0], result.plan, tuple(result.ledger.events), result.epsilon(), budget.delta
-    )
+    events = _counted(result.ledger)
+    return Run(result.w[0], result.plan, events, result.epsilon(), budget.delta)
 
 
-def _selected(problem: EmpiricalRisk, facts: PublicFacts, budget: Budget, rng: Any) -> Run:
+def _counted(ledger: Ledger) -> tuple[Event, ...]:
+    """Return each event once with its count: some methods alternate two of them for long."""
+    counts: dict[Event, int] = {}
+    for event in ledger:
+        one, count = (event.event, event.count) if isinstance(event, Repeated) else (event, 1)
+        counts[one] = counts.get(one, 0) + count
+    return tuple(one if count == 1 else Repeated(one, count) for one, count in counts.items())
+
+
+def _selected(problem: Problem, facts: PublicFacts, budget: Budget, rng: Any) -> Run:
     """Return the best of a random number of runs with penalties around the default."""
 
     def candidate(budget: Budget, rng: Any, times: float) -> Result:
-        ridge = times * default_penalty(facts, budget)
-        method: ObjectivePerturbation = replace(perturbation(), ridge=ridge)
+        method = replace(perturbation(), ridge=times * default_penalty(facts, budget))
         return minimize(problem, method, budget, rng=rng, record=())
 
     chosen = repeat_and_select(

@@ -1,19 +1,13 @@
-"""Private first-order methods: one file a family, one line each in this list."""
+"""Private optimization methods, one file per family."""
 
-from .adam import Adam
-from .adaptive import AdaptiveMethod
-from .adaptive_gd import AdaptiveGD
-from .base import Method, Step
+from .accelerated import GradientDescent, HeavyBall, MultistageNesterov, Nesterov
+from .base import AdaptiveMethod, Method, Step
 from .genetic import GeneticSearch
-from .gradient_descent import GradientDescent
-from .heavy_ball import HeavyBall
-from .line_search import LineSearchGD, LineSearchSGD
-from .multistage import MultistageNesterov
-from .nesterov import Nesterov
+from .line_search import AdaptiveGD, LineSearchGD, LineSearchSGD
 from .perturbation import ObjectivePerturbation, OutputPerturbation
-from .recursion import Recursion, Schedule, State
+from .planned import Recursion, Schedule, State
 from .second_order import SecondOrder
-from .sgd import SGD
+from .sgd import SGD, Adam
 from .trust_region import NoisyGradientDescent2NS, TrustRegion
 
 __all__ = [

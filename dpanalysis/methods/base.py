@@ -1,4 +1,4 @@
-"""What every method is: how it prepares, which events it plans, and how it runs."""
+"""Base classes of the methods: preparation, planned events, and the run."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..privacy.accounting import accountant
+from ..privacy.accounting.relations import Budget
+from ..privacy.accounting.sampling import Full, Sampling
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
-from ..privacy.relations import Budget
-from ..privacy.sampling import Full, Sampling
-
-__all__ = ["FULL", "Method", "Shown", "Step"]
 
 FULL = Full()  # immutable, so it can be shared as a default
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a method releases after an iteration.
+    """The release of one iteration.
 
     Attributes
     ----------
     w : ndarray of shape (R, d) for a method that makes replicates together, else (d,)
     released : mapping of str to float
-        Other numbers that the guarantee covers, such as the step size chosen.
+        Other numbers that the guarantee covers, such as the step size.
     """
 
     w: np.ndarray
@@ -36,24 +35,23 @@ class Step:
 
 
 class Method(ABC):
-    """A private method. It never sees data: it plans from public facts, and asks the oracle.
+    """A private method: it plans from public facts and queries the oracle, but never sees data.
 
     A run calls :meth:`prepare` once, then :meth:`events`, and then iterates over :meth:`run`.
-    A method keeps nothing from one run to the next and looks at nothing but the oracle's
-    answers, so a frozen dataclass is the right form; :func:`dpanalysis.testing.check_method`
-    finds out whether a method keeps to this.
+    A method keeps no state between runs and depends on the data through the oracle's answers
+    only, so make it a frozen dataclass; :func:`dpanalysis.testing.check_method` checks this.
 
     Attributes
     ----------
     sampling : Sampling
-        Of the batches; it decides the relations under which the method may be accounted.
+        Sampling of the batches; it decides under which relations the method can be accounted.
     clipping : Clipping or None
         Rule for the gradients.
     together : bool
-        Whether :meth:`run` makes all R replicates at once, with iterates of shape (R, d).
-        Otherwise it is called for one replicate after the other, with iterates of shape (d,).
+        Whether :meth:`run` computes all R replicates at once, with iterates of shape (R, d).
+        Otherwise it is called for each replicate, with iterates of shape (d,).
     output : {"last", "uniform", "average"}
-        What of the iterates a run gives back.
+        Which iterate, or the average, a run returns.
     released : tuple of str
         What the guarantee covers.
     """
@@ -66,21 +64,21 @@ class Method(ABC):
 
     @abstractmethod
     def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Any:
-        """Return the plan of a run: everything that is fixed before the data are touched.
+        """Return the plan of a run: everything fixed before the data are accessed.
 
         Parameters
         ----------
         facts : PublicFacts
-            Public side of the problem.
+            Public facts of the problem.
         budget : Budget or None
-            None runs without noise, unless the method's own arguments give it in numbers.
+            None runs without noise, unless the method has explicit noise scales.
         accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
             See :func:`dpanalysis.privacy.epsilon`.
 
         Returns
         -------
         object
-            Given to :meth:`events` and :meth:`run`, and kept as ``result.plan``.
+            Passed to :meth:`events` and :meth:`run`, and kept as ``result.plan``.
 
         Raises
         ------
@@ -91,41 +89,41 @@ class Method(ABC):
 
     @abstractmethod
     def events(self, facts: PublicFacts, plan: Any) -> Sequence[Event] | None:
-        """Return what a run of one replicate will release, batch by batch, in its order.
+        """Return the events of one replicate, batch by batch, in their order.
 
-        The run then goes under a :class:`dpanalysis.privacy.Plan`, for which every accountant
-        is valid. None where the events depend on answers: the run then goes under a
-        :class:`dpanalysis.privacy.Filter`, see :class:`~dpanalysis.methods.AdaptiveMethod`.
-        An empty sequence where some answer is exact: such a run has no budget and no guarantee.
+        The run is then controlled by a :class:`dpanalysis.privacy.Plan`, for which every
+        accountant is valid. None if the events depend on answers: the run is then controlled by
+        a :class:`dpanalysis.privacy.Filter`, see :class:`~dpanalysis.methods.AdaptiveMethod`.
+        Empty if some answer is exact: such a run has no budget and no guarantee.
 
-        A noisy gradient costs :func:`~dpanalysis.privacy.facts.gradient_event`; all that is asked
-        of one batch is ONE event, :func:`~dpanalysis.privacy.facts.sampled_event` of the list.
+        A noisy gradient costs :func:`~dpanalysis.privacy.facts.gradient_event`. All queries of
+        one batch are ONE event, :func:`~dpanalysis.privacy.facts.sampled_event` of their list.
         """
 
     @abstractmethod
     def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Any) -> Iterator[Step]:
-        """Yield a step an iteration, from ``w`` on; no batch is open while it yields.
+        """Yield one step per iteration from ``w``; no batch may be open while it yields.
 
         Parameters
         ----------
         w : ndarray of shape (R, d) or (d,)
             Public start, see :attr:`together`.
         oracle : PrivateOracle
-            Answers for the one replicate, or for all of them.
+            Oracle of the one replicate, or of all of them.
         plan : object
-            What :meth:`prepare` returned.
+            The result of :meth:`prepare`.
         """
 
     def length(self, plan: Any) -> int | None:
-        """Return the number of iterations where it is fixed beforehand, else None."""
+        """Return the number of iterations if it is fixed in advance, else None."""
         return None
 
 
-class Shown:
-    """Show what differs from the defaults, and long lists of numbers by their range."""
+class ShortRepr:
+    """A repr with the parameters that differ from the defaults, and long tuples by their range."""
 
     def __repr__(self) -> str:
-        if not is_dataclass(self):  # then its attributes are unknown
+        if not is_dataclass(self):
             return f"{type(self).__name__}()"
         shown = []
         for each in sorted(fields(self), key=lambda each: bool(each.kw_only)):
@@ -137,3 +135,47 @@ class Shown:
             elif value != each.default:
                 shown.append(f"{each.name}={value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class AdaptiveMethod(ShortRepr, Method):
+    """A method whose queries, and their number and accuracy, depend on earlier answers.
+
+    Each run is controlled by a filter at one fixed Renyi order (see
+    :class:`dpanalysis.privacy.Filter`), and replicates run one after the other. :meth:`prepare`
+    fixes the initial noise; :meth:`run` is the paper's algorithm, and ends when the filter refuses
+    a batch.
+
+    If the largest possible list of queries is known in advance, :meth:`events` returns it, and the
+    run is controlled by a :class:`dpanalysis.privacy.Plan` with ``exact=False``.
+    """
+
+    released: ClassVar[tuple[str, ...]] = ("iterates", "number of iterations")
+
+    def events(self, facts: PublicFacts, plan: Any) -> Sequence[Event] | None:
+        """Return None: the queries depend on answers."""
+        return None
+
+    @abstractmethod
+    def iteration(self, facts: PublicFacts, plan: Any) -> list[Event]:
+        """Return an iteration's events with the initial noise, to choose the filter's order."""
+
+    def order(self, facts: PublicFacts, plan: Any, budget: Budget) -> float | None:
+        """Return the Renyi order of the filter; None for one that sums rho.
+
+        By default the order at which the budget affords the most iterations; ``budget.delta`` > 0.
+        """
+        return accountant.order_of_most(self.iteration(facts, plan), budget)
+
+
+def check_records(facts: PublicFacts, reason: str) -> None:
+    """Raise ValueError unless the problem consists of records, as ``reason`` requires."""
+    if not facts.has_records or facts.declared_sensitivity is not None:
+        raise ValueError(f"problem must consist of records, as an ERM does: {reason}")
+
+
+def check_gaussian_budget(budget: Budget) -> None:
+    """Raise ValueError unless the budget allows Gaussian noise."""
+    if budget.rho is None and budget.delta == 0.0:
+        raise ValueError(
+            f"budget must have delta > 0 or be zCDP for Gaussian noise, got {budget!r}"
+        )

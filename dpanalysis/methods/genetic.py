@@ -1,4 +1,4 @@
-"""Private model fitting by a genetic algorithm: PrivGene, a rival in Chen and Lee (2020)."""
+"""Private model fitting by a genetic algorithm: PrivGene, a baseline of Chen and Lee (2020)."""
 
 from __future__ import annotations
 
@@ -9,35 +9,33 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .._validation import check_int, check_number
-from ..privacy.calibration import calibrate
+from ..privacy.accounting.accountant import calibrate
+from ..privacy.accounting.relations import Budget
 from ..privacy.events import BoundedRange, Event, Repeated
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import NoisyMin, decrease_sensitivity
-from ..privacy.relations import Budget
-from .base import Method, Shown, Step
-
-__all__ = ["GeneticSearch"]
+from .base import Method, ShortRepr, Step, check_records
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class GeneticSearch(Shown, Method):
-    r"""PrivGene: points that are bred, and chosen by the exponential mechanism.
+class GeneticSearch(ShortRepr, Method):
+    r"""PrivGene: a genetic algorithm that selects points by the exponential mechanism.
 
-    A population of points starts at random around w_0. Each generation releases the ``parents``
-    points of least clamped loss, by as many exponential mechanisms one after the other; they live
-    on, and the rest of the population becomes their children. A child takes each coordinate from
-    one of two parents, and some of its coordinates mutate, by ever less. The last generation
-    releases one point.
+    The initial population is random around w_0. Each generation selects the ``parents`` points of
+    least clamped loss by as many successive exponential mechanisms; they survive, and their
+    children replace the rest of the population. A child takes each coordinate from one of two
+    parents, and some of its coordinates mutate, by shrinking amounts. The last generation releases
+    one point.
 
     Only indices of public points are released: no gradient is needed, and the noise does not
-    grow with the dimension. But a few generations find little in many dimensions.
+    grow with the dimension. But a few generations search high dimensions poorly.
 
     Parameters
     ----------
     clip_loss : float
-        C in (0, inf): the fit of a point is its mean loss, each clamped to [0, C]. Below the
-        losses of confident mistakes it rewards confidence: with C = 1 the answer on Adult
+        C in (0, inf): the fitness of a point is its mean loss, each clamped to [0, C]. A C below
+        the losses of confident mistakes rewards confidence: with C = 1 the result on Adult
         predicts the majority.
     population, parents : int
         K points, of which 1 <= parents < K are released.
@@ -46,10 +44,10 @@ class GeneticSearch(Shown, Method):
     radius : float
         Each coordinate of the first points is uniform in w_0 +- radius; positive.
     mutation, shrink : float
-        A mutation is uniform in +- mutation (at least 0); shrink, in (0, 1], is what is left of
-        it after each generation.
+        A mutation is uniform in +- mutation (at least 0), which each generation multiplies by
+        shrink in (0, 1].
     mutated : int, optional
-        So many coordinates of a child mutate, on average; all of them by default.
+        Expected number of mutated coordinates of a child; all of them by default.
 
     Raises
     ------
@@ -58,12 +56,13 @@ class GeneticSearch(Shown, Method):
 
     Notes
     -----
-    N = parents (generations - 1) + 1 choices of one cost epsilon' share the budget. A pure one
-    is divided by N; where delta > 0 a choice costs :math:`\epsilon'^2/8`-zCDP, as its privacy loss
-    has a *bounded range* (:class:`dpanalysis.privacy.queries.NoisyMin`), so that many choices cost
-    far less. It is also why the noise is half of what the exponential mechanism is often given.
+    N = parents (generations - 1) + 1 selections of equal cost epsilon' share the budget. A pure
+    one is divided by N; where delta > 0 a selection costs :math:`\epsilon'^2/8`-zCDP, as its
+    privacy loss has a *bounded range* (:class:`dpanalysis.privacy.queries.NoisyMin`), so that many
+    selections cost far less. For the same reason the noise is half of the exponential mechanism's
+    usual noise.
 
-    Children come from uniform crossover and uniform mutation, the plainest operators there are.
+    Children come from uniform crossover and uniform mutation, the simplest operators.
 
     References
     ----------
@@ -107,11 +106,7 @@ class GeneticSearch(Shown, Method):
 
     def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> float:
         """Return the scale of the noise; 0 without a budget."""
-        if not facts.has_records or facts.declared_sensitivity is not None:
-            raise ValueError(
-                "problem must consist of records, as an ERM does: GeneticSearch clamps the loss "
-                "of each"
-            )
+        check_records(facts, "GeneticSearch clamps the loss of each")
         if budget is None:
             return 0.0
         choices = self.parents * (self.generations - 1) + 1
@@ -127,18 +122,18 @@ class GeneticSearch(Shown, Method):
         """Return the events of all generations."""
         nowhere = np.zeros((self.population, facts.d))
         counts = [self.parents] * (self.generations - 1) + [1]
-        events = [self._question(nowhere, plan, k).event(facts, self.sampling) for k in counts]
+        events = [self._query(nowhere, plan, k).event(facts, self.sampling) for k in counts]
         return [event for event in events if event is not None]
 
     def run(self, w: np.ndarray, oracle: PrivateOracle, plan: float) -> Iterator[Step]:
-        """Yield the best point of each generation, as far as the noise tells."""
+        """Yield the first selected point of each generation."""
         random, mutation = oracle.public_random(), self.mutation
         points = w + self.radius * _uniform(random, (self.population, len(w)))
         points[0] = w
         for generation in range(1, self.generations + 1):
             last = generation == self.generations
-            question = self._question(points, plan, 1 if last else self.parents)
-            chosen = points[np.atleast_1d(oracle.ask(question, self.sampling))]
+            query = self._query(points, plan, 1 if last else self.parents)
+            chosen = points[np.atleast_1d(oracle.ask(query, self.sampling))]
             yield Step(chosen[0])
             points = np.concatenate([chosen, self._children(chosen, mutation, random)])
             mutation *= self.shrink
@@ -147,7 +142,7 @@ class GeneticSearch(Shown, Method):
         """Return the number of generations."""
         return self.generations
 
-    def _question(self, points: np.ndarray, scale: float, count: int) -> NoisyMin:
+    def _query(self, points: np.ndarray, scale: float, count: int) -> NoisyMin:
         return NoisyMin(points, self.clip_loss, scale, count=count)
 
     def _children(self, parents: np.ndarray, mutation: float, random: Any) -> np.ndarray:

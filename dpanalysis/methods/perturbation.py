@@ -1,4 +1,4 @@
-"""One answer instead of many: output perturbation and objective perturbation."""
+"""Output perturbation and objective perturbation: methods that make a single release."""
 
 from __future__ import annotations
 
@@ -10,36 +10,33 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._validation import check_choice, check_int, check_number
-from ..privacy.blocks import gaussian_shape, norm_shape
-from ..privacy.calibration import calibrate
+from .._validation import check_choice, check_fraction, check_int, check_number
+from ..privacy.accounting.accountant import calibrate
+from ..privacy.accounting.relations import Budget
 from ..privacy.events import Event
-from ..privacy.facts import PublicFacts
+from ..privacy.facts import PublicFacts, gaussian_shape, norm_shape
 from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import (
     NoisyDescent,
+    PerturbedMinimum,
     Query,
-    TiltedMinimum,
     curvature_of,
     largest_step,
 )
-from ..privacy.relations import Budget
-from .base import FULL, Method, Shown, Step
+from .base import FULL, Method, ShortRepr, Step
 
-__all__ = ["ObjectivePerturbation", "OutputPerturbation"]
-
-#: What the error of the solver may cost, as a part of the cost of the minimiser itself.
+#: Privacy cost of hiding the solver's error, relative to the cost of the minimizer.
 SOLVER_SHARE = 0.01
 
 
-class _OneShot(Shown, Method):
-    """A method that asks one question of all records, and releases the answer."""
+class _OneShot(ShortRepr, Method):
+    """A method that releases the answer to one query of all records."""
 
     released: ClassVar[tuple[str, ...]] = ("w",)
 
     @abstractmethod
     def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Query:
-        """Return the question with the noise that the budget asks for."""
+        """Return the query with its calibrated noise."""
 
     def events(self, facts: PublicFacts, plan: Query) -> list[Event]:
         """Return the one event of the run."""
@@ -57,38 +54,38 @@ class _OneShot(Shown, Method):
 
 @dataclass(frozen=True, repr=False)
 class OutputPerturbation(_OneShot):
-    r"""Descend without noise, and add noise to the end: bolt-on privacy.
+    r"""Gradient descent without noise, followed by noise on the result: bolt-on privacy.
 
-    How far one record can move the end follows from the contraction of gradient steps. Noise is
+    The sensitivity of the result follows from the contraction of gradient steps. Noise is
     Gaussian, or for a pure budget of density proportional to :math:`e^{-\|x\|/s}`.
 
     Parameters
     ----------
     kind : {"permuted_sgd", "gradient_descent"}
-        ``"permuted_sgd"``: some passes over the records in batches, put together at random once;
-        then the iterates of the last pass are averaged, and a step on all records ends the
-        run. ``"gradient_descent"``: every step on all records.
+        ``"permuted_sgd"``: passes over the records in random batches, drawn once; the iterates of
+        the last pass are averaged, and a step on all records ends the run.
+        ``"gradient_descent"``: every step on all records.
     passes : int
-        Over the records.
+        Number of passes over the records.
     batches : int
-        In a pass of ``"permuted_sgd"``.
+        Number of batches in a pass of ``"permuted_sgd"``.
     step_size : float, optional
         At most :func:`dpanalysis.privacy.queries.largest_step`; half of that by default, which is
-        next to 1/L.
+        close to 1/L.
 
     Raises
     ------
     ValueError
-        If an argument is outside its range. :func:`dpanalysis.minimize` raises it where a
-        record's loss is not convex, Lipschitz and smooth by public bounds, as the hinge loss is
-        not, the penalty is not convex, or the step is too large.
+        If an argument is outside its range. :func:`dpanalysis.minimize` raises it if a record's
+        loss is not convex, Lipschitz and smooth by public bounds (the hinge loss is not smooth),
+        the penalty is not convex, or the step size is too large.
 
     Notes
     -----
     The proofs are in :class:`dpanalysis.privacy.queries.NoisyDescent`. Strong convexity (an L2
-    penalty) helps and is not needed. Both neighbouring relations are covered; batches are drawn
-    record by record and not by a permutation, for that an added record leaves the others where
-    they are.
+    penalty) helps but is not required. Both neighbouring relations are covered; the batch of each
+    record is drawn independently and not by a permutation, so that an added record leaves the
+    other records in their batches.
 
     References
     ----------
@@ -124,26 +121,28 @@ class OutputPerturbation(_OneShot):
             check_number("step_size", self.step_size, low=0.0, low_open=True)
 
     def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> NoisyDescent:
-        """Return the descent with its noise."""
+        """Return the descent with its calibrated noise."""
         sgd = self.kind == "permuted_sgd"
         batches = self.batches if sgd else 1
         step = self.step_size or 0.5 * largest_step(facts, batches)
         start = np.zeros(facts.d)
-        query = NoisyDescent(start, step, batches, self.passes, sgd, _law(budget), 0.0)
+        query = NoisyDescent(start, step, batches, self.passes, sgd, _noise_law(budget), 0.0)
         unit = float(query.sensitivities(facts)[0].max())
         if budget is None:
             return query
-        scale = _least(lambda scale: replace(query, scale=scale), unit, facts, budget, accountant)
+        scale = _smallest_scale(
+            lambda scale: replace(query, scale=scale), unit, facts, budget, accountant
+        )
         return replace(query, scale=scale)
 
     def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Any) -> Iterator[Step]:
-        """Yield the noisy end of the descent from ``w``."""
+        """Yield the noisy result of the descent from ``w``."""
         return super().run(w, oracle, replace(plan, start=w))
 
 
 @dataclass(frozen=True, repr=False)
 class ObjectivePerturbation(_OneShot):
-    r"""Minimise the objective with a random linear term, and release the minimiser.
+    r"""Minimization of the objective plus a random linear term.
 
     The term is Gaussian, or of density proportional to :math:`e^{-\|b\|/s}` for the norm, or the
     norms of blocks of columns, in which the public bounds on the rows make it shortest.
@@ -151,33 +150,31 @@ class ObjectivePerturbation(_OneShot):
     Parameters
     ----------
     curvature_share : float
-        In (0, 1): the part of epsilon that the curvature of a record may cost at most. Where it
-        would cost more, the objective gets as much more L2 penalty as is needed.
+        In (0, 1): the largest share of epsilon for the curvature of a record. If it would cost
+        more, the L2 penalty is increased as needed.
     tolerance : float
         In (0, 1): the solver stops at a gradient of this size, in units of the sum of the bound
         on one record's gradient and the length of the random term over n, or above the rounding
-        errors. What that leaves open a little noise on the minimiser hides, at a hundredth of the
-        cost.
+        errors. Small noise on the minimizer hides the remaining error, at a hundredth of the cost.
     ridge : float
-        L2 penalty that is added in any case.
+        L2 penalty that is always added.
 
     Raises
     ------
     ValueError
-        If an argument is outside its range. :func:`dpanalysis.minimize` raises it where a
-        record's loss is not convex, Lipschitz and smooth by public bounds, as the hinge loss is
-        not, or does not depend on linear predictions alone; and for zCDP budgets, for which there
-        is no such bound here.
+        If an argument is outside its range. :func:`dpanalysis.minimize` raises it if a record's
+        loss is not convex, Lipschitz and smooth by public bounds (the hinge loss is not smooth),
+        or depends on more than linear predictions; and for zCDP budgets, which have no bound here.
 
     Notes
     -----
-    The proofs are in :class:`dpanalysis.privacy.queries.TiltedMinimum`. Both neighbouring
+    The proofs are in :class:`dpanalysis.privacy.queries.PerturbedMinimum`. Both neighbouring
     relations are covered.
 
-    *The law.* Every bound on the rows gives a norm, or blocks of columns with norms of their own,
-    over which :func:`dpanalysis.privacy.blocks.norm_shape` divides the budget. Of all these terms,
-    and for delta > 0 the Gaussian ones, that of the least expected square is taken: it is known
-    before the data are touched.
+    *The noise.* Each bound on the rows gives a norm, or blocks of columns with a norm each, over
+    which :func:`dpanalysis.privacy.facts.norm_shape` divides the budget. Of all these terms, and
+    for delta > 0 the Gaussian ones, the one of least expected square is used: the choice does not
+    depend on the data.
 
     References
     ----------
@@ -205,14 +202,14 @@ class ObjectivePerturbation(_OneShot):
     def __post_init__(self) -> None:
         check_number("ridge", self.ridge, low=0.0)
         for name in ("curvature_share", "tolerance"):
-            check_number(
-                name, getattr(self, name), low=0.0, high=1.0, low_open=True, high_open=True
-            )
+            check_fraction(name, getattr(self, name))
 
-    def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> TiltedMinimum:
-        """Return the penalty that is added, and both noises."""
+    def prepare(
+        self, facts: PublicFacts, budget: Budget | None, accountant: str
+    ) -> PerturbedMinimum:
+        """Return the query with the added penalty and both noise scales."""
         if budget is None:
-            query = TiltedMinimum("gaussian", 0.0, self.ridge, self.tolerance, 0.0)
+            query = PerturbedMinimum("gaussian", 0.0, self.ridge, self.tolerance, 0.0)
             query.event(facts, FULL)  # checks the assumptions
             return query
         if budget.rho is not None:
@@ -220,21 +217,21 @@ class ObjectivePerturbation(_OneShot):
                 f"budget must be of (epsilon, delta) for objective perturbation, got {budget!r}"
             )
         curvature = curvature_of(facts)
-        # Beyond e^30 the share of the curvature asks for no penalty worth the name.
+        # For a share above 30 the penalty that is needed is negligible.
         most = min(self.curvature_share * budget.limit, 30.0)
         ridge = max(self.ridge, curvature.convexity(most) / facts.n - facts.mu)
         terms = [
             self._calibrated(replace(term, ridge=ridge), facts, budget, accountant)
-            for term in self._shortest(facts, budget)
+            for term in self._best_terms(facts, budget)
         ]
         return min(terms, key=lambda term: term.expected_square(facts.d))
 
     def least_tolerance(self, facts: PublicFacts, convexity: float, tilt: float) -> float:
-        r"""Return where the solver stops, given the strong convexity and the term's length over n.
+        r"""Return the solver's tolerance, given the strong convexity and the term's length over n.
 
-        It is above the rounding errors of a gradient at the minimiser. That is no further away
-        than :math:`(G + \tau)/\mu`. With a loss that falls from :math:`v` at 0 by at most D, it has
-        :math:`\mu\|w\|^2/2 - \tau\|w\| \le D` also, which is much nearer where mu is small.
+        It is above the rounding errors of a gradient at the minimizer w, whose norm is at most
+        :math:`(G + \tau)/\mu`. If the loss falls from its value at 0 by at most D, then also
+        :math:`\mu\|w\|^2/2 - \tau\|w\| \le D`, a much smaller bound where mu is small.
         """
         slope = facts.gradient_bounds[1] + tilt
         away = slope / convexity
@@ -244,53 +241,54 @@ class ObjectivePerturbation(_OneShot):
             away = min(away, (tilt + root) / convexity)
         return max(self.tolerance * slope, 1e-14 * curvature_of(facts).trace * away)
 
-    def _shortest(self, facts: PublicFacts, budget: Budget) -> list[TiltedMinimum]:
-        """Return the best term for the budget in each kind of law, at scale 1."""
-        plain = TiltedMinimum("spherical", 1.0, 0.0, self.tolerance, 1.0)
+    def _best_terms(self, facts: PublicFacts, budget: Budget) -> list[PerturbedMinimum]:
+        """Return the best term of each kind of noise that the budget allows, at scale 1."""
+        plain = PerturbedMinimum("spherical", 1.0, 0.0, self.tolerance, 1.0)
         pure = [plain] + [
-            replace(plain, law="blocks", shape=norm_shape(moved)) for moved in facts.moved_blocks(1)
+            replace(plain, law="blocks", shape=norm_shape(moved))
+            for moved in facts.block_sensitivities(1)
         ]
         laws = [pure]
-        if _law(budget) == "gaussian":
+        if _noise_law(budget) == "gaussian":
             round_term = replace(plain, law="gaussian")
-            shapes = [gaussian_shape(moved) for moved in facts.moved_blocks(2)]
+            shapes = [gaussian_shape(moved) for moved in facts.block_sensitivities(2)]
             laws.append([round_term] + [replace(round_term, shape=shape) for shape in shapes])
-        # At equal cost: the noise of a scale at which a record moves it by 1.
+        # Compared at equal cost: at the scale for which the sensitivity is 1.
         return [
             min(law, key=lambda term: term.expected_square(facts.d) * term.shift(facts) ** 2)
             for law in laws
         ]
 
     def _calibrated(
-        self, term: TiltedMinimum, facts: PublicFacts, budget: Budget, accountant: str
-    ) -> TiltedMinimum:
-        """Return the term with the smallest scales that the budget pays for."""
+        self, term: PerturbedMinimum, facts: PublicFacts, budget: Budget, accountant: str
+    ) -> PerturbedMinimum:
+        """Return the term with the smallest scales that fit the budget."""
         shift, convexity = term.shift(facts), facts.mu + term.ridge
         length = math.sqrt(term.expected_square(facts.d)) / facts.n  # in the mean, at scale 1
         share = math.sqrt(SOLVER_SHARE) if term.law == "gaussian" else SOLVER_SHARE
 
-        def at(scale: float) -> TiltedMinimum:
+        def at(scale: float) -> PerturbedMinimum:
             tolerance = self.least_tolerance(facts, convexity, scale * length)
             hidden = 2.0 * tolerance / convexity * scale / (share * shift)
             return replace(term, scale=scale, tolerance=tolerance, output_scale=hidden)
 
-        return at(_least(at, shift, facts, budget, accountant))
+        return at(_smallest_scale(at, shift, facts, budget, accountant))
 
 
-def _law(budget: Budget | None) -> str:
-    """Return the law of the noise for a budget: no Gaussian noise is pure."""
+def _noise_law(budget: Budget | None) -> str:
+    """Return the kind of noise for a budget; Gaussian noise is never pure."""
     pure = budget is not None and budget.rho is None and budget.delta == 0.0
     return "spherical" if pure else "gaussian"
 
 
-def _least(
+def _smallest_scale(
     make: Callable[[float], Query],
     unit: float,
     facts: PublicFacts,
     budget: Budget,
     accountant: str,
 ) -> float:
-    """Return the smallest scale whose query fits the budget, looked for around ``unit``."""
+    """Return the smallest scale whose query fits the budget, searched for around ``unit``."""
 
     def events(scale: float) -> Event:
         event = make(scale).event(facts, FULL)

@@ -1,4 +1,4 @@
-"""Quantiles of columns, one query after the other."""
+"""Private quantiles of columns."""
 
 from __future__ import annotations
 
@@ -8,41 +8,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..privacy.accounting.relations import Budget
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import NoisyQuantile
-from ..privacy.relations import Budget
-from .base import FULL, Method, Shown, Step
-
-__all__ = ["Quantiles"]
+from .base import FULL, Method, ShortRepr, Step
 
 
 @dataclass(frozen=True, repr=False)
-class Quantiles(Shown, Method):
-    """A noisy quantile of every column of a :class:`~dpanalysis.problems.table.Table`.
+class Quantiles(ShortRepr, Method):
+    """A noisy quantile of every column of a :class:`~dpanalysis.problems.table.ColumnTable`.
 
-    The one iterate of a run is the vector of them.
-
-    Parameters
-    ----------
-    level : float
-        In [0, 1]: the share that lies on the ``side``.
-    candidates : tuple of float
-        Public, increasing.
-    side : {"below", "above"}
-        See :class:`~dpanalysis.privacy.queries.NoisyQuantile`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dpanalysis as dpa
-    >>> from dpanalysis.methods.quantiles import Quantiles
-    >>> from dpanalysis.problems.table import Table
-    >>> table = Table(np.random.default_rng(0).normal(40, 10, size=(5000, 1)))
-    >>> median = Quantiles(0.5, tuple(range(0, 101, 5)))
-    >>> dpa.minimize(table, median, dpa.Budget(0.1), rng=0, record=()).w
-    array([[45.]])
+    The only iterate is their vector. ``level`` is the share of values on the ``side``; see
+    :class:`~dpanalysis.privacy.queries.NoisyQuantile`.
     """
 
     level: float
@@ -52,12 +31,12 @@ class Quantiles(Shown, Method):
     released: ClassVar[tuple[str, ...]] = ("w",)
 
     def __post_init__(self) -> None:
-        NoisyQuantile(0, self.level, self.candidates, 1.0, self.side)  # checks them
+        NoisyQuantile(0, self.level, self.candidates, 1.0, self.side)  # validates the arguments
 
     def prepare(
         self, facts: PublicFacts, budget: Budget | None, accountant: str
     ) -> list[NoisyQuantile]:
-        """Return a query for every column, with an equal part of the budget each."""
+        """Return a query for every column, with equal shares of the budget."""
         if budget is None or budget.epsilon is None:
             raise ValueError(f"budget must be of epsilon for quantiles, got {budget!r}")
         scale = 2.0 * facts.d / budget.epsilon

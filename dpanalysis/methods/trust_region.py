@@ -1,4 +1,4 @@
-"""Rivals of Gao and Wright (2023): private trust regions, and gradient descent with a search."""
+"""Baselines of Gao and Wright (2023): DP-TR, a private trust region method, and DP-GD."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ from .._validation import check_int, check_number
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
 from .base import Step
-from .curvature import CurvatureMethod, Outlook, Questions, check_memory
-from .second_order import smallest_eigenpair
-
-__all__ = ["NoisyGradientDescent2NS", "TrustRegion", "trust_region_step"]
+from .second_order import (
+    CurvatureMethod,
+    QueryCounter,
+    SecondOrderPlan,
+    check_memory,
+    smallest_eigenpair,
+)
 
 
 @dataclass(frozen=True, repr=False)
 class TrustRegion(CurvatureMethod):
-    r"""DP-TR: the minimiser of a noisy quadratic model in a small ball, in every iteration.
+    r"""DP-TR: a trust region method with noisy gradients and Hessians.
 
     .. math:: h = \arg\min_{\lVert h \rVert \le r} \langle g, h \rangle + \tfrac12 h^\top H h
 
-    with a noisy gradient g and a noisy Hessian H. As in the experiments of Gao and Wright (2023),
-    the run ends where ||g|| <= eps_g and the smallest eigenvalue of H is at least -eps_H.
+    is the step for a noisy gradient g and a noisy Hessian H. As in the experiments of Gao and
+    Wright (2023), the run ends if ||g|| <= eps_g and the smallest eigenvalue of H is at least
+    -eps_H.
 
     Parameters
     ----------
     eps_g, eps_H, sampling, failure, lower_bound, start_share
-        See :class:`~dpanalysis.methods.curvature.CurvatureMethod`.
+        See :class:`~dpanalysis.methods.second_order.CurvatureMethod`.
     radius : float, optional
         r > 0. By default the smaller of sqrt(eps_g/M) and eps_H/M, for the Lipschitz constant M
-        of the Hessian: the two are the same for the tolerances alpha and sqrt(M alpha).
+        of the Hessian; they coincide for the tolerances alpha and sqrt(M alpha).
     c, c2 : float
-        Noise of a gradient up to c2 M r^2 and of a Hessian up to c M r is allowed for, with
-        c/2 + c2 < 1/3.
+        Tolerated noise: c2 M r^2 of a gradient and c M r of a Hessian, with c/2 + c2 < 1/3.
 
     Raises
     ------
@@ -47,12 +50,11 @@ class TrustRegion(CurvatureMethod):
     -----
     A step on the sphere whose multiplier is above M r decreases f by at least
     (1/3 - c2 - c/2) M r^3, since the model decreases by r^2/2 times the multiplier or more and
-    the cubic remainder is M r^3/6. That is the least decrease which T follows from. After a step
-    with a smaller multiplier the gradient is at most (3/2 + c + c2) M r^2 and the smallest
-    eigenvalue at least -(2 + c) M r: a 2NS but for a constant factor, which the explicit test may
-    not see, so that T is no proof that it ends. The fixed radius and the structure are the
-    published ones as far as Gao and Wright (2023) report them; constants and the even division of
-    the budget are reconstructed.
+    the cubic remainder is M r^3/6. T follows from this least decrease. After a step with a smaller
+    multiplier the gradient is at most (3/2 + c + c2) M r^2 and the smallest eigenvalue at least
+    -(2 + c) M r: a 2NS up to a constant factor, which the explicit test may miss, so that T does
+    not prove termination. The fixed radius and the structure are the published ones as far as Gao
+    and Wright (2023) report them; constants and the equal division of the budget are reconstructed.
 
     References
     ----------
@@ -101,30 +103,20 @@ class TrustRegion(CurvatureMethod):
         slope = facts.hessian_lipschitz * self._radius(facts)
         return self.c2 * slope * self._radius(facts), self.c * slope
 
-    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Outlook) -> Iterator[Step]:
-        """Yield the iterates; the last is a point found, or none was."""
-        questions = Questions(self, oracle, plan)
-        radius = self._radius(questions.facts)
-        iterations, noise = questions.phase(0, w)
+    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: SecondOrderPlan) -> Iterator[Step]:
+        """Yield the iterates, up to a second-order point if one is found."""
+        queries = QueryCounter(self, oracle, plan)
+        radius = self._radius(queries.facts)
+        iterations, noise = queries.phase(0, w)
         for _ in range(iterations):
-            g, H = questions.gradient(w, noise), questions.hessian(w, noise)
+            g, H = queries.gradient(w, noise), queries.hessian(w, noise)
             length, eigenvalue = float(np.linalg.norm(g)), smallest_eigenpair(H)[0]
             found = length <= self.eps_g and eigenvalue >= -self.eps_H
             multiplier = math.nan
             if not found:
                 h, multiplier = trust_region_step(g, H, radius)
                 w = w + h
-            yield Step(
-                w,
-                {
-                    "second_order_point": float(found),
-                    "gradient_norm_noisy": length,
-                    "smallest_eigenvalue": eigenvalue,
-                    "multiplier": multiplier,
-                    "gradients": float(questions.gradients),
-                    "hessians": float(questions.hessians),
-                },
-            )
+            yield Step(w, queries.released(found, length, eigenvalue, multiplier=multiplier))
             if found:
                 return
 
@@ -132,44 +124,21 @@ class TrustRegion(CurvatureMethod):
 def trust_region_step(
     gradient: np.ndarray, hessian: np.ndarray, radius: float
 ) -> tuple[np.ndarray, float]:
-    r"""Return the minimiser of <g, h> + h'Hh/2 over ||h|| <= r, and its multiplier.
+    r"""Return the minimizer of <g, h> + h'Hh/2 over ||h|| <= r, and its multiplier.
 
     The multiplier :math:`\nu \ge 0` has :math:`(H + \nu I)h = -g`, H + nu I positive
     semidefinite, and is 0 inside the ball. It is the root of the secular equation
-    1/||h(nu)|| = 1/r, which is nearly linear in nu. In the hard case, where g has no part along
-    the smallest eigenvalue and h(nu) does not reach the sphere, what is missing is made up along
-    that eigenvector.
-
-    Parameters
-    ----------
-    gradient : ndarray of shape (d,)
-    hessian : ndarray of shape (d, d)
-        Symmetric.
-    radius : float
-        r > 0.
-
-    Returns
-    -------
-    step : ndarray of shape (d,)
-    multiplier : float
-
-    References
-    ----------
-    Conn, Gould, Toint, Trust-region methods, Section 7.3.
-
-    Examples
-    --------
-    >>> step, multiplier = trust_region_step(np.array([0.0, 1.0]), np.diag([-1.0, 1.0]), 2.0)
-    >>> abs(step), multiplier
-    (array([1.9365, 0.5   ]), 1.0)
+    1/||h(nu)|| = 1/r, which is nearly linear in nu. In the hard case, where g has no component
+    along the eigenvector of the smallest eigenvalue and h(nu) does not reach the sphere, a
+    multiple of that eigenvector is added. Conn, Gould, Toint, Trust-region methods, Section 7.3.
     """
-    from scipy import linalg, optimize  # here: it takes its time
+    from scipy import linalg, optimize  # slow to import
 
     radius = check_number("radius", radius, low=0.0, low_open=True)
     values, vectors = linalg.eigh(hessian)
     parts = vectors.T @ gradient
     least = max(0.0, -float(values[0]))
-    # Multipliers are counted from the least that is possible: nothing cancels next to the pole.
+    # Multipliers are relative to the least possible one: no cancellation near the pole.
     gaps = values + least
     scale = max(float(np.abs(values).max()), float(np.linalg.norm(parts)) / radius, 1e-100)
 
@@ -197,23 +166,22 @@ def trust_region_step(
 class NoisyGradientDescent2NS(CurvatureMethod):
     """DP-GD: noisy gradient descent, then a search through its iterates for a 2NS.
 
-    Half of the budget goes to steps 1/G along noisy gradients. The iterates whose noisy gradient
-    was at most eps_g are then looked at, the shortest first: the first with a noisy Hessian whose
-    smallest eigenvalue is at least -eps_H is put out, with
-    ``released["second_order_point"] = 1``; the last iterate, if there is none.
+    Half of the budget is for steps 1/G along noisy gradients. The iterates with a noisy gradient
+    norm of at most eps_g are then checked in the order of this norm: the output is the first with
+    a noisy Hessian whose smallest eigenvalue is at least -eps_H, with
+    ``released["second_order_point"] = 1``, or the last iterate if there is none.
 
     Parameters
     ----------
     eps_g, eps_H, sampling, failure, lower_bound, start_share
-        See :class:`~dpanalysis.methods.curvature.CurvatureMethod`.
+        See :class:`~dpanalysis.methods.second_order.CurvatureMethod`.
     iterations : int, optional
-        Steps; by default (f(w0) - lower_bound) over the least decrease of a gradient step,
-        (1 - 2 c1) eps_g^2/(2 G), and one.
+        Number of steps; by default (f(w0) - lower_bound) over the least decrease of a gradient
+        step, (1 - 2 c1) eps_g^2/(2 G), plus one.
     checks : int, optional
-        Hessians at most; as many as there are iterates by default.
+        Largest number of Hessians; by default the number of iterates.
     c, c1 : float
-        Noise of a gradient up to c1 eps_g, c1 < 1/2, and of a Hessian up to c eps_H is allowed
-        for.
+        Tolerated noise: c1 eps_g of a gradient, c1 < 1/2, and c eps_H of a Hessian.
 
     Raises
     ------
@@ -222,11 +190,10 @@ class NoisyGradientDescent2NS(CurvatureMethod):
 
     Notes
     -----
-    No step is made along negative curvature: where the noise does not drive the iterates away
-    from a saddle, none is found. As Gao and Wright (2023) tell it, the paper of DP-GD makes the
-    same steps and "sorts through all the iterates"; its step size and number of steps, impractical
-    according to Gao and Wright (2023), are replaced here, and that the gradients released anyway
-    decide the order is ours.
+    No step is made along negative curvature: unless the noise drives the iterates away from a
+    saddle, no point is found. According to Gao and Wright (2023), the paper of DP-GD makes the
+    same steps and "sorts through all the iterates"; its step size and number of steps, which they
+    call impractical, are replaced here, and the order by released gradients is ours.
 
     References
     ----------
@@ -275,32 +242,22 @@ class NoisyGradientDescent2NS(CurvatureMethod):
     def _asked(self, iterations: int) -> Mapping[str, int]:
         return {"gradient": iterations, "hessian": min(self.checks or iterations, iterations)}
 
-    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Outlook) -> Iterator[Step]:
-        """Yield the iterates, then those looked at; the last is what is put out."""
-        questions = Questions(self, oracle, plan)
-        iterations, noise = questions.phase(0, w)
-
-        def released(found: bool, length: float, eigenvalue: float = math.nan) -> dict[str, float]:
-            return {
-                "second_order_point": float(found),
-                "gradient_norm_noisy": length,
-                "smallest_eigenvalue": eigenvalue,
-                "gradients": float(questions.gradients),
-                "hessians": float(questions.hessians),
-            }
-
+    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: SecondOrderPlan) -> Iterator[Step]:
+        """Yield the iterates, then the checked points; the last one is the output."""
+        queries = QueryCounter(self, oracle, plan)
+        iterations, noise = queries.phase(0, w)
         seen: list[tuple[float, np.ndarray]] = []
         for _ in range(iterations):
-            g = questions.gradient(w, noise)
+            g = queries.gradient(w, noise)
             length = float(np.linalg.norm(g))
             if length <= self.eps_g:
                 seen.append((length, w))
-            w = w - g / questions.facts.L
-            yield Step(w, released(False, length))
+            w = w - g / queries.facts.L
+            yield Step(w, queries.released(False, length))
         seen.sort(key=lambda pair: pair[0])
         for length, point in seen[: self._asked(iterations)["hessian"]]:
-            eigenvalue = smallest_eigenpair(questions.hessian(point, noise))[0]
+            eigenvalue = smallest_eigenpair(queries.hessian(point, noise))[0]
             found = eigenvalue >= -self.eps_H
-            yield Step(point if found else w, released(found, length, eigenvalue))
+            yield Step(point if found else w, queries.released(found, length, eigenvalue))
             if found:
                 return

@@ -1,4 +1,4 @@
-"""From tables to bounded rows, by public domains or by bounds that are paid for.
+"""Bounded rows of tables, by public domains or by bounds that cost epsilon.
 
 It needs scikit-learn: ``pip install 'dpanalysis-toolkit[sklearn]'``.
 """

@@ -1,4 +1,4 @@
-"""What is public of the columns of a matrix: ranges, and groups of which one is lit."""
+"""Public facts about the columns of a matrix: ranges, and groups of indicators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import uuid4
 import numpy as np
 
 from .._validation import check_finite, check_number, check_reals
-from ..privacy.relations import REPLACE_ONE, check_relation
+from ..privacy.accounting.relations import REPLACE_ONE, check_relation
 from ..problems.row_bound import RowBound
 
 __all__ = ["LearnedRanges", "PublicColumns", "columns_of", "learned_by", "traced", "with_columns"]
@@ -25,7 +25,7 @@ class LearnedRanges:
     epsilon : float
     relation : {"replace_one", "add_or_remove_one"}
     fit : str
-        Identifies the fit: copies of what it released are counted once, another fit is added.
+        Identifies the fit: copies of its release count once, another fit is added.
     """
 
     epsilon: float
@@ -39,7 +39,7 @@ class LearnedRanges:
 
 @dataclass(frozen=True, eq=False)
 class PublicColumns:
-    """Public ranges of columns, and groups of indicators of which at most one is lit.
+    """Public ranges of columns, and groups of indicators of which at most one is 1.
 
     Parameters
     ----------
@@ -48,10 +48,10 @@ class PublicColumns:
     groups : sequence of (start, stop)
         Columns start..stop-1 are not negative and add up to 1 at most, as a one-hot code does.
     epsilon : float
-        What was paid to learn the ranges from the data, 0 for declared ones: an estimator adds
-        it to its own.
+        The cost of learning the ranges from the data, 0 for declared ones: an estimator adds it
+        to its own.
     learned : sequence of LearnedRanges
-        The fits that learned the ranges. What ``epsilon`` is above their sum counts as one more,
+        The fits that learned the ranges. An ``epsilon`` above their sum counts as one more fit,
         under ``"replace_one"``.
 
     Raises
@@ -110,10 +110,10 @@ class PublicColumns:
     @property
     def numbers(self) -> np.ndarray:
         """Columns that are in no group."""
-        lit = np.zeros(self.d, dtype=bool)
+        grouped = np.zeros(self.d, dtype=bool)
         for start, stop in self.groups:
-            lit[start:stop] = True
-        return np.flatnonzero(~lit)
+            grouped[start:stop] = True
+        return np.flatnonzero(~grouped)
 
     def radius(self, order: float) -> float:
         """Return the largest norm of a row: L1, L2 or L-infinity; tight.
@@ -133,7 +133,7 @@ class PublicColumns:
 
 
 class _Traced(np.ndarray):
-    """Numbers that private fits made, and by which fits: their copies and slices keep it."""
+    """Numbers released by private fits, with those fits; copies and slices keep them."""
 
     learned: tuple[LearnedRanges, ...] = ()
 
@@ -148,19 +148,19 @@ class _Traced(np.ndarray):
 
 
 def traced(numbers: np.ndarray, learned: tuple[LearnedRanges, ...]) -> np.ndarray:
-    """Return a view of ``numbers`` that remembers which fits learned them."""
+    """Return a view of ``numbers`` with the fits that learned them."""
     view = numbers.view(_Traced)
     view.learned = learned
     return view
 
 
 def learned_by(array: Any) -> tuple[LearnedRanges, ...]:
-    """Return the fits that an array remembers."""
+    """Return the fits attached to an array by :func:`traced`."""
     return array.learned if isinstance(array, _Traced) else ()
 
 
 class _Encoded(_Traced):
-    """Rows with their public columns; what else is made of them is a plain array."""
+    """Rows with their public columns; arrays computed from them are plain."""
 
     public_columns: PublicColumns | None = None
     __repr__ = np.ndarray.__repr__
@@ -168,7 +168,7 @@ class _Encoded(_Traced):
     def __array_finalize__(self, source: Any) -> None:
         super().__array_finalize__(source)
         kept = getattr(source, "public_columns", None)
-        # A slice of rows keeps what is known of the columns.
+        # The columns of a slice of rows are the same.
         same = kept is not None and self.ndim == 2 and self.shape[1] == kept.d
         self.public_columns = kept if same else None
 
@@ -190,10 +190,10 @@ def with_columns(X: Any, columns: PublicColumns | None) -> Any:
 
 
 def columns_of(X: Any) -> PublicColumns | None:
-    """Return what is attached to the rows, or None.
+    """Return the columns attached to the rows, or None.
 
-    Bounds decide how much noise there is, and the rows are brought within them in any case: bounds
-    that are wrong cost accuracy and no privacy.
+    Bounds decide how much noise there is, and the rows are cut to them in any case: wrong bounds
+    cost accuracy and no privacy.
     """
     columns = getattr(X, "public_columns", None)
     return columns if isinstance(columns, PublicColumns) and columns.d == X.shape[1] else None

@@ -1,10 +1,16 @@
-"""Tables of numbers and words, encoded by public domains."""
+"""Encoder of tables by the public domains of their columns, which are never read off the data.
+
+Domains are declared by the owner of the data, in Python or in a TOML file.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,25 +19,199 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._validation import refuse_mask
 from .columns import PublicColumns, with_columns
-from .domain import Categories, Range, is_missing, parse_domain, read_domain, text_of
 
 __all__ = ["PublicEncoder"]
 
-_MOST_SPARSE = 0.4  # share of entries that are not 0 up to which rows are sparse
+
+_UNFILLED = "FILL IN"
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell is empty: None, NaN, NaT, NA, or text of blanks."""
+    if value is None:
+        return True
+    if isinstance(value, str):
+        return not value.strip()
+    try:
+        return bool(value != value)  # NaN and NaT
+    except TypeError:  # pandas.NA has no truth value
+        return True
+
+
+def text_of(value: Any) -> str:
+    """Return a category as text: ``1``, ``1.0`` and ``"1"`` are the same."""
+    if isinstance(value, str):
+        return value.strip()
+    try:
+        if not isinstance(value, bool) and float(value).is_integer():
+            return str(int(value))
+    except (TypeError, ValueError, OverflowError):
+        pass
+    return str(value)
+
+
+@dataclass(frozen=True)
+class NumericDomain:
+    """Numbers cut to ``low`` and ``high``; a missing one is ``missing``, if that is declared."""
+
+    low: float
+    high: float
+    missing: float | None = None
+
+    width = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the declaration that :func:`parse_domain` reads."""
+        return _declaration("range", [self.low, self.high], self.missing)
+
+
+@dataclass(frozen=True)
+class Categories:
+    """Texts; a missing one is in the category ``missing``, if that is declared."""
+
+    values: tuple[str, ...]
+    missing: str | None = None
+
+    @property
+    def width(self) -> int:
+        """Number of indicators."""
+        return len(self.values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the declaration that :func:`parse_domain` reads."""
+        return _declaration("categories", list(self.values), self.missing)
+
+
+Domain: TypeAlias = NumericDomain | Categories
+
+
+def _declaration(kind: str, values: list[Any], missing: Any) -> dict[str, Any]:
+    return {kind: values} if missing is None else {kind: values, "missing": missing}
+
+
+def parse_domain(domain: Mapping[str, Any]) -> dict[str, Domain]:
+    """Return the domain of every column."""
+    if not isinstance(domain, Mapping) or not domain:
+        raise TypeError(
+            'domain must be a mapping such as {"age": (17, 90), "job": ["a", "b"]}, got '
+            f"{domain!r}"
+        )
+    parsed = {}
+    for name, declared in domain.items():
+        try:
+            parsed[str(name)] = _parse(declared)
+        except ValueError as error:
+            raise ValueError(f"domain of column {str(name)!r}: {error}") from None
+    return parsed
+
+
+def _parse(declared: Any) -> Domain:
+    if isinstance(declared, (NumericDomain, Categories)):
+        return declared
+    if isinstance(declared, Mapping):
+        kinds = [kind for kind in ("range", "categories") if kind in declared]
+        if len(kinds) != 1 or set(declared) - {"range", "categories", "missing"}:
+            raise ValueError(
+                f"must have 'range' or 'categories', and perhaps 'missing', got {dict(declared)!r}"
+            )
+        parse = _range if kinds == ["range"] else _categories
+        return parse(declared[kinds[0]], declared.get("missing"))
+    if isinstance(declared, str) or not isinstance(declared, Iterable):
+        why = "not filled in yet: " if declared == _UNFILLED else ""
+        raise ValueError(
+            f'{why}declare a range such as [0, 100] or categories such as ["yes", "no"], got '
+            f"{declared!r}"
+        )
+    values = list(declared)
+    pair = len(values) == 2 and all(map(_is_number, values))
+    return _range(values, None) if pair else _categories(values, None)
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, (str, bool)) and hasattr(value, "__float__")
+
+
+def _range(declared: Any, missing: Any) -> NumericDomain:
+    values = [] if isinstance(declared, str) else list(declared)
+    numbers = values if missing is None else [*values, missing]
+    if len(values) != 2 or not all(_is_number(v) and math.isfinite(float(v)) for v in numbers):
+        raise ValueError(
+            "a range must be two finite numbers, and missing a finite number, got "
+            f"{declared!r} and {missing!r}"
+        )
+    low, high = (float(value) for value in values)
+    if not low < high:
+        raise ValueError(f"low must be below high, got {low:g} and {high:g}")
+    return NumericDomain(low, high, None if missing is None else float(missing))
+
+
+def _categories(declared: Any, missing: Any) -> Categories:
+    values = [] if isinstance(declared, str) else [text_of(value) for value in declared]
+    missing = None if missing is None else text_of(missing)
+    if missing is not None and missing not in values:
+        values.append(missing)
+    if not values or len(set(values)) < len(values) or _UNFILLED in values:
+        raise ValueError(f"categories must be a list of different values, got {declared!r}")
+    return Categories(tuple(values), missing)
+
+
+def read_domain(path: str | os.PathLike[str]) -> tuple[dict[str, Domain], list[str]]:
+    """Return the domains and the classes of a TOML file."""
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            content = tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not TOML: {error}") from error
+    columns = content.get("columns")
+    unknown = set(content) - {"columns", "classes"}
+    if not isinstance(columns, dict) or unknown:
+        raise ValueError(
+            f"{path}: must have a table [columns], and perhaps classes = [...], got "
+            f"{', '.join(map(repr, content)) or 'nothing'}"
+        )
+    classes = content.get("classes", [])
+    if not isinstance(classes, list) or any(value == _UNFILLED for value in classes):
+        raise ValueError(f"{path}: classes must be a list of labels, got {classes!r}")
+    try:
+        return parse_domain(columns), [text_of(value) for value in classes]
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def template(names: Iterable[str]) -> str:
+    """Return a TOML file with the columns' names, whose domains the user fills in."""
+    import json
+
+    lines = [
+        "# Fill in, for every column, what can occur: from the code book, never from these data.",
+        "#   a number:    [0, 100]            or {range = [0, 100], missing = 40}",
+        '#   categories:  ["a", "b", "c"]     or {categories = ["a", "b"], missing = "unknown"}',
+        "# Values outside a range count as its nearest end. Delete the columns that are not used.",
+        '# classes = ["no", "yes"]            # the labels: otherwise they are read off the data',
+        "",
+        "[columns]",
+    ]
+    lines += [f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(_UNFILLED)}" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+_MOST_SPARSE = 0.4  # largest share of nonzero entries for which rows are sparse
 
 
 class PublicEncoder(TransformerMixin, BaseEstimator):
     """Scale numbers to [0, 1] and make indicators of categories, by **public** domains.
 
-    Nothing is learnt from the data: what becomes of a row depends on that row and the domain
-    alone, so the encoder needs no privacy budget. It knows the bounds on the rows, and an
-    estimator of :mod:`dpanalysis.linear_model` takes them from what it is given.
+    Nothing is learned from the data: an encoded row depends on that row and the domain alone, so
+    the encoder needs no privacy budget. It attaches the bounds on the rows, where an estimator of
+    :mod:`dpanalysis.linear_model` finds them.
 
     Parameters
     ----------
     domain : mapping, or path of a TOML file
         ``(low, high)`` or a list of categories for every column that is used, in the order of the
-        encoded columns. To declare what an empty cell stands for:
+        encoded columns. To declare the value of an empty cell:
         ``{"range": (0, 100), "missing": 40}`` or ``{"categories": ["a", "b"], "missing": "?"}``.
         Other columns are left out.
 
@@ -47,7 +227,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     Notes
     -----
     Empty cells are None, NaN, NA and blank text. A number outside its range counts as the nearest
-    end; how often that happens is not told, since it depends on the private data.
+    end; how often is not reported, since it depends on the private data.
 
     Examples
     --------
@@ -116,13 +296,13 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
             columns are not those of :meth:`fit`.
         """
         check_is_fitted(self)
-        cells = _cells(X, self._names_kept(), self.n_features_in_, self._places)
+        cells = _cells(X, self._names_in_fit(), self.n_features_in_, self._places)
         n, names = len(cells[0]), list(self._domain)
         values = np.empty((n, len(names)))
         places = np.empty((n, len(names)), dtype=np.int32)
         width = 0
         for k, (name, domain) in enumerate(self._domain.items()):
-            if isinstance(domain, Range):
+            if isinstance(domain, NumericDomain):
                 values[:, k] = _numbers(name, domain, cells[k])
                 places[:, k] = width
             else:
@@ -142,22 +322,20 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the encoded columns, ``column`` or ``column=category``."""
         check_is_fitted(self)
-        return np.asarray(
-            [
-                name if isinstance(domain, Range) else f"{name}={value}"
-                for name, domain in self._domain.items()
-                for value in (("",) if isinstance(domain, Range) else domain.values)
-            ],
-            dtype=object,
-        )
+        names: list[str] = []
+        for name, domain in self._domain.items():
+            if isinstance(domain, NumericDomain):
+                names.append(name)
+            else:
+                names += [f"{name}={value}" for value in domain.values]
+        return np.asarray(names, dtype=object)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the domain, and the columns that :meth:`fit` saw, as plain JSON values."""
         check_is_fitted(self)
-        names = self._names_kept()
         return {
             "domain": {name: domain.to_dict() for name, domain in self._domain.items()},
-            "columns": None if names is None else list(names),
+            "columns": self._names_in_fit(),
         }
 
     @classmethod
@@ -165,10 +343,10 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         """Return the fitted encoder that :meth:`to_dict` describes."""
         encoder = cls(kept["domain"])
         names = kept["columns"]
-        header: Any = np.empty((0, len(kept["domain"]))) if names is None else _Header(names)
-        return encoder.fit(header)
+        unnamed = np.empty((0, len(kept["domain"])))
+        return encoder.fit(unnamed if names is None else SimpleNamespace(columns=names))
 
-    def _names_kept(self) -> list[str] | None:
+    def _names_in_fit(self) -> list[str] | None:
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else list(names)
 
@@ -178,14 +356,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         return tags
 
 
-class _Header:
-    """A table of names without rows."""
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = list(columns)
-
-
-def _columns(domain: Mapping[str, Range | Categories]) -> PublicColumns:
+def _columns(domain: Mapping[str, Domain]) -> PublicColumns:
     groups, width = [], 0
     for each in domain.values():
         if isinstance(each, Categories):
@@ -211,7 +382,7 @@ def _names(X: Any) -> tuple[list[str] | None, int]:
 
 
 def _cells(X: Any, kept: list[str] | None, count: int, places: list[int]) -> list[Any]:
-    """Return the columns that are used, or raise where they are not those of :meth:`fit`."""
+    """Return the columns of the domain, or raise where the table is not one as in ``fit``."""
     names, found = _names(X)
     if kept is not None and names is not None and names != kept:
         missing = [name for name in kept if name not in names]
@@ -236,7 +407,7 @@ def _cells(X: Any, kept: list[str] | None, count: int, places: list[int]) -> lis
     return [X[:, j] for j in places]
 
 
-def _numbers(name: str, domain: Range, cells: Any) -> np.ndarray:
+def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
     """Return a column scaled to [0, 1]."""
     array = np.asarray(cells, dtype=None if hasattr(cells, "dtype") else object)
     if array.dtype.kind in "fiu":
@@ -265,7 +436,7 @@ def _numbers(name: str, domain: Range, cells: Any) -> np.ndarray:
 
 
 def _codes(name: str, domain: Categories, cells: Any) -> np.ndarray:
-    """Return the number of each cell's category, which no other cell changes."""
+    """Return the number of each cell's category; it does not depend on other cells."""
     code = {value: k for k, value in enumerate(domain.values)}
     seen: dict[Any, int] = {}
     found = np.empty(len(cells), dtype=np.int32)

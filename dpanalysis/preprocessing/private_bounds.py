@@ -1,4 +1,4 @@
-"""Ranges of columns that are learned from the data, and paid for."""
+"""Ranges of columns learned from the private data, at a cost in epsilon."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._validation import check_number
 from ..experiments.run import minimize
 from ..methods.quantiles import Quantiles
-from ..privacy.relations import Budget
-from ..problems.rows.width import has_read_width, refuse_read_width
-from ..problems.table import Table
+from ..privacy.accounting.relations import Budget
+from ..problems.rows.checks import has_read_width, refuse_read_width
+from ..problems.table import ColumnTable
 from .columns import LearnedRanges, PublicColumns, columns_of, traced, with_columns
 
 __all__ = ["PrivateBounds"]
 
-# Of both signs, from 2^-20 to 2^40 in steps of a thousandth, and 0: a column of years needs them.
+# 0 and both signs of 2^-20 to 2^40 in steps of a thousandth, which a column of years needs.
 _POWERS = 2.0 ** (np.arange(-20 * 700, 40 * 700 + 1) / 700)
 _CANDIDATES = tuple(np.concatenate([-_POWERS[::-1], [0.0], _POWERS]).tolist())
 
@@ -51,19 +51,19 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     columns_ : PublicColumns
         Of the scaled rows, with the epsilon that was paid.
     bounds_ : PublicColumns
-        Of the rows as they come, with the epsilon that was paid: what an estimator takes as
-        ``bounds`` for rows that are not scaled.
+        Of the rows before scaling, with the epsilon that was paid: the ``bounds`` of an estimator
+        for rows that are not scaled.
     low_, high_ : ndarray of shape (d,)
         Their ends.
 
     Notes
     -----
-    *What an estimator counts.* Every fit is a release of its own, with what its runs have spent. An
-    estimator of :mod:`dpanalysis.linear_model` counts it once if it is a step, however deep, of the
-    pipeline that fits the estimator, if the estimator is given the array that :meth:`transform` has
-    returned, or if its ``bounds`` are ``bounds_``, ``low_`` or ``high_``. It cannot count what
-    reaches it otherwise, such as a copy made by hand as a DataFrame: its card then says that
-    epsilon is not the total.
+    *What an estimator counts.* Every fit is a separate release and costs what its runs have spent.
+    An estimator of :mod:`dpanalysis.linear_model` counts it once if it is a step, however deep, of
+    the pipeline that fits the estimator, if the estimator is given the array that :meth:`transform`
+    has returned, or if its ``bounds`` are ``bounds_``, ``low_`` or ``high_``. It cannot count a fit
+    that reaches it otherwise, such as by a DataFrame made by hand: its card then says that epsilon
+    is not the total.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ------
         ValueError
             If an argument is outside its range, an entry is not finite, there are too few rows
-            for so many columns at this epsilon, or X is what ``load_libsvm`` gave without
+            for so many columns at this epsilon, or X is from ``load_libsvm`` without
             ``n_features``.
         """
         if has_read_width(X):
@@ -108,9 +108,9 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         share = check_number(
             "trimmed", self.trimmed, low=0.0, high=0.25, low_open=True, high_open=True
         )
-        table = Table(X, self.size)
+        table = ColumnTable(X, self.size)
         n, d = table.facts(self.relation).n, table.d
-        # So many records the noise of a threshold and of a count amount to, once in 40 columns.
+        # In one of 40 columns the noise of a threshold and of a count amounts to so many records.
         needed = (4.0 * d / epsilon) * (math.log(40.0) + 2.0 * math.log(2.0)) / n
         if needed >= 0.25:
             raise ValueError(

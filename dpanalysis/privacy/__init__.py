@@ -14,32 +14,36 @@ Examples
 from __future__ import annotations
 
 from . import events, mechanisms
-from .accountant import epsilon, fits, spent
-from .calibration import calibrate
-from .filters import Filter
-from .ledger import Ledger
-from .orders import plan_order
-from .plans import Plan
-from .pure import (
+from .accounting.accountant import calibrate, epsilon, fits, plan_order, spent
+from .accounting.pure import (
     amplify_poisson,
     amplify_without_replacement,
     deamplify_without_replacement,
     laplace_epsilon,
 )
-from .rdp import rdp_gaussian, rdp_laplace, rdp_pure, rdp_to_epsilon
-from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget
-from .repeats import Repeats
-from .sampling import Full, Poisson, WithoutReplacement, WithReplacement
-from .sparse_vector import rdp_above_threshold
-from .subsampled_rdp import rdp_poisson, rdp_poisson_gaussian, rdp_without_replacement
-from .with_replacement import pure_with_replacement, rdp_with_replacement
-from .zcdp import (
+from .accounting.rdp import (
+    rdp_gaussian,
+    rdp_laplace,
+    rdp_poisson,
+    rdp_poisson_gaussian,
+    rdp_pure,
+    rdp_to_epsilon,
+    rdp_without_replacement,
+)
+from .accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget
+from .accounting.sampling import Full, Poisson, WithoutReplacement, WithReplacement
+from .accounting.selection import Repeats
+from .accounting.sparse_vector import rdp_above_threshold
+from .accounting.with_replacement import pure_with_replacement, rdp_with_replacement
+from .accounting.zcdp import (
     epsilon_to_zcdp,
     gaussian_delta,
     gaussian_epsilon,
     zcdp_pure,
     zcdp_to_epsilon,
 )
+from .budget import Filter, Plan
+from .ledger import Ledger
 
 __all__ = [
     "ADD_OR_REMOVE_ONE",

@@ -8,7 +8,7 @@ counts the blocks.
 Every namespace and every device gives the same bits. Normal and Laplace numbers may differ in
 their last places, because each namespace has its own logarithm and cosine.
 
-Tails have full precision, as on the host (:mod:`dpanalysis.privacy._tails`), but no number waits
+Tails have full precision, as on the host (:mod:`dpanalysis.privacy.noise`), but no number waits
 for the device or goes to the host. A uniform number below 2^-40 takes all 64 bits of its word, and
 after them the 128 bits of one more block, which the numbers of a row share. So tails end at 2^-192.
 To share matters only for two numbers below 2^-54 in a row of d, of chance below d^2 2^-109.
@@ -34,16 +34,7 @@ _TAIL = 2**24  # words below have 40 zeros in front, and numbers of 53 bits get 
 
 
 def philox(xp: Any, even: Any, odd: Any, key: np.ndarray) -> tuple[Any, Any]:
-    """Return the words (0, 2) and (1, 3) of the output blocks, for those of the counters.
-
-    Parameters
-    ----------
-    xp : namespace
-    even, odd : uint64 array of shape (2, R, B)
-        Words (0, 2) and (1, 3) of the counters, below 2^32.
-    key : uint64 ndarray of shape (2, R)
-        On the host.
-    """
+    """Return the words (0, 2) and (1, 3) of the output blocks, for those of the counters."""
     steps = np.arange(_ROUNDS, dtype=np.uint64)[:, None] * _KEY_STEPS
     keys = (key + steps[..., None]) & np.uint64(_WORD)  # (rounds, 2, R)
     keys = xp.asarray(keys[..., None], device=even.device)
@@ -57,17 +48,7 @@ def philox(xp: Any, even: Any, odd: Any, key: np.ndarray) -> tuple[Any, Any]:
 
 
 def random_bits(xp: Any, seeds: np.ndarray, count: int, device: Any) -> Any:
-    """Return 64 independent bits an entry, uint64 of shape (2, R, count).
-
-    Parameters
-    ----------
-    xp : namespace
-    seeds : int ndarray of shape (R, 4)
-        Words of 32 bits for each of R streams, on the host.
-    count : int
-        Blocks a stream; a longer stream begins with the shorter one.
-    device : device
-    """
+    """Return 64 independent bits an entry, uint64 of shape (2, R, count)."""
     words = seeds.astype(np.uint64).T  # (4, R)
     index = xp.arange(count, dtype=xp.uint64, device=device)
     shape = (seeds.shape[0], count)

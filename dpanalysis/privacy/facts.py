@@ -1,21 +1,25 @@
-"""What is public of a problem, and what a gradient costs by these facts alone.
+"""Public facts of a problem, and the sensitivities that follow from them.
 
-Nothing here sees a record: the oracle, the methods' plans and the theory of the noise all
-compute sensitivities from the same object.
+:class:`Block` bounds a block of coordinates of a record, for noise of the same shape. Nothing here
+sees a record: the oracle, the methods' plans and the theory of the noise all compute sensitivities
+from the same object.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from .._validation import check_int
-from .blocks import Block
+import numpy as np
+
+from .._validation import check_choice, check_int, keep_numbers
+from . import mechanisms
+from .accounting.relations import REPLACE_ONE, check_relation
+from .accounting.sampling import Full, Poisson, Sampling
 from .events import Event, Gaussian, Laplace, Sampled
-from .relations import REPLACE_ONE, check_relation
-from .sampling import Full, Poisson, Sampling
 
 __all__ = [
     "LARGEST_ITERATE",
@@ -29,6 +33,113 @@ __all__ = [
     "gradient_event",
     "sampled_event",
 ]
+
+
+# The law of noise whose density falls off with the norm of this order.
+_LAWS = {1: "laplace", 2: "spherical", math.inf: "cubic"}
+
+
+@dataclass(frozen=True)
+class Block:
+    r"""Neighbouring coordinates, a norm, and a length in this norm.
+
+    Of a record the length bounds the norm of these coordinates; of noise it is a scale.
+
+    Parameters
+    ----------
+    size : int
+        Number of coordinates, at least 1.
+    order : {1, 2, inf}
+        The norm.
+    radius : float
+        The length, in (0, inf).
+    """
+
+    size: int
+    order: float
+    radius: float
+
+    def __post_init__(self) -> None:
+        check_int("size", self.size, low=1)
+        check_choice("order", self.order, (1, 2, math.inf))
+        keep_numbers(self, "radius", low=0.0, low_open=True)
+
+    def radius_in(self, order: float) -> float:
+        """Return the largest norm of ``order`` in this block: tight."""
+        if order >= self.order:
+            return self.radius
+        power = 1.0 / order - (0.0 if math.isinf(self.order) else 1.0 / self.order)
+        return self.radius * self.size**power
+
+
+def second_moment(block: Block) -> float:
+    r"""Return the expected square of the L2 length of :func:`draw_blocks` at scale 1.
+
+    The norm of the noise has a gamma law and its direction is that of a point drawn uniformly
+    from the unit ball of the norm, so that with m coordinates and scale s it is
+
+    .. math:: 2 m s^2 \ (L_1), \qquad m (m+1) s^2 \ (L_2), \qquad m (m+1)(m+2) s^2 / 3 \ (L_\infty).
+    """
+    m, square = block.size, block.radius**2
+    if block.order == 1:
+        return 2.0 * m * square
+    return m * (m + 1.0) * square * (1.0 if block.order == 2 else (m + 2.0) / 3.0)
+
+
+def norm_shape(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    r"""Return the noise of the least expected square whose privacy loss is at most 1.
+
+    A shift of norm at most :math:`r_g` in block g costs :math:`\sum_g r_g/t_g` with noise of
+    scale :math:`t_g` there, and the noise has the expected square :math:`\sum_g a_g t_g^2` with
+    :math:`a_g` of :func:`second_moment`. By Lagrange's rule :math:`t_g \propto (r_g/a_g)^{1/3}`,
+    and the square is :math:`(\sum_g a_g^{1/3} r_g^{2/3})^3`.
+    """
+    units = [second_moment(replace(block, radius=1.0)) for block in blocks]
+    scales = [(block.radius / unit) ** (1 / 3) for block, unit in zip(blocks, units)]
+    loss = sum(block.radius / scale for block, scale in zip(blocks, scales))
+    return tuple(replace(b, radius=scale * loss) for b, scale in zip(blocks, scales))
+
+
+def gaussian_shape(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    r"""Return the standard deviations of least total square at which a record's shift is 1.
+
+    In units of its standard deviations :math:`t_g` the shift has the square
+    :math:`\sum_g r_g^2/t_g^2`, with the L2 radii, and the noise is :math:`\sum_g m_g t_g^2`. By
+    Lagrange's rule :math:`t_g^2 \propto r_g/\sqrt{m_g}`.
+    """
+    radii = [block.radius_in(2) for block in blocks]
+    squares = [r / math.sqrt(block.size) for r, block in zip(radii, blocks)]
+    shift = sum(r**2 / square for r, square in zip(radii, squares))
+    return tuple(
+        Block(block.size, 2, math.sqrt(square * shift)) for square, block in zip(squares, blocks)
+    )
+
+
+def draw_blocks(
+    random: Any, shape: Sequence[Block], scale: float, d: int
+) -> tuple[np.ndarray, float]:
+    r"""Return noise of density proportional to :math:`e^{-\sum_g \|b_g\|/(s t_g)}`, (d,).
+
+    And how far it is from real noise, as :func:`dpanalysis.privacy.mechanisms.nearly` does.
+
+    Block g has its own norm and the scale :math:`t_g`, its radius; all are stretched by s.
+
+    References
+    ----------
+    Hardt and Talwar (2010), On the geometry of differential privacy; Awan and Slavkovic (2020),
+    Structure and sensitivity in differential privacy: comparing K-norm mechanisms.
+    """
+    copies = d // sum(block.size for block in shape)
+    parts = [
+        mechanisms.nearly(random, _LAWS[block.order], scale * block.radius, block.size)
+        for _ in range(copies)
+        for block in shape
+    ]
+    return np.concatenate([noise for noise, _ in parts]), math.hypot(*(off for _, off in parts))
+
+
+# Public facts
+
 
 # Points beyond this are refused: whether a prediction overflows there depends on the record.
 LARGEST_ITERATE = 1e250
@@ -80,7 +191,7 @@ class PublicFacts:
     derivative_corners : int or None
         Number of points whose convex hull has every such first vector of one record in it; they
         may depend on the record, not on the parameters. None where there is no such bound.
-    flat_where_steep : bool
+    curvature_vanishes_at_max_slope : bool
         Whether a record whose first such vector has a share p of its bound has a Hessian of trace
         at most 4 p (1 - p) times ``hessian_trace``: a record that pulls as hard as it can does not
         bend the objective, as of the logistic loss. The Hessian has rank 1 then.
@@ -116,7 +227,7 @@ class PublicFacts:
     hessian_trace: float = math.inf
     derivative_bounds: tuple[float, float] = (math.inf, math.inf)
     derivative_corners: int | None = None
-    flat_where_steep: bool = False
+    curvature_vanishes_at_max_slope: bool = False
     lowest_value: float = -math.inf
     row_blocks: tuple[tuple[Block, ...], ...] = ()
     largest_iterate: float = LARGEST_ITERATE
@@ -124,6 +235,8 @@ class PublicFacts:
 
     def __post_init__(self) -> None:
         check_relation(self.relation)
+        for name in ("gradient_bounds", "derivative_bounds", "row_blocks"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @property
     def record_limit(self) -> int:
@@ -135,19 +248,6 @@ class PublicFacts:
 
         Replacing a record moves the sum by at most twice the bound on one gradient,
         adding or removing it by at most once that bound.
-
-        Parameters
-        ----------
-        order : {1, 2}
-            Norm: 1 for Laplace noise, 2 for Gaussian noise.
-        clipping : object, optional
-            Per-sample rule with a ``clip_norm`` (L2), which bounds what the row bound
-            does not.
-
-        Raises
-        ------
-        ValueError
-            If neither a row bound nor a clipping rule bounds the gradient of a record.
         """
         if self.declared_sensitivity is not None:
             return self.declared_sensitivity
@@ -164,7 +264,7 @@ class PublicFacts:
                 "make it private: give the problem a row_bound (with a Lipschitz loss), or give "
                 "the method a clipping rule"
             )
-        return self.moved(bound)
+        return self.sum_sensitivity(bound)
 
     def _check_size(self, bound: float) -> None:
         """Raise where a sum of terms of that size could overflow, or vanish among subnormals."""
@@ -175,7 +275,7 @@ class PublicFacts:
                 "features, or the clip norm, another unit"
             )
 
-    def moved(self, bound: float) -> float:
+    def sum_sensitivity(self, bound: float) -> float:
         """Return how far one record moves a sum whose every term is at most ``bound`` in size.
 
         Replacing a record moves the exact sum by at most twice the bound, adding or removing
@@ -185,22 +285,18 @@ class PublicFacts:
         records = 2.0 if self.relation == REPLACE_ONE else 1.0
         return (records + 2.0 * self.rounding) * bound
 
-    def moved_blocks(self, order: int) -> list[tuple[Block, ...]]:
+    def moved(self, bound: float) -> float:
+        """Return :meth:`sum_sensitivity`, which this was the name of."""
+        what = "PublicFacts.moved is now PublicFacts.sum_sensitivity"
+        warnings.warn(what, DeprecationWarning, stacklevel=2)
+        return self.sum_sensitivity(bound)
+
+    def block_sensitivities(self, order: int) -> list[tuple[Block, ...]]:
         r"""Return how far one record moves the sum of gradients, block by block of its row.
 
         A gradient is :math:`\theta x^\top`: as many copies of the row x as there are linear
         predictions, each times an entry of :math:`\theta`. So the norms of a block, in all copies,
         have an L1 (or L2) norm of at most that of :math:`\theta` times the block's bound.
-
-        Parameters
-        ----------
-        order : {1, 2}
-            How the norms of the copies of one block are put together.
-
-        Returns
-        -------
-        list of tuples of Block
-            One tuple for each bound that is known; empty where none is.
         """
         derivative = self.derivative_bounds[order - 1]
         if not math.isfinite(derivative):
@@ -208,19 +304,15 @@ class PublicFacts:
         for size in self.gradient_bounds:
             self._check_size(size)
         return [
-            tuple(replace(block, radius=self.moved(derivative * block.radius)) for block in blocks)
+            tuple(
+                replace(block, radius=self.sum_sensitivity(derivative * block.radius))
+                for block in blocks
+            )
             for blocks in self.row_blocks
         ]
 
     def gradient_sensitivity(self, sampling: Sampling, order: int, clipping: Any = None) -> float:
-        """Return the sensitivity of the mean gradient, divided by the PUBLIC batch size.
-
-        Raises
-        ------
-        ValueError
-            If nothing bounds the gradient of a record, or a part is to be drawn of a problem
-            that states the sensitivity of its whole gradient.
-        """
+        """Return the sensitivity of the mean gradient, divided by the PUBLIC batch size."""
         if self.declared_sensitivity is not None and sampling.fraction(self.n) < 1.0:
             raise ValueError(
                 "sampling must be Full() for a problem that declares its sensitivity: it has no "
@@ -262,11 +354,6 @@ def check_size(size: Any, n: int) -> int:
 
     The bound on rounding errors holds for at most :data:`MOST_ROWS` times as many rows, so the
     guarantee is one for data sets of at most so many.
-
-    Examples
-    --------
-    >>> check_size(1000, 1003)
-    1000
     """
     size = check_int("size", size, low=1)
     if n > MOST_ROWS * size:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .accountant import epsilon
+from .accounting.accountant import epsilon
+from .accounting.relations import check_relation
 from .events import Event, Repeated, check_event
-from .relations import check_relation
 
 __all__ = ["Ledger"]
 

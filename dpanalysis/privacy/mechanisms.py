@@ -1,12 +1,13 @@
-"""The only door of noise: which law is added where, and from which source.
+"""Mechanisms: noise of each law, added where an answer lives, from a seeded or secure source.
 
 There are two kinds of noise. A *seeded generator* makes runs repeatable and is for research: its
-noise is floating point (:mod:`dpanalysis.privacy._noise`), and who knows the seed, or can exploit
+noise is floating point (:mod:`dpanalysis.privacy.noise`), and who knows the seed, or can exploit
 the doubles that it takes, can undo it. ``rng="os"`` takes its coins from the operating system, and
 every release is that of the mechanism on real numbers, rounded to a public grid: see
-:mod:`dpanalysis.privacy._exact` for what that means and why it costs nothing. Releases go through
-:func:`noisy`, :func:`add_noise`, :class:`Threshold`, :func:`smallest` and :func:`nearly`, which
-do that. Noise drawn by itself, as :func:`laplace` gives it, is floating point from every source.
+:mod:`dpanalysis.privacy.exact_noise` for what that means and why it costs nothing. Releases go
+through :func:`noisy`, :func:`add_noise`, :class:`Threshold`, :func:`smallest` and :func:`nearly`,
+which do that. Noise drawn by itself, as :func:`laplace` gives it, is floating point from every
+source.
 
 Two runs that are released together need different seeds. Runs with the same integer ``rng`` get
 the same noise, so that the difference of their answers is that of the exact answers, whatever
@@ -24,9 +25,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._devices import to_host
-from . import _exact, _reals
-from ._noise import cubic, exponential, gaussian, gumbel, laplace, spherical, spread_of
-from ._sources import Random, SystemRandom, random_source, spawn
+from . import exact_noise
+from .noise import (
+    Random,
+    SystemRandom,
+    cubic,
+    exponential,
+    gaussian,
+    gumbel,
+    laplace,
+    random_source,
+    spawn,
+    spherical,
+    spread_of,
+)
 
 __all__ = [
     "Random",
@@ -88,7 +100,7 @@ def noisy(
     if scale == 0.0:
         return x
     if isinstance(random, SystemRandom):
-        return _exact.release(random, x, law, scale * np.asarray(shares))
+        return exact_noise.release(random, x, law, scale * np.asarray(shares))
     noise = _drawn(random, law, scale, x.size)
     if not (type(shares) is float and shares == 1.0):
         noise = noise * np.asarray(shares)
@@ -134,7 +146,7 @@ def nearly(random: Random, law: str, scale: float, d: int) -> tuple[Any, float]:
     if scale == 0.0:
         return np.zeros(d), 0.0
     if isinstance(random, SystemRandom):
-        return _exact.nearly(random, law, scale, d)
+        return exact_noise.nearly(random, law, scale, d)
     return _drawn(random, law, scale, d), 0.0
 
 
@@ -165,8 +177,8 @@ class Threshold:
         self._random, self._law = random, law
         self._scale, self._query_scale = spread_of("scale", scale), spread_of("scale", query_scale)
         if isinstance(random, SystemRandom):
-            _exact.check_scale([each for each in (scale, query_scale) if each])
-            self._noise = _reals.LAWS[law](random, 1)
+            exact_noise.check_scale([each for each in (scale, query_scale) if each])
+            self._noise = exact_noise.LAWS[law](random, 1)
         else:
             self._height = float(noisy(random, [0.0], law, scale)[0])
 
@@ -176,9 +188,9 @@ class Threshold:
         ``wanted`` is public, and what is compared last: a large one would round away the noise.
         """
         if isinstance(self._random, SystemRandom):
-            fresh = _reals.LAWS[self._law](self._random, 1)
+            fresh = exact_noise.LAWS[self._law](self._random, 1)
             terms = [(self._query_scale, fresh, 0), (-self._scale, self._noise, 0)]
-            return _exact.positive([value, -wanted], terms)
+            return exact_noise.positive([value, -wanted], terms)
         noise = noisy(self._random, [value], self._law, self._query_scale)
         return bool(float(noise[0]) - self._height >= wanted)
 
@@ -217,7 +229,7 @@ def smallest(
     """
     x, scale = np.asarray(values, dtype=np.float64), spread_of("scale", scale)
     if scale and isinstance(random, SystemRandom):
-        return _exact.smallest(random, x, offsets, law, scale, count)
+        return exact_noise.smallest(random, x, offsets, law, scale, count)
     if scale:
         laws: dict[str, Any] = {"gumbel": gumbel, "exponential": exponential}
         x = x - laws[law](random, scale, x.size)

@@ -19,10 +19,12 @@ import numpy as np
 
 from .._devices import to_host
 from .._validation import largest
-from ..clipping.base import check_per_sample
+from ..clipping import BUILT_IN, check_per_sample
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
-from .events import Event, Repeated, check_event, covers
+from .accounting.sampling import Full, Sampling, check_sampling
+from .budget import Filter, Guard, NonCopyableGuard, refuse_branch
+from .events import Event, check_event, unrolled
 from .facts import (
     LARGEST_ITERATE,
     PublicFacts,
@@ -32,11 +34,8 @@ from .facts import (
     gradient_event,
     sampled_event,
 )
-from .filters import Filter
-from .guards import Guard, Original, refuse_branch
 from .ledger import Ledger
 from .queries import Query, Records
-from .sampling import Full, Sampling, check_sampling
 
 __all__ = ["LARGEST_ITERATE", "Batch", "Guard", "PrivateOracle", "one_oracle_each"]
 
@@ -55,41 +54,14 @@ class Batch:
         events: Sequence[Event | None],
     ) -> None:
         self._oracle, self._sampling, self._rows = oracle, sampling, rows
-        self._left = [_counted(event) for event in events]
+        self._left = list(map(_counted, events))
         self._lock = threading.Lock()
         self._closed = False
 
     def gradient(
         self, w: np.ndarray, mechanism: str, scale: float, clipping: Any = None
     ) -> np.ndarray:
-        """Return the noisy mean gradient at ``w`` plus the public regulariser's gradient.
-
-        Parameters
-        ----------
-        w : ndarray of shape (R, d), or (d,) in a run of one replicate
-            Iterates, exactly one row a replicate: each row gets noise of its own source.
-        mechanism : {"laplace", "gaussian"}
-            Law of the noise.
-        scale : float
-            Laplace scale or Gaussian standard deviation of each coordinate; 0 releases
-            the exact gradient, which is not private and allowed only without a guard.
-        clipping : object, optional
-            Per-sample rule of :mod:`dpanalysis.clipping`.
-
-        Returns
-        -------
-        ndarray of the shape of ``w``
-
-        Raises
-        ------
-        PrivacyBudgetExceeded
-            If this gradient was not named when the batch was bought; nothing is released then.
-        ValueError
-            If ``w`` has another shape, or entries that are not finite or beyond 1e250, or the
-            rule does not keep its bound for every record that may occur.
-        RuntimeError
-            If the batch is closed.
-        """
+        """Return the noisy mean gradient at ``w`` plus the public regularizer's gradient."""
         iterates = self._oracle._iterates(w)
         event = self._oracle.gradient_event(self._sampling, mechanism, scale, clipping)
         answer = self._gradient(event, iterates, mechanism, scale, clipping)
@@ -101,39 +73,25 @@ class Batch:
         """Return the noisy mean gradient that ``event`` is the cost of."""
         oracle = self._oracle
         self._use(event)
-        gradient = oracle._mean_gradient(w, self._rows, self._sampling, clipping)
+        gradient = oracle._problem.gradient_sum(w, self._rows, clipping)
+        gradient = gradient / self._sampling.expected_size(oracle._facts.n)
         oracle.evaluations["gradient"] += (
             oracle._problem.n * len(w) if self._rows is None else sum(map(len, self._rows))
         )
         if scale > 0.0:
             gradient = mechanisms.add_noise(gradient, mechanism, scale, oracle._noise_sources)
-        oracle._look_at_noise()
+        if oracle._is_exact:
+            oracle._look_at_noise()
         gradient = to_host(gradient)  # the one time in an iteration that the host waits
         regularizer = oracle._problem.regularizer
         return gradient if regularizer is None else gradient + regularizer.gradient(w)
 
     def ask(self, query: Query) -> Any:
-        """Return the answer to a query of :mod:`dpanalysis.privacy.queries`.
-
-        Parameters
-        ----------
-        query : Query
-            Of a problem with records, in a run of one replicate.
-
-        Raises
-        ------
-        TypeError
-            If it is not a query.
-        ValueError
-            If the run has several replicates, a point of the query is not finite or beyond
-            1e250, or no bound makes the answer private.
-        PrivacyBudgetExceeded, RuntimeError
-            As :meth:`gradient`.
-        """
+        """Return the answer to a query of :mod:`dpanalysis.privacy.queries`."""
         oracle = self._oracle
         oracle._check_query(query)
-        self._use(query.event(oracle.facts, self._sampling))
-        size = self._sampling.expected_size(oracle.facts.n)
+        self._use(query.event(oracle._facts, self._sampling))
+        size = self._sampling.expected_size(oracle._facts.n)
         records = Records(oracle._problem, None if self._rows is None else self._rows[0], size)
         answer, times = query.answer(records, oracle._noise_sources[0])
         oracle._look_at_noise()
@@ -148,7 +106,7 @@ class Batch:
                 raise RuntimeError("the batch is closed; open a new one to ask again")
             one, times = _counted(asked)
             for place, (named, count) in enumerate(self._left):
-                if times <= count and _pays(named, one):
+                if times <= count and (named is one or _pays(named, one)):
                     self._left[place] = (named, count - times)
                     if count == times:
                         del self._left[place]
@@ -180,15 +138,6 @@ class PrivateOracle:
     random : sequence of random sources
         One a replicate (see :func:`dpanalysis.privacy.mechanisms.spawn`); with a filter one.
 
-    Raises
-    ------
-    IncompatibleAccounting
-        If the guard's budget is about another relation than the facts.
-    TypeError
-        If the guard is a branch of a filter.
-    ValueError
-        If there are several sources with a filter: it is charged for one answer, not for each.
-
     Attributes
     ----------
     evaluations : Counter of str
@@ -211,8 +160,8 @@ class PrivateOracle:
     batch would depend on its own outcome, and no theorem covers that: at delta = 1e-5 such a
     batch can cost epsilon 8.25 where a Renyi filter of order 3 reports 5.28. So the events are
     named first, the guard charges their composition, amplified once, and every question must be
-    one of them or certainly cheaper (:func:`dpanalysis.privacy.events.covers`). Which of the
-    named ones are asked, and in which order, may depend on answers: the mechanism that answers
+    one of them or certainly cheaper (:meth:`dpanalysis.privacy.events.Event.dominates`). Which of
+    the named ones are asked, and in which order, may depend on answers: the mechanism that answers
     them all dominates, since a question that is not asked can be simulated by asking it and
     throwing the answer away.
 
@@ -260,6 +209,7 @@ class PrivateOracle:
         self._checked = False
         self._ledger = Ledger(facts.relation)
         self._look_at_noise()
+        self._price: tuple[Any, ...] = ()
         self.evaluations: Counter[str] = Counter()
         self._open = threading.Lock()
 
@@ -285,42 +235,17 @@ class PrivateOracle:
 
     @contextmanager
     def batch(self, sampling: Sampling, events: Sequence[Event | None]) -> Iterator[Batch]:
-        """Buy a batch, draw it, and answer what was named; see the notes of the class.
-
-        Parameters
-        ----------
-        sampling : Sampling
-            How the batch is drawn.
-        events : sequence of Event or None
-            Everything that the batch may be asked, before amplification, as
-            :meth:`gradient_event` and ``query.event(oracle.facts, sampling)`` give it. None
-            stands for an exact answer, and is allowed only without a guard. All of it is
-            charged, however little is asked.
-
-        Yields
-        ------
-        Batch
-
-        Raises
-        ------
-        PrivacyBudgetExceeded
-            If the guard refuses, or an exact answer is named under a guard; nothing is charged.
-        IncompatibleAccounting
-            If the sampling scheme does not belong to the relation.
-        RuntimeError
-            If a batch of this oracle is open already, or it was made in another process.
-        TypeError, ValueError
-            If the bounds do not hold (see the notes of the class), the noise is that of another
-            run under this guard, or a batch of a fixed size is to be drawn from other than
-            ``facts.n`` records; nothing is charged.
-        """
+        """Buy a batch, draw it, and answer what was named; see the notes of the class."""
         self._check_process()
         if not self._open.acquire(blocking=False):
             raise RuntimeError("a batch of this oracle is open already: ask it, or close it first")
         try:
-            check_drawn(self.facts, check_sampling(sampling), self._problem.n)
+            if type(sampling) is not Full:
+                check_drawn(self._facts, check_sampling(sampling), self._problem.n)
             named = tuple(events)
-            self._buy(sampling, [event for event in named if event is not None], None in named)
+            exact = None in named
+            priced: Any = [each for each in named if each is not None] if exact else named
+            self._buy(sampling, priced, exact)
             batch = Batch(self, sampling, self._draw(sampling), named)
             try:
                 yield batch
@@ -347,7 +272,7 @@ class PrivateOracle:
     def ask(self, query: Query, sampling: Sampling) -> Any:
         """Return the answer to one query of a batch of its own; see :meth:`Batch.ask`."""
         self._check_query(query)
-        with self.batch(sampling, [query.event(self.facts, sampling)]) as batch:
+        with self.batch(sampling, [query.event(self._facts, sampling)]) as batch:
             return batch.ask(query)
 
     def can_ask(self, sampling: Sampling, *events: Event | None) -> bool:
@@ -360,7 +285,7 @@ class PrivateOracle:
         if self._guard is None or not asked:
             return True
         self._check_problem()
-        return self._guard.can_spend(sampled_event(self.facts, sampling, asked))
+        return self._guard.can_spend(sampled_event(self._facts, sampling, asked))
 
     def public_random(self) -> Any:
         """Return a source of its own for what a method draws in public, in a run of one replicate.
@@ -381,18 +306,19 @@ class PrivateOracle:
     def gradient_event(
         self, sampling: Sampling, mechanism: str, scale: float, clipping: Any = None
     ) -> Event | None:
-        """Return what one noisy gradient costs before amplification; None where it is exact.
-
-        Raises
-        ------
-        ValueError
-            If the rule does not keep its bound for every record that may occur, or nothing bounds
-            the gradient of a record.
-        """
+        """Return what one noisy gradient costs before amplification; None where it is exact."""
+        # Kept for the next iteration, by identity: what a user's class is equal to proves nothing.
+        last = self._price
+        plain = type(mechanism) is str and type(scale) is float
+        if plain and last[:2] == (mechanism, scale) and last[2] is sampling and last[3] is clipping:
+            return last[4]
         self.check_clipping(clipping)
-        if scale <= 0.0 or not self.facts.has_records:
+        if scale <= 0.0 or not self._facts.has_records:
             return None
-        return gradient_event(self.facts, sampling, mechanism, scale, clipping)
+        event = gradient_event(self._facts, sampling, mechanism, scale, clipping)
+        if plain and (clipping is None or type(clipping) in BUILT_IN):  # a user's rule may change
+            self._price = mechanism, scale, sampling, clipping, event
+        return event
 
     def _buy(self, sampling: Sampling, events: Sequence[Event], exact: bool) -> None:
         """Charge all that is named, as one event, and write it down."""
@@ -400,19 +326,18 @@ class PrivateOracle:
             raise PrivacyBudgetExceeded("an answer without noise has no finite privacy cost")
         if not events:
             return
-        whole = sampled_event(self.facts, sampling, events)
-        check_event(whole, self.facts.relation)
-        self._check_once()
+        whole = sampled_event(self._facts, sampling, events)
+        check_event(whole, self._facts.relation)
+        if not self._checked:
+            self._check_before_first_purchase()
         if self._guard is not None:
             self._guard.spend(whole)
-        self.ledger.record(whole)
+        self._ledger.record(whole)
 
-    def _check_once(self) -> None:
-        """Raise, before the first purchase, where the price would not cover the answers."""
-        if self._checked:
-            return
+    def _check_before_first_purchase(self) -> None:
+        """Raise where the price would not cover the answers."""
         self._check_problem()
-        if isinstance(self._guard, Original):
+        if isinstance(self._guard, NonCopyableGuard):
             for source in self._noise_sources + self._batch_sources:
                 self._guard.claim_seed(source)
         self._checked = True
@@ -426,11 +351,11 @@ class PrivateOracle:
 
     def _look_at_noise(self) -> None:
         """Write down whether every number of the noise has been exact so far."""
-        exact = all(
+        self._is_exact = all(
             isinstance(source, mechanisms.SystemRandom) and not source.floating
             for source in self._noise_sources
         )
-        self.ledger.noise = "exact" if exact else "floating point"
+        self._ledger.noise = "exact" if self._is_exact else "floating point"
 
     def _draw(self, sampling: Sampling) -> list[np.ndarray] | None:
         """Return the rows of each replicate's batch; None for all rows."""
@@ -440,7 +365,7 @@ class PrivateOracle:
 
     def _iterates(self, w: np.ndarray) -> np.ndarray:
         """Return ``w`` with one row a replicate, itself where it has that, or raise."""
-        shape = (len(self._noise_sources), self.facts.d)
+        shape = (len(self._noise_sources), self._facts.d)
         if np.shape(w) == shape[1:] and shape[0] == 1:
             w = np.asarray(w)[None, :]
         if np.shape(w) != shape:
@@ -457,11 +382,6 @@ class PrivateOracle:
             )
         for points in query.iterates():
             _check_points(points)
-
-    def _mean_gradient(self, w: np.ndarray, rows: Any, sampling: Sampling, clipping: Any) -> Any:
-        """Return the mean gradient (R, d) where the data live."""
-        total = self._problem.gradient_sum(w, rows, clipping)
-        return total / sampling.expected_size(self.facts.n)
 
 
 def one_oracle_each(
@@ -493,17 +413,14 @@ class _CheckOnce:
 
 def _counted(event: Event | None) -> tuple[Event | None, int]:
     """Return a named event and how often it may be asked."""
-    count = 1
-    while isinstance(event, Repeated):
-        count, event = count * event.count, event.event
-    return event, count
+    return (None, 1) if event is None else unrolled(event)
 
 
 def _pays(named: Event | None, asked: Event | None) -> bool:
     """Whether an event that was bought pays for one that is asked."""
     if named is None or asked is None:
         return named is asked
-    return named is asked or named == asked or covers(named, asked)
+    return named is asked or named == asked or named.dominates(asked)
 
 
 def _check_points(points: Any) -> None:

@@ -1,4 +1,4 @@
-"""What is minimised: data with a loss, networks, quadratics, and synthetic data sets."""
+"""What is minimized: data with a loss, networks, quadratics, and synthetic data sets."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,8 @@
-"""What every problem over samples shares: checks of its arguments, sums, mean and penalty."""
+"""Empirical risks: the arguments, sums and public facts that all problems over samples have.
+
+Value clipping with the problem's own constants depends on the iterate:
+:func:`resolve_value_clipping` replaces it by rules with constants.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +11,62 @@ from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import (
-    array_namespace,
-    is_array_api_obj,
-    is_dask_array,
-    is_numpy_array,
-)
+from array_api_compat import array_namespace, is_array_api_obj, is_dask_array, is_numpy_array
 
 from .._devices import beside, lives_with, readable, to_host
-from .._inheritance import outdated
+from .._user_classes import outdated
 from .._validation import check_finite, check_reals
-from ..clipping import Clipping, check_clipping
-from ..privacy.blocks import Block
-from ..privacy.facts import LARGEST_ITERATE, MOST_ROWS, PublicFacts, check_size
+from ..clipping import Clipping, Value, check_clipping
+from ..losses import Loss
+from ..privacy.facts import LARGEST_ITERATE, MOST_ROWS, Block, PublicFacts, check_size
 from ..regularizers import PENALTY_CONSTANTS, Regularizer
 from .base import Problem
-from .growth import evaluated, goes_by_problem
-from .rows.width import refuse_read_width
+from .row_bound import RowBound, as_blocks, implied_radius
+from .rows.checks import refuse_read_width
 
 __all__ = ["EmpiricalRisk", "Sums", "check_regularizer"]
 
 
-# What is prepared once: multipliers, kernels, sums and minimisers are made for these.
+def goes_by_problem(clipping: Any) -> bool:
+    """Whether it is value clipping that has no constants of its own."""
+    return isinstance(clipping, Value) and clipping.beta1 is None
+
+
+def growth_of_rows(loss: Any, radius: float) -> tuple[float, float]:
+    """Return the constants of a loss of linear predictions, for rows of norm up to ``radius``."""
+    Value(1.0).check(loss, radius)
+    beta1, beta2 = loss.weak_growth(radius)
+    return beta1, beta2
+
+
+def resolve_value_clipping(
+    problem: Any, W: Any, rows: Any, clipping: Any, *rest: Any
+) -> tuple[Any, Any, Any]:
+    """Return what ``problem._evaluate`` does, by a rule that has its constants.
+
+    The iterates are public, and so are their constants. Where those of the replicates differ, each
+    has a rule of its own.
+    """
+    if not goes_by_problem(clipping):
+        return problem._evaluate(W, rows, clipping, *rest)
+    beta1, beta2 = problem.weak_growth(W)
+    if not np.ndim(beta1):
+        return problem._evaluate(W, rows, clipping.at(beta1, beta2), *rest)
+    parts = []
+    for r, constant in enumerate(beta1):
+        own = rows[r : r + 1] if isinstance(rows, list) else rows
+        rule = clipping.at(float(constant), beta2)
+        parts.append(problem._evaluate(W[r : r + 1, :], own, rule, *rest))
+    if len(parts) == 1:  # putting one array together would copy it
+        return parts[0]
+    values, gradients, clipped = (array_namespace(W).concat(column) for column in zip(*parts))
+    return values, gradients, clipped
+
+
+# Problems over samples
+
+
+# What is prepared once: multipliers, kernels, sums and minimizers are made for these.
 _FIXED = frozenset(
     (
         *("n", "d", "loss", "regularizer", "row_bounds", "features", "n_classes", "hidden"),
@@ -38,7 +76,7 @@ _FIXED = frozenset(
 
 
 class Sums(NamedTuple):
-    """Unnormalised sums over samples, for one iterate or for each of R.
+    """Unnormalized sums over samples, for one iterate or for each of R.
 
     Attributes
     ----------
@@ -79,8 +117,10 @@ class EmpiricalRisk(Problem):
         Objective at w = 0 where no sample changes it.
     rounding : float
         Bound on the rounding error of the sums over samples, in units of the bound on one.
-    hessian_trace, derivative_bounds, derivative_corners, flat_where_steep, lowest_value, row_blocks
+    hessian_trace, derivative_bounds, derivative_corners, lowest_value, row_blocks
         As in :class:`~dpanalysis.privacy.facts.PublicFacts`.
+    curvature_vanishes_at_max_slope : bool
+        As in :class:`~dpanalysis.losses.Loss`.
     largest_iterate : float
         Iterates with larger entries count as diverged.
     """
@@ -95,7 +135,7 @@ class EmpiricalRisk(Problem):
     hessian_trace: float = math.inf
     derivative_bounds: tuple[float, float] = (math.inf, math.inf)
     derivative_corners: int | None = None
-    flat_where_steep: bool = False
+    curvature_vanishes_at_max_slope: bool = False
     lowest_value: float = -math.inf
     row_blocks: tuple[tuple[Block, ...], ...] = ()
     largest_iterate: float = LARGEST_ITERATE
@@ -173,7 +213,7 @@ class EmpiricalRisk(Problem):
             hessian_trace=self.hessian_trace,
             derivative_bounds=self.derivative_bounds,
             derivative_corners=self.derivative_corners,
-            flat_where_steep=self.flat_where_steep,
+            curvature_vanishes_at_max_slope=self.curvature_vanishes_at_max_slope,
             lowest_value=self.lowest_value,
             row_blocks=self.row_blocks,
             largest_iterate=self.largest_iterate,
@@ -338,9 +378,14 @@ class EmpiricalRisk(Problem):
     def gradient_sum(self, w: Any, rows: Any = None, clipping: Clipping | None = None) -> Any:
         """Return the sum of the samples' (clipped) gradients (R, d), where the data live.
 
-        That of :meth:`sums` at ``w`` of shape (R, d): what the door to the data asks for.
+        That of :meth:`sums` at ``w`` of shape (R, d), for the oracle, which has checked the
+        arguments: only where they are is looked at.
         """
-        return self.sums(self.place(w), rows=rows, clipping=clipping, value=False).gradient
+        if type(self).sums is not EmpiricalRisk.sums:  # a class with sums of its own
+            return self.sums(self.place(w), rows=rows, clipping=clipping, value=False).gradient
+        W = np.asarray(w, dtype=np.float64) if self._on_host else self._iterate("w", w)
+        rows = rows if rows is None else self._rows(rows, W.shape[0])
+        return resolve_value_clipping(self, W, rows, clipping, None, False, True)[1]
 
     def sums(
         self,
@@ -398,7 +443,7 @@ class EmpiricalRisk(Problem):
         chosen = self._rows(rows, W.shape[0])
         if weights is not None:
             weights = self._weights(weights)
-        parts = evaluated(self, W, chosen, clipping, weights, value, gradient)
+        parts = resolve_value_clipping(self, W, chosen, clipping, weights, value, gradient)
         away = self._is_away(w)
         values, gradients, clipped = parts if self._on_host or away else self._at_once(*parts)
         if batched:
@@ -474,3 +519,127 @@ def check_regularizer(regularizer: Any) -> None:
                 f"regularizer: {kind} overrides {formula}, but its {name} is that of {of}, whose "
                 f"formulas are others; {kind} must state {', '.join(PENALTY_CONSTANTS)} of its own"
             )
+
+
+# Public facts of linear predictors
+
+
+class LinearRisk(EmpiricalRisk):
+    """Constants that the noise is computed from; none of them looks at the data.
+
+    Attributes
+    ----------
+    loss : Loss
+    row_bounds : tuple of RowBound
+    """
+
+    loss: Loss
+    row_bounds: tuple[RowBound, ...]
+
+    @property
+    def L(self) -> float:  # type: ignore[override]
+        """Smoothness that the row bound, the loss and the penalty guarantee; inf for none."""
+        data = self.loss.smoothness * self.radius(2) ** 2
+        return data + (0.0 if self.regularizer is None else self.regularizer.L)
+
+    def radius(self, order: int) -> float:
+        """Public bound on every ``||x_i||_order``, order 1 or 2; inf when there is none."""
+        return implied_radius(self.row_bounds, order, self.d)
+
+    def gradient_bound(self, order: int) -> float:
+        """Public bound on the norm of one sample's data gradient; inf when there is none."""
+        return self.loss.lipschitz * self.radius(order)
+
+    @property
+    def convex_records(self) -> bool:  # type: ignore[override]
+        """Whether the loss is convex, and so that of every sample."""
+        return self.loss.convex
+
+    @property
+    def value_at_zero(self) -> float | None:  # type: ignore[override]
+        """Objective at w = 0 where the labels do not change it, so that it is public."""
+        if not self.loss.classification:
+            return None
+        ends = self.loss.value(np.zeros(2), np.array([-1.0, 1.0]))
+        if ends[0] != ends[1]:
+            return None
+        penalty = self.regularizer
+        return float(ends[0]) + (0.0 if penalty is None else float(penalty.value(np.zeros(self.d))))
+
+    hessian_rank = 1  # of one sample: l'' x x'
+    derivative_corners = 2  # l' lies in an interval
+
+    @property
+    def derivative_bounds(self) -> tuple[float, float]:  # type: ignore[override]
+        """Bound on the derivative of a sample's loss in its prediction."""
+        return self.loss.lipschitz, self.loss.lipschitz
+
+    @property
+    def curvature_vanishes_at_max_slope(self) -> bool:  # type: ignore[override]
+        """Whether a sample at its largest derivative has no curvature."""
+        return self.loss.curvature_vanishes_at_max_slope
+
+    @property
+    def lowest_value(self) -> float:  # type: ignore[override]
+        """Lower bound on a sample's loss."""
+        return self.loss.lowest
+
+    @property
+    def row_blocks(self) -> tuple[tuple[Block, ...], ...]:  # type: ignore[override]
+        """Every public bound on the rows, by blocks of their columns."""
+        return as_blocks(self.row_bounds, self.d)
+
+    @property
+    def hessian_trace(self) -> float:  # type: ignore[override]
+        """Public bound on the trace of one sample's Hessian, which has one eigenvalue."""
+        return self.hessian_bound
+
+    @property
+    def hessian_bound(self) -> float:  # type: ignore[override]
+        """Public bound on the norm of one sample's Hessian, without the penalty; inf for none."""
+        return self.loss.smoothness * self.radius(2) ** 2
+
+    @property
+    def hessian_lipschitz(self) -> float:  # type: ignore[override]
+        """Lipschitz constant of the Hessian that the public bounds guarantee; inf for none."""
+        data = self.loss.hessian_lipschitz
+        data = data * self.radius(2) ** 3 if data else 0.0
+        return data + (0.0 if self.regularizer is None else self.regularizer.hessian_lipschitz)
+
+    def weak_growth(self, w: Any) -> tuple[float, float]:
+        """Return ``(beta1, beta2)`` of the loss for rows up to the public bound, at every ``w``.
+
+        Raises
+        ------
+        ValueError
+            If there is no bound, or the loss has no such constants.
+        """
+        return growth_of_rows(self.loss, self.radius(2))
+
+    def check_clipping(self, clipping: Clipping | None) -> None:
+        """Raise unless the rule bounds the gradient of every record that may occur.
+
+        That is decided by the loss and the public row bound, never by the data at hand.
+
+        Raises
+        ------
+        TypeError
+            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
+        ValueError
+            If its bound can fail, as that of :class:`~dpanalysis.clipping.Value` with too
+            small a ``beta1``, or without a row bound.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, RowBound, clipping, losses
+        >>> problem = ERM(np.ones((1, 1)), [1], losses.Logistic(), row_bound=RowBound(2, 2.0))
+        >>> problem.check_clipping(clipping.Value(1.0, *problem.loss.weak_growth(2.0)))
+        >>> problem.check_clipping(clipping.Value(1.0, beta1=0.5))
+        Traceback (most recent call last):
+            ...
+        ValueError: beta1 = 0.5 with beta2 = 0.0 and lower_bound = 0.0 does not bound...
+        """
+        check_clipping(clipping)
+        if clipping is not None and clipping.needs_losses:  # a norm alone bounds by itself
+            clipping.check(self.loss, self.radius(2))

@@ -1,4 +1,4 @@
-"""Empirical risk minimisation of a linear predictor."""
+"""Empirical risk minimization of a linear predictor."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import numpy as np
 
 from ..kernels.array_api import formula_values
 from ..kernels.rounding import sum_rounding
-from ..losses import Logistic, Loss, check_loss
-from ..losses.base import check_per_sample, constants_of
+from ..losses import Logistic, Loss, check_loss, check_per_sample, constants_of
 from ..regularizers import Regularizer
-from .empirical import check_regularizer
-from .linear import LinearRisk
+from .empirical import LinearRisk, check_regularizer
 from .row_bound import RowBound, as_bounds
 from .rows import open_rows
-from .rows.changed import growth
-from .rows.width import has_read_width
+from .rows.checks import has_read_width, recheck_slack
 
 __all__ = ["ERM"]
 
@@ -89,7 +86,7 @@ class ERM(LinearRisk):
     each time that they are read. What remains is 8 bytes for
     each row of a batch, whose numbers are drawn for all n together (so it is exactly what the
     sampling scheme says, and the same as in memory), and some numbers for each row in
-    :meth:`along`, whose result has that length.
+    :meth:`line_losses`, whose result has that length.
 
     *The nominal size.* Under ``"replace_one"`` the number of rows is public. Under
     ``"add_or_remove_one"`` it is not, and nothing shown by a private run may depend on it: averages
@@ -164,7 +161,7 @@ class ERM(LinearRisk):
         """
         most, data = self.max_records, self._data
         parts = data.parts if self._size is None else data.most_parts(most)
-        return sum_rounding(most, self.d, parts) + growth(self.d)
+        return sum_rounding(most, self.d, parts) + recheck_slack(self.d)
 
     # Sums over samples
 
@@ -182,7 +179,7 @@ class ERM(LinearRisk):
                 "built, and the noise is computed from them; build a new problem"
             )
 
-    def along(
+    def line_losses(
         self, w: np.ndarray, direction: np.ndarray, rows: Any = None
     ) -> Callable[[float], np.ndarray]:
         """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``.
@@ -194,7 +191,7 @@ class ERM(LinearRisk):
         >>> import numpy as np
         >>> from dpanalysis import ERM, losses
         >>> problem = ERM(np.array([[2.0], [1.0]]), np.array([3.0, 0.0]), losses.SquaredError())
-        >>> problem.along(np.zeros(1), np.array([-1.0]))(1.0)
+        >>> problem.line_losses(np.zeros(1), np.array([-1.0]))(1.0)
         array([0.5, 0.5])
         """
         xp = self._xp
@@ -388,10 +385,10 @@ class ERM(LinearRisk):
         fraction = self._back(xp.astype(right, xp.float64) / data.n, w)
         return fraction if iterate.ndim == 2 else float(fraction[0])
 
-    def minimise_tilted(
+    def minimize_perturbed(
         self, linear: np.ndarray, ridge: float, tolerance: float, size: float
     ) -> tuple[np.ndarray, int]:
-        r"""Minimise the sum of losses over ``size`` + penalty + <linear, w> + ridge/2 ||w||^2.
+        r"""Minimize the sum of losses over ``size`` + penalty + <linear, w> + ridge/2 ||w||^2.
 
         Parameters
         ----------
@@ -421,18 +418,18 @@ class ERM(LinearRisk):
         >>> import numpy as np
         >>> from dpanalysis import ERM, losses
         >>> problem = ERM(np.array([[1.0]]), np.array([1.0]), losses.SquaredError())
-        >>> problem.minimise_tilted(np.array([-1.0]), 1.0, 1e-12, 1.0)[0]
+        >>> problem.minimize_perturbed(np.array([-1.0]), 1.0, 1e-12, 1.0)[0]
         array([1.])
         """
-        self._check_smooth("minimise_tilted")
-        from .solve import Tilted, minimise_tilted
+        self._check_smooth("minimize_perturbed")
+        from .base import Tilted, minimize_perturbed
 
-        found = minimise_tilted(Tilted(self, linear, ridge, size), tolerance)
+        found = minimize_perturbed(Tilted(self, linear, ridge, size), tolerance)
         self._data.check_unchanged()  # while it was solved: blocks of columns are bounded too
         return found
 
     def solve(self) -> np.ndarray:
-        """Return the non-private minimiser, shape ``(d,)``, for reference only.
+        """Return the non-private minimizer, shape ``(d,)``, for reference only.
 
         L-BFGS, then Newton steps to machine precision: the gradient's norm falls below
         1e-10 times the larger of 1 and its norm at zero. Computed once and kept.
@@ -440,7 +437,7 @@ class ERM(LinearRisk):
         Warns
         -----
         RuntimeWarning
-            If no minimiser is reached, as when the classes can be separated and there is
+            If no minimizer is reached, as when the classes can be separated and there is
             no penalty; the message gives the norm of the gradient.
 
         Raises
@@ -458,8 +455,8 @@ class ERM(LinearRisk):
         """
         self._check_smooth("solve")
         if self._solution is None:
-            from .solve import minimise, separated_below
+            from .base import find_minimizer, separated_below
 
             logistic = type(self.loss) is Logistic  # other losses vanish at finite margins
-            self._solution = minimise(self, separated_below(self) if logistic else 0.0)
+            self._solution = find_minimizer(self, separated_below(self) if logistic else 0.0)
         return self._solution.copy()

@@ -23,7 +23,7 @@ class Quadratic(Problem):
     eigenvalues : array_like of shape (d,)
         Non-negative and finite, in any order.
     center : array_like of shape (d,), optional
-        The minimiser c; zero by default.
+        The minimizer c; zero by default.
     sensitivity : float, optional
         How far a record may move the gradient in the L1 norm, as declared by the caller; it
         then bounds the L2 norm too, which is never larger. So it serves Laplace noise, which
@@ -134,5 +134,5 @@ class Quadratic(Problem):
         return self.eigenvalues * self._check("v", v)
 
     def solve(self) -> np.ndarray:
-        """Return the minimiser, shape ``(d,)``."""
+        """Return the minimizer, shape ``(d,)``."""
         return self.center.copy()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from .._validation import check_choice, keep_numbers
-from ..privacy.blocks import Block
+from ..privacy.facts import Block
 
 __all__ = ["Order", "RowBound", "implied_radius"]
 
@@ -29,7 +29,7 @@ class RowBound:
     Parameters
     ----------
     order : {1, 2, inf} or tuple of Block
-        The norm. Blocks of neighbouring columns (:class:`dpanalysis.privacy.blocks.Block`, of
+        The norm. Blocks of neighbouring columns (:class:`dpanalysis.privacy.facts.Block`, of
         order 1 or infinity) stand for the largest of their own norms, each over its radius: with
         a ``radius`` of 1 every block is within its own.
     radius : float
@@ -84,13 +84,6 @@ def implied_radius(bounds: Sequence[RowBound], order: int, d: int) -> float:
     """Return the best radius in the norm of ``order`` that the bounds imply, or inf.
 
     Uses ``||x||_2 <= ||x||_1 <= sqrt(d) ||x||_2`` and the like, block by block.
-
-    Examples
-    --------
-    >>> implied_radius([RowBound(1, 4.0)], order=2, d=9)
-    4.0
-    >>> implied_radius([RowBound(2, 4.0)], order=1, d=9)
-    12.0
     """
     check_choice("order", order, (1, 2))
     radii = [
@@ -101,18 +94,7 @@ def implied_radius(bounds: Sequence[RowBound], order: int, d: int) -> float:
 
 
 def as_blocks(bounds: Sequence[RowBound], d: int) -> tuple[tuple[Block, ...], ...]:
-    """Return each bound on rows of d columns by blocks, of which a norm has one.
-
-    Raises
-    ------
-    ValueError
-        If the blocks of a bound have not d columns together.
-
-    Examples
-    --------
-    >>> as_blocks([RowBound(1, 4.0)], 9)
-    ((Block(size=9, order=1, radius=4.0),),)
-    """
+    """Return each bound on rows of d columns by blocks, of which a norm has one."""
     found = []
     for bound in bounds:
         if isinstance(bound.order, tuple):
@@ -132,13 +114,7 @@ def norm_name(order: Order) -> str:
 
 
 def with_constant(bound: RowBound) -> RowBound:
-    """Return the bound on the same rows with a constant 1 at their end.
-
-    Examples
-    --------
-    >>> with_constant(RowBound(1, 4.0)).radius, with_constant(RowBound(math.inf, 4.0)).radius
-    (5.0, 4.0)
-    """
+    """Return the bound on the same rows with a constant 1 at their end."""
     if isinstance(bound.order, tuple):
         return replace(bound, order=(*bound.order, Block(1, 1, 1.0 / bound.radius)))
     if math.isinf(bound.order):

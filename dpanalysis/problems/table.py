@@ -11,10 +11,10 @@ from ..privacy.facts import MOST_ROWS, PublicFacts, check_size
 from .base import Problem
 from .rows.checks import prepare
 
-__all__ = ["Table"]
+__all__ = ["ColumnTable"]
 
 
-class Table(Problem):
+class ColumnTable(Problem):
     """Rows of numbers; queries read them, and methods that descend have nothing to do here.
 
     Parameters
@@ -23,11 +23,6 @@ class Table(Problem):
         Finite numbers; a copy is kept.
     size : int, optional
         Public nominal size; by default n, which is then stated to be public.
-
-    Examples
-    --------
-    >>> Table([[1.0], [2.0]]).facts("replace_one").n
-    2
     """
 
     mu, L = 0.0, math.inf

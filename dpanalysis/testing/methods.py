@@ -1,29 +1,381 @@
-"""The contract of a method, tried out."""
+"""Checks of a method, by running it again under other conditions, and of a mechanism's claim.
+
+A method is post-processing of the oracle's answers. So a run must come out the same from the same
+seed, whatever is recorded beside it and however many replicates run, and also from the recorded
+answers alone, with the records taken away.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..audit.assertions import assert_private
 from ..clipping import Clipping
 from ..errors import PrivacyBudgetExceeded
+from ..experiments.loop import Loop
+from ..experiments.run import minimize
 from ..losses import Logistic
-from ..methods.base import Method
+from ..methods.base import AdaptiveMethod, Method, Step
+from ..privacy import mechanisms
+from ..privacy.accounting.accountant import epsilon
+from ..privacy.accounting.relations import Budget
+from ..privacy.accounting.sampling import Sampling
+from ..privacy.budget import Filter
+from ..privacy.events import Event, Repeated
 from ..privacy.facts import PublicFacts
-from ..privacy.oracle import PrivateOracle
-from ..privacy.relations import Budget
-from ..privacy.sampling import Sampling
+from ..privacy.oracle import Batch, PrivateOracle
 from ..problems.base import Problem
 from ..problems.erm import ERM
 from ..problems.row_bound import RowBound
 from ..regularizers import L2
-from ._runs import Runs, same
-from ._sealed import WatchingLoop
-from ._state import check_pickle, reachable, snapshot, what_changed
-from ._tools import fail, quiet, require
+from ._tools import (
+    check_pickle,
+    contents,
+    fail,
+    global_random_untouched,
+    quiet,
+    require,
+    shares_memory,
+    unchanged,
+)
 
-__all__ = ["check_method"]
+__all__ = ["check_mechanism", "check_method"]
+
+_ROUNDING = 1e-9
+_MOST_STEPS = 100_000
+
+
+# Answers recorded in one run and repeated in another, without records
+
+
+class _WithoutRecords:
+    """The public side of a problem; it answers nothing about the records."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.n, self.d, self.mu, self.L = problem.n, problem.d, problem.mu, problem.L
+        self.regularizer, self.facts = problem.regularizer, problem.facts
+        self.check_clipping, self.check_private = problem.check_clipping, problem.check_private
+        self.initial = problem.initial
+
+    def __getattr__(self, name: str) -> Any:
+        fail(
+            f"the method looks at the records: it uses the problem's {name} outside the "
+            "oracle, whose noise and charge it so avoids; ask oracle.gradient or oracle.ask"
+        )
+
+
+class _RecordedBatch(Batch):
+    """A batch that records its answers, or repeats recorded ones."""
+
+    _oracle: _RecordedOracle
+
+    def _gradient(self, event: Event | None, *arguments: Any) -> np.ndarray:
+        if self._oracle.replayed is None:
+            return self._oracle.record(super()._gradient(event, *arguments))
+        self._use(event)
+        return self._oracle.repeat()
+
+    def ask(self, query: Any) -> Any:
+        """See :class:`Batch`."""
+        if self._oracle.replayed is None:
+            return self._oracle.record(super().ask(query))
+        self._oracle._check_query(query)
+        self._use(query.event(self._oracle.facts, self._sampling))
+        return self._oracle.repeat()
+
+
+class _RecordedOracle(PrivateOracle):
+    """An oracle that records its answers, or repeats those of another run."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.answers: list[Any] = []
+        self.replayed: Iterator[Any] | None = None
+
+    def record(self, answer: Any) -> Any:
+        """Return an answer and keep a copy."""
+        self.answers.append(copy.deepcopy(answer))
+        return answer
+
+    def repeat(self) -> Any:
+        """Return the next answer of the recorded run."""
+        assert self.replayed is not None
+        for answer in self.replayed:
+            return answer
+        fail(_NOT_REPEATED)
+
+    @contextmanager
+    def batch(self, sampling: Any, events: Any) -> Iterator[Batch]:
+        """See :class:`PrivateOracle`."""
+        with super().batch(sampling, events) as batch:
+            batch.__class__ = _RecordedBatch
+            yield batch
+
+
+_NOT_REPEATED = (
+    "given the oracle's answers of an earlier run again, without the records, the method takes "
+    "other steps: it may use the answers, the public facts, the guard and the ledger, and nothing "
+    "else; oracle.evaluations, for one, is not private, since it tells how large the batches were"
+)
+
+
+class _Recorded(NamedTuple):
+    """The answers of one oracle in a run, and the steps that the method made of them."""
+
+    answers: list[Any]
+    steps: list[Step]
+
+
+class _PlannedRun(Loop):
+    """A planned run, whose oracles record their answers."""
+
+    def check_cost(self) -> None:
+        """Raise PrivacyBudgetExceeded where the plan costs more than the budget."""
+        self._guard()
+
+    def oracles(self, problem: Any, random: Sequence[Any]) -> list[Any]:
+        """Return one oracle for all replicates, or one each."""
+        groups = [list(random)] if self._method.together else [[each] for each in random]
+        return [_RecordedOracle(problem, self._facts, self._guard(), each) for each in groups]
+
+    @property
+    def plan(self) -> Any:
+        """The plan that the method prepared."""
+        return self._plan
+
+    @property
+    def planned(self) -> tuple[Event, ...] | None:
+        """The events that the method plans; None where they depend on answers."""
+        return None if self._adapts else self._planned
+
+
+def _unrolled(events: Any) -> Iterator[Event]:
+    """Yield events one by one where they are repeated."""
+    for event in events:
+        if isinstance(event, Repeated):
+            for _ in range(event.count):
+                yield from _unrolled([event.event])
+        else:
+            yield event
+
+
+# Runs that must come out the same
+
+
+class _MethodChecks:
+    """A method on two neighbouring problems with a budget."""
+
+    def __init__(
+        self, method: Method, problem: Problem, other: Problem, facts: PublicFacts, budget: Budget
+    ) -> None:
+        self.method, self.problem, self.other = method, problem, other
+        self.facts, self.budget = facts, budget
+
+    def run(self, *, seed: int = 0, replicates: int = 2, on: Problem | None = None, **options: Any):  # type: ignore[no-untyped-def]
+        """Run the method as a user does."""
+        return minimize(
+            on or self.problem,
+            options.pop("method", self.method),
+            self.budget,
+            rng=seed,
+            replicates=replicates,
+            **{"record": (), **options},
+        )
+
+    def prepare(self) -> _PlannedRun:
+        """Plan a run, or fail with the reason."""
+        try:
+            planned = _PlannedRun(self.method, self.facts, self.budget, None, "tightest")
+            planned.check_cost()
+            return planned
+        except PrivacyBudgetExceeded as error:
+            fail(f"the method plans more than its budget {self.budget!r}: {error}", error)
+        except Exception as error:
+            fail(f"the method cannot be planned under {self.budget!r}: {error}", error)
+
+    def check_plan(self) -> _PlannedRun:
+        """Plan twice: the same facts and budget give the same events."""
+        plan = self.prepare()
+        require(
+            plan.planned == self.prepare().planned,
+            "the method plans other events the second time, from the same facts and budget: "
+            "prepare() and events() may depend on their arguments only",
+        )
+        if plan.planned is None:
+            require(
+                isinstance(self.method, AdaptiveMethod),
+                "events() is None, so the method must extend dpanalysis.methods.AdaptiveMethod",
+            )
+        return plan
+
+    def check_steps(self, plan: _PlannedRun) -> list[_Recorded]:
+        """Check a run of two replicates step by step; return it, oracle by oracle."""
+        recorded = []
+        with unchanged(plan.plan, "plan", "run() changes its plan ({}), which all replicates use"):
+            for oracle, start in zip(*self._oracles(plan, self.problem)):
+                guard = oracle.guard
+                steps, ended = self._follow(plan, oracle, start)
+                if ended:
+                    spent = list(_unrolled(oracle.ledger.events))
+                    self._check_spent(plan, guard, spent, len(steps))
+                recorded.append(_Recorded(oracle.answers, steps))
+        return recorded
+
+    def check_repeated(self, plan: _PlannedRun, recorded: list[_Recorded]) -> None:
+        """Repeat the run from the recorded answers, without the records."""
+        public = _WithoutRecords(self.problem)
+        for (oracle, start), before in zip(zip(*self._oracles(plan, public)), recorded):
+            oracle.replayed = iter(before.answers)
+            steps, _ = self._follow(plan, oracle, start)
+            same = len(steps) == len(before.steps) and all(map(_same_step, steps, before.steps))
+            require(same, _NOT_REPEATED)
+
+    def _oracles(self, plan: _PlannedRun, problem: Any) -> tuple[list[Any], list[np.ndarray]]:
+        """Return the oracles of two replicates, always from the same seed, and their starts."""
+        random = mechanisms.spawn(3, 2)
+        starts = [self.problem.initial(mechanisms.spawn(each, 1)[0]) for each in random]
+        starts = [np.stack(starts)] if self.method.together else starts
+        return plan.oracles(problem, random), starts
+
+    def _follow(
+        self, plan: _PlannedRun, oracle: PrivateOracle, start: np.ndarray
+    ) -> tuple[list[Step], bool]:
+        """Return copies of the steps of one oracle's replicates, and whether the run ended."""
+        steps: list[Step] = []
+        held: list[tuple[Any, np.ndarray]] = []
+        try:
+            for step in self.method.run(start.copy(), oracle, plan.plan):
+                require(
+                    not oracle.is_open,
+                    "run() yields a step while its batch is open: code of the caller would run "
+                    "beside answers that are still to come; end the with block first",
+                )
+                require(
+                    np.shape(step.w) == start.shape,
+                    f"run() must yield iterates of shape {start.shape}, got {np.shape(step.w)}",
+                )
+                for key, number in step.released.items():
+                    real = isinstance(number, (int, float, np.number))
+                    require(real, f"released[{key!r}] must be a number, got {number!r}")
+                steps.append(Step(np.array(step.w), dict(step.released)))
+                held = [*held[-4:], (step.w, steps[-1].w)]
+                for given, copied in held:
+                    same = np.array_equal(given, copied, equal_nan=True)
+                    require(same, "run() changes an array that it has yielded: yield a copy")
+                if len(steps) > _MOST_STEPS or not np.isfinite(step.w).all():
+                    return steps, False
+        except PrivacyBudgetExceeded as error:
+            if plan.planned is not None or "was not named" in str(error):
+                fail(
+                    f"the method asks what it has not planned: {error} (events() must list, in the "
+                    "order of run(), sampled_event(facts, sampling, [...]) of each batch)",
+                    error,
+                )
+        except AssertionError:
+            raise
+        except Exception as error:
+            fail(f"run() fails: {type(error).__name__}: {error}", error)
+        return steps, True
+
+    def _check_spent(self, plan: _PlannedRun, guard: Any, spent: list[Event], made: int) -> None:
+        require(spent, "the method asks nothing of the oracle, so it cannot depend on the data")
+        if plan.planned is None:
+            cost = math.fsum(Filter(self.budget, guard.order).cost(event) for event in spent)
+            within = cost <= guard.limit * (1.0 + _ROUNDING)
+            require(within, f"the method spends {cost:g} where its filter allows {guard.limit:g}")
+            return
+        if isinstance(self.method, AdaptiveMethod):
+            return  # its guard refuses whatever exceeds the plan
+        planned = list(_unrolled(plan.planned))
+        require(
+            spent == planned,
+            f"the method asks other than it plans: {len(spent)} events were charged where "
+            f"events() lists {len(planned)}; events() must list what run() asks, in its order",
+        )
+        length = self.method.length(plan.plan)
+        require(
+            length in (None, made),
+            f"length() says {length} iterations, and run() makes {made}",
+        )
+
+    def check_seed(self) -> Any:
+        """Run twice from the same seed, and on the neighbour; return the first run."""
+        with global_random_untouched("the method", seed=1):
+            first = self.run()
+        other = self.run(seed=9, on=self.other)
+        require(
+            first.planned == other.planned,
+            "the method plans other events for a data set that differs in one record: a plan may "
+            "depend on public facts only",
+        )
+        with global_random_untouched("the method", seed=2):
+            again = self.run()
+        require(
+            _same_run(first, again),
+            "the same seed gives other numbers the second time: the method keeps something from "
+            "an earlier run, or draws from another source of random numbers",
+        )
+        return first
+
+    def check_conditions(self, first: Any) -> None:
+        """Compare a run with recorded runs and with runs of more replicates."""
+        watched = self.run(
+            record=("objective", "iterate"), every=2, callback=lambda iteration, w: None
+        )
+        require(
+            _same_run(first, watched),
+            "the run depends on what is recorded beside it: the method reads the history or the "
+            "callback, which see the data without noise",
+        )
+        many = self.run(replicates=4)
+        more = many.w[:2]
+        require(
+            np.allclose(more, first.w, rtol=_ROUNDING, atol=1e-12, equal_nan=True),
+            "replicate r of 2 and replicate r of 4 differ: replicates must not share anything, "
+            f"they are off by {np.abs(more - first.w).max():g}",
+        )
+        paid = [list(_unrolled(ledger.events)) for ledger in many.ledgers[:2]]
+        require(
+            _spent(first)[1:] == paid, "replicate r of 2 and replicate r of 4 pay for other events"
+        )
+        require(
+            len(np.unique(many.w, axis=0)) == 4,
+            "replicates give the same numbers: each must have independent noise, from the oracle",
+        )
+
+    def check_budget(self, result: Any) -> None:
+        """Check that a run has a guarantee within its budget."""
+        budget = self.budget
+        require(result.private, "a run with a budget must be private")
+        if budget.epsilon is not None and result.guard is None:
+            spent = epsilon(result.ledger.events, budget.delta, budget.relation, "tightest")
+            within = spent <= budget.epsilon * (1.0 + _ROUNDING)
+            require(within, f"the method spends epsilon {spent:g} of a budget of {budget!r}")
+
+
+def _same_step(first: Step, second: Step) -> bool:
+    """Whether two steps released the same; numbers may be NaN."""
+    same = np.array_equal(first.w, second.w, equal_nan=True)
+    return same and repr(first.released) == repr(second.released)
+
+
+def _same_run(first: Any, second: Any) -> bool:
+    """Whether two runs released the same, and paid for the same."""
+    same = first.w.shape == second.w.shape and np.array_equal(first.w, second.w, equal_nan=True)
+    return same and _spent(first) == _spent(second)
+
+
+def _spent(result: Any) -> list[Any]:
+    return [list(_unrolled(ledger.events)) for ledger in (result.ledger, *result.ledgers)]
+
+
+# The contract of a method
 
 
 def check_method(
@@ -35,17 +387,17 @@ def check_method(
 ) -> None:
     """Raise AssertionError unless a method keeps the contract of :class:`Method`.
 
-    It is run about ten times. It must keep nothing from one run to the next, hold no data, look
-    at nothing but the oracle's answers and public facts, ask what it has planned, yield no step
-    while a batch is open, stay within its budget, draw from no global random numbers, and give
-    the same numbers from the same seed, whatever is recorded and however many replicates run.
+    It is run about ten times. It must keep nothing from one run to the next, hold no data, use
+    the oracle's answers and public facts only, ask what it has planned, yield no step while a
+    batch is open, stay within its budget, draw from no global random numbers, and give the same
+    numbers from the same seed, whatever is recorded and however many replicates run.
 
     Parameters
     ----------
     method : Method
     problem : Problem, optional
-        What to run it on. By default a logistic regression of 200 records in 3 dimensions with a
-        row bound and an L2 penalty, which nearly every method takes.
+        By default a logistic regression of 200 records in 3 dimensions with a row bound and an
+        L2 penalty, which nearly every method accepts.
     budget : Budget, optional
         By default the first of several that the method accepts.
     neighbour : Problem, optional
@@ -55,14 +407,14 @@ def check_method(
     Raises
     ------
     AssertionError
-        Saying what is wrong, at the first thing that is.
+        At the first violation, which the message names.
 
     Notes
     -----
-    A method is run beside an oracle that watches who asks: private attributes of the oracle and
-    of its batches, and the records of the problem, may be used inside the oracle only. State is
-    looked for in the method's attributes, its class, and the closures, defaults and global names
-    of its functions.
+    One run is repeated from the answers that the oracle gave, with the records taken away: a method
+    that uses more than answers and public facts then takes other steps. State is looked for in
+    the attributes of the method and of its class; state elsewhere (in global names, closures) is
+    found where it changes a second run.
 
     Examples
     --------
@@ -74,22 +426,28 @@ def check_method(
     if problem is None:
         problem = _logistic(method.sampling)
         neighbour = neighbour or _logistic(method.sampling, changed=True)
-    remembered = snapshot(method, type(method).__name__)
     _check_holds_no_data(method, problem)
     relation = method.sampling.relations[0] if budget is None else budget.relation
     facts = problem.facts(relation)
     if neighbour is not None and neighbour.facts(relation) != facts:
         fail("neighbour must have the public facts of problem: check_problem says which differ")
     budget = _budget(method, facts) if budget is None else budget
-    case = Runs(method, problem, neighbour or problem, facts, budget)
+    checks = _MethodChecks(method, problem, neighbour or problem, facts, budget)
+    kept = (
+        "a run changes what the method remembers ({}): data or answers of one run would reach the "
+        "next, or another run at the same time; keep what a run needs in its plan and in local "
+        "variables of run()"
+    )
+    with quiet(), unchanged(method, type(method).__name__, kept):
+        plan = checks.check_plan()
+        recorded = checks.check_steps(plan)
+        first = checks.check_seed()
+        checks.check_repeated(plan, recorded)
+        checks.check_conditions(first)
+        checks.check_budget(first)
     with quiet():
-        loop = case.check_plan()
-        case.check_door(loop)
-        first = case.check_runs()
-    _check_unchanged(method, remembered)
-    with quiet():
-        copied = case.run(method=check_pickle(method, "the method"))
-    require(same(copied, first), "a pickled copy of the method gives another run")
+        copied = checks.run(method=check_pickle(method, "the method"))
+    require(_same_run(copied, first), "a pickled copy of the method gives another run")
 
 
 def _check_declared(method: Any) -> None:
@@ -111,25 +469,15 @@ def _check_declared(method: Any) -> None:
 
 
 def _check_holds_no_data(method: Method, problem: Problem) -> None:
-    data = [each for _, each in reachable(problem) if isinstance(each, np.ndarray) and each.size]
-    for path, item in reachable(method, type(method).__name__):
+    data = [item for _, item in contents(problem) if isinstance(item, np.ndarray) and item.size]
+    for place, item in contents(method, type(method).__name__):
         require(
             not isinstance(item, (Problem, PrivateOracle)),
-            f"the method holds a {type(item).__name__} ({path}): what it plans and decides could "
+            f"the method holds a {type(item).__name__} ({place}): what it plans and decides could "
             "come from the records; it may see public facts and the oracle's answers only",
         )
-        shared = isinstance(item, np.ndarray) and any(np.shares_memory(item, x) for x in data)
-        require(not shared, f"the method holds an array of the problem's data ({path})")
-
-
-def _check_unchanged(method: Method, before: dict[str, Any]) -> None:
-    changed = what_changed(before, snapshot(method, type(method).__name__))
-    require(
-        changed is None,
-        f"a run changes what the method remembers ({changed}): data or answers of one run would "
-        "reach the next, or another run at the same time; keep what a run needs in its plan and "
-        "in local variables of run()",
-    )
+        shared = shares_memory(item, data)
+        require(not shared, f"the method holds an array of the problem's data ({place})")
 
 
 def _logistic(sampling: Sampling, changed: bool = False) -> ERM:
@@ -155,7 +503,7 @@ def _budget(method: Method, facts: PublicFacts) -> Budget:
     for budget in tried:
         try:
             with quiet():
-                WatchingLoop(method, facts, budget, None, "tightest").check_cost()
+                _PlannedRun(method, facts, budget, None, "tightest").check_cost()
             return budget
         except Exception as error:
             errors.append(error)
@@ -166,4 +514,73 @@ def _budget(method: Method, facts: PublicFacts) -> Budget:
         f"the method takes none of six budgets on this problem (give check_method a problem or a "
         f"budget that suits it): {tried[0]!r}: {type(errors[0]).__name__}: {errors[0]}",
         errors[0],
+    )
+
+
+# The claim of any mechanism
+
+
+def check_mechanism(
+    mechanism: Any,
+    dataset: Any,
+    neighbour: Any,
+    claim: float | Budget,
+    *,
+    delta: float = 0.0,
+    samples: int = 100_000,
+    confidence: float = 1 - 1e-9,
+    rng: Any = 0,
+    vectorized: bool = True,
+) -> None:
+    """Raise AssertionError where a mechanism is found to be less private than claimed.
+
+    This is :func:`dpanalysis.audit.assert_private` for one pair of data sets; that function
+    also draws pairs.
+
+    Parameters
+    ----------
+    mechanism : callable
+        ``mechanism(dataset, rng, size)`` returns ``size`` independent runs, (size,) or
+        (size, k); ``mechanism(dataset, rng)`` one, with ``vectorized=False``.
+    dataset, neighbour : object
+        Two neighbouring inputs.
+    claim : float or Budget
+        Epsilon, or a budget with its delta and relation.
+    delta : float, default=0
+        In [0, 1).
+    samples : int, default=100_000
+        Runs on each of the two.
+    confidence : float, default=1 - 1e-9
+        One minus the rate of false alarms.
+    rng : None, int, SeedSequence, Generator, SystemRandom or "os"
+    vectorized : bool, default=True
+
+    Raises
+    ------
+    AssertionError
+        If the claim is refuted; the message is the verdict, with the pair.
+    ValueError, TypeError
+        If an argument is outside its range.
+
+    Examples
+    --------
+    >>> from dpanalysis import testing
+    >>> def noisy(total, rng, size):
+    ...     return total + rng.laplace(0.0, 2.0, size)
+    >>> testing.check_mechanism(noisy, 0.0, 1.0, 0.5)
+    >>> testing.check_mechanism(noisy, 0.0, 1.0, 0.25)
+    Traceback (most recent call last):
+    AssertionError: refuted: epsilon >= 0.4... where 0.25 is claimed ...
+    """
+    __tracebackhide__ = True
+    assert_private(
+        mechanism,
+        claim,
+        dataset=dataset,
+        neighbour=neighbour,
+        delta=delta,
+        samples=samples,
+        confidence=confidence,
+        rng=rng,
+        vectorized=vectorized,
     )

@@ -1,21 +1,306 @@
-"""The contract of a problem, tried out."""
+"""Checks of a problem: sums over records, their bounds, curvature, and public facts.
+
+Records are compared one by one with the sums over batches, and a neighbour with the stated
+sensitivity.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from .. import clipping as rules
+from .._devices import to_host
+from ..clipping import Clipping
+from ..privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from ..privacy.facts import PublicFacts
-from ..privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from ..problems.base import Problem
-from ._records import Records, close, host
-from ._state import check_pickle, reachable
-from ._tools import fail, global_random_untouched, quiet, require
+from ._tools import (
+    check_pickle,
+    contents,
+    fail,
+    global_random_untouched,
+    quiet,
+    require,
+    shares_memory,
+)
 
 __all__ = ["check_problem"]
 
+_MOST = 40  # records that are compared one by one
 _RELATIONS = (REPLACE_ONE, ADD_OR_REMOVE_ONE)
+
+
+def _host(array: Any) -> np.ndarray:
+    """Return a NumPy array."""
+    return np.asarray(to_host(array))
+
+
+def _compare(found: Any, expected: Any, tolerance: float, sentence: str, size: float = 0.0) -> None:
+    """Fail with the sentence unless both agree, relative to their size or ``size``."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    require(found.shape == expected.shape, f"{sentence}: shapes {found.shape}, {expected.shape}")
+    scale = max(float(np.abs(expected).max(initial=0.0)), size, 1e-12)
+    off = float(np.abs(found - expected).max(initial=0.0))
+    require(off <= tolerance * scale, f"{sentence}: off by {off:.3g}, at numbers up to {scale:.3g}")
+
+
+class _RecordChecks:
+    """Checks of sums over records at several iterates."""
+
+    def __init__(self, problem: Problem, facts: PublicFacts, tolerance: float) -> None:
+        self.problem, self.facts, self.tolerance = problem, facts, tolerance
+        self.rng = np.random.default_rng(7)
+        # Around the public start: at zero all units of a network are the same.
+        self.start = np.asarray(problem.initial(np.random.default_rng(8)), dtype=float)
+        self.W = self.start + self.rng.normal(size=(3, problem.d)) * np.array([[0.1], [0.5], [2.0]])
+        self.few = np.unique(np.linspace(0, problem.n - 1, min(problem.n, _MOST)).astype(int))
+
+    @cached_property
+    def total(self) -> np.ndarray:
+        """The sums over all records (3, d)."""
+        return self.sum(self.W)
+
+    def sum(self, W: np.ndarray, rows: Any = None, rule: Any = None) -> np.ndarray:
+        """Return gradient_sum on the host, checked for its shape."""
+        given = W.copy()
+        found = self.problem.gradient_sum(given, rows, rule)
+        require(np.array_equal(given, W), "gradient_sum changes the iterates that it is given")
+        found = _host(found)
+        shape = f"gradient_sum must return shape {W.shape}, got {found.shape}"
+        require(found.shape == W.shape, shape)
+        return found.copy()
+
+    def singles(self, w: np.ndarray, rule: Any = None) -> np.ndarray:
+        """Return the gradients of some records, one by one (k, d)."""
+        return np.stack([self.sum(w[None], [np.array([i])], rule)[0] for i in self.few])
+
+    def iterates(self) -> Iterator[np.ndarray]:
+        """Yield points of all sizes, some of them along a record's gradient."""
+        yield self.start
+        for size in (1e-3, 0.1, 1.0, 10.0, 1e3):
+            yield from self.start + size * self.rng.normal(size=(3, self.problem.d))
+        for i in self.few[:4]:
+            step = self.sum(self.start[None], [np.array([i])])[0]
+            length = np.linalg.norm(step) or 1.0
+            for size in (1.0, -1.0, 30.0, -30.0):
+                yield self.start + size * step / length
+
+    def rules(self) -> list[Clipping]:
+        """Return rules that the problem accepts, which cut some of its gradients."""
+        typical = float(np.median(np.linalg.norm(self.singles(self.W[1]), axis=1))) or 1.0
+        tried: list[Clipping] = [rules.Flat(0.3 * typical), rules.Automatic(0.1, 0.5 * typical)]
+        tried += [rules.PerSampleAdaptive(0.1, typical), rules.Value(typical, 10.0 * typical**2)]
+        return [rule for rule in tried if self._accepts(rule)]
+
+    def _accepts(self, rule: Clipping) -> bool:
+        if self.facts.declared_sensitivity is not None or not self.facts.has_records:
+            return False  # the noise is computed from the declared sensitivity, whatever the rule
+        try:
+            self.problem.check_clipping(rule)
+        except (ValueError, TypeError):
+            return False
+        return True
+
+    def check_sums(self) -> None:
+        """Check that a sum over records is the sum of the records' gradients alone."""
+        problem, W, tolerance = self.problem, self.W, self.tolerance
+        _compare(self.sum(W), self.total, 0.0, "gradient_sum gives other numbers the second time")
+        every = [np.arange(problem.n)] * 3
+        text = "gradient_sum over all rows by their numbers is not that without rows"
+        _compare(self.sum(W, every), self.total, tolerance, text, self._size(W[2]))
+        alone = [self.singles(w) for w in W]
+        half = np.arange(len(self.few))[::2]
+        batches = [self.few[half], self.few, self.few[:0]]
+        expected = np.stack([alone[0][half].sum(axis=0), alone[1].sum(axis=0), 0.0 * W[2]])
+        found = self.sum(W, batches)
+        _compare(
+            found[:2],
+            expected[:2],
+            tolerance,
+            "records mix: the gradient_sum of a batch is not the sum of its records' alone, so one "
+            "record can move the others' parts",
+            self._size(W[1]),
+        )
+        require(not found[2].any(), "gradient_sum of an empty batch must be zero")
+        twice = self.sum(W[:1], [self.few[[0, 0]]])[0]
+        text = "a record that is drawn twice must count twice"
+        _compare(twice, 2.0 * alone[0][0], tolerance, text, self._size(W[0]))
+        for r in range(3):
+            text = f"replicates mix: gradient_sum at iterate {r} depends on the other iterates"
+            _compare(self.sum(W[[r]])[0], self.total[r], tolerance, text, self._size(W[r]))
+        value = np.array([float(problem.value(w)) for w in W])
+        text = "value at (R, d) is not that of each iterate"
+        _compare(problem.value(W), value, tolerance, text)
+
+    def _size(self, w: np.ndarray) -> float:
+        """Return the size of the terms of a sum, which may cancel."""
+        return float(np.abs(self.singles(w)).sum())
+
+    def check_clipping(self) -> None:
+        """Check that a rule that the problem accepts bounds every record's gradient."""
+        for rule in self.rules():
+            for w in self.W:
+                cut, plain = self.singles(w, rule), self.singles(w)
+                norms = np.linalg.norm(cut, axis=1)
+                k = int(np.argmax(norms))
+                require(
+                    norms[k] <= rule.clip_norm * (1.0 + max(self.tolerance, 1e-9)),
+                    f"the problem accepts {rule!r}, but with it record {self.few[k]} has a "
+                    f"gradient of norm {norms[k]:.6g}: weigh each record's gradient by "
+                    "rule.weight(norm, loss), or refuse rules in check_clipping",
+                )
+                if not rule.needs_losses:
+                    weights = np.asarray(rule.weight(np.linalg.norm(plain, axis=1)))
+                    text = f"a record's gradient under {rule!r} is not weight(norm) times it"
+                    _compare(cut, weights[:, None] * plain, 10.0 * self.tolerance, text)
+                whole = self.sum(w[None], [self.few], rule)[0]
+                text = f"records mix under {rule!r}: the sum is not that of single records"
+                _compare(whole, cut.sum(axis=0), self.tolerance, text, float(np.abs(cut).sum()))
+
+    def check_bounds(self) -> None:
+        """Search for a record and an iterate with a gradient longer than stated."""
+        if self.facts.declared_sensitivity is not None or not self.facts.has_records:
+            return
+        for w in self.iterates():
+            self._check_gradients(self.singles(w), f"at an iterate of norm {np.linalg.norm(w):.3g}")
+
+    def _check_gradients(self, gradients: np.ndarray, where: str) -> None:
+        for order, bound in zip((1, 2), self.facts.gradient_bounds):
+            norms = np.linalg.norm(gradients, order, axis=1)
+            k = int(np.argmax(norms))
+            require(
+                norms[k] <= bound * (1.0 + max(self.tolerance, 1e-9)),
+                f"facts().gradient_bounds says {bound:.6g} in the L{order} norm, but the gradient "
+                f"of record {self.few[k]} {where} has {norms[k]:.6g}: the noise would be too small",
+            )
+
+    def check_far_away(self) -> None:
+        """Where numbers overflow, a record still adds no more than its bound."""
+        cases: list[Any] = [*self.rules()]
+        if self.facts.has_records and np.isfinite(self.facts.gradient_bounds[1]):
+            cases.append(None)
+        for rule in cases:
+            for size in (1e30, 1e200):
+                w = size * self.rng.choice([-1.0, 1.0], self.problem.d)
+                found = self.singles(w, rule)
+                require(
+                    np.isfinite(found).all(),
+                    f"a record's gradient is not finite at an iterate of size {size:g} (clipping: "
+                    f"{rule!r}): whether a run ends there would reveal the record; "
+                    "count the record as zero",
+                )
+                where = f"at an iterate of size {size:g}"
+                if rule is None:
+                    self._check_gradients(found, where)
+                elif (np.linalg.norm(found, axis=1) > rule.clip_norm * (1 + 1e-6)).any():
+                    fail(f"a record's gradient is longer than the clip norm of {rule!r} {where}")
+
+    def check_derivative(self) -> None:
+        """Check that the gradient is that of the value: the records' mean plus the penalty's."""
+        problem = self.problem
+        h = max(1e-5, 1e-2 * self.tolerance**0.5)
+        tolerance = max(1e-4, 100.0 * self.tolerance)
+        for w, total in zip(self.W, self.total):
+            gradient = np.asarray(problem.gradient(w))
+            penalty = problem.regularizer
+            mean = total / self.facts.n + (0.0 if penalty is None else penalty.gradient(w))
+            text = "gradient(w) is not gradient_sum(w)/facts().n plus the regularizer's gradient"
+            _compare(gradient, mean, 10.0 * self.tolerance, text, self._size(w) / len(self.few))
+            v = self.rng.normal(size=problem.d)
+            slope = (problem.value(w + h * v) - problem.value(w - h * v)) / (2.0 * h)
+            text = "the gradient is not the slope of value"
+            _compare(gradient @ v, slope, tolerance, text, float(np.abs(gradient) @ np.abs(v)))
+            u = w + 0.1 * v
+            bend = (np.asarray(problem.gradient(u)) - gradient) @ (0.1 * v) / (0.01 * (v @ v))
+            slack = tolerance * (1.0 + abs(bend))
+            require(
+                problem.mu - slack <= bend <= problem.L + slack,
+                f"the curvature along a direction is {bend:.6g}, outside [mu, L] = "
+                f"[{problem.mu:g}, {problem.L:g}]",
+            )
+
+    def check_curvature(self) -> None:
+        """Compare Hessians and losses along a line, where offered, with gradients and value."""
+        for w in self.W[:2]:
+            v = self.rng.normal(size=self.problem.d)
+            H = self._offered("hessian_sum", w, self.few)
+            product = self._offered("hvp_sum", w, v, self.few)
+            if H is not None:
+                text = "hessian_sum must be symmetric"
+                _compare(H, H.T, 10.0 * self.tolerance, text)
+                self._check_single_hessians(w)
+            if product is not None:
+                h = 1e-5
+                ends = [self.sum((w + s * h * v)[None], [self.few])[0] for s in (1.0, -1.0)]
+                slope = (ends[0] - ends[1]) / (2.0 * h)
+                size = float(np.abs(slope).max(initial=0.0)) + 1e-3
+                _compare(product, slope, 1e-3, "hvp_sum is not the slope of gradient_sum", size)
+                if H is not None:
+                    _compare(product, H @ v, 1e-6, "hvp_sum is not hessian_sum times v", size)
+            self._check_line_losses(w, v)
+
+    def _offered(self, name: str, *arguments: Any) -> Any:
+        """Return the answer of an optional member; None where the problem has none."""
+        if getattr(type(self.problem), name) is getattr(Problem, name):
+            return None
+        try:
+            answer = getattr(self.problem, name)(*arguments)
+        except (ValueError, TypeError, NotImplementedError):
+            return None  # it refuses this loss
+        return answer if callable(answer) else _host(answer)
+
+    def _check_single_hessians(self, w: np.ndarray) -> None:
+        facts = self.facts
+        for i in self.few[:10]:
+            H = self._offered("hessian_sum", w, np.array([i]))
+            values = np.linalg.eigvalsh(H)
+            largest = float(np.abs(values).max())
+            require(
+                largest <= facts.hessian_bound * (1.0 + 1e-9),
+                f"facts().hessian_bound is {facts.hessian_bound:.6g}, but the Hessian of "
+                f"record {i} has norm {largest:.6g}",
+            )
+            trace = float(values.sum())
+            require(
+                trace <= facts.hessian_trace * (1.0 + 1e-9),
+                f"facts().hessian_trace is {facts.hessian_trace:.6g}, but the Hessian of record "
+                f"{i} has trace {trace:.6g}",
+            )
+            slack = 1e-9 * (1.0 + largest)
+            convex = not facts.convex_records or values[0] >= -slack
+            require(convex, f"facts().convex_records is True, but record {i} is not convex")
+            rank = int((np.abs(values) > 1e-9 * (largest or 1.0)).sum())
+            require(
+                facts.hessian_rank is None or rank <= facts.hessian_rank,
+                f"facts().hessian_rank is {facts.hessian_rank}, but record {i} has rank {rank}",
+            )
+
+    def _check_line_losses(self, w: np.ndarray, v: np.ndarray) -> None:
+        ray = self._offered("line_losses", w, v, None)
+        if ray is None:
+            return
+        penalty = self.problem.regularizer
+        for t in (0.0, 0.5, -1.0):
+            point = w - t * v
+            value = float(self.problem.value(point))
+            value -= 0.0 if penalty is None else float(penalty.value(point))
+            losses = _host(ray(t))
+            require(
+                losses.shape == (self.problem.n,),
+                f"line_losses(w, v)(t) must give {self.problem.n}",
+            )
+            text = "the mean of line_losses(w, v)(t) is not value(w - t v) without the penalty"
+            _compare(losses.sum() / self.facts.n, value, 10.0 * self.tolerance, text)
+            part = _host(self._offered("line_losses", w, v, self.few)(t))
+            text = "line_losses over some rows is not that part of all: records mix"
+            _compare(part, losses[self.few], 10.0 * self.tolerance, text)
+
+
+# The contract of a problem
 
 
 def check_problem(
@@ -33,19 +318,19 @@ def check_problem(
     neighbour : Problem, optional
         The same with ONE record replaced: its public facts must be the same, and its sums apart
         by no more than the sensitivity. Give one whenever you can, best with an extreme record:
-        what depends on the data is not seen otherwise.
+        facts that are read off the data are found only so.
     tolerance : float
         Relative rounding error of a sum; 1e-3 for problems in single precision.
 
     Raises
     ------
     AssertionError
-        Saying what is wrong, at the first thing that is.
+        At the first violation, which the message names.
 
     Notes
     -----
-    Up to 40 records are looked at one by one, at some dozens of iterates, around which the
-    longest gradient is searched. What passes is not proved.
+    Up to 40 records are compared one by one, at some dozens of iterates. What passes is not
+    proved.
 
     Examples
     --------
@@ -61,7 +346,7 @@ def check_problem(
         before = _facts(problem)
         _check_regularizer(problem)
         _check_start(problem)
-        records = Records(problem, before[0], tolerance)
+        records = _RecordChecks(problem, before[0], tolerance)
         records.check_sums()
         records.check_derivative()
         records.check_clipping()
@@ -74,7 +359,7 @@ def check_problem(
         except Exception as error:
             fail(f"check_private() refuses data that nobody has touched: {error}", error)
         copied = check_pickle(problem, "the problem")
-        same = np.array_equal(host(copied.gradient_sum(records.W)), records.total)
+        same = np.array_equal(_host(copied.gradient_sum(records.W)), records.total)
         require(same, "a pickled copy of the problem has another gradient_sum")
         if neighbour is not None:
             _check_neighbour(records, before, neighbour)
@@ -140,19 +425,19 @@ def _check_regularizer(problem: Problem) -> None:
     for member in ("mu", "L", "value", "gradient"):
         require(hasattr(penalty, member), f"regularizer must have {member}, got {penalty!r}")
     rest = {key: part for key, part in vars(problem).items() if part is not penalty}
-    outside = [each for _, each in reachable(rest) if isinstance(each, np.ndarray) and each.size]
-    for path, item in reachable(penalty, "regularizer"):
-        shared = isinstance(item, np.ndarray) and any(np.shares_memory(item, x) for x in outside)
+    data = [item for part in rest.values() for _, item in contents(part)]
+    data = [item for item in data if isinstance(item, np.ndarray) and item.size]
+    for place, item in contents(penalty, "regularizer"):
         require(
-            not isinstance(item, Problem) and not shared,
-            f"the regularizer holds data of the problem ({path}), but it is public: no noise "
+            not isinstance(item, Problem) and not shares_memory(item, data),
+            f"the regularizer holds data of the problem ({place}), but it is public: no noise "
             "is added to it",
         )
     rng = np.random.default_rng(3)
     w, v = rng.normal(size=(2, problem.d))
     h = 1e-6
     slope = (penalty.value(w + h * v) - penalty.value(w - h * v)) / (2.0 * h)
-    close(
+    _compare(
         penalty.gradient(w) @ v,
         slope,
         1e-5,
@@ -170,8 +455,8 @@ def _check_start(problem: Problem) -> None:
     require(same, "initial(rng) gives other numbers from the same source: draw from rng alone")
 
 
-def _check_neighbour(records: Records, before: list[PublicFacts], neighbour: Problem) -> None:
-    """Compare what is public, and the sums, with those of a data set that differs in a record."""
+def _check_neighbour(records: _RecordChecks, before: list[PublicFacts], neighbour: Problem) -> None:
+    """Compare public facts and sums with those of a data set that differs in one record."""
     for own, other in zip(before, (neighbour.facts(relation) for relation in _RELATIONS)):
         differ = [each for each in vars(own) if getattr(own, each) != getattr(other, each)]
         require(
@@ -186,12 +471,12 @@ def _check_neighbour(records: Records, before: list[PublicFacts], neighbour: Pro
     for rule in (None, *records.rules()):
         for w in records.iterates():
             W = w[None]
-            sums = [host(p.gradient_sum(W, None, rule))[0] for p in (records.problem, neighbour)]
+            sums = [_host(p.gradient_sum(W, None, rule))[0] for p in (records.problem, neighbour)]
             for order in (1, 2):
                 try:
                     bound = before[0].record_sensitivity(order, rule)
                 except ValueError:
-                    continue  # nothing bounds it, and the facts say so
+                    continue  # the facts state no bound
                 apart = float(np.linalg.norm(sums[0] - sums[1], order))
                 slack = records.tolerance * float(np.linalg.norm(sums[0], order))
                 require(

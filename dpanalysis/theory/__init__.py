@@ -1,19 +1,19 @@
-"""What the methods must achieve, known before any data are touched.
+"""Rates, error bounds, budget allocation and sample complexity of the methods, without data.
 
 Pure functions in four groups:
 
 - rates, exact errors on quadratics, error bounds, certificates from linear matrix inequalities,
-  and the best division of a privacy budget over the iterations (Kuru et al. 2022);
-- the bias that per-sample weights leave (Xia et al. 2023);
+  and the optimal allocation of a privacy budget to the iterations (Kuru et al. 2022);
+- the bias of per-sample weights (Xia et al. 2023);
 - how often gradients are clipped, what that costs, and how gradients grow with the loss
   (Fang et al. 2023);
-- the steps and the data that an approximate second-order point needs (Gao and Wright 2023).
+- iterations and records needed to find an approximate second-order point (Gao and Wright 2023).
 
-Statements of these papers that do not hold as printed are corrected here. What a paper prints
-stands beside its claims, in ``dpanalysis/audit/papers``.
+Statements of these papers that do not hold as printed are corrected here; the printed versions
+are in ``dpanalysis/papers``.
 """
 
-from .adaptive_clipping import psac_lemma2, psac_table1, psac_weight_peak
+from .adaptive_clipping import psac_lemma2, psac_table1, psac_theorem2, psac_weight_peak
 from .allocation import (
     allocate_epsilon,
     allocate_gaussian,
@@ -25,14 +25,8 @@ from .certificates import (
     heavy_ball_certified_rate,
     nesterov_certificate,
 )
-from .clipped_sgd import clipped_sgd_bound, no_clipping_norm
-from .clipping_bias import clipped_mean_gradient, fixed_points
-from .clipping_frequency import (
-    clipping_frequency_gaussian,
-    clipping_frequency_light_tail,
-    clipping_frequency_weak_growth,
-)
-from .gradient_noise import noise_second_moment, subsampling_variance
+from .clipped_sgd import clipped_sgd_bound, light_tail_scale, no_clipping_norm
+from .clipping_bias import clipped_mean_gradient, fixed_points, worst_bias
 from .heavy_ball import (
     heavy_ball_bound,
     heavy_ball_gap,
@@ -41,7 +35,6 @@ from .heavy_ball import (
     heavy_ball_stationary_gap,
 )
 from .horizon import best_horizon, horizon_bounds
-from .largest_bias import worst_bias
 from .lmi import (
     Certificate,
     StateSpace,
@@ -62,31 +55,45 @@ from .nesterov import (
     nesterov_stationary_gap,
     nesterov_weights,
 )
-from .psac_convergence import psac_theorem2
-from .recursion import ErrorRecursion, gradient_descent_recursion, heavy_ball_recursion
+from .recursion import (
+    ErrorRecursion,
+    gradient_descent_recursion,
+    heavy_ball_recursion,
+    noise_second_moment,
+    subsampling_variance,
+)
 from .second_order import (
     SecondOrderConstants,
+    batch_noise,
     curvature_roots,
+    gradient_noise_norm,
+    hessian_noise_norm,
+    lanczos_iterations,
     min_decrease_line_search,
     min_decrease_short,
+    second_order_batch,
     second_order_constants,
     tolerated_noise,
 )
-from .second_order_batches import batch_noise, second_order_batch
 from .second_order_data import (
     SecondOrderTarget,
     Shares,
+    best_shares,
     iteration_bound,
     sample_complexity,
     sample_exponent,
     search_slack,
 )
-from .second_order_noise import gradient_noise_norm, hessian_noise_norm, lanczos_iterations
-from .second_order_shares import best_shares
-from .sgd_paths import light_tail_scale
-from .spectral import spectral_bound
 from .tuning import laplace_noise, tune_heavy_ball
-from .weak_growth import weak_growth_logistic, weak_growth_mlp, weak_growth_softmax
+from .value_clipping import (
+    clipping_frequency_gaussian,
+    clipping_frequency_light_tail,
+    clipping_frequency_weak_growth,
+    spectral_bound,
+    weak_growth_logistic,
+    weak_growth_mlp,
+    weak_growth_softmax,
+)
 
 __all__ = [
     "Certificate",

@@ -1,4 +1,4 @@
-"""Checks of array arguments shared by the theory functions."""
+"""Validation of arguments shared by the theory functions."""
 
 from __future__ import annotations
 
@@ -9,22 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._validation import check_number, check_reals, describe_interval
 
-__all__ = [
-    "FloatArray",
-    "check_array",
-    "check_constants",
-    "check_failure",
-    "check_method",
-    "check_noise_variance",
-    "check_positive",
-    "plain",
-]
-
 FloatArray = NDArray[np.float64]
 
 
 def plain(value: ArrayLike) -> FloatArray | float:
-    """Return an array as it is, and an array without axes as a float."""
+    """Return a zero-dimensional array as a float, any other unchanged."""
     array = np.asarray(value)
     return array if array.ndim else float(array)
 

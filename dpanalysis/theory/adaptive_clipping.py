@@ -1,6 +1,7 @@
-r"""Per-sample adaptive clipping, DP-PSAC, beside automatic clipping, Auto-S (Xia et al. 2023).
+r"""Convergence of per-sample adaptive clipping, DP-PSAC, and automatic clipping, Auto-S.
 
-Both divide a gradient :math:`g` by a little more than its norm :math:`\rho = \|g\|_2`:
+Both rules of Xia et al. (2023) divide a gradient :math:`g` by a little more than its norm
+:math:`\rho = \|g\|_2`:
 
 .. math:: w(\rho) = \frac{1}{\rho + r/(\rho + r)} \ \text{(PSAC)}, \qquad
           w(\rho) = \frac{1}{\rho + r} \ \text{(Auto-S)},
@@ -9,11 +10,10 @@ and step by :math:`-\eta (\sum_{i \in B_t} w_i g_i + \sigma z)/B`. The clip norm
 the step size and is 1 here. Assumptions: (1) :math:`\|\nabla f(x) - \nabla f(y)\| \le (L_0 + L_1
 \|\nabla f(x)\|) \|x - y\|`; (2) :math:`\|g_i - \nabla f\| \le \tau_0 + \tau_1 \|\nabla f\|`.
 
-The copy of the paper lacks its appendix, and the bound of Theorem 2 is lost in its text. What
-stands here was derived anew on the outline that the text gives (Lemmas 1 and 2, "O(eta |grad f|^2)
-+ O(eta)"), with every constant written out. With :math:`G = \|\nabla f\|`, :math:`\tau = \tau_0 +
-\tau_1 G`, W the largest weight and :math:`w \ge 1/(\rho + \bar r)`, where :math:`\bar r` is 1 for
-PSAC and r for Auto-S:
+The available copy of the paper lacks its appendix and the bound of Theorem 2. The bound here
+follows the outline in the text (Lemmas 1 and 2, "O(eta |grad f|^2) + O(eta)"), with explicit
+constants. With :math:`G = \|\nabla f\|`, :math:`\tau = \tau_0 + \tau_1 G`, W the largest weight
+and :math:`w \ge 1/(\rho + \bar r)`, where :math:`\bar r` is 1 for PSAC and r for Auto-S:
 
 1. :math:`E\langle \nabla f, w g\rangle \ge \frac{G^2}{G + \tau + \bar r} - \left(W -
    \frac{1}{G + \tau + \bar r}\right) G (\tau - G)_+`, because :math:`E\langle \nabla f, g\rangle =
@@ -26,18 +26,18 @@ PSAC and r for Auto-S:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_choice
+from .._validation import check_choice, check_int, check_number
 from ._arguments import FloatArray, check_array, plain
-
-__all__ = ["psac_alignment", "psac_lemma2", "psac_table1", "psac_weight_peak"]
 
 
 def check_spread(tau0: ArrayLike, tau1: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return the constants of Assumption 2 as arrays, or raise."""
     return (
         check_array("tau0", tau0, low=0.0),
         check_array("tau1", tau1, low=0.0, high=1.0, high_open=True),
@@ -58,10 +58,10 @@ def peak_and_offset(kind: Any, r: ArrayLike) -> tuple[FloatArray, FloatArray]:
 
 
 def psac_weight_peak(r: ArrayLike) -> tuple[FloatArray | float, FloatArray | float]:
-    r"""Return where PSAC's weight is largest, and how large it is there.
+    r"""Return the gradient norm at which PSAC's weight is largest, and that weight.
 
-    At :math:`\sqrt r - r` with weight :math:`1/(2\sqrt r - r)` for :math:`r \le 1`; for r > 1
-    the weight only decreases, from :math:`w(0) = 1` (the paper's formula would leave the range).
+    For :math:`r \le 1` it is :math:`1/(2\sqrt r - r)` at :math:`\sqrt r - r`; for r > 1 the weight
+    decreases from :math:`w(0) = 1` (the paper's formula would give a negative norm).
 
     Parameters
     ----------
@@ -101,12 +101,12 @@ def psac_lemma2(
     r: ArrayLike,
     kind: str = "psac",
 ) -> FloatArray | float:
-    r"""Return a bound on :math:`(L_0 + L_1 \|\nabla f\|)\, w(\|g\|)` that no gradient exceeds.
+    r"""Return a bound on :math:`(L_0 + L_1 \|\nabla f\|)\, w(\|g\|)` for all gradients.
 
     With :math:`A = L_0 (1 - \tau_1) + L_1 \tau_0`, from :math:`\|\nabla f\| \le (\rho + \tau_0)/
     (1 - \tau_1)`: PSAC :math:`(A W + L_1)/(1 - \tau_1)`, W the weight at the peak, at most twice
-    the supremum; Auto-S :math:`\max(A/r, L_1)/(1 - \tau_1)`, the supremum, for every r > 0 (the
-    paper holds that Auto-S needs :math:`r > \tau_0` here; it does not).
+    the supremum; Auto-S :math:`\max(A/r, L_1)/(1 - \tau_1)`, the supremum, for every r > 0 (not
+    only for :math:`r > \tau_0`, as the paper claims).
 
     Parameters
     ----------
@@ -158,34 +158,8 @@ def psac_alignment(
 ) -> FloatArray | float:
     r"""Return a lower bound on :math:`E\langle \nabla f, w(\|g\|)\, g\rangle`.
 
-    Step 1 of the module's derivation, in place of the paper's Lemma 5, which the text only names.
-
-    Parameters
-    ----------
-    gradient_norm : array_like
-        :math:`\|\nabla f\| \ge 0`.
-    tau0, tau1, r, kind
-        As in :func:`psac_lemma2`.
-
-    Returns
-    -------
-    float or ndarray
-        Negative where the spread can turn the weighted gradient away; at large norms close to
-        :math:`\|\nabla f\|/(1 + \tau_1)`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
-    References
-    ----------
-    Xia et al. (2023), the text after Lemma 1.
-
-    Examples
-    --------
-    >>> psac_alignment([0.05, 1.0, 10.0], tau0=0.2, tau1=0.0, r=0.1)
-    array([-0.0060, 0.4545, 8.9285])
+    Step 1 of the module's derivation. It replaces Lemma 5 of Xia et al. (2023), which the text
+    after Lemma 1 names without stating it.
     """
     G = check_array("gradient_norm", gradient_norm, low=0.0)
     tau0, tau1 = check_spread(tau0, tau1)
@@ -201,15 +175,15 @@ def psac_table1(
     r: ArrayLike,
     kind: str = "psac",
 ) -> FloatArray | float:
-    r"""Return a bound on :math:`\|\nabla f\|` where the noise-free method stops (Table 1).
+    r"""Return a bound on :math:`\|\nabla f\|` at which the noise-free method stops (Table 1).
 
-    The bound, for any data that satisfy Assumption 2, is the norm at which
-    :func:`psac_alignment` vanishes: with :math:`b = 1 - \tau_1` the positive root of
-    :math:`W a b\, G^2 - (W a \tau_0 - b(WR - 1) - 1) G - (WR - 1)\tau_0 = 0`.
-    It never exceeds :math:`\tau_0/(1 - \tau_1)`, the bound of every positive weight, and tends to
-    it as r tends to 0, for PSAC and for Auto-S: the orders :math:`O(r^{-1/2})` and
-    :math:`O(r^{-1})` of Table 1 are orders of bounds and not of the biases, which tend to the same
-    limit. At r = 1 the bias of PSAC can be the larger. :func:`worst_bias` gives what can happen.
+    For any data that satisfy Assumption 2 it is the norm at which the lower bound on
+    :math:`E\langle \nabla f, w g\rangle` vanishes: with :math:`b = 1 - \tau_1` the positive root
+    of :math:`W a b\, G^2 - (W a \tau_0 - b(WR - 1) - 1) G - (WR - 1)\tau_0 = 0`.
+    It never exceeds :math:`\tau_0/(1 - \tau_1)`, the bound for every positive weight, and tends to
+    it as r tends to 0, for PSAC and for Auto-S: :math:`O(r^{-1/2})` and :math:`O(r^{-1})` in
+    Table 1 are orders of bounds, not of the biases, which have the same limit. At r = 1 the bias
+    of PSAC can be the larger. :func:`worst_bias` gives the exact worst case.
 
     Parameters
     ----------
@@ -253,3 +227,172 @@ def invert_gain(value: ArrayLike, a: ArrayLike, R: ArrayLike) -> FloatArray:
     """Return the G >= 0 with ``G^2/(a G + R) = value``."""
     linear = np.multiply(a, value)
     return np.asarray(0.5 * (linear + np.sqrt(linear**2 + 4.0 * np.multiply(R, value))))
+
+
+# Convergence with explicit constants (Theorem 2)
+
+
+def _second_moment(noise_multiplier: Any, dimension: Any, batch_size: Any) -> tuple[float, float]:
+    """Return the factors of E|sum of batch|^2 / B^2: of the samples, and of the noise."""
+    sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
+    d = check_int("dimension", dimension, low=1)
+    batch = check_number("batch_size", batch_size, low=0.0, low_open=True)
+    return 1.0 + 1.0 / batch, d * (sigma / batch) * (sigma / batch)
+
+
+def psac_descent(
+    gradient_norm: ArrayLike,
+    step_size: ArrayLike,
+    L0: float,
+    L1: float,
+    tau0: float,
+    tau1: float,
+    r: float,
+    *,
+    dimension: int,
+    noise_multiplier: float,
+    batch_size: float,
+    kind: str = "psac",
+) -> FloatArray | float:
+    r"""Return an upper bound on the expected change of f in one step.
+
+    .. math:: -\eta\, E\langle \nabla f, w g\rangle + \tfrac{\eta^2}{2} (L_0 + L_1 G)
+              \left((1 + 1/B)\, h(G + \tau)^2 + d\sigma^2/B^2\right),
+              \qquad h(\rho) = \rho w(\rho) < 1,
+
+    with :func:`psac_alignment` for the product. The factor 1 + 1/B holds for Poisson sampling
+    with mean batch size B, and for sampling with replacement. Xia et al. (2023), Lemma 1.
+    """
+    G = check_array("gradient_norm", gradient_norm, low=0.0)
+    step = check_array("step_size", step_size, low=0.0, low_open=True)
+    L0 = check_number("L0", L0, low=0.0, low_open=True)
+    L1 = check_number("L1", L1, low=0.0)
+    tau0 = check_number("tau0", tau0, low=0.0)
+    tau1 = check_number("tau1", tau1, low=0.0, high=1.0, high_open=True)
+    r = check_number("r", r, low=0.0, low_open=True)
+    gain = psac_alignment(G, tau0, tau1, r, kind)
+    samples, noise = _second_moment(noise_multiplier, dimension, batch_size)
+    longest = G + tau0 + tau1 * G
+    size = longest / (longest + (r / (longest + r) if kind == "psac" else r))
+    return plain(-step * gain + 0.5 * step**2 * (L0 + L1 * G) * (samples * size**2 + noise))
+
+
+@dataclass(frozen=True)
+class PSACBound:
+    r"""A bound on the smallest gradient of a run; see :func:`psac_theorem2`.
+
+    Attributes
+    ----------
+    bound : float
+        On :math:`E \min_{t<T} \|\nabla f(x_t)\|`.
+    bias : float
+        Its limit as T grows with the noise fixed.
+    vanishing : float
+        The bound without the bias; of order :math:`T^{-1/4}`.
+    step_size : float
+        Step size for clip norm 1.
+    """
+
+    bound: float
+    bias: float
+    vanishing: float
+    step_size: float
+
+
+def psac_theorem2(
+    initial_gap: float,
+    iterations: int,
+    L0: float,
+    L1: float,
+    tau0: float,
+    tau1: float,
+    r: float,
+    *,
+    dimension: int,
+    noise_multiplier: float,
+    batch_size: float,
+    step_size: float | None = None,
+    kind: str = "psac",
+) -> PSACBound:
+    r"""Return a bound on the expected smallest gradient norm of T steps.
+
+    With :math:`c = \eta (1 + 1/B + d\sigma^2/B^2)/2`,
+
+    .. math:: E \min_t \|\nabla f(x_t)\| \le \min\{A^{-1}(V + \beta'),\
+              A^{-1}(V) + \tau_0/(1 - \tau_1)\}, \quad
+              V = \frac{\Delta/(\eta T) + c (L_0 + L_1 R/a)}{1 - c L_1 a}, \quad
+              \beta' = \frac{\beta}{1 - c L_1 a}.
+
+    Both sum Lemma 1 over the steps, with steps 2 and 3 of the module's derivation, the second up
+    to the first norm below :math:`\tau_0/(1 - \tau_1)`; its bias does not depend on r. The
+    default step size minimizes
+    V's numerator subject to :math:`c L_1 a \le 1/2` (in place of the paper's condition on T). For
+    PSAC with :math:`\tau_1 = 0` and much noise it is the paper's
+    :math:`\propto 1/\sqrt{d \sigma^2 T (L_0 + L_1(\tau_0 + 1))}`.
+
+    Parameters
+    ----------
+    initial_gap : float
+        :math:`\Delta = f(x_0) - \inf f > 0`.
+    iterations : int
+        T >= 1.
+    L0, L1, tau0, tau1, r, kind
+        As in :func:`psac_lemma2`, numbers.
+    dimension : int
+        d >= 1.
+    noise_multiplier : float
+        :math:`\sigma \ge 0`.
+    batch_size : float
+        B > 0; the mean of a Poisson batch.
+    step_size : float, optional
+        :math:`\eta > 0` for clip norm 1, with :math:`c L_1 a < 1`.
+
+    Returns
+    -------
+    PSACBound
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    References
+    ----------
+    Xia et al. (2023), Theorem 2, and Corollary 1 with a numerically calibrated noise multiplier
+    in place of Theorem 1's.
+
+    Examples
+    --------
+    >>> found = psac_theorem2(1.0, 10_000, 1.0, 0.0, 0.1, 0.0, 0.1, dimension=10,
+    ...                       noise_multiplier=1.0, batch_size=100)
+    >>> found.bound, found.bias, found.step_size
+    (0.1540, 0.0742, 0.01406)
+    """
+    gap = check_number("initial_gap", initial_gap, low=0.0, low_open=True)
+    T = check_int("iterations", iterations, low=1)
+    L0 = check_number("L0", L0, low=0.0, low_open=True)
+    L1 = check_number("L1", L1, low=0.0)
+    tau0 = check_number("tau0", tau0, low=0.0)
+    tau1 = check_number("tau1", tau1, low=0.0, high=1.0, high_open=True)
+    peak, offset = peak_and_offset(kind, check_number("r", r, low=0.0, low_open=True))
+    moment = sum(_second_moment(noise_multiplier, dimension, batch_size))
+    a, R = np.float64(1.0 + tau1), tau0 + offset
+    smoothness = float(L0 + L1 * R / a)
+    if step_size is None:
+        limit = 1.0 / (moment * L1 * a) if L1 > 0 else np.inf
+        eta = min(np.sqrt(2.0 * gap / (T * moment * smoothness)), limit)
+    else:
+        eta = check_number("step_size", step_size, low=0.0, low_open=True)
+    c = 0.5 * eta * moment
+    slack = 1.0 - c * L1 * a
+    if slack <= 0:
+        raise ValueError(f"step_size must be below {2.0 / (moment * L1 * a)}, got {step_size!r}")
+    decay = (gap / (eta * T) + c * smoothness) / slack
+    beta, far = peak * tau0**2 / (4.0 * (1.0 - tau1)), tau0 / (1.0 - tau1)
+    vanishing = float(invert_gain(decay, a, R))
+    return PSACBound(
+        bound=min(float(invert_gain(decay + beta / slack, a, R)), vanishing + far),
+        bias=min(float(invert_gain(beta, a, R)), far),
+        vanishing=vanishing,
+        step_size=float(eta),
+    )

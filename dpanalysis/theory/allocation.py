@@ -1,4 +1,4 @@
-"""Dividing a privacy budget over the iterations (Kuru et al. 2022, sections 3.1 and 4.1)."""
+"""Optimal allocation of a privacy budget to iterations (Kuru et al. 2022, sections 3.1 and 4.1)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._validation import check_int, check_number
-from ..privacy.pure import deamplify
+from ..privacy.accounting.pure import deamplify
 from ._arguments import FloatArray, check_array
-from .gradient_noise import noise_second_moment
-
-__all__ = [
-    "allocate_epsilon",
-    "allocate_gaussian",
-    "check_sizes",
-    "error_bound",
-    "laplace_scales",
-    "solve_dual",
-]
+from .recursion import noise_second_moment
 
 
 def check_sizes(n: int | None, m: float | None) -> tuple[int | None, float | None]:
@@ -50,9 +41,7 @@ def error_bound(
     dimension: int,
     subsampling_variance: float = 0.0,
 ) -> float:
-    """Return the bound ``a0 E_0 + sum_t a_t (d b_t^2 + sigma_s^2 / 2)`` on the last error.
-
-    Kuru et al. (2022), (4.3) and (4.8).
+    """Return the error bound of Kuru et al. (2022), (4.3) and (4.8).
 
     Parameters
     ----------
@@ -71,7 +60,7 @@ def error_bound(
     Returns
     -------
     float
-        A bound on ``E[F(w_T) - F*]``.
+        ``a0 E_0 + sum_t a_t (d b_t^2 + sigma_s^2 / 2) >= E[F(w_T) - F*]``.
 
     Raises
     ------
@@ -134,22 +123,11 @@ def _invert_slope(target: FloatArray, ratio: float, guess: FloatArray) -> FloatA
 def solve_dual(
     log_weights: FloatArray, epsilon: float, ratio: float, guess: FloatArray | None = None
 ) -> FloatArray:
-    """Minimise ``sum_t a_t / h(eps_t)^2`` subject to ``sum_t eps_t = epsilon``.
+    """Minimize ``sum_t a_t / h(eps_t)^2`` subject to ``sum_t eps_t = epsilon``.
 
     The objective is convex because ``h`` is concave, increasing and positive. Stationarity
     says ``psi(eps_t) = nu - ln a_t`` with one multiplier ``nu`` for all ``t``, and
     ``ln sum_t eps_t(nu)`` falls with ``nu``: a search in one dimension.
-
-    Parameters
-    ----------
-    log_weights : (T,) ndarray
-        ``ln a_t``; a common constant cancels.
-    epsilon : float
-        Total budget.
-    ratio : float
-        ``m / n`` in ``(0, 1)``.
-    guess : (T,) ndarray, optional
-        Starting point; default the closed form of the full batch.
     """
     closed = _full_batch(log_weights)
     closed = epsilon * (closed / closed.sum())
@@ -180,7 +158,7 @@ def _full_batch(log_weights: FloatArray) -> FloatArray:
     return np.exp((log_weights - log_weights.max()) / 3.0)
 
 
-def _normalise(shares: FloatArray, epsilon: float) -> FloatArray:
+def _normalize(shares: FloatArray, epsilon: float) -> FloatArray:
     """Scale to the sum ``epsilon``, never above it by a rounding error."""
     shares = shares * (epsilon / math.fsum(shares))
     while math.fsum(shares) > epsilon:
@@ -195,9 +173,9 @@ def _normalise(shares: FloatArray, epsilon: float) -> FloatArray:
 def allocate_epsilon(
     weights: ArrayLike, epsilon: float, n: int | None = None, m: float | None = None
 ) -> FloatArray:
-    """Return the division of a pure budget over iterations that minimises the error bound.
+    """Return the allocation of a pure budget to the iterations that minimizes the error bound.
 
-    Minimises ``sum_t a_t b_t^2`` over the Laplace scales ``b_t`` that spend ``epsilon`` in all
+    Minimizes ``sum_t a_t b_t^2`` over the Laplace scales ``b_t`` that spend ``epsilon`` in all
     (Kuru et al. 2022, (4.4)). For the full batch the optimum is Proposition 4.2, where ``eps_t`` is
     proportional to ``a_t^(1/3)``. For ``m < n`` the paper calls the problem intractable; it is
     convex in the ``eps_t`` and is solved here exactly by a search over its one multiplier. (Using
@@ -238,24 +216,22 @@ def allocate_epsilon(
     n, m = check_sizes(n, m)
     log_weights = np.log(a)
     if n is None or m is None or m == n:
-        return _normalise(_full_batch(log_weights), epsilon)
-    return _normalise(solve_dual(log_weights, epsilon, m / n), epsilon)
+        return _normalize(_full_batch(log_weights), epsilon)
+    return _normalize(solve_dual(log_weights, epsilon, m / n), epsilon)
 
 
 def laplace_scales(
     epsilons: ArrayLike, sensitivity: float, n: int, m: float | None = None
 ) -> FloatArray:
-    """Return the Laplace scale with which each iteration spends its budget.
-
-    Kuru et al. (2022), (3.4) and (3.5).
+    """Return the Laplace scale that spends each iteration's budget: Kuru et al. (2022), (3.4, 3.5).
 
     Parameters
     ----------
     epsilons : (T,) array_like
         Budgets ``eps_t > 0`` after amplification, see :func:`allocate_epsilon`.
     sensitivity : float
-        ``S_1``: how far one record moves the sum of gradients in L1 (replace-one: the largest
-        distance between two samples' gradients).
+        ``S_1``, the L1 sensitivity of the sum of gradients (replace-one: the largest distance
+        between two samples' gradients).
     n : int
         Data size.
     m : float, optional
@@ -265,7 +241,7 @@ def laplace_scales(
     Returns
     -------
     (T,) ndarray
-        ``b_t = S_1 / (m ln(1 + (e^{eps_t} - 1) n / m))``: the noise of the *mean* gradient.
+        ``b_t = S_1 / (m ln(1 + (e^{eps_t} - 1) n / m))``, for noise on the *mean* gradient.
 
     Raises
     ------
@@ -283,11 +259,12 @@ def laplace_scales(
     sensitivity = check_number("sensitivity", sensitivity, low=0.0)
     size, batch = check_sizes(n, m)
     assert size is not None and batch is not None
-    return _loud(np.asarray(sensitivity / (batch * deamplify(budgets, batch / size))), sensitivity)
+    scales = np.asarray(sensitivity / (batch * deamplify(budgets, batch / size)))
+    return _check_not_rounded_to_0(scales, sensitivity)
 
 
 def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> FloatArray:
-    """Return Gaussian noise levels that minimise ``sum_t a_t s_t^2`` under a zCDP budget.
+    """Return Gaussian noise levels that minimize ``sum_t a_t s_t^2`` under a zCDP budget.
 
     Each release of L2 sensitivity ``D`` with standard deviation ``s_t`` costs
     ``D^2 / (2 s_t^2)``; under ``sum_t D^2 / (2 s_t^2) = rho`` the optimum has ``s_t^2``
@@ -325,14 +302,14 @@ def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> Flo
     # Square roots of the weights over their largest: no overflow, however extreme.
     log_root = 0.5 * np.log(a)
     total = np.exp(log_root - log_root.max()).sum()
-    # Without the power of two of the sensitivity, whose square may be no number.
+    # The sensitivity without its power of two: squaring cannot overflow or underflow.
     unit, exponent = math.frexp(sensitivity)
     variance = unit**2 / (2.0 * rho) * total * np.exp(log_root.max() - log_root)
-    return _loud(np.ldexp(np.sqrt(variance), exponent), sensitivity)
+    return _check_not_rounded_to_0(np.ldexp(np.sqrt(variance), exponent), sensitivity)
 
 
-def _loud(noise: FloatArray, sensitivity: float) -> FloatArray:
-    """Return the noise levels, or raise where one that must be positive is rounded to 0."""
+def _check_not_rounded_to_0(noise: FloatArray, sensitivity: float) -> FloatArray:
+    """Return the noise levels, or raise if a positive one was rounded to 0."""
     if sensitivity > 0.0 and not noise.all():
         raise ValueError(f"sensitivity must be larger for noise above 0, got {sensitivity!r}")
     return noise

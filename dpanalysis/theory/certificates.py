@@ -1,7 +1,7 @@
-"""Search for certificates: the best rate, the lowest noise floor, the best bound at a horizon.
+"""Certificates of convergence with the best rate, noise floor or bound at a horizon.
 
 The three are different certificates. At a fixed rate each is a semidefinite program in ``(P,
-c, c0, s)``; the rate is found by a search in one dimension.
+c, c0, s)``; the rate is found by a one-dimensional search.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ._arguments import FloatArray, check_constants, check_method
 from .heavy_ball import heavy_ball_rate
 from .lmi import (
     Certificate,
+    CertificateSearch,
     LyapunovLMI,
     Start,
     heavy_ball_system,
@@ -26,14 +27,6 @@ from .lmi import (
     start_bounds,
 )
 from .nesterov import nesterov_momentum, nesterov_rate
-from .search import CertificateSearch
-
-__all__ = [
-    "best_certificate",
-    "heavy_ball_certificate",
-    "heavy_ball_certified_rate",
-    "nesterov_certificate",
-]
 
 
 def best_certificate(
@@ -64,7 +57,7 @@ def best_certificate(
 
         square = best
         if rate is None:
-            square = _minimise_rate(lambda square: cheapest(square)[0], best)
+            square = _minimize_rate(lambda square: cheapest(square)[0], best)
         certificate = search.repaired(square, cheapest(square)[1])
     if best is not None and certificate is None:
         certificate = search.shifted(best) if rate is None else search.repaired(best)
@@ -84,7 +77,7 @@ def _goal(
     noise_second_moment: float | None,
     initial: Start | None,
 ) -> Callable[[float], tuple[float, float, float]] | None:
-    """Squared rate -> weights of ``(||w_0 - w*||^2, F(w_0) - F*, noise)``; None: the rate."""
+    """Return squared rate -> weights of ``(||w_0 - w*||^2, F(w_0) - F*, noise)``; None for rate."""
     check_choice("objective", objective, ("rate", "noise", "bound"))
     needed = {"horizon": horizon, "noise_second_moment": noise_second_moment, "initial": initial}
     if objective != "bound":
@@ -107,7 +100,7 @@ def _goal(
     return weights
 
 
-def _minimise_rate(value: Callable[[float], float], best: float) -> float:
+def _minimize_rate(value: Callable[[float], float], best: float) -> float:
     """Return a squared rate in ``(best, 1)`` where ``value`` is smallest.
 
     The scale is ``ln(1 - square)``: a coarse grid, then Brent's method between its neighbours.
@@ -140,11 +133,11 @@ def heavy_ball_certificate(
 ) -> Certificate:
     """Return a verified Lyapunov function of the heavy ball method.
 
-    Kuru et al. (2022), Proposition 3.4. It holds for every ``mu``-strongly convex function with
-    ``L``-Lipschitz gradient, in every dimension, and for every zero-mean gradient noise.
-    Corrections to the paper: ``B = [-alpha, 0]`` in (3.10), the scalar 2 in the corner of (3.14),
-    the trivial solution ``P = 0, c = 0`` excluded, and the bound (3.15) without its factor ``d``
-    and without ``1/c``.
+    It holds for every ``mu``-strongly convex function with ``L``-Lipschitz gradient, in every
+    dimension, and for every zero-mean gradient noise. Kuru et al. (2022), Proposition 3.4, with
+    corrections: ``B = [-alpha, 0]`` in (3.10), the scalar 2 in the corner of (3.14), the trivial
+    solution ``P = 0, c = 0`` excluded, and the bound (3.15) without its factor ``d`` and without
+    ``1/c``.
 
     Parameters
     ----------
@@ -153,11 +146,10 @@ def heavy_ball_certificate(
     mu, L : float
         ``0 < mu <= L``.
     rate : float, optional
-        Certify this rate, in ``[0, 1)``. By default the rate is chosen too.
+        Rate to certify, in ``[0, 1)``; by default it is optimized too.
     objective : {"rate", "noise", "bound"}
-        What the certificate is best at: the smallest rate (at a given rate: the largest
-        margin), the smallest ``noise_gain``, or the smallest bound after ``horizon``
-        iterations.
+        Minimize the rate (at a given rate: maximize the margin), the ``noise_gain``, or the bound
+        after ``horizon`` iterations.
     horizon : int, optional
         ``T``, for ``objective="bound"``.
     noise_second_moment : float, optional
@@ -166,9 +158,8 @@ def heavy_ball_certificate(
         ``||w_0 - w*||`` and ``F(w_0) - F*``, for ``objective="bound"``; one may be None and is
         then bounded by the other. A number is the distance.
     solver : str, optional
-        Solve the semidefinite programs through cvxpy with this solver of it, ``"CLARABEL"``,
-        ``"SCS"`` or another. By default Clarabel, cvxpy's own default, is called directly: the
-        same numbers ten times faster. Whoever solves, the certificate is verified.
+        A solver of cvxpy, such as ``"CLARABEL"`` or ``"SCS"``. By default Clarabel is called
+        directly, ten times faster. The certificate is verified whatever the solver.
 
     Returns
     -------
@@ -177,8 +168,8 @@ def heavy_ball_certificate(
     Raises
     ------
     CertificateNotFound
-        If there is none of this form, or the solver's answer fails verification. The message
-        has the exact rate on quadratics, which no certificate can beat.
+        If there is none of this form, or the solver's solution fails verification. The message
+        gives the exact rate on quadratics, a lower bound.
     ValueError
         If an argument is out of its range.
 
@@ -215,7 +206,7 @@ def heavy_ball_certified_rate(
     *,
     solver: str | None = None,
 ) -> FloatArray | float:
-    """Return the best certified rates of the heavy ball method on all functions of a class.
+    """Return the best certified rates of the heavy ball method, for arrays of its parameters.
 
     :attr:`Certificate.rate` of :func:`heavy_ball_certificate`, at about four milliseconds each.
 
@@ -273,8 +264,8 @@ def nesterov_certificate(
 ) -> Certificate:
     """Return a verified Lyapunov function of Nesterov's method.
 
-    The same inequality from another state space. With the standard momentum it certifies at
-    least the classical ``rate^2 = 1 - sqrt(mu alpha)`` of Kuru et al. (2022), Theorem 4.1.
+    As :func:`heavy_ball_certificate`. With the standard momentum the rate is at least as good as
+    the classical ``rate^2 = 1 - sqrt(mu alpha)`` of Kuru et al. (2022), Theorem 4.1.
 
     Parameters
     ----------

@@ -1,11 +1,21 @@
-r"""Private SGD with a clip norm so large that clipping hardly ever happens.
+r"""Utility of private SGD with a clip norm that hardly ever clips (Fang et al. 2023, section 4).
 
-Fang et al. (2023), section 4.
+The paper does not give its constants c1 to c5; the bounds here need none. With
+:math:`\tilde\sigma` such that the gradient noise satisfies :math:`E[\zeta_t | w_t] = 0` and
+:math:`E[\exp(\|\zeta_t\|^2/\tilde\sigma^2) | w_t] \le e`, and with :math:`\eta \le 1/L`,
+:math:`S = \eta^2 \tilde\sigma^2 T`, :math:`Y_t = f(w_t) - f^*`, every step of the method obeys
 
-The paper leaves its constants c1 to c5 open. :func:`clipped_sgd_bound` needs none: it rests on
-:mod:`dpanalysis.theory.sgd_paths`, on batches of a fixed size, and on a noise multiplier that was
-calibrated to the budget numerically (:func:`dpanalysis.privacy.calibrate`), never on the paper's
-Theorem 3.4.
+.. math:: E[e^{\lambda (Y_{t+1} - Y_t)}] \le \exp\left(-\lambda\eta (1 - L\eta/2) \|\nabla f\|^2
+          + \tfrac{1}{2} \lambda L \eta^2 \tilde\sigma^2
+          + \tfrac{3}{2} \lambda^2 \eta^2 (1 - L\eta)^2 \tilde\sigma^2 \|\nabla f\|^2\right)
+
+for :math:`\lambda L \eta^2 \tilde\sigma^2 \le 1` (Cauchy-Schwarz; a centered variable with
+:math:`E e^{Y^2} \le e` has :math:`E e^{\lambda Y} \le e^{3\lambda^2/4}`). With
+:math:`\lambda = 2/(3 \eta \tilde\sigma^2)` the decrease pays for the noise; with
+:math:`1/\lambda_t = m + 3LSt/T` the growth of :math:`\lambda_t` does. Ville's inequality turns both
+supermartingales into bounds on the whole path, without the paper's factor ln T. Batches have a
+fixed size, and the noise multiplier is calibrated numerically
+(:func:`dpanalysis.privacy.calibrate`), not by the paper's Theorem 3.4.
 
 Full batches need no light tails (Remark 4.2, printed without proof): no sample's excess loss is
 more than that of all together, so that :math:`\|\nabla f_i\|^2 \le 2L (f_i - \inf f_i)` gives
@@ -13,21 +23,150 @@ more than that of all together, so that :math:`\|\nabla f_i\|^2 \le 2L (f_i - \i
 .. math:: \max_i \|\nabla f_i(w)\| \le \sqrt{2 L n\, (f(w) - f^* + \Gamma)}, \qquad
           \Gamma = f^* - \tfrac1n \textstyle\sum_i \inf f_i,
 
-with equality where one sample has all the loss. That is the remark's :math:`\sqrt n`; the
-:math:`\Gamma` (of Lemma A.13) is missing there, and 0 where one w minimises every :math:`f_i`.
+with equality where one sample has all the loss. This is the remark's :math:`\sqrt n`; the remark
+omits :math:`\Gamma` (of Lemma A.13), which is 0 if one w minimizes every :math:`f_i`.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from math import inf, log, sqrt
+from math import expm1, inf, log, sqrt
 from typing import Any
 
-from .._validation import check_int, check_number
-from ._arguments import check_failure, check_positive
-from .sgd_paths import path_bound, sgd_noise_scale, sgd_objective_bound
+import numpy as np
+from numpy.typing import ArrayLike
 
-__all__ = ["ClippedSGDBound", "clipped_sgd_bound", "no_clipping_norm", "sampled_tails"]
+from .._validation import check_int, check_number
+from ._arguments import check_array, check_failure, check_positive
+
+# E exp(|mean of B|^2 / K^2) <= e for K^2 = 4 rho^2 / ((1 - e^-2) B): cosh(lambda |sum|) has mean
+# at most exp(B lambda^2 rho^2) (Pinelis), averaged over a Gaussian lambda.
+_MEAN_OF_BATCH = 4.0 / -expm1(-2.0)
+
+
+def path_bound(gap: float, L: float, S: float, log_failure: float, iterations: int) -> float:
+    """Return the bound on max_t Y_t that needs S = eta^2 sigma^2 T only; increasing in S."""
+    start = gap + 0.5 * L * S
+    m = max(sqrt(3.0 * L * S * start / log_failure), L * S / iterations)
+    if m == 0.0:  # no noise
+        return start
+    bound = (1.0 + 3.0 * L * S / m) * (start + m * log_failure)
+    return inf if math.isnan(bound) else bound  # a product beyond the largest number
+
+
+def sgd_objective_bound(
+    initial_gap: float,
+    L: float,
+    step_size: float,
+    noise_scale: float,
+    iterations: int,
+    failure: float,
+) -> float:
+    r"""Return a bound on :math:`\max_{t \le T} f(w_t) - f^*` that fails with a small probability.
+
+    The smaller of :math:`D + L S/2 + \tfrac32 \eta \tilde\sigma^2 \ln(1/\delta)` and, about,
+    :math:`(\sqrt{D + L S/2} + \sqrt{3 L S \ln(1/\delta)})^2`, derived in the module's docstring.
+    Fang et al. (2023), Proposition 4.2, which omits that the noise must be centered given the past.
+    """
+    gap = check_number("initial_gap", initial_gap, low=0.0)
+    L = check_positive("L", L)
+    eta = check_number("step_size", step_size, low=0.0, low_open=True, high=1.0 / L)
+    scale = check_number("noise_scale", noise_scale, low=0.0)
+    T = check_int("iterations", iterations, low=1)
+    failure = check_failure(failure)
+    S = eta * scale * (eta * scale) * T
+    paid = gap + 0.5 * L * S + 1.5 * (eta * scale) * scale * -log(failure)
+    path = path_bound(gap, L, S, -log(failure), T)
+    return path if math.isnan(paid) else min(paid, path)
+
+
+def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = None) -> float:
+    r"""Return the smallest :math:`\rho` with :math:`\sum_i p_i \exp(d_i^2/\rho^2) \le e`.
+
+    Parameters
+    ----------
+    deviations : (n,) array_like
+        :math:`d_i = \|\nabla f_i(w) - \nabla f(w)\|_2 \ge 0`.
+    probabilities : (n,) array_like, optional
+        Positive, sum 1; equal by default.
+
+    Returns
+    -------
+    float
+        0 if all deviations are 0.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or shapes do not fit.
+
+    References
+    ----------
+    Fang et al. (2023), Assumption 4.1, at one w; the assumption requires one value for all w.
+
+    Examples
+    --------
+    >>> light_tail_scale([2.0, 2.0, 2.0])
+    2.0
+    >>> light_tail_scale([0.0, 2.0])
+    1.6385
+    """
+    from scipy.optimize import brentq
+    from scipy.special import logsumexp
+
+    d = check_array("deviations", deviations, low=0.0)
+    if d.ndim != 1 or d.size == 0:
+        raise ValueError(f"deviations must have shape (n,) with n at least 1, got {d.shape}")
+    p = np.full(d.size, 1.0 / d.size)
+    if probabilities is not None:
+        p = check_array("probabilities", probabilities, low=0.0, low_open=True)
+        if p.shape != d.shape or abs(p.sum() - 1.0) > 1e-9:
+            raise ValueError(
+                f"probabilities must have shape {d.shape} and sum 1, got {p.shape}, {p.sum()}"
+            )
+    largest = float(d.max())
+    if largest == 0.0:
+        return 0.0
+    # In units of the largest deviation, so that the scale of the deviations does not matter.
+    d = d / largest
+
+    def excess(rho: float) -> float:
+        return float(logsumexp((d / rho) ** 2 + np.log(p)) - 1.0)
+
+    # One summand alone reaches e at the lower end, all together do not pass it at the upper.
+    low = float(np.max(d / np.sqrt(1.0 - np.log(p))))
+    if low >= 1.0 or excess(1.0) >= 0.0:
+        return largest
+    quotient = float(brentq(excess, low, 1.0, xtol=1e-14))
+    rho = quotient * largest
+    # Subnormal numbers are far apart: of the two neighbours the larger one keeps the inequality.
+    return rho if rho / largest >= quotient else math.nextafter(rho, inf)
+
+
+def sgd_noise_scale(
+    clip_norm: float,
+    noise_multiplier: float,
+    batch_size: int,
+    dimension: int,
+    rho: float = 0.0,
+) -> float:
+    r"""Return a :math:`\tilde\sigma` for the mean of a batch with Gaussian noise.
+
+    .. math:: \tilde\sigma = \sqrt{\frac{4}{1 - e^{-2}}} \frac{\rho}{\sqrt B} +
+              \frac{C \sigma}{B} \sqrt{\frac{2}{1 - e^{-2/d}}},
+
+    the second term exact, for a fixed number of B samples with or without replacement.
+
+    Fang et al. (2023), proof of Proposition 4.4, (12). No such constant exists for Poisson
+    sampling, whose sum is divided by B and not by the size of the batch: its noise has a part
+    :math:`(|B_t|/B - 1) \nabla f`, which Assumption 4.1 does not bound, contrary to that proof.
+    """
+    C = check_positive("clip_norm", clip_norm)
+    sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
+    B, d = check_int("batch_size", batch_size, low=1), check_int("dimension", dimension, low=1)
+    rho = check_number("rho", rho, low=0.0)
+    return sqrt(_MEAN_OF_BATCH / B) * rho + C * sigma / B * sqrt(2.0 / -expm1(-2.0 / d))
 
 
 def no_clipping_norm(
@@ -45,23 +184,21 @@ def no_clipping_norm(
 
     .. math:: C = \sqrt{2 L\, \max_t (f(w_t) - f^*)} + \rho \sqrt{1 + \ln n},
 
-    for every step size :math:`\eta \le \min\{1/L, s/(\tilde\sigma \sqrt T)\}`, with the bound of
-    :func:`sgd_objective_bound` that holds for all of them. The second term holds for all i and w
-    at once: a mean of n terms is at least any one of them over n. The paper's, for t-wise unions,
-    has :math:`\ln(nT)` and an open constant. Without light tails
+    for every step size :math:`\eta \le \min\{1/L, s/(\tilde\sigma \sqrt T)\}`. The second term
+    holds for all i and w at once, since a mean of n nonnegative terms is at least any one of them
+    over n; the paper's union bound has :math:`\ln(nT)` and an unspecified constant. Without light
+    tails
 
     .. math:: C = \sqrt{2 L n\, (\max_t (f(w_t) - f^*) + \Gamma)},
 
-    and the smaller of both where both ``rho`` and ``interpolation_gap`` are given.
+    and the smaller of both if both ``rho`` and ``interpolation_gap`` are given.
 
     Parameters
     ----------
-    initial_gap, L, iterations, failure
-        As in :func:`sgd_objective_bound`.
+    initial_gap, L, n, iterations, failure
+        As in :func:`clipped_sgd_bound`.
     rho : float or None
         The constant of Assumption 4.1, >= 0; None where it does not hold.
-    n : int
-        Number of samples, at least 1.
     spread : float
         The distance s >= 0 that the noise may carry the iterates; 1 in the paper.
     interpolation_gap : float, optional
@@ -70,7 +207,7 @@ def no_clipping_norm(
     Returns
     -------
     float
-        In units of the gradient.
+        Clip norm, in units of the gradient.
 
     Raises
     ------
@@ -98,7 +235,7 @@ def no_clipping_norm(
 
 
 def _check_tails(rho: Any, interpolation_gap: Any) -> tuple[float | None, float | None]:
-    """Return what is known of one sample's gradient given the loss of all, or raise."""
+    """Return the constants that bound one sample's gradient by the mean loss, or raise."""
     if rho is None and interpolation_gap is None:
         raise ValueError("rho and interpolation_gap must not both be None")
     if rho is not None:
@@ -109,7 +246,7 @@ def _check_tails(rho: Any, interpolation_gap: Any) -> tuple[float | None, float 
 
 
 def sampled_tails(rho: float | None, batch_size: int, n: int) -> float:
-    """Return the light tails that sampling needs: 0 for full batches, which have no error."""
+    """Return the light-tail constant of the sampling error: 0 for full batches."""
     if batch_size == n:
         return 0.0
     if rho is None:
@@ -140,7 +277,7 @@ class ClippedSGDBound:
     conditional : float
         Bound on the utility given that nothing was clipped (Proposition 4.4).
     expected : float
-        Bound on the utility without condition (Theorem 4.5).
+        Unconditional bound on the utility (Theorem 4.5).
     """
 
     clip_norm: float
@@ -165,7 +302,7 @@ def clipped_sgd_bound(
     spread: float = 1.0,
     interpolation_gap: float | None = None,
 ) -> ClippedSGDBound:
-    r"""Return clip norm, step size and utility of private SGD whose clipping hardly ever happens.
+    r"""Return clip norm, step size and utility of private SGD that hardly ever clips.
 
     The output is uniform among :math:`w_0, \dots, w_T`. Utility is :math:`f - f^*` for convex f
     (``distance`` given), :math:`\|\nabla f\|^2` otherwise; with
@@ -175,13 +312,13 @@ def clipped_sgd_bound(
               U = \frac{D/((T+1)\eta) + Lv\eta/2}{1 - L\eta/2}, \qquad
               \eta = \min\left\{\frac{1}{2L}, \frac{s}{\tilde\sigma\sqrt T}\right\},
 
-    is the bound without clipping (at most 1/2 and 2/3 of the paper's Lemma A.12); given that
-    there is none, :math:`U/(1 - \delta')`; without
-    condition :math:`U + \delta'(\beta + K(1 + \ln(1/\delta')))`, where the run's worst growth is
+    bounds the utility of the method without clipping (at most 1/2 and 2/3 of the paper's Lemma
+    A.12); given that nothing was clipped the bound is :math:`U/(1 - \delta')`; unconditionally
+    :math:`U + \delta'(\beta + K(1 + \ln(1/\delta')))`, where the run's worst growth is
     :math:`\beta = 2D + 2L\eta^2T^2(C^2 + K_\xi^2/B^2)`, :math:`K = 2L\eta^2TK_\xi^2/B^2`,
-    :math:`K_\xi^2 = 2C^2\sigma^2/(1 - e^{-2/d})`. The clip norm is the smallest that this module
-    can prove, never more than :func:`no_clipping_norm`. Full batches do without ``rho``; then C,
-    and the utility where noise dominates, are :math:`\sqrt n` times larger.
+    :math:`K_\xi^2 = 2C^2\sigma^2/(1 - e^{-2/d})`. The clip norm is at most
+    :func:`no_clipping_norm`. Full batches need no ``rho``; without it C, and the utility where
+    noise dominates, are :math:`\sqrt n` times larger.
 
     Parameters
     ----------
@@ -195,14 +332,14 @@ def clipped_sgd_bound(
         n samples, of which B are drawn in each step (B <= n, a fixed number; B = n has no
         sampling error); d parameters.
     noise_multiplier : float
-        :math:`\sigma \ge 0`, calibrated to a budget elsewhere: it does not depend on C.
+        :math:`\sigma \ge 0`, calibrated to a budget; it does not depend on C.
     iterations : int
         T >= 1.
     failure : float
-        :math:`\delta'` in ``(0, 0.5]``: the probability that something is clipped. It costs a
-        logarithm only, and ``expected`` wants it tiny (1e-12).
+        :math:`\delta'` in ``(0, 0.5]``: the probability that something is clipped. C grows with
+        its logarithm only; choose it tiny (1e-12) for a small ``expected``.
     distance : float, optional
-        :math:`\|w_0 - w^*\| \ge 0`; makes the bound that of convex :math:`f_i`.
+        :math:`\|w_0 - w^*\| \ge 0`, for convex :math:`f_i`.
     spread : float
         The distance s > 0; 1 in the paper. About ``distance`` is best.
     interpolation_gap : float, optional

@@ -1,8 +1,9 @@
-r"""The bias that per-sample weights leave when all noise is gone, in one dimension.
+r"""Bias of per-sample weights without noise, in one dimension, for any weight rule.
 
 A method that follows the weighted mean gradient :math:`\sum_i p_i w(|g_i|) g_i` stops where that
-sum vanishes, not where the mean gradient :math:`\sum_i p_i g_i` does. Both are computed here for
-any weight rule; :mod:`dpanalysis.theory.largest_bias` has the worst case.
+sum vanishes, not where the mean gradient :math:`\sum_i p_i g_i` does. Computed here are the fixed
+points for a given mixture, and the worst case over all distributions of the gradients that
+Assumption 2 of Xia et al. (2023) allows.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int
-from ._arguments import FloatArray, check_array
-
-__all__ = ["FixedPoints", "check_rule", "clipped_mean_gradient", "fixed_points", "rule_weights"]
+from .._validation import check_int, check_number
+from ._arguments import FloatArray, check_array, plain
 
 # Sums of terms that cancel to this fraction of their size are zero up to rounding.
 _ROUNDING = 64 * np.finfo(float).eps
@@ -35,7 +34,7 @@ class FixedPoints:
         Ends of the stretch on which the weighted gradient vanishes; equal for a single point.
         A stretch of positive length is a lazy region.
     gradients : (k,) ndarray
-        The true mean gradient at ``points``: what the method leaves undone.
+        The unweighted mean gradient at ``points``.
     stable : (k,) bool ndarray
         Whether gradient steps from either side lead to the stretch.
     minimizer : float
@@ -51,7 +50,7 @@ class FixedPoints:
 
     @property
     def bias(self) -> FloatArray:
-        """Distance of every fixed point from the minimiser, with its sign, shape ``(k,)``."""
+        """Distance of every fixed point from the minimizer, with its sign, shape ``(k,)``."""
         return self.points - self.minimizer
 
 
@@ -98,10 +97,10 @@ def _check_mixture(
 
 
 def _terms(rule: Any, x: FloatArray, a: FloatArray, p: FloatArray, c: FloatArray) -> FloatArray:
-    """Return the summands ``p_i w(|g_i|) g_i`` at every x, shape ``(..., n)``."""
+    """Return ``p_i w(|g_i|) g_i`` at every x, shape ``(..., n)``."""
     gradients = c * (x[..., None] - a)
     norms = np.abs(gradients)
-    # A zero gradient adds nothing whatever its weight, which may be infinite there.
+    # A zero gradient contributes 0 even where its weight is infinite.
     safe = np.where(norms > 0, norms, 1.0)
     weights = rule_weights(rule, safe, safe**2 / (2.0 * c))
     return np.where(norms > 0, p * weights * gradients, 0.0)
@@ -127,7 +126,7 @@ def clipped_mean_gradient(
     x : array_like
         Where to evaluate, any shape.
     points : (n,) array_like
-        The samples' minimisers :math:`a_i`.
+        The samples' minimizers :math:`a_i`.
     probabilities : (n,) array_like, optional
         :math:`p_i > 0`, sum 1; equal by default.
     curvatures : (n,) array_like, optional
@@ -161,8 +160,7 @@ def clipped_mean_gradient(
     """
     check_rule(weight_rule)
     a, p, c = _check_mixture(points, probabilities, curvatures)
-    total = _terms(weight_rule, check_array("x", x), a, p, c).sum(axis=-1)
-    return total if total.ndim else float(total)
+    return plain(_terms(weight_rule, check_array("x", x), a, p, c).sum(axis=-1))
 
 
 def _bisect(inside: Callable[[float], bool], start: float, outside: float) -> float:
@@ -177,7 +175,7 @@ def _bisect(inside: Callable[[float], bool], start: float, outside: float) -> fl
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a function changes its sign, in units of the bracket and of its values."""
+    """Return a root, computed in units of the bracket and of the values at its ends."""
     from scipy.optimize import brentq
 
     size, width = max(abs(function(low)), abs(function(high))), high - low
@@ -198,18 +196,18 @@ def fixed_points(
 
     All lie between the smallest and the largest :math:`a_i`. If :math:`\rho w(\rho)` increases
     with the norm :math:`\rho` (Auto-S, PSAC) there is exactly one; constant stretches (Auto-V,
-    flat clipping) can make a lazy region; rules that decrease to zero faster can have several.
-    With a fixed ``r`` the mean gradient at the fixed point is not zero in general, so that the
-    limit in the text before Theorem 2 of Xia et al. (2023) does not hold. As r tends to 0 the
-    fixed points of Auto-S and of PSAC tend to the same one, the weighted median.
+    flat clipping) can make a lazy region; faster decreasing weights can have several. For fixed
+    ``r`` the mean gradient at the fixed point is not zero in general, contrary to the limit in the
+    text before Theorem 2 of Xia et al. (2023). As r tends to 0 the fixed points of Auto-S and of
+    PSAC both tend to the weighted median.
 
     Parameters
     ----------
     weight_rule, points, probabilities, curvatures
         As in :func:`clipped_mean_gradient`.
     grid : int
-        Intervals into which the range is divided to bracket the roots, at least 1; the points
-        themselves are added. Two roots inside one interval are missed.
+        Number of intervals that bracket the roots, at least 1; the points are added to the grid.
+        Two roots inside one interval are missed.
 
     Returns
     -------
@@ -259,7 +257,7 @@ def fixed_points(
     xs = np.unique(np.concatenate([a, np.linspace(low, high, grid + 1)]))
     signs = sign(xs)
     found: list[tuple[float, float, bool]] = []
-    # Neighbouring signs that differ bracket a root, runs of zeros are a stretch of them.
+    # Adjacent signs that differ bracket a root; a run of zeros is a stretch of roots.
     starts = np.flatnonzero(np.r_[True, signs[1:] != signs[:-1]])
     ends = np.r_[starts[1:], xs.size] - 1
     for run, (first, last) in enumerate(zip(starts, ends)):
@@ -278,3 +276,137 @@ def fixed_points(
     middle = 0.5 * (lower + upper)
     gradients = (p * c * (middle[:, None] - a)).sum(axis=-1)
     return FixedPoints(middle, lower, upper, gradients, np.array([f[2] for f in found]), minimizer)
+
+
+# The worst case over all distributions of the gradients
+
+
+@dataclass(frozen=True)
+class WorstBias:
+    r"""The largest mean gradient at which a weighted method can stop; see :func:`worst_bias`.
+
+    Attributes
+    ----------
+    gradient_norm : float
+        The largest :math:`|\nabla f|` at a fixed point.
+    gradients : (2,) ndarray
+        Per-sample gradients that attain it: their mean is ``gradient_norm``, their weighted
+        mean is zero.
+    probabilities : (2,) ndarray
+        Their probabilities.
+    """
+
+    gradient_norm: float
+    gradients: FloatArray
+    probabilities: FloatArray
+
+
+# Fractions of an interval: geometric towards 0, where the rules change fastest, then even.
+_FRACTIONS = np.unique(np.r_[np.geomspace(1e-9, 1.0, 200), np.linspace(0.0, 1.0, 201)[1:]])
+
+
+def _maximum(function: Callable[[FloatArray], FloatArray], high: float) -> tuple[float, float]:
+    """Return the maximizer of a function on (0, high], and the maximum."""
+    from scipy.optimize import minimize_scalar
+
+    xs = high * _FRACTIONS
+    values = function(xs)
+    k = int(np.argmax(values))
+    bounds = (xs[max(k - 1, 0)], xs[min(k + 1, xs.size - 1)])
+    best = minimize_scalar(
+        lambda x: -float(function(np.array([x]))[0]),
+        bounds=bounds,
+        method="bounded",
+        options={"xatol": 1e-8 * bounds[1]},
+    )
+    return (float(best.x), -float(best.fun)) if -best.fun > values[k] else (xs[k], values[k])
+
+
+def worst_bias(weight_rule: Any, tau0: float, tau1: float = 0.0) -> WorstBias:
+    r"""Return the largest mean gradient at which a weighted method can stop, in one dimension.
+
+    The largest :math:`G` for which gradients :math:`g` exist with mean :math:`G`,
+    :math:`|g - G| \le \tau_0 + \tau_1 G` and weighted mean :math:`E[w(|g|) g] = 0`. It is at most
+    :math:`\tau_0/(1-\tau_1)` for every positive weight: beyond, no gradient changes its sign.
+    Two values of g suffice (a chord of the convex envelope). :func:`psac_table1` gives the
+    non-vanishing bounds of Table 1 on it.
+
+    Parameters
+    ----------
+    weight_rule : object or callable
+        As in :func:`clipped_mean_gradient`; a positive function of the norms alone.
+    tau0, tau1 : float
+        The constants of Assumption 2, ``tau0 > 0`` and ``0 <= tau1 < 1``.
+
+    Returns
+    -------
+    WorstBias
+        For ``tau1 = 0``, the quadratics :math:`(x + g_i)^2/2` with the probabilities returned
+        have their fixed point at 0, with that gradient.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of its range; as in :func:`clipped_mean_gradient`.
+
+    References
+    ----------
+    Xia et al. (2023), Assumption 2 and Table 1; the worst case is derived here.
+
+    Examples
+    --------
+    With r = 0.1 Auto-S can stop at a gradient of 0.51, PSAC at 0.30, when gradients deviate by
+    at most 1 from their mean.
+
+    >>> from dpanalysis.clipping import Automatic, PerSampleAdaptive
+    >>> [worst_bias(rule(0.1), 1.0).gradient_norm for rule in (Automatic, PerSampleAdaptive)]
+    [0.5130, 0.3034]
+    """
+    from scipy.optimize import brentq
+
+    check_rule(weight_rule)
+    tau0 = check_number("tau0", tau0, low=0.0, low_open=True)
+    tau1 = check_number("tau1", tau1, low=0.0, high=1.0, high_open=True)
+
+    def size(norms: FloatArray) -> FloatArray:
+        return norms * rule_weights(weight_rule, norms)
+
+    def pull(gradient: Any, below: FloatArray) -> FloatArray:
+        """Slope of the chord from the gradient -below, of opposite sign, to the mean."""
+        return size(below) / (gradient + below)
+
+    def push(gradient: Any, above: FloatArray) -> FloatArray:
+        """Minus the slope of the chord from the mean to the gradient beyond it by above."""
+        return -size(gradient + above) / above
+
+    def law(gradient: float) -> tuple[float, float, float]:
+        """Return the two values with the most opposite pulls; they can cancel if the sum >= 0."""
+        spread = tau0 + tau1 * gradient
+        below, steepest = _maximum(lambda s: pull(gradient, s), spread - gradient)
+        above, flattest = _maximum(lambda t: push(gradient, t), spread)
+        return below, above, steepest + flattest
+
+    # Search from above, first on a grid: the largest solution if there are several.
+    trials = np.linspace(1.0, 0.0, 129) * tau0 / (1.0 - tau1)
+    trials[0] *= 1.0 - 1e-12
+    column, spreads = trials[:-1, None], tau0 + tau1 * trials[:-1, None]
+    excess = pull(column, (spreads - column) * _FRACTIONS).max(axis=1)
+    excess += push(column, spreads * _FRACTIONS).max(axis=1)
+    k = int(np.argmax(np.r_[excess >= 0, True]))
+    while k and law(trials[k - 1])[2] >= 0:
+        k -= 1
+    gradient = float(trials[k])
+    if k > 0 and law(gradient)[2] > 0:
+        gradient = float(
+            brentq(
+                lambda g: law(g)[2],
+                gradient,
+                trials[k - 1],
+                xtol=max(1e-13 * tau0, 5e-324),
+                rtol=1e-14,
+            )
+        )
+    below, above, _ = law(gradient)
+    values = np.array([-below, gradient + above])
+    lever = np.array([above, gradient + below])
+    return WorstBias(gradient, values, lever / lever.sum())

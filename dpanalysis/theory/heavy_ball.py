@@ -1,4 +1,4 @@
-"""The heavy ball method with noisy gradients (Kuru et al. 2022, section 3)."""
+"""Rate, exact error and bounds of the noisy heavy ball method (Kuru et al. 2022, section 3)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ._arguments import (
     check_constants,
     check_method,
     check_noise_variance,
+    plain,
 )
 from .quadratic import (
     as_spectrum,
@@ -21,21 +22,11 @@ from .quadratic import (
     worst_rate,
 )
 
-__all__ = [
-    "heavy_ball_bound",
-    "heavy_ball_gap",
-    "heavy_ball_optimal_momentum",
-    "heavy_ball_rate",
-    "heavy_ball_stationary_gap",
-]
-
 
 def heavy_ball_rate(
     step_size: ArrayLike, momentum: ArrayLike, mu: float, L: float
 ) -> FloatArray | float:
-    """Return the exact rate on quadratics, per iteration and not squared.
-
-    Kuru et al. (2022), (3.18).
+    """Return the exact rate on quadratics per iteration, not squared: Kuru et al. (2022), (3.18).
 
     The largest root modulus of ``z^2 - (1 + beta - alpha lambda) z + beta`` over ``lambda`` in
     ``{mu, L}``, which is its maximum over ``[mu, L]``.
@@ -101,8 +92,7 @@ def heavy_ball_optimal_momentum(step_size: ArrayLike, mu: float, L: float) -> Fl
     alpha = check_array(
         "step_size", step_size, low=0.0, low_open=True, high=4.0 / L, high_open=True
     )
-    best = np.maximum((1.0 - np.sqrt(alpha * mu)) ** 2, (1.0 - np.sqrt(alpha * L)) ** 2)
-    return best if best.ndim else float(best)
+    return plain(np.maximum((1.0 - np.sqrt(alpha * mu)) ** 2, (1.0 - np.sqrt(alpha * L)) ** 2))
 
 
 def heavy_ball_gap(
@@ -159,21 +149,18 @@ def heavy_ball_stationary_gap(
 ) -> FloatArray | float:
     """Return the limit of :func:`heavy_ball_gap`: the noise floor (Kuru et al. 2022, Theorem 3.5).
 
-    ``(s/2) sum_i alpha (1 + beta) / ((1 - beta)(2 + 2 beta - alpha lambda_i))`` for the noise
-    variance ``s`` of a coordinate; infinite where the method diverges.
-
     Parameters
     ----------
-    eigenvalues : (d,) array_like
-        Eigenvalues of the Hessian, positive.
-    step_size, momentum : array_like
-        ``alpha > 0`` and ``beta`` in ``[0, 1)``; broadcast.
+    eigenvalues, step_size, momentum
+        As in :func:`heavy_ball_gap`.
     noise_variance : float
-        Variance of each coordinate of the gradient noise, at least 0.
+        Variance ``s`` of each coordinate of the gradient noise, at least 0.
 
     Returns
     -------
     float or ndarray
+        ``(s/2) sum_i alpha (1 + beta) / ((1 - beta)(2 + 2 beta - alpha lambda_i))``; infinite
+        where the method diverges.
 
     Raises
     ------
@@ -188,8 +175,7 @@ def heavy_ball_stationary_gap(
     spectrum, _ = as_spectrum(eigenvalues)
     alpha, beta = check_method(step_size, momentum)
     recurrence = heavy_ball_recurrence(spectrum, alpha[..., None], beta[..., None])
-    gap = stationary_gap(spectrum, recurrence, noise_variance)
-    return gap if gap.ndim else float(gap)
+    return plain(stationary_gap(spectrum, recurrence, noise_variance))
 
 
 def _power_norms(p: FloatArray, q: FloatArray, t: np.ndarray) -> FloatArray:
@@ -224,7 +210,7 @@ def heavy_ball_bound(
 
     Corrected: ``(L/2) C_t^2 rate^{2t} ||xi_0 - xi*||^2`` plus the stationary gap, where ``C_t =
     max_i ||T_i^t|| / rate^t`` and ``xi_0 = (w_0, w_0)``, so that ``||xi_0 - xi*||^2 = 2 ||w_0 -
-    w*||^2``. The printed first term is false and its noise term loose by a factor 2 or more.
+    w*||^2``. The printed first term is false and the noise term loose by a factor of at least 2.
 
     Parameters
     ----------
@@ -239,8 +225,8 @@ def heavy_ball_bound(
     t : array_like of int
         Iterations, ``t >= 0``.
     printed : bool
-        Return what the paper prints, (3.17) with ``C_t = t``. It is no bound; it is here only to
-        compare with the paper's Fig. 1.
+        Return (3.17) with ``C_t = t`` as printed, to reproduce the paper's Fig. 1. It is not a
+        bound.
 
     Returns
     -------
@@ -279,4 +265,4 @@ def heavy_ball_bound(
     else:
         p, q, _ = heavy_ball_recurrence(spectrum, alpha, beta)
         bound = 0.5 * high * _power_norms(p, q, times) ** 2 * distance + floor
-    return bound if times.ndim else float(bound)
+    return plain(bound)

@@ -1,4 +1,4 @@
-"""How many iterations a privacy budget is worth (Kuru et al. 2022, Remark 4.1)."""
+"""Choice of the number of iterations under a privacy budget (Kuru et al. 2022, Remark 4.1)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from numpy.typing import ArrayLike
 from .._validation import check_choice, check_int, check_number
 from ._arguments import FloatArray, check_constants
 from .allocation import check_sizes, laplace_scales, solve_dual
-from .gradient_noise import subsampling_variance
 from .multistage import multistage_recursion
-from .recursion import ErrorRecursion
-
-__all__ = ["best_horizon", "horizon_bounds"]
+from .recursion import ErrorRecursion, subsampling_variance
 
 
 def horizon_bounds(
@@ -31,7 +28,7 @@ def horizon_bounds(
     Parameters
     ----------
     recursion : ErrorRecursion
-        Of a run of ``T`` iterations; a shorter run is its beginning.
+        Recursion of ``T`` iterations; a shorter run is its prefix.
     initial_gap : float
         ``E_0 >= F(w_0) - F*``, public.
     dimension : int
@@ -44,7 +41,7 @@ def horizon_bounds(
     epsilon : float
         Pure budget of the run.
     noise : {"optimal", "uniform"}
-        How the budget is divided over the iterations.
+        Allocation of the budget to the iterations.
     variance : float, optional
         Second moment of the subsampling error; by default that of sampling ``m`` of ``n``
         without replacement, :func:`~dpanalysis.theory.subsampling_variance`.
@@ -112,7 +109,7 @@ def _optimal_noise(
 ) -> FloatArray:
     """Return ``min sum_j a_{t,j} b_j^2`` for every horizon ``t``, with ``m < n``.
 
-    The optimum of one horizon, thinned by the new iteration, starts the search for the next.
+    The optimum of each horizon is the starting point for the next.
     """
     out = np.empty(factors.size)
     log_weights = np.empty(0)
@@ -121,7 +118,7 @@ def _optimal_noise(
         log_factors, log_gains = np.log(factors), np.log(gains)
     for t in range(factors.size):
         log_weights = np.append(log_weights + log_factors[t], log_gains[t])
-        alive = np.isfinite(log_weights)  # a factor 0 forgets everything before it
+        alive = np.isfinite(log_weights)  # a factor 0 discards all earlier iterations
         shares = np.append(shares, shares.max() if t else epsilon)[alive]
         log_weights = log_weights[alive]
         shares = solve_dual(log_weights, epsilon, m / n, epsilon * shares / shares.sum())
@@ -147,9 +144,9 @@ def best_horizon(
 ) -> tuple[int, float]:
     """Return the number of iterations ``T' <= T`` with the smallest bound, and the bound.
 
-    More iterations contract the initial error further, but each then has a smaller share of
-    the budget; the bound of Nesterov's method, single or multistage, decides before any data
-    are touched (Kuru et al. 2022, Remark 4.1).
+    More iterations contract the initial error further, but each has a smaller share of the
+    budget. The bound of Nesterov's method, single or multistage, needs no data (Kuru et al. 2022,
+    Remark 4.1).
 
     Parameters
     ----------
@@ -162,23 +159,13 @@ def best_horizon(
         ``None`` for a single stage.
     mu, L : float
         ``0 < mu <= L``; step sizes at most ``1/L``.
-    initial_gap : float
-        ``E_0 >= F(w_0) - F*``, public.
-    dimension : int
-        ``d``.
-    sensitivity : float
-        ``S_1``, the L1 replace-one sensitivity of one sample's gradient.
-    n, m : int
-        Data and batch size; the full batch when ``m`` is omitted.
-    epsilon : float
-        Pure budget of the run.
-    noise : {"optimal", "uniform"}
-        How the budget is divided over the iterations.
+    initial_gap, dimension, sensitivity, n, epsilon, m, noise
+        As in :func:`horizon_bounds`.
 
     Returns
     -------
     iterations : int
-        The smallest minimiser.
+        The smallest minimizer.
     bound : float
 
     Raises

@@ -1,8 +1,7 @@
-"""Lyapunov functions of first-order methods as linear matrix inequalities.
+"""Lyapunov functions of first-order methods by linear matrix inequalities.
 
-Kuru et al. (2022), section 3.1.
-
-A method with two-step memory is a linear system in feedback with a gradient,
+Kuru et al. (2022), section 3.1. A method with two-step memory is a linear system in feedback with
+a gradient,
 
     ``xi_{t+1} = A xi_t + B (g_t + w_t)``,  ``z_t = C xi_t``,  ``g_t = grad F(z_t)``,
 
@@ -13,29 +12,128 @@ past. The function ``V(xi) = (xi - xi*)' (P x I_d) (xi - xi*) + c (F(w_t) - F*)`
 
 for every ``mu``-strongly convex ``F`` with ``L``-Lipschitz gradient in every dimension, if a
 3 x 3 matrix linear in ``(P, c, c0)`` is positive semidefinite: the :meth:`LyapunovLMI.residual`.
+
+:class:`CertificateSearch` solves the semidefinite programs. Solvers' statuses are ignored: NumPy
+verifies every certificate.
 """
 
 from __future__ import annotations
 
+import threading
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike
+from scipy.optimize import brentq
 
 from .._validation import check_number
-from ._arguments import FloatArray, check_array
+from ._arguments import FloatArray, check_array, plain
 
-__all__ = [
-    "Certificate",
-    "LyapunovLMI",
-    "Start",
-    "StateSpace",
-    "heavy_ball_system",
-    "lyapunov_lmi",
-    "nesterov_system",
-    "start_bounds",
-]
+
+@lru_cache
+def _triangle(size: int) -> tuple[np.ndarray, np.ndarray, FloatArray]:
+    """Upper triangle, column by column, and the weights that make the map isometric."""
+    j, i = np.tril_indices(size)
+    return i, j, np.where(i == j, 1.0, np.sqrt(2.0))
+
+
+def maximize(cost: Sequence[float], blocks: Sequence[FloatArray]) -> FloatArray:
+    """Maximize ``cost @ y`` subject to ``F_0 + sum_i y_i F_i`` positive semidefinite per block.
+
+    Clarabel is called directly: less than half a millisecond for a program of half a dozen
+    unknowns and matrices of order 3, for which cvxpy's modeling layer takes several.
+    """
+    import clarabel
+
+    k = len(cost)
+    rows, constants, cones = [], [], []
+    for block in blocks:
+        size = block.shape[-1]
+        i, j, isometry = _triangle(size)
+        vectors = block[:, i, j] * isometry
+        rows.append(-vectors[1:].T)
+        constants.append(vectors[0])
+        cones.append(clarabel.NonnegativeConeT(1) if size == 1 else clarabel.PSDTriangleConeT(size))
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.presolve_enable = False
+    settings.chordal_decomposition_enable = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
+    matrix = np.vstack(rows)
+    height = len(matrix)
+    # The matrix is dense: building the sparse columns directly avoids a search for zeros.
+    columns = (
+        matrix.ravel("F"),
+        np.tile(np.arange(height), k),
+        np.arange(0, height * k + 1, height),
+    )
+    solver = clarabel.DefaultSolver(
+        sp.csc_matrix((k, k)),
+        -np.asarray(cost, dtype=float),
+        sp.csc_matrix(columns, shape=(height, k)),
+        np.concatenate(constants),
+        cones,
+        settings,
+    )
+    return np.asarray(solver.solve().x, dtype=float)
+
+
+class _Program(NamedTuple):
+    """A cvxpy problem and its parameters."""
+
+    problem: Any
+    unknowns: Any
+    cost: Any
+    constants: list[Any]
+    matrices: list[Any]
+
+
+@lru_cache
+def _program(unknowns: int, sizes: tuple[int, ...]) -> _Program:
+    """Return the program of a shape, compiled once, with all numbers as parameters (DPP)."""
+    import cvxpy as cp
+
+    y, cost = cp.Variable(unknowns), cp.Parameter(unknowns)
+    constants = [cp.Parameter(size * size) for size in sizes]
+    matrices = [cp.Parameter((size * size, unknowns)) for size in sizes]
+    positive = []
+    for size, constant, matrix in zip(sizes, constants, matrices):
+        form = constant + matrix @ y
+        positive.append(cp.reshape(form, (size, size), order="C") >> 0 if size > 1 else form >= 0)
+    return _Program(cp.Problem(cp.Maximize(cost @ y), positive), y, cost, constants, matrices)
+
+
+_program_lock = threading.Lock()  # a compiled program holds the parameters of one call
+
+
+def maximize_with_cvxpy(
+    cost: Sequence[float], blocks: Sequence[FloatArray], solver: str
+) -> FloatArray:
+    """Solve the program of :func:`maximize` through cvxpy, with any of its installed solvers."""
+    import cvxpy as cp
+
+    if solver not in cp.installed_solvers():
+        known = ", ".join(cp.installed_solvers())
+        raise ValueError(f"solver must be one that cvxpy has installed ({known}), got {solver!r}")
+    unknowns, sizes = len(cost), tuple(block.shape[-1] for block in blocks)
+    with _program_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the margin reveals inaccurate solutions
+        program = _program(unknowns, sizes)
+        program.cost.value = np.asarray(cost, dtype=float)
+        for block, constant, matrix in zip(blocks, program.constants, program.matrices):
+            flat = block.reshape(unknowns + 1, -1)
+            constant.value, matrix.value = flat[0], flat[1:].T
+        try:
+            program.problem.solve(solver=solver)
+        except cp.SolverError:
+            return np.full(unknowns, np.nan)
+        y = program.unknowns.value
+    return np.full(unknowns, np.nan) if y is None else np.asarray(y, dtype=float)
 
 
 class StateSpace(NamedTuple):
@@ -76,22 +174,7 @@ def heavy_ball_system(step_size: float, momentum: float) -> StateSpace:
 
 
 def nesterov_system(step_size: float, momentum: float) -> StateSpace:
-    """Return the same ``A`` and ``B`` with ``C = [1 + beta, -beta]``.
-
-    Parameters
-    ----------
-    step_size, momentum : float
-        ``alpha`` and ``beta``.
-
-    Returns
-    -------
-    StateSpace
-
-    Examples
-    --------
-    >>> nesterov_system(0.5, 0.25).C.tolist()
-    [1.25, -0.25]
-    """
+    """Return the same ``A`` and ``B`` with ``C = [1 + beta, -beta]``."""
     A, B, _ = heavy_ball_system(step_size, momentum)
     return StateSpace(A, B, A[0].copy())
 
@@ -100,18 +183,9 @@ def nesterov_system(step_size: float, momentum: float) -> StateSpace:
 class LyapunovLMI:
     """The blocks of ``c0 X0 + c [X1 + (1 - rate^2) X2] - Phi(A, B, P, rate) >= 0``.
 
-    Kuru et al. (2022), (3.14).
-
-    Attributes
-    ----------
-    system : StateSpace
-        What ``Phi`` is made of.
-    mu, L : float
-        The class of functions.
-    X0, X1, X2 : (3, 3) ndarray
-        Quadratic forms in ``(w_t - w*, w_{t-1} - w*, g_t)``: the sector condition (``X0 <= 0``
-        on every function of the class), and lower bounds of the decrease, ``X1 <= F(w_t) -
-        F(w_{t+1})`` and ``X1 + X2 <= F* - F(w_{t+1})``, up to noise terms.
+    Kuru et al. (2022), (3.14). The quadratic forms in ``(w_t - w*, w_{t-1} - w*, g_t)`` are the
+    sector condition (``X0 <= 0`` on every function of the class), and lower bounds of the
+    decrease, ``X1 <= F(w_t) - F(w_{t+1})`` and ``X1 + X2 <= F* - F(w_{t+1})``, up to noise terms.
     """
 
     system: StateSpace
@@ -136,7 +210,7 @@ class LyapunovLMI:
 
 
 def lyapunov_lmi(system: StateSpace, mu: float, L: float) -> LyapunovLMI:
-    """Build the inequality of a method from its state space.
+    """Return the inequality of a method from its state space.
 
     With ``z`` the point of the gradient ``g``, smoothness between ``z`` and ``w_{t+1}`` and
     strong convexity between ``z`` and ``w_t``, or ``z`` and ``w*``, bound the two decreases.
@@ -194,7 +268,7 @@ class Certificate:
     margin : float
         Smallest eigenvalue of the residual, recomputed from the numbers above; at least 0.
     lmi : LyapunovLMI
-        The inequality that they satisfy.
+        The inequality they satisfy.
 
     Examples
     --------
@@ -216,7 +290,7 @@ class Certificate:
 
     @property
     def noise_coefficient(self) -> float:
-        """What ``V`` gains per unit of ``E||w||^2`` in one iteration: ``B'PB + c L alpha^2/2``."""
+        """Increase of ``V`` per iteration and unit of ``E||w||^2``: ``B'PB + c L alpha^2/2``."""
         B = self.lmi.system.B
         return float(B @ self.P @ B + 0.5 * self.c * self.lmi.L * B[0] ** 2)
 
@@ -288,10 +362,8 @@ class Certificate:
         start = check_number("initial_lyapunov", initial_lyapunov, low=0.0)
         moment = check_array("noise_second_moment", noise_second_moment, low=0.0)
         decay = self.rate ** (2.0 * times)
-        bound = decay * (start / self.value_coefficient) + (1.0 - decay) * (
-            self.noise_gain * moment
-        )
-        return bound if bound.ndim else float(bound)
+        transient = decay * (start / self.value_coefficient)
+        return plain(transient + (1.0 - decay) * (self.noise_gain * moment))
 
 
 Start = float | tuple[float | None, float | None]
@@ -318,3 +390,171 @@ def initial_bounds(
         gap = check_number("gap", gap, low=0.0)
     square = 2.0 * gap / mu if distance is None else distance * distance  # type: ignore[operator]
     return square, 0.5 * L * square if gap is None else gap
+
+
+# Basis of the symmetric 2 x 2 matrices by their entries p11, p12, p22.
+_BASIS = np.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
+
+
+class CertificateSearch:
+    """Semidefinite programs in the unknowns ``y = (p11, p12, p22, c, c0)``, in scaled units.
+
+    Functions are divided by ``L``, states measured as ``(sqrt(mu) w_t, (w_t - w_{t-1}) /
+    sqrt(alpha))`` and gradients as ``sqrt(alpha) g``: then the classical Lyapunov functions
+    have entries near 1 whatever the condition number. A congruence changes no sign.
+
+    ``solver`` is the name of a solver of cvxpy; None calls Clarabel directly.
+    """
+
+    def __init__(self, lmi: LyapunovLMI, solver: str | None = None) -> None:
+        self.lmi = lmi
+        self.solver = solver
+        self.ratio = lmi.mu / lmi.L
+        step = abs(float(lmi.system.B[0])) * lmi.L
+        across, back = 1.0 / np.sqrt(self.ratio), np.sqrt(step)
+        self.states = np.array([[across, 0.0], [across, -back]])
+        self.frame = np.zeros((3, 3))
+        self.frame[:2, :2], self.frame[2, 2] = self.states, lmi.L / back
+        inverse = np.array([[1.0 / across, 0.0], [1.0 / back, -1.0 / back]])
+        self.shapes = lmi.L * (inverse.T @ _BASIS @ inverse)
+        at = [
+            np.array(
+                [
+                    *(-lmi.phi(square, P) for P in self.shapes),
+                    lmi.X1 + (1.0 - square) * lmi.X2,
+                    lmi.X0 / lmi.L,
+                ]
+            )
+            for square in (0.0, 1.0)
+        ]
+        self._still, one = (self._congruent(forms) / lmi.L for forms in at)
+        self._moving = one - self._still
+
+    def _solve(self, cost: Sequence[float], blocks: Sequence[FloatArray]) -> FloatArray:
+        if self.solver is None:
+            return maximize(cost, blocks)
+        return maximize_with_cvxpy(cost, blocks, self.solver)
+
+    def _congruent(self, matrices: FloatArray) -> FloatArray:
+        return self.frame.T @ matrices @ self.frame
+
+    def _forms(self, square: float) -> FloatArray:
+        return self._still + square * self._moving
+
+    def coefficients(self, distance_squared: float, gap: float, moment: float) -> FloatArray:
+        """Return ``V_0 + moment * noise_coefficient`` as a linear form in ``p11, p12, p22, c``."""
+        B, L = self.lmi.system.B, self.lmi.L
+        quadratic = [distance_squared * P.sum() + moment * (B @ P @ B) for P in self.shapes]
+        return np.array([*quadratic, gap + 0.5 * moment * L * B[0] ** 2])
+
+    def margin(self, square: float, y: FloatArray) -> float:
+        """Smallest eigenvalue of residual and ``P`` at trace one; ``-inf`` for invalid unknowns."""
+        size = y[0] + y[2] + y[3]
+        if not np.isfinite(y).all() or size <= 0.0 or y[3] < 0.0 or y[4] < 0.0:
+            return -np.inf
+        residual = np.tensordot(y, self._forms(square), axes=1)
+        P = np.array([[y[0], y[1]], [y[1], y[2]]])
+        return float(min(np.linalg.eigvalsh(residual)[0], np.linalg.eigvalsh(P)[0]) / size)
+
+    def center(self, square: float) -> FloatArray:
+        """Return the unknowns with the largest margin ``t`` at a squared rate.
+
+        ``c = 1 - p11 - p22`` excludes the trivial solution; the unknowns of the program are
+        ``p11, p12, p22, c0, t``.
+        """
+        f = self._forms(square)
+        blocks = [
+            np.array([f[3], f[0] - f[3], f[1], f[2] - f[3], f[4], -np.eye(3)]),
+            np.array([np.zeros((2, 2)), *_BASIS, np.zeros((2, 2)), -np.eye(2)]),
+            np.array([1.0, -1.0, 0.0, -1.0, 0.0, 0.0]).reshape(6, 1, 1),
+            np.array([0.0, 0.0, 0.0, 0.0, 1.0, 0.0]).reshape(6, 1, 1),
+        ]
+        p11, p12, p22, c0, _ = self._solve([0.0, 0.0, 0.0, 0.0, 1.0], blocks)
+        return np.array([p11, p12, p22, max(1.0 - p11 - p22, 0.0), max(c0, 0.0)])
+
+    def best_margin(self, square: float) -> float:
+        """Return the largest margin at a squared rate; its sign decides feasibility."""
+        return self.margin(square, self.center(square))
+
+    def best_square(self, exact_rate: float) -> float | None:
+        """Return the smallest feasible squared rate, or None; feasibility is monotone in it."""
+        if exact_rate >= 1.0:
+            return None
+        low = exact_rate**2
+        if self.best_margin(1.0) <= 0.0:
+            return None
+        if self.best_margin(low) >= 0.0:
+            return low
+        return float(brentq(self.best_margin, low, 1.0, xtol=1e-10 * (1.0 - low), rtol=1e-15))
+
+    def shifted(self, square: float) -> Certificate | None:
+        """Return a verified certificate a little above the boundary of feasibility.
+
+        The rate rises by 1e-6 of its distance to 1, and tenfold more until the solver's accuracy
+        suffices.
+        """
+        rate = float(np.sqrt(square))
+        for shift in 1e-6 * 10.0 ** np.arange(6):
+            certificate = self.repaired(float((rate + shift * (1.0 - rate)) ** 2))
+            if certificate is not None:
+                return certificate
+        return None
+
+    def cheapest(self, square: float, cost: FloatArray) -> tuple[float, FloatArray]:
+        """Minimize a linear form in ``p11, p12, p22, c`` where ``V >= F(w_t) - F*``.
+
+        ``V >= (c + q)(F - F*)`` if ``P - q / (2 mu/L) e1 e1'`` is positive semidefinite in the
+        scaled units; ``c = 1 - q``. The unknowns of the program are ``p11, p12, p22, c0, q``.
+        """
+        f = self._forms(square)
+        nothing = np.zeros((2, 2))
+        blocks = [
+            np.array([f[3], f[0], f[1], f[2], f[4], -f[3]]),
+            np.array([nothing, *_BASIS, nothing, -_BASIS[0] / (2.0 * self.ratio)]),
+            np.array([1.0, 0.0, 0.0, 0.0, 0.0, -1.0]).reshape(6, 1, 1),
+            np.array([0.0, 0.0, 0.0, 0.0, 1.0, 0.0]).reshape(6, 1, 1),
+            np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0]).reshape(6, 1, 1),
+        ]
+        objective = np.array([*cost[:3], 0.0, -cost[3]])
+        p11, p12, p22, c0, q = self._solve(-objective / np.abs(cost).max(), blocks)
+        y = np.array([p11, p12, p22, max(1.0 - q, 0.0), max(c0, 0.0)])
+        return float(cost @ y[:4]), y
+
+    def verified(self, square: float, y: FloatArray) -> Certificate | None:
+        """Return the certificate if its floating-point numbers satisfy the inequality, or None."""
+        lmi = self.lmi
+        rate = float(np.sqrt(square))
+        if not (rate < 1.0 and self.margin(square, y) >= 0.0):
+            return None
+        P = np.tensordot(y[:3], self.shapes, axes=1)
+        P, c, c0 = 0.5 * (P + P.T), float(y[3]), float(y[4] / lmi.L)
+        total = float(P[0, 0] + P[1, 1]) + c
+        P, c, c0 = P / total, c / total, c0 / total
+        residual = lmi.residual(rate, P, c, c0)
+        signs = (
+            np.linalg.eigvalsh(self._congruent(residual))[0],
+            np.linalg.eigvalsh(self.states.T @ P @ self.states)[0],
+        )
+        if min(signs) < 0.0:
+            return None
+        # The scaled residual is positive; in the user's units rounding may make it negative.
+        margin = max(float(np.linalg.eigvalsh(residual)[0]), 0.0)
+        return Certificate(rate, P, c, c0, margin, lmi)
+
+    def repaired(self, square: float, y: FloatArray | None = None) -> Certificate | None:
+        """Return the verified certificate closest to ``y`` on the segment to the center.
+
+        Optimal solutions lie on the boundary, and solvers stop on either side of it. The set
+        of certificates at a fixed rate is convex, so a small step towards the one with the
+        largest margin enters it.
+        """
+        middle = self.center(square)
+        middle = middle / (middle[0] + middle[2] + middle[3])
+        if y is None or not np.isfinite(y).all() or y[0] + y[2] + y[3] <= 0.0:
+            return self.verified(square, middle)
+        y = y / (y[0] + y[2] + y[3])
+        for step in (0.0, *np.logspace(-9, 0, 28)):
+            certificate = self.verified(square, (1.0 - step) * y + step * middle)
+            if certificate is not None:
+                return certificate
+        return None

@@ -1,4 +1,4 @@
-"""The multistage accelerated method with noisy gradients (Kuru et al. 2022, section 4.2)."""
+"""Schedule, exact error and bounds of multistage Nesterov (Kuru et al. 2022, section 4.2)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,6 @@ from ._arguments import FloatArray, check_array, check_constants, check_noise_va
 from .nesterov import nesterov_momentum
 from .quadratic import as_spectrum, nesterov_recurrence, quadratic_gap
 from .recursion import ErrorRecursion
-
-__all__ = [
-    "check_stages",
-    "multistage_gap",
-    "multistage_recursion",
-    "multistage_schedule",
-    "multistage_weights",
-]
 
 
 def multistage_schedule(
@@ -39,7 +31,7 @@ def multistage_schedule(
     Parameters
     ----------
     iterations : int
-        ``T >= 1``; the last stage is cut there.
+        ``T >= 1``; the last stage ends there.
     mu, L : float
         ``0 < mu <= L``.
     p : float
@@ -75,7 +67,7 @@ def multistage_schedule(
     if first_stage is None:
         first_stage = max(1, math.ceil(min(2.0 * root * math.log(root), iterations)))
     first_stage = check_int("first_stage", first_stage, low=1)
-    unit = math.ceil(min(root * (p + 2.0) * math.log(2.0), iterations))  # cut there anyway
+    unit = math.ceil(min(root * (p + 2.0) * math.log(2.0), iterations))  # no stage is longer
     lengths = [min(first_stage, iterations)]
     while sum(lengths) < iterations:
         length = 2 ** (len(lengths) + 1) * unit
@@ -122,16 +114,12 @@ def multistage_gap(
 
     Parameters
     ----------
-    eigenvalues : (d,) array_like
-        Eigenvalues of the Hessian, positive.
+    eigenvalues, noise_variance, initial_error
+        As in :func:`~dpanalysis.theory.heavy_ball_gap`.
     step_sizes, stages : (T,) array_like
         As returned by :func:`multistage_schedule`.
     mu : float
-        Strong convexity constant for the momentum.
-    noise_variance : float or (T,) array_like
-        Variance of each coordinate of the gradient noise, in every iteration.
-    initial_error : float or (d,) array_like
-        ``w_0 - w*`` in the eigenbasis.
+        Strong convexity constant for the momentum, positive.
 
     Returns
     -------
@@ -163,17 +151,13 @@ def multistage_gap(
 
 
 def multistage_recursion(
-    step_sizes: ArrayLike,
-    stages: ArrayLike | None,
-    mu: float,
-    L: float,
+    step_sizes: ArrayLike, stages: ArrayLike | None, mu: float, L: float
 ) -> ErrorRecursion:
     """Return the error recursion of the multistage method.
 
-    Kuru et al. (2022), Theorem 4.3, corrected.
-
-    Entering a stage costs a factor 2, the first one included (``s_0 = 0``); iteration ``t``
-    contracts by ``1 - sqrt(mu alpha_t)`` and lets in ``alpha_t (1 + alpha_t L)`` of its noise.
+    Kuru et al. (2022), Theorem 4.3, corrected. Each stage, including the first, costs a factor 2
+    (``s_0 = 0``); iteration ``t`` contracts by ``1 - sqrt(mu alpha_t)`` and adds ``alpha_t (1 +
+    alpha_t L)`` times its noise.
 
     Parameters
     ----------
@@ -205,15 +189,16 @@ def multistage_recursion(
 
 
 def multistage_weights(
-    step_sizes: ArrayLike,
-    stages: ArrayLike | None,
-    mu: float,
-    L: float,
+    step_sizes: ArrayLike, stages: ArrayLike | None, mu: float, L: float
 ) -> tuple[float, FloatArray]:
     """Return the weights ``(a0, a)`` of the error bound (Kuru et al. 2022, (4.8)).
 
-    As :func:`~dpanalysis.theory.nesterov_weights`, with a factor 2 for every stage that is
-    entered later; arguments as in :func:`multistage_recursion`.
+    As :func:`~dpanalysis.theory.nesterov_weights`, with a factor 2 for every later stage.
+
+    Parameters
+    ----------
+    step_sizes, stages, mu, L
+        As in :func:`multistage_recursion`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Nesterov's accelerated gradient method with noisy gradients (Kuru et al. 2022, section 4.1)."""
+"""Rate, exact error and bounds of noisy Nesterov acceleration (Kuru et al. 2022, section 4.1)."""
 
 from __future__ import annotations
 
@@ -22,20 +22,9 @@ from .quadratic import (
 )
 from .recursion import ErrorRecursion
 
-__all__ = [
-    "nesterov_gap",
-    "nesterov_momentum",
-    "nesterov_rate",
-    "nesterov_recursion",
-    "nesterov_stationary_gap",
-    "nesterov_weights",
-]
-
 
 def nesterov_momentum(step_size: ArrayLike, mu: float) -> FloatArray | float:
-    """Return the momentum ``(1 - sqrt(mu alpha)) / (1 + sqrt(mu alpha))``.
-
-    Kuru et al. (2022), Theorem 4.1.
+    """Return the momentum ``(1 - sqrt(mu alpha)) / (1 + sqrt(mu alpha))`` (Kuru et al. 2022).
 
     Parameters
     ----------
@@ -71,8 +60,8 @@ def nesterov_rate(
     """Return the exact rate of Nesterov's method on quadratics, per iteration.
 
     As :func:`~dpanalysis.theory.heavy_ball_rate`, with the polynomial ``z^2 - (1 + beta)(1 -
-    alpha lambda) z + beta (1 - alpha lambda)``; it is the one behind the published Fig. 1 of
-    Kuru et al. (2022), which announces the heavy ball method's.
+    alpha lambda) z + beta (1 - alpha lambda)``. The published Fig. 1 of Kuru et al. (2022) shows
+    this rate, although labeled as the heavy ball method's.
 
     Parameters
     ----------
@@ -113,26 +102,19 @@ def nesterov_gap(
 
     Parameters
     ----------
-    eigenvalues : (d,) array_like
-        Eigenvalues of the Hessian, positive.
+    eigenvalues, noise_variance, initial_error, iterations
+        As in :func:`~dpanalysis.theory.heavy_ball_gap`.
     step_size : float
         ``alpha > 0``.
     mu : float
-        Strong convexity constant from which the momentum is taken, see
-        :func:`nesterov_momentum`.
-    noise_variance : float or (T,) array_like
-        Variance of each coordinate of the gradient noise, in every iteration.
-    initial_error : float or (d,) array_like
-        ``w_0 - w*`` in the eigenbasis; ``w_{-1} = w_0``.
-    iterations : int
-        ``T >= 0``.
+        Strong convexity constant for the default momentum, positive.
     momentum : float, optional
-        Momentum in ``[0, 1)`` to use in place of the standard one.
+        In ``[0, 1)``; default :func:`nesterov_momentum`.
 
     Returns
     -------
     (T + 1,) ndarray
-        Diverges when the closed loop is unstable; that is the truth, not an error.
+        Grows without bound where the method diverges.
 
     Raises
     ------
@@ -160,22 +142,21 @@ def nesterov_gap(
 def nesterov_stationary_gap(
     eigenvalues: ArrayLike, step_size: float, mu: float, noise_variance: float
 ) -> float:
-    """Return the limit of :func:`nesterov_gap` as ``t`` grows (inf when it diverges).
+    """Return the limit of :func:`nesterov_gap` with the default momentum.
 
     Parameters
     ----------
-    eigenvalues : (d,) array_like
-        Eigenvalues of the Hessian, positive.
+    eigenvalues, mu
+        As in :func:`nesterov_gap`.
     step_size : float
         ``alpha`` in ``(0, 1/mu]``.
-    mu : float
-        Strong convexity that sets the momentum, positive.
     noise_variance : float
         Variance of each coordinate of the gradient noise, at least 0.
 
     Returns
     -------
     float
+        Infinite where the method diverges.
 
     Raises
     ------
@@ -198,7 +179,7 @@ def nesterov_recursion(iterations: int, step_size: float, mu: float, L: float) -
 
     Theorem 4.1 holds for ``V_t = F(w_t) - F* + 1/2 ||(w_t - w*)/sqrt(alpha) + (sqrt(mu) -
     1/sqrt(alpha))(w_{t-1} - w*)||^2`` and not for ``F(w_t) - F*`` itself; ``V_0`` is at most
-    twice the initial gap, which is the factor that the printed (4.3) misses.
+    twice the initial gap, a factor missing in the printed (4.3).
 
     Parameters
     ----------
@@ -240,21 +221,20 @@ def nesterov_weights(
     """Return the weights ``(a0, a)`` of the error bound (Kuru et al. 2022, (4.3)).
 
     ``E[F(w_T) - F*] <= a0 (F(w_0) - F*) + sum_t a_t (d b_t^2 + sigma_s^2 / 2)`` where ``b_t``
-    is the Laplace scale of iteration ``t = 1..T``; ``a`` increases with ``t``, so that later
-    iterations deserve less noise.
+    is the Laplace scale of iteration ``t = 1..T``. ``a`` increases with ``t``: the optimal noise
+    decreases.
 
     Parameters
     ----------
     iterations, step_size, mu, L
         As in :func:`nesterov_recursion`.
     printed : bool
-        Return what the paper prints, without the factor 2 in ``a0``. That bound is false; it is
-        here only for comparison.
+        Omit the factor 2 in ``a0`` as printed, for comparison; that bound is false.
 
     Returns
     -------
     a0 : float
-        ``2 (1 - sqrt(mu alpha))^T``; without the 2 when ``printed``.
+        ``2 (1 - sqrt(mu alpha))^T``.
     a : (T,) ndarray
         ``a_t = (1 - sqrt(mu alpha))^(T - t) alpha (1 + alpha L)``.
 

@@ -25,18 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._arguments import FloatArray, check_array
-
-__all__ = [
-    "Recurrence",
-    "as_spectrum",
-    "heavy_ball_recurrence",
-    "nesterov_recurrence",
-    "quadratic_gap",
-    "spectral_radius",
-    "stationary_gap",
-    "worst_rate",
-]
+from ._arguments import FloatArray, check_array, plain
 
 
 class Recurrence(NamedTuple):
@@ -85,11 +74,6 @@ def spectral_radius(p: ArrayLike, q: ArrayLike) -> FloatArray:
 
     Complex roots have modulus ``sqrt(q)``; of two real ones the larger in modulus is
     ``(|p| + sqrt(p^2 - 4 q)) / 2``.
-
-    Examples
-    --------
-    >>> spectral_radius([1.0, 0.5], [0.25, 0.25])
-    array([0.5, 0.5])
     """
     p, q = np.asarray(p, float), np.asarray(q, float)
     discriminant = p * p - 4.0 * q
@@ -109,8 +93,7 @@ def worst_rate(
     The root modulus is quasi-convex in the eigenvalue, so the ends decide.
     """
     ends = (recurrence(np.asarray(end), step_size, momentum) for end in (mu, L))
-    rate = np.maximum(*(spectral_radius(p, q) for p, q, _ in ends))
-    return rate if rate.ndim else float(rate)
+    return plain(np.maximum(*(spectral_radius(p, q) for p, q, _ in ends)))
 
 
 def quadratic_gap(
@@ -119,22 +102,7 @@ def quadratic_gap(
     recurrences: Sequence[tuple[Recurrence, int]],
     noise_variance: FloatArray,
 ) -> FloatArray:
-    """Return the exact ``E[F(w_t) - F*]`` for ``t = 0..T``.
-
-    Parameters
-    ----------
-    spectrum, initial_error : (d,) ndarray
-        Eigenvalues and ``w_0 - w*`` in the eigenbasis.
-    recurrences : sequence of (Recurrence, int)
-        The method of each stage and its number of iterations; a stage starts with
-        ``w_{t-1} = w_t``. Coefficients have shape ``(..., d)``: leading axes are methods.
-    noise_variance : (T,) ndarray
-        Variance of each coordinate of the gradient noise, per iteration.
-
-    Returns
-    -------
-    (..., T + 1) ndarray
-    """
+    """Return the exact ``E[F(w_t) - F*]``, ``t = 0..T``; ``w_{t-1} := w_t`` as a stage begins."""
     total = sum(length for _, length in recurrences)
     shape = np.broadcast_shapes(spectrum.shape, *(r.p.shape for r, _ in recurrences))
     mean = np.broadcast_to(initial_error, shape)
@@ -167,7 +135,7 @@ def stationary_gap(
     The variance of ``e_{t+1} = p e_t - q e_{t-1} - a noise`` with noise variance ``s`` tends to
     ``a^2 s (1 + q) / ((1 - q) ((1 + q)^2 - p^2))`` when ``|q| < 1`` and ``|p| < 1 + q``. In both
     methods ``1 + q - p = a lambda``, which is positive and cancels one of the two factors ``a``
-    and the eigenvalue in front of the variance: nothing is lost where ``a lambda`` is tiny.
+    and the eigenvalue in front of the variance: no cancellation where ``a lambda`` is tiny.
     """
     p, q, alpha = recurrence
     beyond = (1.0 + q) + p
@@ -177,7 +145,7 @@ def stationary_gap(
     noise = check_array("noise_variance", noise_variance, low=0.0)
     if noise.ndim:
         raise ValueError(f"noise_variance must be one number here, got shape {noise.shape}")
-    if noise == 0.0:  # nothing to amplify, whatever the gain
+    if noise == 0.0:  # even where the gain is infinite
         return np.zeros(np.broadcast_shapes(gain.shape, spectrum.shape)[:-1])
     gain = np.broadcast_to(gain, np.broadcast_shapes(gain.shape, spectrum.shape))
     return 0.5 * float(noise) * np.sum(gain, axis=-1)

@@ -1,7 +1,7 @@
-"""How the error bound of a noisy method moves in one iteration.
+"""Variance of private gradients, and error recursions of the noisy methods.
 
-Every bound of this package on ``E[F(w_t) - F*]`` has one shape: the error contracts by a factor,
-and the iteration's noise adds its share. The methods differ in the factors and in the shares.
+Kuru et al. (2022), section 3.1. In every bound of this package on ``E[F(w_t) - F*]`` the error
+contracts by a factor in each iteration and the noise of that iteration adds to it.
 """
 
 from __future__ import annotations
@@ -9,16 +9,90 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._validation import check_int, check_number
-from ._arguments import FloatArray, check_constants
+from ._arguments import FloatArray, check_array, check_constants, plain
 from .lmi import Certificate
 
-__all__ = ["ErrorRecursion", "gradient_descent_recursion", "heavy_ball_recursion"]
+
+def subsampling_variance(sensitivity: float, n: int, m: int, in_ball: bool = True) -> float:
+    """Return a bound on the variance of a mean of ``m`` of ``n`` gradients (Kuru et al., (3.13)).
+
+    Parameters
+    ----------
+    sensitivity : float
+        ``S_1``: largest L1 distance between two samples' gradients.
+    n, m : int
+        Data and batch size, ``1 <= m <= n``; sampling is without replacement.
+    in_ball : bool
+        Whether every gradient lies in an L1 ball of radius ``S_1 / 2`` (as for logistic loss with
+        bounded rows), for which (3.13) is proved. Otherwise ``S_1^2 / 4`` becomes ``S_1^2 / 2``:
+        one step of the paper's proof is false in general.
+
+    Returns
+    -------
+    float
+        ``S_1^2/4 (n - m) / (m (n - 1))``; 0 for the full batch.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> subsampling_variance(sensitivity=40.0, n=100_000, m=1000)
+    0.396003
+    >>> subsampling_variance(sensitivity=40.0, n=100_000, m=1000, in_ball=False)
+    0.792007
+    """
+    sensitivity = check_number("sensitivity", sensitivity, low=0.0)
+    n = check_int("n", n, low=1)
+    m = check_int("m", m, low=1, high=n)
+    if m == n:
+        return 0.0
+    return sensitivity * sensitivity / (4.0 if in_ball else 2.0) * (n - m) / (m * (n - 1.0))
+
+
+def noise_second_moment(
+    laplace_scales: ArrayLike, dimension: int, subsampling_variance: float = 0.0
+) -> FloatArray | float:
+    """Return ``E||w||^2`` of the whole gradient noise (Kuru et al. 2022, (3.12), corrected).
+
+    Parameters
+    ----------
+    laplace_scales : array_like
+        Laplace scale(s) ``b >= 0``; the variance of a coordinate is ``2 b^2``.
+    dimension : int
+        ``d >= 1``.
+    subsampling_variance : float
+        ``sigma_s^2``, see :func:`subsampling_variance`.
+
+    Returns
+    -------
+    float or ndarray
+        ``sigma_s^2 + 2 d b^2``: a bound on the trace of the covariance, which the paper calls its
+        norm; the spectral norm is ``sigma_s^2 + 2 b^2``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> noise_second_moment(0.1, dimension=20)
+    0.4
+    """
+    scales = check_array("laplace_scales", laplace_scales, low=0.0)
+    dimension = check_int("dimension", dimension, low=1)
+    variance = check_number("subsampling_variance", subsampling_variance, low=0.0)
+    return plain(variance + 2.0 * dimension * scales**2)
 
 
 class ErrorRecursion(NamedTuple):
-    """Error of a noisy method, one iteration at a time.
+    """Error recursion of a noisy method.
 
     ``V_0 <= start E_0`` and ``V_t <= factors_t V_{t-1} + gains_t (d b_t^2 + sigma_s^2 / 2)``
     with ``E[F(w_t) - F*] <= V_t``, for Laplace noise of scale ``b_t`` and subsampling noise of
@@ -46,7 +120,7 @@ class ErrorRecursion(NamedTuple):
         return float(self.start * later[0]), self.gains * later[1:]
 
     def prefix(self, iterations: int) -> ErrorRecursion:
-        """Return the recursion of a run that stops after ``iterations``."""
+        """Return the recursion of the first ``iterations`` iterations."""
         return ErrorRecursion(self.start, self.factors[:iterations], self.gains[:iterations])
 
 
@@ -89,14 +163,14 @@ def gradient_descent_recursion(
 
 
 def heavy_ball_recursion(iterations: int, certificate: Certificate) -> ErrorRecursion:
-    """Return the error recursion that a certificate proves, from ``E_0`` alone.
+    """Return the error recursion that a certificate proves, with the start bounded by ``E_0``.
 
     Parameters
     ----------
     iterations : int
         ``T >= 1``.
     certificate : Certificate
-        Of :func:`~dpanalysis.theory.heavy_ball_certificate` or
+        From :func:`~dpanalysis.theory.heavy_ball_certificate` or
         :func:`~dpanalysis.theory.nesterov_certificate`.
 
     Returns

@@ -1,6 +1,4 @@
-r"""Steps to an approximate second-order point: by how much they decrease the objective.
-
-Gao and Wright (2023).
+r"""Steps, noise and batch sizes for an approximate second-order point (Gao and Wright 2023).
 
 A point is an (eps_g, eps_H)-2NS if :math:`\lVert\nabla f\rVert \le \epsilon_g` and
 :math:`\lambda_{\min}(\nabla^2 f) \ge -\epsilon_H`. The methods make noisy gradient steps while
@@ -14,16 +12,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from .._validation import check_number
-
-__all__ = [
-    "SecondOrderConstants",
-    "curvature_roots",
-    "min_decrease_line_search",
-    "min_decrease_short",
-    "second_order_constants",
-    "tolerated_noise",
-]
+from .._validation import check_fraction, check_int, check_number
 
 
 class SecondOrderConstants(NamedTuple):
@@ -196,7 +185,7 @@ def line_search_decreases(
 ) -> tuple[float, float]:
     """Return the least decrease of a searched step along the gradient, and along curvature."""
     _check_tolerances(eps_g, eps_H, G, M)
-    check_number("c1", c1, low=0.0, high=1.0, low_open=True, high_open=True)
+    check_fraction("c1", c1)
     name = f"c_g with c1 = {c1:g}"
     check_number(name, c_g, low=0.0, high=1.0 - c1, low_open=True, high_open=True)
     _, t2 = curvature_roots(c, c2, c_H)
@@ -207,7 +196,7 @@ def line_search_decreases(
 def curvature_roots(c: float, c2: float, c_H: float) -> tuple[float, float]:
     r"""Return t1 < t2: steps of :math:`t|\lambda|/M` in [t1, t2] decrease f enough.
 
-    The roots of :math:`-t^2/6 + (1 - c - c_H) t/2 - c_2`, with b = 1 - c - c_H
+    These are the roots of :math:`-t^2/6 + (1 - c - c_H) t/2 - c_2`; with b = 1 - c - c_H
 
     .. math:: t_{1,2} = \tfrac32 b \mp 3\sqrt{b^2/4 - 2 c_2/3}.
 
@@ -236,7 +225,7 @@ def curvature_roots(c: float, c2: float, c_H: float) -> tuple[float, float]:
     >>> curvature_roots(0.1, 0.05, 0.2)
     (0.1542, 1.9458)
     """
-    check_number("c", c, low=0.0, high=1.0, low_open=True, high_open=True)
+    check_fraction("c", c)
     check_number("c2", c2, low=0.0, low_open=True)
     root = math.sqrt(8.0 * c2 / 3.0)
     highest = 1.0 - c - root
@@ -256,7 +245,7 @@ def curvature_roots(c: float, c2: float, c_H: float) -> tuple[float, float]:
 def tolerated_noise(
     eps_g: float, eps_H: float, M: float, c: float, c1: float, c2: float
 ) -> tuple[float, float]:
-    r"""Return how long the noise of a gradient and of a Hessian may be: condition (9).
+    r"""Return the largest norms of the noise in a gradient and in a Hessian: condition (9).
 
     .. math:: \lVert\varepsilon\rVert \le \min\{c_1\epsilon_g, c_2\epsilon_H^2/M\},\quad
               \lVert E\rVert \le c\,\epsilon_H
@@ -289,3 +278,287 @@ def tolerated_noise(
 def _check_tolerances(eps_g: float, eps_H: float, G: float, M: float) -> None:
     for name, value in (("eps_g", eps_g), ("eps_H", eps_H), ("G", G), ("M", M)):
         check_number(name, value, low=0.0, low_open=True)
+
+
+# Norms of Gaussian noise, and the Lanczos method (Appendices C and D, with explicit constants)
+
+
+def gradient_noise_norm(d: int, std: float, failure: float) -> float:
+    r"""Return a bound on the norm of a Gaussian vector, with probability 1 - ``failure``.
+
+    .. math:: \sigma\big(\sqrt d + \sqrt{2\ln(1/\eta)}\big)
+
+    Parameters
+    ----------
+    d : int
+        At least 1.
+    std : float
+        sigma >= 0.
+    failure : float
+        eta in (0, 1].
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is outside its range.
+
+    References
+    ----------
+    In place of Lemma D.6 of Gao and Wright (2023), which is false near eta = 1 (errata 003-9).
+
+    Examples
+    --------
+    >>> gradient_noise_norm(54, 1.0, 0.01)
+    10.383
+    """
+    check_int("d", d, low=1)
+    std = check_number("std", std, low=0.0)
+    eta = check_number("failure", failure, low=0.0, high=1.0, low_open=True)
+    return std * (math.sqrt(d) + math.sqrt(-2.0 * math.log(eta)))
+
+
+def hessian_noise_norm(d: int, std: float, failure: float) -> float:
+    r"""Return a bound on the norm of symmetric Gaussian noise, with probability 1 - ``failure``.
+
+    .. math:: \frac{\sigma}{\sqrt2}\big(2\sqrt d + \sqrt{4\ln(2/\eta)}\big)
+
+    for the standard deviation sigma on the diagonal and :math:`\sigma/\sqrt2` off it.
+
+    Parameters
+    ----------
+    d, std, failure
+        As in :func:`gradient_noise_norm`.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is outside its range.
+
+    References
+    ----------
+    Gao and Wright (2023), Lemma D.7, with explicit constants; errata 003-9.
+
+    Examples
+    --------
+    >>> hessian_noise_norm(54, 1.0, 0.01)
+    13.648
+    """
+    check_int("d", d, low=1)
+    std = check_number("std", std, low=0.0)
+    eta = check_number("failure", failure, low=0.0, high=1.0, low_open=True)
+    return std * math.sqrt(0.5) * (2.0 * math.sqrt(d) + math.sqrt(4.0 * math.log(2.0 / eta)))
+
+
+def lanczos_iterations(d: int, norm_bound: float, eps: float, failure: float) -> int:
+    r"""Return the number of Lanczos steps that find the smallest eigenvalue to eps/2.
+
+    .. math:: \min\Big\{d,\; 1 + \Big\lceil\frac12 \ln\frac{2.75\,d}{\delta^2}
+              \sqrt{\frac{U}{\epsilon}}\Big\rceil\Big\}
+
+    Parameters
+    ----------
+    d : int
+        Dimension, at least 1.
+    norm_bound : float
+        U >= ||H||, positive.
+    eps : float
+        Twice the absolute accuracy, positive.
+    failure : float
+        delta in (0, 1], over the random start.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is outside its range.
+
+    References
+    ----------
+    Gao and Wright (2023), Lemma C.1, after Carmon et al. (2018); errata 003-11.
+
+    Examples
+    --------
+    >>> lanczos_iterations(300, 1.0, 0.05, 0.1)
+    27
+    """
+    check_int("d", d, low=1)
+    for name, value in (("norm_bound", norm_bound), ("eps", eps)):
+        check_number(name, value, low=0.0, low_open=True)
+    check_number("failure", failure, low=0.0, high=1.0, low_open=True)
+    steps = 0.5 * math.log(2.75 * d / failure**2) * math.sqrt(norm_bound / eps)
+    return min(d, 1 + math.ceil(steps))
+
+
+# Batches: size and noise (Appendix B)
+
+
+# The nonzero root of e^x = 1 + 2x.
+_LARGEST_STEP = 1.2564312086261697
+
+
+class BatchNoise(NamedTuple):
+    """Noise multipliers of gradients and Hessians by three ways of accounting.
+
+    Attributes
+    ----------
+    pld : float
+        By privacy loss distributions: a batch's two releases are one Gaussian release with sqrt 2
+        times the shift, whose amplified pair is exact; T such pairs are composed.
+    renyi : float
+        By Theorem B.4: a batch's two releases are composed, then amplified; T such pairs are
+        composed at the best real order.
+    advanced : float
+        By Theorem B.8: advanced composition of (epsilon, delta).
+    """
+
+    pld: float
+    renyi: float
+    advanced: float
+
+
+def second_order_batch(
+    eps_g: float,
+    eps_H: float,
+    M: float,
+    B_g: float,
+    B_H: float,
+    d: int,
+    iterations: int,
+    failure: float,
+    c: float,
+    c1: float,
+    c2: float,
+) -> int:
+    r"""Return the batch size whose derivatives approximate those of all records.
+
+    .. math:: \max\Big\{\frac{128 B_g^2(\ln(2dT/\eta) + \frac14)}
+              {\min\{c_1\epsilon_g, c_2\epsilon_H^2/M\}^2},\;
+              \frac{64 B_H^2 \ln(2dT/\eta)}{(c\,\epsilon_H)^2}\Big\}
+
+    Then the gradients and Hessians of all T batches are within half of the tolerated noise of
+    those of all records, except with probability :math:`2\eta`.
+
+    Parameters
+    ----------
+    eps_g, eps_H, M, c, c1, c2 : float
+        As in :func:`~dpanalysis.theory.tolerated_noise`.
+    B_g, B_H : float
+        Bounds on the norms of one record's gradient and Hessian, positive.
+    d, iterations : int
+        Dimension and T, at least 1.
+    failure : float
+        :math:`\eta` in (0, 1).
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is outside its range.
+
+    References
+    ----------
+    Gao and Wright (2023), (23) and (24), after Kohler, Lucchi (2017); errata 003-18.
+
+    Examples
+    --------
+    >>> second_order_batch(0.06, 0.245, 0.1, 1.0, 0.25, 54, 195, 0.05, c=0.1, c1=0.25, c2=0.1)
+    7509825
+    """
+    gradient, hessian = tolerated_noise(eps_g, eps_H, M, c, c1, c2)
+    B_g = check_number("B_g", B_g, low=0.0, low_open=True)
+    B_H = check_number("B_H", B_H, low=0.0, low_open=True)
+    eta = check_fraction("failure", failure)
+    log = math.log(2.0 * check_int("d", d, low=1) * check_int("iterations", iterations, low=1))
+    log -= math.log(eta)
+    return math.ceil(
+        max(128.0 * (log + 0.25) * (B_g / gradient) ** 2, 64.0 * log * (B_H / hessian) ** 2)
+    )
+
+
+def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -> BatchNoise:
+    r"""Return the noise that T gradients and T Hessians need, by three ways of accounting.
+
+    A gradient and a Hessian share each batch and have the same multiplier. A batch is charged for
+    both, since a run may decide adaptively which of them to query.
+
+    Theorem B.8 takes :math:`\sqrt{2\ln(1.25/\delta_0)}/\epsilon_0` with
+
+    .. math:: \epsilon_0 = \frac{\epsilon}{8s\sqrt{2T\ln(2/\delta)}},\quad
+              \delta_0 = \frac{\delta}{4sT},\quad s = \frac mn.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Replace-one budget for these releases alone, in (0, 1); f(w0) is public for w0 = 0.
+    iterations : int
+        T, at least 1.
+    n, m : int
+        Number of records, and batch size without replacement, 1 <= m <= n.
+
+    Returns
+    -------
+    BatchNoise
+        Standard deviations over the sensitivities; a gradient's is 2 B_g/m.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is outside its range; if m is so small that Theorem B.8 is false.
+
+    Notes
+    -----
+    The proof of Theorem B.8 bounds the amplified :math:`\ln(1 + s(e^{2\epsilon_0} - 1))` by
+    :math:`4s\epsilon_0`. This requires :math:`\epsilon_0 \le 0.628` (and :math:`\delta_0 \le 1`),
+    hence a batch that is not too small: for :math:`m \ll n` the theorem's noise is far too small.
+
+    A method that sets its noise adaptively needs the bound by Theorem B.4; if T and the noise are
+    fixed in advance, use ``pld``.
+
+    References
+    ----------
+    Gao and Wright (2023), Theorems B.4 and B.8; errata 003-19, 003-20.
+
+    Examples
+    --------
+    >>> batch_noise(0.5, 1e-6, iterations=200, n=100_000, m=1000)
+    BatchNoise(pld=2.23..., renyi=4.8893, advanced=69.2047)
+    """
+    epsilon = check_fraction("epsilon", epsilon)
+    delta = check_fraction("delta", delta)
+    T = check_int("iterations", iterations, low=1)
+    n = check_int("n", n, low=1)
+    s = check_int("m", m, low=1, high=n) / n
+    whole = epsilon / (8.0 * math.sqrt(2.0 * T * math.log(2.0 / delta)))
+    least = math.ceil(n * max(2.0 * whole / _LARGEST_STEP, delta / (4.0 * T)))
+    if m < least:
+        raise ValueError(f"m must be at least {least} for Theorem B.8 to hold, got {m!r}")
+    advanced = math.sqrt(2.0 * math.log(1.25 * 4.0 * s * T / delta)) * s / whole
+    from .. import privacy
+    from ..privacy.accounting.sampling import WithoutReplacement
+    from ..privacy.events import Gaussian, Repeated, Sampled
+
+    def run(multiplier: float) -> Repeated:
+        pair = [Gaussian(multiplier, 1.0), Gaussian(multiplier, 1.0)]
+        return Repeated(Sampled(WithoutReplacement(m), pair, n), T)
+
+    budget = privacy.Budget(epsilon, delta=delta)
+    full = 3.0 * math.sqrt(T * (1.0 - math.log(delta))) / epsilon  # enough without sampling
+    bracket = 1e-3 * min(advanced, full), full
+    renyi = privacy.calibrate(run, budget, bracket, accountant="rdp")
+    # The tightest is never above the Renyi bound; its discretization allows no more digits.
+    pld = privacy.calibrate(run, budget, (1e-3 * renyi, renyi), tol=1e-3)
+    return BatchNoise(pld, renyi, advanced)

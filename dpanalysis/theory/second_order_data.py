@@ -1,7 +1,8 @@
-r"""How much data a private approximate second-order point takes: Gao and Wright (2023).
+"""Sample complexity of private approximate second-order points (Gao and Wright 2023).
 
 The noise of every answer must be within :func:`~dpanalysis.theory.tolerated_noise`. It is
-proportional to the sensitivity, and so to 1/n: the least n follows, with all constants.
+proportional to the sensitivity, hence to 1/n: the least n follows, with all constants, and the
+shares of the tolerances that minimize it.
 """
 
 from __future__ import annotations
@@ -10,28 +11,21 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .._validation import check_choice, check_int, check_number
+import numpy as np
+
+from .._validation import check_choice, check_fraction, check_int, check_number
 from .second_order import (
     SecondOrderConstants,
     curvature_roots,
+    gradient_noise_norm,
+    hessian_noise_norm,
     line_search_decreases,
     short_decreases,
 )
-from .second_order_noise import gradient_noise_norm, hessian_noise_norm
-
-__all__ = [
-    "SampleComplexity",
-    "SecondOrderTarget",
-    "Shares",
-    "iteration_bound",
-    "sample_complexity",
-    "sample_exponent",
-    "search_slack",
-]
 
 
 class Shares(NamedTuple):
-    """The parts of the tolerances that noise may use, and the decrease a line search asks for.
+    """Fractions of the tolerances that noise may use, and a line search's sufficient decrease.
 
     Attributes
     ----------
@@ -54,22 +48,17 @@ class Shares(NamedTuple):
 
 
 class SampleComplexity(NamedTuple):
-    """How many records a guarantee needs.
+    """Number of records that a guarantee needs.
 
     Attributes
     ----------
     n : int
-        The number of records from which on the guarantee holds, n_min.
+        n_min: the guarantee holds for at least this many records.
     iterations : int
-        T, the largest number of noisy evaluations. The last one, which ends the run, counts.
+        T, the largest number of noisy evaluations, including the last one, which ends the run.
     gradient, hessian, search : float
         Numbers of records that the noise of gradients, of Hessians and of line searches needs;
         n is the largest of the three, rounded up.
-
-    Examples
-    --------
-    >>> SampleComplexity(n=120, iterations=7, gradient=119.5, hessian=80.0, search=0.0).n
-    120
     """
 
     n: int
@@ -81,25 +70,25 @@ class SampleComplexity(NamedTuple):
 
 @dataclass(frozen=True)
 class SecondOrderTarget:
-    """The point that is sought: its tolerances, the objective and the privacy budget.
+    """Tolerances of a second-order point, with the objective and the privacy budget.
 
     Parameters
     ----------
     eps_g, eps_H : float
         Tolerances of the noisy gradient and curvature, positive.
     constants : SecondOrderConstants
-        Constants of the objective and of one record's loss. The model is a linear predictor.
+        Constants of the objective and of one record's loss, for a linear predictor.
     d : int
         Dimension, at least 1.
     rho : float
-        Budget under zCDP, replace-one, positive. All of it goes to gradients, Hessians and
-        searches, in equal parts: f(w0) is public for w0 = 0.
+        Replace-one zCDP budget, positive, divided equally among gradients, Hessians and searches;
+        f(w0) is public for w0 = 0.
     gap : float
         f(w0) minus a lower bound of f, >= 0; ln 2 for the logistic loss at 0.
     failure : float
         Probability that some noise is too large, in (0, 1).
     guarantee : bool
-        eps_g and eps_H are what the true gradient and curvature of the answer must satisfy; the
+        Whether eps_g and eps_H apply to the true gradient and curvature at the solution; the
         tolerances are then eps_g/(1 + c1) and eps_H/(1 + c).
     convex : bool
         Whether each record's loss is convex. If not, one record moves the Hessian by 2 B_H/n
@@ -139,7 +128,7 @@ class SecondOrderTarget:
             check_number(name, getattr(self, name), low=0.0, low_open=True)
         for name in ("failure", "backtrack"):
             value = getattr(self, name)
-            check_number(name, value, low=0.0, high=1.0, low_open=True, high_open=True)
+            check_fraction(name, value)
         if not isinstance(self.constants, SecondOrderConstants):
             raise TypeError(f"constants must be SecondOrderConstants, got {self.constants!r}")
         for name, bound in self.constants._asdict().items():
@@ -149,7 +138,7 @@ class SecondOrderTarget:
         check_number("multiple", self.multiple, low=1.0, low_open=True)
 
     def tolerances(self, shares: Shares) -> tuple[float, float]:
-        """Return the tolerances that the noisy gradient and the noisy curvature must meet."""
+        """Return the tolerances of the noisy gradient and the noisy curvature."""
         if not self.guarantee:
             return self.eps_g, self.eps_H
         return self.eps_g / (1.0 + shares.c1), self.eps_H / (1.0 + shares.c)
@@ -174,7 +163,7 @@ class SecondOrderTarget:
         """Return how many records each requirement needs.
 
         Two requirements are on gradients, one is on Hessians, two are on line searches.
-        ``iterations`` need not be whole: :func:`best_shares` moves it continuously.
+        ``iterations`` need not be an integer: :func:`best_shares` optimizes it as a real number.
         """
         c, c1, c2, c_g, c_H = shares
         eps_g, eps_H = self.tolerances(shares)
@@ -196,8 +185,8 @@ class SecondOrderTarget:
 def iteration_bound(gap: float, min_decrease: float) -> int:
     r"""Return the largest number of evaluations, :math:`\lfloor(f(w_0) - f_{lb})/D\rfloor + 1`.
 
-    Every evaluation is followed by a step that decreases f by D or more, but for the last one,
-    which finds a second-order point.
+    Every evaluation but the last, which finds a second-order point, precedes a step that
+    decreases f by at least D.
 
     Parameters
     ----------
@@ -209,7 +198,7 @@ def iteration_bound(gap: float, min_decrease: float) -> int:
     Returns
     -------
     int
-        T >= 1. The quotient is rounded up before it is cut.
+        T >= 1; rounding errors only increase it.
 
     Raises
     ------
@@ -218,7 +207,7 @@ def iteration_bound(gap: float, min_decrease: float) -> int:
 
     References
     ----------
-    Gao and Wright (2023), (6) and Corollary 3, which forget the last evaluation (errata 003-17).
+    Gao and Wright (2023), (6) and Corollary 3, which omit the last evaluation (errata 003-17).
 
     Examples
     --------
@@ -234,9 +223,9 @@ def iteration_bound(gap: float, min_decrease: float) -> int:
 def search_slack(queries: int, failure: float) -> float:
     r"""Return how far below 0 an accepted query of a line search can be, in units of its noise.
 
-    A search of ``queries`` queries, with Laplace noise of scales :math:`2\lambda\Delta` and
-    :math:`4\lambda\Delta` for the threshold and the queries, halts at one below -x times
-    :math:`\lambda\Delta` with at most the probability ``failure``, where
+    With Laplace noise of scales :math:`2\lambda\Delta` for the threshold and
+    :math:`4\lambda\Delta` for the queries, the search halts at a query below -x times
+    :math:`\lambda\Delta` with probability at most ``failure``, where
 
     .. math:: x = 4 \ln\frac{2 i}{3\eta}
 
@@ -259,8 +248,8 @@ def search_slack(queries: int, failure: float) -> float:
 
     Notes
     -----
-    *Proof.* The difference of the two noises is beyond x with the probability
-    :math:`\frac23 e^{-x/4} - \frac16 e^{-x/2}`; there are i of them.
+    *Proof.* The difference of the two noises exceeds x with probability
+    :math:`\frac23 e^{-x/4} - \frac16 e^{-x/2}`; union bound over i of them.
 
     References
     ----------
@@ -273,7 +262,7 @@ def search_slack(queries: int, failure: float) -> float:
     40.765
     """
     check_int("queries", queries, low=1)
-    check_number("failure", failure, low=0.0, high=1.0, low_open=True, high_open=True)
+    check_fraction("failure", failure)
     return max(4.0 * (math.log(queries / 1.5) - math.log(failure)), 0.0)
 
 
@@ -310,8 +299,8 @@ def sample_complexity(target: SecondOrderTarget, shares: Shares) -> SampleComple
 
     Notes
     -----
-    The norms are those of errata 003-9: Lemma D.6 is false, and nobody knows the constants of
-    Lemma D.7. Without the sqrt d of the printed sensitivity n grows like sqrt d, not like d.
+    The norms are those of errata 003-9: Lemma D.6 is false, and the constants of Lemma D.7 are
+    unspecified. Without the sqrt d of the printed sensitivity n grows like sqrt d, not like d.
     (16) prints :math:`\log_\beta b`, which is negative: a search has
     :math:`\lfloor\log_{1/\beta} b\rfloor + 1` queries.
 
@@ -350,14 +339,13 @@ _EXPONENTS = {"DP-GD": 2.0, "DP-TR": 1.75, "DP-TR, mini-batch": 2.0, "2NS": 2.0}
 def sample_exponent(method: str) -> float:
     r"""Return p of the sample complexity :math:`\alpha^{-p}` that Gao and Wright (2023) state.
 
-    For an (alpha, sqrt(M alpha))-2NS, logarithms aside. The paper gives no constants for its
-    rivals, and for DP-TR no dependence on d and rho either: such curves have a slope and no
-    height.
+    For an (alpha, sqrt(M alpha))-2NS, up to logarithms. The paper gives no constants for the
+    baselines, and for DP-TR no dependence on d and rho.
 
     Parameters
     ----------
     method : {"DP-GD", "DP-TR", "DP-TR, mini-batch", "2NS"}
-        "2NS" is the paper's own, with full batches or small ones.
+        "2NS" is the paper's method, with full batches or mini-batches.
 
     Returns
     -------
@@ -378,3 +366,105 @@ def sample_exponent(method: str) -> float:
     1.75
     """
     return _EXPONENTS[check_choice("method", method, tuple(_EXPONENTS))]
+
+
+_LARGEST_LOGIT = 15.0  # logarithm of a quotient of shares
+_LARGEST_INTEGER_LOG = 7.0  # logarithm of T beyond which rounding T to an integer hardly matters
+
+
+def best_shares(target: SecondOrderTarget, step: str = "short") -> Shares:
+    r"""Return the shares that need the fewest records; the paper does not choose them.
+
+    Larger shares allow more noise, but then each step decreases f by less and a run needs more
+    steps. With ``target.guarantee`` larger shares also tighten the tolerances; without it they
+    give a less accurate solution.
+
+    Parameters
+    ----------
+    target : SecondOrderTarget
+    step : {"short", "line_search"}
+
+    Returns
+    -------
+    Shares
+
+    Raises
+    ------
+    ValueError
+        If ``step`` is neither.
+
+    Notes
+    -----
+    In logarithms every requirement compares a sum of monomials with 1, since
+
+    .. math:: c + c_H + t/3 + 2 c_2/t \le 1
+
+    says that t is at most :math:`t_2`. This is a geometric program, except for the logarithms of
+    T within the norms, which hardly matter. So a local search (SLSQP over n, T and the shares)
+    finds the global optimum. Shares that do not affect n keep their starting values.
+
+    Examples
+    --------
+    >>> from dpanalysis import theory
+    >>> constants = theory.second_order_constants(1.0, 0.001)
+    >>> target = SecondOrderTarget(0.06, 0.245, constants, d=54, rho=0.01, guarantee=True)
+    >>> best = best_shares(target)
+    >>> given = Shares(0.1, 0.1, 0.1)
+    >>> [theory.sample_complexity(target, shares).n for shares in (given, best)]
+    [511904, 338521]
+    """
+    check_choice("step", step, ("short", "line_search"))
+    from scipy import optimize  # slow to import
+
+    search = step == "line_search"
+    shares = _searched_shares if search else _short_shares
+
+    def log_n(point: np.ndarray) -> float:
+        return float(point[-2])
+
+    def margins(point: np.ndarray) -> np.ndarray:
+        """Return the constraints, at least 0 if ln n and ln T (the last two) are large enough."""
+        chosen = shares(point[:-2])
+        sizes = target.sizes(chosen, math.exp(point[-1]))[: 5 if search else 3]
+        steps = max(target.gap, 1e-300) * (1.0 + 1e-9) / np.array(target.decreases(chosen))
+        return np.concatenate([point[-2] - np.log(sizes), point[-1] - np.log(steps)])
+
+    def solve(start: np.ndarray, least: float, most: float) -> np.ndarray:
+        # With T = 1 some shares do not affect n: bounds keep them away from 0 and 1.
+        bounds = [(-_LARGEST_LOGIT, _LARGEST_LOGIT)] * (len(start) - 2)
+        bounds += [(-np.inf, np.inf), (least, most)]
+        enough = optimize.NonlinearConstraint(margins, 0.0, np.inf)
+        start[-1] = min(max(start[-1] - min(margins(start)[-2:].min(), 0.0), least), most)
+        start[-2] -= margins(start)[:-2].min()
+        found = optimize.minimize(
+            log_n, start, method="SLSQP", bounds=bounds, constraints=enough, tol=1e-10
+        )
+        return found.x
+
+    point = solve(np.zeros(7 if search else 5), 0.0, 600.0)
+    candidates = [point]
+    if point[-1] < _LARGEST_INTEGER_LOG:  # one of the two adjacent integers is best
+        for T in {math.floor(math.exp(point[-1])), math.ceil(math.exp(point[-1]))}:
+            candidates.append(solve(point.copy(), math.log(T), math.log(T)))
+    return min(
+        (shares(point[:-2]) for point in candidates),
+        key=lambda chosen: sample_complexity(target, chosen).n,
+    )
+
+
+def _parts(logits: np.ndarray) -> list[float]:
+    """Return positive numbers that sum to 1, one more than there are logits."""
+    weights = np.exp(np.append(logits, 0.0) - max(logits.max(), 0.0))
+    return list(map(float, weights / weights.sum()))
+
+
+def _short_shares(logits: np.ndarray) -> Shares:
+    c1, _ = _parts(logits[:1])
+    c, c2, _ = _parts(logits[1:])
+    return Shares(c / 3.0, 0.5 * c1, c2 / 3.0)
+
+
+def _searched_shares(logits: np.ndarray) -> Shares:
+    c1, c_g, _ = _parts(logits[:2])
+    c, c_H, root, _ = _parts(logits[2:])
+    return Shares(c, c1, 0.375 * root**2, c_g, c_H)  # root = sqrt(8 c2/3)

@@ -1,9 +1,8 @@
-"""Step size, momentum and number of iterations of the heavy ball method under a privacy budget.
+"""Tuning of the heavy ball method under a privacy budget.
 
-Kuru et al. (2022), section 3.2, observe that the noiseless optimum of Polyak is not the best
-choice under privacy, because more iterations and longer steps let in more noise. Here the
-choice is made: the worst quadratic's exact error, or a certified bound, is minimised over all
-three.
+Kuru et al. (2022), section 3.2, observe that Polyak's noiseless optimum is not the best choice
+under privacy, because more iterations and longer steps add more noise. Here the worst quadratic's
+exact error, or a certified bound, is minimized over step size, momentum and number of iterations.
 """
 
 from __future__ import annotations
@@ -19,32 +18,25 @@ from ..errors import CertificateNotFound
 from ._arguments import FloatArray, check_array, check_constants
 from .allocation import check_sizes, laplace_scales
 from .certificates import heavy_ball_certificate
-from .gradient_noise import noise_second_moment, subsampling_variance
 from .lmi import Certificate, Start, start_bounds
 from .quadratic import as_spectrum, heavy_ball_recurrence
-
-__all__ = ["TunedHeavyBall", "laplace_noise", "tune_heavy_ball"]
+from .recursion import noise_second_moment, subsampling_variance
 
 NoiseLaw = Callable[[int], float]
 
 
 @dataclass(frozen=True, eq=False)
 class TunedHeavyBall:
-    """The best found parameters of the heavy ball method.
+    """Best parameters found for the heavy ball method.
 
     Attributes
     ----------
     step_size, momentum : float
     iterations : int
     value : float
-        The error (bound) that was minimised.
+        The minimized error (bound).
     certificate : Certificate or None
-        What proves ``value`` on all functions of the class (``objective="certified"``).
-
-    Examples
-    --------
-    >>> TunedHeavyBall(0.5, 0.2, 10, 0.01).iterations
-    10
+        Proof of ``value`` on all functions of the class (``objective="certified"``).
     """
 
     step_size: float
@@ -73,6 +65,7 @@ def laplace_noise(
     Returns
     -------
     callable
+        ``T -> E||w||^2`` for ``T >= 1``.
 
     Raises
     ------
@@ -106,11 +99,11 @@ def tune_heavy_ball(
     objective: str = "quadratic",
     eigenvalues: ArrayLike | None = None,
 ) -> TunedHeavyBall:
-    """Choose ``(step_size, momentum, iterations)`` for the smallest final error.
+    """Return step size, momentum and number of iterations with the smallest final error.
 
-    A grid over step size (logarithmic, from ``1e-4 / L`` to ``3 / L``) and momentum
-    (logarithmic in ``1 - momentum``, 0 to 0.999) is refined five times around its best point;
-    every number of iterations is tried for each pair. Deterministic.
+    A deterministic search: a grid over step size (logarithmic, from ``1e-4 / L`` to ``3 / L``) and
+    momentum (logarithmic in ``1 - momentum``, 0 to 0.999) is refined five times around its best
+    point, with the best number of iterations for each pair.
 
     Parameters
     ----------
@@ -122,12 +115,12 @@ def tune_heavy_ball(
     horizon_max : int
         Largest ``T``.
     initial : float or (distance, gap)
-        ``||w_0 - w*||`` and ``F(w_0) - F*``, public guesses; one may be None and is then
+        Public guesses of ``||w_0 - w*||`` and ``F(w_0) - F*``; one may be None and is then
         bounded by the other. A number is the distance.
     objective : {"quadratic", "certified"}
         The worst exact error over quadratics of the class and over noise directions (under 1
         s for ``horizon_max=1000``), or the bound of a certificate for every function of the
-        class (about 200 searches, some 5 s).
+        class (about 200 certificates, some 5 s).
     eigenvalues : (d,) array_like, optional
         For ``objective="quadratic"``: the spectrum, if known, with isotropic noise. Default:
         65 values spaced logarithmically in ``[mu, L]``, with all noise in the worst direction.
@@ -193,7 +186,7 @@ def _refine(
     L: float,
     sizes: tuple[int, int],
 ) -> tuple[float, float, int, float]:
-    """Minimise over ``(ln alpha L, -ln(1 - beta))`` by a grid and five smaller ones."""
+    """Minimize over ``(ln alpha L, -ln(1 - beta))`` by a grid and five smaller ones."""
     low = np.array([np.log(1e-4), 0.0])
     high = np.array([np.log(3.0), -np.log(1e-3)])
     box = (low, high)
@@ -206,11 +199,11 @@ def _refine(
         k = int(np.argmin(values))
         if values[k] < best[3]:
             best = (float(alpha[k]), float(beta[k]), int(horizons[k]), float(values[k]))
-            centre = np.array([x[k], y[k]])
+            center = np.array([x[k], y[k]])
         elif not np.isfinite(best[3]):
             break
         spacing = np.array([axis[1] - axis[0] for axis in axes])
-        box = (np.maximum(centre - spacing, low), np.minimum(centre + spacing, high))
+        box = (np.maximum(center - spacing, low), np.minimum(center + spacing, high))
     return best
 
 
@@ -254,7 +247,7 @@ def _certified(
     noise: FloatArray,
     initial: tuple[float, float],
 ) -> tuple[Certificate, float, int]:
-    """Return certificate, bound and horizon: two rounds of best ``T``, best certificate at it."""
+    """Return certificate, bound and horizon; optimizes ``T`` and certificate in turn, twice."""
     times = np.arange(1, noise.size + 1)
     certificate = heavy_ball_certificate(alpha, beta, mu, L)
     best = (certificate, np.inf, 1)

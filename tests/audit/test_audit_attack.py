@@ -16,7 +16,7 @@ from dpanalysis.audit.attack import (
     quotient,
     worst_case,
 )
-from dpanalysis.audit.enumeration import (
+from dpanalysis.audit.laws import (
     Subsampling,
     laws_of,
     poisson,
@@ -24,21 +24,13 @@ from dpanalysis.audit.enumeration import (
     renyi_curve,
     without_replacement,
 )
-from dpanalysis.audit.papers import (
-    bounds,
-    bounds_adaptive,
-    bounds_amplification,
-    bounds_replacement,
-)
-from dpanalysis.audit.papers import bounds_composed as composed
-from dpanalysis.audit.papers import bounds_sampled as sampled
-from dpanalysis.audit.papers import bounds_sparse_vector as sparse
-from dpanalysis.audit.papers._search import DELTA, EXCESS, LOSS, STD
-from dpanalysis.privacy import pld
+from dpanalysis.papers.accounting import DELTA, EXCESS, LOSS, STD, composition, releases, sampling
+from dpanalysis.papers.tools import unit
+from dpanalysis.privacy.accounting import pairs
+from dpanalysis.privacy.accounting.rdp import rdp_pure_poisson, rdp_pure_without_replacement
+from dpanalysis.privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
+from dpanalysis.privacy.budget import Filter
 from dpanalysis.privacy.events import AboveThreshold, Event, Gaussian, Laplace, Sampled
-from dpanalysis.privacy.filters import Filter
-from dpanalysis.privacy.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
-from dpanalysis.privacy.subsampled_rdp import rdp_pure_poisson, rdp_pure_without_replacement
 
 # --- the search ---
 
@@ -249,7 +241,7 @@ def test_curves_of_tables_are_exact(logits, spread, excess):
 @pytest.mark.parametrize("order", [1.001, 2.0, 7.5])
 @pytest.mark.parametrize("spread", [0.8, 3.0])
 def test_finite_laws_have_the_divergences_of_the_noise(order, spread):
-    laplace, gaussian = sampled.laplace_law(spread), sampled.gaussian_law(spread, order)
+    laplace, gaussian = sampling.laplace_law(spread), sampling.gaussian_law(spread, order)
     for pair, cost in (
         (laplace, privacy.rdp_laplace(order, spread)),
         (gaussian, privacy.rdp_gaussian(order, spread)),
@@ -261,8 +253,8 @@ def test_finite_laws_have_the_divergences_of_the_noise(order, spread):
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_cells_lose_little_and_never_gain(noise):
-    pair = composed.cells(noise, 1.3)
-    center = bounds.gaussian if noise == "gaussian" else bounds.laplace
+    pair = composition.cells(noise, 1.3)
+    center = releases.gaussian if noise == "gaussian" else releases.laplace
     for epsilon in (0.0, 0.3):
         exact = audit.hockey_stick(center(1.0, 1.3), center(0.0, 1.3), epsilon)
         cut = audit.hockey_stick(*pair, epsilon)
@@ -270,12 +262,12 @@ def test_cells_lose_little_and_never_gain(noise):
 
 
 def test_a_transcript_is_a_law_and_stops_where_the_filter_says_no():
-    coins = np.array([[0.8, -0.8]] * bounds_adaptive.NODES)  # each of loss .8
-    laws = bounds_adaptive.transcript(Filter(privacy.Budget(1.7)), coins, weaken=False)
+    coins = np.array([[0.8, -0.8]] * composition.NODES)  # each of loss .8
+    laws = composition.transcript(Filter(privacy.Budget(1.7)), coins, weaken=False)
     assert laws.shape == (2, 4)  # two coins of four
     np.testing.assert_allclose(laws.sum(axis=1), 1.0)
     assert np.abs(np.log(laws[0] / laws[1])).max() == pytest.approx(1.6)
-    weakened = bounds_adaptive.transcript(Filter(privacy.Budget(1.7)), coins)
+    weakened = composition.transcript(Filter(privacy.Budget(1.7)), coins)
     assert weakened.shape[1] > 4
     assert 1.65 < np.abs(np.log(weakened[0] / weakened[1])).max() <= 1.7
 
@@ -290,8 +282,8 @@ def test_subsampled_densities_keep_their_tails_at_rate_one():
 
 # --- weakened bounds ---
 
-RATE, SPREAD = bounds_amplification.RATE, bounds_amplification.SPREAD
-PAIR = bounds.PAIR
+RATE, SPREAD = sampling.RATE, sampling.SPREAD
+PAIR = releases.PAIR
 NOISY = {"std": STD, "delta": DELTA}
 BUDGET = {"epsilon": LOSS, "delta": DELTA}
 
@@ -311,8 +303,8 @@ class Costs(Event):
 
 def euclidean_laplace(excess, scale, shift):
     """The Laplace ratio with the L2 norm in place of the L1 norm."""
-    moved = bounds.into_ball(shift, 1)
-    return bounds.laplace_ratio(
+    moved = unit(shift, 1)
+    return releases.laplace_ratio(
         excess, scale, shift, event=lambda b, s: Laplace(b, float(np.linalg.norm(moved)))
     )
 
@@ -349,8 +341,8 @@ def tables(logits, **more):
 
 
 def swapped_only(order, curve, loss, fraction, n, m):
-    """The pair of randomised response on a Poisson batch, only as seen by the one added."""
-    yes, no = sampled.response_law(loss)
+    """The pair of randomized response on a Poisson batch, only as seen by the one added."""
+    yes, no = sampling.response_law(loss)
     return float(renyi_curve([no], [fraction * yes + (1.0 - fraction) * no], [order])[0, 0])
 
 
@@ -366,7 +358,7 @@ def one_way(fraction, logits, spread, excess):
     )
 
 
-pure, renyi = bounds_amplification.pure_ratio, bounds_amplification.renyi_ratio
+pure, renyi = sampling.pure_ratio, sampling.renyi_ratio
 on_poisson = partial(on_tables, sampling="poisson")
 
 
@@ -412,7 +404,7 @@ shared_bound = partial(privacy.rdp_above_threshold, shared=True)
 def searches_of(count, shared):
     """Return the space of a few queries in which the weakened bounds below break."""
     return {
-        **sparse.space(count, shared),
+        **composition.space(count, shared),
         "excess": Range(0.01, 50.0, log=True),
         "threshold_scale": Range(0.1, 10.0, log=True),
         "query_scale": Range(0.1, 10.0, log=True),
@@ -446,34 +438,34 @@ class HalfTheOrder(AboveThreshold):
 # name -> ratio of the bound, ratio of the weakened bound, space
 HOLES = {
     "gaussian: variance doubled": (
-        bounds.gaussian_ratio,
-        partial(bounds.gaussian_ratio, event=lambda std, s: Gaussian(math.sqrt(2.0) * std, s)),
+        releases.gaussian_ratio,
+        partial(releases.gaussian_ratio, event=lambda std, s: Gaussian(math.sqrt(2.0) * std, s)),
         {"excess": EXCESS, "std": STD, "shift": Range(-1.0, 1.0, size=2)},
     ),
     "laplace: L2 norm": (
-        bounds.laplace_ratio,
+        releases.laplace_ratio,
         euclidean_laplace,
         {"excess": EXCESS, "scale": Range(0.1, 10.0), "shift": Range(-1.0, 1.0, size=2)},
     ),
     "pure: the curve of Laplace noise": (
-        bounds.pure_ratio,
-        partial(bounds.pure_ratio, bound=privacy.rdp_laplace),
+        releases.pure_ratio,
+        partial(releases.pure_ratio, bound=privacy.rdp_laplace),
         {"excess": EXCESS, **PAIR},
     ),
     "pure: the rare answer misplaced": (
-        bounds.pure_ratio,
-        partial(bounds.pure_ratio, bound=rare_answer_misplaced),
+        releases.pure_ratio,
+        partial(releases.pure_ratio, bound=rare_answer_misplaced),
         {"excess": Range(1e-11, 1e-3, log=True), **PAIR, "spread": Range(1.0, 20.0)},
     ),
     "zcdp of pure: epsilon^2/8": (
-        bounds.zcdp_ratio,
-        partial(bounds.zcdp_ratio, bound=lambda epsilon: epsilon**2 / 8.0),
+        releases.zcdp_ratio,
+        partial(releases.zcdp_ratio, bound=lambda epsilon: epsilon**2 / 8.0),
         {"excess": EXCESS, **PAIR},
     ),
     "rdp_to_epsilon: order instead of order - 1": (
-        bounds.rdp_to_epsilon_ratio,
+        releases.rdp_to_epsilon_ratio,
         partial(
-            bounds.rdp_to_epsilon_ratio,
+            releases.rdp_to_epsilon_ratio,
             bound=lambda a, r, d: (
                 max(0.0, r[0] + math.log1p(-1 / a[0]) - math.log(d * a[0]) / a[0]),
                 a[0],
@@ -482,61 +474,61 @@ HOLES = {
         {"excess": EXCESS, "delta": DELTA, **PAIR},
     ),
     "zcdp_to_epsilon: rho forgotten": (
-        bounds.zcdp_to_epsilon_ratio,
+        releases.zcdp_to_epsilon_ratio,
         partial(
-            bounds.zcdp_to_epsilon_ratio, bound=lambda rho, d: math.sqrt(2.0 * rho * -math.log(d))
+            releases.zcdp_to_epsilon_ratio, bound=lambda rho, d: math.sqrt(2.0 * rho * -math.log(d))
         ),
         {"delta": DELTA, **PAIR},
     ),
     "epsilon_to_zcdp: the classical Gaussian calibration": (
-        bounds.epsilon_to_zcdp_ratio,
+        releases.epsilon_to_zcdp_ratio,
         partial(
-            bounds.epsilon_to_zcdp_ratio, bound=lambda eps, d: eps**2 / (4 * math.log(1.25 / d))
+            releases.epsilon_to_zcdp_ratio, bound=lambda eps, d: eps**2 / (4 * math.log(1.25 / d))
         ),
         BUDGET,
     ),
     "gaussian_delta: only the noisier of two releases": (
-        bounds.two_gaussians_ratio,
-        lambda first, second, epsilon: bounds.two_gaussians_ratio(
+        releases.two_gaussians_ratio,
+        lambda first, second, epsilon: releases.two_gaussians_ratio(
             first, second, epsilon, bound=lambda s, e: privacy.gaussian_delta(min(first, second), e)
         ),
         {"first": Range(0.5, 5.0), "second": Range(0.5, 5.0), "epsilon": Range(0.0, 2.0)},
     ),
     "gaussian_epsilon: the classical formula": (
-        bounds.gaussian_epsilon_ratio,
+        releases.gaussian_epsilon_ratio,
         partial(
-            bounds.gaussian_epsilon_ratio,
+            releases.gaussian_epsilon_ratio,
             bound=lambda std, d: math.sqrt(2.0 * math.log(1.25 / d)) / std,
         ),
         NOISY,
     ),
     "laplace_epsilon: noise for the full batch": (
-        partial(bounds_amplification.laplace_mean_ratio, dimension=1),
+        partial(sampling.laplace_mean_ratio, dimension=1),
         partial(
-            bounds_amplification.laplace_mean_ratio,
+            sampling.laplace_mean_ratio,
             dimension=1,
             bound=lambda s, b, n, m: s / (n * b),
         ),
         {"epsilon": LOSS, "m": Range(1, 3, integer=True), "data": Range(-1.0, 1.0, size=4)},
     ),
     "amplification: q epsilon": (
-        on_tables(pure, pure_bound(lambda e, q, n, m: bounds_amplification.amplify_poisson(e, q))),
+        on_tables(pure, pure_bound(lambda e, q, n, m: sampling.amplify_poisson(e, q))),
         on_tables(pure, pure_bound(lambda e, q, n, m: q * e)),
         tables(6),
     ),
     "amplification by Poisson: q epsilon": (
-        on_poisson(pure, pure_bound(lambda e, q, n, m: bounds_amplification.amplify_poisson(e, q))),
+        on_poisson(pure, pure_bound(lambda e, q, n, m: sampling.amplify_poisson(e, q))),
         on_poisson(pure, pure_bound(lambda e, q, n, m: q * e)),
         tables(4),
     ),
     "deamplification: epsilon/q": (
-        bounds_amplification.deamplify_ratio,
-        partial(bounds_amplification.deamplify_ratio, bound=lambda e, q: e / q),
+        sampling.deamplify_ratio,
+        partial(sampling.deamplify_ratio, bound=lambda e, q: e / q),
         {"epsilon": Range(0.01, 5.0), "fraction": Range(0.1, 1.0), "share": Range(0.01, 0.9)},
     ),
     "poisson gaussian: the small-noise formula": (
-        sampled.poisson_gaussian_ratio,
-        partial(sampled.poisson_gaussian_ratio, bound=lambda a, q, s: q**2 * a / (2.0 * s**2)),
+        sampling.poisson_gaussian_ratio,
+        partial(sampling.poisson_gaussian_ratio, bound=lambda a, q, s: q**2 * a / (2.0 * s**2)),
         {
             "excess": Range(0.1, 30.0, log=True),
             "rate": RATE,
@@ -589,17 +581,17 @@ HOLES = {
         tables(6, excess=EXCESS),
     ),
     "with replacement: a record counts once": (
-        bounds_replacement.pure_ratio,
+        sampling.drawn_loss_ratio,
         partial(
-            bounds_replacement.pure_ratio,
-            bound=lambda e, n, m: bounds_amplification.amplify_poisson(e, 1 - (1 - 1 / n) ** m),
+            sampling.drawn_loss_ratio,
+            bound=lambda e, n, m: sampling.amplify_poisson(e, 1 - (1 - 1 / n) ** m),
         ),
         {"epsilon": LOSS, "m": Range(2, 3, integer=True), "data": Range(-0.5, 0.5, size=4)},
     ),
     "gaussian noise with replacement: a record counts once": (
-        bounds_replacement.renyi_ratio,
+        sampling.drawn_renyi_ratio,
         partial(
-            bounds_replacement.renyi_ratio,
+            sampling.drawn_renyi_ratio,
             bound=lambda a, n, m, s: privacy.rdp_without_replacement(
                 a, n, m, lambda orders: privacy.rdp_gaussian(orders, s)
             ),
@@ -613,8 +605,8 @@ HOLES = {
     ),
     **{
         f"a shared batch amplified apart: {kind}, {relation}": (
-            partial(composed.shared_batch_ratio, relation, kind),
-            partial(composed.shared_batch_ratio, relation, kind, cost=apart),
+            partial(composition.shared_batch_ratio, relation, kind),
+            partial(composition.shared_batch_ratio, relation, kind, cost=apart),
             {
                 "fraction": Range(1e-3, 0.9, log=True),
                 "first": Range(-1.0, 1.0, size=2 * rows),
@@ -627,30 +619,30 @@ HOLES = {
         for kind in ("loss", "pure")
     },
     "filter of pure losses: careless at the end": (
-        bounds_adaptive.pure_filter_ratio,
-        partial(bounds_adaptive.pure_filter_ratio, make=Careless),
-        {"epsilon": Range(0.1, 5.0), **bounds_adaptive.COINS},
+        composition.pure_filter_ratio,
+        partial(composition.pure_filter_ratio, make=Careless),
+        {"epsilon": Range(0.1, 5.0), **composition.COINS},
     ),
     "filter of zCDP: half price": (
-        bounds_adaptive.zcdp_filter_ratio,
-        partial(bounds_adaptive.zcdp_filter_ratio, make=HalfPrice),
-        {"rho": Range(0.01, 1.0), "excess": EXCESS, **bounds_adaptive.COINS},
+        composition.zcdp_filter_ratio,
+        partial(composition.zcdp_filter_ratio, make=HalfPrice),
+        {"rho": Range(0.01, 1.0), "excess": EXCESS, **composition.COINS},
     ),
     "filter at one order: careless at the end": (
-        bounds_adaptive.delta_filter_ratio,
-        partial(bounds_adaptive.delta_filter_ratio, make=Careless),
+        composition.delta_filter_ratio,
+        partial(composition.delta_filter_ratio, make=Careless),
         {
             "epsilon": Range(0.5, 5.0),
             "delta": Range(1e-3, 0.3, log=True),
             "excess": Range(0.5, 20.0, log=True),
-            **bounds_adaptive.COINS,
+            **composition.COINS,
         },
     ),
     **{
         f"above threshold, {noise}: the threshold's noise alone": (
-            partial(sparse.above_threshold_ratio, noise),
+            partial(composition.above_threshold_ratio, noise),
             partial(
-                sparse.above_threshold_ratio,
+                composition.above_threshold_ratio,
                 noise,
                 bound=lambda a, noise, first, second, k: (
                     privacy.rdp_laplace(a, 1.0 / first)
@@ -665,12 +657,12 @@ HOLES = {
     **{
         f"above threshold of shared queries, {noise}: half the sensitivity": (
             partial(
-                sparse.above_threshold_ratio,
+                composition.above_threshold_ratio,
                 noise,
                 bound=partial(shared_bound, coupling=coupling),
             ),
             partial(
-                sparse.above_threshold_ratio,
+                composition.above_threshold_ratio,
                 noise,
                 bound=lambda a, noise, first, second, k, coupling=coupling: shared_bound(
                     a, noise, 2.0 * first, 2.0 * second, k, coupling=coupling
@@ -681,18 +673,18 @@ HOLES = {
         for noise, coupling in (("laplace", 1.0), ("gaussian", "best"))
     },
     "event of above threshold: the threshold costs nothing": (
-        partial(sparse.event_ratio, "laplace", None),
-        partial(sparse.event_ratio, "laplace", None, make=FreeThreshold),
+        partial(composition.event_ratio, "laplace", None),
+        partial(composition.event_ratio, "laplace", None, make=FreeThreshold),
         {key: part for key, part in searches_of(3, shared=True).items() if key != "excess"},
     ),
     "event of above threshold: the curve at half the order": (
-        partial(sparse.event_ratio, "laplace"),
-        partial(sparse.event_ratio, "laplace", make=HalfTheOrder),
+        partial(composition.event_ratio, "laplace"),
+        partial(composition.event_ratio, "laplace", make=HalfTheOrder),
         {**ONE_QUERY, "excess": Range(1.0, 4.0, log=True)},
     ),
     "event of above threshold: amplified apart from the gradient": (
-        partial(sparse.event_ratio, "laplace"),
-        partial(sparse.event_ratio, "laplace", cost=apart),
+        partial(composition.event_ratio, "laplace"),
+        partial(composition.event_ratio, "laplace", cost=apart),
         {
             **ONE_QUERY,
             "excess": Range(4.0, 6.0),
@@ -734,9 +726,9 @@ def test_the_attack_finds_loss_distributions_of_one_direction(monkeypatch):
         "scale": Range(0.3, 3.0),
         "delta": Range(1e-6, 0.1, log=True),
     }
-    ratio = partial(composed.pld_noise_ratio, audit.subsampled_laplace, Laplace)
+    ratio = partial(composition.pld_noise_ratio, audit.subsampled_laplace, Laplace)
     with monkeypatch.context() as patched:
-        patched.setattr(pld.Pair, "remove", pld.Pair.add)
+        patched.setattr(pairs.Pair, "remove", pairs.Pair.add)
         at = hole(ratio, space, starts=20, searches=1, steps=10)
     assert ratio(**at) > 1.0
 
@@ -744,12 +736,12 @@ def test_the_attack_finds_loss_distributions_of_one_direction(monkeypatch):
 # --- searches by Hypothesis, which keeps what came close ---
 
 SEARCHES = {
-    "pure": (bounds.pure_ratio, {"excess": EXCESS, **PAIR}),
-    "zcdp of pure": (bounds.zcdp_ratio, {"excess": EXCESS, **PAIR}),
-    "rdp_to_epsilon": (bounds.rdp_to_epsilon_ratio, {"excess": EXCESS, "delta": DELTA, **PAIR}),
-    "zcdp_to_epsilon": (bounds.zcdp_to_epsilon_ratio, {"delta": DELTA, **PAIR}),
+    "pure": (releases.pure_ratio, {"excess": EXCESS, **PAIR}),
+    "zcdp of pure": (releases.zcdp_ratio, {"excess": EXCESS, **PAIR}),
+    "rdp_to_epsilon": (releases.rdp_to_epsilon_ratio, {"excess": EXCESS, "delta": DELTA, **PAIR}),
+    "zcdp_to_epsilon": (releases.zcdp_to_epsilon_ratio, {"delta": DELTA, **PAIR}),
     "laplace_epsilon": (
-        partial(bounds_amplification.laplace_mean_ratio, dimension=2),
+        partial(sampling.laplace_mean_ratio, dimension=2),
         {"epsilon": LOSS, "m": Range(1, 3, integer=True), "data": Range(-1.0, 1.0, size=8)},
     ),
     **{
@@ -764,11 +756,11 @@ SEARCHES = {
         )
     },
     "Laplace and response": (
-        sampled.laplace_and_response,
+        sampling.laplace_and_response,
         {"excess": EXCESS, "rate": RATE, "loss": LOSS, "response": LOSS},
     ),
     "loss distributions": (
-        composed.pld_repeated_ratio,
+        composition.pld_repeated_ratio,
         {
             "rate": RATE,
             "loss": Range(1e-2, 8.0, log=True),
@@ -778,17 +770,17 @@ SEARCHES = {
         },
     ),
     "plan": (
-        bounds_adaptive.plan_ratio,
+        composition.plan_ratio,
         {
             "losses": Range(0.05, 3.0, size=4),
             "delta": DELTA,
-            "shares": Range(0.01, 1.0, size=bounds_adaptive.NODES),
-            "flips": Range(-1.0, 1.0, size=bounds_adaptive.NODES),
+            "shares": Range(0.01, 1.0, size=composition.NODES),
+            "flips": Range(-1.0, 1.0, size=composition.NODES),
         },
     ),
     "filter": (
-        bounds_adaptive.pure_filter_ratio,
-        {"epsilon": Range(0.05, 5.0), **bounds_adaptive.COINS},
+        composition.pure_filter_ratio,
+        {"epsilon": Range(0.05, 5.0), **composition.COINS},
     ),
 }
 

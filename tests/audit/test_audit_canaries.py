@@ -1,4 +1,4 @@
-"""One run with many canaries: the bound against linear programmes, and against real optimisers."""
+"""One run with many canaries: the bound against linear programmes, and against real optimizers."""
 
 import itertools
 import math
@@ -12,8 +12,11 @@ from scipy import optimize, stats
 
 import dpanalysis as dpa
 from dpanalysis import Budget, RowBound, losses
-from dpanalysis.audit.canaries import verify_with_canaries
-from dpanalysis.audit.guessing import gaussian_guessing_probability, guessing_probability
+from dpanalysis.audit.canaries import (
+    gaussian_guessing_probability,
+    guessing_probability,
+    verify_with_canaries,
+)
 from dpanalysis.privacy import gaussian_delta, mechanisms
 
 
@@ -160,7 +163,7 @@ def test_the_best_number_of_guesses_found_afterwards_would_exceed_the_rate():
     assert alarms(100, 0.9, best_of_many) > stats.binom.ppf(1 - 1e-6, 100, 0.1)
 
 
-# --- the package's own optimisers -------------------------------------------------------------
+# --- the package's own optimizers -------------------------------------------------------------
 
 M = 1_000
 
@@ -194,7 +197,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_optimisers_are_not_refuted_and_with_too_little_noise_they_are(name, monkeypatch):
+def test_optimizers_are_not_refuted_and_with_too_little_noise_they_are(name, monkeypatch):
     """Chance of a false alarm: .001 a run, at fixed seeds."""
     kind, options, budget = RUNS[name]
     momentum = {"momentum": 0.3} if kind is dpa.methods.HeavyBall else {}
@@ -251,8 +254,8 @@ def test_bad_arguments_fail_before_anything_is_trained(change, error, message):
     [
         (np.zeros(99), r"one real score a canary, shape \(100,\), got shape \(99,\)"),
         (np.zeros((100, 1)), "one real score a canary"),
-        (np.full(100, "a"), "what train returns must be an array of real numbers"),
-        ([[1.0], [1.0, 2.0]], "what train returns must be an array of real numbers"),
+        (np.full(100, "a"), "the output of train must be an array of real numbers"),
+        ([[1.0], [1.0, 2.0]], "the output of train must be an array of real numbers"),
         (np.full(100, np.nan), "must not return NaN, got 100"),
     ],
 )

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dpanalysis.audit import verify_privacy
-from dpanalysis.audit.empirical import choice
-from dpanalysis.audit.empirical.choice import Goal, learn_event
-from dpanalysis.audit.empirical.limits import ApproximateLimit
-from dpanalysis.audit.empirical.outcomes import Reader
+from dpanalysis.audit import learning, verify_privacy
+from dpanalysis.audit.events import ApproximateLimit
+from dpanalysis.audit.learning import Goal, learn_event
+from dpanalysis.audit.outcomes import Reader
 
 
 def sparse(bit, rng, size):
@@ -48,12 +47,12 @@ def test_luck_is_not_believed_where_the_claim_holds():
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 def test_a_sum_that_is_fitted_to_halves_is_cut_where_the_whole_one_is(monkeypatch, offset):
     """The halves' sums have other weights, so far from zero their thresholds do not agree."""
-    fitted = choice.fitted_scores
-    monkeypatch.setattr(choice, "fixed_scores", lambda *runs: [])
+    fitted = learning.fitted_scores
+    monkeypatch.setattr(learning, "fixed_scores", lambda *runs: [])
     monkeypatch.setattr(
-        choice, "fitted_scores", lambda *runs: {"whitened": fitted(*runs)["whitened"]}
+        learning, "fitted_scores", lambda *runs: {"whitened": fitted(*runs)["whitened"]}
     )
-    monkeypatch.setattr(choice, "_unions", lambda trial, reader: ())
+    monkeypatch.setattr(learning, "_unions", lambda trial, reader: ())
 
     def vector(bit, rng, size):
         return offset + rng.normal(0.5 * bit, 1.0, (size, 12))

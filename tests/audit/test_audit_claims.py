@@ -1,18 +1,20 @@
 """Every claim has the verdict it is registered with, and ERRATA.md says what the checks found."""
 
 import json
+import math
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dpanalysis import __main__ as command
 from dpanalysis import audit
-from dpanalysis.audit import registry, report
-from dpanalysis.audit.registry import (
+from dpanalysis.papers import registry, report
+from dpanalysis.papers.registry import (
     Claim,
     Effort,
     Evidence,
@@ -29,10 +31,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def table():
     jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else -1  # there the others have the cores
-    return audit.claims(module="dpanalysis.audit.papers", quick=True, jobs=jobs)
+    return audit.claims(module="dpanalysis.papers", quick=True, jobs=jobs)
 
 
-OURS = registry.load(module="dpanalysis.audit.papers")
+OURS = registry.load(module="dpanalysis.papers")
 
 
 @pytest.mark.parametrize("claim", OURS, ids=lambda claim: claim.id)
@@ -113,6 +115,22 @@ def test_comparisons():
         Evidence("theirs", "x", 1.0, "<=", 2.0)
     with pytest.raises(ValueError, match="tolerance"):
         Evidence("used", "x", 1.0, "<=", 2.0, tolerance=-1.0)
+
+
+def test_of_several_values_the_worst_one_counts():
+    values = np.array([[0.5, 3.0], [1.0, -2.0]])
+    for sense, bound, worst in (("<=", 1.0, 3.0), (">=", 1.0, -2.0), ("==", 0.0, 3.0)):
+        found = used("x", values, sense, bound)
+        assert (found.value, found.cases) == (worst, 4) and type(found.value) is float
+        assert used("x", values, sense, bound, cases=9).cases == 9
+        assert not printed("x", [0.0, math.nan, 1.0], sense, 0.0, tolerance=5.0).holds
+    assert not used("x", [math.inf, 3.0], "==", math.inf).holds
+    assert used("x", (math.inf, math.inf), "==", math.inf).holds
+    assert used("x", np.float64(2.0), "<=", 2.0).cases == 1
+    with pytest.raises(ValueError, match="value must hold at least one number"):
+        used("x", [], "<=", 1.0)
+    with pytest.raises(ValueError, match="sense must be one of"):
+        used("x", [1.0], "<", 2.0)
 
 
 def test_a_check_that_raises_is_a_failure_and_stops_nobody():

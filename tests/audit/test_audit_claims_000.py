@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpanalysis import privacy
-from dpanalysis.audit import registry
-from dpanalysis.audit.papers import _composition
-from dpanalysis.audit.papers import per_sample_clipping as psac
-from dpanalysis.audit.papers import per_sample_clipping_privacy as psac_privacy
-from dpanalysis.audit.papers._composition import Mixture, epsilon_bounds
-from dpanalysis.audit.registry import Effort
+from dpanalysis.papers import registry, tools
+from dpanalysis.papers.per_sample_clipping import claims as psac
+from dpanalysis.papers.registry import Effort
+from dpanalysis.papers.tools import Mixture, epsilon_bounds
 
 
 @pytest.mark.parametrize(("std", "steps"), [(1.0, 1), (10.0, 100), (0.3, 2)])
@@ -53,17 +51,17 @@ def test_cells_hold_everything():
     assert p.size == q.size == losses.size + 1
     assert p.sum() == pytest.approx(1.0, abs=1e-14) and q.sum() == pytest.approx(1.0, abs=1e-14)
     assert (np.diff(losses) >= 0.0).all()
-    at = np.linspace(-6.0, 7.0, _composition._CELLS)[20_000]
+    at = np.linspace(-6.0, 7.0, tools._CELLS)[20_000]
     ratio = np.log(0.99 + 0.01 * np.exp((at - 0.5) / 0.25))
     assert losses[20_000] == pytest.approx(ratio, rel=1e-12)
 
 
 def test_batches_of_three_records_by_hand():
-    weights, sums = psac_privacy.drawn(np.array([1.0, -1.0, 0.0]), 2)
+    weights, sums = psac.drawn(np.array([1.0, -1.0, 0.0]), 2)
     assert weights.sum() == pytest.approx(1.0)
     assert sorted(sums) == [-2, -1, -1, 0, 0, 0, 1, 1, 2]
     single = (np.ones(1), np.ones(1)), (np.ones(1), np.zeros(1))
-    both = psac_privacy.deltas(*single, 0.8, 0.7)
+    both = psac.deltas(*single, 0.8, 0.7)
     np.testing.assert_allclose(both, privacy.gaussian_delta(0.8, 0.7), rtol=1e-5)
 
 
@@ -74,7 +72,7 @@ def test_full_batches_against_the_exact_gaussian(constants):
     steps = math.ceil(8.0 * spread * max(1.0, spread) / c1)
     sigma = spread * math.sqrt(steps) / (c1 * steps)
     exact = privacy.gaussian_delta(sigma / math.sqrt(steps), c1 * steps)
-    assert psac_privacy.large_epsilon(*constants) == pytest.approx(exact / delta, rel=1e-9)
+    assert tools.excess_of_full_batches(*constants) == pytest.approx(exact / delta, rel=1e-9)
 
 
 def test_cosines_against_single_gradients():
@@ -131,13 +129,12 @@ WRONG = [
     ("000-7", "adaptive", psac.automatic),
     ("000-7", "automatic", lambda norm, r: 1.0 + 0.0 * norm),
     ("000-8", "multiplicities", lambda draws, n: (np.ones(1), np.zeros(1))),
-    ("000-9", "used_length", lambda *at: 1.01),
-    ("000-9", "large_epsilon", lambda c1, c2, delta: 0.99),
+    ("000-9", "excess_at_share", lambda **at: 1.01),
+    ("000-9", "excess_of_full_batches", lambda c1, c2, delta: 0.99),
 ]
 
 
 @pytest.mark.parametrize(("name", "attribute", "wrong"), WRONG)
 def test_a_claim_fails_where_it_is_wrong(monkeypatch, fails, name, attribute, wrong):
-    module = psac if hasattr(psac, attribute) else psac_privacy
-    monkeypatch.setattr(module, attribute, wrong)
+    monkeypatch.setattr(psac, attribute, wrong)
     assert fails(name)

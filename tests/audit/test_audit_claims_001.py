@@ -11,16 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpanalysis import losses, privacy, theory
-from dpanalysis.audit.papers import (
-    _smooth,
-    accelerated_budget,
-    accelerated_heavy_ball,
-    accelerated_printed,
-    accelerated_privacy,
-)
+from dpanalysis.papers.accelerated import functions, heavy_ball, nesterov
+from dpanalysis.papers.accelerated import printed as accelerated_printed
+from dpanalysis.papers.accelerated import privacy as accelerated_privacy
 from dpanalysis.privacy import mechanisms
+from dpanalysis.privacy.accounting.sampling import Poisson
 from dpanalysis.privacy.events import Laplace, Repeated, Sampled
-from dpanalysis.privacy.sampling import Poisson
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -29,7 +25,7 @@ seeds = st.integers(0, 2**32 - 1)
 def test_random_functions_are_in_the_class(seed, mu, d):
     """mu ||x - y||^2 <= <g(x) - g(y), x - y>, co-coercivity with L = 1, and gradients by value."""
     random = np.random.default_rng(seed)
-    function = _smooth.random_smooth(random, mu, 1.0, d)
+    function = functions.random_smooth(random, mu, 1.0, d)
     x, y = random.standard_normal((2, 200, d)) * np.exp(random.uniform(-3, 3, (2, 200, 1)))
     g, h = function.gradient(x), function.gradient(y)
     inner, size = ((g - h) * (x - y)).sum(1), ((x - y) ** 2).sum(1)
@@ -45,13 +41,13 @@ def test_random_functions_are_in_the_class(seed, mu, d):
 @given(seeds, st.booleans())
 def test_paths_and_moments_agree_on_parabolas(seed, restart):
     random = np.random.default_rng(seed)
-    steps = _smooth.nesterov_steps(random.uniform(0.1, 1.0, 6), 0.2)
+    steps = functions.nesterov_steps(random.uniform(0.1, 1.0, 6), 0.2)
     steps[3] = steps[3]._replace(restart=restart)
     steps[1] = steps[1]._replace(lookahead=0.0)
-    parabola = _smooth.Smooth(0.2, np.array([[np.sqrt(0.8)]]), np.array([0]), np.ones(1))
+    parabola = functions.Smooth(0.2, np.array([[np.sqrt(0.8)]]), np.array([0]), np.ones(1))
     noises = random.standard_normal((6, 1))
-    paths = _smooth.expected_gaps(parabola, steps, np.array([1.5]), noises)
-    moments = _smooth.quadratic_gaps([1.0], steps, 1.5, noises[:, 0] ** 2)
+    paths = functions.expected_gaps(parabola, steps, np.array([1.5]), noises)
+    moments = functions.quadratic_gaps([1.0], steps, 1.5, noises[:, 0] ** 2)
     np.testing.assert_allclose(paths, moments, rtol=1e-12)
 
 
@@ -63,7 +59,7 @@ def test_laplace_losses_are_extreme_at_the_kinks(seed):
     exact = accelerated_privacy.laplace_loss(values, other, 2, 0.5)
     at = random.uniform(-4, 4, (2000, 2))
     laws = [
-        accelerated_privacy.log_density(at, _smooth.batch_means(data, 2), 0.5)
+        accelerated_privacy.log_density(at, functions.batch_means(data, 2), 0.5)
         for data in (values, other)
     ]
     assert np.abs(laws[0] - laws[1]).max() <= exact * (1 + 1e-12)
@@ -73,16 +69,16 @@ def test_laplace_losses_are_extreme_at_the_kinks(seed):
 def test_duality_bounds_every_division(seed, ratio):
     """Whatever the guess; and it comes close for the best one only."""
     random = np.random.default_rng(seed)
-    weights, epsilon, _, _ = accelerated_budget.random_division(random)
+    weights, epsilon, _, _ = nesterov.random_division(random)
     n = 10**6
     best = theory.allocate_epsilon(weights, epsilon, n, int(ratio * n))
 
     def cost(shares):
-        return float(weights @ accelerated_budget.base_loss(shares, ratio) ** -2.0)
+        return float(weights @ nesterov.base_loss(shares, ratio) ** -2.0)
 
     guess = random.dirichlet(np.ones(weights.size)) * epsilon + 1e-6 * epsilon
-    assert accelerated_budget.least_cost(weights, epsilon, ratio, guess) <= cost(best) * (1 + 1e-9)
-    bound = accelerated_budget.least_cost(weights, epsilon, ratio, best)
+    assert nesterov.least_cost(weights, epsilon, ratio, guess) <= cost(best) * (1 + 1e-9)
+    bound = nesterov.least_cost(weights, epsilon, ratio, best)
     assert bound == pytest.approx(cost(best), rel=1e-9)
 
 
@@ -115,10 +111,10 @@ def test_points_of_the_figures_are_the_published_ones():
         for panel in figures["quad_rho_vs_beta.eps"]["panels"]
         for beta, rate in panel["curves"][0]["points"]
     }
-    assert {tuple(point) for point in accelerated_heavy_ball.FIGURE_1.tolist()} <= rates
+    assert {tuple(point) for point in heavy_ball.FIGURE_1.tolist()} <= rates
     for panel in figures["MASG_optimum_b_vs_iter.eps"]["panels"][:2]:
         curve = panel["curves"][0]
-        assert accelerated_budget.FIGURE_2[curve["T"]] == dict(curve["stage_edges"])
+        assert nesterov.FIGURE_2[curve["T"]] == dict(curve["stage_edges"])
 
 
 def scaled(function, factor):

@@ -9,16 +9,11 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from dpanalysis import audit, privacy
-from dpanalysis.audit.papers import (
-    line_search,
-    line_search_batch,
-    line_search_filter,
-    line_search_shared,
-)
-from dpanalysis.audit.papers import line_search_query as query
+from dpanalysis.papers.line_search import batch as line_search_batch
+from dpanalysis.papers.line_search import search as line_search
+from dpanalysis.privacy.accounting.rdp import rdp_pure_poisson
+from dpanalysis.privacy.budget import Filter
 from dpanalysis.privacy.events import Sampled
-from dpanalysis.privacy.filters import Filter
-from dpanalysis.privacy.subsampled_rdp import rdp_pure_poisson
 
 
 @given(order=st.integers(2, 40), rate=st.floats(1e-4, 0.99), rho=st.floats(1e-6, 0.3))
@@ -71,7 +66,7 @@ def test_the_noise_of_a_mean_tells_the_size_of_its_batch():
 )
 def test_added_exponential_noise_by_quadrature(values, scale):
     v = np.array(values, dtype=float)
-    law = query.added_exponential(v, scale)
+    law = line_search.added_exponential(v, scale)
     assert law.sum() == pytest.approx(1.0, abs=1e-12)
     t = np.linspace(v.min(), v.min() + 40 * scale, 40_001)
     survival = np.exp(-np.maximum(t[:, None] - v, 0.0) / scale)
@@ -98,15 +93,24 @@ def test_the_printed_bookkeeping_by_hand():
         ((0.4, 0.2), (0.45, 0.15)),
         ((0.4, 0.1), (-0.1, -0.1)),
     ):
-        assert line_search_filter.algorithm_2(1.0, compared, charged) == pytest.approx(expected)
+        assert line_search_batch.algorithm_2(1.0, compared, charged) == pytest.approx(expected)
+
+
+def test_the_cost_of_hardly_any_loss_is_not_negative():
+    """Nearly all searches halt at once: by rounding the moment was below 1."""
+    levels = np.array([20.0, -12.90346118, -0.79710923, -14.74869555])
+    after = np.array([0.30751671, 0.0, 0.69526692, 0.31685012])
+    laws = line_search_batch.shared_search(levels, 0.6513202131274192, after, 4.0)
+    joint = line_search_batch.product(laws, laws, laws)
+    assert line_search_batch.sampled_cost(joint, 0.0010000000000000002, math.inf, 2) >= 0.0
 
 
 def test_two_stages_and_the_adversary():
-    first, then = line_search_filter.adversary((1.3, 1.9), (12.0, 128.0), 2.0, 1e-5)
-    for law in line_search_filter.two_stages(first, then):
+    first, then = line_search_batch.adversary((1.3, 1.9), (12.0, 128.0), 2.0, 1e-5)
+    for law in line_search_batch.two_stages(first, then):
         assert law.size == 4 and law.sum() == pytest.approx(1.0, abs=1e-12)
     for order, after, budget in ((128.0, then[0], 1.9), (12.0, then[1], 1.3)):
-        total = line_search_filter.cost(first, order) + line_search_filter.cost(after, order)
+        total = line_search_batch.cost(first, order) + line_search_batch.cost(after, order)
         assert total == pytest.approx(budget, abs=1e-9)
 
 
@@ -140,19 +144,19 @@ class Generous(Filter):
         ("002-1", line_search, "loss_changes", lambda before, after: 1.1 * (before - after)),
         ("002-2", line_search, "rdp_above_threshold", half(half(line_search.rdp_above_threshold))),
         ("002-3", line_search, "rdp_above_threshold", half(line_search.rdp_above_threshold)),
-        ("002-4", line_search_shared, "amplified", separately),
-        ("002-5", line_search_shared, "amplified", separately),
+        ("002-4", line_search_batch, "amplified", separately),
+        ("002-5", line_search_batch, "amplified", separately),
         (
             "002-6",
             line_search_batch,
             "rdp_poisson_gaussian",
             half(line_search_batch.rdp_poisson_gaussian),
         ),
-        ("002-7", line_search_filter, "Filter", Generous),
-        ("002-8", line_search_filter, "Filter", Generous),
+        ("002-7", line_search_batch, "Filter", Generous),
+        ("002-8", line_search_batch, "Filter", Generous),
         ("002-10", line_search_batch, "rdp_poisson", half(line_search_batch.rdp_poisson)),
-        ("002-11", query, "report_noisy_min_distribution",
-         lambda values, noise, scale: query.added_exponential(values, scale)),
+        ("002-11", line_search, "report_noisy_min_distribution",
+         lambda values, noise, scale: line_search.added_exponential(values, scale)),
     ],
 )  # fmt: skip
 def test_a_fault_in_the_code_is_found(name, module, attribute, fault, monkeypatch, fails):
@@ -161,6 +165,6 @@ def test_a_fault_in_the_code_is_found(name, module, attribute, fault, monkeypatc
 
 
 def test_a_query_of_sums_is_found(monkeypatch, fails):
-    honest = query.armijo
-    monkeypatch.setattr(query, "armijo", lambda x, w, alpha, size: honest(x, w, alpha, 1))
+    honest = line_search.armijo
+    monkeypatch.setattr(line_search, "armijo", lambda x, w, alpha, size: honest(x, w, alpha, 1))
     assert fails("002-9")

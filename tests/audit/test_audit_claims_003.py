@@ -9,13 +9,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 from dpanalysis import privacy, theory
-from dpanalysis.audit.papers import (
-    second_order,
-    second_order_bounds,
-    second_order_data,
-    second_order_runs,
-    second_order_steps,
-)
+from dpanalysis.papers.second_order import convergence
+from dpanalysis.papers.second_order import privacy as second_order
 from dpanalysis.theory import second_order_data as theory_of_data
 
 seeds = st.integers(0, 2**32 - 1)
@@ -31,25 +26,25 @@ def test_stopping_against_simulation():
     last = np.argmax(losses >= barriers, axis=1)
     reached = losses[np.arange(size), last]
     gains = np.maximum(0.0, -np.expm1(epsilons[last] - reached))
-    delta = second_order_runs.stopping_delta(shift, barriers, epsilons)
+    delta = second_order.stopping_delta(shift, barriers, epsilons)
     assert abs(gains.mean() - delta) < 6.0 * gains.std() / math.sqrt(size)
     moments = np.exp(0.5 * reached)  # order 1.5
-    exact = math.exp(0.5 * second_order_runs.stopping_divergence(shift, barriers, 1.5))
+    exact = math.exp(0.5 * second_order.stopping_divergence(shift, barriers, 1.5))
     assert abs(moments.mean() - exact) < 6.0 * moments.std() / math.sqrt(size)
 
 
 def test_a_run_that_never_stops_early_is_a_gaussian_release():
     barriers = np.array([50.0] * 8 + [-math.inf])
-    delta = second_order_runs.stopping_delta(0.4, barriers, np.full(9, 0.9))
+    delta = second_order.stopping_delta(0.4, barriers, np.full(9, 0.9))
     assert delta == pytest.approx(privacy.gaussian_delta(1.0 / 1.2, 0.9), rel=1e-9)
-    assert second_order_runs.stopping_divergence(0.4, barriers, 3.0) == pytest.approx(1.5 * 1.44)
+    assert second_order.stopping_divergence(0.4, barriers, 3.0) == pytest.approx(1.5 * 1.44)
 
 
 @given(seeds, st.booleans())
 def test_landscapes_have_their_derivatives_and_constants(seed, cubic):
     random = np.random.default_rng(seed)
     d = int(random.integers(1, 4))
-    f = second_order_steps.waves(random, d, cubic)
+    f = convergence.waves(random, d, cubic)
     w, step = random.normal(size=d), 1e-5 * random.normal(size=d)
     change = f.value(w + step) - f.value(w - step)
     assert change == pytest.approx(2.0 * f.gradient(w) @ step, abs=1e-9)
@@ -81,7 +76,7 @@ def test_lanczos_is_the_best_of_the_krylov_space(seed, steps):
     best = np.linalg.eigvalsh(krylov.T @ (spectrum[:, None] * krylov))[0]
     gap = best - spectrum.min()
     shares = [
-        second_order_bounds.lanczos_misses(spectrum, steps, accuracy, start[None, :])
+        convergence.lanczos_misses(spectrum, steps, accuracy, start[None, :])
         for accuracy in (gap - 1e-5, gap + 1e-5)
     ]
     assert shares == [1.0, 0.0]
@@ -97,41 +92,41 @@ WRONG = [
     ("003-1", second_order, "SIGMOID_CURVATURE", 0.0962),
     (
         "003-3",
-        second_order_runs,
+        second_order,
         "gaussian_epsilon",
         lambda s, d: privacy.gaussian_epsilon(1.05 * s, d),
     ),
     (
         "003-4",
-        second_order_runs,
+        second_order,
         "gaussian_delta",
         lambda s, e: privacy.gaussian_delta(1.01 * s, e),
     ),
-    ("003-5", second_order_runs, "unit", lambda x: 1.01 * x / max(1.0, float(np.linalg.norm(x)))),
-    ("003-7", second_order_steps, "unit", lambda x: 1.01 * x / max(1.0, float(np.linalg.norm(x)))),
+    ("003-5", second_order, "unit", lambda x: 1.01 * x / max(1.0, float(np.linalg.norm(x)))),
+    ("003-7", second_order, "unit", lambda x: 1.01 * x / max(1.0, float(np.linalg.norm(x)))),
     ("003-8", theory, "curvature_roots", lambda c, c2, c_H: (0.0, 3.0 * (1.0 - c - c_H))),
     ("003-9", theory, "gradient_noise_norm", lambda d, s, eta: s * math.sqrt(d - math.log(eta))),
     ("003-9", theory, "hessian_noise_norm", lambda d, s, eta: s * math.sqrt(2.0 * d)),
     (
         "003-10",
-        second_order_bounds,
+        second_order,
         "rdp_without_replacement",
         lambda a, n, m, base: 2.0 * (m / n) ** 2 * base(a),
     ),
     ("003-11", theory, "lanczos_iterations", lambda d, U, eps, failure: 13),
     (
         "003-12",
-        second_order_bounds,
+        convergence,
         "penalty_curvature",
         lambda w: (2 - 6.1 * w**2) / (1 + w**2) ** 3,
     ),
     ("003-15", theory, "second_order_constants", lambda R, s: (0.25 + 2 * s, 4.66 * s, 1, 0.25)),
     ("003-16", theory, "search_slack", lambda i, eta: 3.9 * math.log(i / 1.5 / eta)),
-    ("003-16", second_order_data, "queries", lambda b, beta: -3),
+    ("003-16", convergence, "queries", lambda b, beta: -3),
     ("003-17", theory, "iteration_bound", lambda gap, d: max(1, math.floor(gap / d))),
     ("003-18", theory, "second_order_batch", half_a_batch),
-    ("003-19", second_order_data, "rdp_gaussian", lambda a, s: 0.45 * np.asarray(a) / s**2),
-    ("003-20", second_order_data, "advanced_noise", lambda epsilon, delta, T, s: 0.5),
+    ("003-19", second_order, "rdp_gaussian", lambda a, s: 0.45 * np.asarray(a) / s**2),
+    ("003-20", second_order, "advanced_noise", lambda epsilon, delta, T, s: 0.5),
     ("003-21", theory_of_data, "hessian_noise_norm", lambda d, s, eta: 0.5 * s),
 ]
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpanalysis import clipping, losses, privacy
-from dpanalysis.audit.papers import value_clipping
-from dpanalysis.audit.papers import value_clipping_proofs as proofs
+from dpanalysis.papers.value_clipping import claims as value_clipping
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -57,9 +56,11 @@ def test_moments_of_batches_by_simulation():
     inside = random.random((size, 2)) < rate
     errors = (inside - rate) @ gradients.reshape(2, 2)
     zeta = (errors + noise * random.normal(size=(size, 2))) / 0.6
-    scale = proofs.used_scale(rate, 2, float(gradients @ gradients) / 2, 2 * (noise / 0.6) ** 2)
+    scale = value_clipping.used_scale(
+        rate, 2, float(gradients @ gradients) / 2, 2 * (noise / 0.6) ** 2
+    )
     simulated = math.log(np.exp((zeta**2).sum(axis=1) / scale).mean())
-    found = proofs.poisson_moment(gradients, rate, noise, 2)
+    found = value_clipping.poisson_moment(gradients, rate, noise, 2)
     assert found == pytest.approx(simulated, abs=0.01)
 
 
@@ -68,7 +69,7 @@ def test_bernoulli_variables_are_below_their_proxy(rate, t):
     """Equality at t = 2 ln((1-q)/q)."""
     for at, tight in ((t, False), (2.0 * math.log((1.0 - rate) / rate), True)):
         log_moment = np.logaddexp(math.log1p(-rate), math.log(rate) + at) - rate * at
-        bound = 0.5 * proofs.bernoulli_proxy(rate) * at**2
+        bound = 0.5 * value_clipping.bernoulli_proxy(rate) * at**2
         assert log_moment <= bound * (1.0 + 1e-9) + 1e-12
         assert not tight or log_moment == pytest.approx(bound, rel=1e-6, abs=1e-9)
 
@@ -76,7 +77,7 @@ def test_bernoulli_variables_are_below_their_proxy(rate, t):
 def test_the_algorithm_by_hand():
     """Two steps: gradients clipped at 1, 0.4 kept; the batches are {0, 1} and {1}."""
     centers, batches = np.array([5.0, 0.6]), np.array([[1.0, 1.0], [0.0, 1.0]])
-    gap = proofs.last_gap(1.0, centers, batches, np.array([0.0, 0.2]), 0.5, 2.0)
+    gap = value_clipping.last_gap(1.0, centers, batches, np.array([0.0, 0.2]), 0.5, 2.0)
     first = 1.0 - 0.25 * (-1.0 + 0.4)
     second = first - 0.25 * (first - 0.6 + 0.2)
     assert gap == pytest.approx(0.5 * (second - 2.8) ** 2)
@@ -92,7 +93,7 @@ def test_the_tail_by_simulation():
         1.25 - (inside @ np.clip(1.25 - centers, -1.0, 1.0) + std * random.normal(size=size)) / 4.0
     )
     beyond = (0.5 * end**2 >= 1.25**2 + 1.0 + 0.3).mean() / 2.0
-    chance = proofs.tail_quotient(c1) * 2.0 * math.exp(-20.0)
+    chance = value_clipping.tail_quotient(c1) * 2.0 * math.exp(-20.0)
     assert chance == pytest.approx(beyond, abs=2.5e-4)
     assert chance > 5e-4
 
@@ -108,12 +109,12 @@ def too_weak(gap, beta1, clip_norm):
     return 1.0 / np.maximum(1.0, np.sqrt(0.99 * beta1 * gap) / clip_norm)
 
 
-products, pessimistic = value_clipping.products, proofs.pessimistic
+products, pessimistic = value_clipping.products, value_clipping.pessimistic
 WRONG = [
     ("004-1", "value_weight", too_weak),
     ("004-2", "one_release", lambda epsilon, delta: 1.01),
     ("004-2", "tail", lambda dimension, eta: 1.01),
-    ("004-3", "used_length", lambda **at: 1.01),
+    ("004-3", "excess_of_long_runs", lambda **at: 1.01),
     ("004-3", "Flat", lambda clip_norm: clipping.Flat(1.1 * clip_norm)),
     ("004-3", "Flat", lambda clip_norm: clipping.Flat(0.9 * clip_norm)),
     ("004-4", "products", lambda weights: 0.99 * products(weights)),
@@ -131,6 +132,5 @@ WRONG = [
 
 @pytest.mark.parametrize(("name", "attribute", "wrong"), WRONG)
 def test_a_claim_fails_where_it_is_wrong(monkeypatch, fails, name, attribute, wrong):
-    module = value_clipping if hasattr(value_clipping, attribute) else proofs
-    monkeypatch.setattr(module, attribute, wrong)
+    monkeypatch.setattr(value_clipping, attribute, wrong)
     assert fails(name)

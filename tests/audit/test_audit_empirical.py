@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpanalysis import Budget
-from dpanalysis.audit.empirical import choice as choice_module
-from dpanalysis.audit.empirical import runs as runs_module
-from dpanalysis.audit.empirical import verify_privacy
-from dpanalysis.audit.empirical.choice import Goal, learn_event
-from dpanalysis.audit.empirical.event import Event
-from dpanalysis.audit.empirical.joint import Counts, log_p_value
-from dpanalysis.audit.empirical.limits import ApproximateLimit
-from dpanalysis.audit.empirical.outcomes import Outcomes, Raised, Reader
+from dpanalysis.audit import counting as runs_module
+from dpanalysis.audit import learning as choice_module
+from dpanalysis.audit.counting import Counts, log_p_value
+from dpanalysis.audit.events import ApproximateLimit, OutcomeEvent
+from dpanalysis.audit.learning import Goal, learn_event
+from dpanalysis.audit.outcomes import Outcomes, Raised, Reader
+from dpanalysis.audit.verify import verify_privacy
 from dpanalysis.privacy import gaussian_delta, gaussian_epsilon, zcdp_to_epsilon
 
 
@@ -34,7 +33,7 @@ def gaussian(std=1.0):
     return lambda count, rng, size: count + rng.normal(0.0, std, size)
 
 
-def randomised_response(epsilon):
+def randomized_response(epsilon):
     lie = 1.0 / (1.0 + math.exp(epsilon))
     return lambda bit, rng, size: (rng.random(size) < lie) != bool(bit)
 
@@ -48,7 +47,7 @@ def categories(count, rng, size):
 TIGHT = {
     "laplace": (laplace(), 1.0, 0.0),
     "gaussian": (gaussian(), gaussian_epsilon(1.0, 0.05), 0.05),
-    "randomised response": (randomised_response(1.0), 1.0, 0.0),
+    "randomized response": (randomized_response(1.0), 1.0, 0.0),
     "categories": (categories, 0.0, 0.0),
 }
 
@@ -125,12 +124,12 @@ def test_gaussian_noise_is_judged_at_delta():
 
 
 @given(st.floats(0.0, 3.0), st.floats(0.0, 0.3), st.integers(200, 3_000), st.integers(0, 2**32 - 1))
-def test_the_bound_does_not_exceed_the_epsilon_of_randomised_response(epsilon, delta, samples, s):
+def test_the_bound_does_not_exceed_the_epsilon_of_randomized_response(epsilon, delta, samples, s):
     """True epsilon at delta: ln((p - delta)/q). A false alarm has probability 1e-9 an example."""
     q = 1.0 / (1.0 + math.exp(epsilon))
     true = math.log(max(1.0 - q - delta, q) / q)
     verdict = verify_privacy(
-        randomised_response(epsilon), 0, 1, 0.0, delta=delta, samples=samples, rng=s
+        randomized_response(epsilon), 0, 1, 0.0, delta=delta, samples=samples, rng=s
     )
     assert 0.0 <= verdict.epsilon <= true + 1e-12
     assert verdict.refuted == (verdict.epsilon > 0.0)
@@ -453,7 +452,7 @@ def test_the_verdict_reads_as_a_sentence_and_never_as_a_proof():
     assert str(wrong).startswith("refuted: ") and "confidence 1 - 1e-09" in str(wrong)
     for verdict in (right, wrong):
         assert not re.search("prove|proof|private", str(verdict) + repr(verdict))
-        assert isinstance(verdict.event, Event)
+        assert isinstance(verdict.event, OutcomeEvent)
         with pytest.raises(TypeError, match="refuted"):
             bool(verdict)
         with pytest.raises(AttributeError):

@@ -12,13 +12,13 @@ from scipy import stats
 
 from dpanalysis.audit import (
     Density,
-    _sensitivity,
+    assertions,
     hockey_stick,
     privacy_profile,
     renyi_divergence,
     sensitivity,
 )
-from dpanalysis.audit._quadrature import NODES, integrate
+from dpanalysis.audit.quadrature import NODES, integrate
 from dpanalysis.audit.strategies import neighbouring_datasets
 
 DIGITS = 60
@@ -56,8 +56,8 @@ epsilons = st.one_of(st.just(0.0), st.floats(-3, math.log10(50)).map(lambda t: 1
 shifts = st.one_of(st.just(0.0), st.floats(-1e6, 1e6))  # in units of the scale
 
 
-def centres(scale, distance, shift):
-    """Return two float centres and their exact distance in units of the scale."""
+def centers(scale, distance, shift):
+    """Return two float centers and their exact distance in units of the scale."""
     second = shift * scale
     first = second + distance * scale
     with mp.workdps(DIGITS):
@@ -68,7 +68,7 @@ def centres(scale, distance, shift):
 @example(1.0, 50.0, 500.0, 0.0)
 @example(1e-12, 1e-3, 1.0, 1e6)
 def test_renyi_divergence_is_within_its_error(scale, distance, order, shift):
-    first, second, d = centres(scale, distance, shift)
+    first, second, d = centers(scale, distance, shift)
     with mp.workdps(DIGITS):
         exact = {gaussian: mp.mpf(order) * d * d / 2, laplace: laplace_renyi(d, mp.mpf(order))}
         for family, truth in exact.items():
@@ -108,7 +108,7 @@ def test_a_wider_law_is_within_its_error(order, scale, wider, shift):
 @example(1.0, 50.0, 49.999, 0.0)
 @example(56.23413251903491, 33.982083289425596, 33.982083289425596, 0.0)
 def test_hockey_stick_is_within_its_error(scale, distance, epsilon, shift):
-    first, second, d = centres(scale, distance, shift)
+    first, second, d = centers(scale, distance, shift)
     with mp.workdps(DIGITS):
         exact = {gaussian: gaussian_delta(d, epsilon), laplace: laplace_delta(d, epsilon)}
         for family, truth in exact.items():
@@ -184,7 +184,7 @@ def test_infinite_and_zero_divergences():
         lambda x: np.where((x > 0) & (x < 1), -np.inf, stats.norm.logpdf(x) - math.log(0.658655)),
         (0.0, 1.0),
     )
-    assert renyi_divergence(narrow, _normalised(hole, 1 - (stats.norm.cdf(1) - 0.5)), 2) == math.inf
+    assert renyi_divergence(narrow, _normalized(hole, 1 - (stats.norm.cdf(1) - 0.5)), 2) == math.inf
     for order in (1, 2, 500, math.inf):
         assert renyi_divergence(narrow, narrow, order) == 0.0
         assert renyi_divergence([0.5, 0.5], [1.0, 0.0], order) == math.inf
@@ -194,7 +194,7 @@ def test_infinite_and_zero_divergences():
     assert hockey_stick(stats.norm(1), stats.norm(0), math.inf) == 0.0
 
 
-def _normalised(hole, mass):
+def _normalized(hole, mass):
     return Density(
         lambda x: np.where((x > 0) & (x < 1), -np.inf, stats.norm.logpdf(x) - math.log(mass)),
         hole.points,
@@ -520,7 +520,7 @@ def test_sensitivity_names_the_pair():
 
 
 def test_sensitivity_over_a_strategy(monkeypatch):
-    monkeypatch.setattr(_sensitivity, "_DRAWN", 150)  # pairs, instead of a thousand
+    monkeypatch.setattr(assertions, "_DRAWN", 150)  # pairs, instead of a thousand
     pairs = neighbouring_datasets(n=(1, 4), d=2)
     found = sensitivity(lambda data: data[0].sum(axis=0), pairs, 2)
     assert found == pytest.approx(2.0)  # opposite ends of the unit ball
@@ -560,7 +560,7 @@ def test_what_a_plain_density_cannot_tell_is_an_error():
     for order in (40, math.inf):  # made where both are 0 in floating point
         with pytest.raises(ValueError, match=r"q is needed beyond x = 37\.1.*Density"):
             renyi_divergence(plain_gaussian(1), plain_gaussian(0), order)
-    with pytest.raises(ValueError, match="p is 0 wherever it was looked at"):
+    with pytest.raises(ValueError, match="p is 0 wherever it was evaluated"):
         renyi_divergence(plain_gaussian(1000, 0.01), plain_gaussian(0), 2)
     with pytest.raises(ValueError, match="p must be a density, got -"):
         renyi_divergence(np.negative, plain_gaussian(0), 2)

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from dpanalysis.audit import GaussianPrivacy, verify_privacy
-from dpanalysis.audit.empirical import joint
-from dpanalysis.audit.empirical.joint import Counts, interval, log_p_value, lower_bound
-from dpanalysis.audit.empirical.limits import ApproximateLimit, GaussianLimit
+from dpanalysis.audit import GaussianPrivacy, counting, verify_privacy
+from dpanalysis.audit.counting import Counts, interval, log_p_value, lower_bound
+from dpanalysis.audit.events import ApproximateLimit, GaussianLimit
 from dpanalysis.privacy import gaussian_epsilon
 
 LIMITS = st.one_of(
@@ -53,8 +52,8 @@ def test_what_the_p_value_is_too_large_by_comes_from_its_pieces_alone(monkeypatc
     counts, limit = Counts(3, 0, 4, 2.0), ApproximateLimit(0.0)
     exact = enumerated(counts, limit, 0.5, 0.5, points=4_000)
     assert 1.1 < math.exp(log_p_value(counts, limit, 0.5, 0.5)[0]) / exact < 1.2
-    monkeypatch.setattr(joint, "_REMAINDER", 1e-3)
-    monkeypatch.setattr(joint, "_PLACES", 8_192)
+    monkeypatch.setattr(counting, "_REMAINDER", 1e-3)
+    monkeypatch.setattr(counting, "_PLACES", 8_192)
     assert 1.0 <= math.exp(log_p_value(counts, limit, 0.5, 0.5)[0]) / exact < 1.002
 
 

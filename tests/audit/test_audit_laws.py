@@ -34,7 +34,7 @@ def pdf(noise, z):
 
 
 def slow_law(queries, noise, first, second, guess):
-    """Each outcome's integral relative to a guess, in 20 digits, cut at all kinks and centres."""
+    """Each outcome's integral relative to a guess, in 20 digits, cut at all kinks and centers."""
     q = [mp.mpf(float(x)) for x in queries]
     scales = (mp.mpf(first), mp.mpf(second))
     steps = [-300, -60, -20, -6, -2, 0, 2, 6, 20, 60, 300]

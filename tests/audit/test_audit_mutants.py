@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpanalysis import audit, privacy
-from dpanalysis.audit import mutants
-from dpanalysis.audit.mutants import MUTANTS, lyu
 from dpanalysis.audit.strategies import query_sequences
+from dpanalysis.papers import mutants
+from dpanalysis.papers.mutants import MUTANTS, lyu
 from dpanalysis.privacy.events import AboveThreshold
 
 by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -262,7 +262,7 @@ def test_gaussian_noise_of_the_other_relation():
 
 def test_second_order_points_against_formulas():
     """Two evaluations, three times the sensitivity, and a batch of one in twenty."""
-    evaluations, hessian, batch = mutants.second_order.MUTANTS
+    evaluations, hessian, batch = mutants.methods.SECOND_ORDER
     std = evaluations.correct.std
     assert privacy.gaussian_delta(std / math.sqrt(2.0), 1.0) == pytest.approx(0.01, rel=1e-4)
     cases = [(evaluations, std / 2.0, 1), (hessian, std / math.sqrt(18.0), 1), (batch, 0.3, 20)]

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from dpanalysis import ERM, Budget, RowBound, losses
-from dpanalysis.audit.empirical import verify_privacy
+from dpanalysis.audit.verify import verify_privacy
 
 
 def untouched(data, rng, size):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dpanalysis import Budget
 from dpanalysis.audit import assertions, strategies
-from dpanalysis.audit.empirical.neighbours import draw_pairs
-from dpanalysis.audit.mutants import MUTANTS
+from dpanalysis.audit.outcomes import draw_pairs
+from dpanalysis.papers.mutants import MUTANTS
 
 pytest_plugins = ["pytester"]
 

@@ -10,7 +10,7 @@ import pytest
 
 import dpanalysis as dpa
 from dpanalysis import __main__ as command
-from dpanalysis.audit import coverage, registry
+from dpanalysis.papers import coverage, registry
 
 ROOT = Path(__file__).parents[2]
 ITEMS = coverage.items()

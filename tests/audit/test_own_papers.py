@@ -13,7 +13,8 @@ from joblib.externals.loky import get_reusable_executor
 
 from dpanalysis import __main__ as command
 from dpanalysis import audit
-from dpanalysis.audit import bibliography, registry, report
+from dpanalysis.papers import claim as bibliography
+from dpanalysis.papers import registry, report
 
 PAPER = """
 from dpanalysis import audit

@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpanalysis.__main__ import main
 from dpanalysis.audit import Effort, hockey_stick, subsampled_gaussian
-from dpanalysis.audit.packages import environment, protocol, registry, worker
-from dpanalysis.audit.packages.claims import _exact
-from dpanalysis.audit.packages.protocol import CallRaised, Worker, WorkerFailed
-from dpanalysis.privacy.zcdp import gaussian_delta, gaussian_epsilon
+from dpanalysis.privacy.accounting.zcdp import gaussian_delta, gaussian_epsilon
+from verdicts import environment, protocol, registry, worker
+from verdicts.__main__ import main
+from verdicts.claims import _exact
+from verdicts.protocol import CallRaised, Worker, WorkerFailed
 
 
 def through(value):
@@ -319,8 +319,8 @@ TINY_CLAIMS = """
 from pathlib import Path
 import numpy as np
 from dpanalysis.audit import printed, used
-from dpanalysis.audit.packages.claims._tools import found, lower_bound, sampler
-from dpanalysis.audit.packages.registry import Package, register
+from verdicts.claims._tools import found, lower_bound, sampler
+from verdicts.registry import Package, register
 
 HERE = Path(__file__).parent
 PACKAGE = Package(name="tinydp", version="1.0", probe=HERE / "tiny_probe.py", folder=HERE / "src")
@@ -360,7 +360,7 @@ def tiny(tmp_path, monkeypatch):
     sys.modules.pop("tiny_claims", None)
 
 
-ARGUMENTS = ["packages", "tinydp", "--module", "tiny_claims", "--quiet"]
+ARGUMENTS = ["tinydp", "--module", "tiny_claims", "--quiet"]
 
 
 def test_a_broken_package_is_refuted_and_a_right_one_is_not(tiny, capsys):
@@ -400,7 +400,7 @@ def test_a_verdict_that_is_not_the_expected_one_fails(tiny, capsys):
     assert main([*ARGUMENTS, "--id", "tinydp-2"]) == 1
     assert "FAILED (expected: not refuted)" in capsys.readouterr().out
     # Another version has no verdict on record.
-    assert main(["packages", "tinydp==0.9", *ARGUMENTS[2:], "--id", "tinydp-2"]) == 0
+    assert main(["tinydp==0.9", *ARGUMENTS[1:], "--id", "tinydp-2"]) == 0
     assert "tinydp 0.9" in capsys.readouterr().out
 
 
@@ -410,7 +410,7 @@ def test_what_cannot_be_installed_or_imported_is_not_checked(tiny, capsys, monke
     text = " ".join(capsys.readouterr().out.split())
     assert "not checked" in text and "cannot be imported here: ModuleNotFoundError" in text
     fake_pip(monkeypatch, "ERROR: no network")
-    assert main(["packages", "autodp", "--id", "autodp-1", "--quiet"]) == 0
+    assert main(["autodp", "--id", "autodp-1", "--quiet"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "autodp 0.2.3.1 cannot be installed here: ERROR: no network" in text
 
@@ -439,12 +439,12 @@ def test_another_version_than_the_one_asked_for_is_not_checked(tiny, monkeypatch
 )
 def test_bad_arguments_are_named(tiny, capsys, arguments, why):
     with pytest.raises(SystemExit) as stopped:
-        main(["packages", "--module", "tiny_claims", *arguments])
+        main(["--module", "tiny_claims", *arguments])
     assert stopped.value.code == 2 and why in capsys.readouterr().err
 
 
 def test_claims_are_listed(tiny, capsys):
-    assert main(["packages", "--list", "--module", "tiny_claims"]) == 0
+    assert main(["--list", "--module", "tiny_claims"]) == 0
     listed = capsys.readouterr().out
     assert "tinydp-2  tinydp==1.0  corrected  README" in listed and "opacus-1" in listed
 
@@ -462,7 +462,7 @@ def test_every_claim_says_what_it_must():
 
 
 def test_packages_are_not_among_the_claims_of_papers():
-    from dpanalysis.audit.registry import load
+    from dpanalysis.papers.registry import load
 
     registry.known()
     assert not [claim.id for claim in load() if claim.id.startswith(("opacus", "opendp"))]

@@ -8,17 +8,9 @@ import numpy as np
 import pytest
 
 from dpanalysis import audit
-from dpanalysis.audit import (
-    Claim,
-    Effort,
-    Evidence,
-    NotChecked,
-    enumeration,
-    printed,
-    registry,
-    used,
-)
-from dpanalysis.audit.claim import Outcome
+from dpanalysis.audit import Claim, Effort, Evidence, NotChecked, laws, printed, used
+from dpanalysis.papers import registry
+from dpanalysis.papers.claim import Outcome
 
 NAN, INF = math.nan, math.inf
 
@@ -278,8 +270,8 @@ def test_a_density_that_changes_is_looked_at_again():
 def test_tables_of_batches_cannot_be_changed():
     """They are computed once and shared."""
     for make in (
-        lambda: enumeration.poisson(2, 0.5),
-        lambda: enumeration.without_replacement(3, 2),
+        lambda: laws.poisson(2, 0.5),
+        lambda: laws.without_replacement(3, 2),
     ):
         sampling = make()
         for array in (sampling.first, sampling.second, sampling.neighbours):
@@ -287,6 +279,6 @@ def test_tables_of_batches_cannot_be_changed():
                 array[...] = 0
         assert make() is sampling
     own = np.array([0.5, 0.5])
-    mine = enumeration.Subsampling(own, own, np.array([[0, 1]]))
+    mine = laws.Subsampling(own, own, np.array([[0, 1]]))
     own[...] = 0.0
     assert mine.first.sum() == 1.0 and own.flags.writeable

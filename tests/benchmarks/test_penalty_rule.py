@@ -6,7 +6,7 @@ import math
 import pytest
 
 from benchmarks.accuracy.penalty import FITTED, FOLDER, Curves
-from dpanalysis.linear_model import penalty
+from dpanalysis.linear_model import runs
 
 
 def test_a_rule_is_found_where_it_is_the_best():
@@ -35,5 +35,5 @@ def test_the_rule_in_use_is_within_a_thousandth_of_the_best_of_the_fits():
     def loss(rule):
         return sum(curves.regret(key, curves.strength(key, *rule)) for key in keys) / len(keys)
 
-    assert loss((penalty.FACTOR, penalty.POWER)) < loss(curves.rule(FITTED)) + 1e-3
+    assert loss((runs.FACTOR, runs.POWER)) < loss(curves.rule(FITTED)) + 1e-3
     assert loss((0.8, 1.3)) > loss(curves.rule(FITTED)) + 1e-3  # one that does not fit

@@ -13,8 +13,8 @@ from benchmarks import audit, measure, table
 from benchmarks.__main__ import main
 from benchmarks.mechanisms import CLAIM, Broken, broken
 from benchmarks.table import Row
-from dpanalysis.audit.empirical.joint import Counts, log_p_value
-from dpanalysis.audit.empirical.limits import ApproximateLimit
+from dpanalysis.audit.counting import Counts, log_p_value
+from dpanalysis.audit.events import ApproximateLimit
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "RESULTS.md"
 TITLE = (audit.__doc__ or "").splitlines()[0].rstrip(".")

@@ -13,8 +13,8 @@ import pytest
 
 import dpanalysis as dpa
 from dpanalysis import methods as M
-from dpanalysis.methods.base import Method, Shown, Step
-from dpanalysis.privacy import filters, plans
+from dpanalysis.methods.base import Method, ShortRepr, Step
+from dpanalysis.privacy.budget import Filter, Plan
 from dpanalysis.privacy.events import Pure
 
 BUDGET = dpa.Budget(1.0, 1e-5)
@@ -38,7 +38,7 @@ ONE_SHOT = {
 @pytest.mark.parametrize("name", ONE_SHOT)
 def test_a_callback_sees_only_what_has_been_charged(name):
     """A run inside the callback of another one finds the first one's charge in the filter."""
-    problem, guard = logistic(), filters.Filter(dpa.Budget(1.0))
+    problem, guard = logistic(), Filter(dpa.Budget(1.0))
     seen = []
 
     def nested(iteration, w):
@@ -54,7 +54,7 @@ def test_a_callback_sees_only_what_has_been_charged(name):
 @pytest.mark.parametrize("name", ONE_SHOT)
 def test_a_callback_that_raises_has_seen_what_was_paid(name):
     """Whoever keeps the traceback keeps an answer that the filter has been charged for."""
-    problem, guard = logistic(), filters.Filter(dpa.Budget(1.0))
+    problem, guard = logistic(), Filter(dpa.Budget(1.0))
 
     class Stop(Exception):
         pass
@@ -98,7 +98,7 @@ def test_a_query_at_a_point_beyond_the_limit_is_refused_and_not_charged():
 
 
 @dataclass(frozen=True, repr=False)
-class Leaky(Shown, Method):
+class Leaky(ShortRepr, Method):
     """Yields inside its batch, so that user code runs there."""
 
     def prepare(self, facts, budget, accountant):
@@ -181,10 +181,10 @@ def pickled(guard):
 @pytest.mark.parametrize(
     "guard",
     [
-        filters.Filter(dpa.Budget(1.0)),
-        filters.Filter(dpa.Budget(1.0, 1e-5), order=32.0),
-        filters.Filter(dpa.Budget.zcdp(1.0)),
-        plans.Plan([Pure(0.5)], dpa.Budget(1.0)),
+        Filter(dpa.Budget(1.0)),
+        Filter(dpa.Budget(1.0, 1e-5), order=32.0),
+        Filter(dpa.Budget.zcdp(1.0)),
+        Plan([Pure(0.5)], dpa.Budget(1.0)),
     ],
     ids=repr,
 )
@@ -298,7 +298,7 @@ def test_a_fork_spends_nothing_and_answers_nothing():
 
 
 def test_a_branch_of_a_filter_is_for_thought_experiments():
-    guard = filters.Filter(dpa.Budget(1.0))
+    guard = Filter(dpa.Budget(1.0))
     guard.spend(Pure(0.25))
     branch = guard.branch()
     branch.spend(Pure(0.5))
@@ -309,7 +309,7 @@ def test_a_branch_of_a_filter_is_for_thought_experiments():
 
 def test_a_filter_adds_costs_without_drift():
     """Small costs after a large one: a plain sum would lose them all."""
-    guard = filters.Filter(dpa.Budget(2.0))
+    guard = Filter(dpa.Budget(2.0))
     guard.spend(Pure(1.0))
     small = Pure(2.0**-54)  # lost beside 1, one by one
     for _ in range(1 << 12):

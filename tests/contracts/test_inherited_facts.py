@@ -48,10 +48,10 @@ class Named(dpa.ERM):
 
 
 class Solved(dpa.ERM):
-    """Its minimiser is that of another objective."""
+    """Its minimizer is that of another objective."""
 
-    def minimise_tilted(self, *arguments, **options):
-        w, steps = super().minimise_tilted(*arguments, **options)
+    def minimize_perturbed(self, *arguments, **options):
+        w, steps = super().minimize_perturbed(*arguments, **options)
         return 2.0 * w, steps
 
 
@@ -75,7 +75,7 @@ def test_sums_of_ones_own_need_facts_of_ones_own():
         run(Below, loss)
     with pytest.raises(TypeError, match="Rows overrides _evaluate"):
         run(Rows, 2)
-    with pytest.raises(TypeError, match="Solved overrides minimise_tilted"):
+    with pytest.raises(TypeError, match="Solved overrides minimize_perturbed"):
         run(Solved, loss)
     assert run(Stated, loss).private and run(Named, loss).private and run(dpa.ERM, loss).private
 
@@ -117,7 +117,7 @@ DEFAULTS = {
     "lipschitz": math.inf,
     "smoothness": math.inf,
     "hessian_lipschitz": math.inf,
-    "flat_where_steep": False,
+    "curvature_vanishes_at_max_slope": False,
     "lowest": -math.inf,
 }
 STATED = {
@@ -125,7 +125,7 @@ STATED = {
     "lipschitz": 9.0,
     "smoothness": 8.0,
     "hessian_lipschitz": 7.0,
-    "flat_where_steep": True,
+    "curvature_vanishes_at_max_slope": True,
     "lowest": -6.0,
 }
 PARENTS = [

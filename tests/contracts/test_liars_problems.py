@@ -63,7 +63,7 @@ class Median(dpa.Problem):
 
 
 class Mixes(Median):
-    """Gradients are centred by the batch, as batch normalisation does."""
+    """Gradients are centered by the batch, as batch normalization does."""
 
     def weighted(self, w, rows, clipping):
         gradients = super().weighted(w, rows, clipping)
@@ -191,7 +191,7 @@ class WrongCurvature(Median):
 
 
 class MixesAlong(Median):
-    def along(self, w, direction, rows=None):
+    def line_losses(self, w, direction, rows=None):
         return lambda t: (
             self.each(w - t * direction, rows)[0] + (0.0 if rows is None else len(rows))
         )
@@ -234,7 +234,7 @@ LIARS = [
     (DrawsItsStart, "gives other numbers from the same source"),
     (RefusesItsOwnData, "refuses data that nobody has touched: X is not what it was"),
     (WrongCurvature, "hvp_sum is not the slope of gradient_sum"),
-    (MixesAlong, "along over some rows is not that part of all: records mix"),
+    (MixesAlong, "line_losses over some rows is not that part of all: records mix"),
     (CannotTravel, "the problem cannot be pickled"),
     (NoRecords, r"NoRecords\.n must be a whole number >= 1"),
     (DrawsGlobally, "random numbers that the whole process shares"),

@@ -246,10 +246,10 @@ def test_facts_are_all_a_method_sees(build):
     method = build()
     plan = method.prepare(facts, budget, "tightest")
     greedy = type(plan)(plan.coefficients, plan.scales / np.sqrt(2.0))
-    events = dpa.methods.schedules.planned_events(
+    events = dpa.methods.planned.planned_events(
         facts, method.sampling, method.mechanism, plan.scales
     )
-    guard = dpa.privacy.plans.Plan(events, budget)
+    guard = dpa.privacy.Plan(events, budget)
     oracle = PrivateOracle(problem, facts, guard, dpa.privacy.mechanisms.spawn(0, 1))
     with pytest.raises(dpa.PrivacyBudgetExceeded):
         method.step(method.init(np.zeros((1, 3)), greedy), oracle)

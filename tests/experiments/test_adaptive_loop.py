@@ -7,7 +7,7 @@ import pytest
 
 import dpanalysis as dpa
 from dpanalysis import privacy
-from dpanalysis.experiments.recording import Log
+from dpanalysis.experiments.loop import Log
 from dpanalysis.privacy.oracle import LARGEST_ITERATE
 
 ADD, REPLACE = "add_or_remove_one", "replace_one"
@@ -138,7 +138,7 @@ def test_what_cannot_be_accounted_is_refused_before_the_data_are_touched(monkeyp
         raise AssertionError("the data were touched")
 
     monkeypatch.setattr(dpa.ERM, "sums", unread)
-    monkeypatch.setattr(dpa.ERM, "along", unread)
+    monkeypatch.setattr(dpa.ERM, "line_losses", unread)
     poisson = dpa.methods.LineSearchSGD(dpa.Poisson(0.1))
     with pytest.raises(dpa.IncompatibleAccounting, match="Poisson"):
         run(method=poisson)

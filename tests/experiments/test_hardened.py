@@ -9,7 +9,7 @@ import dpanalysis as dpa
 from dpanalysis.privacy import mechanisms, queries
 from dpanalysis.privacy.events import Laplace
 from dpanalysis.privacy.oracle import PrivateOracle
-from dpanalysis.privacy.queries import Query, Records, TiltedMinimum
+from dpanalysis.privacy.queries import PerturbedMinimum, Query, Records
 
 X = np.random.default_rng(0).uniform(-1, 1, size=(400, 3))
 PROBLEM = dpa.ERM(
@@ -99,12 +99,12 @@ def test_the_solver_is_held_to_what_the_doubles_leave_of_its_tolerance(monkeypat
     monkeypatch.setattr(mechanisms, "nearly", lambda *given: (np.ones(3), 0.5))
     seen = []
 
-    def minimise_tilted(tilt, ridge, tolerance, n):
+    def minimize_perturbed(tilt, ridge, tolerance, n):
         seen.append((tilt.tolist(), tolerance))
         return np.zeros(3), 1
 
-    problem = SimpleNamespace(d=3, minimise_tilted=minimise_tilted)
-    query = TiltedMinimum("spherical", 1.0, 0.1, 0.02, 0.0)
+    problem = SimpleNamespace(d=3, minimize_perturbed=minimize_perturbed)
+    query = PerturbedMinimum("spherical", 1.0, 0.1, 0.02, 0.0)
     query.answer(Records(problem, None, 100.0), mechanisms.random_source(0))
     assert seen == [([0.01] * 3, pytest.approx(0.015))]
 

@@ -25,9 +25,8 @@ from dpanalysis.experiments import (
     sweeping,
     tabulate,
 )
-from dpanalysis.experiments.made_by import code_digest
 from dpanalysis.experiments.records import atomic_write, plain
-from dpanalysis.experiments.sweep import _Cell
+from dpanalysis.experiments.sweep import _Cell, code_digest
 
 
 def simulate(seed, size, log=None):

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpanalysis as dpa
-from dpanalysis.experiments import SweepError, sweep, workers
-from dpanalysis.experiments.threads import one_thread
+from dpanalysis._parallel import one_thread
+from dpanalysis.experiments import SweepError, backends, sweep
 
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 
@@ -179,18 +179,18 @@ def test_only_killers_are_lost(count, killers, width, random):
             index = random.choice(running)
             if index in killers:
                 deaths[index] += 1
-                yield from ((other, workers.LOST) for other in running)
+                yield from ((other, backends.LOST) for other in running)
                 return
             running.remove(index)
             yield function(index, *given[index])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "_joblib", attempt)
+        patch.setattr(backends, "_joblib", attempt)
         tasks = [(10 * index,) for index in range(count)]
-        outcomes = list(workers.results(lambda *call: (call[0], call), tasks, 2))
+        outcomes = list(backends.results(lambda *call: (call[0], call), tasks, 2))
     results = dict(outcomes)
     assert len(outcomes) == count == len(results)
-    assert {index for index, result in outcomes if result is workers.LOST} == killers
+    assert {index for index, result in outcomes if result is backends.LOST} == killers
     assert all(results[i] == (i, 10 * i) for i in range(count) if i not in killers)
     assert all(deaths[index] >= 2 for index in killers)
 
@@ -263,7 +263,7 @@ def test_bad_backends_are_refused_before_any_work(tmp_path, monkeypatch):
     refused = pytest.raises(ValueError, match="'multiprocessing' cannot be used")
     with joblib.parallel_config("multiprocessing", n_jobs=2), refused:
         sweep(bits, CELLS, folder=tmp_path, progress=False)
-    monkeypatch.setattr(workers, "find_spec", lambda name: None)
+    monkeypatch.setattr(backends, "find_spec", lambda name: None)
     for backend in ("dask", "ray"):
         with pytest.raises(ImportError, match=rf'pip install "dpanalysis-toolkit\[{backend}\]"'):
             sweep(bits, CELLS, folder=tmp_path, backend=backend, progress=False)

@@ -93,8 +93,8 @@ def test_every_loss_and_curvature(library, loss):
     W = np.random.default_rng(1).standard_normal((2, 4))
     for rule in RULES[:4] + RULES[5:]:
         assert_same(device.sums(W, clipping=rule), host.sums(W, clipping=rule))
-    step = host.along(W[0], W[1])(0.3)
-    assert_same([device.along(W[0], W[1])(0.3)], [step])
+    step = host.line_losses(W[0], W[1])(0.3)
+    assert_same([device.line_losses(W[0], W[1])(0.3)], [step])
     if np.isfinite(loss.smoothness):
         assert_same([device.hessian(W)], [host.hessian(W)])
         assert_same([device.hvp(W, W + 1.0)], [host.hvp(W, W + 1.0)])

@@ -13,7 +13,7 @@ from array_api_compat import array_namespace
 
 import dpanalysis as dpa
 from dpanalysis import ERM, RowBound, clipping, losses
-from dpanalysis.kernels import own, twins
+from dpanalysis.kernels import kernel_table, user
 from dpanalysis.problems import MLP, Softmax
 from dpanalysis.problems.rows.memory import HostSums
 
@@ -108,7 +108,9 @@ def test_a_class_that_extends_a_built_in_loss_runs_its_own_formulas(form):
 
 
 def test_kernels_go_by_the_exact_class():
-    assert not twins.is_compiled_loss(Halved()) and not twins.is_compiled_rule(Root(1.0))
+    assert not kernel_table.is_compiled_loss(Halved()) and not kernel_table.is_compiled_rule(
+        Root(1.0)
+    )
     wide = type("Wide", (clipping.Flat,), {"wanted": lambda self, norms, losses: 0.25 * norms**0})
     X, y, W = draw()
     problem = ERM(X, y, losses.Logistic())
@@ -420,7 +422,7 @@ def test_compiled_sums_are_those_of_the_arrays(form, rule):
     for w, chosen in ((W[0], None), (W[0], rows), (W, None), (W, rows), (W, [rows] * 4)):
         same(fast.sums(w, chosen, rule), slow.sums(w, chosen, rule))
         same(fast.sums(w, chosen, rule, weights=k), slow.sums(w, chosen, rule, weights=k))
-    assert twins.is_compiled(fast.loss, rule)
+    assert kernel_table.is_compiled(fast.loss, rule)
 
 
 def test_rules_compile_too():
@@ -428,7 +430,7 @@ def test_rules_compile_too():
     by_both = clipping.Custom(lambda norm, loss: 0.6 / (norm + loss + 0.1), 0.6)
     for rule, loss in ((by_both, SOFT), (Root(0.9), losses.Logistic())):
         fast = clipping.compiled(rule)
-        assert twins.is_compiled_rule(fast) and repr(fast) == f"compiled({rule!r})"
+        assert kernel_table.is_compiled_rule(fast) and repr(fast) == f"compiled({rule!r})"
         assert (fast.clip_norm, fast.largest_weight) == (rule.clip_norm, rule.largest_weight)
         assert fast.needs_losses == rule.needs_losses
         problem = ERM(X, y, loss)
@@ -475,8 +477,8 @@ def test_every_number_of_the_object_is_an_argument():
     """So another width runs by the same kernels, and a change of it is seen at once."""
     other = losses.compiled(Soft(2.0))
     for sparse in (True, False):
-        plans = [twins.plan(loss, None, sparse) for loss in (SOFT, other)]
-        built_in = twins.plan(losses.Logistic(), None, sparse)
+        plans = [kernel_table.plan(loss, None, sparse) for loss in (SOFT, other)]
+        built_in = kernel_table.plan(losses.Logistic(), None, sparse)
         assert plans[0].terms == plans[1].terms != built_in.terms
         assert (plans[0].numbers != plans[1].numbers).any()
         assert plans[0].kernels == plans[1].kernels == built_in.kernels
@@ -516,7 +518,7 @@ def test_threads_compile_one_kernel():
     def work():
         try:
             loss = losses.compiled(Soft(0.7))
-            found.append(twins.plan(loss, None, sparse=False).terms)
+            found.append(kernel_table.plan(loss, None, sparse=False).terms)
         except Exception as error:
             errors.append(error)
 
@@ -600,8 +602,8 @@ def test_a_reason_is_one_line():
         warnings.simplefilter("always")
         losses.compiled(Strange())
     assert len(caught) == 1 and "\n" not in str(caught[0].message)
-    with pytest.raises(own.CannotCompile):
-        own.loss_formulas(Method())
+    with pytest.raises(user.CannotCompile):
+        user.loss_formulas(Method())
 
 
 def test_a_plan_that_is_kept_is_that_of_the_rule_at_hand():

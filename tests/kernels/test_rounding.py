@@ -2,9 +2,13 @@
 
 from fractions import Fraction
 
+import array_api_strict as xp
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from dpanalysis.kernels.rounding import DOUBLE, SINGLE, sum_rounding
+from dpanalysis import ERM, RowBound, clipping, losses
+from dpanalysis.kernels.rounding import DOUBLE, SINGLE, TINY, sum_rounding
 
 
 @pytest.mark.parametrize(("n", "d"), [(0, 1), (1, 1), (5000, 3), (10**6, 784), (10**8, 54)])
@@ -30,3 +34,23 @@ def test_the_bound_grows_with_all_that_it_depends_on():
 def test_what_has_no_bound_is_refused(arguments):
     with pytest.raises(ValueError, match=r"n must|d must|parts must|unit must|no bound"):
         sum_rounding(*arguments)
+
+
+@pytest.mark.parametrize("matrix", [np.asarray, sp.csr_array, xp.asarray])
+def test_coefficients_below_the_smallest_add_exactly_nothing(matrix):
+    """A product with them may be rounded by more than its share, near the end of the numbers."""
+    X = np.ones((3, 2))
+    problem = ERM(matrix(X), [1.0, 1.0, -1.0], losses.SquaredError())
+    for factor in (1.0, 0.5):
+        scale = TINY * factor
+        found = problem.sums(np.zeros(2), clipping=clipping.Flat(scale), value=False).gradient
+        # One record's coefficient is its clipped residual: scale/||x||, below TINY for both.
+        assert not np.asarray(found).any()
+    found = problem.sums(np.zeros(2), clipping=clipping.Flat(4.0 * TINY), value=False).gradient
+    assert np.asarray(found).any()
+    # A row that is scaled to its bound has the scale in its coefficient: twice TINY without it.
+    problem = ERM(matrix(X), [1.0, 1.0, -1.0], losses.SquaredError(), row_bound=RowBound(2, 1e-3))
+    for times, any_left in ((2e-3, False), (20.0, True)):
+        rule = clipping.Flat(times * TINY)
+        found = problem.sums(np.zeros(2), clipping=rule, value=False).gradient
+        assert np.asarray(found).any() == any_left

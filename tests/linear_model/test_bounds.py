@@ -1,4 +1,4 @@
-"""Bounds by blocks: rows are brought within them, and the constant is penalised."""
+"""Bounds by blocks: rows are brought within them, and the constant is penalized."""
 
 import math
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpanalysis as dpa
-from dpanalysis.privacy.blocks import Block
+from dpanalysis.privacy.facts import Block
 from dpanalysis.problems.rows.checks import block_norms
 
 LOGISTIC = dpa.losses.Logistic()
@@ -112,11 +112,11 @@ def test_radii_that_bounds_imply_hold_at_the_corners(order):
     assert problem.radius(order) == pytest.approx(np.linalg.norm(corner, ord=order, axis=1)[0])
 
 
-def test_the_constant_is_penalised_as_the_proof_needs_it():
+def test_the_constant_is_penalized_as_the_proof_needs_it():
     """All labels alike: nothing but the penalty holds the weight of a constant column."""
     X = np.column_stack([np.linspace(-1, 1, 40), np.ones(40)])
     problem = dpa.ERM(X, np.ones(40), LOGISTIC, row_bound=dpa.RowBound(math.inf, 1.0))
-    w, _ = problem.minimise_tilted(np.array([0.0, -0.1]), 0.05, 1e-10, 40.0)
+    w, _ = problem.minimize_perturbed(np.array([0.0, -0.1]), 0.05, 1e-10, 40.0)
     gradient = problem.gradient(w) + np.array([0.0, -0.1])
     np.testing.assert_allclose(gradient, -0.05 * w, atol=1e-9)
     assert abs(w[1]) > 1.0

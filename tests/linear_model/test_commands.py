@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpanalysis.__main__ import main
-from dpanalysis.commands.csv_files import CsvFile
+from dpanalysis.commands import CsvFile
 from dpanalysis.linear_model import LogisticRegression, load, save
 
 TOML = """
@@ -161,8 +161,8 @@ def test_nothing_is_spent_where_the_result_cannot_be_kept(folder, capsys):
 
 
 def test_blocks_end_where_they_should(folder, monkeypatch):
-    monkeypatch.setattr("dpanalysis.commands.csv_files._ROWS", 7)
-    blocks = list(CsvFile("train.csv").blocks())
+    monkeypatch.setattr("dpanalysis.commands._ROWS", 7)
+    blocks = list(CsvFile("train.csv").chunks())
     assert [len(block.lines) for block in blocks] == [7] * 85 + [5]
     assert blocks[0].lines[0] == 2 and blocks[-1].lines[-1] == 601
     assert [cell for block in blocks for cell in block["id"]] == [str(i) for i in range(600)]

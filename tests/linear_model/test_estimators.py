@@ -24,11 +24,12 @@ from dpanalysis.linear_model import (
     LogisticRegression,
     PrivacyCard,
     PrivacyWarning,
+    PrivateClassifier,
     load,
     save,
 )
 from dpanalysis.linear_model.design import design_of
-from dpanalysis.linear_model.penalty import default_penalty, perturbation
+from dpanalysis.linear_model.runs import default_penalty, perturbation
 from dpanalysis.preprocessing import PrivateBounds, PublicColumns, PublicEncoder
 
 KINDS = [LogisticRegression, LinearSVC]
@@ -36,19 +37,21 @@ KINDS = [LogisticRegression, LinearSVC]
 
 def blobs(n=4000, d=3, K=2, seed=0, spread=0.6):
     rng = np.random.default_rng(seed)
-    centres = 2.0 * rng.choice([-1.0, 1.0], (K, d))
-    centres[:, :2] = 2.0 * np.column_stack(
+    centers = 2.0 * rng.choice([-1.0, 1.0], (K, d))
+    centers[:, :2] = 2.0 * np.column_stack(
         [np.cos(2 * np.pi * np.arange(K) / K), np.sin(2 * np.pi * np.arange(K) / K)]
     )
     y = rng.integers(0, K, n)
-    return centres[y] + spread * rng.normal(size=(n, d)), y
+    return centers[y] + spread * rng.normal(size=(n, d)), y
 
 
 # No check is expected to fail. A budget so large leaves next to no noise: the checks of accuracy
 # have too few rows for a private fit.
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([kind(epsilon=1e4, random_state=0) for kind in KINDS])
+@parametrize_with_checks(
+    [kind(epsilon=1e4, random_state=0) for kind in (*KINDS, PrivateClassifier)]
+)
 def test_keeps_to_the_conventions_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -71,7 +74,7 @@ def test_learns_two_classes_and_more(kind, K):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_next_to_no_noise_it_is_the_penalised_minimiser(kind):
+def test_with_next_to_no_noise_it_is_the_penalized_minimizer(kind):
     """Dense and sparse rows, groups, ranges and the way back to the units of X."""
     rng = np.random.default_rng(1)
     X = np.column_stack([rng.uniform(2, 8, 400), rng.uniform(-1, 0, 400), np.zeros((400, 3))])
@@ -116,8 +119,8 @@ def test_large_data_go_through_a_file_and_give_the_same(monkeypatch):
     X, y = blobs(n=1000)
     model = LogisticRegression(bounds=(-4, 4), random_state=0)
     expected = clone(model).fit(X, y).coef_
-    monkeypatch.setattr("dpanalysis.linear_model.base._IN_MEMORY", 0)
-    monkeypatch.setattr("dpanalysis.linear_model.base._ENTRIES", 900)
+    monkeypatch.setattr("dpanalysis.linear_model.classifiers._IN_MEMORY", 0)
+    monkeypatch.setattr("dpanalysis.linear_model.classifiers._ENTRIES", 900)
     np.testing.assert_allclose(clone(model).fit(X, y).coef_, expected, rtol=1e-9)
     np.testing.assert_allclose(clone(model).fit(X, y + 3).coef_, expected, rtol=1e-9)
     model = LogisticRegression(bounds=(-4, 4), classes=[0, 1, 2], random_state=0)
@@ -252,8 +255,9 @@ def test_the_card_as_text_json_and_html():
     X, y = blobs(n=300)
     card = LogisticRegression(0.5, bounds=(-4, 4)).fit(X, y).privacy_
     assert PrivacyCard.from_json(card.to_json()) == card
+    assert not any("PrivateBounds" in line for line in (*card.covered, *card.ledger))
     assert json.loads(card.to_json())["epsilon"] == card.epsilon
-    for text in ("Not covered", "the set of labels: read off y", "penalised", "Penalty"):
+    for text in ("Not covered", "the set of labels: read off y", "penalized", "Penalty"):
         assert text in str(card) or text in card.to_html()
     page = PrivacyCard(1.0, 0.0, "replace_one", ("<script>",), "&model").to_html()
     assert "<script>" not in page and "&amp;model" in page and page.startswith("<!doctype html>")
@@ -430,13 +434,13 @@ def test_the_size_decides_what_delta_is_small_enough():
 
 def test_the_size_decides_whether_rows_go_through_a_file(monkeypatch):
     """Which is seen in the last digits of the noise: by how many parts there may be."""
-    from dpanalysis.linear_model import base
+    from dpanalysis.linear_model import classifiers
 
     X, y = blobs(600)
     opened = []
-    monkeypatch.setattr(base, "_IN_MEMORY", 600 * X[0].nbytes)
-    in_file = base.in_file
-    monkeypatch.setattr(base, "in_file", lambda parts: opened.append(1) or in_file(parts))
+    monkeypatch.setattr(classifiers, "_IN_MEMORY", 600 * X[0].nbytes)
+    in_file = classifiers.in_file
+    monkeypatch.setattr(classifiers, "in_file", lambda parts: opened.append(1) or in_file(parts))
     model = LogisticRegression(bounds=(-4, 4), random_state=0, relation="add_or_remove_one")
     for size, n, files in ((None, 600, 0), (600, 599, 0), (601, 599, 1), (601, 600, 1)):
         opened.clear()

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import dpanalysis as dpa
 from dpanalysis.preprocessing import PrivateBounds, PublicColumns, PublicEncoder
 from dpanalysis.preprocessing.columns import columns_of
-from dpanalysis.preprocessing.domain import parse_domain, read_domain, template
+from dpanalysis.preprocessing.encoder import parse_domain, read_domain, template
 from dpanalysis.privacy.queries import NoisyQuantile, Records
-from dpanalysis.problems.table import Table
+from dpanalysis.problems.table import ColumnTable
 
 DOMAIN = {
     "age": {"range": (20, 60), "missing": 40},
@@ -170,12 +170,12 @@ def test_a_noisy_quantile_has_the_law_of_the_sparse_vector_that_is_charged(side)
     query = NoisyQuantile(0, 0.5, grid, 1.5, side)
     law = audit.above_threshold_distribution(np.array(counts) - 3.0, "laplace", 1.5, 3.0)
     expected = [*law[:3], law[3] + law[4]]  # the last one where there is none
-    random, records = mechanisms.random_source(4), Records(Table(column), None, 6.0)
+    random, records = mechanisms.random_source(4), Records(ColumnTable(column), None, 6.0)
     found = [query.answer(records, random)[0] for _ in range(6000)]
     order = grid if side == "below" else grid[::-1]
     observed = [found.count(c) for c in order.tolist()]
     assert stats.chisquare(observed, 6000 * np.array(expected)).pvalue > 1e-4
-    event = query.event(Table(column).facts("replace_one"), dpa.Full())
+    event = query.event(ColumnTable(column).facts("replace_one"), dpa.Full())
     assert event == AboveThreshold("laplace", 1.5, 3.0, 1.0, None)
     assert event.pure_cost() == pytest.approx(2 / 1.5)
 
@@ -184,7 +184,7 @@ def test_a_noisy_quantile_has_the_law_of_the_sparse_vector_that_is_charged(side)
 def test_the_run_of_all_columns_costs_its_budget(relation):
     from dpanalysis.methods.quantiles import Quantiles
 
-    table = Table(np.random.default_rng(0).normal(size=(100, 3)))
+    table = ColumnTable(np.random.default_rng(0).normal(size=(100, 3)))
     method = Quantiles(0.9, (-1.0, 0.0, 1.0, 4.0))
     result = dpa.minimize(table, method, dpa.Budget(0.7, 0.0, relation), rng=0, record=())
     assert result.epsilon() == pytest.approx(0.7) and len(result.ledger.events) >= 1

@@ -9,6 +9,7 @@ import csv
 import json
 import math
 import types
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,11 @@ from sklearn.pipeline import make_pipeline
 import dpanalysis as dpa
 from dpanalysis import privacy
 from dpanalysis.__main__ import main
-from dpanalysis.linear_model import LinearSVC, LogisticRegression
+from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivateClassifier
 from dpanalysis.linear_model.design import design_of
 from dpanalysis.preprocessing import PrivateBounds, PublicColumns
-from dpanalysis.privacy import _sources, mechanisms
-from dpanalysis.privacy.filters import Filter
-from dpanalysis.privacy.plans import Plan
+from dpanalysis.privacy import mechanisms, noise
+from dpanalysis.privacy.budget import Filter, Plan
 from dpanalysis.tuning import PrivateLoss, Repeats, repeat_and_select
 
 RANDOM = np.random.default_rng(3)
@@ -80,9 +80,10 @@ def spent(granted):
     return math.fsum(privacy.epsilon(events, b.delta, b.relation) for b, events in granted)
 
 
+GENERIC = partial(PrivateClassifier, None, dpa.methods.GradientDescent(0.5, 5))
 estimators = st.builds(
     lambda kind, **arguments: kind(bounds=(-1, 1), random_state=0, **arguments),
-    st.sampled_from([LogisticRegression, LinearSVC]),
+    st.sampled_from([LogisticRegression, LinearSVC, GENERIC]),
     epsilon=EPSILONS,
     delta=st.sampled_from([0.0, 1e-5]),
     C=st.sampled_from(["auto", 0.1, 10.0]),
@@ -119,10 +120,10 @@ def test_the_noise_of_objective_perturbation_is_worth_what_is_charged(epsilon, K
     assert len(laws) == (1 if K == 2 else K)
     scale = laws[0][1]
     moved = (1.0 if relation == "add_or_remove_one" else 2.0) * (1.0 if K == 2 else 2.0)
-    minimiser, error = event.events
-    assert moved / scale <= minimiser.epsilon * (1.0 + 1e-9) <= epsilon
+    minimizer, error = event.events
+    assert moved / scale <= minimizer.epsilon * (1.0 + 1e-9) <= epsilon
     assert drawn[-1][0] == "spherical" and len(drawn) == len(laws) + 1
-    assert budget.epsilon == epsilon and minimiser.epsilon + error.epsilon <= epsilon * (1 + 1e-8)
+    assert budget.epsilon == epsilon and minimizer.epsilon + error.epsilon <= epsilon * (1 + 1e-8)
 
 
 @given(st.floats(0.5, 5.0), st.integers(1, 3), st.sampled_from(RELATIONS))
@@ -212,10 +213,10 @@ def entropy():
     def refused_unseeded(seed=None):
         return default(seed) if isinstance(seed, int) else refused()
 
-    plain, default = _sources.os, np.random.default_rng
+    plain, default = noise.os, np.random.default_rng
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_sources, "os", types.SimpleNamespace(urandom=urandom))
-        patch.setattr(_sources, "check_rng", refused)
+        patch.setattr(noise, "os", types.SimpleNamespace(urandom=urandom))
+        patch.setattr(noise, "check_rng", refused)
         patch.setattr(np.random, "default_rng", refused_unseeded)
         yield taken
 

@@ -9,7 +9,7 @@ from scipy import stats
 import dpanalysis as dpa
 from dpanalysis import privacy
 from dpanalysis.audit import hockey_stick, renyi_divergence, report_noisy_min_distribution
-from dpanalysis.methods.searching import GradientSearch
+from dpanalysis.methods.line_search import GradientSearch
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.events import BoundedRange, Gaussian, Pure, Repeated
 from dpanalysis.privacy.queries import NoisyMin
@@ -77,7 +77,7 @@ def test_units_of_one_attempt(relation, moved, noise, ratio):
     assert isinstance(choice, BoundedRange if noise == "gumbel" else Pure)
     assert choice.epsilon == pytest.approx(ratio)
     assert 0.0199 < choice.zcdp_cost() <= 0.02 * (1 + 1e-9)
-    question = method._question(method._ray(np.zeros(4), np.zeros(4), 1.0), facts, spending)
+    question = method._query(method._ray(np.zeros(4), np.zeros(4), 1.0), facts, spending)
     assert question.scale == pytest.approx(moved * 2.0 / 100 / ratio)
     assert question.points.step_sizes[0] == 0.0 and len(question.points.step_sizes) == 21
 

@@ -45,7 +45,9 @@ def test_several_indices_have_the_law_of_as_many_choices():
     problem = dpa.ERM(np.array([[1.0], [2.0]]), [1.0, -1.0], dpa.losses.Logistic())
     points = np.array([[-2.0], [0.0], [1.0], [3.0]])
     query = NoisyMin(points, 2.0, 0.5, count=2)
-    values = np.array([np.clip(problem.along(w, np.zeros(1))(0.0), 0.0, 2.0).sum() for w in points])
+    values = np.array(
+        [np.clip(problem.line_losses(w, np.zeros(1))(0.0), 0.0, 2.0).sum() for w in points]
+    )
     law, random = orders_of(values, 0.5, 2), np.random.default_rng(0)
     records = Records(problem, None, 1.0)
     answers = [tuple(query.answer(records, random)[0]) for _ in range(4000)]

@@ -8,10 +8,10 @@ import pytest
 
 import dpanalysis as dpa
 from dpanalysis.audit import verify_privacy
-from dpanalysis.methods.line_search import angle_between
-from dpanalysis.methods.searching import GradientSearch, Spending
+from dpanalysis.methods.line_search import AttemptBudget, GradientSearch, angle_between
 from dpanalysis.privacy.events import AboveThreshold, Gaussian, Repeated, Sampled
-from dpanalysis.privacy.queries import FirstDecrease, decrease
+from dpanalysis.privacy.queries import FirstDecrease
+from dpanalysis.privacy.queries import values as decrease
 
 M = dpa.methods
 ADD, REPLACE = "add_or_remove_one", "replace_one"
@@ -113,7 +113,7 @@ def test_units_of_one_attempt(sampling, relation, moved, noise):
         sampling, rho=0.02, epsilon=0.3, clip_norm=0.5, clip_loss=2.0, noise=noise, max_queries=7
     )
     spending = method.prepare(facts, dpa.Budget(1.0, 1e-6, relation), "tightest")
-    assert spending == Spending(0.02, 0.3, 0.5, 2.0)
+    assert spending == AttemptBudget(0.02, 0.3, 0.5, 2.0)
     (batch,) = method.iteration(facts, spending)
     assert isinstance(batch, Sampled) and batch.sampling == sampling and batch.n == 100
     gradient, search = batch.events

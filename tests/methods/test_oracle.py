@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpanalysis as dpa
-from dpanalysis.privacy import events, filters, mechanisms, plans, queries
+from dpanalysis.privacy import events, mechanisms, queries
+from dpanalysis.privacy.budget import Filter, Plan
 from dpanalysis.privacy.facts import PublicFacts, gradient_event
 from dpanalysis.privacy.oracle import PrivateOracle
 
@@ -130,7 +131,7 @@ def test_a_batch_is_one_event():
 def test_a_refused_batch_is_neither_opened_nor_charged():
     problem = problem_of(np.ones((10, 2)), np.ones(10))
     one = gradient_event(problem.facts("replace_one"), dpa.Full(), "laplace", 1.0)
-    guard = filters.Filter(dpa.Budget(1.5 * one.sensitivity))
+    guard = Filter(dpa.Budget(1.5 * one.sensitivity))
     oracle = oracle_of(problem, guard=guard)
     w = np.zeros((1, 2))
     oracle.gradient(w, dpa.Full(), "laplace", 1.0)
@@ -146,7 +147,7 @@ def test_a_refused_batch_is_neither_opened_nor_charged():
 def test_a_batch_is_charged_whole_before_anything_is_answered():
     """Guard and ledger hold both questions when the first is asked, and when none is."""
     problem = problem_of(np.ones((10, 2)), np.ones(10))  # a question costs .4 / scale
-    guard = filters.Filter(dpa.Budget(2.0))
+    guard = Filter(dpa.Budget(2.0))
     oracle = oracle_of(problem, guard=guard)
     with buy(oracle, dpa.Full(), 1.0, 2.0) as batch:
         assert guard.spent == pytest.approx(0.6) == oracle.ledger.epsilon()
@@ -158,7 +159,7 @@ def test_a_batch_is_charged_whole_before_anything_is_answered():
 
 def test_a_batch_is_paid_and_written_down_before_it_is_drawn(monkeypatch):
     """A draw that is interrupted may have been seen, so it has been paid."""
-    guard = filters.Filter(dpa.Budget(1.0))
+    guard = Filter(dpa.Budget(1.0))
     oracle, seen = oracle_of(problem_of(np.ones((10, 2)), np.ones(10)), guard=guard), []
     draw = dpa.WithoutReplacement.draw
 
@@ -222,13 +223,13 @@ def test_what_is_repeated_is_answered_as_often_as_it_was_named():
 def test_two_oracles_are_never_promised_the_same_remainder():
     """Interleaved batches, and threads: a filter of 1 grants two answers of 1/2, no more."""
     problem = problem_of(np.ones((10, 2)), np.ones(10))  # scale .8 costs .5
-    guard = filters.Filter(dpa.Budget(1.0))
+    guard = Filter(dpa.Budget(1.0))
     oracles = [oracle_of(problem, guard=guard, seed=seed) for seed in range(8)]
     with buy(oracles[0], dpa.Full(), 0.8) as first, buy(oracles[1], dpa.Full(), 0.8) as second:
         with pytest.raises(dpa.PrivacyBudgetExceeded), buy(oracles[2], dpa.Full(), 0.8):
             pass
         ask(first, 0.8), ask(second, 0.8)
-    guard = filters.Filter(dpa.Budget(1.0))
+    guard = Filter(dpa.Budget(1.0))
     barrier, answered = threading.Barrier(8), []
 
     def run(seed):
@@ -325,7 +326,7 @@ def ask(batch, scale=1.0, w=None):
 def test_a_refusal_comes_before_the_data_are_looked_at():
     """Of two questions together, where each alone would fit."""
     problem = counting()  # a question costs .4 / scale
-    guard = filters.Filter(dpa.Budget(1.0))
+    guard = Filter(dpa.Budget(1.0))
     oracle = oracle_of(problem, guard=guard)
     for scales in ((0.3,), (0.5, 0.5)):
         with pytest.raises(dpa.PrivacyBudgetExceeded), buy(oracle, dpa.Full(), *scales):
@@ -389,7 +390,7 @@ def test_wrong_pairs_are_refused_before_the_answer():
             ask(batch)
         assert problem.looks == len(oracle.ledger) == 0
     with pytest.raises(dpa.IncompatibleAccounting, match="the budget is about"):
-        oracle_of(problem, "add_or_remove_one", guard=filters.Filter(dpa.Budget(1.0)))
+        oracle_of(problem, "add_or_remove_one", guard=Filter(dpa.Budget(1.0)))
 
 
 def test_a_batch_is_drawn_once_and_the_next_one_afresh():
@@ -541,8 +542,8 @@ def test_what_bounds_do_not_hold_for_is_refused_before_it_is_bought(build, messa
     problem = build()
     one = gradient_event(problem.facts("replace_one"), dpa.Full(), "laplace", 1.0)
     guard = {
-        "filter": filters.Filter(dpa.Budget(10.0)),
-        "plan": plans.Plan(one, None),
+        "filter": Filter(dpa.Budget(10.0)),
+        "plan": Plan(one, None),
         "ledger": None,
     }[paid]
     oracle = oracle_of(problem, guard=guard)
@@ -559,7 +560,7 @@ def test_what_bounds_do_not_hold_for_is_refused_before_it_is_bought(build, messa
     with pytest.raises((TypeError, ValueError), match=message):
         oracle.can_ask(dpa.Full(), one)
     problem = problem_of(np.ones((10, 2)), np.ones(10))  # the seed is as good as new
-    oracle = oracle_of(problem, guard=filters.Filter(dpa.Budget(10.0)) if paid == "plan" else guard)
+    oracle = oracle_of(problem, guard=Filter(dpa.Budget(10.0)) if paid == "plan" else guard)
     oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
 
 
@@ -578,7 +579,7 @@ def test_facts_are_those_of_the_problem_or_nothing_is_sold(name, factor):
         "rounding": factor * facts.rounding,
         "declared_sensitivity": factor,
     }
-    guard = filters.Filter(dpa.Budget(1e6))
+    guard = Filter(dpa.Budget(1e6))
     given = dataclasses.replace(facts, **{name: values[name]})
     oracle = PrivateOracle(problem, given, guard, mechanisms.spawn(0, 1))
     if given == facts:
@@ -591,13 +592,13 @@ def test_facts_are_those_of_the_problem_or_nothing_is_sold(name, factor):
 
 def test_facts_of_a_class_of_ones_own_are_refused():
     class Cheap(PublicFacts):
-        def moved(self, bound):
+        def sum_sensitivity(self, bound):
             return 1e-6 * bound
 
     problem = problem_of(np.ones((10, 2)), np.ones(10))
     facts = problem.facts("replace_one")
     cheap = Cheap(**{each.name: getattr(facts, each.name) for each in dataclasses.fields(facts)})
-    oracle = PrivateOracle(problem, cheap, filters.Filter(dpa.Budget(1.0)), mechanisms.spawn(0, 1))
+    oracle = PrivateOracle(problem, cheap, Filter(dpa.Budget(1.0)), mechanisms.spawn(0, 1))
     with pytest.raises(ValueError, match="differ in their class"):
         oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
 
@@ -635,7 +636,7 @@ def test_the_data_are_looked_at_once_for_all_replicates():
 
 def guards_of(problem, count):
     one = gradient_event(problem.facts("replace_one"), dpa.Full(), "laplace", 1.0)
-    return filters.Filter(dpa.Budget(10.0)), plans.Plan([events.Repeated(one, count)], None)
+    return Filter(dpa.Budget(10.0)), Plan([events.Repeated(one, count)], None)
 
 
 @pytest.mark.parametrize("kind", [0, 1], ids=["filter", "plan"])
@@ -669,7 +670,7 @@ def test_two_oracles_never_have_the_same_noise_under_one_guard(kind, again):
 def test_streams_that_overlap_are_refused():
     """The noise of the second run would be the numbers that drew the batches of the first."""
     problem = problem_of(np.ones((10, 2)), np.ones(10))
-    guard, facts = filters.Filter(dpa.Budget(10.0)), problem.facts("replace_one")
+    guard, facts = Filter(dpa.Budget(10.0)), problem.facts("replace_one")
     shifted = np.random.default_rng(9)
     shifted.spawn(1)
     oracles = [
@@ -683,7 +684,7 @@ def test_streams_that_overlap_are_refused():
 
 def test_a_filter_pays_for_one_replicate():
     """Fifty answers, of which a filter would be charged one."""
-    problem, guard = problem_of(np.ones((10, 2)), np.ones(10)), filters.Filter(dpa.Budget(1.0))
+    problem, guard = problem_of(np.ones((10, 2)), np.ones(10)), Filter(dpa.Budget(1.0))
     for replicates in (0, 2, 50):
         with pytest.raises(ValueError, match="random must be one source with a Filter"):
             oracle_of(problem, guard=guard, replicates=replicates)
@@ -730,7 +731,8 @@ def test_facts_say_nothing_that_was_not_stated():
     facts = PublicFacts(10, 2, 0.0, 1.0, "replace_one", (1.0, 1.0))
     known = {"n", "d", "mu", "L", "relation", "gradient_bounds", "has_records", "max_records"}
     weakest = {
-        "rounding": 0.0, "convex_records": False, "flat_where_steep": False, "row_blocks": (),
+        "rounding": 0.0, "convex_records": False, "row_blocks": (),
+        "curvature_vanishes_at_max_slope": False,
         "lowest_value": -np.inf, "derivative_bounds": (np.inf, np.inf), "hessian_bound": np.inf,
         "hessian_lipschitz": np.inf, "hessian_trace": np.inf, "value_at_zero": None,
         "hessian_rank": None, "derivative_corners": None, "declared_sensitivity": None,

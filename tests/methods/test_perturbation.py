@@ -11,10 +11,10 @@ from scipy import stats
 import dpanalysis as dpa
 from dpanalysis import audit
 from dpanalysis.privacy import gaussian_delta, mechanisms
+from dpanalysis.privacy.budget import Plan
 from dpanalysis.privacy.events import Gaussian, GaussianBound, Pure, Repeated
 from dpanalysis.privacy.oracle import PrivateOracle
-from dpanalysis.privacy.plans import Plan
-from dpanalysis.privacy.queries import NoisyDescent, Records, TiltedMinimum, largest_step
+from dpanalysis.privacy.queries import NoisyDescent, PerturbedMinimum, Records, largest_step
 
 M = dpa.methods
 REPLACE, ADD = "replace_one", "add_or_remove_one"
@@ -42,7 +42,7 @@ def neighbours(rng, relation, d=1):
 
 
 def tilted(law, scale, ridge=0.0):
-    return TiltedMinimum(law, scale, ridge, 1e-12, 1e-3)
+    return PerturbedMinimum(law, scale, ridge, 1e-12, 1e-3)
 
 
 def cost(query, problem, relation):
@@ -230,18 +230,18 @@ def test_the_solver_reaches_its_tolerance_and_the_error_it_is_charged_for(loss):
     X = rng.normal(size=(200, 5))
     problem = erm(X / 10, np.sign(X[:, 0]), loss, 1e-3, radius=2.0)
     for tilt in (np.zeros(5), np.full(5, 0.05), np.full(5, -30.0)):
-        w, count = problem.minimise_tilted(tilt, 1e-3, 1e-10, 200.0)
+        w, count = problem.minimize_perturbed(tilt, 1e-3, 1e-10, 200.0)
         gradient = problem.gradient(w) + tilt + 1e-3 * w
         assert np.linalg.norm(gradient) <= 1.0001e-10 and count < 200
-        rough = problem.minimise_tilted(tilt, 1e-3, 1e-4, 200.0)[0]
+        rough = problem.minimize_perturbed(tilt, 1e-3, 1e-4, 200.0)[0]
         assert np.linalg.norm(rough - w) <= (1e-4 + 1e-10) / 2e-3
     with pytest.raises(FloatingPointError, match="tolerance"):
-        problem.minimise_tilted(rng.normal(size=5) / 100, 1e-3, 1e-30, 200.0)
+        problem.minimize_perturbed(rng.normal(size=5) / 100, 1e-3, 1e-30, 200.0)
 
 
 def test_the_error_of_the_solver_is_charged_and_hidden():
     problem = erm([[1.0], [-0.5]], [1, 1])
-    query = TiltedMinimum("gaussian", 5.0, 0.4, 1e-6, 0.01)
+    query = PerturbedMinimum("gaussian", 5.0, 0.4, 1e-6, 0.01)
     event = query.event(problem.facts(ADD), FULL)
     assert event.events[1] == Gaussian(0.01, 2 * 1e-6 / 0.5)
     pure = dataclasses.replace(query, law="spherical").event(problem.facts(ADD), FULL)
@@ -482,7 +482,7 @@ def test_a_run_uses_its_budget_up_and_learns(name, loss, budget):
         return
     result = dpa.minimize(problem, METHODS[name], budget, rng=0, replicates=2, record=("accuracy",))
     assert result.private and result.status == "finished" and result.iterations == 1
-    spent = dpa.privacy.accountant.spent(result.ledger.events, budget)
+    spent = dpa.privacy.spent(result.ledger.events, budget)
     assert 0.999 * budget.limit < spent <= budget.limit * (1 + 1e-9)
     if budget.rho is None:
         assert result.epsilon() == spent
@@ -547,7 +547,7 @@ def sealed(monkeypatch):
     def touched(*arguments, **options):
         raise AssertionError("the data were touched")
 
-    for name in ("sums", "gradient", "value", "hessian", "minimise_tilted"):
+    for name in ("sums", "gradient", "value", "hessian", "minimize_perturbed"):
         monkeypatch.setattr(dpa.ERM, name, touched)
 
 

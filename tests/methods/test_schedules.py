@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpanalysis as dpa
-from dpanalysis.methods import schedules
+from dpanalysis.methods import planned
 
 
 def problem_of(n=200, strength=1.0):
@@ -36,10 +36,10 @@ def test_calibrated_schedules_have_few_levels_and_lose_little(sampling):
     )
     weights = method.error_recursion(facts).weights()[1]
     scales = method.prepare(facts, budget, "rdp").scales
-    assert len(np.unique(scales)) <= schedules.NOISE_LEVELS
+    assert len(np.unique(scales)) <= planned.NOISE_LEVELS
 
     def events(factor):
-        return schedules.planned_events(facts, sampling, "gaussian", factor * weights**-0.25)
+        return planned.planned_events(facts, sampling, "gaussian", factor * weights**-0.25)
 
     exact = dpa.privacy.calibrate(events, budget, (1e-6, 1e3), accountant="rdp") * weights**-0.25
     assert weights @ scales**2 <= 1.01 * (weights @ exact**2)
@@ -76,8 +76,8 @@ def test_subsampling_variance_is_attained(batch):
 
     def variance(sampling, relation, epsilon=1.0):
         facts = problem.facts(relation)
-        return schedules.batch_variance(
-            schedules.NoiseRequest(
+        return planned.batch_variance(
+            planned.NoiseRequest(
                 facts,
                 dpa.Budget(epsilon, relation=relation),
                 sampling,

@@ -13,10 +13,9 @@ from scipy import stats
 
 import dpanalysis as dpa
 from dpanalysis import privacy, theory
-from dpanalysis.audit.papers.second_order_printed import PrintedSecondOrder
 from dpanalysis.methods import NoisyGradientDescent2NS, SecondOrder, TrustRegion
-from dpanalysis.methods.curvature import Questions
-from dpanalysis.methods.curvature_noise import batch_multipliers
+from dpanalysis.methods.second_order import QueryCounter, batch_multipliers
+from dpanalysis.papers.second_order.printed import PrintedSecondOrder
 from dpanalysis.privacy import events, mechanisms
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import hessian_sensitivity
@@ -252,7 +251,7 @@ def test_a_run_on_batches_asks_at_most_what_it_planned(method):
         ] or list(ledger.events)
         place = 0
         for event in asked:
-            while not events.covers(singles[place], event):
+            while not singles[place].dominates(event):
                 place += 1
             place += 1
         assert asked and place <= len(singles)
@@ -361,7 +360,7 @@ def test_the_horizon_from_a_noisy_value_is_private(folded):
         answers = np.empty(size)
         for k in range(size):
             oracle = PrivateOracle(problem, problem.facts("replace_one"), None, [rng])
-            value = Questions(method, oracle, plan).value(w)
+            value = QueryCounter(method, oracle, plan).value(w)
             if folded:
                 noise = value + stats.norm.ppf(0.05) * oracle.ledger.events[0].std
                 value = problem.value(w) + abs(noise - problem.value(w))
@@ -510,7 +509,7 @@ def test_too_few_records_are_said_with_the_number_that_would_do():
 def test_a_hessian_beyond_the_memory_is_refused_with_what_lanczos_takes():
     facts = dataclasses.replace(problem_of().facts("replace_one"), d=10**7)
     with pytest.raises(
-        ValueError, match=r"d = 10000000 .*hessian='lanczos' holds some \d+ vectors"
+        ValueError, match=r"d = 10000000 .*hessian='lanczos' takes about \d+ vectors"
     ):
         SecondOrder(0.1, 0.3).prepare(facts, None, "tightest")
     assert SecondOrder(0.1, 0.3, hessian="lanczos").prepare(facts, None, "tightest").iterations > 1

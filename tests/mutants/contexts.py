@@ -19,11 +19,11 @@ ROOT = Path(__file__).parents[2]
 # Where the tests of a folder stand, if it has none of its own or these are not all.
 _ROOMS = {
     "kernels": ("kernels", "problems"), "losses": ("problems",), "clipping": ("problems",),
-    "regularizers": ("problems",), "commands": ("linear_model",),
+    "regularizers": ("problems",), "commands": ("linear_model",), "tuning": ("tuning",),
     "preprocessing": ("linear_model",), "opacus": ("test_opacus.py",),
 }  # fmt: skip
 # They compare digests of files, and would notice any change of text.
-_DIGESTS = ("test_caching.py", "test_no_kernel_outlives")
+_DIGESTS = ("test_caching.py", "test_every_kept_kernel")
 
 
 # Measuring

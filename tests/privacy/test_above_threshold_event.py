@@ -48,7 +48,7 @@ def test_gaussian_noise_has_no_pure_loss_and_needs_a_cap():
 
 
 def test_on_a_shared_batch_it_is_composed_and_then_amplified():
-    """Never cheaper than its own exact pair would be, never dearer than randomised response."""
+    """Never cheaper than its own exact pair would be, never dearer than randomized response."""
     search, gradient = AboveThreshold("laplace", 2.0, 4.0, 1.0, 20), Gaussian(1.0, 1.0)
     orders = np.array([2.0, 8.0, 64.0])
     batch = Sampled(Poisson(0.01), [gradient, search]).rdp_cost(orders)

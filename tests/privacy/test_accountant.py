@@ -27,7 +27,7 @@ from dpanalysis.privacy import (
     spent,
     zcdp_to_epsilon,
 )
-from dpanalysis.privacy.accountant import group
+from dpanalysis.privacy.accounting.accountant import group, spent_without_grid
 from dpanalysis.privacy.events import (
     Event,
     Gaussian,
@@ -441,3 +441,13 @@ def test_a_batch_is_a_known_pair_only_if_all_its_events_are():
         assert not Sampled(Full(), listed).exact_pair
     assert Sampled(Full(), events[:1]).exact_pair
     assert not Sampled(Poisson(0.1), events[:1]).exact_pair
+
+
+@given(std=st.floats(0.3, 30.0), count=st.integers(1, 50), rate=st.sampled_from([None, 0.1]))
+def test_costs_without_a_grid_are_never_below_and_exact_for_gaussians(std, count, rate):
+    event = Gaussian(std, 1.0)
+    event = event if rate is None else Sampled(Poisson(rate), [event])
+    budget = Budget(1.0, 1e-6, ADD)
+    quick, tight = (f(Repeated(event, count), budget) for f in (spent_without_grid, spent))
+    assert quick >= tight * (1.0 - 1e-12)
+    assert rate or quick == tight

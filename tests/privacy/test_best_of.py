@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpanalysis.privacy import Filter, Poisson, Repeats, epsilon
+from dpanalysis.privacy.accounting.relations import Budget
+from dpanalysis.privacy.accounting.selection import _ORDERS
 from dpanalysis.privacy.events import BestOf, Event, Gaussian, Pure, Sampled
-from dpanalysis.privacy.events.selection import _ORDERS
-from dpanalysis.privacy.relations import Budget
 
 SHAPES = [0.0, 0.3, 1.0, 2.5, math.inf]
 ORDERS = np.array([1.01, 1.5, 2.0, 3.0, 7.5, 20.0, 100.0])

@@ -12,14 +12,8 @@ from scipy import optimize, stats
 
 import dpanalysis as dpa
 from dpanalysis.privacy import gaussian_delta, mechanisms
-from dpanalysis.privacy.blocks import (
-    Block,
-    draw_blocks,
-    gaussian_shape,
-    norm_shape,
-    second_moment,
-)
-from dpanalysis.privacy.queries import Records, TiltedMinimum
+from dpanalysis.privacy.facts import Block, draw_blocks, gaussian_shape, norm_shape, second_moment
+from dpanalysis.privacy.queries import PerturbedMinimum, Records
 
 FULL, INF = dpa.Full(), math.inf
 REPLACE, ADD = "replace_one", "add_or_remove_one"
@@ -123,7 +117,7 @@ def predictor(K):
 
 
 def log_density(query, w, X, y, n, convexity, K):
-    """Logarithm of the density of the minimiser at w (K, m), but for a constant."""
+    """Logarithm of the density of the minimizer at w (K, m), but for a constant."""
     of = predictor(K)
     b, M = -n * convexity * w, n * convexity * np.eye(w.size)
     for x, label in zip(X, y):
@@ -164,8 +158,8 @@ def test_no_pair_of_neighbours_costs_more_than_is_charged(relation, K):
         X = np.array([row(rng, trial % 2) for _ in range(n + 1)])
         y = rng.choice([-1.0, 1.0], n + 1) if K == 1 else rng.integers(0, K, n + 1)
         facts = problem_of(X[:n], y[:n], K, bound).facts(relation)
-        shape = norm_shape(facts.moved_blocks(1)[0])
-        query = TiltedMinimum("blocks", 10.0 ** rng.uniform(-1, 1), 0.0, 1e-9, 1.0, shape)
+        shape = norm_shape(facts.block_sensitivities(1)[0])
+        query = PerturbedMinimum("blocks", 10.0 ** rng.uniform(-1, 1), 0.0, 1e-9, 1.0, shape)
         cost = query.event(facts, FULL).events[0].epsilon
         keep = [*range(n - 1), n] if relation == REPLACE else list(range(n + 1))
         for size in (0.1, 1.0, 10.0):
@@ -185,7 +179,9 @@ def test_the_cost_of_the_noise_is_attained():
     bound = dpa.RowBound(SHAPE, 1.0)
     X, y = np.array([[0.0] * 4, [1.0, 1.0, 1.0, 0.0]]), [1.0, 1.0]
     facts = problem_of(X[:1], y[:1], 1, bound).facts(ADD)
-    query = TiltedMinimum("blocks", 0.01, 1e3, 1e-9, 1.0, norm_shape(facts.moved_blocks(1)[0]))
+    query = PerturbedMinimum(
+        "blocks", 0.01, 1e3, 1e-9, 1.0, norm_shape(facts.block_sensitivities(1)[0])
+    )
     cost = query.event(facts, FULL).events[0].epsilon
     w = np.array([[-10.0, -10.0, -10.0, 0.0]])
     pair = [log_density(query, w, X[:k], y[:k], 1, 1e3 + 0.05, 1) for k in (1, 2)]
@@ -200,9 +196,9 @@ def test_determinants_of_softmax_come_close_to_their_bound_and_not_above(K):
     bound = dpa.RowBound(SHAPE, 1.0)
     facts = problem_of(x[None, :], [0], K, bound).facts(ADD)
     for convexity in (0.01, 1.0, 30.0):
-        query = TiltedMinimum(
+        query = PerturbedMinimum(
             "blocks", 1.0, convexity - 0.05 if convexity > 0.05 else 0.0, 1e-9, 1.0,
-            norm_shape(facts.moved_blocks(1)[0]),
+            norm_shape(facts.block_sensitivities(1)[0]),
         )  # fmt: skip
         c = 0.05 + query.ridge
         event = query.event(facts, FULL).events[0]
@@ -227,8 +223,8 @@ def test_gaussian_noise_of_two_deviations_in_the_plane(relation):
         y = np.array(labels)
         problem = dpa.ERM(X[:2], y[:2], LOGISTIC, dpa.regularizers.L2(penalty), bound)
         facts = problem.facts(relation)
-        shape = gaussian_shape(facts.moved_blocks(2)[0])
-        query = TiltedMinimum("gaussian", 1.0, 0.0, 1e-9, 1.0, shape)
+        shape = gaussian_shape(facts.block_sensitivities(2)[0])
+        query = PerturbedMinimum("gaussian", 1.0, 0.0, 1e-9, 1.0, shape)
         assert query.shift(facts) == pytest.approx(1.0)
         event = query.event(facts, FULL).events[0]
         stds = np.array([t.radius for t in shape])
@@ -267,12 +263,12 @@ def test_no_row_within_its_blocks_moves_gaussian_noise_further_and_one_moves_it_
     facts = dpa.ERM(np.zeros((3, d)), np.ones(3), LOGISTIC, row_bound=bound).facts(relation)
     drawn = data.draw(st.lists(st.floats(0.1, 10.0), min_size=len(parts), max_size=len(parts)))
     own = tuple(Block(part.size, 2, std) for part, std in zip(parts, drawn))
-    for shape in (own, gaussian_shape(facts.moved_blocks(2)[0])):
+    for shape in (own, gaussian_shape(facts.block_sensitivities(2)[0])):
         longest = math.hypot(*(
             part.radius / std.radius * (math.sqrt(part.size) if part.order == INF else 1.0)
             for part, std in zip(parts, shape)
         ))  # fmt: skip
-        found = TiltedMinimum("gaussian", 1.0, 0.1, 1e-9, 1.0, shape).shift(facts)
+        found = PerturbedMinimum("gaussian", 1.0, 0.1, 1e-9, 1.0, shape).shift(facts)
         assert found == pytest.approx(longest * (2 if relation == REPLACE else 1), rel=1e-9)
 
 
@@ -282,7 +278,9 @@ def test_the_term_is_as_near_to_the_real_noise_as_is_stated(parts, law, data):
     shape = () if law == "round" else tuple(parts)
     if law == "gaussian":
         shape = tuple(Block(part.size, 2, part.radius) for part in parts)
-    query = TiltedMinimum("blocks" if law == "blocks" else "gaussian", 2.0, 0.1, 1e-9, 1.0, shape)
+    query = PerturbedMinimum(
+        "blocks" if law == "blocks" else "gaussian", 2.0, 0.1, 1e-9, 1.0, shape
+    )
     copies = data.draw(st.integers(1, 2))
     d = copies * sum(part.size for part in parts)
     place = data.draw(st.integers(0, d - 1))
@@ -311,7 +309,7 @@ def test_corners_of_softmax_are_as_many_as_the_classes():
     bound = dpa.RowBound(SHAPE, 1.0)
     for K, relation, weight in ((5, ADD, 5.0), (5, REPLACE, 25.0), (2, REPLACE, 4.0)):
         facts = problem_of(np.zeros((3, 4)), [0, 1, 0], K, bound).facts(relation)
-        query = TiltedMinimum("gaussian", 1.0, 0.1, 1e-9, 1.0)
+        query = PerturbedMinimum("gaussian", 1.0, 0.1, 1e-9, 1.0)
         assert query.event(facts, FULL).events[0].weights == (weight,)
 
 
@@ -320,11 +318,11 @@ def test_a_shape_of_another_norm_is_refused():
     swapped = (Block(2, 1, 1.0), Block(2, INF, 1.0))
     for shape in (swapped, (Block(4, 1, 1.0),), (Block(1, INF, 1.0), Block(3, 1, 1.0))):
         with pytest.raises(ValueError, match="shape must have the blocks"):
-            TiltedMinimum("blocks", 1.0, 0.1, 1e-9, 1.0, shape).event(facts, FULL)
+            PerturbedMinimum("blocks", 1.0, 0.1, 1e-9, 1.0, shape).event(facts, FULL)
     with pytest.raises(ValueError, match="shape must be given for blocks alone"):
-        TiltedMinimum("blocks", 1.0, 0.1, 1e-9, 1.0)
+        PerturbedMinimum("blocks", 1.0, 0.1, 1e-9, 1.0)
     with pytest.raises(ValueError, match="shape must be given for blocks alone"):
-        TiltedMinimum("spherical", 1.0, 0.1, 1e-9, 1.0, SHAPE)
+        PerturbedMinimum("spherical", 1.0, 0.1, 1e-9, 1.0, SHAPE)
 
 
 @pytest.mark.parametrize("law", ["blocks", "gaussian"])
@@ -334,7 +332,7 @@ def test_the_random_term_has_the_law_that_is_charged(law):
     X = np.array([row(rng, False) for _ in range(6)])
     problem = problem_of(X, [0, 1, 2, 0, 1, 2], 3, dpa.RowBound(SHAPE, 1.0))
     shape = (Block(2, INF, 2.0), Block(2, 1, 0.5))
-    query = TiltedMinimum(law, 3.0, 0.2, 1e-10, 0.0, shape)
+    query = PerturbedMinimum(law, 3.0, 0.2, 1e-10, 0.0, shape)
     records, random = Records(problem, None, 6.0), mechanisms.random_source(1)
     tilts = []
     for _ in range(150):
@@ -385,7 +383,7 @@ def test_the_law_of_the_least_square_is_taken():
 def test_the_expected_square_of_copies_of_blocks_is_so_many_times_one(copies, shape):
     """Copies of a Gaussian block are independent; entries of one have its radius for deviation."""
     d = sum(block.size for block in shape)
-    gaussian = TiltedMinimum("gaussian", 0.7, 0.1, 1e-9, 1.0, shape)
+    gaussian = PerturbedMinimum("gaussian", 0.7, 0.1, 1e-9, 1.0, shape)
     entries = [block.radius for block in shape for _ in range(block.size)]
     assert gaussian.expected_square(copies * d) == pytest.approx(
         copies * 0.7**2 * np.square(entries).sum(), rel=1e-12

@@ -158,7 +158,7 @@ def test_entropy_of_the_system_is_never_stretched(mechanism, drawn_there, monkey
 
 @pytest.mark.parametrize("mechanism", LAWS)
 def test_a_run_gets_the_noise_that_its_ledger_states(mechanism, drawn_there):
-    """One step from the minimiser of a flat problem is minus the noise."""
+    """One step from the minimizer of a flat problem is minus the noise."""
     d, scale = 5000, 0.7
     X = array_api_strict.asarray(np.zeros((3, d)))
     problem = dpa.ERM(X, [1, 1, -1], dpa.losses.Logistic(), row_bound=dpa.RowBound(1, 1.0))

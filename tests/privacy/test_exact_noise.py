@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpanalysis.audit.laws import report_noisy_min_distribution
-from dpanalysis.privacy import _exact, _reals, mechanisms
+from dpanalysis.privacy import exact_noise, mechanisms
 from dpanalysis.privacy.mechanisms import SystemRandom
 
 LEVEL = 1e-6
@@ -45,35 +45,53 @@ class Replayed(SystemRandom):
 
 def known(noise, i, digits=400):
     """Ends of number i as fractions."""
-    ends = noise.enclosure(i, digits, _reals.arithmetic(digits))._mpi_
+    ends = noise.enclosure(i, digits, exact_noise.arithmetic(digits))._mpi_
     return [Fraction(*mp.libmp.to_rational(end)) for end in ends]
 
 
 def coarse(monkeypatch, digits):
     """Draw so few digits at once that almost nothing is decided by them."""
-    monkeypatch.setattr(_reals, "HEAD", digits)
-    monkeypatch.setattr(_reals, "_FAR", 2.0 ** (1 - digits))
+    monkeypatch.setattr(exact_noise, "HEAD", digits)
+    monkeypatch.setattr(exact_noise, "_FAR", 2.0 ** (1 - digits))
 
 
-@pytest.mark.parametrize("law", sorted(_reals.LAWS))
+@pytest.mark.parametrize("law", sorted(exact_noise.LAWS))
 @given(words=st.lists(WORD, min_size=0, max_size=12), count=st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
 def test_no_digit_leads_out_of_the_radius(law, words, count):
     """An enclosure of the first 53 digits holds the number whatever the others are."""
-    noise = _reals.LAWS[law](Replayed(words), count)
+    noise = exact_noise.LAWS[law](Replayed(words), count)
     for i in range(count):
         if not math.isinf(noise.radius[i]):
             middle, radius = Fraction(noise.middle[i]), Fraction(noise.radius[i])
-            low, high = known(noise, i, _reals.HEAD)
+            low, high = known(noise, i, exact_noise.HEAD)
             assert middle - radius <= low <= high <= middle + radius
             between, narrow = known(noise, i, 120), known(noise, i)
             assert low <= between[0] <= narrow[0] <= narrow[1] <= between[1] <= high
             assert narrow[1] - narrow[0] <= Fraction(2) ** -300 * (1 + abs(narrow[1]))
 
 
+@pytest.mark.parametrize("law", sorted(exact_noise.LAWS))
+@pytest.mark.parametrize("count", [1, 2, 400])
+def test_the_first_digits_are_nearly_all_of_the_number(law, count):
+    """A radius that is wider than it must be would have digits drawn again and again."""
+    noise = exact_noise.LAWS[law](SystemRandom(), count)
+    size = np.abs(noise.middle) + np.abs(noise.middle).max()
+    known = np.isfinite(noise.radius)
+    assert known.mean() > 0.9 or count < 400
+    assert (noise.radius[known] <= 1e-12 * size[known]).mean() > 0.9 or count < 400
+    if law == "spherical" and count == 400:  # the relative errors of length and direction
+        normals, sizes = noise._normals, noise._sizes
+        off = sizes.radius.sum() / sizes.middle.sum()
+        off += np.linalg.norm(normals.radius) / np.linalg.norm(normals.middle)
+        own = 2.0 * normals.radius * sizes.middle.sum() / np.linalg.norm(normals.middle)
+        rest = (noise.radius - own) / np.abs(noise.middle) - exact_noise.ROUNDING
+        assert np.median(rest) == pytest.approx(2.0 * off, rel=0.1)
+
+
 @pytest.mark.parametrize(("law", "cdf"), [("exponential", stats.expon), ("gumbel", stats.gumbel_r)])
 def test_first_digits_give_the_law(law, cdf):
-    noise = _reals.LAWS[law](Replayed(seed=1), 20_000)
+    noise = exact_noise.LAWS[law](Replayed(seed=1), 20_000)
     assert stats.kstest(noise.middle, cdf.cdf).pvalue > LEVEL
 
 
@@ -92,15 +110,15 @@ def test_a_release_is_the_rounded_real_number(law, x, scale, words):
     """F(x + scale Z) in rational arithmetic, with Z at 400 digits."""
     drawn = []
 
-    class Kept(_reals.LAWS[law]):
+    class Kept(exact_noise.LAWS[law]):
         def __init__(self, source, count):
             super().__init__(source, count)
             drawn.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_exact.LAWS, law, Kept)
+        patch.setitem(exact_noise.LAWS, law, Kept)
         released = mechanisms.noisy(Replayed(words), [x], law, scale)
-    step = Fraction(float(_exact.grid(scale)))
+    step = Fraction(float(exact_noise.grid(scale)))
     assert step <= Fraction(scale) / 2**20 < 2 * step
     places = {
         math.floor((Fraction(x) + Fraction(scale) * end) / step + Fraction(1, 2))
@@ -115,8 +133,8 @@ def test_a_release_is_the_rounded_real_number(law, x, scale, words):
 def test_what_few_digits_leave_open_is_decided_by_more(law, digits, monkeypatch):
     coarse(monkeypatch, digits)
     asked = []
-    floor = _exact._floor
-    monkeypatch.setattr(_exact, "_floor", lambda *given: asked.append(1) or floor(*given))
+    floor = exact_noise._floor
+    monkeypatch.setattr(exact_noise, "_floor", lambda *given: asked.append(1) or floor(*given))
     test_a_release_is_the_rounded_real_number.hypothesis.inner_test(law, 0.3, 1.0, [])
     for seed in range(10):
         words = np.random.default_rng(seed).integers(2**64, size=8, dtype=np.uint64).tolist()
@@ -128,7 +146,7 @@ def test_what_few_digits_leave_open_is_decided_by_more(law, digits, monkeypatch)
 def test_laplace_cells_are_shared_out_as_the_law_wants(x, monkeypatch):
     """All 2^9 first digits and signs: a place gets its probability but for a cell at each end."""
     coarse(monkeypatch, 8)
-    monkeypatch.setattr(_exact, "GRID", -1)
+    monkeypatch.setattr(exact_noise, "GRID", -1)
     words = [(head << 56) | sign for head in range(256) for sign in (0, 1)]
     middle = [1 << 63] * len(words)  # the next digits: the cell's middle
     released = [
@@ -151,14 +169,14 @@ def test_laplace_cells_are_shared_out_as_the_law_wants(x, monkeypatch):
 def test_the_law_on_a_coarse_grid(law, cdf, x, digits, monkeypatch):
     """By chi-square; the law of a neighbour is told apart."""
     coarse(monkeypatch, digits) if digits < 53 else None
-    monkeypatch.setattr(_exact, "GRID", -2)
+    monkeypatch.setattr(exact_noise, "GRID", -2)
     count = 40_000 if digits == 53 else 1500
     released = mechanisms.noisy(Replayed(seed=3), np.full(count, x), law, 1.0)
     places = np.clip(np.rint(released * 4.0), -8, 8)
     seen = np.bincount(places.astype(int) + 8, minlength=17)
 
-    def expected(centre):
-        inner = cdf((np.arange(-8, 8) + 0.5) / 4.0 - centre)
+    def expected(center):
+        inner = cdf((np.arange(-8, 8) + 0.5) / 4.0 - center)
         return np.diff(np.concatenate([[0.0], inner, [1.0]]))
 
     assert stats.chisquare(seen, count * expected(x)).pvalue > LEVEL
@@ -175,8 +193,10 @@ def test_choices_have_their_law_and_are_decided_by_real_numbers(noise, monkeypat
     assert stats.chisquare(np.bincount(picked, minlength=4), 4000 * law).pvalue > LEVEL
     coarse(monkeypatch, 6)
     drawn = []
-    plain = _reals.LAWS[noise]
-    monkeypatch.setitem(_exact.LAWS, noise, lambda *given: drawn.append(plain(*given)) or drawn[-1])
+    plain = exact_noise.LAWS[noise]
+    monkeypatch.setitem(
+        exact_noise.LAWS, noise, lambda *given: drawn.append(plain(*given)) or drawn[-1]
+    )
     for count in (1, 4):
         for _ in range(10):
             order = mechanisms.smallest(source, values, offsets, noise, 0.2, count)
@@ -193,8 +213,10 @@ def test_a_threshold_is_reached_as_real_numbers_are(law, digits, monkeypatch):
     if digits < 53:
         coarse(monkeypatch, digits)
     drawn = []
-    plain = _reals.LAWS[law]
-    monkeypatch.setitem(_exact.LAWS, law, lambda *given: drawn.append(plain(*given)) or drawn[-1])
+    plain = exact_noise.LAWS[law]
+    monkeypatch.setitem(
+        exact_noise.LAWS, law, lambda *given: drawn.append(plain(*given)) or drawn[-1]
+    )
     for seed in range(12):
         drawn.clear()
         threshold = mechanisms.Threshold(Replayed(seed=seed), law, 2.0, 3.0)
@@ -215,34 +237,36 @@ def test_noise_for_a_computation_is_as_near_as_it_says(law):
     # The first is in the far tail for a normal number, the last for the length in a cube.
     source = Replayed([2**64 - 1, 0, 1 << 63, 0, 2**61, 0], seed=2)
     drawn = []
-    plain = _reals.LAWS[law]
+    plain = exact_noise.LAWS[law]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_exact.LAWS, law, lambda *given: drawn.append(plain(*given)) or drawn[-1])
+        patch.setitem(
+            exact_noise.LAWS, law, lambda *given: drawn.append(plain(*given)) or drawn[-1]
+        )
         noise, distance = mechanisms.nearly(source, law, 3.0, 5)
     assert math.isinf(drawn[0].radius.max()) and distance < 1e-10
     off = sum((Fraction(noise[i]) - 3 * known(drawn[0], i)[0]) ** 2 for i in range(5))
     assert off <= Fraction(distance) ** 2
 
 
-def attainable(outputs, centre, scale):
-    """Whether each output is centre + scale times the Laplace noise of some uniform of 53 bits."""
+def attainable(outputs, center, scale):
+    """Whether each output is center + scale times the Laplace noise of some uniform of 53 bits."""
     found = np.zeros(len(outputs), dtype=bool)
     for sign in (1.0, -1.0):
-        near = np.rint(np.exp(-sign * (outputs - centre) / scale) * 2.0**53)
+        near = np.rint(np.exp(-sign * (outputs - center) / scale) * 2.0**53)
         for shift in range(-3, 4):
             uniform = near + shift
             inside = (uniform >= 1.0) & (uniform <= 2.0**53)
             noise = -np.log(np.where(inside, uniform, 1.0) * 2.0**-53) * sign
-            found |= inside & (centre + noise * scale == outputs)
+            found |= inside & (center + noise * scale == outputs)
     return found
 
 
 def told_apart(release, scale, count=4000):
     """How often what is attainable names one data set for sure, and how often rightly."""
     named = right = 0
-    for centre in (0.0, 1.0):
-        outputs = release(centre, count)
-        mine, other = (attainable(outputs, c, scale) for c in (centre, 1.0 - centre))
+    for center in (0.0, 1.0):
+        outputs = release(center, count)
+        mine, other = (attainable(outputs, c, scale) for c in (center, 1.0 - center))
         named += int((mine ^ other).sum())
         right += int((mine & ~other).sum())
     return named / (2 * count), right / max(named, 1)
@@ -263,8 +287,8 @@ def test_floating_point_gives_records_away_and_exact_noise_does_not():
 def test_every_release_lies_on_one_grid_whatever_the_answer():
     source = Replayed(seed=8)
     for law in ("laplace", "gaussian"):
-        for centre in (0.0, 1.0, 1e-9, math.pi):
-            places = mechanisms.noisy(source, np.full(2000, centre), law, 3.0) * 2.0**19
+        for center in (0.0, 1.0, 1e-9, math.pi):
+            places = mechanisms.noisy(source, np.full(2000, center), law, 3.0) * 2.0**19
             assert (places == np.rint(places)).all()
             low = np.bincount(places.astype(np.int64) % 8, minlength=8)
             assert stats.chisquare(low).pvalue > LEVEL
@@ -285,7 +309,7 @@ def test_scales_without_a_grid_are_refused(scale):
 
 
 def test_every_law_of_floating_noise_has_an_exact_one():
-    for law in _reals.LAWS:
+    for law in exact_noise.LAWS:
         assert hasattr(mechanisms, law)
 
 
@@ -306,13 +330,13 @@ def test_digits_that_are_all_alike_are_drawn_on(law, word):
         assert len(mechanisms.smallest(source, [0.0, 0.1], [0.0, 0.0], noise, 1.0, 2)) == 2
 
 
-@pytest.mark.parametrize("law", sorted(_reals.LAWS))
+@pytest.mark.parametrize("law", sorted(exact_noise.LAWS))
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=20)
 def test_the_error_of_a_number_covers_its_own_rounding(law, seed):
     """Floating point moves a number by some of its last bits, so the radius is as large."""
-    noise = _reals.LAWS[law](Replayed(seed=seed), 16)
-    assert (noise.radius >= _reals.ROUNDING * abs(noise.middle)).all()
+    noise = exact_noise.LAWS[law](Replayed(seed=seed), 16)
+    assert (noise.radius >= exact_noise.ROUNDING * abs(noise.middle)).all()
 
 
 def test_what_scaling_rounds_is_part_of_the_error(monkeypatch):
@@ -322,6 +346,6 @@ def test_what_scaling_rounds_is_part_of_the_error(monkeypatch):
         def __init__(self, source, count):
             self.middle, self.radius = np.linspace(1.0, 2.0, count), np.zeros(count)
 
-    monkeypatch.setitem(_reals.LAWS, "known", Known)
-    noise, off = _exact.nearly(Replayed(), "known", 0.3, 9)
+    monkeypatch.setitem(exact_noise.LAWS, "known", Known)
+    noise, off = exact_noise.nearly(Replayed(), "known", 0.3, 9)
     assert 2.0**-53 * np.linalg.norm(noise) <= off <= 2.0**-49 * np.linalg.norm(noise)

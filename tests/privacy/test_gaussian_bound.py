@@ -10,9 +10,9 @@ from scipy import stats
 
 from dpanalysis import audit, privacy
 from dpanalysis.privacy import gaussian_delta, gaussian_epsilon
+from dpanalysis.privacy.accounting.events import gaussian_terms
+from dpanalysis.privacy.accounting.zcdp import gaussian_sum_epsilon
 from dpanalysis.privacy.events import Gaussian, GaussianBound, Pure, Repeated, Sampled
-from dpanalysis.privacy.events.bounded import gaussian_terms
-from dpanalysis.privacy.zcdp import gaussian_sum_epsilon
 
 MIXED = GaussianBound(2.0, (0.5, 3.0), (0.75, 0.25))
 

@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpanalysis as dpa
-from dpanalysis.audit.papers.second_order_printed import (
-    PrintedHessian,
-    printed_hessian_sensitivity,
-)
-from dpanalysis.kernels.blocks import Total
+from dpanalysis.kernels.array_api import Total
 from dpanalysis.kernels.rounding import BLOCK_ROWS
+from dpanalysis.papers.second_order.printed import PrintedHessian, printed_hessian_sensitivity
 from dpanalysis.privacy import events, mechanisms
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import (
@@ -295,7 +292,7 @@ def test_slopes_move_by_the_lipschitz_constant_at_every_step(w, direction, step,
     """And the clip at B_g ||g|| clips nothing: the answer is that of the plain query."""
     slopes = []
     for row in (old, new):
-        losses = problem_of(np.array([[row]])).along(np.array([w]), np.array([direction]))
+        losses = problem_of(np.array([[row]])).line_losses(np.array([w]), np.array([direction]))
         slopes.append(float(losses(0.0)[0] - losses(step)[0]) / step)
         assert abs(slopes[-1]) <= direction * (1 + 1e-9) + 1e-13 / step
     assert abs(slopes[0] - slopes[1]) <= 2.0 * direction * (1 + 1e-9) + 1e-13 / step

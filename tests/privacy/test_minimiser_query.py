@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import dpanalysis as dpa
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.events import GaussianBound
-from dpanalysis.privacy.queries import Records, TiltedMinimum
-from dpanalysis.privacy.queries.assumptions import Curvature
+from dpanalysis.privacy.queries import PerturbedMinimum, Records
+from dpanalysis.privacy.queries.base import Curvature
 
 FULL = dpa.Full()
 
@@ -35,7 +35,7 @@ def test_a_replaced_record_has_four_corners(relation, corners):
     adds all four. With two the sum would be half of it.
     """
     facts = problem().facts(relation)
-    event = TiltedMinimum("gaussian", 5.0, 0.1, 1e-8, 0.01).event(facts, FULL).events[0]
+    event = PerturbedMinimum("gaussian", 5.0, 0.1, 1e-8, 0.01).event(facts, FULL).events[0]
     assert isinstance(event, GaussianBound)
     assert event.weights == (corners,)
     kappa = math.log1p(0.25 / (60 * 0.15))
@@ -57,7 +57,7 @@ def test_the_solver_stops_at_the_tolerance_and_not_at_twice_it(loss):
 
     tolerance = 0.999 * norm(np.zeros(4))
     for _ in range(40):
-        w, _ = erm.minimise_tilted(tilt, ridge, tolerance, 60.0)
+        w, _ = erm.minimize_perturbed(tilt, ridge, tolerance, 60.0)
         assert norm(w) <= tolerance * (1.0 + 1e-9)
         tolerance = 0.999 * norm(w)
         if tolerance < 1e-13:
@@ -75,7 +75,7 @@ def test_a_loss_whose_curvature_jumps_takes_hundreds_of_gradients(seed, ridge):
     y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
     erm = dpa.ERM(X, y, dpa.losses.HuberizedHinge(0.5), row_bound=dpa.RowBound(2, 1.0))
     tilt = 4e-5 * random.standard_normal(3)
-    w, evaluations = erm.minimise_tilted(tilt, ridge, 1e-10, 100.0)
+    w, evaluations = erm.minimize_perturbed(tilt, ridge, 1e-10, 100.0)
     assert np.linalg.norm(erm.gradient(w) + tilt + ridge * w) <= 1e-10 * (1.0 + 1e-9)
     assert evaluations < 1000
 
@@ -84,7 +84,7 @@ def test_the_error_that_the_tolerance_leaves_is_charged_whole():
     """Twice n tol/c by n, on both sides: the distance of two points that are off by tol/mu each."""
     facts = problem().facts("replace_one")
     for law in ("gaussian", "spherical"):
-        query = TiltedMinimum(law, 5.0, 0.1, 1e-4, 0.01)
+        query = PerturbedMinimum(law, 5.0, 0.1, 1e-4, 0.01)
         event = query.event(facts, FULL).events[1]
         cost = event.mu if law == "gaussian" else event.epsilon
         assert cost == pytest.approx(2.0 * 1e-4 / 0.15 / 0.01, rel=1e-12)
@@ -108,7 +108,7 @@ def test_a_record_cannot_pull_and_bend_at_once(pull, convexity):
 def test_the_pull_is_that_of_one_record(relation, kind):
     loss = dpa.losses.Logistic() if kind == "logistic" else dpa.losses.HuberizedHinge(1.0)
     facts = problem(loss=loss).facts(relation)
-    query = TiltedMinimum("spherical", 20.0, 0.0, 1e-8, 0.01)
+    query = PerturbedMinimum("spherical", 20.0, 0.0, 1e-8, 0.01)
     c, one = 60 * 0.05, 1.0 / 20.0
     p = np.linspace(0.0, 1.0, 100_001)
     bend = p * (1.0 - p) if kind == "logistic" else np.full_like(p, 0.5)
@@ -129,7 +129,7 @@ def test_no_log_ratio_of_densities_is_above_the_event(data):
     loss, bound = dpa.losses.Logistic(), dpa.RowBound(2, 1.0)
     erm = dpa.ERM(x[:, None], y, loss, dpa.regularizers.L2(c / len(x)), bound)
     facts = erm.facts("replace_one" if replaced else "add_or_remove_one")
-    query = TiltedMinimum("spherical", scale, 0.0, 1e-9, 1.0)
+    query = PerturbedMinimum("spherical", scale, 0.0, 1e-9, 1.0)
 
     def log_density(x, y):
         b = -float((loss.derivative(w * x, y) * x).sum()) - c * w
@@ -149,16 +149,16 @@ def test_no_log_ratio_of_densities_is_above_the_event(data):
 def test_the_solver_gets_what_the_noise_leaves_of_the_tolerance(law, share, n):
     """The gradient of the real objective: off by the noise that is no double, over n."""
     erm, tolerance, asked = problem(), 1e-6, []
-    query = TiltedMinimum(law, 5.0, 0.1, tolerance, 0.01)
+    query = PerturbedMinimum(law, 5.0, 0.1, tolerance, 0.01)
     off = share * tolerance * n
 
-    def minimise(tilt, ridge, tolerance, n):
+    def minimize(tilt, ridge, tolerance, n):
         asked.append(tolerance)
         return np.zeros(4), 1
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mechanisms, "nearly", lambda random, law, scale, d: (np.zeros(d), off))
-        patch.setattr(erm, "minimise_tilted", minimise)
+        patch.setattr(erm, "minimize_perturbed", minimize)
         query.answer(Records(erm, None, n), mechanisms.random_source(0))
     assert asked == [pytest.approx(tolerance * (1.0 - share), rel=1e-9)]
 
@@ -169,7 +169,7 @@ def test_the_solver_gets_what_the_noise_leaves_of_the_tolerance(law, share, n):
     st.floats(1e-6, 10.0),
     st.sampled_from(["replace_one", "add_or_remove_one"]),
 )
-def test_what_hides_the_error_costs_a_hundredth_of_the_minimiser(epsilon, delta, mu, relation):
+def test_what_hides_the_error_costs_a_hundredth_of_the_minimizer(epsilon, delta, mu, relation):
     """Of the pure loss of the shift, or of the square of the Gaussian one, at any strength."""
     bound = dpa.RowBound(2, 1.0)
     penalty = dpa.regularizers.L2(mu)
@@ -177,8 +177,8 @@ def test_what_hides_the_error_costs_a_hundredth_of_the_minimiser(epsilon, delta,
     facts = dpa.ERM(X, y, dpa.losses.Logistic(), penalty, bound).facts(relation)
     method = dpa.methods.ObjectivePerturbation()
     plan = method.prepare(facts, dpa.Budget(epsilon, delta, relation), "tightest")
-    minimiser, error = plan.event(facts, FULL).events
+    minimizer, error = plan.event(facts, FULL).events
     if plan.law == "gaussian":
-        assert (error.mu / minimiser.mus[0]) ** 2 == pytest.approx(0.01, rel=1e-6)
+        assert (error.mu / minimizer.mus[0]) ** 2 == pytest.approx(0.01, rel=1e-6)
     else:
         assert error.epsilon / (plan.shift(facts) / plan.scale) == pytest.approx(0.01, rel=1e-6)

@@ -26,13 +26,16 @@ from dpanalysis.privacy import (
     zcdp_pure,
     zcdp_to_epsilon,
 )
+from dpanalysis.privacy.accounting.pure import amplify, deamplify
+from dpanalysis.privacy.accounting.rdp import (
+    _log_power_excess,
+    rdp_pure_poisson,
+    rdp_pure_without_replacement,
+)
+from dpanalysis.privacy.accounting.sampling import Poisson, WithoutReplacement
+from dpanalysis.privacy.accounting.with_replacement import pure_with_replacement
+from dpanalysis.privacy.accounting.zcdp import gaussian_divergence, gaussian_sum_epsilon
 from dpanalysis.privacy.events import BoundedRange, Gaussian, GaussianBound, Laplace, Pure, Sampled
-from dpanalysis.privacy.pure import amplify, deamplify
-from dpanalysis.privacy.rdp import _log_power_excess
-from dpanalysis.privacy.sampling import Poisson, WithoutReplacement
-from dpanalysis.privacy.subsampled_pure import rdp_pure_poisson, rdp_pure_without_replacement
-from dpanalysis.privacy.with_replacement import pure_with_replacement
-from dpanalysis.privacy.zcdp import gaussian_divergence, gaussian_sum_epsilon
 
 
 @pytest.fixture(autouse=True)
@@ -163,7 +166,7 @@ def test_converted_rho_is_above_the_formula_at_its_best_order(rho, delta):
 
 
 def exact_response(a, e):
-    """ln E_Q (P/Q)^a for randomised response."""
+    """ln E_Q (P/Q)^a for randomized response."""
     p = 1 / (1 + mp.exp(e))
     return mp.log((1 - p) ** a * p ** (1 - a) + p**a * (1 - p) ** (1 - a))
 

@@ -26,8 +26,8 @@ from dpanalysis.privacy.queries import (
     hessian_sensitivity,
     largest_step,
 )
-from dpanalysis.problems.rows import blocks
-from dpanalysis.problems.table import Table
+from dpanalysis.problems.rows import mapped as blocks
+from dpanalysis.problems.table import ColumnTable
 from dpanalysis.testing import check_problem
 from dpanalysis.tuning import PrivateLoss
 
@@ -71,7 +71,7 @@ BUILD = {
     ),
     "mlp": lambda X, y, size: dpa.problems.MLP(X, y > 0, (3,), 2, size=size, dtype="float32"),
     "module": module,
-    "table": lambda X, y, size: Table(X, size),
+    "table": lambda X, y, size: ColumnTable(X, size),
 }
 
 
@@ -376,20 +376,20 @@ def test_the_rounding_of_a_descent_reaches_as_far_as_twice_the_gradient():
             query.sensitivities(facts)
 
 
-def test_a_minimiser_is_told_from_none_by_the_size():
+def test_a_minimizer_is_told_from_none_by_the_size():
     """A sample on the wrong side loses ln 2 over the size, which is twice the number of rows."""
     problem = dpa.ERM([[10.0], [1.0]], [1, -1], LOGISTIC, size=4)
-    w = problem.solve()  # without the warning that there is no minimiser
+    w = problem.solve()  # without the warning that there is no minimizer
     assert math.log(2) / 4 < problem.value(w) < math.log(2) / 2
     assert abs(problem.gradient(w)) < 1e-10
 
 
 @pytest.mark.parametrize("size", [30, 40, 80])
-def test_objective_perturbation_minimises_the_mean_over_the_size(size):
+def test_objective_perturbation_minimizes_the_mean_over_the_size(size):
     (X, y), *_ = lengths()
     problem = erm(X, y, size)
     tilt = np.array([0.1, -0.2, 0.05])
-    w, count = problem.minimise_tilted(tilt, 0.1, 1e-12, float(size))
+    w, count = problem.minimize_perturbed(tilt, 0.1, 1e-12, float(size))
     total = problem.sums(w, value=False).gradient / size + 0.05 * w + tilt + 0.1 * w
     assert np.linalg.norm(total) < 1e-11
     assert count < 15  # by Newton's steps

@@ -4,8 +4,8 @@ import mpmath as mp
 import numpy as np
 from scipy import stats
 
-from dpanalysis.privacy import _normal
-from dpanalysis.privacy._normal import box_muller
+from dpanalysis.privacy import _compiled
+from dpanalysis.privacy._compiled import box_muller
 from dpanalysis.privacy.mechanisms import gaussian, random_source
 
 ENDS = [0.0, 2.0**-53, 0.5, 1.0 - np.sqrt(0.5), 1.0 - 2.0**-26, 1.0 - 2.0**-52, 1.0 - 2.0**-53]
@@ -67,9 +67,9 @@ def test_the_numbers_are_the_same_on_every_machine_and_for_every_width():
 
 def test_many_numbers_are_shared_by_the_threads_and_stay_the_same():
     """Far ones of every part count too: here every fourth radius is."""
-    numbers = np.random.default_rng(0).random(5 * _normal._TASK + 6)
+    numbers = np.random.default_rng(0).random(5 * _compiled._TASK + 6)
     numbers[::8] = 1.0 - 2.0**-53
     alone = numbers.copy()
-    assert _normal._turn(alone) == -(-numbers.size // 8)
+    assert _compiled._turn(alone) == -(-numbers.size // 8)
     assert box_muller(numbers) == -(-numbers.size // 8)
     np.testing.assert_array_equal(numbers, alone)

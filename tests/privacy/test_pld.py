@@ -17,17 +17,20 @@ from dpanalysis.privacy import (
     gaussian_delta,
     gaussian_epsilon,
 )
-from dpanalysis.privacy.events import Event, Gaussian, Laplace, Pure, Repeated, Sampled
-from dpanalysis.privacy.pairs import Pair, coarser, connect_dots, pair_of, pairs_of
-from dpanalysis.privacy.pld import (
+from dpanalysis.privacy.accounting.pairs import connect_dots
+from dpanalysis.privacy.accounting.pld import (
     _MOST_CELLS,
+    Pair,
     _cell_width,
     _compose,
     _epsilon_at,
     _epsilon_on_grid,
+    coarser,
+    pairs_of,
     pld_epsilon,
 )
-from dpanalysis.privacy.pure import amplify
+from dpanalysis.privacy.accounting.pure import amplify
+from dpanalysis.privacy.events import Event, Gaussian, Laplace, Pure, Repeated, Sampled
 
 ADD, REPLACE = "add_or_remove_one", "replace_one"
 
@@ -71,7 +74,7 @@ def test_profiles_against_integration(kind, spread, fraction):
 
 @pytest.mark.parametrize("fraction", [0.1, 1.0])
 def test_profile_of_a_product_against_integration(fraction):
-    """Gaussian noise and two randomised responses on one batch."""
+    """Gaussian noise and two randomized responses on one batch."""
     losses = (0.7, 0.7, 1.3)
     present, absent = densities("gaussian", 1.5)
     for loss in losses:
@@ -80,7 +83,7 @@ def test_profile_of_a_product_against_integration(fraction):
         absent = np.concatenate([(1 - yes) * absent, yes * absent])
     mixed = fraction * present + (1 - fraction) * absent
     event = Sampled(Poisson(fraction), [Gaussian(1.5, 1.0), Repeated(Pure(0.7), 2), Pure(1.3)])
-    pair = pair_of(event)
+    pair = (event).pair()
     for t in (-1.0, 0.0, 0.3, 2.0):
         remove, add = pair.remove(np.array(t)), pair.add(np.array(t))
         assert remove == pytest.approx(hockey_stick(mixed, absent, t), abs=2e-6)
@@ -113,8 +116,8 @@ def test_two_batches_whatever_the_other_records_are(kind, spread, n, m):
     """
     x = np.linspace(-8.0, 9.0, 501)
 
-    def noise(centre):
-        z = np.abs(x - centre) / spread
+    def noise(center):
+        z = np.abs(x - center) / spread
         density = np.exp(-z if kind == "laplace" else -0.5 * z * z)
         return density / density.sum()
 
@@ -281,7 +284,7 @@ def test_batches_of_laplace_noise_by_four_accountants():
 
 
 def test_pure_events_are_counted():
-    """PLDAccountant ignores the count of randomised responses; ours must not."""
+    """PLDAccountant ignores the count of randomized responses; ours must not."""
     once, often = (epsilon(Repeated(Pure(0.1), k), 1e-5, REPLACE, "pld") for k in (1, 100))
     parameters = common.DifferentialPrivacyParameters(0.1, 0.0)
     theirs = peer.from_privacy_parameters(parameters).self_compose(100)
@@ -356,12 +359,12 @@ def test_without_replacement_costs_at_least_poisson(parts, n, count, data):
 def test_many_responses_of_one_batch_are_merged_and_stay_a_bound():
     few = [Pure(0.1 * k) for k in range(1, 5)]
     many = [Pure(0.1 * k) for k in range(1, 8)]  # 128 outcomes
-    merged, exact = (pair_of(Sampled(Poisson(0.1), x)) for x in (many, few))
+    merged, exact = ((Sampled(Poisson(0.1), x)).pair() for x in (many, few))
     assert len(merged.atoms) == 2 and len(exact.atoms) == 16
     for pair in (merged, exact):
         assert math.fsum(p for _, p in pair.atoms) == pytest.approx(1.0)
     t = np.linspace(0.0, 1.0, 11)
-    whole = pair_of(Sampled(Poisson(0.1), [Pure(sum(e.epsilon for e in few))]))
+    whole = (Sampled(Poisson(0.1), [Pure(sum(e.epsilon for e in few))])).pair()
     assert (exact.remove(t) <= whole.remove(t) + 1e-15).all()
 
 
@@ -369,8 +372,8 @@ def test_many_responses_of_one_batch_are_merged_and_stay_a_bound():
 @pytest.mark.parametrize("count", [2, 3, 40])
 def test_repetitions_within_a_batch_count(part, count):
     """A repeated part is as many parts; 40 responses are merged, with the sum of their losses."""
-    short = pair_of(Sampled(Poisson(0.1), [Repeated(part, count)]))
-    long = pair_of(Sampled(Poisson(0.1), [part] * count))
+    short = (Sampled(Poisson(0.1), [Repeated(part, count)])).pair()
+    long = (Sampled(Poisson(0.1), [part] * count)).pair()
     t = np.linspace(-0.1, 2.0, 8)
     assert short.remove(t) == pytest.approx(long.remove(t), rel=1e-9, abs=1e-15)
     if not isinstance(part, Gaussian):
@@ -471,7 +474,7 @@ def test_epsilon_of_a_loss_is_that_of_dp_accounting(seed, monkeypatch):
             expected = float(theirs.get_epsilon_for_delta(delta))
         ours = set()
         for block in (2**16, 100, 7, 1):  # cells are looked at by blocks
-            monkeypatch.setattr("dpanalysis.privacy.pld._BLOCK", block)
+            monkeypatch.setattr("dpanalysis.privacy.accounting.pld._BLOCK", block)
             ours.add(_epsilon_at(delta, width, first, probabilities, infinite))
         assert len(ours) == 1 and ours.pop() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 

@@ -14,7 +14,7 @@ from dpanalysis.privacy import (
     deamplify_without_replacement,
     laplace_epsilon,
 )
-from dpanalysis.privacy.pure import amplify, deamplify
+from dpanalysis.privacy.accounting.pure import amplify, deamplify
 
 epsilons = st.floats(1e-12, 1e4)
 fractions = st.floats(1e-6, 1.0)
@@ -62,8 +62,8 @@ def _worst_ratio(law, data, neighbour, m):
 
 @pytest.mark.parametrize(("n", "m"), [(2, 1), (4, 1), (4, 3), (5, 2), (6, 6)])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_randomised_response_on_all_subsamples(n, m, epsilon):
-    """The formula is attained: one special record, randomised response on its presence."""
+def test_randomized_response_on_all_subsamples(n, m, epsilon):
+    """The formula is attained: one special record, randomized response on its presence."""
 
     def law(batch):
         p = np.exp(epsilon) / (1 + np.exp(epsilon))

@@ -23,7 +23,9 @@ from dpanalysis.audit import (
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.events import BoundedRange, Pure, Sampled
 from dpanalysis.privacy.facts import PublicFacts
-from dpanalysis.privacy.queries import FirstDecrease, NoisyMin, Ray, Records, decrease, select
+from dpanalysis.privacy.queries import FirstDecrease, NoisyMin, Ray, Records
+from dpanalysis.privacy.queries import values as decrease
+from dpanalysis.privacy.queries import values as select
 
 RELATIONS = ("add_or_remove_one", "replace_one")
 STEPS = np.arange(4.0)
@@ -37,7 +39,7 @@ class Table:
         self.losses = np.asarray(losses, dtype=np.float64)
         self.n, self.regularizer = len(self.losses), regularizer
 
-    def along(self, w, direction, rows=None):
+    def line_losses(self, w, direction, rows=None):
         chosen = self.losses if rows is None else self.losses[rows]
         return lambda t: chosen[:, round(float(t * direction[0] - w[0]))]
 
@@ -395,7 +397,7 @@ def test_every_query_names_the_public_points_that_it_evaluates():
     )
     for query in singles:
         np.testing.assert_array_equal(query.iterates(), [far])
-    assert privacy.queries.TiltedMinimum("gaussian", 1.0, 0.1, 1e-6, 0.1).iterates() == ()
+    assert privacy.queries.PerturbedMinimum("gaussian", 1.0, 0.1, 1e-6, 0.1).iterates() == ()
     huge = NoisyMin(Ray(w, np.full(2, 1e308), np.array([1e3])), 1.0, 0.1)
     assert np.isneginf(huge.iterates()[-1]).all()
 
@@ -408,7 +410,7 @@ def test_a_clipped_slope_is_clipped_by_its_step():
     after = np.array([[1.0, 0.1], [1.0, 1.3], [1.0, 1.3]])
 
     class Short(Table):
-        def along(self, w, direction, rows=None):
+        def line_losses(self, w, direction, rows=None):
             return lambda t: self.losses[:, int(t > 0.0)]
 
     data = Records(Short(after), None, 3.0)

@@ -17,8 +17,8 @@ from dpanalysis.privacy import (
     rdp_to_epsilon,
     rdp_without_replacement,
 )
-from dpanalysis.privacy.pure import amplify
-from dpanalysis.privacy.subsampled_rdp import rdp_pure_poisson, rdp_pure_without_replacement
+from dpanalysis.privacy.accounting.pure import amplify
+from dpanalysis.privacy.accounting.rdp import rdp_pure_poisson, rdp_pure_without_replacement
 
 orders = st.floats(1.0001, 1e4)
 epsilons = st.floats(1e-8, 500.0)
@@ -47,7 +47,7 @@ def test_closed_forms_agree_with_many_digits(a, loss):
 @pytest.mark.parametrize("excess", [1e-12, 1e-6, 1e-4, 0.01])
 @pytest.mark.parametrize("loss", [19.999, 20.0, 25.0, 100.0])
 def test_closed_forms_at_orders_near_one(excess, loss):
-    """At large losses the rare answer of randomised response costs (order - 1) of itself."""
+    """At large losses the rare answer of randomized response costs (order - 1) of itself."""
     a = 1.0 + excess
     assert rdp_laplace(a, loss) == pytest.approx(laplace_digits(a, loss), rel=1e-13)
     assert rdp_pure(a, loss) == pytest.approx(pure_digits(a, loss), rel=1e-13)
@@ -75,6 +75,12 @@ def test_closed_forms_are_ordered(a, loss):
     for cost in (rdp_laplace, rdp_pure):
         assert cost(a, loss) <= cost(a * 1.1, loss) * slack
         assert cost(a, loss) <= cost(a, loss * 1.1) * slack
+
+
+@given(a=st.floats(1.01, 100.0), loss=st.floats(0.0, 30.0))
+def test_a_batch_of_everything_is_not_amplified(a, loss):
+    assert rdp_pure_poisson(a, 1.0, loss) == rdp_pure(a, loss)
+    assert math.isinf(rdp_pure_poisson(a, 0.5, math.inf))
 
 
 def test_order_infinity_is_the_pure_loss():
@@ -125,7 +131,7 @@ def test_poisson_gaussian_against_quadrature(a, q, sigma):
     sigma=st.floats(0.3, 100.0),
 )
 def test_the_sum_and_the_integral_agree(a, q, sigma):
-    from dpanalysis.privacy.subsampled_rdp import _poisson_gaussian_integral
+    from dpanalysis.privacy.accounting.rdp import _poisson_gaussian_integral
 
     integral = _poisson_gaussian_integral(float(a), q, 1.0 / sigma)
     assert rdp_poisson_gaussian(a, q, sigma) == pytest.approx(integral, rel=1e-8)
@@ -179,7 +185,7 @@ def test_poisson_gaussian_agrees_with_dp_accounting():
 @pytest.mark.parametrize("q", [0.01, 0.3])
 @pytest.mark.parametrize("a", [2, 5, 16])
 def test_exact_pairs_reproduce_the_direct_divergence(a, q):
-    """Gaussian, Laplace, randomised response and Gaussian x randomised response."""
+    """Gaussian, Laplace, randomized response and Gaussian x randomized response."""
 
     def gaussian(x):
         return rdp_gaussian(x, 1.5)
@@ -242,7 +248,7 @@ def test_general_bounds_are_above_exact_and_below_the_base(a, q, loss):
 @pytest.mark.parametrize(("n", "m"), [(4, 1), (5, 2), (6, 4)])
 @pytest.mark.parametrize("loss", [0.2, 1.0, 3.0])
 def test_without_replacement_bounds_cover_the_worst_case(n, m, loss):
-    """Randomised response on one special record: a mixture with weight m/n, both directions."""
+    """Randomized response on one special record: a mixture with weight m/n, both directions."""
     p = 1 / (1 + math.exp(-loss))
     present, absent = np.array([p, 1 - p]), np.array([1 - p, p])
     mixed = m / n * present + (1 - m / n) * absent

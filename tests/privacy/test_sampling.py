@@ -156,7 +156,7 @@ def test_trials_succeed_with_exactly_their_rate(high, low):
         answers = [np.arange(256, dtype=np.uint8), np.array([second], dtype=np.uint8)]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                "dpanalysis.privacy._sources.os.urandom", lambda k, a=answers: a.pop(0).tobytes()
+                "dpanalysis.privacy.noise.os.urandom", lambda k, a=answers: a.pop(0).tobytes()
             )
             rows = SystemRandom().trials((256 * high + low) / 65536, 256)
         assert (np.diff(rows) > 0).all()

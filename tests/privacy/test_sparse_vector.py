@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy import special
 
 from dpanalysis.audit import above_threshold_distribution, renyi_divergence
-from dpanalysis.audit.papers.line_search_printed import printed_above_threshold
+from dpanalysis.papers.line_search.printed import printed_above_threshold
 from dpanalysis.privacy import rdp_above_threshold, rdp_gaussian, rdp_laplace, rdp_pure
-from dpanalysis.privacy import sparse_vector as module
+from dpanalysis.privacy.accounting import sparse_vector as module
 
 # Chen and Lee (2020) with budget 1 and .01: pure loss 1/2 + 2/4; variances 3/(2 rho) and 3/rho.
 LAPLACE = ("laplace", 2.0, 4.0)

@@ -11,10 +11,10 @@ from scipy import fft, optimize, special, stats
 
 import dpanalysis as dpa
 from dpanalysis import privacy
+from dpanalysis.privacy.accounting.pairs import Pair
+from dpanalysis.privacy.accounting.with_replacement import copies, gaussian_profile
 from dpanalysis.privacy.events import Gaussian, Laplace, Pure, Repeated, Sampled
 from dpanalysis.privacy.mechanisms import random_source
-from dpanalysis.privacy.pairs import Pair
-from dpanalysis.privacy.with_replacement import copies, gaussian_profile
 
 ADD, REPLACE = "add_or_remove_one", "replace_one"
 LOSSES = np.array([0.0, 0.01, 0.1, 0.4, 1.0, 2.0])

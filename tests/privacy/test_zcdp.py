@@ -17,7 +17,7 @@ from dpanalysis.privacy import (
     zcdp_pure,
     zcdp_to_epsilon,
 )
-from dpanalysis.privacy.zcdp import gaussian_divergence, zcdp_gaussian
+from dpanalysis.privacy.accounting.zcdp import gaussian_divergence, zcdp_gaussian
 
 rhos = st.floats(1e-10, 50.0)
 deltas = st.floats(1e-12, 0.3)

@@ -80,7 +80,7 @@ def test_rows_that_change_stay_within_their_bound(tmp_path):
             np.testing.assert_allclose(problem.sums(w).gradient, others, rtol=1e-12)
         edit[277], edit_label[277] = 1.0, 1e9
         assert (problem.sums(w, row, value=False).gradient == 0.0).all()
-        assert problem.along(w, w, row)(0.0) == 1.0  # the hinge loss of a row of zeros
+        assert problem.line_losses(w, w, row)(0.0) == 1.0  # the hinge loss of a row of zeros
 
 
 def test_a_problem_in_place_is_checked_again_where_it_is_unpickled(tmp_path):
@@ -155,8 +155,8 @@ _LIMITED = """
 import resource, sys
 import numpy as np
 from dpanalysis import ERM, RowBound, clipping, losses, methods, minimize
-from dpanalysis.privacy.sampling import Poisson
-from dpanalysis.problems.rows import blocks
+from dpanalysis.privacy.accounting.sampling import Poisson
+from dpanalysis.problems.rows import mapped
 
 folder, limit = sys.argv[1], int(sys.argv[2])
 
@@ -173,7 +173,7 @@ def use(n, dtype):
     problem.hessian(w[0])
     return problem
 
-blocks._ROWS_KEPT = 0
+mapped._ROWS_KEPT = 0
 use(300_000, "f4"), use(300_000, "u1")  # loads every kernel, those of several tasks too
 if limit:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

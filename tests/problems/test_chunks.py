@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpanalysis import ERM, RowBound, clipping, losses, methods, minimize, regularizers
-from dpanalysis._threads import one_blas_thread
+from dpanalysis._parallel import one_blas_thread
 from dpanalysis.kernels import norms
-from dpanalysis.privacy.sampling import Poisson, WithoutReplacement
-from dpanalysis.problems.rows import blocks
+from dpanalysis.privacy.accounting.sampling import Poisson, WithoutReplacement
+from dpanalysis.problems.rows import mapped as blocks
 from dpanalysis.problems.rows.checks import row_norms
 
 LOSSES = [losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge(0.5)]
@@ -74,7 +74,7 @@ def assert_same_problem(problem, reference, random, rule=None):
             arguments = {"rows": rows, "clipping": rule, **wanted}
             assert_same(problem.sums(w, **arguments), reference.sums(w, **arguments))
     ours, other = (
-        [p.value(W), p.gradient(W), *(p.along(W[0], v, rows)(0.3) for rows in (None, *some))]
+        [p.value(W), p.gradient(W), *(p.line_losses(W[0], v, rows)(0.3) for rows in (None, *some))]
         for p in (problem, reference)
     )
     assert_same(ours, other)

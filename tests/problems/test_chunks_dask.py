@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_chunks import BAD, BOUNDS, LOSSES, RULES, assert_same, assert_same_problem, draw
 
 from dpanalysis import ERM, RowBound, clipping, losses, methods, minimize, regularizers
-from dpanalysis.privacy.sampling import Poisson
+from dpanalysis.privacy.accounting.sampling import Poisson
 from dpanalysis.problems import Softmax
 
 dask = pytest.importorskip("dask", reason="dask is not installed: dpanalysis-toolkit[dask]")
@@ -53,7 +53,7 @@ def test_chunks_give_the_sums_of_the_data_in_memory(
         for w, rows in ((W, None), (W[0], batch), (W, [batch, batch[:0], np.arange(n)])):
             given = {"rows": rows, "clipping": rule, "weights": weights}
             assert_same(problem.sums(w, **given), reference.sums(w, **given))
-        ours, other = (p.along(W[0], W[1], batch)(0.3) for p in (problem, reference))
+        ours, other = (p.line_losses(W[0], W[1], batch)(0.3) for p in (problem, reference))
         assert_same([ours], [other])
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dpanalysis as dpa
 from dpanalysis import ERM, RowBound, clipping, losses
-from dpanalysis.kernels import scalar, twins
+from dpanalysis.kernels import kernel_table, scalar
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.oracle import PrivateOracle
 
@@ -75,7 +75,9 @@ SIZES = st.one_of(
 
 def twin_weight(rule, norm, value):
     """Return the weight that the compiled kernels give."""
-    _, _, code, *parameters = twins.plan(losses.Logistic(), rule, sparse=False).numbers.tolist()
+    _, _, code, *parameters = kernel_table.plan(
+        losses.Logistic(), rule, sparse=False
+    ).numbers.tolist()
     return scalar.clip_weight(int(code), tuple(parameters), norm, value)
 
 
@@ -97,7 +99,7 @@ def test_the_weighted_norm_never_exceeds_the_clip_norm(name, loss, norm, value):
     weight = float(rule.weight(np.array([norm]), np.array([value]))[0])
     assert 0.0 <= weight <= rule.largest_weight * (1 + 1e-15)
     assert weight == 0.0 if norm == math.inf else weight * norm <= C
-    if twins.is_compiled_rule(rule):
+    if kernel_table.is_compiled_rule(rule):
         twin = twin_weight(rule, norm, value)
         assert twin == pytest.approx(weight, rel=1e-14, abs=0.0)
 
@@ -136,7 +138,7 @@ def test_nan_and_any_namespace(name, xp):
     expected = np.minimum(expected, C / np.maximum(norms[0], 1e-300))
     np.testing.assert_allclose(found[0], expected, rtol=1e-13)
     assert np.isnan(found[1, 0]) and found[1, 1] == 0.0
-    if twins.is_compiled_rule(rule):
+    if kernel_table.is_compiled_rule(rule):
         assert math.isnan(twin_weight(rule, math.nan, 1.0))
 
 
@@ -589,3 +591,8 @@ def test_methods_with_the_hinge_loss():
             dpa.minimize(problem, method, dpa.Budget(1.0), rng=0)
     with pytest.raises(ValueError, match=r"solve needs.*Hinge\(\)"):
         dpa.minimize(problem, dpa.methods.GradientDescent(0.05, 5), record="gap")
+
+
+def test_no_rule_and_built_in_rules_look_at_one_sample():
+    for rule in (None, clipping.Flat(1.0), clipping.Automatic(0.1), clipping.Value(1.0, None)):
+        clipping.check_per_sample(rule)

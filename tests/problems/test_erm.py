@@ -389,9 +389,11 @@ def test_losses_along_a_ray_are_those_of_the_scaled_rows(form):
     inside = X / np.maximum(1.0, norms / np.median(norms))[:, None]
     problem = ERM(FORMS[form](X), y, losses.Logistic(), None, RowBound(2, np.median(norms)))
     expected = losses.Logistic().value(inside @ (W[0] - 0.7 * W[1]), y)
-    np.testing.assert_allclose(problem.along(W[0], W[1])(0.7), expected, rtol=1e-12)
+    np.testing.assert_allclose(problem.line_losses(W[0], W[1])(0.7), expected, rtol=1e-12)
     rows = np.array([5, 199, 5, 0])
-    np.testing.assert_allclose(problem.along(W[0], W[1], rows)(0.7), expected[rows], rtol=1e-12)
+    np.testing.assert_allclose(
+        problem.line_losses(W[0], W[1], rows)(0.7), expected[rows], rtol=1e-12
+    )
 
 
 def test_accuracy():
@@ -410,7 +412,7 @@ def test_accuracy():
         problem.accuracy(W, X[:, :2], y)
 
 
-# The minimiser
+# The minimizer
 
 
 @pytest.mark.parametrize("form", ["dense", "csr", "strict"])
@@ -434,9 +436,9 @@ def test_solve_least_squares_with_more_features_than_samples():
     np.testing.assert_allclose(X @ w, y, atol=1e-9)
 
 
-def test_solve_warns_where_there_is_no_minimiser():
+def test_solve_warns_where_there_is_no_minimizer():
     X = np.array([[1.0, 0.3], [2.0, -0.1], [-1.0, 0.5]])
-    with pytest.warns(RuntimeWarning, match="no minimiser reached: the gradient's norm is"):
+    with pytest.warns(RuntimeWarning, match="no minimizer reached: the gradient's norm is"):
         ERM(X, np.array([1, 1, -1]), losses.Logistic()).solve()
 
 
@@ -462,7 +464,7 @@ def test_solve_warns_once_where_the_infimum_is_not_attained(name, penalty):
         ERM(X, y, losses.Logistic(), penalty),
         Softmax(X, (y + 1) // 2, n_classes=2, regularizer=penalty),
     ):
-        with pytest.warns(RuntimeWarning, match="no minimiser reached") as caught:
+        with pytest.warns(RuntimeWarning, match="no minimizer reached") as caught:
             problem.solve()
         assert len(caught) == 1 and caught[0].filename == __file__
     # A penalty gives one; so does a loss that vanishes at a finite margin.

@@ -1,8 +1,6 @@
 """Losses and penalties on their own, and the compiled twins of the losses."""
 
-import hashlib
 import math
-from pathlib import Path
 
 import array_api_strict
 import mpmath
@@ -12,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpanalysis import losses, regularizers
-from dpanalysis.kernels import scalar, twins
+from dpanalysis.kernels import kernel_table, scalar
 
 LOSSES = [
     losses.Logistic(),
@@ -34,8 +32,8 @@ TWINS = {
 def test_every_loss_is_listed():
     public = {getattr(losses, name) for name in losses.__all__}
     public -= {losses.Loss, losses.check_loss, losses.compiled}
-    assert {type(loss) for loss in LOSSES} == public == set(TWINS) == set(twins._LOSSES)
-    assert len({code for code, _ in twins._LOSSES.values()}) == len(TWINS)
+    assert {type(loss) for loss in LOSSES} == public == set(TWINS) == set(kernel_table._LOSSES)
+    assert len({code for code, _ in kernel_table._LOSSES.values()}) == len(TWINS)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -207,43 +205,6 @@ def test_losses_are_values():
     assert repr(losses.SquaredError()) == "SquaredError()"
     assert losses.HuberizedHinge(1.0) == losses.HuberizedHinge(1) != losses.HuberizedHinge()
     assert repr(losses.HuberizedHinge()) == "HuberizedHinge(width=0.5)"
-
-
-@pytest.mark.parametrize(
-    ("file", "called"),
-    [
-        ("scalar", "codes"),
-        ("turns", "scalar"),
-        ("norms", "scalar"),
-        ("norms", "turns"),
-        ("tile", "codes"),
-        ("tile", "rounding"),
-        ("tile", "scalar"),
-        ("dense", "tile"),
-        ("dense", "rounding"),
-        ("dense", "prefetch"),
-        ("dense", "turns"),
-        ("replicates", "codes"),
-        ("replicates", "rounding"),
-        ("replicates", "tile"),
-        ("replicates", "turns"),
-        ("sparse", "rounding"),
-        ("sparse", "tile"),
-        ("sparse", "turns"),
-        ("within", "norms"),
-        ("within", "scalar"),
-        ("within", "tile"),
-        ("dense", "within"),
-        ("replicates", "within"),
-        ("sparse", "within"),
-        ("../privacy/_normal", "turns"),
-    ],
-)
-def test_no_kernel_outlives_the_formulas_that_it_was_compiled_with(file, called):
-    """Numba reads a cached kernel unless the kernel's own file has changed."""
-    folder = Path(scalar.__file__).parent
-    digest = hashlib.sha256((folder / f"{called}.py").read_bytes()).hexdigest()[:16]
-    assert f"# Compiled with {called}.py, sha256 {digest}\n" in (folder / f"{file}.py").read_text()
 
 
 # The polynomials

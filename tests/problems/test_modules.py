@@ -12,7 +12,7 @@ from dpanalysis import clipping
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
 from torch import nn  # noqa: E402
 
-from dpanalysis.problems.modules import parts  # noqa: E402
+from dpanalysis.problems.modules import layers  # noqa: E402
 from dpanalysis.problems.modules.probe import made_up  # noqa: E402
 
 RULES = [
@@ -384,10 +384,10 @@ def test_parts_agree_with_gradients_written_out():
     weights = torch.rand(5, generator=generator, dtype=torch.float64)
     places = torch.randint(0, 4, (5, 6), generator=generator)
     for part in (
-        parts.Whole(normal(5, 3, 4)),
-        parts.Outer(normal(5, 3), normal(5, 4)),
-        parts.Steps(normal(5, 6, 3), normal(5, 6, 4)),
-        parts.Lookup(normal(5, 6, 3), places, 4),
+        layers.Whole(normal(5, 3, 4)),
+        layers.Outer(normal(5, 3), normal(5, 4)),
+        layers.Steps(normal(5, 6, 3), normal(5, 6, 4)),
+        layers.Lookup(normal(5, 6, 3), places, 4),
     ):
         whole = part.whole()
         assert torch.allclose(part.squares(), whole.square().sum(1), rtol=1e-12)
@@ -398,6 +398,32 @@ def test_parts_agree_with_gradients_written_out():
         assert torch.equal(left.whole()[~lost], whole[~lost])
 
 
+@pytest.mark.parametrize("shape", [(1, 3, 4), (6, 3, 4), (2, 30, 40)])
+def test_outer_products_have_the_outputs_first(shape):
+    steps, out, width = shape
+    deltas = torch.randn(5, steps, out, dtype=torch.float64)
+    inputs = torch.randn(5, steps, width, dtype=torch.float64)
+    whole = torch.einsum("bto,bti->boi", deltas, inputs).flatten(1)
+    assert torch.allclose(layers._product(deltas, inputs).whole(), whole)
+
+
+def test_rounding_counts_every_operation(monkeypatch):
+    """The bounds are those of their proofs, no smaller and no larger."""
+    counts = []
+    monkeypatch.setattr(layers, "_never_below", lambda found, sizes, count: counts.append(count))
+    layers.Steps(torch.ones(5, 6, 3), torch.ones(5, 6, 4)).squares()
+    layers.Lookup(torch.ones(5, 6, 3), torch.zeros(5, 6, dtype=torch.int64), 4).squares()
+    assert counts == [6**2 + 3 + 4, 6**2 + 3]
+    none, one, two, three = (layers.module_rounding(100, 10, 7, steps) for steps in range(4))
+    assert none < one < two and three - two == pytest.approx(two - one, rel=1e-3)
+
+
+def test_weights_count_as_diverged_before_two_layers_can_overflow():
+    for dtype in (torch.float32, torch.float64):
+        problem, *_ = problem_of("wide over steps", dtype)
+        assert problem.largest_iterate**2 == pytest.approx(1e-20 * torch.finfo(dtype).max)
+
+
 def test_steps_that_cancel_are_never_too_small():
     """Norms from products of steps: bounds from above, in spite of cancellation."""
     delta = torch.randn(1, 1, 8, dtype=torch.float64)
@@ -406,13 +432,13 @@ def test_steps_that_cancel_are_never_too_small():
     size = float(torch.linalg.vector_norm(delta) * torch.linalg.vector_norm(inputs[0, 0]))
     places = torch.zeros(1, 3, dtype=torch.int64)
     for part, one in (
-        (parts.Steps(deltas, inputs), size),
-        (parts.Lookup(deltas, places, 2), float(torch.linalg.vector_norm(delta))),
+        (layers.Steps(deltas, inputs), size),
+        (layers.Lookup(deltas, places, 2), float(torch.linalg.vector_norm(delta))),
     ):
         exact = float(part.whole().square().sum())
         assert float(part.squares()) >= exact
         # The weight goes by a thousandth of the steps, so that rounding is covered.
-        assert float(part.squares()) >= (2.0 * one / parts.MOST_CANCELLED) ** 2
+        assert float(part.squares()) >= (2.0 * one / layers.MOST_CANCELLED) ** 2
 
 
 def test_a_record_that_is_not_finite_adds_exactly_nothing():
@@ -484,12 +510,12 @@ def test_values_along_a_line_accuracy_and_the_way_back():
     w = problem.initial()
     direction = np.random.default_rng(1).normal(size=problem.d)
     rows = np.array([4, 9, 9])
-    losses = problem.along(w, direction, rows)(0.1)
+    losses = problem.line_losses(w, direction, rows)(0.1)
     other = problem.module(w - 0.1 * direction)
     expected = nn.functional.cross_entropy(other(X[rows]), y[rows], reduction="none")
     assert np.allclose(losses, expected.detach().numpy())
     assert np.allclose(problem.vector(other), w - 0.1 * direction)
-    assert problem.along(w, direction, np.zeros(0, dtype=int))(1.0).shape == (0,)
+    assert problem.line_losses(w, direction, np.zeros(0, dtype=int))(1.0).shape == (0,)
     right = (other(X).argmax(1) == y).double().mean().item()
     assert problem.accuracy(problem.vector(other)) == pytest.approx(right)
     assert problem.accuracy(problem.vector(other)[None], X[:9], y[:9]).shape == (1,)
@@ -535,7 +561,7 @@ class Draws(nn.Module):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), "layer 1 .BatchNorm1d. normalises"),
+        (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), "layer 1 .BatchNorm1d. normalizes"),
         (nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.1)), "layer 1 .Dropout. draws a mask"),
         (nn.Sequential(nn.Embedding(4, 3, max_norm=1.0)), "max_norm=None"),
         (nn.Sequential(nn.Embedding(4, 3, scale_grad_by_freq=True)), "scale_grad_by_freq=False"),

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from dpanalysis.problems.modules import apart, probe  # noqa: E402
+from dpanalysis.problems.modules import per_sample, probe  # noqa: E402
 
 BOUND, FAR = 0.01, 1e5
 RULE = clipping.Flat(BOUND)
@@ -217,7 +217,7 @@ def test_a_record_moves_a_sum_by_its_own_term_alone(kind, place, chunk, size, se
         problem = dpa.problems.Module(module, samples, y, loss=loss, chunk=chunk)
         problem.check_private()  # made-up samples do not tell
         w = problem.initial()
-        terms.append((problem.sums(w, clipping=RULE).gradient, problem.along(w, w)(0.5)))
+        terms.append((problem.sums(w, clipping=RULE).gradient, problem.line_losses(w, w)(0.5)))
     (total, losses), (moved, moved_losses) = terms
     assert np.abs(total).max() > 0.0
     assert np.linalg.norm(moved - total) <= 2.0 * BOUND * (1.0 + 1e-6)
@@ -345,12 +345,12 @@ def test_no_call_leaves_anything_to_the_next(kind):
     X, y = data(9, 0)
     problem = dpa.problems.Module(make(), X, y, loss=loss, chunk=4)
     w = problem.initial()
-    first, losses = problem.sums(w, clipping=RULE), problem.along(w, w)(0.5)
+    first, losses = problem.sums(w, clipping=RULE), problem.line_losses(w, w)(0.5)
     again = copy.deepcopy(problem)
     for _ in range(20):  # of three chunks each
         got = problem.sums(w, clipping=RULE)
         assert (got.gradient == first.gradient).all() and got.value == first.value
-        assert (problem.along(w, w)(0.5) == losses).all()
+        assert (problem.line_losses(w, w)(0.5) == losses).all()
     assert (again.sums(w, clipping=RULE).gradient == first.gradient).all()
 
 
@@ -420,12 +420,12 @@ def test_only_plain_layers_take_a_chunk_at_once():
     norms = nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm
     made += [typed(), *map(normed, norms)]
     for module in [*made, compiled()]:
-        assert not apart.keeps_apart(module.eval(), X)
-    assert not apart.keeps_apart(plain().train(), X)
+        assert not per_sample.keeps_apart(module.eval(), X)
+    assert not per_sample.keeps_apart(plain().train(), X)
     container = plain()
     container.register_forward_hook(lambda _, x, z: z)
-    assert not apart.keeps_apart(container.eval(), X)
-    assert apart.keeps_apart(plain().eval(), X)
+    assert not per_sample.keeps_apart(container.eval(), X)
+    assert per_sample.keeps_apart(plain().eval(), X)
     network = dpa.problems.Module(plain(), X, y)._network
     assert network.forward == "direct" and network.way == "layers"
     # Layers that were changed have the gradients of what they compute now.
@@ -443,10 +443,10 @@ def test_only_plain_layers_take_a_chunk_at_once():
 )
 def test_a_flatten_that_joins_samples_is_not_known(start, end):
     x, layer = torch.randn(4, 2, 3), nn.Flatten(start, end).eval()
-    if apart.keeps_apart(layer, x):
+    if per_sample.keeps_apart(layer, x):
         assert torch.equal(layer(x)[1].flatten(), x[1].flatten())
         assert len(layer(x)) == 4
-    assert apart.keeps_apart(nn.Flatten().eval(), x)
+    assert per_sample.keeps_apart(nn.Flatten().eval(), x)
 
 
 LAYERS = st.one_of(
@@ -474,7 +474,7 @@ def test_what_takes_a_chunk_at_once_keeps_samples_apart(layers, axes):
     module = nn.Sequential(*layers).eval()
     x = torch.randn(4, *[2] * axes)
     try:
-        known = apart.keeps_apart(module, x)
+        known = per_sample.keeps_apart(module, x)
     except (RuntimeError, ValueError, IndexError, AssertionError):
         assume(False)  # shapes that do not fit
     assume(known)

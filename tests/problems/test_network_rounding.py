@@ -8,8 +8,8 @@ import dpanalysis as dpa
 from dpanalysis import RowBound, clipping
 from dpanalysis.kernels.rounding import SINGLE
 from dpanalysis.problems import MLP, Softmax
-from dpanalysis.problems.networks import sums as network_sums
-from dpanalysis.problems.networks.sums import network_rounding
+from dpanalysis.problems.networks import base as network_sums
+from dpanalysis.problems.networks.base import network_rounding
 
 C = 1.0
 RULE = clipping.Flat(C)

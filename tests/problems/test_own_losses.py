@@ -39,16 +39,16 @@ class Halves(losses.Loss):
         ({"value": lambda self, z, y: 1.0}, ValueError, r"Bad\.value must return an array"),
         ({"derivative": lambda self, z, y: z.none}, ValueError, r"Bad\.derivative failed"),
         ({"lowest": 0.1}, ValueError, r"Bad\.lowest is 0\.1, but its value at"),
-        ({"flat_where_steep": True}, ValueError, r"Bad\.second_derivative failed"),
+        ({"curvature_vanishes_at_max_slope": True}, ValueError, r"Bad\.second_derivative failed"),
         (
             {
-                "flat_where_steep": True,
+                "curvature_vanishes_at_max_slope": True,
                 "lipschitz": 0.5,
                 "smoothness": 0.5,
                 "second_derivative": lambda self, z, y: 0.5 + 0.0 * z * y,
             },
             ValueError,
-            r"Bad\.flat_where_steep is True, but .* second derivative is 0\.5, above",
+            r"Bad\.curvature_vanishes_at_max_slope is True.* second derivative is 0\.5, above",
         ),
     ],
 )
@@ -64,9 +64,9 @@ def test_a_class_with_formulas_of_its_own_does_not_inherit_what_was_said_of_othe
     shifted = type("Shifted", (losses.Logistic,), {"value": lambda self, z, y: -z * y})
     named = type("Named", (losses.Logistic,), {"__repr__": lambda self: "named"})
     stated = type("Stated", (losses.Logistic,), {"value": lambda self, z, y: z, "lowest": -3.0})
-    assert (shifted.flat_where_steep, shifted.lowest) == (False, -math.inf)
-    assert (named.flat_where_steep, named.lowest) == (True, 0.0)
-    assert (stated.flat_where_steep, stated.lowest) == (False, -3.0)
+    assert (shifted.curvature_vanishes_at_max_slope, shifted.lowest) == (False, -math.inf)
+    assert (named.curvature_vanishes_at_max_slope, named.lowest) == (True, 0.0)
+    assert (stated.curvature_vanishes_at_max_slope, stated.lowest) == (False, -3.0)
 
 
 def test_only_losses_are_losses():

@@ -115,10 +115,10 @@ def test_what_is_not_declared_is_refused(missing):
 def test_a_query_that_is_not_offered_names_the_problem():
     w = np.zeros(2)
     calls = {
-        "along": (w, w),
+        "line_losses": (w, w),
         "hessian_sum": (w,),
         "hvp_sum": (w, w),
-        "minimise_tilted": (w, 1.0, 1e-6, 10.0),
+        "minimize_perturbed": (w, 1.0, 1e-6, 10.0),
     }
     for name, arguments in calls.items():
         with pytest.raises(TypeError, match=f"Mine offers no {name}"):

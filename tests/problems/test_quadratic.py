@@ -66,7 +66,7 @@ def test_cube_labels_are_a_halfspace_with_the_rate_asked_for(rate):
     problem = ERM(data.X, data.y, losses.Logistic(), row_bound=data.row_bound)
     assert (problem.radius(1), problem.radius(2)) == (4.0, 2.0)
     if rate == 0.37:  # separable: some w gets every label right
-        with pytest.warns(RuntimeWarning, match="no minimiser"):
+        with pytest.warns(RuntimeWarning, match="no minimizer"):
             assert problem.accuracy(problem.solve()) == 1.0
 
 

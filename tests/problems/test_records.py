@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 import dpanalysis as dpa
 from dpanalysis import ERM, RowBound, clipping, losses
-from dpanalysis.privacy.blocks import Block
+from dpanalysis.privacy.facts import Block
 from dpanalysis.problems import MLP, Softmax
-from dpanalysis.problems.rows import changed, memory
-from dpanalysis.problems.rows.changed import check_unchanged, growth
-from dpanalysis.problems.rows.checks import row_norms, row_scale
+from dpanalysis.problems.rows import checks, memory
+from dpanalysis.problems.rows.checks import check_unchanged, recheck_slack, row_norms, row_scale
 
 LOGISTIC = losses.Logistic()
 HUGE = 1.5e308
@@ -52,7 +51,7 @@ def test_a_row_whose_norm_overflows_is_refused_by_name(kind, tmp_path, monkeypat
         return ERM(X if kind == "memory" else mapped(X, tmp_path / "X"), y, LOGISTIC)
 
     if kind == "blocks":
-        monkeypatch.setattr("dpanalysis.problems.rows.blocks._ROWS_KEPT", 0)
+        monkeypatch.setattr("dpanalysis.problems.rows.mapped._ROWS_KEPT", 0)
     with pytest.raises(ValueError, match=r"X must have rows whose norms.*1 rows.*\[4\]"):
         build(X)
     X[4] = HUGE / 4.0, HUGE / 4.0, 0.0  # large is no overflow
@@ -71,7 +70,7 @@ def test_curvature_and_losses_of_a_record_that_overflows_add_exactly_zero():
             with np.errstate(all="raise"):
                 np.testing.assert_array_equal(problem.hessian_sum(w), alone.hessian_sum(w))
                 np.testing.assert_array_equal(problem.hvp_sum(w, w), alone.hvp_sum(w, w))
-                losses_there = problem.along(w, w)(0.5)
+                losses_there = problem.line_losses(w, w)(0.5)
         assert np.isfinite(losses_there[0])
 
 
@@ -83,7 +82,7 @@ def test_a_network_that_overflows_neither_warns_nor_tells():
             warnings.simplefilter("error")
             with np.errstate(all="raise"):
                 total = problem.sums(w, clipping=clipping.Flat(1.0), value=False)
-                problem.along(w, w)(0.5)
+                problem.line_losses(w, w)(0.5)
         assert np.isfinite(total.gradient).all()
 
 
@@ -150,7 +149,7 @@ def test_rows_that_have_grown_are_refused_before_anything_is_spent(
     kind, bound, change, tmp_path, monkeypatch
 ):
     if kind == "many":
-        monkeypatch.setattr(changed, "_MANY", 1)  # by the kernel
+        monkeypatch.setattr(checks, "_MANY", 1)  # by the kernel
     rng = np.random.default_rng(3)
     X = rng.uniform(-1.0, 1.0, (40, 3))
     data = sp.csr_array(X) if kind == "csr" else X
@@ -195,7 +194,7 @@ def test_data_that_nobody_changed_pass_and_grown_ones_do_not(
     data = sp.csr_array(X) if sparse else X
     scale = row_scale(data, bounds)
     kept = row_norms(data, 2) * (1.0 if scale is None else scale)
-    with mock.patch.object(changed, "_MANY", 1 if kind == "many" else 1000):
+    with mock.patch.object(checks, "_MANY", 1 if kind == "many" else 1000):
         for norms in (None, kept):
             check_unchanged(data, scale, bounds, norms)
         i = int(rng.integers(n))
@@ -207,7 +206,7 @@ def test_data_that_nobody_changed_pass_and_grown_ones_do_not(
 
 
 def test_what_may_have_grown_unseen_is_public_and_small():
-    assert growth(20) < 1e-12 and growth(100_000) < 1e-10
+    assert recheck_slack(20) < 1e-12 and recheck_slack(100_000) < 1e-10
 
 
 def test_indices_that_are_changed_are_refused():
@@ -444,20 +443,20 @@ def test_blocks_that_grow_while_a_tilted_minimum_is_solved_are_refused_at_its_en
     X, y = np.full((30, 2), 0.05), np.where(np.arange(30) % 2, 1.0, -1.0)
     problem = ERM(X, y, LOGISTIC, dpa.regularizers.L2(0.1), RowBound(blocks))
     network = Softmax(X, (y > 0).astype(int), 2, dpa.regularizers.L2(0.1), RowBound(blocks))
-    from dpanalysis.problems import solve
+    from dpanalysis.problems import base
 
-    real = solve.minimise_tilted
+    real = base.minimize_perturbed
 
     def disturbed(tilted, tolerance):
         found = real(tilted, tolerance)
         X[3] = [0.2, 0.0]
         return found
 
-    monkeypatch.setattr(solve, "minimise_tilted", disturbed)
+    monkeypatch.setattr(base, "minimize_perturbed", disturbed)
     for each in (problem, network):
         X[:] = 0.05
         with pytest.raises(ValueError, match=r"X has been changed.*row 3"):
-            each.minimise_tilted(np.zeros(each.d), 0.1, 1e-8, 30.0)
+            each.minimize_perturbed(np.zeros(each.d), 0.1, 1e-8, 30.0)
 
 
 def test_labels_of_mapped_rows_are_copies_and_nothing_that_is_kept_can_be_written(
@@ -470,7 +469,7 @@ def test_labels_of_mapped_rows_are_copies_and_nothing_that_is_kept_can_be_writte
     for array in (erm._y, erm._data.scale, erm._data.norms(), network._y, network._norms()):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 5
-    monkeypatch.setattr("dpanalysis.problems.rows.blocks._ROWS_KEPT", 0)
+    monkeypatch.setattr("dpanalysis.problems.rows.mapped._ROWS_KEPT", 0)
     problem = ERM(mapped(X, tmp_path / "X"), y, losses.SquaredError())
     before = problem.value(np.ones(2))
     y[:] = 7.0
@@ -518,7 +517,7 @@ def test_a_file_that_changes_raises_nothing_and_keeps_the_bound(
     enforce, value, tmp_path, monkeypatch
 ):
     """An error in the middle of a run would tell that such a record is there."""
-    monkeypatch.setattr("dpanalysis.problems.rows.blocks._ROWS_KEPT", 0)
+    monkeypatch.setattr("dpanalysis.problems.rows.mapped._ROWS_KEPT", 0)
     rng = np.random.default_rng(2)
     X, y = rng.uniform(-0.5, 0.5, (30, 3)), rng.choice([-1.0, 1.0], 30)
     problem = ERM(mapped(X, tmp_path / "X"), y, LOGISTIC, row_bound=RowBound(2, 1.0, enforce))
@@ -531,4 +530,4 @@ def test_a_file_that_changes_raises_nothing_and_keeps_the_bound(
     if value != 1e9:
         np.testing.assert_allclose(problem.sums(w).gradient, others, rtol=1e-12)
         assert not problem.hessian_sum(w, row).any() and not problem.hvp_sum(w, w, row).any()
-    assert np.isfinite(problem.along(w, w, row)(1.0)).all()
+    assert np.isfinite(problem.line_losses(w, w, row)(1.0)).all()

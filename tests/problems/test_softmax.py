@@ -1,4 +1,4 @@
-"""Softmax regression: public bounds, curvature, the minimiser, and what it is otherwise."""
+"""Softmax regression: public bounds, curvature, the minimizer, and what it is otherwise."""
 
 import math
 
@@ -126,8 +126,8 @@ def test_solve(form, strength):
     np.testing.assert_allclose(w.reshape(3, 6).sum(axis=0), 0.0, atol=1e-8)
 
 
-def test_solve_warns_where_there_is_no_minimiser():
-    with pytest.warns(RuntimeWarning, match="no minimiser reached"):
+def test_solve_warns_where_there_is_no_minimizer():
+    with pytest.warns(RuntimeWarning, match="no minimizer reached"):
         Softmax(np.array([[1.0, 0.3], [-1.0, 0.5]]), np.array([0, 1])).solve()
 
 

@@ -216,7 +216,7 @@ def test_the_constant_of_a_module_bounds_its_gradients(name, loss):
         w = size * (start + 0.1 * RANDOM.normal(size=problem.d))
         beta1 = problem.weak_growth(w)[0]
         squares = (problem.sample_gradients(w, rows) ** 2).sum(axis=1)
-        values = problem.along(w, np.zeros_like(w), rows)(0.0)
+        values = problem.line_losses(w, np.zeros_like(w), rows)(0.0)
         assert (squares <= beta1 * values).all()
         clipped = problem.sums(w, clipping=clipping.Value(0.1))
         np.testing.assert_allclose(

@@ -28,7 +28,7 @@ def test_allocation_spends_the_budget_and_is_stationary(weights, epsilon, size):
     assert math.fsum(shares) <= epsilon
     assert math.fsum(shares) == pytest.approx(epsilon, rel=1e-12)
     # Every iteration has the same marginal gain a h'(eps) / h(eps)^3 (KKT of a convex program).
-    h = privacy.pure.deamplify_without_replacement(shares, n, m)
+    h = privacy.deamplify_without_replacement(shares, n, m)
     slope = 1.0 / (m / n - (1.0 - m / n) * np.expm1(-shares))
     marginal = np.log(weights) + np.log(slope) - 3.0 * np.log(h)
     assert np.ptp(marginal) <= 1e-9

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dpanalysis import theory
-from dpanalysis.audit.papers.accelerated_printed import (
+from dpanalysis.papers.accelerated.printed import (
     printed_recursion,
     published_horizon_bounds,
     published_multistage_weights,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpanalysis import CertificateNotFound, theory
-from dpanalysis.theory import search as search_module
+from dpanalysis.theory import lmi as search_module
 from dpanalysis.theory.certificates import best_certificate
 from dpanalysis.theory.lmi import nesterov_system
 
@@ -312,14 +312,14 @@ def nans(cost, blocks):
 @pytest.mark.parametrize("fake", [garbage, nans])
 @pytest.mark.parametrize("rate", [None, 0.9])
 def test_garbage_from_a_solver_is_refused(monkeypatch, fake, rate):
-    monkeypatch.setattr(search_module, "maximise", fake)
+    monkeypatch.setattr(search_module, "maximize", fake)
     with pytest.raises(CertificateNotFound):
         theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0, rate=rate)
 
 
 def test_a_sloppy_solver_costs_rate_but_not_truth(monkeypatch):
     """A solver that stops early ("optimal_inaccurate") leaves the certificate valid."""
-    honest = search_module.maximise
+    honest = search_module.maximize
     rng = np.random.default_rng(0)
     exact = theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0)
 
@@ -327,7 +327,7 @@ def test_a_sloppy_solver_costs_rate_but_not_truth(monkeypatch):
         y = honest(cost, blocks)
         return y * (1 + 1e-4 * rng.standard_normal(y.size))
 
-    monkeypatch.setattr(search_module, "maximise", sloppy)
+    monkeypatch.setattr(search_module, "maximize", sloppy)
     certificate = theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0)
     assert_verifies(certificate)
     assert exact.rate - 1e-6 <= certificate.rate < exact.rate + 0.05

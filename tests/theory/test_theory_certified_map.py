@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpanalysis import theory
-from dpanalysis.theory import sdp
+from dpanalysis.theory import lmi
 
 MU, L = 0.1, 2.0
 STEP_SIZES = np.array([0.05, 0.3, 0.6, 0.95])
@@ -44,12 +44,12 @@ def test_without_momentum_it_is_the_rate_of_gradient_descent(mu, alpha):
 
 
 def test_one_compiled_program_gives_the_same_map(direct):
-    sdp._program.cache_clear()
+    lmi._program.cache_clear()
     modelled = theory.heavy_ball_certified_rate(
         STEP_SIZES[:, None], MOMENTA, MU, L, solver="CLARABEL"
     )
-    assert sdp._program.cache_info().misses == 1
-    assert sdp._program(5, (3, 2, 1, 1)).problem.is_dpp()
+    assert lmi._program.cache_info().misses == 1
+    assert lmi._program(5, (3, 2, 1, 1)).problem.is_dpp()
     np.testing.assert_array_equal(np.isnan(modelled), np.isnan(direct))
     # cvxpy asks Clarabel for 1e-8, not for 1e-11; what both return is verified.
     np.testing.assert_allclose(modelled, direct, rtol=0.0, atol=1e-6)
@@ -67,7 +67,7 @@ def test_both_solve_the_same_program(seed):
         *(np.array([1.0, *sign * row]).reshape(4, 1, 1) for row in np.eye(3) for sign in (1, -1)),
     ]
     cost = random.normal(size=3)
-    first, second = sdp.maximise(cost, blocks), sdp.modelled(cost, blocks, "CLARABEL")
+    first, second = lmi.maximize(cost, blocks), lmi.maximize_with_cvxpy(cost, blocks, "CLARABEL")
     assert cost @ first == pytest.approx(cost @ second, abs=1e-6)
     for block in blocks:
         for y in (first, second):
@@ -80,7 +80,7 @@ def test_threads_do_not_mix_their_numbers():
 
     def solve(size):
         for _ in range(5):
-            (y,) = sdp.modelled([1.0], [np.array([size * identity, flip])], "CLARABEL")
+            (y,) = lmi.maximize_with_cvxpy([1.0], [np.array([size * identity, flip])], "CLARABEL")
             if abs(y - size) > 1e-5 * size:
                 wrong.append((size, y))
 

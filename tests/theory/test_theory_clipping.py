@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 
 from dpanalysis import theory
-from dpanalysis.audit.papers.per_sample_clipping_printed import printed_lemma2, printed_table1
 from dpanalysis.clipping import Automatic, Flat, PerSampleAdaptive, Value
-from dpanalysis.theory.adaptive_clipping import psac_alignment
-from dpanalysis.theory.psac_convergence import psac_descent
+from dpanalysis.papers.per_sample_clipping.printed import printed_lemma2, printed_table1
+from dpanalysis.theory.adaptive_clipping import psac_alignment, psac_descent
 
 WEIGHT = {
     "psac": lambda norm, r: 1 / (norm + r / (norm + r)),

@@ -14,13 +14,13 @@ from scipy import stats
 import dpanalysis as dpa
 from dpanalysis import privacy, theory
 from dpanalysis.audit import above_threshold_distribution, hockey_stick, subsampled_gaussian
-from dpanalysis.audit.papers.second_order_printed import (
+from dpanalysis.papers.second_order.convergence import line, waves
+from dpanalysis.papers.second_order.printed import (
     PrintedSecondOrder,
     printed_batch,
     printed_search_slack,
     printed_target,
 )
-from dpanalysis.audit.papers.second_order_steps import line, waves
 from dpanalysis.privacy.events import Gaussian, Repeated, Sampled
 from dpanalysis.privacy.queries.hessian import lanczos
 from dpanalysis.theory import Shares, best_shares, sample_complexity

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dpanalysis import clipping, losses, theory
-from dpanalysis.audit.papers.value_clipping_printed import (
+from dpanalysis.papers.value_clipping.printed import (
     printed_weak_growth_logistic,
     printed_weak_growth_mlp,
     printed_weak_growth_softmax,

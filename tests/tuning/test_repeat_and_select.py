@@ -197,7 +197,7 @@ def test_a_score_has_the_noise_its_budget_asks_for(budget, monkeypatch):
         (
             {"guard": Filter(dpa.Budget(1.0, relation="add_or_remove_one"))},
             ValueError,
-            "guard must be about",
+            "guard must have the budget's relation",
         ),
         ({"guard": Filter(dpa.Budget(1.0)).branch()}, TypeError, "branch of a filter"),
     ],

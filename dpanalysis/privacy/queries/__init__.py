@@ -4,15 +4,11 @@ A query states the event that it costs from public facts alone, and answers from
 with noise of :mod:`dpanalysis.privacy.mechanisms`. The oracle pays before it lets it answer.
 """
 
-from .assumptions import curvature_of
-from .base import Query, Ray, Records
-from .decrease import FirstDecrease, decrease_sensitivity
-from .descent import NoisyDescent, largest_step
+from ..._lazy import on_first_use
+from .base import Query, Ray, Records, curvature_of
 from .hessian import NoisyCurvature, NoisyHessian, hessian_sensitivity
-from .minimiser import TiltedMinimum
-from .quantile import NoisyQuantile
-from .select import NoisyMin
-from .value import NoisyValue
+from .solutions import NoisyDescent, PerturbedMinimum, largest_step
+from .values import FirstDecrease, NoisyMin, NoisyQuantile, NoisyValue, decrease_sensitivity
 
 __all__ = [
     "FirstDecrease",
@@ -22,12 +18,17 @@ __all__ = [
     "NoisyMin",
     "NoisyQuantile",
     "NoisyValue",
+    "PerturbedMinimum",
     "Query",
     "Ray",
     "Records",
-    "TiltedMinimum",
     "curvature_of",
     "decrease_sensitivity",
     "hessian_sensitivity",
     "largest_step",
 ]
+
+# TiltedMinimum: its former name.
+__getattr__, _ = on_first_use(
+    __name__, {}, moved={"TiltedMinimum": "dpanalysis.privacy.queries:PerturbedMinimum"}
+)

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..._validation import check_finite, check_int, check_number
 from .. import mechanisms
+from ..accounting.relations import REPLACE_ONE
+from ..accounting.sampling import Sampling
 from ..events import Gaussian
-from ..relations import REPLACE_ONE
-from ..sampling import Sampling
 from .base import Query, Records
 
 if TYPE_CHECKING:
@@ -229,15 +229,7 @@ def _penalty_curvature(problem: Any, w: np.ndarray) -> Any:
 
 
 def symmetric_noise(random: Any, d: int, std: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Return v -> E v for one matrix E with the law of :class:`NoisyHessian`, never stored.
-
-    Examples
-    --------
-    >>> noise = symmetric_noise(np.random.default_rng(0), 3, 1.0)
-    >>> E = np.column_stack([noise(column) for column in np.eye(3)])
-    >>> bool((E == E.T).all())
-    True
-    """
+    """Return v -> E v for one matrix E with the law of :class:`NoisyHessian`, never stored."""
     seed = [int(part) for part in random.integers(0, 2**32, size=4)]
 
     def blocks() -> Iterator[tuple[slice, np.ndarray]]:
@@ -265,12 +257,6 @@ def lanczos(
 
     Every vector is made orthogonal to all before, twice: without that, copies of eigenvalues
     appear. A Krylov space that ends early is invariant, and holds the answer for this start.
-
-    Examples
-    --------
-    >>> value, vector = lanczos(lambda v: np.array([3.0, 1.0, 2.0]) * v, np.ones(3), 3)
-    >>> round(value, 9), abs(vector.round(9)).tolist()
-    (1.0, [0.0, 1.0, 0.0])
     """
     from scipy.linalg import eigh_tridiagonal  # here: it takes its time
 

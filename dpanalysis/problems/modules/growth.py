@@ -11,14 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ...clipping import Clipping
-from ...theory.spectral import spectral_bound
-from ...theory.weak_growth import LayerSizes, growth_of_layers
-from ..empirical import EmpiricalRisk
-from ..growth import growth_of_rows
+from ...theory.value_clipping import LayerSizes, growth_of_layers, spectral_bound
+from ..empirical import EmpiricalRisk, growth_of_rows
 from ..networks.softmax import CrossEntropy
 from ..row_bound import RowBound, implied_radius
-from .apart import altered, in_order
-from .network import Network
+from .network import ModuleNetwork
+from .per_sample import altered, in_order
 
 __all__ = ["Chain", "GrowingRisk"]
 
@@ -42,16 +40,10 @@ class Chain:
     loss : str or callable
         As the problem has it.
 
-    Raises
-    ------
-    ValueError
-        If a layer is not one of those below, or stands twice, with its name; or if the loss is
-        not known.
-
     Notes
     -----
-    The constant is that of :func:`~dpanalysis.theory.weak_growth.growth_of_layers`, times that of
-    the loss in the last layer's outputs: :math:`2\kappa` for cross-entropy
+    The constant is that of :func:`~dpanalysis.theory.value_clipping.growth_of_layers`, times that
+    of the loss in the last layer's outputs: :math:`2\kappa` for cross-entropy
     (:func:`~dpanalysis.theory.weak_growth_softmax`), and 4/K for the mean of K squared errors,
     :math:`\|2e/K\|^2 = (4/K) f`. Of each layer:
 
@@ -75,7 +67,7 @@ class Chain:
     Where two layers share a parameter its gradient is a sum, which nothing here bounds: refused.
     """
 
-    def __init__(self, network: Network, sample: Tensor, loss: Any) -> None:
+    def __init__(self, network: ModuleNetwork, sample: Tensor, loss: Any) -> None:
         self._network = network
         self._links: list[_Link] = []
         x, met = torch.zeros_like(sample), set[int]()
@@ -125,7 +117,7 @@ class GrowingRisk(EmpiricalRisk):
     row_bounds: tuple[RowBound, ...]
     loss: Any
     _X: Tensor
-    _network: Network
+    _network: ModuleNetwork
     _chain: Chain | None = None
 
     def check_clipping(self, clipping: Clipping | None) -> None:
@@ -216,7 +208,7 @@ def _reads(link: _Link) -> int:
     return most
 
 
-def _affine(link: _Link, network: Network, matrix: np.ndarray, reads: int) -> LayerSizes:
+def _affine(link: _Link, network: ModuleNetwork, matrix: np.ndarray, reads: int) -> LayerSizes:
     """Return the sizes of a layer that multiplies what it reads with a matrix, or a stack."""
     layer = link.layer
     outputs = len(layer.weight)
@@ -230,21 +222,21 @@ def _affine(link: _Link, network: Network, matrix: np.ndarray, reads: int) -> La
     )
 
 
-def _linear(link: _Link, network: Network) -> LayerSizes:
+def _linear(link: _Link, network: ModuleNetwork) -> LayerSizes:
     return _affine(link, network, _numbers(link.layer.weight), 1)
 
 
-def _convolution(link: _Link, network: Network) -> LayerSizes:
+def _convolution(link: _Link, network: ModuleNetwork) -> LayerSizes:
     kernel, groups = _numbers(link.layer.weight), link.layer.groups
     matrix = kernel.reshape(groups, len(kernel) // groups, -1)
     return _affine(link, network, matrix, _reads(link))
 
 
-def _largest(link: _Link, network: Network) -> LayerSizes:
+def _largest(link: _Link, network: ModuleNetwork) -> LayerSizes:
     return LayerSizes(math.sqrt(_reads(link)))
 
 
-def _mean(link: _Link, network: Network) -> LayerSizes:
+def _mean(link: _Link, network: ModuleNetwork) -> LayerSizes:
     layer, axes = link.layer, len(link.before) - 2
     entries = math.prod(_axes(layer.kernel_size, axes))
     padded = any(_axes(layer.padding, axes)) and not layer.count_include_pad
@@ -252,15 +244,15 @@ def _mean(link: _Link, network: Network) -> LayerSizes:
     return LayerSizes(math.sqrt(_reads(link) / (1 if fewer else entries)))
 
 
-def _kept(link: _Link, network: Network) -> LayerSizes:
+def _kept(link: _Link, network: ModuleNetwork) -> LayerSizes:
     return LayerSizes(1.0)
 
 
-def _tanh(link: _Link, network: Network) -> LayerSizes:
+def _tanh(link: _Link, network: ModuleNetwork) -> LayerSizes:
     return LayerSizes(1.0, most=math.sqrt(link.behind.numel()))
 
 
-_LAYERS: dict[type, Callable[[_Link, Network], LayerSizes]] = {
+_LAYERS: dict[type, Callable[[_Link, ModuleNetwork], LayerSizes]] = {
     nn.Linear: _linear,
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,

@@ -1,34 +1,478 @@
-"""What a layer's inputs, and the loss's gradients in its outputs, say of its parameters."""
+r"""Gradients of single samples in the parameters of layers: their norms and weighted sums.
+
+A part holds what one chunk of B samples gives one parameter. It is kept in the form that costs
+least:
+
+- :class:`Whole`: B gradients written out;
+- :class:`Outer`: :math:`\delta_i a_i^\top`, an outer product a sample, never formed;
+- :class:`Steps`: :math:`\sum_t \delta_{it} a_{it}^\top`, one outer product for each of T places
+  of a sequence or an image. Its norm takes two matrices of T x T ("ghost norm").
+
+All arithmetic here is double, whatever the module computes in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from .parts import Lookup, Outer, Part, Steps, Whole
+from ...kernels.rounding import DOUBLE
 
 __all__ = ["KNOWN", "gradients"]
 
 
-def gradients(layer: nn.Module, inputs: Tensor, deltas: Tensor) -> dict[str, Part]:
-    """Return the gradients of B samples in a layer's parameters, by their names.
+__all__ += ["written_out"]
 
-    Parameters
+Layers = Sequence[tuple[str, nn.Module]]
+
+
+class LayerError(ValueError):
+    """Gradients of samples cannot be put together from what a layer saw; ``path`` names it."""
+
+    def __init__(self, path: str, why: str = "is not called in the same way each time") -> None:
+        super().__init__(f"layer {path or 'the module itself'} {why}")
+        self.path = path
+
+
+class Call(NamedTuple):
+    """One call of a layer.
+
+    Attributes
     ----------
+    path : str
     layer : Module
-        Of a class in :data:`KNOWN`.
-    inputs : Tensor of shape (B, ...)
-        What went into the layer.
-    deltas : Tensor of shape (B, ...)
-        Gradients of the samples' losses in what came out of it.
+    given : list
+        Everything that went in, in one row; tensors are those of B samples, (B, ...).
+    shape : TreeSpec
+        How it was nested.
+    outputs : list of tuple
+        Shape for one sample, dtype and device of the real tensors that came out.
     """
+
+    path: str
+    layer: nn.Module
+    given: list[Any]
+    shape: Any
+    outputs: list[tuple[torch.Size, torch.dtype, torch.device]]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors that went in."""
+        return [each for each in self.given if isinstance(each, Tensor)]
+
+
+class Seen(NamedTuple):
+    """A call as it was on made-up samples, and must be on others.
+
+    Attributes
+    ----------
+    path : str
+    batched : tuple of bool
+        Of the tensors that went in, whether they depend on the sample.
+    outputs : list of tuple
+        See :class:`Call`.
+    """
+
+    path: str
+    batched: tuple[bool, ...]
+    outputs: list[tuple[torch.Size, torch.dtype, torch.device]]
+
+    def is_like(self, call: Call) -> bool:
+        """Return whether a call is the same but for its numbers."""
+        alike = (self.path, self.outputs) == (call.path, call.outputs)
+        return alike and len(call.tensors) == len(self.batched)
+
+
+@contextmanager
+def listening(layers: Layers, listen: Callable[..., Any]) -> Iterator[None]:
+    """Call ``listen(path, layer, arguments, named, outputs)`` behind each layer."""
+    hooks = [
+        layer.register_forward_hook(partial(listen, path), with_kwargs=True)
+        for path, layer in layers
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def batchable() -> Iterator[None]:
+    """Keep to what ``torch.func.vmap`` knows, and be quiet where it goes sample by sample."""
+    attention = torch.backends.mha
+    before = attention.get_fastpath_enabled()
+    attention.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+            yield
+    finally:
+        attention.set_fastpath_enabled(before)
+
+
+def for_each(function: Callable[..., Tensor], samples: Sequence[Tensor]) -> Tensor:
+    """Return what a function of one sample gives for each of them, by ``torch.func.vmap``.
+
+    No sample can reach another: ``vmap`` raises where the function branches on numbers, draws
+    random ones, or writes a sample's into a tensor of them all.
+    """
+
+    def one(*sample: Tensor) -> Tensor:
+        # Below a derivative recurrent layers fall into parts, and these vmap knows.
+        return torch.func.vjp(lambda _: function(*sample), torch.zeros(()))[0]
+
+    with batchable():
+        return torch.func.vmap(one)(*samples)
+
+
+def heard(
+    loss: Callable[..., Tensor],
+    layers: Layers,
+    samples: Sequence[Tensor],
+    seen: Sequence[Seen] | None,
+) -> tuple[Tensor, list[Call], list[list[Tensor]]]:
+    """Return the losses of B samples, the calls, and the gradients in what came out of them.
+
+    Every sample by itself, as in :func:`for_each`. Zeros are added to what comes out of a layer,
+    and the gradients in these are those wanted.
+    """
+    calls: list[Call] = []
+    rows: list[list[Tensor]] = []
+
+    def listen(
+        zeros: Any, path: str, layer: nn.Module, arguments: Any, named: Any, outputs: Any
+    ) -> Any:
+        given, shape = tree_flatten((tuple(arguments), dict(named)))
+        leaves, nested = tree_flatten(outputs)
+        real = [k for k, each in enumerate(leaves) if _is_real(each)]
+        found = [(leaves[k].shape, leaves[k].dtype, leaves[k].device) for k in real]
+        call = Call(path, layer, given, shape, found)
+        if seen is not None:
+            if len(calls) == len(seen) or not seen[len(calls)].is_like(call):
+                raise LayerError(path)
+            for k, zero in zip(real, zeros[len(calls)]):
+                leaves[k] = leaves[k] + zero
+        calls.append(call)
+        rows.append([each.detach() for each in call.tensors])
+        return tree_unflatten(leaves, nested)
+
+    def with_zeros(zeros: Any, *sample: Tensor) -> tuple[Tensor, Any]:
+        calls.clear()
+        rows.clear()
+        with listening(layers, partial(listen, zeros[1:])):
+            value = loss(*sample)
+        if seen is not None and len(calls) < len(seen):
+            raise LayerError(seen[len(calls)].path)
+        return value, (value.detach(), [*rows])
+
+    zeros = [[torch.zeros(())]]  # the first for a module whose layers are not called
+    for each in seen or ():
+        outs = each.outputs
+        zeros.append([torch.zeros((), dtype=d, device=at).expand(size) for size, d, at in outs])
+    both = torch.func.grad(with_zeros, has_aux=True)
+    with batchable():
+        deltas, (losses, given) = torch.func.vmap(partial(both, zeros))(*samples)
+    for call, tensors in zip(calls, given):
+        places = [k for k, each in enumerate(call.given) if isinstance(each, Tensor)]
+        for k, tensor in zip(places, tensors):
+            call.given[k] = tensor
+    return losses, calls, deltas[1:]
+
+
+def look(loss: Callable[..., Tensor], layers: Layers, samples: Sequence[Tensor]) -> list[Seen]:
+    """Return the calls that samples bring about, two of them or more."""
+    calls = heard(loss, layers, samples, None)[1]
+    # vmap repeats, without a copy, what does not depend on the sample.
+    return [
+        Seen(call.path, tuple(each.stride(0) != 0 for each in call.tensors), call.outputs)
+        for call in calls
+    ]
+
+
+def _is_real(each: Any) -> bool:
+    return isinstance(each, Tensor) and each.dtype.is_floating_point
+
+
+def written_out(
+    call: Call, batched: Sequence[bool], own: dict[str, Tensor], deltas: Sequence[Tensor]
+) -> dict[str, Tensor]:
+    r"""Return the gradients of B samples in some parameters of a layer, (B, ...) each.
+
+    The layer runs again for each sample by itself, all at once by ``torch.func.vmap``; the
+    gradients are the products of its Jacobian in these parameters with the gradients in what
+    came out of it. Its other parameters are constants.
+    """
+    places = [k for k, each in enumerate(call.given) if isinstance(each, Tensor)]
+    moving = [k for k, has_samples in zip(places, batched) if has_samples]
+    fixed = {k: call.given[k][0] for k in places if k not in moving}
+
+    def outputs(parameters: dict[str, Tensor], rows: Sequence[Tensor]) -> list[Tensor]:
+        given = list(call.given)
+        for k, each in (*fixed.items(), *zip(moving, rows)):
+            given[k] = each
+        arguments, named = tree_unflatten(given, call.shape)
+        # Each parameter by its own name, see Network._called.
+        found = torch.func.functional_call(
+            call.layer, parameters, arguments, named, tie_weights=False
+        )
+        return [each for each in tree_flatten(found)[0] if _is_real(each)]
+
+    def gradients(delta: list[Tensor], *rows: Tensor) -> dict[str, Tensor]:
+        back = torch.func.vjp(lambda parameters: outputs(parameters, rows), own)[1]
+        return back(delta)[0]
+
+    rows = [call.given[k] for k in moving]
+    with batchable():
+        return torch.func.vmap(gradients)(list(deltas), *rows)
+
+
+# Gradients in one parameter
+
+
+# A sample whose steps cancel by more than this counts by the size of its steps.
+MOST_CANCELLED = 1024.0
+
+
+def module_rounding(n: int, d: int, chunk: int, steps: int) -> float:
+    r"""Return how far a computed sum of modules' clipped gradients may be from the exact one.
+
+    Notes
+    -----
+    *Proof.* The term of record i is :math:`t_i = c_i g_i`, where :math:`g_i` is the vector that
+    the parts hold: numbers, or exact products and sums of products of such numbers, which the
+    module computed. Numbers in single precision are converted to double exactly.
+
+    *One term.* Of :class:`Whole` and :class:`Outer` the squared norm takes at most d squares and
+    d - 1 additions in double, and the norm and the weight at most 16 operations more; all terms
+    are positive. Of :class:`Steps` and :class:`Lookup` it is never below the exact one. The weight
+    leaves the computed norm at most B, so :math:`\|t_i\| \le (1 + \gamma_{d+16}) B`.
+
+    *The sum.* An entry passes through at most k roundings: one for each product of its chunk
+    (``chunk``, times ``steps`` where the products of a sample are not added up before), one for
+    each chunk, and a few for the weight. So it is :math:`\sum_i \sum_s t_{isj} (1 + \theta)`,
+    :math:`|\theta| \le \gamma_k`, in whatever order it is added (Higham, *Accuracy and stability
+    of numerical algorithms*, 2002, Lemma 3.1), and the error of the sum has a norm of at most
+    :math:`\gamma_k \sum_i \sum_s \|t_{is}\|`. Without steps the inner sum is :math:`\|t_i\|`.
+    With steps it is at most 1024 B, for the weight goes by no less than a 1024th of it
+    (:data:`MOST_CANCELLED`).
+
+    *Needed.* Double precision as IEEE 754 has it: cuBLAS must not be told to emulate it
+    (``CUBLAS_EMULATE_DOUBLE_PRECISION``). B must be far above the smallest numbers, as
+    :class:`~dpanalysis.privacy.facts.PublicFacts` demands.
+    """
+    own = (d + 16) * DOUBLE / (1.0 - (d + 16) * DOUBLE)
+    additions = chunk * max(1, steps) + n // chunk + 8
+    share = additions * DOUBLE / (1.0 - additions * DOUBLE)
+    return n * share * (MOST_CANCELLED if steps else 1.0) * (1.0 + own) + own
+
+
+class GradientPart(ABC):
+    """Gradients of B samples in one parameter of p entries.
+
+    Attributes
+    ----------
+    steps : int
+        Outer products that are added up for a sample together with those of the others; 0 where
+        the gradient of a sample is one product, or written out.
+    """
+
+    steps: int = 0
+
+    @abstractmethod
+    def squares(self) -> Tensor:
+        """Return upper bounds on the squared norms, (B,), float64.
+
+        They are the squared norms up to a few roundings of double precision, and to what
+        :class:`Steps` says.
+        """
+
+    @abstractmethod
+    def sum(self, weights: Tensor) -> Tensor:
+        """Return the sum of ``weights`` (B,), float64, times the gradients, (p,)."""
+
+    @abstractmethod
+    def without(self, lost: Tensor) -> GradientPart:
+        """Return the part with zeros for the samples that are ``lost`` (B,)."""
+
+    @abstractmethod
+    def whole(self) -> Tensor:
+        """Return the gradients written out, (B, p), float64."""
+
+    @property
+    def entries(self) -> int:
+        """Numbers that are held."""
+        return sum(each.numel() for each in vars(self).values() if isinstance(each, Tensor))
+
+
+def _double(array: Tensor) -> Tensor:
+    return array.to(torch.float64)
+
+
+def _zeroed(array: Tensor, lost: Tensor) -> Tensor:
+    """Return the array with zeros for the lost samples of the first axis."""
+    return torch.where(lost.view(-1, *[1] * (array.ndim - 1)), 0.0, array)
+
+
+class Whole(GradientPart):
+    """Gradients (B, ...) that are written out."""
+
+    def __init__(self, gradients: Tensor) -> None:
+        self.rows = gradients.flatten(1)
+
+    def squares(self) -> Tensor:
+        """Return the squared norms."""
+        return torch.linalg.vector_norm(self.whole(), dim=1).square()
+
+    def sum(self, weights: Tensor) -> Tensor:
+        """Return the weighted sum, one product of a vector and a matrix."""
+        return weights @ self.whole()
+
+    def without(self, lost: Tensor) -> Whole:
+        """Return the part without the lost samples."""
+        return Whole(_zeroed(self.rows, lost))
+
+    def whole(self) -> Tensor:
+        """Return the gradients."""
+        self.rows = _double(self.rows)  # once, and not before they are put together
+        return self.rows
+
+
+class Outer(GradientPart):
+    """Gradients that are outer products of ``deltas`` (B, out) and ``inputs`` (B, in)."""
+
+    def __init__(self, deltas: Tensor, inputs: Tensor) -> None:
+        self._deltas, self._inputs = _double(deltas), _double(inputs)
+
+    def squares(self) -> Tensor:
+        """Return the squared norms: an outer product's is the product of the norms."""
+        deltas, inputs = (
+            torch.linalg.vector_norm(each, dim=1) for each in (self._deltas, self._inputs)
+        )
+        return (deltas * inputs).square()
+
+    def sum(self, weights: Tensor) -> Tensor:
+        """Return the weighted sum, one product of two matrices."""
+        return ((weights[:, None] * self._deltas).T @ self._inputs).flatten()
+
+    def without(self, lost: Tensor) -> Outer:
+        """Return the part without the lost samples."""
+        return Outer(_zeroed(self._deltas, lost), _zeroed(self._inputs, lost))
+
+    def whole(self) -> Tensor:
+        """Return the outer products."""
+        return (self._deltas[:, :, None] * self._inputs[:, None, :]).flatten(1)
+
+
+class Steps(GradientPart):
+    r"""Gradients that are sums of T outer products: ``deltas`` (B, T, out), ``inputs`` (B, T, in).
+
+    Notes
+    -----
+    The squared norm is :math:`\sum_{ts} \langle\delta_t, \delta_s\rangle \langle a_t, a_s\rangle`
+    (Li et al., *Large language models can be strong differentially private learners*, 2022).
+    With :math:`S = \sum_t \|\delta_t\| \|a_t\|` the terms' sizes add up to at most :math:`S^2`,
+    and each passes through at most k = T^2 + in + out + 4 roundings, so the computed sum is off
+    by at most :math:`\gamma_k S^2` (in double). That is added, so that what :meth:`squares`
+    returns is never below the squared norm, however much the steps cancel.
+
+    In the same way the weighted sum is off by :math:`\gamma` times the sum of the weighted S,
+    where a bound by the weighted norms is wanted. So the squares are never less than
+    :math:`(S / 1024)^2`: only a gradient whose steps cancel to a thousandth counts for more
+    than it is.
+    """
+
+    def __init__(self, deltas: Tensor, inputs: Tensor) -> None:
+        self._deltas, self._inputs = _double(deltas), _double(inputs)
+        self.steps = deltas.shape[1]
+
+    def squares(self) -> Tensor:
+        """Return upper bounds on the squared norms, by two matrices of T x T a sample."""
+        deltas, inputs = self._deltas, self._inputs
+        products = (deltas @ deltas.mT) * (inputs @ inputs.mT)
+        norms = torch.linalg.vector_norm(deltas, dim=2) * torch.linalg.vector_norm(inputs, dim=2)
+        sizes = norms.sum(dim=1).square()
+        count = deltas.shape[1] ** 2 + deltas.shape[2] + inputs.shape[2]
+        return _never_below(products.sum(dim=(1, 2)), sizes, count)
+
+    def sum(self, weights: Tensor) -> Tensor:
+        """Return the weighted sum, one product of two matrices over samples and places."""
+        deltas = (weights[:, None, None] * self._deltas).flatten(0, 1)
+        return (deltas.T @ self._inputs.flatten(0, 1)).flatten()
+
+    def without(self, lost: Tensor) -> Steps:
+        """Return the part without the lost samples."""
+        return Steps(_zeroed(self._deltas, lost), _zeroed(self._inputs, lost))
+
+    def whole(self) -> Tensor:
+        """Return the sums of outer products."""
+        return (self._deltas.mT @ self._inputs).flatten(1)
+
+
+class Lookup(GradientPart):
+    """Gradients in a table of ``rows`` rows: ``deltas`` (B, T, width) fall to ``places`` (B, T).
+
+    It is :class:`Steps` with rows of the identity for inputs.
+    """
+
+    def __init__(self, deltas: Tensor, places: Tensor, rows: int) -> None:
+        self._deltas, self._places, self._rows = _double(deltas), places, rows
+        self.steps = deltas.shape[1]
+
+    def squares(self) -> Tensor:
+        """Return upper bounds on the squared norms: only equal places meet."""
+        deltas = self._deltas
+        same = self._places[:, :, None] == self._places[:, None, :]
+        sizes = torch.linalg.vector_norm(deltas, dim=2).sum(dim=1).square()
+        found = (deltas @ deltas.mT).masked_fill(~same, 0.0).sum(dim=(1, 2))
+        return _never_below(found, sizes, deltas.shape[1] ** 2 + deltas.shape[2])
+
+    def sum(self, weights: Tensor) -> Tensor:
+        """Return the table with each weighted delta in the row of its place."""
+        deltas = (weights[:, None, None] * self._deltas).flatten(0, 1)
+        table = deltas.new_zeros(self._rows, deltas.shape[1])
+        return table.index_add_(0, self._places.flatten(), deltas).flatten()
+
+    def without(self, lost: Tensor) -> Lookup:
+        """Return the part without the lost samples."""
+        return Lookup(_zeroed(self._deltas, lost), self._places, self._rows)
+
+    def whole(self) -> Tensor:
+        """Return the tables of the samples."""
+        count, _, width = self._deltas.shape
+        tables = self._deltas.new_zeros(count, self._rows, width)
+        index = self._places[:, :, None].expand(-1, -1, width)
+        return tables.scatter_add_(1, index, self._deltas).flatten(1)
+
+
+def _never_below(found: Tensor, sizes: Tensor, count: int) -> Tensor:
+    """Return squared norms that rounding has not made too small, see :class:`Steps`.
+
+    ``sizes`` are the squares of the sums of the steps' norms.
+    """
+    found = found.clamp(min=0.0) + (count + 64) * DOUBLE * sizes
+    return torch.maximum(found, sizes / MOST_CANCELLED**2)
+
+
+# Layers with a rule
+
+
+def gradients(layer: nn.Module, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPart]:
+    """Return the gradients of B samples in a layer's parameters, by their names."""
     return KNOWN[type(layer)](layer, inputs, deltas)
 
 
-def _product(deltas: Tensor, inputs: Tensor) -> Part:
+def _product(deltas: Tensor, inputs: Tensor) -> GradientPart:
     """Return the sum of T outer products a sample, of (B, T, out) and (B, T, in).
 
     Written out, unless that takes more than twice the memory of the products' factors.
@@ -41,7 +485,7 @@ def _product(deltas: Tensor, inputs: Tensor) -> Part:
     return Whole(deltas.mT @ inputs)
 
 
-def _linear(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Part]:
+def _linear(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPart]:
     count = len(deltas)
     deltas = deltas.reshape(count, -1, layer.out_features)
     inputs = inputs.reshape(count, -1, layer.in_features)
@@ -49,7 +493,7 @@ def _linear(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Part]:
     return {"weight": _product(deltas, inputs), "bias": Whole(bias)}
 
 
-def _convolution(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Part]:
+def _convolution(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPart]:
     count, groups = len(deltas), layer.groups
     kernel = layer.kernel_size
     windows, padding = inputs, layer._reversed_padding_repeated_twice
@@ -67,7 +511,7 @@ def _convolution(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Part]:
     return {"weight": weight, "bias": Whole(deltas.sum(dim=3))}
 
 
-def _embedding(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Part]:
+def _embedding(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPart]:
     count = len(deltas)
     places = inputs.reshape(count, -1)
     deltas = deltas.reshape(count, places.shape[1], layer.embedding_dim)
@@ -76,14 +520,14 @@ def _embedding(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Part]:
     return {"weight": Lookup(deltas, places, layer.num_embeddings)}
 
 
-def _group_norm(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Part]:
+def _group_norm(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPart]:
     normal = F.group_norm(inputs, layer.num_groups, eps=layer.eps)
     products = (deltas * normal).flatten(2) if deltas.ndim > 2 else (deltas * normal)[..., None]
     sums = deltas.flatten(2) if deltas.ndim > 2 else deltas[..., None]
     return {"weight": Whole(products.sum(dim=2)), "bias": Whole(sums.sum(dim=2))}
 
 
-def _layer_norm(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Part]:
+def _layer_norm(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPart]:
     shape = layer.normalized_shape
     normal = F.layer_norm(inputs, shape, eps=layer.eps)
     flat = (len(deltas), -1, *shape)
@@ -94,7 +538,7 @@ def _layer_norm(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Part]:
 
 
 #: Layers that need no second pass. By exact class: a subclass may compute something else.
-KNOWN: dict[type, Callable[[Any, Tensor, Tensor], dict[str, Part]]] = {
+KNOWN: dict[type, Callable[[Any, Tensor, Tensor], dict[str, GradientPart]]] = {
     nn.Linear: _linear,
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,

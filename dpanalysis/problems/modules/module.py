@@ -1,4 +1,4 @@
-"""Any module of PyTorch as a problem."""
+"""Modules of PyTorch as problems, with records checked and moved to the module's device."""
 
 from __future__ import annotations
 
@@ -11,20 +11,87 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..._validation import check_choice, check_int
-from ...kernels.array_api import each_replicate
+from ..._validation import check_choice, check_int, refuse_mask
+from ...kernels.array_api import each_replicate, rounding_margin
 from ...regularizers import Regularizer
 from ..empirical import check_regularizer
 from ..row_bound import RowBound, as_bounds
-from ..rows.width import has_read_width
-from .data import as_labels, as_samples, inside
+from ..rows.checks import has_read_width, row_scale
 from .growth import GrowingRisk
-from .network import LOSSES, Network, same_kernels
-from .parts import module_rounding
+from .layers import module_rounding
+from .network import LOSSES, ModuleNetwork, same_kernels
+from .per_sample import Together
 from .probe import check_batch, choose_way, refuse_by_name, same_elsewhere, same_gradients
-from .together import Together
 
 __all__ = ["Module"]
+
+
+def as_samples(X: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return ``X`` (n, ...) on the device: real numbers in ``dtype``, integers as int64."""
+    array = _tensor("X", X)
+    if array.ndim < 2 or not array.numel():
+        raise ValueError(f"X must have shape (n, ...) with n >= 1, got {tuple(array.shape)}")
+    if not array.dtype.is_floating_point:
+        return array.to(torch.int64).to(device)
+    finite = torch.isfinite(array).flatten(1).all(dim=1)
+    if not bool(finite.all()):
+        raise ValueError(f"X must be finite, got record {int((~finite).nonzero()[0])} that is not")
+    return array.to(dtype).to(device)
+
+
+def inside(X: Tensor, bounds: Sequence[RowBound]) -> Tensor:
+    """Return the samples within the bounds on their norms: a copy where one has to be scaled.
+
+    A hair inside, for the rounding of the product.
+    """
+    if not bounds:
+        return X
+    if not X.dtype.is_floating_point:
+        raise TypeError(f"row_bound needs samples that are real numbers, got {X.dtype}")
+    rows = X.flatten(1)
+    row_scale(rows, [bound for bound in bounds if bound.enforce == "check"])
+    below = rounding_margin(torch, X.dtype)
+    scale = row_scale(rows, [RowBound(each.order, below * each.radius) for each in bounds])
+    if scale is None:
+        return X
+    return X * scale.to(X.dtype).view(-1, *[1] * (X.ndim - 1))
+
+
+def as_labels(y: Any, classes: bool, n: int, device: torch.device) -> Tensor:
+    """Return a copy of ``y`` (n, ...) on the device; labels 0, 1, ... where it holds classes."""
+    array = _tensor("y", y)
+    if array.ndim < 1 or len(array) != n:
+        raise ValueError(f"y must have {n} entries, as X, got shape {tuple(array.shape)}")
+    if classes:
+        labels = array.to(torch.int64)
+        wrong = (labels.to(array.dtype) != array) | (labels < 0)
+        if array.ndim != 1 or bool(wrong.any()):
+            got = f"shape {tuple(array.shape)}" if array.ndim != 1 else repr(array[wrong][0].item())
+            raise ValueError(f"y must hold labels 0, 1, ... in shape (n,), got {got}")
+        return labels.to(device, copy=True)
+    if array.dtype.is_floating_point and not bool(torch.isfinite(array).all()):
+        raise ValueError("y must be finite")
+    return array.to(device, copy=True)
+
+
+def _tensor(name: str, array: Any) -> Tensor:
+    """Return an array as a tensor; shared with it where that is possible."""
+    if isinstance(array, Tensor):
+        found = array.detach()
+    else:
+        refuse_mask(name, array)
+        array = np.asarray(array)
+        if array.dtype.kind not in "iufb":
+            raise TypeError(f"{name} must hold real numbers, got {array.dtype}")
+        # PyTorch takes no array that cannot be written to.
+        found = torch.from_numpy(array if array.flags.writeable else array.copy())
+    if found.dtype.is_complex:
+        raise TypeError(f"{name} must hold real numbers, got {found.dtype}")
+    return found
+
+
+# The problem
+
 
 # Of a chunk's arrays: on the host they stay in cache, and below what the C library gives back to
 # the system after every call.
@@ -97,7 +164,7 @@ class Module(GrowingRisk):
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If a layer mixes samples or draws random numbers (batch normalisation, dropout: it is
+        If a layer mixes samples or draws random numbers (batch normalization, dropout: it is
         named), the loss of a made-up sample changes with the samples beside it or from one call
         to the next, the data are not finite, or a label has no output.
 
@@ -108,7 +175,7 @@ class Module(GrowingRisk):
     or less too, :math:`g_i` is some vector of numbers. From there on everything is in double: the
     norm of :math:`g_i`, the weight, the product and the sum. So the term's norm is at most
     :math:`(1 + \gamma)C`, and the sum is off by at most ``rounding`` times C, in whatever order
-    a device adds (:func:`~dpanalysis.problems.modules.parts.module_rounding`). A record whose
+    a device adds (:func:`~dpanalysis.problems.modules.layers.module_rounding`). A record whose
     loss, norm or weight is not finite has weight 0, and zeros take the place of its numbers. So
     the sensitivity that is charged holds, **if** the other records' :math:`g_i` stay what they
     are when one record is replaced, added or removed.
@@ -199,7 +266,7 @@ class Module(GrowingRisk):
         self._width_read = has_read_width(X)
         own = loss if callable(loss) else LOSSES[loss]
         self._original = copy.deepcopy(module)
-        self._network = Network(module, own, trained[0].dtype, self.device)
+        self._network = ModuleNetwork(module, own, trained[0].dtype, self.device)
         self.d = self._network.size
         self._start = self._network.vector.to("cpu", torch.float64, copy=True).numpy()
         entries, self._steps = choose_way(self._network, self._X, self._y)
@@ -415,7 +482,7 @@ class Module(GrowingRisk):
                 found.append(gradients)
         return self._back(torch.cat(found), w)
 
-    def along(
+    def line_losses(
         self, w: np.ndarray, direction: np.ndarray, rows: Any = None
     ) -> Callable[[float], np.ndarray]:
         """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``."""

@@ -11,14 +11,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .apart import altered, keeps_apart
-from .layers import KNOWN, gradients
-from .parts import Part, Whole
-from .state import State, UserLoss
-from .together import Placed
-from .units import Call, LayerError, Seen, batchable, for_each, heard, listening, look, written_out
+from .layers import (
+    KNOWN,
+    Call,
+    GradientPart,
+    LayerError,
+    Seen,
+    Whole,
+    batchable,
+    for_each,
+    gradients,
+    heard,
+    listening,
+    look,
+    written_out,
+)
+from .per_sample import ModuleState, Placed, UserLoss, altered, keeps_apart
 
-__all__ = ["LOSSES", "Loss", "Network", "same_kernels"]
+__all__ = ["LOSSES", "Loss", "ModuleNetwork", "same_kernels"]
 
 Loss = Callable[[Any, Tensor], Tensor]
 
@@ -36,7 +46,7 @@ def same_kernels() -> Iterator[None]:
         yield
 
 
-class Network:
+class ModuleNetwork:
     """A private copy of a module: what is done to the user's own afterwards changes nothing.
 
     Samples are kept apart by how they are computed. A module that is known to do so (``forward``
@@ -96,7 +106,7 @@ class Network:
             piece = self._vector[self.slices[name]].view(parameter.shape)
             parameter.data = piece.copy_(parameter.data)
         self._loaded = self._vector.clone()
-        self._state = State(self.module, self.loss, self._trained.values())
+        self._state = ModuleState(self.module, self.loss, self._trained.values())
         self._names = {id(p): name for name, p in self._trained.items()}
         self._slots = {
             f"{path}.{name}" if path else name: self._names[id(parameter)]
@@ -132,13 +142,7 @@ class Network:
         self._watch()
 
     def move_up(self, names: Sequence[str]) -> bool:
-        """Let the next larger layers give the gradients of these parameters.
-
-        Returns
-        -------
-        bool
-            Whether any could, and some are not given by the module as a whole.
-        """
+        """Let the next larger layers give the gradients of these parameters."""
         before = dict(self.homes)
         for slot, home in before.items():
             if self._slots[slot] in names:
@@ -286,7 +290,7 @@ class Network:
             self.restore()
             losses, calls, deltas = heard(self._loss, self._layers, (x, y), self._seen)
             found = [self._parts(*each) for each in zip(calls, self._seen, deltas)]
-        of_names: dict[str, list[Part]] = {}
+        of_names: dict[str, list[GradientPart]] = {}
         for path, parts in found:
             for place, name in self._watched[path]:
                 of_names.setdefault(name, []).append(parts[place])
@@ -319,7 +323,7 @@ class Network:
 
     def _parts(
         self, call: Call, seen: Seen, deltas: Sequence[Tensor]
-    ) -> tuple[str, Mapping[str, Part]]:
+    ) -> tuple[str, Mapping[str, GradientPart]]:
         """Return a layer's path, and the gradients of the samples in its parameters."""
         if call.path in self._ruled:
             # Of one sample each: (B, 1, ...).
@@ -335,7 +339,7 @@ class Network:
         return call.path, {place: Whole(each) for place, each in found.items()}
 
 
-def _joined(parts: Sequence[Part]) -> Part:
+def _joined(parts: Sequence[GradientPart]) -> GradientPart:
     """Return one part for a parameter that several calls use: only their sum has a norm."""
     if len(parts) == 1:
         return parts[0]

@@ -11,9 +11,9 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.utils._pytree import tree_flatten
 
-from .network import Network, same_kernels
-from .together import Placed, Together
-from .units import LayerError, listening
+from .layers import LayerError, listening
+from .network import ModuleNetwork, same_kernels
+from .per_sample import Placed, Together
 
 __all__ = [
     "check_batch",
@@ -41,7 +41,7 @@ def refuse_by_name(module: nn.Module) -> None:
 
 def _why_not(layer: Any) -> str:
     if isinstance(layer, _BatchNorm):
-        return "normalises over the batch: take GroupNorm or LayerNorm"
+        return "normalizes over the batch: take GroupNorm or LayerNorm"
     if isinstance(layer, _InstanceNorm) and layer.track_running_stats:
         return "keeps statistics of the samples: set track_running_stats=False"
     random = isinstance(layer, (_DropoutNd, nn.RNNBase, nn.MultiheadAttention))
@@ -57,7 +57,7 @@ def _why_not(layer: Any) -> str:
     return ""
 
 
-def made_up(network: Network, X: Tensor, y: Tensor, count: int, seed: int = 0) -> Any:
+def made_up(network: ModuleNetwork, X: Tensor, y: Tensor, count: int, seed: int = 0) -> Any:
     """Return ``count`` samples and labels that could be records, from nothing private.
 
     Numbers are normal, tokens below the least number of embeddings, labels below the number of
@@ -81,7 +81,7 @@ def made_up(network: Network, X: Tensor, y: Tensor, count: int, seed: int = 0) -
     return x, like(y, classes)
 
 
-def choose_way(network: Network, X: Tensor, y: Tensor) -> tuple[int, int]:
+def choose_way(network: ModuleNetwork, X: Tensor, y: Tensor) -> tuple[int, int]:
     """Set how the network computes losses and gradients of samples; return what that takes.
 
     Namely the numbers that are held for a sample, and the most outer products that a gradient
@@ -91,11 +91,6 @@ def choose_way(network: Network, X: Tensor, y: Tensor) -> tuple[int, int]:
     where that gives them, else by ``vmap``, else one by one. A parameter whose gradients a
     layer's calls do not give is left to the layer around it, and so on up to the module. No way
     lets samples mix; the comparisons are for what is computed, not for privacy.
-
-    Raises
-    ------
-    ValueError
-        If the module fails on a sample, gives no loss a sample, or mixes samples.
     """
     with same_kernels():
         x, labels = made_up(network, X, y, _TRIED)
@@ -125,14 +120,8 @@ def choose_way(network: Network, X: Tensor, y: Tensor) -> tuple[int, int]:
         return costs
 
 
-def _kept_apart(network: Network, x: Tensor, labels: Tensor) -> Tensor:
-    """Return the losses of samples, each alone.
-
-    Raises
-    ------
-    ValueError
-        If they are others in one batch, or from one call to the next.
-    """
+def _kept_apart(network: ModuleNetwork, x: Tensor, labels: Tensor) -> Tensor:
+    """Return the losses of samples, each alone."""
     network.restore()
     count = len(x)
     before = [each.clone() for each in network.module.buffers()]
@@ -153,7 +142,7 @@ def _kept_apart(network: Network, x: Tensor, labels: Tensor) -> Tensor:
     return alone
 
 
-def check_batch(network: Network, X: Tensor, y: Tensor, chunk: int) -> None:
+def check_batch(network: ModuleNetwork, X: Tensor, y: Tensor, chunk: int) -> None:
     """Raise ValueError where a batch of a chunk's size gives a sample another loss.
 
     That would not be seen in training, where samples are kept apart, but in what is trained.
@@ -166,14 +155,8 @@ def check_batch(network: Network, X: Tensor, y: Tensor, chunk: int) -> None:
             raise ValueError(f"{_MIXED}{_culprit(network, x)}")
 
 
-def _by_layers(network: Network, x: Tensor, y: Tensor, expected: Tensor) -> Any:
-    """Return what :func:`_each` does, once each parameter is left to a layer that knows it.
-
-    Raises
-    ------
-    LayerError
-        If only the module as a whole is left: then there is no need of layers.
-    """
+def _by_layers(network: ModuleNetwork, x: Tensor, y: Tensor, expected: Tensor) -> Any:
+    """Return what :func:`_each` does, once each parameter is left to a layer that knows it."""
     while True:
         try:
             network.look(x, y)
@@ -193,7 +176,7 @@ def _by_layers(network: Network, x: Tensor, y: Tensor, expected: Tensor) -> Any:
             raise why
 
 
-def _culprit(network: Network, x: Tensor) -> str:
+def _culprit(network: ModuleNetwork, x: Tensor) -> str:
     """Return the layer that changes a sample by the others, for a message."""
     layers = [(path, layer) for path, layer in network.module.named_modules() if path]
     calls: list[tuple[str, nn.Module, Any, Any]] = []
@@ -231,7 +214,9 @@ def _alike(ones: list[Tensor], others: list[Tensor]) -> bool:
     )
 
 
-def _each(network: Network, x: Tensor, y: Tensor, *more: Any) -> tuple[Tensor, tuple[int, int]]:
+def _each(
+    network: ModuleNetwork, x: Tensor, y: Tensor, *more: Any
+) -> tuple[Tensor, tuple[int, int]]:
     """Return the gradients of the samples, (B, d), and what :func:`choose_way` returns."""
     _, placed = network.sample_gradients(x, y)
     together = Together(placed, network.vector)
@@ -245,14 +230,14 @@ def _units(x: Tensor) -> Tensor:
     return torch.eye(len(x), dtype=torch.float64, device=x.device)
 
 
-def _close(network: Network, found: Tensor, expected: Tensor, beside: Any = None) -> bool:
+def _close(network: ModuleNetwork, found: Tensor, expected: Tensor, beside: Any = None) -> bool:
     """Whether two are equal but for rounding, in the size of what is expected, or is ``beside``."""
     tolerance = 1e-8 if network.vector.dtype == torch.float64 else 1e-3
     scale = (expected if beside is None else beside).abs().amax().clamp(min=1e-30)
     return bool(((found - expected).abs() <= tolerance * scale).all())
 
 
-def same_gradients(network: Network, X: Tensor, y: Tensor, chunk: int) -> bool:
+def same_gradients(network: ModuleNetwork, X: Tensor, y: Tensor, chunk: int) -> bool:
     """Return whether samples' gradients keep every bit when the others of their chunk change.
 
     Every place of the chunk is kept and is changed, by numbers of several sizes. The losses from
@@ -280,7 +265,7 @@ def same_gradients(network: Network, X: Tensor, y: Tensor, chunk: int) -> bool:
     return True
 
 
-def same_elsewhere(network: Network, X: Tensor, y: Tensor, chunk: int) -> bool:
+def same_elsewhere(network: ModuleNetwork, X: Tensor, y: Tensor, chunk: int) -> bool:
     """Return whether samples' gradients keep every bit in two other orders of their chunk."""
     x, labels = made_up(network, X, y, chunk, seed=1)
     drawn = torch.randperm(chunk, generator=torch.Generator().manual_seed(3))
@@ -294,12 +279,12 @@ def same_elsewhere(network: Network, X: Tensor, y: Tensor, chunk: int) -> bool:
     return True
 
 
-def _losses_together(network: Network, x: Tensor, y: Tensor) -> Tensor:
+def _losses_together(network: ModuleNetwork, x: Tensor, y: Tensor) -> Tensor:
     network.restore()
     return network.losses_together(x, y)
 
 
-def _same_bits(network: Network, count: int, *gradients: tuple[list[Placed], Tensor]) -> bool:
+def _same_bits(network: ModuleNetwork, count: int, *gradients: tuple[list[Placed], Tensor]) -> bool:
     """Return whether gradients at some places are the same: all norms, and the entries of four."""
     found = []
     for placed, places in gradients:

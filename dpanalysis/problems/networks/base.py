@@ -1,26 +1,275 @@
-"""What networks for several classes share: labels, bounds, flat parameters, accuracy."""
+"""Networks for several classes: labels, bounds, parameters, and sums over blocks of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ..._validation import check_int
-from ...kernels.array_api import below_one
+from ...clipping import Clipping
+from ...kernels.array_api import (
+    DEVICE_BLOCK_BYTES,
+    bounded_rows,
+    clip_to_bound,
+    each_replicate,
+    rounding_margin,
+    row_blocks,
+    within_bound,
+)
+from ...kernels.products import WHOLE
+from ...kernels.rounding import BLOCK_ROWS, NO_LIMITS, SINGLE, sum_rounding
 from ...privacy.facts import LARGEST_ITERATE
 from ...regularizers import Regularizer
 from ..empirical import EmpiricalRisk, check_regularizer
 from ..row_bound import RowBound, as_bounds, implied_radius
-from ..rows.changed import check_unchanged, growth, row_limits
-from ..rows.checks import is_sparse, prepare, read_only, row_norms, row_scale
-from ..rows.width import has_read_width
-from .layers import Layout
-from .sums import NetworkSums, network_rounding
+from ..rows.checks import (
+    check_unchanged,
+    has_read_width,
+    is_sparse,
+    prepare,
+    read_only,
+    recheck_slack,
+    row_limits,
+    row_norms,
+    row_scale,
+)
+from .layers import Layout, add_gradients, backward, cross_entropy, forward, gradient_norms, zero
 
 __all__ = ["Network"]
+
+
+# What a block's arrays take. On the host they stay in cache, and below what the C library gives
+# back to the system after every call: faulting the pages in again costs more than clipping.
+_BLOCK_BYTES = 3 << 19
+_FEWEST_ROWS = 128  # below, adding up the blocks' gradients costs as much as computing them
+_SINGLE_ROWS = 256  # are added up in single precision at a time,
+_SINGLE_BATCH = 1280  # in batches of no more rows; larger ones are added up in double
+
+
+def network_rounding(n: int, d: int, single: bool) -> float:
+    r"""Return how far a computed sum of networks' clipped gradients may be from the exact one.
+
+    Notes
+    -----
+    *Proof.* The term :math:`t_i` of a record is :math:`\delta_i a_i^	op`, layer by layer, with
+    the numbers that were computed for it. Its exact norm is at most the bound B in single
+    precision, where weights and row bounds are kept 16 roundings inside and at most 4 follow;
+    in double it is at most :math:`(1 + \gamma_{d+16})B`, which
+    :func:`~dpanalysis.kernels.rounding.sum_rounding` counts.
+
+    A matrix product adds the terms of at most b rows, in whatever order and with or without
+    fused operations. Each entry passes through at most b roundings of relative error u, so the
+    computed entry is :math:`\sum_i t_{ij} (1 + 	heta_{ij})`, :math:`|	heta_{ij}| \le \gamma_b
+    = bu/(1 - bu)` (Higham, *Accuracy and stability of numerical algorithms*, 2002, Lemma 3.1),
+    and is off by at most :math:`\gamma_b \sum_i |t_{ij}|`. In L1 and L2, which grow with the
+    sizes of entries, a block is off by at most :math:`\gamma_b \sum_i \|t_i\|`, and blocks of m
+    rows in all by :math:`m \gamma_b B`: it does not matter which row is in which block, so that
+    a record removed, which moves all others, is covered. With :math:`u = 2^{-24}`, b = 256 and
+    m at most 1280 (larger batches are added up in double) that is .0195 B.
+
+    What the blocks give is added in double. A block has at most 4096 rows and, unless it is the
+    last one, at least 128. So an entry passes through at most 4096 + n/64 + 1 roundings more,
+    and so :func:`~dpanalysis.kernels.rounding.sum_rounding` for as many parts covers them.
+
+    *The terms of the others stay.* The numbers computed for a record are a function of this record
+    and the weights, to the last bit: products of rows come from
+    :func:`~dpanalysis.kernels.products.row_product`, whatever the length of the block, and all
+    else is done entry by entry or along one row. So where a record is added, removed or replaced,
+    no other term changes. That is needed of every activation: a rounding switches the derivative
+    of a relu at 0, and where weights are as large as the reciprocal of the rounding unit, it
+    moves a logit or the input of a tanh by 1. With products of any length, one record added moved
+    sums by 9 clip norms (relu), 28 (tanh) and 7 (softmax), for weights and records that were
+    made for it: ``tests/problems/test_network_rounding.py``.
+    """
+    total = sum_rounding(n, d, parts=n // 64 + 2)
+    if single:
+        count = _SINGLE_ROWS * SINGLE
+        total += min(n, _SINGLE_BATCH) * count / (1.0 - count)
+    return total
+
+
+class NetworkSums:
+    """Sums over samples for a network of dense layers with cross-entropy loss.
+
+    Parameters
+    ----------
+    X : array of shape (n, features) or scipy.sparse.csr_array
+        Its dtype is the one computed in; losses, norms and sums over blocks are float64.
+    labels : int array of shape (n,)
+    layout : Layout
+    activation : {"relu", "tanh"}
+    scale : array of shape (n,) or None
+        Multiplier of each row, float64.
+    limits : sequence of 3 floats
+        What sums of gradients compare a row with when they use it; one that is outside counts as
+        one of zeros (:func:`~dpanalysis.kernels.array_api.bounded_rows`).
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        labels: Any,
+        layout: Layout,
+        activation: str,
+        scale: Any,
+        limits: Sequence[float] = NO_LIMITS,
+    ) -> None:
+        self._X, self._labels, self._scale, self._limits = X, labels, scale, limits
+        self._layout, self._activation = layout, activation
+        self._on_host = is_sparse(X) or is_numpy_array(X)
+        self._bytes = _BLOCK_BYTES if self._on_host else DEVICE_BLOCK_BYTES
+
+    def blocks(self, rows: Any, replicates: int) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """Yield blocks of ``rows`` as ``(X, labels, scale, pick)``.
+
+        ``scale`` is in the dtype of X; ``pick`` takes the block out of an array of n entries.
+        X and ``scale`` may go on by a few rows, so that no product has to fill them up.
+        """
+        xp = array_namespace(self._labels)
+        count = self._X.shape[0] if rows is None else rows.shape[0]
+        step = self._step(rows is not None, replicates, count)
+        whole = WHOLE if self._on_host and not is_sparse(self._X) else 1
+        for _, pick in row_blocks(count, step, rows):
+            scale = None if self._scale is None else self._cast(xp, pick(self._scale, whole))
+            yield pick(self._X, whole), pick(self._labels), scale, pick
+
+    @property
+    def single(self) -> bool:
+        """Whether the products are computed in single precision."""
+        return bool(self._X.dtype == array_namespace(self._labels).float32)
+
+    def _summed(self, xp: Any, count: int) -> tuple[int, Any]:
+        """Return how many of ``count`` rows are added up at a time, and in which precision."""
+        if self.single and self._on_host and count <= _SINGLE_BATCH:
+            return _SINGLE_ROWS, xp.float32
+        return BLOCK_ROWS, xp.float64
+
+    def _step(self, gathered: bool, replicates: int, count: int) -> int:
+        """Return the number of rows of a block."""
+        inputs, *outputs = self._layout.widths
+        entries = 2 * replicates * sum(outputs) + gathered * inputs
+        single = self.single
+        # The cross-entropy goes through about six arrays of logits, in float64.
+        size = entries * (4 if single else 8) + 48 * replicates * outputs[-1]
+        step = max(_FEWEST_ROWS, self._bytes // size)
+        most, _ = self._summed(array_namespace(self._labels), count)
+        return min(step, most) if self._on_host else step
+
+    def sums(
+        self,
+        W: Any,
+        rows: Any | Sequence[Any] | None,
+        clipping: Clipping | None,
+        norms: Any,
+        weights: Any,
+        want_value: bool,
+        want_gradient: bool,
+    ) -> tuple[Any, Any, Any]:
+        """Return ``values (R,), gradients (R, p), clipped (R,)``; arguments are checked.
+
+        ``norms`` are those of the scaled rows, needed with ``clipping`` only.
+        """
+        xp = array_namespace(W)
+        if isinstance(rows, Sequence):  # one index array per replicate
+            return each_replicate(
+                self.sums, W, rows, clipping, norms, weights, want_value, want_gradient
+            )
+        replicates = W.shape[0]
+        values = xp.zeros(replicates, dtype=W.dtype, device=W.device)
+        shape = (replicates, W.shape[1] if want_gradient else 0)
+        gradients = xp.zeros(shape, dtype=W.dtype, device=W.device)
+        clipped = xp.zeros(replicates, dtype=xp.int64, device=W.device)
+        layers = self._layout.split(xp, self._cast(xp, W))
+        most, dtype = self._summed(xp, self._X.shape[0] if rows is None else rows.shape[0])
+        for X, labels, scale, pick in self.blocks(rows, replicates):
+            hidden, logits = self._forward(xp, layers, X, scale, labels.shape[0])
+            losses, delta = cross_entropy(xp, logits, labels)
+            counts = None if weights is None else pick(weights)
+            if want_value:
+                values += xp.sum(losses if counts is None else losses * counts, axis=1)
+            if not want_gradient:
+                continue
+            deltas = backward(xp, layers, self._activation, hidden, self._cast(xp, delta))
+            factors, lost = None, xp.isnan(losses)
+            if clipping is not None:
+                sizes = gradient_norms(xp, pick(norms), hidden, deltas, self._layout.bias)
+                factors = self._clip(xp, clipping, sizes, losses)
+                lost = lost | ~xp.isfinite(sizes) | ~xp.isfinite(factors)
+                cut = (factors < 1.0) | lost
+                if counts is not None:
+                    cut = cut & (counts > 0.0)
+                clipped += xp.sum(xp.astype(cut, xp.int64), axis=1)
+            if counts is not None:
+                factors = xp.ones_like(losses) * counts if factors is None else factors * counts
+            if not self._on_host or bool(xp.any(lost)):  # no device is asked: that would wait
+                # A gradient that overflows counts as zero, and so must all that enters its
+                # product: inf * 0 would give every sample away.
+                hidden, deltas = _without(xp, lost, hidden), _without(xp, lost, deltas)
+                if factors is not None:
+                    factors = xp.where(lost, zero(xp, factors), factors)
+            if factors is not None:
+                factors = self._cast(xp, factors)
+            if X.shape[0] > labels.shape[0]:
+                X = X[: labels.shape[0], :]
+                scale = None if scale is None else scale[: labels.shape[0]]
+            multipliers, kept = (None if a is None else pick(a) for a in (self._scale, norms))
+            X = bounded_rows(X, multipliers, self._limits, kept)
+            arrays = X, scale, hidden, deltas, factors
+            add_gradients(xp, gradients, self._layout, *arrays, most, dtype)
+        return values, gradients, clipped
+
+    def losses(self, W: Any, rows: Any = None) -> Any:
+        """Return the loss of each sample, (m,), for one iterate ``W`` of shape (1, p)."""
+        xp = array_namespace(W)
+        layers = self._layout.split(xp, self._cast(xp, W))
+        parts = [xp.zeros(0, dtype=W.dtype, device=W.device)]
+        for X, labels, scale, _ in self.blocks(rows, 1):
+            _, logits = self._forward(xp, layers, X, scale, labels.shape[0])
+            parts.append(cross_entropy(xp, logits, labels)[0][0, :])
+        return xp.concat(parts)
+
+    def accuracy(self, W: Any) -> Any:
+        """Return the fraction of samples (R,) whose label has the largest logit."""
+        xp = array_namespace(W)
+        layers = self._layout.split(xp, self._cast(xp, W))
+        right = xp.zeros(W.shape[0], dtype=xp.int64, device=W.device)
+        for X, labels, scale, _ in self.blocks(None, W.shape[0]):
+            logits = self._forward(xp, layers, X, scale, labels.shape[0])[1]
+            match = xp.argmax(logits, axis=-1) == labels
+            right += xp.sum(xp.astype(match, xp.int64), axis=1)
+        return xp.astype(right, xp.float64) / self._X.shape[0]
+
+    def _forward(
+        self, xp: Any, layers: Any, X: Any, scale: Any, count: int
+    ) -> tuple[list[Any], Any]:
+        """Return the hidden activations and the logits of the first ``count`` rows."""
+        hidden, logits = forward(xp, layers, self._activation, X, scale)
+        return [array[:, :count, :] for array in hidden], logits[:, :count, :]
+
+    def _cast(self, xp: Any, array: Any) -> Any:
+        """Return ``array`` in the dtype that is computed in."""
+        return xp.astype(array, self._X.dtype, copy=False)
+
+    def _clip(self, xp: Any, clipping: Clipping, norms: Any, losses: Any) -> Any:
+        """Return the rule's weights, none of which leaves a gradient over the clip norm.
+
+        A rule that goes by the losses alone holds its bound only where its constants are right,
+        which for the weights of a network nobody can promise; the norms are there, so they
+        have the last word.
+        """
+        factors = clip_to_bound(clipping, norms, losses)
+        return within_bound(xp, self._X.dtype, clipping, factors, norms)
+
+
+def _without(xp: Any, lost: Any, arrays: Sequence[Any]) -> list[Any]:
+    """Return the arrays (R, B, width) with zeros for the lost samples (R, B)."""
+    return [xp.where(lost[..., None], zero(xp, array), array) for array in arrays]
+
+
+# Networks
 
 
 class Network(EmpiricalRisk):
@@ -79,7 +328,7 @@ class Network(EmpiricalRisk):
         return row_scale(X, self._inner_bounds(X.dtype))
 
     def _inner_bounds(self, dtype: Any) -> list[RowBound]:
-        below = below_one(self._xp, dtype) if dtype == self._xp.float32 else 1.0
+        below = rounding_margin(self._xp, dtype) if dtype == self._xp.float32 else 1.0
         return [RowBound(b.order, below * b.radius) for b in self.row_bounds]
 
     # Public constants
@@ -97,7 +346,7 @@ class Network(EmpiricalRisk):
         seen.
         """
         single = self._sums.single and self._on_host
-        return network_rounding(self.max_records, self.d, single) + growth(self.features)
+        return network_rounding(self.max_records, self.d, single) + recheck_slack(self.features)
 
     @property
     def largest_iterate(self) -> float:  # type: ignore[override]
@@ -115,7 +364,7 @@ class Network(EmpiricalRisk):
         with np.errstate(all="ignore"):
             return self._sums.sums(W, rows, clipping, norms, weights, value, gradient)
 
-    def along(
+    def line_losses(
         self, w: np.ndarray, direction: np.ndarray, rows: Any = None
     ) -> Callable[[float], np.ndarray]:
         """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``.
@@ -125,7 +374,7 @@ class Network(EmpiricalRisk):
         >>> import numpy as np
         >>> from dpanalysis.problems import Softmax
         >>> problem = Softmax(np.array([[1.0], [-1.0]]), np.array([0, 1]))
-        >>> problem.along(np.zeros(2), np.array([-1.0, 0.0]))(1.0)
+        >>> problem.line_losses(np.zeros(2), np.array([-1.0, 0.0]))(1.0)
         array([0.3133, 0.3133])
         """
         start, step = self._iterate("w", w), self._iterate("direction", direction)

@@ -13,7 +13,7 @@ from ..._devices import to_host
 from ..._validation import check_choice, check_int, check_rng
 from ...clipping import Clipping
 from ...regularizers import Regularizer
-from ..growth import growth_of_rows
+from ..empirical import growth_of_rows
 from ..row_bound import RowBound
 from .base import Network
 from .layers import ACTIVATIONS
@@ -261,8 +261,11 @@ class MLP(Network):
         >>> problem.weak_growth(np.array([3.0, 0.0, 0.0, 2.0, 1.0, 0.0, 0.0, 1.0]))
         (8.1478, 0.0)
         """
-        from ...theory.spectral import spectral_bound  # here: the theory takes its time to load
-        from ...theory.weak_growth import LayerSizes, growth_of_layers
+        from ...theory.value_clipping import (
+            LayerSizes,
+            growth_of_layers,
+            spectral_bound,  # here: the theory takes its time to load
+        )
 
         growth_of_rows(CrossEntropy(), self.radius(2))
         layers = []

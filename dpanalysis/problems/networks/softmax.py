@@ -11,9 +11,9 @@ import numpy as np
 from ..._validation import check_number
 from ...clipping import Clipping
 from ...losses import Logistic
-from ...privacy.blocks import Block
+from ...privacy.facts import Block
 from ...regularizers import Regularizer
-from ..growth import growth_of_rows
+from ..empirical import growth_of_rows
 from ..row_bound import RowBound, as_blocks
 from ..rows.checks import as_float64, is_sparse
 from .base import Network
@@ -43,11 +43,6 @@ class CrossEntropy:
         They are those of the logistic loss for rows :math:`\sqrt2` times longer: with
         :math:`q = p_y` both losses are :math:`-\ln q`, and the squared gradients are at most
         :math:`2 (1-q)^2 \|x\|^2` and :math:`(1-q)^2 \|x\|^2`.
-
-        Examples
-        --------
-        >>> CrossEntropy().weak_growth(1.0)
-        (0.81453, 0.0)
         """
         row_norm = check_number("row_norm", row_norm, low=0.0)
         return Logistic().weak_growth(self.lipschitz * row_norm, beta1)
@@ -229,7 +224,7 @@ class Softmax(Network):
         if clipping is not None:
             clipping.check(self.loss, self.radius(2))
 
-    # Curvature and the minimiser
+    # Curvature and the minimizer
 
     def _blocks(self, w: Any) -> Iterator[tuple[Any, Any]]:
         """Yield each block of (scaled) rows in float64 with its class probabilities (B, K)."""
@@ -308,27 +303,27 @@ class Softmax(Network):
             total = total + self.regularizer.hessian_diagonal(iterate) * vector
         return self._back(total, w)
 
-    def minimise_tilted(
+    def minimize_perturbed(
         self, linear: np.ndarray, ridge: float, tolerance: float, size: float
     ) -> tuple[np.ndarray, int]:
-        """See :meth:`ERM.minimise_tilted`."""
-        from ..solve import Tilted, minimise_tilted
+        """See :meth:`ERM.minimize_perturbed`."""
+        from ..base import Tilted, minimize_perturbed
 
-        found = minimise_tilted(Tilted(self, linear, ridge, size), tolerance)
+        found = minimize_perturbed(Tilted(self, linear, ridge, size), tolerance)
         self._check_unchanged()  # while it was solved
         return found
 
     def solve(self) -> np.ndarray:
-        """Return the non-private minimiser, shape ``(d,)``, for reference only.
+        """Return the non-private minimizer, shape ``(d,)``, for reference only.
 
         L-BFGS, then Newton steps, to a gradient of norm 1e-10. Adding one vector to the
-        weights of all classes changes no probability; without a penalty, the minimiser whose
+        weights of all classes changes no probability; without a penalty, the minimizer whose
         classes' weights add up to zero is returned. Computed once and kept.
 
         Warns
         -----
         RuntimeWarning
-            If no minimiser is reached, as when the classes can be separated and there is no
+            If no minimizer is reached, as when the classes can be separated and there is no
             penalty; the message gives the norm of the gradient.
 
         Examples
@@ -339,16 +334,16 @@ class Softmax(Network):
         array([ 0.5493, -0.5493])
         """
         if self._solution is None:
-            from ..solve import minimise, separated_below
+            from ..base import find_minimizer, separated_below
 
             unattained = separated_below(self)
             if unattained:
-                partial = minimise(_LastClassAtZero(self), unattained)
+                partial = find_minimizer(_LastClassAtZero(self), unattained)
                 w = np.concatenate([partial, np.zeros(self.features)])
                 weights = w.reshape(self.n_classes, self.features)
                 self._solution = (weights - weights.mean(axis=0)).reshape(-1)
             else:
-                self._solution = minimise(self)
+                self._solution = find_minimizer(self)
         return self._solution.copy()
 
 

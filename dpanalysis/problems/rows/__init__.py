@@ -7,10 +7,9 @@ from typing import Any
 
 from ...losses import Loss
 from ..row_bound import RowBound
-from .blocks import Blocks, Chunks
 from .checks import prepare, row_scale
-from .mapped import mapping
-from .memory import Part
+from .mapped import Blocks, Chunks, mapping
+from .memory import InMemoryRows
 
 __all__ = ["Blocks", "Chunks", "Part", "open_rows"]
 
@@ -27,4 +26,4 @@ def open_rows(X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Any:
     if mapping(X) is not None:
         return Blocks.mapped(X, y, loss, bounds)
     X, y = prepare(X, y, loss.classification)
-    return Part(X, y, loss, row_scale(X, bounds), bounds=bounds)
+    return InMemoryRows(X, y, loss, row_scale(X, bounds), bounds=bounds)

@@ -1,10 +1,15 @@
-"""Checks and preparation of data matrices, by blocks of rows so that nothing is copied whole."""
+"""Checks and preparation of data matrices, by blocks of rows so that nothing is copied whole.
+
+Rows in memory may be changed by whoever holds them after they were checked, so that they are
+compared with their bounds again. A matrix whose number of columns was read off the data says so,
+and private runs refuse it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,8 +18,8 @@ from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
 from ..._devices import beside, readable
 from ..._validation import refuse_mask
 from ...kernels.products import WHOLE
-from ...privacy.blocks import Block
-from ..row_bound import TOLERANCE, Order, RowBound, norm_name
+from ...privacy.facts import Block
+from ..row_bound import TOLERANCE, Order, RowBound, implied_radius, norm_name
 
 __all__ = [
     "NORM_ENTRIES",
@@ -40,6 +45,7 @@ __all__ = [
     "wrong_labels",
     "zero_or_one",
 ]
+
 
 # A multiplier below is zero: subnormal numbers near it would be rounded by more than their
 # share. A product of what is left with an entry of the row is off by at most 2^-49 of the bound.
@@ -393,3 +399,140 @@ def row_scale(
             factor = xp.where(over, factor, xp.ones_like(norms))
             scale = factor if scale is None else xp.where(factor < scale, factor, scale)
     return scale
+
+
+# Changed rows
+
+
+# So many entries are worth a kernel.
+_MANY = 1 << 20
+
+
+def recheck_slack(d: int) -> float:
+    """Return by how much, relatively, a row may have grown without being refused.
+
+    That is the rounding of two norms of rows of d entries, computed in different orders; the
+    bound on the rounding of sums has it added.
+    """
+    return 2.0**-40 + 4.0 * (d + 16) * 2.0**-53
+
+
+def row_limits(bounds: Sequence[RowBound], d: int) -> tuple[float, float, float]:
+    """Return what sums compare rows with when they use them: see :mod:`dpanalysis.kernels.norms`.
+
+    Bounds on the L1 and on the L2 norm, from which all that is public of a row in these norms
+    follows, and how much more than a kept norm a norm may be. All with the rounding of
+    :func:`recheck_slack`.
+    """
+    sizes = [
+        implied_radius([b], 1, d) for b in bounds if b.order == 1 or isinstance(b.order, tuple)
+    ]
+    lengths = [implied_radius([b], 2, d) for b in bounds if b.order != 1]
+    more = 1.0 + recheck_slack(d)
+    return more * min(sizes, default=math.inf), more * min(lengths, default=math.inf), more
+
+
+def check_unchanged(X: Any, scale: Any, bounds: Sequence[RowBound], norms: Any = None) -> None:
+    """Raise ValueError where a row has grown since its multiplier and its norm were computed."""
+    if is_sparse(X):
+        _check_indices(X)
+    allowed: list[tuple[Order, Any]] = [(bound.order, bound.radius) for bound in bounds]
+    if norms is not None or not allowed:  # without any bound, whether the rows are finite
+        allowed.append((2, math.inf if norms is None else norms))
+    more, sizes = 1.0 + recheck_slack(X.shape[1]), {}
+    for order, limit in allowed:
+        if order not in sizes:
+            sizes[order] = _quick_norms(X, order)
+        size = sizes[order]
+        xp = array_namespace(size)
+        size = size if scale is None else size * scale
+        wrong = xp.nonzero(~((size <= more * limit) & xp.isfinite(size)))[0]
+        if not wrong.shape[0]:
+            continue
+        i = int(wrong[0])
+        old = limit if isinstance(limit, float) else float(limit[i])
+        raise ValueError(
+            f"X has been changed since the problem was built: row {i} had an {norm_name(order)} "
+            f"norm of at most {old:.6g} where it counts, and has {float(size[i]):.6g} now; build a "
+            "new problem"
+        )
+
+
+@np.errstate(all="ignore")
+def _quick_norms(X: Any, order: Order) -> Any:
+    """Return the norms of the rows, in float64 and one read, careful where squares vanish."""
+    if isinstance(order, tuple) or order == math.inf:
+        return row_norms(X, order)
+    if is_sparse(X):
+        sizes = abs(X.data.astype(np.float64)) ** order
+        total = sp.csr_array((sizes, X.indices, X.indptr), X.shape) @ np.ones(X.shape[1])
+    elif not is_numpy_array(X):
+        return row_norms(X, order)
+    elif X.size >= _MANY and X.flags.c_contiguous and X.dtype.char in "fd":
+        from ...kernels.norms import norms  # here: Numba takes its time
+
+        return norms(X, int(order))
+    elif order == 2:
+        total = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    else:
+        blocks = row_blocks(X, NORM_ENTRIES)
+        total = np.concatenate([abs(block).sum(axis=1, dtype=np.float64) for *_, block in blocks])
+    if order == 1:
+        return total
+    doubtful = np.nonzero(~((total > 1e-280) & (total < 1e300)))[0]
+    total = np.sqrt(total)
+    if doubtful.size:
+        total[doubtful] = row_norms(X[doubtful], 2)
+    return total
+
+
+def _check_indices(X: Any) -> None:
+    """Raise ValueError where a CSR matrix is not canonical any more: the kernels trust it."""
+    fresh = sp.csr_array((X.data, X.indices, X.indptr), X.shape)  # with nothing remembered
+    try:
+        fresh.check_format(full_check=True)
+        canonical = fresh.has_canonical_format
+    except ValueError:
+        canonical = False
+    if not canonical:
+        raise ValueError(
+            "X has been changed since the problem was built: its indices are not sorted, valid "
+            "and different any more; build a new problem"
+        )
+
+
+# Widths read off the data
+
+
+class _ReadWidthArray(np.ndarray):
+    """Dense rows; slices, and what arithmetic and stacking make of them, are of this class, too."""
+
+    __array_priority__ = 1.0
+
+
+class _ReadWidthCSR(sp.csr_array):
+    """Sparse rows; slices, copies and dense rows made of them are marked, too."""
+
+    def toarray(self, *arguments: Any, **options: Any) -> np.ndarray:
+        """See :meth:`scipy.sparse.csr_array.toarray`."""
+        return super().toarray(*arguments, **options).view(_ReadWidthArray)
+
+
+def with_read_width(X: Any) -> Any:
+    """Return rows, sparse or dense, marked: the same numbers in a class that says so."""
+    return _ReadWidthCSR(X) if sp.issparse(X) else np.asarray(X).view(_ReadWidthArray)
+
+
+def has_read_width(X: Any) -> bool:
+    """Whether the rows are marked."""
+    return isinstance(X, _ReadWidthArray | _ReadWidthCSR)
+
+
+def refuse_read_width() -> NoReturn:
+    """Raise ValueError: a private run must not have rows that are marked."""
+    raise ValueError(
+        "n_features must be given to load_libsvm for a private run: without it the number of "
+        "columns of X is the largest index in the private file, and the shape of the answer would "
+        "tell it; give the number of columns that was public before, load_libsvm(path, "
+        "n_features=...)"
+    )

@@ -17,9 +17,9 @@ import numpy as np
 from ..._validation import refuse_mask, warn_caller
 from ...losses import Loss
 from ..row_bound import RowBound
-from .blocks import BLOCK_BYTES, ROW_BYTES, Blocks, Call, Chunks, add
 from .checks import check_real, is_sparse, refuse_length, refuse_shape
-from .survey import Survey
+from .mapped import BLOCK_BYTES, ROW_BYTES, Blocks, Call, Chunks, add
+from .memory import RowStatistics
 
 __all__ = ["DaskChunks"]
 
@@ -81,7 +81,7 @@ class DaskChunks(Chunks):
         self._public = self.d, loss, tuple(bounds)
         survey, public = dask.delayed(_survey), dask.delayed(self._public, traverse=False)
         found = dask.compute(*(survey(public, *chunk) for chunk in self._chunks))
-        reduce(Survey.__add__, found).check(bounds)
+        reduce(RowStatistics.__add__, found).check(bounds)
 
     @property
     def parts(self) -> int:
@@ -94,13 +94,7 @@ class DaskChunks(Chunks):
         return max(1, BLOCK_BYTES // (2 * (8 * self.d + ROW_BYTES)))
 
     def most_parts(self, rows: int) -> int:
-        """Return the largest number of parts of ``rows`` rows in as many chunks as are allowed.
-
-        Raises
-        ------
-        ValueError
-            If there are more chunks.
-        """
+        """Return the largest number of parts of ``rows`` rows in as many chunks as are allowed."""
         most = max(_MOST_CHUNKS, rows // _ROWS_IN_CHUNK)
         if len(self._chunks) > most:
             raise ValueError(
@@ -183,7 +177,7 @@ def _blocks(public: Any, lo: int, hi: int, X: Any, y: Any) -> Blocks:
     return Blocks(X, y, loss, bounds)
 
 
-def _survey(public: Any, lo: int, hi: int, X: Any, y: Any) -> Survey:
+def _survey(public: Any, lo: int, hi: int, X: Any, y: Any) -> RowStatistics:
     return _blocks(public, lo, hi, X, y).survey(lo)
 
 

@@ -1,11 +1,40 @@
-"""Arrays mapped from files: whether the file is still what was mapped, and pickling."""
+"""Data in files, visited by blocks of rows, so that memory does not grow with their number.
+
+A sum over samples is a sum over blocks. A block is read, converted where its dtype needs it,
+and its norms and multipliers are computed from it each time: nothing of the length of the data
+is kept, and what enters a sum is within the public bounds whatever a file holds by now. The
+blocks depend on the shape of the data alone and are added in their order, so that any number of
+threads or workers gives the same bits.
+"""
 
 from __future__ import annotations
 
 import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+
+from ..._validation import refuse_mask
+from ...kernels.array_api import each_replicate
+from ...losses import Loss
+from ..row_bound import Order, RowBound
+from .checks import (
+    canonical_csr,
+    check_real,
+    dense_rows,
+    is_sparse,
+    prepare,
+    refuse_length,
+    refuse_shape,
+    row_norms,
+    row_scale,
+)
+from .memory import InMemoryRows, RowStatistics
 
 __all__ = ["Mapped", "mapping"]
 
@@ -60,3 +89,292 @@ def _reopen(
     mapped._bytes = size
     mapped.check()
     return mapped
+
+
+# Blocks of rows
+
+
+BLOCK_BYTES = 1 << 24  # large enough to start the threads for, small enough to be nothing
+ROW_BYTES = 32  # label, norm, multiplier and weight of a row
+_ROWS_KEPT = 1 << 22  # up to that many, those are kept
+
+Call = Callable[[Any, Any, Any], Any]  # of a part, its rows, its weights
+
+
+class Chunks(ABC):
+    """Rows that are not held in memory, with the sums of :class:`Part`."""
+
+    n: int
+    d: int
+    on_host = True
+    X = None  # never whole
+    y = np.empty(0)  # tells where the data live
+
+    def check_unchanged(self) -> None:  # noqa: B027
+        """Do nothing: rows are brought within the bounds each time that they are read."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> int:
+        """Largest number of parts whose sums are added."""
+
+    @abstractmethod
+    def _all(self, call: Call, rows: Any, weights: Any) -> list[Any]:
+        """Return ``call(part, rows, weights)`` of every part that has rows, in their order."""
+
+    @abstractmethod
+    def _sum(self, call: Call, rows: Any, weights: Any) -> tuple[Any, ...] | None:
+        """Add these tuples, entry by entry; None where there is no part."""
+
+    def sums(
+        self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
+    ) -> tuple[Any, Any, Any]:
+        """See :meth:`Part.sums`."""
+
+        def sums(part: Any, rows: Any, weights: Any) -> tuple[Any, Any, Any]:
+            return part.sums(W, rows, clipping, weights, value, gradient)
+
+        R = W.shape[0]
+        total = self._sum(sums, rows, weights)
+        values, gradients, clipped = total or (np.zeros(R), np.zeros(W.shape), np.zeros(R, int))
+        return values, gradients if gradient else np.empty((R, 0)), clipped
+
+    def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
+        """See :meth:`Part.predictions`; they take memory for every row asked for."""
+        found = self._all(lambda part, rows, _: part.predictions(ray, rows), rows, None)
+        z, labels = zip(*found) if found else ([np.empty((0, ray.shape[1]))], [np.empty(0)])
+        return np.concatenate(z), np.concatenate(labels)
+
+    def hessian_sum(self, w: Any, rows: Any) -> Any:
+        """See :meth:`Part.hessian_sum`."""
+        total = self._sum(lambda part, rows, _: (part.hessian_sum(w, rows),), rows, None)
+        return total[0] if total else np.zeros((self.d, self.d))
+
+    def hvp_sum(self, w: Any, v: Any, rows: Any) -> Any:
+        """See :meth:`Part.hvp_sum`."""
+        total = self._sum(lambda part, rows, _: (part.hvp_sum(w, v, rows),), rows, None)
+        return total[0] if total else np.zeros(self.d)
+
+    def correct(self, W: Any) -> Any:
+        """See :meth:`Part.correct`."""
+        total = self._sum(lambda part, rows, weights: (part.correct(W),), None, None)
+        return total[0] if total else np.zeros(W.shape[0], int)
+
+
+def add(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...] | None:
+    """Add tuples of arrays, in their order."""
+    total = None
+    for part in parts:
+        total = part if total is None else tuple(a + b for a, b in zip(total, part))
+    return total
+
+
+class Blocks(Chunks):
+    """Rows of an array on this machine, mapped from a file or in memory, by blocks.
+
+    Parameters
+    ----------
+    X : ndarray, memmap or SciPy sparse matrix of shape (n, d)
+        Of any real dtype and order.
+    y : ndarray or memmap of shape (n,)
+    loss : Loss
+    bounds : sequence of RowBound
+    in_place : bool
+        Whether X, which the kernels can read, is one block: then it is checked here.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        loss: Loss,
+        bounds: Sequence[RowBound] = (),
+        in_place: bool = False,
+    ) -> None:
+        self.n, self.d = X.shape
+        self._loss, self._bounds = loss, tuple(bounds)
+        self._in_place = in_place
+        if is_sparse(X):  # converted first, since entries given twice are added
+            X = X.astype(_kernel_dtype(X.dtype), copy=False).tocsr()
+        self._sources = [a if mapping(a) is None else Mapped(a) for a in (X, y)]
+        self._open()
+
+    def _open(self) -> None:
+        # As plain arrays: a slice of a memmap costs several times as much.
+        arrays: list[Any] = [
+            source if is_sparse(source) else np.asarray(getattr(source, "array", source))
+            for source in self._sources
+        ]
+        self._rows, self._labels = arrays
+        self._whole: InMemoryRows | None = None
+        if self._in_place:
+            X, y = prepare(self._rows, self._labels, self._loss.classification)
+            scale = row_scale(X, self._bounds)
+            self._whole = InMemoryRows(X, y, self._loss, scale, bounds=self._bounds)
+
+    @classmethod
+    def mapped(cls, X: np.memmap, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Blocks:
+        """Return the blocks of a mapped file, checked.
+
+        Few rows that are what the kernels read are one block, used in place.
+        """
+        check_real("X", X)
+        refuse_mask("y", y)
+        y = np.array(y) if mapping(y) is None else y  # a copy, which nobody else holds
+        check_real("y", y)
+        refuse_shape(X)
+        refuse_length(X, y)
+        readable = _kernel_dtype(X.dtype) == X.dtype and X.flags.c_contiguous and X.flags.aligned
+        blocks = cls(X, y, loss, bounds, in_place=readable and len(X) <= _ROWS_KEPT)
+        if not blocks._in_place:
+            blocks.survey().check(bounds)
+        return blocks
+
+    def survey(self, start: int = 0) -> RowStatistics:
+        """Look at every row once; ``start`` is the number of the first."""
+
+        def look(chosen: slice) -> RowStatistics:
+            X, y = self._read(chosen)
+            first = start + chosen.start
+            return RowStatistics.of(
+                X, y, self._loss.classification, self._bounds, self._norms, first
+            )
+
+        return reduce(RowStatistics.__add__, map(look, self._slices(self.n)))
+
+    # Parts
+
+    @property
+    def parts(self) -> int:
+        """Largest number of parts whose sums are added; a batch of n + 1 rows has one more."""
+        return 1 if self._whole is not None else 2 + sum(1 for _ in self._slices(self.n))
+
+    def most_parts(self, rows: int) -> int:
+        """Return the largest number of parts of any dense file of at most ``rows`` rows."""
+        entry = np.dtype(_kernel_dtype(self._rows.dtype)).itemsize
+        return 2 + -(-rows // _rows_in_block(entry * self.d))
+
+    def _slices(self, count: int) -> Iterator[slice]:
+        """Cut ``count`` rows into blocks."""
+        X = self._rows
+        entry = np.dtype(_kernel_dtype(X.dtype)).itemsize
+        width = 2 * entry * X.nnz // max(1, self.n) if is_sparse(X) else entry * self.d
+        step = _rows_in_block(width)
+        for lo in range(0, count, step):
+            yield slice(lo, min(count, lo + step))
+
+    def _check_files(self) -> None:
+        for source in self._sources:
+            if isinstance(source, Mapped):
+                source.check()
+
+    def _read(self, chosen: Any) -> tuple[Any, Any]:
+        """Return rows and labels of a slice or of an index array, as the kernels want them."""
+        self._check_files()
+        dtype = _kernel_dtype(self._rows.dtype)
+        labels = self._labels[chosen].astype(np.float64)  # a copy, which nobody else holds
+        if is_sparse(self._rows):
+            return canonical_csr(self._rows[chosen]), labels
+        whole = isinstance(chosen, slice)
+        rows = self._rows[chosen] if whole else self._rows.take(chosen, axis=0)
+        return dense_rows(rows, dtype), labels
+
+    def _norms(self, X: Any, order: Order) -> Any:
+        if is_sparse(X) or order not in (1, 2):
+            return row_norms(X, order)
+        from ...kernels.norms import norms
+
+        return norms(X, int(order))
+
+    def _part(self, chosen: Any) -> InMemoryRows:
+        X, y = self._read(chosen)
+        orders: set[Order] = {bound.order for bound in self._bounds} or {2}
+        norms = {order: self._norms(X, order) for order in orders}
+        lost = self._lost(y, norms)
+        if lost.any():
+            X, y = _emptied(X, lost), np.where(lost, 1.0, y)
+            norms = {order: np.where(lost, 0.0, found) for order, found in norms.items()}
+
+        def norms_of(_: Any, order: Order) -> Any:
+            if order not in norms:
+                norms[order] = self._norms(X, order)
+            return norms[order]
+
+        bounds = [replace(bound, enforce="clip") for bound in self._bounds]
+        scale = row_scale(X, bounds, norms_of)
+        return InMemoryRows(X, y, self._loss, scale, norms_of, bounds)
+
+    def _lost(self, y: Any, norms: dict[Order, Any]) -> Any:
+        """Return which rows are none any more.
+
+        The data were checked, but a file may be changed since. An error in the middle of a run
+        would tell that such a record is there, so it counts as a row of zeros with label 1,
+        which is a record as any other.
+        """
+        lost = ~np.isfinite(y)
+        if self._loss.classification:
+            lost |= (y != 1.0) & (y != -1.0)
+        for found in norms.values():
+            lost |= ~np.isfinite(found)
+        return lost
+
+    def _each(self, call: Call, rows: Any, weights: Any) -> Iterator[Any]:
+        self._check_files()
+        if self._whole is not None:
+            yield call(self._whole, rows, weights)
+            return
+        for chosen in self._slices(self.n if rows is None else len(rows)):
+            picked = chosen if rows is None else rows[chosen]
+            yield call(self._part(picked), None, None if weights is None else weights[picked])
+
+    def _all(self, call: Call, rows: Any, weights: Any) -> list[Any]:
+        return list(self._each(call, rows, weights))
+
+    def _sum(self, call: Call, rows: Any, weights: Any) -> tuple[Any, ...] | None:
+        return add(self._each(call, rows, weights))
+
+    def sums(
+        self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
+    ) -> tuple[Any, Any, Any]:
+        """See :meth:`Part.sums`."""
+        if isinstance(rows, list) and self._whole is None:
+            return each_replicate(super().sums, W, rows, clipping, weights, value, gradient)
+        return super().sums(W, rows, clipping, weights, value, gradient)
+
+    def check_unchanged(self) -> None:
+        """Raise ValueError where rows that are used in place have grown since they were checked.
+
+        Others are brought within the bounds each time that they are read.
+        """
+        self._check_files()
+        if self._whole is not None:
+            self._whole.check_unchanged()
+
+    # Between processes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_rows": None, "_labels": None, "_whole": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+
+def _rows_in_block(width: int) -> int:
+    """Return how many rows of so many bytes are a block."""
+    return max(1, BLOCK_BYTES // (width + ROW_BYTES))
+
+
+def _emptied(X: Any, lost: Any) -> Any:
+    """Return a copy of ``X`` with zeros in the rows that are lost."""
+    if is_sparse(X):
+        kept = np.where(np.repeat(lost, np.diff(X.indptr)), 0, X.data).astype(X.dtype)
+        return sp.csr_array((kept, X.indices, X.indptr), X.shape)
+    X = X.copy()
+    X[lost] = 0
+    return X
+
+
+def _kernel_dtype(dtype: np.dtype) -> np.dtype:
+    """Return float32 where it holds every number of ``dtype``, else float64."""
+    return np.dtype(np.float32 if np.can_cast(dtype, np.float32) else np.float64)

@@ -1,29 +1,102 @@
-"""Rows in memory: every sum over them that a problem of a linear predictor needs."""
+"""Rows in memory: the sums over them that problems of linear predictors need."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_numpy_array
 
-from ..._threads import one_blas_thread
+from ..._parallel import one_blas_thread
 from ...clipping import Clipping
-from ...kernels.array_api import ArraySums, formula_values, within
-from ...kernels.blocks import Total, product_sum
+from ...kernels.array_api import ArraySums, Total, bounded_rows, formula_values, product_sum, within
 from ...kernels.compiled import CompiledSums
+from ...kernels.kernel_table import is_compiled
 from ...kernels.products import row_product
 from ...kernels.rounding import BLOCK_ROWS
-from ...kernels.twins import is_compiled
-from ...kernels.within_arrays import bounded_rows
 from ...losses import Loss
 from ..row_bound import Order, RowBound
-from .changed import check_unchanged, row_limits
-from .checks import as_float64, is_sparse, read_only, row_blocks, row_norms
+from .checks import (
+    as_float64,
+    check_unchanged,
+    count_not_finite,
+    is_sparse,
+    overflowing,
+    read_only,
+    refuse_labels,
+    refuse_not_finite,
+    refuse_overflow,
+    refuse_rows,
+    row_blocks,
+    row_limits,
+    row_norms,
+    rows_over,
+    wrong_labels,
+    zero_or_one,
+)
 
-__all__ = ["Part"]
+__all__ = ["InMemoryRows"]
+
+
+@dataclass(frozen=True)
+class RowStatistics:
+    """What one look at every row finds; those of two parts can be added."""
+
+    not_finite: tuple[int, ...]  # in X and in y
+    overflow: tuple[int, list[int]]  # see overflowing
+    wrong_label: float | None
+    zero_or_one: bool
+    over: tuple[tuple[int, list[int], float], ...]  # see rows_over, for each bound
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        y: Any,
+        classification: bool,
+        bounds: Sequence[RowBound],
+        norms_of: Callable[[Any, Order], Any],
+        start: int,
+    ) -> RowStatistics:
+        """Look at rows that start at number ``start``."""
+        wrong = wrong_labels(y) if classification else y[:0]
+        over = []
+        for bound in bounds:
+            count, first, largest = rows_over(norms_of(X, bound.order), bound)
+            over.append((count, [start + i for i in first], largest))
+        first_wrong = float(wrong[0]) if wrong.size else None
+        finite = count_not_finite(X), count_not_finite(y)
+        count, first = overflowing(X)
+        overflow = count, [start + i for i in first]
+        return cls(finite, overflow, first_wrong, zero_or_one(y), tuple(over))
+
+    def __add__(self, other: RowStatistics) -> RowStatistics:
+        bad = tuple(a + b for a, b in zip(self.not_finite, other.not_finite))
+        wrong = other.wrong_label if self.wrong_label is None else self.wrong_label
+        over = tuple(
+            (a[0] + b[0], (a[1] + b[1])[:5], max(a[2], b[2])) for a, b in zip(self.over, other.over)
+        )
+        first = (self.overflow[1] + other.overflow[1])[:5]
+        overflow = self.overflow[0] + other.overflow[0], first
+        zero_one = self.zero_or_one and other.zero_or_one
+        return RowStatistics(bad, overflow, wrong, zero_one, over)
+
+    def check(self, bounds: Sequence[RowBound]) -> None:
+        """Raise ValueError where the rows are not what they must be."""
+        for name, count in zip(("X", "y"), self.not_finite):
+            refuse_not_finite(name, count)
+        refuse_overflow(*self.overflow)
+        if self.wrong_label is not None:
+            refuse_labels(self.wrong_label, self.zero_or_one)
+        for bound, found in zip(bounds, self.over):
+            if bound.enforce == "check":
+                refuse_rows(bound, *found)
+
+
+# Sums
 
 
 def finite_or_zero(array: Any) -> Any:
@@ -41,7 +114,7 @@ class HostSums(ArraySums):
             return super().sums(*arguments)
 
 
-class Part:
+class InMemoryRows:
     """Rows, labels and multipliers of the rows, in the form that :func:`prepare` gives.
 
     Parameters
@@ -99,12 +172,15 @@ class Part:
 
     def backend(self, clipping: Clipping | None = None) -> Any:
         """Return the sums' implementation, created on first use (it may import Numba)."""
-        kind: Any = ArraySums
-        if self.on_host:
-            kind = CompiledSums if is_compiled(self._loss, clipping) else HostSums
-        if kind not in self._backends:
-            self._backends[kind] = kind(self.X, self.y, self._loss, self.scale, self._limits)
-        return self._backends[kind]
+        rule = type(clipping)
+        if rule not in self._backends:
+            kind: Any = ArraySums
+            if self.on_host:
+                kind = CompiledSums if is_compiled(self._loss, clipping) else HostSums
+            made = {type(each): each for each in self._backends.values()}
+            arguments = (self.X, self.y, self._loss, self.scale, self._limits)
+            self._backends[rule] = made[kind] if kind in made else kind(*arguments)
+        return self._backends[rule]
 
     def norms(self) -> Any:
         """L2 norms of the (scaled) rows, computed once."""

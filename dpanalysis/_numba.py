@@ -1,0 +1,163 @@
+"""Options and cache of compiled functions, and the work queue of the thread pool.
+
+A thread takes the next task when it is free, so that one that starts late, or shares its core with
+another program, delays the others by at most its current task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba import types
+from numba.core import cgutils
+from numba.core.ccallback import CFunc
+from numba.core.sigutils import normalize_signature
+from numba.extending import intrinsic
+
+from ._parallel import DONE, FAILED, LEADER, NEXT, RUNG, SEEN
+
+
+def _probe() -> None:
+    """Do nothing: Numba looks for a cache folder when it is given a kernel."""
+
+
+def _can_cache() -> bool:
+    """Return whether Numba finds a cache folder; warn if not.
+
+    A folder that others can write to is not used instead: kernels are loaded by unpickling, which
+    would let others run code here.
+    """
+    try:
+        numba.njit(cache=True)(_probe)
+    except RuntimeError:  # the package and the home cannot be written, as in many containers
+        warnings.warn(
+            "compiled kernels cannot be cached: neither the package nor the home is writable. "
+            "Every process compiles them again, for some seconds; set NUMBA_CACHE_DIR to a "
+            "private folder to cache them",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+def sources_digest(package: Path) -> str:
+    """Return a digest of every file whose functions or constants are compiled.
+
+    Numba's cache checks the file of the kernel only, not the files of the functions that are
+    compiled into it.
+    """
+    files = [*sorted((package / "kernels").glob("*.py")), package / "privacy" / "_compiled.py"]
+    digest = hashlib.sha256()
+    for path in [*files, package / "_numba.py", package / "_parallel.py"]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+# A cached kernel that was compiled from other sources is not loaded.
+_STAMP = sources_digest(Path(__file__).parent)
+
+# "nnan" and "ninf" stay out: NaN must survive. Division is not a branch.
+FAST: dict[str, Any] = {
+    "cache": _can_cache(),
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "arcp", "nsz"},
+}
+EXACT: dict[str, Any] = {**FAST, "fastmath": {"contract"}}
+
+
+def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile as ``numba.njit`` does, with :func:`sources_digest` as the key of the cache."""
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        dispatcher = numba.njit(**options)(function)
+        if options.get("cache"):
+            dispatcher._cache._cache_file._source_stamp = _STAMP
+        return dispatcher
+
+    return compiled
+
+
+def cfunc(signature: Any, function: Callable[..., Any]) -> Any:
+    """Compile as ``numba.cfunc`` does, with the same cache."""
+    callback: Any = CFunc(function, normalize_signature(signature), locals={}, options={})
+    if FAST["cache"]:
+        callback.enable_caching()
+        callback._cache._cache_file._source_stamp = _STAMP
+    callback.compile()
+    return callback
+
+
+# A helper polls its flag about 0.2 ms before it sleeps: waking it takes nearly as long.
+_LOOKS = 200_000
+
+
+def _item(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Return the address of an entry of an array, given by the first two arguments."""
+    kind = signature.args[0]
+    view = context.make_array(kind)(context, builder, args[0])
+    return cgutils.get_item_pointer(
+        context, builder, kind, view, args[1:2], wraparound=False, boundscheck=False
+    )
+
+
+@intrinsic
+def _add(typingctx: Any, numbers: Any, place: Any, amount: Any) -> Any:
+    """Add to a number atomically; return its former value."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        item = _item(context, builder, signature, args)
+        return builder.atomic_rmw("add", item, args[2], "seq_cst")
+
+    return types.int64(numbers, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _look(typingctx: Any, numbers: Any, place: Any) -> Any:
+    """Return a number that other threads change, by an atomic load."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        item = _item(context, builder, signature, args)
+        return builder.load_atomic(item, "acquire", 8)
+
+    return types.int64(numbers, types.int64), codegen
+
+
+@njit(**FAST)
+def first_task(queue: Any, wake_flags: Any, helper: int) -> int:
+    """Wake the helpers if this is the leader, and claim the first task.
+
+    They are woken here, where the leader does not hold the GIL, which helpers need.
+    """
+    if helper == LEADER:
+        for k in range(wake_flags.shape[0]):
+            _add(wake_flags[k], RUNG, 1)  # type: ignore[call-arg]
+    task: int = _add(queue, NEXT, 1)  # type: ignore[call-arg]
+    return task
+
+
+@njit(**FAST)
+def next_task(queue: Any) -> int:
+    """Count a task as done, and claim the next one."""
+    _add(queue, DONE, 1)  # type: ignore[call-arg]
+    task: int = _add(queue, NEXT, 1)
+    return task
+
+
+@njit(**FAST)
+def finish(queue: Any, tasks: int, wake_flags: Any, helper: int) -> None:
+    """Wait until all tasks are done; a helper polls its flag for a moment instead."""
+    if helper == LEADER:
+        while _look(queue, DONE) < tasks and _look(queue, FAILED) == 0:  # type: ignore[call-arg]
+            pass
+    else:
+        flag = wake_flags[helper]
+        looks = 0
+        while looks < _LOOKS and _look(flag, RUNG) == flag[SEEN]:  # type: ignore[call-arg]
+            looks += 1

@@ -1,0 +1,220 @@
+"""Thread limits of BLAS libraries, and the thread pool that runs the tasks of a sum.
+
+Most BLAS libraries have one number of threads for the whole process. The first thread that needs
+a limit of one sets it, and the last one restores it: otherwise the second of two that overlap would
+take the limit of the first for the original number, and restore that.
+
+The number of threads of the pool is Numba's (``numba.set_num_threads``, ``NUMBA_NUM_THREADS``). It
+is not an OpenMP pool, which waits for all its threads: if one of them wakes up on the core of the
+thread that woke it, or on one where a BLAS library is still spinning, the sum takes longer than on
+one thread. Here no thread waits for one that has not begun, and helpers do not run on the core of
+the calling thread. Any number of threads may call at once: one that finds the helpers busy runs
+its tasks alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+MOST_TASKS = 64  # sums of tasks in one sum
+
+# Entries of the task queue, one per cache line since threads write to them concurrently.
+NEXT, DONE, FAILED = 0, 8, 16
+# Entries of a helper's wake flag: how often it was woken, and how often it has seen that.
+RUNG, SEEN = 0, 8
+LEADER = -1
+
+
+@cache
+def _pools() -> Any:
+    """Return the thread pools of the loaded BLAS libraries."""
+    from threadpoolctl import ThreadpoolController
+
+    # Selected, since a limit of some of a controller's pools resets all of them in the end.
+    return ThreadpoolController().select(user_api="blas")
+
+
+def _take_control() -> None:
+    """Let this thread set the number, whichever of our threads did so last."""
+    import threadpoolctl
+
+    # Since version 3.8 a number set by a second thread is silently ignored.
+    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
+
+
+_lock = threading.Lock()
+_limits = ExitStack()
+_inside = 0
+
+
+@contextmanager
+def one_blas_thread(look: bool = False) -> Iterator[int]:
+    """Limit matrix products to one thread; the context's value is the number of contexts entered.
+
+    Blocks are small, and a pool that competes with another one for the cores is hundreds of
+    times slower; besides, the result then does not depend on the number of threads.
+    """
+    global _inside
+    with _lock:
+        if look:
+            _pools.cache_clear()
+        if look or not _inside:
+            pools = _pools()
+            if any(library.num_threads != 1 for library in pools.lib_controllers):
+                _take_control()
+                _limits.enter_context(pools.limit(limits=1))
+        _inside += 1
+        inside = _inside
+    try:
+        yield inside
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside:
+                _take_control()
+                _limits.close()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Limit BLAS, OpenMP and Numba to one thread, concurrently in any number of threads."""
+    import numba
+    import scipy.linalg  # noqa: F401  # loads SciPy's BLAS now, so that it is limited too
+    from threadpoolctl import ThreadpoolController
+
+    # Numba and OpenMP have a number per calling thread, BLAS libraries one per process.
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        openmp = ThreadpoolController().select(user_api="openmp")
+        with openmp.limit(limits=1), one_blas_thread(look=True):
+            yield
+    finally:
+        numba.set_num_threads(before)
+
+
+# The thread pool
+
+
+def run_tasks(kernel: Any, arguments: tuple[Any, ...], tasks: int) -> None:
+    """Run ``kernel(*arguments, queue, wake_flags, helper)`` in this thread and its helpers."""
+    import numba
+
+    queue = np.zeros(24, np.int64)
+    wanted = 0 if tasks < 2 else min(tasks, MOST_TASKS, numba.get_num_threads()) - 1
+    if wanted and _pool.lock.acquire(blocking=False):
+        try:
+            helpers = _pool.helpers(wanted)
+            wake_flags = _pool.wake_flags[: len(helpers)]
+            for helper in helpers:
+                helper.ask(kernel, arguments, queue, wake_flags)
+            kernel(*arguments, queue, wake_flags, LEADER)
+        finally:
+            _pool.lock.release()
+    else:
+        kernel(*arguments, queue, _pool.wake_flags[:0], LEADER)
+    if queue[FAILED]:
+        raise MemoryError("a thread had no memory for its part of a sum")
+
+
+class _Helper:
+    """A thread that waits for tasks of a sum."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._job: Any = None
+        self._go = threading.Lock()
+        self._go.acquire()
+        self._cores: set[int] | None = None
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="dpanalysis-helper")
+        self._thread.start()
+
+    def ask(self, *job: Any) -> None:
+        """Wake it, unless it has not returned from an earlier sum."""
+        if self._job is None:
+            self._job = job
+            self._go.release()
+
+    def stay_on(self, cores: set[int]) -> None:
+        """Restrict it to these cores."""
+        if cores != self._cores:
+            self._cores = cores
+            os.sched_setaffinity(self._thread.native_id or 0, cores)
+
+    def _serve(self) -> None:
+        while True:
+            self._go.acquire()
+            kernel, arguments, queue, wake_flags = self._job
+            flag = wake_flags[self._number]
+            flag[SEEN] = flag[RUNG]
+            self._job = None
+            try:
+                kernel(*arguments, queue, wake_flags, self._number)
+            except BaseException:
+                queue[FAILED] = 1
+            del kernel, arguments, queue  # releases the data
+
+
+class _ThreadPool:
+    """The helpers of this process, and the lock of the thread that uses them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.wake_flags = np.zeros((MOST_TASKS, 16), np.int64)
+        self._helpers: list[_Helper] = []
+        self._core = _core_of_this_thread()
+
+    def helpers(self, count: int) -> list[_Helper]:
+        """Return up to ``count`` helpers, none on the core that this thread is on."""
+        others: set[int] | None = None
+        if self._core is not None:
+            others = os.sched_getaffinity(0) - {self._core()}
+            if not others:
+                return []
+        try:
+            while len(self._helpers) < count:
+                self._helpers.append(_Helper(len(self._helpers)))
+        except RuntimeError:  # the system's limit of threads
+            pass
+        found = self._helpers[:count]
+        if others is not None:
+            try:
+                for helper in found:
+                    helper.stay_on(others)
+            except OSError:  # the system does not allow it
+                self._core = None
+        return found
+
+
+def _core_of_this_thread() -> Callable[[], int] | None:
+    """Return a function that returns the current core; None if affinity cannot be set."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    try:
+        found: Callable[[], int] = ctypes.CDLL(None).sched_getcpu
+    except (OSError, AttributeError):
+        return None
+    return found
+
+
+_pool = _ThreadPool()
+
+
+def _forget() -> None:
+    """Make a new pool in a forked process, which has no helpers."""
+    global _pool
+    _pool = _ThreadPool()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

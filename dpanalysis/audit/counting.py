@@ -1,0 +1,476 @@
+r"""An event is learned from some runs of a mechanism, and its counts in others test a claim.
+
+**The test.** An event is counted in n runs of each input: X is Binomial(n, p), Y is
+Binomial(n, q), and the two are independent. The claim allows :math:`p \le h(q)` for a rising curve
+h. Two separate intervals charge the worst of both probabilities at once; the test here uses one
+number,
+
+.. math:: S = X - cY, \qquad c \ge 0 \text{ fixed before counting.}
+
+**The p-value.** Fix a small :math:`\gamma`. Let C be the rectangle of Clopper and Pearson's
+intervals of p and of q, each two-sided and missing with probability at most
+:math:`\gamma/2`, so that C misses (p, q) with probability at most :math:`\gamma`. Then
+
+.. math:: \pi = \gamma + \sup\{P_{p,q}(S \ge s) : (p, q) \in C, \; p \le h(q)\},
+
+with s the number that was observed, satisfies :math:`P(\pi \le \alpha) \le \alpha` wherever
+:math:`p \le h(q)` (Berger and Boos, 1994): either C misses (p, q), or :math:`P_{p,q}(S \ge s) \le
+\alpha - \gamma`, and that happens with probability at most :math:`\alpha - \gamma`. If
+:math:`h_\theta` rises in :math:`\theta`, so does :math:`\pi`: all levels below one that is
+rejected are rejected too, so the largest one found, by whatever search, is a lower bound of
+:math:`\theta` that is too high with probability at most :math:`\alpha`.
+
+**The supremum** is bounded, not sampled. :math:`P_{p,q}(S \ge s)` rises in p and falls in q, so
+only the curve counts: q from a to b, p = h(q). In :math:`\vartheta = (\mathrm{logit}\,p,
+\mathrm{logit}\,q)` the two counts are an exponential family,
+
+.. math:: \ln P_\vartheta(S \ge s) = \ln \sum_{S \ge s} e^{\vartheta_1 x + \vartheta_2 y} w(x, y)
+          - n A(\vartheta_1) - n A(\vartheta_2), \qquad A(t) = \ln(1 + e^t).
+
+The first term is convex, and on a segment nA lies above its chord by no less than
+:math:`-\tfrac18 n \Delta^2 \max A''`, :math:`A'' = p(1 - p)`. So on a segment the logarithm is at
+most the larger of its two ends plus :math:`\tfrac n8 (\Delta_1^2 \max p(1-p) + \Delta_2^2 \max
+q(1-q))`. The curve is cut into pieces; each lies below its chord raised by the largest excess over
+it (bounded at many places of the piece by the curve's right value and the chord's left value),
+and pieces are halved until the remainder is small.
+
+**A probability** :math:`P(S \ge s) = \sum_y P(Y = y) P(X \ge s + cy)` is bounded from above by
+blocks of y, with the second factor at the block's left end. All terms are positive. Rounding
+errors are those of the regularized incomplete beta function (1e-12, relative), of differences of
+the distribution function of Y (1e-16 times a summand's second factor and thus times the sum,
+because :math:`P(Y \le y) P(X \ge s + cy) \le P(S \ge s)`) and of s + cy, which is rounded so that
+the event grows; a factor of 1 + 1e-9 covers them.
+
+References
+----------
+Berger, Boos (1994), *P values maximized over a confidence set for the nuisance parameter*;
+Clopper, Pearson (1934).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from ..privacy.mechanisms import Random, spawn
+from .events import Limit, OutcomeEvent
+from .learning import POWER, Choice, Goal, learn_event
+from .outcomes import Batch, Outcomes, Raised, Reader, as_batch, fingerprint
+
+__all__ = [
+    "CountedEvent",
+    "Counts",
+    "Mechanism",
+    "check_independent",
+    "interval",
+    "learn_and_count",
+    "log_p_value",
+    "lower_bound",
+    "samples_for",
+]
+
+_SHARE = 1e-3  # gamma, as a share of the error that is allowed
+_BLOCKS = 128  # blocks of y in one probability
+_PLACES = 64  # points of a piece at which the curve is compared with its chord
+_REMAINDER = 0.1  # largest remainder of ln P on a piece
+_SAFETY = 1e-9  # rounding errors, relative
+_SEARCH = 40  # levels tried
+_NEAR = 0.01  # how far above its quantile the p-value may stay
+_HALVINGS = 12  # of a piece; the remainder left then is added as it is
+
+_Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How often an event happened, on the likelier input and on the other."""
+
+    likelier: int
+    other: int
+    runs: int  # of each input
+    slope: float  # the c of the test, fixed before counting
+
+
+def interval(count: int, runs: int, miss: float) -> tuple[float, float]:
+    """Return Clopper and Pearson's interval, which misses with probability at most ``miss``."""
+    low = special.betaincinv(count, runs - count + 1, miss / 2) if count else 0.0
+    high = special.betainccinv(count + 1, runs - count, miss / 2) if count < runs else 1.0
+    return float(low), float(high)
+
+
+def log_p_value(counts: Counts, limit: Limit, level: float, miss: float) -> tuple[float, float]:
+    """Return the logarithm of a bound on the p-value, and the q where it is attained."""
+    share = _SHARE * miss
+    low_p, high_p = interval(counts.likelier, counts.runs, share / 2)
+    low, high = interval(counts.other, counts.runs, share / 2)
+    low = max(low, float(limit.least(low_p, level)) * (1.0 - _SAFETY))
+    if low > high:
+        return math.log(share), math.nan
+    high = min(high, max(low, float(limit.least(high_p, level)) * (1.0 + _SAFETY)))
+    log_tail, q = _supremum(counts, limit, level, low, high, miss)
+    return float(np.logaddexp(log_tail + _SAFETY, math.log(share))), q
+
+
+def _supremum(
+    counts: Counts, limit: Limit, level: float, low: float, high: float, miss: float
+) -> tuple[float, float]:
+    """Return a bound on the largest ln P(S >= s) for q in [low, high], and its q."""
+    # Next to q = 0 and to p = 1 there is no logit: a little piece there is bounded by the
+    # larger p and the smaller q.
+    little = 1e-4 / counts.runs
+    left = min(max(low, little), high)
+    right = min(max(float(limit.least(1.0 - little, level)), left), high)
+    corners = [(low, left)] * (low < left) + [(right, high)] * (right < high)
+    if low == high:
+        corners = [(low, high)]
+    q = np.array([start for start, _ in corners])
+    p = np.minimum(1.0, limit.most(np.array([end for _, end in corners]), level) * (1.0 + 1e-15))
+    remainder = 0.0
+    if left < right:
+        edges = _pieces(counts.runs, limit, level, left, right)
+        rise, rest = _remainder(counts.runs, limit, level, edges[:-1], edges[1:])
+        moved = special.expit(special.logit(limit.most(edges, level)) + rise.max())
+        p, q, remainder = np.append(p, moved), np.append(q, edges), float(rest.max())
+    found = _log_tail(counts, p, q, miss) + remainder
+    place = int(np.argmax(found))
+    return float(found[place]), float(q[place])
+
+
+def _remainder(
+    runs: int, limit: Limit, level: float, left: _Array, right: _Array
+) -> tuple[_Array, _Array]:
+    """Return by how much each chord is raised, and how far ln P may exceed its ends' values."""
+    t = np.linspace(0.0, 1.0, _PLACES + 1)
+    first, last = special.logit(left)[:, None], special.logit(right)[:, None]
+    along = first + (last - first) * t
+    curve = special.logit(limit.most(special.expit(along), level))
+    chord = curve[:, :1] + (curve[:, -1:] - curve[:, :1]) * t
+    rise = np.maximum(0.0, (curve[:, 1:] - chord[:, :-1]).max(axis=1))
+
+    def most(edge_a: _Array, edge_b: _Array) -> _Array:
+        variance = np.maximum(edge_a * (1.0 - edge_a), edge_b * (1.0 - edge_b))
+        return np.where((edge_a < 0.5) & (edge_b > 0.5), 0.25, variance)
+
+    p = special.expit(curve[:, [0, -1]] + rise[:, None])
+    p_part = (curve[:, -1] - curve[:, 0]) ** 2 * most(p[:, 0], p[:, 1])
+    q_part = (last - first)[:, 0] ** 2 * most(left, right)
+    return rise, 0.125 * runs * (p_part + q_part)
+
+
+def _pieces(runs: int, limit: Limit, level: float, low: float, high: float) -> _Array:
+    """Return the borders of pieces of the curve, halved until their remainders are small."""
+    first, last = np.arcsin(np.sqrt([low, high])).tolist()
+    edges = np.sin(np.linspace(first, last, 9)) ** 2
+    edges[0], edges[-1] = low, high
+    for _ in range(_HALVINGS):
+        rest = _remainder(runs, limit, level, edges[:-1], edges[1:])[1]
+        halved = np.flatnonzero(rest > _REMAINDER)
+        if not halved.size:
+            break
+        middle = special.expit(
+            0.5 * (special.logit(edges[halved]) + special.logit(edges[halved + 1]))
+        )
+        edges = np.insert(edges, halved + 1, middle)
+    return edges
+
+
+def _log_tail(counts: Counts, p: _Array, q: _Array, miss: float) -> _Array:
+    """Return bounds on ln P(S >= s), one for each pair of probabilities."""
+    n, c = counts.runs, counts.slope
+    reach = -special.ndtri(min(0.25, miss)) + 2.0
+    spread = np.sqrt(n * q * (1.0 - q)) + 1.0
+    first = np.maximum(0.0, n * q - reach * spread - 2.0)
+    last = np.minimum(float(n), n * q + 5.0 * spread + 10.0)
+    t = np.linspace(0.0, 1.0, _BLOCKS)
+    inner = np.ceil(first[:, None] + (last - first)[:, None] * t)
+    starts = np.concatenate([np.zeros((q.size, 1)), inner], axis=1)
+    below = special.betainc(
+        n - starts + 1.0, starts, (1.0 - q)[:, None], where=starts > 0.0, out=np.zeros(starts.shape)
+    )
+    mass = np.diff(below, axis=1, append=1.0)
+    steps = c * (starts - counts.other)
+    needed = np.ceil(counts.likelier + steps - 1e-9 - 1e-13 * np.abs(steps))
+    needed = np.clip(needed, 0.0, n + 1.0)
+    some = (needed > 0.0) & (needed <= n)
+    above = special.betainc(
+        needed, n - needed + 1.0, p[:, None], where=some, out=np.where(needed <= 0.0, 1.0, 0.0)
+    )
+    with np.errstate(divide="ignore"):
+        return np.log(np.sum(np.maximum(mass, 0.0) * above, axis=1))
+
+
+def lower_bound(
+    counts: Counts, limit: Limit, miss: float, start: float = 0.0
+) -> tuple[float, tuple[float, float]]:
+    """Return a lower bound on the level, and the pair of probabilities where it is attained."""
+    target = -float(special.ndtri(miss))
+
+    def score(level: float) -> tuple[float, float]:
+        """Return the p-value as a quantile of the normal law, in which it is about linear."""
+        log_p, q = log_p_value(counts, limit, level, miss)
+        return -float(special.ndtri_exp(min(log_p, -1e-12))), q
+
+    tried = {start: score(start)}
+    if tried[start][0] < target and start > 0.0:
+        tried[0.0] = score(0.0)
+    n, error = counts.runs, _error(counts, limit)
+    width = error
+    estimate = float(limit.level((counts.likelier + 0.5) / (n + 1), (counts.other + 0.5) / (n + 1)))
+    guess = estimate - (target + 0.5 * _NEAR) * error
+    if guess > 0.0 and guess not in tried:
+        tried[guess] = score(guess)
+    for _ in range(_SEARCH):
+        low = max((level for level, (z, _) in tried.items() if z >= target), default=-1.0)
+        high = min((level for level, (z, _) in tried.items() if z < target), default=math.inf)
+        if low < 0.0:
+            return 0.0, (float(limit.most(tried[0.0][1], 0.0)), tried[0.0][1])
+        # If the start is rejected, the bound shall exceed it.
+        near = low > start or high <= start
+        if (near and tried[low][0] - target < _NEAR) or high - low < 1e-9 * max(1.0, low):
+            break
+        # The quantile falls about linearly: by one in a standard error.
+        last = sorted((abs(z - target), z, at) for at, (z, _) in tried.items())[:2]
+        _, z, at = last[0]
+        if len(last) == 2 and last[1][0] < 3.0 and z != last[1][1]:
+            width = min(max(0.1 * error, (last[1][2] - at) / (z - last[1][1])), 10.0 * error)
+        top = high if high < math.inf else max(estimate, low) + 5.0 * error
+        at += (z - target - 0.5 * _NEAR) * width
+        if not low < at < top:  # NaN, too
+            at = 0.5 * (low + top) if top == high else top
+        tried[at] = score(at)
+    q = tried[low][1]
+    return low, (float(limit.most(q, low)), q)
+
+
+def _error(counts: Counts, limit: Limit) -> float:
+    """Return about the standard error of the level."""
+    n = counts.runs
+    p, q = (counts.likelier + 1.0) / (n + 2.0), (counts.other + 1.0) / (n + 2.0)
+    more = [min(1.0 - 0.5 / n, rate + math.sqrt(rate * (1.0 - rate) / n)) for rate in (p, q)]
+    at, high, low = (float(limit.level(*pair)) for pair in ((p, q), (more[0], q), (p, more[1])))
+    width = math.hypot(high - at, low - at) if math.isfinite(at) else math.nan
+    return width if math.isfinite(width) and width > 0.0 else 1.0
+
+
+# Runs of a mechanism on two inputs
+
+
+Mechanism = Callable[..., Any]
+
+_PILOT = 1 << 13  # runs of the first call: how wide outcomes are is not known yet
+_LEARNING = 1.25  # standard errors of the learned event, beside those of the bound
+_LEARN = 1 << 18  # runs of each input from which an event of one number is learned, at most
+_LEARN_WIDE = 1 << 16  # the same for vectors
+_LEARN_ENTRIES = 1 << 25  # the same for entries of vectors
+_CALL_ENTRIES = 1 << 21  # entries of one call's output
+_CALLS = 1 << 14  # runs held at once where every run is a call
+_FALLBACK = 20_000  # runs of each input where a call on many runs raised
+_FEWEST = 8
+_SIGNATURES = {
+    "each": "mechanism(dataset, rng)",
+    "single": "mechanism(dataset, rng, size), or mechanism(dataset, rng) with vectorized=False",
+}
+
+
+class _CallFailed(Exception):
+    """A call on many runs raised, which cannot be attributed to one of them."""
+
+
+class _Source:
+    """Runs of the mechanism on one input."""
+
+    def __init__(self, mechanism: Mechanism, data: Any, rng: Random, mode: str) -> None:
+        self.mechanism, self.data, self.rng, self.mode = mechanism, data, rng, mode
+        self.error: Exception | None = None
+        self.runs = self.raised = 0
+
+    def draw(self, size: int) -> Batch:
+        """Return the outcomes of ``size`` fresh runs."""
+        self.runs += size
+        # NaN and infinity are outcomes, so no warning is needed.
+        with np.errstate(all="ignore"):
+            if self.mode != "batch":
+                return [self._one() for _ in range(size)]
+            try:
+                returned = self.mechanism(self.data, self.rng, size)
+            except Exception as error:
+                raise _CallFailed(type(error).__name__) from error
+        return as_batch(returned, size)
+
+    def _one(self) -> Any:
+        try:
+            if self.mode == "each":
+                return self.mechanism(self.data, self.rng)
+            returned = self.mechanism(self.data, self.rng, 1)
+        except Exception as error:
+            self.error, self.raised = error, self.raised + 1
+            return Raised(type(error).__name__)
+        return as_batch(returned, 1)[0]
+
+
+class CountedEvent(NamedTuple):
+    """An event with its counts on both inputs, and the lower bound on the level of a limit."""
+
+    level: float
+    pair: tuple[float, float]  # of probabilities, where the bound is attained
+    event: OutcomeEvent
+    likelier: str  # "dataset" or "neighbour"
+    counts: tuple[int, int]  # on the dataset and on the neighbour
+    runs: int  # of each input, counted
+    samples: int  # of each input, in all
+    notes: tuple[str, ...]
+
+
+def learn_and_count(
+    mechanism: Mechanism,
+    inputs: tuple[Any, Any],
+    limit: Limit,
+    claim: float,
+    *,
+    samples: int,
+    confidence: float,
+    rng: Any,
+    vectorized: bool,
+) -> CountedEvent:
+    """Learn an event, count it in other runs and bound the level from below."""
+    miss = 1.0 - confidence
+    needed = samples_for(limit, claim, miss)
+    if samples < needed:
+        raise ValueError(
+            f"samples={samples:,} cannot refute {limit.describe(claim)} at confidence "
+            f"{confidence!r}, whatever they show: at least {needed:,} are needed"
+        )
+    before = tuple(map(fingerprint, inputs))
+    randoms = spawn(rng, 2)
+    notes: tuple[str, ...] = ()
+
+    def measure(mode: str, samples: int) -> tuple[Choice, tuple[int, int], int]:
+        sources = [_Source(mechanism, data, r, mode) for data, r in zip(inputs, randoms)]
+        return _measure(sources, samples, limit, claim, miss)
+
+    try:
+        choice, counts, runs = measure("batch" if vectorized else "each", samples)
+    except _CallFailed as failure:
+        samples = min(samples, max(_FALLBACK, needed))
+        notes = (
+            f"A call on many runs raised {failure}, so {samples:,} runs of each input were made "
+            "one by one, and an exception is an outcome",
+        )
+        choice, counts, runs = measure("single", samples)
+    if tuple(map(fingerprint, inputs)) != before:
+        raise ValueError("mechanism must not change its data set: runs were of different inputs")
+    side = choice.likelier
+    found = Counts(counts[side], counts[1 - side], runs, choice.slope)
+    level, pair = lower_bound(found, limit, miss, start=claim)
+    name = ("dataset", "neighbour")[side]
+    return CountedEvent(level, pair, choice.event, name, counts, runs, samples, notes)
+
+
+def _learned(samples: int, miss: float) -> int:
+    """Return how many runs are learned from: the number that minimizes the sum of both errors.
+
+    a/sqrt(l) + b/sqrt(n - l) is smallest where l/(n - l) = (a/b)**(2/3).
+    """
+    errors = max(-float(special.ndtri(miss)), 0.0) + POWER
+    ratio = (_LEARNING / errors) ** (2.0 / 3.0)
+    return max(1, min(int(samples * ratio / (1.0 + ratio)), _LEARN))
+
+
+@lru_cache(maxsize=256)
+def samples_for(limit: Limit, claim: float, miss: float) -> int:
+    """Return how many runs of each input the clearest outcome needs to refute the claim.
+
+    The p-value of an event that always happens on one input and never on the other is at least
+    its probability under the best allowed pair, sup (p (1 - q))**runs.
+    """
+    q = special.expit(np.linspace(-40.0, 40.0, 8001))
+    best = float(np.max(limit.most(q, claim) * (1.0 - q)))
+    if best >= 1.0 - 1e-15:
+        raise ValueError(f"claim must be smaller: no test can refute {limit.describe(claim)}")
+    runs = max(1, math.ceil(math.log(miss) / math.log(best)))
+    counts = Counts(runs, 0, runs, 1.0)
+    while runs < _LEARN and log_p_value(counts, limit, claim, miss)[0] > math.log(miss):
+        runs += 1 + runs // 1_000
+        counts = Counts(runs, 0, runs, 1.0)
+    samples = max(_FEWEST, runs + max(0, min(_learned(runs, miss), _LEARN) - 1))
+    while samples - _learned(samples, miss) < runs:
+        samples += max(1, (runs - samples + _learned(samples, miss)) // 2)
+    return samples
+
+
+def _measure(
+    sources: list[_Source], samples: int, limit: Limit, claim: float, miss: float
+) -> tuple[Choice, tuple[int, int], int]:
+    """Learn an event and count it; return the event, its counts and the number of runs."""
+    share = _learned(samples, miss)
+    pilot = min(share, _PILOT)
+    batches = [source.draw(pilot) for source in sources]
+    reader = Reader(batches)
+    width = max(1, reader.width)
+    learn = min(_LEARN if width == 1 else _LEARN_WIDE, _LEARN_ENTRIES // width)
+    learn = min(share, max(pilot, learn))
+    chunk = max(1, _CALL_ENTRIES // width)
+    if sources[0].mode != "batch":
+        chunk = min(chunk, _CALLS)
+    known = []
+    for source, batch in zip(sources, batches):
+        parts = [reader.read(batch)]
+        parts += [reader.read(source.draw(size)) for size in _chunks(learn - pilot, chunk)]
+        known.append(Outcomes.join(parts))
+    if all(source.raised == source.runs for source in sources):
+        error = sources[0].error
+        raise ValueError(
+            f"mechanism raised in each of {learn:,} runs on both inputs "
+            f"({type(error).__name__}: {error}), so nothing was tested; it is called as "
+            f"{_SIGNATURES[sources[0].mode]}"
+        ) from error
+    reader.check_comparable()
+    runs = samples - learn
+    goal = Goal(limit, claim, runs, -float(special.ndtri(miss)))
+    choice = learn_event(reader, known[0], known[1], goal)
+    counts = []
+    for source, learned in zip(sources, known):
+        count = 0
+        for place, size in enumerate(_chunks(runs, chunk)):
+            outcomes = reader.read(source.draw(size))
+            if place == 0 and source.mode == "batch":
+                check_independent(learned[:pilot], outcomes)
+            count += choice.event.count(outcomes)
+        counts.append(count)
+    return choice, (counts[0], counts[1]), runs
+
+
+def _chunks(total: int, most: int) -> Iterator[int]:
+    while total > 0:
+        yield min(total, most)
+        total -= most
+
+
+def check_independent(earlier: Outcomes, later: Outcomes) -> None:
+    """Raise where a second call shows that runs are not independent.
+
+    By chance, 16 runs or more that all agree in each of two calls but not between them, or
+    two calls that agree run by run although most runs differ, practically never happen.
+    """
+    size = min(len(earlier), len(later))
+    a, b = earlier.values[:size], later.values[:size]
+    if size < 16 or not a.shape[1]:
+        return
+    same = [np.array_equal(part, part[[0] * size], equal_nan=True) for part in (a, b)]
+    if all(same) and not np.array_equal(a[0], b[0], equal_nan=True):
+        raise ValueError(
+            "mechanism must return independent runs: all runs of a call are equal, "
+            "but two calls differ; draw noise of shape (size, ...)"
+        )
+    if np.array_equal(a, b, equal_nan=True) and np.unique(a[:, 0]).size > size // 2:
+        raise ValueError(
+            "mechanism must return independent runs: two calls gave the same ones; "
+            "draw from the given rng, and do not seed another one"
+        )

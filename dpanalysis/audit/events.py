@@ -1,0 +1,439 @@
+"""Events that tell two inputs apart, the scores that define them, and the limits of a claim.
+
+A score maps an outcome to a number that tends to be larger on one input. An event is a set of
+outcomes by a score; it can be counted again and printed. A limit is a curve: the largest
+probability p of an event on one input that a claim allows at probability q on the other. Both
+curves here rise in q and in their level, which is all that :mod:`.counting` needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from .outcomes import Outcomes, Reader, as_batch
+
+__all__ = [
+    "ApproximateLimit",
+    "Cells",
+    "GaussianLimit",
+    "Limit",
+    "Line",
+    "OutcomeEvent",
+    "Score",
+    "Union",
+    "unit_of",
+    "values_of",
+]
+
+
+class Score(Protocol):
+    """A number for each run, from the numbers of its outcome."""
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Map an array of shape (runs, k) to one of shape (runs,); NaN where undefined."""
+        ...
+
+
+def values_of(score: Score | None, outcomes: Outcomes) -> np.ndarray:
+    """Return the score of every run, NaN for atoms; floating-point errors become NaN quietly."""
+    if score is None:
+        return np.full(len(outcomes), np.nan)
+    with np.errstate(all="ignore"):
+        return score(outcomes.values)
+
+
+def unit_of(score: Score | None) -> Unit:
+    """Return the unit of a fitted score; log-ratios and log-odds need none."""
+    return score.unit if isinstance(score, Linear) else Unit()
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """One number of the outcome."""
+
+    index: int
+    alone: bool = False
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        return values[:, self.index]
+
+    def __str__(self) -> str:
+        return "output" if self.alone else f"output[{self.index}]"
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Euclidean, or largest absolute, or largest, or smallest entry."""
+
+    kind: str
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        if self.kind == "norm":
+            return np.sqrt(np.einsum("ij,ij->i", values, values))
+        if self.kind == "max |.|":
+            return np.abs(values).max(axis=1)
+        return values.max(axis=1) if self.kind == "max" else values.min(axis=1)
+
+    def __str__(self) -> str:
+        return "max |output|" if self.kind == "max |.|" else f"{self.kind}(output)"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The location and scale of a score, so that scores from separate fits compare."""
+
+    middle: float = 0.0
+    spread: float = 1.0
+
+    def standardize(self, scores: np.ndarray) -> np.ndarray:
+        """Return scores of location 0 and scale 1."""
+        return (scores - self.middle) / self.spread
+
+    def restore(self, scores: np.ndarray) -> np.ndarray:
+        """Undo :meth:`standardize`."""
+        return self.middle + self.spread * scores
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A weighted sum of coordinates."""
+
+    weights: np.ndarray
+    index: np.ndarray
+    unit: Unit = Unit()
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        return values[:, self.index] @ self.weights
+
+    def __str__(self) -> str:
+        order = np.argsort(-np.abs(self.weights), kind="stable")
+        order = order[self.weights[order] != 0.0]
+        text = ""
+        for i in order[:4]:
+            size = "" if abs(self.weights[i]) == 1.0 else f"{abs(self.weights[i]):.4g} "
+            text += f" {'-' if self.weights[i] < 0.0 else '+'} {size}output[{self.index[i]}]"
+        return text.removeprefix(" + ").strip() + f" + ... ({order.size} terms)" * (order.size > 4)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A partition of the outcomes by a score, with log-ratios of the cells' probabilities.
+
+    The order of the cells: bins, repeated values, NaN, atoms, and last whatever was not seen.
+    """
+
+    edges: np.ndarray  # of the bins
+    repeated: np.ndarray  # values that are cells by themselves
+    ratios: np.ndarray  # estimated, one a cell
+
+    def index(self, scores: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
+        """Return the cell of every run."""
+        cells = np.searchsorted(self.edges, scores, side="right")
+        bins = self.edges.size + 1
+        if self.repeated.size:
+            place = np.minimum(np.searchsorted(self.repeated, scores), self.repeated.size - 1)
+            cells = np.where(self.repeated[place] == scores, bins + place, cells)
+        first_atom = bins + self.repeated.size
+        cells[np.isnan(scores)] = first_atom
+        if codes is not None:
+            coded = codes > 0
+            cells[coded] = np.minimum(first_atom + codes[coded], self.ratios.size - 1)
+        return cells
+
+    @classmethod
+    def fit(
+        cls,
+        scores: tuple[np.ndarray, np.ndarray],
+        codes: tuple[np.ndarray | None, np.ndarray | None],
+        atoms: int,
+        bins: int = 64,
+        more: float = 0.5,
+    ) -> Cells:
+        """Learn the cells from scores on the two inputs; ``more`` counts are added to each."""
+        pooled = np.concatenate(scores)
+        pooled = np.sort(pooled[~np.isnan(pooled)])
+        repeated = _repeated(pooled)
+        if repeated.size:
+            place = np.minimum(np.searchsorted(repeated, pooled), repeated.size - 1)
+            pooled = pooled[repeated[place] != pooled]
+        levels = np.linspace(0.0, 1.0, bins + 1)[1:-1]
+        tails = np.array([1e-4, 1e-3, 5e-3])
+        levels = np.concatenate([tails, levels, 1.0 - tails])
+        places = np.unique((levels * pooled.size).astype(np.int64))
+        edges = np.unique(pooled[places[places > 0]]) if pooled.size > 1 else pooled
+        cells = cls(edges, repeated, np.zeros(edges.size + repeated.size + atoms + 3))
+        first, second = (
+            np.bincount(cells.index(s, c), minlength=cells.ratios.size)
+            for s, c in zip(scores, codes)
+        )
+        ratios = np.log((first + more) / first.sum()) - np.log((second + more) / second.sum())
+        return cls(edges, repeated, np.where(first + second > 0, ratios, 0.0))
+
+
+def _repeated(ordered: np.ndarray, least: int = 5, most: int = 256) -> np.ndarray:
+    """Return repeated values (the most frequent ones if there are many) and infinite ones."""
+    if not ordered.size:
+        return ordered
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    counts = np.diff(np.append(starts, ordered.size))
+    kept = np.flatnonzero((counts >= least) | np.isinf(ordered[starts]))
+    if kept.size > most:
+        kept = np.sort(kept[np.argsort(-counts[kept], kind="stable")[:most]])
+    return ordered[starts[kept]]
+
+
+@dataclass(frozen=True, eq=False)
+class Additive:
+    """Sum over coordinates of their cells' log-ratios: exact for independent coordinates."""
+
+    index: np.ndarray
+    cells: tuple[Cells, ...]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        total = np.zeros(len(values))
+        for j, cells in zip(self.index, self.cells):
+            total += cells.ratios[cells.index(values[:, j], None)]
+        return total
+
+    def __str__(self) -> str:
+        return "sum of the learned log-ratios of the coordinates"
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticScore:
+    """Log-odds of a logistic regression on coordinates, their products and their log-ratios."""
+
+    additive: Additive
+    center: np.ndarray
+    spread: np.ndarray
+    weights: np.ndarray
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        return self.features(values) @ self.weights
+
+    def features(self, values: np.ndarray) -> np.ndarray:
+        z = (values[:, self.additive.index] - self.center) / self.spread
+        z = np.clip(z, -10.0, 10.0)
+        k = z.shape[1]
+        pairs = combinations(range(k), 2) if k <= 8 else ()
+        columns = [z, z * z, *(z[:, [i]] * z[:, [j]] for i, j in pairs)]
+        return np.hstack([*columns, self.additive(values)[:, None], np.ones((len(z), 1))])
+
+    def __str__(self) -> str:
+        return "learned classifier of the output"
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """Log-odds of scikit-learn's gradient-boosted trees on some coordinates."""
+
+    index: np.ndarray
+    model: Any
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(1):
+            return self.model.decision_function(bounded(values[:, self.index]))
+
+    def __str__(self) -> str:
+        return "learned trees of the output"
+
+
+def bounded(values: np.ndarray) -> np.ndarray:
+    """Return finite values: trees refuse infinite ones, and take NaN."""
+    return np.clip(values, -1e300, 1e300)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Learned log-ratio of the whole outcome, where outcomes repeat."""
+
+    table: dict[bytes, float]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        get = self.table.get
+        return np.array([get(key, 0.0) for key in row_keys(values)])
+
+    def __str__(self) -> str:
+        return "learned log-ratio of the whole output"
+
+    def outcomes(self, threshold: float, above: bool) -> tuple[list[list[float]], bool]:
+        """Return the outcomes on one side of a threshold, and whether new ones lie there."""
+        rows = [
+            np.frombuffer(key).tolist()
+            for key, ratio in self.table.items()
+            if (ratio >= threshold) == above
+        ]
+        return rows, (threshold <= 0.0) == above
+
+
+def row_keys(values: np.ndarray) -> list[bytes]:
+    """Return each row as bytes: equal rows have equal ones."""
+    flat = np.ascontiguousarray(values + 0.0)  # -0.0 and 0.0 are one outcome
+    keys = flat.view(np.dtype((np.void, flat.shape[1] * 8)))
+    return [bytes(key) for key in keys.reshape(-1).tolist()]
+
+
+# Events
+
+
+_PIECES = 6  # pieces of an event that are printed
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """Outcomes whose score is at least, or less than, a threshold."""
+
+    score: Score
+    threshold: float
+    above: bool
+
+    def contains(self, outcomes: Outcomes) -> np.ndarray:
+        """Return which runs lie in it."""
+        scores = values_of(self.score, outcomes)
+        return scores >= self.threshold if self.above else scores < self.threshold
+
+    def __str__(self) -> str:
+        if isinstance(self.score, Rows):
+            rows, unseen = self.score.outcomes(self.threshold, self.above)
+            shown = ", ".join(f"({', '.join(f'{x:g}' for x in row)})" for row in rows[:_PIECES])
+            more = f", ... ({len(rows)} in all)" if len(rows) > _PIECES else ""
+            return f"output in {{{shown}{more}}}" + " or never seen before" * unseen
+        return f"{self.score} {'>=' if self.above else '<'} {_number(self.threshold)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Union:
+    """Outcomes that lie in some of the cells of a score."""
+
+    score: Score | None
+    cells: Cells
+    included: np.ndarray
+    names: tuple[str, ...]
+
+    def contains(self, outcomes: Outcomes) -> np.ndarray:
+        """Return which runs lie in it."""
+        scores = values_of(self.score, outcomes)
+        return self.included[self.cells.index(scores, outcomes.codes)]
+
+    def __str__(self) -> str:
+        edges = np.concatenate([[-np.inf], self.cells.edges, [np.inf]])
+        bins = edges.size - 1
+        name, pieces, parts = str(self.score), [], []
+        inside = np.concatenate([[False], self.included[:bins], [False]])
+        starts = np.flatnonzero(inside[1:] & ~inside[:-1])
+        for lo, hi in zip(starts, np.flatnonzero(inside[:-1] & ~inside[1:])):
+            pieces.append(f"[{_number(edges[lo])}, {_number(edges[hi])})")
+        values = self.included[bins : bins + self.cells.repeated.size]
+        points = [_number(value) for value in self.cells.repeated[values]]
+        if points and not pieces and len(points) == 1:
+            parts.append(f"{name} == {points[0]}")
+        elif points:
+            more = ", ..." if len(points) > _PIECES else ""
+            pieces.append(f"{{{', '.join(points[:_PIECES])}{more}}}")
+        if pieces:
+            more = " or ..." if len(pieces) > _PIECES else ""
+            parts.append(f"{name} in {' or '.join(pieces[:_PIECES])}{more}")
+        rest = self.included[bins + values.size :]
+        if rest[0]:
+            parts.append(f"{name} is nan")
+        parts += [f"{self.names[i]}" for i in np.flatnonzero(rest[1:-1])[:_PIECES]]
+        if np.count_nonzero(rest[1:-1]) > _PIECES:
+            parts.append("...")
+        return " or ".join(parts) or "an output unlike those learned from"
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
+
+
+class OutcomeEvent:
+    """A set of outcomes; call it on outputs to see which lie in it."""
+
+    def __init__(self, test: Line | Union, reader: Reader) -> None:
+        self._test, self._reader = test, reader
+
+    def __call__(self, outputs: Any) -> np.ndarray:
+        """Return whether each run's output lies in the event."""
+        return self._test.contains(self._reader.read(as_batch(outputs, len(outputs))))
+
+    def count(self, outcomes: Outcomes) -> int:
+        """Return how many of the outcomes lie in the event."""
+        return int(np.count_nonzero(self._test.contains(outcomes)))
+
+    def __str__(self) -> str:
+        return str(self._test)
+
+    def __repr__(self) -> str:
+        return f"Event({self})"
+
+
+# Limits
+
+
+@dataclass(frozen=True)
+class ApproximateLimit:
+    """(epsilon, delta)-differential privacy: p <= e**epsilon q + delta."""
+
+    delta: float
+
+    def describe(self, level: float) -> str:
+        """Return a level in words."""
+        return f"epsilon = {level:g} at delta = {self.delta:g}"
+
+    def most(self, q: ArrayLike, level: ArrayLike) -> NDArray[np.float64]:
+        """Return the largest p that is allowed."""
+        return np.minimum(1.0, self.delta + np.exp(np.minimum(level, 700.0)) * np.asarray(q))
+
+    def least(self, p: ArrayLike, level: ArrayLike) -> NDArray[np.float64]:
+        """Return the smallest q at which p is allowed."""
+        least = np.maximum(0.0, np.asarray(p) - self.delta) * np.exp(-np.asarray(level))
+        return np.asarray(least, dtype=np.float64)
+
+    def level(self, p: ArrayLike, q: ArrayLike) -> NDArray[np.float64]:
+        """Return the smallest epsilon that allows the pair; -inf where every one does."""
+        with np.errstate(divide="ignore"):
+            excess = np.log(np.maximum(0.0, np.asarray(p) - self.delta))
+            return np.where(np.isneginf(excess), -np.inf, excess - np.log(q))
+
+    def slope(self, p: ArrayLike, q: ArrayLike) -> NDArray[np.float64]:
+        """Return the slope of the curve through the pair; 1 below the curve of epsilon = 0."""
+        return np.maximum(1.0, (np.asarray(p) - self.delta) / np.maximum(q, 1e-300))
+
+
+@dataclass(frozen=True)
+class GaussianLimit:
+    """mu-Gaussian differential privacy: p <= Phi(Phi^-1(q) + mu) (Dong, Roth, Su, 2022)."""
+
+    def describe(self, level: float) -> str:
+        """Return a level in words."""
+        return f"mu = {level:g}"
+
+    def most(self, q: ArrayLike, level: ArrayLike) -> NDArray[np.float64]:
+        """Return the largest p that is allowed."""
+        return np.asarray(special.ndtr(special.ndtri(q) + level), dtype=np.float64)
+
+    def least(self, p: ArrayLike, level: ArrayLike) -> NDArray[np.float64]:
+        """Return the smallest q at which p is allowed."""
+        return np.asarray(special.ndtr(special.ndtri(p) - level), dtype=np.float64)
+
+    def level(self, p: ArrayLike, q: ArrayLike) -> NDArray[np.float64]:
+        """Return the smallest mu that allows the pair; -inf where every one does."""
+        p, q = np.asarray(p), np.asarray(q)
+        with np.errstate(invalid="ignore"):
+            found = special.ndtri(p) - special.ndtri(q)
+        return np.where((p <= 0.0) | (q >= 1.0), -np.inf, found)
+
+    def slope(self, p: ArrayLike, q: ArrayLike) -> NDArray[np.float64]:
+        """Return the slope of the curve through the pair."""
+        return np.exp(0.5 * (special.ndtri(q) ** 2 - special.ndtri(p) ** 2))
+
+
+Limit: TypeAlias = ApproximateLimit | GaussianLimit

@@ -1,0 +1,446 @@
+"""Learning of the event that is most likely to refute a claim, from runs on the two inputs.
+
+Scores of an outcome are tried, some without parameters, others fitted. The event is counted in
+other runs, so nothing that is learned here needs to be right.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from .events import (
+    Additive,
+    Cells,
+    Coordinate,
+    Limit,
+    Line,
+    Linear,
+    LogisticScore,
+    Norm,
+    OutcomeEvent,
+    Rows,
+    Score,
+    Trees,
+    Union,
+    Unit,
+    bounded,
+    row_keys,
+    unit_of,
+    values_of,
+)
+from .outcomes import Outcomes, Reader
+
+__all__ = ["POWER", "Choice", "Goal", "learn_event"]
+
+_COORDINATES = 16  # coordinates that are tried one by one
+_PAIRS = 6  # largest dimension in which differences of all pairs are tried too
+_LEARNED = 32  # coordinates that the fitted scores use
+_LINEAR = 512  # coordinates that the linear scores use; covariances are (k, k)
+_TREES = 1_000  # fewest runs of each input that trees are grown from
+_FITTED = 20_000  # runs of each input that scores are fitted to, at most
+
+
+def fixed_scores(first: Outcomes, second: Outcomes) -> list[Score | None]:
+    """Return scores without parameters to try; None stands for the atoms alone."""
+    width = first.values.shape[1]
+    scores: list[Score | None] = []
+    if first.codes is not None or second.codes is not None:
+        scores.append(None)
+    if width <= 1:
+        return scores + [Coordinate(0, alone=True)] * width
+    with np.errstate(all="ignore"):
+        order = _order(first.values[:_FITTED], second.values[:_FITTED])
+    scores += [Coordinate(int(j)) for j in order[:_COORDINATES]]
+    if width <= _PAIRS:
+        signs = np.array([1.0, -1.0])
+        scores += [Linear(signs, np.array(pair)) for pair in combinations(range(width), 2)]
+    return scores + [Norm(kind) for kind in ("norm", "max |.|", "max", "min")]
+
+
+def fitted_scores(first: Outcomes, second: Outcomes) -> dict[str, Score]:
+    """Return scores fitted to runs on the two inputs, by the name of the fit."""
+    if first.values.shape[1] <= 1:
+        return {}
+    first, second = first[:_FITTED], second[:_FITTED]
+    plain = first.values[first.plain], second.values[second.plain]
+    scores: dict[str, Score] = {}
+    rows = _rows(first, second)
+    if rows is not None:
+        scores["rows"] = rows
+    with np.errstate(all="ignore"):
+        order = _order(first.values, second.values)
+        additive = _additive(first.values, second.values, order[:_LEARNED])
+        if min(map(len, plain)) > 1:
+            scores |= _linear(plain, np.sort(order[:_LINEAR]))
+        scores["additive"] = additive
+        if min(map(len, plain)) > 1:
+            scores["logistic"] = _logistic(plain, additive)
+            if rows is None and (trees := _trees(first, second, additive.index)) is not None:
+                scores["trees"] = trees  # where outcomes repeat, their table is as good
+    return scores
+
+
+def _order(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the coordinates, those that differ most between the inputs first."""
+    if first.shape[1] <= _COORDINATES:
+        return np.arange(first.shape[1])
+    ranks = np.nan_to_num(np.concatenate([first, second]), nan=np.inf).argsort(axis=0)
+    ranks = ranks.argsort(axis=0) / len(ranks) - 0.5
+    # Moments of the ranks: differences of location, then of spread.
+    moments = [np.abs(m[: len(first)].mean(0) - m[len(first) :].mean(0)) for m in (ranks, ranks**2)]
+    return np.argsort(-(moments[0] + 2.0 * moments[1]), kind="stable")
+
+
+def _linear(plain: tuple[np.ndarray, np.ndarray], index: np.ndarray) -> dict[str, Score]:
+    """Return the difference of the means, plain and whitened (Fisher's discriminant)."""
+    first, second = plain[0][:, index], plain[1][:, index]
+    # Medians and clipping, because of heavy tails.
+    pooled = np.concatenate([first, second])
+    center = np.median(pooled, axis=0)
+    spread = _spread(pooled, center)
+    z = [np.clip((part - center) / spread, -20.0, 20.0) for part in (first, second)]
+    shift = z[0].mean(axis=0) - z[1].mean(axis=0)
+    covariance = sum((np.atleast_2d(np.cov(part, rowvar=False)) for part in z), np.array(0.0))
+    ridge = 1e-10 * max(float(np.trace(covariance)) / index.size, 1e-12)
+    whitened = np.linalg.solve(covariance + ridge * np.eye(index.size), shift)
+    scores: dict[str, Score] = {}
+    for name, weights in (("means", shift / spread), ("whitened", whitened / spread)):
+        length = np.linalg.norm(weights)
+        if np.isfinite(length) and length > 0.0:
+            weights = weights / length
+            along = pooled @ weights
+            middle = np.median(along)
+            unit = Unit(float(middle), float(_spread(along[:, None], middle)[0]))
+            scores[name] = Linear(weights, index, unit)
+    return scores
+
+
+def _spread(values: np.ndarray, center: np.ndarray) -> np.ndarray:
+    """Return a scale of each coordinate, 1 for one that hardly varies."""
+    spread = np.quantile(np.abs(values - center), 0.75, axis=0)
+    return np.where((spread > 0.0) & np.isfinite(spread), spread, 1.0)
+
+
+def _additive(first: np.ndarray, second: np.ndarray, index: np.ndarray) -> Additive:
+    cells = tuple(Cells.fit((first[:, j], second[:, j]), (None, None), 0, bins=32) for j in index)
+    return Additive(index, cells)
+
+
+def _logistic(plain: tuple[np.ndarray, np.ndarray], additive: Additive) -> LogisticScore:
+    """Fit by Newton's method with a small ridge."""
+    values = np.concatenate(plain)
+    label = np.repeat([1.0, 0.0], [len(part) for part in plain])
+    kept = values[:, additive.index]
+    center = np.median(kept, axis=0)
+    model = LogisticScore(additive, center, _spread(kept, center), np.zeros(0))
+    features = model.features(values)
+    ridge = 1e-3 * len(values) * np.mean(features**2, axis=0) + 1e-9
+    weights = np.zeros(features.shape[1])
+    for _ in range(12):
+        chance = special.expit(features @ weights)
+        gradient = features.T @ (chance - label) + ridge * weights
+        curvature = (features * (chance * (1.0 - chance))[:, None]).T @ features
+        step = np.linalg.solve(curvature + np.diag(ridge), gradient)
+        weights = weights - step
+        if np.abs(step).max() < 1e-6 * (1.0 + np.abs(weights).max()):
+            break
+    return LogisticScore(additive, center, model.spread, weights)
+
+
+def _trees(first: Outcomes, second: Outcomes, index: np.ndarray) -> Trees | None:
+    """Return gradient-boosted trees, where scikit-learn is installed and the runs are enough."""
+    if len(first) < _TREES or importlib.util.find_spec("sklearn") is None:
+        return None
+    from sklearn.ensemble import HistGradientBoostingClassifier  # heavy, and not required
+    from threadpoolctl import threadpool_limits
+
+    values = bounded(np.concatenate([first.values, second.values])[:, index])
+    label = np.repeat([1, 0], [len(first), len(second)])
+    model = HistGradientBoostingClassifier(
+        max_iter=30, max_leaf_nodes=15, min_samples_leaf=40, early_stopping=False, random_state=0
+    )
+    with threadpool_limits(1):  # more threads do not pay for so few runs
+        model.fit(values, label)
+    return Trees(index, model)
+
+
+def _rows(first: Outcomes, second: Outcomes) -> Rows | None:
+    """Return the score of whole outcomes, or None where most outcomes are seen once."""
+    counts: dict[bytes, list[int]] = {}
+    for side, outcomes in enumerate((first, second)):
+        values = outcomes.values
+        if outcomes.codes is not None:
+            values = values[outcomes.codes == 0]
+        for key in row_keys(values):
+            counts.setdefault(key, [0, 0])[side] += 1
+    if not counts or len(counts) > 0.5 * (len(first) + len(second)):
+        return None
+    return Rows({key: math.log((a + 0.5) / (b + 0.5)) for key, (a, b) in counts.items()})
+
+
+# The event with the best prospects
+
+
+_TAIL_RANKS = 24  # thresholds tried in each tail, at ranks 1, 2, 3, 5, 8, ...
+_THRESHOLDS = 256  # thresholds tried in between
+_CROSSED = 1 << 14  # most runs at which both halves are learned from and counted in, in turn
+_CHARGE = 2.0  # standard errors charged to estimates: the best of many is lucky, too
+_LUCK = 1.0  # standard errors by which a chance to refute must exceed an even one
+_MOVED = 4.0  # counts added to rates: the middle of Wilson's interval at 95%
+POWER = 1.2816  # standard errors below a bound that nine in ten repetitions reach
+
+_Array: TypeAlias = NDArray[np.float64]
+_Pair: TypeAlias = tuple[Outcomes, Outcomes]
+
+
+class Goal(NamedTuple):
+    """The claim that an event shall refute, and the test that follows."""
+
+    limit: Limit
+    claim: float  # the level to be refuted
+    runs: int  # new runs of each input, in which the event will be counted
+    quantile: float  # of the normal law, at the confidence of the bound
+
+
+class Choice(NamedTuple):
+    """An event, the input on which it is likelier (0, 1), and the slope of the test."""
+
+    event: OutcomeEvent
+    likelier: int
+    slope: float
+
+
+def _worst(p: _Array, q: _Array, limit: Limit, square: float) -> tuple[_Array, _Array]:
+    """Return the pair at which a bound ends, ``square`` = (standard errors)**2 / runs away.
+
+    The errors of p and q are shared as in the sum of their squares, and Wilson's intervals stand
+    in for exact ones: cheap, and only used to choose.
+    """
+    # Rates of 0 and 1 are moved inside, as the middles of those intervals are.
+    inner = [(rate + 0.5 * square) / (1.0 + square) for rate in (p, q)]
+    variances = [rate * (1.0 - rate) for rate in inner]
+    part = limit.slope(*inner) ** 2 * variances[1]
+    share = variances[0] / (variances[0] + part)
+
+    def end(rate: _Array, part: _Array, sign: float) -> _Array:
+        k = square * part
+        return (rate + 0.5 * k + sign * np.sqrt(k * rate * (1.0 - rate) + 0.25 * k**2)) / (1.0 + k)
+
+    return end(p, share, -1.0), end(q, 1.0 - share, 1.0)
+
+
+def _merits(counts: tuple[_Array, _Array], size: int, goal: Goal) -> tuple[_Array, _Array]:
+    """Return how good each event is: a class, and a value to compare within the class.
+
+    ``counts`` are of ``size`` runs.
+
+    - 3: nine of ten tests of the event will bound the level above the claim; the value is that
+      bound. The uncertainty of the counts is charged: otherwise the luckiest of thousands of
+      events wins, which is a rare one.
+    - 2: the event has a better than even chance to refute the claim; the value is its distance
+      from the claim's curve, in standard deviations of one run.
+    - 1: there will be a bound, which is the value.
+    - 0: the runs are too few for any bound; the value is the distance again.
+    """
+    p, q = counts[0] / size, counts[1] / size
+    z = max(goal.quantile, 0.0)
+    errors = (z + POWER) / math.sqrt(goal.runs) + _CHARGE / math.sqrt(size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = goal.limit.level(*_worst(p, q, goal.limit, errors**2))
+    distance = _distances(p, q, size, goal)
+    even = z / math.sqrt(goal.runs) + _LUCK / math.sqrt(size)
+    surely, likely = bound > goal.claim, distance >= even
+    classes = np.select([surely, likely, bound > 0.0], [3, 2, 1])
+    return classes, np.where(classes % 2 == 1, bound, distance)
+
+
+def _distances(p: _Array, q: _Array, size: int, goal: Goal) -> _Array:
+    """Return how far each pair lies above the claim's curve, in standard deviations of one run.
+
+    The rates are moved inside a little, as in Wilson's intervals: counts of 0 have a variance.
+    """
+    k = _MOVED / size
+    p, q = (p + 0.5 * k) / (1.0 + k), (q + 0.5 * k) / (1.0 + k)
+    allowed = goal.limit.most(q, goal.claim)
+    slope = goal.limit.slope(allowed, q)
+    return np.asarray((p - allowed) / np.sqrt(p * (1.0 - p) + slope**2 * q * (1.0 - q)))
+
+
+def _slope(p: float, q: float, goal: Goal) -> float:
+    r"""Return the c at which the test of X - cY is about constant along the claim's curve.
+
+    With :math:`V = p(1-p) + c^2 q(1-q)` the test's quantile is :math:`\sqrt n (x - cy - p + cq) /
+    \sqrt V`. Its derivative along p = h(q) is 0 where :math:`c = h' + z V'/(2 \sqrt{nV})`.
+    """
+    z, n = max(goal.quantile, 0.0), goal.runs
+    p, q = (float(x) for x in _worst(np.array(p), np.array(q), goal.limit, max(z, 1.0) ** 2 / n))
+    if p in (0.0, 1.0) or q in (0.0, 1.0):  # nothing has been learned
+        return 1.0
+    rise = float(goal.limit.slope(p, q))
+    variance = p * (1.0 - p) + rise**2 * q * (1.0 - q)
+    bend = rise * (1.0 - 2.0 * p) + rise**2 * (1.0 - 2.0 * q)
+    slope = rise + 0.5 * z * bend / math.sqrt(n * variance) if variance > 0.0 else rise
+    return max(slope, 0.5 * rise) if math.isfinite(slope) else 1.0
+
+
+def learn_event(reader: Reader, first: Any, second: Any, goal: Goal) -> Choice:
+    """Return the event with the best prospects.
+
+    The score, the threshold and the direction are chosen on runs that the score was not fitted
+    to: each half of the runs judges the fits to the other half, and the winner is fitted again to
+    all. Of very many runs, the first half serves fits alone. Scores without parameters are judged
+    by all the runs.
+    """
+    first, second = (x if isinstance(x, Outcomes) else reader.read(x) for x in (first, second))
+    best, chosen = (-1, -math.inf), None
+    for trial in _trials(first, second):
+        for counts, make, size in (*_lines(trial), *_unions(trial, reader)):
+            for side in (0, 1):
+                pair = counts[side], counts[1 - side]
+                classes, values = _merits(pair, size, goal)
+                top = int(classes.max())
+                place = int(np.argmax(np.where(classes == top, values, -math.inf)))
+                # Simple events come first: a later one must be clearly better.
+                least = best[1] + 0.01 * max(best[1], 0.0)
+                if chosen is None or (top, values[place]) > (best[0], least):
+                    best = top, float(values[place])
+                    slope = _slope(pair[0][place] / size, pair[1][place] / size, goal)
+                    chosen = Choice(OutcomeEvent(make(place), reader), side, slope)
+    assert chosen is not None  # there is always a score, or an atom
+    return chosen
+
+
+class _Fold(NamedTuple):
+    """A score, the runs it was fitted to and others to judge it by, each of both inputs."""
+
+    score: Score | None
+    fit: _Pair
+    held: _Pair
+
+
+class _Trial(NamedTuple):
+    """A score to try, in its final form, and the folds that judge it.
+
+    ``whole`` are the runs that judge a score without parameters; None if it has any.
+    """
+
+    score: Score | None
+    folds: list[_Fold]
+    whole: _Pair | None
+
+
+def _trials(first: Outcomes, second: Outcomes) -> Iterator[_Trial]:
+    """Yield the scores, simple ones first."""
+    half = len(first) // 2
+    fit, held = (first[:half], second[:half]), (first[half:], second[half:])
+    pairs = [(fit, held)] if half > _CROSSED else [(fit, held), (held, fit)]
+    for score in fixed_scores(first, second):
+        yield _Trial(score, [_Fold(score, *pair) for pair in pairs], (first, second))
+    parts = [fitted_scores(*part) for part, _ in pairs]
+    final = parts[0] if len(pairs) == 1 else fitted_scores(first, second)
+    for name, fitted in final.items():
+        if all(name in part for part in parts):
+            folds = [_Fold(part[name], *pair) for part, pair in zip(parts, pairs)]
+            yield _Trial(fitted, folds, None)
+
+
+# Counts of many events on the two inputs, a function that makes one of them, runs of each input.
+_Family: TypeAlias = tuple[tuple[np.ndarray, np.ndarray], Callable[[int], "Line | Union"], int]
+
+
+def _lines(trial: _Trial) -> Iterator[_Family]:
+    """Yield the events that the score lies on one side of a threshold."""
+    final = trial.score
+    if final is None:
+        return
+    if trial.whole is not None:
+        scores = [values_of(final, part) for part in trial.whole]
+    else:
+        # Thresholds are in the units of each fold's score, and then in those of the final one.
+        parts = [
+            [unit_of(f.score).standardize(values_of(f.score, x)) for x in f.held]
+            for f in trial.folds
+        ]
+        scores = [np.concatenate(side) for side in zip(*parts)]
+    ordered = [np.sort(s[~np.isnan(s)]) for s in scores]
+    thresholds = _thresholds(np.sort(np.concatenate(ordered), kind="stable"))
+    if not thresholds.size:
+        return
+    below = [np.searchsorted(s, thresholds) for s in ordered]
+    kept = thresholds if trial.whole is not None else unit_of(final).restore(thresholds)
+
+    def line(above: bool) -> Callable[[int], Line]:
+        return lambda place: Line(final, float(kept[place]), above)
+
+    size = scores[0].size
+    yield (below[0], below[1]), line(False), size
+    yield (ordered[0].size - below[0], ordered[1].size - below[1]), line(True), size
+
+
+def _thresholds(pooled: np.ndarray) -> np.ndarray:
+    """Return values to cut at, of sorted ones: quantiles, and many in both tails."""
+    ranks = np.unique((1.4 ** np.arange(_TAIL_RANKS)).astype(np.int64))
+    middle = np.linspace(0, pooled.size - 1, _THRESHOLDS).astype(np.int64)
+    places = np.concatenate([ranks, middle, pooled.size - 1 - ranks])
+    return np.unique(pooled[places[(places >= 0) & (places < pooled.size)]])
+
+
+def _unions(trial: _Trial, reader: Reader) -> Iterator[_Family]:
+    """Yield the events that the learned log-ratio of the cell is large, and that it is not.
+
+    In each fold the ratios are learned from the one part and the events are counted in the
+    other. Without a score, the cells are the atoms that have been seen.
+    """
+    names = tuple(reader.name(code) for code in range(1, reader.atoms + 1))
+
+    def learned(score: Score | None, part: _Pair, halves: int = 1) -> Cells:
+        scores = values_of(score, part[0]), values_of(score, part[1])
+        more = 0.5 * halves  # a cell seen on one input has the same ratio in all and in a half
+        return Cells.fit(scores, (part[0].codes, part[1].codes), reader.atoms, more=more)
+
+    folds = trial.folds
+    parts = [learned(fold.score, fold.fit) for fold in folds]
+    final = parts[0]
+    if len(folds) > 1:
+        first, second = (Outcomes.join([fold.held[side] for fold in folds]) for side in (0, 1))
+        final = learned(trial.score, (first, second), len(folds))
+    levels = np.unique(np.concatenate([cells.ratios for cells in parts]))[::-1]
+    above, total = np.zeros((2, levels.size), dtype=np.int64), np.zeros((2, 1), dtype=np.int64)
+    for cells, fold in zip(parts, folds):
+        eligible = _eligible(cells, trial.score, len(names))
+        order = np.argsort(-cells.ratios, kind="stable")
+        places = np.searchsorted(-cells.ratios[order], -levels, side="right")
+        for side, outcomes in enumerate(fold.held):
+            index = cells.index(values_of(fold.score, outcomes), outcomes.codes)
+            counts = (np.bincount(index, minlength=cells.ratios.size) * eligible)[order]
+            above[side] += np.concatenate([[0], np.cumsum(counts)])[places]
+            total[side] += counts.sum()
+    size = sum(len(fold.held[0]) for fold in folds)
+    allowed = _eligible(final, trial.score, len(names))
+
+    def union(large: bool) -> Callable[[int], Union]:
+        def make(place: int) -> Union:
+            included = ((final.ratios >= levels[place] - 1e-9) == large) & allowed
+            return Union(trial.score, final, included, names)
+
+        return make
+
+    yield (above[0], above[1]), union(True), size
+    below = total - above
+    yield (below[0], below[1]), union(False), size
+
+
+def _eligible(cells: Cells, score: Score | None, atoms: int) -> np.ndarray:
+    """Return which cells may be in an event: all, or without a score the atoms seen."""
+    eligible = np.ones(cells.ratios.size, dtype=bool)
+    if score is None:
+        eligible[: -1 - atoms] = eligible[-1] = False
+    return eligible

@@ -1,0 +1,499 @@
+"""Outputs of a mechanism as numbers and atoms, and checks of the data sets that it runs on.
+
+A run's outcome is a vector of real numbers of one fixed shape, or an *atom*: a text or another
+object, an output of another shape, an exception. Every step here is post-processing, so it can
+hide a violation of privacy but never make one up. Pairs of data sets are checked to be
+neighbours, as far as their types show records, and to stay unchanged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import numbers
+import sys
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
+
+__all__ = [
+    "Batch",
+    "Outcomes",
+    "Raised",
+    "Reader",
+    "as_batch",
+    "check_neighbours",
+    "draw_pairs",
+    "fingerprint",
+    "hashable",
+    "pairs_of",
+]
+
+
+# Runs as returned: a numeric array whose first axis is the runs, or a list of any outputs.
+Batch: TypeAlias = "np.ndarray | list[Any]"
+
+_LONGEST_SEQUENCE = 64  # longer sequences of another shape are atoms by their shape alone
+
+
+@dataclass(frozen=True)
+class Raised:
+    """The outcome of a run that raised: the exception's type, without its message."""
+
+    kind: str
+
+    def __str__(self) -> str:
+        return f"raises {self.kind}"
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """The outcome of a run whose output has another shape."""
+
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"shape == {self.shape}"
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Outcomes of many runs."""
+
+    values: np.ndarray  # (runs, k), NaN in the rows of atoms
+    codes: np.ndarray | None = None  # (runs,), 0 for numbers, else the atom; None without atoms
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, part: slice) -> Outcomes:
+        return Outcomes(self.values[part], None if self.codes is None else self.codes[part])
+
+    @property
+    def plain(self) -> np.ndarray:
+        """The rows that are finite numbers, as an array of shape (runs,) of bool."""
+        finite = np.isfinite(self.values).all(axis=1)
+        return finite if self.codes is None else finite & (self.codes == 0)
+
+    @staticmethod
+    def join(parts: Sequence[Outcomes]) -> Outcomes:
+        """Return the runs of all parts."""
+        if len(parts) == 1:
+            return parts[0]
+        codes = None
+        if any(part.codes is not None for part in parts):
+            codes = np.concatenate(
+                [np.zeros(len(p), np.int64) if p.codes is None else p.codes for p in parts]
+            )
+        return Outcomes(np.concatenate([part.values for part in parts]), codes)
+
+
+def as_batch(returned: Any, size: int) -> Batch:
+    """Return a copy of what a mechanism returned for ``size`` runs, as a batch."""
+    try:
+        array = np.array(returned)  # a copy: the mechanism may use its buffer again
+    except ValueError:  # rows of different shapes
+        array = np.empty(len(returned), dtype=object)
+        array[:] = list(returned)
+    if array.ndim == 0 or array.shape[0] != size:
+        found = "a single value" if array.ndim == 0 else f"{array.shape[0]} rows"
+        raise ValueError(
+            f"mechanism must return one row a run, {size} for size={size}, got {found} "
+            f"(shape {array.shape})"
+        )
+    if array.dtype.kind == "c":
+        array = np.stack([array.real, array.imag], axis=-1)
+    if array.dtype.kind in "biuf":
+        return array
+    # A list is kept as it is: NumPy makes texts of the numbers beside a text.
+    return list(returned) if isinstance(returned, (list, tuple)) else list(array.tolist())
+
+
+class Reader:
+    """Reads batches as outcomes.
+
+    The first numeric output in ``batches`` fixes the shape of the numbers. Outputs of other shapes
+    are atoms, by their content where they are short and of integers, else by their shape.
+    """
+
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self.shape: tuple[int, ...] | None = None
+        self._codes: dict[Hashable, int] = {}
+        self._names: list[str] = [""]
+        self._compared_by_identity = False
+        self._read = 0
+        for batch in batches:
+            if self.shape is None:
+                self.shape = _first_shape(batch)
+
+    @property
+    def width(self) -> int:
+        """How many numbers an outcome has."""
+        return 0 if self.shape is None else int(np.prod(self.shape))
+
+    @property
+    def atoms(self) -> int:
+        """How many atoms have been seen."""
+        return len(self._codes)
+
+    def name(self, code: int) -> str:
+        """Return an atom in words."""
+        return self._names[code]
+
+    def read(self, batch: Batch) -> Outcomes:
+        """Return the runs of a batch; an atom that is new gets a new code."""
+        if not isinstance(batch, np.ndarray):
+            batch = _stack(batch)
+        self._read += len(batch)
+        if isinstance(batch, np.ndarray):
+            if batch.shape[1:] == self.shape:
+                values = batch.reshape(len(batch), self.width)
+                return Outcomes(np.ascontiguousarray(values, dtype=np.float64))
+            if batch.dtype.kind == "f" or np.prod(batch.shape[1:]) > _LONGEST_SEQUENCE:
+                code = self._code(_Shape(batch.shape[1:]))
+                empty = np.full((len(batch), self.width), np.nan)
+                return Outcomes(empty, np.full(len(batch), code))
+            batch = list(batch)
+        values = np.full((len(batch), self.width), np.nan)
+        codes = np.zeros(len(batch), dtype=np.int64)
+        known: dict[Any, int] = {}  # a fast path for texts, the most common atoms
+        for i, output in enumerate(batch):
+            if type(output) is str:
+                if output not in known:
+                    known[output] = self._code(output)
+                codes[i] = known[output]
+                continue
+            numbers_ = _as_numbers(output)
+            if numbers_ is not None and numbers_.shape == self.shape:
+                values[i] = numbers_.reshape(-1)
+            else:
+                codes[i] = self._code(_atom(output, numbers_))
+        return Outcomes(values, codes if codes.any() else None)
+
+    def check_comparable(self) -> None:
+        """Raise where outputs are objects that equal only themselves, so that no two agree."""
+        if self._compared_by_identity and self.atoms == self._read:
+            raise TypeError(
+                "mechanism returns objects that equal nothing but themselves "
+                f"({self._names[-1]}): return numbers, texts, tuples or objects with __eq__"
+            )
+
+    def _code(self, atom: Hashable) -> int:
+        try:
+            return self._codes[atom]
+        except KeyError:
+            pass
+        kind = type(atom)
+        if kind.__eq__ is object.__eq__ and not isinstance(atom, type):
+            self._compared_by_identity = True
+        named = isinstance(atom, (Raised, _Shape))
+        self._names.append(str(atom) if named else f"output == {_shorten(repr(atom))}")
+        self._codes[atom] = len(self._names) - 1
+        return self._codes[atom]
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _first_shape(batch: Batch) -> tuple[int, ...] | None:
+    if isinstance(batch, np.ndarray):
+        return batch.shape[1:] if batch[:1].size else None
+    for output in batch:
+        numbers_ = _as_numbers(output)
+        if numbers_ is not None:
+            return numbers_.shape
+    return None
+
+
+def _stack(outputs: list[Any]) -> Batch:
+    """Return the outputs as one array where all are numbers of one shape."""
+    if set(map(type, outputs)) <= {float, int, bool, np.float64, np.int64, np.bool_}:
+        try:
+            return np.array(outputs, dtype=np.float64)
+        except OverflowError:  # integers beyond the range of floats
+            return outputs
+    if all(isinstance(output, np.ndarray) for output in outputs):
+        shape = outputs[0].shape
+        if all(o.shape == shape and o.dtype.kind in "biuf" for o in outputs):
+            return np.stack(outputs)
+    return outputs
+
+
+def _as_numbers(output: Any) -> np.ndarray | None:
+    """Return one output as an array of real numbers, or None where it is none."""
+    if isinstance(output, (numbers.Real, np.bool_)):
+        try:
+            return np.array(float(output))
+        except OverflowError:
+            return None
+    if isinstance(output, (str, bytes, Raised)) or output is None:
+        return None
+    if isinstance(output, (numbers.Complex, np.ndarray, list, tuple)) or hasattr(
+        output, "__array__"
+    ):
+        try:
+            array = np.asarray(output)
+        except ValueError:  # ragged
+            return None
+        if array.dtype.kind == "c":
+            return np.stack([array.real, array.imag], axis=-1)
+        return array if array.dtype.kind in "biuf" and array.size else None
+    return None
+
+
+def _atom(output: Any, numbers_: np.ndarray | None) -> Hashable:
+    """Return a hashable stand-in for one output that is not a vector of the usual shape."""
+    if numbers_ is not None and (numbers_.dtype.kind == "f" or numbers_.size > _LONGEST_SEQUENCE):
+        return _Shape(numbers_.shape)
+    return hashable(output)
+
+
+def hashable(output: Any) -> Hashable:
+    """Return a hashable stand-in for any object: equal ones have equal stand-ins."""
+    if isinstance(output, np.ndarray):
+        output = output.tolist()
+    if isinstance(output, (list, tuple)):
+        return tuple(hashable(entry) for entry in output)
+    if isinstance(output, dict):
+        return frozenset((hashable(k), hashable(v)) for k, v in output.items())
+    if isinstance(output, (set, frozenset)):
+        return frozenset(hashable(entry) for entry in output)
+    try:
+        hash(output)
+    except TypeError:
+        return repr(output)
+    return output
+
+
+# Pairs of data sets
+
+
+_RECORD = "records"  # the kind of records that are dictionaries, texts beside numbers, ...
+
+
+def check_neighbours(
+    dataset: Any, neighbour: Any, relation: str | None = None, default: str | None = None
+) -> None:
+    """Raise unless the two data sets are neighbours, as far as their types show records."""
+    first, second = _records(dataset, relation), _records(neighbour, relation)
+    if (first and first[0]) != (second and second[0]) and all(
+        isinstance(data, list) for data in (dataset, neighbour)
+    ):  # rows of different lengths
+        first, second = _listed(dataset), _listed(neighbour)
+    if (first is None) != (second is None):
+        kinds = [type(data).__name__ for data in (dataset, neighbour)]
+        raise ValueError(
+            f"dataset and neighbour must be of one kind, got {kinds[0]} and {kinds[1]}"
+        )
+    if first is None or second is None:
+        if _equal(dataset, neighbour):
+            raise ValueError("dataset and neighbour must differ, they are equal")
+        return
+    if first[0] != second[0]:
+        raise ValueError(
+            "dataset and neighbour must have records of one kind, "
+            f"got {_describe(first[0])} and {_describe(second[0])}"
+        )
+    entries = first[0] == ((),)
+    keys, other = first[1], second[1]
+    if relation is None and entries and len(keys) == len(other) and keys != other:
+        return
+    wanted = relation or (None if entries else default)
+    _compare(keys, other, wanted, "entry" if entries else "row")
+
+
+def _compare(keys: list[Any], other: list[Any], relation: str | None, what: str) -> None:
+    lengths = f"they have {len(keys)} and {len(other)}"
+    several = {"row": "rows", "entry": "entries"}[what]
+    if relation is None:
+        relation = REPLACE_ONE if len(keys) == len(other) else ADD_OR_REMOVE_ONE
+    if relation == REPLACE_ONE:
+        rule = f"dataset and neighbour must differ in one {what} (replace_one)"
+        if len(keys) != len(other):
+            raise ValueError(f"{rule}: the same number of {several}, but {lengths}")
+        places = [i for i, (a, b) in enumerate(zip(keys, other)) if a != b]
+        if len(places) == 1:
+            return
+        if not places:
+            raise ValueError(f"{rule}, they are equal")
+        shown = ", ".join(map(str, places[:5])) + (", ..." if len(places) > 5 else "")
+        moved = (Counter(keys) - Counter(other)).total()
+        order = f"; {moved} if order is ignored: give both in one order" if moved < 2 else ""
+        raise ValueError(f"{rule}, they differ in {len(places)} ({shown}){order}")
+    rule = f"one of dataset and neighbour must be the other without one {what} (add_or_remove_one)"
+    if abs(len(keys) - len(other)) != 1:
+        raise ValueError(f"{rule}, but {lengths} {several}")
+    longer, shorter = (keys, other) if len(keys) > len(other) else (other, keys)
+    extra = (Counter(longer) - Counter(shorter)).total()
+    if extra != 1:
+        raise ValueError(f"{rule}, but {extra} {several} of the longer are not in the shorter")
+
+
+def _equal(dataset: Any, neighbour: Any) -> bool:
+    """Return whether two objects are surely equal."""
+    if dataset is neighbour:
+        return True
+    try:
+        return type(dataset) is type(neighbour) and bool(dataset == neighbour)
+    except (TypeError, ValueError):  # arrays inside
+        return False
+
+
+def _describe(kind: tuple[Any, ...]) -> str:
+    names = {(): "numbers", _RECORD: "collections"}
+    return " and ".join(names.get(shape, f"rows of shape {shape}") for shape in kind)
+
+
+def _listed(data: list[Any]) -> tuple[Any, list[Any]]:
+    return (_RECORD,), [hashable(record) for record in data]
+
+
+def _records(data: Any, relation: str | None) -> tuple[Any, list[Any]] | None:
+    """Return the kind of the records and a hashable key of each, or None for opaque data."""
+    if isinstance(data, list) and data and all(isinstance(x, (dict, set)) for x in data):
+        return _listed(data)
+    parts = _parts(data)
+    if parts is None:
+        return None
+    if len(parts) == 2:
+        lengths = len(parts[0]), len(parts[1])
+        if relation is None and (parts[0].ndim == 1 or lengths[0] != lengths[1]):
+            return None  # not rows and labels
+        if lengths[0] != lengths[1]:
+            raise ValueError(
+                f"X and y must have one length, got {lengths[0]} rows and {lengths[1]} labels"
+            )
+    kind = tuple(part.shape[1:] for part in parts)
+    keys = [_keys(part) for part in parts]
+    return kind, keys[0] if len(keys) == 1 else list(zip(*keys))
+
+
+class _Sparse:
+    """A sparse matrix in canonical form, with a length."""
+
+    def __init__(self, matrix: Any) -> None:
+        self.matrix = sp.csr_array(matrix)
+        self.matrix.sum_duplicates()
+        self.matrix.eliminate_zeros()
+        self.shape, self.ndim = self.matrix.shape, 2
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+
+def _parts(data: Any) -> list[Any] | None:
+    """Return the arrays whose rows are the records, or None."""
+    if isinstance(data, tuple) and len(data) == 2:
+        pair = [_array(part) for part in data]
+        if all(part is not None for part in pair):
+            return pair
+    for names in (("X", "y"), ("_X", "_y")):  # a data set, a problem
+        if all(hasattr(data, name) for name in names):
+            return [part for name in names if (part := _array(getattr(data, name))) is not None]
+    array = _array(data)
+    return None if array is None else [array]
+
+
+def _array(data: Any) -> Any:
+    """Return a dense or sparse array of records, or None."""
+    if sp.issparse(data):
+        return _Sparse(data)
+    if isinstance(data, (list, tuple)) or hasattr(data, "__array__"):
+        try:
+            array = np.asarray(data)
+        except ValueError:
+            return None
+        return array if array.ndim >= 1 else None
+    return None
+
+
+def _keys(array: Any) -> list[Any]:
+    """Return one hashable key a row; equal numbers have equal keys, whatever their dtype."""
+    if isinstance(array, _Sparse):
+        rows = array.matrix
+        return [
+            (
+                rows.indices[lo:hi].astype(np.int64).tobytes(),
+                (rows.data[lo:hi] + 0.0).astype(np.float64).tobytes(),
+            )
+            for lo, hi in zip(rows.indptr[:-1], rows.indptr[1:])
+        ]
+    if array.dtype.kind not in "biuf":
+        return [hashable(row) for row in array.tolist()]
+    width = math.prod(array.shape[1:])  # not -1, which an empty array does not allow
+    flat = np.ascontiguousarray(array.reshape(len(array), width), dtype=np.float64) + 0.0
+    return [row.tobytes() for row in flat]
+
+
+def fingerprint(data: Any) -> Any:
+    """Return a value that changes when an array inside ``data`` does.
+
+    Arrays are looked for in tuples, lists, dictionaries and the ``X`` and ``y`` of an object.
+    """
+    if isinstance(data, np.ndarray):
+        if data.dtype.hasobject:
+            return repr(data.tolist())
+        bytes_ = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
+        return data.shape, data.dtype.str, hashlib.blake2b(bytes_.data).hexdigest()
+    if sp.issparse(data) and hasattr(data, "data"):
+        return tuple(fingerprint(getattr(data, name, None)) for name in ("data", "indices"))
+    if isinstance(data, (tuple, list)):
+        return tuple(fingerprint(entry) for entry in data)
+    if isinstance(data, dict):
+        return tuple((key, fingerprint(entry)) for key, entry in data.items())
+    if isinstance(data, (int, float, complex, str, bytes)):
+        return repr(data)
+    return tuple(
+        (name, fingerprint(vars(data)[name]))
+        for name in ("X", "y", "_X", "_y")
+        if hasattr(data, "__dict__") and name in vars(data)
+    )
+
+
+def pairs_of(neighbours: Any, most: int) -> Iterator[tuple[Any, Any]]:
+    """Yield the pairs of an iterable, or the first ``most`` of a Hypothesis strategy."""
+    # There is no strategy before Hypothesis is imported.
+    hypothesis = sys.modules.get("hypothesis")
+    if hypothesis and isinstance(neighbours, hypothesis.strategies.SearchStrategy):
+        neighbours = draw_pairs(neighbours, most)
+    if not isinstance(neighbours, Iterable):
+        raise TypeError(
+            "neighbours must be pairs of data sets or a strategy of Hypothesis that yields them, "
+            f"got {neighbours!r}"
+        )
+    for number, pair in enumerate(neighbours):
+        # Not an array: its two rows are no data sets.
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(
+                f"neighbours must hold pairs (dataset, neighbour), number {number} is {pair!r}"
+            )
+        yield pair[0], pair[1]
+
+
+def draw_pairs(strategy: Any, most: int) -> list[Any]:
+    """Return the first values of a strategy, the simplest one first; the same in every run."""
+    from hypothesis import HealthCheck, Phase, given, settings
+
+    drawn: list[Any] = []
+
+    @settings(
+        max_examples=most,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(pair: Any) -> None:
+        drawn.append(pair)
+
+    collect()
+    return drawn[:most]

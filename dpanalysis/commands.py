@@ -1,0 +1,357 @@
+"""Commands ``fit``, ``predict``, ``evaluate`` and ``domain``: private classifiers for CSV files.
+
+Files are read in chunks of rows, and errors name the line and the column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_ROWS = 10_000  # of a chunk
+
+
+@dataclass(frozen=True)
+class RowChunk:
+    """A chunk of rows: cells by column, and the line of the file on which each row ends."""
+
+    cells: dict[str, list[str]]
+    lines: list[int]
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns, as a DataFrame has them."""
+        return list(self.cells)
+
+    def __getitem__(self, name: str) -> list[str]:
+        return self.cells[name]
+
+    def only(self, names: Sequence[str]) -> RowChunk:
+        """Return some of the columns."""
+        return RowChunk({name: self.cells[name] for name in names}, self.lines)
+
+
+class CsvFile:
+    """A CSV file with a header, plain or ``.gz``: UTF-8, with or without a byte order mark."""
+
+    def __init__(self, path: str | os.PathLike[str], delimiter: str = ",") -> None:
+        self.path, self._delimiter = path, delimiter
+        with self._open() as file:
+            header = next(self._rows(file), None)
+        if header is None:
+            raise ValueError(f"{path}: expected a header line, got an empty file")
+        self.names = [name.strip() for name in header[1]]
+        for j, name in enumerate(self.names):
+            if not name:
+                raise ValueError(f"{path}: column {j + 1} of the header has no name")
+            if name in self.names[:j]:
+                raise ValueError(
+                    f"{path}: the header has {name!r} twice, in columns "
+                    f"{self.names.index(name) + 1} and {j + 1}: rename one"
+                )
+
+    def _open(self) -> Any:
+        opener: Any = gzip.open if str(self.path).endswith(".gz") else open
+        return opener(self.path, "rt", encoding="utf-8-sig", newline="")
+
+    def _rows(self, file: Any) -> Iterator[tuple[int, list[str]]]:
+        """Yield the line number and the fields of every row that is not blank."""
+        reader = csv.reader(file, delimiter=self._delimiter, skipinitialspace=True, strict=True)
+        while True:
+            try:
+                for row in reader:
+                    if row:
+                        yield reader.line_num, row
+                return
+            except csv.Error as error:
+                raise ValueError(f"{self.path}, line {reader.line_num}: {error}") from None
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{self.path}, after line {reader.line_num}: not UTF-8 ({error.reason}); save "
+                    "the file as UTF-8"
+                ) from None
+
+    def require(self, names: Sequence[str]) -> None:
+        """Raise ValueError unless there are columns of these names."""
+        for name in names:
+            if name not in self.names:
+                raise ValueError(
+                    f"{self.path}: there is no column {name!r}; the header has "
+                    f"{', '.join(map(repr, self.names))}"
+                )
+
+    def _records(self, file: Any) -> Iterator[tuple[int, list[str]]]:
+        """Yield the rows below the header, which have as many fields."""
+        for line, row in islice(self._rows(file), 1, None):
+            if len(row) != len(self.names):
+                raise ValueError(
+                    f"{self.path}, line {line}: expected {len(self.names)} fields, as in the "
+                    f"header, got {len(row)}"
+                )
+            yield line, row
+
+    def chunks(self) -> Iterator[RowChunk]:
+        """Yield the rows in chunks of at most 10,000."""
+        with self._open() as file:
+            records = self._records(file)
+            while chunk := list(islice(records, _ROWS)):
+                lines, rows = zip(*chunk)
+                yield RowChunk(dict(zip(self.names, map(list, zip(*rows)))), list(lines))
+
+
+EXAMPLE = """
+examples:
+  python -m dpanalysis domain train.csv -o domain.toml      then fill in the ranges
+  python -m dpanalysis fit train.csv --label income --domain domain.toml --epsilon 1 \\
+      --out model.json --card card.html
+  python -m dpanalysis predict new.csv --model model.json -o predictions.csv
+  python -m dpanalysis evaluate test.csv --model model.json --label income
+"""
+
+NOT_PRIVATE = (
+    "These scores are exact: they are NOT private. Compute them on public data, or keep them."
+)
+
+
+def add(subparsers: Any) -> None:
+    """Add the four commands to the parser."""
+    purposes = {
+        "fit": "fit a private classifier to a CSV file",
+        "predict": "write the predictions of a model for a CSV file",
+        "evaluate": "score a model on a CSV file; scores are not private",
+        "domain": "write a template of the columns' domains, to be filled in",
+    }
+    for name, purpose in purposes.items():
+        parser = subparsers.add_parser(
+            name, help=purpose, description=purpose.capitalize() + ".", epilog=EXAMPLE,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
+        parser.add_argument("file", type=Path, metavar="CSV", help="with a header line, UTF-8")
+        parser.add_argument("--delimiter", default=",", help="default: a comma")
+        if name in ("predict", "evaluate"):
+            parser.add_argument("--model", type=Path, required=True, metavar="JSON")
+        if name in ("fit", "evaluate"):
+            parser.add_argument("--label", required=True, metavar="COLUMN")
+        if name in ("predict", "domain"):
+            parser.add_argument(
+                "-o", "--out", type=Path, metavar="FILE", help="instead of the screen"
+            )
+        if name == "fit":
+            _add_fit(parser)
+
+
+def _add_fit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--domain", type=Path, required=True, metavar="TOML")
+    parser.add_argument("--epsilon", type=float, required=True)
+    parser.add_argument("--delta", type=float, default=0.0, help="default: 0, the pure guarantee")
+    parser.add_argument("--out", type=Path, required=True, metavar="JSON", help="the model")
+    parser.add_argument("--card", type=Path, metavar="HTML", help="the model card as a page")
+    parser.add_argument(
+        "--kind", choices=("logistic", "svm"), default="logistic", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--relation",
+        choices=("replace_one", "add_or_remove_one"),
+        default="replace_one",
+        help="neighbouring data sets; default: %(default)s",
+    )
+    parser.add_argument(
+        "--size", type=int, help="public nominal number of rows; default: that of the file"
+    )
+    parser.add_argument("--seed", type=int, help="repeatable noise: for research, not for release")
+    parser.add_argument("--force", action="store_true", help="replace an older model")
+
+
+def run(arguments: argparse.Namespace, fail: Callable[[str], Any]) -> int:
+    """Run a command; ``fail`` ends with a message about the arguments or the data."""
+    try:
+        return _COMMANDS[arguments.command](arguments)
+    except BrokenPipeError:  # the reader of the output has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except (ValueError, TypeError) as error:
+        fail(str(error))
+    except ImportError as error:
+        fail(f"scikit-learn is needed: pip install 'dpanalysis-toolkit[sklearn]' ({error})")
+    return 2
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    from .linear_model import LinearSVC, LogisticRegression, save
+    from .linear_model.classifiers import fit_blocks
+    from .preprocessing.encoder import PublicEncoder, read_domain
+
+    for path in (arguments.out, arguments.card):
+        _check_output(path, arguments.force)
+    domain, classes = read_domain(arguments.domain)
+    if arguments.label in domain:
+        raise ValueError(f"{arguments.domain}: the label {arguments.label!r} must have no domain")
+    file = CsvFile(arguments.file, arguments.delimiter)
+    file.require([*domain, arguments.label])
+    kind = LogisticRegression if arguments.kind == "logistic" else LinearSVC
+    model = kind(
+        arguments.epsilon,
+        arguments.delta,
+        classes=classes or None,
+        relation=arguments.relation,
+        size=arguments.size,
+        random_state=arguments.seed,
+    )
+    model._budget(1)  # raises for a wrong number before the file is read
+    encoder = PublicEncoder.from_dict({"domain": domain, "columns": list(domain)})
+    with _Lines(file) as lines:
+        fit_blocks(model, encoder, lines.labelled(list(domain), arguments.label, classes))
+    from sklearn.pipeline import Pipeline
+
+    save(Pipeline([("encoder", encoder), ("model", model)]), arguments.out)
+    if arguments.card:
+        arguments.card.write_text(model.privacy_.to_html(), encoding="utf-8")
+    print(model.privacy_)
+    return 0
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    encoder, model, file = _opened(arguments)
+    many = hasattr(model, "predict_proba")
+    with ExitStack() as stack:
+        out = sys.stdout
+        if arguments.out:
+            out = stack.enter_context(open(arguments.out, "w", newline="", encoding="utf-8"))
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["prediction", *(f"p({c})" for c in model.classes_ if many)])
+        for chunk in stack.enter_context(_Lines(file)):
+            rows = encoder.transform(chunk.only(encoder.feature_names_in_))
+            found = [model.predict(rows).tolist()]
+            if many:
+                found += [[f"{p:.6g}" for p in column] for column in model.predict_proba(rows).T]
+            writer.writerows(zip(*found))
+    return 0
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    from sklearn.metrics import log_loss, roc_auc_score
+
+    encoder, model, file = _opened(arguments)
+    file.require([arguments.label])
+    known = {str(c) for c in model.classes_}
+    labels, guesses, scores = [], [], []
+    with _Lines(file) as lines:
+        for table, part in lines.labelled(
+            list(encoder.feature_names_in_), arguments.label, sorted(known)
+        ):
+            rows = encoder.transform(table)
+            labels.append(part)
+            guesses.append(model.predict(rows).astype(str))
+            scores.append(model.decision_function(rows))
+    if not labels:
+        raise ValueError(f"{arguments.file}: there are no rows")
+    y, guess, score = (np.concatenate(parts) for parts in (labels, guesses, scores))
+    print(f"rows: {len(y)}")
+    print(f"accuracy: {np.mean(y == guess):.4f}")
+    largest = float(np.unique(y, return_counts=True)[1].max() / len(y))
+    print(f"accuracy of the largest class alone: {largest:.4f}")
+    if score.ndim == 1 and len(set(y.tolist())) == 2:
+        positive = y == str(model.classes_[1])
+        print(f"area under the curve: {roc_auc_score(positive, score):.4f}")
+        if hasattr(model, "predict_proba"):
+            print(f"log loss: {log_loss(positive, 1.0 / (1.0 + np.exp(-score))):.4f}")
+    print(NOT_PRIVATE)
+    return 0
+
+
+def _domain(arguments: argparse.Namespace) -> int:
+    from .preprocessing.encoder import template
+
+    text = template(CsvFile(arguments.file, arguments.delimiter).names)
+    if arguments.out is None:
+        print(text, end="")
+    elif arguments.out.exists():
+        raise ValueError(f"{arguments.out} is there already: it may be filled in")
+    else:
+        arguments.out.write_text(text, encoding="utf-8")
+    return 0
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "fit": _fit,
+    "predict": _predict,
+    "evaluate": _evaluate,
+    "domain": _domain,
+}
+
+
+def _check_output(path: Path | None, force: bool) -> None:
+    """Raise where a result could not be written, before anything is spent."""
+    if path is None:
+        return
+    if not path.resolve().parent.is_dir():
+        raise ValueError(f"there is no folder {path.resolve().parent}")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder")
+    if path.exists() and not force:
+        raise ValueError(f"{path} is there already: --force replaces it")
+
+
+def _opened(arguments: argparse.Namespace) -> tuple[Any, Any, CsvFile]:
+    """Return encoder, model and file, whose header has the columns of the encoder."""
+    from .linear_model import load
+
+    loaded = load(arguments.model)
+    if not hasattr(loaded, "steps"):
+        raise ValueError(f"{arguments.model}: the model has no encoder, so it takes no CSV file")
+    encoder, model = (step for _, step in loaded.steps)
+    file = CsvFile(arguments.file, arguments.delimiter)
+    file.require(list(encoder.feature_names_in_))
+    return encoder, model, file
+
+
+class _Lines:
+    """The chunks of a file; an error that names a row of a chunk becomes one that names a line."""
+
+    def __init__(self, file: CsvFile) -> None:
+        self._file, self._chunk = file, RowChunk({}, [])
+
+    def __iter__(self) -> Iterator[RowChunk]:
+        for chunk in self._file.chunks():
+            self._chunk = chunk
+            yield chunk
+
+    def labelled(
+        self, names: list[str], label: str, classes: list[str]
+    ) -> Iterator[tuple[RowChunk, np.ndarray]]:
+        """Yield the columns of a model, and the labels as words."""
+        for chunk in self:
+            labels = [cell.strip() for cell in chunk[label]]
+            for line, cell in zip(chunk.lines, labels):
+                if not cell or (classes and cell not in classes):
+                    expected = f"one of {', '.join(map(repr, classes))}" if classes else "a label"
+                    raise ValueError(
+                        f"{self._file.path}, line {line}, column {label!r}: expected {expected}, "
+                        f"got {cell!r}"
+                    )
+            yield chunk.only(names), np.array(labels)
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        place = getattr(error, "place", None)
+        if place is not None:
+            row, column, value, expected = place
+            raise ValueError(
+                f"{self._file.path}, line {self._chunk.lines[row]}, column {column!r}: expected "
+                f"{expected}, got {value!r}"
+            ) from None

@@ -1,1 +1,0 @@
-"""Commands of ``python -m dpanalysis`` that read and write tables."""

@@ -1,0 +1,298 @@
+"""Sums over the rows of a CSR matrix; see :mod:`dpanalysis.kernels.dense`.
+
+The matrix is the tuple ``(data, indices, indptr)``. Its indices are read as unsigned: the
+check for negative ones would double the time of a pass. A block has up to ``max(BLOCK_ROWS, d)``
+rows: clearing a block's sum must cost less than filling it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import uint64
+
+from .._numba import FAST, finish, first_task, next_task, njit
+from .norms import count_doubtful, is_doubtful, is_inside
+from .rounding import BLOCK_ROWS
+from .tile import SCALE, fill_tile, new_tile, scale_terms, terms_at
+
+_TILE_ROWS = 256
+
+
+@njit(**FAST)
+def csr_range(
+    matrix: Any,
+    samples: Any,
+    rows: Any,
+    indexed: bool,
+    lo: int,
+    hi: int,
+    w: Any,
+    terms: int,
+    numbers: Any,
+    want_value: int,
+    want_gradient: int,
+    gradient: Any,
+    careful: bool,
+) -> Any:
+    """Add gradients as :func:`~dpanalysis.kernels.dense.dense_range` does."""
+    y, scale, norms, weights, limits = samples
+    data, indices, indptr = matrix
+    size = _TILE_ROWS
+    tile = new_tile(size)
+    index, table = tile
+    z = np.empty(size)
+    c = np.empty(size)
+    known = norms.shape[0] > 0 and limits[2] < math.inf
+    bounded = known or min(limits[0], limits[1]) < math.inf
+    sizes, squares = np.empty(size), np.empty(size)
+    grown = 0
+    # The sum of a block of rows, and the sum of all earlier blocks.
+    most = max(BLOCK_ROWS, w.shape[0])
+    many = want_gradient and hi - lo > most
+    block = np.zeros(w.shape[0]) if many else gradient
+    block_value = value = 0.0
+    room = most
+    clipped = 0
+    for start in range(lo, hi, size):
+        m = min(size, hi - start)
+        fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
+        for k in range(m):
+            i = uint64(index[k])
+            total = 0.0
+            for entry in range(uint64(indptr[i]), uint64(indptr[i + uint64(1)])):
+                total += data[entry] * w[uint64(indices[entry])]
+            z[k] = total
+        for k in range(m):
+            z[k] *= table[SCALE, k]
+        part, count = terms_at(terms, numbers, want_value, want_gradient, z, 0, table, m, c)
+        block_value += part
+        clipped += count
+        if want_gradient:
+            scale_terms(table, c, m)
+            for k in range(m):
+                i, ck = uint64(index[k]), c[k]
+                first, last = uint64(indptr[i]), uint64(indptr[i + uint64(1)])
+                if careful:
+                    row = data[first:last].copy()
+                    if is_inside(row, k, table, limits, known):
+                        for entry in range(first, last):
+                            block[uint64(indices[entry])] += ck * row[entry - first]
+                    continue
+                total = square = 0.0
+                for entry in range(first, last):
+                    number = data[entry]
+                    block[uint64(indices[entry])] += ck * number
+                    total += abs(np.float64(number))
+                    square += np.float64(number) * np.float64(number)
+                sizes[k], squares[k] = total, square
+            if bounded and not careful and count_doubtful(sizes, squares, table, limits, known, m):
+                for k in range(m):
+                    if is_doubtful(sizes[k], squares[k], k, table, limits, known):
+                        i = uint64(index[k])
+                        row = data[indptr[i] : indptr[i + uint64(1)]]
+                        grown += 0 if is_inside(row, k, table, limits, known) else 1
+        room -= m
+        if room < size or start + m == hi:
+            room = most
+            value += block_value
+            block_value = 0.0
+            if many:
+                for j in range(block.shape[0]):
+                    gradient[j] += block[j]
+                    block[j] = 0.0
+    return value, clipped, grown
+
+
+@njit(**FAST)
+def csr_tasks(
+    matrix: Any,
+    samples: Any,
+    rows: Any,
+    indexed: bool,
+    tasks: Any,
+    W: Any,
+    terms: int,
+    numbers: Any,
+    want_value: int,
+    want_gradient: int,
+    values: Any,
+    gradients: Any,
+    clipped: Any,
+    queue: Any,
+    wake_flags: Any,
+    helper: int,
+) -> None:
+    """Run tasks ``(replicate, lo, hi)`` from the queue; each has a row of the outputs."""
+    t = first_task(queue, wake_flags, helper)
+    while t < tasks.shape[0]:
+        for careful in range(2):
+            values[t], clipped[t], grown = csr_range(
+                matrix,
+                samples,
+                rows,
+                indexed,
+                tasks[t, 1],
+                tasks[t, 2],
+                W[tasks[t, 0]],
+                terms,
+                numbers,
+                want_value,
+                want_gradient,
+                gradients[t],
+                careful > 0,
+            )
+            if grown == 0:
+                break
+            gradients[t, :] = 0.0
+        t = next_task(queue)
+    finish(queue, tasks.shape[0], wake_flags, helper)
+
+
+@njit(**FAST)
+def csr_replicates_range(
+    matrix: Any,
+    samples: Any,
+    rows: Any,
+    indexed: bool,
+    lo: int,
+    hi: int,
+    W: Any,
+    terms: int,
+    numbers: Any,
+    want_value: int,
+    want_gradient: int,
+    values: Any,
+    gradients: Any,
+    clipped: Any,
+    careful: bool,
+) -> int:
+    """Add the sums of positions ``lo..hi`` for each row of ``W``; return the rows that grew."""
+    y, scale, norms, weights, limits = samples
+    data, indices, indptr = matrix
+    replicates = W.shape[0]
+    # Features first: the replicates of a nonzero entry are contiguous.
+    V = np.ascontiguousarray(W.T)
+    sums = np.zeros(V.shape if want_gradient else (0, 0))
+    block_values = np.zeros(replicates)
+    most = max(BLOCK_ROWS, V.shape[0])
+    room = most
+    tile = new_tile(_TILE_ROWS)
+    index, table = tile
+    z = np.empty(replicates * _TILE_ROWS)
+    c = np.empty(replicates * _TILE_ROWS)
+    z_row = np.empty(replicates)
+    c_row = np.empty(replicates)
+    known = norms.shape[0] > 0 and limits[2] < math.inf
+    bounded = known or min(limits[0], limits[1]) < math.inf
+    sizes, squares = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS)
+    grown = 0
+    for start in range(lo, hi, _TILE_ROWS):
+        m = min(_TILE_ROWS, hi - start)
+        fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
+        for k in range(m):
+            i = uint64(index[k])
+            z_row[:] = 0.0
+            factor = table[SCALE, k]
+            for entry in range(uint64(indptr[i]), uint64(indptr[i + uint64(1)])):
+                x, v = factor * data[entry], V[uint64(indices[entry])]
+                for r in range(replicates):
+                    z_row[r] += x * v[r]
+            for r in range(replicates):
+                z[r * _TILE_ROWS + k] = z_row[r]
+        for r in range(replicates):
+            part, count = terms_at(
+                terms, numbers, want_value, want_gradient, z, r * _TILE_ROWS, table, m, c
+            )
+            block_values[r] += part
+            clipped[r] += count
+        if want_gradient:
+            for k in range(m):
+                i = uint64(index[k])
+                for r in range(replicates):
+                    c_row[r] = c[r * _TILE_ROWS + k]
+                factor = table[SCALE, k]
+                first, last = uint64(indptr[i]), uint64(indptr[i + uint64(1)])
+                if careful:
+                    row = data[first:last].copy()
+                    if is_inside(row, k, table, limits, known):
+                        for entry in range(first, last):
+                            x, gradient = factor * row[entry - first], sums[uint64(indices[entry])]
+                            for r in range(replicates):
+                                gradient[r] += x * c_row[r]
+                    continue
+                total = square = 0.0
+                for entry in range(first, last):
+                    number = data[entry]
+                    x, gradient = factor * number, sums[uint64(indices[entry])]
+                    for r in range(replicates):
+                        gradient[r] += x * c_row[r]
+                    total += abs(np.float64(number))
+                    square += np.float64(number) * np.float64(number)
+                sizes[k], squares[k] = total, square
+            if bounded and not careful and count_doubtful(sizes, squares, table, limits, known, m):
+                for k in range(m):
+                    if is_doubtful(sizes[k], squares[k], k, table, limits, known):
+                        i = uint64(index[k])
+                        row = data[indptr[i] : indptr[i + uint64(1)]]
+                        grown += 0 if is_inside(row, k, table, limits, known) else 1
+        room -= m
+        if room < _TILE_ROWS or start + m == hi:
+            room = most
+            values += block_values
+            block_values[:] = 0.0
+            if want_gradient:
+                gradients += sums.T
+                sums[:, :] = 0.0
+    return grown
+
+
+@njit(**FAST)
+def csr_replicates_tasks(
+    matrix: Any,
+    samples: Any,
+    rows: Any,
+    indexed: bool,
+    tasks: Any,
+    W: Any,
+    terms: int,
+    numbers: Any,
+    want_value: int,
+    want_gradient: int,
+    values: Any,
+    gradients: Any,
+    clipped: Any,
+    queue: Any,
+    wake_flags: Any,
+    helper: int,
+) -> None:
+    """Run tasks ``(0, lo, hi)`` from the queue; each has a row of the outputs."""
+    t = first_task(queue, wake_flags, helper)
+    while t < tasks.shape[0]:
+        for careful in range(2):
+            grown = csr_replicates_range(
+                matrix,
+                samples,
+                rows,
+                indexed,
+                tasks[t, 1],
+                tasks[t, 2],
+                W,
+                terms,
+                numbers,
+                want_value,
+                want_gradient,
+                values[t],
+                gradients[t],
+                clipped[t],
+                careful > 0,
+            )
+            if grown == 0:
+                break
+            values[t, :] = 0.0
+            gradients[t, :, :] = 0.0
+            clipped[t, :] = 0
+        t = next_task(queue)
+    finish(queue, tasks.shape[0], wake_flags, helper)

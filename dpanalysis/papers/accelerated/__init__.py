@@ -1,0 +1,68 @@
+"""Kuru, Birbil, Gürbüzbalaban, Yıldırım (2022): accelerated methods with Laplace noise.
+
+What decides each statement is in ``ITEMS``.
+"""
+
+from ..registry import Paper, register
+
+PAPER = register(
+    Paper(
+        id="001",
+        authors="Kuru, Birbil, Gürbüzbalaban, Yıldırım",
+        year=2022,
+        title="Differentially private accelerated optimization algorithms",
+        venue="SIAM J. Optim. 32",
+        setting="Replace-one neighbours, sampling m of n without replacement, pure epsilon.",
+    )
+)
+
+ITEMS = """
+Definition A.1 | used | strong convexity and smoothness: `Problem.mu`, `Problem.L`, from public bounds
+Definition A.2 | used | epsilon-DP, replace-one: `Budget`
+Definition A.3 | used | L1 sensitivity: `PublicFacts.gradient_sensitivity`
+Theorem A.1 | bounds-2 bounds-10 | the Laplace mechanism
+Theorem A.2 | 001-20 |
+Theorem A.3 | 001-1 bounds-11 |
+Proposition 3.1 | 001-1 |
+Assumption 3.2 | 001-17 | for logistic regression; `RowBound`
+Proposition 3.3 | 001-4 001-5 |
+Proposition 3.4 | 001-3 001-6 001-26 | `python -m figures lmi_map`
+Theorem 3.5 | 001-7 |
+Theorem 4.1 | 001-9 |
+Proposition 4.2 | 001-12 |
+Theorem 4.3 | 001-15 |
+Remark 4.1 | 001-12 001-23 | `python -m figures kuru_horizons`
+Remark 4.2 | 001-13 |
+Lemma B.1 | 001-25 |
+(3.3) to (3.5) | 001-1 | the cost of one iteration
+(3.6), (3.7) | 001-24 |
+(3.8), (3.9) | 001-2 | the dynamical system
+(3.10) | 001-2 |
+(3.12), (B.1) | 001-4 |
+(3.13), (B.4) | 001-5 |
+(3.14) | 001-3 |
+(3.15) | 001-6 |
+(3.17) | 001-7 |
+(3.18) | 001-7 001-21 | `theory.heavy_ball_rate`
+(4.2), (4.3) | 001-9 001-10 001-11 |
+(4.4) | 001-14 |
+(4.5), (4.6) | 001-12 |
+(4.7) | used | `theory.multistage_schedule`
+(4.8) | 001-15 |
+(5.1) | 001-16 |
+(5.2) | 001-17 |
+Figure 1 | 001-21 | `python -m figures kuru_fig1`
+Figure 2 | 001-22 | `python -m figures kuru_fig2`
+Figure 3 | 001-19 001-23 001-27 001-28 | `python -m figures kuru_fig3`
+Figure 4 | 001-13 001-19 | `python -m figures kuru_fig4`
+Headline: sigma_T of section 3.2 is private | 001-8 |
+Headline: L is estimated from the data | 001-18 |
+Headline: accelerated methods beat DP-GD at the best T | 001-27 |
+Headline: fewer iterations are better for accelerated methods | 001-27 |
+Headline: an even division of the budget is not the best | 001-12 001-28 |
+Headline: the optimised methods are best | 001-28 |
+Headline: DP-NAG-opt is robust to a small step, DP-MASG-opt is not | 001-28 |
+Headline: dividing the noise helps under subsampling, too | 001-13 | with noise that is private: `python -m figures kuru_fig4`
+Headline: full data give a smaller error than batches | 001-29 |
+Headline: the published code is private | 001-19 |
+"""

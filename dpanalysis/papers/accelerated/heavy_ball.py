@@ -1,0 +1,448 @@
+"""Kuru et al. (2022), section 3: the heavy ball method, its noise and its certificates."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+from scipy import linalg
+
+from ... import theory
+from ...errors import CertificateNotFound
+from ...theory.certificates import best_certificate
+from ..registry import Effort, Evidence, printed, register, used
+from ..tools import Array
+from .functions import (
+    SmoothStep,
+    closed_loop,
+    expected_gaps,
+    log_uniform,
+    quadratic_gaps,
+    random_smooth,
+)
+
+# A rounding error of 1e-16 shows as 1e-8 in the modulus of a double root.
+CORNER = 1e-7
+
+
+def exact_rate(spectrum: Array, step: SmoothStep) -> float:
+    """Return the largest modulus of an eigenvalue of the closed loop."""
+    return float(np.abs(np.linalg.eigvals(closed_loop(spectrum, step))).max())
+
+
+def printed_residual(
+    certificate: theory.Certificate, alpha: float, beta: float, sign: float
+) -> Array:
+    """Return the left side of (3.14) less the right one, as printed, with B = [sign alpha; 0].
+
+    The corner of X_0 is the scalar 2.
+    """
+    mu, L, P = certificate.lmi.mu, certificate.lmi.L, certificate.P
+    A, B = np.array([[1.0 + beta, -beta], [1.0, 0.0]]), np.array([[sign * alpha], [0.0]])
+    C = np.array([[1.0, 0.0]])
+    square = certificate.rate**2
+    X0 = np.block([[2.0 * mu * L * C.T @ C, -(mu + L) * C.T], [-(mu + L) * C, 2.0 * np.eye(1)]])
+    k = (1.0 - L * alpha) * beta
+    X1 = 0.5 * np.array(
+        [
+            [-L * beta**2, L * beta**2, -k],
+            [L * beta**2, -L * beta**2, k],
+            [-k, k, alpha * (2.0 - L * alpha)],
+        ]
+    )
+    X2 = 0.5 * np.array([[mu, 0.0, -1.0], [0.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])
+    phi = np.block([[A.T @ P @ A - square * P, A.T @ P @ B], [B.T @ P @ A, B.T @ P @ B]])
+    return np.asarray(certificate.c0 * X0 + certificate.c * (X1 + (1.0 - square) * X2) - phi)
+
+
+def random_certificates(
+    random: np.random.Generator, count: int
+) -> Iterator[tuple[theory.Certificate, float, float]]:
+    """Yield certificates of heavy ball methods with their step size and momentum; L = 1."""
+    while count:
+        mu, alpha = log_uniform(random, 1e-3, 0.9), log_uniform(random, 0.02, 1.5)
+        beta = float(random.uniform(0.0, 0.7))
+        goal = str(random.choice(["rate", "noise"]))
+        try:
+            found = theory.heavy_ball_certificate(alpha, beta, mu, 1.0, objective=goal)
+        except CertificateNotFound:
+            continue
+        count -= 1
+        yield found, alpha, beta
+
+
+@register(
+    "001-2",
+    "(3.10)",
+    "B = [alpha; 0]",
+    'B = [-alpha; 0]; with the printed sign (3.14) "certifies" rates that the method does not have',
+    verdict="corrected",
+)
+def sign_of_b(effort: Effort) -> Iterator[Evidence]:
+    """One step of (3.9) against (2.5), and what the inequality then proves."""
+    random, as_printed, ours = effort.random(2), [], []
+    for _ in range(effort.cases(200, 2000)):
+        now, before, slope, alpha, beta = random.uniform(0.1, 2.0, 5)
+        step = now - alpha * slope + beta * (now - before)
+        A, B, _ = theory.heavy_ball_system(alpha, beta)
+        as_printed.append(abs((A @ (now, before))[0] + alpha * slope - step))
+        ours.append(abs((A @ (now, before) + B * slope)[0] - step))
+    difference = "largest |step of (3.9) - step of (2.5)|"
+    yield printed(difference, as_printed, "<=", 1e-12)
+    alpha, beta, mu = 1.5, 0.9, 0.5
+    lmi = theory.lyapunov_lmi(theory.heavy_ball_system(alpha, beta), mu, 1.0)
+    wrong = dataclasses.replace(lmi, system=lmi.system._replace(B=-lmi.system.B))
+    certificate = best_certificate(wrong, 0.0, "the printed system")
+    least = np.linalg.eigvalsh(printed_residual(certificate, alpha, beta, 1.0))[0]
+    what = "smallest eigenvalue of (3.14) at mu .5, L 1, alpha 1.5, beta .9 and the rate certified"
+    yield printed(what, least, ">=", 0.0, tolerance=1e-12)
+    true = exact_rate(np.array([mu, 1.0]), SmoothStep(alpha, beta, 0.0))
+    yield printed("true rate there, against the certified one", true, "<=", certificate.rate)
+    yield used(difference, ours, "<=", 1e-12)
+    rates = []
+    for found, alpha, beta in random_certificates(random, effort.cases(60, 600)):
+        spectrum = np.geomspace(found.lmi.mu, 1.0, 33)
+        rates.append(exact_rate(spectrum, SmoothStep(alpha, beta, 0.0)) / found.rate)
+    yield used("largest true rate / certified rate", rates, "<=", 1.0, tolerance=CORNER)
+
+
+@register(
+    "001-3",
+    "(3.14)",
+    "2 I_d in the corner of X_0; any positive semidefinite P and c_0, c >= 0",
+    "the scalar 2, which makes X_0 the sector condition; P = 0, c = 0 excluded by trace(P) + c = 1",
+    verdict="corrected",
+)
+def blocks_of_the_inequality(effort: Effort) -> Iterator[Evidence]:
+    """Shapes, the trivial solution, and X_0 on random functions."""
+    random = effort.random(3)
+    what = "rows of the corner 2 I_d at d = 3; the block beside it has one"
+    yield printed(what, len(np.eye(3)), "==", 1)
+    mu, alpha, beta, rate = 0.01, 0.1, 0.0, 0.1
+    lmi = theory.lyapunov_lmi(theory.heavy_ball_system(alpha, beta), mu, 1.0)
+    trivial = theory.Certificate(rate, np.zeros((2, 2)), 0.0, 0.0, 0.0, lmi)
+    smallest = np.linalg.eigvalsh(printed_residual(trivial, alpha, beta, -1.0))[0]
+    yield printed("smallest eigenvalue of (3.14) at P = 0, c = 0, rate .1", smallest, ">=", 0.0)
+    true = exact_rate(np.array([mu, 1.0]), SmoothStep(alpha, beta, 0.0))
+    yield printed("true rate at mu .01, L 1, alpha .1, beta 0", true, "<=", rate)
+    forms = []
+    for _ in range(effort.cases(200, 4000)):
+        mu, d = log_uniform(random, 1e-3, 0.9), int(random.integers(1, 4))
+        function = random_smooth(random, mu, 1.0, d)
+        x = random.standard_normal((200, d)) * np.exp(random.uniform(-3.0, 3.0, (200, 1)))
+        g = function.gradient(x)
+        parts = [2.0 * mu * (x * x).sum(1), -2.0 * (1.0 + mu) * (x * g).sum(1)]
+        parts.append(2.0 * (g * g).sum(1))
+        forms.append(sum(parts) / sum(abs(part) for part in parts))
+    yield used("largest form of X_0, relative, on functions of the class", forms, "<=", 1e-12)
+    least, off = [], []
+    for found, alpha, beta in random_certificates(random, effort.cases(60, 600)):
+        least.append(np.linalg.eigvalsh(printed_residual(found, alpha, beta, -1.0))[0])
+        off.append(abs(float(np.trace(found.P)) + found.c - 1.0))
+    what = "smallest eigenvalue of (3.14), block by block, for certificates found"
+    yield used(what, least, ">=", -1e-12)
+    yield used("largest |trace(P) + c - 1| of them", off, "<=", 1e-12)
+
+
+def certified_paths(random: np.random.Generator, cases: int, T: int) -> Iterator[float]:
+    """Yield exact errors / verified bounds after many steps, where a certificate is found.
+
+    Eight steps have noise, so that all 2^8 paths can be followed.
+    """
+    for _ in range(cases):
+        mu, step_size = log_uniform(random, 0.01, 0.9), log_uniform(random, 0.05, 1.0)
+        beta = random.uniform(0.0, 0.5)
+        try:
+            found = theory.heavy_ball_certificate(step_size, beta, mu, 1.0)
+        except CertificateNotFound:
+            continue
+        function, start = random_smooth(random, mu, 1.0, 2), random.standard_normal(2)
+        noises = np.zeros((T, 2))
+        active = random.choice(T, size=8, replace=False)  # the paths branch there
+        noises[active] = random.standard_normal((8, 2)) * log_uniform(random, 1e-3, 10.0)
+        gaps = expected_gaps(function, [SmoothStep(step_size, beta, 0.0)] * T, start, noises)
+        moment = float((noises * noises).sum(1).max())
+        V0 = found.lyapunov(float(np.linalg.norm(start)), float(gaps[0]))
+        bounds = np.asarray(found.bound(np.arange(1, T + 1), V0, moment))
+        yield float((gaps[1:] / bounds).max())
+
+
+@register(
+    "001-6",
+    "Prop. 3.4, (3.15)",
+    "rate^{2t} V_0/c + (1-rate^{2t})/(1-rate^2) (L d alpha^2/2) E_T (1 + 2 P12^2/(P22 c L + 2|P|))",
+    "[rate^{2t} V_0 + (1-rate^{2t})/(1-rate^2) alpha^2 (P11 + c L/2) E_T]/(c + 2|P|/(L P22)): "
+    "without the factor d, which E_T contains, and useful at c = 0",
+    verdict="sharpened",
+)
+def certified_bound(effort: Effort) -> Iterator[Evidence]:
+    """Exact expectations over all paths of a two-valued noise, on functions of the class."""
+    random = effort.random(6)
+    count, T = effort.cases(60, 1000), 8
+    times = np.arange(1, T + 1)
+    loose, sharp, ratios, times_d, code = [], [], [], [], []
+    for found, alpha, beta in random_certificates(random, count):
+        d = int(random.integers(1, 4))
+        function = random_smooth(random, found.lmi.mu, 1.0, d)
+        start, noises = random.standard_normal(d), random.standard_normal((T, d))
+        level = log_uniform(random, 1e-3, 10.0)
+        noises *= level / np.linalg.norm(noises, axis=1, keepdims=True)
+        gaps = expected_gaps(function, [SmoothStep(alpha, beta, 0.0)] * T, start, noises)
+        initial, gaps = float(gaps[0]), gaps[1:]
+        (p11, p12), (_, p22) = found.P
+        determinant = p11 * p22 - p12 * p12
+        decay = found.rate ** (2.0 * times)
+        growth = (1.0 - decay) / (1.0 - found.rate**2) * level**2 * alpha**2
+        V0 = float(found.P.sum()) * float(start @ start) + found.c * initial
+        factor = 1.0 + 2.0 * p12**2 / (p22 * found.c + 2.0 * determinant)
+        with np.errstate(divide="ignore"):
+            as_printed = decay * np.divide(V0, found.c) + growth * 0.5 * d * factor
+        bound = decay * V0 + growth * (p11 + 0.5 * found.c)
+        bound /= found.c + 2.0 * determinant / p22
+        V0 = found.lyapunov(float(np.linalg.norm(start)), initial)
+        ours = np.asarray(found.bound(times, V0, level**2))
+        loose.append((gaps / as_printed).max())
+        sharp.append((gaps / bound).max())
+        ratios.append((as_printed / bound).min())
+        noise = (p11 + 0.5 * found.c) / (found.c + 2.0 * determinant / p22)
+        times_d.append(abs(0.5 * d * factor / noise / d - 1.0))
+        code.append(np.abs(ours / bound - 1.0).max())
+    yield printed("largest E[F - F*] / (3.15)", loose, "<=", 1.0, tolerance=1e-9)
+    yield used("largest E[F - F*] / bound", sharp, "<=", 1.0, tolerance=1e-9)
+    yield used("smallest (3.15) / bound, d <= 3", ratios, ">=", 1.0, tolerance=1e-9)
+    yield used("|noise term of (3.15) / d, over the bound's, - 1|", times_d, "<=", 1e-9)
+    yield used("relative error of `Certificate.bound`", code, "<=", 1e-9)
+    long, cases = effort.cases(60, 400), effort.cases(30, 300)
+    shares = list(certified_paths(effort.random(16), cases, long))
+    what = f"largest E[F - F*] / bound, T = {long}"
+    yield used(what, shares, "<=", 1.0, tolerance=1e-9, cases=cases)
+
+
+@register(
+    "001-7",
+    "Theorem 3.5, (3.17)",
+    "V(xi_0) C_t^2 rate^{2t} + L m(alpha, beta), drawn with C_t = t",
+    "(L/2) C_t^2 rate^{2t} ||xi_0 - xi*||^2 + the stationary gap, with C_t = max_i "
+    "||T_i^t|| / rate^t; the printed noise term is 2 L/lambda_i times that of each i",
+    verdict="corrected",
+)
+def quadratic_bound(effort: Effort) -> Iterator[Evidence]:
+    """Powers of the 2 x 2 matrices, and the Lyapunov equation for the stationary gap."""
+    random = effort.random(7)
+    spectrum, step = np.array([0.5, 1.0]), SmoothStep(0.5, 0.25, 0.0)
+    tenth = np.linalg.matrix_power(closed_loop(spectrum, step), 10)
+    growth = np.linalg.norm(tenth, 2, axis=(1, 2)).max() / exact_rate(spectrum, step) ** 10
+    yield printed("C_10 at lambda .5 and 1, alpha .5, beta .25, against t", growth, "<=", 10.0)
+    gaps = quadratic_gaps([50.0, 100.0], [SmoothStep(0.005, 0.25, 0.0)] * 20, 1.0)
+    powers = matrix_norms(np.array([50.0, 100.0]), SmoothStep(0.005, 0.25, 0.0), 20)
+    ratio = float((gaps / (4.0 * powers**2)).max())  # V(xi_0) = ||xi_0 - xi*||^2 = 4
+    yield printed("largest gap / (3.17) at L = 100, no noise, C_t exact", ratio, "<=", 1.0)
+    T, shares, errors, ratios = 40, [], [], []
+    for _ in range(effort.cases(300, 3000)):
+        mu, L = log_uniform(random, 1e-3, 1.0), log_uniform(random, 0.01, 100.0)
+        spectrum = L * np.array([mu, log_uniform(random, mu, 1.0), 1.0])
+        alpha, beta = log_uniform(random, 0.01, 1.99) / L, float(random.uniform(0.0, 0.95))
+        step = SmoothStep(alpha, beta, 0.0)
+        noise, start = random.exponential(), random.exponential()
+        exact = 0.0
+        for lam, closed in zip(spectrum, closed_loop(spectrum, step)):
+            kick = np.diag([alpha**2 * noise, 0.0])
+            exact += 0.5 * lam * linalg.solve_discrete_lyapunov(closed, kick)[0, 0]
+        stationary = theory.heavy_ball_stationary_gap(spectrum, alpha, beta, noise)
+        errors.append(abs(float(stationary) / exact - 1.0))
+        terms = spectrum * (2.0 + 2.0 * beta - alpha * spectrum)
+        m = 0.5 * noise * (2.0 * alpha * (1.0 + beta) / ((1.0 - beta) * terms)).sum()
+        ratios.append(L * m / exact)
+        gaps = quadratic_gaps(spectrum, [step] * T, start, noise)
+        bound = 0.5 * L * matrix_norms(spectrum, step, T) ** 2 * 6.0 * start**2 + exact
+        shares.append((gaps / bound).max())
+    what = "smallest noise term of (3.17) / exact stationary gap"
+    yield printed(what, ratios, ">=", 2.0, tolerance=1e-9)
+    yield used("largest exact gap / bound", shares, "<=", 1.0, tolerance=1e-9)
+    what = "largest relative error of the stationary gap, against the Lyapunov equation"
+    yield used(what, errors, "<=", 1e-7)
+
+
+def matrix_norms(spectrum: Array, step: SmoothStep, T: int) -> Array:
+    """Return max_i ||T_i^t||, t = 0..T."""
+    closed = closed_loop(spectrum, step)
+    power = np.broadcast_to(np.eye(2), closed.shape)
+    norms = [1.0]
+    for _ in range(T):
+        power = closed @ power
+        norms.append(float(np.linalg.norm(power, 2, axis=(1, 2)).max()))
+    return np.array(norms)
+
+
+# Points of the authors' Fig. 1, (alpha, beta, rate), and how exactly they can be read off.
+READING = 3e-6
+FIGURE_1 = np.array(
+    [
+        (0.1, 0.31, 0.985478),
+        (0.1, 0.82, 0.900999),
+        (0.1, 0.94, 0.964676),
+        (0.5, 0.0, 0.95),
+        (0.5, 0.47, 0.900866),
+        (0.5, 0.83, 0.887975),
+        (1.0, 0.0, 0.900001),
+        (1.0, 0.1, 0.888731),
+        (1.0, 0.47, 0.782258),
+        (1.0, 0.52, 0.684105),
+        (1.0, 0.73, 0.810556),
+    ]
+)
+
+
+def figure_rates(mu: float, nesterov: bool) -> Array:
+    """Return the rates of either method at the points of the figure, from eigenvalues; L = 1."""
+    return np.array(
+        [
+            exact_rate(np.array([mu, 1.0]), SmoothStep(alpha, beta, beta if nesterov else 0.0))
+            for alpha, beta, _ in FIGURE_1
+        ]
+    )
+
+
+@register(
+    "001-21",
+    "Fig. 1, (3.18)",
+    "Fig. 1 shows (3.18) at mu = .5",
+    "(3.18) is the rate of (2.5) on quadratics; the published curves are those of Nesterov's "
+    "polynomial z^2 - (1+beta)(1-alpha lambda) z + beta (1-alpha lambda) at mu = .1; figures here "
+    "draw both",
+    verdict="corrected",
+)
+def figure_1(effort: Effort) -> Iterator[Evidence]:
+    """Eigenvalues of the closed loops at published points."""
+    random = effort.random(21)
+    published = FIGURE_1[:, 2]
+    what = "largest |rate - published|, "
+    for mu in (0.5, 0.1):
+        errors = np.abs(figure_rates(mu, nesterov=False) - published)
+        yield printed(f"{what}(3.18) at mu = {mu:g}", errors, "<=", READING)
+    errors = np.abs(figure_rates(0.1, nesterov=True) - published)
+    yield used(f"{what}Nesterov's at mu = .1", errors, "<=", READING)
+    off = []
+    for _ in range(effort.cases(300, 5000)):
+        mu, alpha = log_uniform(random, 1e-3, 1.0), log_uniform(random, 1e-2, 3.9)
+        beta = float(random.uniform(0.0, 0.99))
+        inside = exact_rate(np.linspace(mu, 1.0, 41), SmoothStep(alpha, beta, 0.0))
+        off.append(abs(float(theory.heavy_ball_rate(alpha, beta, mu, 1.0)) - inside))
+    yield used("largest error of (3.18), against 41 eigenvalues in [mu, L]", off, "<=", CORNER)
+
+
+# --- 001-24: the smoothed form ---
+
+
+@register(
+    "001-24",
+    "(3.6), (3.7)",
+    "x_{t+1} = x_t - alpha/(1 - beta) u_t, u_t = beta u_{t-1} + (1 - beta) (gradient + noise), "
+    "u_0 = (1 - beta) (the first one), is the heavy ball method from x_{-1} = x_0",
+    verdict="holds",
+)
+def smoothed_form(effort: Effort) -> Iterator[Evidence]:
+    """Both recursions, from the same gradients."""
+    random, T = effort.random(), 60
+    apart, weights = [], []
+    for _ in range(effort.cases(100, 2000)):
+        alpha, beta = log_uniform(random, 1e-3, 10.0), random.uniform(0.0, 0.999)
+        gradients = random.standard_normal((T, 2)) * log_uniform(random, 1e-3, 1e3)
+        x = before = smoothed = random.standard_normal(2)
+        u = np.zeros(2)
+        for g in gradients:
+            x, before = x - alpha * g + beta * (x - before), x
+            u = beta * u + (1.0 - beta) * g
+            smoothed = smoothed - alpha / (1.0 - beta) * u
+            apart.append(np.abs(x - smoothed).max() / np.abs(x).max())
+        kept = (1.0 - beta) * beta ** np.arange(T)
+        weights.append(abs(kept.sum() - (1.0 - beta**T)))
+    yield printed("largest difference / iterate", apart, "<=", 1e-9)
+    what = "|sum of the weights - (1 - beta^t)|: no average at first"
+    yield printed(what, max(weights), "<=", 1e-12)
+
+
+# --- 001-25: Lemma B.1 ---
+
+
+def lemma_forms(mu: float, L: float, step: SmoothStep) -> tuple[Array, Array]:
+    """Return X_1 and X_2 of Proposition 3.4."""
+    a, b = step.step_size, step.momentum
+    d = np.array([[-L * b * b, (L * a - 1.0) * b], [(L * a - 1.0) * b, a * (2.0 - L * a)]])
+    moves = np.array([[1.0, -1.0, 0.0], [0.0, 0.0, 1.0]])
+    convex = np.array([[mu, 0.0, -1.0], [0.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])
+    return 0.5 * moves.T @ d @ moves, 0.5 * convex
+
+
+@register(
+    "001-25",
+    "Lemma B.1",
+    "E of the form X_1 + (1 - rho^2) X_2 of (x_t - x*, x_{t-1} - x*, grad F) is at most "
+    "rho^2 E[F(x_t) - F*] - E[F(x_{t+1}) - F*] + (L alpha^2/2) E\\|\\|w_t\\|\\|^2",
+    verdict="holds",
+)
+def central_lemma(effort: Effort) -> Iterator[Evidence]:
+    """One step with a two-valued noise, on functions of the class, from any state."""
+    random, excesses, on_parabolas = effort.random(), [], []
+    for case in range(effort.cases(400, 8000)):
+        equal = case % 4 == 0  # mu = L: a parabola
+        mu, L, d = (1.0 if equal else log_uniform(random, 1e-3, 0.9)), 1.0, 2
+        function = random_smooth(random, mu, L, d)
+        step = SmoothStep(log_uniform(random, 1e-2, 3.0), random.uniform(0.0, 1.0), 0.0)
+        rho = random.uniform(0.0, 1.0)
+        now, before = random.standard_normal((2, d)) * log_uniform(random, 0.1, 10.0)
+        noise = random.standard_normal(d) * log_uniform(random, 1e-2, 10.0)
+        g = function.gradient(now)
+        state = np.stack([now, before, g])
+        first, second = lemma_forms(mu, L, step)
+        form = float(np.einsum("ij,id,jd->", first + (1.0 - rho**2) * second, state, state))
+        after = now + step.momentum * (now - before) - step.step_size * g
+        kick = step.step_size * noise
+        after_mean = 0.5 * float(function.value(after + kick) + function.value(after - kick))
+        right = rho**2 * float(function.value(now)) - after_mean + 0.5 * L * float(kick @ kick)
+        size = abs(form) + abs(right) + after_mean
+        excesses.append((form - right) / size)
+        if equal:
+            on_parabolas.append(excesses[-1])
+    yield printed("largest left - right, relative", excesses, "<=", 0.0, tolerance=1e-12)
+    yield printed("attained at mu = L: the smallest", on_parabolas, ">=", -1e-12)
+
+
+# --- 001-26: no certificate for the algorithm of section 5 ---
+
+# The paper's problem: mu = 2 lambda, L of its data.
+MU, SMOOTHNESS = 0.02, 5.1
+
+
+def largest_certified(step_size: float, digits: int = 10) -> float:
+    """Return the largest momentum for which a verified certificate is found, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(digits):
+        middle = 0.5 * (low + high)
+        try:
+            theory.heavy_ball_certificate(step_size, middle, MU, SMOOTHNESS)
+            low = middle
+        except CertificateNotFound:
+            high = middle
+    return low
+
+
+@register(
+    "001-26",
+    "Prop. 3.4 for DP-HB, section 5",
+    "Proposition 3.4 gives error bounds for any alpha and beta, so for DP-HB with "
+    "beta = (1 - sqrt(alpha mu))/(1 + sqrt(alpha mu))",
+    "no certificate is found for it, with c = 1 or .1; the largest momenta that have one are .50 "
+    "and .95. On quadratics it converges, with the rate (3.18)",
+    verdict="corrected",
+)
+def nothing_for_the_heavy_ball(effort: Effort) -> Iterator[Evidence]:
+    """Bisect for the largest momentum with a certificate."""
+    for c, certified in ((1.0, 0.502), (0.1, 0.950)):
+        beta = float(theory.nesterov_momentum(c / SMOOTHNESS, MU))
+        found = largest_certified(c / SMOOTHNESS)
+        yield printed(f"largest certified momentum, c = {c:g}; DP-HB", found, ">=", beta)
+        yield used(f"the same, c = {c:g}", found, "==", certified, tolerance=2e-3)
+        rate = float(theory.heavy_ball_rate(c / SMOOTHNESS, beta, MU, SMOOTHNESS))
+        yield used(f"rate of DP-HB on quadratics, c = {c:g}", rate, "<=", 0.999)

@@ -1,0 +1,597 @@
+"""Amplification by sampling: pure losses, and Renyi costs of releases from a batch.
+
+The adversary writes the mechanism on every batch of a few records into a table or, on data of any
+size, lets it look at one record only. Noise on a sum is integrated over the mixture of all batches,
+and several releases from one batch are multiplied and then mixed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from ... import privacy
+from ...audit.attack import Range, pair_quotient, quotient
+from ...audit.exact import Density
+from ...audit.laws import Subsampling, laws_of, poisson, presence, without_replacement
+from ...privacy.accounting.pld import pld_epsilon
+from ...privacy.accounting.pure import amplify_poisson, deamplify
+from ...privacy.accounting.rdp import rdp_pure_poisson, rdp_pure_without_replacement
+from ...privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
+from ...privacy.accounting.sampling import Poisson, WithReplacement
+from ...privacy.accounting.with_replacement import pure_with_replacement, rdp_with_replacement
+from ...privacy.events import Event, Gaussian, Laplace, Pure, Sampled
+from ..registry import Effort, Evidence, register
+from ..tools import Array, Laws, mixed, product
+from . import DELTA, EXCESS, LOSS, STD, attack
+
+RATE = Range(1e-4, 1.0, log=True)
+SPREAD = Range(1e-3, 25.0, log=True)
+
+# Randomized response on whether the record is in the batch, with a rare third outcome.
+YES, NO = [1.0, -1.0, -1.0], [-1.0, 1.0, -1.0]
+
+
+def batches(n: int) -> Range:
+    """Return the numbers m of n records that a batch may have."""
+    return Range(1, n, integer=True)
+
+
+def mean_laws(values: Array, n: int, m: int) -> Laws:
+    """Return the means of all batches of m of n records, for two data sets."""
+    sides = (values[:-1], values[1:])
+    return tuple(  # type: ignore[return-value]
+        np.array([side[list(rows)].mean(axis=0) for rows in itertools.combinations(range(n), m)])
+        for side in sides
+    )
+
+
+def laplace_mean_ratio(
+    epsilon: float,
+    m: int,
+    data: Array,
+    dimension: int,
+    bound: Callable[..., float] = privacy.laplace_epsilon,
+) -> float:
+    """Pure loss of a Laplace release of an m-of-n mean; records within L1 distance 1.
+
+    Between the kinks the likelihood ratio is monotone in each coordinate (a quotient of
+    mixtures of e^x and e^-x), and beyond them constant: the kinks are enough.
+    """
+    values = np.reshape(data, (-1, dimension))
+    values = 0.5 * values / np.maximum(np.abs(values).sum(axis=1, keepdims=True), 1.0)
+    n = len(values) - 1
+    m = min(m, n)
+    scale = 1.0 / (m * epsilon)
+    first, second = mean_laws(values, n, m)
+    kinks = [np.unique(axis) for axis in np.concatenate([first, second]).T]
+    grid = np.stack(np.meshgrid(*kinks), axis=-1).reshape(-1, 1, dimension)
+    logs = [
+        special.logsumexp(-np.abs(grid - c).sum(axis=-1) / scale, axis=1) for c in (first, second)
+    ]
+    return quotient(bound(1.0, scale, n, m), float(np.abs(logs[0] - logs[1]).max()))
+
+
+@register(
+    "bounds-10",
+    "`laplace_epsilon`, `Laplace`; Kuru et al. (2022), (3.3) and Proposition 3.1",
+    "a Laplace release of an m-of-n mean loses ln(1 + (m/n)(e^{S1/(m b)} - 1)), replace-one",
+    verdict="holds",
+)
+def laplace_epsilon(effort: Effort) -> Iterator[Evidence]:
+    """Any records within L1 distance 1, all batches."""
+    for n, d in ((2, 1), (3, 1), (4, 1), (2, 2)):
+        space = {"epsilon": LOSS, "m": batches(n), "data": Range(-1.0, 1.0, size=(n + 1) * d)}
+        guess = {
+            "epsilon": 1.0,
+            "m": 1,
+            "data": [1.0, *[0.0] * (d - 1), *[-1.0, *[0.0] * (d - 1)] * n],
+        }
+        yield from attack(
+            effort,
+            f"n = {n}, d = {d}",
+            lambda epsilon, m, data, d=d: laplace_mean_ratio(epsilon, m, data, d),
+            space,
+            cost=2,
+            guesses=[guess],
+            tight=1e-9,
+        )
+
+
+# --- mechanisms as tables ---
+
+RENYI = {"excess": EXCESS}
+USUAL = {
+    "fraction": Range(1e-4, 0.1, log=True),
+    "spread": Range(1e-3, 1.0, log=True),
+    "excess": Range(1e-4, 63.0, log=True),
+}
+
+# (sampling, table, fraction, n, m, **others) -> bound / exact
+TableRatio = Callable[..., float]
+
+
+def pure_loss(first: Array, second: Array) -> float:
+    """Return the pure loss of two laws; below 1e-9 too much of it is rounding."""
+    loss = float(np.abs(np.log(first / second)).max())
+    return loss if loss > 1e-9 else 0.0
+
+
+def pure_ratio(
+    sampling: Subsampling, table: Array, fraction: float, n: int, m: int, *, bound: Any
+) -> float:
+    """Amplified pure loss."""
+    first, second = sampling.laws(table)
+    return quotient(bound(sampling.loss(table), fraction, n, m), pure_loss(first, second))
+
+
+def renyi_ratio(
+    sampling: Subsampling,
+    table: Array,
+    fraction: float,
+    n: int,
+    m: int,
+    excess: float,
+    *,
+    bound: Any,
+) -> float:
+    """Amplified Renyi cost, from the curve and the loss of the mechanism on a batch."""
+    order = 1.0 + excess
+    value = bound(order, sampling.curve(table), sampling.loss(table), fraction, n, m)
+    return pair_quotient(float(value), sampling.laws(table), order=order, tolerance=1e-5)
+
+
+def attack_tables(
+    effort: Effort,
+    ratio: TableRatio,
+    relation: str,
+    space: dict[str, Range],
+    guess: dict[str, Any] | None = None,
+    *,
+    usual: dict[str, Range] | None = None,
+    few: int = 2,
+    **options: Any,
+) -> Iterator[Evidence]:
+    """Search the mechanisms that look at one record of many, and all those on tiny data.
+
+    ``few`` is how many sizes of tiny data are tried. ``usual`` is a smaller box that is searched
+    too, away from the extremes where any bound is tight: everything is drawn, or the loss is so
+    large that sampling is no help.
+    """
+    replacing = relation == REPLACE_ONE
+    spaces = {"fraction": Range(1e-4, 1.0, log=True), "spread": SPREAD, **space}
+
+    def one_record(fraction: float, logits: Array, spread: float, **others: Any) -> float:
+        m = max(1, round(fraction * 10_000))
+        fraction = m / 10_000 if replacing else fraction
+        table = laws_of(logits, 3, spread)
+        return ratio(presence(fraction, relation), table, fraction, 10_000, m, **others)
+
+    rows = [*YES, *NO, *NO] if replacing else [*YES, *NO]
+    known: dict[str, Any] = {"fraction": 0.05, "logits": rows, "spread": 1.0}
+    known |= dict.fromkeys(space, 1.0) | (guess or {})
+    one = {**spaces, "logits": Range(-1.0, 1.0, size=len(rows))}
+    scheme = "m of n" if replacing else "Poisson"
+    yield from attack(effort, f"{scheme}, one record", one_record, one, guesses=[known], **options)
+    options.pop("tight", None)
+    if usual is not None:
+        what = f"{scheme}, one record, epsilon < 2, q < 0.1"
+        yield from attack(effort, what, one_record, {**one, **usual}, **options)
+
+    def subsampling(n: int, fraction: float) -> tuple[Subsampling, float, int]:
+        m = min(max(1, round(fraction * n)), n - 1)
+        if replacing:
+            return without_replacement(n, m), m / n, m
+        return poisson(n, fraction), fraction, m
+
+    def few_records(n: int, fraction: float, logits: Array, spread: float, **others: Any) -> float:
+        sampling, fraction, m = subsampling(n, fraction)
+        signs = logits[: sampling.first.size, None] * np.array([1.0, -1.0])
+        return ratio(sampling, laws_of(signs, 2, spread), fraction, n, m, **others)
+
+    sizes = ((3, 5), (4, 9)) if replacing else ((2, 4), (3, 8))  # n, batches
+    for n, size in sizes[:few]:
+        tiny = {**spaces, "n": Range(n, n, integer=True), "logits": Range(-1.0, 1.0, size=size)}
+        # Randomized response on whether the record is in the batch.
+        logits = np.full(size, -1.0)
+        without = subsampling(n, 0.6)[0].second
+        logits[: without.size][without == 0.0] = 1.0
+        known |= {"n": n, "fraction": 0.6, "logits": logits}
+        what = f"{scheme}, n = {n}, any mechanism of two outcomes"
+        yield from attack(effort, what, few_records, tiny, guesses=[known], **options)
+
+
+@register(
+    "bounds-11",
+    "`amplify_without_replacement`; Balle, Barthe, Gaboardi (2018), Theorem 9; "
+    "Kuru et al. (2022), (3.5)",
+    "m of n records: ln(1 + (m/n)(e^epsilon - 1)), replace-one",
+    verdict="holds",
+)
+def amplify_without_replacement(effort: Effort) -> Iterator[Evidence]:
+    """All batches, any mechanism."""
+
+    def bound(loss: float, fraction: float, n: int, m: int) -> float:
+        return float(privacy.amplify_without_replacement(loss, n, m))
+
+    ratio = partial(pure_ratio, bound=bound)
+    yield from attack_tables(effort, ratio, REPLACE_ONE, {}, tight=1e-9, tolerance=1e-6)
+
+
+@register(
+    "bounds-12",
+    "`amplify_poisson`; Balle, Barthe, Gaboardi (2018), Theorem 8",
+    "a Poisson batch: ln(1 + q (e^epsilon - 1)), add-or-remove-one",
+    verdict="holds",
+)
+def amplify_by_poisson(effort: Effort) -> Iterator[Evidence]:
+    """All batches, any mechanism."""
+
+    def bound(loss: float, fraction: float, n: int, m: int) -> float:
+        return float(amplify_poisson(loss, fraction))
+
+    ratio = partial(pure_ratio, bound=bound)
+    yield from attack_tables(effort, ratio, ADD_OR_REMOVE_ONE, {}, tight=1e-9, tolerance=1e-6)
+
+
+def deamplify_ratio(
+    epsilon: float, fraction: float, share: float, bound: Callable[..., float] = deamplify
+) -> float:
+    """Compare the loss aimed at with that of a mechanism of the loss allowed on a batch."""
+    allowed = bound(epsilon, fraction)
+    yes = share * special.expit(allowed)  # an outcome e^allowed times rarer without the record
+    with_record = np.array([yes, 1.0 - yes])
+    without = np.array([yes * np.exp(-allowed), 1.0 - yes * np.exp(-allowed)])
+    worst = 0.0
+    for relation in (ADD_OR_REMOVE_ONE, REPLACE_ONE):
+        sampling = presence(fraction, relation)
+        table = (
+            [with_record, without]
+            if relation == ADD_OR_REMOVE_ONE
+            else [with_record, without, without]
+        )
+        first, second = sampling.laws(table)
+        worst = max(worst, pure_loss(first, second))
+    return quotient(epsilon, worst)
+
+
+@register(
+    "bounds-13",
+    "`deamplify`, `deamplify_without_replacement`; Kuru et al. (2022), (3.5) inverted",
+    "ln(1 + (e^epsilon - 1)/q) on the batch is epsilon after sampling, and no less",
+    verdict="holds",
+)
+def deamplified(effort: Effort) -> Iterator[Evidence]:
+    """Mechanisms of that loss on the batch, both samplings."""
+    space = {
+        "epsilon": LOSS,
+        "fraction": Range(1e-4, 1.0, log=True),
+        "share": Range(1e-3, 0.999, log=True),
+    }
+    yield from attack(effort, "any share", deamplify_ratio, space, exact=1e-8, tolerance=1e-8)
+
+
+# --- Renyi costs of releases from a batch ---
+
+
+def mixture(centers: Array, weights: Array, std: float) -> Density:
+    """Return a mixture of Gaussians."""
+    logs = np.log(weights) - np.log(std) - 0.5 * np.log(2.0 * np.pi)
+    return Density(
+        lambda x: np.logaddexp.reduce(logs - 0.5 * ((x[:, None] - centers) / std) ** 2, axis=1),
+        tuple(np.unique(centers)),
+    )
+
+
+def poisson_gaussian_ratio(
+    excess: float,
+    rate: float,
+    std: float,
+    others: Array,
+    bound: Callable[..., float] = privacy.rdp_poisson_gaussian,
+) -> float:
+    """Renyi cost of a noisy sum over a Poisson batch: one record is 1, the others anything."""
+    centers, weights = np.zeros(1), np.ones(1)
+    for other in others:
+        centers = np.concatenate([centers, centers + other])
+        weights = np.concatenate([(1.0 - rate) * weights, rate * weights])
+    without = mixture(centers[weights > 0.0], weights[weights > 0.0], std)
+    centers = np.concatenate([centers, centers + 1.0])
+    weights = np.concatenate([(1.0 - rate) * weights, rate * weights])
+    with_record = mixture(centers[weights > 0.0], weights[weights > 0.0], std)
+    order = 1.0 + excess
+    return pair_quotient(
+        bound(order, rate, std), (with_record, without), order=order, tolerance=1e-6
+    )
+
+
+@register(
+    "bounds-14",
+    "`rdp_poisson_gaussian`; Mironov, Talwar, Zhang (2019), Theorems 4 and 5",
+    "the pair N(0, s^2), (1-q) N(0, s^2) + q N(1, s^2), one way, bounds both for any data",
+    verdict="holds",
+)
+def rdp_poisson_gaussian(effort: Effort) -> Iterator[Evidence]:
+    """Quadrature of the mixtures over all batches, both ways."""
+    space = {"excess": EXCESS, "rate": RATE, "std": STD}
+    alone = {**space, "others": Range(0.0, 0.0, size=1)}
+    options = {"cost": 36, "tolerance": 1e-6}
+    ratio = poisson_gaussian_ratio
+    yield from attack(effort, "no other record", ratio, alone, exact=1e-6, **options)
+    others = {**space, "others": Range(-1.0, 1.0, size=2)}
+    yield from attack(effort, "two others", ratio, others, **options)
+
+
+@register(
+    "bounds-15",
+    "`rdp_poisson`; Chen and Lee (2020), Lemma 4, after Zhu, Wang (2019), Theorem 6",
+    "from the curve on the batch alone, with a factor 3; the chord between integer orders",
+    verdict="holds",
+)
+def rdp_poisson(effort: Effort) -> Iterator[Evidence]:
+    """All batches, any mechanism, its own exact curve."""
+
+    def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
+        return float(privacy.rdp_poisson(order, fraction, curve))
+
+    ratio = partial(renyi_ratio, bound=bound)
+    yield from attack_tables(
+        effort, ratio, ADD_OR_REMOVE_ONE, RENYI, usual=USUAL, cost=4, tolerance=1e-5
+    )
+
+
+def laplace_law(loss: float) -> Laws:
+    """Return the pair Lap(0), Lap(loss) as finite laws with the same Renyi divergences.
+
+    The tails are two outcomes; between the centers the weights are those of Gauss's rule, on
+    panels that get finer towards both centers.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    ends = 0.5 * loss * np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 48)])
+    ends = np.concatenate([ends, loss - ends[-2::-1]])
+    half = 0.5 * np.diff(ends)[:, None]
+    x = (ends[:-1, None] + half * (1.0 + nodes)).ravel()
+    mass = 0.5 * (half * weights).ravel()
+    p = np.concatenate([[0.5], mass * np.exp(-x), [0.5 * np.exp(-loss)]])
+    q = np.concatenate([[0.5 * np.exp(-loss)], mass * np.exp(x - loss), [0.5]])
+    return p, q
+
+
+def gaussian_law(std: float, order: float) -> Laws:
+    """Return the pair N(1, std^2), N(0, std^2) on a grid, with the same Renyi divergences.
+
+    The trapezoidal rule is spectrally accurate: see the notes of ``rdp_poisson_gaussian``.
+    """
+    step = min(0.3, 0.3 * std)
+    z = np.arange(-(order - 1.0) / std - 11.0, order / std + 11.0, step)
+    mass = step / np.sqrt(2.0 * np.pi)
+    return mass * np.exp(-0.5 * (z - 1.0 / std) ** 2), mass * np.exp(-0.5 * z * z)
+
+
+def response_law(loss: float) -> Laws:
+    """Return the pair of randomized response."""
+    law = np.array([special.expit(loss), special.expit(-loss)])
+    return law, law[::-1]
+
+
+def batch_ratio(
+    order: float,
+    rate: float,
+    parts: list[tuple[Event, Laws]],
+    cost: Callable[[Sampled, float], float],
+) -> float:
+    """Renyi cost of one Poisson batch with several releases whose pairs are known."""
+    events, laws = zip(*parts)
+    bound = cost(Sampled(Poisson(rate), list(events)), order)
+    return pair_quotient(bound, mixed(rate, product(*laws)), order=order, tolerance=1e-6)
+
+
+def sampled_cost(event: Sampled, order: float) -> float:
+    """Return the Renyi cost of the event."""
+    return float(event.rdp_cost(np.array([order]))[0])
+
+
+def laplace_and_response(
+    excess: float, rate: float, loss: float, response: float, cost: Any = sampled_cost
+) -> float:
+    """Attack a Laplace release and randomized response on one batch."""
+    parts = [(Laplace(1.0, loss), laplace_law(loss)), (Pure(response), response_law(response))]
+    return batch_ratio(1.0 + excess, rate, parts, cost)
+
+
+def gaussian_and_response(
+    excess: float, rate: float, std: float, response: float, cost: Any = sampled_cost
+) -> float:
+    """Attack a Gaussian release and randomized response on one batch."""
+    order = 1.0 + excess
+    parts = [
+        (Gaussian(std, 1.0), gaussian_law(std, order)),
+        (Pure(response), response_law(response)),
+    ]
+    return batch_ratio(order, rate, parts, cost)
+
+
+@register(
+    "bounds-16",
+    "`rdp_poisson(exact_pair=True)`, `Sampled`; errata 002-4, 002-10",
+    "factor 1 for a batch of Gaussian, Laplace and pure releases: composed first, amplified once",
+    verdict="holds",
+)
+def rdp_poisson_of_pairs(effort: Effort) -> Iterator[Evidence]:
+    """Products of pairs, mixed; both ways."""
+    responses = {"rate": RATE, "response": LOSS}
+    # The orders that a grid of Gaussian densities without underflow can hold.
+    noise = {**responses, "std": Range(0.8, 100.0, log=True)}
+    for what, ratio, space, most in (
+        ("Laplace and response", laplace_and_response, {**responses, "loss": LOSS}, 499),
+        ("Gaussian and response", gaussian_and_response, noise, 19),
+    ):
+        integers = {**space, "excess": Range(1, most, log=True, integer=True)}
+        reals = {**space, "excess": Range(1e-4, most, log=True)}
+        name = f"{what}, integer orders"
+        yield from attack(effort, name, ratio, integers, cost=6, exact=1e-6, tolerance=1e-6)
+        name = f"{what}, real orders"
+        yield from attack(effort, name, ratio, reals, cost=6, tolerance=1e-6)
+
+
+@register(
+    "bounds-17",
+    "`rdp_pure_poisson`",
+    "the mixed pair of randomised response bounds any epsilon-private release, both ways",
+    verdict="holds",
+)
+def rdp_of_pure_poisson(effort: Effort) -> Iterator[Evidence]:
+    """All batches, any mechanism."""
+
+    def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
+        return float(rdp_pure_poisson(order, fraction, loss))
+
+    ratio = partial(renyi_ratio, bound=bound)
+    guess = {"excess": 1.0, "spread": 12.0}
+    yield from attack_tables(
+        effort, ratio, ADD_OR_REMOVE_ONE, RENYI, guess, cost=2, tight=1e-6, tolerance=1e-5
+    )
+
+
+def without_replacement_gaussian_ratio(
+    excess: float, std: float, m: int, data: Array, bound: Any = privacy.rdp_without_replacement
+) -> float:
+    """Renyi cost of a noisy sum over m of n records in [-1/2, 1/2]."""
+    order, n = 1.0 + excess, len(data) - 1
+    first, second = (m * means[:, 0] for means in mean_laws(data[:, None], n, m))
+    laws = tuple(mixture(c, np.full(c.size, 1.0 / c.size), std) for c in (first, second))
+    cost = bound(order, n, m, lambda a: privacy.rdp_gaussian(a, std))
+    return pair_quotient(float(cost), laws, order=order, tolerance=1e-5)
+
+
+@register(
+    "bounds-18",
+    "`rdp_without_replacement`; Gao and Wright (2023), Theorem B.4; Wang, Balle, "
+    "Kasiviswanathan (2019), Theorem 9",
+    "from the curve and the pure loss on a batch of m of n records, replace-one",
+    verdict="holds",
+)
+def rdp_without(effort: Effort) -> Iterator[Evidence]:
+    """All batches: any mechanism with its own curve, and Gaussian noise by quadrature."""
+
+    def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
+        return float(privacy.rdp_without_replacement(order, n, m, curve, loss))
+
+    ratio = partial(renyi_ratio, bound=bound)
+    yield from attack_tables(effort, ratio, REPLACE_ONE, RENYI, usual=USUAL, cost=3, tolerance=1e-5)
+    space = {
+        "excess": EXCESS,
+        "std": STD,
+        "m": Range(1, 2, integer=True),
+        "data": Range(-0.5, 0.5, size=4),
+    }
+    guess = {"excess": 1.0, "std": 1.0, "m": 1, "data": [0.5, -0.5, -0.5, -0.5]}
+    yield from attack(
+        effort,
+        "Gaussian noise, n = 3",
+        without_replacement_gaussian_ratio,
+        space,
+        cost=32,
+        tolerance=1e-5,
+        guesses=[guess],
+    )
+
+
+@register(
+    "bounds-19",
+    "`rdp_pure_without_replacement`; Balle, Barthe, Gaboardi (2018); Zhu, Dong, Wang (2022)",
+    "response at the amplified loss, made with probability (1 + e^x)/(1 + e^epsilon)",
+    verdict="holds",
+)
+def rdp_of_pure_without(effort: Effort) -> Iterator[Evidence]:
+    """All batches, any mechanism."""
+
+    def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
+        return float(rdp_pure_without_replacement(order, n, m, loss))
+
+    ratio = partial(renyi_ratio, bound=bound)
+    yield from attack_tables(effort, ratio, REPLACE_ONE, RENYI, usual=USUAL, cost=3, tolerance=1e-5)
+
+
+# --- batches drawn with replacement: all draws of a few records ---
+
+
+def draws(data: Array, m: int) -> Laws:
+    """Return the sums of all m draws from the records 0..n-1, and from the records 1..n."""
+    n = len(data) - 1
+    rows = np.array(list(itertools.product(range(n), repeat=m)))
+    return data[rows].sum(axis=1), data[1:][rows].sum(axis=1)
+
+
+def drawn_loss_ratio(
+    epsilon: float, m: int, data: Array, bound: Callable[..., float] = pure_with_replacement
+) -> float:
+    """Attack the pure loss of a Laplace release of a sum; the kinks are enough."""
+    sums = draws(data, m)
+    grid = np.unique(np.concatenate(sums))[:, None]
+    logs = [special.logsumexp(-np.abs(grid - c) * epsilon, axis=1) for c in sums]
+    exact = float(np.abs(logs[0] - logs[1]).max())
+    return quotient(bound(epsilon, len(data) - 1, m), exact)
+
+
+def noisy(data: Array, m: int, std: float) -> list[Any]:
+    """Return the laws of a sum with Gaussian noise."""
+    laws = []
+    for sums in draws(data, m):
+        centers, counts = np.unique(np.round(sums, 12), return_counts=True)
+        laws.append(mixture(centers, counts / counts.sum(), std))
+    return laws
+
+
+def drawn_renyi_ratio(
+    excess: float, std: float, m: int, data: Array, bound: Callable[..., Any] = rdp_with_replacement
+) -> float:
+    """Attack the Renyi cost of Gaussian noise on a sum."""
+    order = 1.0 + excess
+    value = float(bound(order, len(data) - 1, m, std))
+    return pair_quotient(value, noisy(data, m, std), order=order, tolerance=1e-5)
+
+
+def drawn_delta_ratio(
+    std: float, m: int, data: Array, delta: float, bound: Any = pld_epsilon
+) -> float:
+    """Attack the epsilon by loss distributions."""
+    event = Sampled(WithReplacement(m), [Gaussian(std, 1.0)], n=len(data) - 1)
+    epsilon = bound({event: 1}, delta)
+    return pair_quotient(delta, noisy(data, m, std), epsilon=epsilon, tolerance=1e-5)
+
+
+@register(
+    "bounds-28",
+    "`pure_with_replacement`, `rdp_with_replacement`, `pld_epsilon`; "
+    "Balle, Barthe, Gaboardi (2018), Theorem 10",
+    "m draws of n records: a record drawn k times moves k slots, replace-one",
+    verdict="holds",
+)
+def with_replacement(effort: Effort) -> Iterator[Evidence]:
+    """All draws of records in [-1/2, 1/2]: Laplace noise by its kinks, Gaussian by quadrature."""
+    n = 3
+    std = Range(0.5, 30.0, log=True)
+    # All other records are opposite to the one replaced.
+    opposite = {"m": n, "data": [0.5, *[-0.5] * n]}
+    few = {"m": batches(n), "data": Range(-0.5, 0.5, size=n + 1)}
+    guess: dict[str, Any] = {"epsilon": 1.0, **opposite}
+    space = {"epsilon": LOSS, **few}
+    yield from attack(
+        effort, "loss", drawn_loss_ratio, space, guesses=[guess], tight=1e-9, tolerance=1e-8
+    )
+    guess = {"excess": 78.0, "std": 0.5, **opposite}
+    space = {"excess": EXCESS, "std": std, **few}
+    yield from attack(
+        effort, "Renyi", drawn_renyi_ratio, space, cost=32, guesses=[guess], tolerance=1e-5
+    )
+    guess = {"delta": 1e-3, "std": 2.0, **opposite, "m": 2}
+    space = {"delta": DELTA, "std": std, **few}
+    yield from attack(
+        effort, "delta", drawn_delta_ratio, space, cost=120, guesses=[guess], tolerance=1e-5
+    )

@@ -1,0 +1,559 @@
+"""Papers, their claims, and the evidence that decides a claim.
+
+A claim carries what a paper prints, what is used here, and a check. The check does not state a
+verdict: it yields :class:`Evidence`, numbers recomputed now, and the verdict follows from them.
+A claim *fails* when that verdict is not the one it was registered with. A claim whose check
+needs something that is not installed is *not checked*: it neither passes nor fails.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._validation import check_choice, check_int
+
+__all__ = [
+    "VERDICTS",
+    "Claim",
+    "Effort",
+    "Evidence",
+    "NotChecked",
+    "Outcome",
+    "Paper",
+    "enter",
+    "find",
+    "forget",
+    "ids",
+    "paper_of",
+    "printed",
+    "used",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """A paper whose claims are checked, with everything that readers see of it.
+
+    Parameters
+    ----------
+    id : str
+        What the ids of its claims begin with: "001" for the claims "001-1", "001-2" and so on.
+    title : str
+    authors : str, optional
+        Surnames, separated by commas.
+    year : int, optional
+        From 1600 on; needed where authors are given.
+    venue : str, optional
+        Where it appeared.
+    setting : str, optional
+        What all its statements assume: neighbours, sampling, the notion of privacy.
+    label : str, optional
+        A short name: by default the first author and the year, or the id where nobody is named.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is of the wrong kind, the title is empty, the year is missing, or the id holds
+        anything but letters, digits, "_", "." and "-".
+
+    Examples
+    --------
+    >>> paper = Paper(id="900", authors="Doe, Roe, Poe", year=2025, title="On noise")
+    >>> paper.label, paper.cite
+    ('Doe 2025', 'Doe et al. (2025)')
+    >>> paper.reference
+    'Doe, Roe, Poe, *On noise* (2025)'
+    """
+
+    id: str
+    title: str
+    authors: str = ""
+    year: int | None = None
+    venue: str = ""
+    setting: str = ""
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("id", "title", "authors", "venue", "setting", "label"):
+            if not isinstance(value := getattr(self, name), str):
+                raise TypeError(f"{name} must be a string, got {value!r}")
+        if not self.title.strip():
+            raise ValueError("title must not be empty")
+        if not _PAPER_ID.fullmatch(self.id):
+            raise ValueError(f"id must be of letters, digits, '_', '.' and '-', got {self.id!r}")
+        if self.surnames and self.year is None:
+            raise ValueError(f"year must be given, as authors are: {self.authors!r}")
+        if self.year is not None:
+            object.__setattr__(self, "year", check_int("year", self.year, low=1600))
+        if not self.label:
+            short = f"{self.surnames[0]} {self.year}" if self.surnames else self.id
+            object.__setattr__(self, "label", short)
+
+    @property
+    def surnames(self) -> tuple[str, ...]:
+        """The authors, one by one."""
+        return tuple(name.strip() for name in self.authors.split(",") if name.strip())
+
+    @property
+    def cite(self) -> str:
+        """How a sentence refers to the paper: "Doe et al. (2025)"; its title if nobody is named."""
+        if not self.surnames:
+            return self.title
+        first, *others = self.surnames
+        names = f"{first} et al." if len(others) > 1 else " and ".join(self.surnames)
+        return f"{names} ({self.year})"
+
+    @property
+    def reference(self) -> str:
+        """Authors, title, venue and year, as in a list of references; Markdown."""
+        if not self.surnames:
+            return self.title
+        venue = f", {self.venue}" if self.venue else ""
+        return f"{self.authors}, *{self.title}*{venue} ({self.year})"
+
+
+_PAPER_ID = re.compile(r"\w[\w.-]*")
+_PAPERS: dict[str, Paper] = {}
+
+
+def enter(paper: Paper) -> Paper:
+    """Add a paper to those that are known, and return it; a second time changes nothing."""
+    for other in list(_PAPERS.values()):
+        if other.id != paper.id and _same(other.label, paper.label):
+            raise ValueError(
+                f"label must be new, {paper.label!r} is the paper {other.id!r}: "
+                f"give another, such as label='{paper.label}b'"
+            )
+    known = _PAPERS.setdefault(paper.id, paper)
+    if known != paper:
+        raise ValueError(f"id must be new, the paper {paper.id!r} is {known.reference}")
+    return paper
+
+
+def ids() -> set[str]:
+    """Return the ids of the papers that are registered."""
+    return set(_PAPERS)
+
+
+def forget(ids: Collection[str]) -> None:
+    """Remove papers, as if they had not been registered."""
+    for id in ids:
+        del _PAPERS[id]
+
+
+def paper_of(id: str) -> Paper:
+    """Return the paper with this id; where nothing is known of it, one whose title is its id."""
+    return _PAPERS.get(id) or Paper(id=id, title=id)
+
+
+def find(text: str, among: Collection[str]) -> Paper:
+    """Return the paper that an id, a label, a citation or a first author names."""
+    if not isinstance(text, str):
+        raise TypeError(f"paper must be a string, got {text!r}")
+    papers = [paper_of(id) for id in among]
+    names = {paper.id: {paper.label, paper.cite, *paper.surnames[:1]} for paper in papers}
+    exact = [paper for paper in papers if paper.id == text]
+    found = exact or [p for p in papers if any(_same(name, text) for name in names[p.id])]
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(
+        paper.id if paper.label == paper.id else f"{paper.id} ({paper.label})"
+        for paper in found or papers
+    )
+    raise ValueError(f"paper must be one of {listed}; got {text!r}")
+
+
+def _same(one: str, other: str) -> bool:
+    return one.strip().casefold() == other.strip().casefold()
+
+
+# Evidence
+
+# How many digits of a number are shown: more where fewer would make it look like its bound.
+_DIGITS, _MOST_DIGITS = 4, 8
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One comparison, recomputed.
+
+    Attributes
+    ----------
+    about : {"printed", "used"}
+        Which statement the comparison tests.
+    what : str
+        What ``value`` is and where it was found.
+    value : float
+        The quantity that the statement bounds. A search gives the worst case that it found.
+    sense : {"<=", ">=", "=="}
+        What the statement says about ``value`` and ``bound``.
+    bound : float
+        The number with which the statement compares the value.
+    tolerance : float, default=0
+        Absolute error of the computation of value and bound, at least 0 and finite. A violation
+        that is not larger than this stays hidden, so it must not exceed that error.
+    cases : int, default=1
+        How many cases were tried.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is of the wrong kind or outside its range.
+
+    Examples
+    --------
+    >>> Evidence("printed", "first gap / gap at the start", 0.9801, "<=", 0.9).holds
+    False
+    """
+
+    about: str
+    what: str
+    value: float
+    sense: str
+    bound: float
+    tolerance: float = 0.0
+    cases: int = 1
+
+    def __post_init__(self) -> None:
+        check_choice("about", self.about, ("printed", "used"))
+        check_choice("sense", self.sense, ("<=", ">=", "=="))
+        for name in ("value", "bound", "tolerance"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        if not 0.0 <= self.tolerance < math.inf:
+            raise ValueError(f"tolerance must be at least 0 and finite, got {self.tolerance!r}")
+        check_int("cases", self.cases, low=1)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the comparison agrees with the statement; one with a NaN never does."""
+        if self.sense == "<=":
+            return self.value <= self.bound + self.tolerance
+        if self.sense == ">=":
+            return self.value >= self.bound - self.tolerance
+        return self.value == self.bound or abs(self.value - self.bound) <= self.tolerance
+
+    def __str__(self) -> str:
+        sense = self.sense
+        if self.sense == "==":
+            sense = "=" if self.holds else "!="
+        elif not self.holds:
+            sense = {"<=": ">", ">=": "<"}[self.sense]
+        searched = f" ({self.cases:,} cases)" if self.cases > 1 else ""
+        value, bound = self._shown()
+        return f"{self.what}: {value} {sense} {bound}{searched}"
+
+    def _shown(self) -> tuple[str, str]:
+        """Return both numbers, with digits enough to tell them apart if they differ."""
+        for digits in range(_DIGITS, (_MOST_DIGITS if self.holds else 17) + 1):
+            shown = f"{self.value:.{digits}g}", f"{self.bound:.{digits}g}"
+            if shown[0] != shown[1]:
+                return shown
+        return f"{self.value:.{_DIGITS}g}", f"{self.bound:.{_DIGITS}g}"
+
+
+def printed(
+    what: str,
+    value: ArrayLike,
+    sense: str,
+    bound: float,
+    *,
+    tolerance: float = 0.0,
+    cases: int | None = None,
+) -> Evidence:
+    """Return evidence about the statement as the paper prints it.
+
+    Parameters
+    ----------
+    what, sense, bound, tolerance
+        Those of :class:`Evidence`.
+    value : float or array_like
+        Of several values the worst one counts: the largest for "<=", the smallest for ">=", the
+        one farthest from ``bound`` for "==", and NaN before all others.
+    cases : int, optional
+        How many cases were tried; by default the number of values.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``value`` is empty, or an argument is of the wrong kind or outside its range.
+
+    Examples
+    --------
+    >>> print(printed("gap after one step", 0.9801, "<=", 0.9))
+    gap after one step: 0.9801 > 0.9
+    >>> print(printed("largest gap", [0.2, 0.9801, 0.5], "<=", 0.9))
+    largest gap: 0.9801 > 0.9 (3 cases)
+    """
+    return _evidence("printed", what, value, sense, bound, tolerance, cases)
+
+
+def used(
+    what: str,
+    value: ArrayLike,
+    sense: str,
+    bound: float,
+    *,
+    tolerance: float = 0.0,
+    cases: int | None = None,
+) -> Evidence:
+    """Return evidence about the statement that is used in the place of the printed one.
+
+    The parameters are those of :func:`printed`.
+
+    Examples
+    --------
+    >>> used("worst gap / bound", 0.7, "<=", 1.0, cases=300).holds
+    True
+    """
+    return _evidence("used", what, value, sense, bound, tolerance, cases)
+
+
+def _evidence(
+    about: str, what: str, value: Any, sense: str, bound: float, tolerance: float, cases: int | None
+) -> Evidence:
+    number = 1
+    if np.ndim(value):
+        found = np.asarray(value, dtype=np.float64).ravel()
+        number = found.size
+        if not number:
+            raise ValueError(f"value must hold at least one number, got {value!r}")
+        if sense == "==":
+            with np.errstate(invalid="ignore"):  # inf - inf
+                distances = np.where(found == bound, 0.0, np.abs(found - bound))
+            value = found[np.argmax(distances)]
+        else:
+            value = found.max() if sense == "<=" else found.min()
+    return Evidence(about, what, value, sense, bound, tolerance, number if cases is None else cases)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard a check searches; every check gets one.
+
+    Parameters
+    ----------
+    quick : bool, default=False
+        Whether a small number of cases is enough.
+
+    Raises
+    ------
+    TypeError
+        If ``quick`` is neither True nor False.
+
+    Examples
+    --------
+    >>> Effort(quick=True).cases(50, 2000), Effort(quick=False).cases(50, 2000)
+    (50, 2000)
+
+    Two calls draw the same numbers, so that no claim depends on what was checked before it:
+
+    >>> bool(Effort().random().normal() == Effort().random().normal())
+    True
+    """
+
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.quick, (bool, np.bool_)):
+            raise TypeError(f"quick must be True or False, got {self.quick!r}")
+
+    def cases(self, quick: int, full: int) -> int:
+        """Return the number of cases to try: the first of the two if the search is quick."""
+        return quick if self.quick else full
+
+    def random(self, seed: int = 0) -> np.random.Generator:
+        """Return a new generator that draws the same numbers on every run."""
+        return np.random.default_rng(seed)
+
+
+class NotChecked(Exception):
+    """Raised by a check that needs something that is not installed here; the message says what.
+
+    Examples
+    --------
+    >>> from dpanalysis.audit import Claim
+    >>> def check(effort):
+    ...     raise NotChecked("needs the extra 'figures'")
+    >>> outcome = Claim("999-4", "(4)", "as printed", "", "holds", check).run()
+    >>> outcome.verdict, outcome.missing, outcome.failed
+    ('not checked', "needs the extra 'figures'", False)
+    """
+
+
+# Claims and their outcomes
+
+# What the evidence can say, from the best for the printed statement to the worst.
+VERDICTS = {
+    "holds": "as printed; the search found no violation",
+    "sharpened": "the printed statement holds; a sharper one is used",
+    "corrected": "the printed statement is violated; the one used here is not",
+    "refuted": "the printed statement is violated; nothing takes its place",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """A statement of a paper with the check that decides it.
+
+    Attributes
+    ----------
+    id : str
+        The id of the paper, a hyphen and the number of the claim: "001-9".
+    source : str
+        Theorem, equation or section.
+    printed, used : str
+        The statement as printed, and as used here ("" where they are the same).
+    verdict : {"holds", "sharpened", "corrected", "refuted"}
+        What the evidence must say; otherwise the claim fails.
+    check : callable
+        ``check(effort)`` yields :class:`Evidence`; ``effort`` is an :class:`Effort`.
+    notes : tuple of (str, str)
+        What else a report says of it: pairs of a heading and a text.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the id is not of that form, the verdict is unknown, a statement is no string or the
+        check cannot be called.
+
+    Examples
+    --------
+    >>> from dpanalysis.audit import printed, used
+    >>> def check(effort):
+    ...     yield printed("1 + 1", 1 + 1, "==", 3)
+    ...     yield used("1 + 1", 1 + 1, "==", 2)
+    >>> outcome = Claim("999-1", "(1)", "1 + 1 = 3", "1 + 1 = 2", "corrected", check).run()
+    >>> outcome.verdict, outcome.passed
+    ('corrected', True)
+    """
+
+    id: str
+    source: str
+    printed: str
+    used: str
+    verdict: str
+    check: Callable[[Effort], Iterable[Evidence]] = field(repr=False)
+    notes: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("id", "source", "printed", "used"):
+            if not isinstance(value := getattr(self, name), str):
+                raise TypeError(f"{name} must be a string, got {value!r}")
+        if not _ID.fullmatch(self.id):
+            form = "the paper's id, a hyphen and a number, such as '001-9'"
+            raise ValueError(f"id must be {form}, got {self.id!r}")
+        check_choice("verdict", self.verdict, tuple(VERDICTS))
+        if not callable(self.check):
+            raise TypeError(f"check must be a function of the effort, got {self.check!r}")
+
+    @property
+    def paper(self) -> str:
+        """The id of the paper."""
+        return self.id.rpartition("-")[0]
+
+    def run(self, effort: Effort | None = None) -> Outcome:
+        """Recompute the evidence; an error in the check is a failure, not an exception."""
+        start = time.perf_counter()
+        evidence: list[Evidence] = []
+        error = missing = None
+        try:
+            evidence.extend(map(_checked, self._yielded(effort or Effort())))
+            if not evidence:
+                error = "the check compares nothing: it must yield printed(...) or used(...)"
+        except NotChecked as reason:
+            missing = str(reason) or "the check needs something that is not installed here"
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # a check that calls sys.exit() must not end the command either
+            error = traceback.format_exc()
+        return Outcome(self, tuple(evidence), time.perf_counter() - start, error, missing)
+
+    def _yielded(self, effort: Effort) -> Iterable[Evidence]:
+        """Return what the check yields: nothing, if it returns None."""
+        found = self.check(effort)
+        return () if found is None else found
+
+
+# A paper's id, a hyphen, a number.
+_ID = re.compile(r"\w[\w.-]*-[0-9]+")
+
+
+def _checked(item: object) -> Evidence:
+    """Return what a check yields, if it is evidence and no subclass, whose verdict could differ."""
+    if type(item) is not Evidence:
+        raise TypeError(f"a check must yield printed(...) or used(...), got {item!r}")
+    return item
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a claim's check found.
+
+    Attributes
+    ----------
+    claim : Claim
+    evidence : tuple of Evidence
+    seconds : float
+    error : str or None
+        Traceback of a check that raised, or a sentence on one that compared nothing.
+    missing : str or None
+        What the check needs and does not find here.
+
+    Examples
+    --------
+    >>> from dpanalysis.audit import printed
+    >>> claim = Claim("999-2", "(2)", "2 < 1", "", "holds", lambda effort: [])
+    >>> Outcome(claim, (printed("2", 2, "<=", 1),), 0.0).passed
+    False
+    """
+
+    claim: Claim
+    evidence: tuple[Evidence, ...]
+    seconds: float
+    error: str | None = None
+    missing: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "evidence", tuple(self.evidence))
+
+    @property
+    def verdict(self) -> str:
+        """What the evidence says: a verdict of ``VERDICTS``, or one of three more.
+
+        "not checked": the check needs something that is not installed here. "error": the check
+        raised, or compared nothing. "broken": the statement used here is violated, or nothing
+        was compared with the printed one.
+        """
+        if self.missing is not None:
+            return "not checked"
+        if self.error is not None or not self.evidence:
+            return "error"
+        of = {about: [e for e in self.evidence if e.about == about] for about in _ABOUT}
+        printed_holds = all(e.holds for e in of["printed"])
+        if not of["printed"] or not all(e.holds for e in of["used"]):
+            return "broken"
+        if printed_holds:
+            return "sharpened" if of["used"] else "holds"
+        return "corrected" if of["used"] else "refuted"
+
+    @property
+    def passed(self) -> bool:
+        """Whether the evidence says what the claim was registered with."""
+        return self.verdict == self.claim.verdict
+
+    @property
+    def failed(self) -> bool:
+        """Whether the evidence says something else; a claim that is not checked does not fail."""
+        return not self.passed and self.missing is None
+
+
+_ABOUT = ("printed", "used")

@@ -1,0 +1,114 @@
+"""Broken mechanisms as negative controls for auditors.
+
+Every mutant has a mistake that was made in a paper, in published code or in a library, and stands
+beside a twin that keeps the same promise. An audit must refute the mutant and must not refute its
+twin; :func:`detection_table` puts any auditor to this test.
+
+Examples
+--------
+>>> from dpanalysis.papers import mutants
+>>> len(mutants.MUTANTS)
+22
+>>> table = mutants.detection_table(mutants.exact_verdict, mutants.MUTANTS[:3])
+>>> all(found.passed for found in table)
+True
+>>> print(table[0])
+laplace by standard deviation: claims 1, caught (epsilon >= 1.414); twin accepted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from . import methods, releases
+from .methods import BatchOfOne, EndlessSearch, Evaluations, HessianTrace, SparseVector, lyu
+from .releases import (
+    BatchMean,
+    Detection,
+    ExactVerdict,
+    IterationBound,
+    Mechanism,
+    Mutant,
+    NoisyMinimum,
+    NoisySum,
+    Responses,
+    TwoSums,
+    exact_verdict,
+)
+
+__all__ = [
+    "MUTANTS",
+    "BatchMean",
+    "BatchOfOne",
+    "Detection",
+    "EndlessSearch",
+    "Evaluations",
+    "ExactVerdict",
+    "HessianTrace",
+    "IterationBound",
+    "Mechanism",
+    "Mutant",
+    "NoisyMinimum",
+    "NoisySum",
+    "Responses",
+    "SparseVector",
+    "TwoSums",
+    "detection_table",
+    "exact_verdict",
+    "lyu",
+]
+
+MUTANTS: tuple[Mutant, ...] = (
+    *releases.RELEASES,
+    *releases.CLIPPING,
+    *methods.SPARSE_VECTOR,
+    *methods.LINE_SEARCH,
+    *releases.BATCHES,
+    *methods.SECOND_ORDER,
+)
+
+
+def detection_table(
+    auditor: Callable[..., Any] | None = None, mutants: Iterable[Mutant] = MUTANTS, **options: Any
+) -> list[Detection]:
+    """Try an auditor on all mutants and their twins.
+
+    Parameters
+    ----------
+    auditor : callable, optional
+        Called as ``auditor(mechanism, dataset, neighbour, claim, delta=delta, **options)``; it
+        returns an object with an attribute ``refuted``. By default
+        :func:`dpanalysis.audit.verify_privacy`.
+    mutants : iterable of Mutant
+    **options
+        Passed on to the auditor.
+
+    Returns
+    -------
+    list of Detection
+        One for each mutant; ``passed`` where it was caught and its twin was not.
+
+    Examples
+    --------
+    An auditor that refutes nothing catches no mutant:
+
+    >>> from types import SimpleNamespace
+    >>> def trusting(mechanism, dataset, neighbour, claim, *, delta):
+    ...     return SimpleNamespace(refuted=False)
+    >>> any(found.passed for found in detection_table(trusting))
+    False
+    """
+    if auditor is None:
+        from ...audit.verify import verify_privacy
+
+        auditor = verify_privacy
+    found = []
+    for mutant in mutants:
+        pair = mutant.dataset, mutant.neighbour
+        broken, correct = (
+            auditor(mechanism, *pair, mutant.claim, delta=mutant.delta, **options)
+            for mechanism in (mutant.broken, mutant.correct)
+        )
+        found.append(Detection(mutant, broken, correct))
+    return found

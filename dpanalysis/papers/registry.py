@@ -1,0 +1,333 @@
+"""The claims of all papers: where they are registered, found and checked.
+
+The modules of :mod:`dpanalysis.papers` register what this package checks. A paper of your
+own is a module like them, anywhere: it registers a :class:`Paper` and its claims.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module, invalidate_caches
+from types import ModuleType
+from typing import Any, overload
+
+from .._validation import check_choice, check_int
+from . import claim as bibliography
+from .claim import VERDICTS, Claim, Effort, Evidence, NotChecked, Outcome, Paper, printed, used
+from .report import Table
+
+__all__ = [
+    "VERDICTS",
+    "Claim",
+    "Effort",
+    "Evidence",
+    "NotChecked",
+    "Outcome",
+    "Paper",
+    "Table",
+    "claims",
+    "load",
+    "printed",
+    "register",
+    "used",
+]
+
+Check = Callable[[Effort], Iterable[Evidence]]
+Modules = str | ModuleType | Sequence[str | ModuleType]
+
+_CLAIMS: dict[str, Claim] = {}
+
+
+@overload
+def register(id: Paper) -> Paper: ...
+
+
+@overload
+def register(
+    id: str, source: str, printed: str, used: str = "", *, verdict: str
+) -> Callable[[Check], Claim]: ...
+
+
+def register(
+    id: str | Paper, source: str = "", printed: str = "", used: str = "", *, verdict: str = ""
+) -> Paper | Callable[[Check], Claim]:
+    """Register a paper, or, as a decorator, a check that decides one of its claims.
+
+    Parameters
+    ----------
+    id : Paper or str
+        A paper, and nothing else; or the id of a claim: the paper's, a hyphen and a number.
+    source : str
+        Theorem, equation or section.
+    printed, used : str
+        The statement as the paper prints it, and as it is true ("" where they are the same);
+        Markdown.
+    verdict : {"holds", "sharpened", "corrected", "refuted"}
+        What the evidence must say; otherwise the claim fails.
+
+    Returns
+    -------
+    Paper or callable
+        The paper; or a decorator that turns a check into a :class:`Claim`. A check takes an
+        :class:`Effort` and yields evidence: :func:`printed` about the one statement,
+        :func:`used` about the other.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind, or the id is taken. A cell of an interactive session
+        may run again: its claim replaces the one that it registered before.
+
+    Examples
+    --------
+    This is a whole module; ``python -m dpanalysis claims --module NAME`` checks it.
+
+    >>> from dpanalysis import audit
+    >>> paper = audit.register(
+    ...     audit.Paper(id="900", authors="Doe, Roe", year=2025, title="On the sum of variances")
+    ... )
+    >>> @audit.register(
+    ...     "900-1",
+    ...     "Lemma 2",
+    ...     "Laplace noise of scale b has variance b^2",
+    ...     "its variance is 2 b^2",
+    ...     verdict="corrected",
+    ... )
+    ... def laplace_variance(effort):
+    ...     n = effort.cases(10_000, 1_000_000)
+    ...     variance = effort.random().laplace(scale=3.0, size=n).var()
+    ...     yield audit.printed("variance / b^2", variance / 9, "==", 1, tolerance=0.2, cases=n)
+    ...     yield audit.used("variance / b^2", variance / 9, "==", 2, tolerance=0.2, cases=n)
+    >>> audit.claims("Doe 2025", quick=True)[0].verdict
+    'corrected'
+    """
+    if isinstance(id, Paper):
+        return bibliography.enter(id)
+
+    def decorator(check: Check) -> Claim:
+        return _enter(Claim(id, source, printed, used, verdict, check))
+
+    if id in _CLAIMS and not _runs_again(id):
+        raise _taken(id)
+    return decorator
+
+
+def _enter(claim: Claim) -> Claim:
+    # Of two threads, or two decorators with one id, only one can enter its claim.
+    if _CLAIMS.setdefault(claim.id, claim) is not claim:
+        if not (_home(claim) == "__main__" and _runs_again(claim.id)):
+            raise _taken(claim.id)
+        _CLAIMS[claim.id] = claim
+    return claim
+
+
+def _runs_again(id: str) -> bool:
+    """Return whether a cell of an interactive session registered this claim."""
+    session = not hasattr(sys.modules["__main__"], "__file__")
+    return session and _home(_CLAIMS[id]) == "__main__"
+
+
+def _taken(id: str) -> ValueError:
+    return ValueError(f"id must be new, {id!r} is registered already, in {_home(_CLAIMS[id])}")
+
+
+def _home(claim: Claim) -> str:
+    """Return the name of the module that defines a claim's check."""
+    check: Any = getattr(claim.check, "func", claim.check)  # the function of a partial one
+    return str(getattr(check, "__module__", ""))
+
+
+def load(paper: str | None = None, *, module: Modules = ()) -> list[Claim]:
+    """Return registered claims in the order of their ids.
+
+    Parameters
+    ----------
+    paper : str, optional
+        Only those of this paper: its id, its label, or its first author.
+    module : str, module or sequence of them, optional
+        Only those of these modules or packages, which are imported.
+
+    Raises
+    ------
+    ImportError
+        If a module cannot be imported.
+    TypeError, ValueError
+        If no such paper is there, a module registers no claim, or a claim no paper.
+
+    Examples
+    --------
+    >>> load("Kuru 2022")[0].id
+    '001-1'
+    """
+    from .. import papers
+
+    for found in pkgutil.walk_packages(papers.__path__, f"{papers.__name__}."):
+        import_module(found.name)
+    names = _names(module)
+    for name in names:
+        _import(name)
+    chosen = list(_CLAIMS.values())
+    if names:
+        chosen = list(
+            {claim.id: claim for name in names for claim in _registered_in(name)}.values()
+        )
+    chosen.sort(key=_order)
+    if paper is not None:
+        wanted = bibliography.find(paper, sorted({claim.paper for claim in chosen})).id
+        chosen = [claim for claim in chosen if claim.paper == wanted]
+    for claim in chosen:
+        if claim.paper not in bibliography.ids():
+            raise ValueError(
+                f"the paper of the claim {claim.id!r} must be registered: "
+                f"audit.register(audit.Paper(id={claim.paper!r}, ...))"
+            )
+    return chosen
+
+
+def _order(claim: Claim) -> tuple[str, int]:
+    return claim.paper, int(claim.id.rpartition("-")[2])
+
+
+def _names(module: Modules) -> list[str]:
+    """Return the names of the modules that an argument gives."""
+    several = [module] if isinstance(module, (str, ModuleType)) else list(module)
+    names = [each.__name__ if isinstance(each, ModuleType) else each for each in several]
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"module must be a module or its name, got {name!r}")
+        if name.endswith(".py") or "/" in name or os.sep in name:
+            raise ValueError(f"module must be a name without folder and .py, got {name!r}")
+    return names
+
+
+def _registered_in(name: str) -> list[Claim]:
+    """Return the claims of a module, or of the modules in a package."""
+    homes = [(claim, _home(claim)) for claim in list(_CLAIMS.values())]
+    found = [claim for claim, home in homes if home == name or home.startswith(name + ".")]
+    if not found:
+        raise ValueError(f"the module {name!r} registers no claim: see help(audit.register)")
+    return found
+
+
+def _import(name: str) -> None:
+    """Import a module; if that fails, forget what it registered until then."""
+    before, papers = set(_CLAIMS), bibliography.ids()
+    invalidate_caches()  # the file may have been written just now
+    try:
+        import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit() at the end of a script must not look like success
+        for id in set(_CLAIMS) - before:
+            sys.modules.pop(_home(_CLAIMS.pop(id)), None)
+        bibliography.forget(bibliography.ids() - papers)
+        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+        if missing and (name == missing or name.startswith(f"{missing}.")):
+            raise ImportError(
+                f"there is no module {name!r} in {os.getcwd()} or on Python's path"
+            ) from error
+        raise ImportError(
+            f"importing the module {name!r} failed: {type(error).__name__}: {error}"
+        ) from error
+
+
+def claims(
+    paper: str | None = None,
+    *,
+    ids: Sequence[str] | None = None,
+    module: Modules = (),
+    quick: bool = False,
+    jobs: int = 1,
+    progress: bool = False,
+) -> Table:
+    """Check the claims now.
+
+    Parameters
+    ----------
+    paper : str, optional
+        Only the claims of this paper: its id, its label, or its first author, for instance
+        "002", "Chen 2020" or "Chen". By default those of all papers.
+    ids : sequence of str, optional
+        Only these claims, for instance ``["001-9"]``.
+    module : str, module or sequence of them, optional
+        Only the claims that these modules or packages register. A name is imported.
+    quick : bool, default=False
+        Search fewer cases: about a minute for all papers, instead of a few.
+    jobs : int, default=1
+        Processes at once; -1 for one a core. The evidence does not depend on it.
+    progress : bool, default=False
+        Show a progress bar.
+
+    Returns
+    -------
+    Table
+        In the order of the ids.
+
+    Raises
+    ------
+    ImportError
+        If a module cannot be imported.
+    TypeError, ValueError
+        If the paper or an id is unknown, a module registers no claim, or an argument is of the
+        wrong kind.
+
+    Examples
+    --------
+    >>> from dpanalysis import audit
+    >>> table = audit.claims(ids=["001-10"], quick=True)
+    >>> table[0].verdict
+    'corrected'
+    """
+    chosen = _chosen(load(paper, module=module), ids)
+    effort = Effort(quick)
+    if jobs != -1:
+        check_int("jobs", jobs, low=1)
+    if jobs != 1 and (here := [claim.id for claim in chosen if _home(claim) == "__main__"]):
+        raise ValueError(
+            f"jobs must be 1 for {', '.join(here)}: other processes cannot import this session"
+        )
+    from joblib import Parallel, delayed
+    from tqdm import tqdm
+
+    path = [os.path.abspath(entry) for entry in sys.path]
+    tasks = (delayed(_run)(_home(claim), path, claim.id, effort) for claim in chosen)
+    found = {}
+    bar = tqdm(total=len(chosen), desc="claims", unit="claim", disable=not progress)
+    with bar, warnings.catch_warnings():
+        # A worker that has grown is replaced between two claims, which loses nothing.
+        warnings.filterwarnings("ignore", message="A worker stopped while some jobs")
+        for name, *result in Parallel(jobs, return_as="generator")(tasks):
+            found[name] = result
+            bar.update()
+    return Table(Outcome(claim, *found[claim.id]) for claim in chosen)
+
+
+def _chosen(known: list[Claim], ids: Sequence[str] | None) -> list[Claim]:
+    if ids is None:
+        return known
+    if isinstance(ids, str):
+        raise TypeError(f"ids must be a sequence such as [{ids!r}], got {ids!r}")
+    for name in ids:
+        check_choice("ids", name, tuple(claim.id for claim in known))
+    return [claim for claim in known if claim.id in set(ids)]
+
+
+def _run(home: str, path: list[str], id: str, effort: Effort) -> tuple[Any, ...]:
+    """Return the id and what an :class:`Outcome` has beside its claim.
+
+    A worker process finds a claim by its id in the module that registers it, because a claim
+    stands there under the name of its check, which cannot be pickled. A worker that is older
+    than the caller's search path lacks folders.
+    """
+    sys.path.extend(entry for entry in path if entry not in sys.path)
+    if id not in _CLAIMS:
+        invalidate_caches()  # the file may be younger than what this process knows of its folder
+        import_module(home)
+    if id not in _CLAIMS:
+        raise LookupError(f"a second process finds no claim {id!r} in {home}: use jobs=1")
+    outcome = _CLAIMS[id].run(effort)
+    return id, outcome.evidence, outcome.seconds, outcome.error, outcome.missing

@@ -1,0 +1,371 @@
+"""Checked claims as text, JSON, a web page, and as ERRATA.md."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from .claim import VERDICTS, Evidence, Outcome, Paper, paper_of
+
+__all__ = ["PAPERS", "Table", "Words", "summary", "to_errata", "to_html", "to_json", "to_text"]
+
+WIDTH = 100
+
+_MEANINGS = {
+    **VERDICTS,
+    "broken": "the statement used here is violated, or nothing is compared with the printed one",
+    "error": "the check raised, or compared nothing",
+    "not checked": "the check needs something that is not installed here",
+}
+
+# *words*; not the star of F*, the least value.
+_EMPHASIS = re.compile(r"(?<![\w)])\*(\w[^*]*\w)\*(?!\w)")
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of a report.
+
+    Attributes
+    ----------
+    title : str
+        Of a page.
+    first, second : str
+        The statement that is checked, and the one that takes its place, in a word.
+    heads : (str, str)
+        The same, above the columns of a page.
+    same : str
+        Said where nothing takes its place.
+    meanings : dict of str to str
+        What each verdict means.
+    shown : dict of str to str
+        Verdicts that have another name here.
+    source : callable
+        ``source(id)`` is whose claims they are, with the title and the setting of a section.
+    """
+
+    title: str
+    first: str
+    second: str
+    heads: tuple[str, str]
+    same: str
+    meanings: Mapping[str, str]
+    source: Callable[[str], Paper]
+    shown: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, verdict: str) -> str:
+        """Return what a verdict is called here."""
+        return self.shown.get(verdict, verdict)
+
+
+PAPERS = Words(
+    title="What the papers print, and what is true",
+    first="printed",
+    second="used",
+    heads=("as printed", "used here"),
+    same="as printed",
+    meanings=_MEANINGS,
+    source=paper_of,
+)
+
+
+class Table(Sequence[Outcome]):
+    """Outcomes of many claims; prints as a table, in the words that are given.
+
+    Examples
+    --------
+    >>> from dpanalysis.audit import Claim, printed
+    >>> claim = Claim("999-3", "(3)", "0 <= 1", "", "holds", lambda e: [printed("0", 0, "<=", 1)])
+    >>> table = Table([claim.run()])
+    >>> len(table), table.failed
+    (1, [])
+    """
+
+    def __init__(self, outcomes: Iterable[Outcome], words: Words = PAPERS) -> None:
+        self._outcomes, self.words = tuple(outcomes), words
+
+    def __len__(self) -> int:
+        return len(self._outcomes)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        found = self._outcomes[index]
+        return Table(found, self.words) if isinstance(index, slice) else found
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return iter(self._outcomes)
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """The claims whose evidence does not say what they are registered with."""
+        return [outcome for outcome in self if outcome.failed]
+
+    @property
+    def seconds(self) -> float:
+        """Time of all checks."""
+        return math.fsum(outcome.seconds for outcome in self)
+
+    def __str__(self) -> str:
+        return to_text(self)
+
+    def _repr_html_(self) -> str:
+        return to_html(self, page=False)
+
+
+def summary(table: Table) -> str:
+    """Return one sentence: how many claims of each verdict, how many failed, how long it took."""
+    found = Counter(outcome.verdict for outcome in table)
+    words = table.words
+    parts = [f"{found[name]} {words.name(name)}" for name in words.meanings if found[name]]
+    counted = f"{len(table)} claims" + (": " + ", ".join(parts) if parts else "")
+    failed = ", ".join(outcome.claim.id for outcome in table.failed)
+    end = f"FAILED: {failed}" if failed else "none failed"
+    return f"{counted}; {end}; {table.seconds:.1f} s of checks"
+
+
+def _legend(table: Table) -> dict[str, str]:
+    """Return what the verdicts of a table mean."""
+    found = {outcome.verdict for outcome in table}
+    words = table.words
+    return {words.name(key): words.meanings[key] for key in words.meanings if key in found}
+
+
+def to_text(table: Table) -> str:
+    """Return the table for a terminal: every statement, and below it the evidence about it."""
+    blocks = []
+    for paper, outcomes in _by_paper(table):
+        head = _wrapped("==== ", _plain(_heading(paper, outcomes)))
+        head += _wrapped(" " * 5, _plain(paper.setting)) if paper.setting else []
+        blocks += ["\n".join(head), *("\n".join(_lines(each, table.words)) for each in outcomes)]
+    legend = [f"{verdict:>9}: {meaning}" for verdict, meaning in _legend(table).items()]
+    return "\n\n".join([*blocks, "\n".join([*legend, summary(table)])])
+
+
+def _lines(outcome: Outcome, words: Words) -> Iterator[str]:
+    claim = outcome.claim
+    failed = f"  FAILED (expected: {words.name(claim.verdict)})" if outcome.failed else ""
+    head = f"{claim.id:6}  {words.name(outcome.verdict):9}  {_plain(claim.source)}{failed}"
+    yield f"{head:<{WIDTH - 9}} {outcome.seconds:6.1f} s"
+    names = {"printed": words.first, "used": words.second}
+    for about, statement, evidence in _halves(outcome, words):
+        yield from _wrapped(f"{names[about]:>9}  ", _plain(statement))
+        for item in evidence:
+            yield from _wrapped(f"{_mark(item):>19}  ", _plain(str(item)))
+    for heading, text in claim.notes:
+        yield from _wrapped(" " * 11, _plain(f"{heading}: {text}"))
+    if outcome.missing:
+        yield from _wrapped(" " * 11, outcome.missing)
+    if outcome.error:
+        yield textwrap.indent(outcome.error.rstrip(), " " * 11)
+
+
+def _halves(outcome: Outcome, words: Words) -> Iterator[tuple[str, str, list[Evidence]]]:
+    """Yield the statements, as printed and as used where it differs, with their evidence."""
+    claim = outcome.claim
+    for about, statement in (("printed", claim.printed), ("used", claim.used)):
+        evidence = [item for item in outcome.evidence if item.about == about]
+        if statement or evidence:
+            yield about, statement or words.same, evidence
+
+
+def _wrapped(prefix: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=prefix, subsequent_indent=" " * len(prefix)
+    ) or [prefix]
+
+
+def _mark(evidence: Evidence) -> str:
+    return "ok" if evidence.holds else "violated"
+
+
+def _plain(text: str) -> str:
+    """Return Markdown without its marks, for a terminal."""
+    return _EMPHASIS.sub(r"\1", text.replace("\\|", "|").replace("`", ""))
+
+
+def to_json(table: Table) -> str:
+    """Return the outcomes as a JSON list; numbers that JSON does not have are strings."""
+    rows = [
+        {
+            "id": outcome.claim.id,
+            "paper": table.words.source(outcome.claim.paper).label,
+            "paper_id": outcome.claim.paper,
+            "source": outcome.claim.source,
+            "printed": outcome.claim.printed,
+            "used": outcome.claim.used or outcome.claim.printed,
+            "verdict": table.words.name(outcome.verdict),
+            "expected": table.words.name(outcome.claim.verdict),
+            "passed": outcome.passed,
+            "evidence": [_row(evidence) for evidence in outcome.evidence],
+            "notes": dict(outcome.claim.notes),
+            "seconds": round(outcome.seconds, 3),
+            "error": outcome.error,
+            "missing": outcome.missing,
+        }
+        for outcome in table
+    ]
+    return json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _row(evidence: Evidence) -> dict[str, object]:
+    return {
+        "about": evidence.about,
+        "what": evidence.what,
+        "value": _number(evidence.value),
+        "sense": evidence.sense,
+        "bound": _number(evidence.bound),
+        "tolerance": evidence.tolerance,
+        "cases": evidence.cases,
+        "holds": evidence.holds,
+    }
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _by_paper(table: Table) -> Iterator[tuple[Paper, list[Outcome]]]:
+    for id, outcomes in groupby(table, key=lambda outcome: outcome.claim.paper):
+        yield table.words.source(id), list(outcomes)
+
+
+def _heading(paper: Paper, outcomes: list[Outcome]) -> str:
+    """Return who wrote the paper, its title, and the ids of its claims here; Markdown."""
+    ids = [outcome.claim.id for outcome in outcomes]
+    listed = f"claim {ids[0]}" if len(ids) == 1 else f"claims {ids[0]} to {ids[-1]}"
+    title = f"{paper.cite}, *{paper.title}*" if paper.cite != paper.title else paper.title
+    return f"{title} ({listed})"
+
+
+_PREFACE = (
+    "# What the papers print, and what is true",
+    "",
+    "Generated by `python -m dpanalysis claims --quick --errata -o ERRATA.md`; a test fails "
+    "when it is stale.",
+    "Every row is a claim of `dpanalysis/papers`: its check recomputes the evidence, and "
+    "the verdict follows",
+    "from the evidence. Without `--quick` the searches try more cases.",
+    "",
+    "The code uses the statement in the column *used here*. Where a plot needs the printed "
+    "one it is an option",
+    "(`printed=True`, `published_noise=True`), labelled so, and it never decides how much "
+    "noise is added.",
+    "",
+    "Verdicts: "
+    + "; ".join(f"**{verdict}**: {meaning}" for verdict, meaning in VERDICTS.items())
+    + ". In the evidence",
+    "✗ marks a comparison that violates the statement as printed, ✓ one that the statement "
+    "survives.",
+    "",
+    "The papers:",
+    "",
+)
+
+
+def to_errata(table: Table) -> str:
+    """Return ERRATA.md: every claim with its verdict and its evidence, without timings."""
+    lines = [*_PREFACE]
+    lines += [f"- {paper.reference}" for paper, _ in _by_paper(table) if paper.authors]
+    for paper, outcomes in _by_paper(table):
+        lines += ["", f"## {_heading(paper, outcomes)}", "", paper.setting, ""]
+        lines += ["| id | source | as printed | verdict | used here | evidence |"]
+        lines += ["|---|---|---|---|---|---|"]
+        lines += [_markdown_row(outcome) for outcome in outcomes]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(outcome: Outcome) -> str:
+    claim = outcome.claim
+    evidence = "; ".join(f"{'✓' if e.holds else '✗'} {e}" for e in outcome.evidence)
+    used = claim.used or "as printed"
+    cells = (claim.id, claim.source, claim.printed, outcome.verdict, used, evidence)
+    return "| " + " | ".join(cell.replace("\\|", "|").replace("|", "\\|") for cell in cells) + " |"
+
+
+def to_html(table: Table, *, page: bool = True) -> str:
+    """Return a table in HTML, as a page of its own or for a notebook."""
+    parts = [f"<style>{_STYLE}</style>"]
+    parts += [f"<p class='summary'>{html.escape(summary(table))}</p>"]
+    meanings = [
+        f"<b class='{verdict}'>{verdict}</b>: {html.escape(meaning)}"
+        for verdict, meaning in _legend(table).items()
+    ]
+    parts += [f"<p>{'; '.join(meanings)}</p>"] if meanings else []
+    for paper, outcomes in _by_paper(table):
+        heading = _rich(_heading(paper, outcomes))
+        parts += [f"<h2>{heading}</h2><p>{_rich(paper.setting)}</p>"]
+        parts += ["<div class='wide'><table class='claims'><thead><tr>"]
+        parts += [f"<th>{head}</th>" for head in _heads(table)]
+        parts += ["</tr></thead><tbody>"]
+        parts += [_html_row(outcome, table.words) for outcome in outcomes]
+        parts += ["</tbody></table></div>"]
+    body = "\n".join(parts)
+    if not page:
+        return body
+    return (
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width'><title>Claims</title></head>\n"
+        f"<body><h1>{html.escape(table.words.title)}</h1>\n{body}\n</body></html>\n"
+    )
+
+
+def _heads(table: Table) -> tuple[str, ...]:
+    return "id", "verdict", *table.words.heads, "seconds"
+
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 90em; padding: 0 1em;
+  overflow-wrap: break-word; }
+table.claims { border-collapse: collapse; width: 100%; margin-bottom: 2em; }
+.claims th, .claims td { border-top: 1px solid #ccc; padding: .5em; text-align: left;
+  vertical-align: top; }
+.claims th { position: sticky; top: 0; background: #fff; }
+.claims td { width: 41%; }
+.claims td:first-child, .claims td:nth-child(2), .claims td:last-child { width: 6%; }
+.claims ul { margin: .4em 0 0; padding-left: 1.4em; font-size: 92%; color: #333; }
+.claims li::marker { content: "\\2713  "; }
+.claims li.violated::marker { content: "\\2717  "; }
+.claims .source { color: #666; font-size: 90%; white-space: normal; }
+.claims .violated { color: #a4161a; }
+.holds, .sharpened { color: #1b6e3c; font-weight: 600; }
+.corrected { color: #a15c00; font-weight: 600; }
+.refuted, .broken, .error { color: #a4161a; font-weight: 600; }
+.claims tr.failed { background: #ffe3e3; }
+.claims pre { white-space: pre-wrap; }
+@media (max-width: 60em) {
+  .wide { overflow-x: auto; } table.claims { min-width: 56em; } .claims th { position: static; }
+  .claims td:first-child, .claims td:nth-child(2) { min-width: 6em; }
+}
+"""
+
+
+def _html_row(outcome: Outcome, words: Words) -> str:
+    claim = outcome.claim
+    cells = {"printed": "", "used": words.same}
+    for about, statement, evidence in _halves(outcome, words):
+        items = "".join(f"<li class='{_mark(e)}'>{_rich(str(e))}</li>" for e in evidence)
+        cells[about] = _rich(statement) + f"<ul>{items}</ul>" * bool(items)
+    trouble = outcome.error or outcome.missing
+    error = f"<pre>{html.escape(trouble)}</pre>" if trouble else ""
+    expected = "" if outcome.passed else f"<br>expected: {words.name(claim.verdict)}"
+    notes = "".join(f"<p><b>{_rich(head)}:</b> {_rich(text)}</p>" for head, text in claim.notes)
+    return (
+        f"<tr class='{'failed' if outcome.failed else 'passed'}'>"
+        f"<td>{claim.id}<div class='source'>{_rich(claim.source)}</div></td>"
+        f"<td class='{outcome.verdict}'>{words.name(outcome.verdict)}{expected}</td>"
+        f"<td>{cells['printed']}{notes}</td><td>{cells['used']}{error}</td>"
+        f"<td>{outcome.seconds:.1f}</td></tr>"
+    )
+
+
+def _rich(text: str) -> str:
+    """Return the little Markdown of the statements as HTML: `code` and *emphasis*."""
+    escaped = html.escape(text.replace("\\|", "|"))
+    escaped = re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
+    return _EMPHASIS.sub(r"<em>\1</em>", escaped)

@@ -1,0 +1,91 @@
+"""Gao and Wright (2023): second-order points of non-convex problems.
+
+What decides each statement is in ``ITEMS``; most tables are lost in the text that we have.
+"""
+
+from ..registry import Paper, register
+
+PAPER = register(
+    Paper(
+        id="003",
+        authors="Gao, Wright",
+        year=2023,
+        title="Differentially private optimization for smooth non-convex ERM",
+        setting="Replace-one neighbours; zCDP of full batches, Renyi without replacement.",
+    )
+)
+
+ITEMS = """
+Definition 1 | used | (eps_g, eps_H)-2NS: `methods.SecondOrder`
+Definition 2 | used | empirical risk: `ERM`
+Definition A.1 | used | (epsilon, delta)-DP, replace-one: `privacy.epsilon`
+Definition A.2 | used | `audit.renyi_divergence`
+Definition A.3 | used | Renyi DP: `Event.rdp_cost`
+Definition A.4 | used | zCDP: `Event.zcdp_cost`
+Definition B.1 | bounds-8 bounds-9 | valid for epsilon < 1; the exact delta is used
+Assumption 1 | 003-15 |
+Assumption 2 | 003-1 003-5 003-15 |
+Algorithm 1 | 003-2 003-4 | `methods.SecondOrder`
+Algorithm 2 | 003-6 003-16 |
+Algorithm 3 | 003-7 | `methods.SecondOrder(step="line_search")`
+Theorem 1 | 003-2 003-3 003-4 |
+Lemma 2 | 003-8 |
+Corollary 3 | 003-17 |
+Theorem 4 | 003-21 |
+Theorem 5 | 003-3 003-6 |
+Lemma 6 | 003-8 |
+Lemma 7 | 003-8 003-16 |
+Theorem 8 | 003-22 |
+Proposition A.1 | bounds-23 bounds-24 |
+Proposition A.2 | bounds-24 |
+Proposition A.3 | standard | post-processing
+Proposition A.4 | bounds-5 | valid; the tight conversion is used
+Proposition A.5 | 003-6 bounds-4 |
+Proposition A.6 | bounds-6 | valid; the tight conversion is used
+Proposition A.7 | bounds-1 |
+Lemma B.1 | 003-18 | after Kohler, Lucchi (2017): exact tails in one dimension
+Lemma B.2 | 003-18 | after Kohler, Lucchi (2017): exact tails in one dimension
+Theorem B.3 | 003-18 003-23 |
+Theorem B.4 | bounds-18 |
+Theorem B.5 | 003-3 003-19 |
+Proposition B.1 | standard | basic composition of (epsilon, delta)
+Theorem B.6 | 003-25 |
+Theorem B.7 | 003-26 |
+Theorem B.8 | 003-20 |
+Theorem B.9 | 003-24 |
+Lemma C.1 | 003-11 |
+Lemma D.1 | 003-8 | Lemma 2 again
+Lemma D.2 | 003-8 | Lemma 6 again
+Lemma D.3 | 003-8 003-16 | Lemma 7 again
+Corollary D.4 | 003-17 | Corollary 3 again
+Theorem D.5 | 003-21 | Theorem 4 again
+Lemma D.6 | 003-9 |
+Lemma D.7 | 003-9 | its constants are unknown; those of Gaussian entries are used
+(4) | 003-1 |
+(6) | 003-4 003-17 |
+(10), (15), (17) | 003-8 |
+(12), (18) | 003-21 003-22 |
+(24), (25) | 003-18 003-23 |
+(28) | 003-10 |
+(29) | 003-19 |
+Table 1 | drawn | `python -m figures second_order_tables`; some rows are lost in our text
+Table 2 | drawn | `python -m figures second_order_tables`; most rows are lost in our text
+Table 3 | drawn | `python -m figures second_order_tables`; lost in our text
+Table 4 | drawn | `python -m figures second_order_tables`; lost in our text
+Table 5 | drawn | `python -m figures second_order_tables`; some rows are lost in our text
+Table 6 | not checkable | Hessian evaluations, lost in our text; ours are in `python -m figures second_order_tables`
+Table 7 | drawn | `python -m figures second_order_tables`; some rows are lost in our text
+Table 8 | not checkable | Hessian evaluations, lost in our text; ours are in `python -m figures second_order_tables`
+Table 9 | drawn | `python -m figures second_order_tables`; some rows are lost in our text
+Table 10 | not checkable | Hessian evaluations, lost in our text; ours are in `python -m figures second_order_tables`
+Table 11 | drawn | `python -m figures second_order_tables`; some rows are lost in our text
+Table 12 | not checkable | Hessian evaluations, lost in our text; ours are in `python -m figures second_order_tables`
+Headline: the realised cost of a run is its guarantee | 003-3 |
+Headline: a tighter sensitivity for the search's query | 003-7 |
+Headline: matches the sample complexity of DP-GD, d alpha^-2 | 003-21 003-24 | `python -m figures second_order_complexity`
+Headline: the mini-batch version keeps the complexity | 003-18 003-23 003-24 |
+Headline: the tests find second-order points | 003-12 003-13 | `python -m figures second_order_saddle` has an instance where curvature counts
+Headline: line search, batches and two phases speed it up | drawn | `python -m figures second_order_tables`
+Headline: faster than DP-TR in runtime | not checkable | their machine and code; seconds of both methods here: `python -m figures second_order_tables`
+Headline: few Hessian evaluations are needed | drawn | `python -m figures second_order_tables`
+"""

@@ -1,0 +1,148 @@
+"""What Gao and Wright (2023) print about sensitivities, searches and batches.
+
+For comparison only. What is proved stands in :mod:`dpanalysis.theory`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ... import theory
+from ..._validation import check_int, check_number
+from ...methods import SecondOrder, TrustRegion
+from ...privacy.accounting.sampling import Sampling
+from ...privacy.facts import PublicFacts
+from ...privacy.queries import NoisyHessian
+
+__all__ = [
+    "PrintedHessian",
+    "PrintedSecondOrder",
+    "PrintedTarget",
+    "PrintedTrustRegion",
+    "printed_batch",
+    "printed_hessian_sensitivity",
+    "printed_search_slack",
+    "printed_target",
+]
+
+
+def printed_search_slack(queries: int, failure: float) -> float:
+    r"""Return :math:`8 \ln(i/\eta)`: how far below 0 a query that a line search accepts may be.
+
+    References
+    ----------
+    Gao and Wright (2023), Lemma 7 and (16); errata 003-16.
+    """
+    queries = check_int("queries", queries, low=1)
+    failure = check_number("failure", failure, low=0.0, high=1.0, low_open=True, high_open=True)
+    return 8.0 * (math.log(queries) - math.log(failure))
+
+
+@dataclass(frozen=True)
+class PrintedTarget(theory.SecondOrderTarget):
+    r"""A target whose n_min is computed with the paper's sensitivities and noise.
+
+    The Hessian moves by :math:`2\sqrt d B_H/n`, and its noise is independent on and above the
+    diagonal, so that it is :math:`\sqrt2` times as long. A line search asks for
+    :math:`q(\gamma)`, which brings in the factor ``multiple``, and accepts as in (16).
+
+    Parameters
+    ----------
+    eps_g, eps_H, constants, d, rho, gap, failure, guarantee, convex, multiple, backtrack
+        As for :class:`~dpanalysis.theory.SecondOrderTarget`; ``convex`` changes nothing here.
+
+    References
+    ----------
+    Gao and Wright (2023), Theorems 4 and 8; errata 003-1, 003-2, 003-7, 003-16.
+    """
+
+    def hessian_change(self) -> float:
+        """Return n times the change of the Hessian, and another factor for the longer noise."""
+        return 2.0 * math.sqrt(2.0 * self.d) * self.constants.B_H
+
+    def slack(self, queries: int, failure: float) -> float:
+        """Return the slack of a search whose queries grow with the longest step."""
+        return self.multiple * printed_search_slack(queries, failure)
+
+
+def printed_target(target: theory.SecondOrderTarget) -> PrintedTarget:
+    """Return the same target with the paper's sensitivities and noise."""
+    names = (field.name for field in fields(theory.SecondOrderTarget))
+    return PrintedTarget(**{name: getattr(target, name) for name in names})
+
+
+def printed_batch(
+    eps_g: float,
+    eps_H: float,
+    M: float,
+    B_g: float,
+    B_H: float,
+    d: int,
+    iterations: int,
+    failure: float,
+    c: float,
+    c1: float,
+    c2: float,
+) -> int:
+    r"""Return the size of a batch by (24), with 64 and 32 where the proof needs 128 and 64.
+
+    References
+    ----------
+    Gao and Wright (2023), (24); errata 003-18.
+    """
+    gradient, hessian = theory.tolerated_noise(eps_g, eps_H, M, c, c1, c2)
+    B_g = check_number("B_g", B_g, low=0.0, low_open=True)
+    B_H = check_number("B_H", B_H, low=0.0, low_open=True)
+    eta = check_number("failure", failure, low=0.0, high=1.0, low_open=True, high_open=True)
+    log = math.log(2.0 * check_int("d", d, low=1) * check_int("iterations", iterations, low=1))
+    log -= math.log(eta)
+    return math.ceil(
+        max(64.0 * (log + 0.25) * (B_g / gradient) ** 2, 32.0 * log * (B_H / hessian) ** 2)
+    )
+
+
+def printed_hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float:
+    r"""Return :math:`\Delta_H = 2 \sqrt d B_H/n`: as far as a Hessian of full rank can move.
+
+    Gao and Wright (2023), (4); :func:`dpanalysis.privacy.queries.hessian_sensitivity` is smaller.
+    """
+    return 2.0 * math.sqrt(facts.d) * facts.hessian_bound / sampling.expected_size(facts.n)
+
+
+class PrintedHessian(NoisyHessian):
+    """A Hessian with noise of one size on and above the diagonal (Algorithm 1): private too.
+
+    What counts for the cost is the Euclidean norm of the entries on and above the diagonal. That
+    is at most the Frobenius norm, which counts those above it twice; for a change that is
+    diagonal the two are the same, so the cost at sigma is that of the smaller noise.
+    """
+
+    off_diagonal = 1.0
+
+
+class _PrintedNoise:
+    """Noise of the Hessian as it is printed, more than is needed."""
+
+    sampling: Sampling
+
+    def _hessian_unit(self, facts: PublicFacts) -> float:
+        return printed_hessian_sensitivity(facts, self.sampling)
+
+    def _hessian_query(self, w: np.ndarray, std: float) -> NoisyHessian:
+        return PrintedHessian(w, std)
+
+
+class PrintedSecondOrder(_PrintedNoise, SecondOrder):
+    """:class:`~dpanalysis.methods.SecondOrder` with the noise of the Hessian as printed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hessian == "lanczos":
+            raise ValueError("hessian must be 'full' for the noise as printed, got 'lanczos'")
+
+
+class PrintedTrustRegion(_PrintedNoise, TrustRegion):
+    """:class:`~dpanalysis.methods.TrustRegion` with the noise of the Hessian as printed."""

@@ -1,0 +1,65 @@
+"""Fang et al. (2023): gradient and value clipping.
+
+What decides each statement is in ``ITEMS``.
+"""
+
+from ..registry import Paper, register
+
+PAPER = register(
+    Paper(
+        id="004",
+        authors="Fang, Li, Fan, Li",
+        year=2023,
+        title="Improved convergence of differential private SGD with gradient clipping",
+        venue="ICLR",
+        setting="Add-or-remove-one neighbours, Poisson sampling.",
+    )
+)
+
+ITEMS = """
+Definition 3.1 | 004-5 | weak growth: `Loss.weak_growth`
+Definition 3.3 | used | (epsilon, delta)-DP, add-or-remove-one: `privacy.epsilon`
+Lemma 3.2 | 004-5 |
+Theorem 3.4 | 000-9 004-3 | after Abadi et al. (2016)
+Assumption 4.1 | used | `theory.light_tail_scale` computes rho
+Algorithm 1 | used | `methods.SGD` with `clipping.Flat`, Poisson batches
+Algorithm 2 | 004-10 | SGD with light-tailed noise
+Algorithm 3 | 004-1 | `methods.SGD` with `clipping.Value`
+Algorithm 4 | standard | SGD, for Lemma A.12
+Proposition 4.2 | 004-10 |
+Proposition 4.3 | 004-11 |
+Proposition 4.4 | 004-2 004-3 004-8 |
+Theorem 4.5 | 004-2 004-3 | with all constants: `theory.clipped_sgd_bound`
+Remark 4.1 | 004-10 004-11 | light tails without Lipschitz constants: `theory.clipped_sgd_bound`
+Remark 4.2 | 004-12 |
+Corollary 5.1 | 004-13 |
+Remark 5.1 | not checkable | "as fast as SGD" is a timing; `python -m figures clipping_seconds` on this machine
+Lemma A.1 | standard | (a + b)^2 <= 2a^2 + 2b^2
+Lemma A.2 | standard | sum of i/2^i
+Lemma A.3 | standard | a union of events
+Lemma A.4 | standard | sub-Gaussian variables, Vershynin (2018); nothing is derived from its unknown constants
+Lemma A.5 | standard | Harvey et al. (2019); nothing is derived from its unknown constants
+Lemma A.6 | standard | Harvey et al. (2019); `theory.clipped_sgd` needs no Freedman inequality
+Lemma A.7 | standard | Harvey et al. (2019); `theory.clipped_sgd` needs no Freedman inequality
+Lemma A.8 | standard | maxima of sub-Gaussian variables; `theory.no_clipping_norm` has its constants
+Lemma A.9 | standard | from a conditional mean to a mean; `theory.clipped_sgd_bound` has its constants
+Lemma A.10 | standard | Freedman's inequality, Harvey et al. (2019)
+Lemma A.11 | standard | a corollary of Lemma A.10
+Lemma A.12 | standard | Ghadimi, Lan (2013); `theory.clipped_sgd_bound` has half of it
+Lemma A.13 | standard | Jensen's inequality
+Lemma B.1 | 004-9 |
+Lemma D.1 | 004-4 004-5 | Fang et al. (2021)
+Table 1 | not checkable | the table is lost in our text; it lists rates of other papers
+Table 2 | not checkable | seconds on a Tesla P100; `python -m figures clipping_seconds cnn_clipping` on this machine
+Figure 1 | 004-7 | `python -m figures clipping_epochs cnn_clipping`; VGG16 features of CIFAR10 are not bundled
+Figure 2 | drawn | `python -m figures clipping_epochs cnn_clipping`
+Figure 3 | drawn | `python -m figures clipping_epochs cnn_clipping`
+Figure 4 | drawn | `python -m figures clipping_synthetic`
+Figure 5 | 004-14 | `python -m figures clipping_privacy`
+Headline: utility without a bias term, without Lipschitz losses | 004-10 004-11 | `theory.clipped_sgd_bound`
+Headline: no clipping happens, with high probability | 004-11 |
+Headline: clipping gets rarer as training goes on | drawn | `python -m figures clipping_epochs`
+Headline: value clipping bounds every gradient by C | 004-1 004-4 |
+Headline: value clipping is nearly as accurate for linear models, less for networks | drawn | `python -m figures clipping_epochs clipping_table`
+Headline: value clipping is the fastest private method | not checkable | a timing on their machine; `python -m figures clipping_seconds` here, where it computes every norm
+"""

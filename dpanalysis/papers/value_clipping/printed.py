@@ -1,0 +1,203 @@
+r"""What Fang et al. (2023) print about private SGD: constants that are larger, or left open.
+
+For comparison only. What is proved, with all constants, stands in :mod:`dpanalysis.theory`.
+"""
+
+from __future__ import annotations
+
+from math import inf, log, sqrt
+from typing import NamedTuple
+
+from numpy.typing import ArrayLike
+
+from ..._validation import check_int, check_number
+from ...theory._arguments import FloatArray, check_failure, check_positive, plain
+from ...theory.clipped_sgd import sampled_tails
+from ...theory.value_clipping import check_layers
+
+__all__ = [
+    "PrintedParameters",
+    "printed_clipped_sgd",
+    "printed_noise_scale",
+    "printed_objective_bound",
+    "printed_weak_growth_logistic",
+    "printed_weak_growth_mlp",
+    "printed_weak_growth_softmax",
+]
+
+
+def printed_weak_growth_logistic(row_norm: float) -> float:
+    r"""Return beta1 of the logistic loss by Lemma 3.2, twice the smoothness :math:`\|x\|^2/4`.
+
+    It holds, and is 1.23 times the least one, :func:`~dpanalysis.theory.weak_growth_logistic`.
+
+    References
+    ----------
+    Fang et al. (2023), Lemma 3.2.
+    """
+    return 0.5 * check_number("row_norm", row_norm, low=0.0) ** 2
+
+
+def printed_weak_growth_softmax(row_norm: float) -> float:
+    r"""Return beta1 of softmax regression by Lemma 3.2, twice the smoothness :math:`\|x\|^2/2`.
+
+    References
+    ----------
+    Fang et al. (2023), Lemma 3.2 and Appendix D.
+    """
+    return check_number("row_norm", row_norm, low=0.0) ** 2
+
+
+def printed_weak_growth_mlp(row_norm: float, spectral_norms: ArrayLike) -> float | FloatArray:
+    r"""Return :math:`8\|x\|^2 \sum_i \sum_{j \ne i} \|W_j\|^2`, the paper's beta1 of a network.
+
+    A product over the other layers is needed in the place of the second sum: with three layers
+    or more this does not bound the gradient.
+
+    References
+    ----------
+    Fang et al. (2023), Appendix D; errata 004-4.
+    """
+    row_norm, norms = check_layers(row_norm, spectral_norms)
+    return plain(8.0 * row_norm**2 * (norms.shape[-1] - 1) * (norms**2).sum(axis=-1))
+
+
+def printed_objective_bound(
+    initial_gap: float,
+    L: float,
+    step_size: float,
+    noise_scale: float,
+    iterations: int,
+    failure: float,
+    *,
+    c1: float = 1.0 + 1.0 / log(2.0),
+    c2: float = 1.5,
+) -> float:
+    r"""Return :math:`2(D + c_1 L \ln(2/\delta)/2) + 32 c_2 L \ln(2T/\delta)`.
+
+    The paper's bound on the largest :math:`f(w_t) - f^*` of a run, at the end of its proof. With
+    the default constants, which the paper leaves open, the proof goes through.
+
+    References
+    ----------
+    Fang et al. (2023), Proposition 4.2.
+    """
+    gap = check_number("initial_gap", initial_gap, low=0.0)
+    L = check_positive("L", L)
+    scale = check_number("noise_scale", noise_scale, low=0.0)
+    T = check_int("iterations", iterations, low=1)
+    failure = check_failure(failure)
+    largest = min(0.5 / L, 1.0 / (scale * sqrt(T)) if scale else inf)
+    check_number("step_size", step_size, low=0.0, low_open=True, high=largest * (1.0 + 1e-12))
+    c1, c2 = check_positive("c1", c1), check_positive("c2", c2)
+    drift = 2.0 * (gap + 0.5 * c1 * L * log(2.0 / failure))
+    return drift + 32.0 * c2 * L * log(2.0 * T / failure)
+
+
+def printed_noise_scale(
+    clip_norm: float,
+    noise_multiplier: float,
+    batch_size: int,
+    dimension: int,
+    rho: float = 0.0,
+    *,
+    c5: float,
+) -> float:
+    r"""Return :math:`\sqrt{c_5 (\rho^2/B + C^2 d \sigma^2/B^2)}` with the paper's open constant.
+
+    References
+    ----------
+    Fang et al. (2023), proof of Proposition 4.4, (12).
+    """
+    C = check_positive("clip_norm", clip_norm)
+    sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
+    B, d = check_int("batch_size", batch_size, low=1), check_int("dimension", dimension, low=1)
+    rho, c5 = check_number("rho", rho, low=0.0), check_positive("c5", c5)
+    return sqrt(c5 * (rho**2 / B + d * (C * sigma / B) ** 2))
+
+
+class PrintedParameters(NamedTuple):
+    r"""The paper's choices and rate; see :func:`printed_clipped_sgd`.
+
+    Attributes
+    ----------
+    noise_multiplier, clip_norm, step_size : float
+        :math:`\sigma`, C and :math:`\eta` of its (2).
+    rate : float
+        Its bound is a multiple of this.
+    """
+
+    noise_multiplier: float
+    clip_norm: float
+    step_size: float
+    rate: float
+
+
+def printed_clipped_sgd(
+    n: int,
+    batch_size: int,
+    dimension: int,
+    iterations: int,
+    epsilon: float,
+    delta: float,
+    L: float,
+    rho: float | None,
+    *,
+    c1: float,
+    c2: float,
+    c3: float,
+    c4: float,
+    c5: float,
+    failure: float | None = None,
+) -> PrintedParameters:
+    r"""Return the paper's parameters and rate, given the constants that it leaves open.
+
+    .. math:: \sigma = c_2 \frac{B \sqrt{T \ln(1/\delta)}}{n\epsilon}, \quad
+              C = c_3 + c_4 \sqrt{\ln(nT/\delta')}, \quad
+              \eta = \min\left\{\frac{1}{2L},
+              \frac{c_5 B}{\sqrt{(B\rho^2 + C^2 d\sigma^2) T}}\right\},
+
+    The rate of Proposition 4.4 is :math:`1/T + 1/\sqrt{BT} + \sqrt{\ln(1/\delta') + \ln(nT)}
+    \sqrt{d \ln(1/\delta)}/(n\epsilon)`. Without ``failure`` it is that of Theorem 4.5,
+    :math:`1/T + 1/\sqrt{BT} + \sqrt d/(n\epsilon)` up to logarithms, which is smallest from
+    :math:`T = n^2\epsilon^2/d` on. The text has lost the roots around the logarithms; they follow
+    from (9) to (11). Without ``rho`` (then B = n) Remark 4.2 applies: C and the last term of the
+    rate are :math:`\sqrt n` times larger, and :math:`1/\sqrt{BT}`, the error of sampling, is
+    absent.
+
+    The noise multiplier is for comparison ONLY: no value of c2 makes it private. Misprints are
+    put right: :math:`\delta, \delta' < 0.5` (printed: above), :math:`T > \epsilon/(c_1 q^2)`
+    (printed without :math:`q = B/n`).
+
+    References
+    ----------
+    Fang et al. (2023), Proposition 4.4 with (2), Theorem 4.5, Remark 4.2; errata 004-2, 004-3.
+    """
+    n, d = check_int("n", n, low=1), check_int("dimension", dimension, low=1)
+    B = check_int("batch_size", batch_size, low=1, high=n)
+    T, epsilon = check_int("iterations", iterations, low=1), check_positive("epsilon", epsilon)
+    delta = check_number("delta", delta, low=0.0, high=0.5, low_open=True, high_open=True)
+    L, heavy = check_positive("L", L), rho is None
+    rho = sampled_tails(None, B, n) if heavy else check_number("rho", rho, low=0.0)
+    c1, c2, c5 = check_positive("c1", c1), check_positive("c2", c2), check_positive("c5", c5)
+    c3, c4 = check_number("c3", c3, low=0.0), check_number("c4", c4, low=0.0)
+    least = epsilon / (c1 * (B / n) ** 2)
+    if least >= T:
+        raise ValueError(f"iterations must exceed epsilon/(c1 q^2) = {least:g}, got {T}")
+    logarithm = log(n * T)
+    if failure is not None:
+        failure = check_number("failure", failure, low=0.0, high=0.5, low_open=True, high_open=True)
+        logarithm += log(1.0 / failure)
+    sigma = c2 * B * sqrt(T * log(1.0 / delta)) / (n * epsilon)
+    growth = sqrt(n) if heavy else 1.0
+    C = growth * (c3 + c4 * sqrt(logarithm))
+    noise = sqrt((B * rho**2 + d * (C * sigma) ** 2) * T)
+    privacy = growth * sqrt(d) / (n * epsilon)
+    if failure is not None:
+        privacy *= sqrt(logarithm * log(1.0 / delta))
+    return PrintedParameters(
+        noise_multiplier=sigma,
+        clip_norm=C,
+        step_size=min(0.5 / L, c5 * B / noise) if noise else 0.5 / L,
+        rate=1.0 / T + (0.0 if heavy else 1.0 / sqrt(B * T)) + privacy,
+    )

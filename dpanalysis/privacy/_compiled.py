@@ -1,0 +1,181 @@
+"""Compiled loops of subsampling and of Gaussian noise, fed with uniforms from any source.
+
+Every operation of the noise is rounded by itself, in the order written (no ``fastmath``,
+polynomials in place of the C library's functions), so the same uniforms give the same noise on
+every machine. Its loop has no branch, so that it is vectorized, and threads divide long arrays: a
+pair of numbers is the same whichever thread computes it.
+"""
+
+import math
+
+import numpy as np
+
+from .._numba import FAST, finish, first_task, next_task, njit
+from .._parallel import run_tasks
+
+__all__ = ["bernoulli_positions", "box_muller", "mark_distinct", "read_bitmap"]
+
+
+@njit(cache=FAST["cache"], nogil=True)
+def bernoulli_positions(uniforms, log_keep, start, n, out):  # type: ignore[no-untyped-def]
+    """Write the successes of Bernoulli trials ``start..n-1`` to ``out`` by geometric gaps.
+
+    ``uniforms`` lie in (0, 1]; ``log_keep`` is ln(1 - rate) < 0. Returns how many were
+    written and the next trial not yet decided (>= n when all are).
+    """
+    written = 0
+    position = start
+    per_log = 1.0 / log_keep
+    for i in range(uniforms.size):
+        gap = np.log(uniforms[i]) * per_log
+        if gap >= n - position:
+            return written, n
+        position += np.int64(gap)
+        out[written] = position
+        written += 1
+        position += 1
+        if position >= n:
+            return written, n
+    return written, position
+
+
+@njit(cache=FAST["cache"], nogil=True)
+def mark_distinct(uniforms, n, words, missing):  # type: ignore[no-untyped-def]
+    """Mark floor(n u) in the bitmap ``words`` until ``missing`` new ones are marked.
+
+    Returns how many are still missing when the uniforms are used up. Accepting an
+    index only when it is new makes every set of the final size equally likely.
+    """
+    for i in range(uniforms.size):
+        if missing == 0:
+            break
+        index = np.int64(uniforms[i] * n)
+        word = index >> 6
+        bit = np.uint64(1) << np.uint64(index & 63)
+        if words[word] & bit == np.uint64(0):
+            words[word] |= bit
+            missing -= 1
+    return missing
+
+
+@njit(cache=FAST["cache"], nogil=True)
+def read_bitmap(words, n, wanted, out):  # type: ignore[no-untyped-def]
+    """Write the indices below ``n`` whose bit equals ``wanted`` to ``out``, ascending.
+
+    ``out`` has one entry more than there are such indices. The first bit of a word is
+    written without asking whether there is one: at usual rates most words hold none or
+    one, at random, and a wrongly predicted branch costs more than a write.
+    """
+    written = 0
+    flip = np.uint64(0) if wanted else ~np.uint64(0)
+    one = np.uint64(1)
+    for w in range(words.size):
+        word = words[w] ^ flip
+        base = w << 6
+        if n - base < 64:
+            word &= (one << np.uint64(n - base)) - one
+        out[written] = base + _trailing_zeros(word)
+        written += word != np.uint64(0)
+        word &= word - one
+        while word != np.uint64(0):
+            out[written] = base + _trailing_zeros(word)
+            written += 1
+            word &= word - one
+    return written
+
+
+@njit(cache=FAST["cache"], nogil=True, inline="always")
+def _trailing_zeros(word):  # type: ignore[no-untyped-def]
+    """Return how many zeros end ``word``: the ones below its lowest one, counted in parallel."""
+    below = ~word & (word - np.uint64(1))
+    below -= (below >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    pairs = np.uint64(0x3333333333333333)
+    below = (below & pairs) + ((below >> np.uint64(2)) & pairs)
+    below = (below + (below >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((below * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+# Gaussian noise
+
+
+_ONE = np.int64(0x3FF0000000000000)  # the bits of 1.0
+_ROOT_HALF = np.int64(0x3FE6A09E667F3BCD)  # of sqrt(1/2)
+_MANTISSA = np.int64(0x000FFFFFFFFFFFFF)
+_LN2 = math.log(2.0)
+_SMALL = 2.0**-40
+_TASK = 1 << 14  # numbers, even
+
+
+@njit(cache=FAST["cache"], nogil=True, error_model="numpy", inline="always")
+def _log(v):  # type: ignore[no-untyped-def]
+    """Return ln v for a normal number v in (0, 1], relative error below 1e-15."""
+    bits = np.float64(v).view(np.int64) + (_ONE - _ROOT_HALF)
+    k = np.float64((bits >> 52) - 1023)
+    m = np.int64((bits & _MANTISSA) + _ROOT_HALF).view(np.float64)  # v = 2^k m, m^2 in [1/2, 2)
+    s = (m - 1.0) / (m + 1.0)  # ln m = 2 atanh(s)
+    t = s * s
+    # (2 atanh(s)/s - 2) / s^2, Chebyshev fit on t <= 0.0295 with error 3.1e-16.
+    q = 0.15331721600556042 + t * 0.14616449685043406
+    q = 0.18182889125261723 + t * q
+    q = 0.2222221113479508 + t * q
+    q = 0.28571428625975487 + t * q
+    q = 0.39999999999899505 + t * q
+    q = 0.666666666666667 + t * q
+    return k * _LN2 + (2.0 * s + s * (t * q))
+
+
+@njit(cache=FAST["cache"], nogil=True, error_model="numpy")
+def _turn(numbers):  # type: ignore[no-untyped-def]
+    """Turn pairs of uniforms into normals, in place; return how many are in the far tail."""
+    far = 0
+    for i in range(numbers.size // 2):
+        rest = 1.0 - numbers[2 * i]
+        far += rest <= _SMALL
+        radius = math.sqrt(-2.0 * _log(rest))
+        turn = 4.0 * numbers[2 * i + 1]
+        quarter = math.floor(turn)
+        f = turn - quarter - 0.5  # quarters from the middle of this one
+        z = f * f
+        # sin(pi f / 2) / f and cos(pi f / 2), Chebyshev fits with errors 4.9e-18 and 4.7e-17.
+        s = -3.59864335298231e-06 + z * 5.633933781537854e-08
+        s = 0.0001604411507421909 + z * s
+        s = -0.004681754132340976 + z * s
+        s = 0.07969262624604301 + z * s
+        s = -0.6459640975062443 + z * s
+        s = f * (1.5707963267948966 + z * s)
+        c = -2.520013526428479e-05 + z * 4.6552961874867623e-07
+        c = 0.000919259950041661 + z * c
+        c = -0.02086348073494657 + z * c
+        c = 0.25366950789986475 + z * c
+        c = -1.2337005501361513 + z * c
+        c = 1.0 + z * c
+        # Halves of the circle differ by the sign, the quarters of a half by a turn of pi/2.
+        radius = -radius if quarter >= 2.0 else radius
+        turned = quarter == 1.0 or quarter == 3.0
+        numbers[2 * i] = radius * (-s if turned else c)
+        numbers[2 * i + 1] = radius * (c if turned else s)
+    return far
+
+
+@njit(cache=FAST["cache"], nogil=True, error_model="numpy")
+def _turn_tasks(numbers, far, queue, wake_flags, helper):  # type: ignore[no-untyped-def]
+    t = first_task(queue, wake_flags, helper)
+    while t < far.size:
+        far[t] = _turn(numbers[t * _TASK : min(numbers.size, (t + 1) * _TASK)])
+        t = next_task(queue)
+    finish(queue, far.size, wake_flags, helper)
+
+
+def box_muller(numbers: np.ndarray) -> int:
+    """Turn pairs of uniforms in [0, 1) into pairs of independent standard normals, in place.
+
+    The first uniform u gives the radius sqrt(-2 ln(1 - u)), the second v the angle
+    2 pi (v - 1/8) (G. Box and M. Muller, A note on the generation of random normal deviates,
+    1958). Returns how many 1 - u were at most 2^-40. Their radii need more than 53 bits: none of
+    those found here exceeds sqrt(106 ln 2) = 8.58. By all threads where there are many numbers.
+    """
+    if numbers.size <= _TASK:
+        return int(_turn(numbers))
+    far = np.zeros(-(-numbers.size // _TASK), np.int64)
+    run_tasks(_turn_tasks, (numbers, far), far.size)
+    return int(far.sum())

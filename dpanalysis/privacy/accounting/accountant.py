@@ -1,0 +1,489 @@
+"""The accountant: the epsilon of a list of events, and the noise that fits a budget.
+
+``pure`` adds exact amplified losses, ``zcdp`` adds rho, ``rdp`` adds Renyi curves and takes
+the best order, ``pld`` composes privacy loss distributions. Each of them is a valid upper
+bound where it applies, so ``tightest`` returns the smallest.
+
+Costs are real numbers, and computed ones are rounded. Amplified pure losses and the epsilon of
+Gaussian noise are never below the exact value. Every other cost of an event is at most 1e-9 of it
+below. Sums of n costs are off by at most n 2^-53 of the sum. To compare with a budget, :func:`fits`
+allows 1e-12 of the budget for rounding, and filters and plans allow 1e-9.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from itertools import repeat
+from operator import attrgetter, methodcaller, mul
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._validation import check_choice, check_number
+from ...errors import IncompatibleAccounting
+from .events import (
+    Event,
+    Sampled,
+    check_event,
+    counted_gaussian_terms,
+)
+from .rdp import rdp_to_epsilon
+from .relations import Budget, check_budget, check_relation
+from .zcdp import gaussian_sum_epsilon, zcdp_to_epsilon
+
+__all__ = [
+    "ACCOUNTANTS",
+    "calibrate",
+    "epsilon",
+    "fits",
+    "group",
+    "order_of_most",
+    "plan_order",
+    "spent",
+    "spent_without_grid",
+]
+
+
+ACCOUNTANTS = ("tightest", "pure", "zcdp", "rdp", "pld")
+
+Groups: TypeAlias = Mapping[Event, int]
+Events: TypeAlias = Event | Iterable[Event]
+
+# Where the search for the best real order starts. Subsampled curves are sums over integers.
+_SAMPLED_ORDERS = np.concatenate(
+    [1.0 + np.geomspace(1e-3, 0.9, 12), np.arange(2.0, 65.0), np.round(np.geomspace(70, 1024, 24))]
+)
+# Of more distinct events the epsilon is not kept: they seldom come again.
+_MOST_KEPT = 64
+_IS_IMMUTABLE = attrgetter("immutable")
+_FULL_ORDERS = np.concatenate([1.0 + np.geomspace(1e-4, 1e8, 241), [np.inf]])
+
+
+def group(events: Events, relation: str) -> dict[Event, int]:
+    """Return how often each distinct event occurs, after checking that all may be accounted.
+
+    Repetitions are unrolled, and a batch that is surely everything is taken apart.
+    """
+    check_relation(relation)
+    counts: dict[Event, int] = {}
+    pending = list(zip([events] if isinstance(events, Event) else events, repeat(1)))
+    while pending:
+        event, count = pending.pop()
+        check_event(event, relation)
+        parts = event.parts()
+        if parts is None:
+            counts[event] = counts.get(event, 0) + count
+        else:
+            for part, times in parts:
+                pending.append((part, count * times))
+    return counts
+
+
+def epsilon(events: Events, delta: float, relation: str, accountant: str = "tightest") -> float:
+    """Return the epsilon at ``delta`` of all events together.
+
+    Parameters
+    ----------
+    events : Event or iterable of Event
+        What was or will be released. For ``pld`` and ``tightest`` the list must be fixed
+        beforehand (the answers may be used adaptively, the noise levels not): methods that
+        choose them on the way run under a :class:`dpanalysis.privacy.Filter`.
+    delta : float
+        In [0, 1). With 0 the result is the pure loss: infinite if there is Gaussian noise.
+    relation : {"replace_one", "add_or_remove_one"}
+    accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
+        ``tightest`` is the smallest of those that are valid for the whole list.
+
+    Returns
+    -------
+    float
+        In [0, inf]; a valid upper bound.
+
+    Raises
+    ------
+    IncompatibleAccounting
+        If a sampling scheme does not belong to the relation, or the accountant asked for
+        cannot account an event.
+    ValueError
+        If an argument is outside its range.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Gaussian, Laplace, Repeated
+    >>> from dpanalysis.privacy.accounting.sampling import Poisson
+    >>> round(epsilon(Laplace(scale=10.0, sensitivity=1.0), 0.0, "replace_one"), 6)
+    0.1
+    >>> step = Sampled(Poisson(0.01), [Gaussian(std=1.0, sensitivity=1.0)])
+    >>> round(epsilon(Repeated(step, 1000), 1e-5, "add_or_remove_one", "rdp"), 2)
+    2.1
+    """
+    check_choice("accountant", accountant, ACCOUNTANTS)
+    delta = check_number("delta", delta, low=0.0, high=1.0, high_open=True)
+    groups = group(events, relation)
+    if accountant != "tightest":
+        return _epsilon_by(accountant, groups, delta)
+    return min(_epsilon_by(name, groups, delta) for name in _applicable(groups, delta))
+
+
+def fits(events: Events, budget: Budget, accountant: str = "tightest") -> bool:
+    """Return whether all events together stay within ``budget``.
+
+    The cheap accountants are asked first, and the first that says yes decides.
+
+    Parameters
+    ----------
+    events : Event or iterable of Event
+    budget : Budget
+    accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
+        For a zCDP budget "tightest" or "zcdp".
+
+    Raises
+    ------
+    IncompatibleAccounting
+        As :func:`epsilon`.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Pure
+    >>> fits(Pure(0.5), Budget(1.0)), fits(Pure(1.5), Budget(1.0))
+    (True, False)
+    """
+    check_choice("accountant", accountant, ACCOUNTANTS)
+    limit = budget.limit * (1.0 + 1e-12)
+    groups = group(events, budget.relation)
+    if budget.rho is not None or accountant != "tightest":
+        return spent(events, budget, accountant) <= limit
+    return any(
+        _epsilon_by(name, groups, budget.delta) <= limit
+        for name in _applicable(groups, budget.delta)
+    )
+
+
+def spent(events: Events, budget: Budget, accountant: str = "tightest") -> float:
+    """Return the cost of the events in the budget's own currency: epsilon at its delta, or rho.
+
+    Parameters
+    ----------
+    events : Event or iterable of Event
+    budget : Budget
+    accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
+        For a zCDP budget "tightest" or "zcdp".
+
+    Raises
+    ------
+    IncompatibleAccounting
+        As :func:`epsilon`, or if a zCDP budget is asked for another accountant.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Gaussian
+    >>> spent([Gaussian(2.0, 1.0)] * 4, Budget.zcdp(1.0))
+    0.5
+    """
+    if budget.rho is None:
+        return epsilon(events, budget.delta, budget.relation, accountant)
+    if accountant not in ("tightest", "zcdp"):
+        raise IncompatibleAccounting(
+            f"a zCDP budget is accounted by 'zcdp' (or 'tightest'), not by {accountant!r}"
+        )
+    return _zcdp(group(events, budget.relation))
+
+
+def spent_without_grid(events: Events, budget: Budget, accountant: str = "tightest") -> float:
+    """Return an upper bound on :func:`spent` that is quick: no loss distribution on a grid."""
+    if budget.rho is not None or accountant != "tightest":
+        return spent(events, budget, accountant)
+    groups = group(events, budget.relation)
+    names = _applicable(groups, budget.delta)
+    if _gaussian_terms(groups) is None:
+        names = [name for name in names if name != "pld"]
+    return min(_epsilon_by(name, groups, budget.delta) for name in names)
+
+
+def _epsilon_by(name: str, groups: Groups, delta: float) -> float:
+    """Return the epsilon by one accountant; what it was for the same events is kept."""
+    if len(groups) <= _MOST_KEPT and all(map(_IS_IMMUTABLE, groups)):
+        return _kept_epsilon(name, tuple(groups.items()), delta)
+    return _ACCOUNTS[name](groups, delta)
+
+
+@lru_cache(maxsize=4096)
+def _kept_epsilon(name: str, items: tuple[tuple[Event, int], ...], delta: float) -> float:
+    return _ACCOUNTS[name](dict(items), delta)
+
+
+def _applicable(groups: Groups, delta: float) -> list[str]:
+    """Return the accountants that are valid for the whole list, cheap ones first."""
+    if delta == 0.0:
+        return ["pure"] if _all_finite(groups, "pure_cost") else ["rdp"]
+    names = [n for n in ("pure", "zcdp") if _all_finite(groups, f"{n}_cost")] + ["rdp"]
+    if _gaussian_terms(groups) is not None:  # a closed form, needs no grid
+        return [*names, "pld"]
+    from .pld import has_profiles
+
+    return [*names, "pld"] if has_profiles(groups) else names
+
+
+def _gaussian_terms(groups: Groups) -> Any:
+    """Return what counted events without sampling compose to, if Gaussian noise bounds them all."""
+    return counted_gaussian_terms(groups.items())
+
+
+def _all_finite(groups: Groups, cost: str) -> bool:
+    return all(map(math.isfinite, map(methodcaller(cost), groups)))
+
+
+def _sum(groups: Groups, cost: str, accountant: str, instead: str) -> float:
+    costs = dict(zip(groups, map(methodcaller(cost), groups)))
+    for event, value in costs.items():
+        if math.isinf(value):
+            raise IncompatibleAccounting(
+                f"{event!r} has no finite {accountant} cost; account it by {instead}"
+            )
+    return math.fsum(map(mul, groups.values(), costs.values()))
+
+
+def _pure_epsilon(groups: Groups, delta: float) -> float:
+    # A pure guarantee holds at every delta.
+    return _sum(groups, "pure_cost", "pure", "'zcdp', 'rdp' or 'pld' with delta > 0")
+
+
+def _zcdp(groups: Groups) -> float:
+    return _sum(groups, "zcdp_cost", "zCDP", "'rdp' or 'pld'")
+
+
+def _zcdp_epsilon(groups: Groups, delta: float) -> float:
+    return zcdp_to_epsilon(_zcdp(groups), delta)
+
+
+def rdp_curve(groups: Groups, orders: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the composed Renyi cost of counted events at ``orders``, shape (k,)."""
+    total = np.zeros(orders.shape)
+    for event, count in groups.items():
+        total += count * event.rdp_cost(orders)
+    return total
+
+
+def _rdp_epsilon(groups: Groups, delta: float) -> float:
+    return best_order(groups, delta)[0]
+
+
+def best_order(groups: Groups, delta: float) -> tuple[float, float]:
+    """Return the epsilon of counted events by Renyi accounting, and the real order it is at."""
+    if not groups:
+        return 0.0, 2.0
+
+    def best(orders: NDArray[np.float64]) -> tuple[float, float]:
+        return rdp_to_epsilon(orders, rdp_curve(groups, orders), delta)
+
+    sampled = any(isinstance(event, Sampled) for event in groups)
+    orders = _SAMPLED_ORDERS if sampled else _FULL_ORDERS
+    result = best(orders)
+    # A very small epsilon needs large orders. The bound may have several valleys among them: a
+    # search that stops in the first one would find a cost that rises with the noise.
+    if sampled and result[1] > 0.25 * orders[-1]:
+        larger = orders[-1] * 2.0 ** np.arange(1, 8)
+        result = min(result, best(larger))
+        orders = np.concatenate([orders, larger])
+    # Orders are real: look between the neighbours of the best one, twice.
+    for _ in range(2):
+        place = int(np.argmin(np.abs(orders - result[1]))) if math.isfinite(result[1]) else 0
+        if not 0 < place < orders.size - 1 or math.isinf(orders[place + 1]):
+            break
+        orders = np.linspace(orders[place - 1], orders[place + 1], 17)
+        result = min(result, best(orders))
+    return result
+
+
+def _pld_epsilon(groups: Groups, delta: float) -> float:
+    terms = _gaussian_terms(groups)
+    if terms is not None:  # exact for Gaussian noise alone
+        mus, weights, offset = terms
+        return offset + gaussian_sum_epsilon(mus, weights, delta)
+    if delta == 0.0:
+        return _pure_epsilon(groups, delta)
+    from .pld import pld_epsilon
+
+    return pld_epsilon(groups, delta)
+
+
+_ACCOUNTS = {
+    "pure": _pure_epsilon,
+    "zcdp": _zcdp_epsilon,
+    "rdp": _rdp_epsilon,
+    "pld": _pld_epsilon,
+}
+
+
+# The Renyi order of a filter, from the schedule expected
+
+
+def plan_order(events: Events, budget: Budget) -> float:
+    """Return the Renyi order at which ``events`` cost the least epsilon at the budget's delta.
+
+    Give it the schedule that is expected; what then really happens may differ, and the
+    filter at this order stays valid.
+
+    Parameters
+    ----------
+    events : Event or iterable of Event
+    budget : Budget
+        With delta > 0.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If the budget has no delta.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Gaussian
+    >>> budget = Budget(1.0, 1e-5)
+    >>> order = plan_order([Gaussian(std=50.0, sensitivity=1.0)] * 100, budget)
+    >>> order > 1.0
+    True
+    """
+    if budget.delta == 0.0:
+        raise ValueError(f"budget must have delta > 0 to have a best order, got {budget!r}")
+    return best_order(group(events, budget.relation), budget.delta)[1]
+
+
+def order_of_most(events: Sequence[Event], budget: Budget) -> float:
+    """Return the Renyi order at which ``events`` fit the budget most often.
+
+    For a filter over so many iterations as the budget affords, when each costs about the same.
+    """
+    if budget.delta == 0.0:
+        raise ValueError(f"budget must have delta > 0 to have a best order, got {budget!r}")
+    orders = np.unique(np.round(np.geomspace(2.0, 2.0**15, 100)))
+    cost = np.sum([event.rdp_cost(orders) for event in events], axis=0)
+    slack = np.log1p(-1.0 / orders) - (np.log(budget.delta) + np.log(orders)) / (orders - 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = np.where(cost > 0.0, (budget.limit - slack) / cost, np.inf)
+    best = int(np.argmax(times))
+    if times[best] < 1.0:
+        raise ValueError(
+            f"budget must afford one iteration, got {budget!r}: at delta = {budget.delta:g} the "
+            f"smallest epsilon that does is {float(np.min(cost + slack)):.4g}"
+        )
+    return float(orders[best])
+
+
+# Calibration
+
+
+Cost: TypeAlias = Callable[[Events, Budget, str], float]
+
+
+def calibrate(
+    make_events: Callable[[float], Events],
+    budget: Budget,
+    bracket: tuple[float, float],
+    tol: float = 1e-6,
+    *,
+    accountant: str = "tightest",
+) -> float:
+    """Return the smallest parameter in ``bracket`` whose events fit ``budget``.
+
+    Parameters
+    ----------
+    make_events : callable
+        parameter -> events (one or a list), for example a noise multiplier -> the whole
+        run. The cost must not increase with the parameter.
+    budget : Budget
+        Names the neighbouring relation.
+    bracket : (float, float)
+        0 < low < high: where to look.
+    tol : float, default=1e-6
+        Relative accuracy of the parameter, in (0, 1); 2e-4 at best where the epsilon comes from a
+        loss distribution on a grid.
+    accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
+
+    Returns
+    -------
+    float
+        It fits; for a cost that strictly decreases, ``(1 - tol)`` times it does not, unless
+        it is ``low``.
+
+    Raises
+    ------
+    ValueError
+        If the bracket is not one, or even its upper end does not fit.
+    IncompatibleAccounting
+        As :func:`dpanalysis.privacy.epsilon`.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Laplace, Repeated
+    >>> def run(scale):
+    ...     return Repeated(Laplace(scale, sensitivity=1.0), 100)
+    >>> round(calibrate(run, Budget(1.0), bracket=(1.0, 1e4)), 3)
+    100.0
+    """
+    check_budget(budget)
+    low, high = bracket
+    low = check_number("bracket[0]", low, low=0.0, low_open=True)
+    high = check_number("bracket[1]", high, low=low, low_open=True)
+    tol = check_number("tol", tol, low=0.0, high=1.0, low_open=True, high_open=True)
+    from scipy import optimize  # heavy, hence not at the top
+
+    @cache
+    def excess(log_parameter: float, cost: Cost = spent) -> float:
+        value = cost(make_events(math.exp(log_parameter)), budget, accountant)
+        # Costs are near to power laws of the noise; logarithms make the search short.
+        return float(np.log(np.clip(value / budget.limit, 1e-20, 1e20)))
+
+    ends = math.log(low), math.log(high)
+    if accountant == "tightest":
+        ends = _nearer(excess, *ends)
+    if excess(ends[1]) > 0.0:
+        raise ValueError(
+            f"even the upper end of bracket = ({low:g}, {high:g}) does not fit {budget!r}: "
+            "raise it, or the budget"
+        )
+    if excess(ends[0]) <= 0.0:
+        return low if ends[0] == math.log(low) else math.exp(ends[0])
+    # Where a grid of losses decides, costs jump by 1e-4 or so: a finer search would find nothing.
+    coarse = excess(ends[1]) < excess(ends[1], spent_without_grid)
+    step, tried = max(0.25 * tol, 5e-5 * coarse), {ends[1]}
+
+    def followed(log_parameter: float) -> float:
+        tried.add(log_parameter)
+        return excess(log_parameter)
+
+    root = float(optimize.toms748(followed, *ends, xtol=step, rtol=1e-14))
+    # What is returned must fit: where none that does is near, walk up, with doubling steps.
+    fits = min(each for each in tried if excess(each) <= 0.0)
+    while root + step < fits and excess(root) > 0.0:
+        root, step = root + step, 2.0 * step
+        fits = root if excess(root) <= 0.0 else fits
+    return math.exp(fits)
+
+
+def _nearer(excess: Callable[..., float], low: float, high: float) -> tuple[float, float]:
+    """Return a narrower bracket, from costs that need no grid: cheap, and never the smallest."""
+    from scipy import optimize
+
+    def cheap(log_parameter: float) -> float:
+        return excess(log_parameter, spent_without_grid)
+
+    if not cheap(low) > 0.0 >= cheap(high):
+        return low, high
+    top = min(float(optimize.toms748(cheap, low, high, xtol=1e-3)) + 2e-3, high)
+    bottom, fits = low, False
+    for step in (0.1, 0.3, 1.0):
+        if top - step <= low:
+            break
+        if excess(top - step) > 0.0:
+            bottom = top - step
+            break
+        top, fits = top - step, True
+    # Renyi costs may rise with the noise, where orders are searched for.
+    return (bottom, top) if fits or excess(top) <= 0.0 else (low, high)

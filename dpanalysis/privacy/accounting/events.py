@@ -1,0 +1,870 @@
+"""Events: what is released, with explicit units and its cost in each notion of privacy.
+
+Single releases (:class:`Laplace`, :class:`Gaussian`, :class:`Pure`, :class:`BoundedRange`), bounds
+by Gaussian mixtures (:class:`GaussianBound`), repetitions (:class:`Repeated`) and what was asked of
+one subsampled batch (:class:`Sampled`). Each states its own rules for accountants and guards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from ..._validation import check_finite, check_int, check_reals, keep_numbers
+from ...errors import IncompatibleAccounting
+from .pairs import Draws, Pair, product
+from .pure import amplify
+from .rdp import (
+    rdp_gaussian,
+    rdp_laplace,
+    rdp_poisson,
+    rdp_poisson_gaussian,
+    rdp_pure,
+    rdp_pure_poisson,
+    rdp_pure_without_replacement,
+    rdp_without_replacement,
+)
+from .relations import RELATIONS
+from .sampling import PAIRS, Poisson, Sampling, WithoutReplacement, WithReplacement
+from .with_replacement import pure_with_replacement, rdp_with_replacement
+from .zcdp import zcdp_pure
+
+__all__ = [
+    "BoundedRange",
+    "Event",
+    "Gaussian",
+    "GaussianBound",
+    "Laplace",
+    "Pure",
+    "Repeated",
+    "Sampled",
+    "check_event",
+    "gaussian_mu",
+    "gaussian_terms",
+    "innermost",
+    "unrolled",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """One release, with its cost in every notion of privacy; the base of all events.
+
+    A new kind of event overrides the costs it has; the others stay infinite. Equal events
+    are charged alike, so an event is equal to itself only, unless it is a dataclass that
+    compares its fields.
+
+    Beside its costs an event states rules: :attr:`exact_pair`, :meth:`pair`, :meth:`no_worse`,
+    :meth:`parts` and :attr:`immutable`. A class inherits the costs of the class that it extends,
+    but not its rules: they say what holds of one kind of release, and of no other.
+    """
+
+    #: Whether neither it nor its costs can change, so that they are computed once.
+    immutable = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let a class claim no rule that it does not state itself."""
+        super().__init_subclass__(**options)
+        for name in ("exact_pair", "pair", "no_worse", "parts", "immutable"):
+            if name not in vars(cls):
+                setattr(cls, name, vars(Event)[name])
+
+    def _keep_float(self, name: str, *, positive: bool = False) -> None:
+        """Check a field in [0, inf), or (0, inf), and keep it as a float of full precision."""
+        value = getattr(self, name)
+        if type(value) is float and (0.0 < value < math.inf or (value == 0.0 and not positive)):
+            return
+        keep_numbers(self, name, low=0.0, low_open=positive)
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """The neighbouring relations under which this event may be accounted."""
+        return RELATIONS
+
+    @property
+    def exact_pair(self) -> bool:
+        """Whether the Renyi curve is that of a dominating pair that an involution swaps."""
+        return False
+
+    def pure_cost(self) -> float:
+        """Return the pure loss, infinite where there is none."""
+        return math.inf
+
+    def zcdp_cost(self) -> float:
+        """Return rho, infinite where there is none."""
+        return zcdp_pure(self.pure_cost())
+
+    def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:
+        """Return the Renyi cost at real orders in (1, inf]."""
+        return np.asarray(rdp_pure(orders, self.pure_cost()))
+
+    def pair(self) -> Pair | None:
+        """Return a dominating pair with a closed profile; None if there is none.
+
+        By default randomized response, which dominates every release with a pure loss.
+        """
+        loss = self.pure_cost()
+        return None if math.isinf(loss) else Pair(responses=((loss, 1),) if loss > 0.0 else ())
+
+    def no_worse(self, other: Any) -> bool:
+        """Return whether no parameter of ``other``, of the same class, makes it cost more."""
+        return False
+
+    def parts(self) -> list[tuple[Event, int]] | None:
+        """Return the events that this one stands for, each so many times; None if for itself."""
+        return None
+
+    def dominates(self, other: Event) -> bool:
+        r"""Return whether ``other`` costs no more than this event in every notion of privacy.
+
+        Whoever has been charged for this event may release ``other`` in its place. The two are of
+        exactly the same class, and no parameter of ``other`` is worse:
+
+        - Laplace, Gaussian: the sensitivity over the scale is not larger.
+        - Pure, BoundedRange: epsilon is not larger.
+        - AboveThreshold: the law of the noise and ``shared`` are the same, no scale over the
+          sensitivity is smaller, and there are not more queries; None stands for no limit.
+        - Repeated: the count is not larger, and the event is dominated. An event by itself counts
+          as repeated once.
+        - Sampled: the sampling, n and the number of events are the same, and each event is
+          dominated by the one in the same place.
+
+        Events of every other class dominate equal events only, unless they state
+        :meth:`no_worse`.
+
+        Parameters
+        ----------
+        other : Event
+
+        Returns
+        -------
+        bool
+            False where nothing is known, also if ``other`` happens to cost less.
+
+        Raises
+        ------
+        TypeError
+            If ``other`` is not an event.
+
+        Notes
+        -----
+        *Why the parameters suffice.* Laplace and Gaussian noise of a larger scale is noise of the
+        smaller scale plus independent noise. So more noise is less noise and a random step that
+        looks at no record, which cannot cost more; and so is a randomized response of a smaller
+        loss. BoundedRange states a set of releases, and the set of a smaller epsilon is a part of
+        that of a larger one. For AboveThreshold measure everything in units of the sensitivity:
+        the additional noise moves the public threshold and the queries by amounts that no record
+        changes, and a run with fewer queries is one with more of which the last never halt. So
+        every bound for this event is one for ``other``. Composition and sampling preserve this.
+
+        Examples
+        --------
+        >>> Gaussian(std=1.0, sensitivity=1.0).dominates(Gaussian(std=4.0, sensitivity=2.0))
+        True
+        >>> Pure(1.0).dominates(Pure(1.1)), Pure(1.0).dominates(BoundedRange(0.5))
+        (False, False)
+        >>> Repeated(Pure(1.0), 3).dominates(Pure(0.5))
+        True
+        """
+        if not isinstance(other, Event):
+            raise TypeError(f"an event is needed, got {other!r}")
+        (mine, most), (its, count) = unrolled(self), unrolled(other)
+        if count > most:
+            return False
+        if mine is its or mine == its:
+            return True
+        return type(mine) is type(its) and mine.no_worse(its)
+
+
+def unrolled(event: Event) -> tuple[Event, int]:
+    """Return the event that is repeated, and how often; an event by itself once."""
+    count = 1
+    while type(event) is Repeated:  # a class that extends it may cost more
+        count, event = count * event.count, event.event
+    return event, count
+
+
+def check_event(event: Event, relation: str) -> None:
+    """Raise unless ``event`` may be accounted under ``relation``.
+
+    Raises
+    ------
+    TypeError
+        If it is not an event.
+    IncompatibleAccounting
+        If its sampling scheme does not belong to the relation.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Pure
+    >>> check_event(Pure(1.0), "replace_one")
+    """
+    if not isinstance(event, Event):
+        raise TypeError(f"an event is needed, got {event!r}")
+    if relation not in event.relations:
+        raise IncompatibleAccounting(f"{event!r} cannot be accounted under {relation!r}: {PAIRS}")
+
+
+# Single releases
+
+
+def _check_norm(kind: str, order: Any, needed: int) -> None:
+    if order != needed:
+        raise ValueError(
+            f"order must be {needed} for {kind} noise, which is calibrated to the "
+            f"L{needed} norm, got {order!r}; in d dimensions ||x||_1 <= sqrt(d) ||x||_2 and "
+            "||x||_2 <= ||x||_1, so convert the sensitivity and give that"
+        )
+
+
+@dataclass(frozen=True)
+class Laplace(Event):
+    """A release with independent Laplace noise in every coordinate.
+
+    Parameters
+    ----------
+    scale : float
+        Scale b in (0, inf): the density is ``exp(-|x|/b)/(2b)``.
+    sensitivity : float
+        L1 sensitivity S of the released quantity, in [0, inf).
+    order : int, default=1
+        Norm of the sensitivity; must be 1.
+
+    Raises
+    ------
+    ValueError
+        If a number is outside its range.
+
+    Notes
+    -----
+    In any dimension the release is dominated by the scalar pair Lap(0, b), Lap(S, b).
+    For density p and shift s, 1 - H(s) = int min(p(x), e^epsilon p(x - s)) dx, where H is
+    the hockey-stick divergence. Both arguments of the minimum are log-concave in (x, s)
+    jointly, so is the minimum, and by Prekopa's theorem its integral over x is
+    log-concave in s. Hence H is quasi-convex in s and its maximum over the ball
+    ||s||_1 <= S lies at a vertex, where a single coordinate moves. The hockey-stick
+    divergences at all epsilon determine the Renyi divergences, so these are dominated
+    as well.
+
+    Examples
+    --------
+    >>> Laplace(scale=2.0, sensitivity=1.0).pure_cost()
+    0.5
+    """
+
+    scale: float
+    sensitivity: float
+    order: int = 1
+
+    def __post_init__(self) -> None:
+        _check_norm("Laplace", self.order, 1)
+        self._keep_float("scale", positive=True)
+        self._keep_float("sensitivity")
+
+    @property
+    def exact_pair(self) -> bool:  # noqa: D102
+        return True
+
+    immutable = True
+
+    def pair(self) -> Pair:  # noqa: D102
+        return Pair(laplace=self.pure_cost())
+
+    def no_worse(self, other: Laplace) -> bool:  # noqa: D102
+        return other.pure_cost() <= self.pure_cost()
+
+    def pure_cost(self) -> float:  # noqa: D102
+        return self.sensitivity / self.scale
+
+    def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
+        return np.asarray(rdp_laplace(orders, self.pure_cost()))
+
+
+@dataclass(frozen=True)
+class Gaussian(Event):
+    """A release with independent Gaussian noise in every coordinate.
+
+    Parameters
+    ----------
+    std : float
+        Standard deviation in (0, inf).
+    sensitivity : float
+        L2 sensitivity of the released quantity, in [0, inf).
+    order : int, default=2
+        Norm of the sensitivity; must be 2.
+
+    Raises
+    ------
+    ValueError
+        If a number is outside its range.
+
+    Examples
+    --------
+    >>> Gaussian(std=2.0, sensitivity=1.0).zcdp_cost()
+    0.125
+    """
+
+    std: float
+    sensitivity: float
+    order: int = 2
+
+    def __post_init__(self) -> None:
+        _check_norm("Gaussian", self.order, 2)
+        self._keep_float("std", positive=True)
+        self._keep_float("sensitivity")
+
+    @property
+    def mu(self) -> float:
+        """Sensitivity over standard deviation: the inverse of the noise multiplier."""
+        return self.sensitivity / self.std
+
+    @property
+    def exact_pair(self) -> bool:  # noqa: D102
+        return True
+
+    immutable = True
+
+    def pair(self) -> Pair:  # noqa: D102
+        return Pair(mu=self.mu)
+
+    def no_worse(self, other: Gaussian) -> bool:  # noqa: D102
+        return other.mu <= self.mu
+
+    def pure_cost(self) -> float:  # noqa: D102
+        return math.inf if self.sensitivity else 0.0
+
+    def zcdp_cost(self) -> float:  # noqa: D102
+        return 0.5 * self.mu**2
+
+    def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
+        if self.sensitivity == 0.0:
+            return np.zeros(np.shape(orders))
+        return np.asarray(rdp_gaussian(orders, 1.0 / self.mu))
+
+
+@dataclass(frozen=True)
+class Pure(Event):
+    """Any release whose pure loss is known.
+
+    Parameters
+    ----------
+    epsilon : float
+        Pure loss in [0, inf).
+
+    Raises
+    ------
+    ValueError
+        If ``epsilon`` is outside its range.
+
+    Examples
+    --------
+    >>> Pure(1.0).zcdp_cost()
+    0.4621172
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        self._keep_float("epsilon")
+
+    @property
+    def exact_pair(self) -> bool:  # noqa: D102
+        return True
+
+    immutable = True
+
+    def no_worse(self, other: Pure) -> bool:  # noqa: D102
+        return other.epsilon <= self.epsilon
+
+    def pure_cost(self) -> float:  # noqa: D102
+        return self.epsilon
+
+
+@dataclass(frozen=True)
+class BoundedRange(Event):
+    r"""Any release whose privacy losses lie in an interval of known length.
+
+    The log-ratio of its two laws differs by at most ``epsilon`` from one outcome to another.
+    That is more than to be ``epsilon``-private, and costs a quarter of the zCDP.
+
+    Parameters
+    ----------
+    epsilon : float
+        Length of the interval, in [0, inf).
+
+    Raises
+    ------
+    ValueError
+        If ``epsilon`` is outside its range.
+
+    Notes
+    -----
+    As both laws have mass 1, the interval holds 0: the release is ``epsilon``-private. Let L be
+    the log-ratio of P to Q and :math:`K(\alpha) = \ln E_Q e^{\alpha L}`, so that the Renyi
+    divergence is :math:`K(\alpha)/(\alpha - 1)`. K'' is the variance of L under a tilted law, at
+    most :math:`\epsilon^2/4`, hence :math:`K - \alpha(\alpha - 1) \epsilon^2/8` is concave. It
+    vanishes at 0 and 1, and so is at most 0 beyond: :math:`D_\alpha \le \alpha \epsilon^2/8`.
+
+    References
+    ----------
+    Dong, Durfee, Rogers (2020); Cesar, Rogers (2021), who name the bound for the exponential
+    mechanism.
+
+    Examples
+    --------
+    >>> BoundedRange(1.0).zcdp_cost(), BoundedRange(1.0).pure_cost()
+    (0.125, 1.0)
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        self._keep_float("epsilon")
+
+    immutable = True
+
+    def no_worse(self, other: BoundedRange) -> bool:  # noqa: D102
+        return other.epsilon <= self.epsilon
+
+    def pure_cost(self) -> float:  # noqa: D102
+        return self.epsilon
+
+    def zcdp_cost(self) -> float:  # noqa: D102
+        return 0.125 * self.epsilon**2
+
+    def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
+        a = np.asarray(orders, dtype=np.float64)
+        return np.minimum(rdp_pure(a, self.epsilon), self.zcdp_cost() * a)
+
+
+# Events of events
+
+
+@dataclass(frozen=True)
+class Repeated(Event):
+    """The same event several times, each with fresh noise (and a fresh batch, if sampled).
+
+    Parameters
+    ----------
+    event : Event
+    count : int
+        At least 1.
+
+    Raises
+    ------
+    TypeError
+        If ``event`` is not an event or ``count`` not an integer.
+    ValueError
+        If ``count`` is below 1.
+
+    Examples
+    --------
+    >>> Repeated(Pure(0.5), 4).pure_cost()
+    2.0
+    """
+
+    event: Event
+    count: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.event, Event):
+            raise TypeError(f"event must be an event, got {self.event!r}")
+        # A Python integer: products of NumPy's small ones wrap around.
+        object.__setattr__(self, "count", check_int("count", self.count, low=1))
+
+    @property
+    def relations(self) -> tuple[str, ...]:  # noqa: D102
+        return self.event.relations
+
+    @property
+    def exact_pair(self) -> bool:  # noqa: D102
+        return self.event.exact_pair
+
+    @property
+    def immutable(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return self.event.immutable
+
+    def pair(self) -> Pair | None:  # noqa: D102
+        return product([(self.event.pair(), self.count)])
+
+    def parts(self) -> list[tuple[Event, int]]:  # noqa: D102
+        return [(self.event, self.count)]
+
+    def pure_cost(self) -> float:  # noqa: D102
+        return self.count * self.event.pure_cost()
+
+    def zcdp_cost(self) -> float:  # noqa: D102
+        return self.count * self.event.zcdp_cost()
+
+    def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
+        return self.count * self.event.rdp_cost(orders)
+
+
+@dataclass(frozen=True)
+class Sampled(Event):
+    """Everything that was asked of one subsampled batch: composed first, amplified once.
+
+    Amplifying each access to a shared batch on its own is wrong (errata 002-4); fresh
+    batches are separate ``Sampled`` events.
+
+    Parameters
+    ----------
+    sampling : Full, WithoutReplacement, WithReplacement or Poisson
+    events : sequence of Event
+        What was released about the batch (kept as a tuple); their sensitivities are those
+        of one record of the batch, also where it may be drawn several times. No batch
+        within a batch.
+    n : int, optional
+        Number of records; needed for a batch of fixed size.
+
+    Raises
+    ------
+    TypeError
+        If something is not an event or not a sampling scheme.
+    ValueError
+        If there is no event, a batch in a batch, or n is missing or below m.
+    IncompatibleAccounting
+        If a batch drawn with replacement holds other events than Gaussian noise alone or pure
+        releases alone.
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Laplace
+    >>> step = Sampled(WithoutReplacement(1000), [Laplace(1.0, 1.0)], n=100_000)
+    >>> step.pure_cost()
+    0.0170369
+    """
+
+    sampling: Sampling
+    events: Sequence[Event]
+    n: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sampling, Sampling):
+            raise TypeError(f"sampling must be a sampling scheme, got {self.sampling!r}")
+        if isinstance(self.events, Event) or not isinstance(self.events, Iterable):
+            raise TypeError(f"events must be a sequence of events, got {self.events!r}")
+        events = tuple(self.events)
+        if not events:
+            raise ValueError("events must hold at least one event, got none")
+        for event in events:
+            if not isinstance(event, Event):
+                raise TypeError(f"events must be events, got {event!r}")
+            if isinstance(innermost(event), Sampled):
+                raise ValueError(f"events must not be sampled themselves, got {event!r}")
+        object.__setattr__(self, "events", events)
+        self.sampling.fraction(self.n)
+        if self.n is not None:
+            self.sampling.validate(self.n)
+        with_replacement = isinstance(self.sampling, WithReplacement)
+        if with_replacement and gaussian_mu(events) is None and math.isinf(self._batch_pure()):
+            raise IncompatibleAccounting(
+                "WithReplacement is accounted for Gaussian noise alone or for pure releases alone, "
+                f"got {events!r}: ask them of separate batches, or use WithoutReplacement"
+            )
+
+    @property
+    def relations(self) -> tuple[str, ...]:  # noqa: D102
+        return self.sampling.relations
+
+    @property
+    def exact_pair(self) -> bool:  # noqa: D102
+        return self.fraction == 1.0 and all(event.exact_pair for event in self.events)
+
+    @property
+    def fraction(self) -> float:
+        """Probability that a given record is in the batch."""
+        return self.sampling.fraction(self.n)
+
+    @property
+    def immutable(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return type(self.sampling) in get_args(Sampling) and all(e.immutable for e in self.events)
+
+    def pair(self) -> Pair | None:  # noqa: D102
+        inner = product((event.pair(), count) for event, count in map(unrolled, self.events))
+        if inner is None:
+            return None
+        if isinstance(self.sampling, WithReplacement) and self.n is not None and self.n > 1:
+            if inner.mu:
+                return Draws(inner.mu, fraction=self.fraction, n=self.n, m=self.sampling.m)
+            return Pair(responses=((self.pure_cost(), 1),))
+        return replace(inner, fraction=self.fraction, poisson=isinstance(self.sampling, Poisson))
+
+    def no_worse(self, other: Sampled) -> bool:  # noqa: D102
+        return (
+            (self.sampling, self.n) == (other.sampling, other.n)
+            and len(self.events) == len(other.events)
+            and all(mine.dominates(its) for mine, its in zip(self.events, other.events))
+        )
+
+    def parts(self) -> list[tuple[Event, int]] | None:  # noqa: D102
+        return [(event, 1) for event in self.events] if self.fraction == 1.0 else None
+
+    def pure_cost(self) -> float:  # noqa: D102
+        pure = self._batch_pure()
+        if isinstance(self.sampling, WithReplacement) and self.n is not None:
+            return pure_with_replacement(pure, self.n, self.sampling.m)
+        return float(amplify(pure, self.fraction))
+
+    def zcdp_cost(self) -> float:
+        """Return rho; a batch with Gaussian noise has none (its curve bends upwards)."""
+        if self.fraction == 1.0:
+            return math.fsum(event.zcdp_cost() for event in self.events)
+        return super().zcdp_cost()
+
+    def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:
+        """Return the Renyi cost: the batch's composed curve, amplified once."""
+        if self.fraction == 1.0:
+            return self._batch_rdp(np.asarray(orders, dtype=np.float64))
+        pure = self._batch_pure()
+        if isinstance(self.sampling, Poisson):
+            return self._poisson(orders, pure)
+        assert isinstance(self.sampling, (WithoutReplacement, WithReplacement))
+        assert self.n is not None
+        n, m = self.n, self.sampling.m
+        if isinstance(self.sampling, WithReplacement):
+            mu = gaussian_mu(self.events)
+            if mu:
+                return np.asarray(rdp_with_replacement(orders, n, m, 1.0 / mu))
+            return super().rdp_cost(orders)  # of a pure loss, or infinite
+        cost = np.full(np.shape(orders), math.inf)
+        if math.isfinite(pure):
+            cost = np.asarray(rdp_pure_without_replacement(orders, n, m, pure))
+        # For one small pure release on a small batch the first curve is the smaller one.
+        several = len(self.events) > 1 or isinstance(self.events[0], Repeated)
+        if several or pure > 2.0 or self.fraction > 0.5:
+            general = rdp_without_replacement(orders, n, m, self._batch_rdp, pure)
+            cost = np.minimum(cost, general)
+        return cost
+
+    def _poisson(self, orders: ArrayLike, pure: float) -> NDArray[np.float64]:
+        rate = self.fraction
+        mu = gaussian_mu(self.events)
+        if mu is not None:
+            return np.asarray(rdp_poisson_gaussian(orders, rate, 1.0 / mu if mu else math.inf))
+        if all(type(innermost(event)) is Pure for event in self.events):
+            return np.asarray(rdp_pure_poisson(orders, rate, pure))
+        exact = all(event.exact_pair for event in self.events)
+        cost = np.asarray(rdp_poisson(orders, rate, self._batch_rdp, exact_pair=exact))
+        if exact:
+            return cost
+        # Randomized response dominates a pure release, and spares it the lemma's factor 3.
+        if any(not each.exact_pair and math.isinf(each.pure_cost()) for each in self.events):
+            return cost
+        pairs = [each if each.exact_pair else Pure(each.pure_cost()) for each in self.events]
+        return np.minimum(cost, Sampled(self.sampling, pairs, self.n).rdp_cost(orders))
+
+    def _batch_pure(self) -> float:
+        return math.fsum(event.pure_cost() for event in self.events)
+
+    def _batch_rdp(self, orders: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.sum([event.rdp_cost(orders) for event in self.events], axis=0)
+
+
+def innermost(event: Event) -> Event:
+    """Return the event that is repeated, or the event itself.
+
+    Examples
+    --------
+    >>> innermost(Repeated(Pure(1.0), 3))
+    Pure(epsilon=1.0)
+    """
+    while isinstance(event, Repeated):
+        event = event.event
+    return event
+
+
+def gaussian_mu(events: Iterable[Event]) -> float | None:
+    """Return the mu of the one Gaussian that Gaussian events compose to, None if others are there.
+
+    Examples
+    --------
+    >>> gaussian_mu([Gaussian(1.0, 3.0), Repeated(Gaussian(1.0, 2.0), 4)])
+    5.0
+    >>> gaussian_mu([Pure(1.0)]) is None
+    True
+    """
+    squares = []
+    for event, count in map(unrolled, events):
+        if type(event) is not Gaussian:  # a class that extends it may cost more
+            return None
+        squares.append(count * event.mu**2)
+    return math.sqrt(math.fsum(squares))
+
+
+# Releases dominated by Gaussian mixtures
+
+
+# Terms of a composition; of more the accountants take the Renyi curve.
+_MOST_TERMS = 4096
+# Weights that are 1 together but for this are a law, up to rounding.
+_LAW = 1e-12
+
+
+@dataclass(frozen=True)
+class GaussianBound(Event):
+    r"""A release that a weighted sum of Gaussian ones bounds.
+
+    For neighbours with laws P, Q of the release, either way round, and every real
+    :math:`\epsilon`, the hockey-stick divergence satisfies
+
+    .. math:: H_\epsilon(P, Q) \le \sum_j w_j H_{\epsilon - \kappa}(N(S_j, \sigma^2),
+              N(0, \sigma^2)).
+
+    Two kinds of release are bounded so. The first is Gaussian noise on an answer whose sensitivity
+    is :math:`S_j` with probability :math:`w_j`, where the mechanism tosses the coin: the divergence
+    is jointly convex, and :math:`\kappa = 0`. The second has a privacy loss of at most
+    :math:`\kappa` plus the largest of some Gaussian losses: each of these has :math:`w_j = 1`.
+
+    Parameters
+    ----------
+    std : float
+        :math:`\sigma` in (0, inf).
+    sensitivities : sequence of float
+        :math:`S_j` in [0, inf), L2, in the units of ``std``; kept as a tuple.
+    weights : sequence of float
+        :math:`w_j > 0`, together at least 1. Those that add up to 1 but for 1e-12 are the
+        rounded probabilities of a law, and are divided by their sum.
+    offset : float
+        :math:`\kappa \ge 0`, in nats.
+
+    Raises
+    ------
+    ValueError
+        If a number is outside its range, or the lengths differ.
+
+    Notes
+    -----
+    The right side is the divergence of two measures, :math:`w_j N(S_j, \sigma^2)` and
+    :math:`w_j e^{-\kappa} N(0, \sigma^2)` side by side over all j, from which what is needed
+    follows as it does for a dominating pair of laws:
+
+    *Renyi.* :math:`r^\alpha = \alpha (\alpha-1) \int_0^\infty t^{\alpha-2} (r - t)_+ dt` for
+    r = P/Q gives :math:`E_Q r^\alpha` as an integral of :math:`H_{\ln t}`, hence
+
+    .. math:: D_\alpha \le \kappa + \frac{1}{\alpha-1} \ln \sum_j w_j
+              e^{\alpha (\alpha-1) S_j^2/(2\sigma^2)}.
+
+    *Composition*, also with releases that depend on this one. Let l(x) be the loss of the first
+    release at its outcome x. There :math:`\int (p p' - e^\epsilon q q')_+ = p(x)
+    H_{\epsilon - l(x)}(P'_x, Q'_x)`, which the measures of the second release bound. Then fix a
+    point of these measures, and bound the integral over x by the measures of the first release in
+    the same way. So the measures multiply: the weights multiply, and the squares of
+    :math:`S_j/\sigma` and the :math:`\kappa` add.
+
+    References
+    ----------
+    Zhu, Dong, Wang (2022), for dominating pairs.
+
+    Examples
+    --------
+    >>> event = GaussianBound(2.0, (0.0, 2.0), (0.5, 0.5))
+    >>> event.rdp_cost([2.0])
+    array([0.6201])
+    >>> GaussianBound(2.0, (2.0,), (1.0,)).rdp_cost([2.0]), Gaussian(2.0, 2.0).rdp_cost([2.0])
+    (array([1.]), array([1.]))
+    """
+
+    std: float
+    sensitivities: Sequence[float]
+    weights: Sequence[float]
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._keep_float("std", positive=True)
+        self._keep_float("offset")
+        for name in ("sensitivities", "weights"):
+            values = check_finite(name, check_reals(name, getattr(self, name)))
+            if values.ndim != 1 or not values.size or values.min() < 0.0:
+                raise ValueError(f"{name} must be numbers >= 0, got {getattr(self, name)!r}")
+            object.__setattr__(self, name, tuple(values.tolist()))
+        if len(self.weights) != len(self.sensitivities):
+            raise ValueError(
+                f"weights must be {len(self.sensitivities)} numbers, one a sensitivity, got "
+                f"{len(self.weights)}"
+            )
+        total = math.fsum(self.weights)
+        if total < 1.0 - _LAW or min(self.weights) == 0.0:
+            raise ValueError(
+                f"weights must be positive and at least 1 together, got {self.weights!r}"
+            )
+        if total <= 1.0 + _LAW:
+            object.__setattr__(self, "weights", tuple(w / total for w in self.weights))
+
+    def __repr__(self) -> str:
+        """Show the range of the sensitivities."""
+        return (
+            f"GaussianBound(std={self.std:g}, sensitivities=<{len(self.sensitivities)} from "
+            f"{min(self.sensitivities):g} to {max(self.sensitivities):g}>, weights=<together "
+            f"{math.fsum(self.weights):g}>, offset={self.offset:g})"
+        )
+
+    @property
+    def mus(self) -> NDArray[np.float64]:
+        """Sensitivities over the standard deviation, shape (k,)."""
+        return np.array(self.sensitivities) / self.std
+
+    def zcdp_cost(self) -> float:
+        """Return rho; a bound with an offset, or of weights above 1, has none."""
+        if self.offset or not self._is_law:
+            return math.inf
+        return 0.5 * float(self.mus.max()) ** 2
+
+    @property
+    def _is_law(self) -> bool:
+        return math.fsum(self.weights) <= 1.0 + _LAW
+
+    def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
+        a = np.asarray(orders, dtype=np.float64)[..., None]
+        moments = 0.5 * a * (a - 1.0) * self.mus**2
+        more = 0.0 if self._is_law else math.fsum(self.weights) - 1.0
+        with np.errstate(invalid="ignore"):  # infinite orders
+            far = special.logsumexp(np.log(self.weights) + moments, axis=-1)
+            near = np.log1p(more + np.expm1(np.minimum(moments, 30.0)) @ np.array(self.weights))
+            cost = np.where(moments.max(axis=-1) < 30.0, near, far) / (a[..., 0] - 1.0)
+        return self.offset + np.where(np.isfinite(cost), np.maximum(cost, 0.0), np.inf)
+
+
+def gaussian_terms(
+    events: Iterable[Event],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float] | None:
+    """Return (mus, weights, offset) of what Gaussian events and bounds compose to.
+
+    None if there are other events, or too many terms.
+
+    Examples
+    --------
+    >>> gaussian_terms([GaussianBound(1.0, (3.0,), (2.0,), 0.5), Gaussian(1.0, 4.0)])
+    (array([5.]), array([2.]), 0.5)
+    """
+    return counted_gaussian_terms(map(unrolled, events))
+
+
+def counted_gaussian_terms(
+    events: Iterable[tuple[Event, int]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float] | None:
+    """Return :func:`gaussian_terms` of events that occur so often."""
+    squares, weights, offset = np.zeros(1), np.ones(1), 0.0
+    for event, count in events:
+        if type(event) is Gaussian:  # a class that extends it may cost more
+            squares = squares + count * event.mu**2
+        elif type(event) is not GaussianBound:
+            return None
+        elif len(event.weights) == 1:
+            squares = squares + count * event.mus**2
+            weights = weights * event.weights[0] ** count
+            offset += count * event.offset
+        else:
+            for _ in range(count):
+                if squares.size * len(event.weights) > _MOST_TERMS:
+                    return None
+                squares = np.add.outer(squares, event.mus**2).ravel()
+                weights = np.multiply.outer(weights, event.weights).ravel()
+                offset += event.offset
+    return np.sqrt(squares), weights, offset

@@ -1,0 +1,207 @@
+"""Dominating pairs of distributions, by their privacy profile: delta at each epsilon.
+
+References
+----------
+Zhu, Dong, Wang (2022); Balle, Barthe, Gaboardi (2018).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from .pure import amplify, deamplify
+from .with_replacement import copies, gaussian_profile
+from .zcdp import gaussian_divergence
+
+__all__ = ["Draws", "Pair", "connect_dots", "product"]
+
+Array: TypeAlias = NDArray[np.floating[Any]]
+
+# Joint outcomes of the randomized responses of a batch; more are merged into one response.
+_MOST_ATOMS = 32
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A dominating pair (P, Q): independent parts, then subsampled together.
+
+    Parameters
+    ----------
+    mu : float
+        Shift over standard deviation of the Gaussian part; 0 for none.
+    laplace : float
+        Loss of one Laplace release; 0 for none. Not with a Gaussian part.
+    responses : tuple of (float, int)
+        Losses of randomized responses, which dominate any pure release, and their counts.
+    fraction : float
+        Probability q that the record is in the batch.
+    poisson : bool
+        Poisson sampling, where the two directions differ: P mixed against Q ("remove")
+        and Q against P mixed ("add").
+    """
+
+    mu: float = 0.0
+    laplace: float = 0.0
+    responses: tuple[tuple[float, int], ...] = ()
+    fraction: float = 1.0
+    poisson: bool = False
+
+    def base(self, loss: Array) -> Array:
+        """Return the hockey-stick divergence on the batch at any real losses.
+
+        That of a product is the mean over the loss of one part of the other's, shifted.
+        """
+        return sum((p * self._core(loss - shift) for shift, p in self.atoms), np.zeros(()))
+
+    @cached_property
+    def atoms(self) -> list[tuple[float, float]]:
+        """Joint losses of the randomized responses and their probabilities under P."""
+        responses = self.responses
+        if math.prod(count + 1 for _, count in responses) > _MOST_ATOMS:
+            responses = ((math.fsum(loss * count for loss, count in responses), 1),)
+        atoms = [(0.0, 1.0)]
+        for loss, count in responses:
+            yes, no = float(special.expit(loss)), float(special.expit(-loss))
+            atoms = [
+                (
+                    shift + (2 * k - count) * loss,
+                    p * math.comb(count, k) * yes**k * no ** (count - k),
+                )
+                for shift, p in atoms
+                for k in range(count + 1)
+            ]
+        return atoms
+
+    def _core(self, loss: Array) -> Array:
+        """Return the divergence of the Gaussian or Laplace part, or of nothing, (1 - e^loss)_+."""
+        if self.mu:
+            return np.asarray(gaussian_divergence(self.mu, loss))
+        outside = -np.expm1(np.minimum(loss, 0.0))
+        inside = -np.expm1(0.5 * np.minimum(loss - self.laplace, 0.0))
+        return np.where(np.abs(loss) <= self.laplace, inside, outside)
+
+    def remove(self, loss: Array) -> Array:
+        """Return H((1-q) Q + q P, Q) = q H(P, Q) at the loss that sampling maps to ``loss``."""
+        q = self.fraction
+        if q == 1.0:
+            return self.base(loss)
+        reached = loss > math.log1p(-q)
+        inner = np.log1p(np.expm1(np.where(reached, np.minimum(loss, 0.0), 0.0)) / q)
+        inner += deamplify(np.maximum(loss, 0.0), q)
+        return np.where(reached, q * self.base(inner), -np.expm1(np.minimum(loss, 0.0)))
+
+    def add(self, loss: Array) -> Array:
+        """Return H(Q, (1-q) Q + q P)."""
+        q = self.fraction
+        if q == 1.0:
+            return self.base(loss)
+        rest = -np.expm1(np.minimum(loss + math.log1p(-q), 1.0))  # 1 - (1-q) e^loss
+        reached = rest > 0.0
+        inner = math.log(q) + loss - np.log(np.where(reached, rest, 1.0))
+        return np.where(reached, rest * self.base(np.where(reached, inner, 0.0)), 0.0)
+
+    def replace(self, loss: Array) -> Array:
+        """Return the profile of sampling without replacement, the same in both directions.
+
+        It is that of "remove" at losses >= 0 (Balle, Barthe, Gaboardi, Theorem 9); below,
+        H(P, Q) at -loss and H(Q, P) at loss determine each other.
+        """
+        forward = self.remove(np.abs(loss))
+        below = np.minimum(loss, 0.0)
+        return np.where(loss >= 0.0, forward, -np.expm1(below) + np.exp(below) * forward)
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        """Return the smallest and largest loss of "remove", but for a probability ``tail``."""
+        top = self.laplace + max(shift for shift, _ in self.atoms)
+        if self.mu:
+            top += self.mu * (0.5 * self.mu - float(special.ndtri(tail)))
+        q = self.fraction
+        high = float(amplify(top, q))
+        poisson = self.poisson and q < 1.0
+        return (math.log1p(q * math.expm1(-top)) if poisson else -high), high
+
+    def distribution(self, width: float, tail: float, adding: bool) -> tuple[int, Array, float]:
+        """Return (first cell, probabilities, mass at infinity) of the loss, rounded up."""
+        low, high = self.reach(tail)
+        asymmetric = self.poisson and self.fraction < 1.0
+        profile = self.replace
+        if asymmetric:
+            profile = self.add if adding else self.remove
+            low, high = (-high, -low) if adding else (low, high)
+        first, last = math.floor(low / width) - 1, math.ceil(high / width) + 1
+        return first, *connect_dots(width, profile(width * np.arange(first, last + 1)))
+
+
+@dataclass(frozen=True)
+class Draws(Pair):
+    """Gaussian noise on m of n records drawn with replacement: k copies shift k times as far."""
+
+    n: int = 1
+    m: int = 1
+
+    def remove(self, loss: Array) -> Array:
+        """Return the profile at losses >= 0; it bounds both directions."""
+        return gaussian_profile(loss, self.n, self.m, self.mu)
+
+    add = remove
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        """Return losses beyond which the profile is below ``tail``."""
+        most = len(copies(self.n, self.m)) * self.mu
+        losses = np.geomspace(1e-9, most * (0.5 * most + 40.0) + 1.0, 400)
+        below = np.flatnonzero(self.remove(losses) <= tail)
+        high = float(losses[below[0] if below.size else -1])
+        return -high, high
+
+
+def connect_dots(width: float, profile: Array) -> tuple[Array, float]:
+    r"""Return probabilities of losses, and the mass at infinity, that dominate a profile.
+
+    The profile :math:`\delta_i` of a pair at losses :math:`i w` is convex in :math:`e^{i w}`. The
+    straight lines between its dots lie above it, and are the profile of a distribution on these
+    losses: where the slope changes by s from one line to the next, there is the mass
+    :math:`s\,e^{i w}`. Before the first dot the line goes to 1 at :math:`e^\epsilon = 0`.
+
+    *Floating point.* The dots are raised where rounding keeps them from falling, and a mass that
+    rounding makes negative becomes 0: neither lowers the profile anywhere.
+
+    References
+    ----------
+    Doroshenko, Ghazi, Kamath, Kumar, Manurangsi, *Connect the dots: tighter discrete approximations
+    of privacy loss distributions*, PoPETs 2022, Algorithm 1.
+    """
+    deltas = np.maximum.accumulate(np.clip(profile, 0.0, 1.0)[::-1])[::-1]
+    falls = np.diff(deltas)
+    masses = np.zeros_like(deltas)
+    masses[0] = 1.0 - deltas[0] + falls[0] / math.expm1(width)
+    masses[1:-1] = (falls[1:] - falls[:-1] * math.exp(width)) / math.expm1(width)
+    masses[-1] = falls[-1] / math.expm1(-width)
+    return np.maximum(masses, 0.0), float(deltas[-1])
+
+
+def product(parts: Iterable[tuple[Pair | None, int]]) -> Pair | None:
+    """Return the pair of independent releases, each so many times; None if one has no pair.
+
+    One Laplace release keeps its own profile; of several, and beside Gaussian noise, each is
+    dominated by randomized response. Pairs of batches have no product in closed form.
+    """
+    mu_squared = 0.0
+    laplaces: list[tuple[float, int]] = []
+    responses: list[tuple[float, int]] = []
+    for pair, count in parts:
+        if pair is None or type(pair) is not Pair or pair.fraction < 1.0:
+            return None
+        mu_squared += count * pair.mu**2
+        laplaces += [(pair.laplace, count)] * (pair.laplace > 0.0)
+        responses += [(loss, count * times) for loss, times in pair.responses]
+    if len(laplaces) == 1 and laplaces[0][1] == 1 and mu_squared == 0.0:
+        return Pair(0.0, laplaces[0][0], tuple(sorted(responses)))
+    return Pair(math.sqrt(mu_squared), 0.0, tuple(sorted(laplaces + responses)))

@@ -1,0 +1,112 @@
+"""Neighbouring relations and budgets: what a guarantee is about, and how much may be spent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from ..._validation import check_choice, check_number
+
+__all__ = [
+    "ADD_OR_REMOVE_ONE",
+    "RELATIONS",
+    "REPLACE_ONE",
+    "Budget",
+    "check_budget",
+    "check_relation",
+]
+
+REPLACE_ONE: Final = "replace_one"
+ADD_OR_REMOVE_ONE: Final = "add_or_remove_one"
+RELATIONS: Final = (REPLACE_ONE, ADD_OR_REMOVE_ONE)
+
+
+def check_relation(relation: str) -> str:
+    """Return ``relation`` if it is a neighbouring relation, or raise listing them."""
+    return str(check_choice("relation", relation, RELATIONS))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The largest privacy loss that a run may cause.
+
+    Parameters
+    ----------
+    epsilon : float or None
+        Bound of (epsilon, delta)-differential privacy, in (0, inf). ``None`` only
+        for a zCDP budget, which :meth:`zcdp` builds.
+    delta : float, default=0.0
+        In [0, 1); 0 asks for pure differential privacy.
+    relation : {"replace_one", "add_or_remove_one"}, default="replace_one"
+        Which data sets are neighbours: one record replaced (n is public), or one
+        record added or removed (n is not). Averages are divided by a public nominal size,
+        ``size=`` of the problem or the estimator, and the guarantee is for two data sets under
+        the same one. Without it that is the number of rows at hand, which is public then.
+    rho : float, optional
+        Bound of rho-zero-concentrated differential privacy, in (0, inf). Give it
+        alone, without ``epsilon`` and ``delta``.
+
+    Raises
+    ------
+    ValueError
+        If a number is outside its range, or not exactly one of ``epsilon`` and
+        ``rho`` is given.
+
+    Examples
+    --------
+    >>> Budget(epsilon=1.0, delta=1e-6)
+    Budget(epsilon=1.0, delta=1e-06, relation='replace_one', rho=None)
+    >>> Budget.zcdp(0.1).rho
+    0.1
+    """
+
+    epsilon: float | None = None
+    delta: float = 0.0
+    relation: str = REPLACE_ONE
+    rho: float | None = None
+
+    def __post_init__(self) -> None:
+        check_relation(self.relation)
+        if (self.epsilon is None) == (self.rho is None):
+            raise ValueError(
+                "a budget takes exactly one of epsilon and rho, "
+                f"got epsilon={self.epsilon!r} and rho={self.rho!r}"
+            )
+        name, value = ("rho", self.rho) if self.epsilon is None else ("epsilon", self.epsilon)
+        object.__setattr__(self, name, check_number(name, value, low=0.0, low_open=True))
+        delta = check_number("delta", self.delta, low=0.0, high=1.0, high_open=True)
+        if self.rho is not None and delta > 0.0:
+            raise ValueError(f"a zCDP budget has no delta: delta must be 0, got {delta!r}")
+        object.__setattr__(self, "delta", delta)
+
+    @classmethod
+    def zcdp(cls, rho: float, relation: str = REPLACE_ONE) -> Budget:
+        """Return a budget of ``rho``-zero-concentrated differential privacy.
+
+        Parameters
+        ----------
+        rho : float
+            In (0, inf). A Gaussian release of sensitivity S and standard deviation s
+            costs ``S**2 / (2 s**2)``.
+        relation : {"replace_one", "add_or_remove_one"}
+
+        Examples
+        --------
+        >>> Budget.zcdp(0.5, relation="add_or_remove_one")
+        Budget(epsilon=None, delta=0.0, relation='add_or_remove_one', rho=0.5)
+        """
+        return cls(epsilon=None, relation=relation, rho=rho)
+
+    @property
+    def limit(self) -> float:
+        """The number that must not be exceeded: ``rho`` of a zCDP budget, else ``epsilon``."""
+        limit = self.epsilon if self.rho is None else self.rho
+        return math.nan if limit is None else limit
+
+
+def check_budget(budget: Budget) -> Budget:
+    """Return ``budget`` if it is one, or raise TypeError: a bare number has no relation."""
+    if not isinstance(budget, Budget):
+        raise TypeError(f"budget must be a Budget, such as Budget(epsilon=1.0), got {budget!r}")
+    return budget

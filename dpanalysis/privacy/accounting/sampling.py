@@ -1,0 +1,309 @@
+"""Which records a release looks at: all, a fixed number with or without replacement, or Poisson.
+
+A sampling scheme belongs to a neighbouring relation, because amplification is proved
+for the pair: ``Poisson`` with ``add_or_remove_one``, ``WithoutReplacement`` and
+``WithReplacement`` with ``replace_one``, ``Full`` with either. Draws cost time
+proportional to the batch (plus n/64 words without replacement) and come sorted, so that
+the rows are read in order. With the operating system's entropy they are exact: integers without
+bias, and for ``Poisson`` bits of every record's own, which takes n bytes a batch. A seeded
+generator gives uniforms of 53 bits, which are for research.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._validation import check_int, keep_numbers
+from .. import noise
+from ..noise import SystemRandom
+from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
+
+__all__ = [
+    "PAIRS",
+    "Full",
+    "Poisson",
+    "Sampling",
+    "Uniforms",
+    "WithReplacement",
+    "WithoutReplacement",
+    "check_sampling",
+]
+
+# What belongs together, for the messages that refuse the rest.
+PAIRS = (
+    f"Poisson goes with {ADD_OR_REMOVE_ONE!r}, WithoutReplacement with {REPLACE_ONE!r}, "
+    f"WithReplacement with {REPLACE_ONE!r}, Full with either"
+)
+
+
+class Uniforms(Protocol):
+    """A source of uniforms in [0, 1): a NumPy generator or the operating system's entropy."""
+
+    def random(self, size: int) -> NDArray[np.float64]:
+        """Return ``size`` independent uniforms."""
+        ...  # pragma: no cover
+
+
+@dataclass(frozen=True)
+class Full:
+    """Every record, every time.
+
+    Examples
+    --------
+    >>> Full().draw(10, np.random.default_rng(0)) is None
+    True
+    >>> Full().expected_size(10)
+    10.0
+    """
+
+    relations: ClassVar[tuple[str, ...]] = (REPLACE_ONE, ADD_OR_REMOVE_ONE)
+
+    def validate(self, n: int) -> None:
+        """Raise if there is no record to look at."""
+        check_int("n", n, low=1)
+
+    def expected_size(self, n: int) -> float:
+        """Return n, the public divisor of a mean."""
+        return float(n)
+
+    def fraction(self, n: int | None) -> float:
+        """Return the probability 1 that a record is in the batch."""
+        return 1.0
+
+    def draw(self, n: int, random: Uniforms) -> NDArray[np.int64] | None:
+        """Return None, which stands for all rows without copying an index."""
+        self.validate(n)
+        return None
+
+
+@dataclass(frozen=True)
+class _FixedSize:
+    """A batch of ``m`` rows, whatever the data."""
+
+    m: int
+    relations: ClassVar[tuple[str, ...]] = (REPLACE_ONE,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "m", check_int("m", self.m, low=1))
+
+    def validate(self, n: int) -> None:
+        """Raise ``ValueError`` if ``m`` is above ``n``."""
+        check_int("n", n, low=1)
+        if self.m > n:
+            raise ValueError(f"m must be at most n = {n}, got {self.m}")
+
+    def expected_size(self, n: int) -> float:
+        """Return m, the public divisor of a mean."""
+        self.validate(n)
+        return float(self.m)
+
+    def _count(self, n: int | None) -> int:
+        if n is None:
+            raise ValueError(f"{type(self).__name__} needs the number of records n")
+        self.validate(n)
+        return n
+
+
+@dataclass(frozen=True)
+class WithoutReplacement(_FixedSize):
+    """A batch of exactly ``m`` of the n records, every subset equally likely.
+
+    Parameters
+    ----------
+    m : int
+        Batch size, at least 1 and at most n.
+
+    Examples
+    --------
+    >>> batch = WithoutReplacement(3).draw(10, np.random.default_rng(0))
+    >>> len(set(batch.tolist())), batch.dtype
+    (3, dtype('int64'))
+    """
+
+    def fraction(self, n: int | None) -> float:
+        """Return m/n, the probability that a record is in the batch."""
+        return self.m / self._count(n)
+
+    def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
+        """Return m sorted row numbers.
+
+        Parameters
+        ----------
+        n : int
+            Number of records.
+        random : object with ``random(size)``
+            See :func:`dpanalysis.privacy.mechanisms.random_source`.
+
+        Returns
+        -------
+        ndarray of int64, shape (m,)
+
+        Notes
+        -----
+        Independent indices are marked in a bitmap until m different ones are there;
+        reading the bitmap sorts them. For m > n/2 the n - m records left out are
+        drawn instead. Indices are ``floor(n u)`` of 53-bit uniforms, whose bias is
+        below n 2^-53; of the operating system's entropy they have none.
+        """
+        from .._compiled import mark_distinct, read_bitmap
+
+        self.validate(n)
+        inside = 2 * self.m <= n
+        missing = marked = self.m if inside else n - self.m
+        words = np.zeros((n + 63) // 64, dtype=np.uint64)
+        while missing:
+            # As many draws as expected collisions ask for; a short top-up is rare.
+            mean = n * math.log((n - marked + missing) / (n - marked)) if marked < n else n
+            count = int(mean + 3.0 * math.sqrt(mean)) + 1
+            if isinstance(random, SystemRandom):  # the middle of an interval: exact, n < 2^50
+                uniforms = (random.integers(n, size=count) + 0.5) / n
+            else:
+                uniforms = random.random(count)
+            missing = mark_distinct(uniforms, n, words, missing)
+        rows = np.empty(self.m + 1, dtype=np.int64)
+        return rows[: read_bitmap(words, n, inside, rows)]
+
+
+@dataclass(frozen=True)
+class WithReplacement(_FixedSize):
+    """``m`` draws of one record each, so that a record may be in the batch several times.
+
+    A record drawn k times moves a sum k times as far, k being binomial; what that costs is
+    in :mod:`dpanalysis.privacy.accounting.with_replacement`.
+
+    Parameters
+    ----------
+    m : int
+        Number of draws, at least 1 and at most n.
+
+    Examples
+    --------
+    >>> batch = WithReplacement(8).draw(10, np.random.default_rng(0))
+    >>> len(batch), bool((np.diff(batch) >= 0).all())
+    (8, True)
+    """
+
+    def fraction(self, n: int | None) -> float:
+        """Return 1 - (1 - 1/n)^m, the probability that a record is in the batch at all."""
+        size = self._count(n)
+        return -math.expm1(self.m * math.log1p(-1.0 / size)) if size > 1 else 1.0
+
+    def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
+        """Return m sorted row numbers, those drawn several times as often.
+
+        Parameters
+        ----------
+        n : int
+            Number of records.
+        random : object with ``random(size)``
+            See :func:`dpanalysis.privacy.mechanisms.random_source`.
+
+        Returns
+        -------
+        ndarray of int64, shape (m,)
+        """
+        self.validate(n)
+        if isinstance(random, SystemRandom):
+            return np.sort(random.integers(n, size=self.m))
+        return np.sort((random.random(self.m) * n).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """A batch that holds each record independently with probability ``rate``.
+
+    Parameters
+    ----------
+    rate : float
+        In (0, 1], and public: a wanted batch size over the nominal size, not over a number of rows
+        that is private.
+
+    Examples
+    --------
+    >>> Poisson(0.5).draw(8, np.random.default_rng(0)).dtype
+    dtype('int64')
+    >>> Poisson(0.01).expected_size(1000)
+    10.0
+    """
+
+    rate: float
+    relations: ClassVar[tuple[str, ...]] = (ADD_OR_REMOVE_ONE,)
+
+    def __post_init__(self) -> None:
+        keep_numbers(self, "rate", low=0.0, high=1.0, low_open=True)
+
+    def validate(self, n: int) -> None:
+        """Raise if there is no record to draw from."""
+        check_int("n", n, low=1)
+
+    def expected_size(self, n: int) -> float:
+        """Return ``rate * n`` for the nominal size n: the batch's own size is private."""
+        self.validate(n)
+        return self.rate * n
+
+    def fraction(self, n: int | None) -> float:
+        """Return the probability that a record is in the batch."""
+        return self.rate
+
+    def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
+        """Return the sorted row numbers of the batch, possibly none.
+
+        Parameters
+        ----------
+        n : int
+            Number of records.
+        random : object with ``random(size)``
+            See :func:`dpanalysis.privacy.mechanisms.random_source`.
+
+        Returns
+        -------
+        ndarray of int64, shape (batch,)
+
+        Notes
+        -----
+        The gaps between members of the batch are geometric, so that the work is
+        proportional to the batch and not to n. Of the operating system's entropy every record has
+        bits of its own instead, so that the rate is exact.
+        """
+        self.validate(n)
+        if self.rate == 1.0:
+            return np.arange(n, dtype=np.int64)
+        if isinstance(random, SystemRandom):
+            return np.asarray(random.trials(self.rate, n))
+        from .._compiled import bernoulli_positions
+
+        log_keep = math.log1p(-self.rate)
+        parts = []
+        position = 0
+        while position < n:
+            mean = self.rate * (n - position)
+            uniforms = 1.0 - random.random(int(mean + 4.0 * math.sqrt(mean)) + 8)  # exact
+            if uniforms.min() <= noise.SMALL:  # a long gap: 53 bits are too few
+                places = uniforms <= noise.SMALL
+                uniforms[places] = np.exp(-noise.beyond(random, int(places.sum())))
+            rows = np.empty(uniforms.size, dtype=np.int64)
+            written, position = bernoulli_positions(uniforms, log_keep, position, n, rows)
+            parts.append(rows[:written])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+Sampling: TypeAlias = Full | WithoutReplacement | WithReplacement | Poisson
+
+
+def check_sampling(sampling: Any) -> Sampling:
+    """Return ``sampling`` if it is one of the schemes here; raise TypeError otherwise.
+
+    By its exact class: amplification is proved for the draws of these four, and a class that
+    extends one may draw otherwise.
+    """
+    if type(sampling) not in (Full, WithoutReplacement, WithReplacement, Poisson):
+        raise TypeError(
+            "sampling must be Full(), WithoutReplacement(m), WithReplacement(m) or "
+            f"Poisson(rate), got {sampling!r}"
+        )
+    return sampling

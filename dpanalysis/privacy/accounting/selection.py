@@ -1,0 +1,272 @@
+"""Selection: the best of a random number of runs, and the law of that number.
+
+To take the best of a fixed number of runs can cost as much as all of them. After a random number
+of runs nobody knows how many the best one has beaten.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..._validation import keep_numbers
+from ..mechanisms import Random
+from .events import Event
+from .rdp import rdp_pure
+
+__all__ = ["BestOf", "Repeats"]
+
+
+_BITS = 192  # of the uniform number that a count is drawn from
+
+
+@dataclass(frozen=True)
+class Repeats:
+    r"""A truncated negative binomial law of a count, or Poisson's.
+
+    The probability of k is in proportion to :math:`(1-\gamma)^k \prod_{l<k} (l+\eta)/(l+1)`, for
+    :math:`k \ge 1`, where :math:`\gamma` belongs to the mean.
+
+    Parameters
+    ----------
+    mean : float
+        At least 1.
+    shape : float
+        :math:`\eta \ge 0`: 0 is the logarithmic law, 1 the geometric one, infinity Poisson's, by
+        which there may be no run at all. A small shape costs less privacy; a large one is less
+        often far below the mean.
+
+    Raises
+    ------
+    ValueError
+        If a number is outside its range.
+
+    References
+    ----------
+    Papernot, Steinke (2022), Definition 1.
+
+    Examples
+    --------
+    >>> Repeats(10.0).gamma                       # the geometric law
+    0.1
+    >>> Repeats(10.0).below([0.5, 1.0])
+    array([0.09090909, 1.        ])
+    """
+
+    mean: float
+    shape: float = 1.0
+
+    def __post_init__(self) -> None:
+        keep_numbers(self, "mean", low=1.0)
+        if self.shape != math.inf:
+            keep_numbers(self, "shape", low=0.0)
+
+    @cached_property
+    def gamma(self) -> float:
+        r""":math:`\gamma` in (0, 1], which gives the mean; of no use to Poisson's law."""
+        if self.mean == 1.0 or self.shape == math.inf:
+            return 1.0
+        from scipy import optimize  # heavy, hence not at the top
+
+        def excess(log_gamma: float) -> float:
+            return math.log(_mean(log_gamma, self.shape) / self.mean)
+
+        low = -1.0
+        while excess(low) < 0.0:
+            low *= 2.0
+        return math.exp(optimize.brentq(excess, low, -1e-16, xtol=1e-15, rtol=1e-14))
+
+    def below(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Return the probability that each of the runs, all independent, has an event of chance x.
+
+        Parameters
+        ----------
+        x : array_like
+            In [0, 1].
+
+        Returns
+        -------
+        ndarray of the shape of ``x``: the mean of x to the power of the count.
+        """
+        x, g, shape = np.asarray(x, dtype=np.float64), self.gamma, self.shape
+        if shape == math.inf:
+            return np.exp(self.mean * (x - 1.0))
+        if g == 1.0:
+            return x
+        logs = np.log1p(-(1.0 - g) * x)
+        if shape == 0.0:
+            return logs / math.log(g)
+        return np.expm1(-shape * logs) / math.expm1(-shape * math.log(g))
+
+    def draw(self, random: Random) -> int:
+        """Return a count; its law is exact but for 2^-190.
+
+        Parameters
+        ----------
+        random : source from :func:`dpanalysis.privacy.mechanisms.random_source`
+
+        Returns
+        -------
+        int
+            At least 1; at least 0 for Poisson's law.
+        """
+        import mpmath  # here: it takes its time
+
+        words = np.asarray(random.integers(0, 2**32, size=_BITS // 32))
+        uniform = sum(int(word) << (32 * k) for k, word in enumerate(words))
+        with mpmath.workprec(_BITS + 64):
+            left = (mpmath.mpf(uniform) + 0.5) / mpmath.mpf(2) ** _BITS
+            k, chance = self._first()
+            while left > chance and chance > 0:
+                left -= chance
+                chance *= self._ratio(k)
+                k += 1
+        return k
+
+    def _first(self) -> tuple[int, Any]:
+        """Return the smallest count, and its probability, in the precision that is set."""
+        import mpmath
+
+        if self.shape == math.inf:
+            return 0, mpmath.exp(-mpmath.mpf(self.mean))
+        g, shape = mpmath.mpf(self.gamma), mpmath.mpf(self.shape)
+        if g == 1:
+            return 1, mpmath.mpf(1)
+        if shape == 0:
+            return 1, (1 - g) / -mpmath.log(g)
+        return 1, (1 - g) * shape / mpmath.expm1(-shape * mpmath.log(g))
+
+    def _ratio(self, k: int) -> Any:
+        """Return the probability of k + 1 over that of k."""
+        import mpmath
+
+        if self.shape == math.inf:
+            return mpmath.mpf(self.mean) / (k + 1)
+        return (1 - mpmath.mpf(self.gamma)) * (k + mpmath.mpf(self.shape)) / (k + 1)
+
+
+def _mean(log_gamma: float, shape: float) -> float:
+    """Return the mean of the truncated negative binomial law."""
+    odds = math.expm1(-log_gamma)  # (1 - gamma) / gamma
+    if shape == 0.0:
+        return odds / -log_gamma
+    return shape * odds / -math.expm1(shape * log_gamma)
+
+
+# The event
+
+
+# Orders at which the curve of one run is looked up, and from which others take theirs.
+_ORDERS = np.concatenate(
+    [1.0 + np.geomspace(1e-3, 0.9, 12), np.arange(2.0, 65.0), np.round(np.geomspace(70, 2**20, 60))]
+)
+
+
+@dataclass(frozen=True)
+class BestOf(Event):
+    r"""The best of a random number of independent runs, and nothing of the others.
+
+    What a run releases holds the score that it is compared by; how many runs there were is not
+    released.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        All that ONE run releases, its score included; kept as a tuple.
+    repeats : Repeats
+
+    Raises
+    ------
+    TypeError
+        If something is not an event, or not a law of counts.
+    ValueError
+        If there is no event.
+
+    Notes
+    -----
+    Let R be the Renyi curve of one run, m the mean count, and :math:`\eta, \gamma` as in
+    :class:`Repeats`. For the truncated negative binomial laws the
+    cost at order a is at most
+
+    .. math:: R(a) + \frac{\ln m}{a - 1} + (1 + \eta) \min_b
+              \Big[(1 - 1/b) R(b) + \frac{\ln(1/\gamma)}{b}\Big],
+
+    so :math:`(2 + \eta)\epsilon` for a pure loss (3 epsilon for the geometric law: Liu and Talwar
+    2019). For Poisson's law it is :math:`R(a) + m\hat\delta + \ln m/(a - 1)`, where a run is
+    :math:`(\hat\epsilon, \hat\delta)`-private for :math:`e^{\hat\epsilon} = 1 + 1/(a-1)`; it has
+    no pure loss. A divergence does not fall with its order, so each order may take the
+    bound of a higher one.
+
+    References
+    ----------
+    Papernot, Steinke (2022), Theorems 2 and 6; Liu, Talwar (2019).
+
+    Examples
+    --------
+    >>> from dpanalysis.privacy.events import Pure
+    >>> BestOf([Pure(0.2), Pure(0.1)], Repeats(10.0)).pure_cost()
+    0.9
+    """
+
+    events: Sequence[Event]
+    repeats: Repeats
+
+    def __post_init__(self) -> None:
+        if isinstance(self.events, Event) or not isinstance(self.events, Iterable):
+            raise TypeError(f"events must be a sequence of events, got {self.events!r}")
+        events = tuple(self.events)
+        if not events:
+            raise ValueError("events must hold at least one event, got none")
+        for event in events:
+            if not isinstance(event, Event):
+                raise TypeError(f"events must be events, got {event!r}")
+        if type(self.repeats) is not Repeats:  # a class that extends it may draw otherwise
+            raise TypeError(f"repeats must be Repeats(mean, shape), got {self.repeats!r}")
+        object.__setattr__(self, "events", events)
+
+    @property
+    def relations(self) -> tuple[str, ...]:  # noqa: D102
+        each = [event.relations for event in self.events]
+        return tuple(name for name in each[0] if all(name in names for names in each))
+
+    @property
+    def immutable(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return all(event.immutable for event in self.events)
+
+    def pure_cost(self) -> float:  # noqa: D102
+        pure = math.fsum(event.pure_cost() for event in self.events)
+        if self.repeats == Repeats(1.0, self.repeats.shape) and self.repeats.shape != math.inf:
+            return pure
+        return (2.0 + self.repeats.shape) * pure if pure else 0.0
+
+    def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
+        asked = np.asarray(orders, dtype=np.float64)
+        a = np.unique(np.concatenate([asked.ravel(), _ORDERS]))
+        a = a[np.isfinite(a)]
+        run = np.sum([event.rdp_cost(a) for event in self.events], axis=0)
+        if self.repeats.mean == 1.0 and self.repeats.shape != math.inf:
+            cost = run
+        else:
+            cost = run + math.log(self.repeats.mean) / (a - 1.0) + self._more(a, run)
+        cost = np.minimum.accumulate(cost[::-1])[::-1]
+        pure = self.pure_cost()
+        found = np.full(asked.shape, math.inf)
+        finite = np.isfinite(asked)
+        found[finite] = cost[np.searchsorted(a, asked[finite])]
+        return np.minimum(found, rdp_pure(asked, pure)) if math.isfinite(pure) else found
+
+    def _more(self, a: NDArray[np.float64], run: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what the choice adds at each order, ln m/(a - 1) aside."""
+        if self.repeats.shape == math.inf:
+            loss = np.log1p(1.0 / (a - 1.0))
+            # The tight conversion of Renyi costs, for all pairs of orders.
+            excess = (a - 1.0) * (run + np.log1p(-1.0 / a) - loss[:, None]) - np.log(a)
+            return self.repeats.mean * np.exp(np.minimum(excess.min(axis=1), 0.0))
+        bound = (1.0 - 1.0 / a) * run - math.log(self.repeats.gamma) / a
+        return np.full(a.shape, (1.0 + self.repeats.shape) * float(bound.min()))

@@ -1,0 +1,358 @@
+"""Zero-concentrated differential privacy, and the exact guarantee of Gaussian noise.
+
+References
+----------
+Bun, Steinke (2016); Canonne, Kamath, Steinke (2020); Balle, Wang (2018).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from ..._validation import check_number
+from .pure import _positive, _scalar
+
+_LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
+# Nodes and weights of Gauss and Legendre's rule on [0, 1], eight of each.
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
+_GAUSS = 0.5 * (1.0 + _NODES), 0.5 * _WEIGHTS
+_FEW = 256
+
+__all__ = [
+    "epsilon_to_zcdp",
+    "gaussian_delta",
+    "gaussian_divergence",
+    "gaussian_epsilon",
+    "gaussian_sum_epsilon",
+    "zcdp_gaussian",
+    "zcdp_pure",
+    "zcdp_to_epsilon",
+]
+
+
+def zcdp_pure(epsilon: ArrayLike) -> Any:
+    """Return the smallest rho of an arbitrary epsilon-private release: epsilon tanh(epsilon/2).
+
+    Parameters
+    ----------
+    epsilon : array_like
+        In [0, inf].
+
+    Returns
+    -------
+    float or ndarray
+        Attained by randomized response in the limit of order 1; below epsilon**2/2.
+
+    Raises
+    ------
+    ValueError
+        If an epsilon is negative or NaN.
+
+    Examples
+    --------
+    >>> zcdp_pure(1.0)
+    0.4621172
+    """
+    loss = _positive("epsilon", epsilon, allow_zero=True)
+    return _scalar(loss * np.tanh(0.5 * loss))
+
+
+def zcdp_gaussian(noise_multiplier: ArrayLike) -> Any:
+    """Return rho of Gaussian noise: 1/(2 noise_multiplier**2)."""
+    return _scalar(0.5 / _positive("noise_multiplier", noise_multiplier) ** 2)
+
+
+def zcdp_to_epsilon(rho: float, delta: float) -> float:
+    r"""Return the smallest epsilon that rho-zCDP implies at ``delta``.
+
+    .. math:: \min_{\alpha > 1} \alpha\rho + \ln(1 - 1/\alpha)
+              - \frac{\ln\delta + \ln\alpha}{\alpha - 1}
+
+    over all real orders; every order is valid, so the numerical minimum is too.
+
+    Parameters
+    ----------
+    rho : float
+        In [0, inf].
+    delta : float
+        In [0, 1); 0 gives infinity, unless rho is 0.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range.
+
+    References
+    ----------
+    Canonne, Kamath, Steinke (2020), Proposition 12.
+
+    Examples
+    --------
+    >>> zcdp_to_epsilon(0.1, 1e-6)
+    2.1419
+    """
+    from scipy import optimize  # heavy, hence not at the top
+
+    rho = check_number("rho", rho, low=0.0, finite=False)
+    delta = check_number("delta", delta, low=0.0, high=1.0, high_open=True)
+    if rho == 0.0:
+        return 0.0
+    if delta == 0.0 or math.isinf(rho):
+        return math.inf
+
+    def bound(t: Any) -> Any:
+        excess = np.exp(t)  # order - 1
+        cost, gain = (1.0 + excess) * rho, np.log1p(np.exp(-t))  # of order/(order - 1)
+        tail = (math.log(delta) + np.log1p(excess)) / excess
+        return cost - gain - tail + 1e-15 * (cost + gain + abs(tail))  # rounded up
+
+    grid = np.linspace(-30.0, 60.0, 901)
+    best = int(np.argmin(bound(grid)))
+    around = (grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)])
+    refined = optimize.minimize_scalar(
+        bound, bounds=around, method="bounded", options={"xatol": 1e-9}
+    )
+    return max(0.0, float(refined.fun))
+
+
+def epsilon_to_zcdp(epsilon: float, delta: float) -> float:
+    """Return the largest rho whose zCDP still implies (epsilon, delta).
+
+    Parameters
+    ----------
+    epsilon : float
+        In (0, inf).
+    delta : float
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        ``zcdp_to_epsilon(rho, delta) <= epsilon`` holds for the returned rho.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range.
+
+    Examples
+    --------
+    >>> rho = epsilon_to_zcdp(1.0, 1e-6)
+    >>> zcdp_to_epsilon(rho, 1e-6)
+    1.0
+    """
+    from scipy import optimize  # heavy, hence not at the top
+
+    epsilon = check_number("epsilon", epsilon, low=0.0, low_open=True)
+    delta = check_number("delta", delta, low=0.0, high=1.0, low_open=True, high_open=True)
+
+    def excess(log_rho: float) -> float:
+        return zcdp_to_epsilon(math.exp(log_rho), delta) - epsilon
+
+    # zcdp_to_epsilon(rho) >= rho - ln(1/(1-delta)) and it vanishes with rho.
+    high = math.log(epsilon - math.log1p(-delta)) + 1e-6
+    low = high
+    while excess(low) > 0.0:
+        low -= 5.0
+    root = optimize.brentq(excess, low, high, xtol=1e-13, rtol=1e-14) if low < high else high
+    while excess(root) > 0.0:
+        root -= 1e-13 * max(1.0, abs(root))
+    return math.exp(root)
+
+
+def gaussian_delta(noise_multiplier: ArrayLike, epsilon: ArrayLike) -> Any:
+    r"""Return the exact delta of Gaussian noise at ``epsilon``.
+
+    .. math:: \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 - \epsilon/\mu),
+              \qquad \mu = 1/\text{noise multiplier}
+
+    Several Gaussian releases, also adaptively chosen ones with multipliers fixed
+    beforehand, equal one whose mu**2 is the sum.
+
+    Parameters
+    ----------
+    noise_multiplier : array_like
+        Standard deviation over L2 sensitivity, in (0, inf].
+    epsilon : array_like
+        Any real numbers.
+
+    Returns
+    -------
+    float or ndarray
+        In [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If a multiplier is not positive.
+
+    References
+    ----------
+    Balle, Wang (2018), Theorem 8.
+
+    Examples
+    --------
+    >>> gaussian_delta(1.0, 1.0)
+    0.126937
+    """
+    mu = 1.0 / _positive("noise_multiplier", noise_multiplier)
+    return _scalar(gaussian_divergence(mu, np.asarray(epsilon, dtype=np.float64)))
+
+
+def gaussian_divergence(mu: ArrayLike, loss: ArrayLike) -> Any:
+    r"""Return the hockey-stick divergence of N(mu, 1) from N(0, 1) at real losses.
+
+    With :math:`a = \mu/2 - \epsilon/\mu`, the normal density :math:`\varphi` and Mills' ratio
+    :math:`m = \Phi/\varphi` it is
+
+    .. math:: \Phi(a) - e^\epsilon \Phi(a - \mu) = \varphi(a) (m(a) - m(a - \mu))
+              = \varphi(a) \int_{a-\mu}^a m'(t)\,dt, \qquad m'(t) = 1 + t\,m(t) > 0.
+
+    The integral replaces the difference where :math:`\mu < 1/2`, so that nothing cancels. Losses
+    below 0 follow from those above: :math:`H(-t) = 1 - e^{-t} + e^{-t} H(t)`.
+    """
+    shift, t = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), loss)
+    above = np.exp(_log_divergence(shift, np.abs(t)))
+    below = np.minimum(t, 0.0)
+    return np.where(t >= 0.0, above, -np.expm1(below) + np.exp(below) * above)
+
+
+def _log_divergence(mu: Any, loss: Any) -> Any:
+    """Return the logarithm of the divergence at losses >= 0."""
+    positive = np.asarray((mu > 0.0) & np.isfinite(mu) & np.isfinite(loss))
+    value = np.array(np.where((mu == 0.0) | np.isposinf(loss), -np.inf, 0.0))
+    narrow = mu < 0.5
+    for some, formula in ((positive & narrow, _narrow), (positive & ~narrow, _wide)):
+        if some.any():
+            shift = np.broadcast_to(mu, some.shape)[some]
+            t = np.broadcast_to(loss, some.shape)[some]
+            value[some] = formula(0.5 * shift - t / shift, shift)
+    return value
+
+
+def _narrow(a: Any, shift: Any) -> Any:
+    """Return the logarithm of phi(a) times the integral of the slope, for small shifts."""
+    tame = np.minimum(a, 1.0)
+    nodes, weights = _GAUSS
+    slopes: Any = (_mills_slope(tame - shift * p) for p in nodes)
+    if tame.size <= _FEW:  # the same numbers by one call: a search asks for one loss at a time
+        slopes = _mills_slope(tame - np.multiply.outer(nodes, shift))
+    mean = sum(w * slope for w, slope in zip(weights, slopes))
+    with np.errstate(divide="ignore"):
+        return -0.5 * a * a - _LOG_ROOT_2PI + np.log(shift) + np.log(mean)
+
+
+def _wide(a: Any, shift: Any) -> Any:
+    """Return the logarithm of Phi(a) - e^epsilon Phi(a - mu), for shifts of 1/2 or more."""
+    log_phi = special.log_ndtr(a)
+    inside, right = np.empty_like(a), a > 0.0
+    inside[right] = np.exp(-0.5 * a[right] ** 2 - _LOG_ROOT_2PI - log_phi[right])
+    inside[~right] = 1.0 / _mills(a[~right])
+    with np.errstate(divide="ignore"):
+        return log_phi + np.log1p(-np.minimum(inside * _mills(a - shift), 1.0))
+
+
+def _mills(x: Any) -> Any:
+    """Return Phi/phi at x <= 1."""
+    return math.sqrt(0.5 * math.pi) * special.erfcx(-x * math.sqrt(0.5))
+
+
+def _mills_slope(x: Any) -> Any:
+    """Return 1 + x Phi(x)/phi(x) > 0, the derivative of Mills' ratio, at x <= 1."""
+    value = np.empty_like(x)
+    far = x < -20.0
+    value[~far] = 1.0 + x[~far] * _mills(x[~far])
+    if far.any():
+        inverse = 1.0 / (x[far] * x[far])
+        series = np.ones_like(inverse)
+        for k in range(10, 0, -1):  # 1 - 3/x^2 (1 - 5/x^2 (1 - ...))
+            series = 1.0 - (2 * k + 1) * inverse * series
+        value[far] = inverse * series
+    return value
+
+
+def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
+    """Return the exact smallest epsilon of Gaussian noise at ``delta``, rounded up.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation over L2 sensitivity, in (0, inf].
+    delta : float
+        In [0, 1); 0 gives infinity.
+
+    Returns
+    -------
+    float
+        Never below the exact value. Where delta is at most 1/2 it is above by at most 1e-12 of
+        the exact value plus 1e-13 over the noise multiplier.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range.
+
+    Examples
+    --------
+    >>> gaussian_epsilon(1.0, 0.126937)
+    1.000
+    """
+    from scipy import optimize  # heavy, hence not at the top
+
+    multiplier = check_number(
+        "noise_multiplier", noise_multiplier, low=0.0, low_open=True, finite=False
+    )
+    delta = check_number("delta", delta, low=0.0, high=1.0, high_open=True)
+    if math.isinf(multiplier):
+        return 0.0
+    if delta == 0.0:
+        return math.inf
+    mu = 1.0 / multiplier
+
+    def excess(epsilon: float) -> float:
+        # What is added bounds the relative error of the divergence.
+        a = 0.5 * mu - epsilon / mu
+        log_delta = float(_log_divergence(np.float64(mu), np.float64(epsilon)))
+        rounding = 1e-15 * (4.0 - log_delta + 2.0 * min(a, 0.0) ** 2)
+        return log_delta + rounding - math.log(delta)
+
+    if excess(0.0) <= 0.0:
+        return 0.0
+    high = 0.5 * mu * mu - mu * float(special.ndtri(delta))  # delta <= Phi(mu/2 - eps/mu)
+    high = max(high, mu * mu) + mu
+    root = float(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-14))
+    return root * (1.0 + 1e-13)
+
+
+def gaussian_sum_epsilon(mus: ArrayLike, weights: ArrayLike, delta: float) -> float:
+    """Return the smallest epsilon at which weighted deltas of Gaussian noise add to ``delta``."""
+    from scipy import optimize  # heavy, hence not at the top
+
+    shifts, shares = np.asarray(mus, dtype=np.float64), np.asarray(weights, dtype=np.float64)
+    largest = float(shifts.max())
+    if largest == 0.0 or delta >= float(shares.sum()):
+        return 0.0
+    high = gaussian_epsilon(1.0 / largest, delta / float(shares.sum()))
+    if shifts.size == 1 or not 0.0 < high < math.inf:
+        return high
+
+    def excess(epsilon: float) -> float:
+        # What is added bounds the relative error of the divergences, and of their sum.
+        total = float(shares @ gaussian_divergence(shifts, epsilon))
+        return math.log(total / delta) + 1e-14 + 3e-15 * (epsilon / largest) ** 2
+
+    if excess(0.0) <= 0.0:
+        return 0.0
+    if excess(high) >= 0.0:  # by rounding, where all are alike
+        return high
+    root = float(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-14))
+    return root * (1.0 + 1e-13)

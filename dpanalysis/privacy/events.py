@@ -1,0 +1,53 @@
+"""What is released: noise with explicit units, alone or on a subsampled batch.
+
+An event carries its noise, the sensitivity of the released quantity (in that quantity's
+units and under the budget's neighbouring relation) and the norm of that sensitivity. It
+knows its cost in each notion of privacy; how costs add up is the accountant's business.
+"""
+
+import warnings
+
+from .accounting.events import (
+    BoundedRange,
+    Event,
+    Gaussian,
+    GaussianBound,
+    Laplace,
+    Pure,
+    Repeated,
+    Sampled,
+    check_event,
+    gaussian_mu,
+    gaussian_terms,
+    innermost,
+    unrolled,
+)
+from .accounting.selection import BestOf
+from .accounting.sparse_vector import AboveThreshold
+
+
+def covers(named: Event, asked: Event) -> bool:
+    """Return ``named.dominates(asked)``, which this was the name of."""
+    what = "privacy.events.covers(named, asked) is now named.dominates(asked)"
+    warnings.warn(what, DeprecationWarning, stacklevel=2)
+    return named.dominates(asked)
+
+
+__all__ = [
+    "AboveThreshold",
+    "BestOf",
+    "BoundedRange",
+    "Event",
+    "Gaussian",
+    "GaussianBound",
+    "Laplace",
+    "Pure",
+    "Repeated",
+    "Sampled",
+    "check_event",
+    "covers",
+    "gaussian_mu",
+    "gaussian_terms",
+    "innermost",
+    "unrolled",
+]

@@ -1,0 +1,450 @@
+r"""Exact noise: real numbers drawn digit by digit, and releases without floating-point rounding.
+
+A real number of a continuous law is a function of uniform ones, and a uniform number is a sequence
+of coin flips. The first 53 flips are drawn at once, for a whole vector, and give each number up to
+a known error: ``middle`` and ``radius``. Whoever needs to know a number better asks for an
+enclosure. Then the flips go on, and interval arithmetic (mpmath) gives an interval that
+holds the number for sure. So the law is that of the real numbers: no tail ends, and no value is
+missing.
+
+The errors in ``radius`` are those of the digits not drawn, plus :data:`ROUNDING` of the number for
+the operations in double precision. These are at most a dozen, each within 4 units in the last
+place, 2^-50, by the error bounds that NumPy states for its logarithm and the polynomials of
+:mod:`dpanalysis.privacy._compiled`. Where a number has fewer than 40 digits that count, in the far
+tail, its radius is infinite.
+
+Releases under ``rng="os"`` use it. Every bound of privacy is about a mechanism on real numbers,
+such as :math:`f(D) + \sigma Z`. A computer that adds a rounded Z to f(D) runs another one, whose
+outputs may give a record away (Mironov 2012). Here the mechanism on real numbers itself is run, and
+its answer rounded.
+
+*The answer f(D)* is a vector of doubles, and these are real numbers. How far rounding lets a
+record move them is part of the sensitivity that is charged (``PublicFacts.rounding``).
+
+*The noise Z* is a vector of real numbers (:mod:`dpanalysis.privacy.exact_noise`): never stored, but
+known as well as one asks.
+
+*The release* is :math:`F(f(D) + \sigma Z)`, with
+
+.. math:: F(t) = \text{the double next to } g \lfloor t/g + 1/2 \rfloor
+
+for the grid g, a power of two that depends on :math:`\sigma` and the law alone, between
+:math:`2^{-21}` and :math:`2^{-20}` of it (of :math:`\sqrt d\,\sigma` for spherical noise). F looks
+at nothing but the real number :math:`f(D) + \sigma Z`. So the release is that of the mechanism on
+real numbers after a step that sees no record, and costs what that costs, no more: whatever the
+bound, the amplification by sampling and the number of releases. No sensitivity grows by the grid,
+and nothing is added to delta.
+
+*In doubles.* :math:`f/g` is exact, since g is a power of two, and so are its floor m and the rest
+:math:`p \in [0, 1)`; an f of more than :math:`2^{52} g` is a multiple of g. The integer
+:math:`k = \lfloor p + 1/2 + (\sigma/g) Z \rfloor` is known from the first digits of Z but for one
+number in some ten million; for that one the digits go on until it is known. Then f less its rest,
+and g k, are doubles, and their sum is rounded once. (Where f is so small beside g that f/g has no
+normal double, it counts as a number less than :math:`2^{-1074} g` away, which is far below the
+slack in the bound on the rounding of f.)
+
+*Decisions.* Whether a noisy number reaches another, and which of several is the least, is decided
+in the same way, for the real numbers.
+
+*Not covered.* The time that this takes. More digits are drawn where :math:`f(D) + \sigma Z` is
+within some :math:`2^{-23} g` of the middle between two points of the grid: for one in some ten
+million numbers, a millisecond or so. For spherical noise that is one in a million numbers, and
+takes a millisecond for each of the d. The draw of a batch is exact, too, see
+:mod:`dpanalysis.privacy.accounting.sampling`: amplification is proved for exact draws.
+
+The usual way is a discrete law on the grid (Canonne, Kamath, Steinke 2020). It costs what Laplace
+and Gaussian noise cost by themselves. But the answer has to be rounded to the grid first, which
+adds up to :math:`\sqrt d\,g` to its L2 sensitivity; the theorems about batches and about the
+sparse vector would have to be proved again; and each number takes many draws.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "GRID",
+    "LAWS",
+    "Reals",
+    "arithmetic",
+    "grid",
+    "nearly",
+    "positive",
+    "release",
+    "smallest",
+]
+
+
+HEAD = 53  # binary digits drawn at once
+ROUNDING = 2.0**-45
+_FAR = 2.0**-40
+
+
+def arithmetic(digits: int) -> Any:
+    """Return mpmath's interval arithmetic for numbers of so many digits; one of one's own."""
+    from mpmath.ctx_iv import MPIntervalContext  # here: it is rarely needed
+
+    intervals = MPIntervalContext()
+    intervals.prec = digits + 64
+    return intervals
+
+
+class UniformReals:
+    """Uniform numbers in (0, 1), of which 53 binary digits are known, and more on demand.
+
+    Parameters
+    ----------
+    source : SystemRandom
+    count : int
+
+    Attributes
+    ----------
+    low : float64 array of shape (count,)
+        The number lies between this and this plus 2^-53.
+    spare : uint64 array of shape (count,)
+        11 random bits each, which no digit depends on.
+    """
+
+    def __init__(self, source: Any, count: int) -> None:
+        words = np.asarray(source._bits(count))
+        self._source, self._head = source, words >> np.uint64(64 - HEAD)
+        self._more: dict[int, tuple[int, int]] = {}
+        self.low = self._head * 2.0**-HEAD
+        self.spare = words & np.uint64(2 ** (64 - HEAD) - 1)
+
+    def enclosure(self, i: int, digits: int, intervals: Any) -> Any:
+        """Return an interval that holds number i, of width at most 2^-digits."""
+        value, known = self._more.get(i, (int(self._head[i]), HEAD))
+        while known < digits:
+            value, known = (value << 64) | int(self._source._bits(None)), known + 64
+        self._more[i] = value, known
+        return intervals.mpf([value, value + 1]) / intervals.mpf(2) ** known
+
+
+class Reals(ABC):
+    """Real random numbers of one law.
+
+    Parameters
+    ----------
+    source : SystemRandom
+    count : int
+
+    Attributes
+    ----------
+    middle, radius : float64 array of shape (count,)
+        Each number is within ``radius`` of ``middle``.
+    spread : float
+        About how large a number is.
+    """
+
+    def __init__(self, source: Any, count: int) -> None:
+        self.spread = 1.0
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            middle, radius = self._draw(source, count)
+            good = np.isfinite(middle) & np.isfinite(radius)
+        self.middle: NDArray[np.float64] = np.where(good, middle, 0.0)
+        self.radius: NDArray[np.float64] = np.where(good, radius, np.inf)
+
+    @abstractmethod
+    def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
+        """Draw the first digits; return what they give, and how far off that may be."""
+
+    @abstractmethod
+    def _evaluate(self, i: int, digits: int, intervals: Any) -> Any:
+        """Return the interval of number i that so many digits of its uniforms give."""
+
+    def enclosure(self, i: int, digits: int, intervals: Any) -> Any:
+        """Return an interval that holds number i; its width falls to 0 with more digits.
+
+        It is a little wider than interval arithmetic gives it, for the functions' own errors.
+        """
+        value = self._evaluate(i, digits, intervals)
+        return value * (1 + intervals.mpf([-1, 1]) / intervals.mpf(2) ** digits)
+
+
+class Exponential(Reals):
+    """Minus the logarithm of a uniform number."""
+
+    def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
+        self._uniforms = UniformReals(source, count)
+        # The uniform number is less than 2^-53 below ``above``, so the logarithm is less than
+        # 2^-53/(above - 2^-53) larger.
+        above = self._uniforms.low + 2.0**-HEAD
+        middle = -np.log(above)
+        radius = np.where(above > _FAR, 2.0 ** (1 - HEAD) / above + ROUNDING * middle, np.inf)
+        return middle, radius
+
+    def _evaluate(self, i: int, digits: int, intervals: Any) -> Any:
+        return -intervals.log(self._uniforms.enclosure(i, digits, intervals))
+
+
+class LaplaceReals(Exponential):
+    """Exponential numbers with random signs."""
+
+    def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
+        middle, radius = super()._draw(source, count)
+        self._negative = (self._uniforms.spare & np.uint64(1)) == 1
+        return np.where(self._negative, -middle, middle), radius
+
+    def _evaluate(self, i: int, digits: int, intervals: Any) -> Any:
+        size = super()._evaluate(i, digits, intervals)
+        return -size if self._negative[i] else size
+
+
+class Gumbel(Exponential):
+    """Minus the logarithm of exponential numbers."""
+
+    def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
+        size, error = super()._draw(source, count)
+        middle = -np.log(size)
+        # Below half of the number, its error moves the logarithm by at most twice as much.
+        radius = np.where(error < 0.5 * size, 2.0 * error / size, np.inf)
+        return middle, radius + ROUNDING * abs(middle)
+
+    def _evaluate(self, i: int, digits: int, intervals: Any) -> Any:
+        return -intervals.log(super()._evaluate(i, digits, intervals))
+
+
+class GaussianReals(Reals):
+    """Pairs of normal numbers, by Box and Muller's transform.
+
+    The radius is that of a uniform number 1 - u, and the angle 2 pi (v - 1/8).
+    """
+
+    def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
+        from ._compiled import box_muller  # here: Numba takes its time
+
+        self._pairs = UniformReals(source, count + count % 2)
+        numbers = self._pairs.low.copy()
+        above = 1.0 - numbers[::2]  # 1 - u is less than 2^-53 below
+        box_muller(numbers)
+        radius = np.sqrt((numbers.reshape(-1, 2) ** 2).sum(axis=1))
+        # Half the squared radius is off as an exponential number is, the angle by 2 pi 2^-53.
+        error = 2.0 ** (2 - HEAD) / (above * radius) + ROUNDING * radius
+        error = np.where(above > _FAR, error, np.inf)
+        return numbers[:count], np.repeat(error, 2)[:count]
+
+    def _evaluate(self, i: int, digits: int, intervals: Any) -> Any:
+        first = i - i % 2
+        rest = 1 - self._pairs.enclosure(first, digits, intervals)
+        angle = self._pairs.enclosure(first + 1, digits, intervals) - intervals.mpf(1) / 8
+        turn = intervals.cos if i == first else intervals.sin
+        return intervals.sqrt(-2 * intervals.log(rest)) * turn(2 * intervals.pi * angle)
+
+
+class Spherical(Reals):
+    """A vector of density proportional to exp(-||x||_2): a gamma length, a uniform direction."""
+
+    def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
+        self._count, self.spread = count, math.sqrt(count)
+        self._known: Any = None  # digits, and the length over that of the normal numbers
+        self._normals, self._sizes = GaussianReals(source, count), Exponential(source, count)
+        direction, sizes = self._normals, self._sizes
+        # Sums without rounding: their error would grow with the number of coordinates.
+        length, norm = math.fsum(sizes.middle), math.sqrt(math.fsum(direction.middle**2))
+        length_off = sizes.radius.sum() / np.float64(length)
+        norm_off = np.linalg.norm(direction.radius) / np.float64(norm)
+        stretch = np.float64(length) / norm
+        middle = direction.middle * stretch
+        # Relative errors below 1/8 add up to no more than twice their sum, products included.
+        known = length_off < 0.125 and norm_off < 0.125
+        off = 2.0 * (length_off + norm_off) + ROUNDING
+        radius = abs(middle) * off + 2.0 * direction.radius * stretch
+        return middle, np.where(known, radius, np.inf)
+
+    def _evaluate(self, i: int, digits: int, intervals: Any) -> Any:
+        if self._known is None or self._known[0] != digits:
+            whole = range(self._count)
+            length = sum(self._sizes.enclosure(j, digits, intervals) for j in whole)
+            squares = sum(self._normals.enclosure(j, digits, intervals) ** 2 for j in whole)
+            self._known = digits, length / intervals.sqrt(squares)
+        stretch = intervals.make_mpf(self._known[1]._mpi_)
+        return self._normals.enclosure(i, digits, intervals) * stretch
+
+
+class Cubic(Reals):
+    """A vector of density proportional to exp(-max |x_i|): a gamma length, a point of the cube."""
+
+    def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
+        self._count, self.spread = count, float(count)
+        self._known: Any = None  # digits, and the length
+        self._points, self._sizes = UniformReals(source, count), Exponential(source, count + 1)
+        length, off = math.fsum(self._sizes.middle), self._sizes.radius.sum()
+        point = 2.0 * self._points.low - 1.0  # exact, and less than 2^(1-53) below the real one
+        middle = length * point
+        error = abs(point) * off + 2.0 ** (1 - HEAD) * (length + off) + ROUNDING * abs(middle)
+        return middle, error
+
+    def _evaluate(self, i: int, digits: int, intervals: Any) -> Any:
+        if self._known is None or self._known[0] != digits:
+            sizes = range(self._count + 1)
+            length = sum(self._sizes.enclosure(j, digits, intervals) for j in sizes)
+            self._known = digits, length
+        length = intervals.make_mpf(self._known[1]._mpi_)
+        return length * (2 * self._points.enclosure(i, digits, intervals) - 1)
+
+
+LAWS: dict[str, type[Reals]] = {
+    "cubic": Cubic,
+    "exponential": Exponential,
+    "gaussian": GaussianReals,
+    "gumbel": Gumbel,
+    "laplace": LaplaceReals,
+    "spherical": Spherical,
+}
+
+
+# Releases
+
+
+GRID = -20  # binary exponent: the grid is at most 2^-20 of the scale
+_WHOLE = 2.0**52  # doubles beyond are whole numbers
+_ROUNDING = 2.0**-50
+_NEAR = 2.0**-40
+_DIGITS = 128
+_RANGE = 2.0**-900, 2.0**900
+
+
+def grid(scale: ArrayLike) -> NDArray[np.float64]:
+    """Return the largest power of two that is at most 2^-20 of the scale."""
+    return np.ldexp(1.0, np.frexp(scale)[1] - 1 + GRID)
+
+
+def release(source: Any, values: ArrayLike, law: str, scale: ArrayLike) -> NDArray[np.float64]:
+    """Return values with noise, on the grid."""
+    x = np.asarray(values, dtype=np.float64)
+    spread = np.broadcast_to(np.asarray(scale, dtype=np.float64), x.shape)
+    check_scale(spread)
+    noise = LAWS[law](source, x.size)
+    step = grid(spread * noise.spread)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        multiple = x / step
+        whole = np.where(abs(multiple) < _WHOLE, np.floor(multiple), 0.0)
+        part = np.where(abs(multiple) < _WHOLE, multiple - whole, 0.0)
+        base = np.where(abs(multiple) < _WHOLE, whole * step, x)
+    unit = spread / step
+    place = part + 0.5 + unit * noise.middle
+    error = unit * noise.radius + (abs(place) + 2.0) * _ROUNDING
+    number = np.floor(place)
+    for i in np.flatnonzero(~(abs(place - np.rint(place)) > error)):
+        number[i] = _until(partial(_floor, noise, int(i), float(part[i]), float(unit[i])))
+    return base + step * number + 0.0
+
+
+def nearly(source: Any, law: str, scale: float, d: int) -> tuple[NDArray[np.float64], float]:
+    """Return doubles near real noise, and how far from it they may be, in the L2 norm.
+
+    For a computation that must have doubles. Whoever makes it accounts for the distance, which is
+    some 2^-45 of the noise.
+    """
+    check_scale(scale)
+    noise = LAWS[law](source, d)
+    numbers, error = noise.middle.copy(), noise.radius.copy()
+    for i in np.flatnonzero(error > _NEAR * (1.0 + abs(numbers))):
+        low, high = _until(partial(_narrow, noise, int(i)))
+        numbers[i], error[i] = 0.5 * (low + high), high - low
+    error = error + _ROUNDING * abs(numbers)
+    return scale * numbers, (1.0 + _ROUNDING) * scale * float(np.linalg.norm(error))
+
+
+def positive(constants: Sequence[float], terms: Sequence[tuple[float, Reals, int]]) -> bool:
+    """Return whether the sum of constants and of multiples of real random numbers is positive."""
+    numbers = [(factor, noise, i) for factor, noise, i in terms if factor]
+    if not numbers:
+        return math.fsum(constants) >= 0.0
+    middles = [*constants, *(factor * float(noise.middle[i]) for factor, noise, i in numbers)]
+    error = sum(abs(factor) * float(noise.radius[i]) for factor, noise, i in numbers)
+    error += _ROUNDING * sum(map(abs, middles))
+    total = sum(middles)
+    if abs(total) > error:
+        return total > 0.0
+
+    def sign(digits: int, intervals: Any) -> bool | None:
+        exact = sum(intervals.mpf(constant) for constant in constants)
+        for factor, noise, i in numbers:
+            exact += intervals.mpf(factor) * noise.enclosure(i, digits, intervals)
+        return None if exact.a <= 0 <= exact.b else bool(exact.a > 0)
+
+    return _until(sign)
+
+
+def smallest(
+    source: Any, values: ArrayLike, offsets: ArrayLike, law: str, scale: float, count: int
+) -> NDArray[np.intp]:
+    """Return the places of the ``count`` smallest of values + offsets - scale times noise."""
+    x, more = np.asarray(values, dtype=np.float64), np.asarray(offsets, dtype=np.float64)
+    check_scale(scale)
+    noise = LAWS[law](source, x.size)
+    middle = x - scale * noise.middle + more
+    error = scale * noise.radius
+    error = error + _ROUNDING * (abs(x) + abs(more) + abs(scale * noise.middle))
+    order = _order(middle - error, middle + error, count)
+    if order is not None:
+        return order
+
+    def exact(digits: int, intervals: Any) -> NDArray[np.intp] | None:
+        sums = [
+            intervals.mpf(value) + offset - scale * noise.enclosure(i, digits, intervals)
+            for i, (value, offset) in enumerate(zip(x.tolist(), more.tolist()))
+        ]
+        low, high = (np.array(ends, dtype=object) for ends in zip(*((s.a, s.b) for s in sums)))
+        return _order(low, high, count)
+
+    return _until(exact)
+
+
+def check_scale(scale: ArrayLike) -> None:
+    """Raise ValueError where the grid of a scale could leave the normal numbers."""
+    low, high = _RANGE
+    values = np.asarray(scale)
+    if not ((values >= low) & (values <= high)).all():
+        raise ValueError(
+            f"exact noise wants scales from {low:.0e} to {high:.0e}, got {scale!r}: give the "
+            "features, or the clip norm, another unit"
+        )
+
+
+def _order(low: Any, high: Any, count: int) -> NDArray[np.intp] | None:
+    """Return the places of the ``count`` smallest, None where the intervals leave it open."""
+    order = np.argsort(low, kind="stable")
+    for k in range(min(count, len(order) - 1)):
+        if not high[order[k]] < low[order[k + 1 :]].min():
+            return None
+    return order[:count]
+
+
+def _until(decide: Callable[[int, Any], Any]) -> Any:
+    """Return what is decided once there are digits enough; two real numbers differ in one."""
+    digits = _DIGITS
+    while (answer := decide(digits, arithmetic(digits))) is None:
+        digits *= 2
+    return answer
+
+
+def _floor(
+    noise: Reals, i: int, part: float, unit: float, digits: int, intervals: Any
+) -> float | None:
+    """Return the floor of part + 1/2 + unit times real number i, None where it is open."""
+    from mpmath.libmp import finf, fninf, round_floor, to_int
+
+    place = intervals.mpf(part) + 0.5 + unit * noise.enclosure(i, digits, intervals)
+    if fninf == place._mpi_[0] or finf == place._mpi_[1]:  # no digit but zeros as yet
+        return None
+    low, high = (to_int(end, round_floor) for end in place._mpi_)
+    return float(low) if low == high else None
+
+
+def _narrow(noise: Reals, i: int, digits: int, intervals: Any) -> tuple[float, float] | None:
+    """Return doubles around real number i that are near each other, None where none are."""
+    from mpmath.libmp import round_ceiling, round_floor, to_float
+
+    ends = noise.enclosure(i, digits, intervals)._mpi_
+    low, high = to_float(ends[0], rnd=round_floor), to_float(ends[1], rnd=round_ceiling)
+    return (low, high) if high - low <= _NEAR * (1.0 + min(abs(low), abs(high))) else None

@@ -1,0 +1,527 @@
+r"""Floating-point noise with tails of full precision, and the sources of random numbers.
+
+Which doubles such noise can take depends on the answer that it is added to, so that a single
+output may tell which of two data sets it came from (Mironov 2012). It is for research: under
+``rng="os"`` a release uses :mod:`dpanalysis.privacy.exact_noise`.
+
+A uniform number of 53 bits is at least 2^-53 (or 0), so that :math:`-\ln v` ends at 36.7. Every
+noise of the library is made from such an exponential number: Laplace noise is one with a random
+sign, and half the squared radius of Box and Muller's transform is one. A law that ends where the
+law of a neighbouring data set goes on gives the record away.
+
+The exponential law has no memory: given that a number is at least :math:`c = 40 \ln 2`, what it
+has beyond c is exponential again. So a number beyond c, which one of 2^40 is, is replaced by c and
+a new exponential number, which may be beyond c again: one exponent after the other by the flips of
+40 coins. It ends after 24 rounds, at 2^-960.
+
+The new numbers come from a stream of their own. All others are what they are without it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._validation import check_int, check_rng, largest
+
+__all__ = [
+    "LIMIT",
+    "SMALL",
+    "Random",
+    "Size",
+    "SystemRandom",
+    "beyond",
+    "cubic",
+    "exponential",
+    "far",
+    "gaussian",
+    "gumbel",
+    "laplace",
+    "random_source",
+    "shape_of",
+    "small",
+    "spawn",
+    "spherical",
+    "spread_of",
+]
+
+
+# Where numbers of 53 bits get coarse, and the chance of that.
+LIMIT = 40.0 * math.log(2.0)
+SMALL = 2.0**-40
+_ROUNDS = 24
+# Far below the distance of the numbers near the limit, 1e-4, and above the rounding of logarithms.
+_ROUNDING = 1e-9
+
+
+def far(exponential: Any) -> Any:
+    """Return where exponential numbers reach the limit."""
+    return exponential > LIMIT - _ROUNDING
+
+
+def beyond(random: Any, count: int) -> np.ndarray:
+    """Return ``count`` exponential numbers that are known to be beyond the limit."""
+    return LIMIT + _exponential(spawn_without_advancing(random), count)
+
+
+def small(random: Any, count: int) -> np.ndarray:
+    """Return ``count`` exponential numbers that are known to be below 2^-40.
+
+    These are uniform on (0, 2^-40) but for a relative error of 2^-40.
+    """
+    return SMALL * np.exp(-_exponential(spawn_without_advancing(random), count))
+
+
+def _exponential(source: Any, count: int) -> np.ndarray:
+    total, left = np.zeros(count), np.arange(count)
+    for _ in range(_ROUNDS):
+        fresh = -np.log1p(-source.random(left.size))
+        again = far(fresh)
+        total[left] += np.minimum(fresh, LIMIT)
+        left = left[again]
+        if not left.size:
+            break
+    return total
+
+
+def spawn_without_advancing(random: Any) -> Any:
+    """Return a source for additional numbers that leaves a generator where it is.
+
+    It is seeded with what the generator would give next. The operating system's entropy, and
+    any other source that is no generator, gives more of its own.
+    """
+    if not isinstance(random, np.random.Generator):
+        return random
+    return np.random.default_rng(copy.deepcopy(random).integers(2**32, size=8))
+
+
+# Laws of noise
+
+
+Size: TypeAlias = int | Sequence[int] | None
+
+
+def laplace(random: Any, scale: ArrayLike, size: Size = None) -> Any:
+    """Return zero-mean Laplace noise.
+
+    Parameters
+    ----------
+    random : :func:`~dpanalysis.privacy.mechanisms.random_source`
+    scale : float or array_like
+        Scale b in [0, inf): the density is ``exp(-|x|/b)/(2b)``, the variance 2 b**2.
+    size : int or tuple of int, optional
+        Shape; by default that of ``scale``.
+
+    Returns
+    -------
+    ndarray or float
+
+    Raises
+    ------
+    ValueError
+        If a scale is negative, infinite or NaN.
+
+    Examples
+    --------
+    >>> noise = laplace(np.random.default_rng(0), 2.0, 100_000)
+    >>> round(float(abs(noise).mean()), 1)
+    2.0
+    """
+    spread = spread_of("scale", scale)
+    return _unit_laplace(random, shape_of(size, spread)) * spread
+
+
+def _unit_laplace(random: Any, size: Size) -> Any:
+    """Return Laplace noise of scale 1, with tails of full precision."""
+    if hasattr(random, "_unit_laplace"):
+        unit = np.asarray(random._unit_laplace(size))
+    else:
+        unit = np.asarray(random.laplace(0.0, 1.0, size))
+    if unit.size and far(largest(unit)):
+        places = far(abs(unit))
+        unit[places] = np.copysign(beyond(random, int(places.sum())), unit[places])
+    return float(unit) if unit.ndim == 0 else unit
+
+
+def exponential(random: Any, scale: ArrayLike, size: Size = None) -> Any:
+    """Return exponential noise, positive and of mean ``scale``: the size of Laplace noise.
+
+    Parameters
+    ----------
+    random : :func:`~dpanalysis.privacy.mechanisms.random_source`
+    scale : float or array_like
+        In [0, inf).
+    size : int or tuple of int, optional
+        Shape; by default that of ``scale``.
+
+    Returns
+    -------
+    ndarray or float
+
+    Raises
+    ------
+    ValueError
+        If a scale is negative, infinite or NaN.
+
+    Examples
+    --------
+    >>> noise = exponential(np.random.default_rng(0), 2.0, 100_000)
+    >>> bool(noise.min() >= 0.0), round(float(noise.mean()), 1)
+    (True, 2.0)
+    """
+    return abs(laplace(random, scale, size))
+
+
+def gumbel(random: Any, scale: ArrayLike, size: Size = None) -> Any:
+    """Return Gumbel noise: minus ``scale`` times the logarithm of a unit exponential.
+
+    Added to values, it gives the largest of them with the probabilities of the exponential
+    mechanism, in proportion to exp(value/scale).
+
+    Parameters
+    ----------
+    random : :func:`~dpanalysis.privacy.mechanisms.random_source`
+    scale : float or array_like
+        In [0, inf).
+    size : int or tuple of int, optional
+        Shape; by default that of ``scale``.
+
+    Returns
+    -------
+    ndarray or float
+
+    Raises
+    ------
+    ValueError
+        If a scale is negative, infinite or NaN.
+
+    Examples
+    --------
+    >>> noise = gumbel(np.random.default_rng(0), 2.0, 100_000)     # the mean is 0.5772 scale
+    >>> round(float(noise.mean()), 1), round(float(noise.std()), 1)
+    (1.2, 2.6)
+    """
+    spread = spread_of("scale", scale)
+    unit = np.asarray(exponential(random, 1.0, shape_of(size, spread)))
+    if unit.size and unit.min() < SMALL:
+        places = unit < SMALL  # also where it is 0
+        unit[places] = small(random, int(places.sum()))
+    return -spread * np.log(unit)
+
+
+def gaussian(random: Any, std: ArrayLike, size: Size = None) -> Any:
+    """Return zero-mean Gaussian noise.
+
+    By Box and Muller's transform of the source's uniforms in double precision: two to four
+    times as fast as a generator's own, and the same numbers on every machine.
+
+    Parameters
+    ----------
+    random : :func:`~dpanalysis.privacy.mechanisms.random_source`
+    std : float or array_like
+        Standard deviation in [0, inf).
+    size : int or tuple of int, optional
+        Shape; by default that of ``std``.
+
+    Returns
+    -------
+    ndarray or float
+
+    Raises
+    ------
+    ValueError
+        If a standard deviation is negative, infinite or NaN.
+
+    Examples
+    --------
+    >>> noise = gaussian(np.random.default_rng(0), 3.0, (100, 1000))
+    >>> noise.shape, round(float(noise.std()), 1)
+    ((100, 1000), 3.0)
+    """
+    from ._compiled import box_muller  # here: Numba takes its time
+
+    spread = spread_of("std", std)
+    shape = shape_of(size, spread)
+    count = 1 if shape is None else shape
+    if type(count) is not int:
+        count = int(np.prod(count, dtype=np.int64))
+    noise = random.random(count + count % 2)
+    if box_muller(noise):
+        pairs = noise.reshape(-1, 2)
+        half_square = 0.5 * (pairs**2).sum(axis=1)  # of the radius: an exponential number
+        places = far(half_square)
+        stretch = beyond(random, int(places.sum())) / half_square[places]
+        pairs[places] *= np.sqrt(stretch)[:, None]
+    if shape is None:
+        return float(noise[0] * spread)
+    noise = noise[:count].reshape(shape)
+    noise *= spread
+    return noise
+
+
+def spherical(random: Any, scale: float, d: int) -> Any:
+    """Return noise in d dimensions of density proportional to exp(-||x||_2/scale).
+
+    Pure noise for what has an L2 sensitivity: its norm is the sum of d exponentials (a gamma
+    variable), and its direction uniform.
+
+    Parameters
+    ----------
+    random : :func:`~dpanalysis.privacy.mechanisms.random_source`
+    scale : float
+        In [0, inf).
+    d : int
+        At least 1.
+
+    Returns
+    -------
+    ndarray of shape (d,)
+
+    Raises
+    ------
+    ValueError
+        If the scale is negative, infinite or NaN, or d below 1.
+
+    References
+    ----------
+    Chaudhuri, Monteleoni, Sarwate (2011).
+
+    Examples
+    --------
+    >>> source = np.random.default_rng(0)
+    >>> norms = [np.linalg.norm(spherical(source, 2.0, 5)) for _ in range(4000)]
+    >>> round(np.mean(norms))
+    10
+    """
+    check_int("d", d, low=1)
+    direction = gaussian(random, 1.0, d)
+    norm = exponential(random, scale, d).sum()
+    while not (length := np.linalg.norm(direction)):  # once in 2^52 times, in one dimension
+        direction = gaussian(random, 1.0, d)
+    return direction * (norm / length)
+
+
+def cubic(random: Any, scale: float, d: int) -> Any:
+    r"""Return noise in d dimensions of density proportional to ``exp(-max |x_i|/scale)``.
+
+    Pure noise for what is bounded in the maximum norm. At radius r the norm has a density
+    proportional to :math:`r^{d-1} e^{-r/s}`: a gamma variable of shape d times a point that is
+    uniform on the surface of the cube. That is a gamma variable of shape d + 1 times a point
+    that is uniform in the cube, whose radius has the density :math:`d r^{d-1}` (the two radii
+    are a gamma variable times an independent beta variable).
+
+    Parameters
+    ----------
+    random : :func:`~dpanalysis.privacy.mechanisms.random_source`
+    scale : float
+        In [0, inf).
+    d : int
+        At least 1.
+
+    Returns
+    -------
+    ndarray of shape (d,)
+
+    Raises
+    ------
+    ValueError
+        If the scale is negative, infinite or NaN, or d below 1.
+
+    References
+    ----------
+    Hardt and Talwar (2010), On the geometry of differential privacy.
+
+    Examples
+    --------
+    >>> source = np.random.default_rng(0)
+    >>> norms = [np.abs(cubic(source, 2.0, 5)).max() for _ in range(4000)]
+    >>> round(np.mean(norms))
+    10
+    """
+    check_int("d", d, low=1)
+    radius = exponential(random, scale, d + 1).sum()
+    return radius * (2.0 * random.random(d) - 1.0)
+
+
+def shape_of(size: Size, *parameters: ArrayLike) -> Size:
+    """Return ``size``, or the broadcast shape of the parameters where that is None."""
+    if size is not None:
+        return size
+    return np.broadcast_shapes(*(np.shape(parameter) for parameter in parameters)) or None
+
+
+def spread_of(name: str, value: ArrayLike) -> Any:
+    """Return a scale, or an array of them, that is neither negative nor infinite."""
+    if type(value) is float and 0.0 <= value < math.inf:
+        return value
+    array = np.asarray(value, dtype=np.float64)
+    if not (np.isfinite(array) & (array >= 0.0)).all():
+        raise ValueError(f"{name} must lie in [0, inf), got {value!r}")
+    return float(array) if array.ndim == 0 else array
+
+
+# Sources: a seeded generator, or the operating system's entropy
+
+
+class SystemRandom:
+    """Random numbers from the operating system's entropy; never repeatable.
+
+    It offers the part of :class:`numpy.random.Generator` that the library uses.
+
+    Attributes
+    ----------
+    floating : bool
+        Whether it has given numbers in floating point: uniforms, or noise made of them. Exact
+        noise and integers take the bits themselves.
+
+    Examples
+    --------
+    >>> source = SystemRandom()
+    >>> bool((source.random(100) < 1.0).all())
+    True
+    """
+
+    floating = False
+
+    def __repr__(self) -> str:
+        return "SystemRandom()"
+
+    def _bits(self, size: Size) -> Any:
+        """Return 64 independent bits an entry."""
+        count = 1 if size is None else int(np.prod(size, dtype=np.int64))
+        bits = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+        return bits[0] if size is None else bits.reshape(size)
+
+    def random(self, size: Size = None) -> Any:
+        """Return uniforms in [0, 1) with 53 random bits."""
+        self.floating = True
+        return (self._bits(size) >> np.uint64(11)) * 2.0**-53
+
+    def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None) -> Any:
+        """Return Laplace noise, as :func:`laplace` makes it."""
+        return loc + laplace(self, scale, shape_of(size, loc, scale))
+
+    def _unit_laplace(self, size: Size) -> Any:
+        """Return Laplace noise of scale 1 that ends at 36.7, by the inverse of its CDF.
+
+        The uniform lies in (0, 1], so the logarithm is finite; the sign has its own bit.
+        """
+        self.floating = True
+        bits = self._bits(size)
+        magnitude = -np.log(((bits >> np.uint64(11)) + 1.0) * 2.0**-53)
+        return np.where(bits & np.uint64(1), magnitude, -magnitude)
+
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None) -> Any:
+        """Return Gaussian noise, as :func:`gaussian` makes it."""
+        return loc + gaussian(self, scale, shape_of(size, loc, scale))
+
+    def trials(self, rate: float, count: int) -> Any:
+        """Return the sorted numbers, below ``count``, of the trials that succeed.
+
+        Each does with a chance of exactly ``rate``, in [0, 1): where a uniform real number is
+        below it. Digits of both to the base 256 are compared until they differ; those of a rate
+        in floating point are exact, and end. It takes a byte a trial, and one more for 1 in 256.
+        """
+        undecided, found = np.arange(count), []
+        while undecided.size and rate > 0.0:
+            digit, rate = divmod(256.0 * rate, 1.0)
+            drawn = np.frombuffer(os.urandom(undecided.size), dtype=np.uint8)
+            found.append(undecided[drawn < digit])
+            undecided = undecided[drawn == digit]
+        return np.sort(np.concatenate(found)) if found else undecided[:0]
+
+    def integers(self, low: int, high: int | None = None, size: Size = None) -> Any:
+        """Return integers uniform on [low, high), or on [0, low), without bias."""
+        if high is None:
+            low, high = 0, low
+        span = check_int("high - low", high - low, low=1, high=2**63 - 1)
+        # Bits above the largest multiple of the span are drawn again.
+        limit = np.uint64(2**64 - 1 - 2**64 % span)
+        bits = np.array(self._bits(size))
+        while (redraw := bits > limit).any():
+            bits[redraw] = self._bits(int(redraw.sum()))
+        result = (bits % np.uint64(span)).astype(np.int64) + low
+        return int(result) if size is None else result
+
+
+Random: TypeAlias = np.random.Generator | SystemRandom
+
+
+def random_source(rng: Any = None) -> Random:
+    """Return the random source that ``rng`` names.
+
+    Parameters
+    ----------
+    rng : None, int, SeedSequence, Generator, SystemRandom or "os"
+        None seeds a generator afresh; "os" is the operating system's entropy.
+
+    Returns
+    -------
+    numpy.random.Generator or SystemRandom
+
+    Raises
+    ------
+    TypeError
+        If ``rng`` is none of these (SPEC 7).
+    ValueError
+        If it is a negative number.
+
+    Examples
+    --------
+    >>> bool(random_source(7).integers(100) == random_source(7).integers(100))
+    True
+    >>> random_source("os")
+    SystemRandom()
+    """
+    if isinstance(rng, (np.random.Generator, SystemRandom)):
+        return rng
+    if isinstance(rng, str) and rng == "os":
+        return SystemRandom()
+    seeds = (int, np.integer, np.random.SeedSequence)
+    if rng is None or (isinstance(rng, seeds) and not isinstance(rng, bool)):
+        return check_rng(rng)
+    raise TypeError(
+        'rng must be None, an int, a SeedSequence, a Generator, a SystemRandom or "os", '
+        f"got {rng!r}"
+    )
+
+
+def spawn(rng: Any, count: int) -> list[Random]:
+    """Return ``count`` independent sources; child i does not depend on ``count``.
+
+    Parameters
+    ----------
+    rng : as for :func:`random_source`
+        A generator or seed sequence is advanced, so that a second call gives new
+        children; an int gives the same children every time.
+    count : int
+        At least 0.
+
+    Returns
+    -------
+    list of numpy.random.Generator or SystemRandom
+
+    Raises
+    ------
+    TypeError
+        If ``rng`` is none of the allowed kinds.
+
+    Examples
+    --------
+    >>> few, many = spawn(3, 2), spawn(3, 9)
+    >>> few[1].random() == many[1].random()
+    True
+    """
+    count = check_int("count", count)
+    if isinstance(rng, np.random.SeedSequence):
+        return [np.random.default_rng(child) for child in rng.spawn(count)]
+    source = random_source(rng)
+    if isinstance(source, SystemRandom):
+        return [SystemRandom() for _ in range(count)]
+    return list(source.spawn(count))

@@ -1,0 +1,319 @@
+"""Modules that compute every sample by itself, and the state that is restored before each call."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ...clipping import Clipping
+from ...kernels.array_api import clip_to_bound
+from .layers import GradientPart, Whole
+
+__all__ = ["ModuleState", "Placed", "Together", "UserLoss", "altered", "in_order", "keeps_apart"]
+
+
+def altered(layer: nn.Module) -> bool:
+    """Return whether an object computes something else than its class says.
+
+    By hooks (the hooks of the backward pass change gradients), by methods that were set on the
+    object, or by parameters that are not plain ones.
+    """
+    own: Any = layer
+    hooks = own._forward_hooks, own._forward_pre_hooks, own._backward_hooks, own._backward_pre_hooks
+    methods = (callable(getattr(type(layer), name, None)) for name in vars(layer))
+    compiled = vars(layer).get("_compiled_call_impl") is not None
+    parameters = (each for each in own._parameters.values() if each is not None)
+    plain = all(type(each) is nn.Parameter for each in parameters)
+    return any(map(bool, hooks)) or any(methods) or compiled or not plain
+
+
+def in_order(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Yield the layers of nested Sequentials in the order in which a sample meets them."""
+    if type(module) is not nn.Sequential or altered(module):
+        yield path, module
+        return
+    for name, layer in module._modules.items():
+        if layer is not None:
+            yield from in_order(layer, f"{path}.{name}" if path else name)
+
+
+def keeps_apart(module: nn.Module, x: Tensor) -> bool:
+    """Return whether the module is a Sequential of layers that look at one sample at a time.
+
+    The layers are those of PyTorch, by exact class and without hooks, in ``eval()`` mode, where
+    the axis of the samples is not among those that they work on. Other modules may well keep
+    samples apart; this is not known of them.
+    """
+    for _, layer in in_order(module):
+        axes = _AXES.get(type(layer))
+        if axes is None or altered(layer) or layer.training or not axes(layer, x.ndim):
+            return False
+        with torch.no_grad():
+            x = layer(x)
+        if not isinstance(x, Tensor):
+            return False
+    return True
+
+
+def _any(layer: Any, ndim: int) -> bool:
+    return ndim >= 1
+
+
+def _behind(layer: Any, ndim: int) -> bool:
+    return ndim >= 2
+
+
+def _spatial(axes: int) -> Callable[[Any, int], bool]:
+    """Layers over 1 to 3 axes take an array without samples, too, which has an axis less."""
+    return lambda layer, ndim: ndim == axes + 2
+
+
+def _one_axis(layer: Any, ndim: int) -> bool:
+    """Without ``dim`` a softmax takes the axis of the samples for arrays of 1 or 3 axes."""
+    return layer.dim is not None and -ndim < layer.dim < ndim and layer.dim != 0
+
+
+def _last_axes(layer: Any, ndim: int) -> bool:
+    return len(layer.normalized_shape) < ndim
+
+
+def _flatten(layer: Any, ndim: int) -> bool:
+    return layer.start_dim >= 1 and (layer.end_dim >= 1 or layer.end_dim == -1) and ndim >= 2
+
+
+#: For each class: whether a layer leaves the first of so many axes alone.
+_AXES: dict[type, Callable[[Any, int], bool]] = {
+    nn.Linear: _behind,
+    nn.Embedding: _any,
+    nn.GroupNorm: _behind,
+    nn.LayerNorm: _last_axes,
+    nn.RMSNorm: _last_axes,
+    nn.Flatten: _flatten,
+    nn.Softmax: _one_axis,
+    nn.LogSoftmax: _one_axis,
+    nn.Softmin: _one_axis,
+    nn.GLU: _one_axis,
+    nn.Softmax2d: _spatial(2),
+    nn.PReLU: _behind,
+    **dict.fromkeys(
+        (
+            *(nn.Identity, nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout),
+            *(nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
+            *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.RReLU, nn.ELU, nn.CELU, nn.SELU, nn.GELU),
+            *(nn.SiLU, nn.Mish, nn.Softplus, nn.Softsign, nn.Tanh, nn.Sigmoid, nn.LogSigmoid),
+            *(nn.Hardtanh, nn.Hardsigmoid, nn.Hardswish, nn.Hardshrink, nn.Softshrink),
+            *(nn.Tanhshrink, nn.Threshold),
+        ),
+        _any,
+    ),
+    **{
+        getattr(nn, f"{kind}{axes}d"): _spatial(axes)
+        for axes in (1, 2, 3)
+        for kind in (
+            *("Conv", "ConvTranspose", "InstanceNorm"),
+            *("MaxPool", "AvgPool", "AdaptiveMaxPool", "AdaptiveAvgPool"),
+            *("ZeroPad", "ConstantPad", "ReflectionPad", "ReplicationPad", "CircularPad"),
+        )
+    },
+}
+
+
+# State
+
+
+_CONSTANT = (
+    *(type(None), bool, int, float, complex, str, bytes, type, BuiltinFunctionType),
+    *(torch.dtype, torch.device, torch.Size),
+)
+
+
+class UserLoss:
+    """A loss, held so that a copy can take its place."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __call__(self, outputs: Any, y: Tensor) -> Tensor:
+        """Return what the loss does."""
+        return self.function(outputs, y)
+
+
+class ModuleState:
+    """Everything reachable from a module and a loss but the trained parameters.
+
+    Attributes of all layers, buffers, frozen parameters, hooks, the attributes of a loss that is
+    an object, and the variables and defaults of functions, with all that they hold. Not what
+    belongs to the process (globals, attributes of classes, files), nor what cannot be copied.
+
+    Parameters
+    ----------
+    module : Module
+    loss : UserLoss
+    trained : iterable of Tensor
+        Kept as they are.
+    """
+
+    def __init__(self, module: nn.Module, loss: UserLoss, trained: Iterable[Tensor]) -> None:
+        self._holders = [*module.modules(), loss]
+        self._kept = {id(each): each for each in (*self._holders, *trained)}
+        self._saved = self._copies([vars(each) for each in self._holders])
+
+    def restore(self) -> None:
+        """Put back what was there when this was made."""
+        for holder, fresh in zip(self._holders, self._copies(self._saved)):
+            own = vars(holder)
+            own.clear()
+            own.update(fresh)
+
+    def _copies(self, saved: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        memo: dict[int, Any] = dict(self._kept)
+        return [_copied(each, memo) for each in saved]
+
+
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    """Do as ``copy.deepcopy`` does, quicker, and copy what functions enclose."""
+    kind = type(value)
+    if kind in _CONSTANT:
+        return value
+    if id(value) in memo:
+        return memo[id(value)]
+    made: Any
+    if kind in (dict, OrderedDict):
+        made = memo[id(value)] = kind()
+        for key, each in value.items():
+            made[key] = _copied(each, memo)
+        return made
+    if kind is list:
+        made = memo[id(value)] = []
+        made.extend(_copied(each, memo) for each in value)
+        return made
+    if kind in (tuple, set):
+        return kind(_copied(each, memo) for each in value)
+    if kind is FunctionType:
+        return _function(value, memo)
+    if kind is MethodType:
+        return MethodType(value.__func__, _copied(value.__self__, memo))
+    if kind is partial:
+        named = _copied(value.keywords, memo)
+        return partial(_copied(value.func, memo), *_copied(value.args, memo), **named)
+    try:
+        return copy.deepcopy(value, memo)
+    except Exception:  # whatever a class says, as a lock does
+        return value
+
+
+def _function(function: FunctionType, memo: dict[int, Any]) -> Any:
+    """Return a function with the same code, and variables of its own."""
+    cells, defaults = function.__closure__, (function.__defaults__, function.__kwdefaults__)
+    if not cells and not any(defaults) and not vars(function):
+        return function
+    own = None if cells is None else tuple(CellType() for _ in cells)
+    made = FunctionType(function.__code__, function.__globals__, function.__name__, None, own)
+    memo[id(function)] = made
+    for cell, fresh in zip(cells or (), own or ()):
+        with suppress(ValueError):  # nothing may be in it yet
+            fresh.cell_contents = _copied(cell.cell_contents, memo)
+    made.__defaults__, made.__kwdefaults__ = (_copied(each, memo) for each in defaults)
+    vars(made).update(_copied(vars(function), memo))
+    return made
+
+
+# Gradients of a chunk in all parameters: few operations, since each costs a launch
+
+
+class Placed(NamedTuple):
+    """Gradients in one parameter, and where it lies in the vector."""
+
+    where: slice
+    part: GradientPart
+
+
+class Together:
+    """Gradients of B samples in all d parameters; what is written out becomes one array.
+
+    Parameters
+    ----------
+    placed : sequence of Placed
+        What is missing has gradients of 0.
+    like : Tensor of shape (d,)
+        The parameters.
+    """
+
+    def __init__(self, placed: Sequence[Placed], like: Tensor) -> None:
+        placed = sorted(placed, key=lambda each: each.where.start)
+        self._like = like
+        self._places, rows = [], []
+        self._others: list[Placed] = []
+        for where, part in placed:
+            if isinstance(part, Whole):
+                self._places.append(where)
+                rows.append(part.rows)
+            else:
+                self._others.append(Placed(where, part))
+        self._written = (
+            Whole(rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)) if rows else None
+        )
+
+    @property
+    def parts(self) -> list[GradientPart]:
+        """All parts, those written out as one."""
+        others = [each.part for each in self._others]
+        return others if self._written is None else [self._written, *others]
+
+    def squares(self, count: int) -> Tensor:
+        """Return upper bounds on the squared norms of ``count`` gradients, float64."""
+        found = [part.squares() for part in self.parts]
+        if not found:
+            return torch.zeros(count, dtype=torch.float64, device=self._like.device)
+        return found[0] if len(found) == 1 else torch.stack(found).sum(dim=0)
+
+    def leave_out(self, lost: Tensor) -> None:
+        """Put zeros in the place of the gradients of the samples that are ``lost`` (B,)."""
+        if self._written is not None:
+            self._written = self._written.without(lost)
+        self._others = [Placed(where, part.without(lost)) for where, part in self._others]
+
+    def sum(self, weights: Tensor) -> Tensor:
+        """Return the sum of ``weights`` (B,), float64, times the gradients, (d,)."""
+        sums = [(where, part.sum(weights)) for where, part in self._others]
+        if self._written is not None:
+            widths = [where.stop - where.start for where in self._places]
+            sums += zip(self._places, self._written.sum(weights).split(widths))
+        pieces, end = [], 0
+        for where, piece in sorted(sums, key=lambda each: each[0].start):
+            if where.start > end:
+                pieces.append(weights.new_zeros(where.start - end))
+            pieces.append(piece)
+            end = where.stop
+        if end < len(self._like):
+            pieces.append(weights.new_zeros(len(self._like) - end))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def clipped(
+        self, losses: Tensor, clipping: Clipping | None, times: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sum of the (clipped) gradients, and how many were cut."""
+        norms = self.squares(len(losses)).sqrt()
+        factors = torch.ones_like(losses)
+        looked_at = [losses, norms]
+        if clipping is not None:
+            factors = clip_to_bound(clipping, norms, losses)
+            looked_at.append(factors)
+        # 0 times what is not finite is no number, and so is the sum.
+        lost = (torch.stack(looked_at) * 0.0).sum(dim=0) != 0.0
+        factors = torch.where(lost, 0.0, factors)
+        cut = factors < 1.0
+        if times is not None:
+            cut = cut & (times > 0.0)
+            factors = factors * times
+        if losses.device.type != "cpu" or bool(lost.any()):  # no device is asked: that would wait
+            self.leave_out(lost)
+        return self.sum(factors), cut.sum()

@@ -1,0 +1,407 @@
+"""Private choice of the best of several private runs, charged as a whole."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ._validation import check_number, largest
+from .experiments.result import Result
+from .privacy import mechanisms
+from .privacy.accounting.accountant import calibrate
+from .privacy.accounting.relations import Budget, check_budget
+from .privacy.accounting.sampling import Full
+from .privacy.accounting.selection import Repeats
+from .privacy.accounting.zcdp import zcdp_pure
+from .privacy.budget import SLACK, Filter, Plan, refuse_branch
+from .privacy.events import BestOf, Event, Gaussian, Pure
+from .privacy.ledger import Ledger
+from .privacy.oracle import LARGEST_ITERATE, PrivateOracle
+from .privacy.queries import NoisyValue
+from .problems.base import Problem
+
+__all__ = ["PrivateLoss", "Repeats", "Selection", "affordable", "repeat_and_select"]
+
+
+@dataclass(frozen=True)
+class PrivateLoss:
+    """Score of weights: minus their mean loss on the records, clipped and with noise.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its records and its loss; its penalty does not count, so that candidates with different
+        penalties can be compared.
+    clip : float
+        In (0, inf): larger losses count as this. The logistic loss of a coin toss is near 1.
+
+    Raises
+    ------
+    ValueError
+        If ``clip`` is outside its range.
+
+    Examples
+    --------
+    >>> import dpanalysis as dpa
+    >>> problem = dpa.ERM(np.eye(2), [1, -1], dpa.losses.Logistic(),
+    ...                   row_bound=dpa.RowBound(2, 1.0))
+    >>> PrivateLoss(problem, clip=2.0)(np.zeros(2), dpa.Budget(1e9), 0)
+    -0.6931
+    """
+
+    problem: Problem
+    clip: float
+
+    def __post_init__(self) -> None:
+        check_number("clip", self.clip, low=0.0, low_open=True)
+
+    def __call__(self, output: Any, budget: Budget, rng: Any) -> float:
+        """Return the score of weights (d,), or of a Result with one replicate."""
+        w = np.asarray(getattr(output, "w", output), dtype=np.float64).reshape(-1)
+        if not largest(w) <= LARGEST_ITERATE:
+            return -math.inf
+        facts, law = self.problem.facts(budget.relation), "laplace"
+        if budget.rho is not None:
+            law = "gaussian"
+        elif budget.delta > 0.0:
+            raise ValueError(f"budget must be pure or of zCDP, got {budget!r}")
+        # The cost is inversely proportional to the scale (for Gaussian noise, to its square).
+        unit = NoisyValue(w, self.clip, 1.0, law).event(facts, Full())
+        assert unit is not None
+        scale = (
+            unit.pure_cost() / budget.limit
+            if budget.rho is None
+            else math.sqrt(unit.zcdp_cost() / budget.rho)
+        )
+        query = NoisyValue(w, self.clip, scale, law)
+        event = query.event(facts, Full())
+        assert event is not None
+        oracle = PrivateOracle(
+            self.problem, facts, Plan(event, budget), [mechanisms.random_source(rng)]
+        )
+        penalty = self.problem.regularizer
+        public = 0.0 if penalty is None else float(penalty.value(w))
+        return public - float(oracle.ask(query, Full()))
+
+
+Candidate: TypeAlias = Callable[[Budget, Any], Any]
+Score: TypeAlias = Callable[[Any, Budget, Any], float]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The best run and its score. All of it may be released; the number of runs is left out.
+
+    Attributes
+    ----------
+    index : int or None
+        The candidate; None if there was no run, as Poisson's law allows.
+    output : object
+        The output of that run; of a :class:`~dpanalysis.Result` only what ``released`` names may
+        be released. A Result, a Selection, and an estimator of :mod:`dpanalysis.linear_model`,
+        alone or at the end of a Pipeline, state the cost of the whole choice and not that of
+        their run; so do those in a tuple, a list or a dict.
+    score : float
+        Its private score; NaN if there was no run.
+    run, scoring : Budget
+        The budgets of each run and of each score.
+    ledger : Ledger
+        The one event of the whole choice.
+    """
+
+    index: int | None
+    output: Any
+    score: float
+    run: Budget
+    scoring: Budget
+    ledger: Ledger
+
+    def epsilon(self, delta: float = 0.0) -> float:
+        """Return the epsilon of the whole choice at ``delta``.
+
+        Parameters
+        ----------
+        delta : float
+            In [0, 1).
+        """
+        return self.ledger.epsilon(delta)
+
+
+def affordable(budget: Budget, repeats: Repeats) -> Budget:
+    """Return the budget of one run with its score such that the best of them fits ``budget``.
+
+    Parameters
+    ----------
+    budget : Budget
+        Of epsilon alone, or of epsilon and delta.
+    repeats : Repeats
+
+    Returns
+    -------
+    Budget
+        Pure for a pure budget, else zCDP.
+
+    Raises
+    ------
+    ValueError
+        If the budget is one of zCDP, which a choice does not preserve, or a pure one with
+        Poisson's law, which has no pure guarantee.
+
+    Examples
+    --------
+    >>> affordable(Budget(3.0), Repeats(10.0)).epsilon
+    1.0
+    >>> affordable(Budget(3.0, delta=1e-6), Repeats(10.0)).rho
+    0.05435
+    """
+    check_budget(budget)
+    if budget.rho is not None:
+        raise ValueError(
+            f"budget must be of (epsilon, delta), got {budget!r}: the best of several runs of zCDP "
+            "is not of zCDP"
+        )
+    if budget.delta == 0.0:
+        if repeats.shape == math.inf:
+            raise ValueError(
+                "repeats must have a finite shape for a pure budget, got Poisson's law: the best "
+                "of so many runs has no pure loss"
+            )
+        return Budget(
+            budget.limit / BestOf([Pure(1.0)], repeats).pure_cost(), relation=budget.relation
+        )
+    # A curve of rho a at every order a: that of Gaussian noise, and a bound for all zCDP.
+    std = calibrate(lambda std: BestOf([Gaussian(std, 1.0)], repeats), budget, (1e-2, 1e6))
+    return Budget.zcdp(Gaussian(std, 1.0).zcdp_cost(), budget.relation)
+
+
+def repeat_and_select(
+    candidates: Sequence[Candidate],
+    budget: Budget,
+    *,
+    score: Score,
+    repeats: Repeats | None = None,
+    score_share: float = 0.2,
+    guard: Filter | None = None,
+    rng: Any = None,
+) -> Selection:
+    r"""Run candidates picked at random, a random number of times, and return the best run.
+
+    The whole costs a little more than a single run would, however many candidates there are, and
+    not the sum of the runs.
+
+    Parameters
+    ----------
+    candidates : sequence of callable
+        ``candidate(budget, rng)`` runs on the private data, is private by the budget given, and
+        draws from ``rng`` alone.
+    budget : Budget
+        Of the whole choice: of epsilon alone, where runs get pure budgets, or of epsilon and
+        delta, where runs get zCDP budgets.
+    score : callable
+        ``score(output, budget, rng)`` returns a number, the larger the better, and is private by
+        its budget where it looks at the private data, as :class:`PrivateLoss` is. NaN is worst.
+    repeats : Repeats, optional
+        Law of the number of runs, ``Repeats(10.0)`` by default, the geometric one. Finding the
+        best of k candidates with some certainty takes a mean of a few times k.
+    score_share : float
+        In (0, 1): part of a run's budget for its score.
+    guard : Filter, optional
+        Filter that pays for the whole choice, shared with other releases.
+    rng : None, int, SeedSequence, Generator or "os"
+        See :func:`dpanalysis.minimize`.
+
+    Returns
+    -------
+    Selection
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range, ``rng`` has been used under the guard, or a candidate
+        returns a :class:`~dpanalysis.Result`, a Selection or an estimator that ran under another
+        budget than the one given.
+    TypeError
+        If something is not callable, or the guard is a branch of a filter.
+    PrivacyBudgetExceeded
+        If the guard refuses; nothing has run then.
+
+    Notes
+    -----
+    *Proof.* One run is: pick a candidate, run it, score its output. The pick looks at no data,
+    the run and the score together cost their two budgets, whichever was picked. So the
+    run is private with its score as a part of the answer, and
+    :class:`~dpanalysis.privacy.events.BestOf` bounds the best of a random number of such runs.
+    The released run was chosen by comparing it with the others, so no report of that run alone is
+    a guarantee: the output reports the whole. A candidate may be a choice itself, within the budget
+    of its run: a pure one, since the best of several runs of zCDP is not of zCDP.
+
+    *When it pays.* With a pure budget each run gets a third of epsilon (by the geometric law; see
+    :func:`affordable`), and a fifth of that goes to the score. So the best candidate must be
+    better at about a quarter of the budget than a fixed one at all of it. It does not pay where
+    accuracy hardly depends on the parameter, where a public rule comes near to the best, where
+    epsilon n is so small that noise decides, or where all candidates are near each other.
+    Candidates on a public data set of the same kind cost nothing.
+
+    *Not covered.* The running time reveals the number of runs. An exception in a candidate is
+    raised and may reveal a run that would not have been chosen: candidates must not raise for
+    reasons that depend on the data. The whole is charged beforehand.
+
+    References
+    ----------
+    Papernot, Steinke (2022); Liu, Talwar (2019).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dpanalysis as dpa
+    >>> random = np.random.default_rng(0)
+    >>> X = random.uniform(-1, 1, size=(5000, 3))
+    >>> y = np.sign(X @ [1.0, -2.0, 0.5])
+    >>> bound = dpa.RowBound(2, 3.0**0.5)
+    >>> def problem(strength):
+    ...     penalty = dpa.regularizers.L2(strength)
+    ...     return dpa.ERM(X, y, dpa.losses.Logistic(), penalty, bound)
+    >>> method = dpa.methods.ObjectivePerturbation()
+    >>> candidates = [
+    ...     lambda budget, rng, s=strength: dpa.minimize(problem(s), method, budget, rng=rng)
+    ...     for strength in (10.0, 0.01)
+    ... ]
+    >>> score = dpa.tuning.PrivateLoss(problem(0.01), clip=2.0)
+    >>> chosen = dpa.tuning.repeat_and_select(candidates, dpa.Budget(3.0), score=score, rng=1)
+    >>> chosen.index, chosen.epsilon(), chosen.run.epsilon
+    (1, 3.0, 0.8)
+    """
+    listed = list(candidates)
+    if not listed:
+        raise ValueError("candidates must hold at least one candidate, got none")
+    for name, each in [("candidates", each) for each in listed] + [("score", score)]:
+        if not callable(each):
+            raise TypeError(f"{name} must be callable, got {each!r}")
+    share = check_number(
+        "score_share", score_share, low=0.0, high=1.0, low_open=True, high_open=True
+    )
+    law = Repeats(10.0) if repeats is None else repeats
+    whole = affordable(budget, law)
+    run, scoring = _part(whole, 1.0 - share), _part(whole, share)
+    event = BestOf([_event(run), _event(scoring)], law)
+    refuse_branch(guard)
+    if guard is not None and guard.budget.relation != budget.relation:
+        raise ValueError(
+            f"guard must have the budget's relation, {budget.relation!r}, got "
+            f"{guard.budget.relation!r}"
+        )
+    counting, running, judging = mechanisms.spawn(rng, 3)
+    ledger = Ledger(budget.relation)
+    ledger.record(event)
+    if guard is not None:
+        # A run of minimize from the same seed would draw its noise from the first two.
+        for source in (*mechanisms.spawn(counting, 2), running, judging):
+            guard.claim_seed(source)
+        guard.spend(event)
+    best = Selection(None, None, math.nan, run, scoring, ledger)
+    for _ in range(law.draw(counting)):
+        index = int(counting.integers(0, len(listed)))
+        output = listed[index](run, mechanisms.spawn(running, 1)[0])
+        _check_output(output, run)
+        value = float(score(output, scoring, mechanisms.spawn(judging, 1)[0]))
+        value = -math.inf if math.isnan(value) else value
+        if best.index is None or value > best.score:
+            chosen = _of_choice(output, ledger, budget)
+            best = Selection(index, chosen, value, run, scoring, ledger)
+    return best
+
+
+def _part(budget: Budget, share: float) -> Budget:
+    if budget.rho is not None:
+        return Budget.zcdp(share * budget.rho, budget.relation)
+    return Budget(share * budget.limit, relation=budget.relation)
+
+
+def _event(budget: Budget) -> Event:
+    """Return an event that costs the whole budget."""
+    if budget.rho is not None:
+        return Gaussian(math.sqrt(0.5 / budget.rho), 1.0)
+    return Pure(budget.limit)
+
+
+def _check_output(output: Any, budget: Budget) -> None:
+    """Raise unless the reported cost of a run is within its budget; uses public reports alone."""
+    reports = {id(report): report for report in _reports(output)}
+    cost = math.fsum(_claimed(report, budget) for report in reports.values())
+    if not cost <= budget.limit * (1.0 + SLACK):
+        raise ValueError(
+            f"candidates must run under the budget that they are given, {budget!r}, once, as "
+            "minimize(..., budget, rng=rng) does; a choice inside a candidate costs its whole "
+            f"budget; got {output!r}"
+        )
+
+
+def _reports(output: Any) -> Iterator[Any]:
+    """Yield the results, selections and privacy cards of an output."""
+    if isinstance(output, (Result, Selection)) or _is_card(output):
+        yield output
+    elif _is_card(getattr(output, "privacy_", None)):
+        yield output.privacy_
+    elif isinstance(output, (tuple, list, dict)):
+        for part in output.values() if isinstance(output, dict) else output:
+            yield from _reports(part)
+    elif isinstance(getattr(output, "steps", None), list):  # a Pipeline
+        yield from _reports(output.steps)
+
+
+def _is_card(value: Any) -> bool:
+    return hasattr(value, "of_choice")
+
+
+def _claimed(report: Any, budget: Budget) -> float:
+    """Return the cost that a report states, in the notion of ``budget``; infinite in another."""
+    if isinstance(report, Result):
+        given, once = report.budget, report.private and len(report.w) == 1
+        if given is None or not once or given.delta > 0.0:
+            return math.inf
+        relation, epsilon = given.relation, math.inf if given.epsilon is None else given.epsilon
+        if given.rho is not None and budget.rho is not None and relation == budget.relation:
+            return given.rho
+    elif isinstance(report, Selection):
+        relation, epsilon = report.ledger.relation, report.ledger.epsilon(0.0)
+    else:
+        relation, epsilon = report.relation, report.epsilon if report.delta == 0.0 else math.inf
+    if relation != budget.relation:
+        return math.inf
+    return epsilon if budget.rho is None else float(zcdp_pure(epsilon))
+
+
+def _of_choice(output: Any, ledger: Ledger, budget: Budget) -> Any:
+    """Return a copy of the chosen output in which every report is that of the whole choice."""
+
+    def restated(part: Any) -> Any:
+        return _of_choice(part, ledger, budget)
+
+    if next(_reports(output), None) is None:
+        return output
+    if isinstance(output, Result):
+        whole = Ledger(ledger.relation)
+        for event in ledger:
+            whole.record(event)
+        whole.noise = "exact" if output.hardened else whole.noise
+        return replace(output, ledger=whole, ledgers=(), planned=(), guard=None, budget=budget)
+    if isinstance(output, Selection):
+        return replace(output, output=restated(output.output), ledger=ledger)
+    if _is_card(output):
+        return output.of_choice(ledger, budget.delta)
+    if isinstance(output, dict):
+        return {name: restated(part) for name, part in output.items()}
+    if isinstance(output, (tuple, list)):
+        parts = map(restated, output)
+        return output._make(parts) if hasattr(output, "_make") else type(output)(parts)
+    output = copy.deepcopy(output)  # the candidate may fit the same object once more
+    if hasattr(output, "privacy_"):
+        output.privacy_ = restated(output.privacy_)
+    else:
+        output.steps = restated(output.steps)
+    return output

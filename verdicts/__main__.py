@@ -1,0 +1,126 @@
+"""Check what released libraries claim in their documentation: ``python -m verdicts``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpanalysis.__main__ import INTERRUPTED, check_output, write_table
+
+if TYPE_CHECKING:
+    from dpanalysis.papers.report import Table
+
+EXAMPLES = """
+examples:
+  python -m verdicts --list
+  python -m verdicts --quick
+  python -m verdicts diffprivlib opacus==1.6.0
+  python -m verdicts --html -o packages.html --store figures/results/packages
+  python -m verdicts --module my_claims    claims of my_claims.py in this folder
+
+docs/packages.md says how the checks work, how to add one, and whom to tell before publishing.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m verdicts",
+        description="Check what released libraries claim in their documentation: each is "
+        "installed in an environment of its own and tested from outside. Exit status 1 if a "
+        "verdict is not the expected one, 2 if an argument is wrong.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "packages",
+        nargs="*",
+        metavar="NAME[==VERSION]",
+        help="only these packages; another version than the one on record has no expected verdict",
+    )
+    parser.add_argument(
+        "--id", action="append", dest="ids", default=[], metavar="ID", help="only this claim"
+    )
+    parser.add_argument(
+        "--module",
+        action="append",
+        dest="modules",
+        default=[],
+        metavar="NAME",
+        help="a module with claims of your own, which is imported (repeatable)",
+    )
+    parser.add_argument("--list", action="store_true", help="name the claims and check none")
+    parser.add_argument("--quick", action="store_true", help="fewer runs: minutes")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="the outcomes as JSON")
+    form.add_argument("--html", action="store_true", help="a web page")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write there instead of to the screen"
+    )
+    parser.add_argument(
+        "--store", type=Path, metavar="DIR", help="write verdicts.csv, evidence.csv and about.json"
+    )
+    parser.add_argument(
+        "--environments",
+        type=Path,
+        metavar="DIR",
+        help="where the environments are kept; by default the user's cache folder",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    0: no claim failed; 1: some did; 2: bad arguments; 130: Ctrl-C.
+    """
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    check_output(arguments, parser)
+    try:
+        table = _checked(arguments, parser)
+    except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
+        return INTERRUPTED
+    return 0 if table is None else write_table(table, arguments)
+
+
+def _checked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> Table | None:
+    """Check the claims and store the table; list them and return None if that is asked for."""
+    from . import registry, store
+
+    if arguments.modules and not {"", str(Path.cwd())} & set(sys.path):
+        sys.path.insert(0, str(Path.cwd()))
+    for option in ("store", "environments"):
+        folder = getattr(arguments, option)
+        if folder and folder.exists() and not folder.is_dir():
+            parser.error(f"--{option} must be a folder, got the file {folder}")
+    try:
+        statements = registry.chosen(
+            arguments.packages, ids=arguments.ids, modules=arguments.modules
+        )
+    except (ImportError, TypeError, ValueError) as error:
+        parser.error(str(error))
+    if arguments.list:
+        for statement, package in statements:
+            name = registry.SHOWN.get(statement.verdict, statement.verdict)
+            print(f"{statement.id}  {package.name}=={package.version}  {name}  {statement.source}")
+        return None
+    table = registry.verdicts(
+        arguments.packages,
+        ids=arguments.ids,
+        modules=arguments.modules,
+        quick=arguments.quick,
+        environments=arguments.environments,
+        progress=not arguments.quiet,
+    )
+    if arguments.store:
+        store.write(table, statements, arguments.store, arguments.environments, arguments.quick)
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

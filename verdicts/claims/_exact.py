@@ -1,0 +1,146 @@
+"""Exact laws against which accountants are compared, and random settings for the comparison."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import optimize
+
+from dpanalysis.privacy.accounting.zcdp import gaussian_delta, gaussian_epsilon
+
+__all__ = ["Setting", "composed_delta", "margins", "sampled_delta", "sampled_epsilon", "settings"]
+
+
+def sampled_delta(sigma: float, rate: float, epsilon: float) -> float:
+    r"""Return delta(epsilon) of one Poisson-sampled Gaussian, both directions of add/remove.
+
+    With M the mixture :math:`(1-q) N(0, \sigma^2) + q N(1, \sigma^2)`, the excess of M over
+    :math:`e^\epsilon N(0, \sigma^2)` is q times that of N(1) over :math:`e^a N(0)` where
+    :math:`e^a = 1 + (e^\epsilon - 1)/q`; that of N(0) over :math:`e^\epsilon M` is
+    :math:`k = 1 - e^\epsilon (1-q)` times that of N(0) over :math:`e^b N(1)` where
+    :math:`e^b = e^\epsilon q / k`, and 0 where k is not positive.
+
+    Examples
+    --------
+    >>> from dpanalysis.audit import hockey_stick, subsampled_gaussian
+    >>> p, q = subsampled_gaussian(2.0, 1.0, 0.1)
+    >>> exact = max(hockey_stick(p, q, 0.3), hockey_stick(q, p, 0.3))
+    >>> round(sampled_delta(2.0, 0.1, 0.3) / exact, 6)
+    1.0
+    """
+    remove = rate * gaussian_delta(sigma, math.log1p(math.expm1(epsilon) / rate))
+    # 1 - e^epsilon (1 - q), without the difference of nearly equal numbers.
+    kept = rate * math.exp(epsilon) - math.expm1(epsilon)
+    if kept <= 0.0:
+        return float(remove)
+    add = kept * gaussian_delta(sigma, epsilon + math.log(rate / kept))
+    return float(max(remove, add))
+
+
+def sampled_epsilon(sigma: float, rate: float, delta: float) -> float:
+    """Return the exact epsilon of one Poisson-sampled Gaussian at delta.
+
+    Examples
+    --------
+    >>> round(sampled_epsilon(1.0, 1.0, 1e-5) - gaussian_epsilon(1.0, 1e-5), 9)
+    0.0
+    """
+    if sampled_delta(sigma, rate, 0.0) <= delta:
+        return 0.0
+    high = gaussian_epsilon(sigma, delta)
+    return float(
+        optimize.brentq(lambda e: sampled_delta(sigma, rate, e) - delta, 0.0, high, xtol=1e-12)
+    )
+
+
+def composed_delta(
+    losses: np.ndarray, masses: np.ndarray, steps: int, epsilon: float, width: float = 1e-3
+) -> float:
+    """Return a lower bound of delta(epsilon) of the same release, made ``steps`` times.
+
+    Every loss is rounded down to a grid and missing mass counts as zero, so the discrete law is
+    below the true one; a bound on the rounding of the FFT is subtracted.
+
+    Parameters
+    ----------
+    losses, masses : ndarray, shape (m,)
+        Cells of outcomes: their least privacy loss, and their probability.
+    steps : int
+    epsilon : float
+    width : float
+        Of the grid.
+
+    Examples
+    --------
+    Ten Gaussian releases are one with a standard deviation that is smaller by the root of 10:
+
+    >>> from scipy import special
+    >>> x = np.linspace(-40.0, 41.0, 200_001)
+    >>> masses = np.diff(special.ndtr((x - 1.0) / 4.0))
+    >>> low = composed_delta((2.0 * x[:-1] - 1.0) / 32.0, masses, 10, 1.0, 1e-4)
+    >>> exact = gaussian_delta(4.0 / np.sqrt(10.0), 1.0)
+    >>> bool(0.99 * exact < low <= exact)
+    True
+    """
+    cells = np.floor(losses / width).astype(np.int64)
+    first = int(cells.min())
+    pmf = np.bincount(cells - first, weights=masses)
+    size = 1 << int(steps * (pmf.size - 1) + 1).bit_length()
+    if size > 2**24:
+        raise ValueError(f"width must be larger: the grid would have {size:,} cells")
+    law = np.fft.irfft(np.fft.rfft(pmf, size) ** steps, size)[: steps * (pmf.size - 1) + 1]
+    loss = (np.arange(law.size) + steps * first) * width
+    above = loss > epsilon
+    excess = float(law[above] @ -np.expm1(epsilon - loss[above]))
+    rounding = 1e-15 * steps * math.log2(size) * float(np.count_nonzero(above)) ** 0.5
+    return max(0.0, excess - rounding)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Steps of a Poisson-sampled Gaussian, and the delta at which epsilon is asked for."""
+
+    sigma: float
+    rate: float
+    steps: int
+    delta: float
+
+    @property
+    def exact(self) -> float:
+        """The exact epsilon, of one step, or of any number of steps that are not sampled."""
+        if self.rate == 1.0:
+            return gaussian_epsilon(self.sigma / math.sqrt(self.steps), self.delta)
+        assert self.steps == 1
+        return sampled_epsilon(self.sigma, self.rate, self.delta)
+
+
+def settings(random: np.random.Generator, count: int) -> list[Setting]:
+    """Return random settings whose epsilon has a formula: half sampled, half of many steps.
+
+    Epsilons are between 0.01 and 20, where accountants are used.
+
+    Examples
+    --------
+    >>> len(settings(np.random.default_rng(0), 10))
+    10
+    """
+    found: list[Setting] = []
+    while len(found) < count:
+        sigma, delta = math.exp(random.uniform(-1.0, 2.5)), 10.0 ** -random.uniform(2.0, 9.0)
+        one = len(found) % 2 == 0
+        rate = 10.0 ** -random.uniform(0.1, 2.5) if one else 1.0
+        setting = Setting(sigma, rate, 1 if one else int(random.integers(1, 200)), delta)
+        if 0.01 < setting.exact < 20.0:
+            found.append(setting)
+    return found
+
+
+def margins(reported: Sequence[Any], chosen: Sequence[Setting]) -> tuple[float, float]:
+    """Return the least (reported - exact), and the median of reported / exact."""
+    exact = np.array([setting.exact for setting in chosen])
+    told = np.array(reported, dtype=float)
+    return float(np.min(told - exact)), float(np.median(told / exact))

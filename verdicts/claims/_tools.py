@@ -1,0 +1,75 @@
+"""Helpers of the checks of several packages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from dpanalysis.audit.verify import Verdict, verify_privacy
+
+from ..protocol import Worker
+from ._exact import Setting
+
+__all__ = ["CONFIDENCE", "as_arguments", "found", "lower_bound", "sampler"]
+
+# Of every black-box test: a right package is refuted by one test in a million.
+CONFIDENCE = 1 - 1e-6
+_CHUNK = 5000  # runs in one call, so that a call ends long before its time limit
+
+
+def sampler(
+    worker: Worker, function: str, chunk: int = _CHUNK, seeded: bool = True, **arguments: Any
+) -> Callable[[dict[str, Any], np.random.Generator, int], np.ndarray]:
+    """Return a mechanism that runs a function of the probe.
+
+    Its data set is a dictionary of arguments; ``size`` is added to it, and ``seed`` if the
+    package takes one.
+    """
+
+    def mechanism(data: dict[str, Any], rng: np.random.Generator, size: int) -> np.ndarray:
+        parts = []
+        for start in range(0, size, chunk):
+            seed = {"seed": int(rng.integers(2**32))} if seeded else {}
+            given = {**arguments, **data, **seed}
+            parts.append(worker.call(function, size=min(chunk, size - start), **given))
+        return np.concatenate(parts)
+
+    return mechanism
+
+
+def lower_bound(
+    mechanism: Callable[..., Any],
+    pair: tuple[Any, Any],
+    claim: float,
+    samples: int,
+    *,
+    delta: float = 0.0,
+    seed: int = 0,
+) -> Verdict:
+    """Return the verdict of a black-box test of a pair of neighbours."""
+    return verify_privacy(
+        mechanism, *pair, claim, delta=delta, samples=samples, confidence=CONFIDENCE, rng=seed
+    )
+
+
+def found(verdict: Verdict, what: str) -> dict[str, Any]:
+    """Return a verdict as the arguments of evidence: its bound must not pass the claim."""
+    counts = " and ".join(f"{count:,}" for count in verdict.counts)
+    shown = (
+        f"{what}: epsilon at least (event '{verdict.event}' in {counts} of {verdict.runs:,} runs)"
+    )
+    return {
+        "what": shown,
+        "value": verdict.epsilon,
+        "sense": "<=",
+        "bound": verdict.claim,
+        "cases": 2 * verdict.samples,
+    }
+
+
+def as_arguments(settings: Sequence[Setting]) -> list[dict[str, Any]]:
+    """Return settings as a message takes them."""
+    return [asdict(setting) for setting in settings]

@@ -1,0 +1,106 @@
+"""OpenDP: privacy maps of measurements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dpanalysis.papers.claim import Effort, Evidence, printed
+from dpanalysis.privacy.accounting.zcdp import gaussian_epsilon
+
+from ..protocol import Worker
+from ..registry import Package, register
+from ._exact import margins, settings
+from ._tools import as_arguments, found, lower_bound, sampler
+
+PACKAGE = Package(
+    name="opendp",
+    version="0.16.0",
+    probe=Path(__file__).parents[1] / "probes" / "opendp.py",
+    setting="A measurement's privacy map says what is spent at a distance of its input metric.",
+)
+
+
+@register(
+    PACKAGE,
+    1,
+    "https://docs.rs/opendp/0.16.0/opendp/measurements/fn.make_laplace.html and "
+    "fn.make_gaussian.html",
+    "`make_laplace(scale)` spends what its map says, `make_gaussian(scale)` too",
+    configuration="vectors of int and of float (L1 and L2 distance), scale 1, values 0 and 1; "
+    "Laplace: epsilon = map(1); Gaussian: epsilon of Gaussian noise at delta = 0.01",
+    untested="granularities other than the default, big integers, thresholds, the "
+    "lowest bits of a float",
+    verdict="holds",
+)
+def noise(worker: Worker, effort: Effort) -> Iterator[Evidence]:
+    """Black-box tests at distance 1."""
+    samples = effort.cases(10_000, 100_000)
+    for name, delta in (("make_laplace", 0.0), ("make_gaussian", 0.01)):
+        for kind in ("int", "float"):
+            told = worker.call("privacy_map", name=name, scale=1.0, kind=kind, distance=1)
+            epsilon = told if delta == 0.0 else gaussian_epsilon(1.0, delta)
+            mechanism = sampler(worker, "release", seeded=False, name=name, scale=1.0, kind=kind)
+            verdict = lower_bound(
+                mechanism, ({"value": 0.0}, {"value": 1.0}), epsilon, samples, delta=delta
+            )
+            yield printed(**found(verdict, f"{name}, {kind}"))
+            exact = 1.0 if delta == 0.0 else 0.5
+            yield printed(f"{name}, {kind}: map(1)", told, ">=", exact)
+
+
+@register(
+    PACKAGE,
+    2,
+    "https://docs.rs/opendp/0.16.0/opendp/combinators/fn.make_zCDP_to_approxDP.html",
+    "`make_zCDP_to_approxDP` gives an upper bound of epsilon at delta",
+    configuration="`make_gaussian` of a float, distance 1; random scales from 0.37 to 12, delta "
+    "from 1e-9 to 0.01",
+    untested="measurements other than Gaussian noise",
+    verdict="holds",
+)
+def conversion(worker: Worker, effort: Effort) -> Iterator[Evidence]:
+    """Compare the reported epsilon with the exact one of one Gaussian."""
+    drawn = settings(effort.random(), effort.cases(100, 1000))
+    chosen = [replace(setting, rate=1.0, steps=1) for setting in drawn]
+    told = worker.call("gaussian_epsilons", settings=as_arguments(chosen))
+    useful = np.array([setting.exact > 0.0 for setting in chosen])
+    chosen = [setting for setting, keep in zip(chosen, useful) if keep]
+    least, loose = margins(told[useful], chosen)
+    what = f"least (reported - exact); median of reported/exact is {loose:.4f}"
+    yield printed(what, least, ">=", 0.0, cases=len(chosen))
+
+
+@register(
+    PACKAGE,
+    3,
+    "https://docs.rs/opendp/0.16.0/opendp/measurements/fn.make_randomized_response.html and "
+    "fn.make_noisy_max.html",
+    "randomized response and the noisy maximum spend what their maps say",
+    configuration="responses of 2, 3 and 10 categories, true with probability 0.2 to 0.99; noisy "
+    "maximum of the scores (0, 0, 0) and (1, -1, -1), scale 2, pure privacy",
+    untested="`make_noisy_top_k`, zCDP, more scores",
+    verdict="holds",
+)
+def choices(worker: Worker, effort: Effort) -> Iterator[Evidence]:
+    """Exact for responses, a black-box test for the maximum."""
+    least, cases = math.inf, 0
+    for categories in (2, 3, 10):
+        for true in (0.2, 0.5, 0.6, 0.75, 0.99):
+            if true < 1.0 / categories:
+                continue
+            told = worker.call("response_map", prob=true, categories=categories)
+            exact = math.log(true * (categories - 1) / (1.0 - true))
+            least, cases = min(least, told - exact), cases + 1
+    yield printed(
+        "responses: least (reported - exact)", least, ">=", 0.0, tolerance=1e-12, cases=cases
+    )
+    draw = sampler(worker, "noisy_max", seeded=False, scale=2.0)
+    told = worker.call("noisy_max_map", scale=2.0)
+    pair = {"scores": [0.0, 0.0, 0.0]}, {"scores": [1.0, -1.0, -1.0]}
+    verdict = lower_bound(draw, pair, told, effort.cases(10_000, 100_000))
+    yield printed(**found(verdict, "noisy maximum"))

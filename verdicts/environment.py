@@ -1,0 +1,136 @@
+"""Virtual environments for released packages: one per package, built by pip, kept in a cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Environment", "NotInstallable", "cache_folder", "prepare"]
+
+SECONDS = 3600.0  # for one installation
+_READY = "ready.json"  # in an environment whose installation has succeeded
+
+
+class NotInstallable(Exception):
+    """A package cannot be installed here; the message is the last error of pip.
+
+    Examples
+    --------
+    >>> raise NotInstallable("ERROR: No matching distribution found for nothing==1.0")
+    Traceback (most recent call last):
+    verdicts.environment.NotInstallable: ERROR: No matching distribution ...
+    """
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An interpreter and its packages.
+
+    Attributes
+    ----------
+    python : Path
+    versions : dict of str to str
+        Packages and their versions; empty if pip was not asked.
+    """
+
+    python: Path
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def cache_folder() -> Path:
+    """Return the default folder of environments.
+
+    Examples
+    --------
+    >>> cache_folder().name
+    'packages'
+    """
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "dpanalysis" / "packages"
+
+
+def prepare(name: str, requirements: Sequence[str], folder: Path | None = None) -> Environment:
+    """Return an environment with these packages; build it if it is missing.
+
+    Parameters
+    ----------
+    name : str
+        Name of its folder, which a digest of the requirements follows.
+    requirements : sequence of str
+        Requirement specifiers for pip.
+    folder : Path, optional
+        Folder of environments.
+
+    Raises
+    ------
+    NotInstallable
+        If pip fails, or needs a network that is missing.
+    """
+    folder = Path(folder) if folder else cache_folder()
+    wanted = [*requirements, f"python=={sys.version.split()[0]}"]
+    digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:8]
+    home = folder / f"{name}-{digest}"
+    if not (home / _READY).is_file():
+        _build(home, requirements)
+    return Environment(_python(home), json.loads((home / _READY).read_text(encoding="utf-8")))
+
+
+def _build(home: Path, requirements: Sequence[str]) -> None:
+    """Build an environment in a temporary folder, and rename the folder when it is complete.
+
+    So an interrupted installation leaves nothing that looks complete, and of two processes that
+    build the same one the second finds it there, and uses it.
+    """
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
+    except OSError as error:
+        raise NotInstallable(f"no environment can be kept in {home.parent}: {error}") from None
+    try:
+        _run(sys.executable, "-m", "venv", str(made))
+        python = str(_python(made))
+        _run(python, "-m", "pip", "install", "--quiet", "--no-input", "--", *requirements)
+        frozen = _run(python, "-m", "pip", "list", "--format", "json")
+        versions = {entry["name"]: entry["version"] for entry in json.loads(frozen)}
+        (made / _READY).write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")
+        try:
+            made.rename(home)
+        except OSError:
+            if not (home / _READY).is_file():  # left by an older version
+                shutil.rmtree(home, ignore_errors=True)
+                made.rename(home)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _run(*command: str) -> str:
+    """Return the output of a command; if it fails, raise with the last line."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=SECONDS, env=kept, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotInstallable(str(error)) from None
+    if done.returncode:
+        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        blamed = [line for line in lines if line.startswith("ERROR:")] or lines
+        raise NotInstallable(blamed[-1] if blamed else f"{command[0]} failed without a word")
+    return done.stdout
+
+
+def _python(home: Path) -> Path:
+    return home / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
