@@ -1,10 +1,11 @@
 """Differentially private first-order optimization that a researcher can trust.
 
-A *problem* is what we minimize, a *method* is how, a private oracle is the only
-door between them, a ledger writes down what went through the door, and
-:mod:`dpanalysis.theory` says beforehand what must come out.
+A *problem* is minimized by a *method*, which reaches the data through a private oracle only; a
+ledger records what the oracle released, and :mod:`dpanalysis.theory` bounds the result in advance.
 
-Everything is imported on first use, so ``import dpanalysis`` is cheap.
+An argument outside the range in its description raises ValueError, one of a wrong type TypeError;
+the message names the argument. Everything is imported on first use, so ``import dpanalysis`` is
+cheap.
 
 Examples
 --------

@@ -113,11 +113,6 @@ class PerSampleAdaptive(_Weighted):
         Arguments of ``opacus.optimizers.DPOptimizer``: ``noise_multiplier``, ``max_grad_norm``,
         ``expected_batch_size`` and so on.
 
-    Raises
-    ------
-    ValueError
-        If ``r`` or ``max_grad_norm`` is not positive and finite.
-
     References
     ----------
     Xia et al. (2023), Algorithm 1. The rule: :class:`dpanalysis.clipping.PerSampleAdaptive`.

@@ -195,11 +195,6 @@ def curve(
     **kwargs
         Passed to ``Axes.plot``.
 
-    Raises
-    ------
-    ValueError
-        If shapes do not fit.
-
     Examples
     --------
     >>> figure, axes = panels(1, 1)

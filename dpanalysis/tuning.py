@@ -40,11 +40,6 @@ class PrivateLoss:
     clip : float
         In (0, inf): larger losses count as this. The logistic loss of a coin toss is near 1.
 
-    Raises
-    ------
-    ValueError
-        If ``clip`` is outside its range.
-
     Examples
     --------
     >>> import dpanalysis as dpa
@@ -214,10 +209,6 @@ def repeat_and_select(
         Filter that pays for the whole choice, shared with other releases.
     rng : None, int, SeedSequence, Generator or "os"
         See :func:`dpanalysis.minimize`.
-
-    Returns
-    -------
-    Selection
 
     Raises
     ------

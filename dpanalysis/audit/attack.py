@@ -48,11 +48,6 @@ class Range:
     size : int, optional
         Length of a vector of such values; None, the default, for a single number.
 
-    Raises
-    ------
-    ValueError
-        If the range is empty, or not positive on a logarithmic scale.
-
     Examples
     --------
     >>> Range(1e-3, 10.0, log=True).value([0.5])
@@ -272,10 +267,6 @@ def worst_case(
     guesses : iterable of mappings, optional
         Points to try too, before the random ones: known worst cases.
     rng : numpy.random.Generator or int, default=0
-
-    Returns
-    -------
-    Attack
 
     Raises
     ------

@@ -262,17 +262,11 @@ def verify_with_canaries(
     rng : None, int, SeedSequence, Generator, SystemRandom or "os"
         The coins, the training and the ties get independent children of it.
 
-    Returns
-    -------
-    CanaryVerdict
-
     Raises
     ------
     ValueError
         If a number is outside its range, so many guesses cannot refute the claim even if all
         are right, or the scores have the wrong shape or are NaN.
-    TypeError
-        If an argument is of the wrong kind.
 
     References
     ----------

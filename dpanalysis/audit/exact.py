@@ -200,11 +200,6 @@ def renyi_divergence(p: Any, q: Any, order: float, *, full_output: bool = False)
     error : float
         Only with ``full_output``.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If the order is below 1, or p or q is no law, or the two do not belong together.
-
     References
     ----------
     Mironov (2017), Definition 3; Chen and Lee (2020), Definition 2.
@@ -251,11 +246,6 @@ def hockey_stick(p: Any, q: Any, epsilon: float, *, full_output: bool = False) -
     error : float
         Only with ``full_output``.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If epsilon is NaN, or p or q is no law, or the two do not belong together.
-
     Examples
     --------
     >>> hockey_stick([0.75, 0.25], [0.25, 0.75], 0.0)
@@ -289,11 +279,6 @@ def privacy_profile(p: Any, q: Any, epsilon: ArrayLike) -> Any:
     -------
     float or ndarray
         Of the shape of ``epsilon``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`hockey_stick`.
 
     Examples
     --------

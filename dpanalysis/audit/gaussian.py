@@ -142,17 +142,11 @@ def verify_gaussian(
         In [0, 1): about the probability with which a Gaussian release is rejected as not Gaussian,
         which makes the verdict void; 0 skips the tests of fit.
 
-    Returns
-    -------
-    GaussianVerdict
-
     Raises
     ------
     ValueError
         If a number is outside its range, the inputs are not neighbours, or the mechanism returns
         the wrong number of rows, repeats its runs or changes its input.
-    TypeError
-        If an argument is of the wrong kind.
 
     References
     ----------

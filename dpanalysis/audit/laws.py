@@ -214,11 +214,6 @@ def above_threshold_distribution(
     error : ndarray, shape (K + 1,)
         Only with ``full_output``.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a query is not finite, a scale is not positive or the noise is unknown.
-
     References
     ----------
     Chen and Lee (2020), Lemma 5 and Algorithm 1; Dwork and Roth (2014), Algorithm 1.
@@ -280,11 +275,6 @@ def report_noisy_min_distribution(
         1e-300.
     error : ndarray, shape (K,)
         Only with ``full_output``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a value is not finite, the scale is not positive or the noise is unknown.
 
     References
     ----------
@@ -440,11 +430,6 @@ def subsampled_laplace(scale: float, sensitivity: float, rate: float) -> tuple[D
     with_record, without_record : Density
         (1 - rate) Lap(0) + rate Lap(sensitivity), and Lap(0).
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is outside its range.
-
     Examples
     --------
     >>> from dpanalysis import audit
@@ -472,11 +457,6 @@ def subsampled_gaussian(std: float, sensitivity: float, rate: float) -> tuple[De
     -------
     with_record, without_record : Density
         (1 - rate) N(0, std**2) + rate N(sensitivity, std**2), and N(0, std**2).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is outside its range.
 
     Examples
     --------

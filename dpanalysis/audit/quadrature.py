@@ -351,11 +351,6 @@ class Density:
     support : tuple of float, default=(-inf, inf)
         The density is zero outside.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If ``logpdf`` is no function, a point is not finite or the support is no interval.
-
     Examples
     --------
     >>> from dpanalysis.audit import renyi_divergence

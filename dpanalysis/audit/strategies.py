@@ -193,11 +193,6 @@ def neighbouring_datasets(
     strategy of ((X, y), (X, y))
         ``X`` of shape (n, d), ``y`` of shape (n,), both float64.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is outside its range.
-
     Examples
     --------
     >>> from hypothesis import find
@@ -321,15 +316,6 @@ def erm_problems(
     forms : str or sequence of str
         How the data are stored, from :data:`FORMS`.
 
-    Returns
-    -------
-    strategy of ERM
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is outside its range.
-
     Examples
     --------
     >>> from hypothesis import find
@@ -362,15 +348,6 @@ def neighbouring_problems(
         Samples of the (larger) problem; at least 2 where a record is removed.
     d, loss, regularizer, row_bound, forms
         As for :func:`erm_problems`.
-
-    Returns
-    -------
-    strategy of (ERM, ERM)
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is outside its range.
 
     Examples
     --------
@@ -426,15 +403,6 @@ def quadratics(
         The minimizer's entries lie in [-radius, radius].
     sensitivity : float, optional
         As for :class:`~dpanalysis.Quadratic`.
-
-    Returns
-    -------
-    strategy of Quadratic
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is outside its range.
 
     Examples
     --------
@@ -507,11 +475,6 @@ def query_sequences(
     strategy of (q, q')
         Arrays of shape (length,).
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is outside its range.
-
     Examples
     --------
     >>> from hypothesis import find
@@ -543,15 +506,6 @@ def noise_schedules(
     low, high : float
         Range of the noise, ``0 < low <= high < inf``. These schedules are likely: constant, one
         step unlike all others, a switch, a geometric ramp, alternating.
-
-    Returns
-    -------
-    strategy of arrays of shape (length,)
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is outside its range.
 
     Examples
     --------

@@ -310,10 +310,6 @@ def verify_privacy(
         attributed to one of them; 20,000 runs of each input are then made by calls with
         ``size=1``, and the verdict says so.
 
-    Returns
-    -------
-    Verdict
-
     Raises
     ------
     ValueError

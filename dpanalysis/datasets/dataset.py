@@ -35,11 +35,6 @@ class Dataset:
     n_classes : int, default=2
         Public number of classes, not counted from the private labels.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If ``n_classes`` is not an integer of at least 2, or a label lies outside 0..n_classes-1.
-
     Examples
     --------
     >>> from dpanalysis import datasets
@@ -101,10 +96,6 @@ class Dataset:
             Public nominal size, see :class:`~dpanalysis.ERM`; by default :attr:`n`, which is then
             public.
 
-        Returns
-        -------
-        ERM
-
         Raises
         ------
         ValueError
@@ -134,10 +125,6 @@ class Dataset:
         ----------
         rows, test_rows : integer or boolean arrays
             Rows of the training part, for example one fold of a cross-validation.
-
-        Returns
-        -------
-        Dataset
 
         Examples
         --------
@@ -192,11 +179,6 @@ class Dataset:
         Dataset
             Any published test part is replaced (see :meth:`pooled`).
 
-        Raises
-        ------
-        ValueError
-            If ``k`` is outside its range.
-
         Examples
         --------
         >>> from dpanalysis import datasets
@@ -241,10 +223,6 @@ class Dataset:
 
     def with_intercept(self) -> Dataset:
         """Append a column of ones, and adjust the row bounds.
-
-        Returns
-        -------
-        Dataset
 
         Examples
         --------

@@ -36,10 +36,6 @@ def mnist(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
     signed : bool
         Scale the pixels to [-1, 1] instead of [0, 1].
 
-    Returns
-    -------
-    Dataset
-
     References
     ----------
     LeCun, Cortes and Burges, The MNIST database of handwritten digits.
@@ -66,10 +62,6 @@ def fashion_mnist(path: PathLike | None = None, *, signed: bool = False) -> Data
         Folder with the four IDX files (or with a sub-folder ``fashion_mnist`` that has them).
     signed : bool
         Scale the pixels to [-1, 1] instead of [0, 1].
-
-    Returns
-    -------
-    Dataset
 
     References
     ----------
@@ -151,10 +143,6 @@ def cifar10(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
         them), or with the archive ``cifar-10-python.tar.gz``; or that archive.
     signed : bool
         Scale the pixels to [-1, 1] instead of [0, 1].
-
-    Returns
-    -------
-    Dataset
 
     Raises
     ------

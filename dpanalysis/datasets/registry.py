@@ -52,10 +52,6 @@ def a9a(path: PathLike | None = None) -> Dataset:
     path : str or path-like, optional
         Folder with ``a9a`` and ``a9a.t``, or the training file.
 
-    Returns
-    -------
-    Dataset
-
     References
     ----------
     LIBSVM Data, binary classification; Becker and Kohavi, Adult, doi 10.24432/C5XW20.
@@ -88,10 +84,6 @@ def ijcnn1(path: PathLike | None = None) -> Dataset:
     ----------
     path : str or path-like, optional
         Folder with ``ijcnn1`` and ``ijcnn1.t``, or the training file.
-
-    Returns
-    -------
-    Dataset
 
     References
     ----------
@@ -131,10 +123,6 @@ def adult(path: PathLike | None = None) -> Dataset:
     ----------
     path : str or path-like, optional
         Folder with ``adult.data`` and ``adult.test``, or the training file.
-
-    Returns
-    -------
-    Dataset
 
     References
     ----------
@@ -196,10 +184,6 @@ def bank(path: PathLike | None = None, *, drop_duration: bool = False) -> Datase
     drop_duration : bool
         Omit ``duration`` (50 features, bounds 15 and sqrt(15)).
 
-    Returns
-    -------
-    Dataset
-
     References
     ----------
     Moro, Rita and Cortez, Bank Marketing, UCI, doi 10.24432/C5K306.
@@ -239,10 +223,6 @@ def covertype(path: PathLike | None = None) -> Dataset:
     path : str or path-like, optional
         Folder with ``covtype.data`` or ``covtype-subset.data``, or one such file.
 
-    Returns
-    -------
-    Dataset
-
     References
     ----------
     Blackard, Covertype, UCI, doi 10.24432/C50K5N.
@@ -278,10 +258,6 @@ def digits(path: PathLike | None = None) -> Dataset:
     ----------
     path : None
         Must be None, since there is no file.
-
-    Returns
-    -------
-    Dataset
     """
     X, y = _bundled("digits", path)
     return Dataset(X / 16.0, y.astype(np.int64), None, None, "digits", row_bounds(64), 10)
@@ -298,10 +274,6 @@ def breast_cancer(path: PathLike | None = None) -> Dataset:
     ----------
     path : None
         Must be None, since there is no file.
-
-    Returns
-    -------
-    Dataset
 
     References
     ----------
@@ -348,10 +320,6 @@ def load(name: str, path: str | os.PathLike[str] | None = None) -> Dataset:
         and options.
     path : str or path-like, optional
         Folder or training file.
-
-    Returns
-    -------
-    Dataset
 
     Raises
     ------

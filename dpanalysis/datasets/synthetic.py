@@ -45,11 +45,6 @@ def kuru_synthetic(
         With the public row bounds of the scheme: L1 norm ``d`` and L2 norm ``sqrt(d)``
         for ``"cube"``, L1 norm 20 for ``"ball"``; no test part.
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     Examples
     --------
     >>> data = kuru_synthetic(n=1000, d=5, rng=0)

@@ -73,10 +73,6 @@ def minimize(
         Called as ``callback(iteration, w)`` after each iteration; a true return value stops the
         run. The guarantee covers a decision based on ``w``, not one based on the data.
 
-    Returns
-    -------
-    Result
-
     Raises
     ------
     ValueError

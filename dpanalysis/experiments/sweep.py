@@ -90,11 +90,6 @@ def sweeping(*, stop_after: float | None = None, watch: Watch | None = None) -> 
         Called as ``watch(path, result)`` for each cell of a finished sweep, computed or kept,
         in their order; the ``.json`` file beside the ``.npz`` file describes it.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If ``stop_after`` is not a number of at least 0.
-
     Examples
     --------
     >>> import tempfile

@@ -39,11 +39,6 @@ class GradientDescent(WithErrorBound):
     noise, sampling, mechanism, choose_iterations, clipping
         See :class:`dpanalysis.methods.planned.WithErrorBound`.
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     References
     ----------
     Kuru, Birbil, Gurbuzbalaban, Yildirim, Differentially private accelerated optimization
@@ -103,8 +98,6 @@ class HeavyBall(WithErrorBound):
 
     Raises
     ------
-    ValueError
-        If an argument is outside its range.
     CertificateNotFound
         When the bound is used and no certificate exists.
 
@@ -165,11 +158,6 @@ class Nesterov(WithErrorBound):
         Strong convexity constant for the momentum, > 0.
     noise, sampling, mechanism, choose_iterations, clipping
         See :class:`dpanalysis.methods.planned.WithErrorBound`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     References
     ----------
@@ -232,11 +220,6 @@ class MultistageNesterov(WithErrorBound):
         Factor c in (0, 1] of every step size.
     noise, sampling, mechanism, choose_iterations, clipping
         See :class:`dpanalysis.methods.planned.WithErrorBound`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     References
     ----------

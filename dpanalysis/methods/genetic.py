@@ -49,11 +49,6 @@ class GeneticSearch(ShortRepr, Method):
     mutated : int, optional
         Expected number of mutated coordinates of a child; all of them by default.
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     Notes
     -----
     N = parents (generations - 1) + 1 selections of equal cost epsilon' share the budget. A pure

@@ -282,11 +282,6 @@ class LineSearchSGD(LineSearch):
     query : {"loss_clip", "difference_clip"}
         What is clipped in the line search, see :class:`dpanalysis.privacy.queries.FirstDecrease`.
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     Notes
     -----
     Differences to the paper, where it is not private: gradient and search on one batch are
@@ -454,11 +449,6 @@ class LineSearchGD(LineSearch, Refinement):
     growth : float
         xi > 0: the gradient's budget grows by the factor 1 + xi.
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     Notes
     -----
     Chen and Lee (2020) describe it as the full-batch version with the budget rule of DP-AGD, and do
@@ -526,11 +516,6 @@ class AdaptiveGD(Refinement):
         largest one chosen in them, but at most ``step_size``.
     noise : {"gumbel", "exponential"}
         Noise of the selection, see :class:`dpanalysis.privacy.queries.NoisyMin`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     Notes
     -----

@@ -117,11 +117,6 @@ class SGD(Stochastic):
         See :class:`dpanalysis.methods.sgd.Stochastic`. Gaussian noise is calibrated to a budget
         with delta > 0 by the privacy loss distribution of the whole run.
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range, or an error bound is asked for.
-
     References
     ----------
     Xia et al., Differentially private learning with per-sample adaptive clipping, AAAI 2023,
@@ -194,11 +189,6 @@ class Adam(Stochastic):
         averages ("decoupled"). It depends on the iterate only, so it costs no privacy.
     noise, mechanism, choose_iterations, output
         See :class:`dpanalysis.methods.sgd.Stochastic`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range, or an error bound is asked for.
 
     References
     ----------

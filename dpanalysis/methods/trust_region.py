@@ -41,11 +41,6 @@ class TrustRegion(CurvatureMethod):
     c, c2 : float
         Tolerated noise: c2 M r^2 of a gradient and c M r of a Hessian, with c/2 + c2 < 1/3.
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     Notes
     -----
     A step on the sphere whose multiplier is above M r decreases f by at least
@@ -182,11 +177,6 @@ class NoisyGradientDescent2NS(CurvatureMethod):
         Largest number of Hessians; by default the number of iterates.
     c, c1 : float
         Tolerated noise: c1 eps_g of a gradient, c1 < 1/2, and c eps_H of a Hessian.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     Notes
     -----

@@ -54,11 +54,6 @@ class PublicColumns:
         The fits that learned the ranges. An ``epsilon`` above their sum counts as one more fit,
         under ``"replace_one"``.
 
-    Raises
-    ------
-    ValueError
-        If a range is empty or not finite, groups overlap, or ``epsilon`` is negative.
-
     Examples
     --------
     >>> columns = PublicColumns([0, 0, 0], [1, 1, 1], [(1, 3)])

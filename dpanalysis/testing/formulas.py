@@ -364,11 +364,6 @@ def check_loss(loss: Loss, *, devices: bool = True, compiled: bool = True) -> No
         Whether to try the formulas compiled by :func:`dpanalysis.losses.compiled` as well, which
         takes about 20 seconds for a loss that is not one of the package.
 
-    Raises
-    ------
-    AssertionError
-        At the first violation, which the message names.
-
     Notes
     -----
     A search is no proof. The noise rests on ``lipschitz`` (sums cut larger derivatives), and the
@@ -492,11 +487,6 @@ def check_clipping(rule: Clipping, *, devices: bool = True, compiled: bool = Tru
     compiled : bool
         Whether to try the rule compiled by :func:`dpanalysis.clipping.compiled` as well, which
         takes about 20 seconds for a rule that is not one of the package.
-
-    Raises
-    ------
-    AssertionError
-        At the first violation, which the message names.
 
     Examples
     --------

@@ -404,11 +404,6 @@ def check_method(
         ``problem`` with one record replaced, on which the method must plan the same. By default
         that of the default problem; none where only ``problem`` is given.
 
-    Raises
-    ------
-    AssertionError
-        At the first violation, which the message names.
-
     Notes
     -----
     One run is repeated from the answers that the oracle gave, with the records taken away: a method
@@ -554,13 +549,6 @@ def check_mechanism(
         One minus the rate of false alarms.
     rng : None, int, SeedSequence, Generator, SystemRandom or "os"
     vectorized : bool, default=True
-
-    Raises
-    ------
-    AssertionError
-        If the claim is refuted; the message is the verdict, with the pair.
-    ValueError, TypeError
-        If an argument is outside its range.
 
     Examples
     --------

@@ -322,11 +322,6 @@ def check_problem(
     tolerance : float
         Relative rounding error of a sum; 1e-3 for problems in single precision.
 
-    Raises
-    ------
-    AssertionError
-        At the first violation, which the message names.
-
     Notes
     -----
     Up to 40 records are compared one by one, at some dozens of iterates. What passes is not

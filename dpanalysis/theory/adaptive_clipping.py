@@ -73,11 +73,6 @@ def psac_weight_peak(r: ArrayLike) -> tuple[FloatArray | float, FloatArray | flo
     norm, weight : float or ndarray
         The gradient norm at the peak (>= 0), and the weight per unit clip norm (>= 1).
 
-    Raises
-    ------
-    ValueError
-        If ``r`` is not positive.
-
     References
     ----------
     Xia et al. (2023), Lemma 2 (proved there for r <= 1).
@@ -118,15 +113,6 @@ def psac_lemma2(
         The rule's constant, positive. All arguments broadcast.
     kind : {"psac", "auto"}
         The weight rule, at clip norm 1.
-
-    Returns
-    -------
-    float or ndarray
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     References
     ----------
@@ -189,15 +175,6 @@ def psac_table1(
     ----------
     tau0, tau1, r, kind
         As in :func:`psac_lemma2`.
-
-    Returns
-    -------
-    float or ndarray
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     References
     ----------
@@ -346,15 +323,6 @@ def psac_theorem2(
         B > 0; the mean of a Poisson batch.
     step_size : float, optional
         :math:`\eta > 0` for clip norm 1, with :math:`c L_1 a < 1`.
-
-    Returns
-    -------
-    PSACBound
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     References
     ----------

@@ -62,11 +62,6 @@ def error_bound(
     float
         ``a0 E_0 + sum_t a_t (d b_t^2 + sigma_s^2 / 2) >= E[F(w_T) - F*]``.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> from dpanalysis import theory

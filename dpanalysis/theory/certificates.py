@@ -161,17 +161,11 @@ def heavy_ball_certificate(
         A solver of cvxpy, such as ``"CLARABEL"`` or ``"SCS"``. By default Clarabel is called
         directly, ten times faster. The certificate is verified whatever the solver.
 
-    Returns
-    -------
-    Certificate
-
     Raises
     ------
     CertificateNotFound
         If there is none of this form, or the solver's solution fails verification. The message
         gives the exact rate on quadratics, a lower bound.
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------
@@ -225,11 +219,6 @@ def heavy_ball_certified_rate(
         NaN where there is no certificate; never below
         :func:`~dpanalysis.theory.heavy_ball_rate`.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> rates = heavy_ball_certified_rate([[0.5], [1.0]], [0.0, 0.2, 0.8], mu=0.5, L=1.0)
@@ -278,16 +267,10 @@ def nesterov_certificate(
     rate, objective, horizon, noise_second_moment, initial, solver
         As in :func:`heavy_ball_certificate`.
 
-    Returns
-    -------
-    Certificate
-
     Raises
     ------
     CertificateNotFound
         If there is none of this form.
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------

@@ -137,13 +137,6 @@ def clipped_mean_gradient(
     float or ndarray
         The shape of ``x``; the mean gradient itself when all weights are 1.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range, or shapes do not fit.
-    TypeError
-        If ``weight_rule`` is neither a rule nor a function.
-
     References
     ----------
     Xia et al. (2023), "Per-Sample Adaptive Clipping Training" and Appendix C.
@@ -208,15 +201,6 @@ def fixed_points(
     grid : int
         Number of intervals that bracket the roots, at least 1; the points are added to the grid.
         Two roots inside one interval are missed.
-
-    Returns
-    -------
-    FixedPoints
-
-    Raises
-    ------
-    ValueError, TypeError
-        As in :func:`clipped_mean_gradient`.
 
     References
     ----------
@@ -343,11 +327,6 @@ def worst_bias(weight_rule: Any, tau0: float, tau1: float = 0.0) -> WorstBias:
     WorstBias
         For ``tau1 = 0``, the quadratics :math:`(x + g_i)^2/2` with the probabilities returned
         have their fixed point at 0, with that gradient.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of its range; as in :func:`clipped_mean_gradient`.
 
     References
     ----------

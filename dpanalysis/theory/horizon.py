@@ -53,11 +53,6 @@ def horizon_bounds(
         a_{t,j}^(1/3))^3``, (4.6) of Kuru et al. (2022).
         Costs O(T), and O(T^2) for optimal noise with ``m < n``.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> from dpanalysis import theory
@@ -167,11 +162,6 @@ def best_horizon(
     iterations : int
         The smallest minimizer.
     bound : float
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------

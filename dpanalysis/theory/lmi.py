@@ -160,10 +160,6 @@ def heavy_ball_system(step_size: float, momentum: float) -> StateSpace:
     step_size, momentum : float
         ``alpha`` and ``beta``.
 
-    Returns
-    -------
-    StateSpace
-
     Examples
     --------
     >>> heavy_ball_system(0.5, 0.25).A.tolist()
@@ -223,10 +219,6 @@ def lyapunov_lmi(system: StateSpace, mu: float, L: float) -> LyapunovLMI:
         See :func:`heavy_ball_system` and :func:`nesterov_system`.
     mu, L : float
         ``0 < mu <= L``.
-
-    Returns
-    -------
-    LyapunovLMI
 
     Examples
     --------
@@ -324,11 +316,6 @@ class Certificate:
         -------
         float
             ``(P11 + 2 P12 + P22) distance^2 + c gap``.
-
-        Raises
-        ------
-        ValueError
-            If both are missing or one is negative.
         """
         square, gap = initial_bounds(self.lmi.mu, self.lmi.L, distance, gap)
         return float(self.P.sum()) * square + self.c * gap

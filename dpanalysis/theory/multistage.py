@@ -48,11 +48,6 @@ def multistage_schedule(
     stages : (T,) ndarray of int
         1, 1, ..., 2, 2, ...
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> step_sizes, stages = multistage_schedule(60, mu=1.0, L=20.0, first_stage=13)
@@ -125,11 +120,6 @@ def multistage_gap(
     -------
     (T + 1,) ndarray
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> step_sizes, stages = multistage_schedule(300, mu=0.1, L=1.0)
@@ -166,15 +156,6 @@ def multistage_recursion(
     mu, L : float
         ``0 < mu <= L``; step sizes at most ``1/L``.
 
-    Returns
-    -------
-    ErrorRecursion
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> step_sizes, stages = multistage_schedule(3, mu=1.0, L=4.0, first_stage=2)
@@ -206,11 +187,6 @@ def multistage_weights(
         ``2^(s_T) prod_i (1 - sqrt(mu alpha_i))``.
     a : (T,) ndarray
         ``a_t = 2^(s_T - s_t) prod_{i > t} (1 - sqrt(mu alpha_i)) alpha_t (1 + alpha_t L)``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------

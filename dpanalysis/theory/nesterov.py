@@ -38,11 +38,6 @@ def nesterov_momentum(step_size: ArrayLike, mu: float) -> FloatArray | float:
     float or ndarray
         In ``[0, 1)``, of the shape of ``step_size``.
 
-    Raises
-    ------
-    ValueError
-        If a step size is outside ``(0, 1/mu]`` or ``mu`` is not positive.
-
     Examples
     --------
     >>> float(nesterov_momentum(1.0, 0.01))
@@ -74,11 +69,6 @@ def nesterov_rate(
     -------
     float or ndarray
         Not squared; at least 1 where the method diverges.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------
@@ -115,11 +105,6 @@ def nesterov_gap(
     -------
     (T + 1,) ndarray
         Grows without bound where the method diverges.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------
@@ -158,11 +143,6 @@ def nesterov_stationary_gap(
     float
         Infinite where the method diverges.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> nesterov_stationary_gap([0.1, 1.0], 1.0, 0.1, noise_variance=0.01)
@@ -189,15 +169,6 @@ def nesterov_recursion(iterations: int, step_size: float, mu: float, L: float) -
         ``alpha`` in ``(0, 1/L]``.
     mu, L : float
         ``0 < mu <= L``.
-
-    Returns
-    -------
-    ErrorRecursion
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------
@@ -237,11 +208,6 @@ def nesterov_weights(
         ``2 (1 - sqrt(mu alpha))^T``.
     a : (T,) ndarray
         ``a_t = (1 - sqrt(mu alpha))^(T - t) alpha (1 + alpha L)``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------

@@ -35,11 +35,6 @@ def subsampling_variance(sensitivity: float, n: int, m: int, in_ball: bool = Tru
     float
         ``S_1^2/4 (n - m) / (m (n - 1))``; 0 for the full batch.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> subsampling_variance(sensitivity=40.0, n=100_000, m=1000)
@@ -74,11 +69,6 @@ def noise_second_moment(
     float or ndarray
         ``sigma_s^2 + 2 d b^2``: a bound on the trace of the covariance, which the paper calls its
         norm; the spectral norm is ``sigma_s^2 + 2 b^2``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------
@@ -141,15 +131,6 @@ def gradient_descent_recursion(
     mu, L : float
         ``0 < mu <= L``.
 
-    Returns
-    -------
-    ErrorRecursion
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> gradient_descent_recursion(1, step_size=1.0, mu=0.1, L=1.0)
@@ -172,10 +153,6 @@ def heavy_ball_recursion(iterations: int, certificate: Certificate) -> ErrorRecu
     certificate : Certificate
         From :func:`~dpanalysis.theory.heavy_ball_certificate` or
         :func:`~dpanalysis.theory.nesterov_certificate`.
-
-    Returns
-    -------
-    ErrorRecursion
 
     Examples
     --------

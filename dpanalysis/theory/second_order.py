@@ -45,15 +45,6 @@ def second_order_constants(row_norm: float, strength: float) -> SecondOrderConst
     strength : float
         lambda >= 0 of the penalty.
 
-    Returns
-    -------
-    SecondOrderConstants
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     References
     ----------
     Gao and Wright (2023), Assumption 2 and Section 4; errata 003-15.
@@ -91,15 +82,6 @@ def min_decrease_short(
     c, c1, c2 : float
         Parts of the tolerances that noise may use, see :func:`tolerated_noise`: positive,
         c1 < 1/2, c + c2 < 1/3.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     References
     ----------
@@ -150,15 +132,6 @@ def min_decrease_line_search(
         Sufficient decrease along the gradient, in (0, 1 - c1).
     c_H : float
         Along the curvature, in (0, 1 - c - sqrt(8 c2/3)).
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     References
     ----------
@@ -259,11 +232,6 @@ def tolerated_noise(
     -------
     gradient, hessian : float
 
-    Raises
-    ------
-    ValueError
-        If an argument is not positive.
-
     Examples
     --------
     >>> tolerated_noise(0.06, 0.245, 0.1, c=0.1, c1=0.1, c2=0.1)
@@ -297,15 +265,6 @@ def gradient_noise_norm(d: int, std: float, failure: float) -> float:
     failure : float
         eta in (0, 1].
 
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is outside its range.
-
     References
     ----------
     In place of Lemma D.6 of Gao and Wright (2023), which is false near eta = 1 (errata 003-9).
@@ -332,15 +291,6 @@ def hessian_noise_norm(d: int, std: float, failure: float) -> float:
     ----------
     d, std, failure
         As in :func:`gradient_noise_norm`.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is outside its range.
 
     References
     ----------
@@ -373,15 +323,6 @@ def lanczos_iterations(d: int, norm_bound: float, eps: float, failure: float) ->
         Twice the absolute accuracy, positive.
     failure : float
         delta in (0, 1], over the random start.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is outside its range.
 
     References
     ----------
@@ -459,15 +400,6 @@ def second_order_batch(
         Dimension and T, at least 1.
     failure : float
         :math:`\eta` in (0, 1).
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is outside its range.
 
     References
     ----------

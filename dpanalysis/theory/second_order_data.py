@@ -96,11 +96,6 @@ class SecondOrderTarget:
     multiple, backtrack : float
         The search starts at b > 1 times its fallback, and backtracks by beta in (0, 1).
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is outside its range.
-
     Examples
     --------
     >>> from dpanalysis import theory
@@ -200,11 +195,6 @@ def iteration_bound(gap: float, min_decrease: float) -> int:
     int
         T >= 1; rounding errors only increase it.
 
-    Raises
-    ------
-    ValueError
-        If an argument or the quotient is outside its range.
-
     References
     ----------
     Gao and Wright (2023), (6) and Corollary 3, which omit the last evaluation (errata 003-17).
@@ -240,11 +230,6 @@ def search_slack(queries: int, failure: float) -> float:
     -------
     float
         At least 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is outside its range.
 
     Notes
     -----
@@ -287,10 +272,6 @@ def sample_complexity(target: SecondOrderTarget, shares: Shares) -> SampleComple
     target : SecondOrderTarget
     shares : Shares
         With ``c_g`` and ``c_H`` for the line search.
-
-    Returns
-    -------
-    SampleComplexity
 
     Raises
     ------
@@ -347,15 +328,6 @@ def sample_exponent(method: str) -> float:
     method : {"DP-GD", "DP-TR", "DP-TR, mini-batch", "2NS"}
         "2NS" is the paper's method, with full batches or mini-batches.
 
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If ``method`` is none of these.
-
     References
     ----------
     Gao and Wright (2023), Sections 1 and 5, after Wang, Xu (2021) and Wang, Chen, Xu (2019).
@@ -383,15 +355,6 @@ def best_shares(target: SecondOrderTarget, step: str = "short") -> Shares:
     ----------
     target : SecondOrderTarget
     step : {"short", "line_search"}
-
-    Returns
-    -------
-    Shares
-
-    Raises
-    ------
-    ValueError
-        If ``step`` is neither.
 
     Notes
     -----

@@ -67,11 +67,6 @@ def laplace_noise(
     callable
         ``T -> E||w||^2`` for ``T >= 1``.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> law = laplace_noise(epsilon=1.0, sensitivity=2.0, n=1000, dimension=10)
@@ -125,16 +120,10 @@ def tune_heavy_ball(
         For ``objective="quadratic"``: the spectrum, if known, with isotropic noise. Default:
         65 values spaced logarithmically in ``[mu, L]``, with all noise in the worst direction.
 
-    Returns
-    -------
-    TunedHeavyBall
-
     Raises
     ------
     CertificateNotFound
         If no pair on the grid has a certificate.
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------

@@ -49,11 +49,6 @@ def spectral_bound(matrix: ArrayLike, excess: float = 1e-3) -> float | FloatArra
     float or ndarray of shape (...)
         inf where an entry is not finite.
 
-    Raises
-    ------
-    ValueError
-        If ``excess`` is not in (0, 1], or there is no matrix.
-
     Notes
     -----
     *Proof.* For every matrix :math:`\|B\|^2 = \|B B^\top\|` in the spectral norm, and
@@ -140,15 +135,6 @@ def weak_growth_logistic(row_norm: float) -> float:
     row_norm : float
         Bound on the L2 norm of a row, non-negative.
 
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If ``row_norm`` is negative or not finite.
-
     References
     ----------
     Fang et al. (2023), Definition 3.1 and Lemma 3.2.
@@ -177,15 +163,6 @@ def weak_growth_softmax(row_norm: float) -> float:
     ----------
     row_norm : float
         As in :func:`weak_growth_logistic`.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If ``row_norm`` is negative or not finite.
 
     References
     ----------
@@ -292,11 +269,6 @@ def weak_growth_mlp(
     Returns
     -------
     float or ndarray of shape (R,)
-
-    Raises
-    ------
-    ValueError
-        If a norm is negative or not finite, or the shapes disagree.
 
     References
     ----------
@@ -417,11 +389,6 @@ def clipping_frequency_light_tail(
     float or ndarray
         In [0, 1].
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
     References
     ----------
     Fang et al. (2023), Assumption 4.1 and Proposition 4.3.
@@ -467,11 +434,6 @@ def clipping_frequency_weak_growth(
     -------
     float or ndarray
         In [0, 1]; 1 where :math:`C^2 \le \beta_2`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     References
     ----------
