@@ -606,14 +606,6 @@ def test_split_subset_intercept():
     np.testing.assert_array_equal(sparse.X.toarray()[:, -1], 1)
 
 
-def test_kuru_synthetic_is_at_hand():
-    from dpanalysis.datasets.synthetic import kuru_synthetic
-
-    assert datasets.kuru_synthetic is kuru_synthetic
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = datasets.nothing
-
-
 # ---------------------------------------------------------------- the real data
 
 COUNTS = {

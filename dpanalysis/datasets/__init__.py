@@ -18,8 +18,6 @@ Examples
 
 from __future__ import annotations
 
-from typing import Any
-
 from .dataset import Dataset
 from .files import load_idx, load_libsvm
 from .registry import (
@@ -33,6 +31,7 @@ from .registry import (
     digits,
     fashion_mnist,
     ijcnn1,
+    kuru_synthetic,
     load,
     mnist,
 )
@@ -57,11 +56,3 @@ __all__ = [
     "load_libsvm",
     "mnist",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "kuru_synthetic":  # lazily: it imports problems
-        from .synthetic import kuru_synthetic
-
-        return kuru_synthetic
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

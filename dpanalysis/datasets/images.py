@@ -58,10 +58,8 @@ def fashion_mnist(path: PathLike | None = None, *, signed: bool = False) -> Data
 
     Parameters
     ----------
-    path : str or path-like, optional
-        Folder with the four IDX files (or with a sub-folder ``fashion_mnist`` that has them).
-    signed : bool
-        Scale the pixels to [-1, 1] instead of [0, 1].
+    path, signed
+        As in :func:`mnist`; the sub-folder is ``fashion_mnist``.
 
     References
     ----------
@@ -142,7 +140,7 @@ def cifar10(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
         Folder with the six batches (or with a sub-folder ``cifar-10-batches-py`` that has
         them), or with the archive ``cifar-10-python.tar.gz``; or that archive.
     signed : bool
-        Scale the pixels to [-1, 1] instead of [0, 1].
+        As in :func:`mnist`.
 
     Raises
     ------

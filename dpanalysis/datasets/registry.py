@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .._validation import check_choice
+from .._validation import check_choice, check_int, check_number, check_rng
 from . import tables
 from .dataset import Dataset, row_bounds
 from .files import Source, load_libsvm, locate
@@ -22,6 +23,15 @@ _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
 
 
+def _pair(page: str, folder: str, digests: dict[str, str], end: str = "") -> tuple[Source, ...]:
+    """Return the sources of a training file and of a test part, which may be absent."""
+    first = next(iter(digests))
+    return tuple(
+        Source((file,), f"{folder}/{file}{end}", f"md5:{digest}", page, required=file == first)
+        for file, digest in digests.items()
+    )
+
+
 def _signs(path: Any, y: np.ndarray) -> np.ndarray:
     if not np.isin(y, (-1.0, 1.0)).all():
         raise ValueError(f"{path}: expected labels -1 and +1, got {np.unique(y)[:5].tolist()}")
@@ -29,7 +39,7 @@ def _signs(path: Any, y: np.ndarray) -> np.ndarray:
 
 
 def _libsvm_pair(
-    name: str, sources: tuple[Source, Source], path: PathLike | None, width: int
+    name: str, sources: tuple[Source, ...], path: PathLike | None, width: int
 ) -> list[Any]:
     """Return X, y, X_test, y_test of a LIBSVM training and test file."""
     parts: list[Any] = []
@@ -42,31 +52,21 @@ def _libsvm_pair(
 def a9a(path: PathLike | None = None) -> Dataset:
     """Return a9a: UCI Adult, binarized by LIBSVM (32,561 x 123 and a test part of 16,281).
 
-    CSR, values 0 and 1. Labels: +1 for an income over 50K, as in the file. Each of the 14
-    source attributes sets at most one of the 123 indicators, so a row has L1 norm at most
-    14 and L2 norm at most sqrt(14). ``a9a().pooled().with_intercept()`` is Adult as in Table 1 of
-    Chen and Lee (2020) (48,842 x 124, the larger class .761).
-
-    Parameters
-    ----------
-    path : str or path-like, optional
-        Folder with ``a9a`` and ``a9a.t``, or the training file.
+    Files ``a9a`` and ``a9a.t``, see :func:`load`. CSR, values 0 and 1. Labels: +1 for an income
+    over 50K, as in the file. Each of the 14 source attributes sets at most one of the 123
+    indicators, so a row has L1 norm at most 14 and L2 norm at most sqrt(14).
+    ``a9a().pooled().with_intercept()`` is Adult as in Table 1 of Chen and Lee (2020) (48,842 x 124,
+    the larger class .761).
 
     References
     ----------
     LIBSVM Data, binary classification; Becker and Kohavi, Adult, doi 10.24432/C5XW20.
     """
-    page = f"{_LIBSVM}/binary.html#a9a"
-    sources = (
-        Source(("a9a",), f"{_LIBSVM}/binary/a9a", "md5:fb3596510d780aaf76a06dc721d49662", page),
-        Source(
-            ("a9a.t",),
-            f"{_LIBSVM}/binary/a9a.t",
-            "md5:b805e6183f2c31924c2597a135efbea1",
-            page,
-            required=False,
-        ),
-    )
+    digests = {
+        "a9a": "fb3596510d780aaf76a06dc721d49662",
+        "a9a.t": "b805e6183f2c31924c2597a135efbea1",
+    }
+    sources = _pair(f"{_LIBSVM}/binary.html#a9a", f"{_LIBSVM}/binary", digests)
     X, y, X_test, y_test = _libsvm_pair("a9a", sources, path, 123)
     return Dataset(X, y, X_test, y_test, "a9a", row_bounds(14))
 
@@ -74,37 +74,21 @@ def a9a(path: PathLike | None = None) -> Dataset:
 def ijcnn1(path: PathLike | None = None) -> Dataset:
     """Return ijcnn1: the IJCNN 2001 challenge (49,990 x 22 and a test part of 91,701).
 
-    Dense (13 of 22 entries are nonzero). Features 1-10 are one indicator, 11-22 are twelve
-    numbers. No source states their range; [-1, 1] is declared here (all training values lie in
-    it, test values reach 1.33): hence the bounds 13 (L1) and sqrt(13) (L2). The values are not
-    changed; the problem enforces the bounds, which no row exceeds. Labels are -1/+1 as in the
-    file.
-
-    Parameters
-    ----------
-    path : str or path-like, optional
-        Folder with ``ijcnn1`` and ``ijcnn1.t``, or the training file.
+    Files ``ijcnn1`` and ``ijcnn1.t``. Dense (13 of 22 entries are nonzero). Features 1-10 are one
+    indicator, 11-22 are twelve numbers. No source states their range; [-1, 1] is declared here (all
+    training values lie in it, test values reach 1.33): hence the bounds 13 (L1) and sqrt(13) (L2).
+    The values are not changed; the problem enforces the bounds, which no row exceeds. Labels are
+    -1/+1 as in the file.
 
     References
     ----------
     LIBSVM Data, binary classification; Prokhorov, IJCNN 2001 challenge.
     """
-    page = f"{_LIBSVM}/binary.html#ijcnn1"
-    sources = (
-        Source(
-            ("ijcnn1",),
-            f"{_LIBSVM}/binary/ijcnn1.bz2",
-            "md5:22a1163cb407a2f1561f9678765acebf",
-            page,
-        ),
-        Source(
-            ("ijcnn1.t",),
-            f"{_LIBSVM}/binary/ijcnn1.t.bz2",
-            "md5:8abe953368ee19cc41e5bb63b5f7abfc",
-            page,
-            required=False,
-        ),
-    )
+    digests = {
+        "ijcnn1": "22a1163cb407a2f1561f9678765acebf",
+        "ijcnn1.t": "8abe953368ee19cc41e5bb63b5f7abfc",
+    }
+    sources = _pair(f"{_LIBSVM}/binary.html#ijcnn1", f"{_LIBSVM}/binary", digests, ".bz2")
     X, y, X_test, y_test = _libsvm_pair("ijcnn1", sources, path, 22)
     X_test = None if X_test is None else X_test.toarray()
     return Dataset(X.toarray(), y, X_test, y_test, "ijcnn1", row_bounds(13))
@@ -113,37 +97,21 @@ def ijcnn1(path: PathLike | None = None) -> Dataset:
 def adult(path: PathLike | None = None) -> Dataset:
     """Return UCI Adult, one-hot (32,561 x 105 and a test part of 16,281).
 
-    CSR. Six numeric attributes are scaled to [0, 1] by the ranges of
-    :data:`~dpanalysis.datasets.tables.ADULT`, eight categorical ones become 99 indicators;
-    a missing value (``?``) becomes zeros. So a row has L1 norm at most 14 and L2 norm at
-    most sqrt(14). ``fnlwgt`` is the survey weight, kept as in the original. Labels: +1 for
+    Files ``adult.data`` and ``adult.test``. CSR. Six numeric attributes are scaled to [0, 1] by the
+    ranges of :data:`~dpanalysis.datasets.tables.ADULT`, eight categorical ones become 99
+    indicators; a missing value (``?``) becomes zeros. So a row has L1 norm at most 14 and L2 norm
+    at most sqrt(14). ``fnlwgt`` is the survey weight, kept as in the original. Labels: +1 for
     ``>50K``, -1 for ``<=50K`` (in the test file these end in a full stop).
-
-    Parameters
-    ----------
-    path : str or path-like, optional
-        Folder with ``adult.data`` and ``adult.test``, or the training file.
 
     References
     ----------
     Becker and Kohavi, Adult, UCI Machine Learning Repository, doi 10.24432/C5XW20.
     """
-    page = "https://archive.ics.uci.edu/dataset/2/adult"
-    sources = (
-        Source(
-            ("adult.data",),
-            f"{_UCI}/adult/adult.data",
-            "md5:5d7c39d7b8804f071cdd1f2a7c460872",
-            page,
-        ),
-        Source(
-            ("adult.test",),
-            f"{_UCI}/adult/adult.test",
-            "md5:35238206dfdf7f1fe215bbb874adecdc",
-            page,
-            required=False,
-        ),
-    )
+    digests = {
+        "adult.data": "5d7c39d7b8804f071cdd1f2a7c460872",
+        "adult.test": "35238206dfdf7f1fe215bbb874adecdc",
+    }
+    sources = _pair("https://archive.ics.uci.edu/dataset/2/adult", f"{_UCI}/adult", digests)
     parts: list[Any] = []
     for file in locate("adult", sources, path):
         parts += (
@@ -180,7 +148,7 @@ def bank(path: PathLike | None = None, *, drop_duration: bool = False) -> Datase
     Parameters
     ----------
     path : str or path-like, optional
-        Folder with ``bank-full.csv``, or that file.
+        As in :func:`load`; the file is ``bank-full.csv``.
     drop_duration : bool
         Omit ``duration`` (50 features, bounds 15 and sqrt(15)).
 
@@ -214,14 +182,9 @@ def covertype(path: PathLike | None = None) -> Dataset:
     so a row has L1 norm at most 12 and L2 norm at most sqrt(12); the problem enforces it.
     Classes 1 and 2 are kept: class 1 is +1, class 2 is -1, as in Gao and Wright (2023).
 
-    The full ``covtype.data`` (581,012 rows, 495,141 kept) is used if it is found, else the
+    The file ``covtype.data`` (581,012 rows, 495,141 kept) is used if it is found, else the
     stratified 16% sample ``covtype-subset.data`` (92,962 rows, 79,222 kept). Every constant that
     depends on n must use :attr:`Dataset.n`.
-
-    Parameters
-    ----------
-    path : str or path-like, optional
-        Folder with ``covtype.data`` or ``covtype-subset.data``, or one such file.
 
     References
     ----------
@@ -252,12 +215,8 @@ def covertype(path: PathLike | None = None) -> Dataset:
 def digits(path: PathLike | None = None) -> Dataset:
     """Return scikit-learn's bundled digits (1,797 x 64, digits 0..9, no test part).
 
-    Counts 0..16 are divided by 16. Row bounds: 64 (L1), 8 (L2).
-
-    Parameters
-    ----------
-    path : None
-        Must be None, since there is no file.
+    Counts 0..16 are divided by 16. Row bounds: 64 (L1), 8 (L2). There is no file, so ``path`` must
+    be None.
     """
     X, y = _bundled("digits", path)
     return Dataset(X / 16.0, y.astype(np.int64), None, None, "digits", row_bounds(64), 10)
@@ -269,11 +228,7 @@ def breast_cancer(path: PathLike | None = None) -> Dataset:
     Labels: +1 benign (357), -1 malignant (212). The source gives no ranges for its 30
     measurements, so those of :data:`~dpanalysis.datasets.tables.BREAST_CANCER` are declared in
     this code; values are scaled by them and clipped to [0, 1]. Row bounds: 30 (L1), sqrt(30) (L2).
-
-    Parameters
-    ----------
-    path : None
-        Must be None, since there is no file.
+    There is no file, so ``path`` must be None.
 
     References
     ----------
@@ -296,6 +251,87 @@ def _bundled(name: str, path: PathLike | None) -> tuple[np.ndarray, np.ndarray]:
         ) from error
     X, y = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)
     return X, y
+
+
+def kuru_synthetic(
+    n: int = 100_000,
+    d: int = 20,
+    *,
+    scheme: str = "cube",
+    negative_rate: float | None = None,
+    rng: Any = None,
+) -> Dataset:
+    """Draw the logistic regression data of Kuru et al. (2022), section 5.
+
+    Parameters
+    ----------
+    n, d : int
+        Samples and features.
+    scheme : {"cube", "ball"}
+        ``"cube"``, scheme (i): rows uniform in [0, 1]^d, labels ``sign(<x, w>)`` of one
+        random ``w``. ``"ball"``, scheme (ii): rows uniform in the L1 ball of radius 20,
+        labels drawn from the logistic model of one standard normal ``w``.
+    negative_rate : float, optional
+        Fraction of labels -1 for ``"cube"``, in [0, 1], exact up to one sample; 0.1 by default,
+        as in the published runs, whose transients depend on it. None for ``"ball"``, which is
+        symmetric.
+    rng : int, SeedSequence or Generator, optional
+        Source of randomness (SPEC 7).
+
+    Returns
+    -------
+    Dataset
+        With the public row bounds of the scheme: L1 norm ``d`` and L2 norm ``sqrt(d)``
+        for ``"cube"``, L1 norm 20 for ``"ball"``; no test part.
+
+    Examples
+    --------
+    >>> data = kuru_synthetic(n=1000, d=5, rng=0)
+    >>> data.X.shape, float((data.y == -1).mean())
+    ((1000, 5), 0.1)
+    """
+    from ..problems.row_bound import RowBound  # imports problems
+
+    n, d = check_int("n", n, low=1), check_int("d", d, low=1)
+    check_choice("scheme", scheme, ("cube", "ball"))
+    random = check_rng(rng)
+    if scheme == "cube":
+        rate = 0.1 if negative_rate is None else negative_rate
+        rate = check_number("negative_rate", rate, low=0.0, high=1.0)
+        X = random.random((n, d))
+        y = _signs_at_rate(X, random.standard_normal(d), rate)
+        bounds = (RowBound(1, float(d), "check"), RowBound(2, math.sqrt(d), "check"))
+    else:
+        if negative_rate is not None:
+            raise ValueError(f"negative_rate must be None for scheme 'ball', got {negative_rate}")
+        radius = 20.0
+        X = _uniform_in_l1_ball(random, n, d, radius)
+        margins = X @ random.standard_normal(d)
+        # P(y = 1) = sigmoid(margin): a standard logistic variable lies below the margin.
+        y = np.where(random.logistic(size=n) < margins, 1.0, -1.0)
+        bounds = (RowBound(1, radius, "check"),)
+
+    return Dataset(X, y, None, None, f"kuru-{scheme}", bounds)
+
+
+def _signs_at_rate(X: np.ndarray, direction: np.ndarray, negative_rate: float) -> np.ndarray:
+    """Return labels ``sign(<x, direction + c 1>)`` with c chosen for the rate.
+
+    Entries of X are non-negative, so ``<x, direction> + c <x, 1>`` is negative exactly
+    for the samples whose ratio ``-<x, direction>/<x, 1>`` exceeds c.
+    """
+    ratios = -(X @ direction) / np.maximum(X.sum(axis=1), np.finfo(float).tiny)
+    y = np.ones(X.shape[0])
+    negatives = round(negative_rate * X.shape[0])
+    y[np.argsort(ratios)[X.shape[0] - negatives :]] = -1.0
+    return y
+
+
+def _uniform_in_l1_ball(random: np.random.Generator, n: int, d: int, radius: float) -> np.ndarray:
+    """Draw rows uniform in the ball: normalized exponentials with random signs."""
+    sizes = random.standard_exponential((n, d + 1))
+    signs = np.where(random.random((n, d)) < 0.5, -1.0, 1.0)
+    return radius * signs * sizes[:, :d] / sizes.sum(axis=1, keepdims=True)
 
 
 _ALL = (adult, a9a, bank, ijcnn1, covertype, mnist, fashion_mnist, cifar10, breast_cancer, digits)

@@ -1,4 +1,4 @@
-"""Output perturbation and objective perturbation: methods that make a single release."""
+"""Output perturbation, objective perturbation and quantiles: methods that answer in one step."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..privacy.facts import PublicFacts, gaussian_shape, norm_shape
 from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import (
     NoisyDescent,
+    NoisyQuantile,
     PerturbedMinimum,
     Query,
     curvature_of,
@@ -273,6 +274,47 @@ class ObjectivePerturbation(_OneShot):
             return replace(term, scale=scale, tolerance=tolerance, output_scale=hidden)
 
         return at(_smallest_scale(at, shift, facts, budget, accountant))
+
+
+@dataclass(frozen=True, repr=False)
+class Quantiles(ShortRepr, Method):
+    """A noisy quantile of every column of a :class:`~dpanalysis.problems.table.ColumnTable`.
+
+    The only iterate is their vector. ``level`` is the share of values on the ``side``; see
+    :class:`~dpanalysis.privacy.queries.NoisyQuantile`.
+    """
+
+    level: float
+    candidates: tuple[float, ...]
+    _: KW_ONLY
+    side: str = "below"
+    released: ClassVar[tuple[str, ...]] = ("w",)
+
+    def __post_init__(self) -> None:
+        NoisyQuantile(0, self.level, self.candidates, 1.0, self.side)  # validates the arguments
+
+    def prepare(
+        self, facts: PublicFacts, budget: Budget | None, accountant: str
+    ) -> list[NoisyQuantile]:
+        """Return a query for every column, with equal shares of the budget."""
+        if budget is None or budget.epsilon is None:
+            raise ValueError(f"budget must be of epsilon for quantiles, got {budget!r}")
+        scale = 2.0 * facts.d / budget.epsilon
+        return [
+            NoisyQuantile(j, self.level, self.candidates, scale, self.side) for j in range(facts.d)
+        ]
+
+    def events(self, facts: PublicFacts, plan: list[NoisyQuantile]) -> list[Event]:
+        """Return the event of every column."""
+        return [event for query in plan if (event := query.event(facts, FULL)) is not None]
+
+    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Any) -> Iterator[Step]:
+        """Yield all quantiles at once."""
+        yield Step(np.array([oracle.ask(query, FULL) for query in plan]))
+
+    def length(self, plan: Any) -> int:
+        """Return 1."""
+        return 1
 
 
 def _noise_law(budget: Budget | None) -> str:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._validation import check_number
 from ..experiments.run import minimize
-from ..methods.quantiles import Quantiles
+from ..methods.perturbation import Quantiles
 from ..privacy.accounting.relations import Budget
 from ..problems.rows.checks import has_read_width, refuse_read_width
 from ..problems.table import ColumnTable

@@ -17,7 +17,9 @@ from .adaptive_clipping import psac_lemma2, psac_table1, psac_theorem2, psac_wei
 from .allocation import (
     allocate_epsilon,
     allocate_gaussian,
+    best_horizon,
     error_bound,
+    horizon_bounds,
     laplace_scales,
 )
 from .certificates import (
@@ -34,20 +36,17 @@ from .heavy_ball import (
     heavy_ball_rate,
     heavy_ball_stationary_gap,
 )
-from .horizon import best_horizon, horizon_bounds
 from .lmi import (
     Certificate,
     StateSpace,
     heavy_ball_system,
     lyapunov_lmi,
 )
-from .multistage import (
+from .nesterov import (
     multistage_gap,
     multistage_recursion,
     multistage_schedule,
     multistage_weights,
-)
-from .nesterov import (
     nesterov_gap,
     nesterov_momentum,
     nesterov_rate,

@@ -182,7 +182,7 @@ def test_a_noisy_quantile_has_the_law_of_the_sparse_vector_that_is_charged(side)
 
 @pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
 def test_the_run_of_all_columns_costs_its_budget(relation):
-    from dpanalysis.methods.quantiles import Quantiles
+    from dpanalysis.methods.perturbation import Quantiles
 
     table = ColumnTable(np.random.default_rng(0).normal(size=(100, 3)))
     method = Quantiles(0.9, (-1.0, 0.0, 1.0, 4.0))

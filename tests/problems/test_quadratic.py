@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpanalysis import ERM, Quadratic, losses
-from dpanalysis.datasets.synthetic import kuru_synthetic
+from dpanalysis.datasets import kuru_synthetic
 
 
 @given(st.lists(st.floats(0, 1e3), min_size=1, max_size=6), st.integers(0, 2**32 - 1))
