@@ -14,8 +14,6 @@ from ..privacy.mechanisms import spawn
 from .outcomes import draw_pairs, pairs_of
 from .verify import Mechanism, Verdict, check_confidence, verify_privacy
 
-__all__ = ["assert_private", "sensitivity"]
-
 _DRAWN = 1000  # pairs of a strategy
 _SHOWN = 2000  # characters of a data set in a message
 
@@ -35,7 +33,7 @@ def sensitivity(
     Parameters
     ----------
     function : callable
-        D -> scalar or array of real numbers, of one shape for both members of a pair.
+        D -> scalar or array of finite numbers, of one shape for both members of a pair.
     neighbours : iterable of (dataset, neighbour), or Hypothesis strategy of such pairs
         At least one pair; data sets are whatever ``function`` takes. The first 1000 pairs of a
         strategy are tried, the same ones in every run.
@@ -51,12 +49,6 @@ def sensitivity(
         At least 0.
     pair : tuple
         Only with ``full_output``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If ``norm`` is below 1, there is no pair, or an output is no finite real array or
-        changes its shape; the message names the pair by its number, from 0.
 
     References
     ----------
@@ -132,11 +124,8 @@ def assert_private(
 
     Parameters
     ----------
-    mechanism : callable
-        ``mechanism(dataset, rng, size)`` returns ``size`` independent runs, (size,) or
-        (size, k); ``mechanism(dataset, rng)`` one, with ``vectorized=False``.
-    claim : float or Budget
-        Epsilon, or a budget with its delta and relation.
+    mechanism, claim, delta, rng, vectorized
+        As for :func:`~dpanalysis.audit.verify_privacy`; an int ``rng`` makes the test repeatable.
     neighbours : iterable of (dataset, neighbour), or Hypothesis strategy of such pairs, optional
         The inputs to try, from the mechanism's domain. The first ``pairs`` pairs that a
         strategy yields are tried, the same ones in every run. By default they are drawn from
@@ -148,8 +137,6 @@ def assert_private(
     relation : {"replace_one", "add_or_remove_one"}, optional
         By default that of the budget. Where there is none, pairs are drawn for "replace_one",
         and given pairs may be neighbours under either relation.
-    delta : float, default=0
-        In [0, 1).
     pairs : int, default=10
         How many pairs to draw, at least 1.
     samples : int, default=100_000
@@ -157,9 +144,6 @@ def assert_private(
     confidence : float, default=1 - 1e-9
         One minus the rate of false alarms of this call as a whole: each of k pairs is tested at
         ``1 - (1 - confidence)/k``.
-    rng : None, int, SeedSequence, Generator, SystemRandom or "os"
-        An int makes the test repeatable.
-    vectorized : bool, default=True
 
     Returns
     -------
@@ -170,8 +154,6 @@ def assert_private(
     ------
     AssertionError
         If a pair refutes the claim; the message shows the confidence and the pair.
-    ValueError, TypeError
-        If an argument is outside its range, or no pair is given.
 
     Examples
     --------

@@ -93,8 +93,6 @@ from ..privacy.accounting.zcdp import gaussian_delta
 from ..privacy.mechanisms import Random, spawn
 from .verify import GaussianPrivacy, ParsedClaim, VerdictBase, check_confidence, parse_claim
 
-__all__ = ["CanaryVerdict", "verify_with_canaries"]
-
 _EPSILONS = 16  # points of the Gaussian curve that are tried
 _ROUNDING = 1e-9
 
@@ -185,19 +183,12 @@ class CanaryVerdict(VerdictBase):
 
     Attributes
     ----------
-    refuted : bool
-        Whether the lower bound exceeds the claim. False is no certificate.
-    bound : float
-        Lower bound on the training's epsilon at ``delta``, or on its mu, at least 0; also under
-        its name, ``epsilon`` or ``mu``. It is too high with probability at most
-        1 - ``confidence``.
-    bounded : {"epsilon", "mu"}
-    claim, delta, confidence : float
+    refuted, bound, bounded, claim, delta, confidence, notes
+        As of a :class:`Verdict`.
     canaries, guesses, correct : int
         How many canaries there were, how many were guessed, how many guesses were right.
     p_value : float
         Bound on the probability of that many right guesses if the claim were true.
-    notes : tuple of str
     """
 
     canaries: int
@@ -226,11 +217,11 @@ def verify_with_canaries(
     """Test a claim about a whole training by one run with many canaries.
 
     ``train`` gets a fair coin for each canary, trains once, and returns a score for each. The
-    canaries with the highest scores are guessed to be in, those with the lowest to be out
-    (half of the guesses each, one more "in" if they are odd in number; ties are broken at
-    random), and the number of right guesses bounds epsilon from below: see the theorem in
-    :mod:`.canaries`. A correct training is refuted with probability at most 1 - ``confidence``,
-    whatever the scores are; good scores only make the bound sharp.
+    canaries with the highest scores are guessed to be in, those with the lowest to be out (half of
+    the guesses each, one more "in" if they are odd in number; ties are broken at random), and the
+    number of right guesses bounds epsilon from below: see the theorem in
+    :mod:`~dpanalysis.audit.canaries`. A correct training is refuted with probability at most 1 -
+    ``confidence``, whatever the scores are; good scores only make the bound sharp.
 
     Of a training with Gaussian noise and no subsampling, claim a :class:`GaussianPrivacy` and not
     its (epsilon, delta): every delta of the curve then helps to refute it.
@@ -248,10 +239,8 @@ def verify_with_canaries(
         allowed, NaN is not. Scores may use all that the training releases.
     canaries : int
         m, at least 1.
-    claim : float, Budget or GaussianPrivacy
-        Epsilon in [0, inf), or a budget; a zCDP budget is converted at ``delta``. Or mu.
-    delta : float, default=0
-        In [0, 1); 0 where mu is claimed.
+    claim, delta
+        As for :func:`verify_privacy`.
     guesses : int, optional
         r, between 1 and ``canaries``. It must be fixed before the scores are compared with the
         coins: the best r found afterwards would be a maximum over many tests. By default a tenth

@@ -64,18 +64,6 @@ from .events import Limit, OutcomeEvent
 from .learning import POWER, Choice, Goal, learn_event
 from .outcomes import Batch, Outcomes, Raised, Reader, as_batch, fingerprint
 
-__all__ = [
-    "CountedEvent",
-    "Counts",
-    "Mechanism",
-    "check_independent",
-    "interval",
-    "learn_and_count",
-    "log_p_value",
-    "lower_bound",
-    "samples_for",
-]
-
 _SHARE = 1e-3  # gamma, as a share of the error that is allowed
 _BLOCKS = 128  # blocks of y in one probability
 _PLACES = 64  # points of a piece at which the curve is compared with its chord

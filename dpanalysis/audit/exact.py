@@ -27,8 +27,6 @@ from numpy.typing import ArrayLike
 from .._validation import check_finite, check_number, check_reals
 from .quadrature import EPS, Array, Density, DensityPair, Integrand, excess, first, moment, rounding
 
-__all__ = ["Density", "hockey_stick", "privacy_profile", "renyi_divergence"]
-
 _FLOOR = 1e-300  # below, floats lose digits
 _FADED = 1e-30  # a last value below this share of the highest one is no jump
 _NEGLIGIBLE = -20.0  # logarithm
@@ -241,10 +239,8 @@ def hockey_stick(p: Any, q: Any, epsilon: float, *, full_output: bool = False) -
 
     Returns
     -------
-    delta : float
+    delta, error : float
         :math:`\int (p - e^\epsilon q)_+`, in [0, 1]; one direction.
-    error : float
-        Only with ``full_output``.
 
     Examples
     --------

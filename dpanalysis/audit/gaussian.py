@@ -39,8 +39,6 @@ from .counting import Mechanism, check_independent
 from .outcomes import Outcomes, Reader, as_batch, fingerprint
 from .verify import GaussianPrivacy, VerdictBase, check_confidence, check_inputs, parse_claim
 
-__all__ = ["GaussianVerdict", "verify_gaussian"]
-
 _FEWEST = 8
 _SAFETY = 1e-9  # relative: of the root, and of epsilon, which is rounded up
 
@@ -51,21 +49,18 @@ class GaussianVerdict(VerdictBase):
 
     Attributes
     ----------
-    refuted : bool
-        Whether the lower bound exceeds the claim. False is no certificate.
+    refuted, bounded, claim, delta, confidence, notes
+        As of a :class:`Verdict`.
     void : str
         Why the release is not taken for Gaussian, so that nothing is refuted; empty if it is.
     bound : float
         Lower bound on the claimed parameter, epsilon at ``delta`` or mu; 0 if void.
-    bounded : {"epsilon", "mu"}
-    claim, delta, confidence : float
     least_mu : float
         Lower bound on mu, whichever parameter is claimed; also ``mu``.
     estimate : float
         Plain estimate of mu.
     samples : int
         Runs of each input.
-    notes : tuple of str
     """
 
     void: str
@@ -128,10 +123,8 @@ def verify_gaussian(
 
     Parameters
     ----------
-    mechanism, dataset, neighbour, rng, relation, vectorized
+    mechanism, dataset, neighbour, claim, rng, relation, vectorized
         As for :func:`verify_privacy`. Outputs are numbers or vectors of one shape.
-    claim : float, Budget or GaussianPrivacy
-        Epsilon in [0, inf), or a budget; a zCDP budget is converted at ``delta``. Or mu.
     delta : float, default=0
         In (0, 1), as Gaussian noise keeps no epsilon at 0; 0 where mu is claimed.
     samples : int, default=10_000

@@ -27,14 +27,6 @@ from .._validation import check_choice, check_finite, check_int, check_number, c
 from ..privacy.accounting.rdp import _expm1_minus
 from .quadrature import EPS, Array, Density, integrate
 
-__all__ = [
-    "above_threshold_distribution",
-    "report_noisy_min_distribution",
-    "subsampled_gaussian",
-    "subsampled_laplace",
-]
-
-
 # Tables over all batches of tiny data
 
 
@@ -258,7 +250,7 @@ def report_noisy_min_distribution(
     values : array_like, shape (K,)
         Finite.
     noise : {"laplace", "gaussian", "exponential", "gumbel"}
-        Laplace and Gaussian noise is symmetric. Exponential and Gumbel noise is SUBTRACTED
+        Exponential and Gumbel noise is SUBTRACTED
         (the winner is argmin of values - noise, as report-noisy-max adds it): with values of
         sensitivity S, exponential noise of scale 2 S/epsilon is then epsilon-private (it is
         "permute and flip"); added, it is not. With Gumbel noise outcome i has a probability
@@ -266,15 +258,11 @@ def report_noisy_min_distribution(
     scale : float
         Laplace, exponential or Gumbel scale, or standard deviation; positive.
     full_output : bool, default=False
-        Also return an estimate of the relative error of each probability.
+        As for :func:`above_threshold_distribution`, also for what is returned.
 
     Returns
     -------
-    probabilities : ndarray, shape (K,)
-        Small ones have as many correct digits as large ones; those below 1e-300 are given as
-        1e-300.
-    error : ndarray, shape (K,)
-        Only with ``full_output``.
+    probabilities, error : ndarray, shape (K,)
 
     References
     ----------
@@ -448,10 +436,8 @@ def subsampled_gaussian(std: float, sensitivity: float, rate: float) -> tuple[De
     ----------
     std : float
         Standard deviation, positive.
-    sensitivity : float
-        Distance of the two centers, positive.
-    rate : float
-        Probability that the record is in the sample, in [0, 1].
+    sensitivity, rate
+        As for :func:`subsampled_laplace`.
 
     Returns
     -------

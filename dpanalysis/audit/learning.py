@@ -38,8 +38,6 @@ from .events import (
 )
 from .outcomes import Outcomes, Reader
 
-__all__ = ["POWER", "Choice", "Goal", "learn_event"]
-
 _COORDINATES = 16  # coordinates that are tried one by one
 _PAIRS = 6  # largest dimension in which differences of all pairs are tried too
 _LEARNED = 32  # coordinates that the fitted scores use

@@ -22,20 +22,6 @@ import scipy.sparse as sp
 
 from ..privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
-__all__ = [
-    "Batch",
-    "Outcomes",
-    "Raised",
-    "Reader",
-    "as_batch",
-    "check_neighbours",
-    "draw_pairs",
-    "fingerprint",
-    "hashable",
-    "pairs_of",
-]
-
-
 # Runs as returned: a numeric array whose first axis is the runs, or a list of any outputs.
 Batch: TypeAlias = "np.ndarray | list[Any]"
 

@@ -23,21 +23,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._validation import check_finite, check_reals
 
-__all__ = [
-    "EPS",
-    "IMPOSSIBLE",
-    "NODES",
-    "Array",
-    "Density",
-    "DensityPair",
-    "Integrand",
-    "excess",
-    "first",
-    "integrate",
-    "moment",
-    "rounding",
-]
-
 Array: TypeAlias = NDArray[np.float64]
 # ln p, ln q, u = ln p/q -> logarithm of the integrand, and its sensitivity to rounding of u.
 Integrand: TypeAlias = Callable[[Array, Array, Array], tuple[Array, Array]]

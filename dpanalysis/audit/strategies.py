@@ -311,8 +311,8 @@ def erm_problems(
         By default any loss of :mod:`dpanalysis.losses`.
     regularizer : Regularizer, or strategy of them, optional
         By default none or ``L2`` of a strength in [0, 1]; ``st.none()`` for none.
-    row_bound : RowBound or sequence of RowBound
-        The problem's public bound; all rows obey it.
+    row_bound
+        As for :func:`neighbouring_datasets`: the problem's public bound.
     forms : str or sequence of str
         How the data are stored, from :data:`FORMS`.
 

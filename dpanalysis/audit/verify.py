@@ -21,17 +21,6 @@ from .counting import Mechanism, learn_and_count
 from .events import ApproximateLimit, GaussianLimit, Limit, OutcomeEvent
 from .outcomes import check_neighbours
 
-__all__ = [
-    "GaussianPrivacy",
-    "Mechanism",
-    "Verdict",
-    "check_confidence",
-    "check_inputs",
-    "describe_confidence",
-    "parse_claim",
-    "verify_privacy",
-]
-
 
 @dataclass(frozen=True)
 class GaussianPrivacy:

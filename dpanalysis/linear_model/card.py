@@ -10,8 +10,6 @@ from typing import Any
 
 from ..privacy.ledger import Ledger
 
-__all__ = ["PrivacyCard"]
-
 _RELATIONS = {
     "replace_one": "one record replaced by any other; the number of records is public",
     "add_or_remove_one": "one record added or removed, under the same public nominal size",

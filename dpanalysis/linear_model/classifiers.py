@@ -39,8 +39,6 @@ from .card import PrivacyCard
 from .design import NO_BOUNDS, Upstream, design_of, in_file, upstream_of
 from .runs import LONG, TRIED, Run, run
 
-__all__ = ["LinearSVC", "LogisticRegression", "PrivateClassifier"]
-
 
 class PrivacyWarning(UserWarning):
     """Something that costs privacy, or accuracy for privacy's sake."""

@@ -27,9 +27,6 @@ from ..preprocessing.private_bounds import PrivateBounds
 from ..privacy.facts import Block
 from ..problems.row_bound import RowBound, as_bounds, implied_radius, with_constant
 
-__all__ = ["ColumnDesign", "RowDesign", "design_of", "in_file"]
-
-
 # Modules of scikit-learn that fit an estimator several times to the same records.
 _REPEATING = (
     *("sklearn.calibration", "sklearn.ensemble", "sklearn.feature_selection"),

@@ -30,9 +30,6 @@ from ..privacy.queries import curvature_of
 from ..problems.base import Problem
 from ..tuning import PrivateLoss, repeat_and_select
 
-__all__ = ["Run", "descent", "run"]
-
-
 #: Most of epsilon that the curvature of a record may cost; the rest buys the noise.
 CURVATURE_SHARE = 0.5
 

@@ -13,8 +13,6 @@ from .._validation import check_finite, check_number, check_reals
 from ..privacy.accounting.relations import REPLACE_ONE, check_relation
 from ..problems.row_bound import RowBound
 
-__all__ = ["LearnedRanges", "PublicColumns", "columns_of", "learned_by", "traced", "with_columns"]
-
 
 @dataclass(frozen=True)
 class LearnedRanges:

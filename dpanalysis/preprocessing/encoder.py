@@ -20,9 +20,6 @@ from sklearn.utils.validation import check_is_fitted
 from .._validation import refuse_mask
 from .columns import PublicColumns, with_columns
 
-__all__ = ["PublicEncoder"]
-
-
 _UNFILLED = "FILL IN"
 
 

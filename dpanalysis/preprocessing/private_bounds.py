@@ -17,8 +17,6 @@ from ..problems.rows.checks import has_read_width, refuse_read_width
 from ..problems.table import ColumnTable
 from .columns import LearnedRanges, PublicColumns, columns_of, traced, with_columns
 
-__all__ = ["PrivateBounds"]
-
 # 0 and both signs of 2^-20 to 2^40 in steps of a thousandth, which a column of years needs.
 _POWERS = 2.0 ** (np.arange(-20 * 700, 40 * 700 + 1) / 700)
 _CANDIDATES = tuple(np.concatenate([-_POWERS[::-1], [0.0], _POWERS]).tolist())

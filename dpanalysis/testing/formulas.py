@@ -31,8 +31,6 @@ from ._tools import (
     unchanged,
 )
 
-__all__ = ["check_clipping", "check_loss"]
-
 # (z, y) or (norms, losses), any equal shape, to an array of that shape.
 Formula: TypeAlias = Callable[[Any, Any], Any]
 

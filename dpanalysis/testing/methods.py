@@ -45,8 +45,6 @@ from ._tools import (
     unchanged,
 )
 
-__all__ = ["check_mechanism", "check_method"]
-
 _ROUNDING = 1e-9
 _MOST_STEPS = 100_000
 
@@ -529,26 +527,8 @@ def check_mechanism(
 ) -> None:
     """Raise AssertionError where a mechanism is found to be less private than claimed.
 
-    This is :func:`dpanalysis.audit.assert_private` for one pair of data sets; that function
-    also draws pairs.
-
-    Parameters
-    ----------
-    mechanism : callable
-        ``mechanism(dataset, rng, size)`` returns ``size`` independent runs, (size,) or
-        (size, k); ``mechanism(dataset, rng)`` one, with ``vectorized=False``.
-    dataset, neighbour : object
-        Two neighbouring inputs.
-    claim : float or Budget
-        Epsilon, or a budget with its delta and relation.
-    delta : float, default=0
-        In [0, 1).
-    samples : int, default=100_000
-        Runs on each of the two.
-    confidence : float, default=1 - 1e-9
-        One minus the rate of false alarms.
-    rng : None, int, SeedSequence, Generator, SystemRandom or "os"
-    vectorized : bool, default=True
+    This is :func:`dpanalysis.audit.assert_private`, with its parameters, for one pair of data
+    sets; that function also draws pairs.
 
     Examples
     --------

@@ -28,8 +28,6 @@ from ._tools import (
     shares_memory,
 )
 
-__all__ = ["check_problem"]
-
 _MOST = 40  # records that are compared one by one
 _RELATIONS = (REPLACE_ONE, ADD_OR_REMOVE_ONE)
 
