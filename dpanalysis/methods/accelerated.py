@@ -41,8 +41,7 @@ class GradientDescent(WithErrorBound):
 
     References
     ----------
-    Kuru, Birbil, Gurbuzbalaban, Yildirim, Differentially private accelerated optimization
-    algorithms, SIAM J. Optim. 32 (2022): the baseline DP-GD of section 5.
+    Kuru et al. (2022): the baseline DP-GD of section 5.
 
     Examples
     --------

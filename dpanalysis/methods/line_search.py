@@ -189,6 +189,12 @@ class Refinement(GradientSearch):
     by inverse variance, has the variance of one measurement at the new budget.
     """
 
+    released: ClassVar[tuple[str, ...]] = (
+        *AdaptiveMethod.released,
+        "step sizes",
+        "noise of every attempt",
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("growth", self.growth, low=0.0, low_open=True)
@@ -436,16 +442,11 @@ class LineSearchGD(LineSearch, Refinement):
     first step size of :math:`\eta_0, \beta\eta_0, \beta^2\eta_0, \dots` with a noisy decrease of
     at least :math:`\alpha \eta \lVert g \rVert^2`, as in :class:`LineSearchSGD`. If none is
     found, the gradient's budget grows as in :class:`AdaptiveGD`: the increase pays for another
-    measurement, which is averaged with the old one.
+    measurement, which is averaged with the old one. The parameters are as in
+    :class:`LineSearchSGD`, but for one; every line search costs ``epsilon``.
 
     Parameters
     ----------
-    step_size, iterations, clip_norm, clip_loss, sufficient_decrease, backtrack
-        As in :class:`LineSearchSGD`.
-    max_queries, noise, memory, headroom, query
-        As in :class:`LineSearchSGD`.
-    rho, epsilon : float, optional
-        Cost of the first gradient and of every line search, as in :class:`LineSearchSGD`.
     growth : float
         xi > 0: the gradient's budget grows by the factor 1 + xi.
 
@@ -453,10 +454,6 @@ class LineSearchGD(LineSearch, Refinement):
     -----
     Chen and Lee (2020) describe it as the full-batch version with the budget rule of DP-AGD, and do
     not give xi, here .3 as in DP-BLSGD. A gradient and its search are charged together.
-
-    References
-    ----------
-    Chen, Lee, Stochastic adaptive line search for differentially private optimization, 2020.
 
     Examples
     --------
@@ -470,12 +467,6 @@ class LineSearchGD(LineSearch, Refinement):
     >>> result.epsilon(), bool(problem.accuracy(result.w)[0] > 0.9)
     (1.0, True)
     """
-
-    released: ClassVar[tuple[str, ...]] = (
-        *AdaptiveMethod.released,
-        "step sizes",
-        "noise of every attempt",
-    )
 
 
 def angle_between(first: np.ndarray, second: np.ndarray) -> float:
@@ -557,12 +548,6 @@ class AdaptiveGD(Refinement):
     growth: float = 0.1
     headroom: float = 1.1
     noise: str = "gumbel"
-
-    released: ClassVar[tuple[str, ...]] = (
-        *AdaptiveMethod.released,
-        "step sizes",
-        "noise of every attempt",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -77,9 +77,9 @@ class OutputPerturbation(_OneShot):
     Raises
     ------
     ValueError
-        If an argument is outside its range. :func:`dpanalysis.minimize` raises it if a record's
-        loss is not convex, Lipschitz and smooth by public bounds (the hinge loss is not smooth),
-        the penalty is not convex, or the step size is too large.
+        By :func:`dpanalysis.minimize`, if a record's loss is not convex, Lipschitz and smooth by
+        public bounds (the hinge loss is not smooth), the penalty is not convex, or the step size is
+        too large.
 
     Notes
     -----
@@ -163,9 +163,8 @@ class ObjectivePerturbation(_OneShot):
     Raises
     ------
     ValueError
-        If an argument is outside its range. :func:`dpanalysis.minimize` raises it if a record's
-        loss is not convex, Lipschitz and smooth by public bounds (the hinge loss is not smooth),
-        or depends on more than linear predictions; and for zCDP budgets, which have no bound here.
+        As of :class:`OutputPerturbation`; also if the loss depends on more than linear predictions,
+        and for zCDP budgets, which have no bound here.
 
     Notes
     -----

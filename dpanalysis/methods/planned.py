@@ -436,9 +436,9 @@ class Recursion(ShortRepr, Method):
     def with_noise_multiplier(self, noise_multiplier: float, n: int) -> Self:
         """Return this method with Gaussian noise of ``noise_multiplier`` times the clip norm.
 
-        The convention of Xia et al. (2023) and Fang et al. (2023): N(0, (noise_multiplier
-        clip_norm)^2) in every coordinate of the SUM of clipped gradients; ``noise`` is this
-        standard deviation over the expected batch size.
+        For Gaussian noise and a clipping rule, by the convention of Xia et al. (2023) and Fang et
+        al. (2023): N(0, (noise_multiplier clip_norm)^2) in every coordinate of the SUM of clipped
+        gradients; ``noise`` is this standard deviation over the expected batch size.
 
         Parameters
         ----------
@@ -446,12 +446,6 @@ class Recursion(ShortRepr, Method):
             In (0, inf).
         n : int
             Public number of records.
-
-        Raises
-        ------
-        ValueError
-            If an argument is outside its range, or the method has no clipping rule or other
-            noise than Gaussian.
 
         Examples
         --------

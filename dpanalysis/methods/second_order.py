@@ -491,11 +491,6 @@ class SecondOrder(CurvatureMethod):
     failure, lower_bound, start_share
         See :class:`~dpanalysis.methods.second_order.CurvatureMethod`.
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range, which may depend on the others; the message gives it.
-
     Notes
     -----
     The noise is for the worst case, T = floor((f(w0) - lower_bound)/MIN_DEC) + 1 iterations with

@@ -195,13 +195,8 @@ def allocate_epsilon(
     Returns
     -------
     (T,) ndarray
-        Positive budgets, after amplification; they sum to ``epsilon`` and never above it.
-
-    Raises
-    ------
-    ValueError
-        If a weight or ``epsilon`` is not positive, or not ``0 < m <= n``, or ``epsilon`` is so
-        small that a share would be rounded to 0.
+        Budgets after amplification; they sum to ``epsilon`` and never above it. A share that
+        would be rounded to 0 raises ValueError.
 
     Examples
     --------
@@ -231,21 +226,15 @@ def laplace_scales(
     sensitivity : float
         ``S_1``, the L1 sensitivity of the sum of gradients (replace-one: the largest distance
         between two samples' gradients).
-    n : int
-        Data size.
-    m : float, optional
-        Batch size without replacement, or expected batch size of Poisson sampling; default
+    n, m : int, float
+        Data size; batch size without replacement, or expected size of a Poisson batch, by default
         ``n``.
 
     Returns
     -------
     (T,) ndarray
-        ``b_t = S_1 / (m ln(1 + (e^{eps_t} - 1) n / m))``, for noise on the *mean* gradient.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range, or the noise would be rounded to 0.
+        ``b_t = S_1 / (m ln(1 + (e^{eps_t} - 1) n / m))``, for noise on the *mean* gradient. Noise
+        that would be rounded to 0 raises ValueError.
 
     Examples
     --------
@@ -281,12 +270,8 @@ def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> Flo
     Returns
     -------
     (T,) ndarray
-        Standard deviations of a coordinate's noise.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range, or the noise would be rounded to 0.
+        Standard deviations of a coordinate's noise. Noise that would be rounded to 0 raises
+        ValueError.
 
     Examples
     --------
@@ -341,8 +326,7 @@ def horizon_bounds(
     sensitivity : float
         ``S_1``, the L1 replace-one sensitivity of one sample's gradient.
     n, m : int, float
-        Data and batch size (expected, for Poisson sampling); the full batch when ``m`` is
-        omitted.
+        As in :func:`laplace_scales`.
     epsilon : float
         Pure budget of the run.
     noise : {"optimal", "uniform"}
@@ -464,9 +448,8 @@ def best_horizon(
 
     Returns
     -------
-    iterations : int
-        The smallest minimizer.
-    bound : float
+    iterations, bound : int, float
+        The smallest minimizer, and its bound.
 
     Examples
     --------

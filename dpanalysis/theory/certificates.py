@@ -208,9 +208,7 @@ def heavy_ball_certified_rate(
     ----------
     step_size, momentum : array_like
         ``alpha > 0`` and ``beta`` in ``[0, 1)``; broadcast.
-    mu, L : float
-        ``0 < mu <= L``.
-    solver : str, optional
+    mu, L, solver
         As in :func:`heavy_ball_certificate`. Through cvxpy, one compiled program serves all.
 
     Returns
@@ -253,24 +251,16 @@ def nesterov_certificate(
 ) -> Certificate:
     """Return a verified Lyapunov function of Nesterov's method.
 
-    As :func:`heavy_ball_certificate`. With the standard momentum the rate is at least as good as
-    the classical ``rate^2 = 1 - sqrt(mu alpha)`` of Kuru et al. (2022), Theorem 4.1.
+    As :func:`heavy_ball_certificate`, errors included. With the standard momentum the rate is at
+    least as good as the classical ``rate^2 = 1 - sqrt(mu alpha)`` of Kuru et al. (2022), Theorem
+    4.1.
 
     Parameters
     ----------
-    step_size : float
-        ``alpha > 0``.
-    mu, L : float
-        ``0 < mu <= L``.
     momentum : float, optional
         In ``[0, 1)``; default :func:`~dpanalysis.theory.nesterov_momentum`.
-    rate, objective, horizon, noise_second_moment, initial, solver
+    step_size, mu, L, rate, objective, horizon, noise_second_moment, initial, solver
         As in :func:`heavy_ball_certificate`.
-
-    Raises
-    ------
-    CertificateNotFound
-        If there is none of this form.
 
     Examples
     --------

@@ -62,10 +62,8 @@ def nesterov_rate(
 
     Parameters
     ----------
-    step_size, momentum : array_like
-        ``alpha > 0`` and ``beta`` in ``[0, 1)``; broadcast.
-    mu, L : float
-        ``0 < mu <= L``.
+    step_size, momentum, mu, L
+        As in :func:`~dpanalysis.theory.heavy_ball_rate`.
 
     Returns
     -------

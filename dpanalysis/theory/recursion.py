@@ -124,12 +124,10 @@ def gradient_descent_recursion(
 
     Parameters
     ----------
-    iterations : int
-        ``T >= 1``.
+    iterations, mu, L
+        As in :func:`~dpanalysis.theory.nesterov_recursion`.
     step_size : float
         ``alpha`` in ``(0, 2/L]``.
-    mu, L : float
-        ``0 < mu <= L``.
 
     Examples
     --------

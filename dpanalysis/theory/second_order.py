@@ -180,15 +180,6 @@ def curvature_roots(c: float, c2: float, c_H: float) -> tuple[float, float]:
     c_H : float
         In (0, 1 - c - sqrt(8 c2/3)).
 
-    Returns
-    -------
-    t1, t2 : float
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range; the message gives the range of c_H.
-
     References
     ----------
     Gao and Wright (2023), (15); errata 003-8.
@@ -448,8 +439,8 @@ def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is outside its range; if m is so small that Theorem B.8 is false.
+    ValueError
+        If m is so small that Theorem B.8 is false.
 
     Notes
     -----

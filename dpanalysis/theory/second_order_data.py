@@ -33,11 +33,6 @@ class Shares(NamedTuple):
         As in :func:`~dpanalysis.theory.tolerated_noise`.
     c_g, c_H : float or None
         As in :func:`~dpanalysis.theory.min_decrease_line_search`; None for short steps.
-
-    Examples
-    --------
-    >>> Shares(0.1, 0.25, 0.1).c_g is None
-    True
     """
 
     c: float
@@ -272,11 +267,6 @@ def sample_complexity(target: SecondOrderTarget, shares: Shares) -> SampleComple
     target : SecondOrderTarget
     shares : Shares
         With ``c_g`` and ``c_H`` for the line search.
-
-    Raises
-    ------
-    ValueError
-        If the shares are outside their ranges, or a number is out of reach.
 
     Notes
     -----

@@ -53,19 +53,8 @@ def laplace_noise(
 
     Parameters
     ----------
-    epsilon : float
-        Total budget, positive, by basic composition.
-    sensitivity : float
-        ``S_1``, the L1 replace-one sensitivity of one sample's gradient.
-    n, m : int
-        Data and batch size; the full batch when ``m`` is omitted.
-    dimension : int
-        ``d``.
-
-    Returns
-    -------
-    callable
-        ``T -> E||w||^2`` for ``T >= 1``.
+    epsilon, sensitivity, n, dimension, m
+        As in :func:`~dpanalysis.theory.horizon_bounds`.
 
     Examples
     --------
@@ -110,8 +99,7 @@ def tune_heavy_ball(
     horizon_max : int
         Largest ``T``.
     initial : float or (distance, gap)
-        Public guesses of ``||w_0 - w*||`` and ``F(w_0) - F*``; one may be None and is then
-        bounded by the other. A number is the distance.
+        Public guesses, as in :func:`~dpanalysis.theory.heavy_ball_certificate`.
     objective : {"quadratic", "certified"}
         The worst exact error over quadratics of the class and over noise directions (under 1
         s for ``horizon_max=1000``), or the bound of a certificate for every function of the

@@ -331,9 +331,8 @@ def clipping_frequency_gaussian(
     Raises
     ------
     ValueError
-        If an argument is out of its range, or the tail is neither 0 nor 1 to working precision
-        and SciPy's series fails: for a gradient norm above 1e4 standard deviations, or more than
-        1e8 dimensions.
+        If the tail is neither 0 nor 1 to working precision and SciPy's series fails: for a gradient
+        norm above 1e4 standard deviations, or more than 1e8 dimensions.
 
     References
     ----------
