@@ -64,7 +64,7 @@ def minibatch(n: int) -> Callable[[], object]:
     return lambda: problem.sums(w, sampling.draw(n, random), clipping=CLIP)
 
 
-def optimiser(T: int) -> Callable[[], object]:
+def optimizer(T: int) -> Callable[[], object]:
     data_set = dpa.datasets.kuru_synthetic(2000, rng=0)
     problem = data_set.problem(losses.Logistic(), dpa.regularizers.L2(0.05))
     method = dpa.methods.Nesterov(1.0 / problem.L, T, problem.mu)
@@ -83,7 +83,7 @@ CURVES: list[tuple[str, str, Callable[[int], Callable[[], object]], int, int]] =
     ("n", "Poisson batch, 5% of n", minibatch, 20_000, 5_000),
     ("d", "dense gradient, n = 10,000", partial(gradient, 10_000), 20, 10),
     ("R", "replicates, 10,000 x 20", partial(gradient, 10_000, 20), 4, 2),
-    ("T", "Nesterov, 2,000 x 20", optimiser, 50, 10),
+    ("T", "Nesterov, 2,000 x 20", optimizer, 50, 10),
     ("T", "budget, m < n", allocation, 1_000, 1_000),
     ("T", "filter and ledger", lambda T: partial(filter_and_ledger, T), 1_000, 300),
 ]

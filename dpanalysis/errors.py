@@ -1,4 +1,4 @@
-"""Exceptions with a meaning of their own; arguments raise the built-in ones."""
+"""Exceptions of this package; a wrong argument raises a built-in one."""
 
 from __future__ import annotations
 

@@ -117,13 +117,7 @@ class Selection:
     ledger: Ledger
 
     def epsilon(self, delta: float = 0.0) -> float:
-        """Return the epsilon of the whole choice at ``delta``.
-
-        Parameters
-        ----------
-        delta : float
-            In [0, 1).
-        """
+        """Return the epsilon of the whole choice at ``delta``, in [0, 1)."""
         return self.ledger.epsilon(delta)
 
 
@@ -133,19 +127,14 @@ def affordable(budget: Budget, repeats: Repeats) -> Budget:
     Parameters
     ----------
     budget : Budget
-        Of epsilon alone, or of epsilon and delta.
+        Of epsilon and delta: a choice does not preserve zCDP.
     repeats : Repeats
+        Of a finite shape for a pure budget: Poisson's law has no pure guarantee.
 
     Returns
     -------
     Budget
         Pure for a pure budget, else zCDP.
-
-    Raises
-    ------
-    ValueError
-        If the budget is one of zCDP, which a choice does not preserve, or a pure one with
-        Poisson's law, which has no pure guarantee.
 
     Examples
     --------
@@ -213,11 +202,11 @@ def repeat_and_select(
     Raises
     ------
     ValueError
-        If an argument is outside its range, ``rng`` has been used under the guard, or a candidate
-        returns a :class:`~dpanalysis.Result`, a Selection or an estimator that ran under another
-        budget than the one given.
+        If ``rng`` has been used under the guard, or a candidate returns a
+        :class:`~dpanalysis.Result`, a Selection or an estimator that ran under another budget than
+        the one given.
     TypeError
-        If something is not callable, or the guard is a branch of a filter.
+        If the guard is a branch of a filter.
     PrivacyBudgetExceeded
         If the guard refuses; nothing has run then.
 

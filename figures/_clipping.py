@@ -122,7 +122,7 @@ def share_used(problem: Any, w: np.ndarray, clipping: Any) -> np.ndarray:
 
 
 def make_rule(rule: str, clip_norm: float, r: float) -> dpa.clipping.Clipping:
-    """Return a clipping rule by its name; value clipping goes by the problem's constants."""
+    """Return a clipping rule by its name; value clipping takes the problem's constants."""
     if rule == "GC":
         return dpa.clipping.Flat(clip_norm)
     if rule == "VC":
@@ -153,7 +153,7 @@ def train_cell(
     charged (the clip norm, and the rounding of sums in single precision), and the sum is
     divided by the expected size of a batch, which is public. Without ``curves`` only the start
     and the end are recorded. A ``bound_divisor`` divides the bound on a gradient's norm that
-    value clipping goes by, and has the used share of the clip norm recorded.
+    value clipping uses, and has the used share of the clip norm recorded.
     """
     problem = load_problem(data, signed, model, bound_divisor or 1.0)
     _, _, X_test, y_test = load_data(data, signed)

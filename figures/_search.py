@@ -155,7 +155,7 @@ def genetic(task: Task) -> methods.GeneticSearch:
 
 
 def solution(task: Task) -> Array:
-    """Return the minimiser, by L-BFGS and Newton's method: not private."""
+    """Return the minimizer, by L-BFGS and Newton's method: not private."""
     return task.problem.solve()
 
 
@@ -219,8 +219,8 @@ def run_cell(
 ) -> dict[str, Any]:
     """Train once and return the accuracy on the fold that is held out, and what it took.
 
-    The objective is that of the figure, of the hinge loss also where its Huberized twin was
-    minimised.
+    The objective is that of the figure, of the hinge loss also where its Huberized version was
+    minimized.
     """
     entry = METHODS[method]
     judge = load_problem(data, loss, None, fold)

@@ -109,7 +109,7 @@ assert wrong.rate < true_rate
 # ## Three goals, three certificates
 #
 # The fastest rate, the lowest noise floor and the best bound after $T$ iterations are three
-# different optimisation problems with three different answers.
+# different optimization problems with three different answers.
 
 # %%
 step_size, momentum, T, moment = 0.1, 0.5, 60, 1e-2

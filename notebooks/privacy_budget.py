@@ -27,7 +27,7 @@
 # $$E[F(w_T) - F^*] \le a_0\, E_0 + \sum_{t=1}^T a_t \left( d\, b_t^2 + \tfrac12 \sigma_s^2
 # \right)$$
 #
-# with the Laplace scale $b_t$ of iteration $t$. The best division minimises $\sum_t a_t b_t^2$.
+# with the Laplace scale $b_t$ of iteration $t$. The best division minimizes $\sum_t a_t b_t^2$.
 
 # %%
 import matplotlib.pyplot as plt

@@ -240,8 +240,8 @@ for name, rule in at_w.items():
 #
 # Without noise a rule stops where the *weighted* mean gradient vanishes. In one dimension that
 # point can be computed: here samples $f_i(x) = (x - a_i)^2/2$ with skewed $a_i$, whose
-# mean is the minimiser. For these $\beta_1 = 2$ makes VC the same as GC. The crosses are runs
-# of the optimiser.
+# mean is the minimizer. For these $\beta_1 = 2$ makes VC the same as GC. The crosses are runs
+# of the optimizer.
 
 # %%
 a = -np.log(1.0 - (np.arange(101) + 0.5) / 101)  # quantiles of the exponential law
@@ -253,7 +253,7 @@ kinds = {
 
 
 def bias(rule):
-    """Return the distance of the fixed point from the minimiser."""
+    """Return the distance of the fixed point from the minimizer."""
     (only,) = theory.fixed_points(rule, a).bias
     return float(only)
 

@@ -84,13 +84,7 @@ class Range:
         return found if self.size is not None else found[0].item()
 
     def unit(self, value: Any) -> Array:
-        """Return coordinates in [0, 1] whose value is ``value``, shape (dimension,).
-
-        Raises
-        ------
-        ValueError
-            If it has the wrong length or is outside the range.
-        """
+        """Return coordinates in [0, 1] whose value is ``value``, shape (dimension,)."""
         found = np.atleast_1d(np.asarray(value, dtype=np.float64))
         inside = (found >= self.low) & (found <= self.high)
         if found.shape != (self.dimension,) or not inside.all():
@@ -209,11 +203,6 @@ def pair_quotient(
     tolerance : float
         As in :func:`quotient`.
 
-    Raises
-    ------
-    TypeError
-        If not exactly one of ``order`` and ``epsilon`` is given.
-
     Examples
     --------
     >>> laws = [0.75, 0.25], [0.25, 0.75]
@@ -272,8 +261,6 @@ def worst_case(
     ------
     ArithmeticError
         If ``function`` returns NaN or raises ArithmeticError: the point is in the message.
-    ValueError
-        If the space is empty, a number is out of range or a guess outside the box.
 
     Examples
     --------

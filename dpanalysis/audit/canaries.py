@@ -254,8 +254,8 @@ def verify_with_canaries(
     Raises
     ------
     ValueError
-        If a number is outside its range, so many guesses cannot refute the claim even if all
-        are right, or the scores have the wrong shape or are NaN.
+        If so many guesses cannot refute the claim even if all are right, or the scores have the
+        wrong shape or are NaN.
 
     References
     ----------

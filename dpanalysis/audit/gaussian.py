@@ -138,8 +138,8 @@ def verify_gaussian(
     Raises
     ------
     ValueError
-        If a number is outside its range, the inputs are not neighbours, or the mechanism returns
-        the wrong number of rows, repeats its runs or changes its input.
+        If the inputs are not neighbours, or the mechanism returns the wrong number of rows, repeats
+        its runs or changes its input.
 
     References
     ----------

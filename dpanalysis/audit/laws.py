@@ -1,13 +1,12 @@
 """Exact output laws of mechanisms: tables over all batches, selection, and pairs of densities.
 
-A subsampled mechanism on a handful of records is a mixture over all batches. A table of its laws,
-one row a batch, gives an adversary all freedom that a bound must allow for: the other records,
-the order of the outcomes, the two directions.
+A subsampled mechanism on a few records is a mixture over all batches. A table of its laws, one row
+per batch, is free of assumptions: a bound must hold for all tables, in both directions.
 
-Of AboveThreshold and report-noisy-min, the probability of an outcome is one integral, over the
-noise of the threshold or over the winning value, of a log-concave function. That makes the
-quadrature safe: between two nodes a concave logarithm cannot rise above its chords, so no peak is
-overlooked, and every outcome is refined relative to itself, however rare it is.
+The probability of an outcome of AboveThreshold or report-noisy-min is one integral of a log-concave
+function, over the noise of the threshold or over the winning value. That makes the quadrature safe:
+a concave logarithm lies below the continuation of its chords, so no peak is overlooked, and the
+error is relative, however rare an outcome is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Learning of the event that is most likely to refute a claim, from runs on the two inputs.
 
 Scores of an outcome are tried, some without parameters, others fitted. The event is counted in
-other runs, so nothing that is learned here needs to be right.
+other runs, so a bad choice costs power and no validity.
 """
 
 from __future__ import annotations

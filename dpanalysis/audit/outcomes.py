@@ -401,7 +401,7 @@ def _array(data: Any) -> Any:
 
 
 def _keys(array: Any) -> list[Any]:
-    """Return one hashable key a row; equal numbers have equal keys, whatever their dtype."""
+    """Return one hashable key per row; equal numbers have equal keys, whatever their dtype."""
     if isinstance(array, _Sparse):
         rows = array.matrix
         return [

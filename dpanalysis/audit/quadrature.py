@@ -1,9 +1,8 @@
 """Adaptive quadrature of positive functions given by their logarithms, and pairs of densities.
 
 The integrands of an audit range over hundreds of orders of magnitude, and often the rarest part
-decides. So everything stays in logarithms, each of several integrals is refined until it is
-accurate relative to itself, and a panel on which the logarithm changes too fast to be trusted is
-split, however small the error looks there.
+decides. So everything stays in logarithms, each integral is refined to a relative accuracy, and a
+panel on which the logarithm changes too fast is split, however small the estimated error.
 
 Panels of a pair of densities start from all scales around the given points, from the smallest
 float to the largest in factors of 16, so that neither a narrow density far away nor a heavy tail

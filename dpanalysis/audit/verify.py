@@ -80,24 +80,12 @@ class VerdictBase:
 
     @property
     def epsilon(self) -> float:
-        """Lower bound on epsilon at ``delta``, at least 0.
-
-        Raises
-        ------
-        AttributeError
-            If the claim is of mu: no bound on epsilon follows from one on mu.
-        """
+        """Lower bound on epsilon at ``delta``, at least 0; AttributeError if mu is claimed."""
         return self._named("epsilon")
 
     @property
     def mu(self) -> float:
-        """Lower bound on mu, at least 0.
-
-        Raises
-        ------
-        AttributeError
-            If the claim is of epsilon.
-        """
+        """Lower bound on mu, at least 0; AttributeError if epsilon is claimed."""
         return self._named("mu")
 
     def _named(self, name: str) -> float:
@@ -302,11 +290,11 @@ def verify_privacy(
     Raises
     ------
     ValueError
-        If a number is outside its range, ``samples`` are too few to refute the claim whatever
-        they show, the inputs are not neighbours, or the mechanism returns the wrong number of
-        rows, raises in every run, repeats its samples or changes its input.
+        If ``samples`` are too few to refute the claim whatever they show, the inputs are not
+        neighbours, or the mechanism returns the wrong number of rows, raises in every run, repeats
+        its samples or changes its input.
     TypeError
-        If an argument is of the wrong kind, or outputs cannot be compared.
+        If outputs cannot be compared.
 
     References
     ----------

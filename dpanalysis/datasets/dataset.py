@@ -95,17 +95,6 @@ class Dataset:
         size : int, optional
             Public nominal size, see :class:`~dpanalysis.ERM`; by default :attr:`n`, which is then
             public.
-
-        Raises
-        ------
-        ValueError
-            If the data have more than two classes.
-
-        Examples
-        --------
-        >>> from dpanalysis import datasets
-        >>> datasets.load("breast_cancer").problem().d
-        30
         """
         from ..losses import Logistic
         from ..problems import ERM
@@ -125,12 +114,6 @@ class Dataset:
         ----------
         rows, test_rows : integer or boolean arrays
             Rows of the training part, for example one fold of a cross-validation.
-
-        Examples
-        --------
-        >>> from dpanalysis import datasets
-        >>> datasets.load("digits").subset([0, 1, 2]).y
-        array([0, 1, 2])
         """
         part = replace(self, X=self.X[rows], y=self.y[rows])
         if test_rows is None:
@@ -140,9 +123,9 @@ class Dataset:
     def split(self, test_fraction: float, rng: Any = None) -> Dataset:
         """Shuffle the training rows and split a fraction of them off as the test part.
 
-        The split depends on the number of rows. So under ``"add_or_remove_one"`` the guarantee of
-        a run on the training part is for that part only; a guarantee for all rows requires an
-        independent choice for each row.
+        Any published test part is replaced. The split depends on the number of rows. So under
+        ``"add_or_remove_one"`` the guarantee of a run on the training part is for that part only; a
+        guarantee for all rows requires an independent choice for each row.
 
         Parameters
         ----------
@@ -150,11 +133,6 @@ class Dataset:
             In (0, 1); ``floor(test_fraction * n)`` rows become the test part.
         rng : None, int, SeedSequence or Generator
             Source of the shuffle.
-
-        Returns
-        -------
-        Dataset
-            Any published test part is replaced.
         """
         fraction = check_fraction("test_fraction", test_fraction)
         order = check_rng(rng).permutation(self.n)
@@ -164,8 +142,9 @@ class Dataset:
     def folds(self, k: int, rng: Any = None) -> Iterator[Dataset]:
         """Shuffle the training rows and yield the data sets of a k-fold cross-validation.
 
-        Each row is in the test part once. The parts' sizes differ by at most one and reveal the
-        number of rows: guarantees under ``"add_or_remove_one"`` are as in :meth:`split`.
+        Each row is in the test part once; a published test part is replaced, see :meth:`pooled`.
+        The parts' sizes differ by at most one and reveal the number of rows: guarantees under
+        ``"add_or_remove_one"`` are as in :meth:`split`.
 
         Parameters
         ----------
@@ -173,11 +152,6 @@ class Dataset:
             In [2, n].
         rng : None, int, SeedSequence or Generator
             Source of the shuffle: the same one gives the same folds.
-
-        Yields
-        ------
-        Dataset
-            Any published test part is replaced (see :meth:`pooled`).
 
         Examples
         --------
@@ -191,24 +165,7 @@ class Dataset:
             yield self.subset(np.concatenate(parts[:i] + parts[i + 1 :]), held_out)
 
     def pooled(self) -> Dataset:
-        """Return the training and the published test rows as one training part.
-
-        Returns
-        -------
-        Dataset
-            Without a test part; see :meth:`folds` and :meth:`split`.
-
-        Raises
-        ------
-        ValueError
-            If there is no test part.
-
-        Examples
-        --------
-        >>> from dpanalysis import datasets
-        >>> datasets.load("breast_cancer").split(0.2, rng=0).pooled().n
-        569
-        """
+        """Return the training and the published test rows as one training part."""
         import scipy.sparse
 
         if self.X_test is None or self.y_test is None:
@@ -222,14 +179,7 @@ class Dataset:
         return replace(self, X=_marked(X, self.X, self.X_test), y=y, X_test=None, y_test=None)
 
     def with_intercept(self) -> Dataset:
-        """Append a column of ones, and adjust the row bounds.
-
-        Examples
-        --------
-        >>> from dpanalysis import datasets
-        >>> datasets.load("breast_cancer").with_intercept().d
-        31
-        """
+        """Append a column of ones, and adjust the row bounds."""
         import scipy.sparse
 
         def extend(X: Any) -> Any:

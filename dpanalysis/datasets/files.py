@@ -89,8 +89,7 @@ def load_libsvm(
     Raises
     ------
     ValueError
-        If the file is damaged, a line is malformed, an index lies outside the columns
-        or occurs twice on one line, or a number is not finite.
+        If the file is damaged, or an index occurs twice on one line; the message names the line.
 
     Examples
     --------
@@ -204,17 +203,12 @@ def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
     Parameters
     ----------
     path : str or path-like
-        Plain, ``.gz`` or ``.bz2`` file.
+        Plain, ``.gz`` or ``.bz2`` file; a damaged one raises ValueError.
 
     Returns
     -------
     ndarray
         With the shape and type of the header, in native byte order.
-
-    Raises
-    ------
-    ValueError
-        If the header is not IDX, or the file's length does not match it.
 
     Examples
     --------
@@ -261,33 +255,17 @@ ENVIRONMENT = "DPANALYSIS_DATA"
 class Source:
     """One public file: names, address and checksum.
 
-    Parameters
-    ----------
-    names : tuple of str
-        Accepted file names, best first, each also with ``.gz`` appended; a name may include a
-        sub-folder. A download is stored under the first.
-    url : str
-        Public address of the file, plain or compressed (gzip, bzip2, zip).
-    digest : str
-        ``"md5:..."`` or ``"sha256:..."`` of the decompressed content; with ``packed=True`` of
-        the downloaded file.
-    page : str
-        Web page of the file.
-    member : str
-        Name inside the archive if ``url`` is a zip file.
-    packed : bool
-        Whether ``digest`` is that of the downloaded file.
-    required : bool
-        Whether the data set needs it (a test part may be absent beside a user's file).
+    The names are tried in turn, plain and packed, and may include a sub-folder; a download is
+    stored under the first.
     """
 
     names: tuple[str, ...]
-    url: str
-    digest: str
+    url: str  # of the file, plain or packed (gzip, bzip2, zip)
+    digest: str  # "md5:..." or "sha256:..." of the unpacked content
     page: str
-    member: str = ""
-    packed: bool = False
-    required: bool = True
+    member: str = ""  # name inside a zip file
+    packed: bool = False  # whether the digest is that of the downloaded file
+    required: bool = True  # a test part may be absent beside a user's file
 
     @property
     def candidates(self) -> tuple[str, ...]:

@@ -142,13 +142,6 @@ def cifar10(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
     signed : bool
         As in :func:`mnist`.
 
-    Raises
-    ------
-    ValueError
-        If a file is damaged, or contains anything but arrays, numbers and text.
-    FileNotFoundError
-        If the files are not found.
-
     References
     ----------
     Krizhevsky, Learning multiple layers of features from tiny images, 2009.

@@ -137,7 +137,7 @@ def bank(path: PathLike | None = None, *, drop_duration: bool = False) -> Datase
 
     Dense. Seven numeric attributes are scaled to [0, 1] by the ranges of
     :data:`~dpanalysis.datasets.tables.BANK`, nine categorical ones become 44 indicators
-    (``unknown`` is a category of its own). A row has L1 norm at most 16 and L2 norm at most
+    (``unknown`` is a category). A row has L1 norm at most 16 and L2 norm at most
     4. Labels: +1 for ``yes``, -1 for ``no``.
 
     The rows are ordered by date (May 2008 to November 2010): shuffle before splitting, as
@@ -359,9 +359,6 @@ def load(name: str, path: str | os.PathLike[str] | None = None) -> Dataset:
 
     Raises
     ------
-    ValueError
-        If the name is unknown, or a file is damaged; the message names the file, the line or
-        byte, and the expected content.
     FileNotFoundError
         If a file is not found; the message says where to get it and where to put it.
 

@@ -77,12 +77,9 @@ def load_csv(
 
     Raises
     ------
-    TypeError
-        If ``columns`` or ``labels`` is no mapping.
     ValueError
-        If a line has the wrong number of fields, a field is not a finite number, not a
-        listed category or not a listed label (file and line are named), or a column is
-        unknown.
+        If a field is not a finite number, a listed category or a listed label, a line has another
+        number of fields, or a column is unknown; the message names the file and the line.
 
     Notes
     -----

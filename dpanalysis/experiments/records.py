@@ -92,11 +92,6 @@ def save_table(
     settings : mapping, optional
         Settings of the computation.
 
-    Raises
-    ------
-    ValueError
-        If the columns are not one-dimensional and equally long, or hold objects.
-
     Examples
     --------
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -136,14 +131,8 @@ def load_table(path: str | os.PathLike[str]) -> tuple[Table, dict[str, Any]]:
 
     Returns
     -------
-    table : dict of str to ndarray
-        Columns, with the types they had.
-    settings : dict
-
-    Raises
-    ------
-    ValueError
-        If the CSV file does not fit its JSON file.
+    table, settings : dict
+        Columns, with the types they had; ValueError if they are not those of the JSON file.
     """
     target = Path(path)
     about = json.loads(target.with_suffix(".json").read_text(encoding="utf-8"))
@@ -174,11 +163,6 @@ def tabulate(records: Sequence[Record]) -> Table:
     -------
     dict of str to ndarray
         The rows of all records, in their order.
-
-    Raises
-    ------
-    ValueError
-        If records have different columns, or a result has arrays of different lengths.
 
     Examples
     --------

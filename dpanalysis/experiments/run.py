@@ -76,7 +76,7 @@ def minimize(
     Raises
     ------
     ValueError
-        If an argument is outside its range, or no public bound makes a release private.
+        If no public bound makes a release private.
     IncompatibleAccounting
         If sampling, relation and accountant are incompatible.
     PrivacyBudgetExceeded

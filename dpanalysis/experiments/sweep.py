@@ -366,14 +366,8 @@ def sweep(
 
     Raises
     ------
-    TypeError
-        If the function is not importable by name, or a parameter is not plain.
-    ValueError
-        If ``jobs`` is neither -1 nor positive, or the backend is unknown.
     ImportError
         If the backend is not installed.
-    NotADirectoryError
-        If ``folder`` is not a directory.
     OSError
         If a result cannot be written (a full disk), which ends the sweep.
     SweepError

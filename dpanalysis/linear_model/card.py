@@ -81,14 +81,10 @@ class PrivacyCard:
         return [(title, content) for title, content in parts if content]
 
     def of_choice(self, ledger: Ledger, delta: float) -> PrivacyCard:
-        """Return the card of the same model where it was chosen among several private runs.
+        """Return the card of the model chosen among several private runs.
 
-        Parameters
-        ----------
-        ledger : Ledger
-            Of the whole choice, as of a :class:`~dpanalysis.tuning.Selection`.
-        delta : float
-            At which epsilon is stated, in [0, 1).
+        ``ledger`` is of the whole choice, as of a :class:`~dpanalysis.tuning.Selection`; epsilon is
+        stated at ``delta``.
         """
         note = "the best of a random number of runs, by a private score; the ledger is of them all"
         return replace(

@@ -1,7 +1,7 @@
-"""Private linear classifiers: one over a loss and a method, and two with a fixed loss.
+"""Private linear classifiers: one for any loss and method, and two with a fixed loss.
 
-They bring the rows within public bounds, fit through the oracle, and state the guarantee on a card.
-Fitted models are stored as JSON, and loading one executes nothing of it.
+They clip the rows to public bounds, fit through the oracle, and state the guarantee on a card.
+Fitted models are stored as JSON; loading one executes no code.
 """
 
 from __future__ import annotations
@@ -355,13 +355,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     # After the fit
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the scores, (n,) for two classes and (n, K) for more.
-
-        Raises
-        ------
-        ValueError
-            If the columns are not those of the fit, or an entry is not finite.
-        """
+        """Return the scores, (n,) for two classes and (n, K) for more."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", reset=False)
         scores = np.asarray(X @ self.coef_.T) + self.intercept_
@@ -518,7 +512,7 @@ class LogisticRegression(PrivateClassifier):
     r"""Private logistic regression: scikit-learn's with a guarantee, and nothing to tune.
 
     The penalized loss gets a random linear term and is minimized exactly (objective
-    perturbation). More than two classes are one softmax regression, not one run a class.
+    perturbation). More than two classes are one softmax regression, not one run per class.
 
     Parameters
     ----------
@@ -800,13 +794,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Return the model that :func:`save` wrote: an estimator, or a Pipeline with its encoder.
-
-    Raises
-    ------
-    ValueError
-        If the file is not such a model: the message says why.
-    """
+    """Return the model that :func:`save` wrote: an estimator, or a Pipeline with its encoder."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content["format"] != _FORMAT or content["version"] != _VERSION:

@@ -1,22 +1,21 @@
 """Noisy descent along gradients and negative curvature to approximate second-order points.
 
-Gao and Wright (2023), Algorithms 1 to 3. A method makes at most as many noisy gradients, Hessians
-and searches as steps of the least decrease lead from f(w0) to the lower bound of f. This number T
-is public and determines the noise.
+Gao and Wright (2023), Algorithms 1 to 3. Every step decreases f by at least MIN_DEC, so f(w0) and a
+lower bound of f limit the number T of noisy gradients, Hessians and searches. T is public and
+determines the noise.
 
 Full batches are charged to a zCDP filter, so that a run can set the remaining noise adaptively.
 Small batches have no zCDP cost, and the Renyi bound for batches of a fixed size (Theorem B.4 of
 Gao and Wright 2023) can be ten times the exact cost. So a run on batches is fixed in advance,
 except for whether the next answer is a gradient or a Hessian.
 
-*Why that is enough.* Both kinds of answer are Gaussian noise of the same multiplier s on a batch
-of their own: a record moves the answer by at most 1/s standard deviations of its noise. Without
-subsampling the pair N(0, 1), N(1/s, 1) dominates both, and with it the amplified pair does. A run
-of a phase has at most as many answers as all its iterations may ask for; so the product of that
-many pairs dominates it, whichever kind is asked next and wherever it ends (see
-:class:`dpanalysis.privacy.Plan`). With two multipliers that would be false: which of the two pairs
-comes how often would depend on the answers. Privacy loss distributions compose products of fixed
-pairs.
+*Proof that this is private.* Each answer uses a separate batch, and both kinds have Gaussian noise
+of the same multiplier s: a record moves an answer by at most 1/s standard deviations. So the pair
+N(0, 1), N(1/s, 1), amplified by the sampling, dominates an answer of either kind, and the product
+of as many pairs as a phase has answers dominates the phase, whichever kind is asked next and
+wherever it ends (see :class:`dpanalysis.privacy.Plan`). With two multipliers this would be false:
+how often each pair occurs would depend on the answers. Privacy loss distributions compose products
+of fixed pairs.
 """
 
 from __future__ import annotations

@@ -243,13 +243,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         self.domain = domain
 
     def fit(self, X: Any, y: Any = None) -> PublicEncoder:
-        """Look at the names and the number of the columns, and at nothing else.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the domain is not one, or a column of it is missing.
-        """
+        """Look at the names and the number of the columns, and at nothing else."""
         if isinstance(self.domain, (str, os.PathLike)):
             domain = read_domain(self.domain)[0]
         else:

@@ -94,9 +94,8 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If an argument is outside its range, an entry is not finite, there are too few rows
-            for so many columns at this epsilon, or X is from ``load_libsvm`` without
-            ``n_features``.
+            If there are too few rows for so many columns at this epsilon, or X is from
+            ``load_libsvm`` without ``n_features``.
         """
         if has_read_width(X):
             refuse_read_width()
