@@ -27,8 +27,9 @@ def sensitivity(
 ) -> Any:
     """Return the largest norm of function(D) - function(D') over the pairs (D, D').
 
-    The result is a lower bound on the sensitivity, and the sensitivity itself if the pairs are
-    all that exist. A claimed bound that is smaller is refuted by the pair that was found.
+    The result is a lower bound on the sensitivity, and the sensitivity itself if the pairs are all
+    that exist. A claimed bound that is smaller is refuted by the pair that was found. Chen and Lee
+    (2020), Definition 4.
 
     Parameters
     ----------
@@ -49,10 +50,6 @@ def sensitivity(
         At least 0.
     pair : tuple
         Only with ``full_output``.
-
-    References
-    ----------
-    Chen and Lee (2020), Definition 4.
 
     Examples
     --------

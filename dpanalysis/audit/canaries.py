@@ -80,6 +80,7 @@ Dong, Roth, Su, *Gaussian differential privacy*, 2022.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -335,16 +336,11 @@ def _guesses_needed(canaries: int, asked: ParsedClaim, miss: float) -> int | Non
 
     The best outcome's probability falls with the number of guesses.
     """
-    low, high = 0, canaries
-    if _chance(high, high, canaries, asked, asked.level) > miss:
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _chance(middle, middle, canaries, asked, asked.level) <= miss:
-            high = middle
-        else:
-            low = middle
-    return high
+    numbers = range(1, canaries + 1)
+    needed = bisect_left(
+        numbers, True, key=lambda k: _chance(k, k, canaries, asked, asked.level) <= miss
+    )
+    return numbers[needed] if needed < canaries else None
 
 
 def _lower_bound(

@@ -181,6 +181,8 @@ _NORMALIZED = 1e-8
 def renyi_divergence(p: Any, q: Any, order: float, *, full_output: bool = False) -> Any:
     """Return the Renyi divergence of P from Q in nats.
 
+    Mironov (2017), Definition 3; Chen and Lee (2020), Definition 2.
+
     Parameters
     ----------
     p, q : array_like, shape (m,); or Density, frozen scipy.stats distribution or callable
@@ -197,10 +199,6 @@ def renyi_divergence(p: Any, q: Any, order: float, *, full_output: bool = False)
         Infinite where P has mass that Q has not, or the integral diverges.
     error : float
         Only with ``full_output``.
-
-    References
-    ----------
-    Mironov (2017), Definition 3; Chen and Lee (2020), Definition 2.
 
     Examples
     --------
@@ -270,11 +268,6 @@ def privacy_profile(p: Any, q: Any, epsilon: ArrayLike) -> Any:
         As in :func:`renyi_divergence`.
     epsilon : array_like
         In (-inf, inf].
-
-    Returns
-    -------
-    float or ndarray
-        Of the shape of ``epsilon``.
 
     Examples
     --------

@@ -181,8 +181,9 @@ def above_threshold_distribution(
     r"""Return the law of the index at which AboveThreshold halts.
 
     It halts at the first i with :math:`q_i + \nu_i \ge T + \varrho`, so that outcome i has
-    probability :math:`\int f(r) \prod_{j<i} F(T + r - q_j)\, (1 - F)(T + r - q_i)\, dr` with
-    f the density of the threshold's noise and F the distribution function of a query's.
+    probability :math:`\int f(r) \prod_{j<i} F(T + r - q_j)\, (1 - F)(T + r - q_i)\, dr` with f the
+    density of the threshold's noise and F the distribution function of a query's. Chen and Lee
+    (2020), Lemma 5 and Algorithm 1; Dwork and Roth (2014), Algorithm 1.
 
     Parameters
     ----------
@@ -204,10 +205,6 @@ def above_threshold_distribution(
         as many correct digits as large ones; those below 1e-300 are given as 1e-300.
     error : ndarray, shape (K + 1,)
         Only with ``full_output``.
-
-    References
-    ----------
-    Chen and Lee (2020), Lemma 5 and Algorithm 1; Dwork and Roth (2014), Algorithm 1.
 
     Examples
     --------
@@ -244,6 +241,8 @@ def report_noisy_min_distribution(
 ) -> Any:
     r"""Return the law of the index of the smallest noisy value.
 
+    McKenna, Sheldon (2020) for the exponential noise.
+
     Parameters
     ----------
     values : array_like, shape (K,)
@@ -262,10 +261,6 @@ def report_noisy_min_distribution(
     Returns
     -------
     probabilities, error : ndarray, shape (K,)
-
-    References
-    ----------
-    McKenna, Sheldon (2020) for the exponential noise.
 
     Examples
     --------

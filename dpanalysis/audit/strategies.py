@@ -470,11 +470,6 @@ def query_sequences(
     one_sided : bool
         Whether all answers move in the same direction, as counts do when a record is added.
 
-    Returns
-    -------
-    strategy of (q, q')
-        Arrays of shape (length,).
-
     Examples
     --------
     >>> from hypothesis import find

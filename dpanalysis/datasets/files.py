@@ -56,6 +56,14 @@ def parse_numbers(text: bytes) -> np.ndarray | None:
             return None
 
 
+def is_finite(token: str) -> bool:
+    """Return whether a text is a finite number."""
+    try:
+        return math.isfinite(float(token))
+    except ValueError:
+        return False
+
+
 def load_libsvm(
     path: str | os.PathLike[str],
     n_features: int | None = None,
@@ -173,23 +181,16 @@ def load_libsvm(
 
 def _libsvm_error(path: str | os.PathLike[str], content: bytes) -> ValueError:
     """Return the error for the first malformed line."""
-
-    def number(token: str) -> bool:
-        try:
-            return math.isfinite(float(token))
-        except ValueError:
-            return False
-
     text = content.decode("utf-8", "replace")
     for count, line in enumerate(text.split("\n"), start=1):
         tokens = line.split()
-        if tokens and not number(tokens[0]):
+        if tokens and not is_finite(tokens[0]):
             return ValueError(
                 f"{path}, line {count}: expected a label, got {tokens[0]!r}: labels are numbers"
             )
         for token in tokens[1:]:
             parts = token.split(":")
-            if len(parts) != 2 or not (number(parts[0]) and number(parts[1])):
+            if len(parts) != 2 or not all(map(is_finite, parts)):
                 return ValueError(
                     f"{path}, line {count}: expected 'index:value' with finite numbers, "
                     f"got {token!r}"

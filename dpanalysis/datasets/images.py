@@ -27,7 +27,8 @@ _FOLDER = "cifar-10-batches-py"
 def mnist(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
     """Return MNIST (60,000 x 784 and a test part of 10,000), float32, digits 0..9.
 
-    Pixels are divided by 255. Row bounds: 784 (L1), 28 (L2).
+    Pixels are divided by 255. Row bounds: 784 (L1), 28 (L2). Source: LeCun, Cortes and Burges, The
+    MNIST database of handwritten digits.
 
     Parameters
     ----------
@@ -35,10 +36,6 @@ def mnist(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
         Folder with the four IDX files (or with a sub-folder ``mnist`` that has them).
     signed : bool
         Scale the pixels to [-1, 1] instead of [0, 1].
-
-    References
-    ----------
-    LeCun, Cortes and Burges, The MNIST database of handwritten digits.
     """
     digests = {  # of the unpacked files
         "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
@@ -54,16 +51,13 @@ def fashion_mnist(path: PathLike | None = None, *, signed: bool = False) -> Data
     """Return Fashion-MNIST (60,000 x 784 and a test part of 10,000), float32, classes 0..9.
 
     Pixels are divided by 255. Row bounds: 784 (L1), 28 (L2). The classes are T-shirt, trouser,
-    pullover, dress, coat, sandal, shirt, sneaker, bag and ankle boot.
+    pullover, dress, coat, sandal, shirt, sneaker, bag and ankle boot. Source: Xiao, Rasul and
+    Vollgraf, Fashion-MNIST, 2017.
 
     Parameters
     ----------
     path, signed
         As in :func:`mnist`; the sub-folder is ``fashion_mnist``.
-
-    References
-    ----------
-    Xiao, Rasul and Vollgraf, Fashion-MNIST, 2017.
     """
     digests = {  # of the packed files
         "train-images-idx3-ubyte": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
@@ -132,7 +126,7 @@ def cifar10(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
 
     The published files are pickles, which may run any code when they are read. Here only arrays,
     numbers, text and containers of them are read; a file with anything else raises before any of
-    its code runs.
+    its code runs. Source: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
 
     Parameters
     ----------
@@ -141,10 +135,6 @@ def cifar10(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
         them), or with the archive ``cifar-10-python.tar.gz``; or that archive.
     signed : bool
         As in :func:`mnist`.
-
-    References
-    ----------
-    Krizhevsky, Learning multiple layers of features from tiny images, 2009.
     """
     source = Source(
         ("cifar-10-python.tar.gz",),

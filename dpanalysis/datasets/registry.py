@@ -56,11 +56,8 @@ def a9a(path: PathLike | None = None) -> Dataset:
     over 50K, as in the file. Each of the 14 source attributes sets at most one of the 123
     indicators, so a row has L1 norm at most 14 and L2 norm at most sqrt(14).
     ``a9a().pooled().with_intercept()`` is Adult as in Table 1 of Chen and Lee (2020) (48,842 x 124,
-    the larger class .761).
-
-    References
-    ----------
-    LIBSVM Data, binary classification; Becker and Kohavi, Adult, doi 10.24432/C5XW20.
+    the larger class .761). Source: LIBSVM Data, binary classification; Becker and Kohavi, Adult,
+    doi 10.24432/C5XW20.
     """
     digests = {
         "a9a": "fb3596510d780aaf76a06dc721d49662",
@@ -78,11 +75,8 @@ def ijcnn1(path: PathLike | None = None) -> Dataset:
     indicator, 11-22 are twelve numbers. No source states their range; [-1, 1] is declared here (all
     training values lie in it, test values reach 1.33): hence the bounds 13 (L1) and sqrt(13) (L2).
     The values are not changed; the problem enforces the bounds, which no row exceeds. Labels are
-    -1/+1 as in the file.
-
-    References
-    ----------
-    LIBSVM Data, binary classification; Prokhorov, IJCNN 2001 challenge.
+    -1/+1 as in the file. Source: LIBSVM Data, binary classification; Prokhorov, IJCNN 2001
+    challenge.
     """
     digests = {
         "ijcnn1": "22a1163cb407a2f1561f9678765acebf",
@@ -101,11 +95,8 @@ def adult(path: PathLike | None = None) -> Dataset:
     ranges of :data:`~dpanalysis.datasets.tables.ADULT`, eight categorical ones become 99
     indicators; a missing value (``?``) becomes zeros. So a row has L1 norm at most 14 and L2 norm
     at most sqrt(14). ``fnlwgt`` is the survey weight, kept as in the original. Labels: +1 for
-    ``>50K``, -1 for ``<=50K`` (in the test file these end in a full stop).
-
-    References
-    ----------
-    Becker and Kohavi, Adult, UCI Machine Learning Repository, doi 10.24432/C5XW20.
+    ``>50K``, -1 for ``<=50K`` (in the test file these end in a full stop). Source: Becker and
+    Kohavi, Adult, UCI Machine Learning Repository, doi 10.24432/C5XW20.
     """
     digests = {
         "adult.data": "5d7c39d7b8804f071cdd1f2a7c460872",
@@ -141,9 +132,10 @@ def bank(path: PathLike | None = None, *, drop_duration: bool = False) -> Datase
     4. Labels: +1 for ``yes``, -1 for ``no``.
 
     The rows are ordered by date (May 2008 to November 2010): shuffle before splitting, as
-    :meth:`Dataset.split` does. ``duration`` is the length of the call, known only with its
-    outcome: a realistic predictor needs ``drop_duration=True``. Table 1 of Chen and Lee (2020) has
-    the same rows (the larger class .883) in 33 columns, by an encoding that it does not state.
+    :meth:`Dataset.split` does. ``duration`` is the length of the call, known only with its outcome:
+    a realistic predictor needs ``drop_duration=True``. Table 1 of Chen and Lee (2020) has the same
+    rows (the larger class .883) in 33 columns, by an encoding that it does not state. Source: Moro,
+    Rita and Cortez, Bank Marketing, UCI, doi 10.24432/C5K306.
 
     Parameters
     ----------
@@ -151,10 +143,6 @@ def bank(path: PathLike | None = None, *, drop_duration: bool = False) -> Datase
         As in :func:`load`; the file is ``bank-full.csv``.
     drop_duration : bool
         Omit ``duration`` (50 features, bounds 15 and sqrt(15)).
-
-    References
-    ----------
-    Moro, Rita and Cortez, Bank Marketing, UCI, doi 10.24432/C5K306.
     """
     source = Source(
         ("bank-full.csv",),
@@ -184,11 +172,7 @@ def covertype(path: PathLike | None = None) -> Dataset:
 
     The file ``covtype.data`` (581,012 rows, 495,141 kept) is used if it is found, else the
     stratified 16% sample ``covtype-subset.data`` (92,962 rows, 79,222 kept). Every constant that
-    depends on n must use :attr:`Dataset.n`.
-
-    References
-    ----------
-    Blackard, Covertype, UCI, doi 10.24432/C50K5N.
+    depends on n must use :attr:`Dataset.n`. Source: Blackard, Covertype, UCI, doi 10.24432/C50K5N.
     """
     source = Source(
         ("covtype.data", "covtype-subset.data"),
@@ -225,14 +209,11 @@ def digits(path: PathLike | None = None) -> Dataset:
 def breast_cancer(path: PathLike | None = None) -> Dataset:
     """Return scikit-learn's bundled breast cancer data (569 x 30, no test part).
 
-    Labels: +1 benign (357), -1 malignant (212). The source gives no ranges for its 30
-    measurements, so those of :data:`~dpanalysis.datasets.tables.BREAST_CANCER` are declared in
-    this code; values are scaled by them and clipped to [0, 1]. Row bounds: 30 (L1), sqrt(30) (L2).
-    There is no file, so ``path`` must be None.
-
-    References
-    ----------
-    Wolberg, Mangasarian, Street and Street, UCI, doi 10.24432/C5DW2B.
+    Labels: +1 benign (357), -1 malignant (212). The source gives no ranges for its 30 measurements,
+    so those of :data:`~dpanalysis.datasets.tables.BREAST_CANCER` are declared in this code; values
+    are scaled by them and clipped to [0, 1]. Row bounds: 30 (L1), sqrt(30) (L2). There is no file,
+    so ``path`` must be None. Source: Wolberg, Mangasarian, Street and Street, UCI, doi
+    10.24432/C5DW2B.
     """
     X, y = _bundled("breast_cancer", path)
     X = np.clip(X / np.array(tables.BREAST_CANCER), 0.0, 1.0)

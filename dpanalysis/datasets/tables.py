@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -20,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse
 
-from .files import parse_numbers, read_bytes
+from .files import is_finite, parse_numbers, read_bytes
 
 #: Domain of a CSV column: a public range ``(low, high)`` or a public list of categories.
 Domain: TypeAlias = tuple[float, float] | Sequence[str]
@@ -218,7 +217,7 @@ class _TextTable:
             values = np.array(fields, dtype=np.float64)
             bad = ~np.isfinite(values) & (np.array(fields) != "nan")
         except ValueError:
-            bad = np.array([not _finite(field) and field != "nan" for field in fields])
+            bad = np.array([not is_finite(field) and field != "nan" for field in fields])
         bad |= np.array([field == "nan" and field not in gaps for field in self.columns[column]])
         if bad.any():
             raise self._error(column, int(np.argmax(bad)), "a finite number", hint)
@@ -296,13 +295,6 @@ def _position(path: str | os.PathLike[str], names: list[str], column: str | int)
     if column not in names:
         raise ValueError(f"{path}: column {column!r} is not one of {', '.join(map(repr, names))}")
     return names.index(column)
-
-
-def _finite(field: str) -> bool:
-    try:
-        return math.isfinite(float(field))
-    except ValueError:
-        return False
 
 
 # Domains of the UCI attributes, in the files' order

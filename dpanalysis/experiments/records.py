@@ -151,18 +151,13 @@ def load_table(path: str | os.PathLike[str]) -> tuple[Table, dict[str, Any]]:
 
 
 def tabulate(records: Sequence[Record]) -> Table:
-    """Join the records of a sweep into one long table.
+    """Join the records of a sweep, in their order, into one long table.
 
     Parameters
     ----------
     records : sequence of Record
         Records with 1-d arrays of one length (scalars are repeated); the parameters become
         columns too.
-
-    Returns
-    -------
-    dict of str to ndarray
-        The rows of all records, in their order.
 
     Examples
     --------

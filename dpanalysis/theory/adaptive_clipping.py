@@ -61,7 +61,8 @@ def psac_weight_peak(r: ArrayLike) -> tuple[FloatArray | float, FloatArray | flo
     r"""Return the gradient norm at which PSAC's weight is largest, and that weight.
 
     For :math:`r \le 1` it is :math:`1/(2\sqrt r - r)` at :math:`\sqrt r - r`; for r > 1 the weight
-    decreases from :math:`w(0) = 1` (the paper's formula would give a negative norm).
+    decreases from :math:`w(0) = 1` (the paper's formula would give a negative norm). Xia et al.
+    (2023), Lemma 2 (proved there for r <= 1).
 
     Parameters
     ----------
@@ -72,10 +73,6 @@ def psac_weight_peak(r: ArrayLike) -> tuple[FloatArray | float, FloatArray | flo
     -------
     norm, weight : float or ndarray
         The gradient norm at the peak (>= 0), and the weight per unit clip norm (>= 1).
-
-    References
-    ----------
-    Xia et al. (2023), Lemma 2 (proved there for r <= 1).
 
     Examples
     --------
@@ -98,10 +95,11 @@ def psac_lemma2(
 ) -> FloatArray | float:
     r"""Return a bound on :math:`(L_0 + L_1 \|\nabla f\|)\, w(\|g\|)` for all gradients.
 
-    With :math:`A = L_0 (1 - \tau_1) + L_1 \tau_0`, from :math:`\|\nabla f\| \le (\rho + \tau_0)/
-    (1 - \tau_1)`: PSAC :math:`(A W + L_1)/(1 - \tau_1)`, W the weight at the peak, at most twice
-    the supremum; Auto-S :math:`\max(A/r, L_1)/(1 - \tau_1)`, the supremum, for every r > 0 (not
-    only for :math:`r > \tau_0`, as the paper claims).
+    With :math:`A = L_0 (1 - \tau_1) + L_1 \tau_0`, from :math:`\|\nabla f\| \le (\rho + \tau_0)/ (1
+    - \tau_1)`: PSAC :math:`(A W + L_1)/(1 - \tau_1)`, W the weight at the peak, at most twice the
+    supremum; Auto-S :math:`\max(A/r, L_1)/(1 - \tau_1)`, the supremum, for every r > 0 (not only
+    for :math:`r > \tau_0`, as the paper claims). Xia et al. (2023), Lemma 2; its lost roots are
+    restored from :math:`2\sqrt r - r \ge \sqrt r`.
 
     Parameters
     ----------
@@ -113,10 +111,6 @@ def psac_lemma2(
         The rule's constant, positive. All arguments broadcast.
     kind : {"psac", "auto"}
         The weight rule, at clip norm 1.
-
-    References
-    ----------
-    Xia et al. (2023), Lemma 2; its lost roots are restored from :math:`2\sqrt r - r \ge \sqrt r`.
 
     Examples
     --------
@@ -164,21 +158,18 @@ def psac_table1(
     r"""Return a bound on :math:`\|\nabla f\|` at which the noise-free method stops (Table 1).
 
     For any data that satisfy Assumption 2 it is the norm at which the lower bound on
-    :math:`E\langle \nabla f, w g\rangle` vanishes: with :math:`b = 1 - \tau_1` the positive root
-    of :math:`W a b\, G^2 - (W a \tau_0 - b(WR - 1) - 1) G - (WR - 1)\tau_0 = 0`.
-    It never exceeds :math:`\tau_0/(1 - \tau_1)`, the bound for every positive weight, and tends to
-    it as r tends to 0, for PSAC and for Auto-S: :math:`O(r^{-1/2})` and :math:`O(r^{-1})` in
-    Table 1 are orders of bounds, not of the biases, which have the same limit. At r = 1 the bias
-    of PSAC can be the larger. :func:`worst_bias` gives the exact worst case.
+    :math:`E\langle \nabla f, w g\rangle` vanishes: with :math:`b = 1 - \tau_1` the positive root of
+    :math:`W a b\, G^2 - (W a \tau_0 - b(WR - 1) - 1) G - (WR - 1)\tau_0 = 0`. It never exceeds
+    :math:`\tau_0/(1 - \tau_1)`, the bound for every positive weight, and tends to it as r tends to
+    0, for PSAC and for Auto-S: :math:`O(r^{-1/2})` and :math:`O(r^{-1})` in Table 1 are orders of
+    bounds, not of the biases, which have the same limit. At r = 1 the bias of PSAC can be the
+    larger. :func:`worst_bias` gives the exact worst case. Xia et al. (2023), Table 1, Remark 2; the
+    constants are derived in the module's docstring.
 
     Parameters
     ----------
     tau0, tau1, r, kind
         As in :func:`psac_lemma2`.
-
-    References
-    ----------
-    Xia et al. (2023), Table 1, Remark 2; the constants are derived in the module's docstring.
 
     Examples
     --------

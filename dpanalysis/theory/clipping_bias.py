@@ -118,6 +118,8 @@ def clipped_mean_gradient(
     .. math:: \sum_i p_i\, w(|g_i|)\, g_i, \qquad g_i = c_i (x - a_i),
               \qquad f_i(x) = c_i (x - a_i)^2 / 2 .
 
+    Xia et al. (2023), "Per-Sample Adaptive Clipping Training" and Appendix C.
+
     Parameters
     ----------
     weight_rule : object or callable
@@ -131,15 +133,6 @@ def clipped_mean_gradient(
         :math:`p_i > 0`, sum 1; equal by default.
     curvatures : (n,) array_like, optional
         :math:`c_i > 0`; 1 by default.
-
-    Returns
-    -------
-    float or ndarray
-        The shape of ``x``; the mean gradient itself when all weights are 1.
-
-    References
-    ----------
-    Xia et al. (2023), "Per-Sample Adaptive Clipping Training" and Appendix C.
 
     Examples
     --------
@@ -187,12 +180,13 @@ def fixed_points(
 ) -> FixedPoints:
     r"""Return all points at which the mean weighted gradient of a mixture vanishes.
 
-    All lie between the smallest and the largest :math:`a_i`. If :math:`\rho w(\rho)` increases
-    with the norm :math:`\rho` (Auto-S, PSAC) there is exactly one; constant stretches (Auto-V,
-    flat clipping) can make a lazy region; faster decreasing weights can have several. For fixed
-    ``r`` the mean gradient at the fixed point is not zero in general, contrary to the limit in the
-    text before Theorem 2 of Xia et al. (2023). As r tends to 0 the fixed points of Auto-S and of
-    PSAC both tend to the weighted median.
+    All lie between the smallest and the largest :math:`a_i`. If :math:`\rho w(\rho)` increases with
+    the norm :math:`\rho` (Auto-S, PSAC) there is exactly one; constant stretches (Auto-V, flat
+    clipping) can make a lazy region; faster decreasing weights can have several. For fixed ``r``
+    the mean gradient at the fixed point is not zero in general, contrary to the limit in the text
+    before Theorem 2 of Xia et al. (2023). As r tends to 0 the fixed points of Auto-S and of PSAC
+    both tend to the weighted median. Xia et al. (2023), Table 1, section "Convergence Guarantee of
+    DP-PSAC" and Appendix C.
 
     Parameters
     ----------
@@ -201,10 +195,6 @@ def fixed_points(
     grid : int
         Number of intervals that bracket the roots, at least 1; the points are added to the grid.
         Two roots inside one interval are missed.
-
-    References
-    ----------
-    Xia et al. (2023), Table 1, section "Convergence Guarantee of DP-PSAC" and Appendix C.
 
     Examples
     --------
@@ -309,11 +299,12 @@ def _maximum(function: Callable[[FloatArray], FloatArray], high: float) -> tuple
 def worst_bias(weight_rule: Any, tau0: float, tau1: float = 0.0) -> WorstBias:
     r"""Return the largest mean gradient at which a weighted method can stop, in one dimension.
 
-    The largest :math:`G` for which gradients :math:`g` exist with mean :math:`G`,
-    :math:`|g - G| \le \tau_0 + \tau_1 G` and weighted mean :math:`E[w(|g|) g] = 0`. It is at most
-    :math:`\tau_0/(1-\tau_1)` for every positive weight: beyond, no gradient changes its sign.
-    Two values of g suffice (a chord of the convex envelope). :func:`psac_table1` gives the
-    non-vanishing bounds of Table 1 on it.
+    The largest :math:`G` for which gradients :math:`g` exist with mean :math:`G`, :math:`|g - G|
+    \le \tau_0 + \tau_1 G` and weighted mean :math:`E[w(|g|) g] = 0`. It is at most
+    :math:`\tau_0/(1-\tau_1)` for every positive weight: beyond, no gradient changes its sign. Two
+    values of g suffice (a chord of the convex envelope). :func:`psac_table1` gives the
+    non-vanishing bounds of Table 1 on it. Xia et al. (2023), Assumption 2 and Table 1; the worst
+    case is derived here.
 
     Parameters
     ----------
@@ -327,10 +318,6 @@ def worst_bias(weight_rule: Any, tau0: float, tau1: float = 0.0) -> WorstBias:
     WorstBias
         For ``tau1 = 0``, the quadratics :math:`(x + g_i)^2/2` with the probabilities returned
         have their fixed point at 0, with that gradient.
-
-    References
-    ----------
-    Xia et al. (2023), Assumption 2 and Table 1; the worst case is derived here.
 
     Examples
     --------

@@ -35,11 +35,6 @@ def nesterov_momentum(step_size: ArrayLike, mu: float) -> FloatArray | float:
     mu : float
         Strong convexity constant, positive.
 
-    Returns
-    -------
-    float or ndarray
-        In ``[0, 1)``, of the shape of ``step_size``.
-
     Examples
     --------
     >>> float(nesterov_momentum(1.0, 0.01))
@@ -101,11 +96,6 @@ def nesterov_gap(
     momentum : float, optional
         In ``[0, 1)``; default :func:`nesterov_momentum`.
 
-    Returns
-    -------
-    (T + 1,) ndarray
-        Grows without bound where the method diverges.
-
     Examples
     --------
     >>> gap = nesterov_gap([0.1, 1.0], 1.0, 0.1, noise_variance=0.01, initial_error=1.0,
@@ -127,7 +117,7 @@ def nesterov_gap(
 def nesterov_stationary_gap(
     eigenvalues: ArrayLike, step_size: float, mu: float, noise_variance: float
 ) -> float:
-    """Return the limit of :func:`nesterov_gap` with the default momentum.
+    """Return the limit of :func:`nesterov_gap` with the default momentum; inf if it diverges.
 
     Parameters
     ----------
@@ -137,11 +127,6 @@ def nesterov_stationary_gap(
         ``alpha`` in ``(0, 1/mu]``.
     noise_variance : float
         Variance of each coordinate of the gradient noise, at least 0.
-
-    Returns
-    -------
-    float
-        Infinite where the method diverges.
 
     Examples
     --------
@@ -323,10 +308,6 @@ def multistage_gap(
         As returned by :func:`multistage_schedule`.
     mu : float
         Strong convexity constant for the momentum, positive.
-
-    Returns
-    -------
-    (T + 1,) ndarray
 
     Examples
     --------

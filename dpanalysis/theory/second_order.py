@@ -38,16 +38,14 @@ def second_order_constants(row_norm: float, strength: float) -> SecondOrderConst
     .. math:: G = R^2/4 + 2\lambda,\quad M = R^3/(6\sqrt3) + 4.66856\lambda,\quad B_g = R,
               \quad B_H = R^2/4.
 
+    Gao and Wright (2023), Assumption 2 and Section 4; errata 003-15.
+
     Parameters
     ----------
     row_norm : float
         Bound R on the rows' L2 norm, finite, >= 0.
     strength : float
         lambda >= 0 of the penalty.
-
-    References
-    ----------
-    Gao and Wright (2023), Assumption 2 and Section 4; errata 003-15.
 
     Examples
     --------
@@ -71,7 +69,8 @@ def min_decrease_short(
     .. math:: \min\Big\{\frac{1 - 2 c_1}{2G}\epsilon_g^2,\;
               2\Big(\frac13 - c_2 - c\Big)\frac{\epsilon_H^3}{M^2}\Big\}
 
-    for the steps 1/G along the gradient and :math:`2|\lambda|/M` along the curvature.
+    for the steps 1/G along the gradient and :math:`2|\lambda|/M` along the curvature. Gao and
+    Wright (2023), Lemma 2.
 
     Parameters
     ----------
@@ -82,10 +81,6 @@ def min_decrease_short(
     c, c1, c2 : float
         Parts of the tolerances that noise may use, see :func:`tolerated_noise`: positive,
         c1 < 1/2, c + c2 < 1/3.
-
-    References
-    ----------
-    Gao and Wright (2023), Lemma 2.
 
     Examples
     --------
@@ -124,6 +119,8 @@ def min_decrease_line_search(
     .. math:: \min\Big\{\frac1G (1 - c_1 - c_g) c_g \epsilon_g^2,\;
               \frac14 c_H t_2^2 \frac{\epsilon_H^3}{M^2}\Big\}
 
+    Gao and Wright (2023), Lemma 7; the range of c_H in errata 003-8.
+
     Parameters
     ----------
     eps_g, eps_H, G, M, c, c1, c2
@@ -132,10 +129,6 @@ def min_decrease_line_search(
         Sufficient decrease along the gradient, in (0, 1 - c1).
     c_H : float
         Along the curvature, in (0, 1 - c - sqrt(8 c2/3)).
-
-    References
-    ----------
-    Gao and Wright (2023), Lemma 7; the range of c_H in errata 003-8.
 
     Examples
     --------
@@ -173,16 +166,14 @@ def curvature_roots(c: float, c2: float, c_H: float) -> tuple[float, float]:
 
     .. math:: t_{1,2} = \tfrac32 b \mp 3\sqrt{b^2/4 - 2 c_2/3}.
 
+    Gao and Wright (2023), (15); errata 003-8.
+
     Parameters
     ----------
     c, c2 : float
         Positive, c + sqrt(8 c2/3) < 1.
     c_H : float
         In (0, 1 - c - sqrt(8 c2/3)).
-
-    References
-    ----------
-    Gao and Wright (2023), (15); errata 003-8.
 
     Examples
     --------
@@ -219,10 +210,6 @@ def tolerated_noise(
     eps_g, eps_H, M, c, c1, c2 : float
         As in :func:`min_decrease_short`, positive.
 
-    Returns
-    -------
-    gradient, hessian : float
-
     Examples
     --------
     >>> tolerated_noise(0.06, 0.245, 0.1, c=0.1, c1=0.1, c2=0.1)
@@ -247,6 +234,8 @@ def gradient_noise_norm(d: int, std: float, failure: float) -> float:
 
     .. math:: \sigma\big(\sqrt d + \sqrt{2\ln(1/\eta)}\big)
 
+    In place of Lemma D.6 of Gao and Wright (2023), which is false near eta = 1 (errata 003-9).
+
     Parameters
     ----------
     d : int
@@ -255,10 +244,6 @@ def gradient_noise_norm(d: int, std: float, failure: float) -> float:
         sigma >= 0.
     failure : float
         eta in (0, 1].
-
-    References
-    ----------
-    In place of Lemma D.6 of Gao and Wright (2023), which is false near eta = 1 (errata 003-9).
 
     Examples
     --------
@@ -276,16 +261,13 @@ def hessian_noise_norm(d: int, std: float, failure: float) -> float:
 
     .. math:: \frac{\sigma}{\sqrt2}\big(2\sqrt d + \sqrt{4\ln(2/\eta)}\big)
 
-    for the standard deviation sigma on the diagonal and :math:`\sigma/\sqrt2` off it.
+    for the standard deviation sigma on the diagonal and :math:`\sigma/\sqrt2` off it. Gao and
+    Wright (2023), Lemma D.7, with explicit constants; errata 003-9.
 
     Parameters
     ----------
     d, std, failure
         As in :func:`gradient_noise_norm`.
-
-    References
-    ----------
-    Gao and Wright (2023), Lemma D.7, with explicit constants; errata 003-9.
 
     Examples
     --------
@@ -304,6 +286,8 @@ def lanczos_iterations(d: int, norm_bound: float, eps: float, failure: float) ->
     .. math:: \min\Big\{d,\; 1 + \Big\lceil\frac12 \ln\frac{2.75\,d}{\delta^2}
               \sqrt{\frac{U}{\epsilon}}\Big\rceil\Big\}
 
+    Gao and Wright (2023), Lemma C.1, after Carmon et al. (2018); errata 003-11.
+
     Parameters
     ----------
     d : int
@@ -314,10 +298,6 @@ def lanczos_iterations(d: int, norm_bound: float, eps: float, failure: float) ->
         Twice the absolute accuracy, positive.
     failure : float
         delta in (0, 1], over the random start.
-
-    References
-    ----------
-    Gao and Wright (2023), Lemma C.1, after Carmon et al. (2018); errata 003-11.
 
     Examples
     --------
@@ -378,8 +358,9 @@ def second_order_batch(
               {\min\{c_1\epsilon_g, c_2\epsilon_H^2/M\}^2},\;
               \frac{64 B_H^2 \ln(2dT/\eta)}{(c\,\epsilon_H)^2}\Big\}
 
-    Then the gradients and Hessians of all T batches are within half of the tolerated noise of
-    those of all records, except with probability :math:`2\eta`.
+    Then the gradients and Hessians of all T batches are within half of the tolerated noise of those
+    of all records, except with probability :math:`2\eta`. Gao and Wright (2023), (23) and (24),
+    after Kohler, Lucchi (2017); errata 003-18.
 
     Parameters
     ----------
@@ -391,10 +372,6 @@ def second_order_batch(
         Dimension and T, at least 1.
     failure : float
         :math:`\eta` in (0, 1).
-
-    References
-    ----------
-    Gao and Wright (2023), (23) and (24), after Kohler, Lucchi (2017); errata 003-18.
 
     Examples
     --------
@@ -423,6 +400,8 @@ def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -
     .. math:: \epsilon_0 = \frac{\epsilon}{8s\sqrt{2T\ln(2/\delta)}},\quad
               \delta_0 = \frac{\delta}{4sT},\quad s = \frac mn.
 
+    Gao and Wright (2023), Theorems B.4 and B.8; errata 003-19, 003-20.
+
     Parameters
     ----------
     epsilon, delta : float
@@ -450,10 +429,6 @@ def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -
 
     A method that sets its noise adaptively needs the bound by Theorem B.4; if T and the noise are
     fixed in advance, use ``pld``.
-
-    References
-    ----------
-    Gao and Wright (2023), Theorems B.4 and B.8; errata 003-19, 003-20.
 
     Examples
     --------

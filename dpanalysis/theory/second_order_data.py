@@ -175,8 +175,9 @@ class SecondOrderTarget:
 def iteration_bound(gap: float, min_decrease: float) -> int:
     r"""Return the largest number of evaluations, :math:`\lfloor(f(w_0) - f_{lb})/D\rfloor + 1`.
 
-    Every evaluation but the last, which finds a second-order point, precedes a step that
-    decreases f by at least D.
+    Every evaluation but the last, which finds a second-order point, precedes a step that decreases
+    f by at least D. Gao and Wright (2023), (6) and Corollary 3, which omit the last evaluation
+    (errata 003-17).
 
     Parameters
     ----------
@@ -189,10 +190,6 @@ def iteration_bound(gap: float, min_decrease: float) -> int:
     -------
     int
         T >= 1; rounding errors only increase it.
-
-    References
-    ----------
-    Gao and Wright (2023), (6) and Corollary 3, which omit the last evaluation (errata 003-17).
 
     Examples
     --------
@@ -220,11 +217,6 @@ def search_slack(queries: int, failure: float) -> float:
         i >= 1.
     failure : float
         :math:`\eta` in (0, 1).
-
-    Returns
-    -------
-    float
-        At least 0.
 
     Notes
     -----
@@ -259,8 +251,9 @@ def sample_complexity(target: SecondOrderTarget, shares: Shares) -> SampleComple
               2 x \lambda
               \max\Big\{\frac{2B_g}{c_g\epsilon_g},\, \frac{4B_gM}{t_2c_H\epsilon_H^2}\Big\}
 
-    with :math:`\eta` = ``failure`` over the number of gradients, Hessians and searches. The
-    third is for the line search, with x of :func:`search_slack`.
+    with :math:`\eta` = ``failure`` over the number of gradients, Hessians and searches. The third
+    is for the line search, with x of :func:`search_slack`. Gao and Wright (2023), Theorems 4 and 8;
+    errata 003-21.
 
     Parameters
     ----------
@@ -274,10 +267,6 @@ def sample_complexity(target: SecondOrderTarget, shares: Shares) -> SampleComple
     unspecified. Without the sqrt d of the printed sensitivity n grows like sqrt d, not like d.
     (16) prints :math:`\log_\beta b`, which is negative: a search has
     :math:`\lfloor\log_{1/\beta} b\rfloor + 1` queries.
-
-    References
-    ----------
-    Gao and Wright (2023), Theorems 4 and 8; errata 003-21.
 
     Examples
     --------
@@ -311,16 +300,13 @@ def sample_exponent(method: str) -> float:
     r"""Return p of the sample complexity :math:`\alpha^{-p}` that Gao and Wright (2023) state.
 
     For an (alpha, sqrt(M alpha))-2NS, up to logarithms. The paper gives no constants for the
-    baselines, and for DP-TR no dependence on d and rho.
+    baselines, and for DP-TR no dependence on d and rho. Gao and Wright (2023), Sections 1 and 5,
+    after Wang, Xu (2021) and Wang, Chen, Xu (2019).
 
     Parameters
     ----------
     method : {"DP-GD", "DP-TR", "DP-TR, mini-batch", "2NS"}
         "2NS" is the paper's method, with full batches or mini-batches.
-
-    References
-    ----------
-    Gao and Wright (2023), Sections 1 and 5, after Wang, Xu (2021) and Wang, Chen, Xu (2019).
 
     Examples
     --------

@@ -127,17 +127,14 @@ _KAPPA = 2.0 * _WORST_PROBABILITY * (1.0 - _WORST_PROBABILITY)
 def weak_growth_logistic(row_norm: float) -> float:
     r"""Return the least beta1 of the logistic loss, :math:`\kappa\|x\|^2`.
 
-    The loss of a sample is :math:`-\ln q` and its gradient :math:`-(1-q) y x`, so the quotient
-    of the condition is :math:`\|x\|^2 (1-q)^2/(-\ln q)`; q takes every value in (0, 1).
+    The loss of a sample is :math:`-\ln q` and its gradient :math:`-(1-q) y x`, so the quotient of
+    the condition is :math:`\|x\|^2 (1-q)^2/(-\ln q)`; q takes every value in (0, 1). Fang et al.
+    (2023), Definition 3.1 and Lemma 3.2.
 
     Parameters
     ----------
     row_norm : float
         Bound on the L2 norm of a row, non-negative.
-
-    References
-    ----------
-    Fang et al. (2023), Definition 3.1 and Lemma 3.2.
 
     Examples
     --------
@@ -155,18 +152,15 @@ def weak_growth_softmax(row_norm: float) -> float:
 
     .. math:: \|p - e_y\|^2 = (1-q)^2 + \sum_{j \ne y} p_j^2 \le 2 (1-q)^2,
 
-    with equality when one of them has it all. Dividing by :math:`-\ln q` and taking the
-    supremum over q gives :math:`2\kappa = 0.81452875517814750`: attained for two classes, and
-    approached, for more, as all logits but two go to minus infinity.
+    with equality when one of them has it all. Dividing by :math:`-\ln q` and taking the supremum
+    over q gives :math:`2\kappa = 0.81452875517814750`: attained for two classes, and approached,
+    for more, as all logits but two go to minus infinity. Fang et al. (2023), Definition 3.1, Lemma
+    3.2 and Appendix D.
 
     Parameters
     ----------
     row_norm : float
         As in :func:`weak_growth_logistic`.
-
-    References
-    ----------
-    Fang et al. (2023), Definition 3.1, Lemma 3.2 and Appendix D.
 
     Examples
     --------
@@ -252,10 +246,10 @@ def weak_growth_mlp(
     logits' gradient satisfies :math:`\|\delta_H\|^2 \le 2\kappa f` (see
     :func:`weak_growth_softmax`), and :func:`growth_of_layers` has the rest.
 
-    The constant holds at THESE weights: it grows with them without bound, so it must be
-    evaluated anew at every iterate (which is public in a private run). It is the least one in
-    terms of the norms alone: aligned rank-one layers with all hidden units active attain it when
-    they separate two logits by 0.92142.
+    The constant holds at THESE weights: it grows with them without bound, so it must be evaluated
+    anew at every iterate (which is public in a private run). It is the least one in terms of the
+    norms alone: aligned rank-one layers with all hidden units active attain it when they separate
+    two logits by 0.92142. Fang et al. (2023), Appendix D, corrected.
 
     Parameters
     ----------
@@ -265,14 +259,6 @@ def weak_growth_mlp(
         Largest singular value of each layer's weights, from the input on.
     bias_norms : array_like of the shape of ``spectral_norms``, optional
         L2 norm of each layer's bias; None where the layers have no biases.
-
-    Returns
-    -------
-    float or ndarray of shape (R,)
-
-    References
-    ----------
-    Fang et al. (2023), Appendix D, corrected.
 
     Examples
     --------
@@ -310,7 +296,8 @@ def clipping_frequency_gaussian(
     r"""Return the fraction of gradients clipped when they are Gaussian around the mean gradient.
 
     :math:`P(\|\nabla f + s z\| > C)` with z standard normal in d dimensions: the tail of a
-    noncentral chi-squared law. Exact for the paper's synthetic data.
+    noncentral chi-squared law. Exact for the paper's synthetic data. Fang et al. (2023), section
+    6.1 and Appendix C.1 (Fig. 4).
 
     Parameters
     ----------
@@ -323,20 +310,11 @@ def clipping_frequency_gaussian(
     dimension : int
         d >= 1.
 
-    Returns
-    -------
-    float or ndarray
-        In [0, 1].
-
     Raises
     ------
     ValueError
         If the tail is neither 0 nor 1 to working precision and SciPy's series fails: for a gradient
         norm above 1e4 standard deviations, or more than 1e8 dimensions.
-
-    References
-    ----------
-    Fang et al. (2023), section 6.1 and Appendix C.1 (Fig. 4).
 
     Examples
     --------
@@ -374,7 +352,7 @@ def clipping_frequency_light_tail(
 
     :math:`\min\{1, \exp(1 - (C - \|\nabla f\|)_+^2/\rho^2)\}` by Markov's inequality. Below 1/n
     none of the n samples is clipped: :math:`C \ge \|\nabla f\| + \rho \sqrt{1 + \ln n}`, the rule
-    of :func:`no_clipping_norm`.
+    of :func:`no_clipping_norm`. Fang et al. (2023), Assumption 4.1 and Proposition 4.3.
 
     Parameters
     ----------
@@ -382,15 +360,6 @@ def clipping_frequency_light_tail(
         As in :func:`clipping_frequency_gaussian`.
     rho : array_like
         The constant of Assumption 4.1, positive: see :func:`light_tail_scale`.
-
-    Returns
-    -------
-    float or ndarray
-        In [0, 1].
-
-    References
-    ----------
-    Fang et al. (2023), Assumption 4.1 and Proposition 4.3.
 
     Examples
     --------
@@ -416,7 +385,8 @@ def clipping_frequency_weak_growth(
 
     Value clipping rescales a sample when :math:`\beta_1 (f_i - f_{lb}) + \beta_2 > C^2`; gradient
     clipping rescales some of these samples only. Markov's inequality gives :math:`\min\{1, \beta_1
-    (f - f_{lb})/(C^2 - \beta_2)\}`: the smaller the loss, the fewer are clipped.
+    (f - f_{lb})/(C^2 - \beta_2)\}`, and 1 where :math:`C^2 \le \beta_2`: the smaller the loss, the
+    fewer are clipped. Fang et al. (2023), Definition 3.1, Algorithm 3 and section 6.1.
 
     Parameters
     ----------
@@ -428,15 +398,6 @@ def clipping_frequency_weak_growth(
         Weak growth constants, ``beta1 > 0``, ``beta2 >= 0``: see :func:`weak_growth_logistic`.
     lower_bound : array_like
         :math:`f_{lb} \le f_i` for all i. All arguments broadcast.
-
-    Returns
-    -------
-    float or ndarray
-        In [0, 1]; 1 where :math:`C^2 \le \beta_2`.
-
-    References
-    ----------
-    Fang et al. (2023), Definition 3.1, Algorithm 3 and section 6.1.
 
     Examples
     --------
