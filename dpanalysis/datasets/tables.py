@@ -173,7 +173,26 @@ def _is_range(domain: Domain) -> bool:
     return len(domain) == 2 and not any(isinstance(bound, str) for bound in domain)
 
 
-class _TextTable:
+class _Table:
+    """A CSV file with named columns."""
+
+    path: str | os.PathLike[str]
+    names: list[str]
+
+    def position(self, column: str | int) -> int:
+        """Return the position of a column given by name or position."""
+        path, names = self.path, self.names
+        if isinstance(column, int):
+            if not -len(names) <= column < len(names):
+                raise ValueError(f"{path}: column {column} is not one of the {len(names)} columns")
+            return column % len(names)
+        if column not in names:
+            known = ", ".join(map(repr, names))
+            raise ValueError(f"{path}: column {column!r} is not one of {known}")
+        return names.index(column)
+
+
+class _TextTable(_Table):
     """A CSV file of text columns."""
 
     def __init__(
@@ -206,9 +225,6 @@ class _TextTable:
         self.names = list(names)
         self.columns = list(zip(*rows, strict=True))
 
-    def position(self, column: str | int) -> int:
-        return _position(self.path, self.names, column)
-
     def numbers(self, column: int, missing: Sequence[str] = (), hint: str = "") -> np.ndarray:
         """Return a column as floats, NaN where it is missing."""
         gaps = set(missing)
@@ -238,7 +254,7 @@ class _TextTable:
         )
 
 
-class _NumericTable:
+class _NumericTable(_Table):
     """A CSV file of numbers only, parsed at once: ten times as fast as the text table."""
 
     def __init__(self, path: str | os.PathLike[str], names: list[str], table: np.ndarray) -> None:
@@ -275,26 +291,12 @@ class _NumericTable:
             return None
         return cls(path, list(names), flat.reshape(-1, len(names)))
 
-    def position(self, column: str | int) -> int:
-        return _position(self.path, self.names, column)
-
     def numbers(self, column: int, missing: Sequence[str] = (), hint: str = "") -> np.ndarray:
         """Return a column, which has no missing values."""
         return self.table[:, column].copy()
 
     def codes(self, column: int, table: Mapping[str, float]) -> np.ndarray:
         raise AssertionError("a table of numbers has no categories")
-
-
-def _position(path: str | os.PathLike[str], names: list[str], column: str | int) -> int:
-    """Return the position of a column given by name or position."""
-    if isinstance(column, int):
-        if not -len(names) <= column < len(names):
-            raise ValueError(f"{path}: column {column} is not one of the {len(names)} columns")
-        return column % len(names)
-    if column not in names:
-        raise ValueError(f"{path}: column {column!r} is not one of {', '.join(map(repr, names))}")
-    return names.index(column)
 
 
 # Domains of the UCI attributes, in the files' order

@@ -32,16 +32,6 @@ if TYPE_CHECKING:
         save,
     )
 
-_HOMES = {
-    "LinearSVC": "classifiers",
-    "LogisticRegression": "classifiers",
-    "PrivacyCard": "card",
-    "PrivacyWarning": "classifiers",
-    "PrivateClassifier": "classifiers",
-    "load": "classifiers",
-    "save": "classifiers",
-}
-
 __all__ = [
     "LinearSVC",
     "LogisticRegression",
@@ -52,4 +42,5 @@ __all__ = [
     "save",
 ]
 
+_HOMES = dict.fromkeys(__all__, "classifiers") | {"PrivacyCard": "card"}
 __getattr__, __dir__ = on_first_use(__name__, _HOMES)
