@@ -26,19 +26,10 @@ from .base import AdaptiveMethod, Step, check_gaussian_budget, check_records
 
 @dataclass(frozen=True)
 class AttemptBudget:
-    """Costs, before amplification, and clips of an attempt to find a step.
+    """Costs, before amplification, and clips of an attempt to find a step."""
 
-    Attributes
-    ----------
-    rho : float
-        zCDP cost of one gradient; infinite for an exact one.
-    epsilon : float
-        Pure cost of one search; infinite for an exact one.
-    clip_norm, clip_loss : float
-    """
-
-    rho: float
-    epsilon: float
+    rho: float  # zCDP cost of one gradient; infinite for an exact one
+    epsilon: float  # pure cost of one search; infinite for an exact one
     clip_norm: float
     clip_loss: float
 

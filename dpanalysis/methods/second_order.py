@@ -55,19 +55,11 @@ from .base import FULL, AdaptiveMethod, Step, check_gaussian_budget
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise of every answer of a phase; zeros for exact answers.
+    """Noise of every answer of a phase; zeros for exact answers."""
 
-    Attributes
-    ----------
-    gradient, hessian : float
-        Standard deviations.
-    search : float
-        lambda: the search is 1/lambda-private.
-    """
-
-    gradient: float = 0.0
-    hessian: float = 0.0
-    search: float = 0.0
+    gradient: float = 0.0  # standard deviation
+    hessian: float = 0.0  # standard deviation
+    search: float = 0.0  # lambda: the search is 1/lambda-private
 
 
 def batch_multipliers(
@@ -114,35 +106,18 @@ def epsilon_of_zcdp(rho: float) -> float:
 class SecondOrderPlan:
     """Horizon and noise for a start at w0 = 0, fixed before the data are accessed.
 
-    Attributes
-    ----------
-    min_decrease : float
-        Least decrease of a step if the noise is small.
-    iterations : int
-        T: the number of steps, and one more iteration that evaluates the last point.
-    noise : Noise
-        Noise of the first phase.
-    n_min : float
-        Number of records with which the noise of all T iterations is small enough with
-        probability 1 - failure; 0 without noise.
-    price : Filter or None
-        Cost of answers on all records, and the limit; it is never charged. None without a budget.
-    phases : tuple of (int, Noise)
-        Iterations and noise of each phase of a run on batches.
-    asked : tuple of Event
-        Largest list of events of a run on batches, in its order.
-    shares : theory.Shares or None
-        Shares of the tolerances, in :class:`~dpanalysis.methods.SecondOrder`.
+    With ``n_min`` records the noise of all T iterations is small enough with probability
+    1 - failure; it is 0 without noise.
     """
 
-    min_decrease: float
-    iterations: int
-    noise: Noise
+    min_decrease: float  # of a step, if the noise is small
+    iterations: int  # T: the steps, and one more iteration that evaluates the last point
+    noise: Noise  # of the first phase
     n_min: float
-    price: Filter | None
-    phases: tuple[tuple[int, Noise], ...] = ()
-    asked: tuple[Event, ...] = ()
-    shares: Shares | None = None
+    price: Filter | None  # cost of answers on all records, never charged; None without a budget
+    phases: tuple[tuple[int, Noise], ...] = ()  # iterations and noise of a run on batches
+    asked: tuple[Event, ...] = ()  # largest list of events of a run on batches, in its order
+    shares: Shares | None = None  # of the tolerances, in SecondOrder
 
     def __repr__(self) -> str:
         return (
@@ -225,19 +200,7 @@ class CurvatureMethod(AdaptiveMethod):
     def prepare(
         self, facts: PublicFacts, budget: Budget | None, accountant: str
     ) -> SecondOrderPlan:
-        """Return the horizon and the noise for a start at 0.
-
-        Raises
-        ------
-        ValueError
-            If the records' gradients and Hessians have no public bound, the Hessian is not
-            Lipschitz, f(0) is not public, or the budget does not fit the sampling.
-
-        Warns
-        -----
-        UserWarning
-            If n is below n_min.
-        """
+        """Return the horizon and the noise for a start at 0; warn if n is below n_min."""
         check_facts(facts)
         decrease = self._least_decrease(facts)
         assert facts.value_at_zero is not None
@@ -620,10 +583,7 @@ class SecondOrder(CurvatureMethod):
     def prepare(
         self, facts: PublicFacts, budget: Budget | None, accountant: str
     ) -> SecondOrderPlan:
-        """Return the shares, and the horizon and the noise for a start at 0.
-
-        See :meth:`CurvatureMethod.prepare` for errors and warnings.
-        """
+        """Return the shares, and the horizon and the noise for a start at 0."""
         shares = self.shares or self._best_shares(facts)
         plan = CurvatureMethod.prepare(replace(self, shares=shares), facts, budget, accountant)
         return replace(plan, shares=shares)

@@ -247,24 +247,12 @@ def psac_descent(
 
 @dataclass(frozen=True)
 class PSACBound:
-    r"""A bound on the smallest gradient of a run; see :func:`psac_theorem2`.
+    """A bound on the smallest gradient of a run; see :func:`psac_theorem2`."""
 
-    Attributes
-    ----------
-    bound : float
-        On :math:`E \min_{t<T} \|\nabla f(x_t)\|`.
-    bias : float
-        Its limit as T grows with the noise fixed.
-    vanishing : float
-        The bound without the bias; of order :math:`T^{-1/4}`.
-    step_size : float
-        Step size for clip norm 1.
-    """
-
-    bound: float
-    bias: float
-    vanishing: float
-    step_size: float
+    bound: float  # on the expected smallest gradient norm
+    bias: float  # its limit as T grows with the noise fixed
+    vanishing: float  # the bound without the bias; of order T^(-1/4)
+    step_size: float  # for clip norm 1
 
 
 def psac_theorem2(

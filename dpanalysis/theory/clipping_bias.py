@@ -24,29 +24,18 @@ _ROUNDING = 64 * np.finfo(float).eps
 
 @dataclass(frozen=True)
 class FixedPoints:
-    """Where a weighted method stops, in ascending order; see :func:`fixed_points`.
+    """Where a weighted method stops, in ascending order, shape (k,); see :func:`fixed_points`.
 
-    Attributes
-    ----------
-    points : (k,) ndarray
-        Fixed points; the middle of a stretch of them.
-    lower, upper : (k,) ndarray
-        Ends of the stretch on which the weighted gradient vanishes; equal for a single point.
-        A stretch of positive length is a lazy region.
-    gradients : (k,) ndarray
-        The unweighted mean gradient at ``points``.
-    stable : (k,) bool ndarray
-        Whether gradient steps from either side lead to the stretch.
-    minimizer : float
-        Where the true mean gradient vanishes.
+    The weighted gradient vanishes from ``lower`` to ``upper``, which are equal for a single point:
+    a stretch of positive length is a lazy region.
     """
 
-    points: FloatArray
+    points: FloatArray  # the middle of a stretch
     lower: FloatArray
     upper: FloatArray
-    gradients: FloatArray
-    stable: np.ndarray
-    minimizer: float
+    gradients: FloatArray  # the unweighted mean gradient at the points
+    stable: np.ndarray  # whether gradient steps from either side lead to the stretch
+    minimizer: float  # where the true mean gradient vanishes
 
     @property
     def bias(self) -> FloatArray:
@@ -257,17 +246,10 @@ def fixed_points(
 
 @dataclass(frozen=True)
 class WorstBias:
-    r"""The largest mean gradient at which a weighted method can stop; see :func:`worst_bias`.
+    """The largest mean gradient at which a weighted method can stop; see :func:`worst_bias`.
 
-    Attributes
-    ----------
-    gradient_norm : float
-        The largest :math:`|\nabla f|` at a fixed point.
-    gradients : (2,) ndarray
-        Per-sample gradients that attain it: their mean is ``gradient_norm``, their weighted
-        mean is zero.
-    probabilities : (2,) ndarray
-        Their probabilities.
+    Two per-sample gradients attain it: with their probabilities their mean is ``gradient_norm``,
+    and their weighted mean is zero.
     """
 
     gradient_norm: float

@@ -322,21 +322,13 @@ _LARGEST_STEP = 1.2564312086261697
 class BatchNoise(NamedTuple):
     """Noise multipliers of gradients and Hessians by three ways of accounting.
 
-    Attributes
-    ----------
-    pld : float
-        By privacy loss distributions: a batch's two releases are one Gaussian release with sqrt 2
-        times the shift, whose amplified pair is exact; T such pairs are composed.
-    renyi : float
-        By Theorem B.4: a batch's two releases are composed, then amplified; T such pairs are
-        composed at the best real order.
-    advanced : float
-        By Theorem B.8: advanced composition of (epsilon, delta).
+    A batch's two releases are one Gaussian release with sqrt 2 times the shift, whose amplified
+    pair is exact for privacy loss distributions.
     """
 
-    pld: float
-    renyi: float
-    advanced: float
+    pld: float  # T such pairs, composed
+    renyi: float  # Theorem B.4: composed, then amplified, then composed at the best real order
+    advanced: float  # Theorem B.8: advanced composition of (epsilon, delta)
 
 
 def second_order_batch(

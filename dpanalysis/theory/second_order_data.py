@@ -45,19 +45,11 @@ class Shares(NamedTuple):
 class SampleComplexity(NamedTuple):
     """Number of records that a guarantee needs.
 
-    Attributes
-    ----------
-    n : int
-        n_min: the guarantee holds for at least this many records.
-    iterations : int
-        T, the largest number of noisy evaluations, including the last one, which ends the run.
-    gradient, hessian, search : float
-        Numbers of records that the noise of gradients, of Hessians and of line searches needs;
-        n is the largest of the three, rounded up.
+    n_min is the largest of what the noise of gradients, of Hessians and of line searches needs.
     """
 
-    n: int
-    iterations: int
+    n: int  # n_min, rounded up
+    iterations: int  # T: noisy evaluations, including the last one, which ends the run
     gradient: float
     hessian: float
     search: float

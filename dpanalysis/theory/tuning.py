@@ -27,23 +27,13 @@ NoiseLaw = Callable[[int], float]
 
 @dataclass(frozen=True, eq=False)
 class TunedHeavyBall:
-    """Best parameters found for the heavy ball method.
-
-    Attributes
-    ----------
-    step_size, momentum : float
-    iterations : int
-    value : float
-        The minimized error (bound).
-    certificate : Certificate or None
-        Proof of ``value`` on all functions of the class (``objective="certified"``).
-    """
+    """Best parameters found for the heavy ball method."""
 
     step_size: float
     momentum: float
     iterations: int
-    value: float
-    certificate: Certificate | None = None
+    value: float  # the minimized error (bound)
+    certificate: Certificate | None = None  # proof of it on all functions of the class
 
 
 def laplace_noise(

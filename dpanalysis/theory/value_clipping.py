@@ -183,26 +183,15 @@ def check_layers(row_norm: float, spectral_norms: ArrayLike) -> tuple[float, Flo
 class LayerSizes(NamedTuple):
     """Constants of a layer for weak growth, as numbers or arrays of one shape.
 
-    Attributes
-    ----------
-    norm : float or array
-        Bound on the norm of the layer's linear part, and of its derivative.
-    reads : float
-        Largest number of occurrences of an input entry in the patches that the weights multiply;
-        0 where the weights are not parameters.
-    offset : float or array
-        Bound on the norm of the added bias, over all places together.
-    places : float
-        How often the bias is added; 0 where it is not a parameter.
-    most : float
-        Bound on the norm of the output for every input.
+    ``reads`` is the largest number of occurrences of an input entry in the patches that the weights
+    multiply; it and ``places`` are 0 where weights and bias are not parameters.
     """
 
-    norm: Any
+    norm: Any  # bound on the norm of the linear part, and of its derivative
     reads: float = 0.0
-    offset: Any = 0.0
-    places: float = 0.0
-    most: float = math.inf
+    offset: Any = 0.0  # bound on the norm of the added bias, over all places together
+    places: float = 0.0  # how often the bias is added
+    most: float = math.inf  # bound on the norm of the output for every input
 
 
 def growth_of_layers(input_norm: float, layers: Iterable[LayerSizes]) -> Any:
