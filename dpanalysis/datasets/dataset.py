@@ -108,13 +108,7 @@ class Dataset:
         return ERM(self.X, self.y, chosen, regularizer, row_bound=self.row_bound, size=size)
 
     def subset(self, rows: np.ndarray, test_rows: np.ndarray | None = None) -> Dataset:
-        """Return a subset of the training rows; ``test_rows`` become the test part.
-
-        Parameters
-        ----------
-        rows, test_rows : integer or boolean arrays
-            Rows of the training part, for example one fold of a cross-validation.
-        """
+        """Return some training rows, by number or mask; ``test_rows`` become the test part."""
         part = replace(self, X=self.X[rows], y=self.y[rows])
         if test_rows is None:
             return part

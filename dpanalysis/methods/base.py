@@ -66,25 +66,9 @@ class Method(ABC):
     def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Any:
         """Return the plan of a run: everything fixed before the data are accessed.
 
-        Parameters
-        ----------
-        facts : PublicFacts
-            Public facts of the problem.
-        budget : Budget or None
-            None runs without noise, unless the method has explicit noise scales.
-        accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
-            See :func:`dpanalysis.privacy.epsilon`.
-
-        Returns
-        -------
-        object
-            Passed to :meth:`events` and :meth:`run`, and kept as ``result.plan``.
-
-        Raises
-        ------
-        ValueError
-            If the problem does not satisfy the method's assumptions, or the budget does not
-            suffice.
+        It is passed to :meth:`events` and :meth:`run`, and kept as ``result.plan``. Without a
+        budget there is no noise, unless the method has explicit noise scales. Raise ValueError if
+        the problem does not satisfy the method's assumptions, or the budget does not suffice.
         """
 
     @abstractmethod
@@ -104,14 +88,8 @@ class Method(ABC):
     def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Any) -> Iterator[Step]:
         """Yield one step per iteration from ``w``; no batch may be open while it yields.
 
-        Parameters
-        ----------
-        w : ndarray of shape (R, d) or (d,)
-            Public start, see :attr:`together`.
-        oracle : PrivateOracle
-            Oracle of the one replicate, or of all of them.
-        plan : object
-            The result of :meth:`prepare`.
+        The public start ``w`` has shape (R, d) or (d,), and the oracle is that of all replicates or
+        of the one, see :attr:`together`.
         """
 
     def length(self, plan: Any) -> int | None:

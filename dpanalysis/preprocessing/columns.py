@@ -109,12 +109,7 @@ class PublicColumns:
         return np.flatnonzero(~grouped)
 
     def radius(self, order: float) -> float:
-        """Return the largest norm of a row: L1, L2 or L-infinity; tight.
-
-        Parameters
-        ----------
-        order : {1, 2, inf}
-        """
+        """Return the largest norm of a row, for the order 1, 2 or inf; tight."""
         sizes = np.maximum(abs(self.low), abs(self.high))[self.numbers]
         sizes = np.concatenate([sizes, np.ones(len(self.groups))])
         return float(sizes.max() if math.isinf(order) else (sizes**order).sum() ** (1 / order))

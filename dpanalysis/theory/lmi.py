@@ -303,19 +303,10 @@ class Certificate:
         return self.noise_coefficient / (self.value_coefficient * (1.0 - self.rate**2))
 
     def lyapunov(self, distance: float | None = None, gap: float | None = None) -> float:
-        """Return ``V`` at a start with ``w_{-1} = w_0``, or a bound on it.
+        """Return ``V = (P11 + 2 P12 + P22) distance^2 + c gap`` at a start with ``w_{-1} = w_0``.
 
-        Parameters
-        ----------
-        distance : float, optional
-            ``||w_0 - w*||``; when missing, ``sqrt(2 gap / mu)`` bounds it.
-        gap : float, optional
-            ``F(w_0) - F*``; when missing, ``L distance^2 / 2`` bounds it.
-
-        Returns
-        -------
-        float
-            ``(P11 + 2 P12 + P22) distance^2 + c gap``.
+        A missing ``distance = ||w_0 - w*||`` is bounded by ``sqrt(2 gap / mu)``, and a missing
+        ``gap = F(w_0) - F*`` by ``L distance^2 / 2``.
         """
         square, gap = initial_bounds(self.lmi.mu, self.lmi.L, distance, gap)
         return float(self.P.sum()) * square + self.c * gap
@@ -328,22 +319,10 @@ class Certificate:
     ) -> FloatArray | float:
         """Return the bound on ``E[F(w_t) - F*]`` (Kuru et al. 2022, (3.15), corrected).
 
-        Parameters
-        ----------
-        t : array_like
-            Iterations, at least 0.
-        initial_lyapunov : float
-            ``V_0``, see :meth:`lyapunov`.
-        noise_second_moment : array_like
-            ``E||w||^2`` of the whole gradient noise, at most this in every iteration; see
-            :func:`~dpanalysis.theory.noise_second_moment`. Broadcasts with ``t``: a budget
-            spread over more iterations means more noise in each.
-
-        Returns
-        -------
-        float or ndarray
-            ``(rate^{2t} V_0 + (1 - rate^{2t}) / (1 - rate^2) noise_coefficient E||w||^2) /
-            value_coefficient``.
+        It is ``(rate^{2t} V_0 + (1 - rate^{2t}) / (1 - rate^2) noise_coefficient E||w||^2) /
+        value_coefficient`` with ``V_0`` of :meth:`lyapunov`, if the gradient noise of every
+        iteration has a second moment of at most ``E||w||^2``, which broadcasts with ``t``: a budget
+        spread over more iterations means more noise in each.
         """
         times = check_array("t", t, low=0.0)
         start = check_number("initial_lyapunov", initial_lyapunov, low=0.0)
