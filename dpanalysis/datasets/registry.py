@@ -276,6 +276,7 @@ def kuru_synthetic(
     n, d = check_int("n", n, low=1), check_int("d", d, low=1)
     check_choice("scheme", scheme, ("cube", "ball"))
     random = check_rng(rng)
+    bounds: tuple[RowBound, ...]
     if scheme == "cube":
         rate = 0.1 if negative_rate is None else negative_rate
         rate = check_number("negative_rate", rate, low=0.0, high=1.0)
