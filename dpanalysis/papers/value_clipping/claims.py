@@ -485,12 +485,13 @@ def everyone_drawn(c1: float, c2: float, c3: float, c4: float, c5: float) -> dic
         eta = min(0.5, c5 * B / math.sqrt((B * rho**2 + (C * sigma) ** 2) * T))
         if eta == 0.5:
             return {
+                "n": n, "T": T, "sigma": sigma,
                 "T c1 q^2 / epsilon": T * c1 * rate**2 / epsilon,
-                "sigma": sigma * n * epsilon / (c2 * B * math.sqrt(T * math.log(1.0 / delta))),
+                "over (2)": sigma * n * epsilon / (c2 * B * math.sqrt(T * math.log(1.0 / delta))),
                 "delta": delta,
                 "log_failure": log_failure,
                 "excess": log_chance - log_failure if 3.0**steps > C else -math.inf,
-            }
+            }  # fmt: skip
         n *= 2
 
 
@@ -499,7 +500,9 @@ def no_constants(effort: Effort) -> Iterator[Evidence]:
     each = np.geomspace(0.01, 100.0, effort.cases(3, 5))
     found = [everyone_drawn(*constants) for constants in itertools.product(each, repeat=5)]
     yield premise("T / (epsilon/(c1 q^2))", [at["T c1 q^2 / epsilon"] for at in found], ">=", 1.001)
-    yield premise("sigma / that of (2)", [at["sigma"] for at in found], "==", 1.0, tolerance=1e-9)
+    yield premise(
+        "sigma / that of (2)", [at["over (2)"] for at in found], "==", 1.0, tolerance=1e-9
+    )
     yield premise("delta", [at["delta"] for at in found], "<=", 0.5)
     yield premise("ln delta'", [at["log_failure"] for at in found], "<=", math.log(0.5))
     w = np.linspace(-3.0, 3.0, 101)
