@@ -158,6 +158,7 @@ def too_weak(gap, beta1, clip_norm):
 
 
 products, pessimistic = value_clipping.products, value_clipping.pessimistic
+everyone_drawn = value_clipping.everyone_drawn
 WRONG = [
     ("004-1", "value_weight", too_weak),
     ("004-2", "one_release", lambda epsilon, delta: 1.01),
@@ -168,13 +169,12 @@ WRONG = [
     ("004-7", "renyi_epsilon", lambda rate, steps, delta: 1.0),
     ("004-7", "epsilon_bounds", lambda mixture, steps, delta: (0.74, 0.8)),
     ("004-8", "poisson_noise_scale", lambda *at: 0.98 * poisson_noise_scale(*at)),
-    ("004-8", "everyone_drawn", lambda *constants: {"excess": -1.0}),
+    ("004-8", "everyone_drawn", lambda *constants: everyone_drawn(*constants) | {"excess": -1.0}),
     ("004-10", "sgd_objective_bound", lambda *at: 0.1 * at[0]),
     ("004-12", "over_rate", lambda places, counts, *others: float(counts.sum())),
     ("004-15", "like_gradients", lambda c5, own_size: 0.99),
     ("004-15", "over_rate", lambda places, counts, *others: float(counts.sum())),
     ("004-16", "whole_mean", lambda alpha, beta, K, failure: 1.01 * (alpha + 10.0 * (beta + K))),
-    ("004-8", "half_batches", lambda n: 0.99),
     ("004-9", "pessimistic", lambda *at: 0.99 * pessimistic(*at)),
     ("004-9", "pessimistic", lambda *at: 1.01 * pessimistic(*at)),
 ]

@@ -59,7 +59,7 @@ Figure 5 | drawn | `python -m figures clipping_privacy`; C.2 says that the gap g
 Headline: utility without a bias term, without Lipschitz losses | 004-15 004-11 | `theory.clipped_sgd_bound`
 Headline: no clipping happens, with high probability | 004-8 004-11 | for batches of a fixed size as printed
 Headline: clipping gets rarer as training goes on | drawn | `python -m figures clipping_epochs`
-Headline: value clipping bounds every gradient by C | 004-1 004-4 |
+Headline: value clipping bounds every gradient by C | holds: 004-1 004-4 | with f_i, as section 5 prints it above Algorithm 3
 Headline: value clipping is nearly as accurate for linear models, less for networks | drawn | `python -m figures clipping_epochs clipping_table`
 Headline: value clipping is the fastest private method | not checkable | a timing on their machine; `python -m figures clipping_seconds` here, where it computes every norm
 """

@@ -16,7 +16,7 @@ from ... import privacy, theory
 from ...audit.attack import Range
 from ...losses import Logistic
 from ...theory.clipped_sgd import poisson_noise_scale, sgd_objective_bound
-from ..per_sample_clipping.claims import long_full_batches
+from ..per_sample_clipping.claims import long_full_batches, of_adversary
 from ..registry import Effort, Evidence, premise, printed, register, step, used
 from ..tools import (
     LONG_RUNS,
@@ -24,7 +24,6 @@ from ..tools import (
     Mixture,
     epsilon_bounds,
     excess_at_share,
-    excess_of_full_batches,
     excess_of_long_runs,
     search_max,
     upper_limit,
@@ -96,9 +95,9 @@ def one_bad_sample(effort: Effort) -> Iterator[Evidence]:
 )
 def scaling(effort: Effort) -> Iterator[Evidence]:
     """Search over one sample that is far worse than the others; over losses, rows and C."""
-    for mean, about, what in ((True, printed, "by the mean, n <= 1000"), (False, used, "by f_i")):
-        found = search_max(effort, lambda mean=mean, **at: clipped_norm(**at, mean=mean), SCALING)
-        yield about(f"norm / C, scaled {what}", found, "<=", 1.0, tolerance=1e-12)
+    yield from of_adversary(one_bad_sample, effort)
+    found = search_max(effort, lambda **at: clipped_norm(**at, mean=False), SCALING)
+    yield used("norm / C, scaled by f_i", found, "<=", 1.0, tolerance=1e-12)
     space = {
         "margin": Range(-50.0, 50.0),
         "residual": Range(-50.0, 50.0),
@@ -163,9 +162,7 @@ def delta_above_half(effort: Effort) -> Iterator[Evidence]:
 )
 def range_of_delta(effort: Effort) -> Iterator[Evidence]:
     """Exact deltas of Gaussian noise, near 1 and below a half."""
-    least = min(near_one(c2)[1] for c2 in np.geomspace(1.0, 100.0, 5))
-    what = "ln of (1 - delta claimed)/(1 - delta), smallest over c2 from 1 to 100"
-    yield printed(what, least, "<=", 0.0, cases=5)
+    yield from of_adversary(delta_above_half, effort)
     space = {"epsilon": Range(1e-3, 1.0, log=True), "delta": Range(1e-12, 0.5, log=True)}
     found = search_max(effort, one_release, space)
     yield used("delta / delta claimed, c2 = 2, one release", found, "<=", 1.0)
@@ -213,9 +210,7 @@ def shortest_runs(effort: Effort) -> Iterator[Evidence]:
 )
 def run_length(effort: Effort) -> Iterator[Evidence]:
     """Small batches at the shortest run allowed."""
-    found = [small_batches(c1, c2) for c1 in (0.1, 1.0, 10.0) for c2 in (1.0, 10.0, 100.0)]
-    what = "delta / delta claimed, T = 2 epsilon/c1, smallest over c1, c2"
-    yield printed(what, min(at["excess"] for at in found), "<=", 1.0, cases=len(found))
+    yield from of_adversary(shortest_runs, effort)
     space = {
         "rate": Range(1e-3, 0.5, log=True),
         "epsilon": Range(0.02, 1.0, log=True),
@@ -454,14 +449,6 @@ def poisson_moment(gradients: Array, rate: float, noise: float, dimension: int) 
     return log_moment((errors**2).sum(axis=1), log_weights, variance, dimension, scale)
 
 
-def half_batches(n: int) -> float:
-    """Return that of n equal gradients in one dimension, q = 1/2, no noise."""
-    sizes = np.arange(n + 1.0)
-    errors = (2.0 * sizes / n - 1.0) ** 2
-    scale = poisson_noise_scale(1.0, 0.0, 0.5 * n, n, 1, 1.0) ** 2
-    return log_moment(errors, stats.binom.logpmf(sizes, n, 0.5), 0.0, 1, scale)
-
-
 def everyone_drawn(c1: float, c2: float, c3: float, c4: float, c5: float) -> dict[str, float]:
     """Return a setting of (2) in which too often all samples are drawn, several times in a row.
 
@@ -532,9 +519,7 @@ def no_constants(effort: Effort) -> Iterator[Evidence]:
 )
 def batch_noise(effort: Effort) -> Iterator[Evidence]:
     """Equal gradients, for which any rho does; all batches of a few gradients."""
-    least = min(everyone_drawn(1.0, 2.0, c, c, 1.0)["excess"] for c in (0.1, 1.0, 10.0))
-    what = "ln of P(a gradient exceeds C)/delta', f_i = w^2/2, q = 1/8, smallest over c3 = c4"
-    yield printed(what, least, "<=", 0.0, cases=3)
+    yield from of_adversary(no_constants, effort)
     space = {
         "gradients": Range(-1.0, 1.0, size=14),
         "rate": Range(1e-4, 1.0 - 1e-4),
@@ -551,7 +536,6 @@ def batch_noise(effort: Effort) -> Iterator[Evidence]:
         tolerance=1e-12,
     )
     yield used("that is, attained by the noise alone", moments.max(), ">=", 1.0 - 1e-9)
-    yield used("and approached by sampling alone, n = 20000", half_batches(20_000), ">=", 0.999)
 
 
 # --- 004-9: the pessimistic bound ---
@@ -652,10 +636,7 @@ def pessimistic_bound(effort: Effort) -> Iterator[Evidence]:
     }
     as_printed = quotient(**worst, corrected=False)
     yield step("(iii): gap / bound, one step, \\|B_t\\| = B", as_printed, "<=", 1.0)
-    constants = np.geomspace(1e-4, 1e4, 17)
-    least = min(tail_quotient(c1) for c1 in constants)
-    what = "probability / (14), one step, n = 8, q = 1/2, smallest over c1"
-    yield printed(what, least, "<=", 1.0, cases=constants.size)
+    yield from of_adversary(first_step_tail, effort)
     space = {
         "start": Range(-10.0, 10.0),
         "centers": Range(-20.0, 20.0, size=4),
@@ -888,10 +869,7 @@ def without_light_tails(effort: Effort) -> Iterator[Evidence]:
 )
 def value_clipping_privacy(effort: Effort) -> Iterator[Evidence]:
     """Compose Gaussian noise on clipped sums, which does not know how they were clipped."""
-    constants = np.geomspace(1e-2, 1e2, effort.cases(7, 31))
-    least = min(excess_of_full_batches(c1, c2, 1e-5) for c1 in constants for c2 in constants)
-    what = "delta / delta claimed, q = 1, epsilon = c1 T, T large, smallest over c1, c2"
-    yield printed(what, least, "<=", 1.0, cases=constants.size**2)
+    yield from of_adversary(long_full_batches, effort)
     found = search_max(effort, excess_at_share, LONG_RUNS, cost=10)
     yield used("epsilon / epsilon claimed", found, "<=", 1.0)
 
