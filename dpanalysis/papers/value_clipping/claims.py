@@ -776,7 +776,7 @@ def gradients_of_paths(effort: Effort) -> Iterator[Evidence]:
 
 
 def run(
-    places: Array, counts: Array, B: int, C: float, eta: float, sigma: float, T: int,
+    places: Array, counts: Any, B: int, C: float, eta: float, sigma: float, T: int,
     random: np.random.Generator,
 ) -> float:  # fmt: skip
     """Return E f(w_priv) - f* of Algorithm 1 on f_i = ||w - c_i||^2/2, from distance 1.
