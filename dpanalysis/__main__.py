@@ -22,6 +22,7 @@ examples:
   python -m dpanalysis claims --paper Kuru            the same: --paper 'Kuru 2022', --paper 001
   python -m dpanalysis claims --id 001-9 --id 001-10
   python -m dpanalysis claims --html -o claims.html
+  python -m dpanalysis claims --adversary             whether the corrections stand
   python -m dpanalysis claims --coverage              every numbered statement, in one line each
   python -m dpanalysis claims --module my_paper       the claims of my_paper.py in this folder
 
@@ -83,6 +84,13 @@ def _add_claims(claims: argparse.ArgumentParser) -> None:
     )
     claims.add_argument(
         "--quick", action="store_true", help="search fewer cases: about a minute on two cores"
+    )
+    claims.add_argument(
+        "--adversary",
+        action="store_true",
+        help="instead of the checks run the arguments for the papers, against every correction: "
+        "it stands if the hypotheses hold and the statement, read favorably, is violated; exit "
+        "status 1 if one falls or has no adversary",
     )
     claims.add_argument(
         "--coverage",
@@ -147,6 +155,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return commands.run(arguments, parser.error)
     if arguments.markdown and not arguments.coverage:
         parser.error("--markdown belongs to --coverage")
+    if arguments.errata and arguments.adversary:
+        parser.error("--errata does not go with --adversary")
     if arguments.coverage:
         return _coverage(arguments, parser)
     check_output(arguments, parser)
@@ -198,7 +208,8 @@ def _coverage(arguments: argparse.Namespace, parser: argparse.ArgumentParser) ->
     """List the numbered statements of the papers and the claims that check them."""
     from .papers import coverage
 
-    others = [name for name in ("ids", "modules", "html", "errata") if getattr(arguments, name)]
+    others = ("ids", "modules", "html", "errata", "adversary")
+    others = tuple(name for name in others if getattr(arguments, name))
     if others:
         listed = ", ".join(f"--{name.removesuffix('s')}" for name in others)
         parser.error(f"--coverage does not go with {listed}")
@@ -223,6 +234,7 @@ def _checked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
         ids=arguments.ids,
         module=arguments.modules,
         quick=arguments.quick,
+        adversary=arguments.adversary,
         jobs=arguments.jobs,
         progress=not arguments.quiet,
     )

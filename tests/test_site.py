@@ -17,6 +17,7 @@ import dpanalysis
 from dpanalysis import audit
 from dpanalysis.papers import claim as bibliography
 from dpanalysis.papers import registry
+from dpanalysis.papers.claim import SHOWN
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -102,7 +103,9 @@ def test_claims_of_the_site_are_those_of_the_registry():
     known = {claim.id: claim for claim in registry.load()}
     rows = {row[0]: row for row in site_tables.claim_rows()}
     assert set(rows) == set(known)
-    assert all(rows[name][3] == claim.verdict for name, claim in known.items())
+    for name, claim in known.items():
+        assert rows[name][3] == SHOWN.get(claim.verdict, claim.verdict)
+        assert all(text in rows[name][6] for _, text in claim.remarks), name
     page = site_tables.claims("Kuru")
     assert page.count("<tr>") == 1 + sum(claim.paper == "001" for claim in known.values())
     assert '<td data-head="verdict" class="verdict corrected">corrected</td>' in page

@@ -9,12 +9,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dpanalysis.papers import coverage, registry
+from dpanalysis.papers.claim import SHOWN, VERDICTS
 
 __all__ = ["claim_rows", "claims", "covered", "packages", "table"]
 
 ROOT = Path(__file__).parents[2]
 _CELLS = re.compile(r"(?<!\\)\|")
-_VERDICTS = {"holds", "sharpened", "corrected", "refuted", "not refuted", *coverage.STATES}
+# What a page shows of a verdict or a state, and the name that the style sheet has for it.
+_MARKS = {SHOWN.get(name, name): name for name in (*coverage.STATES, *VERDICTS, "not refuted")}
+_REMARKS = re.compile(r"- \*\*(\S+-\d+)\*\* (.*)")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, name: str) -> str:
@@ -37,7 +40,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, nam
 
 
 def _mark(cell: str) -> str:
-    return f' class="verdict {cell.replace(" ", "-")}"' if cell in _VERDICTS else ""
+    return f' class="verdict {_MARKS[cell].replace(" ", "-")}"' if cell in _MARKS else ""
 
 
 def _rich(text: str) -> str:
@@ -48,29 +51,34 @@ def _rich(text: str) -> str:
 
 
 def claim_rows(paper: str | None = None) -> list[list[str]]:
-    """Return the rows of ERRATA.md: id, source, as printed, verdict, used here, evidence."""
-    rows = []
+    """Return the rows of ERRATA.md: id, source, as printed, verdict, used here, evidence, remarks.
+
+    The remarks are below the tables: what the paper says, and what would change the verdict.
+    """
+    rows, remarks = [], {}
     if paper is not None:
         paper = registry.load(paper)[0].paper
     for line in (ROOT / "ERRATA.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip().replace("\\|", "|") for cell in _CELLS.split(line)[1:-1]]
+        if found := _REMARKS.fullmatch(line):
+            remarks[found[1]] = found[2]
         of, _, number = cells[0].rpartition("-") if len(cells) == 6 else ("", "", "")
         if number.isdigit() and paper in (None, of):
             rows.append(cells)
-    return rows
+    return [[*cells, remarks.get(cells[0], "")] for cells in rows]
 
 
 def claims(paper: str | None = None) -> str:
     """Return the claims of a paper, by author, or all, each with its evidence folded away."""
     rows = []
-    for name, source, printed, verdict, used, evidence in claim_rows(paper):
+    for name, source, printed, verdict, used, evidence, remarks in claim_rows(paper):
         items = "".join(
             f'<li class="{"against" if each.startswith("✗") else "for"}">{_rich(each)}</li>'
             for each in evidence.split("; ")
         )
         shown = f"<details><summary>{evidence.count('; ') + 1} numbers</summary><ul>{items}</ul>"
         rows.append([name, _rich(source), _rich(printed), verdict, _rich(used), shown])
-        rows[-1][-1] += "</details>"
+        rows[-1][-1] += f"<p>{_rich(remarks)}</p></details>" if remarks else "</details>"
         rows[-1][0] = f'<span id="claim-{name}">{name}</span>'
     heads = ("id", "source", "as printed", "verdict", "used here", "evidence")
     counted = f"{len(rows)} claims; the evidence of each is recomputed by its check."
@@ -80,7 +88,10 @@ def claims(paper: str | None = None) -> str:
 def covered(paper: str | None = None) -> str:
     """Return every numbered statement of a paper, with what decides it."""
     found = coverage.items(paper)
-    rows = [[_rich(each.item), each.state, _rich(each.claim), _rich(each.reason)] for each in found]
+    rows = [
+        [_rich(each.item), SHOWN.get(each.state, each.state), _rich(each.claim), _rich(each.reason)]
+        for each in found
+    ]
     if paper is None:
         rows = [[_rich(each.paper), *row] for each, row in zip(found, rows, strict=True)]
     heads = ("item", "state", "claims", "what draws or uses it, or why nothing does")

@@ -22,7 +22,9 @@ from numpy.typing import ArrayLike
 from .._validation import check_choice, check_int
 
 __all__ = [
+    "SHOWN",
     "VERDICTS",
+    "Argument",
     "Claim",
     "Effort",
     "Evidence",
@@ -34,7 +36,9 @@ __all__ = [
     "forget",
     "ids",
     "paper_of",
+    "premise",
     "printed",
+    "step",
     "used",
 ]
 
@@ -178,6 +182,8 @@ def _same(one: str, other: str) -> bool:
 
 # Evidence
 
+_ABOUT = ("printed", "used", "step", "premise")
+
 # How many digits of a number are shown: more where fewer would make it look like its bound.
 _DIGITS, _MOST_DIGITS = 4, 8
 
@@ -188,8 +194,9 @@ class Evidence:
 
     Attributes
     ----------
-    about : {"printed", "used"}
-        Which statement the comparison tests.
+    about : {"printed", "used", "step", "premise"}
+        What the comparison tests: the printed statement, the one used here, a step of the printed
+        proof, or a hypothesis of the printed statement.
     what : str
         What ``value`` is and where it was found.
     value : float
@@ -224,7 +231,7 @@ class Evidence:
     cases: int = 1
 
     def __post_init__(self) -> None:
-        check_choice("about", self.about, ("printed", "used"))
+        check_choice("about", self.about, _ABOUT)
         check_choice("sense", self.sense, ("<=", ">=", "=="))
         for name in ("value", "bound", "tolerance"):
             object.__setattr__(self, name, float(getattr(self, name)))
@@ -317,6 +324,48 @@ def used(
     return _evidence("used", what, value, sense, bound, tolerance, cases)
 
 
+def step(
+    what: str,
+    value: ArrayLike,
+    sense: str,
+    bound: float,
+    *,
+    tolerance: float = 0.0,
+    cases: int | None = None,
+) -> Evidence:
+    """Return evidence about a step of the printed proof; it never makes a statement false.
+
+    The parameters are those of :func:`printed`.
+
+    Examples
+    --------
+    >>> print(step("sum_k S_k / S", 10.0, "<=", 1.0))
+    sum_k S_k / S: 10 > 1
+    """
+    return _evidence("step", what, value, sense, bound, tolerance, cases)
+
+
+def premise(
+    what: str,
+    value: ArrayLike,
+    sense: str,
+    bound: float,
+    *,
+    tolerance: float = 0.0,
+    cases: int | None = None,
+) -> Evidence:
+    """Return evidence that a counterexample satisfies a hypothesis of the printed statement.
+
+    For the ``adversary`` of a claim only. The parameters are those of :func:`printed`.
+
+    Examples
+    --------
+    >>> premise("alpha L", 1.0, "<=", 1.0).holds
+    True
+    """
+    return _evidence("premise", what, value, sense, bound, tolerance, cases)
+
+
 def _evidence(
     about: str, what: str, value: Any, sense: str, bound: float, tolerance: float, cases: int | None
 ) -> Evidence:
@@ -394,10 +443,16 @@ class NotChecked(Exception):
 # What the evidence can say, from the best for the printed statement to the worst.
 VERDICTS = {
     "holds": "as printed; the search found no violation",
+    "repaired": "the printed statement holds; a step of its proof does not",
     "sharpened": "the printed statement holds; a sharper one is used",
     "corrected": "the printed statement is violated; the one used here is not",
     "refuted": "the printed statement is violated; nothing takes its place",
 }
+
+# Verdicts that readers see under another name.
+SHOWN = {"repaired": "holds, proof repaired"}
+
+Check = Callable[[Effort], Iterable[Evidence]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -412,12 +467,20 @@ class Claim:
         Theorem, equation or section.
     printed, used : str
         The statement as printed, and as used here ("" where they are the same).
-    verdict : {"holds", "sharpened", "corrected", "refuted"}
+    verdict : {"holds", "repaired", "sharpened", "corrected", "refuted"}
         What the evidence must say; otherwise the claim fails.
     check : callable
         ``check(effort)`` yields :class:`Evidence`; ``effort`` is an :class:`Effort`.
     notes : tuple of (str, str)
         What else a report says of it: pairs of a heading and a text.
+    says : str
+        One sentence: what the paper says, in its own words.
+    hypotheses : str
+        Which hypotheses of the printed statement the check satisfies.
+    changes : str
+        One sentence: what would change the verdict.
+    adversary : callable or None
+        ``adversary(effort)`` argues for the paper: see :func:`register`.
 
     Raises
     ------
@@ -441,11 +504,15 @@ class Claim:
     printed: str
     used: str
     verdict: str
-    check: Callable[[Effort], Iterable[Evidence]] = field(repr=False)
+    check: Check = field(repr=False)
     notes: tuple[tuple[str, str], ...] = ()
+    says: str = ""
+    hypotheses: str = ""
+    changes: str = ""
+    adversary: Check | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("id", "source", "printed", "used"):
+        for name in ("id", "source", "printed", "used", "says", "hypotheses", "changes"):
             if not isinstance(value := getattr(self, name), str):
                 raise TypeError(f"{name} must be a string, got {value!r}")
         if not _ID.fullmatch(self.id):
@@ -454,44 +521,71 @@ class Claim:
         check_choice("verdict", self.verdict, tuple(VERDICTS))
         if not callable(self.check):
             raise TypeError(f"check must be a function of the effort, got {self.check!r}")
+        if not (self.adversary is None or callable(self.adversary)):
+            raise TypeError(f"adversary must be a function of the effort, got {self.adversary!r}")
 
     @property
     def paper(self) -> str:
         """The id of the paper."""
         return self.id.rpartition("-")[0]
 
+    @property
+    def remarks(self) -> tuple[tuple[str, str], ...]:
+        """What a report says beside statements and evidence: pairs of a heading and a text."""
+        told = (
+            ("The paper says", self.says),
+            ("Hypotheses checked", self.hypotheses),
+            ("What would change the verdict", self.changes),
+        )
+        return (*(pair for pair in told if pair[1]), *self.notes)
+
     def run(self, effort: Effort | None = None) -> Outcome:
         """Recompute the evidence; an error in the check is a failure, not an exception."""
-        start = time.perf_counter()
-        evidence: list[Evidence] = []
-        error = missing = None
-        try:
-            evidence.extend(map(_checked, self._yielded(effort or Effort())))
-            if not evidence:
-                error = "the check compares nothing: it must yield printed(...) or used(...)"
-        except NotChecked as reason:
-            missing = str(reason) or "the check needs something that is not installed here"
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # a check that calls sys.exit() must not end the command either
-            error = traceback.format_exc()
-        return Outcome(self, tuple(evidence), time.perf_counter() - start, error, missing)
+        found = _recomputed(self.check, effort or Effort(), ("printed", "used", "step"))
+        evidence, seconds, error, missing = found
+        if not evidence and error is None and missing is None:
+            error = "the check compares nothing: it must yield printed(...) or used(...)"
+        return Outcome(self, evidence, seconds, error, missing)
 
-    def _yielded(self, effort: Effort) -> Iterable[Evidence]:
-        """Return what the check yields: nothing, if it returns None."""
-        found = self.check(effort)
-        return () if found is None else found
+    def argue(self, effort: Effort | None = None) -> Argument:
+        """Let the adversary argue for the paper, and say whether the correction stands."""
+        if self.adversary is None:
+            return Argument(self, (), 0.0, "the claim has no adversary")
+        found = _recomputed(self.adversary, effort or Effort(), ("printed", "premise"))
+        evidence, seconds, error, missing = found
+        if error is None and missing is None:
+            lost = [str(e) for e in evidence if e.about == "premise" and not e.holds]
+            if lost:
+                error = f"the counterexample breaks a hypothesis: {'; '.join(lost)}"
+            elif all(e.holds for e in evidence if e.about == "printed"):
+                error = "the printed statement, read favorably, is not violated"
+        return Argument(self, evidence, seconds, error, missing)
+
+
+def _recomputed(
+    check: Check, effort: Effort, about: tuple[str, ...]
+) -> tuple[tuple[Evidence, ...], float, str | None, str | None]:
+    """Return what a check yields, its seconds, the error that ended it, and what it lacks."""
+    start, evidence = time.perf_counter(), []
+    error = missing = None
+    try:
+        for item in check(effort) or ():
+            # No subclass either, whose comparison could differ.
+            if type(item) is not Evidence or item.about not in about:
+                listed = " or ".join(f"{name}(...)" for name in about[:2])
+                raise TypeError(f"a check must yield {listed}, got {item!r}")
+            evidence.append(item)
+    except NotChecked as reason:
+        missing = str(reason) or "the check needs something that is not installed here"
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # a check that calls sys.exit() must not end the command either
+        error = traceback.format_exc()
+    return tuple(evidence), time.perf_counter() - start, error, missing
 
 
 # A paper's id, a hyphen, a number.
 _ID = re.compile(r"\w[\w.-]*-[0-9]+")
-
-
-def _checked(item: object) -> Evidence:
-    """Return what a check yields, if it is evidence and no subclass, whose verdict could differ."""
-    if type(item) is not Evidence:
-        raise TypeError(f"a check must yield printed(...) or used(...), got {item!r}")
-    return item
 
 
 @dataclass(frozen=True)
@@ -529,6 +623,8 @@ class Outcome:
     def verdict(self) -> str:
         """What the evidence says: a verdict of ``VERDICTS``, or one of three more.
 
+        A step of a proof that fails never makes a statement "corrected" or "refuted".
+
         "not checked": the check needs something that is not installed here. "error": the check
         raised, or compared nothing. "broken": the statement used here is violated, or nothing
         was compared with the printed one.
@@ -538,17 +634,23 @@ class Outcome:
         if self.error is not None or not self.evidence:
             return "error"
         of = {about: [e for e in self.evidence if e.about == about] for about in _ABOUT}
-        printed_holds = all(e.holds for e in of["printed"])
         if not of["printed"] or not all(e.holds for e in of["used"]):
             return "broken"
-        if printed_holds:
+        if all(e.holds for e in of["printed"]):
+            if not all(e.holds for e in of["step"]):
+                return "repaired"
             return "sharpened" if of["used"] else "holds"
         return "corrected" if of["used"] else "refuted"
 
     @property
+    def expected(self) -> str:
+        """What the evidence must say."""
+        return self.claim.verdict
+
+    @property
     def passed(self) -> bool:
         """Whether the evidence says what the claim was registered with."""
-        return self.verdict == self.claim.verdict
+        return self.verdict == self.expected
 
     @property
     def failed(self) -> bool:
@@ -556,4 +658,33 @@ class Outcome:
         return not self.passed and self.missing is None
 
 
-_ABOUT = ("printed", "used")
+class Argument(Outcome):
+    """What the adversary of a claim found, who argues for the paper.
+
+    Examples
+    --------
+    >>> from dpanalysis.audit import premise, printed
+    >>> def check(effort):
+    ...     yield printed("1 + 1", 1 + 1, "==", 3)
+    >>> def adversary(effort):
+    ...     yield premise("smallest term", 1, ">=", 0)
+    ...     yield printed("sum nearest to 3", 1 + 1, "==", 3)
+    >>> Claim("999-5", "(5)", "", "", "refuted", check, adversary=adversary).argue().verdict
+    'stands'
+    """
+
+    @property
+    def verdict(self) -> str:
+        """Whether the correction "stands" or "falls", which is then a mistake of this package.
+
+        It stands if all hypotheses hold at the counterexample and the printed statement, read as
+        favorably as its words allow, is violated. Or the adversary is "not checked".
+        """
+        if self.missing is not None:
+            return "not checked"
+        return "stands" if self.error is None else "falls"
+
+    @property
+    def expected(self) -> str:
+        """What the adversary must find."""
+        return "stands"

@@ -4,6 +4,10 @@ A line names the claims that decide the item, or the figure that draws it, or sa
 why it cannot be checked here. The lines stand with their paper (``ITEMS``). Nothing is computed:
 the state of an item with claims is the verdict that they are registered with, which the tests
 recompute.
+
+A line is ``item | claims | reason``. The claims give the item their worst verdict, unless the line
+states another one before them, ``Theorem 2 | holds: 000-9 | its remark is wrong``, where they judge
+something beside the item. Without claims a line states what it is, ``Definition 1 | used | ...``.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from . import accelerated, line_search, per_sample_clipping, registry, second_order, value_clipping
-from .claim import VERDICTS, paper_of
+from .claim import SHOWN, VERDICTS, paper_of
 
 __all__ = ["STATES", "Item", "items", "summary", "to_json", "to_markdown", "to_text"]
 
@@ -47,7 +51,7 @@ class Item:
     kind : str
         Its first word, in lower case; "equation" for a number alone.
     state : str
-        One of :data:`STATES`; of several claims the worst verdict.
+        One of :data:`STATES`; of several claims the worst verdict, if the line states none.
     claim : str
         Ids of the claims that decide it; "" if there is none.
     reason : str
@@ -74,26 +78,33 @@ def items(paper: str | None = None) -> list[Item]:
 
 
 def _item(paper: str, line: str, claims: dict[str, registry.Claim]) -> Item:
-    """Return the item of a line: "Theorem 1 | 000-8 000-9 | reason", or a state for the ids."""
-    name, state, reason = (part.strip() for part in line.split("|", 2))
+    """Return the item of a line; the module says what a line is."""
+    name, middle, reason = (part.strip() for part in line.split("|", 2))
+    state, _, listed = (part.strip() for part in middle.rpartition(":"))
     first = name.split()[0].rstrip(":")
     kind = "equation" if first.startswith("(") else _KINDS.get(first, first.lower())
     label = paper_of(paper).label
-    if state in STATES:
-        return Item(label, name, kind, state, "", reason)
-    ids = state.split()
+    if middle in STATES:
+        return Item(label, name, kind, middle, "", reason)
+    if state and state not in STATES:
+        raise ValueError(f"{name} of {label} states {state!r}, which is none of {list(STATES)}")
+    ids = listed.split()
     for each in ids:
         if each not in claims:
             raise ValueError(f"{name} of {label} names the claim {each!r}, which is not registered")
     worst = max((claims[each].verdict for each in ids), key=list(VERDICTS).index)
-    return Item(label, name, kind, worst, ", ".join(ids), reason)
+    return Item(label, name, kind, state or worst, ", ".join(ids), reason)
 
 
 def summary(found: Iterable[Item]) -> str:
     """Return one sentence with the number of items of each state."""
     counts = Counter(item.state for item in found)
-    listed = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    listed = ", ".join(f"{counts[state]} {_name(state)}" for state in STATES if counts[state])
     return f"{sum(counts.values())} items: {listed}"
+
+
+def _name(state: str) -> str:
+    return SHOWN.get(state, state)
 
 
 def to_text(found: list[Item]) -> str:
@@ -105,7 +116,7 @@ def to_text(found: list[Item]) -> str:
             paper = item.paper
             lines += ["", f"==== {paper}"]
         told = "; ".join(part for part in (item.claim, item.reason) if part)
-        lines.append(f"{item.item:{width}}  {item.state:13}  {told}")
+        lines.append(f"{item.item:{width}}  {_name(item.state):13}  {told}")
     return "\n".join([*lines[1:], "", summary(found)])
 
 
@@ -124,7 +135,7 @@ def to_markdown(found: list[Item]) -> str:
         "claims, with what",
         "the machine finds, are in ERRATA.md.",
         "",
-        "; ".join(f"**{state}**: {meaning}" for state, meaning in STATES.items()) + ".",
+        "; ".join(f"**{_name(state)}**: {meaning}" for state, meaning in STATES.items()) + ".",
         "",
         summary(found) + ".",
     ]
@@ -133,5 +144,5 @@ def to_markdown(found: list[Item]) -> str:
         if item.paper != paper:
             paper = item.paper
             lines += ["", f"## {paper}", "", "| item | state | claims | |", "|---|---|---|---|"]
-        lines.append(f"| {item.item} | {item.state} | {item.claim} | {item.reason} |")
+        lines.append(f"| {item.item} | {_name(item.state)} | {item.claim} | {item.reason} |")
     return "\n".join(lines) + "\n"

@@ -10,18 +10,33 @@ import os
 import pkgutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module, invalidate_caches
 from types import ModuleType
 from typing import Any, overload
 
 from .._validation import check_choice, check_int
 from . import claim as bibliography
-from .claim import VERDICTS, Claim, Effort, Evidence, NotChecked, Outcome, Paper, printed, used
-from .report import Table
+from .claim import (
+    VERDICTS,
+    Argument,
+    Check,
+    Claim,
+    Effort,
+    Evidence,
+    NotChecked,
+    Outcome,
+    Paper,
+    premise,
+    printed,
+    step,
+    used,
+)
+from .report import ARGUMENTS, Table
 
 __all__ = [
     "VERDICTS",
+    "Argument",
     "Claim",
     "Effort",
     "Evidence",
@@ -31,15 +46,27 @@ __all__ = [
     "Table",
     "claims",
     "load",
+    "premise",
     "printed",
     "register",
+    "step",
     "used",
 ]
 
-Check = Callable[[Effort], Iterable[Evidence]]
 Modules = str | ModuleType | Sequence[str | ModuleType]
 
 _CLAIMS: dict[str, Claim] = {}
+
+# Verdicts against a paper: here they come with what the paper says and what would change them.
+AGAINST = ("repaired", "corrected", "refuted")
+# Papers of this package whose claims do not say so yet.
+UNSETTLED = (
+    "accelerated",
+    "line_search",
+    "per_sample_clipping",
+    "second_order",
+    "value_clipping",
+)
 
 
 @overload
@@ -48,12 +75,30 @@ def register(id: Paper) -> Paper: ...
 
 @overload
 def register(
-    id: str, source: str, printed: str, used: str = "", *, verdict: str
+    id: str,
+    source: str,
+    printed: str,
+    used: str = "",
+    *,
+    verdict: str,
+    says: str = "",
+    hypotheses: str = "",
+    changes: str = "",
+    adversary: Check | None = None,
 ) -> Callable[[Check], Claim]: ...
 
 
 def register(
-    id: str | Paper, source: str = "", printed: str = "", used: str = "", *, verdict: str = ""
+    id: str | Paper,
+    source: str = "",
+    printed: str = "",
+    used: str = "",
+    *,
+    verdict: str = "",
+    says: str = "",
+    hypotheses: str = "",
+    changes: str = "",
+    adversary: Check | None = None,
 ) -> Paper | Callable[[Check], Claim]:
     """Register a paper, or, as a decorator, a check that decides one of its claims.
 
@@ -66,15 +111,24 @@ def register(
     printed, used : str
         The statement as the paper prints it, and as it is true ("" where they are the same);
         Markdown.
-    verdict : {"holds", "sharpened", "corrected", "refuted"}
-        What the evidence must say; otherwise the claim fails.
+    verdict : {"holds", "repaired", "sharpened", "corrected", "refuted"}
+        What the evidence must say; otherwise the claim fails. "repaired": the printed statement
+        holds, a step of its proof does not.
+    says, hypotheses, changes : str, optional
+        What the paper says, in its own words; which hypotheses of the printed statement the check
+        satisfies; and what would change the verdict.
+    adversary : callable, optional
+        A second check, which argues for the paper: :func:`premise` for every hypothesis that the
+        counterexample must satisfy, recomputed, and :func:`printed` for the statement read as
+        favorably as its words allow. The correction stands if all premises hold and a printed
+        comparison is violated: ``claims(adversary=True)``.
 
     Returns
     -------
     Paper or callable
         The paper; or a decorator that turns a check into a :class:`Claim`. A check takes an
         :class:`Effort` and yields evidence: :func:`printed` about the one statement,
-        :func:`used` about the other.
+        :func:`used` about the other, :func:`step` about a step of the printed proof.
 
     Raises
     ------
@@ -109,7 +163,8 @@ def register(
         return bibliography.enter(id)
 
     def decorator(check: Check) -> Claim:
-        return _enter(Claim(id, source, printed, used, verdict, check))
+        told = {"says": says, "hypotheses": hypotheses, "changes": changes}
+        return _enter(Claim(id, source, printed, used, verdict, check, adversary=adversary, **told))
 
     if id in _CLAIMS and not _runs_again(id):
         raise _taken(id)
@@ -117,6 +172,10 @@ def register(
 
 
 def _enter(claim: Claim) -> Claim:
+    package, _, paper = _home(claim).partition(".papers.")
+    ours = package == "dpanalysis" and paper.partition(".")[0] not in UNSETTLED
+    if ours and claim.verdict in AGAINST and not (claim.says and claim.changes):
+        raise ValueError(f"says and changes must be given, {claim.id} is {claim.verdict!r}")
     # Of two threads, or two decorators with one id, only one can enter its claim.
     if _CLAIMS.setdefault(claim.id, claim) is not claim:
         if not (_home(claim) == "__main__" and _runs_again(claim.id)):
@@ -241,10 +300,11 @@ def claims(
     ids: Sequence[str] | None = None,
     module: Modules = (),
     quick: bool = False,
+    adversary: bool = False,
     jobs: int = 1,
     progress: bool = False,
 ) -> Table:
-    """Check the claims now.
+    """Check the claims now, or let the adversaries of the corrections argue for the papers.
 
     Parameters
     ----------
@@ -257,6 +317,9 @@ def claims(
         Only the claims that these modules or packages register. A name is imported.
     quick : bool, default=False
         Search fewer cases: about a minute for all papers, instead of a few.
+    adversary : bool, default=False
+        Instead of the checks run the adversaries of the claims that are "corrected" or "refuted",
+        and say which corrections stand: see :func:`register`.
     jobs : int, default=1
         Processes at once; -1 for one a core. The evidence does not depend on it.
     progress : bool, default=False
@@ -283,6 +346,8 @@ def claims(
     'corrected'
     """
     chosen = _chosen(load(paper, module=module), ids)
+    if adversary:
+        chosen = [claim for claim in chosen if claim.verdict in ("corrected", "refuted")]
     effort = Effort(quick)
     if jobs != -1:
         check_int("jobs", jobs, low=1)
@@ -294,7 +359,7 @@ def claims(
     from tqdm import tqdm
 
     path = [os.path.abspath(entry) for entry in sys.path]
-    tasks = (delayed(_run)(_home(claim), path, claim.id, effort) for claim in chosen)
+    tasks = (delayed(_run)(_home(claim), path, claim.id, effort, adversary) for claim in chosen)
     found = {}
     bar = tqdm(total=len(chosen), desc="claims", unit="claim", disable=not progress)
     with bar, warnings.catch_warnings():
@@ -303,6 +368,8 @@ def claims(
         for name, *result in Parallel(jobs, return_as="generator")(tasks):
             found[name] = result
             bar.update()
+    if adversary:
+        return Table((Argument(claim, *found[claim.id]) for claim in chosen), ARGUMENTS)
     return Table(Outcome(claim, *found[claim.id]) for claim in chosen)
 
 
@@ -316,7 +383,7 @@ def _chosen(known: list[Claim], ids: Sequence[str] | None) -> list[Claim]:
     return [claim for claim in known if claim.id in set(ids)]
 
 
-def _run(home: str, path: list[str], id: str, effort: Effort) -> tuple[Any, ...]:
+def _run(home: str, path: list[str], id: str, effort: Effort, argue: bool) -> tuple[Any, ...]:
     """Return the id and what an :class:`Outcome` has beside its claim.
 
     A worker process finds a claim by its id in the module that registers it, because a claim
@@ -329,5 +396,5 @@ def _run(home: str, path: list[str], id: str, effort: Effort) -> tuple[Any, ...]
         import_module(home)
     if id not in _CLAIMS:
         raise LookupError(f"a second process finds no claim {id!r} in {home}: use jobs=1")
-    outcome = _CLAIMS[id].run(effort)
+    outcome = _CLAIMS[id].argue(effort) if argue else _CLAIMS[id].run(effort)
     return id, outcome.evidence, outcome.seconds, outcome.error, outcome.missing

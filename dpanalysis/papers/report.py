@@ -9,12 +9,22 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from .claim import VERDICTS, Evidence, Outcome, Paper, paper_of
+from .claim import SHOWN, VERDICTS, Evidence, Outcome, Paper, paper_of
 
-__all__ = ["PAPERS", "Table", "Words", "summary", "to_errata", "to_html", "to_json", "to_text"]
+__all__ = [
+    "ARGUMENTS",
+    "PAPERS",
+    "Table",
+    "Words",
+    "summary",
+    "to_errata",
+    "to_html",
+    "to_json",
+    "to_text",
+]
 
 WIDTH = 100
 
@@ -73,6 +83,18 @@ PAPERS = Words(
     same="as printed",
     meanings=_MEANINGS,
     source=paper_of,
+    shown=SHOWN,
+)
+
+ARGUMENTS = replace(
+    PAPERS,
+    title="Whether the corrections stand",
+    meanings={
+        "stands": "the hypotheses hold, and the printed statement, read favorably, is violated",
+        "falls": "a hypothesis is broken, or the printed statement survives: the correction is "
+        "wrong",
+        "not checked": _MEANINGS["not checked"],
+    },
 )
 
 
@@ -149,15 +171,15 @@ def to_text(table: Table) -> str:
 
 def _lines(outcome: Outcome, words: Words) -> Iterator[str]:
     claim = outcome.claim
-    failed = f"  FAILED (expected: {words.name(claim.verdict)})" if outcome.failed else ""
+    failed = f"  FAILED (expected: {words.name(outcome.expected)})" if outcome.failed else ""
     head = f"{claim.id:6}  {words.name(outcome.verdict):9}  {_plain(claim.source)}{failed}"
     yield f"{head:<{WIDTH - 9}} {outcome.seconds:6.1f} s"
-    names = {"printed": words.first, "used": words.second}
+    names = {"premise": "premise", "printed": words.first, "step": "step", "used": words.second}
     for about, statement, evidence in _halves(outcome, words):
         yield from _wrapped(f"{names[about]:>9}  ", _plain(statement))
         for item in evidence:
             yield from _wrapped(f"{_mark(item):>19}  ", _plain(str(item)))
-    for heading, text in claim.notes:
+    for heading, text in claim.remarks:
         yield from _wrapped(" " * 11, _plain(f"{heading}: {text}"))
     if outcome.missing:
         yield from _wrapped(" " * 11, outcome.missing)
@@ -166,12 +188,17 @@ def _lines(outcome: Outcome, words: Words) -> Iterator[str]:
 
 
 def _halves(outcome: Outcome, words: Words) -> Iterator[tuple[str, str, list[Evidence]]]:
-    """Yield the statements, as printed and as used where it differs, with their evidence."""
+    """Yield the statements, as printed and as used where it differs, with their evidence.
+
+    Before the printed one come its hypotheses, after it the steps of its proof, if compared.
+    """
     claim = outcome.claim
-    for about, statement in (("printed", claim.printed), ("used", claim.used)):
+    statements = {"premise": "", "printed": claim.printed, "step": "", "used": claim.used}
+    same = {"premise": "its hypotheses", "step": "of the printed proof"}
+    for about, statement in statements.items():
         evidence = [item for item in outcome.evidence if item.about == about]
         if statement or evidence:
-            yield about, statement or words.same, evidence
+            yield about, statement or same.get(about, words.same), evidence
 
 
 def _wrapped(prefix: str, text: str) -> list[str]:
@@ -200,9 +227,12 @@ def to_json(table: Table) -> str:
             "printed": outcome.claim.printed,
             "used": outcome.claim.used or outcome.claim.printed,
             "verdict": table.words.name(outcome.verdict),
-            "expected": table.words.name(outcome.claim.verdict),
+            "expected": table.words.name(outcome.expected),
             "passed": outcome.passed,
             "evidence": [_row(evidence) for evidence in outcome.evidence],
+            "says": outcome.claim.says,
+            "hypotheses": outcome.claim.hypotheses,
+            "changes": outcome.claim.changes,
             "notes": dict(outcome.claim.notes),
             "seconds": round(outcome.seconds, 3),
             "error": outcome.error,
@@ -258,10 +288,14 @@ _PREFACE = (
     "noise is added.",
     "",
     "Verdicts: "
-    + "; ".join(f"**{verdict}**: {meaning}" for verdict, meaning in VERDICTS.items())
+    + "; ".join(f"**{SHOWN.get(name, name)}**: {meaning}" for name, meaning in VERDICTS.items())
     + ". In the evidence",
-    "✗ marks a comparison that violates the statement as printed, ✓ one that the statement "
-    "survives.",
+    "✗ marks a comparison that violates the statement as printed, or a step of its proof, ✓ one "
+    "that the statement survives.",
+    "Below each table stand what the paper says in its own words, the hypotheses of the statement "
+    "that the check satisfies,",
+    "and what would change the verdict. `python -m dpanalysis claims --adversary` argues for the "
+    "papers against every correction.",
     "",
     "The papers:",
     "",
@@ -277,15 +311,22 @@ def to_errata(table: Table) -> str:
         lines += ["| id | source | as printed | verdict | used here | evidence |"]
         lines += ["|---|---|---|---|---|---|"]
         lines += [_markdown_row(outcome) for outcome in outcomes]
+        told = [outcome for outcome in outcomes if outcome.claim.remarks]
+        lines += [""] * bool(told) + [_markdown_remarks(outcome) for outcome in told]
     return "\n".join(lines) + "\n"
 
 
 def _markdown_row(outcome: Outcome) -> str:
     claim = outcome.claim
     evidence = "; ".join(f"{'✓' if e.holds else '✗'} {e}" for e in outcome.evidence)
-    used = claim.used or "as printed"
-    cells = (claim.id, claim.source, claim.printed, outcome.verdict, used, evidence)
+    used, verdict = claim.used or "as printed", PAPERS.name(outcome.verdict)
+    cells = (claim.id, claim.source, claim.printed, verdict, used, evidence)
     return "| " + " | ".join(cell.replace("\\|", "|").replace("|", "\\|") for cell in cells) + " |"
+
+
+def _markdown_remarks(outcome: Outcome) -> str:
+    told = (f"*{heading}:* {text}" for heading, text in outcome.claim.remarks)
+    return f"- **{outcome.claim.id}** {' '.join(told)}"
 
 
 def to_html(table: Table, *, page: bool = True) -> str:
@@ -333,9 +374,9 @@ table.claims { border-collapse: collapse; width: 100%; margin-bottom: 2em; }
 .claims li.violated::marker { content: "\\2717  "; }
 .claims .source { color: #666; font-size: 90%; white-space: normal; }
 .claims .violated { color: #a4161a; }
-.holds, .sharpened { color: #1b6e3c; font-weight: 600; }
+.holds, .repaired, .sharpened, .stands { color: #1b6e3c; font-weight: 600; }
 .corrected { color: #a15c00; font-weight: 600; }
-.refuted, .broken, .error { color: #a4161a; font-weight: 600; }
+.refuted, .broken, .error, .falls { color: #a4161a; font-weight: 600; }
 .claims tr.failed { background: #ffe3e3; }
 .claims pre { white-space: pre-wrap; }
 @media (max-width: 60em) {
@@ -350,11 +391,15 @@ def _html_row(outcome: Outcome, words: Words) -> str:
     cells = {"printed": "", "used": words.same}
     for about, statement, evidence in _halves(outcome, words):
         items = "".join(f"<li class='{_mark(e)}'>{_rich(str(e))}</li>" for e in evidence)
-        cells[about] = _rich(statement) + f"<ul>{items}</ul>" * bool(items)
+        told = _rich(statement) + f"<ul>{items}</ul>" * bool(items)
+        if about == "used":
+            cells["used"] = told
+        else:
+            cells["printed"] += told if about == "printed" else f"<p>{about}: {told}</p>"
     trouble = outcome.error or outcome.missing
     error = f"<pre>{html.escape(trouble)}</pre>" if trouble else ""
-    expected = "" if outcome.passed else f"<br>expected: {words.name(claim.verdict)}"
-    notes = "".join(f"<p><b>{_rich(head)}:</b> {_rich(text)}</p>" for head, text in claim.notes)
+    expected = "" if outcome.passed else f"<br>expected: {words.name(outcome.expected)}"
+    notes = "".join(f"<p><b>{_rich(head)}:</b> {_rich(text)}</p>" for head, text in claim.remarks)
     return (
         f"<tr class='{'failed' if outcome.failed else 'passed'}'>"
         f"<td>{claim.id}<div class='source'>{_rich(claim.source)}</div></td>"

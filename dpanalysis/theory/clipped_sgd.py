@@ -13,9 +13,16 @@ for :math:`\lambda L \eta^2 \tilde\sigma^2 \le 1` (Cauchy-Schwarz; a centered va
 :math:`E e^{Y^2} \le e` has :math:`E e^{\lambda Y} \le e^{3\lambda^2/4}`). With
 :math:`\lambda = 2/(3 \eta \tilde\sigma^2)` the decrease pays for the noise; with
 :math:`1/\lambda_t = m + 3LSt/T` the growth of :math:`\lambda_t` does. Ville's inequality turns both
-supermartingales into bounds on the whole path, without the paper's factor ln T. Batches have a
-fixed size, and the noise multiplier is calibrated numerically
-(:func:`dpanalysis.privacy.calibrate`), not by the paper's Theorem 3.4.
+supermartingales into bounds on the whole path, without the paper's factor ln T. The noise
+multiplier is calibrated numerically (:func:`dpanalysis.privacy.calibrate`), not by the paper's
+Theorem 3.4.
+
+Batches have a fixed size, or are Poisson samples with a sum divided by :math:`B = qn`. The noise of
+the latter has a part of the size of the gradient: its variance is at most :math:`((1-q)
+(\|\nabla f\|^2 + \rho^2) + d C^2 \sigma^2/B)/B`. As long as :math:`Y_t \le H`, where
+:math:`\|\nabla f\|^2 \le 2LH`, one :math:`\tilde\sigma` does for every step
+(:func:`poisson_noise_scale`). The bound on the path depends on :math:`S \le s^2` alone; with it in
+the place of H the path leaves :math:`Y_t \le H` with the probability of failure only.
 
 Full batches need no light tails (Remark 4.2, printed without proof): no sample's excess loss is
 more than that of all together, so that :math:`\|\nabla f_i\|^2 \le 2L (f_i - \inf f_i)` gives
@@ -37,7 +44,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int, check_number
+from .._validation import check_choice, check_int, check_number
 from ._arguments import check_array, check_failure, check_positive
 
 # E exp(|mean of B|^2 / K^2) <= e for K^2 = 4 rho^2 / ((1 - e^-2) B): cosh(lambda |sum|) has mean
@@ -159,14 +166,52 @@ def sgd_noise_scale(
     the second term exact, for a fixed number of B samples with or without replacement.
 
     Fang et al. (2023), proof of Proposition 4.4, (12). No such constant exists for Poisson
-    sampling, whose sum is divided by B and not by the size of the batch: its noise has a part
-    :math:`(|B_t|/B - 1) \nabla f`, which Assumption 4.1 does not bound, contrary to that proof.
+    batches, contrary to that proof: :func:`poisson_noise_scale`.
     """
     C = check_positive("clip_norm", clip_norm)
     sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
     B, d = check_int("batch_size", batch_size, low=1), check_int("dimension", dimension, low=1)
     rho = check_number("rho", rho, low=0.0)
     return sqrt(_MEAN_OF_BATCH / B) * rho + C * sigma / B * sqrt(2.0 / -expm1(-2.0 / d))
+
+
+def bernoulli_proxy(rate: float) -> float:
+    """Return the least K with E exp(t (b - q)) <= exp(K t^2/2), b one with probability q.
+
+    Kearns and Saul (1998).
+    """
+    if rate == 1.0:
+        return 0.0
+    odds = math.log1p(-rate) - log(rate)
+    return 0.25 if abs(odds) < 1e-6 else (0.5 - rate) / odds
+
+
+def poisson_noise_scale(
+    clip_norm: float,
+    noise_multiplier: float,
+    batch_size: float,
+    n: int,
+    dimension: int,
+    mean_square: float,
+) -> float:
+    r"""Return a :math:`\tilde\sigma` for the sum of a Poisson batch over B = q n, with its noise.
+
+    .. math:: \tilde\sigma^2 = \frac{2}{1 - e^{-2}} \left(\frac{K m}{q B} +
+              \frac{d C^2 \sigma^2}{B^2}\right), \qquad K = \frac{1/2 - q}{\ln((1-q)/q)},
+
+    m the mean of :math:`\|\nabla f_i\|^2`, at most :math:`\|\nabla f\|^2 + \rho^2`. Proof:
+    with h standard normal :math:`e^{\|\zeta\|^2/s^2} = E_h e^{\sqrt 2 h^\top \zeta/s}`; the samples
+    are independent, so that the mean over :math:`\zeta` is at most :math:`e^{h^\top M h/s^2}` with
+    :math:`M \succeq 0` of the trace in brackets, and :math:`E_h e^{h^\top M h/s^2} \le
+    (1 - 2\,\mathrm{tr} M/s^2)^{-1/2}`. Or the scales of sampling and noise are added, the
+    latter's exact.
+    """
+    rate = batch_size / n
+    sampled = bernoulli_proxy(rate) / rate / batch_size * mean_square
+    noise = clip_norm * noise_multiplier / batch_size
+    both = 2.0 / -expm1(-2.0) * (sampled + dimension * noise**2)
+    apart = sqrt(2.0 / -expm1(-2.0) * sampled) + noise * sqrt(2.0 / -expm1(-2.0 / dimension))
+    return min(sqrt(both), apart)
 
 
 def no_clipping_norm(
@@ -301,6 +346,7 @@ def clipped_sgd_bound(
     distance: float | None = None,
     spread: float = 1.0,
     interpolation_gap: float | None = None,
+    sampling: str = "fixed",
 ) -> ClippedSGDBound:
     r"""Return clip norm, step size and utility of private SGD that hardly ever clips.
 
@@ -320,6 +366,12 @@ def clipped_sgd_bound(
     :func:`no_clipping_norm`. Full batches need no ``rho``; without it C, and the utility where
     noise dominates, are :math:`\sqrt n` times larger.
 
+    For Poisson batches (``sampling="poisson"``) v has :math:`(1 - q) \rho^2/B`, the denominator
+    for non-convex f is :math:`1 - L\eta (1 + (1 - q)/B)/2`, :math:`\beta` has
+    :math:`C^2/q^2` for :math:`C^2`, and :math:`\tilde\sigma` is that of
+    :func:`poisson_noise_scale`: for a small share q of the samples the term
+    :math:`1/\sqrt{BT}` is larger by the factor :math:`\sqrt{K/q}`.
+
     Parameters
     ----------
     initial_gap : float
@@ -329,8 +381,8 @@ def clipped_sgd_bound(
     rho : float or None
         The constant of Assumption 4.1; None, with B = n only, where it does not hold.
     n, batch_size, dimension : int
-        n samples, of which B are drawn in each step (B <= n, a fixed number; B = n has no
-        sampling error); d parameters.
+        n samples, of which B are drawn in each step (B <= n; B = n has no sampling error); d
+        parameters.
     noise_multiplier : float
         :math:`\sigma \ge 0`, calibrated to a budget; it does not depend on C.
     iterations : int
@@ -344,6 +396,9 @@ def clipped_sgd_bound(
         The distance s > 0; 1 in the paper. About ``distance`` is best.
     interpolation_gap : float, optional
         As in :func:`no_clipping_norm`.
+    sampling : {"fixed", "poisson"}
+        Whether a batch has B samples, or each of the n with probability B/n, as the privacy of
+        Algorithm 1 assumes.
 
     Returns
     -------
@@ -376,31 +431,37 @@ def clipped_sgd_bound(
     spread = check_positive("spread", spread)
     if distance is not None:
         distance = check_number("distance", distance, low=0.0)
-    sampled = sampled_tails(rho, B, n)
+    sampled, rate = sampled_tails(rho, B, n), B / n
+    poisson = check_choice("sampling", sampling, ("fixed", "poisson")) == "poisson"
 
-    def needed(highest: float) -> float:
-        return _needed_norm(highest, L, rho, n, interpolation_gap)
+    def steps(highest: float) -> tuple[float, float, float]:
+        """Return clip norm, noise scale and step size for a path with f - f* <= highest."""
+        C = _needed_norm(highest, L, rho, n, interpolation_gap)
+        if poisson:
+            mean_square = 2.0 * L * highest + sampled**2
+            scale = poisson_noise_scale(C, sigma, B, n, d, mean_square)
+        else:
+            scale = sgd_noise_scale(C, sigma, B, d, sampled)
+        return C, scale, min(0.5 / L, spread / (scale * sqrt(T)) if scale else inf)
 
-    def steps(C: float) -> tuple[float, float]:
-        scale = sgd_noise_scale(C, sigma, B, d, sampled)
-        return scale, min(0.5 / L, spread / (scale * sqrt(T)) if scale else inf)
-
-    C = needed(path_bound(gap, L, spread**2, -log(failure), T))
+    highest = path_bound(gap, L, spread**2, -log(failure), T)
     # A smaller C means less noise, so that less C is needed: every step down stays valid.
     for _ in range(50):
-        scale, eta = steps(C)
-        C = needed(sgd_objective_bound(gap, L, eta, scale, T, failure))
-    scale, eta = steps(C)
-    variance = sampled**2 / B + d * (C * sigma / B) ** 2
+        _, scale, eta = steps(highest)
+        highest = min(highest, sgd_objective_bound(gap, L, eta, scale, T, failure))
+    C, scale, eta = steps(highest)
+    missed = 1.0 - rate if poisson else 1.0
+    variance = missed * sampled**2 / B + d * (C * sigma / B) ** 2
     if distance is None:
-        first, factor = 2.0 * gap / (1.0 - 0.5 * L * eta), 2.0 * L
-        second = L * variance * eta / (1.0 - 0.5 * L * eta)
+        slack = 1.0 - 0.5 * L * eta * (1.0 + (missed / B if poisson else 0.0))
+        first, factor = 2.0 * gap / slack, 2.0 * L
+        second = L * variance * eta / slack
     else:
         first, factor, second = distance**2, 1.0, variance * eta
     utility = 0.5 * (first / ((T + 1) * eta) + second)
     gaussian = sgd_noise_scale(C, sigma, B, d)
     growth = 2.0 * L * eta**2 * T
-    worst = 2.0 * gap + growth * T * (C**2 + gaussian**2)
+    worst = 2.0 * gap + growth * T * ((C / rate if poisson else C) ** 2 + gaussian**2)
     tail = growth * gaussian**2 * (1.0 - log(failure))
     return ClippedSGDBound(
         clip_norm=C,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpanalysis import privacy
+from dpanalysis import datasets, privacy
 from dpanalysis.papers import registry, tools
 from dpanalysis.papers.per_sample_clipping import claims as psac
 from dpanalysis.papers.registry import Effort
@@ -92,6 +92,59 @@ def test_cosines_against_single_gradients():
             assert found[0, i, j] == pytest.approx(cosine, rel=1e-12)
 
 
+def test_where_auto_s_is_the_closer_one():
+    """What the claim on Figure 3 says of r = 1, and of the first steps of a training."""
+    for name, steps, r in (("digits", 400, 1.0), ("breast_cancer", 200, 1e-3)):
+        data = datasets.load(name)
+        found = psac.cosines(data.X, data.y, (r,), steps=steps, batches=100, size=64)
+        ours, theirs = found.mean(axis=0).ravel()
+        assert ours < theirs
+
+
+@pytest.mark.parametrize(("c1", "c2"), [(1e3, 1e-3), (100.0, 0.01)])
+def test_the_batch_of_one_record_against_the_whole_mixture(c1, c2):
+    at = psac.one_record_only(c1, c2)
+    q, sigma, epsilon = at["q"], at["sigma"], at["epsilon"]
+    (B,) = (b for b in (2, 4, 8) if -b * math.log(b / q) - math.log(4.0) == at["log_delta"])
+    weights, counts = psac.multiplicities(B, round(B / q))
+    exact = psac.deltas((weights, counts), (np.ones(1), np.zeros(1)), sigma, epsilon)[0]
+    assert 1.0 < at["excess"] <= exact / math.exp(at["log_delta"]) * (1 + 1e-6)
+
+
+@given(st.floats(-50.0, 50.0), st.floats(-50.0, 50.0))
+def test_the_wave_satisfies_assumption_1(x, y):
+    slopes = psac.WAVY.slope(np.array([x, y]))
+    allowed = psac.WAVY.L0 + psac.L1 * abs(slopes[0])
+    assert abs(slopes[0] - slopes[1]) <= allowed * abs(x - y) * (1 + 1e-3) + 1e-12
+
+
+def test_samples_of_a_run_have_the_gradient_as_their_mean():
+    """Without noise, and all samples drawn: one step from x by hand."""
+
+    class All:
+        def random(self, shape):
+            return np.zeros(shape)
+
+        def standard_normal(self, shape):
+            return np.zeros(shape)
+
+    x = np.full((1, psac.DIMENSION), 2.0)
+    slope = float(np.linalg.norm(psac.WAVY.slope(x)))
+    found = psac.smallest_gradients(x, 0.0, 0.0, 0.1, 0.01, 2, 0.0, All())
+    moved = x - 0.01 * 2.0 * psac.WAVY.slope(x) * psac.adaptive(slope, 0.1)
+    assert found == pytest.approx(float(np.linalg.norm(psac.WAVY.slope(moved))), rel=1e-12)
+
+
+CORRECTED = [claim for claim in registry.load("000") if claim.verdict in ("corrected", "refuted")]
+
+
+@pytest.mark.parametrize("claim", CORRECTED, ids=lambda claim: claim.id)
+def test_a_correction_stands_against_the_paper_s_side(claim):
+    found = claim.argue(Effort(quick=True))
+    assert found.verdict == "stands", found.error
+    assert any(e.about == "premise" for e in found.evidence)
+
+
 def test_without_its_data_a_claim_is_not_checked(monkeypatch):
     """An entry None in sys.modules is how Python says that there is no such module."""
     monkeypatch.setitem(sys.modules, "sklearn", None)
@@ -119,6 +172,13 @@ def too_heavy(norm, r):
     return 1 / (norm + r / (norm + 1.01 * r))
 
 
+class TooFlat(psac.Wavy):
+    """The wave, said to be smoother than it is."""
+
+    def growth(self, x):
+        return 0.0
+
+
 WRONG = [
     ("000-1", "adaptive", too_heavy),
     ("000-2", "adaptive", too_heavy),
@@ -126,9 +186,11 @@ WRONG = [
     ("000-4", "automatic", lambda norm, r: 1.01 / (norm + r)),
     ("000-5", "automatic", lambda norm, r: 1 / (norm + r + 0.1)),
     ("000-6", "adaptive", lambda norm, r: 1.0 + 0.0 * norm),
-    ("000-7", "adaptive", psac.automatic),
+    ("000-7", "adaptive", lambda norm, r: 1 / (norm + r) ** 2),
     ("000-7", "automatic", lambda norm, r: 1.0 + 0.0 * norm),
     ("000-8", "multiplicities", lambda draws, n: (np.ones(1), np.zeros(1))),
+    ("000-10", "Wavy", TooFlat),
+    ("000-11", "run_and_bound", lambda T, *at: (1.01, 1.0)),
     ("000-9", "excess_at_share", lambda **at: 1.01),
     ("000-9", "excess_of_full_batches", lambda c1, c2, delta: 0.99),
 ]

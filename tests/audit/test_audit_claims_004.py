@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpanalysis import clipping, losses, privacy
+from dpanalysis import losses, privacy
+from dpanalysis.papers import registry
+from dpanalysis.papers.registry import Effort
 from dpanalysis.papers.value_clipping import claims as value_clipping
+from dpanalysis.theory.clipped_sgd import bernoulli_proxy, poisson_noise_scale
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -37,7 +40,7 @@ def test_products_and_sums_of_three_layers():
 
 def test_missing_delta_is_what_delta_misses():
     for std, epsilon in ((0.3, 0.5), (1.0, 2.0)):
-        missing = value_clipping.missing_delta(std, epsilon)
+        missing = math.exp(value_clipping.log_missing_delta(std, epsilon))
         assert missing == pytest.approx(1.0 - privacy.gaussian_delta(std, epsilon), rel=1e-9)
 
 
@@ -56,9 +59,8 @@ def test_moments_of_batches_by_simulation():
     inside = random.random((size, 2)) < rate
     errors = (inside - rate) @ gradients.reshape(2, 2)
     zeta = (errors + noise * random.normal(size=(size, 2))) / 0.6
-    scale = value_clipping.used_scale(
-        rate, 2, float(gradients @ gradients) / 2, 2 * (noise / 0.6) ** 2
-    )
+    square = float(gradients @ gradients) / 2
+    scale = poisson_noise_scale(1.0, noise, rate * 2, 2, 2, square) ** 2
     simulated = math.log(np.exp((zeta**2).sum(axis=1) / scale).mean())
     found = value_clipping.poisson_moment(gradients, rate, noise, 2)
     assert found == pytest.approx(simulated, abs=0.01)
@@ -69,7 +71,7 @@ def test_bernoulli_variables_are_below_their_proxy(rate, t):
     """Equality at t = 2 ln((1-q)/q)."""
     for at, tight in ((t, False), (2.0 * math.log((1.0 - rate) / rate), True)):
         log_moment = np.logaddexp(math.log1p(-rate), math.log(rate) + at) - rate * at
-        bound = 0.5 * value_clipping.bernoulli_proxy(rate) * at**2
+        bound = 0.5 * bernoulli_proxy(rate) * at**2
         assert log_moment <= bound * (1.0 + 1e-9) + 1e-12
         assert not tight or log_moment == pytest.approx(bound, rel=1e-6, abs=1e-9)
 
@@ -98,6 +100,52 @@ def test_the_tail_by_simulation():
     assert chance > 5e-4
 
 
+def test_everyone_drawn_by_hand():
+    """The run that the setting describes: w is multiplied by -3 and passes C at the last step."""
+    at = value_clipping.everyone_drawn(1.0, 2.0, 1.0, 1.0, 1.0)
+    steps = round(at["T"])
+    n, C = at["n"], 1.0 + math.sqrt(math.log(at["n"] * steps) - at["log_failure"])
+    B = n / 8
+    w = 1.0
+    for _ in range(steps):
+        assert abs(w) <= C
+        w -= 0.5 / B * n * w
+    assert abs(w) > C
+    assert at["excess"] == pytest.approx(steps * (n * math.log(8.0) + math.log(2.0)))
+    noise = C * at["sigma"]
+    assert B / math.sqrt((B * 1e-18 + noise**2) * steps) >= 0.5
+
+
+def test_the_run_of_algorithm_1_by_hand():
+    """Without noise and with all samples: two steps of clipped gradients."""
+    places, counts = np.array([[0.0], [4.0]]), np.array([3, 1])
+    found = value_clipping.run(places, counts, 4, 2.0, 0.5, 0.0, 2, np.random.default_rng(0))
+    w, gaps = 2.0, []
+    for _ in range(3):
+        gaps.append(0.5 * (w - 1.0) ** 2)
+        w -= 0.5 / 4 * (3 * np.clip(w, -2.0, 2.0) + np.clip(w - 4.0, -2.0, 2.0))
+    assert found == pytest.approx(np.mean(gaps))
+
+
+def test_the_largest_mean_of_lemma_a9_by_its_tail():
+    """A mean is the integral of the tail: that of alpha, and beyond beta the printed one."""
+    alpha, beta, K, failure = 0.5, 2.0, 3.0, 0.1
+    t = np.linspace(0.0, 300.0, 3_000_001)
+    tail = np.minimum(failure, 2.0 * np.exp(-np.maximum(t - beta, 0.0) / K))
+    whole = (1.0 - failure) * alpha + np.trapezoid(tail, t)
+    assert value_clipping.whole_mean(alpha, beta, K, failure) == pytest.approx(whole, rel=1e-6)
+
+
+CORRECTED = [claim for claim in registry.load("004") if claim.verdict in ("corrected", "refuted")]
+
+
+@pytest.mark.parametrize("claim", CORRECTED, ids=lambda claim: claim.id)
+def test_a_correction_stands_against_the_paper_s_side(claim):
+    found = claim.argue(Effort(quick=True))
+    assert found.verdict == "stands", found.error
+    assert any(e.about == "premise" for e in found.evidence)
+
+
 class TooTight(losses.Logistic):
     """The logistic loss with a constant of weak growth that is a little too small."""
 
@@ -110,21 +158,23 @@ def too_weak(gap, beta1, clip_norm):
 
 
 products, pessimistic = value_clipping.products, value_clipping.pessimistic
+everyone_drawn = value_clipping.everyone_drawn
 WRONG = [
     ("004-1", "value_weight", too_weak),
     ("004-2", "one_release", lambda epsilon, delta: 1.01),
-    ("004-2", "tail", lambda dimension, eta: 1.01),
     ("004-3", "excess_of_long_runs", lambda **at: 1.01),
-    ("004-3", "Flat", lambda clip_norm: clipping.Flat(1.1 * clip_norm)),
-    ("004-3", "Flat", lambda clip_norm: clipping.Flat(0.9 * clip_norm)),
     ("004-4", "products", lambda weights: 0.99 * products(weights)),
     ("004-4", "Logistic", TooTight),
     ("004-5", "Logistic", TooTight),
     ("004-7", "renyi_epsilon", lambda rate, steps, delta: 1.0),
     ("004-7", "epsilon_bounds", lambda mixture, steps, delta: (0.74, 0.8)),
-    ("004-8", "bernoulli_proxy", lambda rate: 0.98 * rate * (1.0 - rate)),
-    ("004-8", "like_gradients", lambda c5, own_size: 0.99),
-    ("004-8", "half_batches", lambda n: 0.99),
+    ("004-8", "poisson_noise_scale", lambda *at: 0.98 * poisson_noise_scale(*at)),
+    ("004-8", "everyone_drawn", lambda *constants: everyone_drawn(*constants) | {"excess": -1.0}),
+    ("004-10", "sgd_objective_bound", lambda *at: 0.1 * at[0]),
+    ("004-12", "over_rate", lambda places, counts, *others: float(counts.sum())),
+    ("004-15", "like_gradients", lambda c5, own_size: 0.99),
+    ("004-15", "over_rate", lambda places, counts, *others: float(counts.sum())),
+    ("004-16", "whole_mean", lambda alpha, beta, K, failure: 1.01 * (alpha + 10.0 * (beta + K))),
     ("004-9", "pessimistic", lambda *at: 0.99 * pessimistic(*at)),
     ("004-9", "pessimistic", lambda *at: 1.01 * pessimistic(*at)),
 ]

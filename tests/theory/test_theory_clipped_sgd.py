@@ -16,7 +16,12 @@ from dpanalysis.papers.value_clipping.printed import (
     printed_noise_scale,
     printed_objective_bound,
 )
-from dpanalysis.theory.clipped_sgd import ClippedSGDBound, sgd_noise_scale, sgd_objective_bound
+from dpanalysis.theory.clipped_sgd import (
+    ClippedSGDBound,
+    poisson_noise_scale,
+    sgd_noise_scale,
+    sgd_objective_bound,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -247,6 +252,59 @@ def test_private_gradient_descent_is_not_clipped_without_light_tails(sigma):
     assert highest <= found.clip_norm <= 10 * highest
     mean = np.mean(excess, axis=0)  # of each run; 6 standard errors, 1e-9
     assert mean.mean() <= found.expected + 6 * mean.std() / np.sqrt(len(mean))
+
+
+@pytest.mark.parametrize("convex", [True, False])
+def test_private_sgd_on_poisson_batches_is_not_clipped(convex):
+    """Parabolas around eight places, 50 at each; batches of a quarter, their sum divided by B."""
+    rng, each, T, q, sigma = np.random.default_rng(18), 50, 300, 0.25, 2.0
+    n, B = 8 * each, 2 * each
+    a = rng.standard_normal((8, 2))
+    a -= a.mean(axis=0)
+    rho = theory.light_tail_scale(np.linalg.norm(a, axis=1))
+    start = np.array([3.0, 4.0])
+    found = theory.clipped_sgd_bound(
+        12.5, 1.0, rho, n, B, 2, sigma, T, 1e-12, spread=5.0, sampling="poisson",
+        distance=5.0 if convex else None,
+    )  # fmt: skip
+    rule, w, utility, highest = Flat(found.clip_norm), np.tile(start, (200, 1)), [], 0.0
+    for _ in range(T + 1):
+        utility.append((w**2).sum(axis=1) * (0.5 if convex else 1.0))
+        g = w[:, None] - a
+        norms = np.linalg.norm(g, axis=2)
+        highest = max(highest, norms.max())
+        drawn = rng.binomial(each, q, norms.shape) * rule.weight(norms)
+        noise = found.clip_norm * sigma * rng.standard_normal(w.shape)
+        w = w - found.step_size / B * ((drawn[..., None] * g).sum(axis=1) + noise)
+    assert highest <= found.clip_norm <= 10 * highest
+    mean = np.mean(utility, axis=0)
+    assert mean.mean() <= found.expected + 6 * mean.std() / np.sqrt(len(mean))
+
+
+def test_poisson_batches_cost_more_and_full_ones_the_same():
+    def bound(B, sampling):
+        return theory.clipped_sgd_bound(
+            1.0, 1.0, 1.0, 10_000, B, 20, 1.0, 1000, 1e-12, distance=1.0, sampling=sampling
+        )
+
+    assert bound(10_000, "poisson") == bound(10_000, "fixed")
+    for B in (10, 1000):
+        assert bound(B, "poisson").noise_scale > bound(B, "fixed").noise_scale
+        assert bound(B, "poisson").expected > bound(B, "fixed").expected
+
+
+@given(seeds, st.floats(0.01, 0.99), st.floats(0.0, 2.0))
+def test_the_scale_of_poisson_batches_holds_for_all_batches(seed, rate, noise):
+    """E exp(|zeta|^2/s^2) over all batches of five gradients, the noise integrated."""
+    g = np.random.default_rng(seed).standard_normal((5, 2)) ** 3
+    inside = np.array(list(itertools.product((0.0, 1.0), repeat=5)))
+    chances = np.prod(np.where(inside == 1.0, rate, 1.0 - rate), axis=1)
+    errors = (inside - rate) @ g / (5 * rate)
+    square = float((g**2).sum(axis=1).mean())
+    scale = poisson_noise_scale(1.0, noise, 5 * rate, 5, 2, square) ** 2
+    variance = (noise / (5 * rate)) ** 2
+    left = chances @ np.exp((errors**2).sum(axis=1) / (scale - 2 * variance))
+    assert left / (1 - 2 * variance / scale) <= math.e * (1 + 1e-9)
 
 
 def test_without_light_tails_the_utility_is_that_over_root_n():

@@ -458,7 +458,7 @@ SECOND_ORDER = (
     ),
     Mutant(
         name="small batch by an approximation",
-        source="errata 003-10: Gao and Wright (2023), (28)",
+        source="errata 003-10: Gao and Wright (2023), (28), beyond small s and large sigma",
         why="2 s^2 alpha/sigma^2 leaves out what a small batch costs when the record is in it",
         broken=BatchOfOne(_BATCH_STD),
         correct=BatchOfOne(

@@ -394,7 +394,7 @@ RELEASES = (
     ),
     Mutant(
         name="unclipped row",
-        source="errata 003-14: a row bound that is asserted and not enforced",
+        source="a bound on the rows that is asserted and not enforced",
         why="one row lies outside the ball that the noise is calibrated to",
         broken=NoisySum(2.0, total=_sum),
         correct=NoisySum(2.0, total=_clipped_sum),

@@ -20,7 +20,7 @@ ITEMS = """
 Definition 3.1 | 004-5 | weak growth: `Loss.weak_growth`
 Definition 3.3 | used | (epsilon, delta)-DP, add-or-remove-one: `privacy.epsilon`
 Lemma 3.2 | 004-5 |
-Theorem 3.4 | 000-9 004-3 | after Abadi et al. (2016)
+Theorem 3.4 | 000-9 | after Abadi et al. (2016)
 Assumption 4.1 | used | `theory.light_tail_scale` computes rho
 Algorithm 1 | used | `methods.SGD` with `clipping.Flat`, Poisson batches
 Algorithm 2 | 004-10 | SGD with light-tailed noise
@@ -29,7 +29,7 @@ Algorithm 4 | standard | SGD, for Lemma A.12
 Proposition 4.2 | 004-10 |
 Proposition 4.3 | 004-11 |
 Proposition 4.4 | 004-2 004-3 004-8 |
-Theorem 4.5 | 004-2 004-3 | with all constants: `theory.clipped_sgd_bound`
+Theorem 4.5 | repaired: 004-15 004-2 004-3 | the rate, with two misprints of its premises; `theory.clipped_sgd_bound` has all constants
 Remark 4.1 | 004-10 004-11 | light tails without Lipschitz constants: `theory.clipped_sgd_bound`
 Remark 4.2 | 004-12 |
 Corollary 5.1 | 004-13 |
@@ -42,11 +42,11 @@ Lemma A.5 | standard | Harvey et al. (2019); nothing is derived from its unknown
 Lemma A.6 | standard | Harvey et al. (2019); `theory.clipped_sgd` needs no Freedman inequality
 Lemma A.7 | standard | Harvey et al. (2019); `theory.clipped_sgd` needs no Freedman inequality
 Lemma A.8 | standard | maxima of sub-Gaussian variables; `theory.no_clipping_norm` has its constants
-Lemma A.9 | standard | from a conditional mean to a mean; `theory.clipped_sgd_bound` has its constants
+Lemma A.9 | 004-16 | from a conditional mean to a mean
 Lemma A.10 | standard | Freedman's inequality, Harvey et al. (2019)
 Lemma A.11 | standard | a corollary of Lemma A.10
 Lemma A.12 | standard | Ghadimi, Lan (2013); `theory.clipped_sgd_bound` has half of it
-Lemma A.13 | standard | Jensen's inequality
+Lemma A.13 | 004-17 |
 Lemma B.1 | 004-9 |
 Lemma D.1 | 004-4 004-5 | Fang et al. (2021)
 Table 1 | not checkable | the table is lost in our text; it lists rates of other papers
@@ -55,11 +55,16 @@ Figure 1 | 004-7 | `python -m figures clipping_epochs cnn_clipping`; VGG16 featu
 Figure 2 | drawn | `python -m figures clipping_epochs cnn_clipping`
 Figure 3 | drawn | `python -m figures clipping_epochs cnn_clipping`
 Figure 4 | drawn | `python -m figures clipping_synthetic`
-Figure 5 | 004-14 | `python -m figures clipping_privacy`
-Headline: utility without a bias term, without Lipschitz losses | 004-10 004-11 | `theory.clipped_sgd_bound`
-Headline: no clipping happens, with high probability | 004-11 |
+Figure 5 | drawn | `python -m figures clipping_privacy`; C.2 says that the gap grows "as the privacy level epsilon becomes larger", and its numbers and its reason that it grows as epsilon becomes smaller, as ours does
+Headline: utility without a bias term, without Lipschitz losses | 004-15 004-11 | `theory.clipped_sgd_bound`
+Headline: no clipping happens, with high probability | 004-8 004-11 | for batches of a fixed size as printed
 Headline: clipping gets rarer as training goes on | drawn | `python -m figures clipping_epochs`
-Headline: value clipping bounds every gradient by C | 004-1 004-4 |
+Headline: value clipping bounds every gradient by C | holds: 004-1 004-4 | with f_i, as section 5 prints it above Algorithm 3
 Headline: value clipping is nearly as accurate for linear models, less for networks | drawn | `python -m figures clipping_epochs clipping_table`
 Headline: value clipping is the fastest private method | not checkable | a timing on their machine; `python -m figures clipping_seconds` here, where it computes every norm
 """
+
+GAPS = {
+    "004-6": "The constants c1 to c5 are open in the paper: 004-8 and 004-15 choose them for it.",
+    "004-14": "A slip of one word in C.2, which the numbers of its paragraph put right: Figure 5.",
+}

@@ -30,33 +30,20 @@ def printed_weak_growth_logistic(row_norm: float) -> float:
     r"""Return beta1 of the logistic loss by Lemma 3.2, twice the smoothness :math:`\|x\|^2/4`.
 
     It holds, and is 1.23 times the least one, :func:`~dpanalysis.theory.weak_growth_logistic`.
-
-    References
-    ----------
-    Fang et al. (2023), Lemma 3.2.
     """
     return 0.5 * check_number("row_norm", row_norm, low=0.0) ** 2
 
 
 def printed_weak_growth_softmax(row_norm: float) -> float:
-    r"""Return beta1 of softmax regression by Lemma 3.2, twice the smoothness :math:`\|x\|^2/2`.
-
-    References
-    ----------
-    Fang et al. (2023), Lemma 3.2 and Appendix D.
-    """
+    r"""Return beta1 of softmax regression by Lemma 3.2, twice the smoothness :math:`\|x\|^2/2`."""
     return check_number("row_norm", row_norm, low=0.0) ** 2
 
 
 def printed_weak_growth_mlp(row_norm: float, spectral_norms: ArrayLike) -> float | FloatArray:
-    r"""Return :math:`8\|x\|^2 \sum_i \sum_{j \ne i} \|W_j\|^2`, the paper's beta1 of a network.
+    r"""Return :math:`8\|x\|^2 \sum_i \sum_{j \ne i} \|W_j\|^2`, Appendix D read with a second sum.
 
-    A product over the other layers is needed in the place of the second sum: with three layers
-    or more this does not bound the gradient.
-
-    References
-    ----------
-    Fang et al. (2023), Appendix D; errata 004-4.
+    The sign between sum and norms is lost in our text. A product over the other layers is needed:
+    with three layers or more this does not bound the gradient. See 004-4.
     """
     row_norm, norms = check_layers(row_norm, spectral_norms)
     return plain(8.0 * row_norm**2 * (norms.shape[-1] - 1) * (norms**2).sum(axis=-1))
@@ -73,14 +60,9 @@ def printed_objective_bound(
     c1: float = 1.0 + 1.0 / log(2.0),
     c2: float = 1.5,
 ) -> float:
-    r"""Return :math:`2(D + c_1 L \ln(2/\delta)/2) + 32 c_2 L \ln(2T/\delta)`.
+    r"""Return :math:`2(D + c_1 L \ln(2/\delta)/2) + 32 c_2 L \ln(2T/\delta)` of Proposition 4.2.
 
-    The paper's bound on the largest :math:`f(w_t) - f^*` of a run, at the end of its proof. With
-    the default constants, which the paper leaves open, the proof goes through.
-
-    References
-    ----------
-    Fang et al. (2023), Proposition 4.2.
+    It is at the end of the proof, which goes through with the default constants.
     """
     gap = check_number("initial_gap", initial_gap, low=0.0)
     L = check_positive("L", L)
@@ -103,12 +85,7 @@ def printed_noise_scale(
     *,
     c5: float,
 ) -> float:
-    r"""Return :math:`\sqrt{c_5 (\rho^2/B + C^2 d \sigma^2/B^2)}` with the paper's open constant.
-
-    References
-    ----------
-    Fang et al. (2023), proof of Proposition 4.4, (12).
-    """
+    r"""Return :math:`\sqrt{c_5 (\rho^2/B + C^2 d \sigma^2/B^2)}`, (12), c5 open."""
     C = check_positive("clip_norm", clip_norm)
     sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
     B, d = check_int("batch_size", batch_size, low=1), check_int("dimension", dimension, low=1)
@@ -117,15 +94,7 @@ def printed_noise_scale(
 
 
 class PrintedParameters(NamedTuple):
-    r"""The paper's choices and rate; see :func:`printed_clipped_sgd`.
-
-    Attributes
-    ----------
-    noise_multiplier, clip_norm, step_size : float
-        :math:`\sigma`, C and :math:`\eta` of its (2).
-    rate : float
-        Its bound is a multiple of this.
-    """
+    r"""The paper's :math:`\sigma`, C and :math:`\eta` of (2), and its rate."""
 
     noise_multiplier: float
     clip_norm: float
@@ -157,21 +126,10 @@ def printed_clipped_sgd(
               \eta = \min\left\{\frac{1}{2L},
               \frac{c_5 B}{\sqrt{(B\rho^2 + C^2 d\sigma^2) T}}\right\},
 
-    The rate of Proposition 4.4 is :math:`1/T + 1/\sqrt{BT} + \sqrt{\ln(1/\delta') + \ln(nT)}
-    \sqrt{d \ln(1/\delta)}/(n\epsilon)`. Without ``failure`` it is that of Theorem 4.5,
-    :math:`1/T + 1/\sqrt{BT} + \sqrt d/(n\epsilon)` up to logarithms, which is smallest from
-    :math:`T = n^2\epsilon^2/d` on. The text has lost the roots around the logarithms; they follow
-    from (9) to (11). Without ``rho`` (then B = n) Remark 4.2 applies: C and the last term of the
-    rate are :math:`\sqrt n` times larger, and :math:`1/\sqrt{BT}`, the error of sampling, is
-    absent.
-
-    The noise multiplier is for comparison ONLY: no value of c2 makes it private. Misprints are
-    put right: :math:`\delta, \delta' < 0.5` (printed: above), :math:`T > \epsilon/(c_1 q^2)`
-    (printed without :math:`q = B/n`).
-
-    References
-    ----------
-    Fang et al. (2023), Proposition 4.4 with (2), Theorem 4.5, Remark 4.2; errata 004-2, 004-3.
+    The rate is that of Proposition 4.4, and without ``failure`` of Theorem 4.5 up to logarithms;
+    roots that our text has lost follow from (9) to (11). Without ``rho`` (then B = n) Remark 4.2
+    applies. For comparison ONLY: misprints are put right (004-2, 004-3), and no value of c2 makes
+    the noise private for all budgets.
     """
     n, d = check_int("n", n, low=1), check_int("dimension", dimension, low=1)
     B = check_int("batch_size", batch_size, low=1, high=n)
