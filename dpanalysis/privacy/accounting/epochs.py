@@ -74,9 +74,9 @@ _ROUNDING = 1e-16
 # quarter of the square to the variance.
 _FINE = 0.03
 _MOST_CELLS = 2**21
-# Logarithm of the ratio of neighbors on the geometric grid, the most of them, and the first, below
-# which only 0 is left.
-_STEP, _MOST_POINTS, _FIRST = 0.02, 2000, 1e-4
+# Logarithm of the ratio of neighbors on the geometric grid, the most of them, and the largest of
+# the first one, below which only 0 is left.
+_STEP, _MOST_POINTS, _FIRST = 0.01, 2000, 1e-4
 # Noise so small that dividing the records gains next to nothing is not amplified.
 _LARGEST_MU, _LARGEST_LAPLACE = 12.0, 100.0
 
@@ -259,7 +259,13 @@ class _Ratio:
         """Return b with X(U > b) at most ``tail``."""
         if self.mu:
             return math.exp(self.mu * (0.5 * self.mu - float(special.ndtri(tail))))
-        return math.exp(self.laplace)
+        return math.exp(self.laplace + 1e-12)  # not below the atom there, whatever is rounded
+
+    def start(self, tail: float) -> float:
+        """Return a > 0 with Y(U <= a) at most ``tail``."""
+        if self.mu:
+            return math.exp(self.mu * (float(special.ndtri(tail)) - 0.5 * self.mu))
+        return 0.5 * math.exp(-self.laplace)
 
     @property
     def std(self) -> float:
@@ -319,23 +325,26 @@ def _epoch(
     """Return the ratios W'/t, their masses under P and Q, and the mass of infinite losses."""
     ratio = _Ratio(mu, laplace)
     end = ratio.end(tail)
-    width = _FINE * ratio.std
-    if end / width <= _MOST_CELLS:
-        values, mass, tilted, cut = _linear(ratio, end, width, batches, tail)
+    cells = math.ceil(end / (_FINE * ratio.std))
+    width = end / cells
+    # A sum that is spread to 0 has an infinite loss when a record is added.
+    start = ratio.start(tail ** (1.0 / batches))
+    if cells <= _MOST_CELLS and width <= start:
+        values, mass, tilted, cut = _linear(ratio, cells, width, batches, tail)
     else:
-        values, mass, tilted, cut = _geometric(ratio, end, batches)
+        values, mass, tilted, cut = _geometric(ratio, min(start, _FIRST), end, batches)
     lost_without, lost_with = (float(each[0]) for each in ratio.above(np.array([end])))
     infinite = cut + lost_with + batches * lost_without + 4.0 * _ROUNDING * batches
     return values / batches, tilted, mass, infinite
 
 
 def _linear(
-    ratio: _Ratio, end: float, width: float, batches: int, cut: float
+    ratio: _Ratio, cells: int, width: float, batches: int, cut: float
 ) -> tuple[Array, Array, Array, float]:
     """Return values of W', their masses under Q and P, and what is cut, by Fourier transforms."""
     from scipy import fft
 
-    grid = width * np.arange(math.ceil(end / width) + 1)
+    grid = width * np.arange(cells + 1)
     p = _spread(ratio, grid)
     high = math.ceil(_highest_sum(grid, p, batches, cut) / width)
     size = fft.next_fast_len(max(high + 1, p.size), real=True)
@@ -368,12 +377,15 @@ def _highest_sum(grid: Array, p: Array, batches: int, cut: float) -> float:
     return float(np.min((np.array(ends) - math.log(cut)) / rates))
 
 
-def _geometric(ratio: _Ratio, end: float, batches: int) -> tuple[Array, Array, Array, float]:
-    """Return the same by repeated doubling on a grid of equal ratios."""
-    span = math.log(batches * end / _FIRST)
-    step = max(_STEP, span / _MOST_POINTS)
-    grid = np.append(0.0, _FIRST * np.exp(step * np.arange(math.ceil(span / step) + 2)))
-    law = _spread(ratio, grid[grid <= end * math.exp(step)])
+def _geometric(
+    ratio: _Ratio, start: float, end: float, batches: int
+) -> tuple[Array, Array, Array, float]:
+    """Return the same by repeated doubling on a grid of equal ratios, which ``end`` is one of."""
+    cells = min(_MOST_POINTS, math.ceil(math.log(end / start) / _STEP))
+    step = math.log(end / start) / cells
+    more = math.ceil(math.log(batches) / step) + 1
+    grid = np.append(0.0, end * np.exp(step * np.arange(-cells, more + 1)))
+    law = _spread(ratio, grid[: cells + 2])
     law = np.pad(law, (0, grid.size - law.size))
     sums = grid[:, None] + grid
     low = np.clip(np.searchsorted(grid, sums.ravel(), side="right") - 1, 0, grid.size - 2)
