@@ -40,7 +40,15 @@ if TYPE_CHECKING:
     from .experiments.result import Result
     from .experiments.run import minimize
     from .privacy.accounting.relations import Budget
-    from .privacy.accounting.sampling import Full, Poisson, WithoutReplacement, WithReplacement
+    from .privacy.accounting.sampling import (
+        BallsInBins,
+        Full,
+        Poisson,
+        RandomAllocation,
+        Shuffle,
+        WithoutReplacement,
+        WithReplacement,
+    )
     from .problems.base import Problem
     from .problems.erm import ERM
     from .problems.quadratic import Quadratic
@@ -50,6 +58,7 @@ __version__ = "0.1.0"
 
 # Public name -> module that defines it; a module stands for itself.
 _HOMES = {
+    "BallsInBins": "privacy.accounting.sampling",
     "Budget": "privacy.accounting.relations",
     "CertificateNotFound": "errors",
     "ERM": "problems.erm",
@@ -59,8 +68,10 @@ _HOMES = {
     "PrivacyBudgetExceeded": "errors",
     "Problem": "problems.base",
     "Quadratic": "problems.quadratic",
+    "RandomAllocation": "privacy.accounting.sampling",
     "Result": "experiments.result",
     "RowBound": "problems.row_bound",
+    "Shuffle": "privacy.accounting.sampling",
     "WithReplacement": "privacy.accounting.sampling",
     "WithoutReplacement": "privacy.accounting.sampling",
     "minimize": "experiments.run",
@@ -74,6 +85,7 @@ _MODULES = frozenset(
 
 __all__ = [
     "ERM",
+    "BallsInBins",
     "Budget",
     "CertificateNotFound",
     "Full",
@@ -82,8 +94,10 @@ __all__ = [
     "PrivacyBudgetExceeded",
     "Problem",
     "Quadratic",
+    "RandomAllocation",
     "Result",
     "RowBound",
+    "Shuffle",
     "WithReplacement",
     "WithoutReplacement",
     "audit",

@@ -11,6 +11,7 @@ gamma = beta for Nesterov's method (4.1). A method consists of its coefficients 
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,15 +32,16 @@ from ..clipping import check_clipping
 from ..privacy.accounting.accountant import spent_without_grid
 from ..privacy.accounting.relations import Budget
 from ..privacy.accounting.sampling import (
+    EpochSampling,
     Full,
     Sampling,
     WithoutReplacement,
     WithReplacement,
     check_sampling,
 )
-from ..privacy.events import Event, Repeated
+from ..privacy.events import Epoch, Event, Repeated
 from ..privacy.facts import NORM_ORDER, PublicFacts, gradient_event, sampled_event
-from ..privacy.oracle import PrivateOracle
+from ..privacy.oracle import Batch, PrivateOracle
 from .base import FULL, Method, ShortRepr, Step
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class NoiseRequest:
 
     facts: PublicFacts
     budget: Budget
-    sampling: Sampling
+    sampling: Sampling | EpochSampling
     mechanism: str
     clipping: Any
     optimal: bool
@@ -76,7 +78,8 @@ class NoiseRequest:
     @property
     def closed(self) -> bool:
         """Whether a pure privacy loss can be allocated in closed form."""
-        return self.mechanism == "laplace" and not isinstance(self.sampling, WithReplacement)
+        other = isinstance(self.sampling, WithReplacement | EpochSampling)
+        return self.mechanism == "laplace" and not other
 
     @property
     def pure(self) -> bool:
@@ -87,7 +90,7 @@ class NoiseRequest:
 
 def planned_events(
     facts: PublicFacts,
-    sampling: Sampling,
+    sampling: Sampling | EpochSampling,
     mechanism: str,
     scales: np.ndarray,
     clipping: Any = None,
@@ -104,17 +107,25 @@ def _merged(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _events(
     facts: PublicFacts,
-    sampling: Sampling,
+    sampling: Sampling | EpochSampling,
     mechanism: str,
     scales: np.ndarray,
     counts: np.ndarray,
     clipping: Any,
 ) -> list[Event]:
-    """Return one event for each scale, repeated by its count."""
+    """Return one event for each scale, repeated by its count; an epoch's batches are one."""
     events: list[Event] = []
-    for scale, count in zip(scales.tolist(), counts.tolist()):
+    for place, (scale, count) in enumerate(zip(scales.tolist(), counts.tolist())):
         event = gradient_event(facts, sampling, mechanism, scale, clipping)
-        event = sampled_event(facts, sampling, [event])
+        if isinstance(sampling, EpochSampling):
+            if count % sampling.batches and place < len(counts) - 1:
+                raise ValueError(
+                    f"noise must be the same in all {sampling.batches} batches of an epoch, which "
+                    f"is bought as a whole, got {count} of {scale:g} in a row"
+                )
+            event, count = Epoch(sampling, [event]), -(-count // sampling.batches)
+        else:
+            event = sampled_event(facts, sampling, [event])
         events.append(event if count == 1 else Repeated(event, count))
     return events
 
@@ -345,6 +356,8 @@ class Recursion(ShortRepr, Method):
     """
 
     together: ClassVar[bool] = True
+    #: Whether batches may be those of an epoch, which is bought as a whole.
+    epochs: ClassVar[bool] = False
     iterations: int
     noise: GivenNoise
     mechanism: str
@@ -365,7 +378,7 @@ class Recursion(ShortRepr, Method):
         check_int("iterations", self.iterations, low=1)
         check_choice("mechanism", self.mechanism, ("laplace", "gaussian"))
         check_clipping(self.clipping)
-        check_sampling(self.sampling)
+        check_sampling(self.sampling, epochs=self.epochs)
         if self.choose_iterations is not None:
             check_number("choose_iterations", self.choose_iterations, low=0.0, low_open=True)
         if isinstance(self.noise, str):
@@ -419,9 +432,26 @@ class Recursion(ShortRepr, Method):
     def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Schedule) -> Iterator[Step]:
         """Yield the iterates of all replicates from ``w`` (R, d)."""
         state = self.init(w, plan)
+        if isinstance(self.sampling, EpochSampling):
+            yield from self._run_epochs(state, oracle, self.sampling)
+            return
         for _ in range(plan.iterations):
             state = self.step(state, oracle)
             yield Step(state.w)
+
+    def _run_epochs(
+        self, state: State, oracle: PrivateOracle, sampling: EpochSampling
+    ) -> Iterator[Step]:
+        """Yield the iterates of epochs that are bought as a whole; the last may not be used up."""
+        while state.iteration < state.plan.iterations:
+            scale = self._scale(state)
+            event = oracle.gradient_event(sampling, self.mechanism, scale, self.clipping)
+            left = state.plan.iterations - state.iteration
+            with oracle.epoch(sampling, [event]) as epoch:
+                for batch in itertools.islice(epoch, left):
+                    with batch:
+                        state = self.step(state, batch)
+                    yield Step(state.w)
 
     def _warn_if_unstable(self, coefficients: Coefficients, facts: PublicFacts) -> None:
         # Clipped gradients are bounded: only the regularizer's can diverge.
@@ -467,8 +497,11 @@ class Recursion(ShortRepr, Method):
         """Return the state at ``w0`` of shape (R, d) with x_{-1} = x_0."""
         return State(w0, w0, 0, plan)
 
-    def step(self, state: State, oracle: PrivateOracle) -> State:
-        """Return the state after one iteration: one batch, one noisy gradient."""
+    def step(self, state: State, oracle: PrivateOracle | Batch) -> State:
+        """Return the state after one iteration: one batch, one noisy gradient.
+
+        The batch is bought from the oracle here, or it is one of an epoch that was bought.
+        """
         t, (step_sizes, betas, gammas, restarts) = state.iteration, state.plan.coefficients
         alpha, beta, gamma, restart = step_sizes[t], betas[t], gammas[t], restarts[t]
         x = y = ahead = state.w
@@ -479,10 +512,16 @@ class Recursion(ShortRepr, Method):
         np.subtract(ahead, after, out=after)
         return State(after, x, state.iteration + 1, state.plan)
 
-    def _gradient(self, w: np.ndarray, state: State, oracle: PrivateOracle) -> np.ndarray:
-        """Return the noisy gradient at ``w`` on a new batch."""
+    def _scale(self, state: State) -> float:
+        """Return the noise of the next iteration."""
         scales = state.plan.scales
-        scale = 0.0 if scales is None else float(scales[state.iteration])
+        return 0.0 if scales is None else float(scales[state.iteration])
+
+    def _gradient(self, w: np.ndarray, state: State, oracle: PrivateOracle | Batch) -> np.ndarray:
+        """Return the noisy gradient at ``w`` on a new batch."""
+        scale = self._scale(state)
+        if isinstance(oracle, Batch):
+            return oracle.gradient(w, self.mechanism, scale, self.clipping)
         return oracle.gradient(w, self.sampling, self.mechanism, scale, self.clipping)
 
     def state_space(self, iteration: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

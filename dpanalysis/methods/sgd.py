@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
 from .._validation import check_choice, check_finite, check_number, check_reals
-from ..privacy.accounting.sampling import Sampling
+from ..privacy.accounting.sampling import EpochSampling, Sampling
 from ..privacy.facts import PublicFacts
-from ..privacy.oracle import PrivateOracle
+from ..privacy.oracle import Batch, PrivateOracle
 from .planned import Coefficients, GivenNoise, Recursion, Schedule, State, constant_coefficients
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Stochastic(Recursion):
         is returned.
     """
 
+    epochs: ClassVar[bool] = True
     noise: GivenNoise = "uniform"
     mechanism: str = "gaussian"
     choose_iterations: None = None
@@ -103,9 +104,11 @@ class SGD(Stochastic):
         alpha > 0; or one per iteration; or a schedule, iteration (from 0) -> step size.
     iterations : int
         T >= 1.
-    sampling : Poisson, WithoutReplacement, WithReplacement or Full
+    sampling : Poisson, WithoutReplacement, WithReplacement, Full, BallsInBins, RandomAllocation \
+or Shuffle
         Sampling of the batch of each iteration; the papers' accounting assumes ``Poisson`` with a
-        budget under add-or-remove-one.
+        budget under add-or-remove-one. The last three divide the records among the batches of an
+        epoch, which is bought as a whole, the last one too if ``iterations`` end within it.
     clipping : object or None
         Per-sample rule of :mod:`dpanalysis.clipping`; None if the problem bounds the gradient of
         every record.
@@ -140,7 +143,7 @@ class SGD(Stochastic):
 
     step_size: StepSize
     iterations: int
-    sampling: Sampling = field()
+    sampling: Sampling | EpochSampling = field()
     clipping: Any = field()
     momentum: float = 0.0
     nesterov: bool = False
@@ -207,7 +210,7 @@ class Adam(Stochastic):
 
     step_size: StepSize
     iterations: int
-    sampling: Sampling = field()
+    sampling: Sampling | EpochSampling = field()
     clipping: Any = field()
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -237,7 +240,7 @@ class Adam(Stochastic):
         zero = np.zeros_like(w0)
         return AdamState(w0, w0, 0, plan, mean=zero, size=zero)
 
-    def step(self, state: State, oracle: PrivateOracle) -> AdamState:
+    def step(self, state: State, oracle: PrivateOracle | Batch) -> AdamState:
         """Make one iteration: one batch, one noisy gradient, two averages."""
         assert isinstance(state, AdamState)
         plan, t = state.plan, state.iteration + 1

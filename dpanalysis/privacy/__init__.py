@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from . import events, mechanisms
 from .accounting.accountant import calibrate, epsilon, fits, plan_order, spent
+from .accounting.epochs import bins_lower_epsilon, shuffle_lower_epsilon
 from .accounting.pure import (
     amplify_poisson,
     amplify_without_replacement,
@@ -31,7 +32,15 @@ from .accounting.rdp import (
     rdp_without_replacement,
 )
 from .accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget
-from .accounting.sampling import Full, Poisson, WithoutReplacement, WithReplacement
+from .accounting.sampling import (
+    BallsInBins,
+    Full,
+    Poisson,
+    RandomAllocation,
+    Shuffle,
+    WithoutReplacement,
+    WithReplacement,
+)
 from .accounting.selection import Repeats
 from .accounting.sparse_vector import rdp_above_threshold
 from .accounting.with_replacement import pure_with_replacement, rdp_with_replacement
@@ -48,17 +57,21 @@ from .ledger import Ledger
 __all__ = [
     "ADD_OR_REMOVE_ONE",
     "REPLACE_ONE",
+    "BallsInBins",
     "Budget",
     "Filter",
     "Full",
     "Ledger",
     "Plan",
     "Poisson",
+    "RandomAllocation",
     "Repeats",
+    "Shuffle",
     "WithReplacement",
     "WithoutReplacement",
     "amplify_poisson",
     "amplify_without_replacement",
+    "bins_lower_epsilon",
     "calibrate",
     "deamplify_without_replacement",
     "epsilon",
@@ -80,6 +93,7 @@ __all__ = [
     "rdp_to_epsilon",
     "rdp_with_replacement",
     "rdp_without_replacement",
+    "shuffle_lower_epsilon",
     "spent",
     "zcdp_pure",
     "zcdp_to_epsilon",

@@ -7,6 +7,7 @@ knows its cost in each notion of privacy; how costs add up is the accountant's b
 
 import warnings
 
+from .accounting.epochs import Epoch
 from .accounting.events import (
     BoundedRange,
     Event,
@@ -37,6 +38,7 @@ __all__ = [
     "AboveThreshold",
     "BestOf",
     "BoundedRange",
+    "Epoch",
     "Event",
     "Gaussian",
     "GaussianBound",

@@ -18,7 +18,14 @@ import numpy as np
 from .._validation import check_choice, check_int, keep_numbers
 from . import mechanisms
 from .accounting.relations import REPLACE_ONE, check_relation
-from .accounting.sampling import Full, Poisson, Sampling
+from .accounting.sampling import (
+    EpochSampling,
+    Full,
+    Sampling,
+    Shuffle,
+    WithoutReplacement,
+    WithReplacement,
+)
 from .events import Event, Gaussian, Laplace, Sampled
 
 __all__ = [
@@ -311,7 +318,9 @@ class PublicFacts:
             for blocks in self.row_blocks
         ]
 
-    def gradient_sensitivity(self, sampling: Sampling, order: int, clipping: Any = None) -> float:
+    def gradient_sensitivity(
+        self, sampling: Sampling | EpochSampling, order: int, clipping: Any = None
+    ) -> float:
         """Return the sensitivity of the mean gradient, divided by the PUBLIC batch size."""
         if self.declared_sensitivity is not None and sampling.fraction(self.n) < 1.0:
             raise ValueError(
@@ -334,7 +343,11 @@ def check_facts(facts: PublicFacts, stated: PublicFacts) -> None:
 
 
 def gradient_event(
-    facts: PublicFacts, sampling: Sampling, mechanism: str, scale: float, clipping: Any = None
+    facts: PublicFacts,
+    sampling: Sampling | EpochSampling,
+    mechanism: str,
+    scale: float,
+    clipping: Any = None,
 ) -> Event:
     """Return the event of one noisy mean gradient on a drawn batch, not yet amplified."""
     order = NORM_ORDER[mechanism]
@@ -373,10 +386,12 @@ def check_records(facts: PublicFacts, n: int) -> None:
         )
 
 
-def check_drawn(facts: PublicFacts, sampling: Sampling, n: int) -> None:
+def check_drawn(facts: PublicFacts, sampling: Sampling | EpochSampling, n: int) -> None:
     """Raise ValueError unless batches drawn from ``n`` records are those that are charged for."""
-    if n != facts.n and not isinstance(sampling, Full | Poisson):
+    fixed = isinstance(sampling, WithoutReplacement | WithReplacement | Shuffle)
+    if n != facts.n and fixed:
         raise ValueError(
             f"size must be the number of rows, {n}, for {sampling!r}, got {facts.n}: which batches "
-            "can be drawn depends on the number of rows; leave size out, or take Full() or Poisson"
+            "can be drawn depends on the number of rows; leave size out, or take Full(), Poisson "
+            "or BallsInBins"
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,9 +22,9 @@ from .._validation import largest
 from ..clipping import BUILT_IN, check_per_sample
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
-from .accounting.sampling import Full, Sampling, check_sampling
+from .accounting.sampling import EpochSampling, Full, Sampling, check_sampling
 from .budget import Filter, Guard, NonCopyableGuard, refuse_branch
-from .events import Event, check_event, unrolled
+from .events import Epoch, Event, check_event, unrolled
 from .facts import (
     LARGEST_ITERATE,
     PublicFacts,
@@ -49,14 +49,23 @@ class Batch:
     def __init__(
         self,
         oracle: PrivateOracle,
-        sampling: Sampling,
+        sampling: Sampling | EpochSampling,
         rows: Sequence[np.ndarray] | None,
         events: Sequence[Event | None],
     ) -> None:
-        self._oracle, self._sampling, self._rows = oracle, sampling, rows
+        self._oracle, self._rows = oracle, rows
+        self._sampling: Any = sampling
         self._left = list(map(_counted, events))
         self._lock = threading.Lock()
         self._closed = False
+        oracle._current = self
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the batch: it answers nothing more."""
+        self._close()
 
     def gradient(
         self, w: np.ndarray, mechanism: str, scale: float, clipping: Any = None
@@ -165,6 +174,10 @@ class PrivateOracle:
     them all dominates, since a question that is not asked can be simulated by asking it and
     throwing the answer away.
 
+    *Epochs.* The batches of :meth:`epoch` divide the records, and so depend on each other: all of
+    them are one release, charged before any record is given a batch
+    (:mod:`dpanalysis.privacy.accounting.epochs`).
+
     *What is checked before anything is bought.* The first purchase looks at the data once
     (``problem.check_private()``): rows that were changed in place, sums without bounds of their
     own and a number of classes taken from the labels are refused there. The facts must be what the
@@ -212,6 +225,7 @@ class PrivateOracle:
         self._price: tuple[Any, ...] = ()
         self.evaluations: Counter[str] = Counter()
         self._open = threading.Lock()
+        self._current: Batch | None = None
 
     @property
     def facts(self) -> PublicFacts:
@@ -231,7 +245,7 @@ class PrivateOracle:
     @property
     def is_open(self) -> bool:
         """Whether a batch is open."""
-        return self._open.locked()
+        return self._current is not None and not self._current._closed
 
     @contextmanager
     def batch(self, sampling: Sampling, events: Sequence[Event | None]) -> Iterator[Batch]:
@@ -243,16 +257,48 @@ class PrivateOracle:
             if type(sampling) is not Full:
                 check_drawn(self._facts, check_sampling(sampling), self._problem.n)
             named = tuple(events)
-            exact = None in named
-            priced: Any = [each for each in named if each is not None] if exact else named
-            self._buy(sampling, priced, exact)
-            batch = Batch(self, sampling, self._draw(sampling), named)
-            try:
+            self._buy(named, lambda priced: sampled_event(self._facts, sampling, priced))
+            with Batch(self, sampling, self._draw(sampling), named) as batch:
                 yield batch
-            finally:
-                batch._close()
         finally:
             self._open.release()
+
+    @contextmanager
+    def epoch(
+        self, sampling: EpochSampling, events: Sequence[Event | None]
+    ) -> Iterator[Iterator[Batch]]:
+        """Buy all batches of an epoch, and open them one after another.
+
+        ``events`` are what each batch may be asked. The batches depend on each other, so that the
+        epoch is charged and written down as one event before any record is given a batch. An
+        epoch that is left early stays paid, and what is left of it cannot be asked later. Nothing
+        else can be bought from this oracle before it ends. Close each batch (``with batch:``)
+        before anything is shown to others.
+        """
+        self._check_process()
+        if not self._open.acquire(blocking=False):
+            raise RuntimeError("a batch of this oracle is open already: ask it, or close it first")
+        batches = None
+        try:
+            check_drawn(self._facts, check_sampling(sampling, epochs=True), self._problem.n)
+            sampling.validate(self._problem.n)
+            named = tuple(events)
+            self._buy(named, lambda priced: Epoch(sampling, priced))
+            drawn = [sampling.draw_epoch(self._problem.n, source) for source in self._batch_sources]
+            batches = self._one_by_one(sampling, drawn, named)
+            yield batches
+        finally:
+            if batches is not None:
+                batches.close()
+            self._open.release()
+
+    def _one_by_one(
+        self, sampling: EpochSampling, drawn: list[list[np.ndarray]], events: Sequence[Event | None]
+    ) -> Generator[Batch]:
+        """Yield the batches of an epoch; each is closed when the next is asked for."""
+        for place in range(sampling.batches):
+            with Batch(self, sampling, [rows[place] for rows in drawn], events) as batch:
+                yield batch
 
     def gradient(
         self,
@@ -304,7 +350,11 @@ class PrivateOracle:
             check_per_sample(clipping)
 
     def gradient_event(
-        self, sampling: Sampling, mechanism: str, scale: float, clipping: Any = None
+        self,
+        sampling: Sampling | EpochSampling,
+        mechanism: str,
+        scale: float,
+        clipping: Any = None,
     ) -> Event | None:
         """Return what one noisy gradient costs before amplification; None where it is exact."""
         # Kept for the next iteration, by identity: what a user's class is equal to proves nothing.
@@ -320,13 +370,18 @@ class PrivateOracle:
             self._price = mechanism, scale, sampling, clipping, event
         return event
 
-    def _buy(self, sampling: Sampling, events: Sequence[Event], exact: bool) -> None:
+    def _buy(
+        self, named: Sequence[Event | None], composed: Callable[[Sequence[Event]], Event]
+    ) -> None:
         """Charge all that is named, as one event, and write it down."""
-        if exact and self._guard is not None:
-            raise PrivacyBudgetExceeded("an answer without noise has no finite privacy cost")
-        if not events:
+        priced: Any = named
+        if None in named:
+            if self._guard is not None:
+                raise PrivacyBudgetExceeded("an answer without noise has no finite privacy cost")
+            priced = [each for each in named if each is not None]
+        if not priced:
             return
-        whole = sampled_event(self._facts, sampling, events)
+        whole = composed(priced)
         check_event(whole, self._facts.relation)
         if not self._checked:
             self._check_before_first_purchase()

@@ -1,12 +1,15 @@
 """Which records a release looks at: all, a fixed number with or without replacement, or Poisson.
 
+Or an epoch of batches at once, among which the records are divided: ``BallsInBins``,
+``RandomAllocation``, ``Shuffle``.
+
 A sampling scheme belongs to a neighbouring relation, because amplification is proved
-for the pair: ``Poisson`` with ``add_or_remove_one``, ``WithoutReplacement`` and
-``WithReplacement`` with ``replace_one``, ``Full`` with either. Draws cost time
-proportional to the batch (plus n/64 words without replacement) and come sorted, so that
-the rows are read in order. With the operating system's entropy they are exact: integers without
-bias, and for ``Poisson`` bits of every record's own, which takes n bytes a batch. A seeded
-generator gives uniforms of 53 bits, which are for research.
+for the pair: ``Poisson``, ``BallsInBins`` and ``RandomAllocation`` with ``add_or_remove_one``,
+``WithoutReplacement``, ``WithReplacement`` and ``Shuffle`` with ``replace_one``, ``Full`` with
+either. Draws cost time proportional to the batch (plus n/64 words without replacement) and come
+sorted, so that the rows are read in order. With the operating system's entropy they are exact:
+integers without bias, and for ``Poisson`` bits of every record's own, which takes n bytes a batch.
+A seeded generator gives uniforms of 53 bits, which are for research.
 """
 
 from __future__ import annotations
@@ -25,9 +28,13 @@ from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
 __all__ = [
     "PAIRS",
+    "BallsInBins",
+    "EpochSampling",
     "Full",
     "Poisson",
+    "RandomAllocation",
     "Sampling",
+    "Shuffle",
     "Uniforms",
     "WithReplacement",
     "WithoutReplacement",
@@ -37,7 +44,9 @@ __all__ = [
 # What belongs together, for the messages that refuse the rest.
 PAIRS = (
     f"Poisson goes with {ADD_OR_REMOVE_ONE!r}, WithoutReplacement with {REPLACE_ONE!r}, "
-    f"WithReplacement with {REPLACE_ONE!r}, Full with either"
+    f"WithReplacement with {REPLACE_ONE!r}, Full with either; of the schemes that divide the "
+    f"records among the batches of an epoch Shuffle with {REPLACE_ONE!r}, BallsInBins and "
+    f"RandomAllocation with {ADD_OR_REMOVE_ONE!r}"
 )
 
 
@@ -292,18 +301,171 @@ class Poisson:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
+# Batches of an epoch
+
+
+@dataclass(frozen=True)
+class _Divided:
+    """An epoch of ``batches`` batches, among which the records are divided."""
+
+    batches: int
+    relations: ClassVar[tuple[str, ...]] = (ADD_OR_REMOVE_ONE,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batches", check_int("batches", self.batches, low=1))
+
+    def validate(self, n: int) -> None:
+        """Raise ``ValueError`` if there are more batches than records."""
+        check_int("n", n, low=1)
+        if self.batches > n:
+            raise ValueError(f"batches must be at most n = {n}, got {self.batches}")
+
+    def expected_size(self, n: int) -> float:
+        """Return the mean size of a batch for the nominal size n, the public divisor of a mean."""
+        self.validate(n)
+        return n * self.fraction(n)
+
+    def fraction(self, n: int | None) -> float:
+        """Return the probability that a record is in a given batch."""
+        return 1.0 / self.batches
+
+
+def _grouped(bins: NDArray[np.unsignedinteger[Any]], batches: int) -> list[NDArray[np.int64]]:
+    """Return the sorted numbers of the entries in each bin."""
+    order = np.argsort(bins, kind="stable")  # a radix sort where they have 16 bits
+    return np.split(order, np.cumsum(np.bincount(bins, minlength=batches))[:-1])
+
+
+def _integers(random: Any, below: int, size: int) -> NDArray[np.int64]:
+    """Return uniform integers; without bias of the operating system's entropy."""
+    if isinstance(random, SystemRandom):
+        return np.asarray(random.integers(below, size=size))
+    return (random.random(size) * below).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class BallsInBins(_Divided):
+    """An epoch in which every record chooses one of the batches, uniformly and alone.
+
+    Sizes of batches vary, as of Poisson sampling; every record is used once an epoch. What it costs
+    is in :class:`dpanalysis.privacy.events.Epoch`.
+
+    Parameters
+    ----------
+    batches : int
+        Of one epoch, at least 1 and at most n.
+
+    Examples
+    --------
+    >>> epoch = BallsInBins(3).draw_epoch(10, np.random.default_rng(0))
+    >>> len(epoch), np.sort(np.concatenate(epoch)).tolist() == list(range(10))
+    (3, True)
+    """
+
+    def draw_epoch(self, n: int, random: Uniforms) -> list[NDArray[np.int64]]:
+        """Return the sorted row numbers of each batch, possibly none."""
+        self.validate(n)
+        bins = _integers(random, self.batches, n)
+        return _grouped(bins.astype(np.min_scalar_type(self.batches)), self.batches)
+
+
+@dataclass(frozen=True)
+class RandomAllocation(_Divided):
+    """An epoch in which every record chooses ``times`` different batches, uniformly and alone.
+
+    Parameters
+    ----------
+    batches : int
+        Of one epoch, at least 1 and at most n.
+    times : int
+        In how many of them a record is; at most ``batches``.
+
+    Examples
+    --------
+    >>> epoch = RandomAllocation(5, times=2).draw_epoch(10, np.random.default_rng(0))
+    >>> np.bincount(np.concatenate(epoch)).tolist() == [2] * 10
+    True
+    """
+
+    times: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "times", check_int("times", self.times, low=1))
+        if self.times > self.batches:
+            raise ValueError(f"times must be at most batches = {self.batches}, got {self.times}")
+
+    def fraction(self, n: int | None) -> float:
+        """Return the probability that a record is in a given batch."""
+        return self.times / self.batches
+
+    def draw_epoch(self, n: int, random: Uniforms) -> list[NDArray[np.int64]]:
+        """Return the sorted row numbers of each batch, possibly none.
+
+        Floyd's algorithm, for all records at once: one more number, or the largest if it is there.
+        """
+        self.validate(n)
+        chosen = np.empty((n, self.times), dtype=np.int64)
+        for count, last in enumerate(range(self.batches - self.times, self.batches)):
+            new = _integers(random, last + 1, n)
+            there = (chosen[:, :count] == new[:, None]).any(axis=1)
+            chosen[:, count] = np.where(there, last, new)
+        kind = np.min_scalar_type(self.batches)
+        return [rows // self.times for rows in _grouped(chosen.ravel().astype(kind), self.batches)]
+
+
+@dataclass(frozen=True)
+class Shuffle(_Divided):
+    """An epoch in which the records are permuted, and the permutation is cut into batches.
+
+    As most data loaders do. Sizes differ by one at most. Nothing is known to be gained from the
+    permutation that a budget could count on: an epoch costs what one batch costs without sampling.
+
+    Parameters
+    ----------
+    batches : int
+        Of one epoch, at least 1 and at most n.
+
+    Examples
+    --------
+    >>> epoch = Shuffle(3).draw_epoch(10, np.random.default_rng(0))
+    >>> [rows.size for rows in epoch], np.sort(np.concatenate(epoch)).tolist() == list(range(10))
+    ([4, 3, 3], True)
+    """
+
+    relations: ClassVar[tuple[str, ...]] = (REPLACE_ONE,)
+
+    def draw_epoch(self, n: int, random: Uniforms) -> list[NDArray[np.int64]]:
+        """Return the sorted row numbers of each batch.
+
+        The order of random numbers of 53 bits (62 of the operating system's entropy) is a
+        permutation; where two are equal, the smaller row comes first.
+        """
+        self.validate(n)
+        exact = isinstance(random, SystemRandom)
+        keys = random.integers(2**62, size=n) if exact else random.random(n)  # type: ignore
+        order = np.argsort(keys, kind="stable")
+        return [np.sort(rows) for rows in np.array_split(order, self.batches)]
+
+
 Sampling: TypeAlias = Full | WithoutReplacement | WithReplacement | Poisson
+EpochSampling: TypeAlias = BallsInBins | RandomAllocation | Shuffle
 
 
-def check_sampling(sampling: Any) -> Sampling:
+def check_sampling(sampling: Any, *, epochs: bool = False) -> Any:
     """Return ``sampling`` if it is one of the schemes here; raise TypeError otherwise.
 
-    By its exact class: amplification is proved for the draws of these four, and a class that
-    extends one may draw otherwise.
+    By its exact class: amplification is proved for the draws of these, and a class that extends
+    one may draw otherwise. Schemes that divide an epoch are taken where ``epochs`` says so.
     """
-    if type(sampling) not in (Full, WithoutReplacement, WithReplacement, Poisson):
-        raise TypeError(
-            "sampling must be Full(), WithoutReplacement(m), WithReplacement(m) or "
-            f"Poisson(rate), got {sampling!r}"
-        )
-    return sampling
+    if type(sampling) in (Full, WithoutReplacement, WithReplacement, Poisson):
+        return sampling
+    if epochs and type(sampling) in (BallsInBins, RandomAllocation, Shuffle):
+        return sampling
+    listed = "Full(), WithoutReplacement(m), WithReplacement(m) or Poisson(rate)"
+    if epochs:
+        listed = f"{listed}, or BallsInBins(batches), RandomAllocation(batches, times) or "
+        listed += "Shuffle(batches)"
+    elif isinstance(sampling, _Divided):
+        listed += " here, where every batch is bought on its own; SGD and Adam take epochs"
+    raise TypeError(f"sampling must be {listed}, got {sampling!r}")

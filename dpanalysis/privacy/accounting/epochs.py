@@ -1,0 +1,546 @@
+r"""Epochs: batches that a data loader makes by dividing the records among them.
+
+Under Poisson sampling the batches are independent. Here every record is in exactly one batch of
+an epoch (or in exactly k), so that the batches depend on each other, and an epoch is one release.
+
+**Balls in bins.** Every record chooses one of t batches, uniformly and alone. Let (X, Y) dominate
+what is released of one batch with and without the record, and let U be its likelihood ratio
+dX/dY at an outcome of Y, so that E U = 1. An epoch is dominated by the pair
+
+.. math:: P = \frac1t \sum_i Y \otimes \dots \otimes X_i \otimes \dots \otimes Y, \qquad
+          Q = Y \otimes \dots \otimes Y,
+
+with one X in the place i. *Proof.* Fix the batches of all other records, which have the same law
+with and without the record. By Blackwell's theorem there is for each batch, given all earlier
+answers of the epoch, a random map that takes X to the law of the answer with the record and Y to
+that without it. Apply these maps in turn to a draw of P, or of Q: the result is the whole epoch
+with the record, or without it. So adaptive answers within an epoch are covered, too; so are
+epochs that depend on earlier ones, since the pair is the same for each. What it needs: the event of
+every batch is fixed before the epoch begins, and the record is added or removed, which changes the
+batch of no other record. QED (For Gaussian noise: Choquette-Choo et al. 2024, Lemma 3.2; Chua et
+al. 2024.)
+
+**The two divergences.** Under Q the ratio dP/dQ is W/t, :math:`W = U_1 + \dots + U_t`, independent.
+So :math:`H_\epsilon(P, Q) = E(W/t - e^\epsilon)_+` and :math:`H_\epsilon(Q, P) =
+E(1 - e^\epsilon W/t)_+`, which are both convex in W. A *mean-preserving spread* of U (a random
+variable U' with E[U'|U] = U) makes both larger, at every :math:`\epsilon`: spreads of independent
+terms spread their sum, and Jensen's inequality applies. U is spread onto a grid, which keeps mass
+and mean of every cell; the law of W' is a t-th power by Fourier transforms, or, where the noise is
+so small that no linear grid holds U, t - 1 sums that are spread onto a geometric grid again.
+What is above the grid counts as an infinite loss: it has the P-mass :math:`(X(U > b) +
+(t-1) Y(U > b))` at most.
+
+**k of t batches.** Random disjoint blocks of m = floor(t/k) batches, and one batch of each block,
+make a random set of k batches. Given the blocks, which say nothing of the record, an epoch is k
+epochs of balls in bins over m batches each, that take turns; random maps as above take a draw of k
+independent pairs to it. So it costs what they cost together: hockey-stick divergences are jointly
+convex, and the bound is the same for all blocks (compare Feldman, Shenfeld 2026).
+
+**Shuffling.** A permutation divides a fixed number of records among the batches. Given the
+permutation, which is the same whether or not one record is replaced, that record is in one batch of
+an epoch: the epoch costs one release without sampling, and by joint convexity so does the mixture
+over permutations. No less can be promised: see :func:`shuffle_lower_epsilon`. If records are added
+or removed, the others change their batches, and the argument does not hold.
+
+*Floating point.* The transforms change each sum of cells by at most ``_ROUNDING`` for each of the t
+terms, which is added to both divergences; so are errors in the means of cells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from ..._validation import check_int, check_number
+from .events import Event, Sampled, innermost, unrolled
+from .pairs import Array, Pair, product
+from .pld import _ROUNDING as _CELL_ROUNDING
+from .pld import _epsilon_at, _power, _window
+from .sampling import BallsInBins, EpochSampling, RandomAllocation
+from .zcdp import gaussian_epsilon
+
+__all__ = ["Bins", "Epoch", "bins_lower_epsilon", "shuffle_lower_epsilon"]
+
+# Rounding of one term of a sum of likelihood ratios, in the mass of all cells together.
+_ROUNDING = 1e-16
+# Cells of a linear grid, as a share of the standard deviation of a ratio: the spread adds at most a
+# quarter of the square to the variance.
+_FINE = 0.03
+_MOST_CELLS = 2**21
+# Logarithm of the ratio of neighbors on the geometric grid, the most of them, and the largest of
+# the first one, below which only 0 is left.
+_STEP, _MOST_POINTS, _FIRST = 0.01, 2000, 1e-4
+# Noise so small that dividing the records gains next to nothing is not amplified.
+_LARGEST_MU, _LARGEST_LAPLACE = 12.0, 100.0
+
+
+@dataclass(frozen=True)
+class Epoch(Event):
+    """All batches of one epoch, among which the records are divided: one release.
+
+    Parameters
+    ----------
+    sampling : BallsInBins, RandomAllocation or Shuffle
+    events : sequence of Event
+        What is released of EACH batch (kept as a tuple); the same for all batches, fixed before
+        the epoch begins. Gaussian noise, or one Laplace release, where batches are drawn
+        with BallsInBins or RandomAllocation.
+
+    Raises
+    ------
+    TypeError
+        If something is not an event, or not such a scheme.
+    ValueError
+        If there is no event, or one is sampled itself.
+
+    Notes
+    -----
+    The loss distribution of an epoch (accountant "pld") has what is gained by dividing the records;
+    for the proof and the computation see :mod:`dpanalysis.privacy.accounting.epochs`. In pure, zCDP
+    and Renyi losses, which filters use, an epoch costs what one batch costs without sampling (as
+    many as ``times`` of them): those are jointly quasi-convex, and given the batch that a record is
+    in, no other has it.
+
+    References
+    ----------
+    Choquette-Choo, Ganesh, Haque, Steinke, Thakurta (2024), arXiv:2410.06266; Chua, Ghazi,
+    Harrison, Kamath, Kumar, Leeman, Manurangsi, Sinha, Zhang (2024), arXiv:2412.16802; Feldman,
+    Shenfeld (2026), arXiv:2602.17284.
+
+    Examples
+    --------
+    >>> from dpanalysis import privacy
+    >>> epoch = privacy.events.Epoch(privacy.BallsInBins(100), [privacy.events.Gaussian(1.0, 1.0)])
+    >>> run = privacy.events.Repeated(epoch, 10)
+    >>> round(privacy.epsilon(run, 1e-5, "add_or_remove_one"), 2)
+    1.7
+    """
+
+    sampling: EpochSampling
+    events: Sequence[Event]
+
+    def __post_init__(self) -> None:
+        if type(self.sampling) not in get_args(EpochSampling):
+            raise TypeError(
+                "sampling must be BallsInBins, RandomAllocation or Shuffle, got "
+                f"{self.sampling!r}: batches of other schemes are Sampled events, one each"
+            )
+        if isinstance(self.events, Event) or not isinstance(self.events, Iterable):
+            raise TypeError(f"events must be a sequence of events, got {self.events!r}")
+        object.__setattr__(self, "events", tuple(self.events))
+        if not self.events:
+            raise ValueError("events must hold at least one event, got none")
+        for event in self.events:
+            if not isinstance(event, Event):
+                raise TypeError(f"events must be events, got {event!r}")
+            if isinstance(innermost(event), Sampled | Epoch):
+                raise ValueError(f"events must not be sampled themselves, got {event!r}")
+
+    @property
+    def relations(self) -> tuple[str, ...]:  # noqa: D102
+        return self.sampling.relations
+
+    @property
+    def immutable(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return all(event.immutable for event in self.events)
+
+    @property
+    def times(self) -> int:
+        """In how many batches of the epoch a record is."""
+        return self.sampling.times if type(self.sampling) is RandomAllocation else 1
+
+    def parts(self) -> list[tuple[Event, int]] | None:  # noqa: D102
+        amplified = type(self.sampling) in (BallsInBins, RandomAllocation)
+        bins = self.sampling.batches // self.times
+        if not amplified or bins == 1:
+            return [(event, self.times) for event in self.events]
+        if self.times > 1:
+            return [(Epoch(BallsInBins(bins), self.events), self.times)]
+        return None
+
+    def pair(self) -> Pair | None:  # noqa: D102
+        inner = product((event.pair(), count) for event, count in map(unrolled, self.events))
+        if self.parts() is not None or inner is None or inner.responses:
+            return None
+        if not (inner.mu or inner.laplace):
+            return Pair()
+        if inner.mu > _LARGEST_MU or inner.laplace > _LARGEST_LAPLACE:
+            return inner
+        t = self.sampling.batches
+        return Bins(inner.mu, inner.laplace, fraction=1.0 / t, poisson=True, batches=t)
+
+    def no_worse(self, other: Epoch) -> bool:  # noqa: D102
+        return (
+            self.sampling == other.sampling
+            and len(self.events) == len(other.events)
+            and all(mine.dominates(its) for mine, its in zip(self.events, other.events))
+        )
+
+    def pure_cost(self) -> float:  # noqa: D102
+        return self.times * math.fsum(event.pure_cost() for event in self.events)
+
+    def zcdp_cost(self) -> float:  # noqa: D102
+        return self.times * math.fsum(event.zcdp_cost() for event in self.events)
+
+    def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
+        return self.times * np.sum([event.rdp_cost(orders) for event in self.events], axis=0)
+
+
+@dataclass(frozen=True)
+class Bins(Pair):
+    """One epoch of balls in bins: Gaussian noise ``mu``, or one Laplace release, on each batch.
+
+    ``fraction`` is 1/t, and ``poisson`` says that the two directions differ. A P-mass of ``tail``
+    may count as an infinite loss.
+    """
+
+    batches: int = 1
+    tail: float = 1e-12
+
+    def remove(self, loss: Array) -> Array:
+        """Return H(P, Q), the record being in P."""
+        ratios, mass, _, infinite = self._laws()
+        above = np.searchsorted(ratios, np.exp(np.minimum(loss, 709.0)), side="right")
+        mean = _from_above(mass)[above]
+        tilted = _from_above(np.divide(mass, ratios, out=np.zeros_like(mass), where=ratios > 0.0))
+        inside = mean - np.exp(np.minimum(loss, 709.0)) * tilted[above]
+        return np.minimum(np.maximum(inside, 0.0) + infinite, 1.0)
+
+    def add(self, loss: Array) -> Array:
+        """Return H(Q, P)."""
+        ratios, _, mass, infinite = self._laws()
+        below = np.searchsorted(ratios, np.exp(-np.maximum(loss, -700.0)), side="left")
+        mean = np.concatenate([[0.0], np.cumsum(mass)])[below]
+        part = np.concatenate([[0.0], np.cumsum(mass * ratios)])[below]
+        inside = mean - np.exp(np.minimum(loss, 709.0)) * part
+        return np.minimum(np.maximum(inside, 0.0) + infinite, 1.0)
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        """Return losses of "remove" outside which P has a mass below ``tail`` on either side."""
+        ratios, mass, *_ = self._laws()
+        some = ratios > 0.0
+        below, above = np.cumsum(mass), _from_above(mass)[:-1]
+        low = ratios[some & (below >= tail)]
+        high = ratios[some & (above >= tail)]
+        return math.log(low[0]) if low.size else 0.0, math.log(high[-1]) if high.size else 0.0
+
+    def distribution(self, width: float, tail: float, adding: bool) -> tuple[int, Array, float]:
+        """Return the loss on a grid, as any pair does, with no more than ``tail`` at infinity."""
+        tail = 10.0 ** math.floor(math.log10(max(tail, 1e-17)))
+        return Pair.distribution(replace(self, tail=tail), width, tail, adding)
+
+    def _laws(self) -> tuple[Array, Array, Array, float]:
+        return _epoch(self.mu, self.laplace, self.batches, self.tail)
+
+
+def _from_above(mass: Array) -> Array:
+    """Return the sums of all from each place on, and 0 at the end; small ones are added first."""
+    return np.concatenate([np.cumsum(mass[::-1])[::-1], [0.0]])
+
+
+# The likelihood ratio of one batch
+
+
+@dataclass(frozen=True)
+class _Ratio:
+    """The law of U = dX/dY for Gaussian noise, or one Laplace release."""
+
+    mu: float
+    laplace: float
+
+    def end(self, tail: float) -> float:
+        """Return b with X(U > b) at most ``tail``."""
+        if self.mu:
+            return math.exp(self.mu * (0.5 * self.mu - float(special.ndtri(tail))))
+        return math.exp(self.laplace + 1e-12)  # not below the atom there, whatever is rounded
+
+    def start(self, tail: float) -> float:
+        """Return a > 0 with Y(U <= a) at most ``tail``."""
+        if self.mu:
+            return math.exp(self.mu * (float(special.ndtri(tail)) - 0.5 * self.mu))
+        return 0.5 * math.exp(-self.laplace)
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of U under Y."""
+        if self.mu:
+            return math.sqrt(math.expm1(min(self.mu**2, 700.0)))
+        return math.sqrt((2.0 * math.exp(self.laplace) + math.exp(-2.0 * self.laplace)) / 3.0 - 1.0)
+
+    def below(self, ratio: Array) -> tuple[Array, Array]:
+        """Return Y(U <= ratio) and X(U <= ratio)."""
+        return self._tails(ratio, 1.0)
+
+    def above(self, ratio: Array) -> tuple[Array, Array]:
+        """Return Y(U > ratio) and X(U > ratio)."""
+        return self._tails(ratio, -1.0)
+
+    def _tails(self, ratio: Array, sign: float) -> tuple[Array, Array]:
+        with np.errstate(divide="ignore"):
+            loss = np.log(ratio)
+        if self.mu:
+            at, half = loss / self.mu, 0.5 * self.mu
+            return special.ndtr(sign * (at + half)), special.ndtr(sign * (at - half))
+        # The loss is at its ends with an atom each: Y(-s) = 1/2 and X(s) = 1/2.
+        s = self.laplace
+        inner = np.clip(loss, -s, s)
+        without, with_it = 0.5 * np.exp(-0.5 * (inner + s)), 0.5 * np.exp(0.5 * (inner - s))
+        low, high = loss < -s, loss >= s
+        above = np.where(low, 1.0, np.where(high, 0.0, without))
+        below = np.where(low, 0.0, np.where(high, 1.0, with_it))
+        return (1.0 - above, below) if sign > 0.0 else (above, 1.0 - below)
+
+
+def _cells(ratio: _Ratio, grid: Array) -> list[Array]:
+    """Return Y(a < U <= b) and X(a < U <= b) of neighbors a, b of a grid."""
+    # Each from the tail that is smaller, so that small probabilities keep their digits.
+    return [
+        np.where(low[1:] < 0.5, np.diff(low), -np.diff(high))
+        for low, high in zip(ratio.below(grid), ratio.above(grid))
+    ]
+
+
+def _spread(ratio: _Ratio, grid: Array) -> Array:
+    """Return the masses of U on a grid from 0 on, each cell's mass and mean kept."""
+    mass, mean = _cells(ratio, grid)
+    a, b = grid[:-1], grid[1:]
+    up = np.clip((mean - mass * a) / (b - a), 0.0, mass)
+    p = np.zeros(grid.size)
+    p[1:] += up
+    p[:-1] += mass - up
+    return p
+
+
+@lru_cache(maxsize=16)
+def _epoch(
+    mu: float, laplace: float, batches: int, tail: float
+) -> tuple[Array, Array, Array, float]:
+    """Return the ratios W'/t, their masses under P and Q, and the mass of infinite losses."""
+    ratio = _Ratio(mu, laplace)
+    end = ratio.end(tail)
+    cells = math.ceil(end / (_FINE * ratio.std))
+    width = end / cells
+    # A sum that is spread to 0 has an infinite loss when a record is added.
+    start = ratio.start(tail ** (1.0 / batches))
+    if cells <= _MOST_CELLS and width <= start:
+        values, mass, tilted, cut = _linear(ratio, cells, width, batches, tail)
+    else:
+        values, mass, tilted, cut = _geometric(ratio, min(start, _FIRST), end, batches)
+    lost_without, lost_with = (float(each[0]) for each in ratio.above(np.array([end])))
+    infinite = cut + lost_with + batches * lost_without + 4.0 * _ROUNDING * batches
+    return values / batches, tilted, mass, infinite
+
+
+def _linear(
+    ratio: _Ratio, cells: int, width: float, batches: int, cut: float
+) -> tuple[Array, Array, Array, float]:
+    """Return values of W', their masses under Q and P, and what is cut, by Fourier transforms."""
+    from scipy import fft
+
+    grid = width * np.arange(cells + 1)
+    p = _spread(ratio, grid)
+    high = math.ceil(_highest_sum(grid, p, batches, cut) / width)
+    size = fft.next_fast_len(max(high + 1, p.size), real=True)
+    spectrum, with_it = fft.rfft(p, size), fft.rfft(p * grid, size)
+    if batches > 1:
+        rest = _power(spectrum, batches - 1)
+        spectrum, with_it = rest * spectrum, rest * with_it
+    laws = (np.maximum(fft.irfft(each, size), 0.0) for each in (spectrum, with_it))
+    return width * np.arange(size), *laws, cut
+
+
+def _highest_sum(grid: Array, p: Array, batches: int, cut: float) -> float:
+    """Return what W' exceeds with a P-mass below ``cut``, by Chernoff's bound.
+
+    Under P one term is drawn by p times its value. Cells are taken together, as if all were the
+    highest of them, which only makes the bound larger.
+    """
+    starts = np.unique(np.concatenate([[0], np.geomspace(1, p.size - 1, 2000).astype(int)]))
+    highest = grid[np.append(starts[1:], p.size) - 1]
+    without, with_it = (np.add.reduceat(each, starts) for each in (p, p * grid))
+    with np.errstate(divide="ignore"):
+        log_without, log_with = np.log(without), np.log(with_it)
+    rates = np.geomspace(1e-3, 300.0, 60) / highest[-1]
+    rates = np.concatenate([rates, np.geomspace(0.1, 30.0, 40) / batches])
+    ends = [
+        special.logsumexp(rate * highest + log_with)
+        + (batches - 1) * special.logsumexp(rate * highest + log_without)
+        for rate in rates
+    ]
+    return float(np.min((np.array(ends) - math.log(cut)) / rates))
+
+
+def _geometric(
+    ratio: _Ratio, start: float, end: float, batches: int
+) -> tuple[Array, Array, Array, float]:
+    """Return the same by repeated doubling on a grid of equal ratios, which ``end`` is one of."""
+    cells = min(_MOST_POINTS, math.ceil(math.log(end / start) / _STEP))
+    step = math.log(end / start) / cells
+    more = math.ceil(math.log(batches) / step) + 1
+    grid = np.append(0.0, end * np.exp(step * np.arange(-cells, more + 1)))
+    law = _spread(ratio, grid[: cells + 2])
+    law = np.pad(law, (0, grid.size - law.size))
+    sums = grid[:, None] + grid
+    low = np.clip(np.searchsorted(grid, sums.ravel(), side="right") - 1, 0, grid.size - 2)
+    share = np.clip((sums.ravel() - grid[low]) / (grid[low + 1] - grid[low]), 0.0, 1.0)
+
+    def added(one: Array, other: Array) -> Array:
+        mass = np.multiply.outer(one, other).ravel()
+        up = mass * share
+        return np.bincount(low, mass - up, grid.size) + np.bincount(low + 1, up, grid.size)
+
+    total, power, left = None, law, batches
+    while left:
+        if left % 2:
+            total = power if total is None else added(total, power)
+        left //= 2
+        power = added(power, power) if left else power
+    assert total is not None
+    return np.asarray(grid), total, total * grid / batches, 0.0
+
+
+# Lower bounds
+
+
+def bins_lower_epsilon(
+    noise_multiplier: float, batches: int, delta: float, epochs: int = 1
+) -> float:
+    """Return a lower bound on the epsilon of epochs of balls in bins with Gaussian noise.
+
+    It is one on the pair P, Q, which a record attains that is the only one with a gradient. The
+    terms of W are rounded down on a grid under P, and so are the losses ln(W/t): each of them
+    becomes smaller. Sums beyond the transforms' size count as small ones. Where the noise is too
+    small for a grid, W is at least its one term from X: losses are those of Gaussian noise, less
+    ln t.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise over how far a record moves the sum of a batch, in (0, inf).
+    batches : int
+        Of an epoch.
+    delta : float
+        In (0, 1).
+    epochs : int, default=1
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> round(bins_lower_epsilon(1.0, 100, 1e-5), 3)
+    0.621
+    """
+    sigma, t, delta, epochs = _checked(noise_multiplier, batches, delta, epochs)
+    from scipy import fft
+
+    ratio = _Ratio(1.0 / sigma, 0.0)
+    end = ratio.end(1e-3 * delta / epochs)
+    cells = min(_MOST_CELLS // 2, math.ceil(end / (0.001 * ratio.std)))
+    grid = end / cells * np.arange(cells + 1)
+    # What is above the grid is rounded down to its end.
+    beyond = ratio.above(grid[-1:])
+    y, x = (np.append(mass, above) for mass, above in zip(_cells(ratio, grid), beyond))
+    size = math.ceil(_highest_sum(grid, y, t, 1e-3 * delta / epochs) / grid[1])
+    size = fft.next_fast_len(max(min(size, 2 * _MOST_CELLS), y.size), real=True)
+    law = fft.rfft(x, size)
+    if t > 1:
+        law = law * _power(fft.rfft(y, size), t - 1)
+    mass = np.maximum(fft.irfft(law, size), 0.0)
+    with np.errstate(divide="ignore"):
+        losses = np.log(grid[1] / t * np.arange(size))
+    gaussian = float(gaussian_epsilon(sigma / math.sqrt(epochs), delta))  # rounded up, by 1e-12
+    alone = (1.0 - 1e-11) * gaussian - epochs * math.log(t)
+    return max(alone, _composed_lower(losses, mass, delta, epochs, (10 + t) * _ROUNDING))
+
+
+def shuffle_lower_epsilon(
+    noise_multiplier: float, batches: int, delta: float, epochs: int = 1
+) -> float:
+    r"""Return a lower bound on the epsilon of shuffled batches with Gaussian noise.
+
+    Of all records but one the gradient is -C in some direction, and of that one C or 0: in units of
+    C, what is released of the batches is, but for constants, the mean over i of
+    :math:`N(2 e_i, \sigma^2)`, or of :math:`N(e_i, \sigma^2)`. The largest coordinate, on a grid,
+    is a function of it.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise over the bound C on a record's gradient, in (0, inf).
+    batches : int
+        Of an epoch.
+    delta : float
+        In (0, 1).
+    epochs : int, default=1
+
+    Returns
+    -------
+    float
+
+    References
+    ----------
+    Chua, Ghazi, Kamath, Kumar, Manurangsi, Sinha, Zhang (2024), How private are DP-SGD
+    implementations?, arXiv:2403.17673.
+
+    Examples
+    --------
+    >>> round(shuffle_lower_epsilon(1.0, 100, 1e-5, epochs=10), 2)
+    9.36
+    """
+    sigma, t, delta, epochs = _checked(noise_multiplier, batches, delta, epochs)
+    at = np.linspace(-40.0 * sigma, 2.0 + 40.0 * sigma, 40_001)
+    rest = (t - 1) * special.log_ndtr(at / sigma)
+    laws = []
+    for shift in (2.0, 1.0):
+        log_below = special.log_ndtr((at - shift) / sigma) + rest
+        below, above = np.exp(log_below), -np.expm1(log_below)
+        laws.append(np.where(below[1:] < 0.5, np.diff(below), -np.diff(above)))
+    with_it, without = laws
+    some = (with_it > 1e-280) & (without > 1e-280)
+    losses = np.log(with_it[some]) - np.log(without[some]) - 1e-9  # rounding of the two laws
+    return _composed_lower(losses, with_it[some], delta, epochs, 1e-15)
+
+
+def _checked(
+    noise_multiplier: float, batches: int, delta: float, epochs: int
+) -> tuple[float, int, float, int]:
+    sigma = check_number("noise_multiplier", noise_multiplier, low=0.0, low_open=True)
+    delta = check_number("delta", delta, low=0.0, high=1.0, low_open=True, high_open=True)
+    return sigma, check_int("batches", batches, low=1), delta, check_int("epochs", epochs, low=1)
+
+
+def _composed_lower(
+    losses: Array, mass: Array, delta: float, epochs: int, rounding: float
+) -> float:
+    """Return a lower bound on the epsilon of so many losses, which occur with these masses.
+
+    Losses are rounded down to a grid, rare small ones left out, and rare large ones made smaller.
+    """
+    from scipy import fft
+
+    top = losses[np.flatnonzero(_from_above(mass)[:-1] >= 1e-4 * delta / epochs)[-1:]]
+    if not top.size:
+        return 0.0
+    kept = losses > min(-1.0, -2.0 * float(top[0])) - 20.0
+    losses, mass = np.minimum(losses[kept], float(top[0])), mass[kept]
+    width = max(1e-4, float(top[0] - losses.min()) * epochs / _MOST_CELLS) / math.sqrt(epochs)
+    cells = np.floor(losses / width).astype(np.int64)
+    first = int(cells.min())
+    p = np.bincount(cells - first, mass)
+    cut = 1e-6 * delta
+    low, high = _window([(first, p / p.sum(), 0.0, epochs)], cut)
+    size = fft.next_fast_len(max(high - low + 1, p.size), real=True)
+    composed = np.maximum(fft.irfft(_power(fft.rfft(p, size), epochs), size), 0.0)
+    # Sums from below the window wrap around to large ones: their mass is taken off.
+    composed = np.roll(composed, first * epochs - low)
+    spare = delta + cut + epochs * rounding + _CELL_ROUNDING * (10 + epochs)
+    return _epsilon_at(spare, width, low, composed, 0.0) if spare < 1.0 else 0.0
