@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ._validation import check_number, largest
+from .experiments.loop import whole_runs
 from .experiments.result import Result
 from .privacy import mechanisms
 from .privacy.accounting.accountant import calibrate
@@ -286,7 +287,8 @@ def repeat_and_select(
     best = Selection(None, None, math.nan, run, scoring, ledger)
     for _ in range(law.draw(counting)):
         index = int(counting.integers(0, len(listed)))
-        output = listed[index](run, mechanisms.spawn(running, 1)[0])
+        with whole_runs():
+            output = listed[index](run, mechanisms.spawn(running, 1)[0])
         _check_output(output, run)
         value = float(score(output, scoring, mechanisms.spawn(judging, 1)[0]))
         value = -math.inf if math.isnan(value) else value

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,6 +22,18 @@ from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import Guard, PrivateOracle, one_oracle_each
 from .result import Result
+
+_RAISES = ContextVar("_RAISES", default=False)
+
+
+@contextmanager
+def whole_runs() -> Iterator[None]:
+    """Let Ctrl-C end what surrounds a run, where part of a run is of no use."""
+    before = _RAISES.set(True)
+    try:
+        yield
+    finally:
+        _RAISES.reset(before)
 
 
 class Output:
@@ -303,6 +316,8 @@ class Loop:
                 rows = slice(k * share, (k + 1) * share)
                 output = Output(self._method.output, length or 0, random[rows])
                 ended.append(self._follow(w[rows], oracle, output, recording, bar))
+                if ended[-1].status == "interrupted":
+                    break
                 refusal = ended[-1].refusal
                 if refusal is not None:
                     refusal.partial = self._result(ended, oracles)
@@ -320,30 +335,41 @@ class Loop:
         log.add(0, w)
         output.add(0, w)
         steps = self._method.run(w if together else w[0], oracle, self._plan)
-        while True:
-            try:
-                with np.errstate(over="ignore", invalid="ignore"):  # divergence is checked below
-                    step: Step | None = next(steps, None)
-            except PrivacyBudgetExceeded as error:
-                if isinstance(oracle.guard, Plan):
-                    status, refusal = "budget exceeded", error
-                break  # a refusal of the filter ends an adaptive run
-            if step is None:
-                break
-            if oracle.is_open:
-                raise RuntimeError(f"{self._method!r} yields a step while its batch is open")
-            after = step.w if together else step.w[None, :]
-            if _diverged(after, made + 1, self._facts.largest_iterate):
-                status = "diverged"
-                break
-            w, made = after, made + 1
-            log.add(made, w, released=step.released)
-            output.add(made, w)
-            if together:
-                bar.update()
-            if recording.stops(made, w):
-                status = "stopped by callback"
-                break
+        try:
+            while True:
+                try:
+                    with np.errstate(over="ignore", invalid="ignore"):  # divergence: see below
+                        step: Step | None = next(steps, None)
+                except PrivacyBudgetExceeded as error:
+                    if isinstance(oracle.guard, Plan):
+                        status, refusal = "budget exceeded", error
+                    break  # a refusal of the filter ends an adaptive run
+                if step is None:
+                    break
+                if oracle.is_open:
+                    raise RuntimeError(f"{self._method!r} yields a step while its batch is open")
+                after = step.w if together else step.w[None, :]
+                if _diverged(after, made + 1, self._facts.largest_iterate):
+                    status = "diverged"
+                    break
+                w, made = after, made + 1
+                output.add(made, w)
+                log.add(made, w, released=step.released)
+                if together:
+                    bar.update()
+                if recording.stops(made, w):
+                    status = "stopped by callback"
+                    break
+        except KeyboardInterrupt:
+            if _RAISES.get():
+                raise
+            steps.close()
+            status = "interrupted"
+            warn_caller(
+                f"interrupted at iteration {made}: the result holds what has been released, and "
+                "its ledger what was paid for that",
+                RuntimeWarning,
+            )
         log.add(made, w, force=True)
         return Ended(output, log, made, status, refusal)
 

@@ -27,6 +27,7 @@ import numpy as np
 from .._parallel import one_thread
 from .._validation import check_int, check_number
 from . import backends
+from .loop import whole_runs
 from .records import Record, atomic_write, plain
 
 #: Called with the file and the result of each finished cell.
@@ -226,7 +227,8 @@ class _Cell:
         """Call the function."""
         with one_thread():
             start = time.perf_counter()
-            result = function(**self.parameters)
+            with whole_runs():
+                result = function(**self.parameters)
             seconds = time.perf_counter() - start
         if not isinstance(result, Mapping):
             raise TypeError(f"a cell must return a dict of arrays, got {type(result).__name__}")

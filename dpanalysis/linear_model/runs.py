@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..clipping import Flat
+from ..experiments.loop import whole_runs
 from ..experiments.result import Result
 from ..experiments.run import minimize
 from ..methods.base import Method
@@ -139,7 +140,8 @@ def run(
         if method is None:
             ridge = default_penalty(facts, budget) if C == "auto" else 1.0 / (float(C) * facts.n)
             method = replace(perturbation(), ridge=ridge)
-    result = minimize(problem, method, budget, rng=rng, record=())
+    with whole_runs():
+        result = minimize(problem, method, budget, rng=rng, record=())
     events = _counted(result.ledger)
     return Run(result.w[0], result.plan, events, result.epsilon(), budget.delta)
 

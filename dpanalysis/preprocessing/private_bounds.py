@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._validation import check_number
+from ..experiments.loop import whole_runs
 from ..experiments.run import minimize
 from ..methods.perturbation import Quantiles
 from ..privacy.accounting.relations import Budget
@@ -122,7 +123,8 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         runs = []
         for side, seed in zip(("above", "below"), seeds):
             method = Quantiles(1.0 - share, _CANDIDATES, side=side)
-            runs.append(minimize(table, method, half, rng=seed, record=()))
+            with whole_runs():
+                runs.append(minimize(table, method, half, rng=seed, record=()))
         ends = [result.w[0] for result in runs]
         low, high = np.minimum(*ends), np.maximum(*ends)
         wide = np.where(high > low, 0.02 * (high - low), np.maximum(0.02 * abs(low), 1e-6))

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import dpanalysis as dpa
+from dpanalysis.experiments.sweep import sweep
+from dpanalysis.privacy.events import unrolled
 from dpanalysis.privacy.facts import PublicFacts
 
 
@@ -116,6 +118,49 @@ def test_callback_stops():
     result = dpa.minimize(small_problem(), GD, callback=lambda t, w: seen.append(w.shape) or t == 4)
     assert result.status == "stopped by callback" and result.iterations == 4
     assert seen == [(1, 2)] * 4
+
+
+@pytest.mark.parametrize("where", ["callback", "gradient"])
+def test_ctrl_c_returns_what_was_released_and_what_it_cost(where, monkeypatch):
+    asked = []
+
+    def interrupt(*_):
+        asked.append(1)
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+
+    problem = small_problem()
+    if where == "gradient":
+        whole = type(problem).gradient_sum
+
+        def gradient_sum(*args):
+            interrupt()
+            return whole(*args)
+
+        monkeypatch.setattr(type(problem), "gradient_sum", gradient_sum)
+    budget = dpa.Budget(1.0)
+    callback = interrupt if where == "callback" else None
+    with pytest.warns(RuntimeWarning, match="interrupted at iteration"):
+        result = dpa.minimize(problem, GD, budget, rng=0, callback=callback, record=())
+    made = 4 if where == "callback" else 3
+    assert (result.status, result.iterations) == ("interrupted", made)
+    assert sum(unrolled(event)[1] for event in result.ledger.events) == 4
+    assert result.epsilon() == pytest.approx(1.0)
+    monkeypatch.undo()
+    shorter = dpa.minimize(small_problem(), GD, budget, rng=0, callback=lambda t, w: t == made)
+    np.testing.assert_array_equal(result.w, shorter.w)
+
+
+def _interrupted_cell(seed):
+    def callback(t, w):
+        raise KeyboardInterrupt
+
+    return {"w": dpa.minimize(small_problem(), GD, rng=seed, callback=callback).w}
+
+
+def test_ctrl_c_ends_all_where_part_of_a_run_is_of_no_use(tmp_path):
+    with pytest.raises(KeyboardInterrupt, match="0 of 1 cells"):
+        sweep(_interrupted_cell, [{"seed": 0}], folder=tmp_path, jobs=1, progress=False)
 
 
 def test_a_run_that_stops_early_is_covered_by_the_whole_plan():
