@@ -29,26 +29,15 @@ def compile_loss(loss: Loss) -> Loss:
     - helpers must be functions of the module, not methods;
     - no exceptions may be raised, since an error at one record would reveal it.
 
-    Parameters
-    ----------
-    loss : Loss
-
-    Returns
-    -------
-    Loss
-        A built-in loss unchanged; else the compiled one, or ``loss`` itself if Numba cannot
-        compile it. It can be pickled, and is compiled again where it is loaded.
+    A built-in loss is returned unchanged, and so is one that Numba cannot compile, with a
+    UserWarning that says why. A compiled one can be pickled, and is compiled again where it is
+    loaded.
 
     Raises
     ------
     TypeError, ValueError
         If ``loss`` is not a loss (see :func:`dpanalysis.losses.check_loss`), or its compiled
         formulas differ from those of the arrays on a grid of predictions and labels.
-
-    Warns
-    -----
-    UserWarning
-        If it cannot be compiled; the message says why.
 
     Examples
     --------
@@ -89,29 +78,9 @@ def compile_rule(rule: Clipping) -> Clipping:
     """Return the same rule, with sums over samples as fast as those of a built-in one.
 
     Numba compiles the function of a :class:`Custom` rule, or the method ``wanted`` of a user's
-    class, as a function of two numbers; see :func:`dpanalysis.losses.compiled` for what it may
-    contain. The weight is then limited to ``clip_norm / norm`` and to ``largest_weight``.
-
-    Parameters
-    ----------
-    rule : Clipping
-
-    Returns
-    -------
-    Clipping
-        A built-in rule unchanged; else the compiled one, or ``rule`` itself if Numba cannot
-        compile it. It can be pickled, and is compiled again where it is loaded.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If ``rule`` is not a rule, or its compiled formula differs from that of the arrays on a
-        grid of norms and losses.
-
-    Warns
-    -----
-    UserWarning
-        If it cannot be compiled; the message says why.
+    class, as a function of two numbers, on the conditions of :func:`dpanalysis.losses.compiled`,
+    with the same errors and warnings. The weight is then limited to ``clip_norm / norm`` and to
+    ``largest_weight``.
 
     Examples
     --------

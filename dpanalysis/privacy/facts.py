@@ -41,7 +41,7 @@ _LAWS = {1: "laplace", 2: "spherical", math.inf: "cubic"}
 
 @dataclass(frozen=True)
 class Block:
-    r"""Neighbouring coordinates, a norm, and a length in this norm.
+    """Neighbouring coordinates, a norm, and a length in this norm.
 
     Of a record the length bounds the norm of these coordinates; of noise it is a scale.
 

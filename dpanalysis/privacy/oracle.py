@@ -279,7 +279,7 @@ class PrivateOracle:
         """Return whether a batch that names these events fits what is left; charges nothing.
 
         Another run that spends from the same filter may be quicker: then :meth:`batch` refuses.
-        What :meth:`batch` checks of the problem before the first purchase is checked here too.
+        The problem is checked as before the first purchase.
         """
         asked = [event for event in events if event is not None]
         if self._guard is None or not asked:

@@ -113,10 +113,6 @@ class Problem(ABC):
 
         The noise of every release is computed from these bounds, so they must hold for every
         record that may occur and must not be read off the data.
-
-        Parameters
-        ----------
-        relation : {"replace_one", "add_or_remove_one"}
         """
 
     def check_clipping(self, clipping: Clipping | None) -> None:
@@ -125,14 +121,8 @@ class Problem(ABC):
         That is decided by public bounds, never by the data at hand. By default every rule is
         refused: the noise of a run with a rule is computed from its ``clip_norm``, which is too
         little unless :meth:`gradient_sum` weighs each record's gradient by ``rule.weight``.
-        Override this where it does.
-
-        Raises
-        ------
-        TypeError
-            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
-        ValueError
-            If the rule does not bound every record's gradient.
+        Override this where it does: TypeError for what is no rule of :mod:`dpanalysis.clipping` (or
+        None), ValueError for a rule that does not bound every record's gradient.
         """
         check_clipping(clipping)
         if clipping is not None:
@@ -145,26 +135,19 @@ class Problem(ABC):
     def initial(self, rng: Any = None) -> np.ndarray:
         """Return the public start of a run, shape ``(d,)``; zeros here.
 
-        Parameters
-        ----------
-        rng : None, int, SeedSequence, Generator or SystemRandom
-            Source of randomness for a start that is drawn.
+        ``rng`` is the source of randomness for a start that is drawn: None, an int, a SeedSequence,
+        a Generator or a SystemRandom.
         """
         return np.zeros(self.d)
 
     # Before anything is spent
 
     def check_private(self) -> None:
-        """Raise where the guarantee's assumptions do not hold; the door asks before it sells.
+        """Raise where the guarantee's assumptions do not hold; the oracle asks before it buys.
 
         Here: a class that overrides a sum over records must override :meth:`facts` too, or a class
         below it. A problem adds what else it needs, for data that may have been changed since they
         were checked, or for arguments that were taken from the private data.
-
-        Raises
-        ------
-        TypeError, ValueError
-            Naming what is wrong.
         """
         order = type(self).__mro__
 
@@ -209,45 +192,28 @@ class Problem(ABC):
     ) -> Callable[[float], np.ndarray]:
         """Return the function t -> losses (m,) of the records ``rows`` at ``w - t direction``.
 
-        Raises
-        ------
-        TypeError
-            If the problem does not offer it, as by default.
+        TypeError if the problem does not offer it, as by default; so below.
         """
         self._lacks("line_losses")
 
     def hessian_sum(self, w: Any, rows: Any = None) -> Any:
         """Sum the records' Hessians at ``w`` of shape (d,): ``(d, d)``, without the penalty.
 
-        Raises
-        ------
-        TypeError
-            If the problem does not offer it, as by default.
+        None of ``rows`` (m,) gives zeros.
         """
         self._lacks("hessian_sum")
 
     def hvp_sum(self, w: Any, v: Any, rows: Any = None) -> Any:
-        """Sum the records' Hessians at ``w`` times ``v``, without forming them: shape ``(d,)``.
-
-        Raises
-        ------
-        TypeError
-            If the problem does not offer it, as by default.
-        """
+        """Sum the records' Hessians at ``w`` times ``v``, without forming them: shape ``(d,)``."""
         self._lacks("hvp_sum")
 
     def minimize_perturbed(
         self, linear: np.ndarray, ridge: float, tolerance: float, size: float
     ) -> tuple[np.ndarray, int]:
-        r"""Minimize the sum of losses over ``size`` + penalty + <linear, w> + ridge/2 ||w||^2.
+        """Minimize the sum of losses over ``size`` + penalty + <linear, w> + ridge/2 ||w||^2.
 
         Returns the point, shape (d,), where the gradient's norm is at most ``tolerance``, and
-        the number of gradients that it took.
-
-        Raises
-        ------
-        TypeError
-            If the problem does not offer it, as by default.
+        the number of gradients that it took. The whole must be strongly convex.
         """
         self._lacks("minimize_perturbed")
 

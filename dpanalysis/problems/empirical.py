@@ -42,10 +42,9 @@ def growth_of_rows(loss: Any, radius: float) -> tuple[float, float]:
 def resolve_value_clipping(
     problem: Any, W: Any, rows: Any, clipping: Any, *rest: Any
 ) -> tuple[Any, Any, Any]:
-    """Return what ``problem._evaluate`` does, by a rule that has its constants.
+    """Return what ``problem._evaluate`` does, by a rule with the constants at each iterate.
 
-    The iterates are public, and so are their constants. Where those of the replicates differ, each
-    has a rule of its own.
+    The iterates are public, and so are their constants.
     """
     if not goes_by_problem(clipping):
         return problem._evaluate(W, rows, clipping, *rest)
@@ -96,33 +95,8 @@ class Sums(NamedTuple):
 class EmpiricalRisk(Problem):
     """Mean of a loss over samples plus a public penalty, for one iterate or R of them.
 
-    A subclass sets the attributes and evaluates :meth:`_evaluate`.
-
-    Attributes
-    ----------
-    n, d : int
-        Number of samples and of parameters.
-    size : int
-        Public nominal size, which sums are divided by; n unless it was given.
-    regularizer : Regularizer or None
-        Public; never enters a sensitivity.
-    hessian_bound, hessian_lipschitz : float
-        Public bounds on the norm of one sample's Hessian and on how fast the objective's
-        changes; inf for none.
-    convex_records : bool
-        Whether every sample's loss is convex.
-    hessian_rank : int or None
-        Public bound on the rank of one sample's Hessian; None for no other than d.
-    value_at_zero : float or None
-        Objective at w = 0 where no sample changes it.
-    rounding : float
-        Bound on the rounding error of the sums over samples, in units of the bound on one.
-    hessian_trace, derivative_bounds, derivative_corners, lowest_value, row_blocks
-        As in :class:`~dpanalysis.privacy.facts.PublicFacts`.
-    curvature_vanishes_at_max_slope : bool
-        As in :class:`~dpanalysis.losses.Loss`.
-    largest_iterate : float
-        Iterates with larger entries count as diverged.
+    A subclass evaluates :meth:`_evaluate` and sets ``n``, ``d``, ``regularizer`` and the public
+    attributes below, which are those of :class:`~dpanalysis.privacy.facts.PublicFacts`.
     """
 
     regularizer: Regularizer | None
@@ -185,18 +159,7 @@ class EmpiricalRisk(Problem):
         """Public bound on the norm of one sample's data gradient; inf when there is none."""
 
     def facts(self, relation: str) -> PublicFacts:
-        """Return what is public: the bounds that follow from loss, penalty and row bounds.
-
-        See :meth:`Problem.facts <dpanalysis.problems.Problem.facts>`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, RowBound, losses
-        >>> problem = ERM(np.eye(2), [1, -1], losses.Logistic(), row_bound=RowBound(2, 2.0))
-        >>> problem.facts("replace_one").record_sensitivity(2)
-        4.0
-        """
+        """Return what is public: the bounds that follow from loss, penalty and row bounds."""
         return PublicFacts(
             self.size,
             self.d,
@@ -221,34 +184,20 @@ class EmpiricalRisk(Problem):
         )
 
     def check_clipping(self, clipping: Clipping | None) -> None:
-        """Raise TypeError unless ``clipping`` is a rule or None: the sums keep to any rule.
+        """Raise TypeError unless ``clipping`` is a rule or None: the sums keep any rule's bound.
 
-        And ValueError where value clipping is to go by constants that the problem does not have.
+        ValueError where value clipping needs constants that the problem does not have.
         """
         check_clipping(clipping)
         if goes_by_problem(clipping):
             self.weak_growth(np.zeros(self.d))
 
     def weak_growth(self, w: Any) -> tuple[Any, float]:
-        """Return public ``(beta1, beta2)`` of the weak growth condition at ``w``.
+        """Return public ``(beta1, beta2)`` of the weak growth condition at ``w``, (d,) or (R, d).
 
-        For every record that may occur: what :class:`~dpanalysis.clipping.Value` goes by where it
-        has no constants of its own. A problem without any raises, as this method does.
-
-        Parameters
-        ----------
-        w : array of shape (d,) or (R, d)
-            Public.
-
-        Returns
-        -------
-        beta1 : float or ndarray of shape (R,)
-        beta2 : float
-
-        Raises
-        ------
-        ValueError
-            If there are none.
+        They hold for every record that may occur: :class:`~dpanalysis.clipping.Value` takes them
+        where it has no constants. ``beta1`` is a float, or an array of shape (R,). ValueError where
+        there are none, as here.
         """
         raise ValueError(
             f"{type(self).__name__} has no constants of weak growth: give them to value clipping, "
@@ -256,16 +205,9 @@ class EmpiricalRisk(Problem):
         )
 
     def check_private(self) -> None:
-        """Raise where the guarantee's assumptions do not hold, or a width was read off the data.
+        """As :meth:`Problem.check_private`; ValueError where the width was read off the data.
 
-        The shape of the answer would tell the number of columns.
-
-        Raises
-        ------
-        TypeError
-            As :meth:`Problem.check_private <dpanalysis.problems.Problem.check_private>`.
-        ValueError
-            If X is what ``load_libsvm`` gave without ``n_features``.
+        The shape of the answer would reveal the number of columns.
         """
         super().check_private()
         if self._width_read:
@@ -278,20 +220,11 @@ class EmpiricalRisk(Problem):
         return array_namespace(self._y)  # not kept: a module cannot be pickled
 
     def place(self, w: Any) -> Any:
-        """Return iterates, float64 and checked, where the data live.
+        """Return iterates (d,) or (R, d), float64 and checked, where the data live.
 
-        Sums at what this returns stay there too, so that they can be worked on before they
-        come to the host.
-
-        Parameters
-        ----------
-        w : array of shape (d,) or (R, d)
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the shape or the kind is wrong, or an entry is not finite. What is on a device
-            already is not searched for NaN: the host would have to wait for the answer.
+        Sums at what this returns stay there too, so that they can be worked on before they come to
+        the host. What is on a device already is not searched for NaN: the host would have to wait
+        for the answer.
 
         Examples
         --------
@@ -378,8 +311,7 @@ class EmpiricalRisk(Problem):
     def gradient_sum(self, w: Any, rows: Any = None, clipping: Clipping | None = None) -> Any:
         """Return the sum of the samples' (clipped) gradients (R, d), where the data live.
 
-        That of :meth:`sums` at ``w`` of shape (R, d), for the oracle, which has checked the
-        arguments: only where they are is looked at.
+        That of :meth:`sums`, for the oracle, which has checked the arguments.
         """
         if type(self).sums is not EmpiricalRisk.sums:  # a class with sums of its own
             return self.sums(self.place(w), rows=rows, clipping=clipping, value=False).gradient
@@ -418,14 +350,7 @@ class EmpiricalRisk(Problem):
         Returns
         -------
         Sums
-            ``value`` a scalar or ``(R,)``, ``gradient`` the shape of ``w``, ``clipped``
-            an int or ``(R,)``; on the device of the data if ``w`` is there (see :meth:`place`),
-            else on the host.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If a shape disagrees, an entry is not finite or an index is out of range.
+            On the device of the data if ``w`` is there (see :meth:`place`), else on the host.
 
         Examples
         --------
@@ -464,17 +389,9 @@ class EmpiricalRisk(Problem):
     def clipped_gradient_sum(
         self, w: Any, clipping: Clipping, weights: Any = None
     ) -> tuple[Any, Any, Any]:
-        """Return ``(sum_i clip(grad_i), sum_i loss_i, number of clipped samples)``.
+        """Return the clipped gradients' sum, the losses' and the number of clipped samples.
 
-        See :meth:`sums`; ``weights`` (shape ``(n,)``) are multiplicities.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import clipping, problems
-        >>> problem = problems.Softmax(np.array([[2.0], [0.1]]), np.array([0, 1]))
-        >>> problem.clipped_gradient_sum(np.zeros(2), clipping.Flat(0.5))
-        (array([-0.3036,  0.3036]), 1.386, 1)
+        See :meth:`sums`.
         """
         total = self.sums(w, clipping=clipping, weights=weights)
         return total.gradient, total.value, total.clipped
@@ -504,8 +421,8 @@ class EmpiricalRisk(Problem):
 def check_regularizer(regularizer: Any) -> None:
     """Raise TypeError unless ``regularizer`` is None or an object of dpanalysis.regularizers.
 
-    So is one whose class overrides a formula and inherits a constant of the formula before: a
-    guarantee that rests on strong convexity would rest on a wrong number.
+    A class that overrides a formula and inherits a constant is refused too: a guarantee that
+    depends on strong convexity would depend on a wrong number.
     """
     if isinstance(regularizer, type) or not (regularizer is None or hasattr(regularizer, "mu")):
         raise TypeError(
@@ -525,13 +442,7 @@ def check_regularizer(regularizer: Any) -> None:
 
 
 class LinearRisk(EmpiricalRisk):
-    """Constants that the noise is computed from; none of them looks at the data.
-
-    Attributes
-    ----------
-    loss : Loss
-    row_bounds : tuple of RowBound
-    """
+    """Constants of a loss of linear predictions that the noise is computed from; without data."""
 
     loss: Loss
     row_bounds: tuple[RowBound, ...]
@@ -607,27 +518,15 @@ class LinearRisk(EmpiricalRisk):
         return data + (0.0 if self.regularizer is None else self.regularizer.hessian_lipschitz)
 
     def weak_growth(self, w: Any) -> tuple[float, float]:
-        """Return ``(beta1, beta2)`` of the loss for rows up to the public bound, at every ``w``.
-
-        Raises
-        ------
-        ValueError
-            If there is no bound, or the loss has no such constants.
-        """
+        """Return ``(beta1, beta2)`` of the loss for rows up to the public bound, at every ``w``."""
         return growth_of_rows(self.loss, self.radius(2))
 
     def check_clipping(self, clipping: Clipping | None) -> None:
         """Raise unless the rule bounds the gradient of every record that may occur.
 
-        That is decided by the loss and the public row bound, never by the data at hand.
-
-        Raises
-        ------
-        TypeError
-            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
-        ValueError
-            If its bound can fail, as that of :class:`~dpanalysis.clipping.Value` with too
-            small a ``beta1``, or without a row bound.
+        That is decided by the loss and the public row bound, never by the data at hand. ValueError
+        if the bound can fail, as that of :class:`~dpanalysis.clipping.Value` with too small a
+        ``beta1``, or without a row bound.
 
         Examples
         --------

@@ -155,9 +155,8 @@ class ERM(LinearRisk):
     def rounding(self) -> float:  # type: ignore[override]
         """Public bound on the rounding of a sum over samples, in units of the bound on one.
 
-        That of :func:`dpanalysis.kernels.rounding.sum_rounding` for n + 1 terms, since one may
-        be added, or for the 2N terms that may be there under a nominal size N; and what a row may
-        have grown without being seen.
+        That of :func:`dpanalysis.kernels.rounding.sum_rounding` for the most samples that may be
+        there, and the relative growth of a row that is not noticed.
         """
         most, data = self.max_records, self._data
         parts = data.parts if self._size is None else data.most_parts(most)
@@ -182,9 +181,7 @@ class ERM(LinearRisk):
     def line_losses(
         self, w: np.ndarray, direction: np.ndarray, rows: Any = None
     ) -> Callable[[float], np.ndarray]:
-        """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``.
-
-        The predictions are linear in t, so the data are read once for all t.
+        """As :meth:`Problem.line_losses`; predictions are linear in t, so the data are read once.
 
         Examples
         --------
@@ -208,19 +205,12 @@ class ERM(LinearRisk):
     def check_private(self) -> None:
         """Try a user's formulas, and look at the data once more: they must be what was bounded.
 
-        The formulas of a loss that is not built in must be functions of one sample each.
-        Rows in memory, and of a file that is used in place, are read once. Their multipliers and
-        the norms that were kept are those of the time when they were computed, while whoever
-        holds X may have changed it since. What changes later is bounded in each sum. Labels are
-        copies. Blocks of a larger file and chunks
-        of Dask are brought within the row bounds each time that they are read, and are not read
-        here.
-
-        Raises
-        ------
-        ValueError
-            If a row is larger than it was, or not finite, or a formula mixes samples; the message
-            names it.
+        The formulas of a loss that is not built in must be functions of one sample each. Rows in
+        memory, and of a file that is used in place, are read once: their multipliers and stored
+        norms were computed when the problem was built, and whoever holds X may have changed it
+        since. What changes later is bounded in each sum. Labels are copies. Blocks of a larger file
+        and chunks of Dask are brought within the row bounds each time that they are read.
+        ValueError names the row that is larger than it was or not finite, or the formula.
 
         Examples
         --------
@@ -240,18 +230,7 @@ class ERM(LinearRisk):
         self._data.check_unchanged()
 
     def hessian_sum(self, w: Any, rows: Any = None) -> Any:
-        """Sum the samples' Hessians at ``w`` of shape (d,): ``(d, d)``, without the penalty.
-
-        Parameters
-        ----------
-        w : array of shape (d,)
-        rows : int array of shape (m,), optional
-            The samples, all of them by default; none give zeros.
-
-        Raises
-        ------
-        ValueError
-            If the loss is not smooth.
+        """As :meth:`Problem.hessian_sum`; ValueError if the loss is not smooth.
 
         Examples
         --------
@@ -265,18 +244,7 @@ class ERM(LinearRisk):
         return self._back(self._data.hessian_sum(self._iterate("w", w), self._rows(rows, 1)), w)
 
     def hvp_sum(self, w: Any, v: Any, rows: Any = None) -> Any:
-        """Sum the samples' Hessians at ``w`` times ``v``, without forming them: shape ``(d,)``.
-
-        Parameters are those of :meth:`hessian_sum`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, losses
-        >>> problem = ERM(np.array([[2.0], [1.0]]), np.array([1.0, 1.0]), losses.Logistic())
-        >>> problem.hvp_sum(np.zeros(1), np.array([2.0]))
-        array([2.5])
-        """
+        """As :meth:`Problem.hvp_sum`; ValueError if the loss is not smooth."""
         self._check_smooth("hvp_sum")
         at, vector = self._iterate("w", w), self._iterate("v", v)
         return self._back(self._data.hvp_sum(at, vector, self._rows(rows, 1)), w)
@@ -358,11 +326,6 @@ class ERM(LinearRisk):
         Returns
         -------
         float or array of shape (R,)
-
-        Raises
-        ------
-        ValueError
-            If the loss is not one of classification, or the shapes disagree.
 
         Examples
         --------

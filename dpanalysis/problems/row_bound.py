@@ -40,11 +40,6 @@ class RowBound:
         raises ValueError; a row over it by rounding alone (1e-9, relative) is scaled
         down to it. Either way the bound holds for the rows that the sums are taken of.
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     Examples
     --------
     >>> RowBound(order=1, radius=20.0)

@@ -15,14 +15,10 @@ __all__ = ["ColumnTable"]
 
 
 class ColumnTable(Problem):
-    """Rows of numbers; queries read them, and methods that descend have nothing to do here.
+    """Rows of numbers (n, d) without a loss: queries read them, and no method descends on them.
 
-    Parameters
-    ----------
-    X : array_like of shape (n, d)
-        Finite numbers; a copy is kept.
-    size : int, optional
-        Public nominal size; by default n, which is then stated to be public.
+    A copy of the finite numbers is kept. ``size`` is the public nominal size; by default n, which
+    is then stated to be public.
     """
 
     mu, L = 0.0, math.inf

@@ -83,7 +83,7 @@ def group(events: Events, relation: str) -> dict[Event, int]:
 
 
 def epsilon(events: Events, delta: float, relation: str, accountant: str = "tightest") -> float:
-    """Return the epsilon at ``delta`` of all events together.
+    """Return the epsilon at ``delta`` of all events together, a valid upper bound in [0, inf].
 
     Parameters
     ----------
@@ -97,18 +97,11 @@ def epsilon(events: Events, delta: float, relation: str, accountant: str = "tigh
     accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
         ``tightest`` is the smallest of those that are valid for the whole list.
 
-    Returns
-    -------
-    float
-        In [0, inf]; a valid upper bound.
-
     Raises
     ------
     IncompatibleAccounting
         If a sampling scheme does not belong to the relation, or the accountant asked for
         cannot account an event.
-    ValueError
-        If an argument is outside its range.
 
     Examples
     --------
@@ -131,19 +124,8 @@ def epsilon(events: Events, delta: float, relation: str, accountant: str = "tigh
 def fits(events: Events, budget: Budget, accountant: str = "tightest") -> bool:
     """Return whether all events together stay within ``budget``.
 
-    The cheap accountants are asked first, and the first that says yes decides.
-
-    Parameters
-    ----------
-    events : Event or iterable of Event
-    budget : Budget
-    accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
-        For a zCDP budget "tightest" or "zcdp".
-
-    Raises
-    ------
-    IncompatibleAccounting
-        As :func:`epsilon`.
+    The cheap accountants are asked first, and the first that says yes decides. The parameters are
+    those of :func:`spent`.
 
     Examples
     --------
@@ -167,10 +149,9 @@ def spent(events: Events, budget: Budget, accountant: str = "tightest") -> float
 
     Parameters
     ----------
-    events : Event or iterable of Event
+    events, accountant
+        As of :func:`epsilon`; for a zCDP budget "tightest" or "zcdp".
     budget : Budget
-    accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
-        For a zCDP budget "tightest" or "zcdp".
 
     Raises
     ------
@@ -322,31 +303,15 @@ _ACCOUNTS = {
 
 
 def plan_order(events: Events, budget: Budget) -> float:
-    """Return the Renyi order at which ``events`` cost the least epsilon at the budget's delta.
+    """Return the Renyi order at which ``events`` cost the least epsilon at the budget's delta > 0.
 
     Give it the schedule that is expected; what then really happens may differ, and the
-    filter at this order stays valid.
-
-    Parameters
-    ----------
-    events : Event or iterable of Event
-    budget : Budget
-        With delta > 0.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If the budget has no delta.
+    filter at this order stays valid. The parameters are those of :func:`spent`.
 
     Examples
     --------
     >>> from dpanalysis.privacy.events import Gaussian
-    >>> budget = Budget(1.0, 1e-5)
-    >>> order = plan_order([Gaussian(std=50.0, sensitivity=1.0)] * 100, budget)
+    >>> order = plan_order([Gaussian(std=50.0, sensitivity=1.0)] * 100, Budget(1.0, 1e-5))
     >>> order > 1.0
     True
     """

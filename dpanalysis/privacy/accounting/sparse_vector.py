@@ -53,7 +53,7 @@ References
 Chen and Lee (2020), Algorithm 1 and Theorems 1 to 3. Their Renyi statements are not used: the
 proof drops the sum over the halting index, and Theorem 3 is false.
 
-The event of one run of the sparse vector technique.
+
 """
 
 from __future__ import annotations

@@ -57,11 +57,6 @@ class NoisyDescent(Query):
     scale : float
         Standard deviation, or scale; 0 answers exactly.
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     Notes
     -----
     *Assumptions.* Every :math:`f_i` is convex, has gradients of norm at most G and is
@@ -139,10 +134,7 @@ class NoisyDescent(Query):
     def sensitivities(self, facts: PublicFacts) -> tuple[np.ndarray, np.ndarray]:
         """Return the distances that one record may cause, (k,), and their probabilities.
 
-        Raises
-        ------
-        ValueError
-            If the problem does not satisfy the assumptions, or ``step_size`` is too large.
+        ValueError if the problem does not satisfy the assumptions, or ``step_size`` is too large.
         """
         limit = largest_step(facts, self.batches)
         if self.step_size > limit * (1.0 + 1e-12):
@@ -240,10 +232,7 @@ class NoisyDescent(Query):
 def largest_step(facts: PublicFacts, batches: int = 1) -> float:
     """Return 2/(mu + L) for the smoothness L of a step of :class:`NoisyDescent`.
 
-    Raises
-    ------
-    ValueError
-        If the problem does not satisfy the assumptions.
+    ValueError if the problem does not satisfy the assumptions.
     """
     check_smooth(facts)
     if facts.mu < 0.0:
@@ -294,11 +283,6 @@ class PerturbedMinimum(Query):
         norms of their own and the radii :math:`t_g`. Of Gaussian noise: standard deviations
         :math:`t_g \cdot \text{scale}`, 1 in all blocks by default. Repeated where a record has
         several linear predictions.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     Notes
     -----
@@ -403,10 +387,7 @@ class PerturbedMinimum(Query):
     def shift(self, facts: PublicFacts) -> float:
         """Return by how much one record moves the random term, in units of ``scale``.
 
-        Raises
-        ------
-        ValueError
-            If no public bound on the rows has the blocks of the shape.
+        ValueError if no public bound on the rows has the blocks of the shape.
         """
         return _shift(facts, self.law, tuple(self.shape))
 
@@ -422,13 +403,7 @@ class PerturbedMinimum(Query):
         return self.scale**2 * copies * sum(map(second_moment, shape))
 
     def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:
-        """Return the cost of the minimizer and of its error; see Notes.
-
-        Raises
-        ------
-        ValueError
-            If the problem does not satisfy the assumptions.
-        """
+        """Return the cost of the minimizer and of its error; see Notes."""
         check_full(sampling)
         curvature = curvature_of(facts)
         convexity = facts.mu + self.ridge

@@ -30,18 +30,8 @@ class _Link(NamedTuple):
 
 
 class Chain:
-    r"""The layers of a module that is one after the other.
+    r"""The layers of a Sequential, with the bound on gradients that they give.
 
-    Parameters
-    ----------
-    network : Network
-    sample : Tensor of shape (1, ...)
-        Its shape counts, nothing else.
-    loss : str or callable
-        As the problem has it.
-
-    Notes
-    -----
     The constant is that of :func:`~dpanalysis.theory.value_clipping.growth_of_layers`, times that
     of the loss in the last layer's outputs: :math:`2\kappa` for cross-entropy
     (:func:`~dpanalysis.theory.weak_growth_softmax`), and 4/K for the mean of K squared errors,
@@ -109,10 +99,7 @@ class Chain:
 
 
 class GrowingRisk(EmpiricalRisk):
-    """The mean loss of a module, with the constants that value clipping goes by.
-
-    A subclass sets the attributes.
-    """
+    """The mean loss of a module, with its constants for value clipping."""
 
     row_bounds: tuple[RowBound, ...]
     loss: Any
@@ -123,42 +110,17 @@ class GrowingRisk(EmpiricalRisk):
     def check_clipping(self, clipping: Clipping | None) -> None:
         """Accept every clipping rule: the sums hold its bound whatever weights it gives.
 
-        Value clipping without constants, ``Value(clip_norm)``, goes by those of
-        :meth:`weak_growth` at each iterate, which is public. The norms are computed all the same
-        and have the last word, whatever the constants: a weight that would leave a gradient over
-        the clip norm becomes ``clip_norm / norm``.
-
-        Raises
-        ------
-        TypeError
-            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
-        ValueError
-            If it is value clipping without constants, and :meth:`weak_growth` has none.
+        As :meth:`MLP.check_clipping <dpanalysis.problems.MLP.check_clipping>`.
         """
         super().check_clipping(clipping)
 
     def weak_growth(self, w: Any) -> tuple[Any, float]:
-        """Return ``(beta1, beta2)`` of the weak growth condition at these parameters.
+        """Return ``(beta1, beta2)`` of the weak growth condition at these parameters; beta2 is 0.
 
         For a Sequential of Linear, Conv1d, Conv2d, pooling, ReLU, Tanh and Flatten, with the
-        losses that have a name, and samples within a public row bound. The proof is in
-        :class:`~dpanalysis.problems.modules.growth.Chain`; the spectral norms are upper bounds
-        (:func:`~dpanalysis.theory.spectral_bound`).
-
-        Parameters
-        ----------
-        w : array of shape (d,) or (R, d)
-
-        Returns
-        -------
-        beta1 : float or ndarray of shape (R,)
-        beta2 : float
-            0.
-
-        Raises
-        ------
-        ValueError
-            If there is no row bound, or a layer (it is named) or the loss is not known.
+        losses that have a name, and samples within a public row bound; else ValueError names what
+        is missing. The proof is in :class:`~dpanalysis.problems.modules.growth.Chain`; the spectral
+        norms are upper bounds (:func:`~dpanalysis.theory.spectral_bound`).
         """
         radius = implied_radius(self.row_bounds, 2, self._X[0].numel())
         growth_of_rows(CrossEntropy(), radius)

@@ -336,12 +336,7 @@ class Module(GrowingRisk):
     def vector(self, module: nn.Module) -> np.ndarray:
         """Return the parameters of another module of the same shape as one vector ``(d,)``.
 
-        A start of one's own: ``w0=problem.vector(other)``.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is missing there, or has another shape.
+        To start from other parameters: ``w0=problem.vector(other)``.
         """
         parts, slices = dict(module.named_parameters()), self._network.slices
         for name, where in slices.items():
@@ -367,15 +362,11 @@ class Module(GrowingRisk):
     # Sums over samples
 
     def check_private(self) -> None:
-        """Look whether samples are kept apart: to the last bit, on made-up samples.
+        """Raise ValueError unless samples are kept apart, to the last bit, on made-up samples.
 
-        And what :meth:`EmpiricalRisk.check_private` looks at.
-
-        Raises
-        ------
-        ValueError
-            If the gradient of a sample changes when the other samples of its chunk do, or from
-            one call to the next, or if its loss does where the module gets a whole chunk.
+        The gradient of a sample must not change when the other samples of its chunk do, or from one
+        call to the next; nor must its loss where the module gets a whole chunk. And as
+        :meth:`EmpiricalRisk.check_private`.
         """
         super().check_private()
         if self._apart is None:
@@ -500,22 +491,9 @@ class Module(GrowingRisk):
         return losses
 
     def accuracy(self, w: Any, X: Any = None, y: Any = None) -> Any:
-        """Fraction of labels that the largest output gets right (of equal ones, the first).
+        """Fraction of labels whose output is the largest (of equal ones, the first).
 
-        Parameters
-        ----------
-        w : array of shape (d,) or (R, d)
-        X, y : arrays of shape (k, ...) and (k,), optional
-            Other data, a test set for example; both or neither.
-
-        Returns
-        -------
-        float or array of shape (R,)
-
-        Raises
-        ------
-        ValueError
-            If the loss is not cross-entropy, or the shapes disagree.
+        The arguments are those of :meth:`ERM.accuracy <dpanalysis.ERM.accuracy>`.
         """
         if self.loss != "cross_entropy":
             raise ValueError(f"accuracy needs loss='cross_entropy', got {self.loss!r}")

@@ -38,14 +38,8 @@ ACTIVATIONS = ("relu", "tanh")
 class Layout:
     """Where the weights and biases lie in the flat vector of parameters.
 
-    Layer by layer from the input on: the weights, one row an output unit, then the bias.
-
-    Parameters
-    ----------
-    widths : tuple of int
-        Features, hidden units of each layer, classes.
-    bias : bool
-        Whether the layers have biases.
+    Layer by layer from the input on: the weights, one row an output unit, then the bias, if any.
+    ``widths`` are the features, the hidden units of each layer, and the classes.
     """
 
     widths: tuple[int, ...]

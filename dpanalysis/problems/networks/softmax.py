@@ -23,13 +23,7 @@ __all__ = ["CrossEntropy", "Softmax"]
 
 
 class CrossEntropy:
-    r"""Constants of :math:`-\ln p_y` for rows of L2 norm 1, in all rows' weights together.
-
-    Attributes
-    ----------
-    lipschitz, smoothness : float
-        :math:`\sqrt2` and 1/2; the proofs are in :class:`Softmax`.
-    """
+    r"""Constants of :math:`-\ln p_y` for rows of L2 norm 1; the proofs are in :class:`Softmax`."""
 
     lipschitz = math.sqrt(2.0)
     smoothness = 0.5
@@ -197,16 +191,10 @@ class Softmax(Network):
     def check_clipping(self, clipping: Clipping | None) -> None:
         """Raise unless the rule bounds the gradient of every record that may occur.
 
-        That is decided by the public row bound, never by the data at hand. (The sums hold the
-        clip norm all the same; value clipping whose constants cannot be right is a slip.)
-
-        Raises
-        ------
-        TypeError
-            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
-        ValueError
-            If it is :class:`~dpanalysis.clipping.Value` with constants below the weak growth
-            of the loss (:func:`~dpanalysis.theory.weak_growth_softmax`), or without a row bound.
+        That is decided by the public row bound, never by the data at hand. (The sums hold the clip
+        norm all the same; value clipping whose constants cannot be right is a slip.) ValueError for
+        :class:`~dpanalysis.clipping.Value` with constants below the weak growth of the loss
+        (:func:`~dpanalysis.theory.weak_growth_softmax`), or without a row bound.
 
         Examples
         --------
@@ -316,15 +304,9 @@ class Softmax(Network):
     def solve(self) -> np.ndarray:
         """Return the non-private minimizer, shape ``(d,)``, for reference only.
 
-        L-BFGS, then Newton steps, to a gradient of norm 1e-10. Adding one vector to the
-        weights of all classes changes no probability; without a penalty, the minimizer whose
-        classes' weights add up to zero is returned. Computed once and kept.
-
-        Warns
-        -----
-        RuntimeWarning
-            If no minimizer is reached, as when the classes can be separated and there is no
-            penalty; the message gives the norm of the gradient.
+        As :meth:`ERM.solve <dpanalysis.ERM.solve>`. Adding one vector to the weights of all classes
+        changes no probability; without a penalty, the minimizer whose classes' weights add up to
+        zero is returned.
 
         Examples
         --------

@@ -409,20 +409,18 @@ _MANY = 1 << 20
 
 
 def recheck_slack(d: int) -> float:
-    """Return by how much, relatively, a row may have grown without being refused.
+    """Return the relative growth of a row that is not noticed: two roundings of its norm.
 
-    That is the rounding of two norms of rows of d entries, computed in different orders; the
-    bound on the rounding of sums has it added.
+    The norms of a row of d entries may be computed in different orders.
     """
     return 2.0**-40 + 4.0 * (d + 16) * 2.0**-53
 
 
 def row_limits(bounds: Sequence[RowBound], d: int) -> tuple[float, float, float]:
-    """Return what sums compare rows with when they use them: see :mod:`dpanalysis.kernels.norms`.
+    """Return the bounds that sums compare rows with: see :mod:`dpanalysis.kernels.norms`.
 
-    Bounds on the L1 and on the L2 norm, from which all that is public of a row in these norms
-    follows, and how much more than a kept norm a norm may be. All with the rounding of
-    :func:`recheck_slack`.
+    On the L1 and on the L2 norm, from which all that is public of a row in these norms follows,
+    and on a norm relative to the kept one; all with the rounding of :func:`recheck_slack`.
     """
     sizes = [
         implied_radius([b], 1, d) for b in bounds if b.order == 1 or isinstance(b.order, tuple)

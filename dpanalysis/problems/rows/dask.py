@@ -30,15 +30,9 @@ _MOST_CHUNKS, _ROWS_IN_CHUNK = 1024, 4096  # so many chunks, or one for so many 
 class DaskChunks(Chunks):
     """Chunks of rows of a Dask array, checked.
 
-    Parameters
-    ----------
-    X : dask.array.Array of shape (n, d)
-        Chunks are NumPy arrays of any real dtype, or SciPy CSR matrices. Chunks along the
-        features are put together, and unknown sizes are computed, with a warning.
-    y : array or dask.array.Array of shape (n,)
-        A NumPy array is sent to a cluster with every sum: a Dask array is not.
-    loss : Loss
-    bounds : sequence of RowBound
+    Chunks of X are NumPy arrays of any real dtype, or SciPy CSR matrices. Chunks along the features
+    are put together, and unknown sizes are computed, with a warning. A NumPy array y is sent to a
+    cluster with every sum; a Dask array is not.
     """
 
     def __init__(self, X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> None:

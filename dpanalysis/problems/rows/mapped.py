@@ -45,12 +45,7 @@ def mapping(array: Any) -> Any:
 
 
 class Mapped:
-    """A memmap that knows its file's size, and is opened again where it is unpickled.
-
-    Parameters
-    ----------
-    array : numpy.memmap
-    """
+    """A memmap that knows its file's size, and is opened again where it is unpickled."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -172,15 +167,8 @@ def add(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...] | None:
 class Blocks(Chunks):
     """Rows of an array on this machine, mapped from a file or in memory, by blocks.
 
-    Parameters
-    ----------
-    X : ndarray, memmap or SciPy sparse matrix of shape (n, d)
-        Of any real dtype and order.
-    y : ndarray or memmap of shape (n,)
-    loss : Loss
-    bounds : sequence of RowBound
-    in_place : bool
-        Whether X, which the kernels can read, is one block: then it is checked here.
+    X is of any real dtype and order, dense or sparse. ``in_place``: X, which the kernels can read,
+    is one block, checked here.
     """
 
     def __init__(
@@ -305,11 +293,10 @@ class Blocks(Chunks):
         return InMemoryRows(X, y, self._loss, scale, norms_of, bounds)
 
     def _lost(self, y: Any, norms: dict[Order, Any]) -> Any:
-        """Return which rows are none any more.
+        """Return which rows are not valid any more, and count as rows of zeros with label 1.
 
-        The data were checked, but a file may be changed since. An error in the middle of a run
-        would tell that such a record is there, so it counts as a row of zeros with label 1,
-        which is a record as any other.
+        A file may be changed after it was checked. An error in the middle of a run would reveal
+        that such a record is there; a row of zeros is a record as any other.
         """
         lost = ~np.isfinite(y)
         if self._loss.classification:

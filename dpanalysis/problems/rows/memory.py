@@ -117,23 +117,10 @@ class HostSums(ArraySums):
 class InMemoryRows:
     """Rows, labels and multipliers of the rows, in the form that :func:`prepare` gives.
 
-    Parameters
-    ----------
-    X : array or scipy.sparse.csr_array of shape (n, d)
-    y : array of shape (n,)
-    loss : Loss
-    scale : array of shape (n,), optional
-        Multiplier of each row.
-    norms : callable
-        ``norms(X, order) -> (n,)``.
-    bounds : sequence of RowBound
-        Those that ``scale`` keeps.
-
-    Notes
-    -----
+    ``norms(X, order)`` are the norms of rows (n,), and ``bounds`` those that ``scale`` (n,) keeps.
     X is not copied, and whoever holds it may write to it. So sums of gradients and of Hessians look
-    at every row when they use it: one whose norm exceeds the bounds, or the norm that was kept
-    of it, adds exactly zero. Labels, multipliers and kept norms are copies that nobody else holds.
+    at every row when they use it: one whose norm exceeds the bounds, or the norm that was kept of
+    it, adds exactly zero. Labels, multipliers and kept norms are copies that nobody else holds.
     """
 
     def __init__(
