@@ -20,7 +20,7 @@ from ..clipping import Clipping, Value, check_clipping
 from ..losses import Loss
 from ..privacy.facts import LARGEST_ITERATE, MOST_ROWS, Block, PublicFacts, check_size
 from ..regularizers import PENALTY_CONSTANTS, Regularizer
-from .base import Problem
+from .base import Problem, Tilted, minimize_perturbed
 from .row_bound import RowBound, as_blocks, implied_radius
 from .rows.checks import refuse_read_width
 
@@ -418,6 +418,127 @@ class EmpiricalRisk(Problem):
         return mean + self.regularizer.gradient(self._reals("w", w))
 
 
+class SmoothRisk(EmpiricalRisk):
+    """Empirical risks with second derivatives: the Hessian, its products, and minimizers."""
+
+    _solution: np.ndarray | None = None
+
+    @abstractmethod
+    def _hessian_sum(self, w: Any) -> Any:
+        """Return the sum of all samples' Hessians at ``w`` (d,), where the data live."""
+
+    @abstractmethod
+    def _hvp_sum(self, w: Any, v: Any) -> Any:
+        """Return that sum times ``v`` (d,), without forming it."""
+
+    @abstractmethod
+    def _check_unchanged(self) -> None:
+        """Raise ValueError where a row has grown since it was checked; one read of X."""
+
+    @abstractmethod
+    def _find_minimizer(self) -> np.ndarray:
+        """Return the minimizer (d,), or warn."""
+
+    def _check_smooth(self, what: str) -> None:
+        """Raise ValueError where the loss is not smooth, naming what needs it."""
+
+    def hessian(self, w: Any) -> Any:
+        """Hessian of the objective: ``(d, d)``, or ``(R, d, d)`` for ``w`` of ``(R, d)``.
+
+        Raises ValueError if the loss is not smooth; so below.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[2.0, 1.0]]), np.array([1.0]), losses.Logistic())
+        >>> problem.hessian(np.zeros(2))
+        array([[1.  , 0.5 ],
+               [0.5 , 0.25]])
+        """
+        self._check_smooth("hessian")
+        iterate, xp = self._iterate("w", w), self._xp
+        if iterate.ndim == 2:
+            parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
+            return self._back(xp.stack(parts), w)
+        total = self._hessian_sum(iterate) / self.size
+        if self.regularizer is not None:
+            diagonal = self.regularizer.hessian_diagonal(iterate)
+            total = total + xp.eye(self.d, dtype=xp.float64, device=iterate.device) * diagonal
+        return self._back(total, w)
+
+    def hvp(self, w: Any, v: Any) -> Any:
+        """Hessian at ``w`` times ``v``, without forming it; both ``(d,)`` or both ``(R, d)``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[2.0, 1.0]]), np.array([1.0]), losses.Logistic())
+        >>> problem.hvp(np.zeros(2), np.array([1.0, 0.0]))
+        array([1. , 0.5])
+        """
+        self._check_smooth("hvp")
+        iterate, vector, xp = self._iterate("w", w), self._iterate("v", v), self._xp
+        if iterate.shape != vector.shape:
+            raise ValueError(
+                f"v must have the shape of w, {tuple(iterate.shape)}, got {tuple(vector.shape)}"
+            )
+        if iterate.ndim == 2:
+            parts = [self.hvp(iterate[r, :], vector[r, :]) for r in range(iterate.shape[0])]
+            return self._back(xp.stack(parts), w)
+        total = self._hvp_sum(iterate, vector) / self.size
+        if self.regularizer is not None:
+            total = total + self.regularizer.hessian_diagonal(iterate) * vector
+        return self._back(total, w)
+
+    def minimize_perturbed(
+        self, linear: np.ndarray, ridge: float, tolerance: float, size: float
+    ) -> tuple[np.ndarray, int]:
+        """As :meth:`Problem.minimize_perturbed`; the public ``size`` is near the number of records.
+
+        Raises ValueError if a row of X has grown by the end, FloatingPointError if ``tolerance``
+        is below the rounding errors.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[1.0]]), np.array([1.0]), losses.SquaredError())
+        >>> problem.minimize_perturbed(np.array([-1.0]), 1.0, 1e-12, 1.0)[0]
+        array([1.])
+        """
+        self._check_smooth("minimize_perturbed")
+        found = minimize_perturbed(Tilted(self, linear, ridge, size), tolerance)
+        self._check_unchanged()  # while it was solved: blocks of columns are bounded too
+        return found
+
+    def solve(self) -> np.ndarray:
+        """Return the non-private minimizer, shape ``(d,)``, for reference only.
+
+        L-BFGS, then Newton steps to machine precision: the gradient's norm falls below
+        1e-10 times the larger of 1 and its norm at zero. Computed once and kept.
+
+        Warns
+        -----
+        RuntimeWarning
+            If no minimizer is reached, as when the classes can be separated and there is
+            no penalty; the message gives the norm of the gradient.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[1.0], [2.0]]), np.array([1.0, 3.0]), losses.SquaredError())
+        >>> problem.solve()
+        array([1.4])
+        """
+        self._check_smooth("solve")
+        if self._solution is None:
+            self._solution = self._find_minimizer()
+        return self._solution.copy()
+
+
 def check_regularizer(regularizer: Any) -> None:
     """Raise TypeError unless ``regularizer`` is None or an object of dpanalysis.regularizers.
 
@@ -441,7 +562,7 @@ def check_regularizer(regularizer: Any) -> None:
 # Public facts of linear predictors
 
 
-class LinearRisk(EmpiricalRisk):
+class LinearRisk(SmoothRisk):
     """Constants of a loss of linear predictions that the noise is computed from; without data."""
 
     loss: Loss

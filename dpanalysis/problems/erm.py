@@ -11,6 +11,7 @@ from ..kernels.array_api import formula_values
 from ..kernels.rounding import sum_rounding
 from ..losses import Logistic, Loss, check_loss, check_per_sample, constants_of
 from ..regularizers import Regularizer
+from .base import find_minimizer, separated_below
 from .empirical import LinearRisk, check_regularizer
 from .row_bound import RowBound, as_bounds
 from .rows import open_rows
@@ -142,7 +143,6 @@ class ERM(LinearRisk):
         if size is not None:
             data.most_parts(self.max_records)  # raises where there are too many
         self._width_read = has_read_width(X)
-        self._solution: np.ndarray | None = None
 
     def __repr__(self) -> str:
         size = "" if self._size is None else f", size={self._size}"
@@ -227,7 +227,7 @@ class ERM(LinearRisk):
         super().check_private()
         self._check_constants()
         check_per_sample(self.loss)
-        self._data.check_unchanged()
+        self._check_unchanged()
 
     def hessian_sum(self, w: Any, rows: Any = None) -> Any:
         """As :meth:`Problem.hessian_sum`; ValueError if the loss is not smooth.
@@ -249,7 +249,7 @@ class ERM(LinearRisk):
         at, vector = self._iterate("w", w), self._iterate("v", v)
         return self._back(self._data.hvp_sum(at, vector, self._rows(rows, 1)), w)
 
-    # The objective
+    # What curvature and minimizers are computed from
 
     def _check_smooth(self, what: str) -> None:
         self._check_constants()
@@ -259,60 +259,18 @@ class ERM(LinearRisk):
                 "curvature is all in jumps; HuberizedHinge(width) is a smooth hinge loss"
             )
 
-    def hessian(self, w: Any) -> Any:
-        """Hessian of the objective: ``(d, d)``, or ``(R, d, d)`` for ``w`` of ``(R, d)``.
+    def _hessian_sum(self, w: Any) -> Any:
+        return self._data.hessian_sum(w, None)
 
-        Raises
-        ------
-        ValueError
-            If the loss is not smooth.
+    def _hvp_sum(self, w: Any, v: Any) -> Any:
+        return self._data.hvp_sum(w, v, None)
 
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, losses
-        >>> problem = ERM(np.array([[2.0, 1.0]]), np.array([1.0]), losses.Logistic())
-        >>> problem.hessian(np.zeros(2))
-        array([[1.  , 0.5 ],
-               [0.5 , 0.25]])
-        """
-        self._check_smooth("hessian")
-        iterate = self._iterate("w", w)
-        xp = self._xp
-        if iterate.ndim == 2:
-            parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
-            return self._back(xp.stack(parts), w)
-        total = self._data.hessian_sum(iterate, None) / self.size
-        if self.regularizer is not None:
-            diagonal = self.regularizer.hessian_diagonal(iterate)
-            total = total + xp.eye(self.d, dtype=xp.float64, device=iterate.device) * diagonal
-        return self._back(total, w)
+    def _check_unchanged(self) -> None:
+        self._data.check_unchanged()
 
-    def hvp(self, w: Any, v: Any) -> Any:
-        """Hessian at ``w`` times ``v``, without forming it; both ``(d,)`` or both ``(R, d)``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, losses
-        >>> problem = ERM(np.array([[2.0, 1.0]]), np.array([1.0]), losses.Logistic())
-        >>> problem.hvp(np.zeros(2), np.array([1.0, 0.0]))
-        array([1. , 0.5])
-        """
-        self._check_smooth("hvp")
-        iterate, vector = self._iterate("w", w), self._iterate("v", v)
-        if iterate.shape != vector.shape:
-            raise ValueError(
-                f"v must have the shape of w, {tuple(iterate.shape)}, got {tuple(vector.shape)}"
-            )
-        xp = self._xp
-        if iterate.ndim == 2:
-            parts = [self.hvp(iterate[r, :], vector[r, :]) for r in range(iterate.shape[0])]
-            return self._back(xp.stack(parts), w)
-        total = self._data.hvp_sum(iterate, vector, None) / self.size
-        if self.regularizer is not None:
-            total = total + self.regularizer.hessian_diagonal(iterate) * vector
-        return self._back(total, w)
+    def _find_minimizer(self) -> np.ndarray:
+        logistic = type(self.loss) is Logistic  # other losses vanish at finite margins
+        return find_minimizer(self, separated_below(self) if logistic else 0.0)
 
     def accuracy(self, w: Any, X: Any = None, y: Any = None) -> Any:
         """Fraction of labels that the sign of ``<x, w>`` gets right (a zero counts as -1).
@@ -347,79 +305,3 @@ class ERM(LinearRisk):
         right = data.correct(iterate if iterate.ndim == 2 else iterate[None, :])
         fraction = self._back(xp.astype(right, xp.float64) / data.n, w)
         return fraction if iterate.ndim == 2 else float(fraction[0])
-
-    def minimize_perturbed(
-        self, linear: np.ndarray, ridge: float, tolerance: float, size: float
-    ) -> tuple[np.ndarray, int]:
-        r"""Minimize the sum of losses over ``size`` + penalty + <linear, w> + ridge/2 ||w||^2.
-
-        Parameters
-        ----------
-        linear : ndarray of shape (d,)
-        ridge : float
-            The whole must be strongly convex.
-        tolerance : float
-            The gradient's norm at the end is at most that.
-        size : float
-            Public divisor, the number of records or next to it.
-
-        Returns
-        -------
-        w : ndarray of shape (d,)
-        evaluations : int
-            Gradients that it took.
-
-        Raises
-        ------
-        ValueError
-            If the loss is not smooth, or a row of X has grown by the end.
-        FloatingPointError
-            If ``tolerance`` is below the rounding errors.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, losses
-        >>> problem = ERM(np.array([[1.0]]), np.array([1.0]), losses.SquaredError())
-        >>> problem.minimize_perturbed(np.array([-1.0]), 1.0, 1e-12, 1.0)[0]
-        array([1.])
-        """
-        self._check_smooth("minimize_perturbed")
-        from .base import Tilted, minimize_perturbed
-
-        found = minimize_perturbed(Tilted(self, linear, ridge, size), tolerance)
-        self._data.check_unchanged()  # while it was solved: blocks of columns are bounded too
-        return found
-
-    def solve(self) -> np.ndarray:
-        """Return the non-private minimizer, shape ``(d,)``, for reference only.
-
-        L-BFGS, then Newton steps to machine precision: the gradient's norm falls below
-        1e-10 times the larger of 1 and its norm at zero. Computed once and kept.
-
-        Warns
-        -----
-        RuntimeWarning
-            If no minimizer is reached, as when the classes can be separated and there is
-            no penalty; the message gives the norm of the gradient.
-
-        Raises
-        ------
-        ValueError
-            If the loss is not smooth.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, losses
-        >>> problem = ERM(np.array([[1.0], [2.0]]), np.array([1.0, 3.0]), losses.SquaredError())
-        >>> problem.solve()
-        array([1.4])
-        """
-        self._check_smooth("solve")
-        if self._solution is None:
-            from .base import find_minimizer, separated_below
-
-            logistic = type(self.loss) is Logistic  # other losses vanish at finite margins
-            self._solution = find_minimizer(self, separated_below(self) if logistic else 0.0)
-        return self._solution.copy()

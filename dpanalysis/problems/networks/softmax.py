@@ -13,7 +13,8 @@ from ...clipping import Clipping
 from ...losses import Logistic
 from ...privacy.facts import Block
 from ...regularizers import Regularizer
-from ..empirical import growth_of_rows
+from ..base import find_minimizer, separated_below
+from ..empirical import SmoothRisk, growth_of_rows
 from ..row_bound import RowBound, as_blocks
 from ..rows.checks import as_float64, is_sparse
 from .base import Network
@@ -42,7 +43,7 @@ class CrossEntropy:
         return Logistic().weak_growth(self.lipschitz * row_norm, beta1)
 
 
-class Softmax(Network):
+class Softmax(Network, SmoothRisk):
     r"""Softmax regression: cross-entropy of K linear scores, plus a public penalty.
 
     .. math:: F(w) = \frac1n \sum_{i=1}^n -\ln p_{y_i}(x_i) + r(w), \qquad
@@ -135,7 +136,6 @@ class Softmax(Network):
         size: int | None = None,
     ) -> None:
         super().__init__(X, y, n_classes, regularizer, row_bound, dtype, (), "relu", False, size)
-        self._solution: np.ndarray | None = None
 
     def __repr__(self) -> str:
         size = "" if self._size is None else f", size={self._size}"
@@ -179,13 +179,7 @@ class Softmax(Network):
         return as_blocks(self.row_bounds, self.features)
 
     def weak_growth(self, w: Any) -> tuple[float, float]:
-        """Return ``(beta1, beta2)`` for rows up to the public bound, at every ``w``.
-
-        Raises
-        ------
-        ValueError
-            If there is no bound.
-        """
+        """Return ``(beta1, beta2)`` for rows up to the public bound, at every ``w``."""
         return growth_of_rows(self.loss, self.radius(2))
 
     def check_clipping(self, clipping: Clipping | None) -> None:
@@ -227,24 +221,10 @@ class Softmax(Network):
             delta = cross_entropy(xp, (X @ scores)[None, ...], labels)[1][0, ...]
             yield X, delta + xp.astype(labels[:, None] == classes, xp.float64)
 
-    def hessian(self, w: Any) -> Any:
-        """Hessian of the objective: ``(d, d)``, or ``(R, d, d)`` for ``w`` of ``(R, d)``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis.problems import Softmax
-        >>> Softmax(np.array([[2.0], [1.0]]), np.array([0, 1])).hessian(np.zeros(2))
-        array([[ 0.625, -0.625],
-               [-0.625,  0.625]])
-        """
-        iterate, xp = self._iterate("w", w), self._xp
-        if iterate.ndim == 2:
-            parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
-            return self._back(xp.stack(parts), w)
-        K, f = self.n_classes, self.features
-        total = xp.zeros((K, f, K, f), dtype=xp.float64, device=iterate.device)
-        for X, p in self._blocks(iterate):
+    def _hessian_sum(self, w: Any) -> Any:
+        K, f, xp = self.n_classes, self.features, self._xp
+        total = xp.zeros((K, f, K, f), dtype=xp.float64, device=w.device)
+        for X, p in self._blocks(w):
             for k in range(K):
                 for j in range(k + 1):
                     curvature = p[:, k] * (float(j == k) - p[:, j])
@@ -256,77 +236,29 @@ class Softmax(Network):
         for k in range(K):
             for j in range(k):
                 total[j, :, k, :] = total[k, :, j, :].T
-        total = xp.reshape(total, (self.d, self.d)) / self.size
-        if self.regularizer is not None:
-            diagonal = self.regularizer.hessian_diagonal(iterate)
-            total = total + xp.eye(self.d, dtype=xp.float64, device=iterate.device) * diagonal
-        return self._back(total, w)
+        return xp.reshape(total, (self.d, self.d))
 
-    def hvp(self, w: Any, v: Any) -> Any:
-        """Hessian at ``w`` times ``v``, without forming it; both ``(d,)`` or both ``(R, d)``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis.problems import Softmax
-        >>> problem = Softmax(np.array([[2.0], [1.0]]), np.array([0, 1]))
-        >>> problem.hvp(np.zeros(2), np.array([1.0, 0.0]))
-        array([ 0.625, -0.625])
-        """
-        iterate, vector, xp = self._iterate("w", w), self._iterate("v", v), self._xp
-        if iterate.shape != vector.shape:
-            raise ValueError(
-                f"v must have the shape of w, {tuple(iterate.shape)}, got {tuple(vector.shape)}"
-            )
-        if iterate.ndim == 2:
-            parts = [self.hvp(iterate[r, :], vector[r, :]) for r in range(iterate.shape[0])]
-            return self._back(xp.stack(parts), w)
-        directions = xp.reshape(vector, (self.n_classes, self.features)).T
-        total = xp.zeros((self.n_classes, self.features), dtype=xp.float64, device=iterate.device)
-        for X, p in self._blocks(iterate):
+    def _hvp_sum(self, w: Any, v: Any) -> Any:
+        xp = self._xp
+        directions = xp.reshape(v, (self.n_classes, self.features)).T
+        total = xp.zeros((self.n_classes, self.features), dtype=xp.float64, device=w.device)
+        for X, p in self._blocks(w):
             change = p * (X @ directions)
             total += (change - p * xp.sum(change, axis=1, keepdims=True)).T @ X
-        total = xp.reshape(total, (self.d,)) / self.size
-        if self.regularizer is not None:
-            total = total + self.regularizer.hessian_diagonal(iterate) * vector
-        return self._back(total, w)
+        return xp.reshape(total, (self.d,))
 
-    def minimize_perturbed(
-        self, linear: np.ndarray, ridge: float, tolerance: float, size: float
-    ) -> tuple[np.ndarray, int]:
-        """See :meth:`ERM.minimize_perturbed`."""
-        from ..base import Tilted, minimize_perturbed
+    def _find_minimizer(self) -> np.ndarray:
+        """Return the minimizer; without a penalty, that whose classes' weights add up to zero.
 
-        found = minimize_perturbed(Tilted(self, linear, ridge, size), tolerance)
-        self._check_unchanged()  # while it was solved
-        return found
-
-    def solve(self) -> np.ndarray:
-        """Return the non-private minimizer, shape ``(d,)``, for reference only.
-
-        As :meth:`ERM.solve <dpanalysis.ERM.solve>`. Adding one vector to the weights of all classes
-        changes no probability; without a penalty, the minimizer whose classes' weights add up to
-        zero is returned.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis.problems import Softmax
-        >>> Softmax(np.ones((4, 1)), np.array([0, 0, 0, 1])).solve()
-        array([ 0.5493, -0.5493])
+        Adding one vector to the weights of all classes changes no probability.
         """
-        if self._solution is None:
-            from ..base import find_minimizer, separated_below
-
-            unattained = separated_below(self)
-            if unattained:
-                partial = find_minimizer(_LastClassAtZero(self), unattained)
-                w = np.concatenate([partial, np.zeros(self.features)])
-                weights = w.reshape(self.n_classes, self.features)
-                self._solution = (weights - weights.mean(axis=0)).reshape(-1)
-            else:
-                self._solution = find_minimizer(self)
-        return self._solution.copy()
+        unattained = separated_below(self)
+        if not unattained:
+            return find_minimizer(self)
+        partial = find_minimizer(_LastClassAtZero(self), unattained)
+        w = np.concatenate([partial, np.zeros(self.features)])
+        weights = w.reshape(self.n_classes, self.features)
+        return (weights - weights.mean(axis=0)).reshape(-1)
 
 
 class _LastClassAtZero:
