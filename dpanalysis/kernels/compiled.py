@@ -16,8 +16,7 @@ import numpy as np
 from .._parallel import MOST_TASKS
 from ..clipping import Clipping
 from ..losses import Loss
-from . import kernel_table
-from .codes import SHARED_BLOCK
+from . import SHARED_BLOCK, kernel_table
 from .rounding import NO_LIMITS
 
 _EMPTY = np.empty(0)

@@ -32,7 +32,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .._numba import FAST, cfunc, njit
-from .codes import (
+from . import (
     AUTOMATIC,
     FLAT,
     HINGE,

@@ -13,8 +13,8 @@ from .._validation import check_number
 from ..experiments.run import minimize
 from ..methods.quantiles import Quantiles
 from ..privacy.accounting.relations import Budget
+from ..problems.base import ColumnTable
 from ..problems.rows.checks import has_read_width, refuse_read_width
-from ..problems.table import ColumnTable
 from .columns import LearnedRanges, PublicColumns, columns_of, traced, with_columns
 
 __all__ = ["PrivateBounds"]

@@ -29,9 +29,6 @@ from .accounting.relations import Budget, check_budget
 from .accounting.zcdp import epsilon_to_zcdp, zcdp_to_epsilon
 from .events import Event, check_event, unrolled
 
-__all__ = ["SLACK", "Filter", "Guard", "NonCopyableGuard", "Plan", "refuse_branch"]
-
-
 SLACK = 1e-9
 
 

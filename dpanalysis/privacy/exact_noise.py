@@ -69,19 +69,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "GRID",
-    "LAWS",
-    "Reals",
-    "arithmetic",
-    "grid",
-    "nearly",
-    "positive",
-    "release",
-    "smallest",
-]
-
-
 HEAD = 53  # binary digits drawn at once
 ROUNDING = 2.0**-45
 _FAR = 2.0**-40

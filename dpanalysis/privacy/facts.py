@@ -21,20 +21,6 @@ from .accounting.relations import REPLACE_ONE, check_relation
 from .accounting.sampling import Full, Poisson, Sampling
 from .events import Event, Gaussian, Laplace, Sampled
 
-__all__ = [
-    "LARGEST_ITERATE",
-    "MOST_ROWS",
-    "NORM_ORDER",
-    "PublicFacts",
-    "check_drawn",
-    "check_facts",
-    "check_records",
-    "check_size",
-    "gradient_event",
-    "sampled_event",
-]
-
-
 # The law of noise whose density falls off with the norm of this order.
 _LAWS = {1: "laplace", 2: "spherical", math.inf: "cubic"}
 

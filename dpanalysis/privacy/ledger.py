@@ -8,8 +8,6 @@ from .accounting.accountant import epsilon
 from .accounting.relations import check_relation
 from .events import Event, Repeated, check_event
 
-__all__ = ["Ledger"]
-
 
 class Ledger:
     """The events of what was released, in order; it reports, a filter decides.

@@ -30,28 +30,6 @@ from numpy.typing import ArrayLike
 
 from .._validation import check_int, check_rng, largest
 
-__all__ = [
-    "LIMIT",
-    "SMALL",
-    "Random",
-    "Size",
-    "SystemRandom",
-    "beyond",
-    "cubic",
-    "exponential",
-    "far",
-    "gaussian",
-    "gumbel",
-    "laplace",
-    "random_source",
-    "shape_of",
-    "small",
-    "spawn",
-    "spherical",
-    "spread_of",
-]
-
-
 # Where numbers of 53 bits get coarse, and the chance of that.
 LIMIT = 40.0 * math.log(2.0)
 SMALL = 2.0**-40

@@ -37,8 +37,6 @@ from .facts import (
 from .ledger import Ledger
 from .queries import Query, Records
 
-__all__ = ["LARGEST_ITERATE", "Batch", "Guard", "PrivateOracle", "one_oracle_each"]
-
 
 class Batch:
     """One drawn subsample, paid for already; it answers what was named when it was bought.

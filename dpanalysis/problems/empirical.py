@@ -24,8 +24,6 @@ from .base import Problem, Tilted, minimize_perturbed
 from .row_bound import RowBound, as_blocks, implied_radius
 from .rows.checks import refuse_read_width
 
-__all__ = ["EmpiricalRisk", "Sums", "check_regularizer"]
-
 
 def goes_by_problem(clipping: Any) -> bool:
     """Whether it is value clipping that has no constants of its own."""

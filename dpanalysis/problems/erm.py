@@ -17,8 +17,6 @@ from .row_bound import RowBound, as_bounds
 from .rows import open_rows
 from .rows.checks import has_read_width, recheck_slack
 
-__all__ = ["ERM"]
-
 
 class ERM(LinearRisk):
     r"""Mean loss of a linear predictor plus a public penalty.

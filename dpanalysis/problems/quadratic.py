@@ -12,8 +12,6 @@ from ..clipping import Clipping, check_clipping
 from ..privacy.facts import PublicFacts
 from .base import Problem
 
-__all__ = ["Quadratic"]
-
 
 class Quadratic(Problem):
     r"""Separable quadratic :math:`F(w) = \frac12\sum_i \lambda_i (w_i - c_i)^2`.

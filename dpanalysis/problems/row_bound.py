@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 from .._validation import check_choice, keep_numbers
 from ..privacy.facts import Block
 
-__all__ = ["Order", "RowBound", "implied_radius"]
-
 #: 1, 2, infinity, or blocks of columns: the largest of their norms over their radii.
 Order: TypeAlias = float | tuple[Block, ...]
 

@@ -34,19 +34,6 @@ from .rdp import rdp_to_epsilon
 from .relations import Budget, check_budget, check_relation
 from .zcdp import gaussian_sum_epsilon, zcdp_to_epsilon
 
-__all__ = [
-    "ACCOUNTANTS",
-    "calibrate",
-    "epsilon",
-    "fits",
-    "group",
-    "order_of_most",
-    "plan_order",
-    "spent",
-    "spent_without_grid",
-]
-
-
 ACCOUNTANTS = ("tightest", "pure", "zcdp", "rdp", "pld")
 
 Groups: TypeAlias = Mapping[Event, int]

@@ -35,22 +35,6 @@ from .sampling import PAIRS, Poisson, Sampling, WithoutReplacement, WithReplacem
 from .with_replacement import pure_with_replacement, rdp_with_replacement
 from .zcdp import zcdp_pure
 
-__all__ = [
-    "BoundedRange",
-    "Event",
-    "Gaussian",
-    "GaussianBound",
-    "Laplace",
-    "Pure",
-    "Repeated",
-    "Sampled",
-    "check_event",
-    "gaussian_mu",
-    "gaussian_terms",
-    "innermost",
-    "unrolled",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Event:

@@ -21,8 +21,6 @@ from .pure import amplify, deamplify
 from .with_replacement import copies, gaussian_profile
 from .zcdp import gaussian_divergence
 
-__all__ = ["Draws", "Pair", "connect_dots", "product"]
-
 Array: TypeAlias = NDArray[np.floating[Any]]
 
 # Joint outcomes of the randomized responses of a batch; more are merged into one response.

@@ -13,16 +13,6 @@ from numpy.typing import ArrayLike
 
 from ..._validation import check_int, check_number, check_reals
 
-__all__ = [
-    "amplify",
-    "amplify_poisson",
-    "amplify_without_replacement",
-    "deamplify",
-    "deamplify_without_replacement",
-    "laplace_epsilon",
-]
-
-
 # Bounds the relative error of an expression of a few functions.
 _ROUNDING = 2e-15
 

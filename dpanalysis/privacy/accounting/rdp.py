@@ -25,19 +25,6 @@ from scipy import special
 from ..._validation import check_int, check_number
 from .pure import _positive, _scalar, amplify
 
-__all__ = [
-    "rdp_gaussian",
-    "rdp_laplace",
-    "rdp_poisson",
-    "rdp_poisson_gaussian",
-    "rdp_pure",
-    "rdp_pure_poisson",
-    "rdp_pure_without_replacement",
-    "rdp_to_epsilon",
-    "rdp_without_replacement",
-]
-
-
 Array: TypeAlias = NDArray[np.float64]
 
 

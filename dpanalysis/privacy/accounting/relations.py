@@ -8,15 +8,6 @@ from typing import Final
 
 from ..._validation import check_choice, check_number
 
-__all__ = [
-    "ADD_OR_REMOVE_ONE",
-    "RELATIONS",
-    "REPLACE_ONE",
-    "Budget",
-    "check_budget",
-    "check_relation",
-]
-
 REPLACE_ONE: Final = "replace_one"
 ADD_OR_REMOVE_ONE: Final = "add_or_remove_one"
 RELATIONS: Final = (REPLACE_ONE, ADD_OR_REMOVE_ONE)

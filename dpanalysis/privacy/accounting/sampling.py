@@ -23,17 +23,6 @@ from .. import noise
 from ..noise import SystemRandom
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
-__all__ = [
-    "PAIRS",
-    "Full",
-    "Poisson",
-    "Sampling",
-    "Uniforms",
-    "WithReplacement",
-    "WithoutReplacement",
-    "check_sampling",
-]
-
 # What belongs together, for the messages that refuse the rest.
 PAIRS = (
     f"Poisson goes with {ADD_OR_REMOVE_ONE!r}, WithoutReplacement with {REPLACE_ONE!r}, "

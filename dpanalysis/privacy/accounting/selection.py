@@ -20,9 +20,6 @@ from ..mechanisms import Random
 from .events import Event, check_events
 from .rdp import rdp_pure
 
-__all__ = ["BestOf", "Repeats"]
-
-
 _BITS = 192  # of the uniform number that a count is drawn from
 
 

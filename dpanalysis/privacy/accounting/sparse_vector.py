@@ -75,9 +75,6 @@ from .events import Event
 from .pure import _scalar
 from .rdp import _log_power_excess, _orders, rdp_gaussian, rdp_laplace, rdp_pure
 
-__all__ = ["AboveThreshold", "rdp_above_threshold"]
-
-
 Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
 

@@ -51,8 +51,6 @@ from .pure import amplify
 from .rdp import Array, _fixed_size, _orders, rdp_gaussian
 from .zcdp import gaussian_divergence
 
-__all__ = ["copies", "gaussian_profile", "pure_with_replacement", "rdp_with_replacement"]
-
 # Probability of more copies than a law lists; they count as a loss without bound.
 _NEGLIGIBLE = 1e-25
 # Nodes between which thresholds are interpolated.

@@ -23,17 +23,6 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _GAUSS = 0.5 * (1.0 + _NODES), 0.5 * _WEIGHTS
 _FEW = 256
 
-__all__ = [
-    "epsilon_to_zcdp",
-    "gaussian_delta",
-    "gaussian_divergence",
-    "gaussian_epsilon",
-    "gaussian_sum_epsilon",
-    "zcdp_gaussian",
-    "zcdp_pure",
-    "zcdp_to_epsilon",
-]
-
 
 def zcdp_pure(epsilon: ArrayLike) -> Any:
     """Return the smallest rho of an arbitrary epsilon-private release: epsilon tanh(epsilon/2).

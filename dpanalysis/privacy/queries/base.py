@@ -17,8 +17,6 @@ from ..events import Event
 if TYPE_CHECKING:
     from ..facts import PublicFacts
 
-__all__ = ["Query", "Ray", "Records"]
-
 
 @dataclass(frozen=True)
 class Records:

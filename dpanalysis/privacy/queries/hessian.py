@@ -19,8 +19,6 @@ from .base import Query, Records
 if TYPE_CHECKING:
     from ..facts import PublicFacts
 
-__all__ = ["NoisyCurvature", "NoisyHessian", "hessian_sensitivity"]
-
 _BLOCK_ENTRIES = 1 << 20  # of noise that is drawn again and again
 _MOST_EXACT = 2000  # parameters up to which a matrix with exact noise is formed
 

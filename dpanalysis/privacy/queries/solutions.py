@@ -22,9 +22,6 @@ from .base import Query, Records, check_full, check_smooth, curvature_of
 if TYPE_CHECKING:
     from ..facts import PublicFacts
 
-__all__ = ["NoisyDescent", "PerturbedMinimum", "largest_step"]
-
-
 _MOST_SENSITIVITIES = 128  # of a descent that are told apart
 _ROUNDING = 1e-4  # part of its sensitivity that the rounding of one descent may be
 

@@ -17,8 +17,6 @@ from .base import Query, Ray, Records, check_full
 if TYPE_CHECKING:
     from ..facts import PublicFacts
 
-__all__ = ["FirstDecrease", "NoisyMin", "NoisyQuantile", "NoisyValue", "decrease_sensitivity"]
-
 
 @dataclass(frozen=True, eq=False)
 class FirstDecrease(Query):

@@ -18,8 +18,6 @@ from ..row_bound import RowBound, implied_radius
 from .network import ModuleNetwork
 from .per_sample import altered, in_order
 
-__all__ = ["Chain", "GrowingRisk"]
-
 
 class _Link(NamedTuple):
     """A layer, and the shapes that one sample has before and behind it."""

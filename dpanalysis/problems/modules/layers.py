@@ -28,11 +28,6 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ...kernels.rounding import DOUBLE
 
-__all__ = ["KNOWN", "gradients"]
-
-
-__all__ += ["written_out"]
-
 Layers = Sequence[tuple[str, nn.Module]]
 
 

@@ -23,8 +23,6 @@ from .network import LOSSES, ModuleNetwork, same_kernels
 from .per_sample import Together
 from .probe import check_batch, choose_way, refuse_by_name, same_elsewhere, same_gradients
 
-__all__ = ["Module"]
-
 
 def as_samples(X: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return ``X`` (n, ...) on the device: real numbers in ``dtype``, integers as int64."""

@@ -28,8 +28,6 @@ from .layers import (
 )
 from .per_sample import ModuleState, Placed, UserLoss, altered, keeps_apart
 
-__all__ = ["LOSSES", "Loss", "ModuleNetwork", "same_kernels"]
-
 Loss = Callable[[Any, Tensor], Tensor]
 
 

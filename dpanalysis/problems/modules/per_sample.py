@@ -17,8 +17,6 @@ from ...clipping import Clipping
 from ...kernels.array_api import clip_to_bound
 from .layers import GradientPart, Whole
 
-__all__ = ["ModuleState", "Placed", "Together", "UserLoss", "altered", "in_order", "keeps_apart"]
-
 
 def altered(layer: nn.Module) -> bool:
     """Return whether an object computes something else than its class says.

@@ -38,9 +38,6 @@ from ..rows.checks import (
 )
 from .layers import Layout, add_gradients, backward, cross_entropy, forward, gradient_norms, zero
 
-__all__ = ["Network"]
-
-
 # What a block's arrays take. On the host they stay in cache, and below what the C library gives
 # back to the system after every call: faulting the pages in again costs more than clipping.
 _BLOCK_BYTES = 3 << 19

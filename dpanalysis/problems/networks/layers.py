@@ -19,17 +19,6 @@ from array_api_compat import array_namespace
 
 from ...kernels.products import row_product
 
-__all__ = [
-    "ACTIVATIONS",
-    "Layout",
-    "add_gradients",
-    "backward",
-    "cross_entropy",
-    "forward",
-    "gradient_norms",
-    "zero",
-]
-
 # Both have slope at most 1 and pass through 0, which theory.weak_growth_mlp relies on.
 ACTIVATIONS = ("relu", "tanh")
 

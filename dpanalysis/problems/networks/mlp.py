@@ -19,8 +19,6 @@ from .base import Network
 from .layers import ACTIVATIONS
 from .softmax import CrossEntropy
 
-__all__ = ["MLP"]
-
 
 class MLP(Network):
     r"""Cross-entropy of a multilayer perceptron, plus a public penalty.

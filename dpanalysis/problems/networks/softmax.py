@@ -20,8 +20,6 @@ from ..rows.checks import as_float64, is_sparse
 from .base import Network
 from .layers import cross_entropy
 
-__all__ = ["CrossEntropy", "Softmax"]
-
 
 class CrossEntropy:
     r"""Constants of :math:`-\ln p_y` for rows of L2 norm 1; the proofs are in :class:`Softmax`."""

@@ -21,32 +21,6 @@ from ...kernels.products import WHOLE
 from ...privacy.facts import Block
 from ..row_bound import TOLERANCE, Order, RowBound, implied_radius, norm_name
 
-__all__ = [
-    "NORM_ENTRIES",
-    "as_float64",
-    "canonical_csr",
-    "check_real",
-    "count_not_finite",
-    "dense_rows",
-    "is_sparse",
-    "overflowing",
-    "prepare",
-    "read_only",
-    "refuse_labels",
-    "refuse_length",
-    "refuse_not_finite",
-    "refuse_overflow",
-    "refuse_rows",
-    "refuse_shape",
-    "row_blocks",
-    "row_norms",
-    "row_scale",
-    "rows_over",
-    "wrong_labels",
-    "zero_or_one",
-]
-
-
 # A multiplier below is zero: subnormal numbers near it would be rounded by more than their
 # share. A product of what is left with an entry of the row is off by at most 2^-49 of the bound.
 _LEAST_SCALE = {32: 2.0**-100, 64: 2.0**-962}  # by the bits of the numbers computed in

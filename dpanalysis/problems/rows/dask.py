@@ -21,8 +21,6 @@ from .checks import check_real, is_sparse, refuse_length, refuse_shape
 from .mapped import BLOCK_BYTES, ROW_BYTES, Blocks, Call, Chunks, add
 from .memory import RowStatistics
 
-__all__ = ["DaskChunks"]
-
 _BRANCHES = 8  # of the tree of additions
 _MOST_CHUNKS, _ROWS_IN_CHUNK = 1024, 4096  # so many chunks, or one for so many rows, with a size
 

@@ -36,8 +36,6 @@ from .checks import (
 )
 from .memory import InMemoryRows, RowStatistics
 
-__all__ = ["Mapped", "mapping"]
-
 
 def mapping(array: Any) -> Any:
     """Return the mapping of a file that ``array`` lies in, or None."""

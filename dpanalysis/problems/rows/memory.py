@@ -38,8 +38,6 @@ from .checks import (
     zero_or_one,
 )
 
-__all__ = ["InMemoryRows"]
-
 
 @dataclass(frozen=True)
 class RowStatistics:
