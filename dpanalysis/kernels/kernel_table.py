@@ -54,22 +54,10 @@ class CompiledLoss(Loss):
     )
     lowest: Any = property(attrgetter("_loss.lowest"))
     growth: Any = property(attrgetter("_loss.growth"))
-
-    def value(self, z: Any, y: Any) -> Any:
-        """Return the loss."""
-        return self._loss.value(z, y)
-
-    def derivative(self, z: Any, y: Any) -> Any:
-        """Return the derivative in ``z``."""
-        return self._loss.derivative(z, y)
-
-    def second_derivative(self, z: Any, y: Any) -> Any:
-        """Return the second derivative in ``z``."""
-        return self._loss.second_derivative(z, y)
-
-    def weak_growth(self, row_norm: float, beta1: float | None = None) -> tuple[float, float]:
-        """Return ``(beta1, beta2)`` of weak growth."""
-        return self._loss.weak_growth(row_norm, beta1)
+    value: Any = property(attrgetter("_loss.value"))
+    derivative: Any = property(attrgetter("_loss.derivative"))
+    second_derivative: Any = property(attrgetter("_loss.second_derivative"))
+    weak_growth: Any = property(attrgetter("_loss.weak_growth"))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CompiledLoss) and self._loss == other._loss
@@ -95,18 +83,9 @@ class CompiledRule(Clipping):
     clip_norm: Any = property(attrgetter("_rule.clip_norm"))
     needs_losses = property(attrgetter("_rule.needs_losses"))
     largest_weight: Any = property(attrgetter("_rule.largest_weight"))
-
-    def wanted(self, norms: Any, losses: Any) -> Any:
-        """Return the weights by the rule's formula."""
-        return self._rule.wanted(norms, losses)
-
-    def weight(self, norms: Any, losses: Any = None) -> Any:
-        """Return the rule's weights."""
-        return self._rule.weight(norms, losses)
-
-    def check(self, loss: Any, radius: float) -> None:
-        """Raise ValueError where the rule does."""
-        self._rule.check(loss, radius)
+    wanted: Any = property(attrgetter("_rule.wanted"))
+    weight: Any = property(attrgetter("_rule.weight"))
+    check: Any = property(attrgetter("_rule.check"))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CompiledRule) and self._rule == other._rule

@@ -75,7 +75,7 @@ _FAR = 2.0**-40
 
 
 def arithmetic(digits: int) -> Any:
-    """Return mpmath's interval arithmetic for numbers of so many digits; one of one's own."""
+    """Return a new interval arithmetic of mpmath for numbers of so many digits."""
     from mpmath.ctx_iv import MPIntervalContext  # here: it is rarely needed
 
     intervals = MPIntervalContext()

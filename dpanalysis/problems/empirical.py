@@ -25,8 +25,8 @@ from .row_bound import RowBound, as_blocks, implied_radius
 from .rows.checks import refuse_read_width
 
 
-def goes_by_problem(clipping: Any) -> bool:
-    """Whether it is value clipping that has no constants of its own."""
+def needs_constants(clipping: Any) -> bool:
+    """Whether it is value clipping without constants, which takes those of the problem."""
     return isinstance(clipping, Value) and clipping.beta1 is None
 
 
@@ -44,7 +44,7 @@ def resolve_value_clipping(
 
     The iterates are public, and so are their constants.
     """
-    if not goes_by_problem(clipping):
+    if not needs_constants(clipping):
         return problem._evaluate(W, rows, clipping, *rest)
     beta1, beta2 = problem.weak_growth(W)
     if not np.ndim(beta1):
@@ -187,7 +187,7 @@ class EmpiricalRisk(Problem):
         ValueError where value clipping needs constants that the problem does not have.
         """
         check_clipping(clipping)
-        if goes_by_problem(clipping):
+        if needs_constants(clipping):
             self.weak_growth(np.zeros(self.d))
 
     def weak_growth(self, w: Any) -> tuple[Any, float]:
@@ -359,7 +359,7 @@ class EmpiricalRisk(Problem):
         Sums(value=None, gradient=array([-0.3036,  0.3036]), clipped=1)
         """
         iterate = self._iterate("w", w)
-        if not goes_by_problem(clipping):
+        if not needs_constants(clipping):
             self.check_clipping(clipping)
         batched = iterate.ndim == 2
         W = iterate if batched else iterate[None, :]

@@ -63,17 +63,10 @@ class ERM(LinearRisk):
     Raises
     ------
     ValueError
-        If ``X`` or ``y`` is empty, not finite or of the wrong shape, a label is not in
-        {-1, +1}, a row lies over a bound that is to be checked, or ``size`` is below n/2.
-    TypeError
-        If an argument is of the wrong kind.
+        If ``X`` or ``y`` is empty, not finite or of the wrong shape, or a row lies over a bound
+        that is to be checked.
     OSError
         Also later, if a mapped file has changed its size.
-
-    Warns
-    -----
-    UserWarning
-        If a Dask array has chunks along the features, or of unknown sizes.
 
     Notes
     -----
@@ -194,7 +187,7 @@ class ERM(LinearRisk):
         z, labels = self._data.predictions(ray, self._rows(rows, 1))
 
         def losses(t: float) -> Any:
-            with np.errstate(all="ignore"):  # a warning would tell that a record is there
+            with np.errstate(all="ignore"):  # a warning would reveal a record
                 at = z[:, 0] - t * z[:, 1]
                 return self._back(formula_values(self.loss.value, at, labels), w)
 

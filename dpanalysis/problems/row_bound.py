@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from .._validation import check_choice, keep_numbers
@@ -81,12 +82,13 @@ def implied_radius(bounds: Sequence[RowBound], order: int, d: int) -> float:
     check_choice("order", order, (1, 2))
     radii = [
         sum(block.radius_in(order) ** order for block in blocks) ** (1 / order)
-        for blocks in as_blocks(bounds, d)
+        for blocks in as_blocks(tuple(bounds), d)
     ]
     return min(radii, default=math.inf)
 
 
-def as_blocks(bounds: Sequence[RowBound], d: int) -> tuple[tuple[Block, ...], ...]:
+@lru_cache(maxsize=64)
+def as_blocks(bounds: tuple[RowBound, ...], d: int) -> tuple[tuple[Block, ...], ...]:
     """Return each bound on rows of d columns by blocks, of which a norm has one."""
     found = []
     for bound in bounds:

@@ -61,7 +61,7 @@ class Repeats:
 
     @cached_property
     def gamma(self) -> float:
-        r""":math:`\gamma` in (0, 1], which gives the mean; of no use to Poisson's law."""
+        r""":math:`\gamma` in (0, 1], which gives the mean; 1 for Poisson's law."""
         if self.mean == 1.0 or self.shape == math.inf:
             return 1.0
         from scipy import optimize  # heavy, hence not at the top

@@ -428,7 +428,7 @@ class PerturbedMinimum(Query):
     def answer(self, records: Records, random: Any) -> tuple[np.ndarray, int]:
         """Return the noisy minimizer, and the gradients of each record that it took."""
         problem, n = records.problem, records.size
-        # The proof is about the real noise; what is in its place may tilt by ``off`` otherwise.
+        # The proof is about real noise, from which the doubles in its place are up to ``off`` away.
         tilt, off = self._tilt(random, problem.d)
         w, count = problem.minimize_perturbed(tilt / n, self.ridge, self.tolerance - off / n, n)
         last = "gaussian" if self.law == "gaussian" else "spherical"

@@ -192,10 +192,6 @@ def _convolution(link: _Link, network: ModuleNetwork) -> LayerSizes:
     return _affine(link, network, matrix, _reads(link))
 
 
-def _largest(link: _Link, network: ModuleNetwork) -> LayerSizes:
-    return LayerSizes(math.sqrt(_reads(link)))
-
-
 def _mean(link: _Link, network: ModuleNetwork) -> LayerSizes:
     layer, axes = link.layer, len(link.before) - 2
     entries = math.prod(_axes(layer.kernel_size, axes))
@@ -208,20 +204,17 @@ def _kept(link: _Link, network: ModuleNetwork) -> LayerSizes:
     return LayerSizes(1.0)
 
 
-def _tanh(link: _Link, network: ModuleNetwork) -> LayerSizes:
-    return LayerSizes(1.0, most=math.sqrt(link.behind.numel()))
-
-
 _LAYERS: dict[type, Callable[[_Link, ModuleNetwork], LayerSizes]] = {
     nn.Linear: _linear,
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,
-    nn.MaxPool1d: _largest,
-    nn.MaxPool2d: _largest,
+    **dict.fromkeys(
+        (nn.MaxPool1d, nn.MaxPool2d), lambda link, _: LayerSizes(math.sqrt(_reads(link)))
+    ),
     nn.AvgPool1d: _mean,
     nn.AvgPool2d: _mean,
     nn.ReLU: _kept,
-    nn.Tanh: _tanh,
+    nn.Tanh: lambda link, _: LayerSizes(1.0, most=math.sqrt(link.behind.numel())),
     nn.Flatten: _kept,
     nn.Identity: _kept,
 }

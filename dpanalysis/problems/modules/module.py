@@ -145,22 +145,17 @@ class Module(GrowingRisk):
     device : optional
         As PyTorch names it; by default that of the parameters. The data go there.
     size : int, optional
-        Public nominal size N, by which sums are divided, in the place of n; at least n/2. By
-        default n, which is then stated to be public: see the notes of :class:`~dpanalysis.ERM`.
+        As for :class:`~dpanalysis.ERM`.
 
     Attributes
     ----------
     n, d, size : int
-        Samples, parameters, and N.
+        As of :class:`~dpanalysis.ERM`.
     chunk, device
         As given or chosen.
 
     Raises
     ------
-    ImportError
-        If PyTorch is not installed.
-    TypeError
-        If an argument is of the wrong kind.
     ValueError
         If a layer mixes samples or draws random numbers (batch normalization, dropout: it is
         named), the loss of a made-up sample changes with the samples beside it or from one call
@@ -274,7 +269,7 @@ class Module(GrowingRisk):
         self._apart: bool | None = None
 
     def _check_classes(self) -> None:
-        """Raise where a label has no output: in a run that would tell of the record."""
+        """Raise where a label has no output: failing mid-run would leak that record."""
         if self.loss != "cross_entropy":
             return
         outputs = self._network.outputs(torch.zeros_like(self._X[:1]))

@@ -330,7 +330,7 @@ class Network(EmpiricalRisk):
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
         norms = None if clipping is None else self._norms()
-        # A warning would tell that a record is there.
+        # A warning would reveal a record.
         with np.errstate(all="ignore"):
             return self._sums.sums(W, rows, clipping, norms, weights, value, gradient)
 
@@ -357,7 +357,7 @@ class Network(EmpiricalRisk):
             raise ValueError(
                 "n_classes must be given for a private run: without it the number of classes, "
                 f"{self.n_classes}, was read off the private labels, and the shape of the answer "
-                "would tell it"
+                "would reveal it"
             )
         self._check_unchanged()
 

@@ -64,45 +64,31 @@ class Softmax(Network, SmoothRisk):
       :math:`2 p_k (1 - p_k) \le 1/2`, and :math:`p = (1/2, 1/2, 0, \dots)` has the
       eigenvalue 1/2.
 
+    Without a penalty, :meth:`solve` returns the minimizer whose classes' weights add up to zero:
+    adding one vector to the weights of all classes changes no probability.
+
     Parameters
     ----------
-    X : array of shape (n, features)
-        As for :class:`~dpanalysis.ERM`. float32 data are computed with in single precision;
-        losses, gradient norms and sums over blocks of rows are in double. ``n x d`` arrays
-        are never formed.
+    X, regularizer, row_bound, size
+        As for :class:`~dpanalysis.ERM`. float32 data are computed with in single precision (rows
+        are then kept a millionth inside the bounds); losses, gradient norms and sums over blocks of
+        rows are in double. ``n x d`` arrays are never formed.
     y : array of shape (n,)
         Labels 0..K-1.
     n_classes : int, optional
         K >= 2, public. By default the largest label plus 1, which is not public: a private
         run then fails before it spends anything.
-    regularizer : Regularizer, optional
-        From :mod:`dpanalysis.regularizers`.
-    row_bound : RowBound or sequence of RowBound, optional
-        Public bounds on the rows. In single precision rows are kept a millionth inside.
     dtype : {None, "float32", "float64"}
         What to compute in; None takes that of ``X``.
-    size : int, optional
-        Public nominal size N, by which sums are divided, in the place of n; at least n/2. By
-        default n, which is then stated to be public: see the notes of :class:`~dpanalysis.ERM`.
 
     Attributes
     ----------
-    n, d, size : int
-        Samples, parameters, and N.
+    n, d, size, mu, L
+        As of :class:`~dpanalysis.ERM`.
     features, n_classes : int
         Columns of ``X`` and K.
     loss : CrossEntropy
         Its constants.
-    mu, L : float
-        Public strong convexity and smoothness; ``L`` is inf without a bound.
-
-    Raises
-    ------
-    ValueError
-        If ``X`` or ``y`` is empty, not finite or of the wrong shape, a label is not one of
-        0..K-1, there is one class only, or a row lies over a bound that is to be checked.
-    TypeError
-        If an argument is of the wrong kind.
 
     References
     ----------

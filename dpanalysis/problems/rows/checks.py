@@ -190,7 +190,7 @@ def refuse_length(X: Any, y: Any) -> None:
 
 
 def refuse_not_finite(name: str, count: int, where: str = "") -> None:
-    """Raise ValueError where entries are not finite; ``where`` tells of the first."""
+    """Raise ValueError where entries are not finite; ``where`` locates the first."""
     if count:
         raise ValueError(f"{name} must be finite, got {count} NaN or infinite entries{where}")
 
@@ -505,6 +505,6 @@ def refuse_read_width() -> NoReturn:
     raise ValueError(
         "n_features must be given to load_libsvm for a private run: without it the number of "
         "columns of X is the largest index in the private file, and the shape of the answer would "
-        "tell it; give the number of columns that was public before, load_libsvm(path, "
+        "reveal it; give the number of columns that was public before, load_libsvm(path, "
         "n_features=...)"
     )

@@ -77,7 +77,7 @@ class DaskChunks(Chunks):
 
     @property
     def parts(self) -> int:
-        """Largest number of parts whose sums are added: each chunk goes by blocks of rows."""
+        """Largest number of parts whose sums are added: each chunk is added by blocks of rows."""
         return sum(3 + (hi - lo) // self._step for lo, hi, _, _ in self._chunks)
 
     @property

@@ -181,7 +181,7 @@ class InMemoryRows:
     def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
         """Return ``<x, w>`` for the columns w of ``ray`` (d, k), shape (m, k), and the labels."""
         data, labels, scale = self._take(rows)
-        # What overflows is for the caller to bound; a warning would tell that it is there.
+        # What overflows is for the caller to bound; a warning would reveal that it is there.
         with one_blas_thread(), np.errstate(all="ignore"):
             blocks = [row_product(as_float64(block), ray) for _, _, block in row_blocks(data)]
         xp = array_namespace(ray)
@@ -209,7 +209,7 @@ class InMemoryRows:
             z = row_product(block, w[:, None])[:, 0]
             formula = self._loss.second_derivative
             curvature = formula_values(formula, z, as_float64(labels[lo:hi]))
-            # A formula may not go beyond the constants that the noise goes by.
+            # Clipped to the bounds used for calibration.
             low = 0.0 if self._loss.convex else -self._loss.smoothness
             yield block, within(finite_or_zero(0.0 * z + curvature), low, self._loss.smoothness)
 
