@@ -17,6 +17,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import partial
+from operator import methodcaller
 from typing import Any, Protocol
 
 import numpy as np
@@ -160,10 +161,10 @@ class Filter(NonCopyableGuard):
             if order is not None:
                 raise ValueError(f"order is for budgets with delta > 0, got {order!r}")
             pure = budget.rho is None
-            self._cost = _pure_cost if pure else _zcdp_cost
+            self._cost = methodcaller("pure_cost" if pure else "zcdp_cost")
             self.notion, self.limit = ("pure" if pure else "zcdp"), budget.limit
         elif order is None:
-            self._cost = _zcdp_cost
+            self._cost = methodcaller("zcdp_cost")
             self.notion, self.limit = "zcdp", epsilon_to_zcdp(budget.limit, budget.delta)
         else:
             a = check_number("order", order, low=1.0, low_open=True)
@@ -276,14 +277,6 @@ class Filter(NonCopyableGuard):
     def __repr__(self) -> str:
         at = "" if self.order is None else f" at order {self.order:g}"
         return f"Filter({self.notion}{at}: {self.spent:.6g} of {self.limit:.6g} spent)"
-
-
-def _pure_cost(event: Event) -> float:
-    return event.pure_cost()
-
-
-def _zcdp_cost(event: Event) -> float:
-    return event.zcdp_cost()
 
 
 def _renyi_cost(order: np.ndarray, event: Event) -> float:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import repeat
 from operator import attrgetter, methodcaller, mul
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,9 +165,7 @@ def spent_without_grid(events: Events, budget: Budget, accountant: str = "tighte
     if budget.rho is not None or accountant != "tightest":
         return spent(events, budget, accountant)
     groups = group(events, budget.relation)
-    names = _applicable(groups, budget.delta)
-    if _gaussian_terms(groups) is None:
-        names = [name for name in names if name != "pld"]
+    names = _applicable(groups, budget.delta, on_grid=False)
     return min(_epsilon_by(name, groups, budget.delta) for name in names)
 
 
@@ -183,21 +181,18 @@ def _kept_epsilon(name: str, items: tuple[tuple[Event, int], ...], delta: float)
     return _ACCOUNTS[name](dict(items), delta)
 
 
-def _applicable(groups: Groups, delta: float) -> list[str]:
+def _applicable(groups: Groups, delta: float, on_grid: bool = True) -> list[str]:
     """Return the accountants that are valid for the whole list, cheap ones first."""
     if delta == 0.0:
         return ["pure"] if _all_finite(groups, "pure_cost") else ["rdp"]
     names = [n for n in ("pure", "zcdp") if _all_finite(groups, f"{n}_cost")] + ["rdp"]
-    if _gaussian_terms(groups) is not None:  # a closed form, needs no grid
+    if counted_gaussian_terms(groups.items()) is not None:  # a closed form, needs no grid
         return [*names, "pld"]
+    if not on_grid:
+        return names
     from .pld import has_profiles
 
     return [*names, "pld"] if has_profiles(groups) else names
-
-
-def _gaussian_terms(groups: Groups) -> Any:
-    """Return what counted events without sampling compose to, if Gaussian noise bounds them all."""
-    return counted_gaussian_terms(groups.items())
 
 
 def _all_finite(groups: Groups, cost: str) -> bool:
@@ -223,20 +218,12 @@ def _zcdp(groups: Groups) -> float:
     return _sum(groups, "zcdp_cost", "zCDP", "'rdp' or 'pld'")
 
 
-def _zcdp_epsilon(groups: Groups, delta: float) -> float:
-    return zcdp_to_epsilon(_zcdp(groups), delta)
-
-
 def rdp_curve(groups: Groups, orders: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the composed Renyi cost of counted events at ``orders``, shape (k,)."""
     total = np.zeros(orders.shape)
     for event, count in groups.items():
         total += count * event.rdp_cost(orders)
     return total
-
-
-def _rdp_epsilon(groups: Groups, delta: float) -> float:
-    return best_order(groups, delta)[0]
 
 
 def best_order(groups: Groups, delta: float) -> tuple[float, float]:
@@ -267,7 +254,7 @@ def best_order(groups: Groups, delta: float) -> tuple[float, float]:
 
 
 def _pld_epsilon(groups: Groups, delta: float) -> float:
-    terms = _gaussian_terms(groups)
+    terms = counted_gaussian_terms(groups.items())
     if terms is not None:  # exact for Gaussian noise alone
         mus, weights, offset = terms
         return offset + gaussian_sum_epsilon(mus, weights, delta)
@@ -278,10 +265,10 @@ def _pld_epsilon(groups: Groups, delta: float) -> float:
     return pld_epsilon(groups, delta)
 
 
-_ACCOUNTS = {
+_ACCOUNTS: dict[str, Callable[[Groups, float], float]] = {
     "pure": _pure_epsilon,
-    "zcdp": _zcdp_epsilon,
-    "rdp": _rdp_epsilon,
+    "zcdp": lambda groups, delta: zcdp_to_epsilon(_zcdp(groups), delta),
+    "rdp": lambda groups, delta: best_order(groups, delta)[0],
     "pld": _pld_epsilon,
 }
 

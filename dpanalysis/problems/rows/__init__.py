@@ -11,7 +11,7 @@ from .checks import prepare, row_scale
 from .mapped import Blocks, Chunks, mapping
 from .memory import InMemoryRows
 
-__all__ = ["Blocks", "Chunks", "Part", "open_rows"]
+__all__ = ["Blocks", "Chunks", "InMemoryRows", "open_rows"]
 
 
 def open_rows(X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Any:

@@ -129,7 +129,7 @@ class DaskChunks(Chunks):
         return dask.compute(*tasks)[0] if tasks else None
 
     def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
-        """See :meth:`Part.predictions`."""
+        """See :meth:`InMemoryRows.predictions`."""
         z, labels = super().predictions(ray, rows)
         if rows is None:
             return z, labels

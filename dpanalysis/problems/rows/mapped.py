@@ -95,7 +95,7 @@ Call = Callable[[Any, Any, Any], Any]  # of a part, its rows, its weights
 
 
 class Chunks(ABC):
-    """Rows that are not held in memory, with the sums of :class:`Part`."""
+    """Rows that are not held in memory, with the sums of :class:`InMemoryRows`."""
 
     n: int
     d: int
@@ -122,7 +122,7 @@ class Chunks(ABC):
     def sums(
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
-        """See :meth:`Part.sums`."""
+        """See :meth:`InMemoryRows.sums`."""
 
         def sums(part: Any, rows: Any, weights: Any) -> tuple[Any, Any, Any]:
             return part.sums(W, rows, clipping, weights, value, gradient)
@@ -133,23 +133,23 @@ class Chunks(ABC):
         return values, gradients if gradient else np.empty((R, 0)), clipped
 
     def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
-        """See :meth:`Part.predictions`; they take memory for every row asked for."""
+        """See :meth:`InMemoryRows.predictions`; they take memory for every row asked for."""
         found = self._all(lambda part, rows, _: part.predictions(ray, rows), rows, None)
         z, labels = zip(*found) if found else ([np.empty((0, ray.shape[1]))], [np.empty(0)])
         return np.concatenate(z), np.concatenate(labels)
 
     def hessian_sum(self, w: Any, rows: Any) -> Any:
-        """See :meth:`Part.hessian_sum`."""
+        """See :meth:`InMemoryRows.hessian_sum`."""
         total = self._sum(lambda part, rows, _: (part.hessian_sum(w, rows),), rows, None)
         return total[0] if total else np.zeros((self.d, self.d))
 
     def hvp_sum(self, w: Any, v: Any, rows: Any) -> Any:
-        """See :meth:`Part.hvp_sum`."""
+        """See :meth:`InMemoryRows.hvp_sum`."""
         total = self._sum(lambda part, rows, _: (part.hvp_sum(w, v, rows),), rows, None)
         return total[0] if total else np.zeros(self.d)
 
     def correct(self, W: Any) -> Any:
-        """See :meth:`Part.correct`."""
+        """See :meth:`InMemoryRows.correct`."""
         total = self._sum(lambda part, rows, weights: (part.correct(W),), None, None)
         return total[0] if total else np.zeros(W.shape[0], int)
 
@@ -321,7 +321,7 @@ class Blocks(Chunks):
     def sums(
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
-        """See :meth:`Part.sums`."""
+        """See :meth:`InMemoryRows.sums`."""
         if isinstance(rows, list) and self._whole is None:
             return each_replicate(super().sums, W, rows, clipping, weights, value, gradient)
         return super().sums(W, rows, clipping, weights, value, gradient)
