@@ -45,9 +45,9 @@ class Problem(ABC):
     ``L``, :meth:`facts`, :meth:`check_clipping`, :meth:`initial`. None of them may depend on a
     private record; n is public by agreement. Where it is not, as under ``"add_or_remove_one"``,
     :meth:`facts` must state another ``n``, a nominal size, and how many records may be there
-    (``max_records``): the door divides by ``facts.n`` and draws from the ``n`` records at hand.
+    (``max_records``): the oracle divides by ``facts.n`` and draws from the ``n`` records at hand.
 
-    **Private**, seen by the door alone, which adds the noise: :meth:`gradient_sum`,
+    **Private**, seen by the oracle alone, which adds the noise: :meth:`gradient_sum`,
     :meth:`line_losses`, :meth:`hessian_sum`, :meth:`hvp_sum`, :meth:`minimize_perturbed`. What one
     record can change in them is bounded by :meth:`facts`.
 
@@ -162,13 +162,13 @@ class Problem(ABC):
                     "sums; override facts too (return super().facts(relation) where they hold)"
                 )
 
-    # Private: for the door
+    # Private: for the oracle
 
     @abstractmethod
     def gradient_sum(self, w: Any, rows: Any = None, clipping: Clipping | None = None) -> Any:
         """Return the sum of the records' (clipped) gradients for each iterate.
 
-        Without the penalty and without a division: the door divides by the PUBLIC batch size.
+        Without the penalty and without a division: the oracle divides by the PUBLIC batch size.
 
         Parameters
         ----------
@@ -340,7 +340,7 @@ def find_minimizer(problem: Any, unattained: float = 0.0) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Tilted:
+class PerturbedObjective:
     """A problem plus ``<linear, w>`` and ``ridge/2 ||w||^2``, with its sum divided by ``size``."""
 
     problem: Any
@@ -375,7 +375,7 @@ class Tilted:
         return self.problem.hvp(w, v) + self.ridge * v
 
 
-def minimize_perturbed(problem: Tilted, tolerance: float) -> tuple[np.ndarray, int]:
+def minimize_perturbed(problem: PerturbedObjective, tolerance: float) -> tuple[np.ndarray, int]:
     """Return a point where the gradient's norm is at most ``tolerance``, and evaluations made.
 
     Newton steps, halved until the norm falls below all before it. Where that fails, as it may for a
@@ -406,7 +406,7 @@ def minimize_perturbed(problem: Tilted, tolerance: float) -> tuple[np.ndarray, i
 
 
 def _newton_line(
-    problem: Tilted, w: np.ndarray, gradient: np.ndarray, least: float
+    problem: PerturbedObjective, w: np.ndarray, gradient: np.ndarray, least: float
 ) -> tuple[tuple[np.ndarray, np.ndarray] | None, int]:
     """Return a point along a Newton step with its gradient, if there is one, and evaluations."""
     direction = _newton_step(problem, w, gradient)

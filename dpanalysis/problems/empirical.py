@@ -15,12 +15,12 @@ from array_api_compat import array_namespace, is_array_api_obj, is_dask_array, i
 
 from .._devices import beside, lives_with, readable, to_host
 from .._user_classes import outdated
-from .._validation import check_finite, check_reals
+from .._validation import check_choice, check_finite, check_reals
 from ..clipping import Clipping, Value, check_clipping
 from ..losses import Loss
 from ..privacy.facts import LARGEST_ITERATE, MOST_ROWS, Block, PublicFacts, check_size
 from ..regularizers import PENALTY_CONSTANTS, Regularizer
-from .base import Problem, Tilted, minimize_perturbed
+from .base import PerturbedObjective, Problem, minimize_perturbed
 from .row_bound import RowBound, as_blocks, implied_radius
 from .rows.checks import refuse_read_width
 
@@ -416,6 +416,34 @@ class EmpiricalRisk(Problem):
         return mean + self.regularizer.gradient(self._reals("w", w))
 
 
+class NonconvexRisk(EmpiricalRisk):
+    """A risk of networks: nothing public bounds its gradients or its curvature.
+
+    Value clipping (Fang et al. 2023, Algorithm 3) bounds a gradient by the loss of its sample
+    through a constant that here grows with the weights, so that no constant fixed beforehand is
+    valid at every iterate. Without one, ``Value(clip_norm)``, it is that of :meth:`weak_growth` at
+    each iterate, which is public and needs a row bound. A constant that the user gives may be too
+    small, and the guarantee would fail without a sign. The norms cost next to nothing here, so
+    every weight is limited to ``clip_norm / norm``: with a valid constant that changes nothing, and
+    with one that is too small, value clipping becomes flat clipping for the samples concerned.
+    """
+
+    @property
+    def mu(self) -> float:  # type: ignore[override]
+        """Strong convexity: 0, whatever the penalty, for nothing bounds the curvature below."""
+        return 0.0
+
+    @property
+    def L(self) -> float:  # type: ignore[override]
+        """Smoothness: inf, for the curvature grows with the weights."""
+        return math.inf
+
+    def gradient_bound(self, order: int) -> float:
+        """Public bound on the norm of one sample's data gradient: inf in every norm."""
+        check_choice("order", order, (1, 2))
+        return math.inf
+
+
 class SmoothRisk(EmpiricalRisk):
     """Empirical risks with second derivatives: the Hessian, its products, and minimizers."""
 
@@ -507,7 +535,7 @@ class SmoothRisk(EmpiricalRisk):
         array([1.])
         """
         self._check_smooth("minimize_perturbed")
-        found = minimize_perturbed(Tilted(self, linear, ridge, size), tolerance)
+        found = minimize_perturbed(PerturbedObjective(self, linear, ridge, size), tolerance)
         self._check_unchanged()  # while it was solved: blocks of columns are bounded too
         return found
 

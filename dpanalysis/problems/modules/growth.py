@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...clipping import Clipping
 from ...theory.value_clipping import LayerSizes, growth_of_layers, spectral_bound
-from ..empirical import EmpiricalRisk, growth_of_rows
+from ..empirical import NonconvexRisk, growth_of_rows
 from ..networks.softmax import CrossEntropy
 from ..row_bound import RowBound, implied_radius
 from .network import ModuleNetwork
@@ -96,7 +95,7 @@ class Chain:
         return [_LAYERS[type(link.layer)](link, self._network) for link in self._links]
 
 
-class GrowingRisk(EmpiricalRisk):
+class GrowingRisk(NonconvexRisk):
     """The mean loss of a module, with its constants for value clipping."""
 
     row_bounds: tuple[RowBound, ...]
@@ -104,13 +103,6 @@ class GrowingRisk(EmpiricalRisk):
     _X: Tensor
     _network: ModuleNetwork
     _chain: Chain | None = None
-
-    def check_clipping(self, clipping: Clipping | None) -> None:
-        """Accept every clipping rule: the sums hold its bound whatever weights it gives.
-
-        As :meth:`MLP.check_clipping <dpanalysis.problems.MLP.check_clipping>`.
-        """
-        super().check_clipping(clipping)
 
     def weak_growth(self, w: Any) -> tuple[Any, float]:
         """Return ``(beta1, beta2)`` of the weak growth condition at these parameters; beta2 is 0.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -298,16 +297,6 @@ class Module(GrowingRisk):
     # Public constants
 
     @property
-    def mu(self) -> float:  # type: ignore[override]
-        """Strong convexity: 0, whatever the penalty, for nothing bounds the curvature below."""
-        return 0.0
-
-    @property
-    def L(self) -> float:  # type: ignore[override]
-        """Smoothness: inf, for the curvature grows with the weights."""
-        return math.inf
-
-    @property
     def rounding(self) -> float:  # type: ignore[override]
         """Public bound on the rounding of a sum over samples, in units of the bound on one."""
         return module_rounding(self.max_records, self.d, self.chunk, self._steps)
@@ -316,11 +305,6 @@ class Module(GrowingRisk):
     def largest_iterate(self) -> float:  # type: ignore[override]
         """Size from which on weights count as diverged: the product of two layers may overflow."""
         return float((1e-20 * torch.finfo(self._network.vector.dtype).max) ** 0.5)
-
-    def gradient_bound(self, order: int) -> float:
-        """Public bound on the norm of one sample's data gradient: inf in every norm."""
-        check_choice("order", order, (1, 2))
-        return math.inf
 
     def initial(self, rng: Any = None) -> np.ndarray:
         """Return the parameters that the module had, shape ``(d,)``; nothing is drawn."""

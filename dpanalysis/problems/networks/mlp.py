@@ -11,16 +11,15 @@ import numpy as np
 
 from ..._devices import to_host
 from ..._validation import check_choice, check_int, check_rng
-from ...clipping import Clipping
 from ...regularizers import Regularizer
-from ..empirical import growth_of_rows
+from ..empirical import NonconvexRisk, growth_of_rows
 from ..row_bound import RowBound
 from .base import Network
 from .layers import ACTIVATIONS
 from .softmax import CrossEntropy
 
 
-class MLP(Network):
+class MLP(Network, NonconvexRisk):
     r"""Cross-entropy of a multilayer perceptron, plus a public penalty.
 
     Layers :math:`a_i = \sigma(W_i a_{i-1} + b_i)` from the row on, the last one without
@@ -34,9 +33,10 @@ class MLP(Network):
     activations of a block of rows, never samples times parameters.
 
     Nothing public bounds a gradient at all weights: ``gradient_bound`` and ``L`` are inf, and
-    a private run needs a clipping rule. Nor is there convexity: ``mu`` is 0, there is no
-    Hessian here, and no ``solve``. At w = 0 all hidden units are equal and stay so,
-    so :func:`~dpanalysis.minimize` starts each replicate from a draw of :meth:`initial`.
+    a private run needs a clipping rule, which may be any: the sums keep its bound. Nor is there
+    convexity: ``mu`` is 0, there is no Hessian here, and no ``solve``. At w = 0 all hidden units
+    are equal and stay so, so :func:`~dpanalysis.minimize` starts each replicate from a draw of
+    :meth:`initial`.
 
     Parameters
     ----------
@@ -110,35 +110,6 @@ class MLP(Network):
             f"n_classes={self.n_classes}, activation={self.activation!r}, bias={self.bias}, "
             f"regularizer={self.regularizer!r}, row_bound={self.row_bounds!r}{size})"
         )
-
-    @property
-    def mu(self) -> float:  # type: ignore[override]
-        """Strong convexity: 0, whatever the penalty, for nothing bounds the curvature below."""
-        return 0.0
-
-    @property
-    def L(self) -> float:  # type: ignore[override]
-        """Smoothness: inf, for the curvature grows with the weights."""
-        return math.inf
-
-    def gradient_bound(self, order: int) -> float:
-        """Public bound on the norm of one sample's data gradient: inf in every norm."""
-        check_choice("order", order, (1, 2))
-        return math.inf
-
-    def check_clipping(self, clipping: Clipping | None) -> None:
-        """Accept every clipping rule: the sums hold its bound whatever weights it gives.
-
-        Value clipping (Fang et al. 2023, Algorithm 3) bounds a gradient by the loss of its sample
-        through a constant that, for an MLP, grows with the weights, so no constant fixed beforehand
-        is valid at every iterate. Without one, ``Value(clip_norm)``, it is that of
-        :meth:`weak_growth` at each iterate, which is public and needs a row bound. A constant that
-        the user gives may be too small, and the guarantee would fail without a sign. The norms cost
-        next to nothing here, so every weight is limited to ``clip_norm / norm``: with a valid
-        constant that changes nothing, and with one that is too small, value clipping becomes flat
-        clipping for the samples concerned.
-        """
-        super().check_clipping(clipping)
 
     def initial(self, rng: Any = None) -> np.ndarray:
         """Return random weights to start from, shape ``(d,)``; biases are zero.

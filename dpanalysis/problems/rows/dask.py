@@ -71,8 +71,8 @@ class DaskChunks(Chunks):
             if size
         ]
         self._public = self.d, loss, tuple(bounds)
-        survey, public = dask.delayed(_survey), dask.delayed(self._public, traverse=False)
-        found = dask.compute(*(survey(public, *chunk) for chunk in self._chunks))
+        statistics, public = dask.delayed(_statistics), dask.delayed(self._public, traverse=False)
+        found = dask.compute(*(statistics(public, *chunk) for chunk in self._chunks))
         reduce(RowStatistics.__add__, found).check(bounds)
 
     @property
@@ -169,8 +169,8 @@ def _blocks(public: Any, lo: int, hi: int, X: Any, y: Any) -> Blocks:
     return Blocks(X, y, loss, bounds)
 
 
-def _survey(public: Any, lo: int, hi: int, X: Any, y: Any) -> RowStatistics:
-    return _blocks(public, lo, hi, X, y).survey(lo)
+def _statistics(public: Any, lo: int, hi: int, X: Any, y: Any) -> RowStatistics:
+    return _blocks(public, lo, hi, X, y).statistics(lo)
 
 
 def _task(shared: Any, lo: int, hi: int, X: Any, y: Any, rows: Any, weights: Any) -> Any:

@@ -213,10 +213,10 @@ class Blocks(Chunks):
         readable = _kernel_dtype(X.dtype) == X.dtype and X.flags.c_contiguous and X.flags.aligned
         blocks = cls(X, y, loss, bounds, in_place=readable and len(X) <= _ROWS_KEPT)
         if not blocks._in_place:
-            blocks.survey().check(bounds)
+            blocks.statistics().check(bounds)
         return blocks
 
-    def survey(self, start: int = 0) -> RowStatistics:
+    def statistics(self, start: int = 0) -> RowStatistics:
         """Look at every row once; ``start`` is the number of the first."""
 
         def look(chosen: slice) -> RowStatistics:
