@@ -9,8 +9,10 @@ on the other rows or on the number of threads. A row that has grown since it was
 nothing: :mod:`dpanalysis.kernels.norms`. The terms are added up by blocks of rows; see
 :mod:`dpanalysis.kernels.rounding`.
 
-``rows`` selects rows in place, without a copy, when ``indexed``; ``scale``, ``norms`` and
-``weights`` have one entry per row of ``X`` or are empty (then 1).
+``data`` is ``(X, samples, rows, indexed)``: ``rows`` selects rows in place, without a copy, when
+``indexed``; ``samples`` is ``(y, scale, norms, weights, limits)``, whose ``scale``, ``norms`` and
+``weights`` have one entry per row of ``X`` or are empty (then 1). ``wanted`` has the address and
+the numbers of the formulas, and whether values and gradients are wanted.
 """
 
 from __future__ import annotations
@@ -35,26 +37,16 @@ _PAGE_BYTES = 4096  # longer rows are prefetched by the processor
 
 @njit(**FAST)
 def dense_range(
-    X: Any,
-    samples: Any,
-    rows: Any,
-    indexed: bool,
-    lo: int,
-    hi: int,
-    w: Any,
-    terms: int,
-    numbers: Any,
-    want_value: int,
-    want_gradient: int,
-    gradient: Any,
-    careful: bool,
+    data: Any, lo: int, hi: int, w: Any, wanted: Any, gradient: Any, careful: bool
 ) -> Any:
     """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped, grown.
 
     ``grown`` is the number of rows outside their limits; if ``careful`` they are left out, and it
     is 0.
     """
-    y, scale, norms, weights, limits = samples
+    X, samples, rows, indexed = data
+    _, _, norms, _, limits = samples
+    terms, numbers, want_value, want_gradient = wanted
     d = X.shape[1]
     far = X.shape[0] * d * X.itemsize > _NEAR_BYTES and d * X.itemsize <= _PAGE_BYTES
     rows_of_tile = (_FAR_TILE_ENTRIES if far else _TILE_ENTRIES) // d
@@ -77,7 +69,7 @@ def dense_range(
     clipped = 0
     for start in range(lo, hi, size):
         m = min(size, hi - start)
-        fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
+        fill_tile(samples, rows, indexed, start, m, tile)
         # Multiples of four, so that a row has the same bits at every place.
         quads = m + -m % 4
         for k in range(m, quads):
@@ -157,41 +149,15 @@ def dense_range(
 
 @njit(**FAST)
 def dense_tasks(
-    X: Any,
-    samples: Any,
-    rows: Any,
-    indexed: bool,
-    tasks: Any,
-    W: Any,
-    terms: int,
-    numbers: Any,
-    want_value: int,
-    want_gradient: int,
-    values: Any,
-    gradients: Any,
-    clipped: Any,
-    queue: Any,
-    wake_flags: Any,
-    helper: int,
+    data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
 ) -> None:
     """Run tasks ``(replicate, lo, hi)`` from the queue; each has a row of the outputs."""
+    values, gradients, clipped = sums
     t = first_task(queue, wake_flags, helper)
     while t < tasks.shape[0]:
         for careful in range(2):
             values[t], clipped[t], grown = dense_range(
-                X,
-                samples,
-                rows,
-                indexed,
-                tasks[t, 1],
-                tasks[t, 2],
-                W[tasks[t, 0]],
-                terms,
-                numbers,
-                want_value,
-                want_gradient,
-                gradients[t],
-                careful > 0,
+                data, tasks[t, 1], tasks[t, 2], W[tasks[t, 0]], wanted, gradients[t], careful > 0
             )
             if grown == 0:
                 break
@@ -294,26 +260,15 @@ def _add_gradients(x: Any, c: Any, r: int, gradients: Any) -> None:
 
 @njit(**FAST)
 def replicates_range(
-    X: Any,
-    samples: Any,
-    rows: Any,
-    indexed: bool,
-    lo: int,
-    hi: int,
-    W: Any,
-    terms: int,
-    numbers: Any,
-    want_value: int,
-    want_gradient: int,
-    values: Any,
-    gradients: Any,
-    clipped: Any,
+    data: Any, lo: int, hi: int, W: Any, wanted: Any, values: Any, gradients: Any, clipped: Any
 ) -> None:
     """Add the sums of positions ``lo..hi``, one row of the outputs for each row of ``W``.
 
     ``W`` and ``gradients`` are padded to whole blocks of features and of replicates.
     """
-    y, scale, norms, weights, limits = samples
+    X, samples, rows, indexed = data
+    _, _, norms, _, limits = samples
+    terms, numbers, want_value, want_gradient = wanted
     tile = new_tile(_T)
     index, table = tile
     x = np.zeros(W.shape[1] * _T)
@@ -329,7 +284,7 @@ def replicates_range(
     room = BLOCK_ROWS
     for start in range(lo, hi, _T):
         m = min(_T, hi - start)
-        fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
+        fill_tile(samples, rows, indexed, start, m, tile)
         _transpose(X, index, table[SCALE], m, x)
         if bounded:
             empty_rows_outside(x, _T, X.shape[1], table, limits, known, m, sums)
@@ -357,41 +312,14 @@ def replicates_range(
 
 @njit(**FAST)
 def replicates_tasks(
-    X: Any,
-    samples: Any,
-    rows: Any,
-    indexed: bool,
-    tasks: Any,
-    W: Any,
-    terms: int,
-    numbers: Any,
-    want_value: int,
-    want_gradient: int,
-    values: Any,
-    gradients: Any,
-    clipped: Any,
-    queue: Any,
-    wake_flags: Any,
-    helper: int,
+    data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
 ) -> None:
     """Run tasks ``(0, lo, hi)`` from the queue; each has a row of the outputs."""
+    values, gradients, clipped = sums
     t = first_task(queue, wake_flags, helper)
     while t < tasks.shape[0]:
         replicates_range(
-            X,
-            samples,
-            rows,
-            indexed,
-            tasks[t, 1],
-            tasks[t, 2],
-            W,
-            terms,
-            numbers,
-            want_value,
-            want_gradient,
-            values[t],
-            gradients[t],
-            clipped[t],
+            data, tasks[t, 1], tasks[t, 2], W, wanted, values[t], gradients[t], clipped[t]
         )
         t = next_task(queue)
     finish(queue, tasks.shape[0], wake_flags, helper)

@@ -8,10 +8,8 @@ from typing import Any
 from ...losses import Loss
 from ..row_bound import RowBound
 from .checks import prepare, row_scale
-from .mapped import Blocks, Chunks, mapping
+from .mapped import Blocks, mapping
 from .memory import InMemoryRows
-
-__all__ = ["Blocks", "Chunks", "InMemoryRows", "open_rows"]
 
 
 def open_rows(X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Any:
