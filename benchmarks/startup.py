@@ -31,7 +31,7 @@ problem = ERM(np.ones((100, 5)), np.ones(100), losses.Logistic())
 parts = {"import and problem": lap()}
 import numba
 parts["import numba"] = lap()
-from dpanalysis.kernels import dense, replicates
+from dpanalysis.kernels import dense
 parts["import the kernels' files"] = lap()
 problem.sums(np.zeros(5))
 parts["load the kernel"] = lap()

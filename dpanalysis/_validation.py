@@ -11,20 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "check_choice",
-    "check_finite",
-    "check_fraction",
-    "check_int",
-    "check_number",
-    "check_reals",
-    "check_rng",
-    "keep_numbers",
-    "largest",
-    "refuse_mask",
-    "warn_caller",
-]
-
 _PACKAGE = os.path.dirname(__file__) + os.sep
 
 

@@ -3,6 +3,7 @@
 A rule is a pure function of one sample's gradient norm and loss, so that a record changes a sum of
 weighted gradients by at most the rule's ``clip_norm`` (twice that if it is replaced). The rules
 work on arrays in any namespace; compiled kernels evaluate the same formulas one sample at a time.
+A number outside the range that a docstring states raises ValueError.
 """
 
 from __future__ import annotations
@@ -122,28 +123,15 @@ class Clipping(ABC):
     def wanted(self, norms: Any, losses: Any) -> Any:
         """Return the weights by the rule's formula, before they are limited.
 
-        Parameters
-        ----------
-        norms : array
-            L2 norms of the samples' gradients, float64, >= 0.
-        losses : array or None
-            The samples' losses, the shape of ``norms``; given if ``needs_losses``.
-
-        Returns
-        -------
-        array
-            The shape of ``norms``; each entry a function of that sample's numbers only.
+        ``norms`` are float64, >= 0; ``losses`` are given if ``needs_losses``. Each weight is a
+        function of that sample's numbers only.
         """
 
     def check(self, loss: Any, radius: float) -> None:  # noqa: B027
         """Raise ValueError unless the bound holds for every record; by default it does.
 
-        Parameters
-        ----------
-        loss : Loss
-            A loss of :mod:`dpanalysis.losses`.
-        radius : float
-            Public bound on the rows' L2 norm; inf if there is none.
+        ``loss`` is one of :mod:`dpanalysis.losses`, and ``radius`` the public bound on the rows' L2
+        norm; inf if there is none.
         """
 
     def weight(self, norms: Any, losses: Any = None) -> Any:
@@ -162,11 +150,6 @@ class Clipping(ABC):
         array
             Float64, the shape of ``norms``, >= 0: the rule's formula, limited to
             ``clip_norm / norm``. NaN where the norm is NaN.
-
-        Raises
-        ------
-        ValueError
-            If the rule needs losses and none are given.
         """
         if losses is None and self.needs_losses:
             raise ValueError(f"losses must be given to {self!r}, got None")
@@ -190,11 +173,6 @@ class Flat(Clipping):
     ----------
     clip_norm : float
         The bound C > 0 on the L2 norm of one sample's gradient.
-
-    Raises
-    ------
-    ValueError
-        If ``clip_norm`` is not positive and finite.
 
     References
     ----------
@@ -246,11 +224,6 @@ class Automatic(_Smooth):
     clip_norm : float
         The bound C > 0 on the L2 norm of one sample's weighted gradient.
 
-    Raises
-    ------
-    ValueError
-        If an argument is not positive and finite.
-
     References
     ----------
     Bu et al., *Automatic clipping*, the baseline of Xia et al. (2023).
@@ -275,22 +248,10 @@ class Automatic(_Smooth):
 class PerSampleAdaptive(_Smooth):
     r"""Per-sample adaptive clipping (PSAC): :math:`C/(\|g\|_2 + r/(\|g\|_2 + r))`.
 
-    Nearly normalizes large gradients as :class:`Automatic` does, but the weight of vanishing ones
-    is near C. The weight is not monotone: for r <= 1 it peaks at :math:`\|g\| = \sqrt r - r` with
-    :math:`C/(2\sqrt r - r)`; for r > 1 it decreases from C at zero. The weighted norm is below C
-    and increases with :math:`\|g\|`.
-
-    Parameters
-    ----------
-    r : float
-        Stabilizer r > 0; r <= 1 in the paper.
-    clip_norm : float
-        The bound C > 0 on the L2 norm of one sample's weighted gradient.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not positive and finite.
+    Nearly normalizes large gradients as :class:`Automatic` does, with the same parameters (r <= 1
+    in the paper), but the weight of vanishing ones is near C. The weight is not monotone: for r <=
+    1 it peaks at :math:`\|g\| = \sqrt r - r` with :math:`C/(2\sqrt r - r)`; for r > 1 it decreases
+    from C at zero. The weighted norm is below C and increases with :math:`\|g\|`.
 
     References
     ----------
@@ -343,11 +304,6 @@ class Value(Clipping):
     lower_bound : float
         Lower bound of every sample's loss. Without ``beta1``, ``beta2`` and this must be 0.
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     References
     ----------
     Fang et al. (2023), Algorithm 3, with the per-sample loss in line 4.
@@ -390,26 +346,11 @@ class Value(Clipping):
         return replace(self, beta1=max(beta1, 0.0 if beta2 else _SMALLEST), beta2=beta2)
 
     def weight(self, norms: Any, losses: Any = None) -> Any:
-        """Return the multipliers ``w_i`` with ``w_i * norms_i <= clip_norm``.
+        """Return the multipliers ``w_i`` with ``w_i * norms_i <= clip_norm``, in [0, 1].
 
-        Parameters
-        ----------
-        norms : array or None
-            L2 norms of the samples' gradients, any shape, non-negative; None if they are not
-            known: then the bound depends on the weak growth condition.
-        losses : array
-            The samples' losses, the shape of ``norms``.
-
-        Returns
-        -------
-        array
-            Float64, in [0, 1]. 0 where the loss is infinite, NaN where the norm or the
-            loss is NaN.
-
-        Raises
-        ------
-        ValueError
-            If ``losses`` are not given.
+        As :meth:`Clipping.weight`, but ``norms`` may be None if they are not known: then the bound
+        depends on the weak growth condition. 0 where the loss is infinite, NaN where the norm or
+        the loss is NaN.
         """
         if norms is None and losses is not None:
             with np.errstate(all="ignore"):
@@ -433,11 +374,6 @@ class Value(Clipping):
 
     def check(self, loss: Any, radius: float) -> None:
         """Raise ValueError unless weak growth holds for every record that may occur.
-
-        Parameters
-        ----------
-        loss, radius
-            As in :meth:`Clipping.check`.
 
         Examples
         --------
@@ -572,4 +508,4 @@ class Custom(Clipping):
 BUILT_IN = (Flat, Automatic, PerSampleAdaptive, Value)
 
 # Lazily: kernels import this module.
-__getattr__, __dir__ = on_first_use(__name__, {"compiled": ".kernels.compile:compile_rule"})
+__getattr__, __dir__ = on_first_use(__name__, {"compiled": ".kernels.kernel_table:compile_rule"})

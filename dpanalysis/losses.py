@@ -4,7 +4,7 @@ Each loss is a function of the prediction ``z = <x, w>`` and the label ``y``. It
 work on arrays of any shape and namespace (NumPy, CuPy, anything that follows the array
 API standard). A built-in loss, and one that :func:`compiled` returns, is evaluated one sample
 at a time by compiled kernels; any other, subclasses of the built-in ones included, runs its
-array formulas.
+array formulas. A number outside the range that a docstring states raises ValueError.
 """
 
 from __future__ import annotations
@@ -135,10 +135,7 @@ class Loss(ABC):
     def second_derivative(self, z: Any, y: Any) -> Any:
         """Return the second derivative in ``z``, the shape of ``z`` broadcast with ``y``.
 
-        Raises
-        ------
-        NotImplementedError
-            If the class has none; Hessians and the exact minimizer need it.
+        NotImplementedError if the class has none; Hessians and the exact minimizer need it.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has no second_derivative, which Hessians and the exact "
@@ -152,12 +149,7 @@ class Loss(ABC):
         The default follows from the other constants. A derivative of size up to G gives
         :math:`(0, G^2)`. An M-smooth function that is bounded below has
         :math:`l'^2 \le 2M(l - \inf l)`: a step of :math:`l'/M` decreases it by at least
-        :math:`l'^2/(2M)`.
-
-        Raises
-        ------
-        ValueError
-            If neither constant is finite.
+        :math:`l'^2/(2M)`. ValueError if neither constant is finite.
         """
         if math.isfinite(self.lipschitz):
             return 0.0, self.lipschitz**2
@@ -218,10 +210,6 @@ class Loss(ABC):
 def check_loss(loss: Any) -> None:
     """Raise unless ``loss`` is a loss whose formulas agree with its constants on a grid.
 
-    Parameters
-    ----------
-    loss : object
-
     Raises
     ------
     TypeError
@@ -234,7 +222,6 @@ def check_loss(loss: Any) -> None:
     Examples
     --------
     >>> from dpanalysis import losses
-    >>> losses.check_loss(losses.Logistic())
     >>> losses.check_loss("logistic")
     Traceback (most recent call last):
         ...
@@ -538,11 +525,6 @@ class HuberizedHinge(Loss):
     width : float
         Half the width of the parabola's interval of margins, positive and finite.
 
-    Raises
-    ------
-    ValueError
-        If ``width`` is outside its range.
-
     References
     ----------
     Chen and Lee (2020), section 5.3 (with ``width=0.5``).
@@ -613,4 +595,4 @@ class HuberizedHinge(Loss):
 _BUILT_IN = (Hinge, HuberizedHinge, Logistic, SquaredError)
 
 # Lazily: kernels import this module.
-__getattr__, __dir__ = on_first_use(__name__, {"compiled": ".kernels.compile:compile_loss"})
+__getattr__, __dir__ = on_first_use(__name__, {"compiled": ".kernels.kernel_table:compile_loss"})

@@ -1,6 +1,7 @@
 """Public penalties of the parameters, which do not depend on data and have no sensitivity.
 
-A regularizer takes ``w`` of shape ``(d,)`` or ``(R, d)`` in any array namespace.
+A regularizer takes ``w`` of shape ``(d,)`` or ``(R, d)`` in any array namespace. A number outside
+the range that a docstring states raises ValueError.
 """
 
 from __future__ import annotations
@@ -61,11 +62,6 @@ class L2:
     strength : float
         Non-negative; added to the strong convexity and to the smoothness.
 
-    Raises
-    ------
-    ValueError
-        If ``strength`` is negative or not finite.
-
     Examples
     --------
     >>> import numpy as np
@@ -120,11 +116,6 @@ class GemanMcClure:
     ----------
     strength : float
         Non-negative; the penalty's supremum for one parameter.
-
-    Raises
-    ------
-    ValueError
-        If ``strength`` is negative or not finite.
 
     References
     ----------

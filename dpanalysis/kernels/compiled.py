@@ -16,8 +16,7 @@ import numpy as np
 from .._parallel import MOST_TASKS
 from ..clipping import Clipping
 from ..losses import Loss
-from . import kernel_table
-from .codes import SHARED_BLOCK
+from . import SHARED_BLOCK, kernel_table
 from .rounding import NO_LIMITS
 
 _EMPTY = np.empty(0)
@@ -128,7 +127,7 @@ class CompiledSums:
         clipped = np.zeros(len(tasks), np.int64)
         W = _read_only(W)
         data = (self._data, samples, flat, indexed)
-        run((*data, tasks, W, *wanted, values, gradients, clipped), len(tasks))
+        run((data, tasks, W, wanted, (values, gradients, clipped)), len(tasks))
         if len(tasks) == 1:
             return values, gradients, clipped
         starts = np.searchsorted(tasks[:, 0], np.arange(replicates))
@@ -161,7 +160,7 @@ class CompiledSums:
         flat = _NO_ROWS if rows is None else _read_only(rows)
         data = (self._data, samples, flat, indexed)
         padded = _read_only(padded)
-        run((*data, tasks, padded, *wanted, values, gradients, clipped), len(tasks))
+        run((data, tasks, padded, wanted, (values, gradients, clipped)), len(tasks))
         return (
             values.sum(axis=0)[:replicates],
             gradients.sum(axis=0)[:replicates, : self.d],

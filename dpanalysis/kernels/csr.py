@@ -23,23 +23,13 @@ _TILE_ROWS = 256
 
 @njit(**FAST)
 def csr_range(
-    matrix: Any,
-    samples: Any,
-    rows: Any,
-    indexed: bool,
-    lo: int,
-    hi: int,
-    w: Any,
-    terms: int,
-    numbers: Any,
-    want_value: int,
-    want_gradient: int,
-    gradient: Any,
-    careful: bool,
+    data: Any, lo: int, hi: int, w: Any, wanted: Any, gradient: Any, careful: bool
 ) -> Any:
     """Add gradients as :func:`~dpanalysis.kernels.dense.dense_range` does."""
-    y, scale, norms, weights, limits = samples
-    data, indices, indptr = matrix
+    matrix, samples, rows, indexed = data
+    _, _, norms, _, limits = samples
+    terms, numbers, want_value, want_gradient = wanted
+    entries, indices, indptr = matrix
     size = _TILE_ROWS
     tile = new_tile(size)
     index, table = tile
@@ -58,12 +48,12 @@ def csr_range(
     clipped = 0
     for start in range(lo, hi, size):
         m = min(size, hi - start)
-        fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
+        fill_tile(samples, rows, indexed, start, m, tile)
         for k in range(m):
             i = uint64(index[k])
             total = 0.0
             for entry in range(uint64(indptr[i]), uint64(indptr[i + uint64(1)])):
-                total += data[entry] * w[uint64(indices[entry])]
+                total += entries[entry] * w[uint64(indices[entry])]
             z[k] = total
         for k in range(m):
             z[k] *= table[SCALE, k]
@@ -76,14 +66,14 @@ def csr_range(
                 i, ck = uint64(index[k]), c[k]
                 first, last = uint64(indptr[i]), uint64(indptr[i + uint64(1)])
                 if careful:
-                    row = data[first:last].copy()
+                    row = entries[first:last].copy()
                     if is_inside(row, k, table, limits, known):
                         for entry in range(first, last):
                             block[uint64(indices[entry])] += ck * row[entry - first]
                     continue
                 total = square = 0.0
                 for entry in range(first, last):
-                    number = data[entry]
+                    number = entries[entry]
                     block[uint64(indices[entry])] += ck * number
                     total += abs(np.float64(number))
                     square += np.float64(number) * np.float64(number)
@@ -92,7 +82,7 @@ def csr_range(
                 for k in range(m):
                     if is_doubtful(sizes[k], squares[k], k, table, limits, known):
                         i = uint64(index[k])
-                        row = data[indptr[i] : indptr[i + uint64(1)]]
+                        row = entries[indptr[i] : indptr[i + uint64(1)]]
                         grown += 0 if is_inside(row, k, table, limits, known) else 1
         room -= m
         if room < size or start + m == hi:
@@ -108,41 +98,15 @@ def csr_range(
 
 @njit(**FAST)
 def csr_tasks(
-    matrix: Any,
-    samples: Any,
-    rows: Any,
-    indexed: bool,
-    tasks: Any,
-    W: Any,
-    terms: int,
-    numbers: Any,
-    want_value: int,
-    want_gradient: int,
-    values: Any,
-    gradients: Any,
-    clipped: Any,
-    queue: Any,
-    wake_flags: Any,
-    helper: int,
+    data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
 ) -> None:
     """Run tasks ``(replicate, lo, hi)`` from the queue; each has a row of the outputs."""
+    values, gradients, clipped = sums
     t = first_task(queue, wake_flags, helper)
     while t < tasks.shape[0]:
         for careful in range(2):
             values[t], clipped[t], grown = csr_range(
-                matrix,
-                samples,
-                rows,
-                indexed,
-                tasks[t, 1],
-                tasks[t, 2],
-                W[tasks[t, 0]],
-                terms,
-                numbers,
-                want_value,
-                want_gradient,
-                gradients[t],
-                careful > 0,
+                data, tasks[t, 1], tasks[t, 2], W[tasks[t, 0]], wanted, gradients[t], careful > 0
             )
             if grown == 0:
                 break
@@ -153,25 +117,21 @@ def csr_tasks(
 
 @njit(**FAST)
 def csr_replicates_range(
-    matrix: Any,
-    samples: Any,
-    rows: Any,
-    indexed: bool,
+    data: Any,
     lo: int,
     hi: int,
     W: Any,
-    terms: int,
-    numbers: Any,
-    want_value: int,
-    want_gradient: int,
+    wanted: Any,
     values: Any,
     gradients: Any,
     clipped: Any,
     careful: bool,
 ) -> int:
     """Add the sums of positions ``lo..hi`` for each row of ``W``; return the rows that grew."""
-    y, scale, norms, weights, limits = samples
-    data, indices, indptr = matrix
+    matrix, samples, rows, indexed = data
+    _, _, norms, _, limits = samples
+    terms, numbers, want_value, want_gradient = wanted
+    entries, indices, indptr = matrix
     replicates = W.shape[0]
     # Features first: the replicates of a nonzero entry are contiguous.
     V = np.ascontiguousarray(W.T)
@@ -191,13 +151,13 @@ def csr_replicates_range(
     grown = 0
     for start in range(lo, hi, _TILE_ROWS):
         m = min(_TILE_ROWS, hi - start)
-        fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
+        fill_tile(samples, rows, indexed, start, m, tile)
         for k in range(m):
             i = uint64(index[k])
             z_row[:] = 0.0
             factor = table[SCALE, k]
             for entry in range(uint64(indptr[i]), uint64(indptr[i + uint64(1)])):
-                x, v = factor * data[entry], V[uint64(indices[entry])]
+                x, v = factor * entries[entry], V[uint64(indices[entry])]
                 for r in range(replicates):
                     z_row[r] += x * v[r]
             for r in range(replicates):
@@ -216,7 +176,7 @@ def csr_replicates_range(
                 factor = table[SCALE, k]
                 first, last = uint64(indptr[i]), uint64(indptr[i + uint64(1)])
                 if careful:
-                    row = data[first:last].copy()
+                    row = entries[first:last].copy()
                     if is_inside(row, k, table, limits, known):
                         for entry in range(first, last):
                             x, gradient = factor * row[entry - first], sums[uint64(indices[entry])]
@@ -225,7 +185,7 @@ def csr_replicates_range(
                     continue
                 total = square = 0.0
                 for entry in range(first, last):
-                    number = data[entry]
+                    number = entries[entry]
                     x, gradient = factor * number, sums[uint64(indices[entry])]
                     for r in range(replicates):
                         gradient[r] += x * c_row[r]
@@ -236,7 +196,7 @@ def csr_replicates_range(
                 for k in range(m):
                     if is_doubtful(sizes[k], squares[k], k, table, limits, known):
                         i = uint64(index[k])
-                        row = data[indptr[i] : indptr[i + uint64(1)]]
+                        row = entries[indptr[i] : indptr[i + uint64(1)]]
                         grown += 0 if is_inside(row, k, table, limits, known) else 1
         room -= m
         if room < _TILE_ROWS or start + m == hi:
@@ -251,39 +211,19 @@ def csr_replicates_range(
 
 @njit(**FAST)
 def csr_replicates_tasks(
-    matrix: Any,
-    samples: Any,
-    rows: Any,
-    indexed: bool,
-    tasks: Any,
-    W: Any,
-    terms: int,
-    numbers: Any,
-    want_value: int,
-    want_gradient: int,
-    values: Any,
-    gradients: Any,
-    clipped: Any,
-    queue: Any,
-    wake_flags: Any,
-    helper: int,
+    data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
 ) -> None:
     """Run tasks ``(0, lo, hi)`` from the queue; each has a row of the outputs."""
+    values, gradients, clipped = sums
     t = first_task(queue, wake_flags, helper)
     while t < tasks.shape[0]:
         for careful in range(2):
             grown = csr_replicates_range(
-                matrix,
-                samples,
-                rows,
-                indexed,
+                data,
                 tasks[t, 1],
                 tasks[t, 2],
                 W,
-                terms,
-                numbers,
-                want_value,
-                want_gradient,
+                wanted,
                 values[t],
                 gradients[t],
                 clipped[t],

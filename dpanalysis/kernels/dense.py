@@ -9,8 +9,10 @@ on the other rows or on the number of threads. A row that has grown since it was
 nothing: :mod:`dpanalysis.kernels.norms`. The terms are added up by blocks of rows; see
 :mod:`dpanalysis.kernels.rounding`.
 
-``rows`` selects rows in place, without a copy, when ``indexed``; ``scale``, ``norms`` and
-``weights`` have one entry per row of ``X`` or are empty (then 1).
+``data`` is ``(X, samples, rows, indexed)``: ``rows`` selects rows in place, without a copy, when
+``indexed``; ``samples`` is ``(y, scale, norms, weights, limits)``, whose ``scale``, ``norms`` and
+``weights`` have one entry per row of ``X`` or are empty (then 1). ``wanted`` has the address and
+the numbers of the formulas, and whether values and gradients are wanted.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import uint64
 
 from .._numba import FAST, finish, first_task, next_task, njit
-from .norms import count_doubtful, is_doubtful, is_inside
+from . import SHARED_BLOCK
+from .norms import count_doubtful, empty_rows_outside, is_doubtful, is_inside
 from .rounding import BLOCK_ROWS
 from .tile import LINE_BYTES, SCALE, fill_tile, new_tile, prefetch, scale_terms, terms_at
 
@@ -33,26 +37,16 @@ _PAGE_BYTES = 4096  # longer rows are prefetched by the processor
 
 @njit(**FAST)
 def dense_range(
-    X: Any,
-    samples: Any,
-    rows: Any,
-    indexed: bool,
-    lo: int,
-    hi: int,
-    w: Any,
-    terms: int,
-    numbers: Any,
-    want_value: int,
-    want_gradient: int,
-    gradient: Any,
-    careful: bool,
+    data: Any, lo: int, hi: int, w: Any, wanted: Any, gradient: Any, careful: bool
 ) -> Any:
     """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped, grown.
 
     ``grown`` is the number of rows outside their limits; if ``careful`` they are left out, and it
     is 0.
     """
-    y, scale, norms, weights, limits = samples
+    X, samples, rows, indexed = data
+    _, _, norms, _, limits = samples
+    terms, numbers, want_value, want_gradient = wanted
     d = X.shape[1]
     far = X.shape[0] * d * X.itemsize > _NEAR_BYTES and d * X.itemsize <= _PAGE_BYTES
     rows_of_tile = (_FAR_TILE_ENTRIES if far else _TILE_ENTRIES) // d
@@ -75,7 +69,7 @@ def dense_range(
     clipped = 0
     for start in range(lo, hi, size):
         m = min(size, hi - start)
-        fill_tile(y, scale, norms, weights, rows, indexed, start, m, tile)
+        fill_tile(samples, rows, indexed, start, m, tile)
         # Multiples of four, so that a row has the same bits at every place.
         quads = m + -m % 4
         for k in range(m, quads):
@@ -155,44 +149,177 @@ def dense_range(
 
 @njit(**FAST)
 def dense_tasks(
-    X: Any,
-    samples: Any,
-    rows: Any,
-    indexed: bool,
-    tasks: Any,
-    W: Any,
-    terms: int,
-    numbers: Any,
-    want_value: int,
-    want_gradient: int,
-    values: Any,
-    gradients: Any,
-    clipped: Any,
-    queue: Any,
-    wake_flags: Any,
-    helper: int,
+    data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
 ) -> None:
     """Run tasks ``(replicate, lo, hi)`` from the queue; each has a row of the outputs."""
+    values, gradients, clipped = sums
     t = first_task(queue, wake_flags, helper)
     while t < tasks.shape[0]:
         for careful in range(2):
             values[t], clipped[t], grown = dense_range(
-                X,
-                samples,
-                rows,
-                indexed,
-                tasks[t, 1],
-                tasks[t, 2],
-                W[tasks[t, 0]],
-                terms,
-                numbers,
-                want_value,
-                want_gradient,
-                gradients[t],
-                careful > 0,
+                data, tasks[t, 1], tasks[t, 2], W[tasks[t, 0]], wanted, gradients[t], careful > 0
             )
             if grown == 0:
                 break
             gradients[t, :] = 0.0
+        t = next_task(queue)
+    finish(queue, tasks.shape[0], wake_flags, helper)
+
+
+# For all replicates at once. The matrix is too thin for a matrix product to be fast. Instead a tile
+# of rows is transposed once, all replicates use it while it is in cache, and every inner loop runs
+# along the rows of the tile, in vector registers, for a block of four features by four replicates.
+#
+# A transposed tile is flat, feature j at j * T .. (j + 1) * T, and indexed by unsigned integers:
+# constant offsets of one pointer cannot overlap, and an unsigned index cannot be negative, so the
+# compiler vectorizes the loops.
+
+_T = 128  # rows of a tile
+_T1, _T2, _T3 = np.uint64(_T), np.uint64(2 * _T), np.uint64(3 * _T)
+
+
+@njit(**FAST)
+def _transpose(X: Any, index: Any, factor: Any, count: int, x: Any) -> None:
+    """Write the scaled rows ``index[:count]`` of ``X`` into the columns of the tile."""
+    d = X.shape[1]
+    quads = count - count % 4
+    for k in range(0, quads, 4):
+        x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
+        f0, f1, f2, f3 = factor[k], factor[k + 1], factor[k + 2], factor[k + 3]
+        for j in range(d):
+            at = uint64(j * _T + k)
+            x[at] = f0 * x0[j]
+            x[at + uint64(1)] = f1 * x1[j]
+            x[at + uint64(2)] = f2 * x2[j]
+            x[at + uint64(3)] = f3 * x3[j]
+    for k in range(quads, count):
+        row = X[index[k]]
+        for j in range(d):
+            x[j * _T + k] = factor[k] * row[j]
+
+
+@njit(**FAST)
+def _predict(x: Any, W: Any, r: int, z: Any) -> None:
+    """Write the predictions of replicates ``r .. r + 3``, a tile for each, into ``z``."""
+    v0, v1, v2, v3 = W[r], W[r + 1], W[r + 2], W[r + 3]
+    z[:] = 0.0
+    for j in range(0, W.shape[1], SHARED_BLOCK):
+        a0, a1, a2, a3 = v0[j], v0[j + 1], v0[j + 2], v0[j + 3]
+        b0, b1, b2, b3 = v1[j], v1[j + 1], v1[j + 2], v1[j + 3]
+        c0, c1, c2, c3 = v2[j], v2[j + 1], v2[j + 2], v2[j + 3]
+        d0, d1, d2, d3 = v3[j], v3[j + 1], v3[j + 2], v3[j + 3]
+        base = uint64(j * _T)
+        for k in range(_T1):
+            at = base + k
+            x0, x1, x2, x3 = x[at], x[at + _T1], x[at + _T2], x[at + _T3]
+            z[k] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
+            z[k + _T1] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
+            z[k + _T2] += c0 * x0 + c1 * x1 + c2 * x2 + c3 * x3
+            z[k + _T3] += d0 * x0 + d1 * x1 + d2 * x2 + d3 * x3
+
+
+@njit(**FAST)
+def _add_gradients(x: Any, c: Any, r: int, gradients: Any) -> None:
+    """Add the tile to the gradients of replicates ``r .. r + 3``."""
+    y0, y1, y2, y3 = gradients[r], gradients[r + 1], gradients[r + 2], gradients[r + 3]
+    for j in range(0, gradients.shape[1], SHARED_BLOCK):
+        g00 = g01 = g02 = g03 = g10 = g11 = g12 = g13 = 0.0
+        g20 = g21 = g22 = g23 = g30 = g31 = g32 = g33 = 0.0
+        base = uint64(j * _T)
+        for k in range(_T1):
+            at = base + k
+            x0, x1, x2, x3 = x[at], x[at + _T1], x[at + _T2], x[at + _T3]
+            c0, c1, c2, c3 = c[k], c[k + _T1], c[k + _T2], c[k + _T3]
+            g00 += c0 * x0
+            g01 += c0 * x1
+            g02 += c0 * x2
+            g03 += c0 * x3
+            g10 += c1 * x0
+            g11 += c1 * x1
+            g12 += c1 * x2
+            g13 += c1 * x3
+            g20 += c2 * x0
+            g21 += c2 * x1
+            g22 += c2 * x2
+            g23 += c2 * x3
+            g30 += c3 * x0
+            g31 += c3 * x1
+            g32 += c3 * x2
+            g33 += c3 * x3
+        for y, g0, g1, g2, g3 in (
+            (y0, g00, g01, g02, g03),
+            (y1, g10, g11, g12, g13),
+            (y2, g20, g21, g22, g23),
+            (y3, g30, g31, g32, g33),
+        ):
+            y[j] += g0
+            y[j + 1] += g1
+            y[j + 2] += g2
+            y[j + 3] += g3
+
+
+@njit(**FAST)
+def replicates_range(
+    data: Any, lo: int, hi: int, W: Any, wanted: Any, values: Any, gradients: Any, clipped: Any
+) -> None:
+    """Add the sums of positions ``lo..hi``, one row of the outputs for each row of ``W``.
+
+    ``W`` and ``gradients`` are padded to whole blocks of features and of replicates.
+    """
+    X, samples, rows, indexed = data
+    _, _, norms, _, limits = samples
+    terms, numbers, want_value, want_gradient = wanted
+    tile = new_tile(_T)
+    index, table = tile
+    x = np.zeros(W.shape[1] * _T)
+    z = np.empty(SHARED_BLOCK * _T)
+    c = np.zeros(SHARED_BLOCK * _T)
+    known = norms.shape[0] > 0 and limits[2] < math.inf
+    bounded = want_gradient and (known or min(limits[0], limits[1]) < math.inf)
+    sums = np.empty((2, _T))
+    # The sums of a block of rows, and the sums of all earlier blocks.
+    many = hi - lo > BLOCK_ROWS
+    block = np.zeros(gradients.shape) if many else gradients
+    block_values = np.zeros(W.shape[0])
+    room = BLOCK_ROWS
+    for start in range(lo, hi, _T):
+        m = min(_T, hi - start)
+        fill_tile(samples, rows, indexed, start, m, tile)
+        _transpose(X, index, table[SCALE], m, x)
+        if bounded:
+            empty_rows_outside(x, _T, X.shape[1], table, limits, known, m, sums)
+        c[:] = 0.0  # clears coefficients of an earlier tile beyond row m
+        for first in range(0, W.shape[0], SHARED_BLOCK):
+            _predict(x, W, first, z)
+            # Not range(SHARED_BLOCK), which would be unrolled.
+            for r in range(min(SHARED_BLOCK, W.shape[0] - first)):
+                part, count = terms_at(
+                    terms, numbers, want_value, want_gradient, z, r * _T, table, m, c
+                )
+                block_values[first + r] += part
+                clipped[first + r] += count
+            if want_gradient:
+                _add_gradients(x, c, first, block)
+        room -= m
+        if room < _T or start + m == hi:
+            room = BLOCK_ROWS
+            values += block_values
+            block_values[:] = 0.0
+            if many:
+                gradients += block
+                block[:, :] = 0.0
+
+
+@njit(**FAST)
+def replicates_tasks(
+    data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
+) -> None:
+    """Run tasks ``(0, lo, hi)`` from the queue; each has a row of the outputs."""
+    values, gradients, clipped = sums
+    t = first_task(queue, wake_flags, helper)
+    while t < tasks.shape[0]:
+        replicates_range(
+            data, tasks[t, 1], tasks[t, 2], W, wanted, values[t], gradients[t], clipped[t]
+        )
         t = next_task(queue)
     finish(queue, tasks.shape[0], wake_flags, helper)

@@ -6,6 +6,7 @@ may differ; :class:`CompiledLoss` and :class:`CompiledRule` wrap users' compiled
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -14,9 +15,20 @@ import numpy as np
 
 from .. import clipping as rules
 from .. import losses
-from ..clipping import Clipping
-from ..losses import Loss
-from . import codes
+from ..clipping import Clipping, check_clipping
+from ..losses import Loss, check_loss, evaluated, grid
+from . import (
+    AUTOMATIC,
+    FLAT,
+    HINGE,
+    HUBERIZED_HINGE,
+    LOGISTIC,
+    PER_SAMPLE_ADAPTIVE,
+    SQUARED_ERROR,
+    UNCLIPPED,
+    VALUE,
+)
+from .array_api import clip_to_bound
 
 
 class CompiledLoss(Loss):
@@ -42,22 +54,10 @@ class CompiledLoss(Loss):
     )
     lowest: Any = property(attrgetter("_loss.lowest"))
     growth: Any = property(attrgetter("_loss.growth"))
-
-    def value(self, z: Any, y: Any) -> Any:
-        """Return the loss."""
-        return self._loss.value(z, y)
-
-    def derivative(self, z: Any, y: Any) -> Any:
-        """Return the derivative in ``z``."""
-        return self._loss.derivative(z, y)
-
-    def second_derivative(self, z: Any, y: Any) -> Any:
-        """Return the second derivative in ``z``."""
-        return self._loss.second_derivative(z, y)
-
-    def weak_growth(self, row_norm: float, beta1: float | None = None) -> tuple[float, float]:
-        """Return ``(beta1, beta2)`` of weak growth."""
-        return self._loss.weak_growth(row_norm, beta1)
+    value: Any = property(attrgetter("_loss.value"))
+    derivative: Any = property(attrgetter("_loss.derivative"))
+    second_derivative: Any = property(attrgetter("_loss.second_derivative"))
+    weak_growth: Any = property(attrgetter("_loss.weak_growth"))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CompiledLoss) and self._loss == other._loss
@@ -83,18 +83,9 @@ class CompiledRule(Clipping):
     clip_norm: Any = property(attrgetter("_rule.clip_norm"))
     needs_losses = property(attrgetter("_rule.needs_losses"))
     largest_weight: Any = property(attrgetter("_rule.largest_weight"))
-
-    def wanted(self, norms: Any, losses: Any) -> Any:
-        """Return the weights by the rule's formula."""
-        return self._rule.wanted(norms, losses)
-
-    def weight(self, norms: Any, losses: Any = None) -> Any:
-        """Return the rule's weights."""
-        return self._rule.weight(norms, losses)
-
-    def check(self, loss: Any, radius: float) -> None:
-        """Raise ValueError where the rule does."""
-        self._rule.check(loss, radius)
+    wanted: Any = property(attrgetter("_rule.wanted"))
+    weight: Any = property(attrgetter("_rule.weight"))
+    check: Any = property(attrgetter("_rule.check"))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CompiledRule) and self._rule == other._rule
@@ -108,19 +99,19 @@ class CompiledRule(Clipping):
 
 # class -> code of its formulas, and the attribute that is their parameter
 _LOSSES: dict[type, tuple[int, str | None]] = {
-    losses.Logistic: (codes.LOGISTIC, None),
-    losses.SquaredError: (codes.SQUARED_ERROR, None),
-    losses.Hinge: (codes.HINGE, None),
-    losses.HuberizedHinge: (codes.HUBERIZED_HINGE, "width"),
+    losses.Logistic: (LOGISTIC, None),
+    losses.SquaredError: (SQUARED_ERROR, None),
+    losses.Hinge: (HINGE, None),
+    losses.HuberizedHinge: (HUBERIZED_HINGE, "width"),
 }
 # class -> code of its formula, and its parameters after the clip norm
 _RULES: dict[type, tuple[int, tuple[str, ...]]] = {
-    rules.Flat: (codes.FLAT, ()),
-    rules.Automatic: (codes.AUTOMATIC, ("r",)),
-    rules.PerSampleAdaptive: (codes.PER_SAMPLE_ADAPTIVE, ("r",)),
-    rules.Value: (codes.VALUE, ("beta1", "beta2", "lower_bound")),
+    rules.Flat: (FLAT, ()),
+    rules.Automatic: (AUTOMATIC, ("r",)),
+    rules.PerSampleAdaptive: (PER_SAMPLE_ADAPTIVE, ("r",)),
+    rules.Value: (VALUE, ("beta1", "beta2", "lower_bound")),
 }
-_UNCLIPPED = (codes.UNCLIPPED, 1.0, 0.0, 0.0, 0.0)
+_UNCLIPPED = (UNCLIPPED, 1.0, 0.0, 0.0, 0.0)
 
 
 class Kernels(NamedTuple):
@@ -166,7 +157,7 @@ def plan(loss: Any, rule: Any, sparse: bool) -> KernelPlan:
 
         own_loss = loss_formulas(loss.loss)
         # The place of the formulas with a parameter.
-        first: tuple[Any, ...] = (codes.HUBERIZED_HINGE, *own_loss.numbers(loss.loss))
+        first: tuple[Any, ...] = (HUBERIZED_HINGE, *own_loss.numbers(loss.loss))
     else:
         code, name = _LOSSES[type(loss)]
         first = (code, 0.0 if name is None else float(getattr(loss, name)))
@@ -174,7 +165,7 @@ def plan(loss: Any, rule: Any, sparse: bool) -> KernelPlan:
         from .user import rule_formulas
 
         own_rule = rule_formulas(rule.rule)
-        code = codes.VALUE if rule.needs_losses else codes.FLAT
+        code = VALUE if rule.needs_losses else FLAT
         second: tuple[Any, ...] = (code, *own_rule.numbers(rule.rule))
     elif rule is None:
         second = _UNCLIPPED
@@ -200,6 +191,122 @@ def _kernels(sparse: bool) -> Kernels:
         from . import csr
 
         return Kernels(csr.csr_tasks, csr.csr_replicates_tasks)
-    from . import dense, replicates
+    from . import dense
 
-    return Kernels(dense.dense_tasks, replicates.replicates_tasks)
+    return Kernels(dense.dense_tasks, dense.replicates_tasks)
+
+
+# Compilation of a user's loss or rule, and comparison with its array formulas
+
+
+_NOT_COMPILED = "{!r} is not compiled and its sums run as arrays, which is slower: {}"
+
+
+def compile_loss(loss: Loss) -> Loss:
+    """Return the same loss, with sums over samples as fast as those of a built-in one.
+
+    Numba compiles the class's ``value`` and ``derivative`` as functions of two numbers, once in a
+    process (some seconds, at the first sum of each kind). In them
+
+    - NumPy, or the module that ``array_api_compat.array_namespace(z)`` returns, has functions of
+      numbers: ``exp``, ``log``, ``log1p``, ``where``, ``abs``, ``maximum`` and so on. ``exp``,
+      ``log`` and ``log1p`` are replaced by vectorized polynomials with a relative error below
+      1e-15;
+    - ``self`` has only its numbers (fields, class attributes, properties), read at each sum;
+    - helpers must be functions of the module, not methods;
+    - no exceptions may be raised, since an error at one record would reveal it.
+
+    A built-in loss is returned unchanged, and so is one that Numba cannot compile, with a
+    UserWarning that says why. A compiled one can be pickled, and is compiled again where it is
+    loaded.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``loss`` is not a loss (see :func:`dpanalysis.losses.check_loss`), or its compiled
+        formulas differ from those of the arrays on a grid of predictions and labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpanalysis import ERM, losses
+    >>> class Soft(losses.Loss):
+    ...     classification = True
+    ...     lipschitz, smoothness = 0.5, 0.5
+    ...     def value(self, z, y):
+    ...         return 0.5 * (np.sqrt(1.0 + (1.0 - y * z) ** 2) - 1.0)
+    ...     def derivative(self, z, y):
+    ...         gap = 1.0 - y * z
+    ...         return -0.5 * y * gap / np.sqrt(1.0 + gap**2)
+    >>> problem = ERM(np.array([[1.0], [2.0]]), [1, -1], losses.compiled(Soft()))
+    >>> problem.gradient(np.zeros(1))
+    array([0.1768])
+    """
+    check_loss(loss)
+    if is_compiled_loss(loss):
+        return loss
+    from . import user
+
+    try:
+        formulas = user.loss_formulas(loss)
+    except user.CannotCompile as reason:
+        warnings.warn(_NOT_COMPILED.format(loss, reason), stacklevel=2)
+        return loss
+    z, y = grid(loss)
+    numbers = formulas.numbers(loss)
+    for name, formula in (("value", formulas.value), ("derivative", formulas.derivative)):
+        expected = evaluated(loss, name, z, y)
+        if name == "derivative":
+            expected = np.clip(expected, -loss.lipschitz, loss.lipschitz)
+        found = np.array([formula(*pair, numbers) for pair in zip(z, y)])
+        _check_equal(f"{type(loss).__name__}.{name} gives", found, expected, z=z, y=y)
+    return CompiledLoss(loss)
+
+
+def compile_rule(rule: Clipping) -> Clipping:
+    """Return the same rule, with sums over samples as fast as those of a built-in one.
+
+    Numba compiles the function of a :class:`Custom` rule, or the method ``wanted`` of a user's
+    class, as a function of two numbers, on the conditions of :func:`dpanalysis.losses.compiled`,
+    with the same errors and warnings. The weight is then limited to ``clip_norm / norm`` and to
+    ``largest_weight``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpanalysis import ERM, clipping, losses
+    >>> rule = clipping.compiled(clipping.Custom(lambda norm, loss: 1.0 / (norm + 1.0), 1.0))
+    >>> problem = ERM(np.array([[2.0], [1.0]]), [1, 1], losses.Logistic())
+    >>> problem.sums(np.zeros(1), clipping=rule, value=False).gradient
+    array([-0.8333])
+    """
+    check_clipping(rule)
+    if is_compiled_rule(rule):
+        return rule
+    from . import user
+
+    try:
+        formulas = user.rule_formulas(rule)
+    except user.CannotCompile as reason:
+        warnings.warn(_NOT_COMPILED.format(rule, reason), stacklevel=2)
+        return rule
+    sizes = rule.clip_norm * np.array([0.0, 1e-9, 1e-3, 0.1, 0.5, 0.9, 1.0, 1.1, 2.0, 10.0, 1e6])
+    norms, losses = (
+        part.reshape(-1) for part in np.meshgrid(sizes, [0.0, 1e-9, 1e-3, 0.1, 1.0, 10.0, 1e6])
+    )
+    expected = clip_to_bound(rule, norms, losses if rule.needs_losses else None)
+    parameters = formulas.numbers(rule)
+    found = np.array([formulas.weight(0, parameters, *pair) for pair in zip(norms, losses)])
+    _check_equal(f"{rule!r} gives the weight", found, expected, norm=norms, loss=losses)
+    return CompiledRule(rule)
+
+
+def _check_equal(
+    what: str, found: np.ndarray, expected: np.ndarray, **arguments: np.ndarray
+) -> None:
+    """Raise ValueError at the first argument where compiled and array formulas differ."""
+    wrong = ~np.isclose(found, expected, rtol=1e-9, atol=1e-12, equal_nan=True)
+    if wrong.any():
+        k = int(np.argmax(wrong))
+        at = " and ".join(f"{name} = {values[k]:g}" for name, values in arguments.items())
+        raise ValueError(f"{what} {expected[k]!r} for arrays and {found[k]!r} compiled, at {at}")

@@ -21,7 +21,7 @@ from numba import types, uint64
 from numba.extending import intrinsic
 
 from .._numba import EXACT, FAST, njit
-from .codes import AUTOMATIC, FLAT, PER_SAMPLE_ADAPTIVE, VALUE
+from . import AUTOMATIC, FLAT, PER_SAMPLE_ADAPTIVE, VALUE
 
 BELOW_ONE = 1.0 - 2.0**-50
 

@@ -32,7 +32,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .._numba import FAST, cfunc, njit
-from .codes import (
+from . import (
     AUTOMATIC,
     FLAT,
     HINGE,
@@ -139,18 +139,9 @@ def new_tile(size: int) -> Any:
 
 
 @njit(**FAST)
-def fill_tile(
-    y: Any,
-    scale: Any,
-    norms: Any,
-    weights: Any,
-    rows: Any,
-    indexed: bool,
-    start: int,
-    count: int,
-    tile: Any,
-) -> None:
+def fill_tile(samples: Any, rows: Any, indexed: bool, start: int, count: int, tile: Any) -> None:
     """Gather row number, label, scale, norm and weight of each sample."""
+    y, scale, norms, weights, _ = samples
     index, table = tile
     for k in range(count):
         i = rows[start + k] if indexed else start + k

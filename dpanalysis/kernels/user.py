@@ -46,99 +46,32 @@ from .tile import TERMS, split_rule, tile_terms
 _OPTIONS = {**EXACT, "cache": False}  # Numba's cache identifies functions by file and line
 
 
-@njit(**_OPTIONS)
-def _where(condition: Any, first: Any, second: Any) -> Any:
-    return first if condition else second
+def _compiled(function: Callable[..., Any]) -> Any:
+    return njit(**_OPTIONS)(function)
 
 
-@njit(**_OPTIONS)
-def _maximum(a: Any, b: Any) -> Any:
-    return a if (a > b) | (a != a) else b  # NaN passes
-
-
-@njit(**_OPTIONS)
-def _minimum(a: Any, b: Any) -> Any:
-    return a if (a < b) | (a != a) else b  # NaN passes
-
-
-@njit(**_OPTIONS)
-def _clip(x: Any, low: Any, high: Any) -> Any:
-    return _minimum(_maximum(x, low), high)
-
-
-@njit(**_OPTIONS)
-def _zeros_like(x: Any) -> float:
-    return 0.0
-
-
-@njit(**_OPTIONS)
-def _ones_like(x: Any) -> float:
-    return 1.0
-
-
-@njit(**_OPTIONS)
-def _full_like(x: Any, value: Any) -> Any:
-    return value
-
-
-@njit(**_OPTIONS)
-def _abs(x: Any) -> Any:
-    return abs(x)
-
-
-@njit(**_OPTIONS)
-def _sqrt(x: Any) -> float:
-    return math.sqrt(x)
-
-
-@njit(**_OPTIONS)
-def _square(x: Any) -> Any:
-    return x * x
-
-
-@njit(**_OPTIONS)
-def _isnan(x: Any) -> bool:
-    return x != x
-
-
-@njit(**_OPTIONS)
-def _isfinite(x: Any) -> bool:
-    return abs(x) < math.inf
-
-
-@njit(**_OPTIONS)
-def _exp(x: Any) -> float:
-    return exp_any(float(x))
-
-
-@njit(**_OPTIONS)
-def _log(x: Any) -> float:
-    return log_any(float(x))
-
-
-@njit(**_OPTIONS)
-def _log1p(x: Any) -> float:
-    return log1p_any(float(x))
-
+# NaN passes both.
+_maximum = _compiled(lambda a, b: a if (a > b) | (a != a) else b)
+_minimum = _compiled(lambda a, b: a if (a < b) | (a != a) else b)
 
 SCALARS = ModuleType("dpanalysis.kernels.SCALARS")
 vars(SCALARS).update({name: item for name, item in vars(np).items() if name[:2] != "__"})
 vars(SCALARS).update(
-    where=_where,
+    where=_compiled(lambda condition, first, second: first if condition else second),
     maximum=_maximum,
     minimum=_minimum,
-    clip=_clip,
-    zeros_like=_zeros_like,
-    ones_like=_ones_like,
-    full_like=_full_like,
-    abs=_abs,
-    sqrt=_sqrt,
-    square=_square,
-    isnan=_isnan,
-    isfinite=_isfinite,
-    exp=_exp,
-    log=_log,
-    log1p=_log1p,
+    clip=_compiled(lambda x, low, high: _minimum(_maximum(x, low), high)),
+    zeros_like=_compiled(lambda x: 0.0),
+    ones_like=_compiled(lambda x: 1.0),
+    full_like=_compiled(lambda x, value: value),
+    abs=_compiled(lambda x: abs(x)),
+    sqrt=_compiled(lambda x: math.sqrt(x)),
+    square=_compiled(lambda x: x * x),
+    isnan=_compiled(lambda x: x != x),
+    isfinite=_compiled(lambda x: abs(x) < math.inf),
+    exp=_compiled(lambda x: exp_any(float(x))),
+    log=_compiled(lambda x: log_any(float(x))),
+    log1p=_compiled(lambda x: log1p_any(float(x))),
 )
 
 

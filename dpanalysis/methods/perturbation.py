@@ -277,7 +277,7 @@ class ObjectivePerturbation(_OneShot):
 
 @dataclass(frozen=True, repr=False)
 class Quantiles(ShortRepr, Method):
-    """A noisy quantile of every column of a :class:`~dpanalysis.problems.table.ColumnTable`.
+    """A noisy quantile of every column of a :class:`~dpanalysis.problems.base.ColumnTable`.
 
     The only iterate is their vector. ``level`` is the share of values on the ``side``; see
     :class:`~dpanalysis.privacy.queries.NoisyQuantile`.

@@ -14,8 +14,8 @@ from ..experiments.loop import whole_runs
 from ..experiments.run import minimize
 from ..methods.perturbation import Quantiles
 from ..privacy.accounting.relations import Budget
+from ..problems.base import ColumnTable
 from ..problems.rows.checks import has_read_width, refuse_read_width
-from ..problems.table import ColumnTable
 from .columns import LearnedRanges, PublicColumns, columns_of, traced, with_columns
 
 # 0 and both signs of 2^-20 to 2^40 in steps of a thousandth, which a column of years needs.

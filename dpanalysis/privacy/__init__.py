@@ -1,5 +1,7 @@
 """Privacy: events with explicit units, their cost, filters, and the source of noise.
 
+A number outside the range that a docstring states raises ValueError.
+
 Examples
 --------
 >>> from dpanalysis import privacy

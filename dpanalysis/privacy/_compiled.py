@@ -13,8 +13,6 @@ import numpy as np
 from .._numba import FAST, finish, first_task, next_task, njit
 from .._parallel import run_tasks
 
-__all__ = ["bernoulli_positions", "box_muller", "mark_distinct", "read_bitmap"]
-
 
 @njit(cache=FAST["cache"], nogil=True)
 def bernoulli_positions(uniforms, log_keep, start, n, out):  # type: ignore[no-untyped-def]

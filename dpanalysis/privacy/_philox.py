@@ -22,8 +22,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LAWS", "SEED_WORDS", "philox", "random_bits"]
-
 SEED_WORDS = 4  # of 32 bits: the key, and the upper half of the counter
 
 _ROUNDS = 10

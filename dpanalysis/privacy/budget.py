@@ -17,6 +17,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import partial
+from operator import methodcaller
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,9 +29,6 @@ from .accounting.rdp import rdp_to_epsilon
 from .accounting.relations import Budget, check_budget
 from .accounting.zcdp import epsilon_to_zcdp, zcdp_to_epsilon
 from .events import Event, check_event, unrolled
-
-__all__ = ["SLACK", "Filter", "Guard", "NonCopyableGuard", "Plan", "refuse_branch"]
-
 
 SLACK = 1e-9
 
@@ -64,24 +62,12 @@ class NonCopyableGuard:
         return self._lock
 
     def claim_seed(self, seed: Any) -> None:
-        """Remember a seed of noise that is paid from here, or refuse one used before.
+        """Remember a seed of noise that is paid from here; raise ValueError if it was used before.
 
         Two runs from one seed draw the same noise, and their difference has none: composition
         wants fresh noise for every release. Seeds are compared by the state that NumPy makes of
-        them, so 9, ``SeedSequence([9])`` and ``default_rng(9)`` are one seed.
-
-        Parameters
-        ----------
-        seed : None, int, SeedSequence, Generator, SystemRandom or "os"
-            What the noise will be drawn from, before anything is spawned from it.
-
-        Raises
-        ------
-        ValueError
-            If the seed has been used under this guard. A Generator or a SeedSequence that
-            children were spawned from goes on with other children, and is another seed then.
-        RuntimeError
-            If this guard is a copy of another.
+        them, so 9, ``SeedSequence([9])`` and ``default_rng(9)`` are one seed. A Generator or a
+        SeedSequence has other children after some were spawned from it, and is another seed then.
         """
         with self._only_one():
             state = _state(seed)
@@ -143,13 +129,8 @@ class Filter(NonCopyableGuard):
     budget : Budget
     order : float, optional
         Renyi order in (1, inf), fixed before any data are seen, for example by
-        :func:`plan_order`. Needed where batches with Gaussian noise are subsampled.
-
-    Raises
-    ------
-    ValueError
-        If ``order`` is given with a budget that has no use for it, or the budget is too
-        small for that order.
+        :func:`plan_order`. Needed where batches with Gaussian noise are subsampled; only for
+        budgets with delta > 0, and large enough to leave some of the budget.
 
     Notes
     -----
@@ -180,10 +161,10 @@ class Filter(NonCopyableGuard):
             if order is not None:
                 raise ValueError(f"order is for budgets with delta > 0, got {order!r}")
             pure = budget.rho is None
-            self._cost = _pure_cost if pure else _zcdp_cost
+            self._cost = methodcaller("pure_cost" if pure else "zcdp_cost")
             self.notion, self.limit = ("pure" if pure else "zcdp"), budget.limit
         elif order is None:
-            self._cost = _zcdp_cost
+            self._cost = methodcaller("zcdp_cost")
             self.notion, self.limit = "zcdp", epsilon_to_zcdp(budget.limit, budget.delta)
         else:
             a = check_number("order", order, low=1.0, low_open=True)
@@ -203,10 +184,8 @@ class Filter(NonCopyableGuard):
     def cost(self, event: Event) -> float:
         """Return what ``event`` would be charged, in the filter's notion of privacy.
 
-        Raises
-        ------
-        IncompatibleAccounting
-            If the event cannot be accounted under the relation, or has no finite cost.
+        Raises IncompatibleAccounting if the event cannot be accounted under the relation, or has no
+        finite cost.
         """
         try:
             return self._known[event]
@@ -229,26 +208,15 @@ class Filter(NonCopyableGuard):
         return value
 
     def can_spend(self, event: Event) -> bool:
-        """Return whether ``event`` fits in what is left; nothing is charged.
-
-        Raises
-        ------
-        IncompatibleAccounting
-            As :meth:`cost`.
-        """
+        """Return whether ``event`` fits in what is left; nothing is charged."""
         return self.spent + self.cost(event) <= self.limit * (1.0 + SLACK)
 
     def spend(self, event: Event) -> None:
         """Charge ``event``, before its answer is released.
 
-        Raises
-        ------
-        PrivacyBudgetExceeded
-            If it does not fit; nothing is charged then.
-        IncompatibleAccounting
-            As :meth:`cost`.
-        RuntimeError
-            If this filter is a copy of another, by pickle or by a fork too.
+        Raises PrivacyBudgetExceeded, and charges nothing, if it does not fit;
+        IncompatibleAccounting as :meth:`cost`; RuntimeError if this filter is a copy of another,
+        by pickle or by a fork too.
         """
         cost = self.cost(event)
         with self._only_one():
@@ -263,17 +231,17 @@ class Filter(NonCopyableGuard):
             self._spent = total
 
     def branch(self) -> Filter:
-        """Return a filter that has spent as much, for thought experiments: it spends for itself.
+        """Return a filter that has spent as much and spends for itself, for thought experiments.
 
         The analysis of a mechanism follows both outcomes of an answer; a run has one of them. A
         run on data refuses a branch, since what it grants would be granted a second time.
         """
         with self._only_one():
-            twin = copy.copy(self)
-            twin._lock, twin._known = threading.RLock(), dict(self._known)
-            twin._seeds = set(self._seeds)
-        twin.__dict__["is_branch"] = True
-        return twin
+            branch = copy.copy(self)
+            branch._lock, branch._known = threading.RLock(), dict(self._known)
+            branch._seeds = set(self._seeds)
+        branch.__dict__["is_branch"] = True
+        return branch
 
     @property
     def spent(self) -> float:
@@ -286,21 +254,10 @@ class Filter(NonCopyableGuard):
         return max(0.0, self.limit - self.spent)
 
     def epsilon(self, delta: float | None = None, copies: int = 1) -> float:
-        """Return the epsilon at ``delta`` of all that this filter may grant.
+        """Return the epsilon at ``delta``, by default the budget's, of all that this may grant.
 
-        That is the guarantee, whatever has been spent: how much that is was decided by what
-        had been released.
-
-        Parameters
-        ----------
-        delta : float, optional
-            That of the budget by default.
-        copies : int
-            So many independent runs under such a filter are released together.
-
-        Returns
-        -------
-        float
+        That is the guarantee, whatever has been spent: how much that is was decided by what had
+        been released. ``copies`` is how many independent runs under such a filter are released.
 
         Examples
         --------
@@ -320,14 +277,6 @@ class Filter(NonCopyableGuard):
     def __repr__(self) -> str:
         at = "" if self.order is None else f" at order {self.order:g}"
         return f"Filter({self.notion}{at}: {self.spent:.6g} of {self.limit:.6g} spent)"
-
-
-def _pure_cost(event: Event) -> float:
-    return event.pure_cost()
-
-
-def _zcdp_cost(event: Event) -> float:
-    return event.zcdp_cost()
 
 
 def _renyi_cost(order: np.ndarray, event: Event) -> float:
@@ -422,12 +371,8 @@ class Plan(NonCopyableGuard):
     def spend(self, event: Event) -> None:
         """Use up the planned event that pays for ``event``.
 
-        Raises
-        ------
-        PrivacyBudgetExceeded
-            If none does; nothing is charged then.
-        RuntimeError
-            If this plan is a copy of another, by pickle or by a fork too.
+        Raises PrivacyBudgetExceeded, and charges nothing, if none does; RuntimeError as
+        :meth:`Filter.spend`.
         """
         with self._only_one():
             place = self._place(event)

@@ -2,7 +2,8 @@
 
 An event carries its noise, the sensitivity of the released quantity (in that quantity's
 units and under the budget's neighbouring relation) and the norm of that sensitivity. It
-knows its cost in each notion of privacy; how costs add up is the accountant's business.
+knows its cost in each notion of privacy; how costs add up is the accountant's business. A number
+outside the range that a docstring states raises ValueError.
 """
 
 import warnings

@@ -69,26 +69,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "GRID",
-    "LAWS",
-    "Reals",
-    "arithmetic",
-    "grid",
-    "nearly",
-    "positive",
-    "release",
-    "smallest",
-]
-
-
 HEAD = 53  # binary digits drawn at once
 ROUNDING = 2.0**-45
 _FAR = 2.0**-40
 
 
 def arithmetic(digits: int) -> Any:
-    """Return mpmath's interval arithmetic for numbers of so many digits; one of one's own."""
+    """Return a new interval arithmetic of mpmath for numbers of so many digits."""
     from mpmath.ctx_iv import MPIntervalContext  # here: it is rarely needed
 
     intervals = MPIntervalContext()
@@ -97,19 +84,10 @@ def arithmetic(digits: int) -> Any:
 
 
 class UniformReals:
-    """Uniform numbers in (0, 1), of which 53 binary digits are known, and more on demand.
+    """Uniform real numbers: the first digits of each, and more where they are asked for.
 
-    Parameters
-    ----------
-    source : SystemRandom
-    count : int
-
-    Attributes
-    ----------
-    low : float64 array of shape (count,)
-        The number lies between this and this plus 2^-53.
-    spare : uint64 array of shape (count,)
-        11 random bits each, which no digit depends on.
+    ``source`` is a SystemRandom. Each number is from ``low`` on and less than 2^-53 above it;
+    ``spare`` (count,) has 11 random bits each, which no digit depends on.
     """
 
     def __init__(self, source: Any, count: int) -> None:
@@ -131,17 +109,8 @@ class UniformReals:
 class Reals(ABC):
     """Real random numbers of one law.
 
-    Parameters
-    ----------
-    source : SystemRandom
-    count : int
-
-    Attributes
-    ----------
-    middle, radius : float64 array of shape (count,)
-        Each number is within ``radius`` of ``middle``.
-    spread : float
-        About how large a number is.
+    Each of the ``count`` numbers is within ``radius`` of ``middle``, both float64 (count,);
+    ``spread`` is about how large a number is.
     """
 
     def __init__(self, source: Any, count: int) -> None:
@@ -339,10 +308,9 @@ def release(source: Any, values: ArrayLike, law: str, scale: ArrayLike) -> NDArr
 
 
 def nearly(source: Any, law: str, scale: float, d: int) -> tuple[NDArray[np.float64], float]:
-    """Return doubles near real noise, and how far from it they may be, in the L2 norm.
+    """Return doubles near real noise, and their distance from it, some 2^-45 of it, in L2.
 
-    For a computation that must have doubles. Whoever makes it accounts for the distance, which is
-    some 2^-45 of the noise.
+    A computation that must have doubles accounts for that distance.
     """
     check_scale(scale)
     noise = LAWS[law](source, d)

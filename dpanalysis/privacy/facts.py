@@ -28,27 +28,13 @@ from .accounting.sampling import (
 )
 from .events import Event, Gaussian, Laplace, Sampled
 
-__all__ = [
-    "LARGEST_ITERATE",
-    "MOST_ROWS",
-    "NORM_ORDER",
-    "PublicFacts",
-    "check_drawn",
-    "check_facts",
-    "check_records",
-    "check_size",
-    "gradient_event",
-    "sampled_event",
-]
-
-
 # The law of noise whose density falls off with the norm of this order.
 _LAWS = {1: "laplace", 2: "spherical", math.inf: "cubic"}
 
 
 @dataclass(frozen=True)
 class Block:
-    r"""Neighbouring coordinates, a norm, and a length in this norm.
+    """Neighbouring coordinates, a norm, and a length in this norm.
 
     Of a record the length bounds the norm of these coordinates; of noise it is a scale.
 

@@ -8,11 +8,9 @@ from .accounting.accountant import epsilon
 from .accounting.relations import check_relation
 from .events import Event, Repeated, check_event
 
-__all__ = ["Ledger"]
-
 
 class Ledger:
-    """What went through the door, in order; it reports, a filter decides.
+    """The events of what was released, in order; it reports, a filter decides.
 
     Parameters
     ----------
@@ -21,13 +19,8 @@ class Ledger:
     Attributes
     ----------
     noise : {"floating point", "exact"}
-        What hid the answers. Exact is the noise of ``rng="os"``: what was released is that of the
-        mechanism on real numbers, rounded. Noise in floating point is for research.
-
-    Raises
-    ------
-    ValueError
-        If ``relation`` is neither.
+        Exact is the noise of ``rng="os"``: the mechanism on real numbers, rounded, was released.
+        Noise in floating point is for research.
 
     Examples
     --------
@@ -48,18 +41,10 @@ class Ledger:
         self.noise = "floating point"
 
     def record(self, event: Event) -> None:
-        """Write down one event, in constant time; a repetition lengthens the last run.
+        """Append one event, in constant time; a repetition lengthens the last run.
 
-        Parameters
-        ----------
-        event : Event
-
-        Raises
-        ------
-        TypeError
-            If it is not an event.
-        IncompatibleAccounting
-            If its sampling scheme does not belong to the relation.
+        Raises TypeError for what is no event, and IncompatibleAccounting if its sampling scheme
+        does not belong to the relation.
         """
         if self._runs and (self._runs[-1][0] is event or self._runs[-1][0] == event):
             self._runs[-1] = (self._runs[-1][0], self._runs[-1][1] + 1)
@@ -74,19 +59,7 @@ class Ledger:
         return tuple(self)
 
     def epsilon(self, delta: float = 0.0, accountant: str = "tightest") -> float:
-        """Return the epsilon of everything recorded; see :func:`dpanalysis.privacy.epsilon`.
-
-        Parameters
-        ----------
-        delta : float
-            In [0, 1).
-        accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
-
-        Raises
-        ------
-        IncompatibleAccounting
-            If the accountant cannot account an event.
-        """
+        """Return the epsilon of everything recorded; see :func:`dpanalysis.privacy.epsilon`."""
         return epsilon(self, delta, self.relation, accountant)
 
     def __iter__(self) -> Iterator[Event]:

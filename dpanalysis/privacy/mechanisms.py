@@ -14,6 +14,8 @@ the same noise, so that the difference of their answers is that of the exact ans
 the budget. A filter or a plan refuses a seed that was used under it, however it is written; under
 two budgets nobody can see this, nor where a fork or a pickle has copied a generator to several
 processes. ``rng=None`` seeds every run afresh.
+
+A number outside the range that a docstring states raises ValueError.
 """
 
 from __future__ import annotations
@@ -77,18 +79,13 @@ def noisy(
     law : {"laplace", "gaussian", "spherical", "cubic"}
     scale : float
         Laplace scale, standard deviation, or scale of :func:`spherical` or :func:`cubic`, in
-        [0, inf); 0 adds nothing.
+        [0, inf), with a grid in normal numbers; 0 adds nothing.
     shares : float or array_like of shape (d,)
         What the noise of each coordinate is multiplied by, positive.
 
     Returns
     -------
     ndarray of shape (d,)
-
-    Raises
-    ------
-    ValueError
-        If the scale is negative, infinite or NaN, or has no grid in normal numbers.
 
     Examples
     --------
@@ -120,11 +117,10 @@ def _drawn(random: Random, law: str, scale: float, size: int) -> Any:
 
 
 def nearly(random: Random, law: str, scale: float, d: int) -> tuple[Any, float]:
-    """Return noise in doubles, for a computation, and how far it is from the real noise (L2).
+    """Return noise in doubles, for a computation, and its distance from real noise (L2).
 
-    The distance is 0 for a seeded generator, whose noise is what it is. That of the operating
-    system's entropy is real noise, which no double equals; what a release tells by the difference
-    is for the caller to hide.
+    The distance is 0 for a seeded generator. The operating system's entropy gives real noise, which
+    no double equals; the caller must hide what a release reveals by the difference.
 
     Parameters
     ----------
@@ -160,11 +156,6 @@ class Threshold:
     law : {"laplace", "gaussian"}
     scale, query_scale : float
         Of the noise of the threshold, and of every number, in [0, inf).
-
-    Raises
-    ------
-    ValueError
-        If a scale is negative, infinite or NaN, or too far from 1.
 
     Examples
     --------
@@ -204,23 +195,17 @@ def smallest(
     ----------
     random : source from :func:`random_source`
         The operating system's entropy compares real numbers.
-    values : array_like of shape (K,)
-    offsets : array_like of shape (K,)
-        Public.
+    values, offsets : array_like of shape (K,)
+        The offsets are public.
     law : {"gumbel", "exponential"}
     scale : float
         In [0, inf).
     count : int
-        So many places, at least 1 and at most K.
+        Number of places, from 1 to K.
 
     Returns
     -------
     int array of shape (count,)
-
-    Raises
-    ------
-    ValueError
-        If the scale is negative, infinite or NaN, or too far from 1.
 
     Examples
     --------
@@ -238,18 +223,9 @@ def smallest(
 
 
 def parts(random: Random, n: int, count: int) -> Any:
-    """Return which of ``count`` parts each of n records is put into, uniformly.
+    """Return, for each of n records, a uniform number from 0 to ``count - 1``, int64 (n,).
 
-    Parameters
-    ----------
-    random : source from :func:`random_source`
-    n : int
-    count : int
-        At least 1.
-
-    Returns
-    -------
-    int64 array of shape (n,), from 0 to count - 1
+    ``random`` is a source from :func:`random_source`.
 
     Examples
     --------
@@ -264,11 +240,11 @@ def parts(random: Random, n: int, count: int) -> Any:
 def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random]) -> Any:
     """Return ``array`` (R, d) with noise added where it lives; row r takes that of source r.
 
-    On the host in place. On a device what has 100,000 columns or more gets numbers of a
-    counter-based generator that runs there, with key and counter from the row's source:
-    other numbers than on the host. Shorter rows get the very numbers of the host, and so does
-    every row of PyTorch, which does not compute with unsigned integers of 64 bits. Where the source
-    is the operating system's entropy, the array comes to the host for its noise, and stays there.
+    On the host in place. On a device, rows of 100,000 columns or more get numbers of a
+    counter-based generator that runs there, with key and counter from the row's source: other
+    numbers than on the host. Shorter rows get the numbers of the host, and so does every row of
+    PyTorch, which does not compute with unsigned integers of 64 bits. Where the source is the
+    operating system's entropy, the array comes to the host for its noise, and stays there.
 
     Parameters
     ----------
@@ -277,15 +253,6 @@ def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random
     scale : float
         Laplace scale or Gaussian standard deviation, in [0, inf).
     sources : sequence of R random sources
-
-    Returns
-    -------
-    array of shape (R, d)
-
-    Raises
-    ------
-    ValueError
-        If the scale is negative, infinite or NaN, or the sources are not as many as the rows.
 
     References
     ----------

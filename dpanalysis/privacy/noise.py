@@ -30,28 +30,6 @@ from numpy.typing import ArrayLike
 
 from .._validation import check_int, check_rng, largest
 
-__all__ = [
-    "LIMIT",
-    "SMALL",
-    "Random",
-    "Size",
-    "SystemRandom",
-    "beyond",
-    "cubic",
-    "exponential",
-    "far",
-    "gaussian",
-    "gumbel",
-    "laplace",
-    "random_source",
-    "shape_of",
-    "small",
-    "spawn",
-    "spherical",
-    "spread_of",
-]
-
-
 # Where numbers of 53 bits get coarse, and the chance of that.
 LIMIT = 40.0 * math.log(2.0)
 SMALL = 2.0**-40
@@ -91,10 +69,9 @@ def _exponential(source: Any, count: int) -> np.ndarray:
 
 
 def spawn_without_advancing(random: Any) -> Any:
-    """Return a source for additional numbers that leaves a generator where it is.
+    """Return a source seeded with what a generator would give next; the generator stays as it is.
 
-    It is seeded with what the generator would give next. The operating system's entropy, and
-    any other source that is no generator, gives more of its own.
+    Any other source, such as the operating system's entropy, is returned itself.
     """
     if not isinstance(random, np.random.Generator):
         return random
@@ -122,11 +99,6 @@ def laplace(random: Any, scale: ArrayLike, size: Size = None) -> Any:
     -------
     ndarray or float
 
-    Raises
-    ------
-    ValueError
-        If a scale is negative, infinite or NaN.
-
     Examples
     --------
     >>> noise = laplace(np.random.default_rng(0), 2.0, 100_000)
@@ -152,22 +124,7 @@ def _unit_laplace(random: Any, size: Size) -> Any:
 def exponential(random: Any, scale: ArrayLike, size: Size = None) -> Any:
     """Return exponential noise, positive and of mean ``scale``: the size of Laplace noise.
 
-    Parameters
-    ----------
-    random : :func:`~dpanalysis.privacy.mechanisms.random_source`
-    scale : float or array_like
-        In [0, inf).
-    size : int or tuple of int, optional
-        Shape; by default that of ``scale``.
-
-    Returns
-    -------
-    ndarray or float
-
-    Raises
-    ------
-    ValueError
-        If a scale is negative, infinite or NaN.
+    The parameters are those of :func:`laplace`.
 
     Examples
     --------
@@ -182,24 +139,7 @@ def gumbel(random: Any, scale: ArrayLike, size: Size = None) -> Any:
     """Return Gumbel noise: minus ``scale`` times the logarithm of a unit exponential.
 
     Added to values, it gives the largest of them with the probabilities of the exponential
-    mechanism, in proportion to exp(value/scale).
-
-    Parameters
-    ----------
-    random : :func:`~dpanalysis.privacy.mechanisms.random_source`
-    scale : float or array_like
-        In [0, inf).
-    size : int or tuple of int, optional
-        Shape; by default that of ``scale``.
-
-    Returns
-    -------
-    ndarray or float
-
-    Raises
-    ------
-    ValueError
-        If a scale is negative, infinite or NaN.
+    mechanism, in proportion to exp(value/scale). The parameters are those of :func:`laplace`.
 
     Examples
     --------
@@ -216,27 +156,11 @@ def gumbel(random: Any, scale: ArrayLike, size: Size = None) -> Any:
 
 
 def gaussian(random: Any, std: ArrayLike, size: Size = None) -> Any:
-    """Return zero-mean Gaussian noise.
+    """Return zero-mean Gaussian noise of standard deviation ``std`` in [0, inf).
 
-    By Box and Muller's transform of the source's uniforms in double precision: two to four
-    times as fast as a generator's own, and the same numbers on every machine.
-
-    Parameters
-    ----------
-    random : :func:`~dpanalysis.privacy.mechanisms.random_source`
-    std : float or array_like
-        Standard deviation in [0, inf).
-    size : int or tuple of int, optional
-        Shape; by default that of ``std``.
-
-    Returns
-    -------
-    ndarray or float
-
-    Raises
-    ------
-    ValueError
-        If a standard deviation is negative, infinite or NaN.
+    By Box and Muller's transform of the source's uniforms in double precision: two to four times as
+    fast as ``Generator.normal``, and the same numbers on every machine. The other parameters are
+    those of :func:`laplace`.
 
     Examples
     --------
@@ -283,11 +207,6 @@ def spherical(random: Any, scale: float, d: int) -> Any:
     -------
     ndarray of shape (d,)
 
-    Raises
-    ------
-    ValueError
-        If the scale is negative, infinite or NaN, or d below 1.
-
     References
     ----------
     Chaudhuri, Monteleoni, Sarwate (2011).
@@ -308,30 +227,14 @@ def spherical(random: Any, scale: float, d: int) -> Any:
 
 
 def cubic(random: Any, scale: float, d: int) -> Any:
-    r"""Return noise in d dimensions of density proportional to ``exp(-max |x_i|/scale)``.
+    """Return noise in d dimensions of density proportional to ``exp(-max |x_i|/scale)``.
 
     Pure noise for what is bounded in the maximum norm. At radius r the norm has a density
     proportional to :math:`r^{d-1} e^{-r/s}`: a gamma variable of shape d times a point that is
     uniform on the surface of the cube. That is a gamma variable of shape d + 1 times a point
     that is uniform in the cube, whose radius has the density :math:`d r^{d-1}` (the two radii
-    are a gamma variable times an independent beta variable).
-
-    Parameters
-    ----------
-    random : :func:`~dpanalysis.privacy.mechanisms.random_source`
-    scale : float
-        In [0, inf).
-    d : int
-        At least 1.
-
-    Returns
-    -------
-    ndarray of shape (d,)
-
-    Raises
-    ------
-    ValueError
-        If the scale is negative, infinite or NaN, or d below 1.
+    are a gamma variable times an independent beta variable). The parameters are those of
+    :func:`spherical`.
 
     References
     ----------
@@ -382,8 +285,7 @@ class SystemRandom:
 
     Examples
     --------
-    >>> source = SystemRandom()
-    >>> bool((source.random(100) < 1.0).all())
+    >>> bool((SystemRandom().random(100) < 1.0).all())
     True
     """
 
@@ -461,10 +363,6 @@ def random_source(rng: Any = None) -> Random:
     rng : None, int, SeedSequence, Generator, SystemRandom or "os"
         None seeds a generator afresh; "os" is the operating system's entropy.
 
-    Returns
-    -------
-    numpy.random.Generator or SystemRandom
-
     Raises
     ------
     TypeError
@@ -502,15 +400,6 @@ def spawn(rng: Any, count: int) -> list[Random]:
         children; an int gives the same children every time.
     count : int
         At least 0.
-
-    Returns
-    -------
-    list of numpy.random.Generator or SystemRandom
-
-    Raises
-    ------
-    TypeError
-        If ``rng`` is none of the allowed kinds.
 
     Examples
     --------

@@ -37,8 +37,6 @@ from .facts import (
 from .ledger import Ledger
 from .queries import Query, Records
 
-__all__ = ["LARGEST_ITERATE", "Batch", "Guard", "PrivateOracle", "one_oracle_each"]
-
 
 class Batch:
     """One drawn subsample, paid for already; it answers what was named when it was bought.
@@ -325,7 +323,7 @@ class PrivateOracle:
         """Return whether a batch that names these events fits what is left; charges nothing.
 
         Another run that spends from the same filter may be quicker: then :meth:`batch` refuses.
-        What :meth:`batch` checks of the problem before the first purchase is checked here too.
+        The problem is checked as before the first purchase.
         """
         asked = [event for event in events if event is not None]
         if self._guard is None or not asked:

@@ -1,4 +1,7 @@
-"""What is minimized: data with a loss, networks, quadratics, and synthetic data sets."""
+"""What is minimized: data with a loss, networks, quadratics.
+
+A number outside the range that a docstring states raises ValueError.
+"""
 
 from typing import TYPE_CHECKING
 

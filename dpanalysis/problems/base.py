@@ -1,4 +1,4 @@
-"""The interface of problems, and their minimizers to a given precision."""
+"""The interface of problems, a table without a loss, and minimizers to a given precision."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from scipy.sparse.linalg import LinearOperator, cg
 from .._user_classes import rename_former
 from .._validation import warn_caller
 from ..clipping import Clipping, check_clipping
-from ..privacy.facts import PublicFacts
+from ..privacy.facts import MOST_ROWS, PublicFacts, check_size
 from ..regularizers import Regularizer
-
-__all__ = ["Problem"]
-
+from .rows.checks import prepare
 
 _ANSWERS = (
     "_evaluate",
@@ -47,9 +45,9 @@ class Problem(ABC):
     ``L``, :meth:`facts`, :meth:`check_clipping`, :meth:`initial`. None of them may depend on a
     private record; n is public by agreement. Where it is not, as under ``"add_or_remove_one"``,
     :meth:`facts` must state another ``n``, a nominal size, and how many records may be there
-    (``max_records``): the door divides by ``facts.n`` and draws from the ``n`` records at hand.
+    (``max_records``): the oracle divides by ``facts.n`` and draws from the ``n`` records at hand.
 
-    **Private**, seen by the door alone, which adds the noise: :meth:`gradient_sum`,
+    **Private**, seen by the oracle alone, which adds the noise: :meth:`gradient_sum`,
     :meth:`line_losses`, :meth:`hessian_sum`, :meth:`hvp_sum`, :meth:`minimize_perturbed`. What one
     record can change in them is bounded by :meth:`facts`.
 
@@ -113,10 +111,6 @@ class Problem(ABC):
 
         The noise of every release is computed from these bounds, so they must hold for every
         record that may occur and must not be read off the data.
-
-        Parameters
-        ----------
-        relation : {"replace_one", "add_or_remove_one"}
         """
 
     def check_clipping(self, clipping: Clipping | None) -> None:
@@ -125,14 +119,8 @@ class Problem(ABC):
         That is decided by public bounds, never by the data at hand. By default every rule is
         refused: the noise of a run with a rule is computed from its ``clip_norm``, which is too
         little unless :meth:`gradient_sum` weighs each record's gradient by ``rule.weight``.
-        Override this where it does.
-
-        Raises
-        ------
-        TypeError
-            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
-        ValueError
-            If the rule does not bound every record's gradient.
+        Override this where it does: TypeError for what is no rule of :mod:`dpanalysis.clipping` (or
+        None), ValueError for a rule that does not bound every record's gradient.
         """
         check_clipping(clipping)
         if clipping is not None:
@@ -145,26 +133,19 @@ class Problem(ABC):
     def initial(self, rng: Any = None) -> np.ndarray:
         """Return the public start of a run, shape ``(d,)``; zeros here.
 
-        Parameters
-        ----------
-        rng : None, int, SeedSequence, Generator or SystemRandom
-            Source of randomness for a start that is drawn.
+        ``rng`` is the source of randomness for a start that is drawn: None, an int, a SeedSequence,
+        a Generator or a SystemRandom.
         """
         return np.zeros(self.d)
 
     # Before anything is spent
 
     def check_private(self) -> None:
-        """Raise where the guarantee's assumptions do not hold; the door asks before it sells.
+        """Raise where the guarantee's assumptions do not hold; the oracle asks before it buys.
 
         Here: a class that overrides a sum over records must override :meth:`facts` too, or a class
         below it. A problem adds what else it needs, for data that may have been changed since they
         were checked, or for arguments that were taken from the private data.
-
-        Raises
-        ------
-        TypeError, ValueError
-            Naming what is wrong.
         """
         order = type(self).__mro__
 
@@ -181,13 +162,13 @@ class Problem(ABC):
                     "sums; override facts too (return super().facts(relation) where they hold)"
                 )
 
-    # Private: for the door
+    # Private: for the oracle
 
     @abstractmethod
     def gradient_sum(self, w: Any, rows: Any = None, clipping: Clipping | None = None) -> Any:
         """Return the sum of the records' (clipped) gradients for each iterate.
 
-        Without the penalty and without a division: the door divides by the PUBLIC batch size.
+        Without the penalty and without a division: the oracle divides by the PUBLIC batch size.
 
         Parameters
         ----------
@@ -209,45 +190,28 @@ class Problem(ABC):
     ) -> Callable[[float], np.ndarray]:
         """Return the function t -> losses (m,) of the records ``rows`` at ``w - t direction``.
 
-        Raises
-        ------
-        TypeError
-            If the problem does not offer it, as by default.
+        TypeError if the problem does not offer it, as by default; so below.
         """
         self._lacks("line_losses")
 
     def hessian_sum(self, w: Any, rows: Any = None) -> Any:
         """Sum the records' Hessians at ``w`` of shape (d,): ``(d, d)``, without the penalty.
 
-        Raises
-        ------
-        TypeError
-            If the problem does not offer it, as by default.
+        None of ``rows`` (m,) gives zeros.
         """
         self._lacks("hessian_sum")
 
     def hvp_sum(self, w: Any, v: Any, rows: Any = None) -> Any:
-        """Sum the records' Hessians at ``w`` times ``v``, without forming them: shape ``(d,)``.
-
-        Raises
-        ------
-        TypeError
-            If the problem does not offer it, as by default.
-        """
+        """Sum the records' Hessians at ``w`` times ``v``, without forming them: shape ``(d,)``."""
         self._lacks("hvp_sum")
 
     def minimize_perturbed(
         self, linear: np.ndarray, ridge: float, tolerance: float, size: float
     ) -> tuple[np.ndarray, int]:
-        r"""Minimize the sum of losses over ``size`` + penalty + <linear, w> + ridge/2 ||w||^2.
+        """Minimize the sum of losses over ``size`` + penalty + <linear, w> + ridge/2 ||w||^2.
 
         Returns the point, shape (d,), where the gradient's norm is at most ``tolerance``, and
-        the number of gradients that it took.
-
-        Raises
-        ------
-        TypeError
-            If the problem does not offer it, as by default.
+        the number of gradients that it took. The whole must be strongly convex.
         """
         self._lacks("minimize_perturbed")
 
@@ -266,6 +230,45 @@ class Problem(ABC):
     @abstractmethod
     def gradient(self, w: Any) -> Any:
         """Gradient of the objective, the shape of ``w``."""
+
+
+# A table of private numbers without a loss: what noisy quantiles are asked of
+
+
+class ColumnTable(Problem):
+    """Rows of numbers (n, d) without a loss: queries read them, and no method descends on them.
+
+    A copy of the finite numbers is kept. ``size`` is the public nominal size; by default n, which
+    is then stated to be public.
+    """
+
+    mu, L = 0.0, math.inf
+
+    def __init__(self, X: Any, size: int | None = None) -> None:
+        X, _ = prepare(np.array(X, dtype=np.float64), np.ones(len(X)), False)
+        self.X = X
+        self.n, self.d = X.shape
+        self._size = None if size is None else check_size(size, self.n)
+
+    def facts(self, relation: str) -> PublicFacts:
+        """Return the sizes; no gradient is bounded."""
+        n, most = self.n, None
+        if self._size is not None:
+            n, most = self._size, MOST_ROWS * self._size
+        none = (math.inf, math.inf)
+        return PublicFacts(n, self.d, self.mu, self.L, relation, none, max_records=most)
+
+    def gradient_sum(self, w: Any, rows: Any = None, clipping: Any = None) -> Any:
+        """There is no loss: raise TypeError."""
+        self._lacks("gradient")
+
+    def value(self, w: Any) -> Any:
+        """There is no loss: raise TypeError."""
+        self._lacks("value")
+
+    def gradient(self, w: Any) -> Any:
+        """There is no loss: raise TypeError."""
+        self._lacks("gradient")
 
 
 # Minimizers
@@ -337,7 +340,7 @@ def find_minimizer(problem: Any, unattained: float = 0.0) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Tilted:
+class PerturbedObjective:
     """A problem plus ``<linear, w>`` and ``ridge/2 ||w||^2``, with its sum divided by ``size``."""
 
     problem: Any
@@ -372,7 +375,7 @@ class Tilted:
         return self.problem.hvp(w, v) + self.ridge * v
 
 
-def minimize_perturbed(problem: Tilted, tolerance: float) -> tuple[np.ndarray, int]:
+def minimize_perturbed(problem: PerturbedObjective, tolerance: float) -> tuple[np.ndarray, int]:
     """Return a point where the gradient's norm is at most ``tolerance``, and evaluations made.
 
     Newton steps, halved until the norm falls below all before it. Where that fails, as it may for a
@@ -403,7 +406,7 @@ def minimize_perturbed(problem: Tilted, tolerance: float) -> tuple[np.ndarray, i
 
 
 def _newton_line(
-    problem: Tilted, w: np.ndarray, gradient: np.ndarray, least: float
+    problem: PerturbedObjective, w: np.ndarray, gradient: np.ndarray, least: float
 ) -> tuple[tuple[np.ndarray, np.ndarray] | None, int]:
     """Return a point along a Newton step with its gradient, if there is one, and evaluations."""
     direction = _newton_step(problem, w, gradient)

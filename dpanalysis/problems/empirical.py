@@ -15,20 +15,18 @@ from array_api_compat import array_namespace, is_array_api_obj, is_dask_array, i
 
 from .._devices import beside, lives_with, readable, to_host
 from .._user_classes import outdated
-from .._validation import check_finite, check_reals
+from .._validation import check_choice, check_finite, check_reals
 from ..clipping import Clipping, Value, check_clipping
 from ..losses import Loss
 from ..privacy.facts import LARGEST_ITERATE, MOST_ROWS, Block, PublicFacts, check_size
 from ..regularizers import PENALTY_CONSTANTS, Regularizer
-from .base import Problem
+from .base import PerturbedObjective, Problem, minimize_perturbed
 from .row_bound import RowBound, as_blocks, implied_radius
 from .rows.checks import refuse_read_width
 
-__all__ = ["EmpiricalRisk", "Sums", "check_regularizer"]
 
-
-def goes_by_problem(clipping: Any) -> bool:
-    """Whether it is value clipping that has no constants of its own."""
+def needs_constants(clipping: Any) -> bool:
+    """Whether it is value clipping without constants, which takes those of the problem."""
     return isinstance(clipping, Value) and clipping.beta1 is None
 
 
@@ -42,12 +40,11 @@ def growth_of_rows(loss: Any, radius: float) -> tuple[float, float]:
 def resolve_value_clipping(
     problem: Any, W: Any, rows: Any, clipping: Any, *rest: Any
 ) -> tuple[Any, Any, Any]:
-    """Return what ``problem._evaluate`` does, by a rule that has its constants.
+    """Return what ``problem._evaluate`` does, by a rule with the constants at each iterate.
 
-    The iterates are public, and so are their constants. Where those of the replicates differ, each
-    has a rule of its own.
+    The iterates are public, and so are their constants.
     """
-    if not goes_by_problem(clipping):
+    if not needs_constants(clipping):
         return problem._evaluate(W, rows, clipping, *rest)
     beta1, beta2 = problem.weak_growth(W)
     if not np.ndim(beta1):
@@ -96,33 +93,8 @@ class Sums(NamedTuple):
 class EmpiricalRisk(Problem):
     """Mean of a loss over samples plus a public penalty, for one iterate or R of them.
 
-    A subclass sets the attributes and evaluates :meth:`_evaluate`.
-
-    Attributes
-    ----------
-    n, d : int
-        Number of samples and of parameters.
-    size : int
-        Public nominal size, which sums are divided by; n unless it was given.
-    regularizer : Regularizer or None
-        Public; never enters a sensitivity.
-    hessian_bound, hessian_lipschitz : float
-        Public bounds on the norm of one sample's Hessian and on how fast the objective's
-        changes; inf for none.
-    convex_records : bool
-        Whether every sample's loss is convex.
-    hessian_rank : int or None
-        Public bound on the rank of one sample's Hessian; None for no other than d.
-    value_at_zero : float or None
-        Objective at w = 0 where no sample changes it.
-    rounding : float
-        Bound on the rounding error of the sums over samples, in units of the bound on one.
-    hessian_trace, derivative_bounds, derivative_corners, lowest_value, row_blocks
-        As in :class:`~dpanalysis.privacy.facts.PublicFacts`.
-    curvature_vanishes_at_max_slope : bool
-        As in :class:`~dpanalysis.losses.Loss`.
-    largest_iterate : float
-        Iterates with larger entries count as diverged.
+    A subclass evaluates :meth:`_evaluate` and sets ``n``, ``d``, ``regularizer`` and the public
+    attributes below, which are those of :class:`~dpanalysis.privacy.facts.PublicFacts`.
     """
 
     regularizer: Regularizer | None
@@ -185,18 +157,7 @@ class EmpiricalRisk(Problem):
         """Public bound on the norm of one sample's data gradient; inf when there is none."""
 
     def facts(self, relation: str) -> PublicFacts:
-        """Return what is public: the bounds that follow from loss, penalty and row bounds.
-
-        See :meth:`Problem.facts <dpanalysis.problems.Problem.facts>`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, RowBound, losses
-        >>> problem = ERM(np.eye(2), [1, -1], losses.Logistic(), row_bound=RowBound(2, 2.0))
-        >>> problem.facts("replace_one").record_sensitivity(2)
-        4.0
-        """
+        """Return what is public: the bounds that follow from loss, penalty and row bounds."""
         return PublicFacts(
             self.size,
             self.d,
@@ -221,34 +182,20 @@ class EmpiricalRisk(Problem):
         )
 
     def check_clipping(self, clipping: Clipping | None) -> None:
-        """Raise TypeError unless ``clipping`` is a rule or None: the sums keep to any rule.
+        """Raise TypeError unless ``clipping`` is a rule or None: the sums keep any rule's bound.
 
-        And ValueError where value clipping is to go by constants that the problem does not have.
+        ValueError where value clipping needs constants that the problem does not have.
         """
         check_clipping(clipping)
-        if goes_by_problem(clipping):
+        if needs_constants(clipping):
             self.weak_growth(np.zeros(self.d))
 
     def weak_growth(self, w: Any) -> tuple[Any, float]:
-        """Return public ``(beta1, beta2)`` of the weak growth condition at ``w``.
+        """Return public ``(beta1, beta2)`` of the weak growth condition at ``w``, (d,) or (R, d).
 
-        For every record that may occur: what :class:`~dpanalysis.clipping.Value` goes by where it
-        has no constants of its own. A problem without any raises, as this method does.
-
-        Parameters
-        ----------
-        w : array of shape (d,) or (R, d)
-            Public.
-
-        Returns
-        -------
-        beta1 : float or ndarray of shape (R,)
-        beta2 : float
-
-        Raises
-        ------
-        ValueError
-            If there are none.
+        They hold for every record that may occur: :class:`~dpanalysis.clipping.Value` takes them
+        where it has no constants. ``beta1`` is a float, or an array of shape (R,). ValueError where
+        there are none, as here.
         """
         raise ValueError(
             f"{type(self).__name__} has no constants of weak growth: give them to value clipping, "
@@ -256,16 +203,9 @@ class EmpiricalRisk(Problem):
         )
 
     def check_private(self) -> None:
-        """Raise where the guarantee's assumptions do not hold, or a width was read off the data.
+        """As :meth:`Problem.check_private`; ValueError where the width was read off the data.
 
-        The shape of the answer would tell the number of columns.
-
-        Raises
-        ------
-        TypeError
-            As :meth:`Problem.check_private <dpanalysis.problems.Problem.check_private>`.
-        ValueError
-            If X is what ``load_libsvm`` gave without ``n_features``.
+        The shape of the answer would reveal the number of columns.
         """
         super().check_private()
         if self._width_read:
@@ -278,20 +218,11 @@ class EmpiricalRisk(Problem):
         return array_namespace(self._y)  # not kept: a module cannot be pickled
 
     def place(self, w: Any) -> Any:
-        """Return iterates, float64 and checked, where the data live.
+        """Return iterates (d,) or (R, d), float64 and checked, where the data live.
 
-        Sums at what this returns stay there too, so that they can be worked on before they
-        come to the host.
-
-        Parameters
-        ----------
-        w : array of shape (d,) or (R, d)
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the shape or the kind is wrong, or an entry is not finite. What is on a device
-            already is not searched for NaN: the host would have to wait for the answer.
+        Sums at what this returns stay there too, so that they can be worked on before they come to
+        the host. What is on a device already is not searched for NaN: the host would have to wait
+        for the answer.
 
         Examples
         --------
@@ -378,8 +309,7 @@ class EmpiricalRisk(Problem):
     def gradient_sum(self, w: Any, rows: Any = None, clipping: Clipping | None = None) -> Any:
         """Return the sum of the samples' (clipped) gradients (R, d), where the data live.
 
-        That of :meth:`sums` at ``w`` of shape (R, d), for the oracle, which has checked the
-        arguments: only where they are is looked at.
+        That of :meth:`sums`, for the oracle, which has checked the arguments.
         """
         if type(self).sums is not EmpiricalRisk.sums:  # a class with sums of its own
             return self.sums(self.place(w), rows=rows, clipping=clipping, value=False).gradient
@@ -418,14 +348,7 @@ class EmpiricalRisk(Problem):
         Returns
         -------
         Sums
-            ``value`` a scalar or ``(R,)``, ``gradient`` the shape of ``w``, ``clipped``
-            an int or ``(R,)``; on the device of the data if ``w`` is there (see :meth:`place`),
-            else on the host.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If a shape disagrees, an entry is not finite or an index is out of range.
+            On the device of the data if ``w`` is there (see :meth:`place`), else on the host.
 
         Examples
         --------
@@ -436,7 +359,7 @@ class EmpiricalRisk(Problem):
         Sums(value=None, gradient=array([-0.3036,  0.3036]), clipped=1)
         """
         iterate = self._iterate("w", w)
-        if not goes_by_problem(clipping):
+        if not needs_constants(clipping):
             self.check_clipping(clipping)
         batched = iterate.ndim == 2
         W = iterate if batched else iterate[None, :]
@@ -464,17 +387,9 @@ class EmpiricalRisk(Problem):
     def clipped_gradient_sum(
         self, w: Any, clipping: Clipping, weights: Any = None
     ) -> tuple[Any, Any, Any]:
-        """Return ``(sum_i clip(grad_i), sum_i loss_i, number of clipped samples)``.
+        """Return the clipped gradients' sum, the losses' and the number of clipped samples.
 
-        See :meth:`sums`; ``weights`` (shape ``(n,)``) are multiplicities.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import clipping, problems
-        >>> problem = problems.Softmax(np.array([[2.0], [0.1]]), np.array([0, 1]))
-        >>> problem.clipped_gradient_sum(np.zeros(2), clipping.Flat(0.5))
-        (array([-0.3036,  0.3036]), 1.386, 1)
+        See :meth:`sums`.
         """
         total = self.sums(w, clipping=clipping, weights=weights)
         return total.gradient, total.value, total.clipped
@@ -501,11 +416,160 @@ class EmpiricalRisk(Problem):
         return mean + self.regularizer.gradient(self._reals("w", w))
 
 
+class NonconvexRisk(EmpiricalRisk):
+    """A risk of networks: nothing public bounds its gradients or its curvature.
+
+    Value clipping (Fang et al. 2023, Algorithm 3) bounds a gradient by the loss of its sample
+    through a constant that here grows with the weights, so that no constant fixed beforehand is
+    valid at every iterate. Without one, ``Value(clip_norm)``, it is that of :meth:`weak_growth` at
+    each iterate, which is public and needs a row bound. A constant that the user gives may be too
+    small, and the guarantee would fail without a sign. The norms cost next to nothing here, so
+    every weight is limited to ``clip_norm / norm``: with a valid constant that changes nothing, and
+    with one that is too small, value clipping becomes flat clipping for the samples concerned.
+    """
+
+    @property
+    def mu(self) -> float:  # type: ignore[override]
+        """Strong convexity: 0, whatever the penalty, for nothing bounds the curvature below."""
+        return 0.0
+
+    @property
+    def L(self) -> float:  # type: ignore[override]
+        """Smoothness: inf, for the curvature grows with the weights."""
+        return math.inf
+
+    def gradient_bound(self, order: int) -> float:
+        """Public bound on the norm of one sample's data gradient: inf in every norm."""
+        check_choice("order", order, (1, 2))
+        return math.inf
+
+
+class SmoothRisk(EmpiricalRisk):
+    """Empirical risks with second derivatives: the Hessian, its products, and minimizers."""
+
+    _solution: np.ndarray | None = None
+
+    @abstractmethod
+    def _hessian_sum(self, w: Any) -> Any:
+        """Return the sum of all samples' Hessians at ``w`` (d,), where the data live."""
+
+    @abstractmethod
+    def _hvp_sum(self, w: Any, v: Any) -> Any:
+        """Return that sum times ``v`` (d,), without forming it."""
+
+    @abstractmethod
+    def _check_unchanged(self) -> None:
+        """Raise ValueError where a row has grown since it was checked; one read of X."""
+
+    @abstractmethod
+    def _find_minimizer(self) -> np.ndarray:
+        """Return the minimizer (d,), or warn."""
+
+    def _check_smooth(self, what: str) -> None:
+        """Raise ValueError where the loss is not smooth, naming what needs it."""
+
+    def hessian(self, w: Any) -> Any:
+        """Hessian of the objective: ``(d, d)``, or ``(R, d, d)`` for ``w`` of ``(R, d)``.
+
+        Raises ValueError if the loss is not smooth; so below.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[2.0, 1.0]]), np.array([1.0]), losses.Logistic())
+        >>> problem.hessian(np.zeros(2))
+        array([[1.  , 0.5 ],
+               [0.5 , 0.25]])
+        """
+        self._check_smooth("hessian")
+        iterate, xp = self._iterate("w", w), self._xp
+        if iterate.ndim == 2:
+            parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
+            return self._back(xp.stack(parts), w)
+        total = self._hessian_sum(iterate) / self.size
+        if self.regularizer is not None:
+            diagonal = self.regularizer.hessian_diagonal(iterate)
+            total = total + xp.eye(self.d, dtype=xp.float64, device=iterate.device) * diagonal
+        return self._back(total, w)
+
+    def hvp(self, w: Any, v: Any) -> Any:
+        """Hessian at ``w`` times ``v``, without forming it; both ``(d,)`` or both ``(R, d)``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[2.0, 1.0]]), np.array([1.0]), losses.Logistic())
+        >>> problem.hvp(np.zeros(2), np.array([1.0, 0.0]))
+        array([1. , 0.5])
+        """
+        self._check_smooth("hvp")
+        iterate, vector, xp = self._iterate("w", w), self._iterate("v", v), self._xp
+        if iterate.shape != vector.shape:
+            raise ValueError(
+                f"v must have the shape of w, {tuple(iterate.shape)}, got {tuple(vector.shape)}"
+            )
+        if iterate.ndim == 2:
+            parts = [self.hvp(iterate[r, :], vector[r, :]) for r in range(iterate.shape[0])]
+            return self._back(xp.stack(parts), w)
+        total = self._hvp_sum(iterate, vector) / self.size
+        if self.regularizer is not None:
+            total = total + self.regularizer.hessian_diagonal(iterate) * vector
+        return self._back(total, w)
+
+    def minimize_perturbed(
+        self, linear: np.ndarray, ridge: float, tolerance: float, size: float
+    ) -> tuple[np.ndarray, int]:
+        """As :meth:`Problem.minimize_perturbed`; the public ``size`` is near the number of records.
+
+        Raises ValueError if a row of X has grown by the end, FloatingPointError if ``tolerance``
+        is below the rounding errors.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[1.0]]), np.array([1.0]), losses.SquaredError())
+        >>> problem.minimize_perturbed(np.array([-1.0]), 1.0, 1e-12, 1.0)[0]
+        array([1.])
+        """
+        self._check_smooth("minimize_perturbed")
+        found = minimize_perturbed(PerturbedObjective(self, linear, ridge, size), tolerance)
+        self._check_unchanged()  # while it was solved: blocks of columns are bounded too
+        return found
+
+    def solve(self) -> np.ndarray:
+        """Return the non-private minimizer, shape ``(d,)``, for reference only.
+
+        L-BFGS, then Newton steps to machine precision: the gradient's norm falls below
+        1e-10 times the larger of 1 and its norm at zero. Computed once and kept.
+
+        Warns
+        -----
+        RuntimeWarning
+            If no minimizer is reached, as when the classes can be separated and there is
+            no penalty; the message gives the norm of the gradient.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, losses
+        >>> problem = ERM(np.array([[1.0], [2.0]]), np.array([1.0, 3.0]), losses.SquaredError())
+        >>> problem.solve()
+        array([1.4])
+        """
+        self._check_smooth("solve")
+        if self._solution is None:
+            self._solution = self._find_minimizer()
+        return self._solution.copy()
+
+
 def check_regularizer(regularizer: Any) -> None:
     """Raise TypeError unless ``regularizer`` is None or an object of dpanalysis.regularizers.
 
-    So is one whose class overrides a formula and inherits a constant of the formula before: a
-    guarantee that rests on strong convexity would rest on a wrong number.
+    A class that overrides a formula and inherits a constant is refused too: a guarantee that
+    depends on strong convexity would depend on a wrong number.
     """
     if isinstance(regularizer, type) or not (regularizer is None or hasattr(regularizer, "mu")):
         raise TypeError(
@@ -524,14 +588,8 @@ def check_regularizer(regularizer: Any) -> None:
 # Public facts of linear predictors
 
 
-class LinearRisk(EmpiricalRisk):
-    """Constants that the noise is computed from; none of them looks at the data.
-
-    Attributes
-    ----------
-    loss : Loss
-    row_bounds : tuple of RowBound
-    """
+class LinearRisk(SmoothRisk):
+    """Constants of a loss of linear predictions that the noise is computed from; without data."""
 
     loss: Loss
     row_bounds: tuple[RowBound, ...]
@@ -607,27 +665,15 @@ class LinearRisk(EmpiricalRisk):
         return data + (0.0 if self.regularizer is None else self.regularizer.hessian_lipschitz)
 
     def weak_growth(self, w: Any) -> tuple[float, float]:
-        """Return ``(beta1, beta2)`` of the loss for rows up to the public bound, at every ``w``.
-
-        Raises
-        ------
-        ValueError
-            If there is no bound, or the loss has no such constants.
-        """
+        """Return ``(beta1, beta2)`` of the loss for rows up to the public bound, at every ``w``."""
         return growth_of_rows(self.loss, self.radius(2))
 
     def check_clipping(self, clipping: Clipping | None) -> None:
         """Raise unless the rule bounds the gradient of every record that may occur.
 
-        That is decided by the loss and the public row bound, never by the data at hand.
-
-        Raises
-        ------
-        TypeError
-            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
-        ValueError
-            If its bound can fail, as that of :class:`~dpanalysis.clipping.Value` with too
-            small a ``beta1``, or without a row bound.
+        That is decided by the loss and the public row bound, never by the data at hand. ValueError
+        if the bound can fail, as that of :class:`~dpanalysis.clipping.Value` with too small a
+        ``beta1``, or without a row bound.
 
         Examples
         --------

@@ -11,12 +11,11 @@ from ..kernels.array_api import formula_values
 from ..kernels.rounding import sum_rounding
 from ..losses import Logistic, Loss, check_loss, check_per_sample, constants_of
 from ..regularizers import Regularizer
+from .base import find_minimizer, separated_below
 from .empirical import LinearRisk, check_regularizer
 from .row_bound import RowBound, as_bounds
 from .rows import open_rows
 from .rows.checks import has_read_width, recheck_slack
-
-__all__ = ["ERM"]
 
 
 class ERM(LinearRisk):
@@ -64,17 +63,10 @@ class ERM(LinearRisk):
     Raises
     ------
     ValueError
-        If ``X`` or ``y`` is empty, not finite or of the wrong shape, a label is not in
-        {-1, +1}, a row lies over a bound that is to be checked, or ``size`` is below n/2.
-    TypeError
-        If an argument is of the wrong kind.
+        If ``X`` or ``y`` is empty, not finite or of the wrong shape, or a row lies over a bound
+        that is to be checked.
     OSError
         Also later, if a mapped file has changed its size.
-
-    Warns
-    -----
-    UserWarning
-        If a Dask array has chunks along the features, or of unknown sizes.
 
     Notes
     -----
@@ -142,7 +134,6 @@ class ERM(LinearRisk):
         if size is not None:
             data.most_parts(self.max_records)  # raises where there are too many
         self._width_read = has_read_width(X)
-        self._solution: np.ndarray | None = None
 
     def __repr__(self) -> str:
         size = "" if self._size is None else f", size={self._size}"
@@ -155,9 +146,8 @@ class ERM(LinearRisk):
     def rounding(self) -> float:  # type: ignore[override]
         """Public bound on the rounding of a sum over samples, in units of the bound on one.
 
-        That of :func:`dpanalysis.kernels.rounding.sum_rounding` for n + 1 terms, since one may
-        be added, or for the 2N terms that may be there under a nominal size N; and what a row may
-        have grown without being seen.
+        That of :func:`dpanalysis.kernels.rounding.sum_rounding` for the most samples that may be
+        there, and the relative growth of a row that is not noticed.
         """
         most, data = self.max_records, self._data
         parts = data.parts if self._size is None else data.most_parts(most)
@@ -182,9 +172,7 @@ class ERM(LinearRisk):
     def line_losses(
         self, w: np.ndarray, direction: np.ndarray, rows: Any = None
     ) -> Callable[[float], np.ndarray]:
-        """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``.
-
-        The predictions are linear in t, so the data are read once for all t.
+        """As :meth:`Problem.line_losses`; predictions are linear in t, so the data are read once.
 
         Examples
         --------
@@ -199,7 +187,7 @@ class ERM(LinearRisk):
         z, labels = self._data.predictions(ray, self._rows(rows, 1))
 
         def losses(t: float) -> Any:
-            with np.errstate(all="ignore"):  # a warning would tell that a record is there
+            with np.errstate(all="ignore"):  # a warning would reveal a record
                 at = z[:, 0] - t * z[:, 1]
                 return self._back(formula_values(self.loss.value, at, labels), w)
 
@@ -208,19 +196,12 @@ class ERM(LinearRisk):
     def check_private(self) -> None:
         """Try a user's formulas, and look at the data once more: they must be what was bounded.
 
-        The formulas of a loss that is not built in must be functions of one sample each.
-        Rows in memory, and of a file that is used in place, are read once. Their multipliers and
-        the norms that were kept are those of the time when they were computed, while whoever
-        holds X may have changed it since. What changes later is bounded in each sum. Labels are
-        copies. Blocks of a larger file and chunks
-        of Dask are brought within the row bounds each time that they are read, and are not read
-        here.
-
-        Raises
-        ------
-        ValueError
-            If a row is larger than it was, or not finite, or a formula mixes samples; the message
-            names it.
+        The formulas of a loss that is not built in must be functions of one sample each. Rows in
+        memory, and of a file that is used in place, are read once: their multipliers and stored
+        norms were computed when the problem was built, and whoever holds X may have changed it
+        since. What changes later is bounded in each sum. Labels are copies. Blocks of a larger file
+        and chunks of Dask are brought within the row bounds each time that they are read.
+        ValueError names the row that is larger than it was or not finite, or the formula.
 
         Examples
         --------
@@ -237,21 +218,10 @@ class ERM(LinearRisk):
         super().check_private()
         self._check_constants()
         check_per_sample(self.loss)
-        self._data.check_unchanged()
+        self._check_unchanged()
 
     def hessian_sum(self, w: Any, rows: Any = None) -> Any:
-        """Sum the samples' Hessians at ``w`` of shape (d,): ``(d, d)``, without the penalty.
-
-        Parameters
-        ----------
-        w : array of shape (d,)
-        rows : int array of shape (m,), optional
-            The samples, all of them by default; none give zeros.
-
-        Raises
-        ------
-        ValueError
-            If the loss is not smooth.
+        """As :meth:`Problem.hessian_sum`; ValueError if the loss is not smooth.
 
         Examples
         --------
@@ -265,23 +235,12 @@ class ERM(LinearRisk):
         return self._back(self._data.hessian_sum(self._iterate("w", w), self._rows(rows, 1)), w)
 
     def hvp_sum(self, w: Any, v: Any, rows: Any = None) -> Any:
-        """Sum the samples' Hessians at ``w`` times ``v``, without forming them: shape ``(d,)``.
-
-        Parameters are those of :meth:`hessian_sum`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, losses
-        >>> problem = ERM(np.array([[2.0], [1.0]]), np.array([1.0, 1.0]), losses.Logistic())
-        >>> problem.hvp_sum(np.zeros(1), np.array([2.0]))
-        array([2.5])
-        """
+        """As :meth:`Problem.hvp_sum`; ValueError if the loss is not smooth."""
         self._check_smooth("hvp_sum")
         at, vector = self._iterate("w", w), self._iterate("v", v)
         return self._back(self._data.hvp_sum(at, vector, self._rows(rows, 1)), w)
 
-    # The objective
+    # What curvature and minimizers are computed from
 
     def _check_smooth(self, what: str) -> None:
         self._check_constants()
@@ -291,60 +250,18 @@ class ERM(LinearRisk):
                 "curvature is all in jumps; HuberizedHinge(width) is a smooth hinge loss"
             )
 
-    def hessian(self, w: Any) -> Any:
-        """Hessian of the objective: ``(d, d)``, or ``(R, d, d)`` for ``w`` of ``(R, d)``.
+    def _hessian_sum(self, w: Any) -> Any:
+        return self._data.hessian_sum(w, None)
 
-        Raises
-        ------
-        ValueError
-            If the loss is not smooth.
+    def _hvp_sum(self, w: Any, v: Any) -> Any:
+        return self._data.hvp_sum(w, v, None)
 
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, losses
-        >>> problem = ERM(np.array([[2.0, 1.0]]), np.array([1.0]), losses.Logistic())
-        >>> problem.hessian(np.zeros(2))
-        array([[1.  , 0.5 ],
-               [0.5 , 0.25]])
-        """
-        self._check_smooth("hessian")
-        iterate = self._iterate("w", w)
-        xp = self._xp
-        if iterate.ndim == 2:
-            parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
-            return self._back(xp.stack(parts), w)
-        total = self._data.hessian_sum(iterate, None) / self.size
-        if self.regularizer is not None:
-            diagonal = self.regularizer.hessian_diagonal(iterate)
-            total = total + xp.eye(self.d, dtype=xp.float64, device=iterate.device) * diagonal
-        return self._back(total, w)
+    def _check_unchanged(self) -> None:
+        self._data.check_unchanged()
 
-    def hvp(self, w: Any, v: Any) -> Any:
-        """Hessian at ``w`` times ``v``, without forming it; both ``(d,)`` or both ``(R, d)``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, losses
-        >>> problem = ERM(np.array([[2.0, 1.0]]), np.array([1.0]), losses.Logistic())
-        >>> problem.hvp(np.zeros(2), np.array([1.0, 0.0]))
-        array([1. , 0.5])
-        """
-        self._check_smooth("hvp")
-        iterate, vector = self._iterate("w", w), self._iterate("v", v)
-        if iterate.shape != vector.shape:
-            raise ValueError(
-                f"v must have the shape of w, {tuple(iterate.shape)}, got {tuple(vector.shape)}"
-            )
-        xp = self._xp
-        if iterate.ndim == 2:
-            parts = [self.hvp(iterate[r, :], vector[r, :]) for r in range(iterate.shape[0])]
-            return self._back(xp.stack(parts), w)
-        total = self._data.hvp_sum(iterate, vector, None) / self.size
-        if self.regularizer is not None:
-            total = total + self.regularizer.hessian_diagonal(iterate) * vector
-        return self._back(total, w)
+    def _find_minimizer(self) -> np.ndarray:
+        logistic = type(self.loss) is Logistic  # other losses vanish at finite margins
+        return find_minimizer(self, separated_below(self) if logistic else 0.0)
 
     def accuracy(self, w: Any, X: Any = None, y: Any = None) -> Any:
         """Fraction of labels that the sign of ``<x, w>`` gets right (a zero counts as -1).
@@ -358,11 +275,6 @@ class ERM(LinearRisk):
         Returns
         -------
         float or array of shape (R,)
-
-        Raises
-        ------
-        ValueError
-            If the loss is not one of classification, or the shapes disagree.
 
         Examples
         --------
@@ -384,79 +296,3 @@ class ERM(LinearRisk):
         right = data.correct(iterate if iterate.ndim == 2 else iterate[None, :])
         fraction = self._back(xp.astype(right, xp.float64) / data.n, w)
         return fraction if iterate.ndim == 2 else float(fraction[0])
-
-    def minimize_perturbed(
-        self, linear: np.ndarray, ridge: float, tolerance: float, size: float
-    ) -> tuple[np.ndarray, int]:
-        r"""Minimize the sum of losses over ``size`` + penalty + <linear, w> + ridge/2 ||w||^2.
-
-        Parameters
-        ----------
-        linear : ndarray of shape (d,)
-        ridge : float
-            The whole must be strongly convex.
-        tolerance : float
-            The gradient's norm at the end is at most that.
-        size : float
-            Public divisor, the number of records or next to it.
-
-        Returns
-        -------
-        w : ndarray of shape (d,)
-        evaluations : int
-            Gradients that it took.
-
-        Raises
-        ------
-        ValueError
-            If the loss is not smooth, or a row of X has grown by the end.
-        FloatingPointError
-            If ``tolerance`` is below the rounding errors.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, losses
-        >>> problem = ERM(np.array([[1.0]]), np.array([1.0]), losses.SquaredError())
-        >>> problem.minimize_perturbed(np.array([-1.0]), 1.0, 1e-12, 1.0)[0]
-        array([1.])
-        """
-        self._check_smooth("minimize_perturbed")
-        from .base import Tilted, minimize_perturbed
-
-        found = minimize_perturbed(Tilted(self, linear, ridge, size), tolerance)
-        self._data.check_unchanged()  # while it was solved: blocks of columns are bounded too
-        return found
-
-    def solve(self) -> np.ndarray:
-        """Return the non-private minimizer, shape ``(d,)``, for reference only.
-
-        L-BFGS, then Newton steps to machine precision: the gradient's norm falls below
-        1e-10 times the larger of 1 and its norm at zero. Computed once and kept.
-
-        Warns
-        -----
-        RuntimeWarning
-            If no minimizer is reached, as when the classes can be separated and there is
-            no penalty; the message gives the norm of the gradient.
-
-        Raises
-        ------
-        ValueError
-            If the loss is not smooth.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, losses
-        >>> problem = ERM(np.array([[1.0], [2.0]]), np.array([1.0, 3.0]), losses.SquaredError())
-        >>> problem.solve()
-        array([1.4])
-        """
-        self._check_smooth("solve")
-        if self._solution is None:
-            from .base import find_minimizer, separated_below
-
-            logistic = type(self.loss) is Logistic  # other losses vanish at finite margins
-            self._solution = find_minimizer(self, separated_below(self) if logistic else 0.0)
-        return self._solution.copy()

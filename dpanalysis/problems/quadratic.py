@@ -12,8 +12,6 @@ from ..clipping import Clipping, check_clipping
 from ..privacy.facts import PublicFacts
 from .base import Problem
 
-__all__ = ["Quadratic"]
-
 
 class Quadratic(Problem):
     r"""Separable quadratic :math:`F(w) = \frac12\sum_i \lambda_i (w_i - c_i)^2`.
@@ -21,7 +19,7 @@ class Quadratic(Problem):
     Parameters
     ----------
     eigenvalues : array_like of shape (d,)
-        Non-negative and finite, in any order.
+        Non-negative and finite, in any order; ``mu`` and ``L`` are the smallest and the largest.
     center : array_like of shape (d,), optional
         The minimizer c; zero by default.
     sensitivity : float, optional
@@ -29,18 +27,6 @@ class Quadratic(Problem):
         then bounds the L2 norm too, which is never larger. So it serves Laplace noise, which
         needs the L1 norm, and Gaussian noise, which needs the L2 norm. None (the default):
         there is no private data behind it.
-
-    Attributes
-    ----------
-    mu, L : float
-        Smallest and largest eigenvalue.
-    n : int
-        1: the function is its own mean.
-
-    Raises
-    ------
-    ValueError
-        If an eigenvalue is negative or not finite, or the shapes disagree.
 
     References
     ----------
@@ -77,24 +63,14 @@ class Quadratic(Problem):
         self.sensitivity = sensitivity
 
     def facts(self, relation: str) -> PublicFacts:
-        """Return the constants, and the declared sensitivity as that in the L1 and L2 norms.
-
-        Examples
-        --------
-        >>> Quadratic([0.5, 1.0], sensitivity=0.1).facts("replace_one").record_sensitivity(2)
-        0.1
-        """
+        """Return the constants, and the declared sensitivity as that in the L1 and L2 norms."""
         none, declared = (math.inf, math.inf), self.sensitivity
         return PublicFacts(
             self.n, self.d, self.mu, self.L, relation, none, declared, declared is not None
         )
 
     def check_clipping(self, clipping: Clipping | None) -> None:
-        """Raise TypeError unless ``clipping`` is a rule or None.
-
-        Any rule goes: no noise is computed from one. It is computed from the declared
-        sensitivity, whatever the rule, or there are no private records.
-        """
+        """Raise TypeError unless ``clipping`` is a rule or None: the sensitivity is declared."""
         check_clipping(clipping)
 
     def __repr__(self) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from .._validation import check_choice, keep_numbers
 from ..privacy.facts import Block
-
-__all__ = ["Order", "RowBound", "implied_radius"]
 
 #: 1, 2, infinity, or blocks of columns: the largest of their norms over their radii.
 Order: TypeAlias = float | tuple[Block, ...]
@@ -39,11 +38,6 @@ class RowBound:
         data; ``X`` is neither changed nor copied). ``"check"``: a row over the bound
         raises ValueError; a row over it by rounding alone (1e-9, relative) is scaled
         down to it. Either way the bound holds for the rows that the sums are taken of.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     Examples
     --------
@@ -88,12 +82,13 @@ def implied_radius(bounds: Sequence[RowBound], order: int, d: int) -> float:
     check_choice("order", order, (1, 2))
     radii = [
         sum(block.radius_in(order) ** order for block in blocks) ** (1 / order)
-        for blocks in as_blocks(bounds, d)
+        for blocks in as_blocks(tuple(bounds), d)
     ]
     return min(radii, default=math.inf)
 
 
-def as_blocks(bounds: Sequence[RowBound], d: int) -> tuple[tuple[Block, ...], ...]:
+@lru_cache(maxsize=64)
+def as_blocks(bounds: tuple[RowBound, ...], d: int) -> tuple[tuple[Block, ...], ...]:
     """Return each bound on rows of d columns by blocks, of which a norm has one."""
     found = []
     for bound in bounds:

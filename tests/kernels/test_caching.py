@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dpanalysis
 from dpanalysis import _numba
-from dpanalysis.kernels import csr, dense, norms, replicates, scalar, tile
+from dpanalysis.kernels import csr, dense, norms, scalar, tile
 from dpanalysis.privacy import _compiled
 
 PROGRAM = """
@@ -79,7 +79,7 @@ def test_a_kept_kernel_is_refused_when_any_file_of_kernels_has_changed(tmp_path)
 
 def test_every_kept_kernel_has_the_digest_of_the_sources():
     """The callback of the built-in formulas, too."""
-    found = [dense, csr, replicates, norms, scalar, tile, _compiled]
+    found = [dense, csr, norms, scalar, tile, _compiled]
     kept = [each for module in found for each in vars(module).values() if hasattr(each, "_cache")]
     caches = [*(each._cache for each in kept), tile.built_in_terms()._cache]
     stamps = {cache._cache_file._source_stamp for cache in caches if hasattr(cache, "_cache_file")}

@@ -15,7 +15,7 @@ from dpanalysis.preprocessing import PrivateBounds, PublicColumns, PublicEncoder
 from dpanalysis.preprocessing.columns import columns_of
 from dpanalysis.preprocessing.encoder import parse_domain, read_domain, template
 from dpanalysis.privacy.queries import NoisyQuantile, Records
-from dpanalysis.problems.table import ColumnTable
+from dpanalysis.problems.base import ColumnTable
 
 DOMAIN = {
     "age": {"range": (20, 60), "missing": 40},

@@ -26,8 +26,8 @@ from dpanalysis.privacy.queries import (
     hessian_sensitivity,
     largest_step,
 )
+from dpanalysis.problems.base import ColumnTable
 from dpanalysis.problems.rows import mapped as blocks
-from dpanalysis.problems.table import ColumnTable
 from dpanalysis.testing import check_problem
 from dpanalysis.tuning import PrivateLoss
 

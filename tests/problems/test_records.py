@@ -443,16 +443,16 @@ def test_blocks_that_grow_while_a_tilted_minimum_is_solved_are_refused_at_its_en
     X, y = np.full((30, 2), 0.05), np.where(np.arange(30) % 2, 1.0, -1.0)
     problem = ERM(X, y, LOGISTIC, dpa.regularizers.L2(0.1), RowBound(blocks))
     network = Softmax(X, (y > 0).astype(int), 2, dpa.regularizers.L2(0.1), RowBound(blocks))
-    from dpanalysis.problems import base
+    from dpanalysis.problems import empirical
 
-    real = base.minimize_perturbed
+    real = empirical.minimize_perturbed
 
     def disturbed(tilted, tolerance):
         found = real(tilted, tolerance)
         X[3] = [0.2, 0.0]
         return found
 
-    monkeypatch.setattr(base, "minimize_perturbed", disturbed)
+    monkeypatch.setattr(empirical, "minimize_perturbed", disturbed)
     for each in (problem, network):
         X[:] = 0.05
         with pytest.raises(ValueError, match=r"X has been changed.*row 3"):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import repeat
 from operator import attrgetter, methodcaller, mul
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,19 +33,6 @@ from .events import (
 from .rdp import rdp_to_epsilon
 from .relations import Budget, check_budget, check_relation
 from .zcdp import gaussian_sum_epsilon, zcdp_to_epsilon
-
-__all__ = [
-    "ACCOUNTANTS",
-    "calibrate",
-    "epsilon",
-    "fits",
-    "group",
-    "order_of_most",
-    "plan_order",
-    "spent",
-    "spent_without_grid",
-]
-
 
 ACCOUNTANTS = ("tightest", "pure", "zcdp", "rdp", "pld")
 
@@ -83,7 +70,7 @@ def group(events: Events, relation: str) -> dict[Event, int]:
 
 
 def epsilon(events: Events, delta: float, relation: str, accountant: str = "tightest") -> float:
-    """Return the epsilon at ``delta`` of all events together.
+    """Return the epsilon at ``delta`` of all events together, a valid upper bound in [0, inf].
 
     Parameters
     ----------
@@ -97,18 +84,11 @@ def epsilon(events: Events, delta: float, relation: str, accountant: str = "tigh
     accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
         ``tightest`` is the smallest of those that are valid for the whole list.
 
-    Returns
-    -------
-    float
-        In [0, inf]; a valid upper bound.
-
     Raises
     ------
     IncompatibleAccounting
         If a sampling scheme does not belong to the relation, or the accountant asked for
         cannot account an event.
-    ValueError
-        If an argument is outside its range.
 
     Examples
     --------
@@ -131,19 +111,8 @@ def epsilon(events: Events, delta: float, relation: str, accountant: str = "tigh
 def fits(events: Events, budget: Budget, accountant: str = "tightest") -> bool:
     """Return whether all events together stay within ``budget``.
 
-    The cheap accountants are asked first, and the first that says yes decides.
-
-    Parameters
-    ----------
-    events : Event or iterable of Event
-    budget : Budget
-    accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
-        For a zCDP budget "tightest" or "zcdp".
-
-    Raises
-    ------
-    IncompatibleAccounting
-        As :func:`epsilon`.
+    The cheap accountants are asked first, and the first that says yes decides. The parameters are
+    those of :func:`spent`.
 
     Examples
     --------
@@ -167,10 +136,9 @@ def spent(events: Events, budget: Budget, accountant: str = "tightest") -> float
 
     Parameters
     ----------
-    events : Event or iterable of Event
+    events, accountant
+        As of :func:`epsilon`; for a zCDP budget "tightest" or "zcdp".
     budget : Budget
-    accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
-        For a zCDP budget "tightest" or "zcdp".
 
     Raises
     ------
@@ -197,9 +165,7 @@ def spent_without_grid(events: Events, budget: Budget, accountant: str = "tighte
     if budget.rho is not None or accountant != "tightest":
         return spent(events, budget, accountant)
     groups = group(events, budget.relation)
-    names = _applicable(groups, budget.delta)
-    if _gaussian_terms(groups) is None:
-        names = [name for name in names if name != "pld"]
+    names = _applicable(groups, budget.delta, on_grid=False)
     return min(_epsilon_by(name, groups, budget.delta) for name in names)
 
 
@@ -215,21 +181,18 @@ def _kept_epsilon(name: str, items: tuple[tuple[Event, int], ...], delta: float)
     return _ACCOUNTS[name](dict(items), delta)
 
 
-def _applicable(groups: Groups, delta: float) -> list[str]:
+def _applicable(groups: Groups, delta: float, on_grid: bool = True) -> list[str]:
     """Return the accountants that are valid for the whole list, cheap ones first."""
     if delta == 0.0:
         return ["pure"] if _all_finite(groups, "pure_cost") else ["rdp"]
     names = [n for n in ("pure", "zcdp") if _all_finite(groups, f"{n}_cost")] + ["rdp"]
-    if _gaussian_terms(groups) is not None:  # a closed form, needs no grid
+    if counted_gaussian_terms(groups.items()) is not None:  # a closed form, needs no grid
         return [*names, "pld"]
+    if not on_grid:
+        return names
     from .pld import has_profiles
 
     return [*names, "pld"] if has_profiles(groups) else names
-
-
-def _gaussian_terms(groups: Groups) -> Any:
-    """Return what counted events without sampling compose to, if Gaussian noise bounds them all."""
-    return counted_gaussian_terms(groups.items())
 
 
 def _all_finite(groups: Groups, cost: str) -> bool:
@@ -255,20 +218,12 @@ def _zcdp(groups: Groups) -> float:
     return _sum(groups, "zcdp_cost", "zCDP", "'rdp' or 'pld'")
 
 
-def _zcdp_epsilon(groups: Groups, delta: float) -> float:
-    return zcdp_to_epsilon(_zcdp(groups), delta)
-
-
 def rdp_curve(groups: Groups, orders: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the composed Renyi cost of counted events at ``orders``, shape (k,)."""
     total = np.zeros(orders.shape)
     for event, count in groups.items():
         total += count * event.rdp_cost(orders)
     return total
-
-
-def _rdp_epsilon(groups: Groups, delta: float) -> float:
-    return best_order(groups, delta)[0]
 
 
 def best_order(groups: Groups, delta: float) -> tuple[float, float]:
@@ -299,7 +254,7 @@ def best_order(groups: Groups, delta: float) -> tuple[float, float]:
 
 
 def _pld_epsilon(groups: Groups, delta: float) -> float:
-    terms = _gaussian_terms(groups)
+    terms = counted_gaussian_terms(groups.items())
     if terms is not None:  # exact for Gaussian noise alone
         mus, weights, offset = terms
         return offset + gaussian_sum_epsilon(mus, weights, delta)
@@ -310,10 +265,10 @@ def _pld_epsilon(groups: Groups, delta: float) -> float:
     return pld_epsilon(groups, delta)
 
 
-_ACCOUNTS = {
+_ACCOUNTS: dict[str, Callable[[Groups, float], float]] = {
     "pure": _pure_epsilon,
-    "zcdp": _zcdp_epsilon,
-    "rdp": _rdp_epsilon,
+    "zcdp": lambda groups, delta: zcdp_to_epsilon(_zcdp(groups), delta),
+    "rdp": lambda groups, delta: best_order(groups, delta)[0],
     "pld": _pld_epsilon,
 }
 
@@ -322,31 +277,15 @@ _ACCOUNTS = {
 
 
 def plan_order(events: Events, budget: Budget) -> float:
-    """Return the Renyi order at which ``events`` cost the least epsilon at the budget's delta.
+    """Return the Renyi order at which ``events`` cost the least epsilon at the budget's delta > 0.
 
     Give it the schedule that is expected; what then really happens may differ, and the
-    filter at this order stays valid.
-
-    Parameters
-    ----------
-    events : Event or iterable of Event
-    budget : Budget
-        With delta > 0.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If the budget has no delta.
+    filter at this order stays valid. The parameters are those of :func:`spent`.
 
     Examples
     --------
     >>> from dpanalysis.privacy.events import Gaussian
-    >>> budget = Budget(1.0, 1e-5)
-    >>> order = plan_order([Gaussian(std=50.0, sensitivity=1.0)] * 100, budget)
+    >>> order = plan_order([Gaussian(std=50.0, sensitivity=1.0)] * 100, Budget(1.0, 1e-5))
     >>> order > 1.0
     True
     """

@@ -66,8 +66,6 @@ from .pld import _epsilon_at, _power, _window
 from .sampling import BallsInBins, EpochSampling, RandomAllocation
 from .zcdp import gaussian_epsilon
 
-__all__ = ["Bins", "Epoch", "bins_lower_epsilon", "shuffle_lower_epsilon"]
-
 # Rounding of one term of a sum of likelihood ratios, in the mass of all cells together.
 _ROUNDING = 1e-16
 # Cells of a linear grid, as a share of the standard deviation of a ratio: the spread adds at most a

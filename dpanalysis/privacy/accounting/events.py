@@ -35,22 +35,6 @@ from .sampling import PAIRS, Poisson, Sampling, WithoutReplacement, WithReplacem
 from .with_replacement import pure_with_replacement, rdp_with_replacement
 from .zcdp import zcdp_pure
 
-__all__ = [
-    "BoundedRange",
-    "Event",
-    "Gaussian",
-    "GaussianBound",
-    "Laplace",
-    "Pure",
-    "Repeated",
-    "Sampled",
-    "check_event",
-    "gaussian_mu",
-    "gaussian_terms",
-    "innermost",
-    "unrolled",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Event:
@@ -121,7 +105,7 @@ class Event:
         return None
 
     def dominates(self, other: Event) -> bool:
-        r"""Return whether ``other`` costs no more than this event in every notion of privacy.
+        """Return whether ``other`` costs no more than this event in every notion of privacy.
 
         Whoever has been charged for this event may release ``other`` in its place. The two are of
         exactly the same class, and no parameter of ``other`` is worse:
@@ -136,21 +120,7 @@ class Event:
           dominated by the one in the same place.
 
         Events of every other class dominate equal events only, unless they state
-        :meth:`no_worse`.
-
-        Parameters
-        ----------
-        other : Event
-
-        Returns
-        -------
-        bool
-            False where nothing is known, also if ``other`` happens to cost less.
-
-        Raises
-        ------
-        TypeError
-            If ``other`` is not an event.
+        :meth:`no_worse`. False where nothing is known, also if ``other`` happens to cost less.
 
         Notes
         -----
@@ -191,24 +161,24 @@ def unrolled(event: Event) -> tuple[Event, int]:
 
 
 def check_event(event: Event, relation: str) -> None:
-    """Raise unless ``event`` may be accounted under ``relation``.
-
-    Raises
-    ------
-    TypeError
-        If it is not an event.
-    IncompatibleAccounting
-        If its sampling scheme does not belong to the relation.
-
-    Examples
-    --------
-    >>> from dpanalysis.privacy.events import Pure
-    >>> check_event(Pure(1.0), "replace_one")
-    """
+    """Raise TypeError for what is no event, IncompatibleAccounting for a wrong relation."""
     if not isinstance(event, Event):
         raise TypeError(f"an event is needed, got {event!r}")
     if relation not in event.relations:
         raise IncompatibleAccounting(f"{event!r} cannot be accounted under {relation!r}: {PAIRS}")
+
+
+def check_events(events: Any) -> tuple[Event, ...]:
+    """Return a tuple of at least one event, or raise naming what is wrong."""
+    if isinstance(events, Event) or not isinstance(events, Iterable):
+        raise TypeError(f"events must be a sequence of events, got {events!r}")
+    listed = tuple(events)
+    if not listed:
+        raise ValueError("events must hold at least one event, got none")
+    for event in listed:
+        if not isinstance(event, Event):
+            raise TypeError(f"events must be events, got {event!r}")
+    return listed
 
 
 # Single releases
@@ -235,11 +205,6 @@ class Laplace(Event):
         L1 sensitivity S of the released quantity, in [0, inf).
     order : int, default=1
         Norm of the sensitivity; must be 1.
-
-    Raises
-    ------
-    ValueError
-        If a number is outside its range.
 
     Notes
     -----
@@ -299,11 +264,6 @@ class Gaussian(Event):
     order : int, default=2
         Norm of the sensitivity; must be 2.
 
-    Raises
-    ------
-    ValueError
-        If a number is outside its range.
-
     Examples
     --------
     >>> Gaussian(std=2.0, sensitivity=1.0).zcdp_cost()
@@ -357,11 +317,6 @@ class Pure(Event):
     epsilon : float
         Pure loss in [0, inf).
 
-    Raises
-    ------
-    ValueError
-        If ``epsilon`` is outside its range.
-
     Examples
     --------
     >>> Pure(1.0).zcdp_cost()
@@ -397,11 +352,6 @@ class BoundedRange(Event):
     ----------
     epsilon : float
         Length of the interval, in [0, inf).
-
-    Raises
-    ------
-    ValueError
-        If ``epsilon`` is outside its range.
 
     Notes
     -----
@@ -455,13 +405,6 @@ class Repeated(Event):
     event : Event
     count : int
         At least 1.
-
-    Raises
-    ------
-    TypeError
-        If ``event`` is not an event or ``count`` not an integer.
-    ValueError
-        If ``count`` is below 1.
 
     Examples
     --------
@@ -517,18 +460,13 @@ class Sampled(Event):
     ----------
     sampling : Full, WithoutReplacement, WithReplacement or Poisson
     events : sequence of Event
-        What was released about the batch (kept as a tuple); their sensitivities are those
-        of one record of the batch, also where it may be drawn several times. No batch
-        within a batch.
+        At least one; kept as a tuple. Their sensitivities are those of one record of the batch,
+        also where it may be drawn several times. No batch within a batch.
     n : int, optional
-        Number of records; needed for a batch of fixed size.
+        Number of records; needed for a batch of fixed size, which is at most n.
 
     Raises
     ------
-    TypeError
-        If something is not an event or not a sampling scheme.
-    ValueError
-        If there is no event, a batch in a batch, or n is missing or below m.
     IncompatibleAccounting
         If a batch drawn with replacement holds other events than Gaussian noise alone or pure
         releases alone.
@@ -548,14 +486,8 @@ class Sampled(Event):
     def __post_init__(self) -> None:
         if not isinstance(self.sampling, Sampling):
             raise TypeError(f"sampling must be a sampling scheme, got {self.sampling!r}")
-        if isinstance(self.events, Event) or not isinstance(self.events, Iterable):
-            raise TypeError(f"events must be a sequence of events, got {self.events!r}")
-        events = tuple(self.events)
-        if not events:
-            raise ValueError("events must hold at least one event, got none")
+        events = check_events(self.events)
         for event in events:
-            if not isinstance(event, Event):
-                raise TypeError(f"events must be events, got {event!r}")
             if isinstance(innermost(event), Sampled):
                 raise ValueError(f"events must not be sampled themselves, got {event!r}")
         object.__setattr__(self, "events", events)

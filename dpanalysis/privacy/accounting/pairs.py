@@ -21,8 +21,6 @@ from .pure import amplify, deamplify
 from .with_replacement import copies, gaussian_profile
 from .zcdp import gaussian_divergence
 
-__all__ = ["Draws", "Pair", "connect_dots", "product"]
-
 Array: TypeAlias = NDArray[np.floating[Any]]
 
 # Joint outcomes of the randomized responses of a batch; more are merged into one response.
@@ -33,19 +31,11 @@ _MOST_ATOMS = 32
 class Pair:
     """A dominating pair (P, Q): independent parts, then subsampled together.
 
-    Parameters
-    ----------
-    mu : float
-        Shift over standard deviation of the Gaussian part; 0 for none.
-    laplace : float
-        Loss of one Laplace release; 0 for none. Not with a Gaussian part.
-    responses : tuple of (float, int)
-        Losses of randomized responses, which dominate any pure release, and their counts.
-    fraction : float
-        Probability q that the record is in the batch.
-    poisson : bool
-        Poisson sampling, where the two directions differ: P mixed against Q ("remove")
-        and Q against P mixed ("add").
+    ``mu`` is the shift over the standard deviation of the Gaussian part, ``laplace`` the loss of
+    one Laplace release (not with a Gaussian part), and ``responses`` has losses of randomized
+    responses, which dominate any pure release, and their counts. A record is in the batch with
+    probability ``fraction``. For ``poisson`` sampling the two directions differ: P mixed against Q
+    ("remove") and Q against P mixed ("add").
     """
 
     mu: float = 0.0
@@ -167,16 +157,13 @@ def connect_dots(width: float, profile: Array) -> tuple[Array, float]:
 
     The profile :math:`\delta_i` of a pair at losses :math:`i w` is convex in :math:`e^{i w}`. The
     straight lines between its dots lie above it, and are the profile of a distribution on these
-    losses: where the slope changes by s from one line to the next, there is the mass
-    :math:`s\,e^{i w}`. Before the first dot the line goes to 1 at :math:`e^\epsilon = 0`.
+    losses: where the slope changes by s from one line to the next, there is the mass :math:`s\,e^{i
+    w}`. Before the first dot the line goes to 1 at :math:`e^\epsilon = 0`. (Doroshenko, Ghazi,
+    Kamath, Kumar, Manurangsi, *Connect the dots: tighter discrete approximations of privacy loss
+    distributions*, PoPETs 2022, Algorithm 1.)
 
     *Floating point.* The dots are raised where rounding keeps them from falling, and a mass that
     rounding makes negative becomes 0: neither lowers the profile anywhere.
-
-    References
-    ----------
-    Doroshenko, Ghazi, Kamath, Kumar, Manurangsi, *Connect the dots: tighter discrete approximations
-    of privacy loss distributions*, PoPETs 2022, Algorithm 1.
     """
     deltas = np.maximum.accumulate(np.clip(profile, 0.0, 1.0)[::-1])[::-1]
     falls = np.diff(deltas)

@@ -25,9 +25,6 @@ from ...errors import IncompatibleAccounting
 from .events import Event
 from .pairs import Array, Pair
 
-__all__ = ["coarser", "has_profiles", "pairs_of", "pld_epsilon"]
-
-
 # Distinct pairs above which parameters are rounded up to a geometric grid.
 _MOST_PAIRS = 4000
 

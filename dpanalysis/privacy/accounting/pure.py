@@ -13,16 +13,6 @@ from numpy.typing import ArrayLike
 
 from ..._validation import check_int, check_number, check_reals
 
-__all__ = [
-    "amplify",
-    "amplify_poisson",
-    "amplify_without_replacement",
-    "deamplify",
-    "deamplify_without_replacement",
-    "laplace_epsilon",
-]
-
-
 # Bounds the relative error of an expression of a few functions.
 _ROUNDING = 2e-15
 
@@ -69,7 +59,7 @@ def amplify(epsilon: ArrayLike, fraction: float) -> Any:
 
 
 def deamplify(epsilon: ArrayLike, fraction: float) -> Any:
-    r"""Return the loss on the batch whose amplified loss is ``epsilon``: the inverse of amplify."""
+    """Return the loss on the batch whose amplified loss is ``epsilon``: the inverse of amplify."""
     amplified = _positive("epsilon", epsilon, allow_zero=True)
     q = check_number("fraction", fraction, low=0.0, high=1.0, low_open=True)
     if q == 1.0:
@@ -100,11 +90,6 @@ def amplify_without_replacement(epsilon: ArrayLike, n: int, m: int) -> Any:
     float or ndarray
         ln(1 + (m/n)(e^epsilon - 1)); tight (Kuru et al. (2022), (3.5)).
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     Examples
     --------
     >>> amplify_without_replacement(1.0, n=100_000, m=1000)
@@ -116,23 +101,7 @@ def amplify_without_replacement(epsilon: ArrayLike, n: int, m: int) -> Any:
 def deamplify_without_replacement(epsilon: ArrayLike, n: int, m: int) -> Any:
     """Return the loss that the batch may have so that ``epsilon`` remains.
 
-    The inverse of :func:`amplify_without_replacement`.
-
-    Parameters
-    ----------
-    epsilon : array_like
-        Amplified pure loss, in [0, inf].
-    n, m : int
-        Numbers of records and of those drawn, 1 <= m <= n.
-
-    Returns
-    -------
-    float or ndarray
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
+    The inverse of :func:`amplify_without_replacement`, with the same arguments.
 
     Examples
     --------
@@ -145,22 +114,8 @@ def deamplify_without_replacement(epsilon: ArrayLike, n: int, m: int) -> Any:
 def amplify_poisson(epsilon: ArrayLike, rate: float) -> Any:
     """Return the pure loss of an epsilon-private query on a Poisson batch (add-or-remove-one).
 
-    Parameters
-    ----------
-    epsilon : array_like
-        Pure loss on the batch, in [0, inf].
-    rate : float
-        Sampling rate in (0, 1].
-
-    Returns
-    -------
-    float or ndarray
-        ln(1 + rate (e^epsilon - 1)); tight.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
+    ln(1 + rate (e^epsilon - 1)) for a ``rate`` in (0, 1], which is tight; otherwise as
+    :func:`amplify_without_replacement`.
 
     Examples
     --------
@@ -188,11 +143,6 @@ def laplace_epsilon(sensitivity: ArrayLike, scale: ArrayLike, n: int, m: int | N
     -------
     float or ndarray
         ln(1 + (m/n)(e^{S1/(m b)} - 1)); S1/(n b) when m = n.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     References
     ----------

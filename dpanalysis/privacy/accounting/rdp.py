@@ -25,19 +25,6 @@ from scipy import special
 from ..._validation import check_int, check_number
 from .pure import _positive, _scalar, amplify
 
-__all__ = [
-    "rdp_gaussian",
-    "rdp_laplace",
-    "rdp_poisson",
-    "rdp_poisson_gaussian",
-    "rdp_pure",
-    "rdp_pure_poisson",
-    "rdp_pure_without_replacement",
-    "rdp_to_epsilon",
-    "rdp_without_replacement",
-]
-
-
 Array: TypeAlias = NDArray[np.float64]
 
 
@@ -63,11 +50,6 @@ def rdp_gaussian(orders: ArrayLike, noise_multiplier: ArrayLike) -> Any:
     -------
     float or ndarray
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     References
     ----------
     Mironov (2017), Corollary 3.
@@ -86,21 +68,8 @@ def rdp_laplace(orders: ArrayLike, epsilon: ArrayLike) -> Any:
     .. math:: \frac{1}{\alpha-1} \ln\Big(\frac{\alpha}{2\alpha-1} e^{(\alpha-1)\epsilon}
               + \frac{\alpha-1}{2\alpha-1} e^{-\alpha\epsilon}\Big)
 
-    Parameters
-    ----------
-    orders : array_like
-        Renyi orders in (1, inf].
-    epsilon : array_like
-        L1 sensitivity over scale, in [0, inf]; broadcasts with ``orders``.
-
-    Returns
-    -------
-    float or ndarray
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
+    The arguments are those of :func:`rdp_gaussian`, but for ``epsilon`` in [0, inf], the L1
+    sensitivity over the scale.
 
     References
     ----------
@@ -131,22 +100,7 @@ def rdp_pure(orders: ArrayLike, epsilon: ArrayLike) -> Any:
     .. math:: \epsilon - \frac{\ln(1 + e^{-\epsilon})
               - \ln(1 + e^{-(2\alpha-1)\epsilon})}{\alpha-1}
 
-    Parameters
-    ----------
-    orders : array_like
-        Renyi orders in (1, inf].
-    epsilon : array_like
-        In [0, inf]; broadcasts with ``orders``.
-
-    Returns
-    -------
-    float or ndarray
-        Attained by randomized response.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
+    Attained by randomized response. The arguments are those of :func:`rdp_laplace`.
 
     Examples
     --------
@@ -235,10 +189,8 @@ def rdp_to_epsilon(orders: ArrayLike, rdp: ArrayLike, delta: float) -> tuple[flo
 
     Parameters
     ----------
-    orders : array_like, shape (k,)
-        Renyi orders in (1, inf].
-    rdp : array_like, shape (k,)
-        Costs at these orders, in [0, inf].
+    orders, rdp : array_like, shape (k,)
+        Renyi orders in (1, inf], and costs at these orders, in [0, inf].
     delta : float
         In [0, 1); with 0 only order infinity gives a finite epsilon.
 
@@ -248,11 +200,6 @@ def rdp_to_epsilon(orders: ArrayLike, rdp: ArrayLike, delta: float) -> tuple[flo
         At least 0.
     order : float
         The order that gave it.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range or the shapes differ.
 
     References
     ----------
@@ -444,11 +391,6 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
     -------
     float or ndarray
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     Notes
     -----
     Integer orders up to 1024 use the binomial sum. For the others
@@ -516,12 +458,12 @@ def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: boo
               + \binom{\alpha}{2} q^2 (1-q)^{\alpha-2} e^{R(2)}
               + c \sum_{l=3}^{\alpha} \binom{\alpha}{l} q^l (1-q)^{\alpha-l} e^{(l-1) R(l)}\Big)
 
-    at integer orders; see Notes for the others.
+    at integer orders, and between them the chord of (order - 1) cost, which is convex.
 
     Parameters
     ----------
     orders : array_like
-        Renyi orders in (1, inf].
+        Renyi orders in (1, inf).
     rate : float
         Sampling rate q in [0, 1], add-or-remove-one.
     base_rdp : callable
@@ -536,15 +478,6 @@ def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: boo
     -------
     float or ndarray
         Never above ``base_rdp(orders)``, which is valid too (joint quasi-convexity).
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
-    Notes
-    -----
-    Between integers the chord of (order - 1) cost is used: that function is convex.
 
     References
     ----------
@@ -598,25 +531,17 @@ def rdp_without_replacement(
 
     Parameters
     ----------
-    orders : array_like
-        Renyi orders in (1, inf]; between integers the chord of (order - 1) cost is used.
+    orders, base_rdp
+        As of :func:`rdp_poisson`, orders up to infinity.
     n, m : int
         Numbers of records and of those drawn, 1 <= m <= n; replace-one.
-    base_rdp : callable
-        R: array of orders -> costs on the batch. Asked at the integers from 2 and at
-        ``orders``.
     pure_epsilon : float, default=inf
         R(inf), the pure loss on the batch where there is one.
 
     Returns
     -------
     float or ndarray
-        Never above ``base_rdp(orders)``, which is valid too (joint quasi-convexity).
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
+        As of :func:`rdp_poisson`.
 
     References
     ----------

@@ -8,15 +8,6 @@ from typing import Final
 
 from ..._validation import check_choice, check_number
 
-__all__ = [
-    "ADD_OR_REMOVE_ONE",
-    "RELATIONS",
-    "REPLACE_ONE",
-    "Budget",
-    "check_budget",
-    "check_relation",
-]
-
 REPLACE_ONE: Final = "replace_one"
 ADD_OR_REMOVE_ONE: Final = "add_or_remove_one"
 RELATIONS: Final = (REPLACE_ONE, ADD_OR_REMOVE_ONE)
@@ -47,12 +38,6 @@ class Budget:
         Bound of rho-zero-concentrated differential privacy, in (0, inf). Give it
         alone, without ``epsilon`` and ``delta``.
 
-    Raises
-    ------
-    ValueError
-        If a number is outside its range, or not exactly one of ``epsilon`` and
-        ``rho`` is given.
-
     Examples
     --------
     >>> Budget(epsilon=1.0, delta=1e-6)
@@ -82,19 +67,9 @@ class Budget:
 
     @classmethod
     def zcdp(cls, rho: float, relation: str = REPLACE_ONE) -> Budget:
-        """Return a budget of ``rho``-zero-concentrated differential privacy.
+        """Return a budget of ``rho``-zero-concentrated differential privacy, rho in (0, inf).
 
-        Parameters
-        ----------
-        rho : float
-            In (0, inf). A Gaussian release of sensitivity S and standard deviation s
-            costs ``S**2 / (2 s**2)``.
-        relation : {"replace_one", "add_or_remove_one"}
-
-        Examples
-        --------
-        >>> Budget.zcdp(0.5, relation="add_or_remove_one")
-        Budget(epsilon=None, delta=0.0, relation='add_or_remove_one', rho=0.5)
+        A Gaussian release of sensitivity S and standard deviation s costs ``S**2 / (2 s**2)``.
         """
         return cls(epsilon=None, relation=relation, rho=rho)
 

@@ -26,21 +26,6 @@ from .. import noise
 from ..noise import SystemRandom
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
-__all__ = [
-    "PAIRS",
-    "BallsInBins",
-    "EpochSampling",
-    "Full",
-    "Poisson",
-    "RandomAllocation",
-    "Sampling",
-    "Shuffle",
-    "Uniforms",
-    "WithReplacement",
-    "WithoutReplacement",
-    "check_sampling",
-]
-
 # What belongs together, for the messages that refuse the rest.
 PAIRS = (
     f"Poisson goes with {ADD_OR_REMOVE_ONE!r}, WithoutReplacement with {REPLACE_ONE!r}, "
@@ -139,21 +124,8 @@ class WithoutReplacement(_FixedSize):
         return self.m / self._count(n)
 
     def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
-        """Return m sorted row numbers.
+        """Return m sorted row numbers, int64.
 
-        Parameters
-        ----------
-        n : int
-            Number of records.
-        random : object with ``random(size)``
-            See :func:`dpanalysis.privacy.mechanisms.random_source`.
-
-        Returns
-        -------
-        ndarray of int64, shape (m,)
-
-        Notes
-        -----
         Independent indices are marked in a bitmap until m different ones are there;
         reading the bitmap sorts them. For m > n/2 the n - m records left out are
         drawn instead. Indices are ``floor(n u)`` of 53-bit uniforms, whose bias is
@@ -203,19 +175,7 @@ class WithReplacement(_FixedSize):
         return -math.expm1(self.m * math.log1p(-1.0 / size)) if size > 1 else 1.0
 
     def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
-        """Return m sorted row numbers, those drawn several times as often.
-
-        Parameters
-        ----------
-        n : int
-            Number of records.
-        random : object with ``random(size)``
-            See :func:`dpanalysis.privacy.mechanisms.random_source`.
-
-        Returns
-        -------
-        ndarray of int64, shape (m,)
-        """
+        """Return m sorted row numbers, those drawn several times as often."""
         self.validate(n)
         if isinstance(random, SystemRandom):
             return np.sort(random.integers(n, size=self.m))
@@ -260,21 +220,8 @@ class Poisson:
         return self.rate
 
     def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
-        """Return the sorted row numbers of the batch, possibly none.
+        """Return the sorted row numbers of the batch, possibly none, int64.
 
-        Parameters
-        ----------
-        n : int
-            Number of records.
-        random : object with ``random(size)``
-            See :func:`dpanalysis.privacy.mechanisms.random_source`.
-
-        Returns
-        -------
-        ndarray of int64, shape (batch,)
-
-        Notes
-        -----
         The gaps between members of the batch are geometric, so that the work is
         proportional to the batch and not to n. Of the operating system's entropy every record has
         bits of its own instead, so that the rate is exact.

@@ -7,7 +7,7 @@ of runs nobody knows how many the best one has beaten.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,11 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..._validation import keep_numbers
 from ..mechanisms import Random
-from .events import Event
+from .events import Event, check_events
 from .rdp import rdp_pure
-
-__all__ = ["BestOf", "Repeats"]
-
 
 _BITS = 192  # of the uniform number that a count is drawn from
 
@@ -41,11 +38,6 @@ class Repeats:
         :math:`\eta \ge 0`: 0 is the logarithmic law, 1 the geometric one, infinity Poisson's, by
         which there may be no run at all. A small shape costs less privacy; a large one is less
         often far below the mean.
-
-    Raises
-    ------
-    ValueError
-        If a number is outside its range.
 
     References
     ----------
@@ -69,7 +61,7 @@ class Repeats:
 
     @cached_property
     def gamma(self) -> float:
-        r""":math:`\gamma` in (0, 1], which gives the mean; of no use to Poisson's law."""
+        r""":math:`\gamma` in (0, 1], which gives the mean; 1 for Poisson's law."""
         if self.mean == 1.0 or self.shape == math.inf:
             return 1.0
         from scipy import optimize  # heavy, hence not at the top
@@ -83,16 +75,9 @@ class Repeats:
         return math.exp(optimize.brentq(excess, low, -1e-16, xtol=1e-15, rtol=1e-14))
 
     def below(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Return the probability that each of the runs, all independent, has an event of chance x.
+        """Return the mean of x to the power of the count, for x in [0, 1].
 
-        Parameters
-        ----------
-        x : array_like
-            In [0, 1].
-
-        Returns
-        -------
-        ndarray of the shape of ``x``: the mean of x to the power of the count.
+        That is the probability that each of the runs, all independent, has an event of chance x.
         """
         x, g, shape = np.asarray(x, dtype=np.float64), self.gamma, self.shape
         if shape == math.inf:
@@ -105,17 +90,7 @@ class Repeats:
         return np.expm1(-shape * logs) / math.expm1(-shape * math.log(g))
 
     def draw(self, random: Random) -> int:
-        """Return a count; its law is exact but for 2^-190.
-
-        Parameters
-        ----------
-        random : source from :func:`dpanalysis.privacy.mechanisms.random_source`
-
-        Returns
-        -------
-        int
-            At least 1; at least 0 for Poisson's law.
-        """
+        """Return a count, at least 1, or 0 for Poisson's law; its law is exact but for 2^-190."""
         import mpmath  # here: it takes its time
 
         words = np.asarray(random.integers(0, 2**32, size=_BITS // 32))
@@ -178,15 +153,8 @@ class BestOf(Event):
     Parameters
     ----------
     events : sequence of Event
-        All that ONE run releases, its score included; kept as a tuple.
+        All that ONE run releases, its score included, at least one; kept as a tuple.
     repeats : Repeats
-
-    Raises
-    ------
-    TypeError
-        If something is not an event, or not a law of counts.
-    ValueError
-        If there is no event.
 
     Notes
     -----
@@ -218,14 +186,7 @@ class BestOf(Event):
     repeats: Repeats
 
     def __post_init__(self) -> None:
-        if isinstance(self.events, Event) or not isinstance(self.events, Iterable):
-            raise TypeError(f"events must be a sequence of events, got {self.events!r}")
-        events = tuple(self.events)
-        if not events:
-            raise ValueError("events must hold at least one event, got none")
-        for event in events:
-            if not isinstance(event, Event):
-                raise TypeError(f"events must be events, got {event!r}")
+        events = check_events(self.events)
         if type(self.repeats) is not Repeats:  # a class that extends it may draw otherwise
             raise TypeError(f"repeats must be Repeats(mean, shape), got {self.repeats!r}")
         object.__setattr__(self, "events", events)

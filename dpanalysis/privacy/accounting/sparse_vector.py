@@ -53,7 +53,7 @@ References
 Chen and Lee (2020), Algorithm 1 and Theorems 1 to 3. Their Renyi statements are not used: the
 proof drops the sum over the halting index, and Theorem 3 is false.
 
-The event of one run of the sparse vector technique.
+
 """
 
 from __future__ import annotations
@@ -74,9 +74,6 @@ from ..._validation import check_choice, check_int, check_number
 from .events import Event
 from .pure import _scalar
 from .rdp import _log_power_excess, _orders, rdp_gaussian, rdp_laplace, rdp_pure
-
-__all__ = ["AboveThreshold", "rdp_above_threshold"]
-
 
 Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
@@ -421,14 +418,10 @@ def _laplace_logsf(x: Array) -> Array:
     return np.where(x > 0.0, -tail - math.log(2.0), np.log1p(-0.5 * np.exp(-tail)))
 
 
-def _gaussian_logsf(x: Array) -> Array:
-    return special.log_ndtr(-x)
-
-
 # noise -> ln P(nu >= x) at scale one.
 _LOGSF: dict[str, Callable[[Array], Array]] = {
     "laplace": _laplace_logsf,
-    "gaussian": _gaussian_logsf,
+    "gaussian": lambda x: special.log_ndtr(-x),
 }
 
 
@@ -542,21 +535,12 @@ class AboveThreshold(Event):
         inside = a <= _RUNGS[-1]
         if inside.any():
             last = int(np.searchsorted(_RUNGS, a[inside].max()))
-            heights = [0.0] + [self._moment(float(rung)) for rung in _RUNGS[1 : last + 1]]
+            scales = self.threshold_scale / self.sensitivity, self.query_scale / self.sensitivity
+            law = self.noise, *scales, self.max_queries, self.shared
+            heights = [0.0] + [_moment(float(rung), *law) for rung in _RUNGS[1 : last + 1]]
             chord = np.interp(a[inside], _RUNGS[: last + 1], heights)
             cost[inside] = np.minimum(cost[inside], chord / (a[inside] - 1.0))
         return cost
-
-    def _moment(self, order: float) -> float:
-        first, second = self.threshold_scale, self.query_scale
-        return _moment(
-            order,
-            self.noise,
-            first / self.sensitivity,
-            second / self.sensitivity,
-            self.max_queries,
-            self.shared,
-        )
 
 
 @lru_cache(maxsize=65536)

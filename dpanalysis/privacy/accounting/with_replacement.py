@@ -51,8 +51,6 @@ from .pure import amplify
 from .rdp import Array, _fixed_size, _orders, rdp_gaussian
 from .zcdp import gaussian_divergence
 
-__all__ = ["copies", "gaussian_profile", "pure_with_replacement", "rdp_with_replacement"]
-
 # Probability of more copies than a law lists; they count as a loss without bound.
 _NEGLIGIBLE = 1e-25
 # Nodes between which thresholds are interpolated.
@@ -94,8 +92,6 @@ def copies(n: int, m: int) -> tuple[float, ...]:
 def gaussian_profile(losses: ArrayLike, n: int, m: int, mu: float) -> Array:
     """Return a bound on the delta of Gaussian noise on m draws of n records, at losses >= 0.
 
-    Notes
-    -----
     Every choice of weights is a valid bound. The common threshold is interpolated and the
     weights are scaled to their exact sum, so that an error of the threshold enters squared and
     upwards. More copies than are listed count as a loss without bound.
@@ -153,25 +149,9 @@ def pure_with_replacement(epsilon: float, n: int, m: int) -> float:
 
     .. math:: m \ln(1 + (e^\epsilon - 1)/n)
 
-    Exchange the record in one draw after the other: each exchange is a draw of 1 of n records,
-    which amplifies. Attained by Laplace noise where the other records lie opposite to one of
-    the two.
-
-    Parameters
-    ----------
-    epsilon : float
-        Pure loss of moving one slot of the batch, in [0, inf].
-    n, m : int
-        Numbers of records and of draws, 1 <= m <= n.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
+    for a pure loss epsilon in [0, inf] of moving one slot of the batch. Exchange the record in one
+    draw after the other: each exchange is a draw of 1 of n records, which amplifies. Attained by
+    Laplace noise where the other records lie opposite to one of the two.
 
     Examples
     --------
@@ -207,11 +187,6 @@ def rdp_with_replacement(orders: ArrayLike, n: int, m: int, noise_multiplier: fl
     Returns
     -------
     float or ndarray
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     Notes
     -----

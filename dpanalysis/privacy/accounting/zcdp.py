@@ -23,35 +23,12 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _GAUSS = 0.5 * (1.0 + _NODES), 0.5 * _WEIGHTS
 _FEW = 256
 
-__all__ = [
-    "epsilon_to_zcdp",
-    "gaussian_delta",
-    "gaussian_divergence",
-    "gaussian_epsilon",
-    "gaussian_sum_epsilon",
-    "zcdp_gaussian",
-    "zcdp_pure",
-    "zcdp_to_epsilon",
-]
-
 
 def zcdp_pure(epsilon: ArrayLike) -> Any:
     """Return the smallest rho of an arbitrary epsilon-private release: epsilon tanh(epsilon/2).
 
-    Parameters
-    ----------
-    epsilon : array_like
-        In [0, inf].
-
-    Returns
-    -------
-    float or ndarray
-        Attained by randomized response in the limit of order 1; below epsilon**2/2.
-
-    Raises
-    ------
-    ValueError
-        If an epsilon is negative or NaN.
+    It is below epsilon**2/2, and attained by randomized response in the limit of order 1.
+    ``epsilon`` is in [0, inf], a number or an array.
 
     Examples
     --------
@@ -81,15 +58,6 @@ def zcdp_to_epsilon(rho: float, delta: float) -> float:
         In [0, inf].
     delta : float
         In [0, 1); 0 gives infinity, unless rho is 0.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     References
     ----------
@@ -139,11 +107,6 @@ def epsilon_to_zcdp(epsilon: float, delta: float) -> float:
     float
         ``zcdp_to_epsilon(rho, delta) <= epsilon`` holds for the returned rho.
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     Examples
     --------
     >>> rho = epsilon_to_zcdp(1.0, 1e-6)
@@ -189,11 +152,6 @@ def gaussian_delta(noise_multiplier: ArrayLike, epsilon: ArrayLike) -> Any:
     -------
     float or ndarray
         In [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If a multiplier is not positive.
 
     References
     ----------
@@ -295,11 +253,6 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     float
         Never below the exact value. Where delta is at most 1/2 it is above by at most 1e-12 of
         the exact value plus 1e-13 over the noise multiplier.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     Examples
     --------

@@ -2,6 +2,7 @@
 
 A query states the event that it costs from public facts alone, and answers from the records
 with noise of :mod:`dpanalysis.privacy.mechanisms`. The oracle pays before it lets it answer.
+A number outside the range that a docstring states raises ValueError.
 """
 
 from ..._lazy import on_first_use

@@ -17,20 +17,13 @@ from ..events import Event
 if TYPE_CHECKING:
     from ..facts import PublicFacts
 
-__all__ = ["Query", "Ray", "Records"]
-
 
 @dataclass(frozen=True)
 class Records:
     """The batch that a query answers from; no method ever holds one.
 
-    Attributes
-    ----------
-    problem : EmpiricalRisk
-    rows : int array of shape (m,), or None
-        The batch drawn, which may be empty; None for all records.
-    size : float
-        The PUBLIC size that sums are divided by: that which is expected of the batch.
+    ``rows`` is the batch drawn, which may be empty; None for all records. ``size`` is the PUBLIC
+    size that sums are divided by: the expected size of the batch.
     """
 
     problem: Any
@@ -96,17 +89,9 @@ class Query(ABC):
 class Curvature:
     """What is public of one record of a loss of linear predictions.
 
-    Attributes
-    ----------
-    rank : int
-        Largest rank of its Hessian.
-    trace : float
-        Largest trace of its Hessian.
-    corners : int
-        Of a polytope with all derivatives in the predictions.
-    flat : bool
-        Whether it has no curvature where its gradient is largest, as
-        :attr:`~dpanalysis.privacy.facts.PublicFacts.curvature_vanishes_at_max_slope` says.
+    Its Hessian has at most this ``rank`` and ``trace``; ``corners`` are those of a polytope with
+    all derivatives in the predictions; ``flat``: no curvature where the gradient is largest, see
+    :attr:`~dpanalysis.privacy.facts.PublicFacts.curvature_vanishes_at_max_slope`.
     """
 
     rank: int
@@ -160,8 +145,7 @@ def _check_convex(facts: PublicFacts) -> None:
 def curvature_of(facts: PublicFacts) -> Curvature:
     """Return the curvature of a record, or raise ValueError: see :class:`PerturbedMinimum`.
 
-    Every record's loss must be convex, Lipschitz and smooth for sure, and one of linear
-    predictions.
+    Every record's loss must be convex, Lipschitz, smooth and one of linear predictions.
     """
     _check_convex(facts)
     rank, corners = facts.hessian_rank, facts.derivative_corners

@@ -19,14 +19,12 @@ from .base import Query, Records
 if TYPE_CHECKING:
     from ..facts import PublicFacts
 
-__all__ = ["NoisyCurvature", "NoisyHessian", "hessian_sensitivity"]
-
 _BLOCK_ENTRIES = 1 << 20  # of noise that is drawn again and again
 _MOST_EXACT = 2000  # parameters up to which a matrix with exact noise is formed
 
 
 def hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float:
-    r"""Return how far one record moves the mean Hessian, in the Frobenius norm.
+    """Return how far one record moves the mean Hessian, in the Frobenius norm.
 
     With B the bound on the norm of one record's Hessian, k that on its rank and n the public
     batch size, that is 1/n times
@@ -38,21 +36,8 @@ def hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float:
     add-or-remove-one  sqrt(k) B                sqrt(k) B
     =================  =======================  ========================
 
-    and so sqrt(2) B/n for a linear predictor under a convex loss, where k = 1.
-
-    Parameters
-    ----------
-    facts : PublicFacts
-    sampling : Sampling
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If nothing bounds the Hessian of a record.
+    and so sqrt(2) B/n for a linear predictor under a convex loss, where k = 1. ValueError if
+    nothing bounds the Hessian of a record.
 
     Notes
     -----
@@ -108,11 +93,6 @@ class NoisyHessian(Query):
     std : float
         sigma >= 0; 0 answers exactly.
 
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-
     References
     ----------
     Gao and Wright (2023), Algorithm 1; errata 003-2.
@@ -166,11 +146,6 @@ class NoisyCurvature(Query):
         As in :class:`NoisyHessian`.
     iterations : int
         Products, at least 1; see :func:`dpanalysis.theory.lanczos_iterations`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     Notes
     -----

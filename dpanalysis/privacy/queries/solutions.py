@@ -22,9 +22,6 @@ from .base import Query, Records, check_full, check_smooth, curvature_of
 if TYPE_CHECKING:
     from ..facts import PublicFacts
 
-__all__ = ["NoisyDescent", "PerturbedMinimum", "largest_step"]
-
-
 _MOST_SENSITIVITIES = 128  # of a descent that are told apart
 _ROUNDING = 1e-4  # part of its sensitivity that the rounding of one descent may be
 
@@ -56,11 +53,6 @@ class NoisyDescent(Query):
     law : {"gaussian", "spherical"}
     scale : float
         Standard deviation, or scale; 0 answers exactly.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     Notes
     -----
@@ -139,10 +131,7 @@ class NoisyDescent(Query):
     def sensitivities(self, facts: PublicFacts) -> tuple[np.ndarray, np.ndarray]:
         """Return the distances that one record may cause, (k,), and their probabilities.
 
-        Raises
-        ------
-        ValueError
-            If the problem does not satisfy the assumptions, or ``step_size`` is too large.
+        ValueError if the problem does not satisfy the assumptions, or ``step_size`` is too large.
         """
         limit = largest_step(facts, self.batches)
         if self.step_size > limit * (1.0 + 1e-12):
@@ -240,10 +229,7 @@ class NoisyDescent(Query):
 def largest_step(facts: PublicFacts, batches: int = 1) -> float:
     """Return 2/(mu + L) for the smoothness L of a step of :class:`NoisyDescent`.
 
-    Raises
-    ------
-    ValueError
-        If the problem does not satisfy the assumptions.
+    ValueError if the problem does not satisfy the assumptions.
     """
     check_smooth(facts)
     if facts.mu < 0.0:
@@ -294,11 +280,6 @@ class PerturbedMinimum(Query):
         norms of their own and the radii :math:`t_g`. Of Gaussian noise: standard deviations
         :math:`t_g \cdot \text{scale}`, 1 in all blocks by default. Repeated where a record has
         several linear predictions.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     Notes
     -----
@@ -403,10 +384,7 @@ class PerturbedMinimum(Query):
     def shift(self, facts: PublicFacts) -> float:
         """Return by how much one record moves the random term, in units of ``scale``.
 
-        Raises
-        ------
-        ValueError
-            If no public bound on the rows has the blocks of the shape.
+        ValueError if no public bound on the rows has the blocks of the shape.
         """
         return _shift(facts, self.law, tuple(self.shape))
 
@@ -422,13 +400,7 @@ class PerturbedMinimum(Query):
         return self.scale**2 * copies * sum(map(second_moment, shape))
 
     def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:
-        """Return the cost of the minimizer and of its error; see Notes.
-
-        Raises
-        ------
-        ValueError
-            If the problem does not satisfy the assumptions.
-        """
+        """Return the cost of the minimizer and of its error; see Notes."""
         check_full(sampling)
         curvature = curvature_of(facts)
         convexity = facts.mu + self.ridge
@@ -456,7 +428,7 @@ class PerturbedMinimum(Query):
     def answer(self, records: Records, random: Any) -> tuple[np.ndarray, int]:
         """Return the noisy minimizer, and the gradients of each record that it took."""
         problem, n = records.problem, records.size
-        # The proof is about the real noise; what is in its place may tilt by ``off`` otherwise.
+        # The proof is about real noise, from which the doubles in its place are up to ``off`` away.
         tilt, off = self._tilt(random, problem.d)
         w, count = problem.minimize_perturbed(tilt / n, self.ridge, self.tolerance - off / n, n)
         last = "gaussian" if self.law == "gaussian" else "spherical"

@@ -17,8 +17,6 @@ from .base import Query, Ray, Records, check_full
 if TYPE_CHECKING:
     from ..facts import PublicFacts
 
-__all__ = ["FirstDecrease", "NoisyMin", "NoisyQuantile", "NoisyValue", "decrease_sensitivity"]
-
 
 @dataclass(frozen=True, eq=False)
 class FirstDecrease(Query):
@@ -56,11 +54,6 @@ class FirstDecrease(Query):
     threshold_scale, query_scale : float
         Laplace scales or standard deviations in units of the query; both 0 answer exactly.
     query : {"loss_clip", "difference_clip", "slope_clip"}
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     References
     ----------
@@ -131,22 +124,11 @@ class FirstDecrease(Query):
 
 
 def decrease_sensitivity(facts: PublicFacts, sampling: Sampling, clip: float) -> float:
-    """Return how far one record moves a mean decrease of losses clipped at ``clip``.
+    """Return how far one record moves a mean decrease of losses clipped at ``clip``, C > 0.
 
-    By at most C over the batch size; by twice that under replace-one, where f(w) moves by what
-    lies in [-C, C], and so does every f(w - eta_k g); likewise a clipped decrease. It is also
+    By at most C over the batch size; by twice that under replace-one, where f(w) moves by a number
+    in [-C, C], and so does every f(w - eta_k g); likewise a clipped decrease. It is also
     the length of the interval in which clamped mean losses at any points move.
-
-    Parameters
-    ----------
-    facts : PublicFacts
-    sampling : Sampling
-    clip : float
-        C, positive.
-
-    Returns
-    -------
-    float
     """
     return facts.sum_sensitivity(clip) / sampling.expected_size(facts.n)
 
@@ -182,11 +164,6 @@ class NoisyValue(Query):
     std : float
         Standard deviation, or Laplace scale, >= 0; 0 answers exactly.
     law : {"gaussian", "laplace"}
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     References
     ----------
@@ -255,11 +232,6 @@ class NoisyMin(Query):
         the same; but under zCDP the Gumbel scale may be half as large, which is better.
     count : int
         So many indices, the best first; more than one with Gumbel noise only.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     Notes
     -----
@@ -373,11 +345,6 @@ class NoisyQuantile(Query):
         noise of the counts of scale 2s.
     side : {"below", "above"}
         What is counted.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     Notes
     -----

@@ -10,15 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...clipping import Clipping
 from ...theory.value_clipping import LayerSizes, growth_of_layers, spectral_bound
-from ..empirical import EmpiricalRisk, growth_of_rows
+from ..empirical import NonconvexRisk, growth_of_rows
 from ..networks.softmax import CrossEntropy
 from ..row_bound import RowBound, implied_radius
 from .network import ModuleNetwork
 from .per_sample import altered, in_order
-
-__all__ = ["Chain", "GrowingRisk"]
 
 
 class _Link(NamedTuple):
@@ -30,18 +27,8 @@ class _Link(NamedTuple):
 
 
 class Chain:
-    r"""The layers of a module that is one after the other.
+    r"""The layers of a Sequential, with the bound on gradients that they give.
 
-    Parameters
-    ----------
-    network : Network
-    sample : Tensor of shape (1, ...)
-        Its shape counts, nothing else.
-    loss : str or callable
-        As the problem has it.
-
-    Notes
-    -----
     The constant is that of :func:`~dpanalysis.theory.value_clipping.growth_of_layers`, times that
     of the loss in the last layer's outputs: :math:`2\kappa` for cross-entropy
     (:func:`~dpanalysis.theory.weak_growth_softmax`), and 4/K for the mean of K squared errors,
@@ -108,11 +95,8 @@ class Chain:
         return [_LAYERS[type(link.layer)](link, self._network) for link in self._links]
 
 
-class GrowingRisk(EmpiricalRisk):
-    """The mean loss of a module, with the constants that value clipping goes by.
-
-    A subclass sets the attributes.
-    """
+class GrowingRisk(NonconvexRisk):
+    """The mean loss of a module, with its constants for value clipping."""
 
     row_bounds: tuple[RowBound, ...]
     loss: Any
@@ -120,45 +104,13 @@ class GrowingRisk(EmpiricalRisk):
     _network: ModuleNetwork
     _chain: Chain | None = None
 
-    def check_clipping(self, clipping: Clipping | None) -> None:
-        """Accept every clipping rule: the sums hold its bound whatever weights it gives.
-
-        Value clipping without constants, ``Value(clip_norm)``, goes by those of
-        :meth:`weak_growth` at each iterate, which is public. The norms are computed all the same
-        and have the last word, whatever the constants: a weight that would leave a gradient over
-        the clip norm becomes ``clip_norm / norm``.
-
-        Raises
-        ------
-        TypeError
-            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
-        ValueError
-            If it is value clipping without constants, and :meth:`weak_growth` has none.
-        """
-        super().check_clipping(clipping)
-
     def weak_growth(self, w: Any) -> tuple[Any, float]:
-        """Return ``(beta1, beta2)`` of the weak growth condition at these parameters.
+        """Return ``(beta1, beta2)`` of the weak growth condition at these parameters; beta2 is 0.
 
         For a Sequential of Linear, Conv1d, Conv2d, pooling, ReLU, Tanh and Flatten, with the
-        losses that have a name, and samples within a public row bound. The proof is in
-        :class:`~dpanalysis.problems.modules.growth.Chain`; the spectral norms are upper bounds
-        (:func:`~dpanalysis.theory.spectral_bound`).
-
-        Parameters
-        ----------
-        w : array of shape (d,) or (R, d)
-
-        Returns
-        -------
-        beta1 : float or ndarray of shape (R,)
-        beta2 : float
-            0.
-
-        Raises
-        ------
-        ValueError
-            If there is no row bound, or a layer (it is named) or the loss is not known.
+        losses that have a name, and samples within a public row bound; else ValueError names what
+        is missing. The proof is in :class:`~dpanalysis.problems.modules.growth.Chain`; the spectral
+        norms are upper bounds (:func:`~dpanalysis.theory.spectral_bound`).
         """
         radius = implied_radius(self.row_bounds, 2, self._X[0].numel())
         growth_of_rows(CrossEntropy(), radius)
@@ -232,10 +184,6 @@ def _convolution(link: _Link, network: ModuleNetwork) -> LayerSizes:
     return _affine(link, network, matrix, _reads(link))
 
 
-def _largest(link: _Link, network: ModuleNetwork) -> LayerSizes:
-    return LayerSizes(math.sqrt(_reads(link)))
-
-
 def _mean(link: _Link, network: ModuleNetwork) -> LayerSizes:
     layer, axes = link.layer, len(link.before) - 2
     entries = math.prod(_axes(layer.kernel_size, axes))
@@ -248,20 +196,17 @@ def _kept(link: _Link, network: ModuleNetwork) -> LayerSizes:
     return LayerSizes(1.0)
 
 
-def _tanh(link: _Link, network: ModuleNetwork) -> LayerSizes:
-    return LayerSizes(1.0, most=math.sqrt(link.behind.numel()))
-
-
 _LAYERS: dict[type, Callable[[_Link, ModuleNetwork], LayerSizes]] = {
     nn.Linear: _linear,
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,
-    nn.MaxPool1d: _largest,
-    nn.MaxPool2d: _largest,
+    **dict.fromkeys(
+        (nn.MaxPool1d, nn.MaxPool2d), lambda link, _: LayerSizes(math.sqrt(_reads(link)))
+    ),
     nn.AvgPool1d: _mean,
     nn.AvgPool2d: _mean,
     nn.ReLU: _kept,
-    nn.Tanh: _tanh,
+    nn.Tanh: lambda link, _: LayerSizes(1.0, most=math.sqrt(link.behind.numel())),
     nn.Flatten: _kept,
     nn.Identity: _kept,
 }

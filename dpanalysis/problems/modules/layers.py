@@ -28,11 +28,6 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ...kernels.rounding import DOUBLE
 
-__all__ = ["KNOWN", "gradients"]
-
-
-__all__ += ["written_out"]
-
 Layers = Sequence[tuple[str, nn.Module]]
 
 
@@ -45,18 +40,10 @@ class LayerError(ValueError):
 
 
 class Call(NamedTuple):
-    """One call of a layer.
+    """One call of a layer: everything that went in, in one row, and what came out.
 
-    Attributes
-    ----------
-    path : str
-    layer : Module
-    given : list
-        Everything that went in, in one row; tensors are those of B samples, (B, ...).
-    shape : TreeSpec
-        How it was nested.
-    outputs : list of tuple
-        Shape for one sample, dtype and device of the real tensors that came out.
+    Tensors are those of B samples, (B, ...). ``shape`` is how the row was nested; ``outputs`` has
+    the shape for one sample, dtype and device of each real tensor that came out.
     """
 
     path: str
@@ -74,13 +61,7 @@ class Call(NamedTuple):
 class Seen(NamedTuple):
     """A call as it was on made-up samples, and must be on others.
 
-    Attributes
-    ----------
-    path : str
-    batched : tuple of bool
-        Of the tensors that went in, whether they depend on the sample.
-    outputs : list of tuple
-        See :class:`Call`.
+    ``batched`` is, of the tensors that went in, whether they depend on the sample.
     """
 
     path: str
@@ -122,7 +103,7 @@ def batchable() -> Iterator[None]:
 
 
 def for_each(function: Callable[..., Tensor], samples: Sequence[Tensor]) -> Tensor:
-    """Return what a function of one sample gives for each of them, by ``torch.func.vmap``.
+    """Return the value of a function of one sample for each of them, by ``torch.func.vmap``.
 
     No sample can reach another: ``vmap`` raises where the function branches on numbers, draws
     random ones, or writes a sample's into a tensor of them all.
@@ -245,10 +226,8 @@ MOST_CANCELLED = 1024.0
 
 
 def module_rounding(n: int, d: int, chunk: int, steps: int) -> float:
-    r"""Return how far a computed sum of modules' clipped gradients may be from the exact one.
+    r"""Return a bound on the error of a computed sum of modules' clipped gradients.
 
-    Notes
-    -----
     *Proof.* The term of record i is :math:`t_i = c_i g_i`, where :math:`g_i` is the vector that
     the parts hold: numbers, or exact products and sums of products of such numbers, which the
     module computed. Numbers in single precision are converted to double exactly.
@@ -264,7 +243,7 @@ def module_rounding(n: int, d: int, chunk: int, steps: int) -> float:
     :math:`|\theta| \le \gamma_k`, in whatever order it is added (Higham, *Accuracy and stability
     of numerical algorithms*, 2002, Lemma 3.1), and the error of the sum has a norm of at most
     :math:`\gamma_k \sum_i \sum_s \|t_{is}\|`. Without steps the inner sum is :math:`\|t_i\|`.
-    With steps it is at most 1024 B, for the weight goes by no less than a 1024th of it
+    With steps it is at most 1024 B, for the weight is computed from no less than a 1024th of it
     (:data:`MOST_CANCELLED`).
 
     *Needed.* Double precision as IEEE 754 has it: cuBLAS must not be told to emulate it
@@ -280,22 +259,15 @@ def module_rounding(n: int, d: int, chunk: int, steps: int) -> float:
 class GradientPart(ABC):
     """Gradients of B samples in one parameter of p entries.
 
-    Attributes
-    ----------
-    steps : int
-        Outer products that are added up for a sample together with those of the others; 0 where
-        the gradient of a sample is one product, or written out.
+    ``steps`` is the number of outer products that are added up for a sample together with those of
+    the others; 0 where the gradient of a sample is one product, or written out.
     """
 
     steps: int = 0
 
     @abstractmethod
     def squares(self) -> Tensor:
-        """Return upper bounds on the squared norms, (B,), float64.
-
-        They are the squared norms up to a few roundings of double precision, and to what
-        :class:`Steps` says.
-        """
+        """Return upper bounds on the squared norms, (B,), float64, but for a few roundings."""
 
     @abstractmethod
     def sum(self, weights: Tensor) -> Tensor:
@@ -377,8 +349,6 @@ class Outer(GradientPart):
 class Steps(GradientPart):
     r"""Gradients that are sums of T outer products: ``deltas`` (B, T, out), ``inputs`` (B, T, in).
 
-    Notes
-    -----
     The squared norm is :math:`\sum_{ts} \langle\delta_t, \delta_s\rangle \langle a_t, a_s\rangle`
     (Li et al., *Large language models can be strong differentially private learners*, 2022).
     With :math:`S = \sum_t \|\delta_t\| \|a_t\|` the terms' sizes add up to at most :math:`S^2`,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,8 +21,6 @@ from .layers import module_rounding
 from .network import LOSSES, ModuleNetwork, same_kernels
 from .per_sample import Together
 from .probe import check_batch, choose_way, refuse_by_name, same_elsewhere, same_gradients
-
-__all__ = ["Module"]
 
 
 def as_samples(X: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -147,22 +144,17 @@ class Module(GrowingRisk):
     device : optional
         As PyTorch names it; by default that of the parameters. The data go there.
     size : int, optional
-        Public nominal size N, by which sums are divided, in the place of n; at least n/2. By
-        default n, which is then stated to be public: see the notes of :class:`~dpanalysis.ERM`.
+        As for :class:`~dpanalysis.ERM`.
 
     Attributes
     ----------
     n, d, size : int
-        Samples, parameters, and N.
+        As of :class:`~dpanalysis.ERM`.
     chunk, device
         As given or chosen.
 
     Raises
     ------
-    ImportError
-        If PyTorch is not installed.
-    TypeError
-        If an argument is of the wrong kind.
     ValueError
         If a layer mixes samples or draws random numbers (batch normalization, dropout: it is
         named), the loss of a made-up sample changes with the samples beside it or from one call
@@ -276,7 +268,7 @@ class Module(GrowingRisk):
         self._apart: bool | None = None
 
     def _check_classes(self) -> None:
-        """Raise where a label has no output: in a run that would tell of the record."""
+        """Raise where a label has no output: failing mid-run would leak that record."""
         if self.loss != "cross_entropy":
             return
         outputs = self._network.outputs(torch.zeros_like(self._X[:1]))
@@ -305,16 +297,6 @@ class Module(GrowingRisk):
     # Public constants
 
     @property
-    def mu(self) -> float:  # type: ignore[override]
-        """Strong convexity: 0, whatever the penalty, for nothing bounds the curvature below."""
-        return 0.0
-
-    @property
-    def L(self) -> float:  # type: ignore[override]
-        """Smoothness: inf, for the curvature grows with the weights."""
-        return math.inf
-
-    @property
     def rounding(self) -> float:  # type: ignore[override]
         """Public bound on the rounding of a sum over samples, in units of the bound on one."""
         return module_rounding(self.max_records, self.d, self.chunk, self._steps)
@@ -324,11 +306,6 @@ class Module(GrowingRisk):
         """Size from which on weights count as diverged: the product of two layers may overflow."""
         return float((1e-20 * torch.finfo(self._network.vector.dtype).max) ** 0.5)
 
-    def gradient_bound(self, order: int) -> float:
-        """Public bound on the norm of one sample's data gradient: inf in every norm."""
-        check_choice("order", order, (1, 2))
-        return math.inf
-
     def initial(self, rng: Any = None) -> np.ndarray:
         """Return the parameters that the module had, shape ``(d,)``; nothing is drawn."""
         return self._start.copy()
@@ -336,12 +313,7 @@ class Module(GrowingRisk):
     def vector(self, module: nn.Module) -> np.ndarray:
         """Return the parameters of another module of the same shape as one vector ``(d,)``.
 
-        A start of one's own: ``w0=problem.vector(other)``.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is missing there, or has another shape.
+        To start from other parameters: ``w0=problem.vector(other)``.
         """
         parts, slices = dict(module.named_parameters()), self._network.slices
         for name, where in slices.items():
@@ -367,15 +339,11 @@ class Module(GrowingRisk):
     # Sums over samples
 
     def check_private(self) -> None:
-        """Look whether samples are kept apart: to the last bit, on made-up samples.
+        """Raise ValueError unless samples are kept apart, to the last bit, on made-up samples.
 
-        And what :meth:`EmpiricalRisk.check_private` looks at.
-
-        Raises
-        ------
-        ValueError
-            If the gradient of a sample changes when the other samples of its chunk do, or from
-            one call to the next, or if its loss does where the module gets a whole chunk.
+        The gradient of a sample must not change when the other samples of its chunk do, or from one
+        call to the next; nor must its loss where the module gets a whole chunk. And as
+        :meth:`EmpiricalRisk.check_private`.
         """
         super().check_private()
         if self._apart is None:
@@ -500,22 +468,9 @@ class Module(GrowingRisk):
         return losses
 
     def accuracy(self, w: Any, X: Any = None, y: Any = None) -> Any:
-        """Fraction of labels that the largest output gets right (of equal ones, the first).
+        """Fraction of labels whose output is the largest (of equal ones, the first).
 
-        Parameters
-        ----------
-        w : array of shape (d,) or (R, d)
-        X, y : arrays of shape (k, ...) and (k,), optional
-            Other data, a test set for example; both or neither.
-
-        Returns
-        -------
-        float or array of shape (R,)
-
-        Raises
-        ------
-        ValueError
-            If the loss is not cross-entropy, or the shapes disagree.
+        The arguments are those of :meth:`ERM.accuracy <dpanalysis.ERM.accuracy>`.
         """
         if self.loss != "cross_entropy":
             raise ValueError(f"accuracy needs loss='cross_entropy', got {self.loss!r}")

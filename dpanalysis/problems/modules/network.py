@@ -28,8 +28,6 @@ from .layers import (
 )
 from .per_sample import ModuleState, Placed, UserLoss, altered, keeps_apart
 
-__all__ = ["LOSSES", "Loss", "ModuleNetwork", "same_kernels"]
-
 Loss = Callable[[Any, Tensor], Tensor]
 
 
@@ -47,34 +45,18 @@ def same_kernels() -> Iterator[None]:
 
 
 class ModuleNetwork:
-    """A private copy of a module: what is done to the user's own afterwards changes nothing.
+    """A private copy of a module: changes of the user's own module change nothing here.
 
     Samples are kept apart by how they are computed. A module that is known to do so (``forward``
     is ``"direct"``) takes a chunk at once. Any other takes each sample as a batch of one, under
     ``vmap`` or one after the other, and is put back first to what it was, so that nothing that a
     call leaves behind reaches the next one.
 
-    Parameters
-    ----------
-    module : Module
-    loss : callable
-        ``loss(outputs, y) -> (B,)``.
-    dtype, device
-        Of the parameters.
-
-    Attributes
-    ----------
-    size : int
-        Number of parameters that are trained.
-    slices : dict of str to slice
-        Where each of them lies in the vector.
-    forward : {"direct", "vmap", "loop"}
-        How outputs and losses of samples are computed.
-    way : {"layers", "vmap", "loop"}
-        How gradients of single samples are computed, see :meth:`sample_gradients`.
-    homes : dict of str to str
-        Of each place of a trained parameter, the path of the layer whose calls give its
-        gradients: at first the layer that holds it, see :meth:`move_up`.
+    ``slices`` says where each of the ``size`` trained parameters lies in the vector. ``forward``
+    (``"direct"``, ``"vmap"`` or ``"loop"``) is how outputs and losses of samples are computed, and
+    ``way`` (``"layers"``, ``"vmap"`` or ``"loop"``) how gradients are, see
+    :meth:`sample_gradients`. ``homes`` has, of each place of a trained parameter, the path of the
+    layer whose calls give its gradients: at first the layer that holds it, see :meth:`move_up`.
     """
 
     def __init__(self, module: nn.Module, loss: Loss, dtype: Any, device: Any) -> None:

@@ -17,8 +17,6 @@ from ...clipping import Clipping
 from ...kernels.array_api import clip_to_bound
 from .layers import GradientPart, Whole
 
-__all__ = ["ModuleState", "Placed", "Together", "UserLoss", "altered", "in_order", "keeps_apart"]
-
 
 def altered(layer: nn.Module) -> bool:
     """Return whether an object computes something else than its class says.
@@ -147,18 +145,11 @@ class UserLoss:
 
 
 class ModuleState:
-    """Everything reachable from a module and a loss but the trained parameters.
+    """Everything reachable from a module and a loss but the trained parameters, which stay.
 
     Attributes of all layers, buffers, frozen parameters, hooks, the attributes of a loss that is
     an object, and the variables and defaults of functions, with all that they hold. Not what
     belongs to the process (globals, attributes of classes, files), nor what cannot be copied.
-
-    Parameters
-    ----------
-    module : Module
-    loss : UserLoss
-    trained : iterable of Tensor
-        Kept as they are.
     """
 
     def __init__(self, module: nn.Module, loss: UserLoss, trained: Iterable[Tensor]) -> None:
@@ -239,12 +230,7 @@ class Placed(NamedTuple):
 class Together:
     """Gradients of B samples in all d parameters; what is written out becomes one array.
 
-    Parameters
-    ----------
-    placed : sequence of Placed
-        What is missing has gradients of 0.
-    like : Tensor of shape (d,)
-        The parameters.
+    What is missing in ``placed`` has gradients of 0; ``like`` (d,) are the parameters.
     """
 
     def __init__(self, placed: Sequence[Placed], like: Tensor) -> None:

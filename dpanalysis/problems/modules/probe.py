@@ -15,15 +15,6 @@ from .layers import LayerError, listening
 from .network import ModuleNetwork, same_kernels
 from .per_sample import Placed, Together
 
-__all__ = [
-    "check_batch",
-    "choose_way",
-    "made_up",
-    "refuse_by_name",
-    "same_elsewhere",
-    "same_gradients",
-]
-
 _TRIED = 3  # samples; a first axis of another length is not that of the samples
 _MIXED = (
     "module must keep its samples apart: the loss of a sample changes with the samples beside it"

@@ -38,9 +38,6 @@ from ..rows.checks import (
 )
 from .layers import Layout, add_gradients, backward, cross_entropy, forward, gradient_norms, zero
 
-__all__ = ["Network"]
-
-
 # What a block's arrays take. On the host they stay in cache, and below what the C library gives
 # back to the system after every call: faulting the pages in again costs more than clipping.
 _BLOCK_BYTES = 3 << 19
@@ -50,11 +47,9 @@ _SINGLE_BATCH = 1280  # in batches of no more rows; larger ones are added up in 
 
 
 def network_rounding(n: int, d: int, single: bool) -> float:
-    r"""Return how far a computed sum of networks' clipped gradients may be from the exact one.
+    r"""Return a bound on the error of a computed sum of networks' clipped gradients.
 
-    Notes
-    -----
-    *Proof.* The term :math:`t_i` of a record is :math:`\delta_i a_i^	op`, layer by layer, with
+    *Proof.* The term :math:`t_i` of a record is :math:`\delta_i a_i^\top`, layer by layer, with
     the numbers that were computed for it. Its exact norm is at most the bound B in single
     precision, where weights and row bounds are kept 16 roundings inside and at most 4 follow;
     in double it is at most :math:`(1 + \gamma_{d+16})B`, which
@@ -62,7 +57,7 @@ def network_rounding(n: int, d: int, single: bool) -> float:
 
     A matrix product adds the terms of at most b rows, in whatever order and with or without
     fused operations. Each entry passes through at most b roundings of relative error u, so the
-    computed entry is :math:`\sum_i t_{ij} (1 + 	heta_{ij})`, :math:`|	heta_{ij}| \le \gamma_b
+    computed entry is :math:`\sum_i t_{ij} (1 + \theta_{ij})`, :math:`|\theta_{ij}| \le \gamma_b
     = bu/(1 - bu)` (Higham, *Accuracy and stability of numerical algorithms*, 2002, Lemma 3.1),
     and is off by at most :math:`\gamma_b \sum_i |t_{ij}|`. In L1 and L2, which grow with the
     sizes of entries, a block is off by at most :math:`\gamma_b \sum_i \|t_i\|`, and blocks of m
@@ -94,18 +89,9 @@ def network_rounding(n: int, d: int, single: bool) -> float:
 class NetworkSums:
     """Sums over samples for a network of dense layers with cross-entropy loss.
 
-    Parameters
-    ----------
-    X : array of shape (n, features) or scipy.sparse.csr_array
-        Its dtype is the one computed in; losses, norms and sums over blocks are float64.
-    labels : int array of shape (n,)
-    layout : Layout
-    activation : {"relu", "tanh"}
-    scale : array of shape (n,) or None
-        Multiplier of each row, float64.
-    limits : sequence of 3 floats
-        What sums of gradients compare a row with when they use it; one that is outside counts as
-        one of zeros (:func:`~dpanalysis.kernels.array_api.bounded_rows`).
+    The products have the dtype of ``X`` (n, features), dense or CSR; losses, norms and sums over
+    blocks are float64. ``scale`` (n,) multiplies the rows, and sums of gradients compare each row
+    with ``limits`` when they use it (:func:`~dpanalysis.kernels.array_api.bounded_rows`).
     """
 
     def __init__(
@@ -256,9 +242,8 @@ class NetworkSums:
     def _clip(self, xp: Any, clipping: Clipping, norms: Any, losses: Any) -> Any:
         """Return the rule's weights, none of which leaves a gradient over the clip norm.
 
-        A rule that goes by the losses alone holds its bound only where its constants are right,
-        which for the weights of a network nobody can promise; the norms are there, so they
-        have the last word.
+        Constants of weak growth may be wrong for the weights of a network; the norms are known, so
+        they limit the weights in the end.
         """
         factors = clip_to_bound(clipping, norms, losses)
         return within_bound(xp, self._X.dtype, clipping, factors, norms)
@@ -273,17 +258,7 @@ def _without(xp: Any, lost: Any, arrays: Sequence[Any]) -> list[Any]:
 
 
 class Network(EmpiricalRisk):
-    """Mean cross-entropy of a network of dense layers plus a public penalty.
-
-    See :class:`~dpanalysis.problems.Softmax` and :class:`~dpanalysis.problems.MLP`.
-
-    Attributes
-    ----------
-    n, d : int
-        Samples and parameters.
-    features, n_classes : int
-        Columns of the data and number of classes.
-    """
+    """Mean cross-entropy of a network of dense layers plus a public penalty."""
 
     def __init__(
         self,
@@ -339,12 +314,7 @@ class Network(EmpiricalRisk):
 
     @property
     def rounding(self) -> float:  # type: ignore[override]
-        """Public bound on the rounding of a sum over samples, in units of the bound on one.
-
-        That of :func:`network_rounding` for n + 1 terms, since one may be added, or for the 2N
-        terms that may be there under a nominal size N; and what a row may have grown without being
-        seen.
-        """
+        """Public bound on the rounding of a sum over samples, as :attr:`ERM.rounding`."""
         single = self._sums.single and self._on_host
         return network_rounding(self.max_records, self.d, single) + recheck_slack(self.features)
 
@@ -360,23 +330,14 @@ class Network(EmpiricalRisk):
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
         norms = None if clipping is None else self._norms()
-        # A warning would tell that a record is there.
+        # A warning would reveal a record.
         with np.errstate(all="ignore"):
             return self._sums.sums(W, rows, clipping, norms, weights, value, gradient)
 
     def line_losses(
         self, w: np.ndarray, direction: np.ndarray, rows: Any = None
     ) -> Callable[[float], np.ndarray]:
-        """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis.problems import Softmax
-        >>> problem = Softmax(np.array([[1.0], [-1.0]]), np.array([0, 1]))
-        >>> problem.line_losses(np.zeros(2), np.array([-1.0, 0.0]))(1.0)
-        array([0.3133, 0.3133])
-        """
+        """As :meth:`Problem.line_losses`."""
         start, step = self._iterate("w", w), self._iterate("direction", direction)
         chosen = None if rows is None else self._rows(rows, 1)
 
@@ -387,23 +348,16 @@ class Network(EmpiricalRisk):
         return losses
 
     def check_private(self) -> None:
-        """Look at the data once more: they must still be what was bounded.
+        """As :meth:`ERM.check_private <dpanalysis.ERM.check_private>`; ``n_classes`` must be given.
 
-        As :meth:`ERM.check_private <dpanalysis.ERM.check_private>`; and the number of classes
-        must have been given, since one taken from the private labels tells about them: the
-        shape of the answer would.
-
-        Raises
-        ------
-        ValueError
-            If ``n_classes`` was not given, or a row of X is larger than it was, or not finite.
+        The shape of the answer would reveal a number of classes that was read off the labels.
         """
         super().check_private()
         if not self._told_classes:
             raise ValueError(
                 "n_classes must be given for a private run: without it the number of classes, "
                 f"{self.n_classes}, was read off the private labels, and the shape of the answer "
-                "would tell it"
+                "would reveal it"
             )
         self._check_unchanged()
 
@@ -422,15 +376,8 @@ class Network(EmpiricalRisk):
     def layers(self, w: Any) -> list[tuple[Any, Any]]:
         """Return ``(weights, bias)`` of each layer from the input on, views into ``w``.
 
-        Parameters
-        ----------
-        w : array of shape (d,) or (R, d)
-
-        Returns
-        -------
-        list of tuple
-            ``weights`` of shape (out, in) or (R, out, in); ``bias`` of shape (out,) or
-            (R, out), None in a network without biases.
+        Of shape (out, in) and (out,), with R in front where ``w`` is (R, d); ``bias`` is None in a
+        network without biases.
 
         Examples
         --------
@@ -455,21 +402,8 @@ class Network(EmpiricalRisk):
     def accuracy(self, w: Any, X: Any = None, y: Any = None) -> Any:
         """Fraction of labels that the largest logit gets right (of equal ones, the first).
 
-        Parameters
-        ----------
-        w : array of shape (d,) or (R, d)
-        X, y : arrays of shape (k, features) and (k,), optional
-            Other data, a test set for example; both or neither. Its rows are brought inside
-            the row bounds as those of the problem were.
-
-        Returns
-        -------
-        float or array of shape (R,)
-
-        Raises
-        ------
-        ValueError
-            If the shapes disagree or a label is not one of 0..n_classes-1.
+        The arguments are those of :meth:`ERM.accuracy <dpanalysis.ERM.accuracy>`. Other rows are
+        brought inside the row bounds as those of the problem were.
 
         Examples
         --------

@@ -19,17 +19,6 @@ from array_api_compat import array_namespace
 
 from ...kernels.products import row_product
 
-__all__ = [
-    "ACTIVATIONS",
-    "Layout",
-    "add_gradients",
-    "backward",
-    "cross_entropy",
-    "forward",
-    "gradient_norms",
-    "zero",
-]
-
 # Both have slope at most 1 and pass through 0, which theory.weak_growth_mlp relies on.
 ACTIVATIONS = ("relu", "tanh")
 
@@ -38,14 +27,8 @@ ACTIVATIONS = ("relu", "tanh")
 class Layout:
     """Where the weights and biases lie in the flat vector of parameters.
 
-    Layer by layer from the input on: the weights, one row an output unit, then the bias.
-
-    Parameters
-    ----------
-    widths : tuple of int
-        Features, hidden units of each layer, classes.
-    bias : bool
-        Whether the layers have biases.
+    Layer by layer from the input on: the weights, one row an output unit, then the bias, if any.
+    ``widths`` are the features, the hidden units of each layer, and the classes.
     """
 
     widths: tuple[int, ...]

@@ -11,18 +11,15 @@ import numpy as np
 
 from ..._devices import to_host
 from ..._validation import check_choice, check_int, check_rng
-from ...clipping import Clipping
 from ...regularizers import Regularizer
-from ..empirical import growth_of_rows
+from ..empirical import NonconvexRisk, growth_of_rows
 from ..row_bound import RowBound
 from .base import Network
 from .layers import ACTIVATIONS
 from .softmax import CrossEntropy
 
-__all__ = ["MLP"]
 
-
-class MLP(Network):
+class MLP(Network, NonconvexRisk):
     r"""Cross-entropy of a multilayer perceptron, plus a public penalty.
 
     Layers :math:`a_i = \sigma(W_i a_{i-1} + b_i)` from the row on, the last one without
@@ -36,22 +33,17 @@ class MLP(Network):
     activations of a block of rows, never samples times parameters.
 
     Nothing public bounds a gradient at all weights: ``gradient_bound`` and ``L`` are inf, and
-    a private run needs a clipping rule. Nor is there convexity: ``mu`` is 0, there is no
-    Hessian here, and no ``solve``. At w = 0 all hidden units are equal and stay so,
-    so :func:`~dpanalysis.minimize` starts each replicate from a draw of :meth:`initial`.
+    a private run needs a clipping rule, which may be any: the sums keep its bound. Nor is there
+    convexity: ``mu`` is 0, there is no Hessian here, and no ``solve``. At w = 0 all hidden units
+    are equal and stay so, so :func:`~dpanalysis.minimize` starts each replicate from a draw of
+    :meth:`initial`.
 
     Parameters
     ----------
-    X : array of shape (n, features)
-        As for :class:`~dpanalysis.ERM`. float32 data are computed with in single precision;
-        losses, gradient norms and sums over blocks of rows are in double.
-    y : array of shape (n,)
-        Labels 0..K-1.
+    X, y, n_classes, dtype, size
+        As for :class:`Softmax`.
     hidden : sequence of int
         Units of each hidden layer; () is a linear classifier.
-    n_classes : int, optional
-        K >= 2, public. By default the largest label plus 1, which is not public: a private
-        run then fails before it spends anything.
     activation : {"relu", "tanh"}
     bias : bool
         Whether the layers have biases.
@@ -59,31 +51,13 @@ class MLP(Network):
         From :mod:`dpanalysis.regularizers`; of all parameters, the biases too.
     row_bound : RowBound or sequence of RowBound, optional
         Public bounds on the rows; they bound no gradient by themselves.
-    dtype : {None, "float32", "float64"}
-        What to compute in; None takes that of ``X``.
-    size : int, optional
-        Public nominal size N, by which sums are divided, in the place of n; at least n/2. By
-        default n, which is then stated to be public: see the notes of :class:`~dpanalysis.ERM`.
 
     Attributes
     ----------
-    n, d, size : int
-        Samples, parameters, and N.
-    features, n_classes : int
-        Columns of ``X`` and K.
+    n, d, size, features, n_classes
+        As of :class:`Softmax`.
     hidden, activation, bias
         As given.
-    mu, L : float
-        0 and inf.
-
-    Raises
-    ------
-    ValueError
-        If ``X`` or ``y`` is empty, not finite or of the wrong shape, a label is not one of
-        0..K-1, there is one class only, a layer has no units, the activation is unknown, or
-        a row lies over a bound that is to be checked.
-    TypeError
-        If an argument is of the wrong kind.
 
     References
     ----------
@@ -137,53 +111,13 @@ class MLP(Network):
             f"regularizer={self.regularizer!r}, row_bound={self.row_bounds!r}{size})"
         )
 
-    @property
-    def mu(self) -> float:  # type: ignore[override]
-        """Strong convexity: 0, whatever the penalty, for nothing bounds the curvature below."""
-        return 0.0
-
-    @property
-    def L(self) -> float:  # type: ignore[override]
-        """Smoothness: inf, for the curvature grows with the weights."""
-        return math.inf
-
-    def gradient_bound(self, order: int) -> float:
-        """Public bound on the norm of one sample's data gradient: inf in every norm."""
-        check_choice("order", order, (1, 2))
-        return math.inf
-
-    def check_clipping(self, clipping: Clipping | None) -> None:
-        r"""Accept every clipping rule: the sums hold its bound whatever weights it gives.
-
-        Value clipping (Fang et al. 2023, Algorithm 3) bounds a gradient by the loss of its sample
-        through a constant that, for an MLP, grows with the weights, so no constant fixed
-        beforehand is valid at every iterate. Without one, ``Value(clip_norm)``, it is that of
-        :meth:`weak_growth` at each iterate, which is public. A constant of one's own may be too
-        small, and then the guarantee would fail without a sign. Here the true norms cost next to
-        nothing, so they have the last word: a weight that would leave a gradient over the clip
-        norm becomes ``clip_norm / norm``. With a valid constant that changes nothing; with one
-        that is too small, value clipping becomes flat clipping for the samples concerned.
-
-        Raises
-        ------
-        TypeError
-            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
-        ValueError
-            If it is value clipping without constants, and there is no row bound.
-        """
-        super().check_clipping(clipping)
-
     def initial(self, rng: Any = None) -> np.ndarray:
         """Return random weights to start from, shape ``(d,)``; biases are zero.
 
-        Normal entries with variance 2/in before a relu (He) and 2/(in + out) elsewhere
-        (Glorot). They do not depend on the data, so they cost no privacy.
-
-        Parameters
-        ----------
-        rng : None, int, SeedSequence or Generator
-            Source of randomness; or what has a Generator's ``normal``, such as a
-            :class:`~dpanalysis.privacy.mechanisms.SystemRandom`.
+        Normal entries with variance 2/in before a relu (He) and 2/(in + out) elsewhere (Glorot).
+        They do not depend on the data, so they cost no privacy. ``rng`` is None, an int, a
+        SeedSequence, a Generator, or what has a Generator's ``normal``, such as a
+        :class:`~dpanalysis.privacy.mechanisms.SystemRandom`.
 
         Examples
         --------
@@ -203,16 +137,9 @@ class MLP(Network):
         return w
 
     def spectral_norms(self, w: Any) -> np.ndarray:
-        """Return the largest singular value of each layer's weights, for the weak growth.
+        """Return the largest singular value of each layer's weights, shape (H,) or (R, H).
 
-        Parameters
-        ----------
-        w : array of shape (d,) or (R, d)
-
-        Returns
-        -------
-        ndarray of shape (H,) or (R, H)
-            See :func:`dpanalysis.theory.weak_growth_mlp`.
+        See :func:`dpanalysis.theory.weak_growth_mlp`.
 
         Examples
         --------
@@ -231,25 +158,10 @@ class MLP(Network):
         )
 
     def weak_growth(self, w: Any) -> tuple[Any, float]:
-        r"""Return ``(beta1, beta2)`` of the weak growth condition at these weights.
+        """Return ``(beta1, beta2)`` of the weak growth condition at these weights; beta2 is 0.
 
         :func:`~dpanalysis.theory.weak_growth_mlp` of the public row bound, with upper bounds on
         the layers' spectral norms (:func:`~dpanalysis.theory.spectral_bound`): no decomposition.
-
-        Parameters
-        ----------
-        w : array of shape (d,) or (R, d)
-
-        Returns
-        -------
-        beta1 : float or ndarray of shape (R,)
-        beta2 : float
-            0.
-
-        Raises
-        ------
-        ValueError
-            If there is no row bound.
 
         Examples
         --------

@@ -13,23 +13,16 @@ from ...clipping import Clipping
 from ...losses import Logistic
 from ...privacy.facts import Block
 from ...regularizers import Regularizer
-from ..empirical import growth_of_rows
+from ..base import find_minimizer, separated_below
+from ..empirical import SmoothRisk, growth_of_rows
 from ..row_bound import RowBound, as_blocks
 from ..rows.checks import as_float64, is_sparse
 from .base import Network
 from .layers import cross_entropy
 
-__all__ = ["CrossEntropy", "Softmax"]
-
 
 class CrossEntropy:
-    r"""Constants of :math:`-\ln p_y` for rows of L2 norm 1, in all rows' weights together.
-
-    Attributes
-    ----------
-    lipschitz, smoothness : float
-        :math:`\sqrt2` and 1/2; the proofs are in :class:`Softmax`.
-    """
+    r"""Constants of :math:`-\ln p_y` for rows of L2 norm 1; the proofs are in :class:`Softmax`."""
 
     lipschitz = math.sqrt(2.0)
     smoothness = 0.5
@@ -48,7 +41,7 @@ class CrossEntropy:
         return Logistic().weak_growth(self.lipschitz * row_norm, beta1)
 
 
-class Softmax(Network):
+class Softmax(Network, SmoothRisk):
     r"""Softmax regression: cross-entropy of K linear scores, plus a public penalty.
 
     .. math:: F(w) = \frac1n \sum_{i=1}^n -\ln p_{y_i}(x_i) + r(w), \qquad
@@ -71,45 +64,31 @@ class Softmax(Network):
       :math:`2 p_k (1 - p_k) \le 1/2`, and :math:`p = (1/2, 1/2, 0, \dots)` has the
       eigenvalue 1/2.
 
+    Without a penalty, :meth:`solve` returns the minimizer whose classes' weights add up to zero:
+    adding one vector to the weights of all classes changes no probability.
+
     Parameters
     ----------
-    X : array of shape (n, features)
-        As for :class:`~dpanalysis.ERM`. float32 data are computed with in single precision;
-        losses, gradient norms and sums over blocks of rows are in double. ``n x d`` arrays
-        are never formed.
+    X, regularizer, row_bound, size
+        As for :class:`~dpanalysis.ERM`. float32 data are computed with in single precision (rows
+        are then kept a millionth inside the bounds); losses, gradient norms and sums over blocks of
+        rows are in double. ``n x d`` arrays are never formed.
     y : array of shape (n,)
         Labels 0..K-1.
     n_classes : int, optional
         K >= 2, public. By default the largest label plus 1, which is not public: a private
         run then fails before it spends anything.
-    regularizer : Regularizer, optional
-        From :mod:`dpanalysis.regularizers`.
-    row_bound : RowBound or sequence of RowBound, optional
-        Public bounds on the rows. In single precision rows are kept a millionth inside.
     dtype : {None, "float32", "float64"}
         What to compute in; None takes that of ``X``.
-    size : int, optional
-        Public nominal size N, by which sums are divided, in the place of n; at least n/2. By
-        default n, which is then stated to be public: see the notes of :class:`~dpanalysis.ERM`.
 
     Attributes
     ----------
-    n, d, size : int
-        Samples, parameters, and N.
+    n, d, size, mu, L
+        As of :class:`~dpanalysis.ERM`.
     features, n_classes : int
         Columns of ``X`` and K.
     loss : CrossEntropy
         Its constants.
-    mu, L : float
-        Public strong convexity and smoothness; ``L`` is inf without a bound.
-
-    Raises
-    ------
-    ValueError
-        If ``X`` or ``y`` is empty, not finite or of the wrong shape, a label is not one of
-        0..K-1, there is one class only, or a row lies over a bound that is to be checked.
-    TypeError
-        If an argument is of the wrong kind.
 
     References
     ----------
@@ -141,7 +120,6 @@ class Softmax(Network):
         size: int | None = None,
     ) -> None:
         super().__init__(X, y, n_classes, regularizer, row_bound, dtype, (), "relu", False, size)
-        self._solution: np.ndarray | None = None
 
     def __repr__(self) -> str:
         size = "" if self._size is None else f", size={self._size}"
@@ -185,28 +163,16 @@ class Softmax(Network):
         return as_blocks(self.row_bounds, self.features)
 
     def weak_growth(self, w: Any) -> tuple[float, float]:
-        """Return ``(beta1, beta2)`` for rows up to the public bound, at every ``w``.
-
-        Raises
-        ------
-        ValueError
-            If there is no bound.
-        """
+        """Return ``(beta1, beta2)`` for rows up to the public bound, at every ``w``."""
         return growth_of_rows(self.loss, self.radius(2))
 
     def check_clipping(self, clipping: Clipping | None) -> None:
         """Raise unless the rule bounds the gradient of every record that may occur.
 
-        That is decided by the public row bound, never by the data at hand. (The sums hold the
-        clip norm all the same; value clipping whose constants cannot be right is a slip.)
-
-        Raises
-        ------
-        TypeError
-            If ``clipping`` is not a rule of :mod:`dpanalysis.clipping` (or None).
-        ValueError
-            If it is :class:`~dpanalysis.clipping.Value` with constants below the weak growth
-            of the loss (:func:`~dpanalysis.theory.weak_growth_softmax`), or without a row bound.
+        That is decided by the public row bound, never by the data at hand. (The sums hold the clip
+        norm all the same; value clipping whose constants cannot be right is a slip.) ValueError for
+        :class:`~dpanalysis.clipping.Value` with constants below the weak growth of the loss
+        (:func:`~dpanalysis.theory.weak_growth_softmax`), or without a row bound.
 
         Examples
         --------
@@ -239,24 +205,10 @@ class Softmax(Network):
             delta = cross_entropy(xp, (X @ scores)[None, ...], labels)[1][0, ...]
             yield X, delta + xp.astype(labels[:, None] == classes, xp.float64)
 
-    def hessian(self, w: Any) -> Any:
-        """Hessian of the objective: ``(d, d)``, or ``(R, d, d)`` for ``w`` of ``(R, d)``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis.problems import Softmax
-        >>> Softmax(np.array([[2.0], [1.0]]), np.array([0, 1])).hessian(np.zeros(2))
-        array([[ 0.625, -0.625],
-               [-0.625,  0.625]])
-        """
-        iterate, xp = self._iterate("w", w), self._xp
-        if iterate.ndim == 2:
-            parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
-            return self._back(xp.stack(parts), w)
-        K, f = self.n_classes, self.features
-        total = xp.zeros((K, f, K, f), dtype=xp.float64, device=iterate.device)
-        for X, p in self._blocks(iterate):
+    def _hessian_sum(self, w: Any) -> Any:
+        K, f, xp = self.n_classes, self.features, self._xp
+        total = xp.zeros((K, f, K, f), dtype=xp.float64, device=w.device)
+        for X, p in self._blocks(w):
             for k in range(K):
                 for j in range(k + 1):
                     curvature = p[:, k] * (float(j == k) - p[:, j])
@@ -268,83 +220,29 @@ class Softmax(Network):
         for k in range(K):
             for j in range(k):
                 total[j, :, k, :] = total[k, :, j, :].T
-        total = xp.reshape(total, (self.d, self.d)) / self.size
-        if self.regularizer is not None:
-            diagonal = self.regularizer.hessian_diagonal(iterate)
-            total = total + xp.eye(self.d, dtype=xp.float64, device=iterate.device) * diagonal
-        return self._back(total, w)
+        return xp.reshape(total, (self.d, self.d))
 
-    def hvp(self, w: Any, v: Any) -> Any:
-        """Hessian at ``w`` times ``v``, without forming it; both ``(d,)`` or both ``(R, d)``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis.problems import Softmax
-        >>> problem = Softmax(np.array([[2.0], [1.0]]), np.array([0, 1]))
-        >>> problem.hvp(np.zeros(2), np.array([1.0, 0.0]))
-        array([ 0.625, -0.625])
-        """
-        iterate, vector, xp = self._iterate("w", w), self._iterate("v", v), self._xp
-        if iterate.shape != vector.shape:
-            raise ValueError(
-                f"v must have the shape of w, {tuple(iterate.shape)}, got {tuple(vector.shape)}"
-            )
-        if iterate.ndim == 2:
-            parts = [self.hvp(iterate[r, :], vector[r, :]) for r in range(iterate.shape[0])]
-            return self._back(xp.stack(parts), w)
-        directions = xp.reshape(vector, (self.n_classes, self.features)).T
-        total = xp.zeros((self.n_classes, self.features), dtype=xp.float64, device=iterate.device)
-        for X, p in self._blocks(iterate):
+    def _hvp_sum(self, w: Any, v: Any) -> Any:
+        xp = self._xp
+        directions = xp.reshape(v, (self.n_classes, self.features)).T
+        total = xp.zeros((self.n_classes, self.features), dtype=xp.float64, device=w.device)
+        for X, p in self._blocks(w):
             change = p * (X @ directions)
             total += (change - p * xp.sum(change, axis=1, keepdims=True)).T @ X
-        total = xp.reshape(total, (self.d,)) / self.size
-        if self.regularizer is not None:
-            total = total + self.regularizer.hessian_diagonal(iterate) * vector
-        return self._back(total, w)
+        return xp.reshape(total, (self.d,))
 
-    def minimize_perturbed(
-        self, linear: np.ndarray, ridge: float, tolerance: float, size: float
-    ) -> tuple[np.ndarray, int]:
-        """See :meth:`ERM.minimize_perturbed`."""
-        from ..base import Tilted, minimize_perturbed
+    def _find_minimizer(self) -> np.ndarray:
+        """Return the minimizer; without a penalty, that whose classes' weights add up to zero.
 
-        found = minimize_perturbed(Tilted(self, linear, ridge, size), tolerance)
-        self._check_unchanged()  # while it was solved
-        return found
-
-    def solve(self) -> np.ndarray:
-        """Return the non-private minimizer, shape ``(d,)``, for reference only.
-
-        L-BFGS, then Newton steps, to a gradient of norm 1e-10. Adding one vector to the
-        weights of all classes changes no probability; without a penalty, the minimizer whose
-        classes' weights add up to zero is returned. Computed once and kept.
-
-        Warns
-        -----
-        RuntimeWarning
-            If no minimizer is reached, as when the classes can be separated and there is no
-            penalty; the message gives the norm of the gradient.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis.problems import Softmax
-        >>> Softmax(np.ones((4, 1)), np.array([0, 0, 0, 1])).solve()
-        array([ 0.5493, -0.5493])
+        Adding one vector to the weights of all classes changes no probability.
         """
-        if self._solution is None:
-            from ..base import find_minimizer, separated_below
-
-            unattained = separated_below(self)
-            if unattained:
-                partial = find_minimizer(_LastClassAtZero(self), unattained)
-                w = np.concatenate([partial, np.zeros(self.features)])
-                weights = w.reshape(self.n_classes, self.features)
-                self._solution = (weights - weights.mean(axis=0)).reshape(-1)
-            else:
-                self._solution = find_minimizer(self)
-        return self._solution.copy()
+        unattained = separated_below(self)
+        if not unattained:
+            return find_minimizer(self)
+        partial = find_minimizer(_LastClassAtZero(self), unattained)
+        w = np.concatenate([partial, np.zeros(self.features)])
+        weights = w.reshape(self.n_classes, self.features)
+        return (weights - weights.mean(axis=0)).reshape(-1)
 
 
 class _LastClassAtZero:

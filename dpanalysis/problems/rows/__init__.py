@@ -8,17 +8,12 @@ from typing import Any
 from ...losses import Loss
 from ..row_bound import RowBound
 from .checks import prepare, row_scale
-from .mapped import Blocks, Chunks, mapping
+from .mapped import Blocks, mapping
 from .memory import InMemoryRows
-
-__all__ = ["Blocks", "Chunks", "Part", "open_rows"]
 
 
 def open_rows(X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Any:
-    """Return the data, checked, as a :class:`Part` in memory or as :class:`Chunks`.
-
-    Parameters are those of :class:`~dpanalysis.problems.ERM`.
-    """
+    """Return the data of an :class:`~dpanalysis.problems.ERM`, checked: in memory, or by chunks."""
     if type(X).__module__.partition(".")[0] == "dask":
         from .dask import DaskChunks
 

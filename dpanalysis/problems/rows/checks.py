@@ -21,32 +21,6 @@ from ...kernels.products import WHOLE
 from ...privacy.facts import Block
 from ..row_bound import TOLERANCE, Order, RowBound, implied_radius, norm_name
 
-__all__ = [
-    "NORM_ENTRIES",
-    "as_float64",
-    "canonical_csr",
-    "check_real",
-    "count_not_finite",
-    "dense_rows",
-    "is_sparse",
-    "overflowing",
-    "prepare",
-    "read_only",
-    "refuse_labels",
-    "refuse_length",
-    "refuse_not_finite",
-    "refuse_overflow",
-    "refuse_rows",
-    "refuse_shape",
-    "row_blocks",
-    "row_norms",
-    "row_scale",
-    "rows_over",
-    "wrong_labels",
-    "zero_or_one",
-]
-
-
 # A multiplier below is zero: subnormal numbers near it would be rounded by more than their
 # share. A product of what is left with an entry of the row is off by at most 2^-49 of the bound.
 _LEAST_SCALE = {32: 2.0**-100, 64: 2.0**-962}  # by the bits of the numbers computed in
@@ -216,7 +190,7 @@ def refuse_length(X: Any, y: Any) -> None:
 
 
 def refuse_not_finite(name: str, count: int, where: str = "") -> None:
-    """Raise ValueError where entries are not finite; ``where`` tells of the first."""
+    """Raise ValueError where entries are not finite; ``where`` locates the first."""
     if count:
         raise ValueError(f"{name} must be finite, got {count} NaN or infinite entries{where}")
 
@@ -409,20 +383,18 @@ _MANY = 1 << 20
 
 
 def recheck_slack(d: int) -> float:
-    """Return by how much, relatively, a row may have grown without being refused.
+    """Return the relative growth of a row that is not noticed: two roundings of its norm.
 
-    That is the rounding of two norms of rows of d entries, computed in different orders; the
-    bound on the rounding of sums has it added.
+    The norms of a row of d entries may be computed in different orders.
     """
     return 2.0**-40 + 4.0 * (d + 16) * 2.0**-53
 
 
 def row_limits(bounds: Sequence[RowBound], d: int) -> tuple[float, float, float]:
-    """Return what sums compare rows with when they use them: see :mod:`dpanalysis.kernels.norms`.
+    """Return the bounds that sums compare rows with: see :mod:`dpanalysis.kernels.norms`.
 
-    Bounds on the L1 and on the L2 norm, from which all that is public of a row in these norms
-    follows, and how much more than a kept norm a norm may be. All with the rounding of
-    :func:`recheck_slack`.
+    On the L1 and on the L2 norm, from which all that is public of a row in these norms follows,
+    and on a norm relative to the kept one; all with the rounding of :func:`recheck_slack`.
     """
     sizes = [
         implied_radius([b], 1, d) for b in bounds if b.order == 1 or isinstance(b.order, tuple)
@@ -533,6 +505,6 @@ def refuse_read_width() -> NoReturn:
     raise ValueError(
         "n_features must be given to load_libsvm for a private run: without it the number of "
         "columns of X is the largest index in the private file, and the shape of the answer would "
-        "tell it; give the number of columns that was public before, load_libsvm(path, "
+        "reveal it; give the number of columns that was public before, load_libsvm(path, "
         "n_features=...)"
     )

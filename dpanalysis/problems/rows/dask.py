@@ -21,8 +21,6 @@ from .checks import check_real, is_sparse, refuse_length, refuse_shape
 from .mapped import BLOCK_BYTES, ROW_BYTES, Blocks, Call, Chunks, add
 from .memory import RowStatistics
 
-__all__ = ["DaskChunks"]
-
 _BRANCHES = 8  # of the tree of additions
 _MOST_CHUNKS, _ROWS_IN_CHUNK = 1024, 4096  # so many chunks, or one for so many rows, with a size
 
@@ -30,15 +28,9 @@ _MOST_CHUNKS, _ROWS_IN_CHUNK = 1024, 4096  # so many chunks, or one for so many 
 class DaskChunks(Chunks):
     """Chunks of rows of a Dask array, checked.
 
-    Parameters
-    ----------
-    X : dask.array.Array of shape (n, d)
-        Chunks are NumPy arrays of any real dtype, or SciPy CSR matrices. Chunks along the
-        features are put together, and unknown sizes are computed, with a warning.
-    y : array or dask.array.Array of shape (n,)
-        A NumPy array is sent to a cluster with every sum: a Dask array is not.
-    loss : Loss
-    bounds : sequence of RowBound
+    Chunks of X are NumPy arrays of any real dtype, or SciPy CSR matrices. Chunks along the features
+    are put together, and unknown sizes are computed, with a warning. A NumPy array y is sent to a
+    cluster with every sum; a Dask array is not.
     """
 
     def __init__(self, X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> None:
@@ -79,13 +71,13 @@ class DaskChunks(Chunks):
             if size
         ]
         self._public = self.d, loss, tuple(bounds)
-        survey, public = dask.delayed(_survey), dask.delayed(self._public, traverse=False)
-        found = dask.compute(*(survey(public, *chunk) for chunk in self._chunks))
+        statistics, public = dask.delayed(_statistics), dask.delayed(self._public, traverse=False)
+        found = dask.compute(*(statistics(public, *chunk) for chunk in self._chunks))
         reduce(RowStatistics.__add__, found).check(bounds)
 
     @property
     def parts(self) -> int:
-        """Largest number of parts whose sums are added: each chunk goes by blocks of rows."""
+        """Largest number of parts whose sums are added: each chunk is added by blocks of rows."""
         return sum(3 + (hi - lo) // self._step for lo, hi, _, _ in self._chunks)
 
     @property
@@ -137,7 +129,7 @@ class DaskChunks(Chunks):
         return dask.compute(*tasks)[0] if tasks else None
 
     def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
-        """See :meth:`Part.predictions`."""
+        """See :meth:`InMemoryRows.predictions`."""
         z, labels = super().predictions(ray, rows)
         if rows is None:
             return z, labels
@@ -177,8 +169,8 @@ def _blocks(public: Any, lo: int, hi: int, X: Any, y: Any) -> Blocks:
     return Blocks(X, y, loss, bounds)
 
 
-def _survey(public: Any, lo: int, hi: int, X: Any, y: Any) -> RowStatistics:
-    return _blocks(public, lo, hi, X, y).survey(lo)
+def _statistics(public: Any, lo: int, hi: int, X: Any, y: Any) -> RowStatistics:
+    return _blocks(public, lo, hi, X, y).statistics(lo)
 
 
 def _task(shared: Any, lo: int, hi: int, X: Any, y: Any, rows: Any, weights: Any) -> Any:

@@ -36,8 +36,6 @@ from .checks import (
 )
 from .memory import InMemoryRows, RowStatistics
 
-__all__ = ["Mapped", "mapping"]
-
 
 def mapping(array: Any) -> Any:
     """Return the mapping of a file that ``array`` lies in, or None."""
@@ -45,12 +43,7 @@ def mapping(array: Any) -> Any:
 
 
 class Mapped:
-    """A memmap that knows its file's size, and is opened again where it is unpickled.
-
-    Parameters
-    ----------
-    array : numpy.memmap
-    """
+    """A memmap that knows its file's size, and is opened again where it is unpickled."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -102,7 +95,7 @@ Call = Callable[[Any, Any, Any], Any]  # of a part, its rows, its weights
 
 
 class Chunks(ABC):
-    """Rows that are not held in memory, with the sums of :class:`Part`."""
+    """Rows that are not held in memory, with the sums of :class:`InMemoryRows`."""
 
     n: int
     d: int
@@ -129,7 +122,7 @@ class Chunks(ABC):
     def sums(
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
-        """See :meth:`Part.sums`."""
+        """See :meth:`InMemoryRows.sums`."""
 
         def sums(part: Any, rows: Any, weights: Any) -> tuple[Any, Any, Any]:
             return part.sums(W, rows, clipping, weights, value, gradient)
@@ -140,23 +133,23 @@ class Chunks(ABC):
         return values, gradients if gradient else np.empty((R, 0)), clipped
 
     def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
-        """See :meth:`Part.predictions`; they take memory for every row asked for."""
+        """See :meth:`InMemoryRows.predictions`; they take memory for every row asked for."""
         found = self._all(lambda part, rows, _: part.predictions(ray, rows), rows, None)
         z, labels = zip(*found) if found else ([np.empty((0, ray.shape[1]))], [np.empty(0)])
         return np.concatenate(z), np.concatenate(labels)
 
     def hessian_sum(self, w: Any, rows: Any) -> Any:
-        """See :meth:`Part.hessian_sum`."""
+        """See :meth:`InMemoryRows.hessian_sum`."""
         total = self._sum(lambda part, rows, _: (part.hessian_sum(w, rows),), rows, None)
         return total[0] if total else np.zeros((self.d, self.d))
 
     def hvp_sum(self, w: Any, v: Any, rows: Any) -> Any:
-        """See :meth:`Part.hvp_sum`."""
+        """See :meth:`InMemoryRows.hvp_sum`."""
         total = self._sum(lambda part, rows, _: (part.hvp_sum(w, v, rows),), rows, None)
         return total[0] if total else np.zeros(self.d)
 
     def correct(self, W: Any) -> Any:
-        """See :meth:`Part.correct`."""
+        """See :meth:`InMemoryRows.correct`."""
         total = self._sum(lambda part, rows, weights: (part.correct(W),), None, None)
         return total[0] if total else np.zeros(W.shape[0], int)
 
@@ -172,15 +165,8 @@ def add(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...] | None:
 class Blocks(Chunks):
     """Rows of an array on this machine, mapped from a file or in memory, by blocks.
 
-    Parameters
-    ----------
-    X : ndarray, memmap or SciPy sparse matrix of shape (n, d)
-        Of any real dtype and order.
-    y : ndarray or memmap of shape (n,)
-    loss : Loss
-    bounds : sequence of RowBound
-    in_place : bool
-        Whether X, which the kernels can read, is one block: then it is checked here.
+    X is of any real dtype and order, dense or sparse. ``in_place``: X, which the kernels can read,
+    is one block, checked here.
     """
 
     def __init__(
@@ -227,10 +213,10 @@ class Blocks(Chunks):
         readable = _kernel_dtype(X.dtype) == X.dtype and X.flags.c_contiguous and X.flags.aligned
         blocks = cls(X, y, loss, bounds, in_place=readable and len(X) <= _ROWS_KEPT)
         if not blocks._in_place:
-            blocks.survey().check(bounds)
+            blocks.statistics().check(bounds)
         return blocks
 
-    def survey(self, start: int = 0) -> RowStatistics:
+    def statistics(self, start: int = 0) -> RowStatistics:
         """Look at every row once; ``start`` is the number of the first."""
 
         def look(chosen: slice) -> RowStatistics:
@@ -305,11 +291,10 @@ class Blocks(Chunks):
         return InMemoryRows(X, y, self._loss, scale, norms_of, bounds)
 
     def _lost(self, y: Any, norms: dict[Order, Any]) -> Any:
-        """Return which rows are none any more.
+        """Return which rows are not valid any more, and count as rows of zeros with label 1.
 
-        The data were checked, but a file may be changed since. An error in the middle of a run
-        would tell that such a record is there, so it counts as a row of zeros with label 1,
-        which is a record as any other.
+        A file may be changed after it was checked. An error in the middle of a run would reveal
+        that such a record is there; a row of zeros is a record as any other.
         """
         lost = ~np.isfinite(y)
         if self._loss.classification:
@@ -336,7 +321,7 @@ class Blocks(Chunks):
     def sums(
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
-        """See :meth:`Part.sums`."""
+        """See :meth:`InMemoryRows.sums`."""
         if isinstance(rows, list) and self._whole is None:
             return each_replicate(super().sums, W, rows, clipping, weights, value, gradient)
         return super().sums(W, rows, clipping, weights, value, gradient)

@@ -38,8 +38,6 @@ from .checks import (
     zero_or_one,
 )
 
-__all__ = ["InMemoryRows"]
-
 
 @dataclass(frozen=True)
 class RowStatistics:
@@ -117,23 +115,10 @@ class HostSums(ArraySums):
 class InMemoryRows:
     """Rows, labels and multipliers of the rows, in the form that :func:`prepare` gives.
 
-    Parameters
-    ----------
-    X : array or scipy.sparse.csr_array of shape (n, d)
-    y : array of shape (n,)
-    loss : Loss
-    scale : array of shape (n,), optional
-        Multiplier of each row.
-    norms : callable
-        ``norms(X, order) -> (n,)``.
-    bounds : sequence of RowBound
-        Those that ``scale`` keeps.
-
-    Notes
-    -----
+    ``norms(X, order)`` are the norms of rows (n,), and ``bounds`` those that ``scale`` (n,) keeps.
     X is not copied, and whoever holds it may write to it. So sums of gradients and of Hessians look
-    at every row when they use it: one whose norm exceeds the bounds, or the norm that was kept
-    of it, adds exactly zero. Labels, multipliers and kept norms are copies that nobody else holds.
+    at every row when they use it: one whose norm exceeds the bounds, or the norm that was kept of
+    it, adds exactly zero. Labels, multipliers and kept norms are copies that nobody else holds.
     """
 
     def __init__(
@@ -196,7 +181,7 @@ class InMemoryRows:
     def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
         """Return ``<x, w>`` for the columns w of ``ray`` (d, k), shape (m, k), and the labels."""
         data, labels, scale = self._take(rows)
-        # What overflows is for the caller to bound; a warning would tell that it is there.
+        # What overflows is for the caller to bound; a warning would reveal that it is there.
         with one_blas_thread(), np.errstate(all="ignore"):
             blocks = [row_product(as_float64(block), ray) for _, _, block in row_blocks(data)]
         xp = array_namespace(ray)
@@ -224,7 +209,7 @@ class InMemoryRows:
             z = row_product(block, w[:, None])[:, 0]
             formula = self._loss.second_derivative
             curvature = formula_values(formula, z, as_float64(labels[lo:hi]))
-            # A formula may not go beyond the constants that the noise goes by.
+            # Clipped to the bounds used for calibration.
             low = 0.0 if self._loss.convex else -self._loss.smoothness
             yield block, within(finite_or_zero(0.0 * z + curvature), low, self._loss.smoothness)
 
