@@ -8,24 +8,34 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from types import CellType, FunctionType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 # Sizes of the parts that rows are shuffled into; the last part has what is left.
 _PARTS = (1, 2, 3, 5, 8, 17, 64, 200)
+_LONG = 1 << 14  # rows of the longest call
+
+_remembering: WeakValueDictionary[int, Any] = WeakValueDictionary()  # refused for what they keep
+_PACKAGE = __name__.partition(".")[0] + "."
 
 
 def check_elementwise(owner: Any, name: str, a: np.ndarray, b: np.ndarray) -> None:
     """Raise unless a method gives every entry the same bits however the rows are grouped.
 
-    It is called with all rows, with parts of them in another order, column by column, and again.
-    It may raise at some rows, the same each time.
+    It is called with all rows, with parts of them in another order, column by column in two and in
+    one dimension, with all rows many times over, and again. It may raise at some rows, the same
+    each time. It must leave its arguments, and whatever it could remember samples in, as they are:
+    see :func:`_memory`.
     """
     what, formula = f"{type(owner).__name__}.{name}", getattr(owner, name)
+    code = type(owner) if _is_users(type(owner)) else getattr(owner, "function", owner)
     _tried(formula, a[:2], b[:2])  # the first call may cache constants
-    before = _attributes(owner)
+    before, given = _memory(owner), (a.tobytes(), b.tobytes())
     whole = _tried(formula, a, b)
     if np.isnan(whole).all():
         try:
@@ -37,18 +47,27 @@ def check_elementwise(owner: Any, name: str, a: np.ndarray, b: np.ndarray) -> No
     again = np.empty_like(whole)
     for part in np.split(np.random.default_rng(0).permutation(len(a)), np.cumsum(_PARTS)):
         again[part] = _tried(formula, a[part], b[part])
-    columns = [_tried(formula, a[:, [k]], b[:, [k % b.shape[1]]]) for k in range(a.shape[1])]
-    others = again, np.concatenate(columns, axis=1), _tried(formula, a, b)
-    if not all(np.array_equal(whole, other, equal_nan=True) for other in others):
+    pairs = [(a[:, k], b[:, k % b.shape[1]]) for k in range(a.shape[1])]
+    tables = [_tried(formula, x[:, None], y[:, None])[:, 0] for x, y in pairs]
+    vectors = [_tried(formula, x, y) for x, y in pairs]
+    times = -(-_LONG // len(a))
+    long = _tried(formula, np.tile(a, (times, 1)), np.tile(b, (times, 1)))
+    others = again, np.stack(tables, axis=1), np.stack(vectors, axis=1), _tried(formula, a, b)
+    copies = np.split(long, times)
+    if not all(np.array_equal(whole, other, equal_nan=True) for other in (*others, *copies)):
         raise ValueError(
             f"{what} gives a sample other numbers beside other samples, or when it is called "
             "again: in a private run it must be a function of that sample's numbers alone, else "
             "one record would change the terms of all others"
         )
-    if _attributes(owner) != before:
+    if (a.tobytes(), b.tobytes()) != given:
+        raise ValueError(f"{what} writes to its arguments, which others read after it")
+    if _remembering.get(id(code)) is code or _memory(owner) != before:
+        with suppress(TypeError):  # what keeps a maximum changes at the first trial only
+            _remembering[id(code)] = code
         raise ValueError(
-            f"{what} changes attributes of its object: in a private run it must not store the "
-            "samples that it is called with"
+            f"{what} changes attributes of its object or class, enclosed or global variables: in a "
+            "private run it must not store the samples that it is called with"
         )
 
 
@@ -67,13 +86,91 @@ def _tried(formula: Callable[[Any, Any], Any], a: np.ndarray, b: np.ndarray) -> 
     return np.concatenate([_tried(formula, a[k], b[k]) for k in parts])
 
 
-def _attributes(owner: Any) -> Any:
-    """Return a value to compare for changes of an object's attributes."""
-    attributes = getattr(owner, "__dict__", {})
+def _memory(owner: Any) -> dict[Any, Any]:
+    """Return values to compare for changes of what the formulas of an object can remember in.
+
+    Attributes of the object and of its user's classes; of their methods, and of the functions of
+    the same module that those call, the attributes, defaults, enclosed and global variables.
+    """
+    found: dict[Any, Any] = {}
+    spaces = [vars(kind) for kind in type(owner).__mro__ if _is_users(kind)]
+    spaces.insert(0, getattr(owner, "__dict__", {}))
+    for k, space in enumerate(spaces):
+        found |= {(k, name): _value(value) for name, value in space.items()}
+    for function in _functions(value for space in spaces for value in space.values()):
+        enclosed = zip(function.__code__.co_freevars, function.__closure__ or ())
+        names = function.__code__.co_names
+        variables = {
+            **{name: function.__globals__[name] for name in names if name in function.__globals__},
+            **{f"{name} enclosed": cell for name, cell in enclosed},
+            "defaults": (function.__defaults__, function.__kwdefaults__),
+            "attributes": function.__dict__,
+        }
+        found |= {(id(function), name): _value(value) for name, value in variables.items()}
+    return found
+
+
+def _functions(values: Iterable[Any]) -> Iterator[FunctionType]:
+    """Yield the functions among ``values``, and those of their modules that they name, once."""
+    waiting = [getattr(value, "__func__", getattr(value, "fget", value)) for value in values]
+    seen: set[int] = set()
+    while waiting:
+        function = waiting.pop()
+        if not isinstance(function, FunctionType) or id(function) in seen:
+            continue
+        if (function.__module__ or "").startswith(_PACKAGE):
+            continue
+        seen.add(id(function))
+        yield function
+        space = function.__globals__
+        named = (space.get(name) for name in function.__code__.co_names)
+        waiting += [each for each in named if getattr(each, "__globals__", None) is space]
+
+
+def _value(value: Any) -> Any:
+    """Return a value's bytes; its identity where it is code or cannot be written."""
+    if isinstance(value, CellType):
+        try:
+            value = value.cell_contents
+        except ValueError:  # an empty cell
+            return None
+    if isinstance(value, FunctionType | type) or hasattr(value, "py_func"):
+        return id(value)
     try:
-        return pickle.dumps(attributes)
-    except Exception:  # compared by identity then
-        return {name: id(value) for name, value in attributes.items()}
+        return pickle.dumps(value)
+    except Exception:
+        return id(value)
+
+
+def _is_users(kind: type) -> bool:
+    return kind is not object and not kind.__module__.startswith(_PACKAGE)
+
+
+def overridden(cls: type, names: Iterable[str], stated: str) -> tuple[str, str, str] | None:
+    """Return a user's class, the name that it overrides, and the class whose ``stated`` it keeps.
+
+    None where ``stated`` is that of the class that overrides one of ``names``, or of one below it.
+    """
+    order = cls.__mro__
+
+    def place(name: str) -> int:
+        return next((k for k, kind in enumerate(order) if name in vars(kind)), len(order))
+
+    states = place(stated)
+    for name in names:
+        answers = place(name)
+        if answers < states and _is_users(order[answers]):
+            return order[answers].__name__, name, order[states].__name__
+    return None
+
+
+def hidden(owner: Any, name: str) -> Any:
+    """Return this package's method of that name where a user's class overrides it, else None."""
+    kinds = [kind for kind in type(owner).__mro__ if name in vars(kind)]
+    ours = next((kind for kind in kinds if not _is_users(kind)), None)
+    if ours is None or (ours is kinds[0] and name not in getattr(owner, "__dict__", {})):
+        return None
+    return vars(ours)[name].__get__(owner)
 
 
 def outdated(

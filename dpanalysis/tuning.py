@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -99,9 +101,10 @@ class Selection:
         The candidate; None if there was no run, as Poisson's law allows.
     output : object
         The output of that run; of a :class:`~dpanalysis.Result` only what ``released`` names may
-        be released. A Result, a Selection, and an estimator of :mod:`dpanalysis.linear_model`,
-        alone or at the end of a Pipeline, state the cost of the whole choice and not that of
-        their run; so do those in a tuple, a list or a dict.
+        be released. A Result, a Selection, and an estimator of :mod:`dpanalysis.linear_model` state
+        the cost of the whole choice and not that of their run, wherever the output holds them: in
+        collections, attributes, other estimators, owners of methods. Text, files and what a
+        function encloses stay what the candidate made them.
     score : float
         Its private score; NaN if there was no run.
     run, scoring : Budget
@@ -218,8 +221,9 @@ def repeat_and_select(
     run is private with its score as a part of the answer, and
     :class:`~dpanalysis.privacy.events.BestOf` bounds the best of a random number of such runs.
     The released run was chosen by comparing it with the others, so no report of that run alone is
-    a guarantee: the output reports the whole. A candidate may be a choice itself, within the budget
-    of its run: a pure one, since the best of several runs of zCDP is not of zCDP.
+    a guarantee: the output reports the whole, in every object that a copy of it reaches. A
+    candidate may be a choice itself, within the budget of its run: a pure one, since the best of
+    several runs of zCDP is not of zCDP.
 
     *When it pays.* With a pure budget each run gets a third of epsilon (by the geometric law; see
     :func:`affordable`), and a fifth of that goes to the score. So the best candidate must be
@@ -313,8 +317,7 @@ def _event(budget: Budget) -> Event:
 
 def _check_output(output: Any, budget: Budget) -> None:
     """Raise unless the reported cost of a run is within its budget; uses public reports alone."""
-    reports = {id(report): report for report in _reports(output)}
-    cost = math.fsum(_claimed(report, budget) for report in reports.values())
+    cost = math.fsum(_claimed(report, budget) for report in _reports(output))
     if not cost <= budget.limit * (1.0 + SLACK):
         raise ValueError(
             f"candidates must run under the budget that they are given, {budget!r}, once, as "
@@ -323,17 +326,40 @@ def _check_output(output: Any, budget: Budget) -> None:
         )
 
 
-def _reports(output: Any) -> Iterator[Any]:
-    """Yield the results, selections and privacy cards of an output."""
-    if isinstance(output, (Result, Selection)) or _is_card(output):
-        yield output
-    elif _is_card(getattr(output, "privacy_", None)):
-        yield output.privacy_
-    elif isinstance(output, (tuple, list, dict)):
-        for part in output.values() if isinstance(output, dict) else output:
-            yield from _reports(part)
-    elif isinstance(getattr(output, "steps", None), list):  # a Pipeline
-        yield from _reports(output.steps)
+_LEAVES = (type, ModuleType, FunctionType, str, bytes, int, float, complex, np.generic, type(None))
+
+
+def _reports(output: Any) -> list[Any]:
+    """Return the results, selections and privacy cards of an output, each once.
+
+    They are looked for as deep as a copy goes: in collections, in attributes, in the owner of a
+    method. What a function encloses is not found.
+    """
+    found: list[Any] = []
+    waiting, seen = [output], {}
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, _LEAVES) or id(part) in seen:
+            continue
+        seen[id(part)] = part  # kept, so that no other gets its id
+        if isinstance(part, (Result, Selection)) or _is_card(part):
+            found.append(part)
+            continue
+        if isinstance(part, (list, tuple, set, frozenset)):
+            waiting += part
+        elif isinstance(part, dict):
+            waiting += part.values()
+        elif isinstance(part, np.ndarray):
+            waiting += part.ravel().tolist() if part.dtype.hasobject else []
+        elif isinstance(part, MethodType):
+            waiting.append(part.__self__)
+        elif isinstance(part, partial):
+            waiting += [part.func, part.args, part.keywords]
+        slots = [vars(kind).get("__slots__", ()) for kind in type(part).__mro__]
+        names = [n for each in slots for n in ([each] if isinstance(each, str) else each)]
+        waiting += [getattr(part, name, None) for name in names]
+        waiting += getattr(part, "__dict__", {}).values()
+    return found
 
 
 def _is_card(value: Any) -> bool:
@@ -359,31 +385,22 @@ def _claimed(report: Any, budget: Budget) -> float:
 
 
 def _of_choice(output: Any, ledger: Ledger, budget: Budget) -> Any:
-    """Return a copy of the chosen output in which every report is that of the whole choice."""
+    """Return a copy of the chosen output in which every report is that of the whole choice.
 
-    def restated(part: Any) -> Any:
-        return _of_choice(part, ledger, budget)
+    A copy, since the candidate may fit the same object once more.
+    """
 
-    if next(_reports(output), None) is None:
-        return output
-    if isinstance(output, Result):
+    def restated(report: Any) -> Any:
+        if isinstance(report, Selection):
+            return replace(report, output=_of_choice(report.output, ledger, budget), ledger=ledger)
+        if _is_card(report):
+            return report.of_choice(ledger, budget.delta)
         whole = Ledger(ledger.relation)
         for event in ledger:
             whole.record(event)
-        whole.noise = "exact" if output.hardened else whole.noise
-        return replace(output, ledger=whole, ledgers=(), planned=(), guard=None, budget=budget)
-    if isinstance(output, Selection):
-        return replace(output, output=restated(output.output), ledger=ledger)
-    if _is_card(output):
-        return output.of_choice(ledger, budget.delta)
-    if isinstance(output, dict):
-        return {name: restated(part) for name, part in output.items()}
-    if isinstance(output, (tuple, list)):
-        parts = map(restated, output)
-        return output._make(parts) if hasattr(output, "_make") else type(output)(parts)
-    output = copy.deepcopy(output)  # the candidate may fit the same object once more
-    if hasattr(output, "privacy_"):
-        output.privacy_ = restated(output.privacy_)
-    else:
-        output.steps = restated(output.steps)
-    return output
+        whole.noise = "exact" if report.hardened else whole.noise
+        return replace(report, ledger=whole, ledgers=(), planned=(), guard=None, budget=budget)
+
+    reports = _reports(output)
+    # The copy takes what its memo has in the place of the reports.
+    return copy.deepcopy(output, {id(r): restated(r) for r in reports}) if reports else output

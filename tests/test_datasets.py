@@ -129,8 +129,15 @@ NEIGHBOURS = "1 1:1\n-1 2:1\n1 1:1 2:1\n", "1 1:1\n-1 2:1\n1 9:1\n"
         lambda X, y: (X.toarray().astype(np.float32), y),
         lambda X, y: (np.hstack([X.toarray(), np.ones((3, 1))]), y),
         lambda X, y: (0.5 * X.astype(np.float32), y),
+        lambda X, y: (X.T.T, y),
+        lambda X, y: (X.tocsc(), y),
+        lambda X, y: (X.tocoo().tocsr(), y),
+        lambda X, y: (X.tocsc()[[0, 1, 1]].todense(), y),
     ],
-    ids=["itself", "slice", "rows", "mask", "dense", "single", "intercept", "scaled"],
+    ids=[
+        *("itself", "slice", "rows", "mask", "dense", "single", "intercept", "scaled"),
+        *("turned", "columns", "entries", "dense columns"),
+    ],
 )
 def test_a_width_read_off_the_file_is_for_runs_that_are_not_private(tmp_path, made_of):
     """Of neighbours one answer had 2 entries and one 9, at whatever epsilon was reported."""

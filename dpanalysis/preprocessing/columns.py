@@ -121,12 +121,16 @@ class PublicColumns:
 
 
 class _Traced(np.ndarray):
-    """Numbers released by private fits, with those fits; copies and slices keep them."""
+    """Numbers released by private fits, with those fits; copies, slices and entries keep them."""
 
     learned: tuple[LearnedRanges, ...] = ()
 
     def __array_finalize__(self, source: Any) -> None:
         self.learned = getattr(source, "learned", ())
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        return traced(np.asarray(found), self.learned) if isinstance(found, np.generic) else found
 
     def __reduce__(self) -> Any:
         return traced, (np.asarray(self), self.learned)
@@ -151,6 +155,7 @@ class _Encoded(_Traced):
     """Rows with their public columns; arrays computed from them are plain."""
 
     public_columns: PublicColumns | None = None
+    __getitem__ = np.ndarray.__getitem__  # an entry is a plain number
     __repr__ = np.ndarray.__repr__
 
     def __array_finalize__(self, source: Any) -> None:

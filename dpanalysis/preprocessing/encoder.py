@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._validation import refuse_mask
-from .columns import PublicColumns, with_columns
+from .columns import LearnedRanges, PublicColumns, learned_by, with_columns
 
 _UNFILLED = "FILL IN"
 
@@ -226,6 +226,10 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     Empty cells are None, NaN, NA and blank text. A number outside its range counts as the nearest
     end; how often is not reported, since it depends on the private data.
 
+    Domains are taken as declared. What a :class:`PrivateBounds` has spent on them is passed on to
+    the estimator where it can be traced: in an end of a range that is an entry of ``low_`` or
+    ``high_``, and in rows that its ``transform`` returned.
+
     Examples
     --------
     >>> jobs = {"categories": ["a", "b"], "missing": "?"}
@@ -270,7 +274,9 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         else:
             self._places = list(range(count))
         self.n_features_in_ = count
-        self.columns_ = _columns(domain)
+        declared = [] if isinstance(self.domain, (str, os.PathLike)) else self.domain.values()
+        fits = [*learned_by(X), *(fit for each in declared for fit in _learned(each))]
+        self.columns_ = replace(_columns(domain), learned=tuple(fits))
         return self
 
     def transform(self, X: Any) -> Any:
@@ -288,6 +294,8 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         cells = _cells(X, self._names_in_fit(), self.n_features_in_, self._places)
+        columns = self.columns_
+        columns = replace(columns, learned=(*columns.learned, *learned_by(X)))
         n, names = len(cells[0]), list(self._domain)
         values = np.empty((n, len(names)))
         places = np.empty((n, len(names)), dtype=np.int32)
@@ -301,14 +309,14 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
                 places[:, k] = width + _codes(name, domain, cells[k])
             width += domain.width
         if width == len(names):
-            return with_columns(values, self.columns_)
+            return with_columns(values, columns)
         if len(names) > _MOST_SPARSE * width:
             dense = np.zeros((n, width))
             np.put_along_axis(dense, places, values, axis=1)
-            return with_columns(dense, self.columns_)
+            return with_columns(dense, columns)
         indptr = np.arange(n + 1, dtype=np.int64) * len(names)
         rows = sp.csr_array((values.ravel(), places.ravel(), indptr), shape=(n, width))
-        return with_columns(rows, self.columns_)
+        return with_columns(rows, columns)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the encoded columns, ``column`` or ``column=category``."""
@@ -354,6 +362,15 @@ def _columns(domain: Mapping[str, Domain]) -> PublicColumns:
             groups.append((width, width + each.width))
         width += each.width
     return PublicColumns(np.zeros(width), np.ones(width), tuple(groups))
+
+
+def _learned(declared: Any) -> Iterator[LearnedRanges]:
+    """Yield the private fits that a declared range was learned by, where its ends say so."""
+    if isinstance(declared, Mapping):
+        declared = declared.get("range", ())
+    yield from learned_by(declared)
+    for end in declared if isinstance(declared, (list, tuple)) else ():
+        yield from learned_by(end)
 
 
 def _names(X: Any) -> tuple[list[str] | None, int]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .._devices import to_host
+from .._user_classes import hidden, overridden
 from .._validation import largest
 from ..clipping import BUILT_IN, check_per_sample
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
@@ -178,7 +179,8 @@ class PrivateOracle:
 
     *What is checked before anything is bought.* The first purchase looks at the data once
     (``problem.check_private()``): rows that were changed in place, sums without bounds of their
-    own and a number of classes taken from the labels are refused there. The facts must be what the
+    own and a number of classes taken from the labels are refused there. A query whose class
+    overrides the answer and inherits the event is refused, too. The facts must be what the
     problem states, with no more records than they allow, and the streams of noise and batches must
     be new to a filter or a plan, since two runs with the same noise have an exact difference.
 
@@ -429,6 +431,14 @@ class PrivateOracle:
     def _check_query(self, query: Any) -> None:
         if not isinstance(query, Query):
             raise TypeError(f"query must be one of dpanalysis.privacy.queries, got {query!r}")
+        found = overridden(type(query), ("answer", "iterates"), "event")
+        if found is not None:
+            kind, name, states = found
+            raise TypeError(
+                f"{kind} overrides {name}, but its event is that of {states}: the charge would be "
+                "for another answer; override event too (return super().event(facts, sampling) "
+                "where it holds)"
+            )
         if len(self._noise_sources) != 1:
             raise ValueError(
                 f"a query is for one replicate, this run has {len(self._noise_sources)}"
@@ -459,6 +469,9 @@ class _CheckOnce:
     def __call__(self) -> None:
         if not self._passed:
             self._problem.check_private()
+            ours = hidden(self._problem, "check_private")
+            if ours is not None:  # a user's class may have forgotten super()
+                ours()
             check_facts(self._facts, self._problem.facts(self._facts.relation))
             check_records(self._facts, self._problem.n)
             self._passed = True

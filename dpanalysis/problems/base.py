@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve, lstsq
 from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 
-from .._user_classes import rename_former
+from .._user_classes import overridden, rename_former
 from .._validation import warn_caller
 from ..clipping import Clipping, check_clipping
 from ..privacy.facts import MOST_ROWS, PublicFacts, check_size
@@ -29,7 +29,6 @@ _ANSWERS = (
     "hvp_sum",
     "minimize_perturbed",
 )
-_PACKAGE = __name__.partition(".")[0] + "."
 
 
 class Problem(ABC):
@@ -144,22 +143,24 @@ class Problem(ABC):
         """Raise where the guarantee's assumptions do not hold; the oracle asks before it buys.
 
         Here: a class that overrides a sum over records must override :meth:`facts` too, or a class
-        below it. A problem adds what else it needs, for data that may have been changed since they
-        were checked, or for arguments that were taken from the private data.
+        below it, and no sum is set on the object. A problem adds what else it needs, for data that
+        may have been changed since they were checked, or for arguments that were taken from the
+        private data. The oracle makes the checks of this package's classes even where a class
+        overrides this method and forgets ``super()``.
         """
-        order = type(self).__mro__
-
-        def place(name: str) -> int:
-            return next((k for k, kind in enumerate(order) if name in vars(kind)), len(order))
-
-        states = place("facts")
+        found = overridden(type(self), _ANSWERS, "facts")
+        if found is not None:
+            kind, name, states = found
+            raise TypeError(
+                f"{kind} overrides {name}, but its facts are those of {states}: the noise would be "
+                "computed from bounds on other sums; override facts too (return "
+                "super().facts(relation) where they hold)"
+            )
         for name in _ANSWERS:
-            answers = place(name)
-            if answers < states and not order[answers].__module__.startswith(_PACKAGE):
+            if name in self.__dict__:
                 raise TypeError(
-                    f"{order[answers].__name__} overrides {name}, but its facts are those of "
-                    f"{order[states].__name__}: the noise would be computed from bounds on other "
-                    "sums; override facts too (return super().facts(relation) where they hold)"
+                    f"{name} must be a method of the problem's class, which states the facts of "
+                    "its sums; it is set on the object"
                 )
 
     # Private: for the oracle

@@ -577,6 +577,12 @@ def check_regularizer(regularizer: Any) -> None:
             f"got {regularizer!r}"
         )
     stated = getattr(regularizer, "__dict__", {})
+    for name in ("value", "gradient", "hessian_diagonal"):
+        if name in stated:
+            raise TypeError(
+                f"regularizer: {name} must be a method of {type(regularizer).__name__}, which "
+                "states the constants of its formulas; it is set on the object"
+            )
     for name, (kind, formula, of) in outdated(type(regularizer), PENALTY_CONSTANTS).items():
         if name not in stated:
             raise TypeError(

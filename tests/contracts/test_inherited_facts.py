@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 import dpanalysis as dpa
 from dpanalysis import clipping, losses, regularizers
+from dpanalysis.privacy.events import Pure
 from dpanalysis.privacy.facts import PublicFacts
+from dpanalysis.privacy.oracle import PrivateOracle
+from dpanalysis.privacy.queries import NoisyValue
 from dpanalysis.problems import MLP, Softmax
 
 BOUND = dpa.RowBound(2, 1.0)
@@ -108,6 +111,94 @@ def test_so_do_those_of_a_problem_that_extends_nothing():
     with pytest.raises(TypeError, match="Farther overrides gradient_sum, but its facts are those"):
         dpa.minimize(Farther(), method, dpa.Budget(1.0), record=())
     assert dpa.minimize(Target(), method, dpa.Budget(1.0), record=()).private
+
+
+class Forgetful(dpa.ERM):
+    """It makes a check of its own, and none of those that it inherits."""
+
+    def check_private(self):
+        pass
+
+
+class ForgetfulSums(Forgetful):
+    def gradient_sum(self, *args, **options):
+        return 100.0 * super().gradient_sum(*args, **options)
+
+
+class Lazy(Farther):
+    def check_private(self):
+        pass
+
+
+def test_a_check_of_ones_own_adds_to_those_of_the_package():
+    """Overriding check_private without super() bought sums 100 times those that were charged."""
+    loss, method = dpa.losses.Logistic(), dpa.methods.GradientDescent(0.1, 2)
+    assert run(Forgetful, loss).private
+    with pytest.raises(TypeError, match="ForgetfulSums overrides gradient_sum, but its facts are"):
+        run(ForgetfulSums, loss)
+    with pytest.raises(TypeError, match="Farther overrides gradient_sum, but its facts are those"):
+        dpa.minimize(Lazy(), method, dpa.Budget(1.0), record=())
+    problem = Forgetful(np.eye(2), np.ones(2), loss, row_bound=BOUND)
+    problem._X[0] = 5.0
+    with pytest.raises(ValueError, match="X has been changed since the problem was built"):
+        dpa.minimize(problem, method, dpa.Budget(1.0), record=())
+    problem = dpa.ERM(np.eye(2), np.ones(2), loss, row_bound=BOUND)
+    problem.check_private = lambda: None
+    problem._X[0] = 5.0
+    with pytest.raises(ValueError, match="X has been changed since the problem was built"):
+        dpa.minimize(problem, method, dpa.Budget(1.0), record=())
+
+
+@pytest.mark.parametrize("name", ["gradient_sum", "sums", "hessian_sum", "minimize_perturbed"])
+@pytest.mark.parametrize("build", [Target, lambda: dpa.ERM(np.eye(2), [1, 1], dpa.losses.Hinge())])
+def test_sums_that_are_set_on_the_object_are_refused(build, name):
+    problem, guard = build(), dpa.privacy.Filter(dpa.Budget(1.0))
+    setattr(problem, name, lambda *args, **options: np.full((1, problem.d), 1e9))
+    facts = problem.facts("replace_one")
+    oracle = PrivateOracle(problem, facts, guard, [0])
+    rule = dpa.clipping.Flat(1.0) if isinstance(problem, dpa.ERM) else None
+    with pytest.raises(TypeError, match=f"{name} must be a method of the problem's class"):
+        oracle.gradient(np.zeros(problem.d), dpa.Full(), "laplace", 9.0, rule)
+    assert guard.spent == 0.0
+
+
+# Queries
+
+
+class Count(NoisyValue):
+    """It answers another question, and is charged for a noisy mean of losses."""
+
+    def answer(self, records, random):
+        return float(records.count), 1
+
+
+class Priced(Count):
+    def event(self, facts, sampling):
+        return Pure(0.25)
+
+
+class Points(NoisyValue):
+    def iterates(self):
+        return ()
+
+
+def test_a_query_with_an_answer_of_its_own_states_its_event():
+    """A class that extends NoisyValue gave the exact number of records for the price of a mean."""
+    problem = dpa.ERM(np.eye(2), [1, -1], dpa.losses.Logistic(), row_bound=BOUND)
+    guard = dpa.privacy.Filter(dpa.Budget(1.0))
+    oracle = PrivateOracle(problem, problem.facts("replace_one"), guard, [0])
+    arguments = np.zeros(2), 1.0, 9.0, "laplace"
+    for kind, name in ((Count, "answer"), (Points, "iterates")):
+        with pytest.raises(TypeError, match=f"{kind.__name__} overrides {name}, but its event is"):
+            oracle.ask(kind(*arguments), dpa.Full())
+        with (
+            pytest.raises(TypeError, match=f"{kind.__name__} overrides {name}"),
+            oracle.batch(dpa.Full(), [Pure(1e-3)]) as batch,
+        ):
+            batch.ask(kind(*arguments))
+    assert guard.spent == pytest.approx(2e-3)
+    assert oracle.ask(Priced(*arguments), dpa.Full()) == 2.0
+    assert guard.spent == pytest.approx(0.252)
 
 
 # Constants are those of the formulas of the class that states them
@@ -298,6 +389,22 @@ def test_a_penalty_with_formulas_of_its_own_states_its_constants():
     assert perturbed(losses.Logistic(), Renamed(0.5)).private
     assert perturbed(losses.Logistic(), Plain()).private
     assert dpa.ERM(np.eye(2), [1, -1], losses.Logistic(), Honest(0.5)).mu == 0.0
+
+
+class Unfrozen(Plain):
+    """It sets a formula on the object."""
+
+    def __init__(self, name):
+        setattr(self, name, lambda w: 0.0 * w)
+
+
+@pytest.mark.parametrize("name", ["value", "gradient", "hessian_diagonal"])
+def test_a_penalty_has_no_formula_on_the_object(name):
+    penalty = regularizers.L2(0.5)
+    object.__setattr__(penalty, name, lambda w: 0.0 * w)
+    for each in (Unfrozen(name), penalty):
+        with pytest.raises(TypeError, match=f"{name} must be a method of {type(each).__name__}"):
+            perturbed(losses.Logistic(), each)
 
 
 # Rules

@@ -14,6 +14,7 @@ from array_api_compat import array_namespace
 import dpanalysis as dpa
 from dpanalysis import ERM, RowBound, clipping, losses
 from dpanalysis.kernels import kernel_table, user
+from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.problems import MLP, Softmax
 from dpanalysis.problems.rows.memory import HostSums
 
@@ -383,6 +384,112 @@ def test_formulas_that_remember_are_refused_before_anything_is_spent():
     ]:
         with pytest.raises(ValueError, match=message):
             train(loss, rule, dpa.Budget(1.0, 1e-5))
+
+
+LARGEST = {"global": 0.0}
+
+
+def _largest(norms):
+    LARGEST["global"] = max(LARGEST["global"], float(norms.max()))
+    return LARGEST["global"] > 1e30
+
+
+def remembering():
+    """Formulas that change their mind behind a norm that no check tries, by where they keep it."""
+    enclosed = [0.0]
+
+    class InClass(clipping.Clipping):
+        clip_norm, seen = 1.0, [0.0]
+
+        def wanted(self, norms, losses):
+            self.seen[0] = max(self.seen[0], float(norms.max()))
+            return np.full_like(norms, float(self.seen[0] < 1e30))
+
+    class Rebound(InClass):
+        largest = 0.0
+
+        def wanted(self, norms, losses):
+            type(self).largest = max(self.largest, float(norms.max()))
+            return np.full_like(norms, float(self.largest < 1e30))
+
+    class Enclosed(clipping.Clipping):
+        clip_norm = 1.0
+
+        def wanted(self, norms, losses):
+            enclosed[0] += norms.size
+            return np.full_like(norms, float(enclosed[0] < 1e9))
+
+    class Default(clipping.Clipping):
+        clip_norm = 1.0
+
+        def wanted(self, norms, losses, seen=[0]):  # noqa: B006
+            seen[0] += norms.size
+            return np.full_like(norms, float(seen[0] < 1e9))
+
+    class Global(clipping.Clipping):
+        clip_norm = 1.0
+
+        def wanted(self, norms, losses):
+            return np.full_like(norms, 0.0 if _largest(norms) else 1.0)
+
+    yield from (InClass(), Rebound(), Enclosed(), Default(), Global())
+
+    def function(norm, loss):
+        enclosed[0] += 1
+        return (1.0 if enclosed[0] < 1e9 else 0.0) / max(1.0, norm)
+
+    yield clipping.Custom(function, 1.0)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_wherever_a_formula_remembers_it_is_refused_before_anything_is_spent(number):
+    """At one record of a large norm, or after many calls, all weights would be zero."""
+    rule = list(remembering())[number]
+    guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-5))
+    problem = ERM(np.eye(2), [1, -1], losses.Logistic())
+    facts = problem.facts("replace_one")
+    oracle = PrivateOracle(problem, facts, guard, [0])
+    for _ in range(2):
+        with pytest.raises(ValueError, match="enclosed or global variables"):
+            oracle.gradient(np.zeros(2), dpa.Full(), "gaussian", 9.0, rule)
+    assert guard.spent == 0.0
+
+
+def by_dimension(z):
+    return z - z.mean() if z.ndim == 1 else z
+
+
+def by_length(z):
+    return z - z.mean() if len(z) > 5000 else z
+
+
+def in_place(z):
+    np.clip(z, -1.0, 1.0, out=z)
+    return z
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (by_dimension, "other numbers"),
+        (by_length, "other numbers"),
+        (in_place, "writes to its"),
+    ],
+)
+def test_formulas_are_tried_in_one_dimension_and_long_and_may_not_write(change, message):
+    """Losses along a line are computed in one dimension, those of all records in one call."""
+    for formula in ("value", "derivative"):
+        with pytest.raises(ValueError, match=message):
+            train(loss_of(change, formula), clipping.Flat(1.0), dpa.Budget(1.0, 1e-5))
+
+    class Direct(clipping.Clipping):
+        clip_norm = 1.0
+
+        def wanted(self, norms, losses):
+            return 1.0 / (1.0 + np.abs(change(norms)))
+
+    with pytest.raises(ValueError, match=message):
+        train(losses.Logistic(), Direct(), dpa.Budget(1.0, 1e-5))
 
 
 def test_a_rule_that_cannot_be_tried_is_refused():

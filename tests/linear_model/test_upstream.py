@@ -24,6 +24,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 import dpanalysis as dpa
 from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivacyCard, load, save
 from dpanalysis.preprocessing import LearnedRanges, PrivateBounds, PublicColumns, PublicEncoder
+from dpanalysis.preprocessing.columns import learned_by, traced
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(50.0, 10.0, size=(2000, 3))
@@ -151,6 +152,40 @@ def test_bounds_passed_on_by_hand_are_counted_once(number):
     if rows is X:
         both = make_pipeline(bounds(0.25), estimator).fit(X, Y)
         assert sorted(total_of(card_of(both))[1]) == [0.25, 0.5]
+
+
+def through_an_encoder():
+    fitted = bounds().fit(X)
+    rows, unit = fitted.transform(X), dict.fromkeys("abc", (0, 1))
+    yield PublicEncoder(unit), rows
+    yield PublicEncoder(unit).fit(X), rows  # fitted to other rows
+    yield PublicEncoder(unit), rows[:, [2, 1, 0]]
+    ends = dict(zip("abc", zip(fitted.low_, fitted.high_)))
+    yield PublicEncoder(ends), X
+    yield pickle.loads(pickle.dumps(PublicEncoder(ends))), X
+    yield PublicEncoder({**unit, "c": {"range": (fitted.low_[0], 99.0)}}), X
+    yield PublicEncoder({**unit, "c": (-99.0, fitted.high_.max())}), X
+    yield PublicEncoder({**unit, "c": [fitted.low_[-1] - 1.0, 2.0 * fitted.high_[-1]]}), X
+    yield PublicEncoder({**unit, "c": fitted.high_[:2] * [-1.0, 1.0]}), X
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_an_encoder_passes_on_what_its_rows_and_ranges_were_learned_by(number):
+    encoder, rows = list(through_an_encoder())[number]
+    alone = model().fit(encoder.fit_transform(rows), Y)
+    with_encoder = make_pipeline(encoder, model()).fit(rows, Y)
+    for card in (alone.privacy_, card_of(with_encoder)):
+        assert total_of(card) == (pytest.approx(1.0), [0.5])
+
+
+@given(key=st.sampled_from([0, -1, slice(1, 3), [0, 2], Ellipsis, None]), scale=st.floats(0.1, 9))
+def test_an_entry_of_a_learned_end_is_its_number_and_knows_its_fit(key, scale):
+    numbers, fit = np.array([1.0, -2.0, 3.0]), LearnedRanges(0.5)
+    part = traced(numbers, (fit,))[key]
+    np.testing.assert_array_equal(part, numbers[key])
+    assert learned_by(part) == learned_by(scale * part) == learned_by(copy.copy(part)) == (fit,)
+    if key in (0, -1):
+        assert float(part) == numbers[key] and f"{float(part):g}" == f"{numbers[key]:g}"
 
 
 def lost():

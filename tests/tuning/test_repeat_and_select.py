@@ -1,20 +1,34 @@
 """The choice itself: its law, its price, what is refused."""
 
 import math
+from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn.frozen import FrozenEstimator
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
 import dpanalysis as dpa
 from dpanalysis.linear_model import LogisticRegression
 from dpanalysis.preprocessing import PublicEncoder
 from dpanalysis.privacy import Filter, mechanisms
-from dpanalysis.tuning import PrivateLoss, Repeats, Selection, affordable, repeat_and_select
+from dpanalysis.privacy.events import Pure
+from dpanalysis.privacy.ledger import Ledger
+from dpanalysis.tuning import (
+    PrivateLoss,
+    Repeats,
+    Selection,
+    _check_output,
+    _of_choice,
+    affordable,
+    repeat_and_select,
+)
 
 CHANCES = [np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.2, 0.6])]
 
@@ -284,6 +298,60 @@ def test_every_report_of_the_output_is_that_of_the_whole_choice(candidate, wrap)
     found = reports(chosen.output)
     assert found and found == pytest.approx([2.0] * len(found), rel=1e-9)
     assert chosen.epsilon() == pytest.approx(2.0)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    model: object
+    note: str = "kept"
+
+
+class Slotted:
+    __slots__ = ("__weakref__", "model")
+
+    def __init__(self, model):
+        self.model = model
+
+
+HOLDERS = {
+    "dataclass": (Fitted, lambda output: output.model),
+    "namespace": (lambda model: SimpleNamespace(model=model), lambda output: output.model),
+    "slots": (Slotted, lambda output: output.model),
+    "method": (lambda model: model.predict, lambda output: output.__self__),
+    "partial": (lambda model: partial(print, model), lambda output: output.args[0]),
+    "set": (lambda model: {model}, lambda output: next(iter(output))),
+    "array": (lambda model: np.array([None, model]), lambda output: output[1]),
+    "frozen": (FrozenEstimator, lambda output: output.estimator),
+    "in a pipeline": (
+        lambda model: make_pipeline("passthrough", FrozenEstimator(model)),
+        lambda output: output[-1].estimator,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_so_it_is_wherever_the_output_holds_the_model(name):
+    """A dataclass, a frozen estimator or a method showed 0.8 where the whole cost 3."""
+    hold, take = HOLDERS[name]
+    model, ledger = model_of(dpa.Budget(0.8), None), Ledger("replace_one")
+    ledger.record(Pure(3.0))
+    for wrap, unwrap in [(lambda o: o, lambda o: o), (lambda o: [{1: o}, o], lambda o: o[0][1])]:
+        output = wrap(hold(model))
+        copied = take(unwrap(_of_choice(output, ledger, dpa.Budget(3.0))))
+        assert copied.privacy_.epsilon == 3.0 and model.privacy_.epsilon == pytest.approx(0.8)
+        np.testing.assert_array_equal(copied.coef_, model.coef_)
+        _check_output(output, dpa.Budget(0.8))
+        with pytest.raises(ValueError, match="candidates must run under the budget"):
+            _check_output([output, model_of(dpa.Budget(0.1), None)], dpa.Budget(0.8))
+
+
+def test_fits_within_another_estimator_are_added():
+    def several(budget, rng):
+        one = LogisticRegression(budget.epsilon, bounds=(-1, 1), random_state=0)
+        return OneVsRestClassifier(one).fit(X, np.arange(len(X)) % 3)
+
+    with pytest.raises(ValueError, match="candidates must run under the budget that they are giv"):
+        repeat_and_select([several], dpa.Budget(2.0), score=fair, rng=3)
 
 
 @pytest.mark.parametrize("candidate", [planned, adaptive, model_of])

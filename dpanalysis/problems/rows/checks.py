@@ -482,12 +482,30 @@ class _ReadWidthArray(np.ndarray):
     __array_priority__ = 1.0
 
 
-class _ReadWidthCSR(sp.csr_array):
-    """Sparse rows; slices, copies and dense rows made of them are marked, too."""
+class _ReadWidth:
+    """Sparse rows; slices, copies, other formats and dense rows made of them are marked, too."""
+
+    _csr_container = property(lambda self: _ReadWidthCSR)
+    _csc_container = property(lambda self: _ReadWidthCSC)
+    _coo_container = property(lambda self: _ReadWidthCOO)
 
     def toarray(self, *arguments: Any, **options: Any) -> np.ndarray:
         """See :meth:`scipy.sparse.csr_array.toarray`."""
-        return super().toarray(*arguments, **options).view(_ReadWidthArray)
+        return super().toarray(*arguments, **options).view(_ReadWidthArray)  # type: ignore[misc]
+
+    todense = toarray
+
+
+class _ReadWidthCSR(_ReadWidth, sp.csr_array):
+    pass
+
+
+class _ReadWidthCSC(_ReadWidth, sp.csc_array):
+    pass
+
+
+class _ReadWidthCOO(_ReadWidth, sp.coo_array):
+    pass
 
 
 def with_read_width(X: Any) -> Any:
@@ -497,7 +515,7 @@ def with_read_width(X: Any) -> Any:
 
 def has_read_width(X: Any) -> bool:
     """Whether the rows are marked."""
-    return isinstance(X, _ReadWidthArray | _ReadWidthCSR)
+    return isinstance(X, _ReadWidthArray | _ReadWidth)
 
 
 def refuse_read_width() -> NoReturn:
