@@ -18,7 +18,7 @@ from dpanalysis.experiments import sweeping
 from dpanalysis.experiments.records import plain
 from dpanalysis.experiments.sweep import code_digest
 
-from . import _ledger
+from . import _ledger, _provenance
 from ._data import made_of
 from ._page import is_kept, write_figure
 
@@ -53,7 +53,8 @@ def make(name: str, options: Options) -> tuple[str, float]:
     elif is_kept(folder, name, key) and not options.store:
         return module.TITLE, 0.0
     cells: list[_ledger.Cell] = []
-    with sweeping(watch=lambda path, result: cells.append((path, result))):
+    here = _provenance.here(name)
+    with sweeping(watch=lambda path, result: cells.append((path, result)), made_by=here):
         tables = module.compute(
             options.scale, jobs=options.jobs, cache=cache, progress=options.progress
         )
@@ -70,7 +71,8 @@ def make(name: str, options: Options) -> tuple[str, float]:
         folder, name, title, options.scale, settings, tables, picture, caption, seconds, key
     )
     if options.store:
-        _ledger.store(name, tables, cells, 0.0 if cells else computed, _ledger.RESULTS)
+        beside = 0.0 if cells else computed
+        _ledger.store(name, tables, cells, beside, _ledger.RESULTS, here)
     return module.TITLE, seconds
 
 
