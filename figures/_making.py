@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import figures
 from dpanalysis import plotting
 from dpanalysis.experiments import sweeping
@@ -52,9 +54,9 @@ def make(name: str, options: Options) -> tuple[str, float]:
         shutil.rmtree(cache, ignore_errors=True)
     elif is_kept(folder, name, key) and not options.store:
         return module.TITLE, 0.0
-    cells: list[_ledger.Cell] = []
+    cells: dict[Path, dict[str, np.ndarray]] = {}  # once each, also where sweeps share some
     here = _provenance.here(name)
-    with sweeping(watch=lambda path, result: cells.append((path, result)), made_by=here):
+    with sweeping(watch=cells.__setitem__, made_by=here):
         tables = module.compute(
             options.scale, jobs=options.jobs, cache=cache, progress=options.progress
         )
@@ -72,7 +74,7 @@ def make(name: str, options: Options) -> tuple[str, float]:
     )
     if options.store:
         beside = 0.0 if cells else computed
-        _ledger.store(name, tables, cells, beside, _ledger.RESULTS, here)
+        _ledger.store(name, tables, list(cells.items()), beside, _ledger.RESULTS, here)
     return module.TITLE, seconds
 
 

@@ -68,8 +68,13 @@ def _block(figure: str, part: str) -> str:
 
 
 def _headlines() -> str:
-    """Return a line for each paper."""
-    return "\n".join(_block(figure, "headline") for figure in HEADLINES)
+    """Return a line for each paper, and for how many of its cells it is not known what made them."""
+    lines = []
+    for figure in HEADLINES:
+        unknown, total = _provenance.unknown_cells(figure)
+        waits = f" ({unknown} of {total} cells wait to be computed again.)" if unknown else ""
+        lines.append(_block(figure, "headline") + waits)
+    return "\n".join(lines)
 
 
 def paragraphs(about: Mapping[str, Any]) -> list[str]:
