@@ -68,7 +68,7 @@ def _block(figure: str, part: str) -> str:
 
 
 def _headlines() -> str:
-    """Return a line for each paper, and for how many of its cells it is not known what made them."""
+    """Return a line for each paper, and how many of its cells wait."""
     lines = []
     for figure in HEADLINES:
         unknown, total = _provenance.unknown_cells(figure)

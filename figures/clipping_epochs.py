@@ -34,7 +34,7 @@ QUANTITIES = {
 
 #: What is on the axes: not every share is one of clipped samples.
 AXES = {
-    "clipping_frequency": "share of samples clipped",
+    "clipping_frequency": "share clipped",
     "training_accuracy": "accuracy",
     "test_accuracy": "accuracy",
 }

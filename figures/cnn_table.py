@@ -136,7 +136,7 @@ def draw(tables: dict[str, Table]) -> Figure:
             axes[0, 1].axhline(best["published"][0], color=runs.COLORS[rule], linestyle=":")
             marked = {"color": runs.COLORS[rule], "marker": runs.MARKERS[rule], "markersize": 4.0}
             axes[0, 1].plot(curve["epoch"][-1:] + 1.0, best["published"], **marked)
-            axes[0, 1].set_ylim(95.0, 99.0)
+            axes[0, 1].set_ylim(95.0, 98.5)
     axes[0, 0].set(xscale="log", xlabel="step size", ylabel="test accuracy (%)")
     axes[0, 0].set_xticks(sorted(set(tables["by_step_size"]["step_size"])))
     axes[0, 0].xaxis.set_major_formatter("{x:g}")

@@ -346,6 +346,59 @@ def test_captions_end_with_the_finding(name):
     assert re.match(r"Finding: .*\b(confirmed|refuted|open)\b.*\.$", last)
 
 
+def best_steps(name, settings, tables):
+    """Return for each tuned entry of a figure whether its best step is inside what was tried."""
+    if name in ("clipping_table", "cnn_table"):
+        best, tried = tables["best"], tables["by_step_size"]
+        keys = [key for key in ("model", "rule") if key in best]
+        found = []
+        for k, step in enumerate(best["step_size"]):
+            mine = np.all([tried[key] == best[key][k] for key in keys], axis=0)
+            found.append(tried["step_size"][mine].min() < step < tried["step_size"][mine].max())
+        return found
+    if name.endswith("heatmaps"):
+        table, found = tables["accuracy"], []
+        for rule in dict.fromkeys(table["rule"].tolist()):
+            step, score = (
+                table[key][table["rule"] == rule] for key in ("step_size", "test_accuracy")
+            )
+            found.append(step.min() < step[score.argmax()] < step.max())
+        return found
+    table = tables["accuracy" if name == "clipping_privacy" else "curves"]
+    if "ends" in tables:
+        table = tables["ends"]
+    elif "epoch" in table:
+        last = table["epoch"] == table["epoch"].max()
+        table = {key: column[last] for key, column in table.items()}
+    if "best_step_inside" in table:
+        return table["best_step_inside"].tolist()
+    if name == "cnn_clipping":
+        steps, grid = table["step_size"] * table["clip_norm"], settings["reaches"]
+    else:
+        steps, grid = table["step_size"], settings["step_sizes"]
+    return [min(grid) < step < max(grid) for step in steps]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("clipping_table", "clipping_epochs", "clipping_privacy", "clipping_synthetic"),
+        *("clipping_heatmaps", "cnn_table", "cnn_heatmaps", "cnn_clipping"),
+    ],
+)
+def test_the_best_step_is_inside_the_grid_or_the_caption_says_that_it_is_not(name):
+    about, tables = _ledger.read(name)
+    inside = [bool(each) for each in best_steps(name, about["settings"], tables)]
+    caption = words(about["caption"])
+    if len(about["settings"].get("reaches", "several")) == 1:
+        assert "the one step size 0.5/C, which is not tuned" in caption
+    elif all(inside):
+        assert f"The best step size is inside the grid for all {len(inside)} entries." in caption
+    else:
+        out = f"an end of the grid for {inside.count(False)} of {len(inside)} entries"
+        assert f"The best step size is {out}" in caption
+
+
 @pytest.mark.parametrize("page", _pages.PAGES, ids=lambda page: page.name)
 def test_pages_say_nothing_that_is_not_there(page):
     said = words(page.read_text(encoding="utf-8"))
