@@ -1,4 +1,4 @@
-"""Command line: ``python -m figures [names] [--scale quick|paper]``, ``report`` and ``verify``."""
+"""Command line: ``python -m figures [names]``, and ``report``, ``verify``, ``again``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ import figures
 from dpanalysis.experiments import SweepError, SweepStopped, sweeping
 from dpanalysis.experiments.backends import check_backend, configured
 
+from . import _provenance
 from ._making import Clock, Options, make, unusable, word_on_kernels
 from ._page import write_index
+from ._verify import TOLERANCE, close_row
 
 INTERRUPTED = 130  # the shell's code for a process ended by Ctrl-C
 STOPPED = 75  # EX_TEMPFAIL: the same command again goes on
@@ -33,8 +35,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m figures",
         description="Make the papers' figures and tables: PNG, PDF, CSV with settings, and an "
-        "index.html that shows them all. `python -m figures verify --help` and `report --help`: "
-        "stored results, and the pages written from them.",
+        "index.html that shows them all. `python -m figures verify --help`, `again --help` and "
+        "`report --help`: stored results, and the pages written from them.",
         epilog="Finished cells of long experiments are kept under DIR/NAME/cells, and tables "
         "and pictures as long as settings and code do not change: an interrupted run goes on "
         "where it stopped. Real data are looked for in $DPANALYSIS_DATA. Exit codes: 0 all made, "
@@ -80,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         "--store",
         action="store_true",
         help="put the tables into the ledger, figures/results (paper scale only); the commit is "
-        "git's, or $GIT_COMMIT",
+        "git's, or $GIT_COMMIT, and must be clean",
     )
     parser.add_argument(
         "--fresh", action="store_true", help="forget the kept cells of these figures first"
@@ -134,8 +136,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     ``--stop-after``; 130: Ctrl-C.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
-    if argv[:1] in (["verify"], ["report"]):
-        return {"verify": _verify, "report": _report}[argv[0]](argv[1:])
+    if argv[:1] in (["verify"], ["report"], ["again"]):
+        return {"verify": _verify, "report": _report, "again": _again}[argv[0]](argv[1:])
     parser = _parser()
     arguments = parser.parse_args(argv)
     _check_names(parser, arguments.names)
@@ -148,6 +150,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--store needs --scale paper")
     if arguments.store and not os.environ.get("DPANALYSIS_DATA"):
         parser.error("--store needs the papers' data: set $DPANALYSIS_DATA")
+    if arguments.store:
+        _need_a_clean_commit(parser)
     try:
         check_backend(arguments.backend)
     except (ValueError, ImportError) as error:
@@ -171,6 +175,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(word, flush=True)
     with _workers(arguments.backend, arguments.jobs), sweeping(stop_after=arguments.stop_after):
         return _make_all(names, options, arguments.stop_after)
+
+
+def _need_a_clean_commit(parser: argparse.ArgumentParser) -> None:
+    found = _provenance.commit()
+    if not _provenance.is_clean(found):
+        parser.error(f"a stored result names a clean commit, this is {found}: commit first")
 
 
 def _check_names(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
@@ -254,16 +264,101 @@ def _report(argv: Sequence[str]) -> int:
     return 0
 
 
+def _again(argv: Sequence[str]) -> int:
+    """Compute again what nobody knows what made it."""
+    from . import _ledger
+
+    parser = argparse.ArgumentParser(
+        prog="python -m figures again",
+        description="Compute again, at paper scale, the stored results of which it is not known "
+        "what made them (figures/results/waiting.json), those stored earliest first. Finished "
+        "cells are kept under DIR/NAME/cells: the same command goes on. Where all cells of a "
+        "figure are there, its tables are stored, and it is taken off the list; tables are made of "
+        "all cells, of which the ledger has digests, so that those of a known maker are computed "
+        "too where they are not kept, and compared. Exit codes as of `python -m figures`.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="figures (default: all that wait)")
+    parser.add_argument("--list", action="store_true", help="list what waits, and stop")
+    parser.add_argument(
+        "--at-most",
+        type=_seconds,
+        default=math.inf,
+        metavar="S",
+        help="leave alone figures that took more than S seconds of one core",
+    )
+    parser.add_argument("--stop-after", type=_seconds, metavar="S", help="begin no cell after S s")
+    parser.add_argument("--jobs", type=_jobs, default=-1, metavar="N", help="cells at once")
+    parser.add_argument("--device", metavar="D", help="where networks are trained: cpu, cuda")
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).with_name("output"), metavar="DIR"
+    )
+    arguments = parser.parse_args(argv)
+    _check_names(parser, arguments.names)
+    names = _provenance.oldest_first(arguments.names or list(_provenance.waiting()))
+    abouts = {name: _ledger.read_about(name) for name in names}
+    names = [name for name in names if abouts[name]["core_seconds"] <= arguments.at_most]
+    for name in names:
+        unknown, total = _provenance.unknown_cells(name)
+        cost = f"{abouts[name]['core_seconds'] / 60.0:.1f} minutes of one core"
+        print(f"{name}: {unknown} of {total} {'wait' if unknown else 'wait: all is known'}, {cost}")
+    if arguments.list:
+        return 0
+    if not os.environ.get("DPANALYSIS_DATA"):
+        parser.error("this needs the papers' data: set $DPANALYSIS_DATA")
+    _need_a_clean_commit(parser)
+    if arguments.device:
+        os.environ["DPANALYSIS_DEVICE"] = arguments.device
+    options = Options(
+        out=arguments.out,
+        scale="paper",
+        jobs=arguments.jobs,
+        progress=not arguments.quiet,
+        store=True,
+    )
+    for name in names:
+        _provenance.forget_unknown(name, arguments.out / name / "cells")
+    before = {name: _ledger.read_cells(name) for name in names}
+    with sweeping(stop_after=arguments.stop_after):
+        code = _make_all(names, options, arguments.stop_after)
+    for name in names:
+        if _ledger.read_about(name) != abouts[name]:
+            print(f"{name}: {_compared(before[name], _ledger.read_cells(name))}")
+    left = _provenance.write_list()
+    print(f"{sum(left.values())} cells of {len(left)} figures wait")
+    return code
+
+
+def _compared(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> str:
+    """Return how many cells came out as they were stored before."""
+
+    def by_call(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        keys = ("function", "parameter.")
+        return {
+            repr(sorted((k, v) for k, v in row.items() if k.startswith(keys))): row for row in rows
+        }
+
+    old, new = by_call(before), by_call(now)
+    both = [(old[call], row) for call, row in new.items() if call in old]
+    same = sum(a["digest"] == b["digest"] for a, b in both)
+    close = sum(close_row(a, b) for a, b in both)
+    return (
+        f"of {len(both)} cells that were stored before, {same} came out to the last bit and "
+        f"{close} to {TOLERANCE:g}; {len(new) - len(both)} are new"
+    )
+
+
 def _verify(argv: Sequence[str]) -> int:
     """Compute some stored results again."""
     from . import _ledger
-    from ._verify import TOLERANCE, verify
+    from ._verify import verify
 
     parser = argparse.ArgumentParser(
         prog="python -m figures verify",
         description="Compute random cells of the stored results again, and compare: to the last "
-        f"bit on the same versions and processor, to {TOLERANCE:g} (relative) elsewhere. Exit "
-        "codes: 0 they agree, 1 something differs, 2 bad arguments.",
+        f"bit on the same versions and processor, to {TOLERANCE:g} (relative) elsewhere. Refuses "
+        "results of which it is not known what made them, but for those that wait to be computed "
+        "again. Exit codes: 0 they agree, 1 something differs, 2 bad arguments.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="figures (default: all stored)")
     parser.add_argument("--cells", type=_jobs, default=2, metavar="K", help="cells of each figure")
@@ -289,7 +384,12 @@ def _verify(argv: Sequence[str]) -> int:
     seed = entropy if arguments.seed is not None else int(entropy) % 10**6
     random = np.random.default_rng(seed)
     differ = 0
+    listed = _provenance.listed()
     for name in arguments.names or stored:
+        unknown, total = _provenance.unknown_cells(name)
+        if unknown:
+            print(f"{name}: what made {unknown} of {total} is unknown: python -m figures again")
+            differ += unknown > listed.get(name, 0)
         count = None if arguments.all else arguments.cells
         try:
             differences, found = verify(name, count, arguments.at_most, random, arguments.jobs)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import privacy
-from dpanalysis.experiments.records import Table
+from dpanalysis.experiments.records import Record, Table
 from dpanalysis.privacy.events import Gaussian, Repeated, Sampled
 
 from ._data import choose, load_part, rows_of
@@ -29,6 +29,9 @@ RULES = {
     "PSAC": "PSAC",
 }
 COLORS = {"GC": "#0072B2", "VC": "#D55E00", "Auto-S": "#E69F00", "PSAC": "#009E73"}
+#: Colours are never the only cue.
+MARKERS = {"GC": "o", "VC": "s", "Auto-S": "^", "PSAC": "D", "Auto-V": "v"}
+SERIES = ("o", "s", "^", "D", "v", "P")  # of clip norms and other numbers
 MODELS = {"linear": "linear softmax", "mlp": "MLP"}
 # The orders of the RDP accountant that the published epsilons come from (Opacus' default).
 _PUBLISHED_ORDERS = np.concatenate([1.0 + np.arange(1, 100) / 10.0, np.arange(12.0, 64.0)])
@@ -316,3 +319,126 @@ def group(table: Table, keys: Sequence[str], values: Sequence[str]) -> Table:
 def join(tables: Sequence[Table]) -> Table:
     """Return tables of the same columns under each other."""
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+
+# ------------------------------------------------------------------ tuning
+
+
+def tune(
+    run: Callable[[list[dict[str, Any]]], list[Record]],
+    entries: Sequence[dict[str, Any]],
+    steps: Sequence[float],
+    score: Callable[[Record], float],
+    *,
+    widenings: int,
+    seed: int = 0,
+) -> tuple[list[float], list[bool]]:
+    """Return the best step size of each entry, and whether it is inside the steps that were tried.
+
+    ``run`` computes cells, which are entries with a ``step_size`` and the ``seed`` for tuning.
+    Where the best step is an end of the grid, the grid of that entry goes on there, at the ratio
+    of its last two steps, at most ``widenings`` times.
+    """
+    grids = [sorted(steps) for _ in entries]
+    for turn in range(widenings + 1):
+        cells = [
+            {**entry, "step_size": step, "seed": seed}
+            for entry, grid in zip(entries, grids, strict=True)
+            for step in grid
+        ]
+        scores = iter([score(record) for record in run(cells)])
+        places = [int(np.argmax([next(scores) for _ in grid])) for grid in grids]
+        if turn < widenings:
+            for grid, place in zip(grids, places, strict=True):
+                _widen(grid, place)
+    pairs = list(zip(grids, places, strict=True))
+    return [grid[k] for grid, k in pairs], [0 < k < len(grid) - 1 for grid, k in pairs]
+
+
+def _widen(grid: list[float], best: int) -> None:
+    """Add a step at the end of a grid where the best one is; numbers of three digits."""
+    if len(grid) > 1 and best == len(grid) - 1:
+        grid.append(float(f"{grid[-1] * grid[-1] / grid[-2]:.3g}"))
+    elif len(grid) > 1 and best == 0:
+        grid.insert(0, float(f"{grid[0] * grid[0] / grid[1]:.3g}"))
+
+
+def grid_sentence(inside: Iterable[bool], names: Sequence[str] = ()) -> str:
+    """Return in words for how many tuned entries the best step is inside the grid.
+
+    >>> grid_sentence([True, False], ["GC", "VC"])
+    'The best step size is an end of the grid for 1 of 2 entries (VC): a wider grid may change it.'
+    """
+    inside = [bool(each) for each in inside]
+    out = inside.count(False)
+    if not out:
+        return f"The best step size is inside the grid for all {len(inside)} entries."
+    listed = [name for name, each in zip(names, inside, strict=False) if not each]
+    said = f" ({', '.join(listed)})" if listed else ""
+    return (
+        f"The best step size is an end of the grid for {out} of {len(inside)} entries{said}: "
+        f"a wider grid may change {'it' if out == 1 else 'them'}."
+    )
+
+
+def is_inside(steps: Iterable[float], grid: Sequence[float]) -> list[bool]:
+    """Tell of each step whether the grid goes on at both sides of it."""
+    return [min(grid) < step < max(grid) for step in steps]
+
+
+# ------------------------------------------------------------------ words
+
+
+def runs_in_words(count: int) -> str:
+    """Return what numbers are of, with no deviation of a single run.
+
+    >>> runs_in_words(1), runs_in_words(5)
+    ('one run', 'mean and standard deviation of 5 runs')
+    """
+    return "one run" if count == 1 else f"mean and standard deviation of {count} runs"
+
+
+def with_spread(mean: float, std: float, count: int, digits: int = 2) -> str:
+    """Return a mean with its deviation, where there are several runs.
+
+    >>> with_spread(98.086, 0.16, 5), with_spread(98.086, 0.0, 1)
+    ('98.09 ± 0.16', '98.09')
+    """
+    return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if count > 1 else "")
+
+
+def error_bars(rows: Table, name: str) -> Any:
+    """Return the deviations of a column, None where they are of single runs."""
+    return rows[f"{name}_std"] if (rows["runs"] > 1).all() else None
+
+
+def paired(a: Table, b: Table, name: str = "test_accuracy") -> tuple[float, float]:
+    """Return the mean of ``a - b`` over shared seeds, and half the width of its 95 % interval.
+
+    Student's interval: runs of one seed share start, batches and the stream of the noise.
+
+    >>> a = {"seed": np.arange(3), "test_accuracy": np.array([1.0, 2.0, 4.0])}
+    >>> b = {"seed": np.arange(3), "test_accuracy": np.array([1.0, 1.0, 2.0])}
+    >>> paired(a, b)
+    (1.0, 2.48413...)
+    """
+    from scipy import stats
+
+    if a["seed"].tolist() != b["seed"].tolist() or len(a["seed"]) < 2:
+        raise ValueError("paired differences need the same seeds, at least two")
+    differences = a[name] - b[name]
+    count = len(differences)
+    quantile = float(stats.t.ppf(0.975, count - 1))
+    return (
+        float(differences.mean()),
+        quantile * float(differences.std(ddof=1)) / math.sqrt(count),
+    )
+
+
+def interval(mean: float, half: float, digits: int = 3) -> str:
+    """Return a difference with its interval in words.
+
+    >>> interval(-0.004, 0.05)
+    '-0.004 ± 0.050'
+    """
+    return f"{mean:.{digits}f} ± {half:.{digits}f}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +21,19 @@ _DEVICE_CHUNK = 640
 def device() -> str:
     """Return where networks are trained: ``$DPANALYSIS_DEVICE``, or the CPU."""
     return os.environ.get("DPANALYSIS_DEVICE", "cpu")
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Give PyTorch so many threads: a sweep limits only what was loaded before its cell."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def network(data: str, seed: int) -> Any:
@@ -124,6 +139,7 @@ def build_method(problem: Any, cell: dict[str, Any]) -> dpa.methods.SGD:
     )
 
 
+@threads(1)
 def train_cell(**cell: Any) -> dict[str, np.ndarray]:
     """Train once and return the test accuracy by epoch, and the training accuracy at the end.
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
-import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,15 @@ from . import load
 __all__ = [
     "RESULTS",
     "Cell",
+    "caption",
     "digest",
     "probes",
     "read",
+    "read_about",
     "read_cells",
-    "recaption",
     "store",
     "stored",
+    "write_about",
 ]
 
 RESULTS = Path(__file__).with_name("results")
@@ -84,12 +86,17 @@ def probes(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def store(
-    name: str, tables: Mapping[str, Table], cells: Sequence[Cell], seconds: float, out: Path
+    name: str,
+    tables: Mapping[str, Table],
+    cells: Sequence[Cell],
+    seconds: float,
+    out: Path,
+    here: Mapping[str, str],
 ) -> Path:
     """Write a figure's tables and what made them; ``seconds`` are those beside the cells'.
 
-    Cells may come from earlier code, which ``made_by`` names: whether they still come out is for
-    ``verify`` to say, from the numbers.
+    ``here`` is the commit, device and threads of this run. Cells may come from earlier code, which
+    ``made_by`` names: whether they still come out is for ``verify`` to say, from the numbers.
     """
     module, folder = load(name), out / name
     rows, makers = _rows(cells)
@@ -111,13 +118,14 @@ def store(
         "settings": _settings(module),
         "caption": module.caption(dict(tables), "paper"),
         "version": dpanalysis.__version__,
-        "commit": commit(),
-        "made_by": makers or [provenance(__package__)],
+        "commit": here["commit"],
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "made_by": makers or [{**provenance(__package__), **here}],
         "core_seconds": round(seconds + sum(row["seconds"] for row in rows), 1),
         "cells": len(rows),
         "tables": stored,
     }
-    _write_about(folder, about)  # last: the entry is complete
+    write_about(folder, about)  # last: the entry is complete
     return folder
 
 
@@ -125,24 +133,32 @@ def _settings(module: Any) -> dict[str, Any]:
     return dict(json.loads(json.dumps(plain(dict(module.settings("paper")), "settings"))))
 
 
-def _write_about(folder: Path, about: Mapping[str, Any]) -> None:
+def write_about(folder: Path, about: Mapping[str, Any]) -> None:
+    """Write ``about.json`` of an entry."""
     with atomic_write(folder / "about.json") as file:
         json.dump(about, file, indent=1, ensure_ascii=False)
         file.write("\n")
 
 
-def recaption(name: str) -> bool:
-    """Write the caption of this code into an entry, where its data are at hand; tell if it moved.
+def caption(name: str) -> str:
+    """Return the caption of this code for the stored tables, with the settings they were made with.
 
-    Without the data settings are those of a stand-in, and the stored caption stays.
+    Those may be others than today's: of a grid that is now wider, or of data not at hand.
     """
     module, (about, tables) = load(name), read(name)
-    if _settings(module) != about["settings"]:
-        return False
-    now = {**about, "title": module.TITLE, "caption": module.caption(tables, "paper")}
-    if now != about:
-        _write_about(RESULTS / name, now)
-    return now != about
+    with _settings_of(module, about["settings"]):
+        return str(module.caption(tables, "paper"))
+
+
+@contextmanager
+def _settings_of(module: Any, stored: Mapping[str, Any]) -> Iterator[None]:
+    """Let a figure's module answer with settings that are stored."""
+    original = module.settings
+    module.settings = lambda scale: dict(stored)
+    try:
+        yield
+    finally:
+        module.settings = original
 
 
 def _rows(cells: Iterable[Cell]) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
@@ -186,18 +202,6 @@ def _rounded(table: Table) -> Table:
     }
 
 
-def commit() -> str:
-    """Return the commit of this code, from git or else from ``$GIT_COMMIT``."""
-    call = ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
-    try:
-        done = subprocess.run(
-            call, cwd=RESULTS.parent, capture_output=True, text=True, check=True, timeout=60
-        )
-        return done.stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return os.environ.get("GIT_COMMIT", "unknown")
-
-
 # ------------------------------------------------------------------ reading
 
 
@@ -217,13 +221,7 @@ def read(name: str) -> tuple[dict[str, Any], dict[str, Table]]:
     ValueError
         If a table is not as it was written.
     """
-    folder = RESULTS / name
-    if not (folder / "about.json").is_file():
-        raise FileNotFoundError(
-            f"{name} has no results in {RESULTS}: python -m figures {name} --scale paper --store"
-        )
-    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    tables = {}
+    about, folder, tables = read_about(name), RESULTS / name, {}
     for table_name, known in about["tables"].items():
         path = folder / f"{table_name}.csv"
         if file_digest(path) != known["file"]:
@@ -231,6 +229,22 @@ def read(name: str) -> tuple[dict[str, Any], dict[str, Table]]:
         tables[table_name] = load_table(path)[0]
     published = getattr(load(name), "published", dict)
     return about, {**tables, **published()}
+
+
+def read_about(name: str) -> dict[str, Any]:
+    """Return ``about.json`` of a figure.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the figure has no results.
+    """
+    path = RESULTS / name / "about.json"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{name} has no results in {RESULTS}: python -m figures {name} --scale paper --store"
+        )
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def read_cells(name: str) -> list[dict[str, Any]]:

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import figures
 from dpanalysis import plotting
 from dpanalysis.experiments import sweeping
 from dpanalysis.experiments.records import plain
 from dpanalysis.experiments.sweep import code_digest
 
-from . import _ledger
+from . import _ledger, _provenance
 from ._data import made_of
 from ._page import is_kept, write_figure
 
@@ -52,8 +54,9 @@ def make(name: str, options: Options) -> tuple[str, float]:
         shutil.rmtree(cache, ignore_errors=True)
     elif is_kept(folder, name, key) and not options.store:
         return module.TITLE, 0.0
-    cells: list[_ledger.Cell] = []
-    with sweeping(watch=lambda path, result: cells.append((path, result))):
+    cells: dict[Path, dict[str, np.ndarray]] = {}  # once each, also where sweeps share some
+    here = _provenance.here(name)
+    with sweeping(watch=cells.__setitem__, made_by=here):
         tables = module.compute(
             options.scale, jobs=options.jobs, cache=cache, progress=options.progress
         )
@@ -70,7 +73,8 @@ def make(name: str, options: Options) -> tuple[str, float]:
         folder, name, title, options.scale, settings, tables, picture, caption, seconds, key
     )
     if options.store:
-        _ledger.store(name, tables, cells, 0.0 if cells else computed, _ledger.RESULTS)
+        beside = 0.0 if cells else computed
+        _ledger.store(name, tables, list(cells.items()), beside, _ledger.RESULTS, here)
     return module.TITLE, seconds
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import figures
 from dpanalysis import plotting
 
-from . import _ledger
+from . import _ledger, _provenance
 from ._speed import mutants, power, speed
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "paragraphs",
     "picture_source",
     "plain",
+    "recaption",
     "rewritten",
     "tables_digest",
     "write",
@@ -67,8 +68,13 @@ def _block(figure: str, part: str) -> str:
 
 
 def _headlines() -> str:
-    """Return a line for each paper."""
-    return "\n".join(_block(figure, "headline") for figure in HEADLINES)
+    """Return a line for each paper, and how many of its cells wait."""
+    lines = []
+    for figure in HEADLINES:
+        unknown, total = _provenance.unknown_cells(figure)
+        waits = f" ({unknown} of {total} cells wait to be computed again.)" if unknown else ""
+        lines.append(_block(figure, "headline") + waits)
+    return "\n".join(lines)
 
 
 def paragraphs(about: Mapping[str, Any]) -> list[str]:
@@ -76,12 +82,41 @@ def paragraphs(about: Mapping[str, Any]) -> list[str]:
     return [" ".join(each.split()) for each in about["caption"].strip().split("\n\n")]
 
 
+def caption(name: str) -> str:
+    """Return the caption of this code for what is stored, and on what it stands where that waits.
+
+    That comes before the finding, with which a caption ends; a figure whose cells all name what
+    made them has nothing added.
+    """
+    text = _ledger.caption(name)
+    unknown, total = _provenance.unknown_cells(name)
+    if not unknown:
+        return text
+    head, mark, finding = text.rstrip().partition("\n\nFinding:")
+    return (
+        f"{head}\n\nProvenance: {total - unknown} of {total} cells name a clean commit, processor, "
+        "device, threads and versions; the others were stored before that was asked for and wait "
+        f"to be computed again (python -m figures again).{mark}{finding}\n"
+    )
+
+
+def recaption(name: str) -> bool:
+    """Write the caption of this code into an entry; tell if it moved."""
+    about = _ledger.read_about(name)
+    now = {**about, "title": figures.load(name).TITLE, "caption": caption(name)}
+    if now != about:
+        _ledger.write_about(_ledger.RESULTS / name, now)
+    return now != about
+
+
 def origin(about: Mapping[str, Any]) -> str:
     """Return what made the tables of a figure, in a sentence."""
     maker, minutes = about["made_by"][0], about["core_seconds"] / 60.0
+    changed = "" if _provenance.is_clean(about["commit"]) else " with changes that are not in it"
+    device = f" ({maker['device']}, {maker['threads']} thread)" if "device" in maker else ""
     return (
-        f"Made at commit `{about['commit'][:12]}` with Python {maker['python']}, "
-        f"NumPy {maker['numpy']} on {plain(maker['processor'])}: {about['cells']} cells, "
+        f"Made at commit `{about['commit'][:12]}`{changed} with Python {maker['python']}, "
+        f"NumPy {maker['numpy']} on {plain(maker['processor'])}{device}: {about['cells']} cells, "
         f"{minutes:.1f} minutes of one core."
     )
 
@@ -93,7 +128,7 @@ def plain(text: str) -> str:
 
 def write() -> list[Path]:
     """Write captions, the blocks of all pages and their pictures; return what has changed."""
-    changed = [_ledger.RESULTS / name for name in _ledger.stored() if _ledger.recaption(name)]
+    changed = [_ledger.RESULTS / name for name in _ledger.stored() if recaption(name)]
     for page in PAGES:
         before = page.read_text(encoding="utf-8")
         after = rewritten(before)

@@ -15,7 +15,7 @@ from dpanalysis.experiments.sweep import provenance
 
 from . import _ledger, load
 
-__all__ = ["TOLERANCE", "verify"]
+__all__ = ["TOLERANCE", "close_row", "verify"]
 
 #: Relative difference that is allowed between machines or versions that round differently. A
 #: single test sample that changes sides moves an accuracy by less.
@@ -121,8 +121,16 @@ def _how(exactly: int, total: int) -> str:
 
 def _same_bits(maker: dict[str, str], module: str) -> bool:
     """Tell whether the same bits must come out: all but the code is as it was."""
-    here = provenance(module)
-    return all(maker.get(key) == here[key] for key in here if key not in ("code", "dpanalysis"))
+    now = provenance(module)
+    if maker.get("device", "cpu") != "cpu":
+        return False
+    return all(maker.get(key) == now[key] for key in now if key not in ("code", "dpanalysis"))
+
+
+def close_row(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Tell whether the numbers of a cell's row are those of another row, within the tolerance."""
+    names = [key for key in now if key.startswith(("last.", "mean."))]
+    return all(key in before and _close(before[key], now[key]) for key in names)
 
 
 def _close(before: Any, now: Any) -> bool:

@@ -24,7 +24,10 @@ TITLE = "Small gradients, their weights and the mean they leave (Xia et al. 2023
 RS = (1e-3, 1e-2, 0.1, 1.0)
 EPSILON, DELTA = 3.0, 1e-5
 STEP_SIZE, CLIP_NORM, R = 8.0, 0.1, 0.1
-TRAININGS = {"private": "private, epsilon = 3", "exact": "no noise, longer"}
+TRAININGS = {"private": "private, epsilon = 3", "exact": "without noise"}
+DASHES = ("-", "--", "-.", ":")
+#: Of the histograms, which lie over each other.
+HATCHES = {"PSAC": None, "Auto-S": "////"}
 
 
 def settings(scale: str) -> dict[str, Any]:
@@ -205,22 +208,27 @@ def draw(tables: dict[str, Table]) -> Figure:
     for ax, rule in zip(axes[0, 2:], ("PSAC", "Auto-S"), strict=True):
         for k, r in enumerate(RS):
             rows = runs.where(weights, rule=rule, r=r)
-            ax.plot(rows["norm"], rows["weight"], color=colors[k], label=f"r = {r:g}")
+            look = {"color": colors[k], "label": f"r = {r:g}"}
+            ax.plot(rows["norm"], rows["weight"], DASHES[k], **look)
         ax.set(title=f"{rule}: weight", xlabel="norm", xscale="log", yscale="log")
         ax.set_ylim(weights["weight"].min() / 1.5, weights["weight"].max() * 1.5)
     axes[0, 2].legend(fontsize="x-small", handlelength=1.0, loc="upper right")  # room there
-    bins = np.linspace(-0.2, 1.0, 25)
+    least = np.floor(10.0 * tables["weighted_means"]["cosine"].min()) / 10.0
+    bins = np.linspace(least, 1.0, round((1.0 - least) / 0.05) + 1)  # of all that there are
     for row, training in zip(axes[1:], TRAININGS, strict=True):
         for ax, r in zip(row, RS, strict=True):
             for rule in ("PSAC", "Auto-S"):
                 values = runs.where(tables["weighted_means"], training=training, rule=rule, r=r)
                 cosine = values["cosine"]
                 ax.hist(
-                    np.clip(cosine, bins[0], 1.0),
+                    np.minimum(cosine, 1.0),  # but for the last bit
                     bins,
                     weights=np.full(len(cosine), 1.0 / len(cosine)),
                     color=runs.COLORS[rule],
                     alpha=0.55,
+                    hatch=HATCHES[rule],
+                    edgecolor="#333333",
+                    linewidth=0.3,
                     label=rule,
                 )
             ax.set(title=f"r = {r:g}", xlabel="cosine")
@@ -250,6 +258,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         return ", ".join(parts)
 
     small = "The data are scikit-learn's digits. " if chosen["data"] == "digits" else ""
+    longer = f"goes on for {chosen['epochs_without_noise']} epochs instead of {chosen['epochs']}"
     return f"""
 Single gradients of an MLP with {chosen["hidden"]} hidden units on {made_of(chosen)}, trained by
 gradient clipping. (a), (b): mean cosine of a sample's gradient with the mean gradient of its
@@ -268,5 +277,32 @@ Differences from the paper: {small}Its Fig. 1 is made by DP-SGD under the same b
 on Fashion-MNIST with a CNN at an r that it does not name there, each rule along its own path; here
 both rules weigh the same gradients, so that nothing but the weights differs, on
 {chosen["measured_batches"]} batches of {chosen["measured_batch_size"]} a run. The second training
-goes on without noise until many gradients are small, as private training at this budget does not.
+has no noise and {longer}, until many gradients are small, as private training at this budget does
+not bring about.
+
+Finding: {finding(tables)}
 """
+
+
+def finding(tables: dict[str, Table]) -> str:
+    """Return what comes out of the paper's Figs. 1 and 3, in a sentence."""
+    orders, means = tables["by_order"], tables["weighted_means"]
+    small = runs.where(orders, training="private")
+    low = small["mean_cosine"][small["order"] < 0]
+    orthogonal = bool(len(low)) and float(np.abs(low).max()) < 0.1
+
+    def closer(r: float) -> bool:
+        PSAC, Auto = (
+            runs.where(means, training="private", rule=rule, r=r)["cosine"].mean()
+            for rule in ("PSAC", "Auto-S")
+        )
+        return float(PSAC - Auto) > 0.0
+
+    better = [f"{r:g}" for r in RS if closer(r)]
+    worse = [f"{r:g}" for r in RS if not closer(r)]
+    alike = "confirmed" if orthogonal else "refuted"
+    return (
+        f"that small gradients are nearly orthogonal to the mean is {alike}; that the mean of PSAC "
+        f"is closer to the true one than that of Auto-S is confirmed for r = "
+        f"{', '.join(better) or 'none'}, refuted for r = {', '.join(worse) or 'none'}."
+    )

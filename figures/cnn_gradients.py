@@ -12,7 +12,7 @@ from dpanalysis.experiments.records import Table
 
 from . import _clipping as runs
 from . import _cnn, clipping_gradients, cnn_table
-from .clipping_gradients import DELTA, EPSILON, RS, TRAININGS, draw
+from .clipping_gradients import DELTA, EPSILON, RS, TRAININGS, draw, finding
 
 __all__ = ["NEEDS", "TITLE", "caption", "compute", "draw", "settings"]
 
@@ -36,6 +36,7 @@ def settings(scale: str) -> dict[str, Any]:
     }
 
 
+@_cnn.threads(1)
 def run_cell(
     training: str, measured_batches: int, measured_batch_size: int, **cell: Any
 ) -> dict[str, np.ndarray]:
@@ -99,8 +100,8 @@ gradient of its batch, by the order of magnitude of its norm. (c), (d): weights 
 (l): cosine of the weighted with the true mean gradient of a batch, for every r. Mean cosine, PSAC
 against Auto-S, private training: {listed("private")}; without noise: {listed("exact")}. Step size
 {chosen["step_size"]:g}, C = {chosen["clip_norm"]:g}, momentum {chosen["momentum"]:g},
-{chosen["epochs"]} epochs, {chosen["seeds"]} run(s), {chosen["measured_batches"]} batches of
-{chosen["measured_batch_size"]} looked at in each.
+{chosen["epochs"]} epochs with noise and without, seeds: {chosen["seeds"]}, and
+{chosen["measured_batches"]} batches of {chosen["measured_batch_size"]} looked at in each run.
 
 Privacy: the private training is ({EPSILON:g}, {DELTA:g})-differentially private under
 add-or-remove-one with n public, epsilon = {pld:.4f} by PLD and {rdp:.4f} by RDP at sigma =
@@ -110,4 +111,6 @@ looked at.
 Differences from the paper: {small}Its Fig. 3 is on Fashion-MNIST at an r that it does not name
 there, each rule along its own path; here both rules weigh the same gradients, so that nothing but
 the weights differs.
+
+Finding: {finding(tables)}
 """

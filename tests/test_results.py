@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -14,10 +15,19 @@ import figures
 from dpanalysis import plotting
 from dpanalysis.experiments import sweep, tabulate
 from figures import __main__ as cli
-from figures import _ledger, _pages, _verify
+from figures import _ledger, _pages, _provenance, _verify
 from figures._ledger import digest, probes
 
 ROOT = Path(__file__).parents[1]
+COMMIT = "0123456789" * 4
+#: Figures stored before results had to name what made them: no other may ever wait.
+WAITED = {
+    *("clipping_epochs", "clipping_gradients", "clipping_heatmaps", "clipping_privacy"),
+    *("clipping_seconds", "cnn_clipping", "cnn_gradients", "cnn_heatmaps", "cnn_table"),
+    *("kuru_fig1", "kuru_fig3_ball", "kuru_fig3_published", "kuru_fig4_ball", "kuru_horizons"),
+    *("kuru_real", "search_accuracy", "search_cnn", "search_evaluations"),
+    *("search_hyperparameters", "search_mlp"),
+}
 
 
 def cube(x):
@@ -61,6 +71,7 @@ def tiny(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "figures.tiny", module)
     monkeypatch.setattr(_ledger, "RESULTS", tmp_path / "results")
     monkeypatch.setenv("DPANALYSIS_DATA", str(tmp_path))
+    monkeypatch.setattr(_provenance, "commit", lambda: COMMIT)
     argv = ["--scale", "paper", "--store", "--quiet", "--jobs", "1", "--out", str(tmp_path / "out")]
     assert cli.main(argv) == 0
     return module
@@ -78,6 +89,8 @@ def test_an_entry_says_what_made_it(tiny, tmp_path):
     assert about["settings"] == {"n": 4} and about["cells"] == 4 and about["commit"]
     (maker,) = about["made_by"]
     assert maker["numpy"] == np.__version__ and maker["code"]
+    assert (maker["commit"], maker["device"], maker["threads"]) == (COMMIT, "cpu", "1")
+    assert about["commit"] == COMMIT and re.fullmatch(r"\d{4}-\d\d-\d\d", about["date"])
     np.testing.assert_allclose(
         tables["cubes"]["cube"], np.arange(4) ** 3 / 7.0, rtol=10.0 ** (1 - _ledger.DIGITS)
     )
@@ -175,6 +188,222 @@ def test_verify_names_what_it_does_not_know(tiny, capsys):
         with pytest.raises(SystemExit) as stop:
             cli.main(["verify", name])
         assert stop.value.code == 2 and message in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- what made it
+
+
+def test_a_commit_is_clean_where_the_python_files_are(tmp_path, monkeypatch):
+    commit = _provenance.commit.__wrapped__
+    monkeypatch.setenv("GIT_COMMIT", COMMIT)
+    assert commit(tmp_path) == COMMIT  # no repository there
+    for name in ("dpanalysis/a.py", "figures/results/b.csv", "README.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1\n")
+    who = ["-c", "user.name=n", "-c", "user.email=e"]
+    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "m"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    clean = commit(tmp_path)
+    assert _provenance.is_clean(clean) and clean != COMMIT
+    for name in ("figures/results/b.csv", "README.md"):  # what storing itself writes
+        (tmp_path / name).write_text("2\n")
+    assert commit(tmp_path) == clean
+    (tmp_path / "dpanalysis" / "b.py").write_text("3\n")  # unknown to git
+    assert commit(tmp_path) == f"{clean}-dirty"
+
+
+def test_nothing_is_stored_from_a_tree_that_is_not_committed(tiny, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(_provenance, "commit", lambda: f"{COMMIT}-dirty")
+    before = _ledger.read_about("tiny")
+    for argv in (["tiny", "--scale", "paper", "--store"], ["again", "tiny"]):
+        with pytest.raises(SystemExit) as stop:
+            cli.main([*argv, "--out", str(tmp_path / "out")])
+        assert stop.value.code == 2
+        assert f"this is {COMMIT}-dirty: commit first" in capsys.readouterr().err
+    assert _ledger.read_about("tiny") == before
+
+
+@pytest.mark.parametrize(
+    "lacks",
+    [
+        {"code": "unknown"},
+        {"commit": f"{COMMIT}-dirty"},
+        {"commit": "unknown"},
+        {"device": "unknown"},
+        {"threads": "unknown"},
+        {"processor": "unknown"},
+        {"scipy": "unknown"},
+    ],
+    ids=lambda lacks: "-".join(lacks),
+)
+def test_a_maker_that_does_not_say_all_is_unknown(tiny, lacks):
+    (maker,) = _ledger.read_about("tiny")["made_by"]
+    assert _provenance.is_known("tiny", maker)
+    assert not _provenance.is_known("tiny", {**maker, **lacks})
+    (name,) = lacks
+    without = {key: value for key, value in maker.items() if key != name}
+    # Sweeps have one thread of the CPU, and old entries one commit; the rest must be named.
+    implied = name in ("device", "threads", "commit")
+    assert _provenance.is_known("tiny", without, COMMIT) == implied
+    tiny.NEEDS = "torch"
+    assert _provenance.is_known("tiny", without, COMMIT) == (name == "commit")
+
+
+@pytest.fixture
+def waits(tiny, tmp_path):
+    """The ledger, with two of four cells of an unknown maker; and the folder of kept cells."""
+    about = _ledger.read_about("tiny")
+    about["made_by"].append({"code": "unknown"})
+    rows = _ledger.read_cells("tiny")
+    for row in rows[2:]:
+        row["made_by"] = 1
+    _ledger.write_cells(_ledger.RESULTS / "tiny" / "cells.csv", rows)
+    _ledger.write_about(_ledger.RESULTS / "tiny", about)
+    (_ledger.RESULTS / "waiting.json").write_text('{"tiny": 2}')
+    cells = tmp_path / "out" / "tiny" / "cells"
+    for path in cells.glob("*.json"):
+        cell = json.loads(path.read_text())
+        if cell["parameters"]["x"] >= 2:
+            path.write_text(json.dumps({**cell, "made_by": {"code": "unknown"}}))
+    return cells
+
+
+def again(capsys, out, *arguments):
+    code = cli.main(["again", *arguments, "--jobs", "1", "--quiet", "--out", str(out)])
+    return code, capsys.readouterr().out
+
+
+def test_what_waits_is_said_and_computed_again(waits, tmp_path, capsys, monkeypatch):
+    assert _provenance.unknown_cells("tiny") == (2, 4) and _provenance.waiting() == {"tiny": 2}
+    assert "Provenance: 2 of 4 cells name a clean commit" in " ".join(
+        _pages.caption("tiny").split()
+    )
+    assert "tiny: 2 of 4 wait" in again(capsys, tmp_path / "out", "--list")[1]
+    calls = []
+
+    def cube(x):
+        calls.append(x)
+        return ORIGINAL(x)
+
+    cube.__qualname__ = "cube"
+    monkeypatch.setattr(sys.modules[__name__], "cube", cube)
+    code, said = again(capsys, tmp_path / "out", "--stop-after", "0")
+    assert code == 75 and calls == [] and "2 cells of 1 figures wait" in said
+    assert _provenance.listed() == {"tiny": 2}
+    code, said = again(capsys, tmp_path / "out")
+    assert code == 0 and sorted(calls) == [2, 3]  # those of the known maker were kept
+    assert "of 4 cells that were stored before, 4 came out to the last bit and 4 to" in said
+    assert _provenance.waiting() == _provenance.listed() == {}
+    assert "Provenance" not in _pages.caption("tiny")
+
+
+def test_again_says_what_comes_out_otherwise(waits, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "cube", named_cube(1.01))
+    code, said = again(capsys, tmp_path / "out")
+    assert code == 0
+    assert "stored before, 2 came out to the last bit and 2 to 0.001; 0 are new" in said
+    assert _ledger.read_cells("tiny")[3]["last.cube"] == pytest.approx(1.01 * 27 / 7.0, rel=1e-5)
+
+
+def test_verify_refuses_an_unknown_maker_that_does_not_wait(waits, capsys):
+    code, said = verify(capsys, "--cells", "1")
+    assert code == 0 and "tiny: what made 2 of 4 is unknown" in said
+    (_ledger.RESULTS / "waiting.json").unlink()
+    code, said = verify(capsys, "--cells", "1")
+    assert code == 1 and "1 differences" in said
+    with pytest.raises(ValueError, match=r"what made them is unknown: \{'tiny': 2\}"):
+        _provenance.write_list()
+
+
+def test_every_stored_result_names_what_made_it_or_waits():
+    """The list is that of the repository, and only gets shorter."""
+    listed = _provenance.listed()
+    assert _provenance.waiting() == listed, "python -m figures again, or report"
+    assert set(listed) <= WAITED
+
+
+# ---------------------------------------------------------------- captions
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("name", _ledger.stored())
+def test_captions_are_those_of_the_code_and_of_the_tables(name):
+    about = _ledger.read_about(name)
+    assert about["caption"] == _pages.caption(name), "python -m figures report"
+    said = words(about["caption"])
+    assert not re.search(r"\b(nan|inf)\b", said)
+    assert not re.search(r"\b1 runs\b|run\(s\)|needs a GPU", said)
+    if about["settings"].get("seeds") == 1:
+        assert "standard deviation" not in said and "±" not in said
+
+
+@pytest.mark.parametrize("name", [n for n in _ledger.stored() if n.startswith(("clip", "cnn"))])
+def test_captions_end_with_the_finding(name):
+    last = _pages.paragraphs(_ledger.read_about(name))[-1]
+    assert re.match(r"Finding: .*\b(confirmed|refuted|open)\b.*\.$", last)
+
+
+def best_steps(name, settings, tables):
+    """Return for each tuned entry of a figure whether its best step is inside what was tried."""
+    if name in ("clipping_table", "cnn_table"):
+        best, tried = tables["best"], tables["by_step_size"]
+        keys = [key for key in ("model", "rule") if key in best]
+        found = []
+        for k, step in enumerate(best["step_size"]):
+            mine = np.all([tried[key] == best[key][k] for key in keys], axis=0)
+            found.append(tried["step_size"][mine].min() < step < tried["step_size"][mine].max())
+        return found
+    if name.endswith("heatmaps"):
+        table, found = tables["accuracy"], []
+        for rule in dict.fromkeys(table["rule"].tolist()):
+            step, score = (
+                table[key][table["rule"] == rule] for key in ("step_size", "test_accuracy")
+            )
+            found.append(step.min() < step[score.argmax()] < step.max())
+        return found
+    table = tables["accuracy" if name == "clipping_privacy" else "curves"]
+    if "ends" in tables:
+        table = tables["ends"]
+    elif "epoch" in table:
+        last = table["epoch"] == table["epoch"].max()
+        table = {key: column[last] for key, column in table.items()}
+    if "best_step_inside" in table:
+        return table["best_step_inside"].tolist()
+    if name == "cnn_clipping":
+        steps, grid = table["step_size"] * table["clip_norm"], settings["reaches"]
+    else:
+        steps, grid = table["step_size"], settings["step_sizes"]
+    return [min(grid) < step < max(grid) for step in steps]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("clipping_table", "clipping_epochs", "clipping_privacy", "clipping_synthetic"),
+        *("clipping_heatmaps", "cnn_table", "cnn_heatmaps", "cnn_clipping"),
+    ],
+)
+def test_the_best_step_is_inside_the_grid_or_the_caption_says_that_it_is_not(name):
+    about, tables = _ledger.read(name)
+    inside = [bool(each) for each in best_steps(name, about["settings"], tables)]
+    caption = words(about["caption"])
+    if len(about["settings"].get("reaches", "several")) == 1:
+        assert "the one step size 0.5/C, which is not tuned" in caption
+    elif all(inside):
+        assert f"The best step size is inside the grid for all {len(inside)} entries." in caption
+    else:
+        out = f"an end of the grid for {inside.count(False)} of {len(inside)} entries"
+        assert f"The best step size is {out}" in caption
+
+
+@pytest.mark.parametrize("page", _pages.PAGES, ids=lambda page: page.name)
+def test_pages_say_nothing_that_is_not_there(page):
+    said = words(page.read_text(encoding="utf-8"))
+    assert not re.search(r"\bnan\b(?!`)|\b1 runs\b|run\(s\)|standard deviation of 1 run", said)
+    assert "needs a GPU" not in said
 
 
 # ---------------------------------------------------------------- pages

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -57,10 +57,11 @@ class SweepStopped(RuntimeError):
 
 @dataclass(frozen=True)
 class SweepLimits:
-    """The latest ``time.monotonic`` at which a cell may begin, and the watch of finished cells."""
+    """The latest ``time.monotonic`` at which a cell may begin, the watch, and who computes."""
 
     stop_at: float = math.inf
     watch: Watch | None = None
+    made_by: Mapping[str, str] = field(default_factory=dict)
 
     def may_begin(self) -> bool:
         """Return whether a cell may still begin."""
@@ -76,8 +77,13 @@ def sweep_limits() -> SweepLimits:
 
 
 @contextmanager
-def sweeping(*, stop_after: float | None = None, watch: Watch | None = None) -> Iterator[None]:
-    """Set a time limit for the sweeps inside, or watch their cells.
+def sweeping(
+    *,
+    stop_after: float | None = None,
+    watch: Watch | None = None,
+    made_by: Mapping[str, str] | None = None,
+) -> Iterator[None]:
+    """Set a time limit for the sweeps inside, watch their cells, or name what computes them.
 
     After the limit no cell begins; running cells are finished and kept, and the sweep raises
     :class:`SweepStopped`, so that a batch queue's limit costs no work. On Dask and Ray give sweeps
@@ -87,6 +93,9 @@ def sweeping(*, stop_after: float | None = None, watch: Watch | None = None) -> 
     ----------
     stop_after : float, optional
         Seconds from now, at least 0; an enclosing limit that is earlier stays.
+    made_by : mapping of str to str, optional
+        Written into ``made_by`` of each cell that is computed, beside code, versions and
+        processor: for example the commit and the device.
     watch : callable, optional
         Called as ``watch(path, result)`` for each cell of a finished sweep, computed or kept,
         in their order; the ``.json`` file beside the ``.npz`` file describes it.
@@ -105,7 +114,9 @@ def sweeping(*, stop_after: float | None = None, watch: Watch | None = None) -> 
     stop_at = around.stop_at
     if stop_after is not None:
         stop_at = min(stop_at, time.monotonic() + check_number("stop_after", stop_after, low=0.0))
-    token = _limits.set(SweepLimits(stop_at, watch or around.watch))
+    token = _limits.set(
+        SweepLimits(stop_at, watch or around.watch, {**around.made_by, **(made_by or {})})
+    )
     try:
         yield
     finally:
@@ -207,6 +218,7 @@ class _Cell:
     parameters: dict[str, Any]
     identity: str  # JSON of function, version and parameters
     path: Path
+    made_by: Mapping[str, str] = field(default_factory=dict)  # beside what is seen from here
 
     def load(self) -> dict[str, np.ndarray] | None:
         """Return the stored result, or ``None`` if it must be computed."""
@@ -240,7 +252,7 @@ class _Cell:
             **json.loads(self.identity),
             "settings": settings,
             "seconds": seconds,
-            "made_by": provenance(function.__module__),
+            "made_by": {**provenance(function.__module__), **self.made_by},
         }
         return _Finished(arrays, about)
 
@@ -472,4 +484,5 @@ def _cell(name: str, version: int, parameters: Mapping[str, Any], home: Path) ->
         sort_keys=True,
     )
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
-    return _Cell(dict(parameters), identity, home / f"{key}.npz")
+    made_by = dict(sweep_limits().made_by)
+    return _Cell(dict(parameters), identity, home / f"{key}.npz", made_by)

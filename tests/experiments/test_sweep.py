@@ -382,7 +382,8 @@ def test_cells_are_told_in_order_with_what_made_them(tmp_path):
     cells = [{"seed": seed, "size": 2} for seed in (3, 1, 3, 2)]
     sweep(simulate, cells[:2], folder=tmp_path, progress=False)
     told = []
-    with sweeping(watch=lambda path, result: told.append((path, result))):
+    watch = sweeping(watch=lambda path, result: told.append((path, result)))
+    with sweeping(made_by={"commit": "a", "device": "b"}), watch, sweeping(made_by={"device": "c"}):
         records = sweep(simulate, cells, folder=tmp_path, jobs=2, progress=False)
     assert len(told) == 3  # each once, computed now or before
     for (path, result), record in zip(told, [records[0], records[1], records[3]], strict=True):
@@ -390,6 +391,10 @@ def test_cells_are_told_in_order_with_what_made_them(tmp_path):
         assert about["parameters"] == record.parameters
         assert (result["product"] == record.result["product"]).all()
         assert len(about["made_by"]["code"]) == 16 and about["made_by"]["numpy"] == np.__version__
+        # What an earlier sweep computed keeps its maker; workers are told of the present one.
+        said = {"commit": "a", "device": "c"} if about["parameters"]["seed"] == 2 else {}
+        assert about["made_by"] | said == about["made_by"]
+        assert ("device" in about["made_by"]) == bool(said)
 
 
 def test_the_code_digest_follows_the_files(tmp_path, monkeypatch):
