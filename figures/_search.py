@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -21,6 +23,7 @@ from dpanalysis.privacy.accounting.accountant import order_of_most
 from dpanalysis.privacy.budget import Filter
 from dpanalysis.privacy.events import AboveThreshold, Event, Gaussian, Sampled
 
+from . import _ledger
 from ._data import choose, load_part, rows_of
 from ._spent import epsilon_spent
 
@@ -80,6 +83,30 @@ def synthetic_census(n: int) -> dpa.datasets.Dataset:
     y = np.where(score - np.quantile(score, 0.76) + random.logistic(size=n) > 0.0, 1.0, -1.0)
     bounds = (dpa.RowBound(1, 8.0), dpa.RowBound(2, math.sqrt(8.0)))
     return dpa.datasets.Dataset(X, y, None, None, "census", bounds)
+
+
+# ------------------------------------------------------------------ folds and seeds
+
+
+def repetitions(name: str, scale: str, **paper: int) -> dict[str, int]:
+    """Return how many folds and seeds a figure has, by ``folds`` and ``seeds`` of ``paper``.
+
+    At paper scale as many as $DPANALYSIS_FOLDS and $DPANALYSIS_SEEDS say, else those of the
+    stored results, which are thereby made again, else the paper's; at quick scale 1.
+    """
+    if scale == "quick":
+        return dict.fromkeys(list(paper)[:1], 1)
+    about = _ledger.RESULTS / name / "about.json"
+    stored = json.loads(about.read_text(encoding="utf-8"))["settings"] if about.is_file() else {}
+    counts = {}
+    for key, most in paper.items():
+        asked = os.environ.get(f"DPANALYSIS_{key.upper()}")
+        count = int(asked) if asked else int(stored.get(key, 1 if stored else most))
+        if not 1 <= count <= most:
+            raise ValueError(f"$DPANALYSIS_{key.upper()} must be from 1 to {most}, got {count}")
+        if count > 1 or key in stored:
+            counts[key] = count
+    return counts
 
 
 # ------------------------------------------------------------------ methods
