@@ -152,7 +152,8 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 Gradients and losses of single records that DP-BLSGD evaluates for logistic regression on
 {runs.DATA[chosen["data"]]} until epsilon = {chosen["epsilon"]:g} is spent, in passes over the data,
 against the sampling rate q; iterations and accuracy beside them. Mean over
-{runs.repeated(chosen)}; bars are standard errors over the folds. {text}. Under subsampling far more iterations are bought, so that each pass counts for
+{runs.repeated(chosen)}; bars are standard errors over the folds. {text}. Under subsampling far more
+iterations are bought, so that each pass counts for
 less: what subsampling saves depends on the accounting.
 
 Privacy: runs by the correct accountings satisfy ({chosen["epsilon"]:g}, 1e-8)-differential privacy
