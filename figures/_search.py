@@ -137,7 +137,7 @@ def paired(
 
     A fold's data, and so its difficulty, are the same for all, so that differences vary less than
     accuracies do; a t interval of these differences ignores that training parts overlap. One fold
-    has no interval: low and high are infinite.
+    has no interval: low and high are infinite. Empty where ours stands alone.
     """
     means, found = by_fold(rows, (*keys, which), (quantity,)), []
     for combination in dict.fromkeys(zip(*(means[key].tolist() for key in keys), strict=True)):
@@ -168,7 +168,7 @@ def paired(
                     "folds": len(lead),
                 }
             )
-    return stack(found)
+    return stack(found) if found else {}
 
 
 def repeated(chosen: Mapping[str, Any]) -> str:
