@@ -69,7 +69,7 @@ def test_published_noise_under_subsampling_is_not_private():
     method = _kuru.build_method("DP-NAG-opt", problem, 1000, 1.0, 200, 10.0)
     drawn = _kuru.with_published_noise(method, problem)
     spent = np.log1p((np.exp(40.0 / (1000 * np.sqrt(2.0) * np.array(drawn.noise))) - 1.0) / 100.0)
-    assert spent.sum() == pytest.approx(1.0, rel=1e-9)
+    assert spent.sum() == pytest.approx(1.0, rel=1e-6)  # the rounding of sums is charged
 
 
 # ---------------------------------------------------------------- the authors' own figures
