@@ -285,6 +285,32 @@ def test_mlp(monkeypatch, tmp_path):
     assert spent_by[0] == spent_by[1]
 
 
+def test_verdicts_on_curves():
+    """Ahead of both rivals beyond the seeds' spread, behind, or neither."""
+
+    def curves(early, last, objective):
+        rows = [
+            {"method": name, "iteration": iteration, "test_accuracy": accuracy, "objective": value}
+            for k, name in enumerate(("DP-BLSGD", "DP-SGD", "DP-Adam"))
+            for iteration, accuracy, value in (
+                (0, 0.1, 2.0),
+                (100, early if k == 0 else 0.8, 1.0),
+                (500, last if k == 0 else 0.9, objective if k == 0 else 0.5),
+            )
+        ]
+        spread = {"test_accuracy_std": 0.01, "objective_std": 0.02, "runs": 5}
+        every = [{**row, **spread} for row in rows]
+        return {"curves": {key: np.array([row[key] for row in every]) for key in every[0]}}
+
+    said = search_mlp.verdicts(curves(0.9, 0.9, 0.5))
+    assert said == "That it is faster is confirmed, that it ends at a similar accuracy is confirmed"
+    said = search_mlp.verdicts(curves(0.805, 0.8, 0.5))
+    assert "faster is open" in said and "refuted: it ends behind" in said
+    lower, higher = (search_mlp.verdicts(curves(0.7, 0.9, v), "objective") for v in (0.3, 0.7))
+    assert lower.endswith("lower objective confirmed") and "faster is refuted" in lower
+    assert higher.endswith("lower objective refuted")
+
+
 def test_epsilons_of_the_mlp_are_those_of_the_ledger(monkeypatch):
     chosen = {**search_mlp.settings("quick"), "iterations": 5, "every": 5}
     problem = search_mlp.load_problem(chosen["data"], chosen["hidden"])
