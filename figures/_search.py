@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -15,12 +17,15 @@ from scipy import special, stats
 import dpanalysis as dpa
 from dpanalysis import methods, plotting
 from dpanalysis.experiments.loop import Loop, Recording
+from dpanalysis.experiments.records import Table
 from dpanalysis.papers.line_search.printed import printed_above_threshold
 from dpanalysis.privacy import rdp_gaussian
 from dpanalysis.privacy.accounting.accountant import order_of_most
 from dpanalysis.privacy.budget import Filter
 from dpanalysis.privacy.events import AboveThreshold, Event, Gaussian, Sampled
 
+from . import _ledger
+from ._clipping import group, stack, where
 from ._data import choose, load_part, rows_of
 from ._spent import epsilon_spent
 
@@ -80,6 +85,99 @@ def synthetic_census(n: int) -> dpa.datasets.Dataset:
     y = np.where(score - np.quantile(score, 0.76) + random.logistic(size=n) > 0.0, 1.0, -1.0)
     bounds = (dpa.RowBound(1, 8.0), dpa.RowBound(2, math.sqrt(8.0)))
     return dpa.datasets.Dataset(X, y, None, None, "census", bounds)
+
+
+# ------------------------------------------------------------------ folds and seeds
+
+
+def repetitions(name: str, scale: str, **paper: int) -> dict[str, int]:
+    """Return how many folds and seeds a figure has, by ``folds`` and ``seeds`` of ``paper``.
+
+    At paper scale as many as $DPANALYSIS_FOLDS and $DPANALYSIS_SEEDS say, else those of the
+    stored results, which are thereby made again, else the paper's; at quick scale 1.
+    """
+    if scale == "quick":
+        return dict.fromkeys(list(paper)[:1], 1)
+    about = _ledger.RESULTS / name / "about.json"
+    stored = json.loads(about.read_text(encoding="utf-8"))["settings"] if about.is_file() else {}
+    counts = {}
+    for key, most in paper.items():
+        asked = os.environ.get(f"DPANALYSIS_{key.upper()}")
+        count = int(asked) if asked else int(stored.get(key, 1 if stored else most))
+        if not 1 <= count <= most:
+            raise ValueError(f"$DPANALYSIS_{key.upper()} must be from 1 to {most}, got {count}")
+        if count > 1 or key in stored:
+            counts[key] = count
+    return counts
+
+
+def seeds_of(cell: dict[str, Any], chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a cell for each seed; that of the first is named by no seed."""
+    return [cell, *({**cell, "seed": seed} for seed in range(1, chosen.get("seeds", 1)))]
+
+
+def by_fold(rows: Table, keys: Sequence[str], values: Sequence[str]) -> Table:
+    """Return means over the seeds of each fold: what folds differ by is not what noise does."""
+    return {
+        name: column
+        for name, column in group(rows, (*keys, "fold"), values).items()
+        if not name.endswith("_std") and name != "runs"
+    }
+
+
+def over_folds(rows: Table, keys: Sequence[str], values: Sequence[str]) -> Table:
+    """Return means over the folds, each the mean of its seeds, and their number ("runs")."""
+    return group(by_fold(rows, keys, values), keys, values)
+
+
+def paired(
+    rows: Table, keys: Sequence[str], which: str, ours: str, quantity: str = "accuracy"
+) -> Table:
+    """Return how far ``ours`` leads each other, with intervals of 95% over the folds they share.
+
+    A fold's data, and so its difficulty, are the same for all, so that differences vary less than
+    accuracies do; a t interval of these differences ignores that training parts overlap. One fold
+    has no interval: low and high are infinite. Empty where ours stands alone.
+    """
+    means, found = by_fold(rows, (*keys, which), (quantity,)), []
+    for combination in dict.fromkeys(zip(*(means[key].tolist() for key in keys), strict=True)):
+        mine = where(means, **dict(zip(keys, combination, strict=True)))
+        base = where(mine, **{which: ours})
+        for other in dict.fromkeys(mine[which].tolist()):
+            rival = where(mine, **{which: other})
+            shared = np.intersect1d(base["fold"], rival["fold"])
+            if other == ours or not len(shared):
+                continue
+            lead = np.array(
+                [
+                    where(base, fold=k)[quantity][0] - where(rival, fold=k)[quantity][0]
+                    for k in shared
+                ]
+            )
+            half = math.inf
+            if len(lead) > 1:
+                deviation = float(lead.std(ddof=1)) / math.sqrt(len(lead))
+                half = float(stats.t.ppf(0.975, len(lead) - 1)) * deviation
+            found.append(
+                {
+                    **dict(zip(keys, combination, strict=True)),
+                    which: other,
+                    "lead": float(lead.mean()),
+                    "low": float(lead.mean()) - half,
+                    "high": float(lead.mean()) + half,
+                    "folds": len(lead),
+                }
+            )
+    return stack(found) if found else {}
+
+
+def repeated(chosen: Mapping[str, Any]) -> str:
+    """Return in words on how many folds and seeds a figure stands."""
+    folds, seeds = chosen["folds"], chosen.get("seeds", 1)
+    noise = f"{seeds} seeds each" if seeds > 1 else "one seed each"
+    if folds == 1:
+        return f"one of ten folds, {noise}" if seeds > 1 else "one of ten folds, one seed"
+    return f"{folds} of ten folds, {noise}"
 
 
 # ------------------------------------------------------------------ methods
@@ -216,6 +314,7 @@ def run_cell(
     share: int,
     rate: float = 0.1,
     options: Mapping[str, Any] | None = None,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Train once and return the accuracy on the fold that is held out, and what it took.
 
@@ -228,6 +327,7 @@ def run_cell(
     held_out = load_folds(data)[fold]
     budget = dpa.Budget(epsilon, DELTA, RELATION)
     made = entry.make(Task(fitted, held_out.y, budget, rate, share))
+    rng = fold + FOLDS * seed  # other noise for each fold and seed
     found: dict[str, Any] = {"iterations": 0, "gradients": 0, "losses": 0, "seconds": 0.0}
     spent = math.inf
     if isinstance(made, np.ndarray):
@@ -236,10 +336,10 @@ def run_cell(
         made = dataclasses.replace(made, **(options or {}))
         if entry.printed:
             guard = PrintedAccounting(budget)
-            result = run_as_printed(fitted, made, guard, fold)
+            result = run_as_printed(fitted, made, guard, rng)
             spent = guard.epsilon()
         else:
-            result = dpa.minimize(fitted, made, budget, rng=fold, record=())
+            result = dpa.minimize(fitted, made, budget, rng=rng, record=())
             spent = epsilon_spent(result)
         w = result.w[0]
         found = {

@@ -74,11 +74,31 @@ def data_names(scale: str) -> list[str]:
     return ["ijcnn1"] if scale == "quick" else ["covertype", "ijcnn1"]
 
 
+#: Lipschitz constants of gradient and Hessian: those that follow from the bounds, about .25 and
+#: .10, or 1 and 1, which the paper's tolerances imply: its eps_H is the root of M eps_g.
+CONSTANTS = ("sharp", "unit")
+
+
+class UnitConstants(dpa.ERM):
+    """A problem whose steps and noise are planned for G = M = 1: true bounds, and larger ones."""
+
+    @property
+    def L(self) -> float:  # type: ignore[override]
+        """G, no less than what the bounds guarantee."""
+        return max(1.0, super().L)
+
+    @property
+    def hessian_lipschitz(self) -> float:  # type: ignore[override]
+        """M, no less than what the bounds guarantee."""
+        return max(1.0, super().hessian_lipschitz)
+
+
 @lru_cache(maxsize=2)
-def load_problem(data: str, penalty: str) -> dpa.ERM:
+def load_problem(data: str, penalty: str, constants: str = "sharp") -> dpa.ERM:
     """Return the logistic loss with a penalty; rows longer than 1 are scaled to norm 1."""
     X, y = clouds(20_000, 10) if data == "clouds" else _real(data)
-    return dpa.ERM(X, y, dpa.losses.Logistic(), PENALTIES[penalty], row_bound=ROW_BOUND)
+    kind = UnitConstants if constants == "unit" else dpa.ERM
+    return kind(X, y, dpa.losses.Logistic(), PENALTIES[penalty], row_bound=ROW_BOUND)
 
 
 def _real(data: str) -> tuple[Array, Array]:
@@ -271,6 +291,17 @@ def run_once(
     }
 
 
+#: Norm of the gradient at 0, which no noise is added to: where it is within (1 + c1) eps_g, a run
+#: from 0 starts at what it looks for, for the curvature there is not below -eps_H.
+AT_ZERO = {"covertype": 0.0638, "ijcnn1": 0.1522}
+
+
+def starts_at_a_point(data: str, penalty: str, tolerance: str) -> bool:
+    """Tell whether w0 = 0 is a point within the tolerances."""
+    eps_g = tolerances(data, penalty)[tolerance][0]
+    return AT_ZERO.get(data, math.inf) <= (1.0 + SHARES["short"].c1) * eps_g
+
+
 #: Where runs start: at 0, where Covertype's gradient is hardly longer than its loose eps_g, or
 #: at a standard normal point, for the losses above ln 2 in the tables suggest a random start.
 STARTS = ("zero", "random")
@@ -292,12 +323,13 @@ def run_cell(
     start: str,
     seed: int,
     limit: int,
+    constants: str = "sharp",
 ) -> dict[str, Array]:
     """Run at each sensitivity, sharp and printed, with the same random numbers.
 
     Where no Hessian was asked for, both are the same run, but for what was planned.
     """
-    problem = load_problem(data, penalty)
+    problem = load_problem(data, penalty, constants)
     eps_g, eps_H = tolerances(data, penalty)[tolerance]
     sharp, printed = (METHODS[method](eps_g, eps_H, problem.n, each) for each in (False, True))
     w0 = start_point(start, problem.d, seed)

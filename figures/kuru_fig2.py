@@ -134,6 +134,7 @@ def draw(tables: dict[str, Table]) -> Figure:
 def caption(tables: dict[str, Table], scale: str) -> str:
     """Return the caption."""
     table = tables["scales"]
+    gain = table["noise_term_uniform_over_optimal"]
     compared = ""
     if "published" in tables:
         worst = 0.0
@@ -159,4 +160,7 @@ Differences from the paper: the text's own a_(T,t) credits the factor 2 of a sta
 the new stage begins, and so do we; the authors' figure credits it one step earlier, which puts
 the last step of each stage 25% off and every other step less than 1%.{compared} The bound itself
 needs a further factor 2 on the initial error, which does not move the optimal scales.
+
+Finding: that the optimal noise is a sawtooth is confirmed; it makes the noise term of the bound
+{gain.min():.2f} to {gain.max():.2f} times less than the uniform division does.
 """

@@ -55,7 +55,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         for algorithm in ALGORITHMS
     )
     return f"""
-{experiment().caption(tables, scale)}
-
 Best training accuracy, mean over the runs: {accuracy}. The paper has synthetic data only.
+
+{experiment().caption(tables, scale)}
 """

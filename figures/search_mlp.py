@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import stats
 
 import dpanalysis as dpa
 from dpanalysis import methods, plotting, privacy
@@ -17,24 +18,42 @@ from dpanalysis.experiments.records import Table
 from dpanalysis.privacy.events import Event, Repeated, Sampled
 from dpanalysis.privacy.facts import gradient_event
 
-from . import _clipping, _cnn, _search
+from . import _clipping, _search, _search_network
 from ._clipping import group, stack, where
 from ._data import made_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 TITLE = "A network trained with private line search (Chen and Lee 2020, Fig. 5)"
 
 CLIP = 3.0  # C_grad and C_obj
 SEARCH_SHARE = 0.1  # of an iteration's rho, for the line search
-NAMES = ("DP-BLSGD", "DP-BLSGD, fresh batch", "DP-SGD", "DP-Adam", "non-private Adam")
+UNCLIPPED = "unclipped Adam"
+NAMES = (
+    "DP-BLSGD",
+    "DP-BLSGD, fresh batch",
+    "DP-SGD",
+    "DP-Adam",
+    "non-private Adam",
+    UNCLIPPED,
+)
+#: The line searches and what they are compared with, whose noise is the same.
+PRIVATE, RIVALS = NAMES[:4], NAMES[2:4]
+#: Color, dashes and marker: none of the three is the only one that differs.
 LOOKS = {
-    "DP-BLSGD": (plotting.PALETTE["blue"], "-"),
-    "DP-BLSGD, fresh batch": (plotting.PALETTE["sky"], "--"),
-    "DP-SGD": (plotting.PALETTE["purple"], "-"),
-    "DP-Adam": (plotting.PALETTE["orange"], "-"),
-    "non-private Adam": ("#777777", "--"),
+    "DP-BLSGD": (plotting.PALETTE["blue"], "-", "o"),
+    "DP-BLSGD, fresh batch": (plotting.PALETTE["sky"], "--", "s"),
+    "DP-SGD": (plotting.PALETTE["purple"], "-", "v"),
+    "DP-Adam": (plotting.PALETTE["orange"], "-.", "D"),
+    "non-private Adam": ("#777777", "--", "x"),
+    UNCLIPPED: ("#333333", ":", "+"),
+}
+#: What the names without privacy stand for.
+LABELS = {
+    "non-private Adam": f"Adam without noise, clipped at {CLIP:g}",
+    UNCLIPPED: "Adam without noise, not clipped",
 }
 QUANTITIES = ("test_accuracy", "objective", "step_size")
 
@@ -59,15 +78,15 @@ def settings(scale: str) -> dict[str, Any]:
         "L2": 0.001,
         "delta": _search.DELTA,
         "relation": _search.RELATION,
-        "seeds": 2 if mnist else 1,
+        **_search.repetitions("search_mlp", scale if mnist else "quick", seeds=5),
     }
 
 
 @lru_cache(maxsize=1)
 def load_problem(data: str, hidden: int | str) -> Any:
-    """Return the network in single precision, pixels in [-1, 1]; ``"cnn"`` for a CNN."""
+    """Return the network in single precision, pixels in [-1, 1]; ``"cnn"`` for the CNN."""
     if hidden == "cnn":
-        return _cnn.load_problem(data, True, _search.REGULARIZER)
+        return _search_network.load_problem(data, _search.REGULARIZER)
     X, y, _, _ = _clipping.load_data(data, True)
     return dpa.problems.MLP(
         X, y, hidden=(hidden,), n_classes=10, regularizer=_search.REGULARIZER, dtype="float32"
@@ -95,14 +114,23 @@ def build_method(name: str, chosen: dict[str, Any]) -> methods.Method | methods.
             smallest_step=True,
             fresh_batch="fresh" in name,
         )
-    scale: Any = chosen["noise_multiplier"] * CLIP / (chosen["q"] * chosen["n"])
-    noise = np.full(iterations, scale)
+    noise = np.full(iterations, noise_scale(chosen))
     if name == "DP-SGD":
         return methods.SGD(chosen["sgd_step_size"], iterations, sampling, rule, noise=noise)
     if name == "DP-Adam":
         step_size = chosen.get("adam_step_size", 0.001)
         return methods.Adam(step_size, iterations, sampling, rule, noise=noise)
-    return methods.Adam(0.001, iterations, sampling, rule)
+    return methods.Adam(0.001, iterations, sampling, None if name == UNCLIPPED else rule)
+
+
+def noise_scale(chosen: dict[str, Any]) -> float:
+    """Return sigma times what a record can move, the rounding of single precision included.
+
+    The line search has the same noise for the same rho, so that all spend alike.
+    """
+    facts = load_problem(chosen["data"], chosen["hidden"]).facts(chosen["relation"])
+    moved = facts.record_sensitivity(2, dpa.clipping.Flat(CLIP))
+    return float(chosen["noise_multiplier"] * moved / (chosen["q"] * chosen["n"]))
 
 
 def events(name: str, chosen: dict[str, Any]) -> list[Event]:
@@ -113,9 +141,8 @@ def events(name: str, chosen: dict[str, Any]) -> list[Event]:
         return method.iteration(
             facts, method.prepare(facts, dpa.Budget(1.0, chosen["delta"]), "tightest")
         )
-    # The noise is given in units of the clip; what is charged has the rounding of sums added.
-    std = chosen["noise_multiplier"] * CLIP / (chosen["q"] * chosen["n"])
-    event = gradient_event(facts, method.sampling, "gaussian", std, dpa.clipping.Flat(CLIP))
+    rule = dpa.clipping.Flat(CLIP)
+    event = gradient_event(facts, method.sampling, "gaussian", noise_scale(chosen), rule)
     return [Sampled(method.sampling, [event], facts.n)]
 
 
@@ -147,8 +174,8 @@ def train_cell(name: str, seed: int, chosen: dict[str, Any]) -> dict[str, np.nda
     """Train once and return what is drawn, by iteration."""
     problem = load_problem(chosen["data"], chosen["hidden"])
     if chosen["hidden"] == "cnn":
-        X_test, y_test = _cnn.test_images(chosen["data"], True)
-        w0 = _cnn.start(chosen["data"], seed)
+        X_test, y_test = _search_network.test_images(chosen["data"])
+        w0 = _search_network.start(chosen["data"], _search.REGULARIZER, seed)
     else:
         _, _, X_test, y_test = _clipping.load_data(chosen["data"], True)
         w0 = problem.initial(rng=seed)
@@ -236,70 +263,196 @@ def tables(records: Sequence[Record], chosen: dict[str, Any]) -> dict[str, Table
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw accuracy, objective, epsilon and step size by iteration."""
+    """Draw accuracy, objective, epsilon and step size by iteration, with bands over the seeds."""
     curves, spent = tables["curves"], tables["epsilons"]
-    figure, axes = plotting.panels(2, 2, width=plotting.PAGE / 2, height=1.9, sharex=True)
-    for name, (color, dashes) in LOOKS.items():
+    figure, axes = plotting.panels(2, 2, width=plotting.PAGE / 2, height=2.0)
+    shown = [name for name in LOOKS if name in set(curves["method"].tolist())]
+    for name in shown:
         mine = where(curves, method=name)
-        look: dict[str, Any] = {"color": color, "linestyle": dashes, "label": name}
-        axes[0, 0].plot(mine["iteration"], mine["test_accuracy"], **look)
-        axes[0, 1].plot(mine["iteration"], mine["objective"], **look)
+        _draw_curve(axes[0, 0], mine, "test_accuracy", name)
+        _draw_curve(axes[0, 1], mine, "objective", name)
         if name in spent:
-            shown = {**look, "label": "DP-SGD"} if name == "DP-SGD" else look
-            axes[1, 0].plot(spent["iteration"], spent[name], **shown)
+            _draw_line(axes[1, 0], spent["iteration"], spent[name], name)
         if name.startswith("DP-BLSGD"):
-            axes[1, 1].plot(mine["iteration"][1:], mine["step_size"][1:], **look)
+            _draw_curve(axes[1, 1], {key: column[1:] for key, column in mine.items()}, STEP, name)
     axes[1, 0].plot(
-        spent["iteration"], spent["as printed"], "k:", label="as printed, all three, not private"
+        spent["iteration"], spent["as printed"], "k:", label="as printed: accounting unproved"
     )
     ends = curves["test_accuracy"][curves["iteration"] == curves["iteration"].max()]
     low = float(ends.min())  # where the curves end, or all would look like one
-    axes[0, 0].set(ylabel="test accuracy", ylim=(low - (1.0 - low), 1.0))
+    axes[0, 0].set(ylabel="test accuracy", ylim=(low - 2.0 * (1.0 - low), 1.0))
     axes[0, 1].set(ylabel="objective", yscale="log")
-    axes[1, 0].set(ylabel=f"epsilon at delta = {_search.DELTA:g}", xlabel="iteration")
-    axes[1, 1].set(ylabel="step size chosen", yscale="log", xlabel="iteration")
+    axes[1, 0].set_ylabel(rf"$\epsilon$ at $\delta = 10^{{{round(math.log10(_search.DELTA))}}}$")
+    axes[1, 1].set(ylabel="step size chosen", yscale="log")
+    for ax in axes[0]:
+        ax.tick_params(labelbottom=False)
+    for ax in axes[1]:
+        ax.set_xlabel("iteration")
     plotting.shared_legend(figure, axes, columns=3)
     return figure
 
 
-def caption(tables: dict[str, Table], scale: str) -> str:
-    """Return the caption."""
-    chosen, curves, spent = settings(scale), tables["curves"], tables["epsilons"]
-    last = {name: where(curves, method=name) for name in NAMES}
-    quarter = chosen["iterations"] // 4
+STEP = "step_size"
 
-    def at(name: str, iteration: int) -> float:
-        return float(where(last[name], iteration=iteration)["test_accuracy"][0])
+
+def _draw_line(ax: Axes, x: np.ndarray, y: np.ndarray, name: str) -> None:
+    color, dashes, marker = LOOKS[name]
+    ax.plot(
+        x,
+        y,
+        color=color,
+        linestyle=dashes,
+        marker=marker,
+        markersize=3.0,
+        markevery=max(1, len(x) // 8),
+        label=LABELS.get(name, name),
+    )
+
+
+def _draw_curve(ax: Axes, mine: Table, quantity: str, name: str) -> None:
+    """Draw a mean, and a band of one standard deviation where there are several seeds."""
+    _draw_line(ax, mine["iteration"], mine[quantity], name)
+    if len(mine["runs"]) and mine["runs"][0] > 1:
+        low, high = (mine[quantity] + sign * mine[f"{quantity}_std"] for sign in (-1.0, 1.0))
+        low = np.maximum(low, 0.1 * mine[quantity])  # the axis may be logarithmic
+        ax.fill_between(mine["iteration"], low, high, color=LOOKS[name][0], alpha=0.15, linewidth=0)
+
+
+# ------------------------------------------------------------------ caption
+
+#: Iterations after which a method counts as fast.
+EARLY = 100
+
+
+def at(
+    curves: Table, name: str, iteration: int, quantity: str = "test_accuracy"
+) -> tuple[float, float]:
+    """Return the mean of a quantity after so many iterations, and its deviation over seeds."""
+    row = where(curves, method=name, iteration=iteration)
+    return float(row[quantity][0]), float(row[f"{quantity}_std"][0])
+
+
+def early(curves: Table) -> int:
+    """Return the recorded iteration next to :data:`EARLY`."""
+    recorded = np.unique(curves["iteration"])[1:]
+    return int(recorded[np.abs(recorded - EARLY).argmin()])
+
+
+def described(tables: dict[str, Table]) -> str:
+    """Return on how many seeds the curves stand, and the accuracies early and at the end."""
+    curves = tables["curves"]
+    first, last, runs = early(curves), int(curves["iteration"].max()), int(curves["runs"][0])
+
+    def shown(name: str, iteration: int) -> str:
+        mean, std = at(curves, name, iteration)
+        return f"{mean:.3f} ± {std:.3f}" if runs > 1 else f"{mean:.3f}"
 
     accuracies = ", ".join(
-        f"{name} {at(name, quarter):.3f} and {at(name, chosen['iterations']):.3f}" for name in NAMES
+        f"{LABELS.get(name, name)} {shown(name, first)} and {shown(name, last)}"
+        for name in NAMES
+        if name in curves["method"]
     )
+    seeds = f"Mean and standard deviation of {runs} seeds." if runs > 1 else "One seed."
+    return f"{seeds} Test accuracy after {first} and {last} iterations: {accuracies}."
+
+
+def cost(spent: Table) -> str:
+    """Return what the runs spend, and what is said of it by the paper."""
     ends = ", ".join(f"{name} {spent[name][-1]:.2f}" for name in NAMES[:3])
+    rounding = ""
+    if spent["DP-SGD"][-1] > 1.05 * spent["DP-BLSGD"][-1]:
+        rounding = (
+            " DP-SGD's is larger than the line search's: sums in single precision move by up to "
+            "1.04 C for a record, rounding errors included, and its noise was 1 times C."
+        )
+    return (
+        f"epsilon at the end by RDP is {ends}; that of DP-Adam is that of DP-SGD.{rounding} "
+        "Nothing adapts here (where no step is found the next smaller one is taken), so all "
+        "releases are fixed beforehand and epsilon may be read at any iteration. Under "
+        f"{_search.RELATION.replace('_', '-')} with n public. As printed, all three spend "
+        f"{spent['as printed'][-1]:.2f}, by Lemma 4, Theorem 3 and Proposition 1: gradient and "
+        "search of one batch are charged as if they were one Gaussian, which is unproved."
+    )
+
+
+def finding(tables: dict[str, Table], end: str = "test_accuracy") -> str:
+    """Return what came out of the paper's two sentences on a network of Fig. 5, in one."""
+    curves = tables["curves"]
+    first, last, runs = early(curves), int(curves["iteration"].max()), int(curves["runs"][0])
+    compared = f"{_compared(curves, first)}; {_compared(curves, last)}"
+    if runs < 3:
+        return f"open, on {runs} seed{'s' * (runs > 1)}: {compared}."
+    return f"{verdicts(tables, end)} ({compared}; intervals of 95% by {runs} seeds)."
+
+
+def verdicts(tables: dict[str, Table], end: str = "test_accuracy") -> str:
+    """Return whether the line search is faster, and whether it ends as the paper says.
+
+    The paper says of the MLP that it ends at a similar accuracy, of the CNN that it ends at a lower
+    objective.
+    """
+    curves, words = tables["curves"], {1: "confirmed", 0: "open", -1: "refuted"}
+    last = int(curves["iteration"].max())
+    faster, ending = words[_sign(curves, early(curves))], _sign(curves, last, end)
+    if end == "objective":
+        return f"That it is faster is {faster}, that it ends at a lower objective {words[ending]}"
+    similar = "confirmed" if ending >= 0 else "refuted: it ends behind"
+    return f"That it is faster is {faster}, that it ends at a similar accuracy is {similar}"
+
+
+def _sign(curves: Table, iteration: int, quantity: str = "test_accuracy") -> int:
+    """Return 1 where the line search is ahead of both rivals beyond chance, -1 where behind.
+
+    By intervals of 95% of its lead over each (Welch's); a lower objective is ahead.
+    """
+    ours, own = at(curves, "DP-BLSGD", iteration, quantity)
+    runs, signs = int(curves["runs"][0]), set()
+    for name in RIVALS:
+        mean, std = at(curves, name, iteration, quantity)
+        lead = mean - ours if quantity == "objective" else ours - mean
+        half = float(stats.t.ppf(0.975, runs - 1) * math.hypot(own, std) / math.sqrt(runs))
+        signs.add(int(np.sign(lead)) if abs(lead) > half else 0)
+    return signs.pop() if len(signs) == 1 else 0
+
+
+def _compared(curves: Table, iteration: int) -> str:
+    rivals = " and ".join(f"{name} {at(curves, name, iteration)[0]:.3f}" for name in RIVALS)
+    return (
+        f"after {iteration} iterations {at(curves, 'DP-BLSGD', iteration)[0]:.3f} beside {rivals}"
+    )
+
+
+def caption(tables: dict[str, Table], scale: str) -> str:
+    """Return the caption."""
+    chosen = settings(scale)
     small = ""
     if chosen["data"] == "digits":
         small = (
             "The data are scikit-learn's digits, q = 1/20 and 32 hidden units (MNIST with --scale "
             "paper and $DPANALYSIS_DATA: q = 1/200 and 1000). "
         )
+    steps = where(tables["curves"], method="DP-BLSGD")[STEP][1:]
+    trend = (
+        "fall"
+        if steps[-len(steps) // 4 :].mean() < 0.5 * steps[: len(steps) // 4].mean()
+        else ("do not fall, which contradicts it")
+    )
     return f"""
 An MLP with {chosen["hidden"]} relu units on {made_of(chosen)}, pixels in [-1, 1], L2(.001), by
 iteration: accuracy on the test part, objective on 5,000 training rows (or all), epsilon at delta =
 1e-8, and the step size that the line search chose. C_grad = C_obj = 3, alpha = .001, beta = .8,
 eta = .2 for DP-SGD, Adam by default. Every iteration of the private methods costs rho = 1/2 before
-amplification (sigma = 1), 10% of it for the line search, with Gaussian noise. Mean over
-{chosen["seeds"]} run(s). Test accuracy after {quarter} and {chosen["iterations"]} iterations:
-{accuracies}.
+amplification (sigma = 1), 10% of it for the line search, with Gaussian noise.
+{described(tables)}
 
-Privacy: epsilon at the end by RDP is {ends}; that of DP-Adam is that of DP-SGD. Nothing adapts
-here (where no step is found the next smaller one is taken), so all releases are fixed beforehand
-and epsilon may be read at any iteration. Under add-or-remove-one with n public. As printed, all
-three spend {spent["as printed"][-1]:.2f} by Lemma 4 and Proposition 1: that is Theorem 3, which is
-false, and gradient and search of one batch as if they were one Gaussian. Test accuracies,
-objectives and the choice of an iteration are not covered; the step sizes are.
+Privacy: {cost(tables["epsilons"])} Test accuracies, objectives and the choice of an iteration
+are not covered; the step sizes are. What has no noise is not private, clipped or not.
 
 Differences from the paper: {small}Its Fig. 5 is a picture without numbers, and its text gives
 neither the noise, the number of iterations, max_it = 20 nor eta_0 = 1. It says that DP-BLSGD
 reaches a high accuracy in fewer iterations and then converges to one similar to the others', and
-that the chosen steps decrease. Networks for Fashion-MNIST and CIFAR-10 and the CNNs are not
-reproduced.
+that the chosen steps decrease: here they {trend} (d). Networks for Fashion-MNIST and CIFAR-10 are
+not reproduced; the CNN for MNIST is search_cnn.
+
+Finding: {finding(tables)}
 """

@@ -1,10 +1,11 @@
 """The figures of Chen and Lee (2020) at a tiny scale: what must hold of their tables."""
 
 import math
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import dpanalysis as dpa
 from dpanalysis import plotting
@@ -112,6 +113,59 @@ def test_what_a_budget_buys():
     assert bought["as_printed_factor_1"] < bought["correct"] <= bought["fresh_batch"]
 
 
+# ---------------------------------------------------------------- folds and seeds
+
+
+def test_folds_and_seeds(monkeypatch, tmp_path):
+    """Those that are asked for, else those of the stored results, else the paper's."""
+    assert _search.repetitions("search_accuracy", "quick", folds=10, seeds=5) == {"folds": 1}
+    monkeypatch.setattr(_search._ledger, "RESULTS", tmp_path)
+    ask = partial(_search.repetitions, "any", "paper", folds=10, seeds=5)
+    assert ask() == {"folds": 10, "seeds": 5}
+    (tmp_path / "any").mkdir()
+    (tmp_path / "any" / "about.json").write_text('{"settings": {"folds": 3}}')
+    assert ask() == {"folds": 3}  # and one seed
+    monkeypatch.setenv("DPANALYSIS_SEEDS", "2")
+    assert ask() == {"folds": 3, "seeds": 2}
+    monkeypatch.setenv("DPANALYSIS_FOLDS", "11")
+    with pytest.raises(ValueError, match="DPANALYSIS_FOLDS must be from 1 to 10, got 11"):
+        ask()
+
+
+def test_seeds_are_other_noise_and_the_first_is_the_stored_one():
+    cell = _search.search_cell("census", "correct", 1.6, 2, 10, 0.1, iterations=4)
+    cells = _search.seeds_of(cell, {"seeds": 3})
+    assert cells[0] == cell and [c.get("seed") for c in cells] == [None, 1, 2]
+    assert _search.seeds_of(cell, {"folds": 1}) == [cell]
+    first, second = (_search.run_cell(**each)["objective"] for each in cells[:2])
+    assert first == _search.run_cell(**cell, seed=0)["objective"] != second
+
+
+def test_leads_are_paired_by_fold():
+    """Folds differ by far more than methods: the interval of the difference is narrow."""
+    difficulty = [0.0, 0.1, 0.2, 0.3]
+    rows = [
+        {"method": name, "fold": fold, "accuracy": base + difficulty[fold] + noise[fold] + jitter}
+        for name, base, noise in (("a", 0.5, [0.0] * 4), ("b", 0.4, [0.01, -0.01, 0.0, 0.0]))
+        for fold in range(4)
+        for jitter in (-0.02, 0.02)  # two seeds, whose mean counts
+    ]
+    table = {key: np.array([row[key] for row in rows]) for key in rows[0]} | {
+        "data": np.repeat("x", len(rows))
+    }
+    lead = _search.paired(table, ("data",), "method", "a")
+    assert lead["method"].tolist() == ["b"] and lead["folds"].tolist() == [4]
+    assert lead["lead"][0] == pytest.approx(0.1)
+    half = stats.t.ppf(0.975, 3) * np.std([-0.01, 0.01, 0.0, 0.0], ddof=1) / 2.0
+    assert lead["low"][0] == pytest.approx(0.1 - half)
+    assert lead["high"][0] == pytest.approx(0.1 + half)
+    one = {key: column[table["fold"] == 0] for key, column in table.items()}
+    assert _search.paired(one, ("data",), "method", "a")["low"][0] == -math.inf
+    means = _search.over_folds(table, ("method",), ("accuracy",))
+    assert means["runs"].tolist() == [4, 4]
+    assert means["accuracy_std"][0] == pytest.approx(np.std(difficulty, ddof=1))
+
+
 # ---------------------------------------------------------------- data and methods
 
 
@@ -168,6 +222,11 @@ def test_accuracy(monkeypatch, tmp_path):
     assert (correct > 2 * printed).all()
     assert tables["iterations_bought"]["epsilon"].tolist() == [0.2, 1.6]
     assert "non-private" in caption and "errata" not in caption
+    assert "one of ten folds, one seed" in caption
+    leads = tables["leads"]
+    assert set(leads["method"]) == {"DP-BLSGD, as printed", "DP-SGD", "ObjPert"}
+    lead = where(leads, method="DP-SGD", epsilon=1.6)["lead"][0]
+    assert lead == pytest.approx(levels["DP-BLSGD"] - levels["DP-SGD"])
 
 
 def test_hyperparameters(monkeypatch, tmp_path):
@@ -214,14 +273,49 @@ def test_mlp(monkeypatch, tmp_path):
     # A batch of its own amplifies the small cost of a search on its own.
     assert spent["DP-BLSGD, fresh batch"][-1] < spent["DP-SGD"][-1] < spent["DP-BLSGD"][-1]
     assert spent["as printed"][0] == 0.0 and (np.diff(spent["as printed"]) > 0).all()
-    assert "Theorem 3, which is false" in caption
+    assert "which is unproved" in caption and "Finding: open, on 1 seed:" in caption
+    free = {name: where(curves, method=name) for name in ("non-private Adam", search_mlp.UNCLIPPED)}
+    ends = [mine["objective"][-1] for mine in free.values()]
+    assert ends[0] != ends[1] and max(ends) < 4.0  # clipping at 3 changes Adam, too
+    # The same rho an iteration: rivals and line search spend alike, whatever sums round to.
+    spent_by = [
+        search_mlp.epsilons(name, {**search_mlp.settings("quick")}, np.array([20]))[0]
+        for name in ("DP-SGD", "DP-Adam")
+    ]
+    assert spent_by[0] == spent_by[1]
+
+
+def test_verdicts_on_curves():
+    """Ahead of both rivals beyond the seeds' spread, behind, or neither."""
+
+    def curves(early, last, objective):
+        rows = [
+            {"method": name, "iteration": iteration, "test_accuracy": accuracy, "objective": value}
+            for k, name in enumerate(("DP-BLSGD", "DP-SGD", "DP-Adam"))
+            for iteration, accuracy, value in (
+                (0, 0.1, 2.0),
+                (100, early if k == 0 else 0.8, 1.0),
+                (500, last if k == 0 else 0.9, objective if k == 0 else 0.5),
+            )
+        ]
+        spread = {"test_accuracy_std": 0.01, "objective_std": 0.02, "runs": 5}
+        every = [{**row, **spread} for row in rows]
+        return {"curves": {key: np.array([row[key] for row in every]) for key in every[0]}}
+
+    said = search_mlp.verdicts(curves(0.9, 0.9, 0.5))
+    assert said == "That it is faster is confirmed, that it ends at a similar accuracy is confirmed"
+    said = search_mlp.verdicts(curves(0.805, 0.8, 0.5))
+    assert "faster is open" in said and "refuted: it ends behind" in said
+    lower, higher = (search_mlp.verdicts(curves(0.7, 0.9, v), "objective") for v in (0.3, 0.7))
+    assert lower.endswith("lower objective confirmed") and "faster is refuted" in lower
+    assert higher.endswith("lower objective refuted")
 
 
 def test_epsilons_of_the_mlp_are_those_of_the_ledger(monkeypatch):
     chosen = {**search_mlp.settings("quick"), "iterations": 5, "every": 5}
     problem = search_mlp.load_problem(chosen["data"], chosen["hidden"])
     assert problem.n == chosen["n"]
-    for name in search_mlp.NAMES[:4]:
+    for name in search_mlp.PRIVATE:
         expected = search_mlp.epsilons(name, chosen, np.array([5]))[0]
         budget = None
         if name.startswith("DP-BLSGD"):

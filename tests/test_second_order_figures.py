@@ -1,6 +1,8 @@
 """The figures of Gao and Wright (2023) at a tiny scale: what must hold of their tables."""
 
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ from figures import (
     second_order_tables,
 )
 from figures._clipping import where
+
+DATA = os.environ.get("DPANALYSIS_DATA")
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +113,37 @@ def test_the_saddle_is_one():
     assert strength < np.max(margins / (1.0 + np.exp(margins))) < 0.2785
 
 
+def test_unit_constants_are_bounds_too():
+    """G = M = 1 hold where less is true: steps are shorter, and what noise costs is as before."""
+    problem = _second_order.load_problem("clouds", "GemanMcClure", "unit")
+    sharp = _second_order.load_problem("clouds", "GemanMcClure")
+    assert problem.L == problem.hessian_lipschitz == 1.0 > sharp.L > sharp.hessian_lipschitz
+    ours, theirs = (each.facts("replace_one") for each in (problem, sharp))
+    assert ours.record_sensitivity(2) == theirs.record_sensitivity(2)
+    w = np.full(problem.d, 0.3)
+    assert problem.value(w) == sharp.value(w)
+    cell = {"data": "clouds", "penalty": "GemanMcClure", "tolerance": "loose", "method": "OPT"}
+    cell |= {"epsilon": 1.0, "start": "zero", "seed": 0, "limit": 60}
+    unit, plain = (_second_order.run_cell(**cell, constants=c) for c in ("unit", "sharp"))
+    assert unit["iterations"][0] > plain["iterations"][0] and unit["T"][0] > plain["T"][0]
+
+
+@pytest.mark.parametrize("data", ["covertype", "ijcnn1"])
+def test_the_gradient_at_0(data, monkeypatch):
+    if not DATA:
+        pytest.skip("needs $DPANALYSIS_DATA")
+    monkeypatch.setenv("DPANALYSIS_DATA", DATA)
+    problem = _second_order.load_problem(data, "L2")
+    norm = np.linalg.norm(problem.gradient(np.zeros(problem.d)))
+    assert norm == pytest.approx(_second_order.AT_ZERO[data], abs=5e-5)
+
+
+def test_settings_whose_start_is_a_point():
+    assert _second_order.starts_at_a_point("covertype", "GemanMcClure", "loose")
+    assert not _second_order.starts_at_a_point("covertype", "L2", "loose")
+    assert not _second_order.starts_at_a_point("clouds", "GemanMcClure", "loose")
+
+
 def test_published_numbers():
     table = _second_order.published_table()
     row = where(table, data="covertype", penalty="L2", tolerance="tight", method="2OPT-LS")
@@ -153,6 +188,31 @@ def test_tables(monkeypatch, tmp_path):
     TR, OPT = (where(means, method=name) for name in ("DP-TR", "OPT"))
     assert TR["hessians"][0] == TR["iterations"][0] and OPT["hessians"][0] == 1.0
     assert "6.3 times shorter on two clouds (d = 10)" in caption
+    assert "with G = M = 1, which the paper's tolerances imply, both are open" in caption
+    report = second_order_tables.report(tables)
+    stops, ends = (second_order_tables.counts(means, name) for name in ("found", "true_point"))
+    assert all(stops[name] <= ends[name] for name in stops)  # whatever stops at one ends at one
+    assert f"| DP-TR | {stops['DP-TR']} of 1 | {ends['DP-TR']} of 1 |" in report["found"]
+
+
+def test_more_and_fewer():
+    means = {
+        "method": np.array(["DP-TR", "DP-TR", "DP-TR", "OPT", "OPT", "OPT"]),
+        "stopped": np.array([1.0, 1.0, 0.8, 1.0, 1.0, 1.0]),
+        "iterations": np.array([5.0, 9.0, 99.0, 6.0, 4.0, 1.0]),
+    }
+    assert second_order_tables.pairs(means, "DP-TR", "OPT", "iterations") == (2, 1)
+
+
+def test_runs_with_unit_constants(monkeypatch):
+    monkeypatch.setattr(second_order_tables._ledger, "RESULTS", Path("nowhere"))
+    assert "constants" not in second_order_tables.settings("paper")
+    monkeypatch.setenv("DPANALYSIS_UNIT_CONSTANTS", "1")
+    assert second_order_tables.settings("paper")["constants"] == ["sharp", "unit"]
+    assert "constants" not in second_order_tables.settings("quick")
+    cells = second_order_tables.unit_cells("paper")
+    assert {cell["start"] for cell in cells} == {"zero"}
+    assert len(cells) == len(second_order_tables.cells("paper")) // 2
 
 
 def test_saddle(monkeypatch, tmp_path):
@@ -168,7 +228,8 @@ def test_saddle(monkeypatch, tmp_path):
     assert where(means, method="2OPT")["curvature_steps"][0] >= 1.0
     curves = tables["curves"]
     assert curves["along_curvature"].sum() == means["curvature_steps"].sum()
-    assert "-0.1390 along" in caption
+    assert "-0.1390 along" in caption and "nan" not in caption
+    assert "where gradients do not is confirmed at epsilon 1." in caption
 
 
 def test_complexity(monkeypatch, tmp_path):

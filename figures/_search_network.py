@@ -1,0 +1,75 @@
+"""The convolutional network of Chen and Lee (2020), section 5.7, and its data."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import dpanalysis as dpa
+
+from . import _clipping
+from ._cnn import device
+
+#: Channels of the convolutions and widths of the dense layers, as printed.
+CHANNELS, WIDTHS = (6, 16), (256, 128)
+
+
+def network(data: str, seed: int) -> Any:
+    """Return the network of section 5.7; a smaller one for digits.
+
+    Printed are 6 and 16 channels, a max pooling after each convolution, and dense layers of 256
+    and 128 units. Not printed are the filters and the activation: here 5 x 5 as in LeNet, which
+    leaves 16 x 4 x 4 numbers of an image, and relu.
+    """
+    import torch
+    from torch import nn
+
+    size, flat, widths = (5, 256, WIDTHS) if data != "digits" else (3, 64, (32, 16))
+    padding = 0 if data != "digits" else 1
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Conv2d(1, CHANNELS[0], size, padding=padding),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(CHANNELS[0], CHANNELS[1], size, padding=padding),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(flat, widths[0]),
+            nn.ReLU(),
+            nn.Linear(widths[0], widths[1]),
+            nn.ReLU(),
+            nn.Linear(widths[1], 10),
+        )
+
+
+@lru_cache(maxsize=1)
+def load_problem(data: str, regularizer: Any) -> Any:
+    """Return the network's problem, in single precision, pixels in [-1, 1]."""
+    X, y, _, _ = _images(data)
+    return dpa.problems.Module(network(data, 0), X, y, regularizer=regularizer, device=device())
+
+
+@lru_cache(maxsize=1)
+def test_images(data: str) -> tuple[Any, Any]:
+    """Return images and labels of the test part, where the network is."""
+    import torch
+
+    _, _, X, y = _images(data)
+    return torch.tensor(X, device=device()), torch.tensor(np.int64(y), device=device())
+
+
+def start(data: str, regularizer: Any, seed: int) -> np.ndarray:
+    """Return the random start of a run: PyTorch's own draw for the seed."""
+    return np.asarray(load_problem(data, regularizer).vector(network(data, seed)))
+
+
+@lru_cache(maxsize=1)
+def _images(data: str) -> tuple[Any, Any, Any, Any]:
+    X, y, X_test, y_test = _clipping.load_data(data, True)
+    side = 8 if data == "digits" else 28
+    X, X_test = (np.float32(each).reshape(-1, 1, side, side) for each in (X, X_test))
+    return X, y, X_test, y_test
