@@ -81,7 +81,6 @@ def wrong_certificate(alpha: float, beta: float, mu: float) -> theory.Certificat
 
 def for_the_printed_sign(effort: Effort) -> Iterator[Evidence]:
     """Prop. 3.4 with the printed B, without noise, on 1/2 (mu x_1^2 + x_2^2)."""
-    del effort
     alpha, beta, mu = 1.5, 0.9, 0.5
     found = wrong_certificate(alpha, beta, mu)
     least = np.linalg.eigvalsh(printed_residual(found, alpha, beta, 1.0))[0]
@@ -391,9 +390,9 @@ def for_the_trade_off(effort: Effort) -> Iterator[Evidence]:
     "a selection of alpha, beta that improves the rate also increases the error term of the noise",
     "a trade-off at the best rate only: a momentum above the best one costs both",
     verdict="corrected",
-    says='"We will additionally see that a selection of the alpha, beta pair that improves the rate '
-    'also increases the additive error term".',
-    hypotheses="the paper's own quadratic, mu = .5 and L = 1, alpha = .5 as in its Fig. 1, rate < 1",
+    says='"A selection of the alpha, beta pair that improves the rate also increases the additive '
+    'error term due to the presence of privacy-preserving noise".',
+    hypotheses="the paper's own quadratic, mu = .5, L = 1, alpha = .5 as in its Fig. 1, rate < 1",
     changes='The words "near the best rate", or a comparison at a fixed momentum.',
     adversary=for_the_trade_off,
 )
@@ -470,7 +469,7 @@ def for_figure_1(effort: Effort) -> Iterator[Evidence]:
     "polynomial z^2 - (1+beta)(1-alpha lambda) z + beta (1-alpha lambda) at mu = .1; figures here "
     "draw both",
     verdict="corrected",
-    says='"The convergence rate rho in (3.18) versus beta is plotted in Figure 1", at mu = .5, L = 1.',
+    says='"The convergence rate rho in (3.18) versus beta is plotted in Figure 1", mu = .5, L = 1.',
     hypotheses="points read off the authors' published figure, to 3e-6; alpha <= 1/L",
     changes="A figure drawn from (3.18): theirs fits another formula and another mu to 2e-6.",
     adversary=for_figure_1,
@@ -601,7 +600,6 @@ def largest_certified(step_size: float, digits: int = 10) -> float:
 )
 def nothing_for_the_heavy_ball(effort: Effort) -> Iterator[Evidence]:
     """Bisect for the largest momentum with a certificate."""
-    del effort
     for c, certified in ((1.0, 0.502), (0.1, 0.950)):
         beta = float(theory.nesterov_momentum(c / SMOOTHNESS, MU))
         found = largest_certified(c / SMOOTHNESS)
