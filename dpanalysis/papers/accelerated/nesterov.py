@@ -580,8 +580,8 @@ def for_the_horizons(effort: Effort) -> Iterator[Evidence]:
     "they minimise the corrected bound (2 a_{T,0}) with half the noise variance, the noise of "
     "001-19; `best_horizon` takes the corrected bound for the noise that is private",
     verdict="corrected",
-    says="\"We computed the bound in (4.6) for each T' <= T, and we decided the number of iterations "
-    "to be that T' which gives the minimum bound.\"",
+    says="\"We computed the bound in (4.6) for each T' <= T, and we decided the number of "
+    "iterations to be that T' which gives the minimum bound.\"",
     hypotheses="E_0 = 10, epsilon = 1, S_1 = 40, n = 1e5, d = 20; T' read off the published curves",
     changes="Published curves that end at the minimiser of (4.6), 106 and 303.",
     adversary=for_the_horizons,
@@ -664,8 +664,8 @@ def final_gaps(quick: bool) -> tuple[tuple[int, ...], dict[tuple[str, float], Ar
     "DP-GD at its best T, with fewer iterations; at the largest T DP-GD can have the smaller "
     "error (c = 1)",
     verdict="holds",
-    hypotheses="n = 2000 (500 if quick) with the noise of n = 1e5 and epsilon = 1, full batches; at "
-    "the paper's n and at m = 1000: `python -m figures kuru_fig3 kuru_fig4`",
+    hypotheses="n = 2000 (500 if quick) with the noise of n = 1e5 and epsilon = 1, full batches; "
+    "at the paper's n and at m = 1000: `python -m figures kuru_fig3 kuru_fig4`",
 )
 def acceleration(effort: Effort) -> Iterator[Evidence]:
     """Small private runs with the noise of the paper's."""
@@ -778,7 +778,7 @@ def closed_form_of_zcdp(effort: Effort) -> Iterator[Evidence]:
         spent.append(float((0.5 / variances).sum()) / rho)
         least.append(cost / (np.sqrt(weights).sum() ** 2 / (2.0 * rho)))
         others.append(float(weights @ (0.5 / perturbed(random, 0.5 / variances))) / cost)
-    yield printed("largest rho spent / rho", spent, "==", 1.0, tolerance=1e-9)
+    yield printed("rho spent / rho, the farthest from 1", spent, "==", 1.0, tolerance=1e-9)
     what = "largest cost / (sum sqrt a_t)^2 / (2 rho), below which no division is"
     yield printed(what, least, "<=", 1.0, tolerance=1e-9)
     yield printed("smallest cost of another division / it", others, ">=", 1.0, tolerance=1e-9)

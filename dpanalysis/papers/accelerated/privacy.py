@@ -598,8 +598,8 @@ def for_the_estimate(effort: Effort) -> Iterator[Evidence]:
     "L public: R_2^2/4 + 2 lambda with ||u||_2 <= R_2 (R_2 <= R_1); the printed estimate is four "
     "times that of the loss",
     verdict="corrected",
-    says='"L is estimated as the largest singular value" of U\'U/n + 2 lambda I, and "the algorithm '
-    'itself is known with all its parameters (such as alpha, ...)".',
+    says='"L is estimated as the largest singular value" of U\'U/n + 2 lambda I, and "the '
+    'algorithm itself is known with all its parameters (such as alpha, ...)".',
     hypotheses="neighbours that differ in one record of the cube; the step size is public",
     changes="A budget for the estimate, or a constant from the set of records alone.",
     adversary=for_the_estimate,
