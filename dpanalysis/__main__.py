@@ -208,8 +208,8 @@ def _coverage(arguments: argparse.Namespace, parser: argparse.ArgumentParser) ->
     """List the numbered statements of the papers and the claims that check them."""
     from .papers import coverage
 
-    others = ("ids", "modules", "html", "errata", "adversary")
-    others = tuple(name for name in others if getattr(arguments, name))
+    names = ("ids", "modules", "html", "errata", "adversary")
+    others = [name for name in names if getattr(arguments, name)]
     if others:
         listed = ", ".join(f"--{name.removesuffix('s')}" for name in others)
         parser.error(f"--coverage does not go with {listed}")

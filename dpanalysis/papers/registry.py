@@ -61,7 +61,6 @@ _CLAIMS: dict[str, Claim] = {}
 AGAINST = ("repaired", "corrected", "refuted")
 # Papers of this package whose claims do not say so yet.
 UNSETTLED = (
-    "accelerated",
     "line_search",
     "per_sample_clipping",
     "second_order",
@@ -163,8 +162,20 @@ def register(
         return bibliography.enter(id)
 
     def decorator(check: Check) -> Claim:
-        told = {"says": says, "hypotheses": hypotheses, "changes": changes}
-        return _enter(Claim(id, source, printed, used, verdict, check, adversary=adversary, **told))
+        return _enter(
+            Claim(
+                id,
+                source,
+                printed,
+                used,
+                verdict,
+                check,
+                says=says,
+                hypotheses=hypotheses,
+                changes=changes,
+                adversary=adversary,
+            )
+        )
 
     if id in _CLAIMS and not _runs_again(id):
         raise _taken(id)

@@ -325,7 +325,7 @@ def _markdown_row(outcome: Outcome) -> str:
 
 
 def _markdown_remarks(outcome: Outcome) -> str:
-    told = (f"*{heading}:* {text}" for heading, text in outcome.claim.remarks)
+    told = (f"*{heading}:* {text.rstrip('.')}." for heading, text in outcome.claim.remarks)
     return f"- **{outcome.claim.id}** {' '.join(told)}"
 
 

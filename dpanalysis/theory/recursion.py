@@ -53,7 +53,7 @@ def subsampling_variance(sensitivity: float, n: int, m: int, in_ball: bool = Tru
 def noise_second_moment(
     laplace_scales: ArrayLike, dimension: int, subsampling_variance: float = 0.0
 ) -> FloatArray | float:
-    """Return ``E||w||^2`` of the whole gradient noise (Kuru et al. 2022, (3.12), corrected).
+    """Return ``E||w||^2`` of the whole gradient noise (Kuru et al. 2022, (3.12)), a trace.
 
     Parameters
     ----------

@@ -112,6 +112,9 @@ def test_points_of_the_figures_are_the_published_ones():
         for beta, rate in panel["curves"][0]["points"]
     }
     assert {tuple(point) for point in heavy_ball.FIGURE_1.tolist()} <= rates
+    for panel in figures["errors_n_100000_m_100000_c_10_various_T.eps"]["panels"]:
+        if (ends := nesterov.FIGURE_3.get(panel["title"])) is not None:
+            assert ends == {curve["T"]: curve["final"]["log10"] for curve in panel["curves"]}
     for panel in figures["MASG_optimum_b_vs_iter.eps"]["panels"][:2]:
         curve = panel["curves"][0]
         assert nesterov.FIGURE_2[curve["T"]] == dict(curve["stage_edges"])
@@ -170,6 +173,10 @@ FAULTS = [
     ("001-21", theory, "heavy_ball_rate", theory.nesterov_rate),
     ("001-22", theory, "multistage_weights", accelerated_printed.published_multistage_weights),
     ("001-23", theory, "best_horizon", printed_horizon),
+    ("001-30", theory, "heavy_ball_stationary_gap", scaled(theory.heavy_ball_stationary_gap, 1.01)),
+    ("001-31", theory, "heavy_ball_optimal_momentum", lambda steps, mu, L: 0.5 + 0.0 * steps),
+    ("001-32", theory, "noise_second_moment", scaled(theory.noise_second_moment, 0.5)),
+    ("001-34", theory, "allocate_gaussian", scaled(theory.allocate_gaussian, 1.01)),
 ]  # fmt: skip
 WEIGHTS, STAGES = theory.nesterov_weights, theory.multistage_weights
 

@@ -116,7 +116,7 @@ def test_laplace_epsilon_of_the_full_batch_is_the_plain_quotient():
 
 @pytest.mark.parametrize(("T", "true"), [(100, 2.17), (1000, 1.81)])
 def test_noise_for_the_full_batch_is_not_private_on_a_batch(T, true):
-    """Errata 001-13: the optimal full-batch scales, used on batches, break epsilon = 1."""
+    """The optimal full-batch scales, taken as they are on batches, break epsilon = 1 (001-13)."""
     n, m, sensitivity = 100_000, 1000, 1.0
     # (4.5): b_t in proportion to a_t^(-1/3), with a_t that grows by the rate of mu alpha = 1/300.
     a = (1.0 - np.sqrt(1.0 / 300.0)) ** np.arange(T - 1, -1, -1)

@@ -80,8 +80,8 @@ def test_many_iterations_and_long_tails():
     assert (np.diff(shares) > 0).all()
 
 
-def test_remark_4_2_breaks_the_budget():
-    # 001-13 at the paper's settings, c = 1: 1 is claimed, this much is spent.
+def test_scales_of_the_full_batch_break_the_budget_of_batches():
+    # (4.5) taken as it is at the paper's settings, c = 1: 1 is claimed, this much is spent.
     for T, spent in [(100, 2.27), (1000, 1.92)]:
         _, weights = theory.nesterov_weights(T, 1 / 5.10008, 0.02, 5.10008)
         scales = theory.laplace_scales(theory.allocate_epsilon(weights, 1.0), 40.0, 100_000)
@@ -113,7 +113,7 @@ def test_subsampling_variance_against_enumeration():
     error = ((means - corners.mean(0)) ** 2).sum(1).mean()
     bound = theory.subsampling_variance(S, 5, 2)
     assert 0.9 * bound < error <= bound
-    # 001-5: outside such a ball the constant 1/4 is too small: simplex vertices, distance S.
+    # 001-5: the vertices of a simplex, at distance S, are in no such ball.
     vertices = S / 2 * np.eye(20)
     means_error = ((vertices - vertices.mean(0)) ** 2).sum(1).mean()  # m = 1
     assert theory.subsampling_variance(S, 20, 1, in_ball=False) >= means_error
