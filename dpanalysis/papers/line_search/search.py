@@ -283,7 +283,10 @@ def laplace_search(effort: Effort) -> Iterator[Evidence]:
     shares = [unlimited(*at, False) for at in both if at[1] <= 4.0]
     yield used("the same, queries that share nothing, eps <= 4", shares, "<=", 1.0)
     ratio = renyi_search(proved("laplace", True), "laplace", True)
-    found = search(effort, ratio, space)
+    # As in 002-1: far above the threshold, and at last below it.
+    late = {"order": 32.0, "first": 0.5, "second": 1.0, "steps": 9, "start": 12.0, "jump": -14.0}
+    late |= {"slope": 0.0, "bend": 0.0, "shift": 1.0, "swing": 0.0, "last": -1.0}
+    found = search(effort, ratio, space, guesses=(late,))
     yield used("largest exact / proved, losses in [0, Delta_f]", found, "<=", 1.0, tolerance=1e-9)
     sums = [proof_of_theorem_2(2.0, level, 20) for level in (-4.0, 0.0, 4.0)]
     what = "the sum over the halting index / the proof's last line, eps = 1, order 2, 20 queries"
