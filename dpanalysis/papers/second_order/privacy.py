@@ -256,8 +256,8 @@ def run_of_no_steps(effort: Effort) -> Iterator[Evidence]:
     "no guarantee: what is read off the run is not counted, nor its last evaluation; the worst "
     "case T, which the theorems state too, is one, as is a zCDP filter that stops the run",
     verdict="corrected",
-    says="'Suppose a run takes k_g gradient steps and k_H negative curvature steps. Then the run is "
-    "rho-zCDP'; Theorem B.5 says 'data-dependent'",
+    says="'Suppose a run takes k_g gradient steps and k_H negative curvature steps. Then the run "
+    "is rho-zCDP'; Theorem B.5 says 'data-dependent'",
     hypotheses="logistic rows of norm 1, sigma_g = 1; f(w0) public or with sigma_f = 10",
     changes="a definition of privacy that depends on the run; with T the statement is true",
     adversary=run_of_no_steps,
@@ -327,7 +327,7 @@ def rounded_bound(effort: Effort) -> Iterator[Evidence]:
     "T = (f(w0) + \\|z\\| - f_lb)/MIN_DEC costs 1/(2 sigma_f^2)",
     "w0 = 0 makes f(w0) = ln 2 public; otherwise f + z + a fixed margin, T rounded up",
     verdict="corrected",
-    says="'the zCDP guarantee for the Gaussian mechanism combined with postprocessing'; (6) has |z|",
+    says="'the zCDP guarantee for the Gaussian mechanism'; (6) has |z|",
     hypotheses="0 <= l <= B; T counted as released, as in rho; rounded up or not",
     changes="a T that is kept secret, or z in the place of |z|",
     adversary=rounded_bound,
@@ -370,8 +370,8 @@ def value_change(w: Array, old: Array, new: Array, y_old: float, y_new: float) -
     "003-5",
     "Assumption 2; (4), Delta_f",
     "where 0 <= l(w, x) <= B a replaced row moves f by at most B/n",
-    "B is needed at w0 only, where a replaced row moves n f by at most \\|\\|w0\\|\\|; the logistic "
-    "loss of the experiments has no B for all w",
+    "B is needed at w0 only, where a replaced row moves n f by at most \\|\\|w0\\|\\|; the "
+    "logistic loss of the experiments has no B for all w",
     verdict="sharpened",
     says="'there are constants B, B_g, and B_H such that for any w, x we have 0 <= l(w, x) <= B'",
     hypotheses="losses anywhere in [0, B]",
@@ -617,7 +617,7 @@ def full_moves(effort: Effort) -> Iterator[Evidence]:
     "Theorem B.4 is loose",
     verdict="corrected",
     says="(29) adds 'T epsilon'_N(alpha; sigma_g, s) + T epsilon'_N(alpha; sigma_H, s)'",
-    hypotheses="one evaluation of both on one batch; sensitivities of (4), which one record attains",
+    hypotheses="one evaluation of both on one batch; sensitivities of (4), which a record attains",
     changes="a batch of its own for the Hessian",
     adversary=full_moves,
 )
@@ -684,7 +684,7 @@ def small_share(effort: Effort) -> Iterator[Evidence]:
     "the noise are fixed beforehand, so loss distributions account for the run: some 30 times less "
     "noise, and 10 times less than by Theorem B.4 where that does not amplify",
     verdict="corrected",
-    says="'Given privacy parameters in (0, 1) ..., subsampling parameter s', the algorithm is private",
+    says="'Given privacy parameters ... in (0, 1) ..., subsampling parameter s'",
     hypotheses="all of epsilon, delta, epsilon_f, delta_f in (0, 1), s = .001, T = 1",
     changes="a lower bound of s in the theorem: exp(2 epsilon_0) <= 1 + 4 epsilon_0 is enough",
     adversary=small_share,
