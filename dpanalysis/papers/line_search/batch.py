@@ -609,7 +609,7 @@ def overspent(epsilon: float) -> float:
     orders = np.arange(2 + math.ceil(-math.log(DELTA) / epsilon), 501, 6 if epsilon > 0.1 else 1)
     curves = partial(gradient_curve, 0.5 * part**2), partial(search_curve, part)
     compared = [np.array([curve(order) for order in orders]) for curve in curves]
-    charged = [np.array([lemma_4(order, RATE, c) for order in orders]) for c in curves]
+    charged = [np.array([lemma_4(int(order), RATE, c) for order in orders]) for c in curves]
     budget = epsilon + math.log(DELTA) / (orders - 1)
     left = algorithm_2(budget, (compared[0], compared[1]), (charged[0], charged[1]))
     return float(np.min(1.0 - left / budget))

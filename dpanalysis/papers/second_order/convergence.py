@@ -462,7 +462,7 @@ def constants(effort: Effort) -> Iterator[Evidence]:
     pairs = ((0.06, 0.245), (0.03, 0.173), (0.04, 0.2), (0.02, 0.141))
     implied = [eps_H**2 / eps_g for eps_g, eps_H in pairs]
     yield printed("M that eps_H and eps_g of the tables imply", implied, "==", 1.0, tolerance=0.01)
-    sharp = theory.second_order_constants(1.0, 1e-3).M
+    sharp = theory.second_order_constants(1.0, 1e-3)[1]
     yield used("sharp M, lambda = .001 / that", sharp, "<=", 0.11)
     near = {"w": Range(-3.0, 3.0, size=2), "far": Range(-3.0, 3.0, size=2), **rows}
     # Next to 0, where both curvatures are largest; next to the point where the penalty bends most.
@@ -765,11 +765,12 @@ def searching_data(effort: Effort) -> Iterator[Evidence]:
     """Weigh what the search takes, (16), against what the noise of the gradient takes."""
     _, M, B_g, _ = CONSTANTS
     c, c1, c2, c_g, c_H = SEARCH
+    assert c_g is not None and c_H is not None
     t2 = theory.curvature_roots(c, c2, c_H)[1]
     shares = []
     for alpha in (1e-2, 1e-5, 1e-8):
         eps_g, eps_H = tolerances(alpha).values()
-        lowest = theory.min_decrease_line_search(eps_g, eps_H, CONSTANTS.G, M, *SEARCH)
+        lowest = theory.min_decrease_line_search(eps_g, eps_H, CONSTANTS.G, M, c, c1, c2, c_g, c_H)
         T = math.ceil(math.log(2.0) / lowest)
         most = max(20.0 * B_g / (c_g * eps_g), 40.0 * B_g * M / (t2 * c_H * eps_H**2))  # b = 10
         long, _ = theory.tolerated_noise(eps_g, eps_H, M, c, c1, c2)
@@ -929,10 +930,10 @@ def beside_trust_region(name: str, G: float, M: float, runs: int) -> tuple[float
     "OPT takes fewer iterations than DP-TR, and its final loss is lower, at high budgets",
     "where M = 1, which the paper's eps_H implies: fewer iterations with the sharp G = .25, a "
     "lower loss with G = 1. With the sharp M = .10 DP-TR takes fewer, on Covertype and IJCNN in "
-    "all settings (`python -m figures second_order_tables`)",
+    "all settings (`figures second_order_tables`)",
     verdict="sharpened",
-    says="'our algorithm requires fewer iterations than DP-TR'; 'OPT outperforms TR, with much less "
-    "runtime and lower final loss'",
+    says="'our algorithm requires fewer iterations than DP-TR'; 'OPT outperforms TR, with much "
+    "less runtime and lower final loss'",
     hypotheses="a loose solution, epsilon = 1; rows of the number and length of IJCNN, not IJCNN",
 )
 def short_steps(effort: Effort) -> Iterator[Evidence]:
