@@ -284,7 +284,7 @@ def laplace_search(effort: Effort) -> Iterator[Evidence]:
     yield used("the same, queries that share nothing, eps <= 4", shares, "<=", 1.0)
     ratio = renyi_search(proved("laplace", True), "laplace", True)
     # As in 002-1: far above the threshold, and at last below it.
-    late = {"order": 32.0, "first": 0.5, "second": 1.0, "steps": 9, "start": 12.0, "jump": -14.0}
+    late = {"order": 32.0, "first": 0.5, "second": 1.0, "steps": 9, "start": 10.0, "jump": -12.0}
     late |= {"slope": 0.0, "bend": 0.0, "shift": 1.0, "swing": 0.0, "last": -1.0}
     found = search(effort, ratio, space, guesses=(late,))
     yield used("largest exact / proved, losses in [0, Delta_f]", found, "<=", 1.0, tolerance=1e-9)
