@@ -88,12 +88,13 @@ def test_the_search_and_its_profile():
 def test_the_printed_bookkeeping_by_hand():
     # A gradient is charged .3, a search .25; what they are compared at decides when it stops.
     charged = 0.3, 0.25
-    for compared, expected in (
-        ((0.5, 0.2), (0.45, 0.45)),
-        ((0.4, 0.2), (0.45, 0.15)),
-        ((0.4, 0.1), (-0.1, -0.1)),
-    ):
-        assert line_search_batch.algorithm_2(1.0, compared, charged) == pytest.approx(expected)
+    for compared, expected in (((0.5, 0.2), 0.45), ((0.4, 0.2), 0.45), ((0.4, 0.1), -0.1)):
+        pairs = [tuple(np.array([each]) for each in pair) for pair in (compared, charged)]
+        assert line_search_batch.algorithm_2(np.ones(1), *pairs) == pytest.approx(expected)
+    # It goes on while one of two orders allows it, and then charges both.
+    pairs = [(np.array([0.4, 0.5]), np.array([0.2, 0.2])), (np.full(2, 0.3), np.full(2, 0.25))]
+    both = line_search_batch.algorithm_2(np.array([1.0, 9.0]), *pairs)
+    assert both[1] - both[0] == pytest.approx(8.0) and both[0] < -6.0
 
 
 def test_the_cost_of_hardly_any_loss_is_not_negative():

@@ -110,8 +110,8 @@ WRONG = [
     (
         "003-10",
         second_order,
-        "rdp_without_replacement",
-        lambda a, n, m, base: 2.0 * (m / n) ** 2 * base(a),
+        "approximation",
+        lambda order, noise, s: 0.2 * order * (s / noise) ** 2,
     ),
     ("003-11", theory, "lanczos_iterations", lambda d, U, eps, failure: 13),
     (
