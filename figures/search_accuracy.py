@@ -220,7 +220,7 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
         "adult": markdown(["epsilon", *(f"{e:g}" for e in epsilons)], rows),
         "counts": (
             f"(Larger class {level('majority'):.3f}, non-private {level('non-private'):.3f}.) The "
-            "printed accounting is not private and still buys less: at epsilon "
+            "printed accounting is not proved and still buys less: at epsilon "
             f"{listed} its runs make {made('DP-BLSGD, as printed')} iterations, those by the "
             f"correct one {made('DP-BLSGD')} (means of the folds; they spend at least "
             f"{spent:.0%} of their budget)."

@@ -59,13 +59,6 @@ _CLAIMS: dict[str, Claim] = {}
 
 # Verdicts against a paper: here they come with what the paper says and what would change them.
 AGAINST = ("repaired", "corrected", "refuted")
-# Papers of this package whose claims do not say so yet.
-UNSETTLED = (
-    "line_search",
-    "per_sample_clipping",
-    "second_order",
-    "value_clipping",
-)
 
 
 @overload
@@ -183,8 +176,7 @@ def register(
 
 
 def _enter(claim: Claim) -> Claim:
-    package, _, paper = _home(claim).partition(".papers.")
-    ours = package == "dpanalysis" and paper.partition(".")[0] not in UNSETTLED
+    ours = _home(claim).startswith("dpanalysis.papers.")
     if ours and claim.verdict in AGAINST and not (claim.says and claim.changes):
         raise ValueError(f"says and changes must be given, {claim.id} is {claim.verdict!r}")
     # Of two threads, or two decorators with one id, only one can enter its claim.

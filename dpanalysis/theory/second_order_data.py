@@ -168,8 +168,7 @@ def iteration_bound(gap: float, min_decrease: float) -> int:
     r"""Return the largest number of evaluations, :math:`\lfloor(f(w_0) - f_{lb})/D\rfloor + 1`.
 
     Every evaluation but the last, which finds a second-order point, precedes a step that decreases
-    f by at least D. Gao and Wright (2023), (6) and Corollary 3, which omit the last evaluation
-    (errata 003-17).
+    f by at least D. Gao and Wright (2023), (6) and Corollary 3, whose T is rounded up (003-17).
 
     Parameters
     ----------

@@ -15,7 +15,6 @@ CORRECTIONS = [
     claim
     for claim in registry.load(module="dpanalysis.papers")
     if claim.verdict in ("corrected", "refuted")
-    and claim.check.__module__.split(".")[2] not in registry.UNSETTLED
 ]
 
 

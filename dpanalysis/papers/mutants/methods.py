@@ -436,7 +436,7 @@ _BATCH_CLAIM = privacy.zcdp_to_epsilon(2.0 / (_RECORDS * _BATCH_STD) ** 2, _BATC
 SECOND_ORDER = (
     Mutant(
         name="last evaluation forgotten",
-        source="errata 003-17: Gao and Wright (2023), (6) and Theorem 1",
+        source="Gao and Wright (2023), Theorem 1, with T rounded down",
         why="noise for T = 1 iteration, but after its step the point is evaluated once more",
         broken=Evaluations(_STD, 2),
         correct=Evaluations(math.sqrt(2.0) * _STD, 2),
@@ -458,7 +458,7 @@ SECOND_ORDER = (
     ),
     Mutant(
         name="small batch by an approximation",
-        source="errata 003-10: Gao and Wright (2023), (28), beyond small s and large sigma",
+        source="Gao and Wright (2023), (28), used as a bound beyond small s and large sigma",
         why="2 s^2 alpha/sigma^2 leaves out what a small batch costs when the record is in it",
         broken=BatchOfOne(_BATCH_STD),
         correct=BatchOfOne(
