@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -257,9 +258,12 @@ class PrivateOracle:
             if type(sampling) is not Full:
                 check_drawn(self._facts, check_sampling(sampling), self._problem.n)
             named = tuple(events)
-            self._buy(named, lambda priced: sampled_event(self._facts, sampling, priced))
-            with Batch(self, sampling, self._draw(sampling), named) as batch:
+            self._buy(named, partial(sampled_event, self._facts, sampling))
+            batch = Batch(self, sampling, self._draw(sampling), named)
+            try:
                 yield batch
+            finally:
+                batch._close()
         finally:
             self._open.release()
 
@@ -283,7 +287,7 @@ class PrivateOracle:
             check_drawn(self._facts, check_sampling(sampling, epochs=True), self._problem.n)
             sampling.validate(self._problem.n)
             named = tuple(events)
-            self._buy(named, lambda priced: Epoch(sampling, priced))
+            self._buy(named, partial(Epoch, sampling))
             drawn = [sampling.draw_epoch(self._problem.n, source) for source in self._batch_sources]
             batches = self._one_by_one(sampling, drawn, named)
             yield batches
