@@ -54,6 +54,7 @@ from .nesterov import (
     nesterov_stationary_gap,
     nesterov_weights,
 )
+from .noise_allocation import AllocationCertificate, allocation_certificate, noise_floor
 from .recursion import (
     ErrorRecursion,
     gradient_descent_recursion,
@@ -95,6 +96,7 @@ from .value_clipping import (
 )
 
 __all__ = [
+    "AllocationCertificate",
     "Certificate",
     "ErrorRecursion",
     "SecondOrderConstants",
@@ -103,6 +105,7 @@ __all__ = [
     "StateSpace",
     "allocate_epsilon",
     "allocate_gaussian",
+    "allocation_certificate",
     "batch_noise",
     "best_horizon",
     "best_shares",
@@ -147,6 +150,7 @@ __all__ = [
     "nesterov_stationary_gap",
     "nesterov_weights",
     "no_clipping_norm",
+    "noise_floor",
     "noise_second_moment",
     "psac_lemma2",
     "psac_table1",
