@@ -23,8 +23,8 @@ that is the value. For any X and :math:`Y = VV^\top`, with :math:`M = G^\top G`,
 for the trace give :math:`\mathrm{tr}(M X^{-1})\,\mathrm{tr}(XY) \ge \|G V\|_*^2` with the nuclear
 norm. Let the rows of G be :math:`\sqrt{w_\lambda} a_\lambda`, D the diagonal matrix of the norms of
 its columns, :math:`\sqrt{M_{kk}}`, and :math:`V = D^{-1} G^\top`: rows of norm 1 in d coordinates,
-so that such gradient differences exist. Then :math:`\|GV\|_* = \mathrm{tr}(G D^{-1} G^\top)`, as that
-matrix is positive semidefinite, which is :math:`\sum_k M_{kk}/\sqrt{M_{kk}}`. QED
+so that such gradient differences exist. Then :math:`\|GV\|_* = \mathrm{tr}(G D^{-1} G^\top)`, as
+that matrix is positive semidefinite, which is :math:`\sum_k M_{kk}/\sqrt{M_{kk}}`. QED
 
 It covers noise with one C for all coordinates, and gradients that an adversary chooses. The
 gradients of a linear model differ along one row x, and there correlated noise gains a little; for
