@@ -93,8 +93,8 @@ def _memory(owner: Any) -> dict[Any, Any]:
     the same module that those call, the attributes, defaults, enclosed and global variables.
     """
     found: dict[Any, Any] = {}
-    spaces = [vars(kind) for kind in type(owner).__mro__ if _is_users(kind)]
-    spaces.insert(0, getattr(owner, "__dict__", {}))
+    spaces: list[Any] = [getattr(owner, "__dict__", {})]
+    spaces += [vars(kind) for kind in type(owner).__mro__ if _is_users(kind)]
     for k, space in enumerate(spaces):
         found |= {(k, name): _value(value) for name, value in space.items()}
     for function in _functions(value for space in spaces for value in space.values()):

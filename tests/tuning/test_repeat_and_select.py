@@ -345,6 +345,7 @@ def test_so_it_is_wherever_the_output_holds_the_model(name):
             _check_output([output, model_of(dpa.Budget(0.1), None)], dpa.Budget(0.8))
 
 
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 def test_fits_within_another_estimator_are_added():
     def several(budget, rng):
         one = LogisticRegression(budget.epsilon, bounds=(-1, 1), random_state=0)
