@@ -282,20 +282,20 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         wider = ", tuned by another run on a grid that goes on where its end is best"
         inside = ends["best_step_inside"].tolist()
     if len(tried) == 1:
-        steps = f"the one step size {tried[0]:g}/C, which is not tuned"
+        way = f"the one step size {tried[0]:g}/C, which is not tuned"
         grid = (
             "What VC loses is therefore that of this step size alone: at a smaller one it may learn"
         )
     else:
         listed_steps = ", ".join(f"{reach:g}/C" for reach in tried)
-        steps = f"the best step size of {listed_steps} by training accuracy{wider}"
+        way = f"the best step size of {listed_steps} by training accuracy{wider}"
         grid = runs.grid_sentence(inside).rstrip(".")
     return f"""
 Gradient clipping (GC, solid) and value clipping (VC, dashed) by epoch,
 {runs.runs_in_words(chosen["seeds"])} on {chosen["data"]}, with {network}. Pixels in
 [0, 1], public bound {chosen["row_bound_L2"]:g} on the norm of an image, Poisson batches of
 {chosen["batch"]} on average, sigma = {chosen["noise_multiplier"]:g}, {iterations} steps; for each
-curve {steps}. {grid}. At the end, for C =
+curve {way}. {grid}. At the end, for C =
 {", ".join(f"{C:g}" for C in chosen["clip_norms"])}: test accuracy
 {listed("test_accuracy")}; clipping frequency {listed("clipping_frequency")}. VC goes by the product
 of the layers' norms, which is far above the gradients of a CNN, so that it clips where GC does not
