@@ -164,6 +164,39 @@ def frozen():
     return module
 
 
+def settled(module):
+    """The module with statistics in its batch normalizations, in eval() mode."""
+    with torch.no_grad():
+        for layer in module.modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                layer.running_mean.normal_()
+                layer.running_var.uniform_(0.5, 2.0)
+                if layer.affine:
+                    layer.weight.uniform_(0.5, 2.0)
+                    layer.bias.normal_()
+    return module.eval()
+
+
+def backbone():
+    body = nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout2d(0.5), nn.Flatten()
+    )
+    return settled(nn.Sequential(body.requires_grad_(False), nn.Linear(36, 5), nn.Linear(5, 3)))
+
+
+class Residual(nn.Module):
+    """A backbone with a forward of its own, frozen; the head has dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2)
+        self.requires_grad_(False)
+        self.drop, self.head = nn.Dropout(0.5), nn.Linear(50, 3)
+
+    def forward(self, x):
+        return self.head(self.drop((x + torch.relu(self.norm(self.conv(x)))).flatten(1)))
+
+
 def twice():
     layer = nn.Linear(6, 6)
     return nn.Sequential(layer, nn.Tanh(), layer, nn.Linear(6, 3))
@@ -223,6 +256,12 @@ MODULES = {
     "shared": lambda: (Tied(), (3,)),
     "twice": lambda: (twice(), (6,)),
     "frozen": lambda: (frozen(), (6,)),
+    "backbone": lambda: (backbone(), (2, 5, 5)),
+    "residual backbone": lambda: (settled(Residual()), (2, 5, 5)),
+    "batch norm in eval, trained": lambda: (
+        settled(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3))),
+        (6,),
+    ),
     "behind": lambda: (Behind(), (5, 4)),
     "stepped": lambda: (Stepped(), (4,)),
     "recurrent": lambda: (Recurrent(), (5, 3)),
@@ -579,6 +618,42 @@ def test_what_mixes_samples_is_refused_by_name(module, message):
     with pytest.raises(ValueError, match=message):
         dpa.problems.Module(module, torch.randn(9, 4), torch.randint(0, 3, (9,)))
     assert dpa.problems.Module(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.0)), *_small()).d == 15
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (nn.BatchNorm1d(4), "also with frozen parameters, while it is in train.. .*call eval"),
+        (nn.BatchNorm1d(4, affine=False), "normalizes over the batch: take GroupNorm .*call eval"),
+        (nn.BatchNorm1d(4, track_running_stats=False).eval(), "in eval.. too, since it has no"),
+        (nn.Dropout(0.5), "set its dropout to 0, or call eval.. on it, which trains without"),
+    ],
+    ids=str,
+)
+def test_frozen_layers_that_mix_samples_in_their_mode_are_refused(layer, message):
+    module = nn.Sequential(layer.requires_grad_(False), nn.Linear(4, 3))
+    with pytest.raises(ValueError, match=rf"its layer 0 .*{message}"):
+        dpa.problems.Module(module, *_small())
+
+
+def test_a_frozen_backbone_stays_what_it_is_and_only_the_head_is_trained():
+    module, shape = MODULES["backbone"]()
+    X, y = torch.randn(200, *shape), torch.randint(0, 3, (200,))
+    problem = dpa.problems.Module(module, X, y)
+    assert (problem.d, problem.frozen) == (36 * 5 + 5 + 5 * 3 + 3, 4 * 18 + 4 + 2 * 4)
+    assert ", frozen=84," in repr(problem) and problem._network.forward == "direct"
+    assert set(problem._network.homes.values()) == {"1", "2"}  # the rest is passed forth alone
+    budget = dpa.Budget(2.0, 1e-3, "add_or_remove_one")
+    method = dpa.methods.SGD(0.5, 5, dpa.Poisson(0.1), RULES[0])
+    result = dpa.minimize(problem, method, budget, rng=0)
+    assert result.private and result.epsilon() <= 2.0
+    before, after = module.state_dict(), problem.module(result.w[0]).state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved == {"1.weight", "1.bias", "2.weight", "2.bias"}
+    inner = problem._network.module.state_dict()
+    assert all(torch.equal(before[name], inner[name]) for name in before if name not in moved)
+    with pytest.raises(ValueError, match="all of them frozen by requires_grad_"):
+        dpa.problems.Module(module.requires_grad_(False), X, y)
 
 
 def _small():

@@ -464,7 +464,9 @@ LAYERS = st.one_of(
     st.builds(nn.InstanceNorm1d, st.sampled_from([2, 4]), affine=st.just(True)),
     st.builds(nn.InstanceNorm2d, st.sampled_from([2, 4]), affine=st.just(True)),
     st.sampled_from([nn.ZeroPad1d(1), nn.ConstantPad2d((0, 0, 1, -1), 0.0), nn.CircularPad1d(1)]),
-    st.sampled_from([nn.BatchNorm1d(2), nn.Fold(1, 1), nn.Unfold(1), nn.Upsample(scale_factor=2)]),
+    st.builds(nn.BatchNorm1d, st.sampled_from([2, 4]), track_running_stats=st.booleans()),
+    st.builds(nn.BatchNorm2d, st.just(2), track_running_stats=st.booleans()),
+    st.sampled_from([nn.BatchNorm3d(2), nn.Fold(1, 1), nn.Unfold(1), nn.Upsample(scale_factor=2)]),
 )
 
 
@@ -482,6 +484,15 @@ def test_what_takes_a_chunk_at_once_keeps_samples_apart(layers, axes):
     other[1] = x[1]
     found, moved = module(x), module(other)
     assert torch.equal(found[1], moved[1]) and len(found) == 4
+
+
+def test_batch_normalization_is_known_by_its_statistics_and_its_mode():
+    x = torch.randn(4, 2)
+    for tracks, trains in ((True, False), (True, True), (False, False), (False, True)):
+        layer = nn.BatchNorm1d(2, track_running_stats=tracks).train(trains)
+        assert per_sample.keeps_apart(layer, x) == (tracks and not trains)
+        alone = layer.eval() if tracks and not trains else None
+        assert alone is None or torch.equal(alone(x)[:1], alone(x[:1]))
 
 
 def test_a_number_is_no_nan():

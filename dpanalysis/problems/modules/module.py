@@ -101,8 +101,14 @@ class Module(GrowingRisk):
 
     Any :class:`torch.nn.Module` whose samples do not mix: the loss of a sample is a function of
     that sample and the parameters. The parameters that have ``requires_grad`` are one vector of d
-    entries, in the order of ``named_parameters()``; the others, and the buffers, stay as they
-    are and must be public. The module is copied, and runs in ``eval()`` mode.
+    entries, in the order of ``named_parameters()``; the others, which ``requires_grad_(False)``
+    has frozen, and the buffers stay as they are and must be public. The module is copied, and runs
+    in ``eval()`` mode.
+
+    To train the head of a pretrained network, freeze the rest and put it in ``eval()`` mode: batch
+    normalization then uses its running statistics, and dropout does nothing. In ``train()`` mode
+    both are refused, also with frozen parameters. Layers before the first trained parameter
+    take part in the pass forth alone.
 
     Gradients of single samples come layer by layer, from one pass forth and back over a chunk of
     samples: of Linear, Conv1d to Conv3d, Embedding, GroupNorm and LayerNorm the norms cost little
@@ -150,15 +156,18 @@ class Module(GrowingRisk):
     ----------
     n, d, size : int
         As of :class:`~dpanalysis.ERM`.
+    frozen : int
+        Number of entries in the parameters that are frozen; ``d`` counts the others.
     chunk, device
         As given or chosen.
 
     Raises
     ------
     ValueError
-        If a layer mixes samples or draws random numbers (batch normalization, dropout: it is
-        named), the loss of a made-up sample changes with the samples beside it or from one call
-        to the next, the data are not finite, or a label has no output.
+        If a layer, in the mode that it is in, mixes samples or draws random numbers (batch
+        normalization, dropout: it is named), every parameter is frozen, the loss of a made-up
+        sample changes with the samples beside it or from one call to the next, the data are not
+        finite, or a label has no output.
 
     Notes
     -----
@@ -244,9 +253,11 @@ class Module(GrowingRisk):
             check_choice("loss", loss, tuple(LOSSES))
         check_regularizer(regularizer)
         refuse_by_name(module)
-        trained = [each for each in module.parameters() if each.requires_grad]
+        parameters = list(module.parameters())
+        trained = [each for each in parameters if each.requires_grad]
         if not trained:
-            raise ValueError("module must have a parameter with requires_grad=True, got none")
+            got = "all of them frozen by requires_grad_(False)" if parameters else "none"
+            raise ValueError(f"module must have a parameter with requires_grad=True, got {got}")
         self.device = trained[0].device if device is None else torch.device(device)
         self.regularizer, self.loss = regularizer, loss
         self._on_host = False
@@ -260,6 +271,7 @@ class Module(GrowingRisk):
         self._original = copy.deepcopy(module)
         self._network = ModuleNetwork(module, own, trained[0].dtype, self.device)
         self.d = self._network.size
+        self.frozen = sum(each.numel() for each in parameters) - self.d
         self._start = self._network.vector.to("cpu", torch.float64, copy=True).numpy()
         entries, self._steps = choose_way(self._network, self._X, self._y)
         self._check_classes()
@@ -288,8 +300,9 @@ class Module(GrowingRisk):
     def __repr__(self) -> str:
         kind = type(self._network.module).__name__
         size = "" if self._size is None else f", size={self._size}"
+        frozen = f", frozen={self.frozen}" if self.frozen else ""
         return (
-            f"Module({kind}, n={self.n}, d={self.d}, loss={self.loss!r}, "
+            f"Module({kind}, n={self.n}, d={self.d}{frozen}, loss={self.loss!r}, "
             f"regularizer={self.regularizer!r}, chunk={self.chunk}, device={str(self.device)!r}"
             f"{size})"
         )

@@ -79,6 +79,19 @@ def _one_axis(layer: Any, ndim: int) -> bool:
     return layer.dim is not None and -ndim < layer.dim < ndim and layer.dim != 0
 
 
+def has_statistics(layer: Any) -> bool:
+    """Return whether a batch normalization has running statistics to use in ``eval()`` mode.
+
+    Without them it normalizes over the batch in either mode.
+    """
+    return layer.running_mean is not None and layer.running_var is not None
+
+
+def _channels(*axes: int) -> Callable[[Any, int], bool]:
+    """Batch normalization with fixed statistics: an affine map of each channel, which is axis 1."""
+    return lambda layer, ndim: has_statistics(layer) and ndim in axes
+
+
 def _last_axes(layer: Any, ndim: int) -> bool:
     return len(layer.normalized_shape) < ndim
 
@@ -101,6 +114,9 @@ _AXES: dict[type, Callable[[Any, int], bool]] = {
     nn.GLU: _one_axis,
     nn.Softmax2d: _spatial(2),
     nn.PReLU: _behind,
+    nn.BatchNorm1d: _channels(2, 3),
+    nn.BatchNorm2d: _channels(4),
+    nn.BatchNorm3d: _channels(5),
     **dict.fromkeys(
         (
             *(nn.Identity, nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout),

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten
 
 from .layers import LayerError, listening
 from .network import ModuleNetwork, same_kernels
-from .per_sample import Placed, Together
+from .per_sample import Placed, Together, has_statistics
 
 _TRIED = 3  # samples; a first axis of another length is not that of the samples
 _MIXED = (
@@ -22,7 +22,11 @@ _MIXED = (
 
 
 def refuse_by_name(module: nn.Module) -> None:
-    """Raise ValueError where a layer is known to mix samples, or to draw random numbers."""
+    """Raise ValueError where a layer is known to mix samples, or to draw random numbers.
+
+    In the mode that the user has put it in. The problem computes in ``eval()`` mode, and must not
+    turn one layer into another behind the user's back.
+    """
     for path, layer in module.named_modules():
         why = _why_not(layer)
         if why:
@@ -32,12 +36,29 @@ def refuse_by_name(module: nn.Module) -> None:
 
 def _why_not(layer: Any) -> str:
     if isinstance(layer, _BatchNorm):
-        return "normalizes over the batch: take GroupNorm or LayerNorm"
-    if isinstance(layer, _InstanceNorm) and layer.track_running_stats:
-        return "keeps statistics of the samples: set track_running_stats=False"
+        if not has_statistics(layer):
+            return (
+                "normalizes over the batch, in eval() too, since it has no running statistics: "
+                "take GroupNorm or LayerNorm"
+            )
+        if layer.training:
+            return (
+                f"normalizes over the batch{_though_frozen(layer)}: take GroupNorm or LayerNorm, "
+                "or call eval() on it if its running statistics are public, as those of a "
+                "pretrained network are"
+            )
+    if isinstance(layer, _InstanceNorm) and layer.track_running_stats and layer.training:
+        return (
+            f"keeps statistics of the samples{_though_frozen(layer)}: set "
+            "track_running_stats=False, or call eval() on it if those that it has are public"
+        )
     random = isinstance(layer, (_DropoutNd, nn.RNNBase, nn.MultiheadAttention))
-    if random and (layer.p if isinstance(layer, _DropoutNd) else layer.dropout) > 0.0:
-        return "draws a mask that depends on the batch: set its dropout to 0"
+    share = layer.p if isinstance(layer, _DropoutNd) else layer.dropout if random else 0.0
+    if random and layer.training and share > 0.0:
+        return (
+            "draws a mask that depends on the batch: set its dropout to 0, or call eval() on it, "
+            "which trains without dropout"
+        )
     if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
         if layer.max_norm is not None:
             return "changes its weights by the samples it sees: set max_norm=None"
@@ -46,6 +67,12 @@ def _why_not(layer: Any) -> str:
     if any(nn.parameter.is_lazy(each) for each in layer.parameters(recurse=False)):
         return "has no shape yet: call the module once on one sample"
     return ""
+
+
+def _though_frozen(layer: nn.Module) -> str:
+    parameters = list(layer.parameters())
+    frozen = bool(parameters) and not any(each.requires_grad for each in parameters)
+    return ", also with frozen parameters, while it is in train() mode" if frozen else ""
 
 
 def made_up(network: ModuleNetwork, X: Tensor, y: Tensor, count: int, seed: int = 0) -> Any:
