@@ -61,7 +61,6 @@ _CLAIMS: dict[str, Claim] = {}
 AGAINST = ("repaired", "corrected", "refuted")
 # Papers of this package whose claims do not say so yet.
 UNSETTLED = (
-    "accelerated",
     "line_search",
     "per_sample_clipping",
     "second_order",

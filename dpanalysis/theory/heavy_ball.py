@@ -210,7 +210,13 @@ def heavy_ball_bound(
 
     Corrected: ``(L/2) C_t^2 rate^{2t} ||xi_0 - xi*||^2`` plus the stationary gap, where ``C_t =
     max_i ||T_i^t|| / rate^t`` and ``xi_0 = (w_0, w_0)``, so that ``||xi_0 - xi*||^2 = 2 ||w_0 -
-    w*||^2``. The printed first term is false and the noise term loose by a factor of at least 2.
+    w*||^2``. Printed is ``C_t = O(t)``, without the factor; the noise term there is loose by a
+    factor of at least 2.
+
+    The noise must have mean 0, and a second moment of at most ``noise_variance I``, *given both
+    points of the state*, ``w_t`` and ``w_{t-1}``. Given ``w_t`` alone, as the theorem has it, the
+    gap can tend to several times the bound (erratum 001-30). Independent noise, and that of
+    batches drawn anew, satisfies it.
 
     Parameters
     ----------
@@ -219,14 +225,13 @@ def heavy_ball_bound(
     step_size, momentum : float
         ``alpha > 0`` and ``beta`` in ``[0, 1)``.
     noise_variance : float
-        Variance of each coordinate of the gradient noise.
+        Largest variance of the gradient noise in any direction, given ``w_t`` and ``w_{t-1}``.
     initial_error : float or (d,) array_like
         ``w_0 - w*``; ``w_{-1} = w_0``.
     t : array_like of int
         Iterations, ``t >= 0``.
     printed : bool
-        Return (3.17) with ``C_t = t`` as printed, to reproduce the paper's Fig. 1. It is not a
-        bound.
+        Return (3.17) with ``C_t = t``, to reproduce the paper's Fig. 1. It is not a bound.
 
     Returns
     -------

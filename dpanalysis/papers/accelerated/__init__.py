@@ -24,45 +24,49 @@ Theorem A.1 | bounds-2 bounds-10 | the Laplace mechanism
 Theorem A.2 | 001-20 |
 Theorem A.3 | 001-1 bounds-11 |
 Proposition 3.1 | 001-1 |
-Assumption 3.2 | 001-17 | for logistic regression; `RowBound`
+Assumption 3.2 | holds: 001-17 | for logistic regression with S_1 = 40; the sentence before (5.2) has "=" for all x; `RowBound`
 Proposition 3.3 | 001-4 001-5 |
 Proposition 3.4 | 001-3 001-6 001-26 | `python -m figures lmi_map`
-Theorem 3.5 | 001-7 |
-Theorem 4.1 | 001-9 |
+Theorem 3.5 | 001-7 001-30 | for noise of mean 0 given both points, the proof repaired; given x_t alone it is false
+Theorem 4.1 | 001-9 001-32 |
 Proposition 4.2 | 001-12 |
 Theorem 4.3 | 001-15 |
-Remark 4.1 | 001-12 001-23 | `python -m figures kuru_horizons`
+Remark 4.1 | 001-12 | its horizons: `python -m figures kuru_horizons`; E_0 counts as in (4.3)
 Remark 4.2 | 001-13 |
 Lemma B.1 | 001-25 |
 (3.3) to (3.5) | 001-1 | the cost of one iteration
 (3.6), (3.7) | 001-24 |
 (3.8), (3.9) | 001-2 | the dynamical system
 (3.10) | 001-2 |
-(3.12), (B.1) | 001-4 |
-(3.13), (B.4) | 001-5 |
+(3.12) | holds: 001-4 | (B.1), a step of its proof, is off by a factor 2, and by d
+(B.1) | refuted: 001-4 | as an equality; (3.12) does not need it
+(3.13) | holds: 001-5 | by another proof
+(B.4) | refuted: 001-5 | its step sum_k S_{1,k} <= S_1
 (3.14) | 001-3 |
 (3.15) | 001-6 |
-(3.17) | 001-7 |
+(3.17) | 001-7 001-30 |
 (3.18) | 001-7 001-21 | `theory.heavy_ball_rate`
 (4.2), (4.3) | 001-9 001-10 001-11 |
 (4.4) | 001-14 |
-(4.5), (4.6) | 001-12 |
+(4.5), (4.6) | 001-12 | a_{T,0} is that of (4.3), 001-10
 (4.7) | used | `theory.multistage_schedule`
 (4.8) | 001-15 |
 (5.1) | 001-16 |
-(5.2) | 001-17 |
+(5.2) | holds: 001-17 | the display is a bound; the sentence before it has "="
 Figure 1 | 001-21 | `python -m figures kuru_fig1`
 Figure 2 | 001-22 | `python -m figures kuru_fig2`
-Figure 3 | 001-19 001-23 001-27 001-28 | `python -m figures kuru_fig3`
-Figure 4 | 001-13 001-19 | `python -m figures kuru_fig4`
+Figure 3 | drawn: 001-19 001-23 001-27 001-28 001-33 | with noise that is private, and published curves: `python -m figures kuru_fig3`
+Figure 4 | drawn: 001-13 001-19 | with noise that is private: `python -m figures kuru_fig4`
 Headline: sigma_T of section 3.2 is private | 001-8 |
-Headline: L is estimated from the data | 001-18 |
-Headline: accelerated methods beat DP-GD at the best T | 001-27 |
-Headline: fewer iterations are better for accelerated methods | 001-27 |
-Headline: an even division of the budget is not the best | 001-12 001-28 |
-Headline: the optimised methods are best | 001-28 |
-Headline: DP-NAG-opt is robust to a small step, DP-MASG-opt is not | 001-28 |
+Headline: epsilon = 1 in all runs, with L estimated from the data | 001-18 |
+Headline: accelerated methods beat DP-GD at the best T | drawn: 001-27 | at the paper's size, m = n and m = 1000: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
+Headline: fewer iterations are better for accelerated methods | drawn: 001-27 001-33 | `python -m figures kuru_fig3 kuru_fig4`; the best T of DP-GD is 500, not 1000
+Headline: an even division of the budget is not the best | 001-12 |
+Headline: the optimised methods are best | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
+Headline: DP-NAG-opt is robust to a small step, DP-MASG-opt is not | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
 Headline: dividing the noise helps under subsampling, too | 001-13 | with noise that is private: `python -m figures kuru_fig4`
 Headline: full data give a smaller error than batches | 001-29 |
+Headline: a better rate costs more noise (section 3.2) | 001-31 |
+Headline: zCDP has a closed form without subsampling (section 6) | 001-34 | `theory.allocate_gaussian`
 Headline: the published code is private | 001-19 |
 """
