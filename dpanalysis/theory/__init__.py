@@ -3,7 +3,8 @@
 Pure functions in four groups:
 
 - rates, exact errors on quadratics, error bounds, certificates from linear matrix inequalities,
-  and the optimal allocation of a privacy budget to the iterations (Kuru et al. 2022);
+  and the optimal allocation of a privacy budget to the iterations, with a certificate that no
+  Gaussian noise improves it (Kuru et al. 2022);
 - the bias of per-sample weights (Xia et al. 2023);
 - how often gradients are clipped, what that costs, and how gradients grow with the loss
   (Fang et al. 2023);
@@ -54,6 +55,7 @@ from .nesterov import (
     nesterov_stationary_gap,
     nesterov_weights,
 )
+from .noise_allocation import NoiseAllocation, allocation_certificate, noise_floor
 from .recursion import (
     ErrorRecursion,
     gradient_descent_recursion,
@@ -97,12 +99,14 @@ from .value_clipping import (
 __all__ = [
     "Certificate",
     "ErrorRecursion",
+    "NoiseAllocation",
     "SecondOrderConstants",
     "SecondOrderTarget",
     "Shares",
     "StateSpace",
     "allocate_epsilon",
     "allocate_gaussian",
+    "allocation_certificate",
     "batch_noise",
     "best_horizon",
     "best_shares",
@@ -147,6 +151,7 @@ __all__ = [
     "nesterov_stationary_gap",
     "nesterov_weights",
     "no_clipping_norm",
+    "noise_floor",
     "noise_second_moment",
     "psac_lemma2",
     "psac_table1",
