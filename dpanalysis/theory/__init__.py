@@ -3,7 +3,8 @@
 Pure functions in four groups:
 
 - rates, exact errors on quadratics, error bounds, certificates from linear matrix inequalities,
-  and the optimal allocation of a privacy budget to the iterations (Kuru et al. 2022);
+  and the optimal allocation of a privacy budget to the iterations, with a certificate that no
+  Gaussian noise improves it (Kuru et al. 2022);
 - the bias of per-sample weights (Xia et al. 2023);
 - how often gradients are clipped, what that costs, and how gradients grow with the loss
   (Fang et al. 2023);
@@ -54,7 +55,7 @@ from .nesterov import (
     nesterov_stationary_gap,
     nesterov_weights,
 )
-from .noise_allocation import AllocationCertificate, allocation_certificate, noise_floor
+from .noise_allocation import NoiseAllocation, allocation_certificate, noise_floor
 from .recursion import (
     ErrorRecursion,
     gradient_descent_recursion,
@@ -96,9 +97,9 @@ from .value_clipping import (
 )
 
 __all__ = [
-    "AllocationCertificate",
     "Certificate",
     "ErrorRecursion",
+    "NoiseAllocation",
     "SecondOrderConstants",
     "SecondOrderTarget",
     "Shares",

@@ -1,190 +1,240 @@
-r"""A certificate that no noise on full gradients does better than independent, well-divided noise.
+r"""Noise allocations that no other Gaussian noise improves, and a floor for all private methods.
 
-On a quadratic, the last iterate of a method that is linear in its state is a sum of responses to
-the noise of every step: along an eigenvector of curvature :math:`\lambda`, the noise :math:`z`
-(one number a step, correlated as one likes) moves it by :math:`a_\lambda^\top z`. With weights
-:math:`w_\lambda` (:math:`\lambda/2` for the gap of the objective) the mean error is tr(M Cov z),
+A method of two-step memory on full batches of a quadratic moves, along an eigenvector of curvature
+:math:`\lambda`, by its state space. Let :math:`a_\lambda \in R^T` be the response of the last
+iterate to unit noise at each step, :math:`w_\lambda` the weight of its squared error
+(:math:`\lambda/2` for the gap of the objective), and
 
-.. math:: M = \sum_\lambda w_\lambda a_\lambda a_\lambda^\top.
+.. math:: M = \sum_\lambda w_\lambda a_\lambda a_\lambda^T = G G^T, \qquad
+          G_{k \lambda} = \sqrt{w_\lambda} \, a_{\lambda k}.
 
-Noise :math:`z = C^{-1} g` with white Gaussian g costs what the Gaussian release of C times the
-gradients costs. Let one record move the gradient of step k by a vector of norm at most S, and let
-Y be the Gram matrix of these vectors over S: diag Y <= 1. With :math:`X = C^\top C` the squared
-sensitivity is :math:`S^2 \max_Y \mathrm{tr}(XY)`, and the error at a budget of mu-GDP is
-:math:`S^2/\mu^2` times
+The noise is :math:`C^{-1} z`, with z white Gaussian noise in every coordinate: any correlation
+over the iterations, independent of one another in the coordinates. With X = C'C its covariance over
+the iterations is :math:`X^{-1}`, so that the error is :math:`tr(M X^{-1})`. The gradients of two
+neighbors differ by :math:`v_1, \dots, v_T`, at most 1 in norm; their Gram matrix is Y = VV', and
+what is released is N(Cv, 1) of the one and N(0, 1) of the other: :math:`\mu`-GDP, with
+:math:`\mu^2 = tr(X Y)` at most.
 
-.. math:: \mathrm{tr}(M X^{-1}) \max_Y \mathrm{tr}(XY).
+**Theorem.** :math:`\min_X \max_Y tr(M X^{-1}) \, tr(X Y) = (\sum_k \sqrt{M_{kk}})^2`, over all
+positive definite X and all Y that are positive semidefinite with a diagonal of at most 1. It is
+attained by *diagonal* X with :math:`X_{kk}` proportional to :math:`\sqrt{M_{kk}}`: independent
+noise, optimally divided.
 
-**Theorem.** Its minimum over all positive definite X is :math:`(\sum_k \sqrt{M_{kk}})^2`, which a
-*diagonal* X attains, :math:`X_{kk} \propto \sqrt{M_{kk}}`: independent noise, optimally divided.
+*Proof.* For diagonal X, :math:`tr(X Y) \le \sum_k X_{kk}`, and :math:`\sum_k M_{kk} / X_{kk}
+\sum_k X_{kk}` is the stated value at this X. This holds for gradients that depend on earlier
+answers, too, since Gaussian releases compose. Conversely, for every X and every Y = VV',
 
-*Proof.* A diagonal X gives :math:`\sum_k M_{kk}/X_{kk} \cdot \sum_k X_{kk}`, since diag Y <= 1;
-that is the value. For any X and :math:`Y = VV^\top`, with :math:`M = G^\top G`, Cauchy and Schwarz
-for the trace give :math:`\mathrm{tr}(M X^{-1})\,\mathrm{tr}(XY) \ge \|G V\|_*^2` with the nuclear
-norm. Let the rows of G be :math:`\sqrt{w_\lambda} a_\lambda`, D the diagonal matrix of the norms of
-its columns, :math:`\sqrt{M_{kk}}`, and :math:`V = D^{-1} G^\top`: rows of norm 1 in d coordinates,
-so that such gradient differences exist. Then :math:`\|GV\|_* = \mathrm{tr}(G D^{-1} G^\top)`, as
-that matrix is positive semidefinite, which is :math:`\sum_k M_{kk}/\sqrt{M_{kk}}`. QED
+.. math:: tr(M X^{-1}) \, tr(X Y) = \|C^{-T} G\|_F^2 \, \|C V\|_F^2 \ge \|G^T V\|_*^2,
 
-It covers noise with one C for all coordinates, and gradients that an adversary chooses. The
-gradients of a linear model differ along one row x, and there correlated noise gains a little; for
-minibatches that take turns it gains much (Denisov et al. 2022), which is not treated here.
+since :math:`G^T V = (C^{-T} G)^T C V` and the nuclear norm of a product is at most the product of
+the Frobenius norms. Let D be diagonal with the norms :math:`\sqrt{M_{kk}}` of the rows of G, and
+:math:`V = D^{-1} G`: its rows have norm 1, and are differences in the space of the iterates. Then
+:math:`G^T V = G^T D^{-1} G` is positive semidefinite, and its nuclear norm is its trace,
+:math:`\sum_k M_{kk} / \sqrt{M_{kk}}`. QED (Rows of G that are 0 belong to answers that the last
+iterate does not depend on: their noise is infinite, and their differences are 0.)
+
+*What it covers.* Gaussian noise with one correlation over the iterations for all coordinates, and
+differences of gradients in any direction. The lower bound needs only differences that are fixed
+beforehand. Records of a linear model differ along one direction; for noise that knows this,
+correlation can gain a little. Other batches than full ones are not covered: there correlated noise
+does gain (Denisov, McMahan, Rush, Smith, Thakurta 2022).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int
+from .._validation import check_int, check_number
 from ._arguments import FloatArray, check_array, check_positive
+from .quadratic import as_spectrum
+
+__all__ = ["NoiseAllocation", "allocation_certificate", "noise_floor"]
 
 
-@dataclass(frozen=True)
-class AllocationCertificate:
-    r"""The least error of a last iterate at a budget, with both sides of its proof.
+@dataclass(frozen=True, eq=False)
+class NoiseAllocation:
+    """The best Gaussian noise of a method on full batches, and the proof that it is.
+
+    For noise on the mean of n gradients, where one record changes their sum by S at most, and
+    ``mu``-GDP, multiply :attr:`allocation` by ``S / (n mu)`` and the errors by its square.
 
     Attributes
     ----------
-    value : float
-        :math:`(\sum_k \sqrt{M_{kk}})^2`, in units of :math:`S^2/\mu^2`.
-    gram : ndarray of shape (T, T)
-        M.
-    variances : ndarray of shape (T,)
-        Variance of the noise of each step that attains it, in the same units; infinite for a step
-        whose noise does not reach the last iterate.
-    dual : ndarray of shape (T, T)
-        Y: gradient differences against which no noise does better.
-    lower : float
-        :math:`\|M^{1/2} Y^{1/2}\|_*^2`, computed from ``gram`` and ``dual`` alone.
+    response : ndarray of shape (T, d)
+        G: what unit noise at each step adds to the last iterate along each eigenvector, times the
+        root of its weight.
+    allocation : ndarray of shape (T,)
+        Standard deviations, one a step, with ``sum 1 / allocation^2 = 1``; infinite where the last
+        iterate does not depend on an answer.
+    dual : ndarray of shape (T, d)
+        V, with rows of norm 1 (or 0): the differences of two neighbors' gradients for which no
+        noise does better.
     """
 
-    value: float
-    gram: FloatArray = field(repr=False)
-    variances: FloatArray = field(repr=False)
+    response: FloatArray = field(repr=False)
+    allocation: FloatArray = field(repr=False)
     dual: FloatArray = field(repr=False)
-    lower: float
+
+    @property
+    def value(self) -> float:
+        """The error of :attr:`allocation`, computed from it: ``sum_k M_kk allocation_k^2``."""
+        uses = self.response.any(axis=1)  # 0 times infinity is 0 here
+        return float(np.sum((self.response[uses] * self.allocation[uses, None]) ** 2))
+
+    @property
+    def lower(self) -> float:
+        """The dual's bound ``||G' V||_*^2``, from singular values: no noise has a smaller error."""
+        roots = np.linalg.svd(self.response.T @ self.dual, compute_uv=False)
+        return float(roots.sum()) ** 2
 
     @property
     def gap(self) -> float:
-        """How far the two sides are apart, relative: rounding alone."""
+        """``(value - lower) / value``: 0 to rounding, or the allocation is not proved the best."""
         return (self.value - self.lower) / self.value
 
-    def error(self, sensitivity: float, mu: float) -> float:
-        """Return the least mean error at mu-GDP, where one record moves a gradient so far."""
-        S, mu = check_positive("sensitivity", sensitivity), check_positive("mu", mu)
-        return self.value * (S / mu) ** 2
+    @property
+    def uniform(self) -> float:
+        """The error of the same noise at every step."""
+        return self.response.shape[0] * float(np.sum(self.response**2))
 
-    def error_of(self, variances: ArrayLike) -> float:
-        """Return the error of independent noise that is divided otherwise, in the same units.
-
-        Parameters
-        ----------
-        variances : array_like of shape (T,)
-            Up to a factor: they are scaled to the budget.
-        """
-        given = check_array("variances", variances, low=0.0, low_open=True)
-        if given.shape != self.variances.shape:
-            raise ValueError(f"variances must have shape {self.variances.shape}, got {given.shape}")
-        return float((np.diag(self.gram) @ given) * (1.0 / given).sum())
+    def __repr__(self) -> str:
+        steps = self.response.shape[0]
+        return f"NoiseAllocation({steps} steps, value {self.value:.6g}, gap {self.gap:.1e})"
 
 
 def allocation_certificate(
     method: Any, spectrum: ArrayLike, weights: ArrayLike | None = None
-) -> AllocationCertificate:
-    """Return the best noise of a method's full gradients on a quadratic, and the proof of it.
+) -> NoiseAllocation:
+    """Divide Gaussian noise over the iterations, and prove that no noise does better.
+
+    No noise means: no Gaussian noise, however it is correlated over the iterations, for full
+    batches of a quadratic. The theorem, its proof and its conditions are in
+    :mod:`dpanalysis.theory.noise_allocation`; NumPy alone verifies what is returned, by
+    :attr:`NoiseAllocation.gap`.
 
     Parameters
     ----------
-    method : GradientDescent, HeavyBall, Nesterov or MultistageNesterov
+    method : GradientDescent, HeavyBall, Nesterov, MultistageNesterov or alike
         Anything with ``iterations`` and ``state_space(iteration)``.
-    spectrum : array_like of shape (d,)
+    spectrum : (d,) array_like
         Eigenvalues of the Hessian, positive.
-    weights : array_like of shape (d,), optional
-        Of the squared error along each eigenvector; by default half the eigenvalues, for the gap
+    weights : float or (d,) array_like, optional
+        Weight of the squared error along each eigenvector. By default half the eigenvalues: the gap
         of the objective.
 
     Returns
     -------
-    AllocationCertificate
+    NoiseAllocation
 
     Raises
     ------
+    TypeError
+        If the method has no state space.
     ValueError
-        If an argument is out of range, or no noise reaches the last iterate.
+        If the method diverges so far that its response overflows, or depends on no answer.
+
+    References
+    ----------
+    Kuru et al. (2022), Proposition 4.2: the best division among independent noises.
 
     Examples
     --------
     >>> import dpanalysis as dpa
-    >>> method = dpa.methods.Nesterov(1.0, 20, 0.01)
-    >>> found = dpa.theory.allocation_certificate(method, [0.01, 0.1, 1.0])
-    >>> abs(found.gap) < 1e-9, found.error_of([1.0] * 20) > found.value
-    (True, True)
+    >>> method = dpa.methods.Nesterov(step_size=1.0, iterations=89, mu=0.01)
+    >>> best = allocation_certificate(method, np.geomspace(0.01, 1.0, 20))
+    >>> best.value / noise_floor(np.geomspace(0.01, 1.0, 20), sensitivity=1e-3, mu=1e-3)
+    1.8631
+    >>> best.uniform / best.value, abs(best.gap) < 1e-12
+    (3.835, True)
     """
-    eigenvalues = check_array("spectrum", np.atleast_1d(spectrum), low=0.0, low_open=True)
-    share = 0.5 * eigenvalues if weights is None else check_array("weights", weights, low=0.0)
-    scale = np.sqrt(np.broadcast_to(share, eigenvalues.shape))
-    G = scale[:, None] * _responses(method, eigenvalues)
-    sizes = np.linalg.norm(G, axis=0)
-    used = sizes > 0.0
-    if not used.any():
-        raise ValueError("spectrum and weights must let some noise reach the last iterate")
-    total = float(sizes.sum())
-    variances = np.full(sizes.size, np.inf)
-    variances[used] = total / sizes[used]  # 1/X, at sum X = 1
-    V = np.zeros(G.T.shape)
-    V[used] = G.T[used] / sizes[used, None]
-    lower = float(np.linalg.svd(G @ V, compute_uv=False).sum()) ** 2
-    return AllocationCertificate(total**2, G.T @ G, variances, V @ V.T, lower)
+    if not callable(getattr(method, "state_space", None)) or not hasattr(method, "iterations"):
+        raise TypeError(
+            "method must have iterations and state_space(iteration), as GradientDescent, HeavyBall "
+            f"and Nesterov have, got {method!r}"
+        )
+    eigenvalues, _ = as_spectrum(spectrum)
+    halves = 0.5 * eigenvalues if weights is None else check_array("weights", weights, low=0.0)
+    if halves.shape not in ((), eigenvalues.shape):
+        raise ValueError(
+            f"weights must be a number or of shape {eigenvalues.shape}, got {halves.shape}"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        response = _last_response(method, eigenvalues) * np.sqrt(halves)
+    if not np.isfinite(response).all() or not np.abs(response).max() < 1e150:
+        raise ValueError(f"method must not diverge on this spectrum, {method!r} does")
+    if not response.any():
+        raise ValueError("weights must be above 0 where the last iterate depends on an answer")
+    largest = np.abs(response).max(axis=1, keepdims=True)  # squares of small rows would underflow
+    shape = np.divide(response, largest, out=np.zeros_like(response), where=largest > 0.0)
+    lengths = np.sqrt(np.sum(shape**2, axis=1, keepdims=True))
+    dual = np.divide(shape, lengths, out=shape, where=lengths > 0.0)
+    norms = (largest * lengths)[:, 0]
+    with np.errstate(divide="ignore"):
+        allocation = math.sqrt(norms.sum()) / np.sqrt(norms)
+    return NoiseAllocation(response, allocation, dual)
 
 
-def _responses(method: Any, eigenvalues: FloatArray) -> FloatArray:
-    """Return the change of the last iterate by unit noise at each step, (d, T)."""
+def _last_response(method: Any, eigenvalues: FloatArray) -> FloatArray:
+    """Return what unit noise at each step adds to the last iterate, (T, d).
+
+    It is ``e_1' Phi_{T-1} ... Phi_{k+1} B_k`` with the closed loops ``Phi = A + lambda B C``, and
+    is computed from the last step on.
+    """
     steps = check_int("method.iterations", method.iterations, low=1)
-    responses = np.empty((eigenvalues.size, steps))
-    ahead = np.tile([[1.0, 0.0]], (eigenvalues.size, 1))  # the last iterate by the state, (d, 2)
-    for t in range(steps - 1, -1, -1):
-        A, B, C = method.state_space(t)
-        responses[:, t] = ahead @ B[:, 0]
-        ahead = ahead @ A + responses[:, t, None] * eigenvalues[:, None] * C[0]
-    return responses
+    response = np.empty((steps, eigenvalues.size))
+    row = np.zeros((eigenvalues.size, 2))
+    row[:, 0] = 1.0
+    for k in range(steps - 1, -1, -1):
+        A, B, C = method.state_space(k)
+        response[k] = row @ B[:, 0]
+        row = row @ A + np.outer(eigenvalues * response[k], C[0])
+    return response
 
 
-def noise_floor(spectrum: ArrayLike, sensitivity: float, n: int, mu: float) -> float:
-    r"""Return a lower bound on the objective's gap of any unbiased mu-GDP release of the minimizer.
-
-    .. math:: \sum_\lambda \frac{S^2}{2 \lambda n^2 (e^{\mu^2} - 1)}
-
-    A record moves the mean gradient by S/n along an eigenvector, and the minimizer by
-    :math:`S/(n\lambda)`. By Hammersley, Chapman and Robbins the variance of an unbiased release
-    along it is at least the square of that over the chi-squared divergence of the two laws, which
-    is at most :math:`e^{\mu^2} - 1`, that of N(mu, 1) and N(0, 1); :math:`\lambda/2` times the
-    variance is the gap.
+def noise_floor(spectrum: ArrayLike, sensitivity: float, mu: float, n: int = 1) -> float:
+    r"""Return an error that no unbiased ``mu``-GDP release of a quadratic's minimizer can beat.
 
     Parameters
     ----------
-    spectrum : array_like of shape (d,)
-        Eigenvalues of the Hessian, positive.
+    spectrum : (d,) array_like
+        Eigenvalues of the Hessian of the mean of n losses, positive; public.
     sensitivity : float
-        S: how far one record moves the sum of gradients.
+        S: by how much one record can change the sum of gradients, in every direction.
+    mu : float
+        Of Gaussian differential privacy, positive.
     n : int
         Number of records.
-    mu : float
-        Of Gaussian differential privacy, over the whole run.
 
     Returns
     -------
     float
+        :math:`\sum_\lambda S^2 / (2 \lambda n^2 (e^{\mu^2} - 1))`, for the gap of the objective.
+
+    Notes
+    -----
+    *Proof.* A neighbor whose sum of gradients differs by S along an eigenvector has its minimizer
+    :math:`S / (\lambda n)` away along it. The release is unbiased for both, and by Cauchy and
+    Schwarz the variance of its coordinate is at least the square of that over the
+    :math:`\chi^2`-divergence of the two laws (Hammersley, Robbins 1950; Chapman, Robbins 1951).
+    A :math:`\mu`-GDP release is a function of N(0, 1) against :math:`N(\mu, 1)` and independent
+    random numbers (Blackwell), whose divergence :math:`e^{\mu^2} - 1` no function increases. Half
+    the eigenvalue times this, summed over the eigenvectors, is the gap. QED
+
+    Biased releases can be better where the minimizer is known to be close to a public point.
 
     Examples
     --------
-    >>> noise_floor([0.1, 1.0], sensitivity=1.0, n=100, mu=1.0)
-    0.00032
+    >>> noise_floor([1.0, 0.5], sensitivity=1.0, mu=1.0, n=100)
+    8.7296e-05
     """
-    eigenvalues = check_array("spectrum", np.atleast_1d(spectrum), low=0.0, low_open=True)
-    S, mu = check_positive("sensitivity", sensitivity), check_positive("mu", mu)
-    shift = S / check_int("n", n, low=1)
-    return float(shift**2 / (2.0 * np.expm1(mu**2)) * (1.0 / eigenvalues).sum())
+    eigenvalues, _ = as_spectrum(spectrum)
+    shift = check_number("sensitivity", sensitivity, low=0.0) / check_int("n", n, low=1)
+    squared = check_positive("mu", mu) ** 2
+    if squared > 700.0:
+        return 0.0  # below the smallest floating-point numbers that mean anything here
+    return 0.5 * shift**2 / math.expm1(squared) * float(np.sum(1.0 / eigenvalues))

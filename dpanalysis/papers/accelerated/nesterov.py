@@ -782,3 +782,50 @@ def closed_form_of_zcdp(effort: Effort) -> Iterator[Evidence]:
     what = "largest cost / (sum sqrt a_t)^2 / (2 rho), below which no division is"
     yield printed(what, least, "<=", 1.0, tolerance=1e-9)
     yield printed("smallest cost of another division / it", others, ">=", 1.0, tolerance=1e-9)
+
+
+@register(
+    "001-35",
+    "Prop. 4.2, section 6",
+    "b_t in proportion to a_{T,t}^(-1/3), or sigma_t^2 to a_{T,t}^(-1/2) for zCDP, is the best noise "
+    "among independent noises",
+    "the allocation cannot be beaten on full batches: of all Gaussian noises, correlated over the "
+    "iterations in any way, none has a smaller error on a quadratic than sigma_t^2 in proportion to "
+    "M_tt^(-1/2), M the Gram matrix of the last iterate's error (`theory.allocation_certificate`)",
+    verdict="sharpened",
+    hypotheses="the noise has one correlation for all coordinates; gradients of neighbours differ by "
+    "at most S in any direction; S = 1",
+)
+def no_correlation_helps(effort: Effort) -> Iterator[Evidence]:
+    """Primal and dual of random methods and spectra, and correlated noises against the dual."""
+    random, gaps, norms, independent, correlated = effort.random(35), [], [], [], []
+    for _ in range(effort.cases(60, 1500)):
+        mu, T = log_uniform(random, 1e-3, 0.9), int(random.integers(1, 40))
+        alpha = float(random.uniform(0.1, 1.0))
+        method: Any = (
+            methods.GradientDescent(alpha, T),
+            methods.HeavyBall(alpha, float(random.uniform(0.0, 0.9)), T),
+            methods.Nesterov(alpha, T, mu),
+            methods.MultistageNesterov(T, mu, 1.0),
+        )[int(random.integers(4))]
+        spectrum = np.exp(random.uniform(np.log(mu), 0.0, int(random.integers(1, 6))))
+        best = theory.allocation_certificate(method, spectrum)
+        G, V = best.response, best.dual
+        gaps.append(abs(best.gap))
+        norms.append(float((V * V).sum(1).max()))
+        other = perturbed(random, best.allocation**-2.0)
+        independent.append(float((G**2).sum(1) @ (1.0 / other)) * other.sum() / best.value)
+        mixing = np.eye(T) + np.tril(random.standard_normal((T, T)), -1) * log_uniform(
+            random, 1e-3, 0.3
+        )
+        C = mixing / best.allocation[:, None]
+        error, sensitivity = np.linalg.solve(C.T, G), C @ V
+        correlated.append(float((error**2).sum() * (sensitivity**2).sum()) / best.value)
+    what = "smallest error of other independent noise / that of the allocation"
+    yield printed(what, independent, ">=", 1.0, tolerance=1e-9)
+    what = "largest |sum M_tt sigma_t^2 - ||G'V||_*^2|, relative: its error and the dual's bound"
+    yield used(what, gaps, "<=", 1e-10)
+    what = "largest squared difference of the dual's gradients"
+    yield used(what, norms, "<=", 1.0, tolerance=1e-12)
+    what = "smallest error of correlated noise against them / that of the allocation"
+    yield used(what, correlated, ">=", 1.0, tolerance=1e-9)
