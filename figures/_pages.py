@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,8 @@ def _headlines() -> str:
     for figure in HEADLINES:
         unknown, total = _provenance.unknown_cells(figure)
         waits = f" ({unknown} of {total} cells wait to be computed again.)" if unknown else ""
-        lines.append(_block(figure, "headline") + waits)
+        line = _block(figure, "headline") + waits
+        lines.append(textwrap.fill(line, 255, subsequent_indent="  ", break_on_hyphens=False))
     return "\n".join(lines)
 
 

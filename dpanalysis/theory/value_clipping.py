@@ -141,7 +141,9 @@ def weak_growth_logistic(row_norm: float) -> float:
     >>> weak_growth_logistic(1.0)
     0.40726
     """
-    return _KAPPA * check_number("row_norm", row_norm, low=0.0) ** 2
+    row_norm = check_number("row_norm", row_norm, low=0.0)
+    # Bit for bit as the loss computes it: a clipping rule rejects any smaller constant.
+    return _KAPPA * (row_norm * row_norm)
 
 
 def weak_growth_softmax(row_norm: float) -> float:
@@ -168,7 +170,6 @@ def weak_growth_softmax(row_norm: float) -> float:
     0.81453
     """
     row_norm = check_number("row_norm", row_norm, low=0.0)
-    # Bit for bit as the loss computes it: a clipping rule rejects any smaller constant.
     return weak_growth_logistic(math.sqrt(2.0) * row_norm)
 
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dpanalysis import clipping, losses, testing
-from dpanalysis.kernels import codes, kernel_table
+from dpanalysis import clipping, kernels, losses, testing
+from dpanalysis.kernels import kernel_table
 
 CALLS = []
 
@@ -166,7 +166,7 @@ def test_a_formula_for_numpy_alone_is_told_to_say_so():
 
 def test_a_kernel_of_other_formulas_is_found(monkeypatch):
     """As it was when a subclass inherited the number of its kernel."""
-    monkeypatch.setitem(kernel_table._LOSSES, Halved, (codes.LOGISTIC, None))
+    monkeypatch.setitem(kernel_table._LOSSES, Halved, (kernels.LOGISTIC, None))
     with pytest.raises(AssertionError, match="the sums of losses over NumPy arrays are not those"):
         testing.check_loss(Halved(), compiled=False)
 
@@ -237,6 +237,6 @@ def test_what_those_liars_extend_keeps_it():
 
 
 def test_a_kernel_of_another_rule_is_found(monkeypatch):
-    monkeypatch.setitem(kernel_table._RULES, Rule, (codes.FLAT, ()))
+    monkeypatch.setitem(kernel_table._RULES, Rule, (kernels.FLAT, ()))
     with pytest.raises(AssertionError, match="the sums of gradients over NumPy arrays are not"):
         testing.check_clipping(Rule(), compiled=False)

@@ -132,8 +132,8 @@ def test_domains_in_toml(tmp_path):
 def test_columns_stay_with_rows_and_with_nothing_else():
     encoder = PublicEncoder({"a": (0, 1), "b": (0, 1)})
     X = encoder.fit_transform([[0.1, 0.2], [0.3, 0.4]])
-    assert columns_of(X) is encoder.columns_
-    assert columns_of(X[:1]) is encoder.columns_
+    assert repr(columns_of(X)) == repr(encoder.columns_)
+    assert repr(columns_of(X[:1])) == repr(encoder.columns_)
     assert columns_of(pickle.loads(pickle.dumps(X))).d == 2
     for other in (X[:, :1], 2 * X, X + X, X.T @ X, np.asarray(X), X[0]):
         assert getattr(other, "ndim", 1) < 2 or columns_of(other) is None

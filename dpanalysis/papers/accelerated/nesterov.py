@@ -787,14 +787,15 @@ def closed_form_of_zcdp(effort: Effort) -> Iterator[Evidence]:
 @register(
     "001-35",
     "Prop. 4.2, section 6",
-    "b_t in proportion to a_{T,t}^(-1/3), or sigma_t^2 to a_{T,t}^(-1/2) for zCDP, is the best noise "
-    "among independent noises",
+    "b_t in proportion to a_{T,t}^(-1/3), or sigma_t^2 to a_{T,t}^(-1/2) for zCDP, is the best "
+    "noise among independent noises",
     "the allocation cannot be beaten on full batches: of all Gaussian noises, correlated over the "
-    "iterations in any way, none has a smaller error on a quadratic than sigma_t^2 in proportion to "
-    "M_tt^(-1/2), M the Gram matrix of the last iterate's error (`theory.allocation_certificate`)",
+    "iterations in any way, none has a smaller error on a quadratic than sigma_t^2 in proportion "
+    "to M_tt^(-1/2), M the Gram matrix of the last iterate's error "
+    "(`theory.allocation_certificate`)",
     verdict="sharpened",
-    hypotheses="the noise has one correlation for all coordinates; gradients of neighbours differ by "
-    "at most S in any direction; S = 1",
+    hypotheses="the noise has one correlation for all coordinates; gradients of neighbours differ "
+    "by at most S in any direction; S = 1",
 )
 def no_correlation_helps(effort: Effort) -> Iterator[Evidence]:
     """Primal and dual of random methods and spectra, and correlated noises against the dual."""
