@@ -116,8 +116,9 @@ def draw(tables: dict[str, Table]) -> Figure:
                 ax.text(j, i, f"{cell['test_accuracy']:.1f}{spread}", **look)
                 if alike[here][0]:
                     frame: dict[str, Any] = {"fill": False, "edgecolor": "#D55E00"}
-                    corner = (j - 0.47, i - 0.47)
-                    ax.add_patch(Rectangle(corner, 0.94, 0.94, linewidth=1.4, **frame))
+                    ax.add_patch(
+                        Rectangle((j - 0.47, i - 0.47), 0.94, 0.94, linewidth=1.4, **frame)
+                    )
         image = ax.imshow(np.maximum(below, 0.1), norm=norm, cmap="cividis_r", aspect="auto")
         ax.grid(False)
         ax.set_xticks(range(len(values)), [f"{value:g}" for value in values])
