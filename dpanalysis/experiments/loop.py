@@ -363,7 +363,7 @@ class Loop:
         except KeyboardInterrupt:
             if _RAISES.get():
                 raise
-            steps.close()
+            steps.close()  # type: ignore[attr-defined]
             status = "interrupted"
             warn_caller(
                 f"interrupted at iteration {made}: the result holds what has been released, and "

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..privacy.accounting import accountant
 from ..privacy.accounting.relations import Budget
-from ..privacy.accounting.sampling import EpochSampling, Full, Sampling
+from ..privacy.accounting.sampling import Full, Sampling
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
@@ -56,7 +56,7 @@ class Method(ABC):
         What the guarantee covers.
     """
 
-    sampling: Sampling | EpochSampling = FULL
+    sampling: Sampling = FULL
     clipping: Any = None
     together: ClassVar[bool] = False
     output: str = "last"

@@ -143,7 +143,7 @@ or Shuffle
 
     step_size: StepSize
     iterations: int
-    sampling: Sampling | EpochSampling = field()
+    sampling: Sampling | EpochSampling = field()  # type: ignore[assignment]
     clipping: Any = field()
     momentum: float = 0.0
     nesterov: bool = False
@@ -210,7 +210,7 @@ class Adam(Stochastic):
 
     step_size: StepSize
     iterations: int
-    sampling: Sampling | EpochSampling = field()
+    sampling: Sampling | EpochSampling = field()  # type: ignore[assignment]
     clipping: Any = field()
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8

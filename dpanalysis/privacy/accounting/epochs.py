@@ -392,7 +392,8 @@ def _geometric(
     def added(one: Array, other: Array) -> Array:
         mass = np.multiply.outer(one, other).ravel()
         up = mass * share
-        return np.bincount(low, mass - up, grid.size) + np.bincount(low + 1, up, grid.size)
+        below, above = np.bincount(low, mass - up, grid.size), np.bincount(low + 1, up, grid.size)
+        return np.asarray(below + above, dtype=np.float64)
 
     total, power, left = None, law, batches
     while left:
