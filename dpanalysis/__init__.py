@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .experiments.result import Result
     from .experiments.run import minimize
     from .privacy.accounting.relations import Budget
+    from .privacy.accounting.runs import accounting
     from .privacy.accounting.sampling import (
         BallsInBins,
         Full,
@@ -74,6 +75,7 @@ _HOMES = {
     "Shuffle": "privacy.accounting.sampling",
     "WithReplacement": "privacy.accounting.sampling",
     "WithoutReplacement": "privacy.accounting.sampling",
+    "accounting": "privacy.accounting.runs",
     "minimize": "experiments.run",
 }
 _MODULES = frozenset(
@@ -100,6 +102,7 @@ __all__ = [
     "Shuffle",
     "WithReplacement",
     "WithoutReplacement",
+    "accounting",
     "audit",
     "datasets",
     "linear_model",

@@ -1,4 +1,4 @@
-"""Command line of ``python -m dpanalysis``: ``claims``, and the commands for CSV files."""
+"""Command line of ``python -m dpanalysis``: ``claims``, ``account``, and those for CSV files."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ Your module registers a paper, and its claims with the checks that decide them:
       yield audit.used("variance / b^2", variance / 9, "==", 2, tolerance=0.2, cases=n)
 """
 
+ACCOUNT_EXAMPLES = """
+examples:
+  python -m dpanalysis account --noise-multiplier 1 --sampling shuffle --batches 100 --epochs 10 \\
+      --delta 1e-5
+  python -m dpanalysis account --noise-multiplier 1.1 --sampling poisson --n 60000 \\
+      --batch-size 256 --steps 3000 --delta 1e-6
+  python -m dpanalysis account --noise-multiplier 2 --sampling "balls in bins" --batches 50 \\
+      --epochs 20 --delta 1e-5
+"""
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -60,10 +70,54 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
     )
+    _add_account(
+        subparsers.add_parser(
+            "account",
+            help="what a run of DP-SGD costs, whichever way its batches were drawn",
+            description="What a run of DP-SGD costs, whichever way its batches were drawn: an "
+            "upper bound on epsilon, a lower bound, and what an accountant for Poisson sampling "
+            "would have said.",
+            epilog=ACCOUNT_EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
     from . import commands
 
     commands.add(subparsers)
     return parser
+
+
+def _add_account(account: argparse.ArgumentParser) -> None:
+    account.add_argument(
+        "--noise-multiplier",
+        type=float,
+        required=True,
+        metavar="SIGMA",
+        help="standard deviation of the noise on a batch's sum of gradients, over the clip norm",
+    )
+    account.add_argument(
+        "--sampling",
+        required=True,
+        metavar="WORDS",
+        help="poisson, shuffle, 'balls in bins', 'random allocation', 'fixed size', "
+        "'with replacement', cyclic or full",
+    )
+    account.add_argument("--n", type=int, help="number of records")
+    account.add_argument("--batch-size", type=int, metavar="M", help="with --n")
+    account.add_argument(
+        "--rate", type=float, metavar="Q", help="chance of a record to be in a batch, of poisson"
+    )
+    account.add_argument("--batches", type=int, metavar="T", help="of one epoch")
+    account.add_argument("--epochs", type=int, metavar="E", help="this or --steps")
+    account.add_argument("--steps", type=int, metavar="STEPS", help="this or --epochs")
+    account.add_argument(
+        "--times",
+        type=int,
+        default=1,
+        metavar="K",
+        help="in how many batches of an epoch a record is, of 'random allocation'; default: 1",
+    )
+    account.add_argument("--delta", type=float, required=True)
 
 
 def _add_claims(claims: argparse.ArgumentParser) -> None:
@@ -149,6 +203,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     arguments = parser.parse_args(argv)
+    if arguments.command == "account":
+        return _account(arguments, parser)
     if arguments.command != "claims":
         from . import commands
 
@@ -166,6 +222,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\nInterrupted.", file=sys.stderr)
         return INTERRUPTED
     return write_table(table, arguments)
+
+
+def _account(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Print what a run costs."""
+    from . import accounting
+
+    given = {name: value for name, value in vars(arguments).items() if name != "command"}
+    try:
+        print(accounting(given.pop("noise_multiplier"), **given))
+    except (TypeError, ValueError) as error:
+        parser.error(str(error))
+    return 0
 
 
 def _packages(arguments: Sequence[str]) -> int:

@@ -1,0 +1,516 @@
+r"""What other people's runs cost: noise on clipped sums of batches, drawn in any of the usual ways.
+
+**Lower bounds.** Where every batch is drawn afresh, and the record concerned is the only one with a
+gradient, or all others are opposite to it, a batch releases one of
+
+.. math:: P = \sum_k p_k N(k s, \sigma^2), \qquad Q = N(0, \sigma^2),
+
+k being how often the record is in the batch and s how far each time moves the sum: C where it is
+added, and 2 C where it replaces an opposite one (Balle, Barthe, Gaboardi 2018). The likelihood
+ratio rises with the outcome, so that cells of outcomes are cells of losses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from ..._validation import check_fraction, check_int, check_number
+from .accountant import epsilon
+from .epochs import Epoch, bins_lower_epsilon, shuffle_lower_epsilon
+from .events import Event, Gaussian, Repeated, Sampled
+from .pairs import Array
+from .pld import _ROUNDING, _epsilon_at, _power, _window
+from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
+from .sampling import BallsInBins, Poisson, RandomAllocation, WithoutReplacement, WithReplacement
+from .with_replacement import copies
+from .zcdp import gaussian_epsilon
+
+__all__ = ["SAMPLINGS", "RunEpsilon", "accounting"]
+
+_ADD = "one record added or removed"
+_ZERO_OUT = "one record replaced by a null record, n public (zero-out)"
+_REPLACE = "one record replaced by any other, n public"
+
+
+@dataclass(frozen=True)
+class RunEpsilon:
+    """What a run costs, and what the accountant for Poisson sampling would have said.
+
+    Attributes
+    ----------
+    run : str
+        What was accounted, in words.
+    delta : float
+    epsilon : float
+        A valid upper bound for the neighbors of ``relation``.
+    lower : float or None
+        A certified lower bound for them: some data sets lose as much. None where there is none.
+    relation : str
+        Which data sets are neighbors.
+    replace_one : float or None
+        An upper bound where one record is replaced by any other; None where none is proved here.
+    poisson : float
+        The epsilon of Poisson sampling with batches of the same mean size, one record added or
+        removed.
+    why : str
+        Why that does, or does not, apply.
+    """
+
+    run: str
+    delta: float
+    epsilon: float
+    lower: float | None
+    relation: str
+    replace_one: float | None
+    poisson: float
+    why: str
+
+    def __str__(self) -> str:
+        low = "" if self.lower is None else f", and some data lose {_down(self.lower)}"
+        lines = [
+            f"{self.run}; delta = {self.delta:g}",
+            f"epsilon is at most {_up(self.epsilon)}{low}: {self.relation}",
+        ]
+        if self.replace_one is not None and self.relation != _REPLACE:
+            lines.append(f"epsilon is at most {_up(self.replace_one)}: {_REPLACE}")
+        lines.append(f"the accountant for Poisson sampling says {_up(self.poisson)}: {self.why}")
+        return "\n".join(lines)
+
+
+def _up(value: float) -> str:
+    return _digits(value, math.ceil)
+
+
+def _down(value: float) -> str:
+    return _digits(value, math.floor)
+
+
+def _digits(value: float, rounded: Callable[[float], int]) -> str:
+    """Return a number to three digits, or two decimals, rounded in one direction."""
+    if value == 0.0 or math.isinf(value):
+        return f"{value:g}"
+    places = max(2, 2 - math.floor(math.log10(value)))
+    scaled = value * 10.0**places
+    near = round(scaled)  # not rounded away from where it is, but for floating point
+    near = near if abs(scaled - near) < 1e-9 * scaled else rounded(scaled)
+    return f"{near / 10.0**places:.{places}f}"
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The numbers of a run, after they were checked."""
+
+    sigma: float
+    delta: float
+    rate: float
+    batches: int  # an epoch
+    steps: int
+    times: int
+    n: int | None
+    m: int | None
+
+    @property
+    def passes(self) -> int:
+        """Epochs begun, each of which costs as a whole one does."""
+        return -(-self.steps // self.batches)
+
+    @property
+    def complete(self) -> int:
+        """Epochs finished, which a lower bound counts."""
+        return self.steps // self.batches
+
+    def event(self, shift: float = 1.0) -> Gaussian:
+        """Return what is released of a batch, in units of the clip norm."""
+        return Gaussian(self.sigma, shift)
+
+    def cost(self, event: Event, count: int, relation: str) -> float:
+        """Return the epsilon of so many events."""
+        return epsilon(Repeated(event, count), self.delta, relation)
+
+    def gaussian(self, count: int, shift: float = 1.0) -> float:
+        """Return the epsilon of so many batches that all have the record."""
+        return float(gaussian_epsilon(self.sigma / (shift * math.sqrt(count)), self.delta))
+
+    def poisson(self) -> float:
+        """Return what the accountant for Poisson sampling says."""
+        return self.cost(Sampled(Poisson(self.rate), [self.event()]), self.steps, ADD_OR_REMOVE_ONE)
+
+
+# What each scheme costs: upper bound, lower bound, relation, bound for replace-one, why
+_Answer = tuple[float, float | None, str, float | None, str]
+
+
+def _by_poisson(run: _Run) -> _Answer:
+    lower = mixture_lower_epsilon([run.rate], 1.0 / run.sigma, run.delta, run.steps)
+    why = "this is that accountant, and it applies, if the batches were really drawn so."
+    return run.poisson(), lower, _ADD, None, why
+
+
+def _by_shuffle(run: _Run) -> _Answer:
+    lower = 0.0
+    if run.complete:
+        lower = shuffle_lower_epsilon(run.sigma, run.batches, run.delta, run.complete)
+    why = (
+        "it does not apply. A permutation puts every record into exactly one batch of an epoch, "
+        "and batches that depend on each other hide a record less than independent ones; nothing "
+        "is known to be gained from the permutation that a guarantee could count on."
+    )
+    return run.gaussian(run.passes), lower, _ZERO_OUT, run.gaussian(run.passes, 2.0), why
+
+
+def _by_bins(run: _Run) -> _Answer:
+    event = Epoch(BallsInBins(run.batches), [run.event()])
+    lower = 0.0
+    if run.complete:
+        lower = bins_lower_epsilon(run.sigma, run.batches, run.delta, run.complete)
+    why = (
+        "it does not apply as it stands, since a record is in exactly one batch of an epoch; but "
+        "every record chooses alone, and what that costs is computed here."
+    )
+    return run.cost(event, run.passes, ADD_OR_REMOVE_ONE), lower, _ADD, None, why
+
+
+def _by_allocation(run: _Run) -> _Answer:
+    if run.times == 1:
+        return _by_bins(run)
+    event = Epoch(RandomAllocation(run.batches, run.times), [run.event()])
+    why = (
+        f"it does not apply as it stands, since a record is in exactly {run.times} batches of an "
+        "epoch; the bound here is that of random blocks of batches, with one of each block."
+    )
+    return run.cost(event, run.passes, ADD_OR_REMOVE_ONE), None, _ADD, None, why
+
+
+def _by_fixed_size(run: _Run) -> _Answer:
+    assert run.m is not None
+    event = Sampled(WithoutReplacement(run.m), [run.event(2.0)], n=run.n)
+    upper = run.cost(event, run.steps, REPLACE_ONE)
+    lower = mixture_lower_epsilon([run.m / run.n], 2.0 / run.sigma, run.delta, run.steps)  # type: ignore[operator]
+    why = (
+        "it does not apply. With batches of a fixed size neighbors differ in a record that is "
+        "replaced, and a clipped sum then moves by up to twice the clip norm."
+    )
+    return upper, lower, _REPLACE, upper, why
+
+
+def _with_replacement(run: _Run) -> _Answer:
+    assert run.n is not None and run.m is not None
+    event = Sampled(WithReplacement(run.m), [run.event(2.0)], n=run.n)
+    upper = run.cost(event, run.steps, REPLACE_ONE)
+    law = copies(run.n, run.m)
+    lower = mixture_lower_epsilon(law, 2.0 / run.sigma, run.delta, run.steps)
+    why = (
+        "it does not apply. A record may be in a batch several times, and one that is replaced "
+        "moves the sum by up to twice the clip norm each time."
+    )
+    return upper, lower, _REPLACE, upper, why
+
+
+def _by_turns(run: _Run) -> _Answer:
+    upper = run.gaussian(run.passes)
+    why = (
+        "it does not apply. The order is known, so that a record is in a batch that everybody "
+        "knows, once an epoch; only the noise hides it."
+    )
+    return upper, (1.0 - 1e-11) * upper, _ZERO_OUT, run.gaussian(run.passes, 2.0), why
+
+
+def _full(run: _Run) -> _Answer:
+    upper = run.gaussian(run.steps)
+    why = "it applies, with a rate of 1: all records are in every batch."
+    return upper, (1.0 - 1e-11) * upper, _ADD, run.gaussian(run.steps, 2.0), why
+
+
+#: Ways of drawing batches, and what each costs.
+SAMPLINGS: dict[str, Callable[[_Run], _Answer]] = {
+    "poisson": _by_poisson,
+    "shuffle": _by_shuffle,
+    "balls in bins": _by_bins,
+    "random allocation": _by_allocation,
+    "fixed size": _by_fixed_size,
+    "with replacement": _with_replacement,
+    "cyclic": _by_turns,
+    "full": _full,
+}
+_WORDS = {
+    "poisson": "Poisson sampling",
+    "shuffle": "shuffled batches",
+    "balls in bins": "balls in bins",
+    "random allocation": "random allocation",
+    "fixed size": "batches of a fixed size, each drawn afresh without replacement",
+    "with replacement": "batches of a fixed size, drawn with replacement",
+    "cyclic": "batches in a fixed order",
+    "full": "full batches",
+}
+
+
+def accounting(
+    noise_multiplier: float,
+    *,
+    sampling: str,
+    n: int | None = None,
+    batch_size: int | None = None,
+    rate: float | None = None,
+    batches: int | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    times: int = 1,
+    delta: float,
+) -> RunEpsilon:
+    """Return what a run of DP-SGD costs, whichever way its batches were drawn.
+
+    For runs of any library: the sum of clipped gradients of a batch, with Gaussian noise.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise on the SUM of clipped gradients, over the clip norm C.
+    sampling : str
+        How batches were drawn, in words:
+
+        - ``"poisson"``: every record is in each batch independently, with probability ``rate``.
+        - ``"shuffle"``: the records are permuted anew each epoch, and cut into ``batches``. What
+          most data loaders do, ``DataLoader(shuffle=True)`` of PyTorch for one.
+        - ``"balls in bins"``: each epoch every record chooses one of ``batches``, alone.
+        - ``"random allocation"``: it chooses ``times`` of them.
+        - ``"fixed size"``: each batch is ``batch_size`` of the ``n`` records, drawn afresh.
+        - ``"with replacement"``: the same, and a record may be drawn several times.
+        - ``"cyclic"``: the same ``batches`` in the same order each epoch; no shuffling, or once.
+        - ``"full"``: all records in every batch.
+    n : int, optional
+        Number of records.
+    batch_size : int, optional
+        With ``n`` it says the size of batches; give one of ``batch_size``, ``rate``, ``batches``.
+        The last batch of an epoch is smaller where it does not divide n.
+    rate : float, optional
+        For ``"poisson"``: probability that a record is in a batch, in (0, 1].
+    batches : int, optional
+        Batches of one epoch.
+    epochs, steps : int, optional
+        How long the run was; give one. An epoch that was begun costs as a whole one does.
+    times : int, default=1
+        For ``"random allocation"``: in how many batches of an epoch a record is.
+    delta : float
+        In (0, 1).
+
+    Returns
+    -------
+    RunEpsilon
+        With ``epsilon``, ``lower``, ``relation``, ``replace_one``, ``poisson`` and ``why``; it
+        prints as sentences.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If arguments are missing, contradict each other, or do not belong to the sampling.
+
+    Notes
+    -----
+    Bounds in the fine print of :mod:`dpanalysis.privacy.accounting.epochs` and
+    :mod:`dpanalysis.privacy.accounting.runs`. The lower bound for shuffling needs that all records
+    are used in an epoch: a loader that drops an incomplete last batch hides the records in it.
+
+    Examples
+    --------
+    >>> import dpanalysis as dpa
+    >>> run = dpa.accounting(1.0, sampling="shuffle", batches=100, epochs=10, delta=1e-5)
+    >>> round(run.poisson, 2), round(run.lower, 2), round(run.epsilon, 2)
+    (1.83, 9.36, 17.86)
+    >>> print(run.relation)
+    one record replaced by a null record, n public (zero-out)
+    """
+    sampling, sizes = _named(sampling), (n, batch_size, rate, batches)
+    sigma = check_number("noise_multiplier", noise_multiplier, low=0.0, low_open=True)
+    delta = check_fraction("delta", delta)
+    n = None if n is None else check_int("n", n, low=1)
+    times = check_int("times", times, low=1)
+    if times > 1 and sampling != "random allocation":
+        raise ValueError(f"times belongs to sampling='random allocation', not to {sampling!r}")
+    share, each = _sizes(sampling, *sizes)
+    if times > each:
+        raise ValueError(f"times must be at most the batches of an epoch, {each}, got {times}")
+    share = share * times
+    length = _length(epochs, steps)
+    total = length if steps is not None else length * each
+    run = _Run(sigma, delta, share, each, total, times, n, batch_size)
+    upper, lower, relation, replaced, why = SAMPLINGS[sampling](run)
+    if n is not None and delta >= 1.0 / n:
+        why += f" Beware: delta is not below 1/n = {1.0 / n:.2g}, which allows one record in clear."
+    words = [_WORDS[sampling], f"noise multiplier {sigma:g}"]
+    if sampling == "poisson":
+        words += [f"rate {share:g}", f"{total} steps"]
+    elif sampling in ("fixed size", "with replacement"):
+        words += [f"{batch_size} of {n} records", f"{total} steps"]
+    elif sampling == "full":
+        words += [f"{total} steps"]
+    else:
+        words += [f"{each} batches an epoch", _counted(run)]
+        words += [f"each record in {times} of them"] * (times > 1)
+    told = ", ".join(words)
+    return RunEpsilon(
+        told[0].upper() + told[1:],
+        delta,
+        upper,
+        lower,
+        relation,
+        replaced,
+        run.poisson(),
+        why,
+    )
+
+
+def _counted(run: _Run) -> str:
+    """Return how long a run was, in epochs where these are whole."""
+    if run.steps % run.batches:
+        return f"{run.steps} steps"
+    return f"{run.passes} epoch{'s' * (run.passes > 1)}"
+
+
+def _named(sampling: Any) -> str:
+    """Return the name of a scheme, however it is spelt."""
+    if not isinstance(sampling, str):
+        raise TypeError(
+            f"sampling must be words such as 'shuffle', got {sampling!r}; events and schemes of "
+            "dpanalysis are accounted by dpanalysis.privacy.epsilon"
+        )
+    name = " ".join(sampling.lower().replace("_", " ").replace("-", " ").split())
+    if name not in SAMPLINGS:
+        listed = ", ".join(map(repr, SAMPLINGS))
+        raise ValueError(
+            f"sampling must be one of {listed}, got {sampling!r}: a loader that permutes the "
+            "records each epoch is 'shuffle', one that draws each batch afresh 'fixed size'"
+        )
+    return name
+
+
+def _sizes(sampling: str, n: Any, batch_size: Any, rate: Any, batches: Any) -> tuple[float, int]:
+    """Return the share of the records in a batch, and the batches of an epoch."""
+    named = {"batch_size": batch_size, "rate": rate, "batches": batches}
+    given = [name for name, value in named.items() if value is not None]
+    if sampling == "full":
+        if given:
+            raise ValueError(f"sampling='full' takes all records: leave out {' and '.join(given)}")
+        return 1.0, 1
+    allowed = {
+        "poisson": "rate, batches, or n and batch_size",
+        "fixed size": "n and batch_size",
+        "with replacement": "n and batch_size",
+        "random allocation": "batches",
+    }.get(sampling, "batches, or n and batch_size")
+    if len(given) != 1 or given[0] not in allowed:
+        got = " and ".join(given) or "none of them"
+        raise ValueError(f"sampling={sampling!r} takes exactly one of: {allowed}; got {got}")
+    if rate is not None:
+        share = check_number("rate", rate, low=0.0, high=1.0, low_open=True)
+        return share, math.ceil(1.0 / share * (1.0 - 1e-12))
+    if batches is not None:
+        count = check_int("batches", batches, low=1)
+        if n is not None and count > n:
+            raise ValueError(f"batches must be at most n = {n}, got {count}: none may be empty")
+        return 1.0 / count, count
+    size = check_int("batch_size", batch_size, low=1)
+    if n is None:
+        raise ValueError(f"batch_size needs n, the number of records, got batch_size={size} alone")
+    if size > n:
+        raise ValueError(f"batch_size must be at most n = {n}, got {size}")
+    count = -(-n // size)
+    divided = sampling in ("shuffle", "balls in bins", "cyclic")
+    return (1.0 / count if divided else size / n), count
+
+
+def _length(epochs: Any, steps: Any) -> int:
+    """Return the one number that says how long a run was."""
+    if (epochs is None) == (steps is None):
+        raise ValueError(
+            f"give exactly one of epochs and steps, got epochs={epochs!r} and steps={steps!r}"
+        )
+    name, value = ("epochs", epochs) if steps is None else ("steps", steps)
+    return check_int(name, value, low=1)
+
+
+def mixture_lower_epsilon(chances: ArrayLike, mu: float, delta: float, steps: int) -> float:
+    """Return a lower bound on the epsilon of steps whose pair is a mixture of normal laws.
+
+    Parameters
+    ----------
+    chances : (k,) array_like
+        That the record is in a batch once, twice, and so on; with what is left it is not.
+    mu : float
+        How far one time moves the sum, over the standard deviation of the noise.
+    delta : float
+    steps : int
+
+    Notes
+    -----
+    Outcomes are taken together in cells, which cannot raise a divergence, and the losses of cells
+    are rounded down to a grid. Cells lie around the points of the grid, so that little is rounded:
+    a constant is the same for nearly all of them, and is not rounded.
+    """
+    law = np.asarray(chances, dtype=np.float64)
+    shifts = mu * np.arange(1.0, law.size + 1.0)
+    likely = shifts[np.flatnonzero(law > 1e-3 * delta / steps)[-1:]]  # the rest is rounded down
+    top = 12.0 + (float(likely[0]) if likely.size else 0.0)
+    none = max(0.0, 1.0 - float(law.sum()))
+    at = np.linspace(-12.0, top, 20_001)
+    losses = special.logsumexp(
+        np.append(0.0, shifts)[:, None] * at - 0.5 * np.append(0.0, shifts)[:, None] ** 2,
+        axis=0,
+        b=np.append(none, law)[:, None],
+    )
+    laws = _cells(at, law, none, shifts)[0]
+    middle = 0.5 * (losses[1:] + losses[:-1])
+    variance = float(laws @ (middle - laws @ middle) ** 2)
+    width = (20.0 * math.sqrt(steps * variance) + 2.0 * np.ptp(losses)) / 2**19
+    first, last = math.ceil(losses[0] / width), math.floor(losses[-1] / width)
+    if last - first < 2:
+        return 0.0
+    ends = np.interp((np.arange(first, last) + 0.5) * width, losses, at)
+    with_it, without = _cells(np.concatenate([at[:1], ends, at[-1:]]), law, none, shifts)
+    some = (with_it > 1e-6 * delta / steps * width) & (without > 1e-290)
+    mass = with_it[some]
+    losses = np.log(mass) - np.log(without[some]) - 1e-12  # rounding of the cells
+
+    def rounded(constant: float) -> Array:
+        return np.floor((losses - constant) / width)
+
+    off = losses - width * np.round(losses / width)
+    tried = np.quantile(off, [0.0, 1e-3, 1e-2, 0.1, 0.3])
+    best = max(tried, key=lambda c: float(mass @ (width * rounded(c) + c)))
+    return _composed(rounded(best).astype(np.int64), mass, width, float(best), delta, steps)
+
+
+def _cells(at: Array, law: Array, none: float, shifts: Array) -> tuple[Array, Array]:
+    """Return the masses of cells of outcomes under P and Q."""
+
+    def of(shift: float) -> Array:
+        low, high = special.ndtr(at - shift), special.ndtr(shift - at)
+        return np.where(low[1:] < 0.5, np.diff(low), -np.diff(high))
+
+    without = of(0.0)
+    return none * without + sum(p * of(s) for p, s in zip(law, shifts)), without
+
+
+def _composed(
+    cells: NDArray[np.int64], mass: Array, width: float, constant: float, delta: float, steps: int
+) -> float:
+    """Return a lower bound on the epsilon of so many losses ``width * cell + constant``."""
+    from scipy import fft
+
+    first = int(cells.min())
+    p = np.bincount(cells - first, mass)
+    cut = 1e-6 * delta
+    low, high = _window([(first, p / p.sum(), 0.0, steps)], cut)
+    size = fft.next_fast_len(max(high - low + 1, p.size), real=True)
+    composed = np.maximum(fft.irfft(_power(fft.rfft(p, size), steps), size), 0.0)
+    composed = np.roll(composed, (first * steps - low) % size)
+    # Sums from below the window wrap around to large ones: their mass is taken off.
+    spare = delta + cut + 2.0 * _ROUNDING * (10 + steps)
+    found = _epsilon_at(spare, width, low, composed, 0.0) if spare < 1.0 else 0.0
+    return max(0.0, found + steps * constant) if found > 0.0 else 0.0

@@ -1,0 +1,149 @@
+"""Other people's runs: bounds against each other, by words, and errors that teach."""
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpanalysis as dpa
+from dpanalysis import privacy
+from dpanalysis.__main__ import main
+from dpanalysis.privacy.accounting.runs import SAMPLINGS, mixture_lower_epsilon
+from dpanalysis.privacy.events import Gaussian, Repeated, Sampled
+
+ADD = "add_or_remove_one"
+PAGE = Path(__file__).parents[2] / "docs" / "release.md"
+
+
+def run(name, **others):
+    sizes = {"batches": 100} if name != "full" else {}
+    if name in ("fixed size", "with replacement"):
+        sizes = {"n": 1000, "batch_size": 10}
+    arguments = {"sampling": name, "epochs": 10, "delta": 1e-5, **sizes, **others}
+    return dpa.accounting(1.0, **arguments)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_lower_bounds_are_below_upper_bounds(sampling):
+    found = run(sampling)
+    assert 0.0 < found.lower <= found.epsilon < math.inf
+    if found.replace_one is not None:
+        assert found.replace_one >= found.epsilon
+    text = str(found)
+    assert found.why in text and found.relation in text and "Poisson" in text
+
+
+def test_values():
+    shuffled = run("shuffle")
+    assert shuffled.poisson == pytest.approx(1.83, abs=5e-3)
+    assert shuffled.lower == pytest.approx(9.36, abs=5e-3)
+    assert shuffled.epsilon == privacy.gaussian_epsilon(1 / math.sqrt(10), 1e-5)
+    assert shuffled.replace_one == privacy.gaussian_epsilon(0.5 / math.sqrt(10), 1e-5)
+    assert run("cyclic").epsilon == shuffled.epsilon
+    step = Sampled(privacy.Poisson(0.01), [Gaussian(1.0, 1.0)])
+    assert run("poisson").epsilon == privacy.epsilon(Repeated(step, 1000), 1e-5, ADD)
+    assert run("balls in bins").epsilon == pytest.approx(1.7016, rel=1e-3)
+    assert run("random allocation").epsilon == run("balls in bins").epsilon
+    assert run("random allocation", times=2).epsilon > run("balls in bins").epsilon
+    assert run("random allocation", times=2).lower is None
+
+
+def test_the_page_and_the_command_print_the_same(capsys):
+    told = "\n".join(str(run(each)) for each in ("shuffle", "balls in bins"))
+    assert re.findall(r"^```text\n(.*?)\n^```", PAGE.read_text("utf-8"), re.M | re.S) == [told]
+    (command,) = re.findall(r"^dpanalysis (account .*)$", PAGE.read_text("utf-8"), re.M)
+    assert main(command.split()) == 0
+    assert capsys.readouterr().out == f"{run('shuffle')}\n"
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--steps", "3"])
+    assert "exactly one of epochs and steps" in capsys.readouterr().err
+
+
+# Lower bounds of mixtures
+
+
+def test_a_lower_bound_meets_the_exact_gaussian():
+    """Chance 1 is Gaussian noise: what is rounded must not show."""
+    for mu, steps, delta in ((1.0, 1, 1e-5), (0.3, 100, 1e-6), (2.0, 3, 0.1), (0.01, 1000, 1e-5)):
+        exact = privacy.gaussian_epsilon(1.0 / (mu * math.sqrt(steps)), delta)
+        lower = mixture_lower_epsilon([1.0], mu, delta, steps)
+        assert (1.0 - 1e-4) * exact - 1e-6 <= lower <= exact
+
+
+@settings(max_examples=20)
+@given(st.floats(-4.0, 0.0), st.floats(0.5, 3.0), st.integers(1, 2000), st.floats(-9.0, -2.0))
+def test_both_bounds_of_poisson_sampling_are_near(log_rate, sigma, steps, log_delta):
+    rate, delta = 10.0**log_rate, 10.0**log_delta
+    found = dpa.accounting(sigma, sampling="poisson", rate=rate, steps=steps, delta=delta)
+    assert found.lower <= found.epsilon <= 1.01 * found.lower + 0.01
+
+
+def test_a_lower_bound_of_one_step_against_its_integral():
+    """H(P, Q) at the bound is delta, or a little more: one step, two copies at most."""
+    chances, mu, delta = [0.1, 0.02], 1.3, 1e-4
+    lower = mixture_lower_epsilon(chances, mu, delta, 1)
+    x = np.linspace(-12.0, 16.0, 400_001)
+    normal = np.exp(-0.5 * x**2) / math.sqrt(2.0 * math.pi)
+    ratio = 0.88 + sum(
+        p * np.exp(k * mu * x - 0.5 * (k * mu) ** 2) for k, p in enumerate(chances, 1)
+    )
+    there = np.trapezoid(normal * np.maximum(ratio - math.exp(lower), 0.0), x)
+    assert delta <= there * (1.0 + 1e-6) <= 1.001 * delta
+
+
+# Words and errors
+
+
+@pytest.mark.parametrize("words", ["balls_in_bins", "Balls-in-Bins", " balls  in bins"])
+def test_names_are_read_however_they_are_spelt(words):
+    assert run("balls in bins", sampling=words) == run("balls in bins")
+
+
+def test_sizes_by_records():
+    by_size = dpa.accounting(1.0, sampling="shuffle", n=1050, batch_size=100, epochs=2, delta=1e-5)
+    assert by_size == dpa.accounting(1.0, sampling="shuffle", batches=11, epochs=2, delta=1e-5)
+    # An epoch that was begun costs as a whole one; a lower bound counts whole ones.
+    begun = dpa.accounting(1.0, sampling="shuffle", batches=11, steps=23, delta=1e-5)
+    whole = [
+        dpa.accounting(1.0, sampling="shuffle", batches=11, epochs=k, delta=1e-5) for k in (2, 3)
+    ]
+    assert (begun.lower, begun.epsilon) == (whole[0].lower, whole[1].epsilon)
+    assert "23 steps" in begun.run and "2 epochs" in by_size.run
+
+
+def test_a_large_delta_is_told():
+    told = dpa.accounting(1.0, sampling="full", n=100, steps=1, delta=0.01).why
+    assert "delta is not below 1/n" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"sampling": "random"}, "sampling must be one of 'poisson', 'shuffle'.*permutes"),
+        ({"sampling": dpa.Shuffle(3)}, "sampling must be words such as 'shuffle'"),
+        ({"batches": None}, "takes exactly one of: batches, or n and batch_size; got none"),
+        ({"batches": None, "batch_size": 10}, "batch_size needs n"),
+        ({"batches": None, "batch_size": 10, "n": 9}, "batch_size must be at most n = 9"),
+        ({"batch_size": 10, "n": 100}, "exactly one of.*got batch_size and batches"),
+        ({"n": 9}, "batches must be at most n = 9, got 10"),
+        ({"batches": None, "rate": 0.1}, "'shuffle' takes exactly one of.*got rate"),
+        ({"steps": 5}, "exactly one of epochs and steps, got epochs=3 and steps=5"),
+        ({"epochs": None}, "exactly one of epochs and steps, got epochs=None"),
+        ({"times": 2}, "times belongs to sampling='random allocation'"),
+        ({"sampling": "random allocation", "times": 11}, "times must be at most the batches"),
+        ({"sampling": "full"}, "takes all records: leave out batches"),
+        ({"sampling": "fixed size"}, "takes exactly one of: n and batch_size; got batches"),
+        ({"sampling": "poisson", "batches": None, "rate": 1.5}, r"rate must lie in \(0, 1\]"),
+        ({"delta": 0.0}, r"delta must lie in \(0, 1\)"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier must lie in"),
+        ({"epochs": 2.5}, "epochs must be an integer"),
+    ],
+)
+def test_errors_name_what_is_allowed(arguments, match):
+    usual = {"noise_multiplier": 1.0, "sampling": "shuffle", "batches": 10, "epochs": 3}
+    with pytest.raises((TypeError, ValueError), match=match):
+        dpa.accounting(**{**usual, "delta": 1e-5, **arguments})
