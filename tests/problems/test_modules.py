@@ -11,6 +11,7 @@ from dpanalysis import clipping
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
 from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from dpanalysis.problems.modules import layers  # noqa: E402
 from dpanalysis.problems.modules.probe import made_up  # noqa: E402
@@ -579,6 +580,31 @@ def test_losses_of_ones_own_and_squared_errors():
         dpa.problems.Module(nn.Linear(4, 1), X, y, loss=lambda z, y: (z - y).square().mean())
 
 
+@pytest.mark.parametrize(
+    ("loss", "advice"),
+    [
+        (nn.CrossEntropyLoss(), r"CrossEntropyLoss.reduction='none'., or loss='cross_entropy'"),
+        (nn.CrossEntropyLoss(reduction="sum"), r"has reduction='sum' and gives one for the batch"),
+        (nn.MSELoss(), r"MSELoss.reduction='none'., or loss='mse'"),
+        (nn.NLLLoss(), r"take NLLLoss.reduction='none'.$"),
+        (nn.functional.cross_entropy, r"got shape ..: losses of PyTorch need reduction='none'"),
+    ],
+    ids=str,
+)
+def test_a_loss_over_the_batch_gets_the_advice_to_keep_its_samples(loss, advice):
+    with pytest.raises(ValueError, match=f"loss must give one number a sample, .*{advice}"):
+        dpa.problems.Module(nn.Linear(4, 3), *_small(), loss=loss)
+
+
+def test_a_loss_of_pytorch_that_keeps_its_samples_is_that_with_a_name():
+    X, y = _small()
+    named = dpa.problems.Module(nn.Linear(4, 3), X, y)
+    module = named.module(named.initial())
+    each = dpa.problems.Module(module, X, y, loss=nn.CrossEntropyLoss(reduction="none"))
+    got, expected = (p.sums(named.initial(), clipping=RULES[0]) for p in (each, named))
+    assert np.allclose(got.gradient, expected.gradient, atol=1e-6)
+
+
 class Mixes(nn.Module):
     def __init__(self, strength):
         super().__init__()
@@ -606,6 +632,8 @@ class Draws(nn.Module):
         (nn.Sequential(nn.Embedding(4, 3, scale_grad_by_freq=True)), "scale_grad_by_freq=False"),
         (nn.Sequential(nn.InstanceNorm1d(4, track_running_stats=True)), "track_running_stats"),
         (nn.LazyLinear(3), "has no shape yet"),
+        (nn.DataParallel(nn.Linear(4, 3)), "layer DataParallel spreads .* its .module"),
+        (nn.Sequential(nn.DataParallel(nn.Linear(4, 3))), "layer 0 .DataParallel. spreads"),
         (Mixes(1.0), "the loss of a sample changes with the samples beside it"),
         (nn.Sequential(nn.Linear(4, 4), Mixes(1.0)), "its layer 1 .Mixes. does it"),
         (nn.Sequential(Mixes(1.0), nn.Linear(3, 3)), "its layer 0 .Mixes. does it"),
@@ -705,6 +733,9 @@ def test_the_public_check_takes_a_module_and_finds_one_that_mixes():
         ({"y": torch.zeros(9) + 0.5}, "y must hold labels"),
         ({"y": torch.zeros(8)}, "y must have 9 entries"),
         ({"loss": "hinge"}, "loss must be"),
+        ({"X": DataLoader(TensorDataset(*_small()))}, r"give its dataset, .*loader.dataset"),
+        ({"X": DataLoader(TensorDataset(*_small())), "y": None}, r"give its dataset"),
+        ({"y": None}, "y must be given"),
         ({"chunk": 0}, "chunk"),
         ({"module": nn.Linear}, "module must be a torch.nn.Module"),
     ],

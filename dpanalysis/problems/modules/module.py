@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from ..._validation import check_choice, check_int, refuse_mask
 from ...kernels.array_api import each_replicate, rounding_margin
@@ -20,7 +21,24 @@ from .growth import GrowingRisk
 from .layers import module_rounding
 from .network import LOSSES, ModuleNetwork, same_kernels
 from .per_sample import Together
-from .probe import check_batch, choose_way, refuse_by_name, same_elsewhere, same_gradients
+from .probe import (
+    check_batch,
+    choose_way,
+    refuse_by_name,
+    refuse_reduction,
+    same_elsewhere,
+    same_gradients,
+)
+
+
+def refuse_batches(X: Any) -> None:
+    """Raise TypeError for a DataLoader: which records make a batch is part of the guarantee."""
+    if isinstance(X, DataLoader):
+        raise TypeError(
+            "X must hold the records, got a DataLoader, which draws batches itself: give its "
+            "dataset, Module(module, loader.dataset), and how batches are drawn to the method, as "
+            "in SGD(..., sampling=Poisson(rate))"
+        )
 
 
 def as_samples(X: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -139,7 +157,8 @@ class Module(GrowingRisk):
         Labels 0..K-1, or targets. Copied.
     loss : {"cross_entropy", "mse"} or callable
         Mean over the outputs of a sample for ``"mse"``. A callable gets ``(outputs, y)`` of B
-        samples and returns their B losses; constants in it must be public.
+        samples and returns their B losses, so losses of PyTorch need ``reduction="none"``;
+        constants in it must be public.
     regularizer : Regularizer, optional
         From :mod:`dpanalysis.regularizers`; of all parameters.
     row_bound : RowBound or sequence of RowBound, optional
@@ -238,7 +257,7 @@ class Module(GrowingRisk):
         self,
         module: nn.Module,
         X: Any,
-        y: Any,
+        y: Any = None,
         loss: str | Callable[[Tensor, Tensor], Tensor] = "cross_entropy",
         regularizer: Regularizer | None = None,
         *,
@@ -251,8 +270,10 @@ class Module(GrowingRisk):
             raise TypeError(f"module must be a torch.nn.Module, got {module!r}")
         if not callable(loss):
             check_choice("loss", loss, tuple(LOSSES))
+        refuse_reduction(loss)
         check_regularizer(regularizer)
         refuse_by_name(module)
+        refuse_batches(X)
         parameters = list(module.parameters())
         trained = [each for each in parameters if each.requires_grad]
         if not trained:
@@ -262,6 +283,8 @@ class Module(GrowingRisk):
         self.regularizer, self.loss = regularizer, loss
         self._on_host = False
         self.row_bounds = as_bounds(row_bound)
+        if y is None:
+            raise TypeError("y must be given")
         self._X = inside(as_samples(X, trained[0].dtype, self.device), self.row_bounds)
         self._y = as_labels(y, loss == "cross_entropy", len(self._X), self.device)
         self.n = len(self._X)

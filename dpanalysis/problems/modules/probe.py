@@ -34,7 +34,22 @@ def refuse_by_name(module: nn.Module) -> None:
             raise ValueError(f"module must keep its samples apart, but its layer {name} {why}")
 
 
+def refuse_reduction(loss: Any) -> None:
+    """Raise ValueError for a loss that is an object of PyTorch's and adds up its batch."""
+    reduction = getattr(loss, "reduction", "none")
+    if reduction in ("mean", "sum"):
+        kind = type(loss).__name__
+        names = {nn.CrossEntropyLoss: "'cross_entropy'", nn.MSELoss: "'mse'"}
+        named = f", or loss={names[type(loss)]}" if type(loss) in names else ""
+        raise ValueError(
+            f"loss must give one number a sample, but {kind} has reduction={reduction!r} and gives "
+            f"one for the batch: take {kind}(reduction='none'){named}"
+        )
+
+
 def _why_not(layer: Any) -> str:
+    if isinstance(layer, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        return "spreads each batch over devices: give the module that it holds, its .module"
     if isinstance(layer, _BatchNorm):
         if not has_statistics(layer):
             return (
@@ -146,9 +161,10 @@ def _kept_apart(network: ModuleNetwork, x: Tensor, labels: Tensor) -> Tensor:
     each = [network.losses_together(x[i : i + 1], labels[i : i + 1]) for i in range(count)]
     together = network.losses_together(x, labels)
     if together.shape != (count,) or any(one.shape != (1,) for one in each):
+        one = "" if together.ndim else ": losses of PyTorch need reduction='none'"
         raise ValueError(
             f"loss must give one number a sample, ({count},) for {count} of them, got shape "
-            f"{tuple(together.shape)}"
+            f"{tuple(together.shape)}{one}"
         )
     alone = torch.cat(each)
     kept = all(map(torch.equal, before, network.module.buffers()))
