@@ -589,7 +589,7 @@ def test_losses_of_ones_own_and_squared_errors():
         (nn.NLLLoss(), r"take NLLLoss.reduction='none'.$"),
         (nn.functional.cross_entropy, r"got shape ..: losses of PyTorch need reduction='none'"),
     ],
-    ids=str,
+    ids=["cross_entropy", "sum", "mse", "nll", "function"],
 )
 def test_a_loss_over_the_batch_gets_the_advice_to_keep_its_samples(loss, advice):
     with pytest.raises(ValueError, match=f"loss must give one number a sample, .*{advice}"):
