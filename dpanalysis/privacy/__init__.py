@@ -18,6 +18,7 @@ from __future__ import annotations
 from . import events, mechanisms
 from .accounting.accountant import calibrate, epsilon, fits, plan_order, spent
 from .accounting.epochs import bins_lower_epsilon, shuffle_lower_epsilon
+from .accounting.last_iterate import last_iterate_gdp, last_iterate_gdp_cyclic
 from .accounting.pure import (
     amplify_poisson,
     amplify_without_replacement,
@@ -83,6 +84,8 @@ __all__ = [
     "gaussian_delta",
     "gaussian_epsilon",
     "laplace_epsilon",
+    "last_iterate_gdp",
+    "last_iterate_gdp_cyclic",
     "mechanisms",
     "plan_order",
     "pure_with_replacement",
