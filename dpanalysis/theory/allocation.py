@@ -159,7 +159,8 @@ def _full_batch(log_weights: FloatArray) -> FloatArray:
 
 def _normalize(shares: FloatArray, epsilon: float) -> FloatArray:
     """Scale to the sum ``epsilon``, never above it by a rounding error."""
-    shares = shares * (epsilon / math.fsum(shares))
+    if shares.any():  # all of them may have vanished
+        shares = shares * (epsilon / math.fsum(shares))
     while math.fsum(shares) > epsilon:
         # A subnormal number may be too small to be changed by a factor.
         smaller = shares * (1.0 - 2.0**-52)

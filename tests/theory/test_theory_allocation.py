@@ -166,6 +166,7 @@ TINY = st.floats(5e-324, 1e300, allow_subnormal=True)
 @example([1.0, 1.0], 1.5e-323, None)  # once without end: factors leave a subnormal number as it is
 @example([1.0, 1.0, 1.0], 4e-323, 50)
 @example([1.0], 5e-324, 1)
+@example([1.0, 1.0], 5e-324, 1)
 def test_the_smallest_budgets_are_divided_or_refused(weights, epsilon, m):
     try:
         shares = theory.allocate_epsilon(weights, epsilon, 100, m)
