@@ -110,8 +110,8 @@ def minimize(
     if not isinstance(method, Method):
         raise TypeError(f"method must be one of dpanalysis.methods, got {method!r}")
     shared, agreed = _shared(budget, method, replicates)
-    method.sampling.validate(problem.n)
     facts = problem.facts(_relation(method.sampling, agreed))
+    method.sampling.validate(facts.n)  # the public number: an error must not tell the other
     _check_budget(facts, agreed)
     w = _start("w0", np.zeros(facts.d) if w0 is None else w0, facts.d, replicates)
     recorders = choose_recorders(record, problem)

@@ -285,7 +285,7 @@ class PrivateOracle:
         batches = None
         try:
             check_drawn(self._facts, check_sampling(sampling, epochs=True), self._problem.n)
-            sampling.validate(self._problem.n)
+            sampling.validate(self._facts.n)
             named = tuple(events)
             self._buy(named, partial(Epoch, sampling))
             drawn = [sampling.draw_epoch(self._problem.n, source) for source in self._batch_sources]

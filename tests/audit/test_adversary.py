@@ -27,7 +27,6 @@ def table():
 
 def test_no_correction_falls(table):
     assert {outcome.claim.id: outcome.error for outcome in table.failed} == {}
-    assert table.seconds < 60.0, "arguments against corrections are quick"
 
 
 @pytest.mark.parametrize("claim", CORRECTIONS, ids=lambda claim: claim.id)

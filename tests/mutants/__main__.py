@@ -191,8 +191,9 @@ def main() -> int:
         return run(sample, options.seed, options.jobs, options.alive, options.words)
     if options.what == "verify":
         return verify(options.sample or 20, options.seed, options.jobs)
-    results = {key: result for key, result in stored().items() if key in all_faults()}
-    (HERE / "REPORT.md").write_text(report(results, classes(), len(all_faults())), "utf-8")
+    known = all_faults()
+    results = {key: result for key, result in stored().items() if key in known}
+    (HERE / "REPORT.md").write_text(report(results, classes(), len(known)), "utf-8")
     return 0
 
 

@@ -294,10 +294,23 @@ def test_every_set_of_batches_is_as_likely():
     assert stats.chisquare(places.ravel()).pvalue > 1e-6
 
 
-def test_more_batches_than_records_are_refused():
+def test_more_batches_than_records_are_refused_by_the_public_number_alone():
+    """An error at fewer rows than batches would tell the private number of rows."""
+    random = np.random.default_rng(0)
     for scheme in (BallsInBins(4), RandomAllocation(4, 2), Shuffle(4)):
         with pytest.raises(ValueError, match="batches must be at most n = 3"):
-            scheme.draw_epoch(3, np.random.default_rng(0))
+            scheme.validate(3)
+    with pytest.raises(ValueError, match="batches must be at most n = 3"):
+        Shuffle(4).draw_epoch(3, random)
+    assert len(RandomAllocation(4, 2).draw_epoch(3, random)) == 4
+    X = np.array([[0.5, 0.1], [-0.5, 0.2]])
+    few = dpa.ERM(X, [1.0, -1.0], dpa.losses.Logistic(), size=40)
+    method = dpa.methods.SGD(0.1, 20, BallsInBins(20), CLIP)
+    result = dpa.minimize(few, method, Budget(1.0, 1e-5, relation=ADD), rng=0)
+    assert result.iterations == 20
+    over = dpa.methods.SGD(0.1, 20, BallsInBins(41), CLIP)
+    with pytest.raises(ValueError, match="batches must be at most n = 40"):
+        dpa.minimize(few, over, Budget(1.0, 1e-5, relation=ADD), rng=0)
 
 
 # Epochs are bought whole

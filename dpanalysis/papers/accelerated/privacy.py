@@ -409,7 +409,7 @@ def norm_and_trace(effort: Effort) -> Iterator[Evidence]:
     "(B.4), (3.13)",
     "the norm of Cov(v_t) is at most sigma_s^2 = S_1^2/4 (n-m)/(m(n-1))",
     "for the norm it is proved along any one direction, in which gradients are within S_1; the "
-    "printed proof goes by the trace and sum_k S_{1,k} <= S_1, which is false. For the trace "
+    "printed proof bounds the trace, by sum_k S_{1,k} <= S_1, which is false. For the trace "
     "S_1^2/4 is proved in an L1 ball of radius S_1/2 (logistic loss), S_1^2/2 for all "
     "(`in_ball=False`)",
     verdict="repaired",

@@ -1,4 +1,4 @@
-"""Broken sparse vectors, line searches and second-order methods, with their twins."""
+"""Broken sparse vectors, line searches and second-order methods, with their correct versions."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ class _Divided:
         object.__setattr__(self, "batches", check_int("batches", self.batches, low=1))
 
     def validate(self, n: int) -> None:
-        """Raise ``ValueError`` if there are more batches than records."""
+        """Raise ``ValueError`` if there are more batches than the public number of records."""
         check_int("n", n, low=1)
         if self.batches > n:
             raise ValueError(f"batches must be at most n = {n}, got {self.batches}")
@@ -310,8 +310,8 @@ class BallsInBins(_Divided):
     """
 
     def draw_epoch(self, n: int, random: Uniforms) -> list[NDArray[np.int64]]:
-        """Return the sorted row numbers of each batch, possibly none."""
-        self.validate(n)
+        """Return the sorted row numbers of each batch, possibly none; n may be private."""
+        check_int("n", n, low=1)
         bins = _integers(random, self.batches, n)
         return _grouped(bins.astype(np.min_scalar_type(self.batches)), self.batches)
 
@@ -347,11 +347,11 @@ class RandomAllocation(_Divided):
         return self.times / self.batches
 
     def draw_epoch(self, n: int, random: Uniforms) -> list[NDArray[np.int64]]:
-        """Return the sorted row numbers of each batch, possibly none.
+        """Return the sorted row numbers of each batch, possibly none; n may be private.
 
         Floyd's algorithm, for all records at once: one more number, or the largest if it is there.
         """
-        self.validate(n)
+        check_int("n", n, low=1)
         chosen = np.empty((n, self.times), dtype=np.int64)
         for count, last in enumerate(range(self.batches - self.times, self.batches)):
             new = _integers(random, last + 1, n)
