@@ -104,11 +104,11 @@ class SGD(Stochastic):
         alpha > 0; or one per iteration; or a schedule, iteration (from 0) -> step size.
     iterations : int
         T >= 1.
-    sampling : Poisson, WithoutReplacement, WithReplacement, Full, BallsInBins, RandomAllocation \
-or Shuffle
-        Sampling of the batch of each iteration; the papers' accounting assumes ``Poisson`` with a
-        budget under add-or-remove-one. The last three divide the records among the batches of an
-        epoch, which is bought as a whole, the last one too if ``iterations`` end within it.
+    sampling : Sampling or EpochSampling
+        Draws the batch of each iteration: ``Poisson``, which the papers' accounting assumes with a
+        budget under add-or-remove-one; ``WithoutReplacement``, ``WithReplacement``, ``Full``; or
+        ``BallsInBins``, ``RandomAllocation``, ``Shuffle``, which divide the records among the
+        batches of an epoch, bought as a whole, the last one too if ``iterations`` end within it.
     clipping : object or None
         Per-sample rule of :mod:`dpanalysis.clipping`; None if the problem bounds the gradient of
         every record.
