@@ -17,7 +17,7 @@ SHOWN = {
         "dense gradient: logistic, 60,000 x 784 float64, 2 threads",
         ("NumPy closed form", "Opacus, ghost"),
     ),
-    "a private step of a small network, batch 256": (
+    "a private step of `MLP`, one hidden layer of 128, batch 256": (
         "private step of a network: batch 256",
         ("Opacus, ghost", "Opacus, per sample"),
     ),

@@ -15,7 +15,7 @@ from ..privacy.accounting.accountant import ACCOUNTANTS
 from ..privacy.accounting.relations import Budget
 from ..privacy.budget import Filter
 from ..privacy.events import Event, Repeated
-from ..privacy.ledger import Ledger
+from ..privacy.ledger import Ledger, html_table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,6 +91,26 @@ class Result:
             f"{self.seconds:.3g} s)"
         )
 
+    def _repr_html_(self) -> str:
+        delta = self._delta(None)
+        rows = [
+            ("method", repr(self.method)),
+            ("status", self.status),
+            ("iterations", str(self.iterations)),
+            ("budget", "none" if self.budget is None else repr(self.budget)),
+            (f"epsilon at delta = {delta:g}", f"{self.epsilon(delta):.6g}"),
+            ("relation", self.ledger.relation),
+            ("events", f"{len(self.ledger)} of one replicate"),
+        ]
+        return html_table([*rows, *(("", line) for line in self.ledger.lines())])
+
+    def _delta(self, delta: float | None) -> float:
+        """Return the delta, by default that of the guard or the budget, or 0."""
+        if delta is not None:
+            return delta
+        budget = self.budget if self.guard is None else self.guard.budget
+        return 0.0 if budget is None else budget.delta
+
     @property
     def hardened(self) -> bool:
         """Whether every release had exact noise, without floating-point errors.
@@ -136,8 +156,7 @@ class Result:
                     "the filter has fixed the notion of privacy in advance"
                 )
             return self.guard.epsilon(delta, replicates)
-        if delta is None:
-            delta = self.budget.delta if self.budget is not None else 0.0
+        delta = self._delta(delta)
         # The cost of the released events is a guarantee only if they were fixed in advance.
         made = self.planned or self.ledger.events
         events = [Repeated(event, replicates) for event in made]

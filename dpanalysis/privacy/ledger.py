@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import html
+from collections.abc import Iterable, Iterator
 
 from .accounting.accountant import epsilon
 from .accounting.relations import check_relation
 from .events import Event, Repeated, check_event
+
+_SHOWN = 10  # runs of equal events; more would hide what stands around them
+
+
+def html_table(rows: Iterable[tuple[str, str]]) -> str:
+    """Return rows of a name and a text as a table in HTML, with what they say escaped."""
+    cells = (
+        f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in rows
+    )
+    return "\n".join(["<table>", *cells, "</table>"])
 
 
 class Ledger:
@@ -69,9 +80,20 @@ class Ledger:
     def __len__(self) -> int:
         return self._length
 
-    def __repr__(self) -> str:
-        shown = [f"  {count} x {event!r}" for event, count in self._runs[:10]]
+    def lines(self) -> list[str]:
+        """Return the first runs of equal events for people to read, and how many more there are."""
+        shown = [f"{count} x {event!r}" for event, count in self._runs[:_SHOWN]]
         hidden = len(self._runs) - len(shown)
-        more = [f"  ... {hidden} more"] if hidden else []
+        return [*shown, f"... {hidden} more"] if hidden else shown
+
+    def __repr__(self) -> str:
         title = f"Ledger({self.relation!r}, {self._length} events, {self.noise} noise)"
-        return "\n".join([title, *shown, *more])
+        return "\n".join([title, *(f"  {line}" for line in self.lines())])
+
+    def _repr_html_(self) -> str:
+        head = [
+            ("relation", self.relation),
+            ("noise", self.noise),
+            ("events", str(self._length)),
+        ]
+        return html_table([*head, *(("", line) for line in self.lines())])

@@ -1,13 +1,14 @@
 """minimize and Result: arguments, records, warnings, stops."""
 
 import pickle
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 import dpanalysis as dpa
 from dpanalysis.experiments.sweep import sweep
-from dpanalysis.privacy.events import unrolled
+from dpanalysis.privacy.events import Laplace, unrolled
 from dpanalysis.privacy.facts import PublicFacts
 
 
@@ -484,3 +485,67 @@ def test_a_filter_is_for_methods_that_decide_on_the_way():
     with pytest.raises(TypeError, match="budget must be a Budget or None for GradientDescent"):
         dpa.minimize(problem, dpa.methods.GradientDescent(0.1, 1), guard, rng=0)
     assert guard.spent == 0.0
+
+
+class Rows(HTMLParser):
+    """The cells of a table, row by row."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        assert tag in ("table", "tr", "th", "td")  # what is quoted is escaped
+        if tag == "tr":
+            self.rows.append([])
+        elif tag != "table":
+            self.rows[-1].append("")
+
+    def handle_data(self, data):
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data.rstrip("\n")
+
+
+class Named(dpa.methods.GradientDescent):
+    def __repr__(self):
+        return "<b>&"
+
+
+def test_notebooks_show_a_result_and_its_ledger_as_tables():
+    method, budget = dpa.methods.GradientDescent(0.5, 10), dpa.Budget(1.0, 1e-5)
+    result = dpa.minimize(small_problem(), method, budget, rng=0)
+    rows = Rows(result._repr_html_()).rows
+    shown = dict(rows)
+    assert shown["status"] == "finished" and shown["iterations"] == "10"
+    assert shown["epsilon at delta = 1e-05"] == f"{result.epsilon():.6g}"
+    assert shown["budget"] == repr(budget) and shown["relation"] == budget.relation
+    assert shown["events"] == "10 of one replicate" and shown[""] in repr(result.ledger)
+    ledger = Rows(result.ledger._repr_html_()).rows
+    assert ledger[-1] == rows[-1] and ["events", "10"] in ledger
+    named = dpa.minimize(small_problem(), Named(0.5, 10), budget, rng=0)
+    assert Rows(named._repr_html_()).rows[0] == ["method", "<b>&"]
+
+
+def test_what_a_result_shows_is_its_guarantee():
+    """Without a budget at delta 0, under a filter its grant, without noise infinite."""
+    noisy = dpa.methods.GradientDescent(0.5, 3, noise=[1.0] * 3)
+    free = dpa.minimize(small_problem(), noisy, rng=0)
+    shown = dict(Rows(free._repr_html_()).rows)
+    assert shown["budget"] == "none"
+    assert shown["epsilon at delta = 0"] == f"{free.epsilon():.6g}"
+    exact = dict(Rows(dpa.minimize(small_problem(), GD, rng=0)._repr_html_()).rows)
+    assert exact["epsilon at delta = 0"] == "inf"
+    search = dpa.methods.LineSearchGD(rho=0.005, epsilon=0.1, iterations=3)
+    guarded = dpa.minimize(small_problem(500), search, dpa.Budget(2.0, 1e-5), rng=0)
+    assert guarded.guard is not None
+    shown = dict(Rows(guarded._repr_html_()).rows)
+    assert shown["epsilon at delta = 1e-05"] == f"{guarded.guard.epsilon():.6g}"
+
+
+def test_a_long_ledger_is_cut_short():
+    ledger = dpa.privacy.Ledger("replace_one")
+    for i in range(13):
+        ledger.record(Laplace(scale=100.0 + i, sensitivity=1.0))
+    assert Rows(ledger._repr_html_()).rows[-1] == ["", "... 3 more"]
+    assert repr(ledger).endswith("  ... 3 more")

@@ -11,7 +11,7 @@ from dpanalysis import clipping
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
 from dpanalysis.problems.modules import layers  # noqa: E402
 from dpanalysis.problems.modules.probe import made_up  # noqa: E402
@@ -723,6 +723,60 @@ def test_the_public_check_takes_a_module_and_finds_one_that_mixes():
         dpa.testing.check_problem(lies)
 
 
+class Pairs(Dataset):
+    """Map-style, and counts how often a record is read."""
+
+    def __init__(self, pairs):
+        self.pairs, self.reads = pairs, 0
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, i):
+        self.reads += 1
+        return self.pairs[i]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+def test_a_dataset_of_pairs_is_read_once_and_is_what_its_arrays_are():
+    X, y = _small()
+    module = nn.Linear(4, 3)
+    by_arrays = dpa.problems.Module(module, X, y)
+    pairs = Pairs([(x.numpy(), int(label)) for x, label in zip(X, y)])
+    method = dpa.methods.SGD(0.1, 3, dpa.Poisson(0.5), RULES[0])
+    budget = dpa.Budget(1.0, 1e-3, "add_or_remove_one")
+    expected = dpa.minimize(by_arrays, method, budget, rng=0)
+    for dataset in (TensorDataset(X, y), pairs, torch.utils.data.Subset(pairs, range(9))):
+        problem = dpa.problems.Module(module, dataset)
+        assert (problem._X == by_arrays._X).all() and (problem._y == by_arrays._y).all()
+        assert (dpa.minimize(problem, method, budget, rng=0).w == expected.w).all()
+    assert pairs.reads == 2 * 9
+    w = by_arrays.initial()
+    assert by_arrays.accuracy(w, TensorDataset(X, y)) == by_arrays.accuracy(w, X, y)
+
+
+class Again(Dataset):
+    """Gives one array over and over, with other numbers."""
+
+    def __init__(self):
+        self.x = torch.zeros(4)
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, i):
+        return self.x.fill_(i), 0
+
+
+def test_a_dataset_may_use_its_array_again():
+    problem = dpa.problems.Module(nn.Linear(4, 3), Again())
+    assert problem._X[:, 0].tolist() == [0.0, 1.0, 2.0]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -735,7 +789,15 @@ def test_the_public_check_takes_a_module_and_finds_one_that_mixes():
         ({"loss": "hinge"}, "loss must be"),
         ({"X": DataLoader(TensorDataset(*_small()))}, r"give its dataset, .*loader.dataset"),
         ({"X": DataLoader(TensorDataset(*_small())), "y": None}, r"give its dataset"),
-        ({"y": None}, "y must be given"),
+        ({"y": None}, "y must be given, unless X is .*Dataset"),
+        ({"X": (torch.zeros(9, 2), torch.zeros(9, 2))}, "one array, got a tuple of 2: put"),
+        ({"X": {"a": torch.zeros(9, 4)}}, "one array, got a dict of 1"),
+        ({"X": TensorDataset(*_small())}, "y must be left out"),
+        ({"X": TensorDataset(torch.zeros(9, 4)), "y": None}, "pairs .*a tuple of 1 for record 0"),
+        ({"X": Pairs([(torch.zeros(4), 0), (torch.zeros(3), 0)]), "y": None}, "for record 1, .3,"),
+        ({"X": Pairs([{"x": 0}]), "y": None}, "pairs .x, y., got a dict for record 0"),
+        ({"X": Pairs([]), "y": None}, "got an empty Dataset"),
+        ({"X": Stream(), "y": None}, "got an IterableDataset"),
         ({"chunk": 0}, "chunk"),
         ({"module": nn.Linear}, "module must be a torch.nn.Module"),
     ],

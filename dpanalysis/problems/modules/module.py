@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..._validation import check_choice, check_int, refuse_mask
 from ...kernels.array_api import each_replicate, rounding_margin
@@ -31,14 +31,63 @@ from .probe import (
 )
 
 
-def refuse_batches(X: Any) -> None:
-    """Raise TypeError for a DataLoader: which records make a batch is part of the guarantee."""
+def as_arrays(X: Any, y: Any) -> tuple[Any, Any]:
+    """Return samples and labels; a map-style Dataset of pairs is read once, in its order.
+
+    TypeError for what holds no records: a DataLoader draws batches, and how they are drawn is part
+    of the guarantee.
+    """
     if isinstance(X, DataLoader):
         raise TypeError(
             "X must hold the records, got a DataLoader, which draws batches itself: give its "
             "dataset, Module(module, loader.dataset), and how batches are drawn to the method, as "
             "in SGD(..., sampling=Poisson(rate))"
         )
+    if isinstance(X, IterableDataset):
+        raise TypeError(
+            "X must be an array or a Dataset with a length, got an IterableDataset: batches are "
+            "drawn by the number of a record"
+        )
+    if isinstance(X, Dataset):
+        if y is not None:
+            raise TypeError("y must be left out where X is a Dataset, which holds the labels")
+        return _read(X)
+    if isinstance(X, (tuple, dict)) and y is not None and len(X) != len(y):
+        raise TypeError(
+            f"X must be one array, got a {type(X).__name__} of {len(X)}: put a module's inputs "
+            "into one array, side by side, and part it again in forward"
+        )
+    if y is None:
+        raise TypeError(
+            "y must be given, unless X is a torch.utils.data.Dataset of pairs (x, y), got "
+            f"{type(X).__name__} alone"
+        )
+    return X, y
+
+
+def _read(dataset: Any) -> tuple[Tensor, Tensor]:
+    """Return the samples and the labels of a Dataset, as two tensors."""
+    samples: list[Tensor] = []
+    labels: list[Tensor] = []
+    for i in range(len(dataset)):
+        pair = dataset[i]
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            length = f" of {len(pair)}" if isinstance(pair, (tuple, list)) else ""
+            raise TypeError(
+                f"X must be a Dataset of pairs (x, y), got a {type(pair).__name__}{length} for "
+                f"record {i}: a module's inputs go into one array x, side by side"
+            )
+        for name, each, read in zip(("x", "y"), pair, (samples, labels)):
+            array = _tensor(f"{name} of a Dataset", each)
+            if read and array.shape != read[0].shape:
+                raise ValueError(
+                    f"X must be a Dataset whose {name} all have one shape, got "
+                    f"{tuple(read[0].shape)} and, for record {i}, {tuple(array.shape)}"
+                )
+            read.append(array.clone())  # a Dataset may give the same array again, changed
+    if not samples:
+        raise ValueError("X must have at least one record, got an empty Dataset")
+    return torch.stack(samples), torch.stack(labels)
 
 
 def as_samples(X: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -150,11 +199,13 @@ class Module(GrowingRisk):
     ----------
     module : torch.nn.Module
         Takes (B, ...) and gives (B, K), or what ``loss`` takes.
-    X : array of shape (n, ...)
-        Tensor or array. Real numbers are converted to the dtype of the parameters; integers stay,
-        as tokens do. Not copied where that can be helped.
-    y : array of shape (n, ...)
-        Labels 0..K-1, or targets. Copied.
+    X : array of shape (n, ...) or torch.utils.data.Dataset
+        Tensor or array, or a map-style Dataset of pairs (x, y). A Dataset is read once, into
+        memory: a transform that draws random numbers draws them once for all iterations. Real
+        numbers are converted to the dtype of the parameters; integers stay, as tokens do. An array
+        is not copied where that can be helped.
+    y : array of shape (n, ...), optional
+        Labels 0..K-1, or targets. Copied. Left out for a Dataset.
     loss : {"cross_entropy", "mse"} or callable
         Mean over the outputs of a sample for ``"mse"``. A callable gets ``(outputs, y)`` of B
         samples and returns their B losses, so losses of PyTorch need ``reduction="none"``;
@@ -273,7 +324,7 @@ class Module(GrowingRisk):
         refuse_reduction(loss)
         check_regularizer(regularizer)
         refuse_by_name(module)
-        refuse_batches(X)
+        X, y = as_arrays(X, y)
         parameters = list(module.parameters())
         trained = [each for each in parameters if each.requires_grad]
         if not trained:
@@ -283,8 +334,6 @@ class Module(GrowingRisk):
         self.regularizer, self.loss = regularizer, loss
         self._on_host = False
         self.row_bounds = as_bounds(row_bound)
-        if y is None:
-            raise TypeError("y must be given")
         self._X = inside(as_samples(X, trained[0].dtype, self.device), self.row_bounds)
         self._y = as_labels(y, loss == "cross_entropy", len(self._X), self.device)
         self.n = len(self._X)
@@ -510,10 +559,11 @@ class Module(GrowingRisk):
         """
         if self.loss != "cross_entropy":
             raise ValueError(f"accuracy needs loss='cross_entropy', got {self.loss!r}")
-        if (X is None) != (y is None):
+        if X is None and y is not None:
             raise ValueError("X and y must be given together")
         data, labels = self._X, self._y
         if X is not None:
+            X, y = as_arrays(X, y)
             data = inside(as_samples(X, self._network.vector.dtype, self.device), self.row_bounds)
             labels = as_labels(y, True, len(data), self.device)
         iterate = self._iterate("w", w)
