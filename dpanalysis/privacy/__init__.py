@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from . import events, mechanisms
 from .accounting.accountant import calibrate, epsilon, fits, plan_order, spent
+from .accounting.curves import PrivacyCurve, privacy_curve
 from .accounting.epochs import bins_lower_epsilon, shuffle_lower_epsilon
 from .accounting.pure import (
     amplify_poisson,
@@ -64,6 +65,7 @@ __all__ = [
     "Ledger",
     "Plan",
     "Poisson",
+    "PrivacyCurve",
     "RandomAllocation",
     "Repeats",
     "Shuffle",
@@ -83,6 +85,7 @@ __all__ = [
     "laplace_epsilon",
     "mechanisms",
     "plan_order",
+    "privacy_curve",
     "pure_with_replacement",
     "rdp_above_threshold",
     "rdp_gaussian",
