@@ -12,6 +12,7 @@ from .._validation import check_choice, check_int
 from ..methods.base import Method
 from ..privacy.accounting import accountant as accounting
 from ..privacy.accounting.accountant import ACCOUNTANTS
+from ..privacy.accounting.curves import PrivacyCurve, curve_of_epsilons, privacy_curve
 from ..privacy.accounting.relations import Budget
 from ..privacy.budget import Filter
 from ..privacy.events import Event, Repeated
@@ -157,10 +158,41 @@ class Result:
                 )
             return self.guard.epsilon(delta, replicates)
         delta = self._delta(delta)
-        # The cost of the released events is a guarantee only if they were fixed in advance.
-        made = self.planned or self.ledger.events
-        events = [Repeated(event, replicates) for event in made]
+        events = self._fixed(replicates)
         return accounting.epsilon(events, delta, self.ledger.relation, accountant)
+
+    def _fixed(self, replicates: int) -> list[Event]:
+        """Return what the guarantee is of: a cost is one only of events fixed in advance."""
+        made = self.planned or self.ledger.events
+        return [Repeated(event, replicates) for event in made]
+
+    def privacy_curve(self, replicates: int = 1) -> PrivacyCurve:
+        """Return what an attacker can tell from the run, at all error rates.
+
+        Of all planned events where the run stopped early, and of the filter's grant for an
+        adaptive run, as :meth:`epsilon`.
+
+        Parameters
+        ----------
+        replicates : int
+            Number of replicates released together.
+
+        Returns
+        -------
+        PrivacyCurve
+            See :func:`dpanalysis.privacy.privacy_curve`.
+
+        Raises
+        ------
+        ValueError
+            If exact gradients of private data were released: an attacker can tell everything.
+        """
+        check_int("replicates", replicates, low=1)
+        if not self.private:
+            raise ValueError("exact gradients of private data were released: there is no curve")
+        if (guard := self.guard) is not None:
+            return curve_of_epsilons(lambda delta: guard.epsilon(delta, replicates))
+        return privacy_curve(self._fixed(replicates), self.ledger.relation)
 
     def to_frame(self) -> Any:
         """Return the scalar history as a pandas DataFrame, one row per record and replicate."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ..privacy.accounting.curves import PrivacyCurve
 from ..privacy.ledger import Ledger
 
 _RELATIONS = {
@@ -44,6 +46,8 @@ class PrivacyCard:
     True
     >>> print(str(card).splitlines()[1])
     epsilon = 1, delta = 0 (pure): one record replaced by any other; the number of records is public
+    >>> print(str(card).splitlines()[2])
+    An attacker who knows all other records and wrongly accuses 1 in 100 finds at most 2.8 of 100
     """
 
     epsilon: float
@@ -60,7 +64,7 @@ class PrivacyCard:
         object.__setattr__(self, "facts", dict(self.facts or {}))
 
     def __str__(self) -> str:
-        lines = [self.model, self._guarantee(), ""]
+        lines = [self.model, self._guarantee(), self._in_words(), ""]
         for title, content in self._parts():
             lines += [title, *(f"  - {line}" for line in content), ""]
         return "\n".join(lines).rstrip()
@@ -69,6 +73,15 @@ class PrivacyCard:
         delta = f"delta = {self.delta:.3g}" + (" (pure)" if self.delta == 0.0 else "")
         alone = ", for what the ledger lists, which may not be all" if self.not_counted else ""
         return f"epsilon = {self.epsilon:.6g}, {delta}{alone}: {_RELATIONS[self.relation]}"
+
+    def _in_words(self) -> str:
+        """Return what epsilon and delta mean for one record: the trade-off at 1 in 100."""
+        found = PrivacyCurve([self.epsilon], [self.delta]).true_positive_rate(0.01)
+        alone = "From what the ledger lists, an" if self.not_counted else "An"
+        return (
+            f"{alone} attacker who knows all other records and wrongly accuses 1 in 100 finds at "
+            f"most {min(math.ceil(1000.0 * found - 1e-9) / 10.0, 100.0):g} of 100"
+        )
 
     def _parts(self) -> list[tuple[str, list[str]]]:
         parts = [
@@ -115,7 +128,8 @@ class PrivacyCard:
         )
 
     def _repr_html_(self) -> str:
-        rows = [f"<h2>{html.escape(self.model)}</h2>", f"<p>{html.escape(self._guarantee())}</p>"]
+        rows = [f"<h2>{html.escape(self.model)}</h2>"]
+        rows += [f"<p>{html.escape(line)}</p>" for line in (self._guarantee(), self._in_words())]
         for title, content in self._parts():
             rows.append(f"<h3>{html.escape(title)}</h3>\n<ul>")
             rows += [f"<li>{html.escape(line)}</li>" for line in content]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from . import events, mechanisms
 from .accounting.accountant import calibrate, epsilon, fits, plan_order, spent
+from .accounting.curves import PrivacyCurve, privacy_curve
 from .accounting.epochs import bins_lower_epsilon, shuffle_lower_epsilon
 from .accounting.last_iterate import last_iterate_gdp, last_iterate_gdp_cyclic
 from .accounting.pure import (
@@ -67,6 +68,7 @@ __all__ = [
     "Ledger",
     "Plan",
     "Poisson",
+    "PrivacyCurve",
     "RandomAllocation",
     "Repeats",
     "Shuffle",
@@ -88,6 +90,7 @@ __all__ = [
     "last_iterate_gdp_cyclic",
     "mechanisms",
     "plan_order",
+    "privacy_curve",
     "pure_with_replacement",
     "rdp_above_threshold",
     "rdp_gaussian",
