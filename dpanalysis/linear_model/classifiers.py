@@ -35,8 +35,10 @@ from ..problems import ERM, Softmax
 from ..problems.base import Problem
 from ..problems.rows.checks import has_read_width, refuse_read_width
 from ..regularizers import L2
+from . import fits
 from .card import PrivacyCard
 from .design import NO_BOUNDS, Upstream, design_of, in_file, upstream_of
+from .fits import Sketch, Spent, sketch
 from .runs import LONG, TRIED, Run, run
 
 
@@ -52,6 +54,11 @@ _SEARCHED = (
     "each costs epsilon again, and scores on held-out rows are exact, so that neither the scores "
     "nor the parameters chosen by them are covered by privacy_; take C='auto', which is chosen "
     "without looking, C='private', which pays for looking, or choose on public data"
+)
+_AGAIN = (
+    "the same rows again: with this one, {} fits of this process used them or some of them, at "
+    "{} in sum, which is more than the card of each states; dpanalysis.linear_model.privacy_of "
+    "adds the costs of several models"
 )
 _STEPS = (
     "the steps {} before the estimator may learn from the private records, which privacy_ does not "
@@ -175,8 +182,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         Warns
         -----
         PrivacyWarning
-            If no bounds are declared, the fit is one of a search, or steps of a pipeline before
-            it may learn from the records.
+            If no bounds are declared, the fit is one of a search, steps of a pipeline before it
+            may learn from the records, or fits of this process have used the same rows before:
+            the warning says what all of them have cost.
 
         Notes
         -----
@@ -185,6 +193,12 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         :class:`~dpanalysis.preprocessing.PrivateBounds` that can be traced: by the pipelines in
         whose fit this one is called, by the rows, or by ``bounds``. Of anything else the card says
         that it is not counted.
+
+        *Repeated fits.* A process remembers keyed digests of the last 256 tables that it fitted,
+        and so recognizes the same rows in another order, with other labels, with some columns
+        left out, or a tenth of them at least. It does not see fits of other processes, rows that
+        were changed in between, and parts of a table whose rows repeat, such as those of a few
+        categories, unless scikit-learn has taken the parts.
         """
         given, (X, y) = X, self._checked(X, y)
         n, d = X.shape
@@ -195,8 +209,13 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             self.bounds, columns_of(given), d, bool(self.fit_intercept), sparse
         )
         upstream = upstream_of(given, self.bounds, design, budget.relation)
+        table = sketch(X)
+        past = fits.PROCESS.on(table, upstream.repeated)
+        past.add(self._price(table, budget, upstream))
         if upstream.repeated:
             warnings.warn(_SEARCHED, PrivacyWarning, stacklevel=2)
+        if past.fits > 1:
+            warnings.warn(_AGAIN.format(past.fits, past), PrivacyWarning, stacklevel=2)
         if upstream.steps:
             warnings.warn(_STEPS.format(upstream.steps), PrivacyWarning, stacklevel=2)
         if bounds_note == NO_BOUNDS:
@@ -208,7 +227,13 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             parts = (X[lo : lo + step] for lo in range(0, n, step))
             with in_file(map(design.rows, parts)) as D:
                 self._fit_design(D, labels, classes, design, budget, bounds_note, upstream)
+        fits.PROCESS.spend(self._price(table, budget, upstream))
         return self
+
+    @staticmethod
+    def _price(table: Sketch, budget: Budget, upstream: Upstream) -> Spent:
+        """Return what one fit costs its rows."""
+        return Spent(table, 1, budget.limit, budget.delta, set(upstream.learned))
 
     def _fit_design(
         self,
@@ -226,6 +251,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         self.coef_, self.intercept_ = design.weights(w)
         self.classes_ = classes
         self.privacy_ = self._card(runs, D.shape, budget, bounds_note, upstream)
+        self._learned = upstream.learned
 
     def _solve(
         self, D: Any, labels: np.ndarray, K: int, row_bound: Any, budget: Budget, rng: Any
