@@ -10,9 +10,10 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TextIO, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -315,6 +316,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         try:
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         except ValueError as error:
+            _refuse_nan(error)
             if "could not convert string to float" not in str(error):
                 raise
             raise ValueError(
@@ -383,7 +385,11 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores, (n,) for two classes and (n, K) for more."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", reset=False)
+        try:
+            X = validate_data(self, X, accept_sparse="csr", reset=False)
+        except ValueError as error:
+            _refuse_nan(error)
+            raise
         scores = np.asarray(X @ self.coef_.T) + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
@@ -476,6 +482,15 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         if budget.relation == REPLACE_ONE:
             return "the number of records, the nominal size"
         return "the nominal size, but not the number of records,"
+
+
+def _refuse_nan(error: ValueError) -> None:
+    """Raise for NaN in X with the private cure: scikit-learn names models without privacy."""
+    if "Input X contains NaN" in str(error):
+        raise ValueError(
+            "Input X contains NaN: a PublicEncoder before the estimator gives empty cells a "
+            'declared value, as in {"range": (0, 100), "missing": 40}, or a category of their own'
+        ) from None
 
 
 def _rule_facts(plan: Any, C: float | str, delta: float) -> dict[str, str]:
@@ -816,7 +831,25 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "intercept": last.intercept_.tolist(),
         "privacy": json.loads(last.privacy_.to_json()),
     }
-    Path(path).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    with whole_file(path) as file:
+        file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """Open a text file that appears, or replaces an older one, once all is written."""
+    path = Path(path).resolve()
+    if path.exists() and not path.is_file():  # a device or a pipe has no name to take over
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            yield file
+        return
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "x", newline="", encoding="utf-8") as file:
+            yield file
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str]) -> Any:

@@ -189,8 +189,12 @@ def test_bad_input_is_one_sentence(kind):
     model = kind(bounds=(-4, 4), random_state=0).fit(X, y)
     with pytest.raises(ValueError, match=r"X has 2 features, but .* is expecting 3"):
         model.predict(X[:, :2])
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="NaN") as caught:
         model.predict([[np.nan, 0, 0]])
+    assert "PublicEncoder" in str(caught.value) and "sklearn" not in str(caught.value)
+    with pytest.raises(ValueError, match="contains NaN: a PublicEncoder") as caught:
+        model.fit(np.full((200, 3), np.nan), y)
+    assert "HistGradient" not in str(caught.value)
 
 
 def test_declared_classes_need_not_occur():
