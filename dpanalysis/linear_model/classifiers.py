@@ -565,7 +565,9 @@ class LogisticRegression(PrivateClassifier):
         Inverse strength of the L2 penalty, as in scikit-learn: the penalty is
         :math:`\|w\|^2/(2Cn)` beside the mean loss, with weights w in units in which features have
         size 1. ``"auto"``: by a rule that looks at public facts alone, which for two classes, delta
-        > 0 and much noise takes noisy gradient descent instead. ``"private"``: the best of some
+        > 0 and much noise takes noisy gradient descent instead. However large epsilon, the
+        penalty is not below one that a fit without privacy wants, by n and the bounds; this floor
+        binds above epsilon = 4 alone. ``"private"``: the best of some
         penalties around the rule's, by a private score. The choice costs more than half of
         epsilon and helps only where the rule is far off: on none of the data sets of
         ``python -m benchmarks accuracy``. It needs delta = 0.

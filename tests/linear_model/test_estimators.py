@@ -347,6 +347,55 @@ def test_the_default_penalty_follows_public_facts_alone():
     assert default_penalty(facts, dpa.Budget(1.0, 1e-6)) > 0.0
 
 
+@given(
+    n=st.integers(10, 10**7),
+    d=st.integers(1, 2000),
+    epsilon=st.floats(0.01, 1e4),
+    delta=st.sampled_from([0.0, 1e-8]),
+)
+def test_the_penalty_has_a_floor_that_binds_above_epsilon_4_alone(n, d, epsilon, delta):
+    """The prior of the docstring, by hand: the score of the longest row deviates by 5.06."""
+    facts = dpa.ERM(
+        np.zeros((2, d)), np.ones(2), dpa.losses.Logistic(), row_bound=dpa.RowBound(np.inf, 1.0)
+    ).facts("replace_one")
+    facts, budget = dataclasses.replace(facts, n=n), dpa.Budget(epsilon, delta)
+    floor = d / (4.0 * math.expm1(2.0) * n)
+    found = default_penalty(facts, budget)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpanalysis.linear_model.runs.MOST_CURVATURE", 30.0)
+        without = default_penalty(facts, budget)
+    assert found == pytest.approx(max(without, floor), rel=1e-12)
+    assert epsilon > 4.0 or found == without  # bit for bit
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("kind", ["cube", "groups"])
+def test_more_epsilon_is_never_worse_on_a_wide_table(kind, delta):
+    """Nearly a column for every three rows, 5,000 rows to test: one standard error is .007."""
+    rng = np.random.default_rng(0)
+    X, d = np.zeros((8000, 920)), 920
+    if kind == "cube":
+        common = 0.1 * rng.normal(size=(8000, 10)) @ rng.normal(size=(10, d))
+        X = np.clip(0.3 * rng.normal(size=(8000, d)) + common, -1, 1)
+        w = np.append(rng.normal(size=50), np.zeros(d - 50))
+        w *= 2.0 / np.std(X @ w)
+        columns = PublicColumns(-np.ones(d), np.ones(d))
+    else:
+        codes = rng.integers(0, 46, (8000, 20)) + 46 * np.arange(20)
+        np.put_along_axis(X, codes, 1.0, axis=1)
+        w = rng.normal(size=d) / 2.0
+        groups = [(46 * j, 46 * j + 46) for j in range(20)]
+        columns = PublicColumns(np.zeros(d), np.ones(d), groups)
+    y = rng.random(8000) < 1.0 / (1.0 + np.exp(-X @ w))
+    found = {}
+    for epsilon in (10.0, 100.0, 1000.0):
+        model = LogisticRegression(epsilon, delta, bounds=columns, random_state=0)
+        found[epsilon] = model.fit(X[:3000], y[:3000]).score(X[3000:], y[3000:])
+    assert found[1000.0] > max(found.values()) - 0.007, found
+    exact = Exact(C=0.1, max_iter=500).fit(X[:3000], y[:3000])
+    assert found[1000.0] > exact.score(X[3000:], y[3000:]) - 0.014
+
+
 @given(st.integers(10, 10**7), st.integers(1, 300), st.floats(0.01, 20.0))
 def test_the_penalty_leaves_the_solver_s_error_little_noise(n, d, epsilon):
     """Whatever the sizes, what hides the error is short beside weights of length 1."""
