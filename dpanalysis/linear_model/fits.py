@@ -80,9 +80,10 @@ def _common(first: np.ndarray, second: np.ndarray) -> float:
     if not (len(first) and len(second)):
         return 0.0
     ends = [each[-1] for each in (first, second) if len(each) == _KEPT]
-    counted = [each if not ends else each[each <= min(ends)] for each in (first, second)]
-    smaller = min(map(len, counted))
-    return len(np.intersect1d(*counted, assume_unique=True)) / smaller if smaller else 0.0
+    if ends:
+        first, second = (each[each <= min(ends)] for each in (first, second))
+    smaller = min(len(first), len(second))
+    return len(np.intersect1d(first, second, assume_unique=True)) / smaller if smaller else 0.0
 
 
 def _least(digests: np.ndarray) -> np.ndarray:
