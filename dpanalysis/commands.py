@@ -112,10 +112,11 @@ class CsvFile:
 
 EXAMPLE = """
 examples:
-  python -m dpanalysis domain train.csv -o domain.toml      then fill in the ranges
+  python -m dpanalysis domain train.csv --label income -o domain.toml
+  (then fill in the ranges)
   python -m dpanalysis fit train.csv --label income --domain domain.toml --epsilon 1 \\
       --out model.json --card card.html
-  python -m dpanalysis predict new.csv --model model.json -o predictions.csv
+  python -m dpanalysis predict new.csv --model model.json --id number -o predictions.csv
   python -m dpanalysis evaluate test.csv --model model.json --label income
 """
 
@@ -143,10 +144,19 @@ def add(subparsers: Any) -> None:
             parser.add_argument("--model", type=Path, required=True, metavar="JSON")
         if name in ("fit", "evaluate"):
             parser.add_argument("--label", required=True, metavar="COLUMN")
+        if name == "domain":
+            parser.add_argument("--label", metavar="COLUMN", help="to leave out: it has no domain")
         if name in ("predict", "domain"):
             parser.add_argument(
                 "-o", "--out", type=Path, metavar="FILE", help="instead of the screen"
             )
+        if name == "predict":
+            parser.add_argument("--id", metavar="COLUMN", help="to copy before the predictions")
+            parser.add_argument(
+                "--threshold", type=float, metavar="P",
+                help="the second of two classes is predicted from this probability on; choose it "
+                "without looking at private rows; default: 0.5",
+            )  # fmt: skip
         if name == "fit":
             _add_fit(parser)
 
@@ -191,7 +201,7 @@ def run(arguments: argparse.Namespace, fail: Callable[[str], Any]) -> int:
 
 def _fit(arguments: argparse.Namespace) -> int:
     from .linear_model import LinearSVC, LogisticRegression, save
-    from .linear_model.classifiers import fit_blocks
+    from .linear_model.classifiers import fit_blocks, whole_file
     from .preprocessing.encoder import PublicEncoder, read_domain
 
     for path in (arguments.out, arguments.card):
@@ -218,26 +228,36 @@ def _fit(arguments: argparse.Namespace) -> int:
 
     save(Pipeline([("encoder", encoder), ("model", model)]), arguments.out)
     if arguments.card:
-        arguments.card.write_text(model.privacy_.to_html(), encoding="utf-8")
+        with whole_file(arguments.card) as page:
+            page.write(model.privacy_.to_html())
     print(model.privacy_)
     return 0
 
 
 def _predict(arguments: argparse.Namespace) -> int:
     encoder, model, file = _opened(arguments)
-    many = hasattr(model, "predict_proba")
+    from .linear_model.classifiers import whole_file
+
+    many, threshold = hasattr(model, "predict_proba"), arguments.threshold
+    if threshold is not None and not (many and len(model.classes_) == 2):
+        raise ValueError("--threshold is for a logistic model of two classes")
+    if threshold is not None and not 0.0 <= threshold <= 1.0:
+        raise ValueError(f"--threshold must lie in [0, 1], got {threshold:g}")
+    copied = [] if arguments.id is None else [arguments.id]
+    file.require(copied)
     with ExitStack() as stack:
-        out = sys.stdout
-        if arguments.out:
-            out = stack.enter_context(open(arguments.out, "w", newline="", encoding="utf-8"))
+        out: Any = stack.enter_context(whole_file(arguments.out)) if arguments.out else sys.stdout
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["prediction", *(f"p({c})" for c in model.classes_ if many)])
+        probabilities = [f"p({c})" for c in model.classes_ if many]
+        writer.writerow([*copied, "prediction", *probabilities])
         for chunk in stack.enter_context(_Lines(file)):
             rows = encoder.transform(chunk.only(encoder.feature_names_in_))
-            found = [model.predict(rows).tolist()]
-            if many:
-                found += [[f"{p:.6g}" for p in column] for column in model.predict_proba(rows).T]
-            writer.writerows(zip(*found))
+            p = model.predict_proba(rows).T if many else []
+            found = model.predict(rows)
+            if threshold is not None:
+                found = model.classes_[(p[1] >= threshold).astype(int)]
+            texts = [[f"{each:.6g}" for each in column] for column in p]
+            writer.writerows(zip(*(chunk[name] for name in copied), found.tolist(), *texts))
     return 0
 
 
@@ -273,15 +293,19 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _domain(arguments: argparse.Namespace) -> int:
+    from .linear_model.classifiers import whole_file
     from .preprocessing.encoder import template
 
-    text = template(CsvFile(arguments.file, arguments.delimiter).names)
+    file = CsvFile(arguments.file, arguments.delimiter)
+    file.require([] if arguments.label is None else [arguments.label])
+    text = template(file.names, arguments.label)
     if arguments.out is None:
         print(text, end="")
     elif arguments.out.exists():
         raise ValueError(f"{arguments.out} is there already: it may be filled in")
     else:
-        arguments.out.write_text(text, encoding="utf-8")
+        with whole_file(arguments.out) as out:
+            out.write(text)
     return 0
 
 
@@ -333,11 +357,13 @@ class _Lines:
         self, names: list[str], label: str, classes: list[str]
     ) -> Iterator[tuple[RowChunk, np.ndarray]]:
         """Yield the columns of a model, and the labels as words."""
+        from .preprocessing.encoder import few
+
         for chunk in self:
             labels = [cell.strip() for cell in chunk[label]]
             for line, cell in zip(chunk.lines, labels):
                 if not cell or (classes and cell not in classes):
-                    expected = f"one of {', '.join(map(repr, classes))}" if classes else "a label"
+                    expected = f"one of {few(classes)}" if classes else "a label"
                     raise ValueError(
                         f"{self._file.path}, line {line}, column {label!r}: expected {expected}, "
                         f"got {cell!r}"
@@ -348,10 +374,7 @@ class _Lines:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        place = getattr(error, "place", None)
-        if place is not None:
-            row, column, value, expected = place
-            raise ValueError(
-                f"{self._file.path}, line {self._chunk.lines[row]}, column {column!r}: expected "
-                f"{expected}, got {value!r}"
-            ) from None
+        from .preprocessing.encoder import WrongCell
+
+        if isinstance(error, WrongCell):
+            raise ValueError(f"{self._file.path}, {error.by_line(self._chunk.lines)}") from None

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         load,
         save,
     )
+    from .ensembles import privacy_of
 
 __all__ = [
     "LinearSVC",
@@ -39,8 +40,12 @@ __all__ = [
     "PrivacyWarning",
     "PrivateClassifier",
     "load",
+    "privacy_of",
     "save",
 ]
 
-_HOMES = dict.fromkeys(__all__, "classifiers") | {"PrivacyCard": "card"}
+_HOMES = dict.fromkeys(__all__, "classifiers") | {
+    "PrivacyCard": "card",
+    "privacy_of": "ensembles",
+}
 __getattr__, __dir__ = on_first_use(__name__, _HOMES)

@@ -10,9 +10,10 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TextIO, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -35,8 +36,10 @@ from ..problems import ERM, Softmax
 from ..problems.base import Problem
 from ..problems.rows.checks import has_read_width, refuse_read_width
 from ..regularizers import L2
+from . import fits
 from .card import PrivacyCard
 from .design import NO_BOUNDS, Upstream, design_of, in_file, upstream_of
+from .fits import Sketch, Spent, sketch
 from .runs import LONG, TRIED, Run, run
 
 
@@ -52,6 +55,11 @@ _SEARCHED = (
     "each costs epsilon again, and scores on held-out rows are exact, so that neither the scores "
     "nor the parameters chosen by them are covered by privacy_; take C='auto', which is chosen "
     "without looking, C='private', which pays for looking, or choose on public data"
+)
+_AGAIN = (
+    "the same rows again: with this one, {} fits of this process used them or some of them, at "
+    "{} in sum, which is more than the card of each states; dpanalysis.linear_model.privacy_of "
+    "adds the costs of several models"
 )
 _STEPS = (
     "the steps {} before the estimator may learn from the private records, which privacy_ does not "
@@ -175,8 +183,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         Warns
         -----
         PrivacyWarning
-            If no bounds are declared, the fit is one of a search, or steps of a pipeline before
-            it may learn from the records.
+            If no bounds are declared, the fit is one of a search, steps of a pipeline before it
+            may learn from the records, or fits of this process have used the same rows before:
+            the warning says what all of them have cost.
 
         Notes
         -----
@@ -185,6 +194,12 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         :class:`~dpanalysis.preprocessing.PrivateBounds` that can be traced: by the pipelines in
         whose fit this one is called, by the rows, or by ``bounds``. Of anything else the card says
         that it is not counted.
+
+        *Repeated fits.* A process remembers keyed digests of the last 256 tables that it fitted,
+        and so recognizes the same rows in another order, with other labels, with some columns
+        left out, or a tenth of them at least. It does not see fits of other processes, rows that
+        were changed in between, and parts of a table whose rows repeat, such as those of a few
+        categories, unless scikit-learn has taken the parts.
         """
         given, (X, y) = X, self._checked(X, y)
         n, d = X.shape
@@ -195,8 +210,13 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             self.bounds, columns_of(given), d, bool(self.fit_intercept), sparse
         )
         upstream = upstream_of(given, self.bounds, design, budget.relation)
+        table = sketch(X)
+        past = fits.PROCESS.on(table, upstream.repeated)
+        past.add(self._price(table, budget, upstream))
         if upstream.repeated:
             warnings.warn(_SEARCHED, PrivacyWarning, stacklevel=2)
+        if past.fits > 1:
+            warnings.warn(_AGAIN.format(past.fits, past), PrivacyWarning, stacklevel=2)
         if upstream.steps:
             warnings.warn(_STEPS.format(upstream.steps), PrivacyWarning, stacklevel=2)
         if bounds_note == NO_BOUNDS:
@@ -208,7 +228,13 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             parts = (X[lo : lo + step] for lo in range(0, n, step))
             with in_file(map(design.rows, parts)) as D:
                 self._fit_design(D, labels, classes, design, budget, bounds_note, upstream)
+        fits.PROCESS.spend(self._price(table, budget, upstream))
         return self
+
+    @staticmethod
+    def _price(table: Sketch, budget: Budget, upstream: Upstream) -> Spent:
+        """Return what one fit costs its rows."""
+        return Spent(table, 1, budget.limit, budget.delta, set(upstream.learned))
 
     def _fit_design(
         self,
@@ -226,6 +252,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         self.coef_, self.intercept_ = design.weights(w)
         self.classes_ = classes
         self.privacy_ = self._card(runs, D.shape, budget, bounds_note, upstream)
+        self._learned = upstream.learned
 
     def _solve(
         self, D: Any, labels: np.ndarray, K: int, row_bound: Any, budget: Budget, rng: Any
@@ -289,6 +316,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         try:
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         except ValueError as error:
+            _refuse_nan(error)
             if "could not convert string to float" not in str(error):
                 raise
             raise ValueError(
@@ -357,7 +385,11 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores, (n,) for two classes and (n, K) for more."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", reset=False)
+        try:
+            X = validate_data(self, X, accept_sparse="csr", reset=False)
+        except ValueError as error:
+            _refuse_nan(error)
+            raise
         scores = np.asarray(X @ self.coef_.T) + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
@@ -452,6 +484,15 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         return "the nominal size, but not the number of records,"
 
 
+def _refuse_nan(error: ValueError) -> None:
+    """Raise for NaN in X with the private cure: scikit-learn names models without privacy."""
+    if "Input X contains NaN" in str(error):
+        raise ValueError(
+            "Input X contains NaN: a PublicEncoder before the estimator gives empty cells a "
+            'declared value, as in {"range": (0, 100), "missing": 40}, or a category of their own'
+        ) from None
+
+
 def _rule_facts(plan: Any, C: float | str, delta: float) -> dict[str, str]:
     """Return the part of the card about a method chosen by the rules of :mod:`.runs`."""
     if not isinstance(plan, PerturbedMinimum):
@@ -524,7 +565,9 @@ class LogisticRegression(PrivateClassifier):
         Inverse strength of the L2 penalty, as in scikit-learn: the penalty is
         :math:`\|w\|^2/(2Cn)` beside the mean loss, with weights w in units in which features have
         size 1. ``"auto"``: by a rule that looks at public facts alone, which for two classes, delta
-        > 0 and much noise takes noisy gradient descent instead. ``"private"``: the best of some
+        > 0 and much noise takes noisy gradient descent instead. However large epsilon, the
+        penalty is not below one that a fit without privacy wants, by n and the bounds; this floor
+        binds above epsilon = 4 alone. ``"private"``: the best of some
         penalties around the rule's, by a private score. The choice costs more than half of
         epsilon and helps only where the rule is far off: on none of the data sets of
         ``python -m benchmarks accuracy``. It needs delta = 0.
@@ -790,7 +833,25 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "intercept": last.intercept_.tolist(),
         "privacy": json.loads(last.privacy_.to_json()),
     }
-    Path(path).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    with whole_file(path) as file:
+        file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """Open a text file that appears, or replaces an older one, once all is written."""
+    path = Path(path).resolve()
+    if path.exists() and not path.is_file():  # a device or a pipe has no name to take over
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            yield file
+        return
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "x", newline="", encoding="utf-8") as file:
+            yield file
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str]) -> Any:

@@ -33,7 +33,8 @@ _REPEATING = (
     *("sklearn.model_selection", "sklearn.multiclass", "sklearn.multioutput"),
     "sklearn.semi_supervised",
 )
-_SEVERAL = (
+#: The sentence of the card of one fit of several.
+SEVERAL = (
     "other fits of the same search, cross-validation or ensemble: each costs epsilon again, and "
     "more for a record that an ensemble has drawn several times"
 )
@@ -62,7 +63,7 @@ def upstream_of(X: Any, bounds: Any, design: Any, relation: str) -> Upstream:
     transformers = [leaf for step in steps for leaf in _leaves(step)]
     known = PublicEncoder, PrivateBounds
     others = [type(step).__name__ for step in transformers if type(step) not in known]
-    columns = [getattr(each, "columns_", None) for each in _estimators(steps)]
+    columns = [getattr(each, "columns_", None) for each in estimators_in(steps)]
     columns.append(getattr(design, "columns", None))
     fits = [fit for each in columns if isinstance(each, PublicColumns) for fit in each.learned]
     learned = tuple(dict.fromkeys([*learned_by(X), *fits]))
@@ -74,9 +75,9 @@ def upstream_of(X: Any, bounds: Any, design: Any, relation: str) -> Upstream:
                 "the estimator the same"
             )
     names = ", ".join(dict.fromkeys(others))
-    repeated = any(str(f.f_globals.get("__name__")).startswith(_REPEATING) for f in frames)
+    repeated = any(map(_fits_several_times, frames))
     unseen = bounds is not None or (columns_of(X) is None and not transformers)
-    notes = [(_UNSEEN, unseen), (_STEPS.format(names), names), (_SEVERAL, repeated)]
+    notes = [(_UNSEEN, unseen), (_STEPS.format(names), names), (SEVERAL, repeated)]
     return Upstream(learned, tuple(note for note, holds in notes if holds), names, repeated)
 
 
@@ -86,6 +87,13 @@ def _callers() -> Iterator[Any]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def _fits_several_times(frame: Any) -> bool:
+    """Whether a frame is of a meta-estimator that fits its estimator several times."""
+    owner = frame.f_locals.get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
+    within = str(frame.f_globals.get("__name__")).startswith(_REPEATING)
+    return within and type(owner).__name__ != "FixedThresholdClassifier"
 
 
 def _pipelines(frames: Iterable[Any]) -> list[Pipeline]:
@@ -108,20 +116,24 @@ def _leaves(step: Any) -> list[Any]:
     return [leaf for part in parts for leaf in _leaves(part)]
 
 
-def _estimators(values: Iterable[Any], seen: set[int] | None = None) -> Iterator[BaseEstimator]:
+def estimators_in(values: Iterable[Any], seen: set[int] | None = None) -> Iterator[BaseEstimator]:
     """Yield the estimators among ``values`` and in their attributes, each once."""
-    seen = set() if seen is None else seen
+    seen, kept = set() if seen is None else seen, []
     for value in values:
         value = value.__self__ if isinstance(value, MethodType) else value
         if id(value) in seen:
             continue
-        if isinstance(value, BaseEstimator):
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            value = value.ravel().tolist()
+        if isinstance(value, (list, tuple, dict)):
             seen.add(id(value))
-            yield value
-            yield from _estimators(vars(value).values(), seen)
-        elif isinstance(value, (list, tuple, dict)):
+            kept.append(value)  # so that no other object gets its id
+            yield from estimators_in(value.values() if isinstance(value, dict) else value, seen)
+        elif isinstance(value, BaseEstimator) or type(value).__module__.startswith("sklearn."):
             seen.add(id(value))
-            yield from _estimators(value.values() if isinstance(value, dict) else value, seen)
+            if isinstance(value, BaseEstimator):
+                yield value
+            yield from estimators_in(getattr(value, "__dict__", {}).values(), seen)
 
 
 # Design rows

@@ -34,6 +34,9 @@ from ..tuning import PrivateLoss, repeat_and_select
 #: Most of epsilon that the curvature of a record may cost; the rest buys the noise.
 CURVATURE_SHARE = 0.5
 
+#: Most epsilon that the curvature may cost, which is a floor of the penalty: :func:`least_penalty`.
+MOST_CURVATURE = 2.0
+
 #: Of the solver; see :class:`~dpanalysis.methods.ObjectivePerturbation`.
 TOLERANCE = 1e-11
 
@@ -78,9 +81,17 @@ def noise_length(facts: PublicFacts, budget: Budget) -> float:
 
 
 def least_penalty(facts: PublicFacts, budget: Budget) -> float:
-    """Return the penalty below which curvature, or hiding the solver's error, costs too much.
+    r"""Return the penalty below which curvature, or hiding the solver's error, costs too much.
 
     The curvature has half of epsilon, and the noise that hides the error has a length of a tenth.
+
+    However large epsilon, the penalty is one that a fit without privacy wants as well. Weights with
+    a normal prior under which the score of the longest row, of length R, has variance
+    :math:`s^2` have the penalty :math:`R^2/(s^2 n)` at the maximum of the posterior. Where the
+    curvature of a record costs kappa, the logistic loss has :math:`s^2 = 4 (e^\kappa - 1)`. Kappa
+    is at most 2, that is a standard deviation s of 5, or a probability of .993; with many columns
+    for the rows, weaker penalties overfit. So this floor never binds up to epsilon = 4, and later
+    where the noise asks for more.
     """
     method, tilt = perturbation(), noise_length(facts, budget)
 
@@ -91,7 +102,7 @@ def least_penalty(facts: PublicFacts, budget: Budget) -> float:
     # A doubled strength halves it at least, so the smallest power of 2 is found by bisection.
     powers = range(-60, 1000)
     strength = 2.0 ** powers[bisect_left(powers, True, key=lambda k: not hidden(2.0**k) > 0.1)]
-    most = min(CURVATURE_SHARE * budget.limit, 30.0)
+    most = min(CURVATURE_SHARE * budget.limit, MOST_CURVATURE)
     return max(curvature_of(facts).convexity(most) / facts.n, strength)
 
 

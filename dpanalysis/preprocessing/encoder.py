@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -49,25 +50,35 @@ def text_of(value: Any) -> str:
 
 @dataclass(frozen=True)
 class NumericDomain:
-    """Numbers cut to ``low`` and ``high``; a missing one is ``missing``, if that is declared."""
+    """Numbers cut to ``low`` and ``high``; a missing one is ``missing``, if that is declared.
+
+    ``dates`` are numbers, too: of seconds since 1970.
+    """
 
     low: float
     high: float
     missing: float | None = None
+    dates: bool = False
 
     width = 1
 
     def to_dict(self) -> dict[str, Any]:
         """Return the declaration that :func:`parse_domain` reads."""
-        return _declaration("range", [self.low, self.high], self.missing)
+        values = [self.low, self.high, self.missing]
+        if self.dates:
+            texts = [None if v is None else (_EPOCH + timedelta(seconds=v)) for v in values]
+            low, high, missing = (t and t.replace(tzinfo=None).isoformat() for t in texts)
+            return _declaration("dates", [low, high], missing)
+        return _declaration("range", values[:2], self.missing)
 
 
 @dataclass(frozen=True)
 class Categories:
-    """Texts; a missing one is in the category ``missing``, if that is declared."""
+    """Texts; ``missing`` is the category of an empty cell, ``other`` of one that is not listed."""
 
     values: tuple[str, ...]
     missing: str | None = None
+    other: str | None = None
 
     @property
     def width(self) -> int:
@@ -76,7 +87,8 @@ class Categories:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the declaration that :func:`parse_domain` reads."""
-        return _declaration("categories", list(self.values), self.missing)
+        declared = _declaration("categories", list(self.values), self.missing)
+        return declared if self.other is None else {**declared, "other": self.other}
 
 
 Domain: TypeAlias = NumericDomain | Categories
@@ -106,13 +118,17 @@ def _parse(declared: Any) -> Domain:
     if isinstance(declared, (NumericDomain, Categories)):
         return declared
     if isinstance(declared, Mapping):
-        kinds = [kind for kind in ("range", "categories") if kind in declared]
-        if len(kinds) != 1 or set(declared) - {"range", "categories", "missing"}:
+        kinds = [kind for kind in ("range", "categories", "dates") if kind in declared]
+        more = {"missing", "other"} if kinds == ["categories"] else {"missing"}
+        if len(kinds) != 1 or set(declared) - {*kinds, *more}:
             raise ValueError(
-                f"must have 'range' or 'categories', and perhaps 'missing', got {dict(declared)!r}"
+                "must have 'range' or 'categories' or 'dates', and perhaps 'missing', and 'other' "
+                f"beside categories, got {dict(declared)!r}"
             )
-        parse = _range if kinds == ["range"] else _categories
-        return parse(declared[kinds[0]], declared.get("missing"))
+        values, missing = declared[kinds[0]], declared.get("missing")
+        if kinds == ["categories"]:
+            return _categories(values, missing, declared.get("other"))
+        return (_range if kinds == ["range"] else _dates)(values, missing)
     if isinstance(declared, str) or not isinstance(declared, Iterable):
         why = "not filled in yet: " if declared == _UNFILLED else ""
         raise ValueError(
@@ -142,14 +158,46 @@ def _range(declared: Any, missing: Any) -> NumericDomain:
     return NumericDomain(low, high, None if missing is None else float(missing))
 
 
-def _categories(declared: Any, missing: Any) -> Categories:
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _seconds(value: Any) -> float:
+    """Return seconds from 1970 to an ISO date or time, in UTC where no zone is named, or raise."""
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value.strip())
+    if not isinstance(value, date):
+        raise ValueError(f"no date: {value!r}")
+    if not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    zoned = value if value.tzinfo else value.replace(tzinfo=UTC)
+    return (zoned - _EPOCH).total_seconds()
+
+
+def _dates(declared: Any, missing: Any) -> NumericDomain:
+    values = [] if isinstance(declared, str) else list(declared)
+    try:
+        low, high = map(_seconds, values)
+        filled = None if missing is None else _seconds(missing)
+    except ValueError:
+        raise ValueError(
+            'dates must be the first and the last date, such as ["2020-01-01", "2024-12-31"], and '
+            f"missing a date, got {declared!r} and {missing!r}"
+        ) from None
+    if not low < high:
+        raise ValueError(f"the first date must be before the last, got {declared!r}")
+    return NumericDomain(low, high, filled, dates=True)
+
+
+def _categories(declared: Any, missing: Any, other: Any = None) -> Categories:
     values = [] if isinstance(declared, str) else [text_of(value) for value in declared]
     missing = None if missing is None else text_of(missing)
-    if missing is not None and missing not in values:
-        values.append(missing)
+    other = None if other is None else text_of(other)
+    values += [v for v in dict.fromkeys((missing, other)) if v is not None and v not in values]
     if not values or len(set(values)) < len(values) or _UNFILLED in values:
         raise ValueError(f"categories must be a list of different values, got {declared!r}")
-    return Categories(tuple(values), missing)
+    return Categories(tuple(values), missing, other)
 
 
 def read_domain(path: str | os.PathLike[str]) -> tuple[dict[str, Domain], list[str]]:
@@ -177,20 +225,25 @@ def read_domain(path: str | os.PathLike[str]) -> tuple[dict[str, Domain], list[s
         raise type(error)(f"{path}: {error}") from None
 
 
-def template(names: Iterable[str]) -> str:
-    """Return a TOML file with the columns' names, whose domains the user fills in."""
+def template(names: Iterable[str], label: str | None = None) -> str:
+    """Return a TOML file with the columns' names but the label's, whose domains one fills in."""
     import json
+
+    of = "" if label is None else f" in {json.dumps(label, ensure_ascii=False)}"
 
     lines = [
         "# Fill in, for every column, what can occur: from the code book, never from these data.",
         "#   a number:    [0, 100]            or {range = [0, 100], missing = 40}",
         '#   categories:  ["a", "b", "c"]     or {categories = ["a", "b"], missing = "unknown"}',
+        '#                                    or {categories = ["a", "b"], other = "other"}',
+        "#   a date:      {dates = [2020-01-01, 2024-12-31]}",
         "# Values outside a range count as its nearest end. Delete the columns that are not used.",
-        '# classes = ["no", "yes"]            # the labels: otherwise they are read off the data',
+        f'# classes = ["no", "yes"]            # the labels{of}: else they are read off the data',
         "",
         "[columns]",
     ]
-    lines += [f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(_UNFILLED)}" for name in names]
+    columns = [json.dumps(name, ensure_ascii=False) for name in names if name != label]
+    lines += [f"{name} = {json.dumps(_UNFILLED)}" for name in columns]
     return "\n".join(lines) + "\n"
 
 
@@ -210,7 +263,9 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         ``(low, high)`` or a list of categories for every column that is used, in the order of the
         encoded columns. To declare the value of an empty cell:
         ``{"range": (0, 100), "missing": 40}`` or ``{"categories": ["a", "b"], "missing": "?"}``.
-        Other columns are left out.
+        ``{"categories": ["a", "b"], "other": "other"}`` has a category for everything else but
+        empty cells. ``{"dates": ("2020-01-01", "2024-12-31")}`` is a range of ISO dates or times,
+        which become numbers. Other columns are left out.
 
     Attributes
     ----------
@@ -289,25 +344,31 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If a cell is not in its domain: the message names row, column and value. If the
-            columns are not those of :meth:`fit`.
+            If a cell is not in its domain: the message names row, column and value of the first
+            one in every column that has any. If the columns are not those of :meth:`fit`.
         """
         check_is_fitted(self)
         cells = _cells(X, self._names_in_fit(), self.n_features_in_, self._places)
         columns = self.columns_
-        columns = replace(columns, learned=(*columns.learned, *learned_by(X)))
+        if learned := learned_by(X):
+            columns = replace(columns, learned=(*columns.learned, *learned))
         n, names = len(cells[0]), list(self._domain)
         values = np.empty((n, len(names)))
         places = np.empty((n, len(names)), dtype=np.int32)
-        width = 0
+        width, wrong = 0, []
         for k, (name, domain) in enumerate(self._domain.items()):
-            if isinstance(domain, NumericDomain):
-                values[:, k] = _numbers(name, domain, cells[k])
-                places[:, k] = width
-            else:
-                values[:, k] = 1.0
-                places[:, k] = width + _codes(name, domain, cells[k])
+            try:
+                if isinstance(domain, NumericDomain):
+                    values[:, k] = _numbers(name, domain, cells[k])
+                    places[:, k] = width
+                else:
+                    values[:, k] = 1.0
+                    places[:, k] = width + _codes(name, domain, cells[k])
+            except WrongCell as error:
+                wrong.append(error)
             width += domain.width
+        if wrong:
+            raise WrongCell([place for error in wrong for place in error.places])
         if width == len(names):
             return with_columns(values, columns)
         if len(names) > _MOST_SPARSE * width:
@@ -418,6 +479,8 @@ def _cells(X: Any, kept: list[str] | None, count: int, places: list[int]) -> lis
 def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
     """Return a column scaled to [0, 1]."""
     array = np.asarray(cells, dtype=None if hasattr(cells, "dtype") else object)
+    if domain.dates:
+        array = _dates_as_numbers(name, array)
     if array.dtype.kind in "fiu":
         numbers = array.astype(np.float64)
     else:
@@ -426,21 +489,38 @@ def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
             try:
                 numbers[i] = np.nan if is_missing(cell) else float(cell)
             except (TypeError, ValueError):
-                raise _wrong(i, name, cell, "a number") from None
+                raise WrongCell([(i, name, cell, "a number")]) from None
     empty = np.isnan(numbers)
     if empty.any():
         i = int(np.argmax(empty))
         if domain.missing is None:
-            raise _wrong(i, name, array[i], "a number, since no value is declared for empty cells")
+            kind = "a date" if domain.dates else "a number"
+            expected = f"{kind}, since no value is declared for empty cells"
+            raise WrongCell([(i, name, None if domain.dates else array[i], expected)])
         cell = array[i]
         if isinstance(cell, str) and cell.strip():  # the text "nan" is a number to float()
-            raise _wrong(i, name, cell, "a number")
+            raise WrongCell([(i, name, cell, "a number")])
         numbers[empty] = domain.missing
     if np.isinf(numbers).any():
         i = int(np.argmax(np.isinf(numbers)))
-        raise _wrong(i, name, array[i], "a finite number")
+        raise WrongCell([(i, name, array[i], "a finite number")])
     half = 0.5 * domain.high - 0.5 * domain.low  # the difference of the ends may overflow
     return np.clip((0.5 * numbers - 0.5 * domain.low) / half, 0.0, 1.0)
+
+
+def _dates_as_numbers(name: str, cells: np.ndarray) -> np.ndarray:
+    """Return dates in seconds since 1970, NaN for empty cells."""
+    if cells.dtype.kind == "M":
+        micro = cells.astype("datetime64[us]")
+        return np.where(np.isnat(micro), np.nan, micro.astype(np.int64) / 1e6)
+    numbers = np.full(len(cells), np.nan)
+    for i, cell in enumerate(cells):
+        if not is_missing(cell):
+            try:
+                numbers[i] = _seconds(cell)
+            except ValueError:
+                raise WrongCell([(i, name, cell, "a date such as 2024-05-31")]) from None
+    return numbers
 
 
 def _codes(name: str, domain: Categories, cells: Any) -> np.ndarray:
@@ -457,17 +537,37 @@ def _codes(name: str, domain: Categories, cells: Any) -> np.ndarray:
             pass
         if is_missing(cell):
             if domain.missing is None:
-                raise _wrong(i, name, cell, "a category, since none is declared for empty cells")
+                expected = "a category, since none is declared for empty cells"
+                raise WrongCell([(i, name, cell, expected)])
             found[i] = code[domain.missing]
             continue
-        if text_of(cell) not in code:
-            listed = ", ".join(map(repr, domain.values))
-            raise _wrong(i, name, cell, f"one of {listed}")
-        found[i] = seen[key] = code[text_of(cell)]
+        text = text_of(cell)
+        if text not in code and domain.other is None:
+            raise WrongCell([(i, name, cell, f"one of {few(domain.values)}")])
+        found[i] = seen[key] = code.get(text, code.get(str(domain.other), 0))
     return found
 
 
-def _wrong(row: int, column: str, value: Any, expected: str) -> ValueError:
-    error = ValueError(f"row {row}, column {column!r}: expected {expected}, got {value!r}")
-    error.place = row, column, value, expected  # type: ignore[attr-defined]
-    return error
+def few(values: Sequence[str]) -> str:
+    """Return at most five values for a message."""
+    more = f" or {len(values) - 5} more" if len(values) > 5 else ""
+    return ", ".join(map(repr, values[:5])) + more
+
+
+class WrongCell(ValueError):
+    """Cells that are not in their domains, as (row, column, value, what was expected)."""
+
+    def __init__(self, places: list[tuple[int, str, Any, str]]) -> None:
+        self.places = places
+        super().__init__("; ".join(f"row {row}, {_said(*rest)}" for row, *rest in places))
+
+    def by_line(self, lines: Sequence[int]) -> str:
+        """Return the message with lines of a file in the place of rows."""
+        return "; ".join(f"line {lines[row]}, {_said(*rest)}" for row, *rest in self.places)
+
+    def __reduce__(self) -> Any:
+        return WrongCell, (self.places,)
+
+
+def _said(column: str, value: Any, expected: str) -> str:
+    return f"column {column!r}: expected {expected}, got {value!r}"

@@ -187,3 +187,57 @@ def test_a_model_with_labels_of_no_known_kind_is_refused(folder, capsys, dtype):
     (folder / "n.json").write_text(json.dumps({**content, "classes_dtype": dtype}))
     with pytest.raises(ValueError, match="labels of dtype"):
         load("n.json")
+
+
+def test_predictions_carry_an_id_and_a_threshold(folder, capsys):
+    main([*FIT, "--out", "m.json", "--seed", "0"])
+    capsys.readouterr()
+    argv = ["predict", "test.csv", "--model", "m.json"]
+
+    def rows(*more):
+        assert main([*argv, *more]) == 0
+        return list(csv.DictReader(capsys.readouterr().out.splitlines()))
+
+    found = rows("--id", "id")
+    assert list(found[0]) == ["id", "prediction", "p(no)", "p(yes)"]
+    assert [row["id"] for row in found] == [str(i) for i in range(600)]
+    plain = [row["prediction"] for row in rows()]
+    assert [row["prediction"] for row in rows("--threshold", "0.5")] == plain
+    for row in rows("--threshold", "0.9"):
+        assert row["prediction"] == ("yes" if float(row["p(yes)"]) >= 0.9 else "no")
+    assert {row["prediction"] for row in rows("--threshold", "0")} == {"yes"}
+    fails(capsys, [*argv, "--threshold", "1.5"], "--threshold must lie in [0, 1], got 1.5")
+    fails(capsys, [*argv, "--id", "number"], "there is no column 'number'")
+    main([*FIT, "--out", "s.json", "--kind", "svm"])
+    argv[-1] = "s.json"
+    fails(capsys, [*argv, "--threshold", "0.4"], "for a logistic model of two classes")
+
+
+def test_a_file_is_written_whole_or_not_at_all(folder, capsys, monkeypatch):
+    main([*FIT, "--out", "m.json", "--seed", "0"])
+    monkeypatch.setattr("dpanalysis.commands._ROWS", 10)
+    text = (folder / "test.csv").read_text().splitlines()
+    (folder / "bad.csv").write_text("\n".join([*text[:300], '300,x,"z",no', *text[301:]]) + "\n")
+    (folder / "p.csv").write_text("older")
+    argv = ["predict", "bad.csv", "--model", "m.json", "-o", "p.csv"]
+    said = "line 301, column 'age': expected a number, got 'x'; line 301, column 'home, town': exp"
+    fails(capsys, argv, said)
+    assert (folder / "p.csv").read_text() == "older"
+    kept = sorted(path.name for path in folder.iterdir())
+    assert main([*argv[:1], "test.csv", *argv[2:]]) == 0
+    assert len((folder / "p.csv").read_text().splitlines()) == 601
+    assert kept == sorted(path.name for path in folder.iterdir())  # nothing beside it
+    assert main([*argv[:1], "test.csv", *argv[2:-1], "/dev/null"]) == 0
+
+
+def test_the_template_leaves_the_label_out(folder, capsys):
+    assert main(["domain", "train.csv", "--label", "rich"]) == 0
+    said = capsys.readouterr().out
+    assert '"rich" =' not in said and '"age" = "FILL IN"' in said and 'labels in "rich"' in said
+    fails(capsys, ["domain", "train.csv", "--label", "poor"], "there is no column 'poor'")
+
+
+def test_a_message_lists_at_most_five_labels(folder, capsys):
+    labels = '["1", "2", "3", "4", "5", "6"]'
+    (folder / "domain.toml").write_text(TOML.replace('["no", "yes"]', labels))
+    fails(capsys, [*FIT, "--out", "m.json"], "expected one of '1', '2', '3', '4', '5' or 1 more")

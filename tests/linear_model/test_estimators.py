@@ -155,6 +155,7 @@ def test_searches_are_met_by_a_warning():
         GridSearchCV(model, {"C": [0.1, 1.0]}, cv=2).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "the same rows again")  # as they are
         clone(model).fit(X, y)
 
 
@@ -188,8 +189,12 @@ def test_bad_input_is_one_sentence(kind):
     model = kind(bounds=(-4, 4), random_state=0).fit(X, y)
     with pytest.raises(ValueError, match=r"X has 2 features, but .* is expecting 3"):
         model.predict(X[:, :2])
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="NaN") as caught:
         model.predict([[np.nan, 0, 0]])
+    assert "PublicEncoder" in str(caught.value) and "sklearn" not in str(caught.value)
+    with pytest.raises(ValueError, match="contains NaN: a PublicEncoder") as caught:
+        model.fit(np.full((200, 3), np.nan), y)
+    assert "HistGradient" not in str(caught.value)
 
 
 def test_declared_classes_need_not_occur():
@@ -208,6 +213,7 @@ def test_what_is_outside_the_bounds_is_cut_and_tells_nothing():
     wild[0], cut[0] = 1e300, 4.0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "the same rows again")  # all but one
         first, second = (clone(model).fit(rows, y) for rows in (wild, cut))
     np.testing.assert_allclose(first.coef_, second.coef_)
 
@@ -339,6 +345,55 @@ def test_the_default_penalty_follows_public_facts_alone():
     kappa = math.log1p(facts.hessian_bound / (1000 * default_penalty(facts, tight)))
     assert kappa <= 0.5e-3 * (1 + 1e-9)
     assert default_penalty(facts, dpa.Budget(1.0, 1e-6)) > 0.0
+
+
+@given(
+    n=st.integers(10, 10**7),
+    d=st.integers(1, 2000),
+    epsilon=st.floats(0.01, 1e4),
+    delta=st.sampled_from([0.0, 1e-8]),
+)
+def test_the_penalty_has_a_floor_that_binds_above_epsilon_4_alone(n, d, epsilon, delta):
+    """The prior of the docstring, by hand: the score of the longest row deviates by 5.06."""
+    facts = dpa.ERM(
+        np.zeros((2, d)), np.ones(2), dpa.losses.Logistic(), row_bound=dpa.RowBound(np.inf, 1.0)
+    ).facts("replace_one")
+    facts, budget = dataclasses.replace(facts, n=n), dpa.Budget(epsilon, delta)
+    floor = d / (4.0 * math.expm1(2.0) * n)
+    found = default_penalty(facts, budget)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpanalysis.linear_model.runs.MOST_CURVATURE", 30.0)
+        without = default_penalty(facts, budget)
+    assert found == pytest.approx(max(without, floor), rel=1e-12)
+    assert epsilon > 4.0 or found == without  # bit for bit
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("kind", ["cube", "groups"])
+def test_more_epsilon_is_never_worse_on_a_wide_table(kind, delta):
+    """Nearly a column for every three rows, 5,000 rows to test: one standard error is .007."""
+    rng = np.random.default_rng(0)
+    X, d = np.zeros((8000, 920)), 920
+    if kind == "cube":
+        common = 0.1 * rng.normal(size=(8000, 10)) @ rng.normal(size=(10, d))
+        X = np.clip(0.3 * rng.normal(size=(8000, d)) + common, -1, 1)
+        w = np.append(rng.normal(size=50), np.zeros(d - 50))
+        w *= 2.0 / np.std(X @ w)
+        columns = PublicColumns(-np.ones(d), np.ones(d))
+    else:
+        codes = rng.integers(0, 46, (8000, 20)) + 46 * np.arange(20)
+        np.put_along_axis(X, codes, 1.0, axis=1)
+        w = rng.normal(size=d) / 2.0
+        groups = [(46 * j, 46 * j + 46) for j in range(20)]
+        columns = PublicColumns(np.zeros(d), np.ones(d), groups)
+    y = rng.random(8000) < 1.0 / (1.0 + np.exp(-X @ w))
+    found = {}
+    for epsilon in (10.0, 100.0, 1000.0):
+        model = LogisticRegression(epsilon, delta, bounds=columns, random_state=0)
+        found[epsilon] = model.fit(X[:3000], y[:3000]).score(X[3000:], y[3000:])
+    assert found[1000.0] > max(found.values()) - 0.007, found
+    exact = Exact(C=0.1, max_iter=500).fit(X[:3000], y[:3000])
+    assert found[1000.0] > exact.score(X[3000:], y[3000:]) - 0.014
 
 
 @given(st.integers(10, 10**7), st.integers(1, 300), st.floats(0.01, 20.0))

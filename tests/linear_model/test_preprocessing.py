@@ -77,6 +77,67 @@ def test_bad_cells_are_named():
     fails("row 1, column 'job': expected a category, since none", 1, None)
 
 
+def test_one_bad_cell_of_every_column_is_named_at_once():
+    encoder = PublicEncoder({"age": (0, 9), "job": list("abcdefgh"), "day": {"dates": DAYS}})
+    table = pd.DataFrame({"age": ["x", 1, "y"], "job": ["a", "?", "a"], "day": ["2024-02-30"] * 3})
+    with pytest.raises(ValueError, match="row 0, column 'age'") as caught:
+        encoder.fit_transform(table)
+    assert str(caught.value) == (
+        "row 0, column 'age': expected a number, got 'x'; "
+        "row 1, column 'job': expected one of 'a', 'b', 'c', 'd', 'e' or 3 more, got '?'; "
+        "row 0, column 'day': expected a date such as 2024-05-31, got '2024-02-30'"
+    )
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value) and again.places == caught.value.places
+
+
+@pytest.mark.parametrize(("other", "missing"), [("other", None), ("b", None), ("else", "else")])
+def test_a_category_for_everything_that_is_not_listed(other, missing):
+    domain = {"categories": ["a", "b"], "other": other}
+    domain |= {} if missing is None else {"missing": missing}
+    encoder = PublicEncoder({"job": domain}).fit(np.empty((0, 1)))
+    names = encoder.get_feature_names_out().tolist()
+    assert names == [f"job={each}" for each in dict.fromkeys(["a", "b", other])]
+    for again in (encoder, PublicEncoder.from_dict(encoder.to_dict())):
+        rows = sp.csr_array(again.transform([["a"], ["zebra"], ["b"], [7]])).toarray()
+        found = [names[k].removeprefix("job=") for k in rows.argmax(axis=1)]
+        assert found == ["a", other, "b", other]
+        if missing is None:
+            with pytest.raises(ValueError, match="since none is declared for empty cells"):
+                again.transform([[None]])
+        else:
+            assert sp.csr_array(again.transform([[None]])).toarray().tolist() == [[0, 0, 1]]
+
+
+DAYS = ("2020-01-01", "2020-01-11")
+
+
+def test_dates_are_numbers_of_a_public_range(tmp_path):
+    texts = ["2020-01-02", "1990-01-01", "2020-01-06T12:00:00", None, "2030-01-01T00:00+02:00"]
+    expected = [0.1, 0.0, 0.55, 0.2, 1.0]
+    encoder = PublicEncoder({"day": {"dates": DAYS, "missing": "2020-01-03"}})
+    stamps = pd.to_datetime(pd.Series([t and t.split("+")[0] for t in texts]), format="ISO8601")
+    path = tmp_path / "d.toml"
+    path.write_text("[columns]\nday = {dates = [2020-01-01, 2020-01-11], missing = 2020-01-03}\n")
+    kept = PublicEncoder.from_dict(encoder.fit(pd.DataFrame({"day": texts})).to_dict())
+    for each in (encoder, kept, PublicEncoder(path)):
+        for column in (texts, stamps, stamps.astype(object)):
+            rows = each.fit_transform(pd.DataFrame({"day": column}))
+            np.testing.assert_allclose(np.asarray(rows)[:, 0], expected, atol=1e-12)
+    assert columns_of(rows).radius(1) == 1.0
+    strict = PublicEncoder({"day": {"dates": DAYS}}).fit(pd.DataFrame({"day": texts}))
+    with pytest.raises(ValueError, match="row 3, column 'day': expected a date, since no value"):
+        strict.transform(pd.DataFrame({"day": stamps}))
+    with pytest.raises(ValueError, match="expected a date such as 2024-05-31, got 20200102"):
+        strict.transform([[20200102]])
+
+
+def test_a_number_outside_its_range_counts_as_the_nearest_end():
+    """As the page for new users says."""
+    rows = PublicEncoder({"age": (17, 90)}).fit_transform([[95], [90], [3], [17]])
+    assert np.asarray(rows)[:, 0].tolist() == [1.0, 1.0, 0.0, 0.0]
+
+
 def test_the_wrong_columns_are_named():
     table = pd.DataFrame({"age": [1], "job": ["a"]})
     encoder = PublicEncoder({"age": (0, 9), "job": ["a", "b"]}).fit(table)
@@ -107,6 +168,11 @@ def test_the_wrong_columns_are_named():
         ({"range": [0, 1], "lost": 2}, "must have 'range' or 'categories'"),
         ({"range": [0, 1], "missing": "x"}, "two finite numbers"),
         ({"range": "01"}, "two finite numbers"),
+        ({"range": [0, 1], "other": "x"}, "and 'other' beside categories"),
+        ({"dates": ["2020-01-01"]}, "dates must be the first and the last date"),
+        ({"dates": ["2020-01-01", "x"]}, "dates must be the first and the last date"),
+        ({"dates": [1, 2]}, "dates must be the first and the last date"),
+        ({"dates": ["2020-01-02", "2020-01-01"]}, "the first date must be before the last"),
     ],
 )  # fmt: skip
 def test_bad_domains_are_named(declared, match):

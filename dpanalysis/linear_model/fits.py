@@ -1,0 +1,181 @@
+"""Several fits on the same records, as far as one process sees them.
+
+A record that several fits have used pays for each of them (basic composition). What a fit was given
+is remembered as two small sketches, of its rows and of its columns, from which nobody without the
+key of this process can tell a value.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..preprocessing.columns import LearnedRanges
+
+_KEPT = 512  # digests of a sketch
+_TABLES = 256  # that a process remembers
+_ROWS, _COLUMNS = 0.1, 0.5  # shares that two fits of the same records have in common, at least
+_BLOCK = 1 << 18  # entries hashed at a time
+_OF_ROWS = 1 << 40  # number of the first key of rows; those before are of columns
+_KEY = np.uint64(secrets.randbits(64))
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mixed(words: np.ndarray) -> np.ndarray:
+    """Return splitmix64 of unsigned integers, a bijection that spreads every bit (Vigna 2015)."""
+    words = words + _KEY
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def _keys(count: int, first: int = 0) -> np.ndarray:
+    """Return keys number ``first`` to ``first + count - 1`` of this process, odd."""
+    return _mixed(np.arange(first, first + count, dtype=np.uint64) * _ODD) | np.uint64(1)
+
+
+def _words(values: np.ndarray) -> np.ndarray:
+    """Return one integer for every number, the same for 0 and -0 and for both precisions."""
+    return _mixed((np.ascontiguousarray(values, dtype=np.float64) + 0.0).view(np.uint64))
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """The least digests of the different rows and columns of a table, and what all rows add to."""
+
+    n: int
+    total: int  # of the digests of all rows, in any order
+    distinct: int  # rows
+    rows: np.ndarray
+    columns: np.ndarray  # those that are not constant
+
+    def shares(self, other: Sketch, within: bool) -> bool:
+        """Whether two tables have rows in common, or columns of the same rows.
+
+        Where rows repeat, as those of a few categories do, equal rows are not the same records:
+        then the tables must be equal, or belong to one ensemble or search (``within``).
+        """
+        if (self.n, self.total) == (other.n, other.total):
+            return True
+        if self.n == other.n and _common(self.columns, other.columns) >= _COLUMNS:
+            return True
+        telling = all(2 * each.distinct >= each.n for each in (self, other))
+        return (within or telling) and _common(self.rows, other.rows) >= _ROWS
+
+
+def _common(first: np.ndarray, second: np.ndarray) -> float:
+    """Estimate what share of the smaller set the larger one has, from their least digests.
+
+    Below the smaller of the two largest digests, both sketches are complete.
+    """
+    if not (len(first) and len(second)):
+        return 0.0
+    ends = [each[-1] for each in (first, second) if len(each) == _KEPT]
+    if ends:
+        first, second = (each[each <= min(ends)] for each in (first, second))
+    smaller = min(len(first), len(second))
+    return len(np.intersect1d(first, second, assume_unique=True)) / smaller if smaller else 0.0
+
+
+def _least(digests: np.ndarray) -> np.ndarray:
+    """Return the least of some sorted digests, without keeping the others in memory."""
+    return digests[:_KEPT].copy()
+
+
+def sketch(X: Any) -> Sketch:
+    """Return the sketch of an array or a CSR matrix."""
+    n, d = X.shape
+    across, rows, down = _keys(d), np.empty(n, np.uint64), np.zeros(d, np.uint64)
+    varies = np.zeros(d, dtype=bool)
+    if sp.issparse(X):
+        words = _words(X.data)
+        ends = np.concatenate([[np.uint64(0)], np.cumsum(words * across[X.indices])])
+        rows[:] = ends[X.indptr[1:]] - ends[X.indptr[:-1]]  # sums wrap, and so do differences
+        np.add.at(down, X.indices, words * np.repeat(_keys(n, _OF_ROWS), np.diff(X.indptr)))
+        varies[X.indices] = True
+    else:
+        step = max(1, _BLOCK // max(d, 1))
+        first = _words(X[:1])
+        for lo in range(0, n, step):
+            words = _words(X[lo : lo + step])
+            rows[lo : lo + step] = words @ across
+            down += _keys(len(words), _OF_ROWS + lo) @ words
+            varies |= (words != first).any(axis=0)
+    rows = _mixed(rows)
+    different = np.unique(rows)
+    return Sketch(
+        n,
+        int(rows.sum()),
+        len(different),
+        _least(different),
+        _least(np.unique(_mixed(down[varies]))),
+    )
+
+
+# The fits of this process
+
+
+@dataclass
+class Spent:
+    """What fits on one table have cost."""
+
+    table: Sketch
+    fits: int = 0
+    epsilon: float = 0.0  # without learned ranges, which several fits may share
+    delta: float = 0.0
+    learned: set[LearnedRanges] = field(default_factory=set)
+
+    def add(self, other: Spent) -> None:
+        """Count the fits of ``other``."""
+        self.fits += other.fits
+        self.epsilon += other.epsilon
+        self.delta += other.delta
+        self.learned |= other.learned
+
+    def __str__(self) -> str:
+        epsilon = self.epsilon + math.fsum(each.epsilon for each in self.learned)
+        return f"epsilon = {epsilon:.6g}" + (f", delta = {self.delta:.3g}" if self.delta else "")
+
+
+class Fits:
+    """The tables of the last fits, and what was spent on each; threads may share it."""
+
+    def __init__(self) -> None:
+        self._tables: list[Spent] = []
+        self._lock = threading.Lock()
+
+    def on(self, table: Sketch, within: bool) -> Spent:
+        """Return the cost of all fits on rows of a table; see :meth:`Sketch.shares`."""
+        found = Spent(table)
+        for each in self._tables:
+            if each.table.shares(table, within):
+                found.add(each)
+        return found
+
+    def spend(self, cost: Spent) -> None:
+        """Record a fit."""
+        with self._lock:
+            same = [each for each in self._tables if _equal(each.table, cost.table)]
+            if same:
+                same[0].add(cost)
+            else:
+                self._tables = [*self._tables[1 - _TABLES :], cost]
+
+
+def _equal(first: Sketch, second: Sketch) -> bool:
+    return (first.n, first.total) == (second.n, second.total) and np.array_equal(
+        first.columns, second.columns
+    )
+
+
+#: Of this process: workers of joblib in other processes have their own.
+PROCESS = Fits()

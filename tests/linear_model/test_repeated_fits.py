@@ -1,0 +1,211 @@
+"""Fits on the same rows are seen, and the costs of an ensemble's parts are added."""
+
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import BaggingClassifier, VotingClassifier
+from sklearn.feature_selection import RFE
+from sklearn.linear_model import LogisticRegression as Exact
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+
+from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivacyWarning, privacy_of
+from dpanalysis.linear_model import fits as fits_module
+from dpanalysis.linear_model.ensembles import _Cost
+from dpanalysis.linear_model.fits import Fits, _common, _least, sketch
+from dpanalysis.preprocessing import PrivateBounds, PublicEncoder
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.uniform(-1, 1, size=(400, 4))
+Y = np.digitize(X[:, 0], [-0.3, 0.3])
+
+
+@pytest.fixture(autouse=True)
+def new_process(monkeypatch):
+    monkeypatch.setattr(fits_module, "PROCESS", Fits())
+
+
+def model(epsilon=1.0, **arguments):
+    return LogisticRegression(epsilon, bounds=(-1, 1), **arguments)
+
+
+def said(estimator, X=X, y=Y > 0):
+    """The sums that the warnings of a fit state."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator.fit(X, y)
+    texts = [str(each.message) for each in caught if "the same rows again" in str(each.message)]
+    assert all(issubclass(each.category, PrivacyWarning) for each in caught)
+    return [float(text.split("epsilon = ")[1].split(" in sum")[0]) for text in texts]
+
+
+ENSEMBLES = {
+    "calibrated": (lambda: CalibratedClassifierCV(model(), cv=3), [2, 3]),
+    "bagging": (lambda: BaggingClassifier(model(), 3, random_state=0), [2, 3]),
+    "voting": (lambda: VotingClassifier([("a", model()), ("b", model(0.5))]), [1.5]),
+    "columns": (lambda: RFE(model(), n_features_to_select=2), [2, 3]),
+    "grid": (lambda: GridSearchCV(model(), {"C": [0.1, 1.0]}, cv=3), [2, 3, 4, 5, 6, 7]),
+}
+
+
+@pytest.mark.parametrize("name", ENSEMBLES)
+def test_the_second_fit_of_an_ensemble_states_the_sum(name):
+    make, sums = ENSEMBLES[name]
+    assert said(make()) == sums
+
+
+def test_one_model_a_class_is_one_fit_a_class():
+    assert said(OneVsRestClassifier(model()), y=Y) == [2, 3]
+
+
+def test_a_loop_is_seen_and_one_fit_is_not():
+    for sums in ([], [2.0], [3.0]):
+        assert said(model()) == sums
+    assert said(FixedThresholdClassifier(model()), X=X + 0.1) == []
+    assert said(LinearSVC(0.5, bounds=(-1, 1)), X=X[::-1]) == [3.5]
+    assert said(model(), X[:100], Y[:100] > 0) == [4.5] and said(model(), X=X[:, 1:]) != []
+
+
+def test_one_threshold_without_a_search_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted = FixedThresholdClassifier(model(), threshold=0.6).fit(X, Y > 0)
+        model().fit(sp.csr_array(np.eye(50, 4)), [0, 1] * 25)
+    assert fitted.estimator_.privacy_.not_counted == model().fit(X, Y > 0).privacy_.not_counted
+    assert privacy_of(fitted).epsilon == pytest.approx(1.0)
+
+
+def test_other_rows_are_another_table_though_categories_repeat():
+    encoder = PublicEncoder({"job": ["a", "b"], "sex": ["f", "m"]})
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        table = pd.DataFrame(
+            {"job": random.choice(["a", "b"], 500), "sex": random.choice(["f", "m"], 500)}
+        )
+        assert (
+            said(make_pipeline(encoder, LogisticRegression()), table, random.random(500) > 0.5)
+            == []
+        )
+    assert said(make_pipeline(encoder, LogisticRegression()), table, table["job"]) == [2]
+
+
+def test_ranges_that_fits_share_count_once():
+    bounds = PrivateBounds(0.5, random_state=1).fit(X[:, :2])
+    rows = bounds.transform(X[:, :2])
+    assert said(LogisticRegression(), rows) == [] and said(LogisticRegression(), rows) == [2.5]
+
+
+def test_a_fit_that_fails_before_it_spends_is_not_counted():
+    with pytest.raises(ValueError, match="one class only"):
+        model().fit(X, np.zeros(400))
+    assert said(model()) == []
+
+
+@given(st.integers(1, 60), st.integers(1, 5), st.randoms())
+def test_the_order_of_rows_and_the_columns_left_out_do_not_matter(n, d, random):
+    rows = np.random.default_rng(random.randint(0, 99)).normal(size=(n, d))
+    order = random.sample(range(n), n)
+    for table in (rows, sp.csr_array(rows)):
+        assert sketch(table).shares(sketch(table[order]), False)
+        assert not sketch(table).shares(sketch(table + table), False)
+    if n > 1:
+        assert sketch(rows).shares(sketch(rows[:, random.sample(range(d), 1)]), False)
+
+
+def test_a_share_is_estimated_from_the_least_digests():
+    digests = np.random.default_rng(1).integers(2**64, size=60_000, dtype=np.uint64)
+    for size, start in ((10_000, 9_000), (1_000, 9_500), (10_000, 10_000), (300, 9_900)):
+        first, second = np.unique(digests[:10_000]), np.unique(digests[start : start + size])
+        truth = max(0, min(10_000, start + size) - start) / min(size, 10_000)
+        found = _common(_least(first), _least(second))
+        drawn = 512 * min(size / 10_000, 1.0)  # of the smaller set, as good as at random
+        assert abs(found - truth) <= 4.0 * math.sqrt(truth * (1.0 - truth) / drawn)
+    assert _common(_least(first), _least(first[:0])) == 0.0
+
+
+def test_old_tables_are_forgotten():
+    kept = Fits()
+    table = [sketch(X + k) for k in range(300)]
+    for each in table:
+        kept.spend(fits_module.Spent(each, 1, 1.0))
+    assert [kept.on(each, False).fits for each in (table[0], table[43], table[44], table[299])] == [
+        0,
+        0,
+        1,
+        1,
+    ]
+
+
+# --- sums ---
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_the_costs_of_the_parts_add_up():
+    voting = VotingClassifier([("a", model()), ("b", LinearSVC(0.5, 1e-5, bounds=(-1, 1)))]).fit(
+        X, Y > 0
+    )
+    card = privacy_of(voting)
+    assert card.epsilon == pytest.approx(1.5) and card.delta == pytest.approx(1e-5)
+    assert len(card.ledger) == 2 and "other fits of the same search" not in str(card)
+    assert privacy_of(OneVsRestClassifier(model()).fit(X, Y)).epsilon == pytest.approx(3.0)
+    assert privacy_of([model().fit(X, Y), model(2.0).fit(X, Y)]).epsilon == pytest.approx(3.0)
+    one = model().fit(X, Y)
+    assert privacy_of(one).epsilon == one.privacy_.epsilon == privacy_of([one, one]).epsilon
+    calibrated = privacy_of(CalibratedClassifierCV(model(), cv=3).fit(X, Y > 0))
+    assert calibrated.epsilon == pytest.approx(3.0)
+    assert any("CalibratedClassifierCV" in line for line in calibrated.not_counted)
+    mixed = privacy_of(VotingClassifier([("a", model()), ("b", Exact())]).fit(X, Y > 0))
+    assert any(line.startswith("what LogisticRegression learned") for line in mixed.not_counted)
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_models_that_were_not_kept_cost_as_well():
+    search = GridSearchCV(model(), {"epsilon": [0.5, 2.0]}, cv=3).fit(X, Y > 0)
+    own = search.best_estimator_.epsilon
+    assert privacy_of(search).epsilon == pytest.approx(3 * 2.5 + own)
+    assert privacy_of(search).not_counted
+    assert privacy_of(RFE(model(), n_features_to_select=1).fit(X, Y > 0)).epsilon == pytest.approx(
+        4
+    )
+    assert privacy_of(RFE(model(), n_features_to_select=4).fit(X, Y > 0)).epsilon == pytest.approx(
+        1
+    )
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_a_record_that_was_drawn_often_pays_for_every_copy():
+    bag = BaggingClassifier(model(0.5), 4, random_state=0).fit(X, Y > 0)
+    most = sum(np.bincount(drawn, minlength=400) for drawn in bag.estimators_samples_).max()
+    assert most > 4 and privacy_of(bag).epsilon == pytest.approx(0.5 * most)
+    plain = BaggingClassifier(model(0.5), 4, bootstrap=False, random_state=0).fit(X, Y > 0)
+    assert privacy_of(plain).epsilon == pytest.approx(2.0)
+
+
+def test_group_privacy_of_copies():
+    assert _Cost(0.5, 0.0).for_copies(3) == (1.5, 0.0) and _Cost(0.5, 1e-6).for_copies(0) == (0, 0)
+    epsilon, delta = _Cost(0.5, 1e-6).for_copies(3)
+    assert epsilon == 1.5 and delta == pytest.approx(1e-6 * math.expm1(1.5) / math.expm1(0.5))
+    assert _Cost(1e3, 1e-6).for_copies(3).delta == 1.0
+
+
+def test_ranges_that_models_share_are_added_once():
+    bounds = PrivateBounds(0.5, random_state=1).fit(X[:, :2])
+    rows = bounds.transform(X[:, :2])
+    models = [LogisticRegression().fit(rows, Y > 0) for _ in range(2)]
+    assert privacy_of(models).epsilon == pytest.approx(2.5)
+
+
+def test_what_has_no_sum_is_refused():
+    with pytest.raises(ValueError, match="no fitted private model"):
+        privacy_of(VotingClassifier([("a", model())]))
+    other = model(relation="add_or_remove_one").fit(X, Y)
+    with pytest.raises(ValueError, match="one relation alone"):
+        privacy_of([model().fit(X, Y), other])
