@@ -150,7 +150,13 @@ class Recording:
         head = "nothing found" if self.passed else f"{len(self.findings)} found"
         lines = [f"recording of {self.name}: {head}"]
         lines += [f"  [{found.kind}] {found}" for found in self.findings]
-        lines += [f"  {quantity}" for quantity in self.quantities]
+        groups: dict[Any, list[Quantity]] = {}
+        for each in self.quantities:
+            groups.setdefault((each.file, each.line, each.law, each.released), []).append(each)
+        for group in groups.values():
+            worst = max(group, key=lambda each: each.shift / each.scale)
+            times = "" if len(group) == 1 else f"; the largest of {len(group)}"
+            lines.append(f"  {worst}{times}")
         if self.epsilon is not None:
             lines.append(f"  epsilon >= {self.epsilon:.4g} at delta = 0 for these neighbors")
         lines += [f"  not followed: {note}" for note in self.not_followed]
@@ -255,6 +261,7 @@ class _Studio:
         self.function, self.inputs, self.seed, self.vectorized = function, inputs, seed, vectorized
         self.end = time.monotonic() + seconds
         self.late = False
+        self.error: Exception | None = None
 
     def take(
         self, side: int, number: int, extreme: bool = False, forced: dict[Any, Any] | None = None
@@ -271,7 +278,7 @@ class _Studio:
             try:
                 output = play(tape, run)
             except Exception as error:
-                output = Raised(type(error).__name__)
+                output, self.error = Raised(type(error).__name__), error
         numbers: list[np.ndarray] = []
         others: list[Any] = []
         structure = _flatten(output, numbers, others)
@@ -373,11 +380,10 @@ class _Judge:
                 "look, so nothing was compared"
             )
             return Recording(name, (), not_followed=(note,))
-        if all(isinstance(part, Raised) for t in takes for run in t for part in run.others[:1]):
-            if all(run.others for t in takes for run in t):
-                note = f"every run {takes[0][0].others[0]}, so nothing was compared"
-                return Recording(name, (), not_followed=(note,))
-        coins = any(not draw.noise for t in takes for run in t for draw in run.tape.draws)
+        if all(run.others and isinstance(run.others[0], Raised) for t in takes for run in t):
+            note = f"every run {takes[0][0].others[0]}: {studio.error}; nothing was compared"
+            return Recording(name, (), not_followed=(note,))
+        coins = self._coins()
         seeds = self._constant_seeds()
         self._draws()
         scales = self._scales()
@@ -454,6 +460,15 @@ class _Judge:
         for other in seeds[1:]:
             common = common & other
         return sorted(common)
+
+    def _coins(self) -> bool:
+        """Whether anything but noise is left to chance."""
+        outcomes: dict[Any, set[Any]] = {}
+        for run in self.takes[0] + self.takes[1]:
+            for draw in run.tape.draws:
+                if not draw.noise:
+                    outcomes.setdefault(draw.key, set()).add(draw.outcome)
+        return any(None in seen or len(seen) > 1 for seen in outcomes.values())
 
     def _draws(self) -> None:
         """Compare how often noise is drawn, and how much at a time."""
@@ -816,13 +831,9 @@ class _Judge:
                     return True
         # A number that is rounded, or a choice, may be the same by chance.
         values = np.array([run.numbers for run in self.takes[0]])
-        coarse = values.size and any(
-            1 < len(np.unique(column)) < len(column) for column in values.T[:10_000]
-        )
-        varied = len({run.others for run in self.takes[0]}) > 1
-        if coins or coarse or varied:
+        if coins or not self._decides(values):
             self.notes.append(
-                f"the outputs of {len(values)} runs are the same on both data sets, which may be "
+                f"the outputs of {len(self.takes[0])} runs are the same on both data sets, which may be "
                 "chance: whether the changed record is looked at is open"
             )
             return True
@@ -833,6 +844,23 @@ class _Judge:
             None,
         )
         return False
+
+
+    def _decides(self, values: np.ndarray) -> bool:
+        """Whether equal outputs show that the inputs play no part: continuous, or constant."""
+        different = np.array([len(np.unique(column)) for column in values.T], dtype=int)
+        if (different == len(values)).all() and not self.takes[0][0].others:
+            return True
+        extreme = self._extreme_takes()
+        if extreme is None or not (np.isin(different, (1, len(values)))).all():
+            return False
+        still = different == 1
+        return all(
+            run.structure == self.takes[0][0].structure
+            and run.others == self.takes[0][0].others
+            and bool(np.all(_same(run.numbers, values[0]) | ~still))
+            for run in [*self.takes[0], *extreme[0], *extreme[1]]
+        )
 
 
 def _scale(run: _Take, key: Any) -> Any:

@@ -84,6 +84,7 @@ class Draw:
     scale: Any = np.nan
     value: np.ndarray | None = None
     shape: tuple[int, ...] = ()
+    outcome: Any = None  # of coins that the mechanism seeds itself
 
     @property
     def added(self) -> np.ndarray | None:
@@ -163,8 +164,12 @@ class Tape:
         with self.mute():
             value = getattr(plain, name)(*args, **options)
         if name in _COINS:
-            self.draws.append(Draw(key, law, noise=False, shape=np.shape(value)))
-            return self._far_coin(key, name, value, args, options) if self.extreme else value
+            outcome = None if keyed else np.asarray(value).tobytes()
+            self.draws.append(
+                Draw(key, law, noise=False, shape=np.shape(value), outcome=outcome)
+            )
+            far = self.extreme and keyed
+            return self._far_coin(key, name, value, args, options) if far else value
         given = dict(zip((each for each, _ in parameters), args))
         first, *rest = [options.get(n, given.get(n, d)) for n, d in parameters] or [1.0]
         place, scale = (first, rest[0]) if rest else (0.0, first)
@@ -392,7 +397,8 @@ class _RecordingRandom(_REAL["Random"], metaclass=_AsTheReal):  # type: ignore[m
             source = _REAL["Random"](int(stream.integers(2**62))) if self._keyed else self
             value = real(source, *args, **options)
         if name not in _PLAIN_NOISE:
-            tape.draws.append(Draw(key, name, noise=False))
+            outcome = None if self._keyed else repr(value)
+            tape.draws.append(Draw(key, name, noise=False, outcome=outcome))
             if tape.extreme and self._keyed and name == "random":
                 return 1.0 - 2.0**-53 if stream.random() < 0.5 else 2.0**-53
             return value
@@ -549,7 +555,8 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
             else:
                 value = real(*args, **options)
         if law not in ("normal", "laplace", "exponential", "cauchy", "uniform"):
-            tape.draws.append(Draw(key, law, noise=False, shape=tuple(value.shape)))
+            outcome = None if keyed else repr(value)
+            tape.draws.append(Draw(key, law, False, shape=tuple(value.shape), outcome=outcome))
             if law == "random" and tape.extreme and keyed and not name.startswith("bernoulli"):
                 high = tape.stream((*key[:2], "far", key[3])).random(tuple(value.shape)) < 0.5
                 value.copy_(torch.as_tensor(np.where(high, 1.0 - 2.0**-24, 2.0**-24)))
