@@ -27,8 +27,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import time
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,31 +34,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from scipy import special, stats
 
 from .._validation import check_int, check_number
 from ..privacy.accounting.relations import Budget
-from .outcomes import Raised, hashable
-from .sources import Draw, Tape, listen, play
+from .outcomes import Raised
+from .released import CLOSEST, LAWS, Entry, broken, loss
+from .sources import listen
+from .takes import (
+    Studio,
+    Take,
+    agree,
+    close,
+    entry_of,
+    equal,
+    is_rounded,
+    same,
+    scale_of,
+    slack,
+    spread,
+)
 from .verify import GaussianPrivacy, ParsedClaim, check_inputs, parse_claim
 
 _RUNS = 7  # on each input
 _EXTREME = 24  # more on each input, where there is something to confirm
-_SAME = 1e-9  # relative: parameters that differ by less are equal
-_ROUNDING = 1e-12  # of the largest noise in a run
-_FIT = 1e-6  # relative: how far from a N + c an output may be
+_FIT = 1e-5  # relative: how far from a N + c an output may be, float32 included
 _LARGEST = 1 << 18  # numbers of noise that are compared with outputs
-_CLOSEST = 64  # entries whose densities are compared point by point
-_LAWS: dict[str, Any] = {
-    "cauchy": stats.cauchy,
-    "exponential": stats.expon,
-    "gumbel": stats.gumbel_r,
-    "laplace": stats.laplace,
-    "logistic": stats.logistic,
-    "normal": stats.norm,
-    "uniform": stats.uniform,
-}
 
 
 @dataclass(frozen=True)
@@ -231,134 +229,18 @@ def record(
         function, data, neighbor, relation, asked or ParsedClaim("epsilon", 0.0, 0.0), vectorized
     )
     with listen(function):
-        studio = _Studio(function, (data, neighbor), seed, bool(vectorized), seconds)
+        studio = Studio(function, (data, neighbor), seed, bool(vectorized), seconds)
         return _Judge(studio, claim, asked, sensitivity).judge()
-
-
-# Runs
-
-
-@dataclass
-class _Take:
-    """One run: its draws, and its output as numbers and other parts."""
-
-    tape: Tape
-    structure: Any
-    numbers: np.ndarray
-    others: tuple[Any, ...]
-
-    @property
-    def noise(self) -> dict[Any, Draw]:
-        return {draw.key: draw for draw in self.tape.draws if draw.noise}
-
-
-class _Studio:
-    """Runs on the two inputs."""
-
-    def __init__(
-        self, function: Any, inputs: tuple[Any, Any], seed: int, vectorized: bool, seconds: float
-    ) -> None:
-        self.function, self.inputs, self.seed, self.vectorized = function, inputs, seed, vectorized
-        self.end = time.monotonic() + seconds
-        self.late = False
-        self.error: Exception | None = None
-
-    def take(
-        self, side: int, number: int, extreme: bool = False, forced: dict[Any, Any] | None = None
-    ) -> _Take:
-        """Return one run; the same number gets the same noise on both inputs."""
-        tape = Tape(self.seed + (number << 32), extreme, forced)
-        data = self.inputs[side]
-
-        def run(random: Any) -> Any:
-            return self.function(data, random, *([1] if self.vectorized else []))
-
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                output = play(tape, run)
-            except Exception as error:
-                output, self.error = Raised(type(error).__name__), error
-        numbers: list[np.ndarray] = []
-        others: list[Any] = []
-        structure = _flatten(output, numbers, others)
-        return _Take(tape, structure, np.concatenate(numbers or [np.zeros(0)]), tuple(others))
-
-    def takes(self, first: int, count: int, extreme: bool = False) -> list[list[_Take]] | None:
-        """Return runs on both inputs; None where there is no time."""
-        pairs = []
-        for number in range(first, first + count):
-            if time.monotonic() > self.end and (extreme or number >= 4):
-                self.late = True
-                if extreme:
-                    return None
-                break
-            pairs.append([self.take(side, number, extreme) for side in (0, 1)])
-        return [list(side) for side in zip(*pairs)]
-
-
-def _flatten(value: Any, numbers: list[np.ndarray], others: list[Any]) -> Any:
-    """Collect the numbers and the other parts of an output; return its structure."""
-    if hasattr(value, "detach"):  # PyTorch
-        value = value.detach().cpu().numpy()
-    if sp.issparse(value):
-        value = value.toarray()
-    if isinstance(value, (bool, int, float, complex, np.number, np.bool_, np.ndarray)):
-        try:
-            array = np.asarray(value)
-            if array.dtype.kind == "c":
-                array = np.stack([array.real, array.imag], axis=-1)
-            if array.dtype.kind in "biuf":
-                numbers.append(array.astype(np.float64).ravel())
-                return array.shape
-        except OverflowError:  # integers beyond doubles
-            pass
-        if isinstance(value, np.ndarray):
-            return _flatten(value.tolist(), numbers, others)
-    if isinstance(value, (list, tuple)):
-        return type(value).__name__, tuple(_flatten(each, numbers, others) for each in value)
-    if isinstance(value, dict):
-        return "dict", tuple(
-            (hashable(key), _flatten(each, numbers, others)) for key, each in value.items()
-        )
-    others.append(hashable(value))
-    return "other"
 
 
 # What the runs show
 
 
 @dataclass
-class _Entry:
-    """An output entry that is a N + c on both inputs."""
-
-    place: int  # in the output
-    key: Any  # of the draw
-    index: int  # in the draw
-    law: str
-    factor: tuple[float, float]
-    center: tuple[float, float]
-    spread: tuple[float, float]  # scale of the noise in the output, with its sign
-
-    @property
-    def shift(self) -> float:
-        """Change of the quantity, in the units of the draw, where both have one factor."""
-        return abs(self.center[1] - self.center[0]) / abs(self.factor[0])
-
-    @property
-    def same_scale(self) -> bool:
-        return _close(self.spread[0], self.spread[1])
-
-
-def _close(a: Any, b: Any) -> bool:
-    return bool(np.allclose(a, b, rtol=_SAME, atol=0.0, equal_nan=True))
-
-
-@dataclass
 class _Judge:
     """The findings of one recording."""
 
-    studio: _Studio
+    studio: Studio
     claim: Any
     asked: ParsedClaim | None
     sensitivity: float | None
@@ -373,7 +255,7 @@ class _Judge:
         assert takes is not None
         self.takes, self.extreme, self.tried = takes, None, False
         again = studio.take(0, 0)
-        if not _equal(again, takes[0][0]):
+        if not equal(again, takes[0][0]):
             note = (
                 "two runs with the same recorded noise differ: the mechanism has random numbers "
                 "from C code, from the time, or from a generator that it keeps where this does not "
@@ -427,27 +309,27 @@ class _Judge:
         file, line = self.home if key is None else key[:2]
         self.findings.append(Finding(kind, message, file, line))
 
-    def _all(self, side: int, what: Callable[[_Take], Any]) -> Any:
+    def _all(self, side: int, what: Callable[[Take], Any]) -> Any:
         """Return what all runs on one input agree in, extreme ones included, or None."""
         first = what(self.takes[side][0])
-        if any(not _agree(first, what(run)) for run in self.takes[side][1:]):
+        if any(not agree(first, what(run)) for run in self.takes[side][1:]):
             return None
         return first
 
-    def _differs(self, what: Callable[[_Take], Any]) -> tuple[Any, Any] | None:
+    def _differs(self, what: Callable[[Take], Any]) -> tuple[Any, Any] | None:
         """Return two things that depend on the data and on no chance, or None."""
         pair = self._all(0, what), self._all(1, what)
-        if pair[0] is None or pair[1] is None or _agree(*pair):
+        if pair[0] is None or pair[1] is None or agree(*pair):
             return None
         extreme = self._extreme_takes()
         if extreme is None:
             return None
         for side in (0, 1):
-            if any(not _agree(pair[side], what(run)) for run in extreme[side]):
+            if any(not agree(pair[side], what(run)) for run in extreme[side]):
                 return None
         return pair
 
-    def _extreme_takes(self) -> list[list[_Take]] | None:
+    def _extreme_takes(self) -> list[list[Take]] | None:
         if not self.tried:
             self.tried = True
             self.extreme = self.studio.takes(_RUNS, _EXTREME, extreme=True)
@@ -473,7 +355,7 @@ class _Judge:
     def _draws(self) -> None:
         """Compare how often noise is drawn, and how much at a time."""
 
-        def sites(run: _Take) -> dict[Any, Any]:
+        def sites(run: Take) -> dict[Any, Any]:
             found: dict[Any, list[Any]] = {}
             for draw in run.noise.values():
                 found.setdefault(draw.key[:3], []).append(draw.shape)
@@ -496,7 +378,7 @@ class _Judge:
         """Return the draws whose scale depends on the data and on no noise."""
         found = {}
         for key in self._common():
-            pair = self._differs(lambda run, key=key: _scale(run, key))  # type: ignore[misc]
+            pair = self._differs(lambda run, key=key: scale_of(run, key))  # type: ignore[misc]
             if pair is not None:
                 shown = [f"{float(np.max(scale)):.6g}" for scale in pair]
                 found[key] = (
@@ -544,8 +426,8 @@ class _Judge:
             what = "the output has"
         else:
             shown = ", ".join(map(str, places[:8])) + (", ..." if len(places) > 8 else "")
-            several = "entries" if len(places) > 1 else "entry"
-            what = f"{several} {shown} of the {size} of the output {'have' if len(places) > 1 else 'has'}"
+            several, verb = ("entries", "have") if len(places) > 1 else ("entry", "has")
+            what = f"{several} {shown} of the {size} of the output {verb}"
         values = ""
         if places:
             a, b = (self.takes[side][0].numbers[places[0]] for side in (0, 1))
@@ -563,22 +445,14 @@ class _Judge:
     def _suspects(self) -> list[int]:
         """Return the entries that are constant on one input at least, and differ."""
         values = [np.array([run.numbers for run in side]) for side in self.takes]
-        slack = max(self._slack(run) for side in self.takes for run in side)
-        constant = [_spread(v) <= slack for v in values]
+        most = max(slack(run) for side in self.takes for run in side)
+        constant = [spread(v) <= most for v in values]
         with np.errstate(invalid="ignore"):
-            moves = ~(abs(values[0][0] - values[1][0]) <= 1e3 * slack)
+            moves = ~(abs(values[0][0] - values[1][0]) <= 1e3 * most)
         moves &= ~(np.isnan(values[0][0]) & np.isnan(values[1][0]))
         moves &= values[0][0] != values[1][0]
         found = (constant[0] & constant[1] & moves) | (constant[0] ^ constant[1])
         return np.flatnonzero(found).tolist()[:10_000]
-
-    def _slack(self, run: _Take) -> float:
-        sizes = [
-            float(np.max(abs(draw.added), initial=0.0))
-            for draw in run.noise.values()
-            if draw.added is not None
-        ]
-        return _ROUNDING * max(sizes, default=0.0)
 
     def _is_exact(self, place: int) -> bool:
         """Whether an entry stays what it is under extreme noise: on both inputs, or on one."""
@@ -588,15 +462,15 @@ class _Judge:
         still = []
         for side in (0, 1):
             usual = np.array([run.numbers[place] for run in self.takes[side]])
-            first, bitwise = usual[0], bool(np.all(_same(usual, usual[0])))
-            slack = max(map(self._slack, self.takes[side]))
-            constant = bitwise or bool(np.ptp(usual) <= slack)
+            first, bitwise = usual[0], bool(np.all(same(usual, usual[0])))
+            most = max(map(slack, self.takes[side]))
+            constant = bitwise or bool(np.ptp(usual) <= most)
             for run in extreme[side]:
                 if run.structure != self.takes[side][0].structure:
                     return False
                 moved = run.numbers[place]
-                near = not bitwise and abs(moved - first) <= self._slack(run)
-                constant = constant and bool(_same(moved, first) or near)
+                near = not bitwise and abs(moved - first) <= slack(run)
+                constant = constant and bool(same(moved, first) or near)
             still.append(constant)
         if all(still):
             return True
@@ -609,7 +483,7 @@ class _Judge:
 
     # The amount of noise
 
-    def _entries(self) -> list[_Entry]:
+    def _entries(self) -> list[Entry]:
         """Return the output entries that are a N + c for one number N of noise, on both inputs."""
         runs = [run for side in self.takes for run in side]
         if any(run.structure != runs[0].structure for run in runs) or len(self.takes[0]) < 4:
@@ -641,29 +515,38 @@ class _Judge:
             j = fits[0][place][0]
             key, index = where[j]
             if extreme is not None and not all(
-                self._holds(run, place, key, index, *fits[side][place][1:])
+                self._holds(run, place, key, index, *fits[side][place][1:3])
                 for side in (0, 1)
                 for run in extreme[side]
             ):
                 continue
-            scale = [
-                float(np.broadcast_to(self.takes[side][0].noise[key].scale, runs[0].noise[key].shape).flat[index])
-                for side in (0, 1)
+            scales = [
+                {entry_of(run.noise[key], index) for run in self.takes[side]} for side in (0, 1)
             ]
+            if any(len(each) > 1 for each in scales):  # it depends on other noise
+                continue
+            scale = [each.pop() for each in scales]
             factors = tuple(fits[side][place][1] for side in (0, 1))
+            if abs(factors[0] - factors[1]) <= _FIT * abs(factors[0]) and not close(*factors):
+                rough = sum(fits[side][place][3] for side in (0, 1)) > 1e-12 * abs(
+                    self.takes[0][0].numbers[place]
+                )
+                if rough:  # float32
+                    factors = (factors[0],) * 2
             centers = tuple(fits[side][place][2] for side in (0, 1))
             spreads = tuple(f * s for f, s in zip(factors, scale))
-            if _close(*factors) and _close(*scale):
+            if close(*factors) and close(*scale):
                 # Under the same noise, the difference of outputs is that of the quantities.
                 move = [a.numbers[place] - b.numbers[place] for a, b in zip(*self.takes)]
                 centers = centers[0], centers[0] - float(np.median(move))
                 factors, spreads = (factors[0],) * 2, (spreads[0],) * 2
             law = runs[0].noise[key].law
-            found.append(_Entry(place, key, index, law, factors, centers, spreads))  # type: ignore[arg-type]
+            off = sum(fits[side][place][3] / max(abs(spreads[side]), 1e-300) for side in (0, 1))
+            found.append(Entry(place, key, index, law, factors, centers, spreads, off))  # type: ignore[arg-type]
         return found
 
-    def _fit(self, side: int, keys: list[Any]) -> dict[int, tuple[int, float, float]]:
-        """Return, for output entries, the number of noise that they are, its factor and the rest."""
+    def _fit(self, side: int, keys: list[Any]) -> dict[int, tuple[int, float, float, float]]:
+        """Return, for output entries, their number of noise, its factor, the rest, the error."""
         runs = self.takes[side]
         noise = np.array(
             [np.concatenate([np.ravel(run.noise[key].added) for key in keys]) for run in runs]
@@ -675,20 +558,20 @@ class _Judge:
         good = np.flatnonzero(np.isfinite(ratio))
         order = good[np.argsort(ratio[good])]
         at = np.searchsorted(ratio[order], wanted)
-        found: dict[int, tuple[int, float, float]] = {}
+        found: dict[int, tuple[int, float, float, float]] = {}
         for place in np.flatnonzero(np.isfinite(wanted)):
             for near in range(max(0, at[place] - 3), min(len(order), at[place] + 3)):
                 j = int(order[near])
-                factor = moved[1, place] / drawn[1, j]
-                off = abs(moved[:, place] - factor * drawn[:, j]).max()
+                factor = float(moved[:, place] @ drawn[:, j] / (drawn[:, j] @ drawn[:, j]))
+                off = float(abs(moved[:, place] - factor * drawn[:, j]).max())
                 if factor and off <= _FIT * abs(moved[:, place]).max():
                     rest = float(np.median(output[:, place] - factor * noise[:, j]))
-                    found[int(place)] = j, float(factor), rest
+                    found[int(place)] = j, factor, rest, off
                     break
         return found
 
     @staticmethod
-    def _holds(run: _Take, place: int, key: Any, index: int, factor: float, rest: float) -> bool:
+    def _holds(run: Take, place: int, key: Any, index: int, factor: float, rest: float) -> bool:
         draw = run.noise.get(key)
         if draw is None or draw.added is None or place >= run.numbers.size:
             return False
@@ -697,9 +580,9 @@ class _Judge:
         term = factor * float(draw.added.flat[index])
         return bool(abs(run.numbers[place] - term - rest) <= _FIT * (abs(term) + abs(rest)))
 
-    def _reuse(self, entries: list[_Entry]) -> None:
+    def _reuse(self, entries: list[Entry]) -> None:
         """Find one number of noise on two answers: their difference has none."""
-        first: dict[Any, _Entry] = {}
+        first: dict[Any, Entry] = {}
         for entry in entries:
             other = first.setdefault((entry.key, entry.index), entry)
             moves = [(e.center[1] - e.center[0]) / e.factor[0] for e in (other, entry)]
@@ -713,20 +596,20 @@ class _Judge:
                 )
                 return
 
-    def _amounts(self, entries: list[_Entry], coins: bool) -> float | None:
+    def _amounts(self, entries: list[Entry], coins: bool) -> float | None:
         """Compare shifts with scales; return a lower bound on epsilon."""
-        unique = list({(e.key, e.index): e for e in entries if e.law in _LAWS}.values())
+        unique = list({(e.key, e.index): e for e in entries if e.law in LAWS}.values())
         if coins or not unique:
             return None
         unique.sort(key=lambda e: -abs(e.center[1] - e.center[0]) / abs(e.spread[0]))
-        losses = np.array([_loss(entry) for entry in unique[:_CLOSEST]])
-        rest = [e for e in unique[_CLOSEST:] if e.law == "laplace" and e.same_scale]
+        losses = np.array([loss(entry) for entry in unique[:CLOSEST]])
+        rest = [e for e in unique[CLOSEST:] if e.law == "laplace" and e.same_scale]
         more = sum(e.shift * abs(e.factor[0]) / abs(e.spread[0]) for e in rest)
         epsilon = float(losses.sum(axis=0).max()) + more
         if self.asked is None:
             return epsilon
         worst = unique[int(np.argmax(losses.max(axis=1)))]
-        message = self._broken(unique, epsilon)
+        message = broken(unique, epsilon, self.asked, getattr(self.claim, "rho", None))
         if message:
             kind = "epsilon"
             if not worst.same_scale:
@@ -736,46 +619,7 @@ class _Judge:
             self._find(kind, message, worst.key)
         return epsilon
 
-    def _broken(self, entries: list[_Entry], epsilon: float) -> str | None:
-        """Say how the noise of released entries breaks the claim, or None."""
-        assert self.asked is not None
-        asked, level = self.asked, self.asked.level
-        normal = [e for e in entries if e.law == "normal" and e.same_scale]
-        mu = math.sqrt(sum(((e.center[1] - e.center[0]) / e.spread[0]) ** 2 for e in normal))
-        if asked.name == "mu":
-            if mu > level * (1.0 + _SAME):
-                return f"normal noise: mu >= {mu:.4g} where {level:.4g} is claimed"
-            return None
-        rho = getattr(self.claim, "rho", None)
-        if rho is not None and 0.5 * mu * mu > rho * (1.0 + _SAME):
-            return f"normal noise: rho >= {0.5 * mu * mu:.4g} where {rho:.4g} is claimed"
-        if asked.delta == 0.0:
-            if not epsilon > level * (1.0 + _SAME) + _SAME:
-                return None
-            worst = entries[0]
-            if math.isinf(epsilon):
-                return (
-                    f"epsilon is infinite where {level:.4g} is claimed: the ratio of the "
-                    f"densities of {worst.law} noise has no bound here"
-                )
-            shown = f"shift/scale adds up to {epsilon:.4g}" if worst.law == "laplace" else ""
-            return f"epsilon >= {epsilon:.4g} where {level:.4g} is claimed{shown and ': ' + shown}"
-        delta = max([_delta_of(e, level) for e in entries[:_CLOSEST]], default=0.0)
-        if mu:
-            a, b = 0.5 * mu - level / mu, -0.5 * mu - level / mu
-            delta = max(delta, float(special.ndtr(a) - math.exp(level + special.log_ndtr(b))))
-        laplace = [e for e in entries if e.law == "laplace" and e.same_scale and e.shift]
-        total = 0.0
-        for count, e in enumerate(laplace[:200], 1):  # all of them in their tails
-            total += e.shift * abs(e.factor[0]) / abs(e.spread[0])
-            delta = max(delta, -(0.5**count) * math.expm1(level - total))
-        if delta > asked.delta * (1.0 + 1e-6) + 1e-12:
-            return (
-                f"delta >= {delta:.4g} at epsilon = {level:.4g} where {asked.delta:.4g} is claimed"
-            )
-        return None
-
-    def _quantities(self, entries: list[_Entry], released: set[Any]) -> tuple[Quantity, ...]:
+    def _quantities(self, entries: list[Entry], released: set[Any]) -> tuple[Quantity, ...]:
         """Return what got noise; compare its change with the stated sensitivity."""
         first = self.takes[0][0]
         forced = {
@@ -807,7 +651,7 @@ class _Judge:
             shift = float(np.linalg.norm(moves, order)) if moves.size else 0.0
             scale = float(np.min(draw.scale)) if np.size(draw.scale) else math.nan
             found.append(Quantity(draw.law, scale, shift, key in seen, *key[:2]))
-            if self.sensitivity is not None and shift > self.sensitivity * (1.0 + _SAME):
+            if self.sensitivity is not None and shift > self.sensitivity * (1.0 + 10.0 * _FIT):
                 self._find(
                     "sensitivity",
                     f"what gets {draw.law} noise moves by {shift:.6g} (L{order}) where a "
@@ -823,18 +667,18 @@ class _Judge:
 
     def _looked(self, coins: bool) -> bool:
         """Find a mechanism that is the same on both inputs."""
-        if any(not _equal(a, b) for a, b in zip(*self.takes)):
+        if any(not equal(a, b) for a, b in zip(*self.takes)):
             return True
         for a, b in zip(*self.takes):
             for one, two in zip(a.tape.draws, b.tape.draws):
-                if not (_agree(one.quantity, two.quantity) and _agree(one.scale, two.scale)):
+                if not (agree(one.quantity, two.quantity) and agree(one.scale, two.scale)):
                     return True
         # A number that is rounded, or a choice, may be the same by chance.
         values = np.array([run.numbers for run in self.takes[0]])
         if coins or not self._decides(values):
             self.notes.append(
-                f"the outputs of {len(self.takes[0])} runs are the same on both data sets, which may be "
-                "chance: whether the changed record is looked at is open"
+                f"the outputs of {len(self.takes[0])} runs are the same on both data sets, which "
+                "may be chance: whether the changed record is looked at is open"
             )
             return True
         self._find(
@@ -845,10 +689,11 @@ class _Judge:
         )
         return False
 
-
     def _decides(self, values: np.ndarray) -> bool:
         """Whether equal outputs show that the inputs play no part: continuous, or constant."""
         different = np.array([len(np.unique(column)) for column in values.T], dtype=int)
+        rounded = np.array([is_rounded(column) for column in values.T], dtype=bool)
+        different[rounded & (different > 1)] = 2
         if (different == len(values)).all() and not self.takes[0][0].others:
             return True
         extreme = self._extreme_takes()
@@ -858,106 +703,16 @@ class _Judge:
         return all(
             run.structure == self.takes[0][0].structure
             and run.others == self.takes[0][0].others
-            and bool(np.all(_same(run.numbers, values[0]) | ~still))
+            and bool(np.all(same(run.numbers, values[0]) | ~still))
             for run in [*self.takes[0], *extreme[0], *extreme[1]]
         )
-
-
-def _scale(run: _Take, key: Any) -> Any:
-    draw = run.noise.get(key)
-    return None if draw is None else draw.scale
-
-
-def _agree(a: Any, b: Any) -> bool:
-    """Whether two structures, lists or arrays are the same; arrays up to rounding."""
-    if a is None or b is None:
-        return a is b
-    if isinstance(a, (np.ndarray, float, np.number)) or isinstance(b, (np.ndarray, np.number)):
-        return np.shape(a) == np.shape(b) and _close(a, b)
-    return bool(a == b)
-
-
-def _same(a: Any, b: Any) -> Any:
-    return (a == b) | (np.isnan(a) & np.isnan(b))
-
-
-def _spread(values: np.ndarray) -> np.ndarray:
-    """Return largest less smallest of each column, 0 where all are the same, NaN included."""
-    with np.errstate(invalid="ignore"):
-        found = values.max(axis=0) - values.min(axis=0)
-    found = np.where(np.isnan(found), np.inf, found)
-    return np.where(_same(values, values[0]).all(axis=0), 0.0, found)
-
-
-def _equal(a: _Take, b: _Take) -> bool:
-    return (
-        a.structure == b.structure
-        and a.others == b.others
-        and np.array_equal(a.numbers, b.numbers, equal_nan=True)
-    )
-
-
-def _pair(entry: _Entry) -> list[Any]:
-    """Return the laws of an output entry on both inputs, mirrored where its factor is negative."""
-    sign = math.copysign(1.0, entry.spread[0])
-    law = _LAWS[entry.law]
-    return [law(loc=sign * c, scale=abs(s)) for c, s in zip(entry.center, entry.spread)]
-
-
-def _points(entry: _Entry) -> np.ndarray:
-    sign = math.copysign(1.0, entry.spread[0])
-    steps = np.concatenate([np.linspace(-40.0, 40.0, 4001), np.geomspace(1e-9, 1e-2, 29)])
-    points = [sign * c + abs(s) * steps for c, s in zip(entry.center, entry.spread)]
-    return np.unique(np.concatenate([*points, [sign * c for c in entry.center]]))
-
-
-def _loss(entry: _Entry) -> tuple[float, float]:
-    """Return the largest log ratio of densities, in both directions."""
-    if entry.factor[0] * entry.factor[1] < 0.0:
-        return 0.0, 0.0
-    shift = abs(entry.center[1] - entry.center[0])
-    if entry.same_scale and (entry.law in ("laplace", "logistic") or shift == 0.0):
-        return (shift / abs(entry.spread[0]),) * 2
-    if entry.same_scale and entry.law in ("normal", "gumbel"):
-        return math.inf, math.inf
-    first, second = _pair(entry)
-    at = _points(entry)
-    with np.errstate(all="ignore"):
-        ratio = first.logpdf(at) - second.logpdf(at)
-    ratio = ratio[~np.isnan(ratio)]
-    largest = float(ratio.max(initial=0.0)), float((-ratio).max(initial=0.0))
-    if not entry.same_scale and entry.law in ("laplace", "logistic", "normal", "gumbel"):
-        # The tails of the wider law win without bound.
-        wide = abs(entry.spread[0]) > abs(entry.spread[1])
-        return (math.inf, largest[1]) if wide else (largest[0], math.inf)
-    return largest
-
-
-def _delta_of(entry: _Entry, epsilon: float) -> float:
-    """Return a lower bound on delta from one entry: P(S) - e^epsilon Q(S) of a union of cells."""
-    if entry.factor[0] * entry.factor[1] < 0.0:
-        return 0.0
-    found = 0.0
-    first, second = _pair(entry)
-    at = np.concatenate([[-np.inf], _points(entry), [np.inf]])
-    for p, q in ((first, second), (second, first)):
-        # The smaller of both tails, so that no small probability is a difference of large ones.
-        cells = [
-            np.maximum(0.0, np.minimum(np.diff(d.cdf(at)), 1.0))
-            if side == "cdf"
-            else np.maximum(0.0, -np.diff(d.sf(at)))
-            for d in (p, q)
-            for side in ("cdf", "sf")
-        ]
-        mass = [np.where(np.append(at[1:-1], 0.0) < 0.0, a, b) for a, b in zip(cells[::2], cells[1::2])]
-        found = max(found, float(np.maximum(0.0, mass[0] - math.exp(epsilon) * mass[1]).sum()))
-    return found
 
 
 def _home(function: Any) -> tuple[str, int]:
     """Return file and line of a mechanism."""
     function = inspect.unwrap(getattr(function, "func", function))
-    code = getattr(function, "__code__", None) or getattr(
-        getattr(type(function), "__call__", None), "__code__", None
-    )
-    return (code.co_filename, code.co_firstlineno) if code else ("?", 0)
+    for each in (function, getattr(type(function), "__call__", None)):  # noqa: B004
+        code = getattr(each, "__code__", None)
+        if code is not None:
+            return code.co_filename, code.co_firstlineno
+    return "?", 0

@@ -58,14 +58,52 @@ _NOISE: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "standard_cauchy": ("cauchy", ()),
 }
 _OTHER_NOISE = frozenset(
-    "beta chisquare f gamma geometric logseries lognormal noncentral_chisquare noncentral_f pareto "
-    "poisson power rayleigh standard_gamma standard_t triangular vonmises wald weibull zipf "
-    "multivariate_normal negative_binomial".split()
+    [
+        "beta",
+        "chisquare",
+        "f",
+        "gamma",
+        "geometric",
+        "logseries",
+        "lognormal",
+        "noncentral_chisquare",
+        "noncentral_f",
+        "pareto",
+        "poisson",
+        "power",
+        "rayleigh",
+        "standard_gamma",
+        "standard_t",
+        "triangular",
+        "vonmises",
+        "wald",
+        "weibull",
+        "zipf",
+        "multivariate_normal",
+        "negative_binomial",
+    ]
 )
 _COINS = frozenset(
-    "random rand random_sample ranf sample integers randint random_integers choice permutation "
-    "permuted shuffle bytes binomial multinomial hypergeometric multivariate_hypergeometric "
-    "dirichlet".split()
+    [
+        "random",
+        "rand",
+        "random_sample",
+        "ranf",
+        "sample",
+        "integers",
+        "randint",
+        "random_integers",
+        "choice",
+        "permutation",
+        "permuted",
+        "shuffle",
+        "bytes",
+        "binomial",
+        "multinomial",
+        "hypergeometric",
+        "multivariate_hypergeometric",
+        "dirichlet",
+    ]
 )
 
 
@@ -160,14 +198,11 @@ class Tape:
         """Answer one call of a method of NumPy's generators."""
         law, parameters = _NOISE.get(name, (name if name in _COINS else "other", ()))
         key = self.key(name)
-        plain = source(key)
         with self.mute():
-            value = getattr(plain, name)(*args, **options)
+            value = getattr(source(key), name)(*args, **options)
         if name in _COINS:
             outcome = None if keyed else np.asarray(value).tobytes()
-            self.draws.append(
-                Draw(key, law, noise=False, shape=np.shape(value), outcome=outcome)
-            )
+            self.draws.append(Draw(key, law, noise=False, shape=np.shape(value), outcome=outcome))
             far = self.extreme and keyed
             return self._far_coin(key, name, value, args, options) if far else value
         given = dict(zip((each for each, _ in parameters), args))
@@ -260,7 +295,8 @@ def _methods(real: Any) -> dict[str, Any]:
 
 
 class RecordingGenerator(
-    _REAL["Generator"], metaclass=_AsTheReal  # type: ignore[misc]
+    _REAL["Generator"],
+    metaclass=_AsTheReal,  # type: ignore[misc]
 ):
     """A Generator that asks the tape. ``keyed=False`` keeps the stream of its own seed."""
 
@@ -290,9 +326,10 @@ class _RecordingState(_REAL["RandomState"], metaclass=_AsTheReal):  # type: igno
     locals().update(_methods(_REAL["RandomState"]))
 
     def __init__(self, seed: Any = None) -> None:
-        super().__init__(seed)
-        self._keyed = seed is None
         tape = _listening()
+        with tape.mute() if tape else contextlib.nullcontext():
+            super().__init__(seed)
+        self._keyed = seed is None
         if tape is not None and seed is not None:
             tape.note_seed(seed)
 
@@ -550,7 +587,9 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
         with tape.mute():
             if keyed:
                 with torch.random.fork_rng(devices=[]):
-                    torch.random.default_generator.manual_seed(int(tape.stream(key).integers(2**62)))
+                    torch.random.default_generator.manual_seed(
+                        int(tape.stream(key).integers(2**62))
+                    )
                     value = real(*args, **options)
             else:
                 value = real(*args, **options)
@@ -596,14 +635,21 @@ def _torch_names() -> list[tuple[Any, str, Any]]:
     if torch is None or not hasattr(torch, "randn"):
         return []
     named = [
-        (torch, name, _torch_call(name, law, ("mean", "std") * (name == "normal"), getattr(torch, name)))
+        (
+            torch,
+            name,
+            _torch_call(name, law, ("mean", "std") * (name == "normal"), getattr(torch, name)),
+        )
         for name, law in _TORCH.items()
     ]
     named += [
         (torch.Tensor, name, _torch_call(name, law, names, getattr(torch.Tensor, name)))
         for name, (law, names) in _TENSOR.items()
     ]
-    for kind, law in ((torch.distributions.Laplace, "laplace"), (torch.distributions.Normal, "normal")):
+    for kind, law in (
+        (torch.distributions.Laplace, "laplace"),
+        (torch.distributions.Normal, "normal"),
+    ):
         named.append((kind, "rsample", _torch_call("rsample", law, (), kind.rsample)))
         if "sample" in vars(kind):
             named.append((kind, "sample", _torch_call("rsample", law, (), kind.sample)))
@@ -702,7 +748,7 @@ def _replace_generators(function: Any, undo: list[Callable[[], None]]) -> None:
     held = getattr(function, "__self__", None)
     code = getattr(function, "__func__", function)
     if not isinstance(code, types.FunctionType):
-        held, code = code, getattr(type(code), "__call__", None)
+        held, code = code, getattr(type(code), "__call__", None)  # noqa: B004
     spaces = [getattr(code, "__globals__", {}), getattr(held, "__dict__", {})]
     for space in spaces:
         for name, value in list(space.items()):

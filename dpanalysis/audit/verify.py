@@ -19,7 +19,10 @@ from ..privacy.accounting.relations import Budget, check_relation
 from ..privacy.accounting.zcdp import zcdp_to_epsilon
 from .counting import Mechanism, learn_and_count
 from .events import ApproximateLimit, GaussianLimit, Limit, OutcomeEvent
-from .outcomes import check_neighbours
+from .outcomes import as_batch, check_neighbours, hashable
+
+_COMPARED = 20_000  # runs with the same generator, in one call
+_COMPARED_ONE_BY_ONE = 500
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,9 @@ class Verdict(VerdictBase):
     bounds : (float, float)
         Of all pairs of probabilities, on the likelier input and on the other, that the counts do
         not reject, one that is closest to equal: there the bound is attained.
+    untested : bool
+        Whether the mechanism never looked at what the inputs differ in, as far as can be seen: with
+        the same generator, all of many runs are the same on both. Nothing has been tested then.
     notes : tuple of str
         Other facts about the test, for instance that fewer samples were taken.
     """
@@ -151,6 +157,7 @@ class Verdict(VerdictBase):
     runs: int
     samples: int
     bounds: tuple[float, float]
+    untested: bool = False
 
     @property
     def probabilities(self) -> tuple[float, float]:
@@ -159,6 +166,14 @@ class Verdict(VerdictBase):
 
     def __str__(self) -> str:
         other = "neighbour" if self.likelier == "dataset" else "dataset"
+        if self.untested:
+            return (
+                "untested: the mechanism never looked at the changed record. With the same "
+                "generator all outputs are the same on dataset and neighbour, so that "
+                f"{self.bounded} >= 0 says nothing of the {self.claim:.4g} that is claimed: give "
+                "data sets that differ where the mechanism looks."
+                + "".join(f" {note}." for note in self.notes)
+            )
         return self._sentences(
             f"The event '{self.event}' happened in {self.counts[0]:,} and {self.counts[1]:,} of "
             f"{self.runs:,} held-out runs of dataset and neighbour. Probabilities closer than "
@@ -345,5 +360,37 @@ def verify_privacy(
         runs=found.runs,
         samples=found.samples,
         bounds=found.pair,
+        untested=found.level == 0.0
+        and never_looks(mechanism, dataset, neighbour, bool(vectorized)),
         notes=asked.notes + found.notes,
     )
+
+
+def never_looks(mechanism: Mechanism, dataset: Any, neighbour: Any, vectorized: bool) -> bool:
+    """Return whether runs with the same generator are the same on both inputs.
+
+    A mechanism that takes random numbers from elsewhere gives different outputs, and is not
+    suspected. One that rounds, or draws a subsample, may give equal ones by chance: so many runs
+    are made.
+    """
+    runs = _COMPARED if vectorized else _COMPARED_ONE_BY_ONE
+    outputs = []
+    for data in (dataset, neighbour):
+        random = np.random.default_rng(0)
+        try:
+            with np.errstate(all="ignore"):
+                if vectorized:
+                    batch = as_batch(mechanism(data, random, runs), runs)
+                else:
+                    batch = [mechanism(data, random) for _ in range(runs)]
+        except Exception:  # an outcome; nothing can be said about it from here
+            return False
+        outputs.append(batch)
+    first, second = outputs
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return first.shape == second.shape and np.array_equal(
+            first, second, equal_nan=first.dtype.kind == "f"
+        )
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return False
+    return hashable(first) == hashable(second)

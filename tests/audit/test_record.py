@@ -145,7 +145,13 @@ CASES = {
     "scale": (scale_of_data, scale_stated, None, {}, "scale"),
     "scale, claimed": (scale_of_data, scale_stated, 1.0, {}, "scale"),
     "coordinate": (one_coordinate_forgotten, all_coordinates, None, {}, "exact"),
-    "clip": (unclipped, all_coordinates, None, {"neighbor": FAR, "sensitivity": 2.0}, "sensitivity"),
+    "clip": (
+        unclipped,
+        all_coordinates,
+        None,
+        {"neighbor": FAR, "sensitivity": 2.0},
+        "sensitivity",
+    ),
     "seed": (seeded, seeded_from_rng, None, {}, "seed"),
     "draws": (draws_of_data, noise_twice, None, {}, "draws"),
     "size": (size_of_data, size_of_noise, None, {}, "size"),
@@ -199,7 +205,7 @@ def by_old_functions(X, rng):
 
 
 def by_old_state(X, rng):
-    return summed(X) + np.random.RandomState().laplace(scale=2.0)  # noqa: NPY002
+    return summed(X) + np.random.RandomState().laplace(scale=2.0)
 
 
 def by_location(X, rng):
@@ -348,7 +354,7 @@ def noisy(X, rng, scale=2.0, size=None):
 POST = {
     "sign": lambda X, rng: noisy(X, rng) > 0.0,
     "far sign": lambda X, rng: 1e4 * summed(X) + rng.laplace(0.0, 1.0) > 0.0,
-    "round": lambda X, rng: int(round(noisy(X, rng))),
+    "round": lambda X, rng: round(noisy(X, rng)),
     "clip": lambda X, rng: np.clip(noisy(X, rng), 0.0, 0.1),
     "affine": lambda X, rng: 3.0 - noisy(X, rng) / 7.0,
     "exp": lambda X, rng: np.exp(np.array([noisy(X, rng)])),
@@ -470,13 +476,13 @@ def test_an_estimator_has_no_finding():
     data, other = table()
 
     def fitted(data, rng):
-        model = dpa.linear_model.PrivateLogisticRegression(
-            epsilon=1.0, bounds=(-0.5, 0.5), classes=[-1, 1], random_state=rng
+        model = dpa.linear_model.LogisticRegression(
+            epsilon=1.0, delta=1e-6, bounds=(-0.5, 0.5), classes=[-1, 1], random_state=rng
         )
         return model.fit(*data).coef_
 
-    found = audit.record(fitted, data, other, claim=1.0, vectorized=False)
-    assert found.passed and found.looked, str(found)
+    found = audit.record(fitted, data, other, claim=Budget(1.0, 1e-6), vectorized=False)
+    assert found.passed and found.looked and found.quantities, str(found)
 
 
 @pytest.mark.parametrize(
