@@ -15,7 +15,7 @@ from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.mechanisms import spawn
 from .outcomes import draw_pairs, pairs_of
 from .recording import Finding, Recording, record
-from .verify import Mechanism, Verdict, check_confidence, verify_privacy
+from .verify import Claimed, Mechanism, Verdict, check_confidence, verify_privacy
 
 _DRAWN = 1000  # pairs of a strategy
 _SHOWN = 2000  # characters of a data set in a message
@@ -104,7 +104,7 @@ def _norm(change: np.ndarray, order: float) -> float:
 
 def assert_private(
     mechanism: Mechanism,
-    claim: float | Budget,
+    claim: Claimed,
     *,
     neighbours: Any = None,
     dataset: Any = None,
@@ -225,8 +225,8 @@ def assert_private(
         if hypothesis and hypothesis.currently_in_test_context():
             hypothesis.reject()
         raise AssertionError(
-            f"{verdicts[0]}\nNone of {len(chosen)} pairs, {origin}, was tested: the mechanism never "
-            "looked at the changed record"
+            f"{verdicts[0]}\nNone of {len(chosen)} pairs, {origin}, was tested: the mechanism "
+            "never looked at the changed record"
         )
     return tuple(verdicts)
 

@@ -36,7 +36,6 @@ from typing import Any
 import numpy as np
 
 from .._validation import check_int, check_number
-from ..privacy.accounting.relations import Budget
 from .outcomes import Raised
 from .released import CLOSEST, LAWS, Entry, broken, loss
 from .sources import listen
@@ -53,7 +52,7 @@ from .takes import (
     slack,
     spread,
 )
-from .verify import GaussianPrivacy, ParsedClaim, check_inputs, parse_claim
+from .verify import Claimed, ParsedClaim, check_inputs, parse_claim
 
 _RUNS = 7  # on each input
 _EXTREME = 24  # more on each input, where there is something to confirm
@@ -166,7 +165,7 @@ def record(
     data: Any,
     neighbor: Any,
     *,
-    claim: float | Budget | GaussianPrivacy | None = None,
+    claim: Claimed | None = None,
     delta: float = 0.0,
     sensitivity: float | None = None,
     rng: int = 0,
@@ -253,7 +252,8 @@ class _Judge:
         self.home = _home(studio.function)
         takes = studio.takes(0, _RUNS)
         assert takes is not None
-        self.takes, self.extreme, self.tried = takes, None, False
+        self.takes, self.tried = takes, False
+        self.extreme: list[list[Take]] | None = None
         again = studio.take(0, 0)
         if not equal(again, takes[0][0]):
             note = (
@@ -478,8 +478,8 @@ class _Judge:
             return False
         # Noise on one input and none on the other, of all runs.
         side = still.index(False)
-        usual = [run.numbers[place] for run in self.takes[side]]
-        return len(set(usual)) == len(usual)
+        found = [run.numbers[place] for run in self.takes[side]]
+        return len(set(found)) == len(found)
 
     # The amount of noise
 
@@ -549,7 +549,10 @@ class _Judge:
         """Return, for output entries, their number of noise, its factor, the rest, the error."""
         runs = self.takes[side]
         noise = np.array(
-            [np.concatenate([np.ravel(run.noise[key].added) for key in keys]) for run in runs]
+            [
+                np.concatenate([np.ravel(np.asarray(run.noise[key].added)) for key in keys])
+                for run in runs
+            ]
         )
         output = np.array([run.numbers for run in runs])
         with np.errstate(all="ignore"):

@@ -25,6 +25,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,14 @@ import numpy as np
 
 from ..privacy import mechanisms, noise
 
-# The real ones, out of reach of the replacement of names.
+# The real ones: names of this module are not replaced.
+_Generator = np.random.Generator
+_RandomState = np.random.RandomState
+_Random = random.Random
 _REAL: dict[str, Any] = {
-    "Generator": np.random.Generator,
-    "RandomState": np.random.RandomState,
     "default_rng": np.random.default_rng,
-    "Random": random.Random,
     "urandom": os.urandom,
+    **{name: getattr(mechanisms, name) for name in ("noisy", "nearly", "smallest")},
 }
 _FARTHEST = 9.0  # decimal exponent of the largest factor of extreme noise
 
@@ -57,54 +59,16 @@ _NOISE: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "standard_exponential": ("exponential", ()),
     "standard_cauchy": ("cauchy", ()),
 }
-_OTHER_NOISE = frozenset(
-    [
-        "beta",
-        "chisquare",
-        "f",
-        "gamma",
-        "geometric",
-        "logseries",
-        "lognormal",
-        "noncentral_chisquare",
-        "noncentral_f",
-        "pareto",
-        "poisson",
-        "power",
-        "rayleigh",
-        "standard_gamma",
-        "standard_t",
-        "triangular",
-        "vonmises",
-        "wald",
-        "weibull",
-        "zipf",
-        "multivariate_normal",
-        "negative_binomial",
-    ]
-)
-_COINS = frozenset(
-    [
-        "random",
-        "rand",
-        "random_sample",
-        "ranf",
-        "sample",
-        "integers",
-        "randint",
-        "random_integers",
-        "choice",
-        "permutation",
-        "permuted",
-        "shuffle",
-        "bytes",
-        "binomial",
-        "multinomial",
-        "hypergeometric",
-        "multivariate_hypergeometric",
-        "dirichlet",
-    ]
-)
+# Methods that take no location and scale: noise of other laws, and coins.
+_WORDS = """
+beta chisquare f gamma geometric logseries lognormal noncentral_chisquare noncentral_f pareto
+poisson power rayleigh standard_gamma standard_t triangular vonmises wald weibull zipf
+multivariate_normal negative_binomial
+random rand random_sample ranf sample integers randint random_integers choice permutation permuted
+shuffle bytes binomial multinomial hypergeometric multivariate_hypergeometric dirichlet
+"""
+_OTHER_NOISE, _COINS = (frozenset(text.split()) for text in _WORDS.split("\nrandom ", 1))
+_COINS |= {"random"}
 
 
 @dataclass(eq=False)
@@ -163,7 +127,7 @@ class Tape:
     def stream(self, key: tuple[str, int, str, int]) -> np.random.Generator:
         """Return the generator of one call, the same under every tape of this seed."""
         name = zlib.crc32(repr((Path(key[0]).name, *key[1:])).encode())
-        return _REAL["Generator"](np.random.PCG64(np.random.SeedSequence([self.seed, name])))
+        return _Generator(np.random.PCG64(np.random.SeedSequence([self.seed, name])))
 
     @contextlib.contextmanager
     def mute(self) -> Iterator[None]:
@@ -185,7 +149,7 @@ class Tape:
                 factor = 10.0 ** self.stream((*draw.key[:2], "far", draw.key[3])).uniform(
                     0.0, _FARTHEST, draw.value.shape
                 )
-                draw.value = draw.quantity + draw.added * factor
+                draw.value = draw.quantity + (draw.value - draw.quantity) * factor
             forced = self.forced.get(draw.key)
             if forced is not None and forced.shape == draw.value.shape:
                 draw.value = forced.copy()
@@ -236,7 +200,7 @@ class Tape:
             # All that can be chosen, with equal chances.
             p = np.asarray(options["p"] if "p" in options else args[3])
             options = {n: v for n, v in options.items() if n != "p"}
-            return stream.choice(*args[:3], **options, p=(p > 0) / np.count_nonzero(p))
+            return getattr(stream, name)(*args[:3], **options, p=(p > 0) / np.count_nonzero(p))
         else:
             return value
         if isinstance(value, np.ndarray):
@@ -294,13 +258,10 @@ def _methods(real: Any) -> dict[str, Any]:
     return {name: _method(name, real) for name in names if hasattr(real, name)}
 
 
-class RecordingGenerator(
-    _REAL["Generator"],
-    metaclass=_AsTheReal,  # type: ignore[misc]
-):
+class RecordingGenerator(_Generator, metaclass=_AsTheReal):
     """A Generator that asks the tape. ``keyed=False`` keeps the stream of its own seed."""
 
-    locals().update(_methods(_REAL["Generator"]))
+    locals().update(_methods(_Generator))
 
     def __init__(self, bit_generator: Any, keyed: bool = False) -> None:
         super().__init__(bit_generator)
@@ -309,7 +270,7 @@ class RecordingGenerator(
     def _source(self, key: Any) -> Any:
         if self._keyed and _current is not None:
             return _current.stream(key)
-        return _REAL["Generator"](self.bit_generator)
+        return _Generator(self.bit_generator)
 
     def spawn(self, n_children: int) -> list[Any]:
         """Return children, which ask the tape if this one does."""
@@ -317,13 +278,13 @@ class RecordingGenerator(
         return [RecordingGenerator(child, self._keyed) for child in children]
 
     def __reduce__(self) -> Any:
-        return _REAL["Generator"](self.bit_generator).__reduce__()
+        return _Generator(self.bit_generator).__reduce__()
 
 
-class _RecordingState(_REAL["RandomState"], metaclass=_AsTheReal):  # type: ignore[misc]
+class _RecordingState(_RandomState, metaclass=_AsTheReal):
     """A RandomState that asks the tape unless it was seeded."""
 
-    locals().update(_methods(_REAL["RandomState"]))
+    locals().update(_methods(_RandomState))
 
     def __init__(self, seed: Any = None) -> None:
         tape = _listening()
@@ -335,8 +296,8 @@ class _RecordingState(_REAL["RandomState"], metaclass=_AsTheReal):  # type: igno
 
     def _source(self, key: Any) -> Any:
         if self._keyed and _current is not None:
-            return _REAL["RandomState"](_current.stream(key).bit_generator)
-        return _Through(self, _REAL["RandomState"])
+            return _RandomState(_current.stream(key).bit_generator)
+        return _Through(self, _RandomState)
 
 
 class _Through:
@@ -371,7 +332,7 @@ def _legacy(name: str, real: Any) -> Callable[..., Any]:
             return real(*args, **options)
 
         def source(key: Any) -> Any:
-            return tape.legacy or _REAL["RandomState"](tape.stream(key).bit_generator)
+            return tape.legacy or _RandomState(tape.stream(key).bit_generator)
 
         return tape.call(name, source, tape.legacy is None, args, options)
 
@@ -384,7 +345,7 @@ def _legacy_seed(seed: Any = None) -> None:
         np.random.mtrand._rand.seed(seed)
     elif seed is not None:
         tape.note_seed(seed)
-        tape.legacy = _REAL["RandomState"](seed)
+        tape.legacy = _RandomState(seed)
 
 
 def _urandom(size: int) -> bytes:
@@ -412,7 +373,7 @@ _PLAIN_NOISE = {
 }
 
 
-class _RecordingRandom(_REAL["Random"], metaclass=_AsTheReal):  # type: ignore[misc]
+class _RecordingRandom(_Random, metaclass=_AsTheReal):
     """A ``random.Random`` that asks the tape unless it was seeded."""
 
     _keyed = True
@@ -425,13 +386,13 @@ class _RecordingRandom(_REAL["Random"], metaclass=_AsTheReal):  # type: ignore[m
             tape.note_seed(a)
 
     def _draw(self, name: str, args: Any, options: Any) -> Any:
-        tape, real = _listening(), getattr(_REAL["Random"], name)
+        tape, real = _listening(), getattr(_Random, name)
         if tape is None:
             return real(self, *args, **options)
         key = tape.key(name)
         with tape.mute():
             stream = tape.stream(key)
-            source = _REAL["Random"](int(stream.integers(2**62))) if self._keyed else self
+            source = _Random(int(stream.integers(2**62))) if self._keyed else self
             value = real(source, *args, **options)
         if name not in _PLAIN_NOISE:
             outcome = None if self._keyed else repr(value)
@@ -670,8 +631,6 @@ def _torch_names() -> list[tuple[Any, str, Any]]:
 
 def _replacements() -> list[tuple[Any, str, Any]]:
     """Return the places of the real functions, with what stands for them."""
-    for name in ("noisy", "nearly", "smallest"):
-        _REAL.setdefault(name, getattr(mechanisms, name))
     ours = [(noise, name, _law(name, getattr(noise, name))) for name in _OUR_LAWS]
     legacy = [
         (np.random, name, _legacy(name, getattr(np.random, name)))
@@ -729,7 +688,7 @@ def _replace_names(undo: list[Callable[[], None]]) -> None:
             old = vars(owner).get(name)
             setattr(owner, name, new)
             undo.append(
-                lambda o=owner, n=name, v=old, own=own: setattr(o, n, v) if own else delattr(o, n)
+                partial(setattr, owner, name, old) if own else partial(delattr, owner, name)
             )
     for title, module in list(sys.modules.items()):
         if title == __name__ or title.startswith("numpy.random."):
@@ -741,7 +700,7 @@ def _replace_names(undo: list[Callable[[], None]]) -> None:
             new = stands.get(id(value))
             if new is not None:
                 names[name] = new
-                undo.append(lambda d=names, n=name, v=value: d.__setitem__(n, v))
+                undo.append(partial(names.__setitem__, name, value))
 
 
 def _replace_generators(function: Any, undo: list[Callable[[], None]]) -> None:
@@ -754,23 +713,23 @@ def _replace_generators(function: Any, undo: list[Callable[[], None]]) -> None:
         for name, value in list(space.items()):
             if _is_generator(value):
                 space[name] = _keyed_generator(value)
-                undo.append(lambda s=space, n=name, v=value: s.__setitem__(n, v))
+                undo.append(partial(space.__setitem__, name, value))
     for cell in getattr(code, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # an empty cell
             value = cell.cell_contents
             if _is_generator(value):
                 cell.cell_contents = _keyed_generator(value)
-                undo.append(lambda c=cell, v=value: setattr(c, "cell_contents", v))
+                undo.append(partial(setattr, cell, "cell_contents", value))
 
 
 def _is_generator(value: Any) -> bool:
-    return type(value) in (_REAL["Generator"], _REAL["RandomState"], _REAL["Random"])
+    return type(value) in (_Generator, _RandomState, _Random)
 
 
 def _keyed_generator(value: Any) -> Any:
-    if type(value) is _REAL["Generator"]:
+    if type(value) is _Generator:
         return RecordingGenerator(np.random.PCG64(0), keyed=True)
-    return _RecordingState() if type(value) is _REAL["RandomState"] else _RecordingRandom()
+    return _RecordingState() if type(value) is _RandomState else _RecordingRandom()
 
 
 def play(tape: Tape, run: Callable[[Any], Any]) -> Any:

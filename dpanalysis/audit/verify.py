@@ -10,7 +10,7 @@ runs (:mod:`.gaussian`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,10 +19,12 @@ from ..privacy.accounting.relations import Budget, check_relation
 from ..privacy.accounting.zcdp import zcdp_to_epsilon
 from .counting import Mechanism, learn_and_count
 from .events import ApproximateLimit, GaussianLimit, Limit, OutcomeEvent
-from .outcomes import as_batch, check_neighbours, hashable
+from .outcomes import Batch, as_batch, check_neighbours, hashable
 
-_COMPARED = 20_000  # runs with the same generator, in one call
+_FIRST = 16  # runs with the same generator
+_COMPARED = 20_000  # where these are equal
 _COMPARED_ONE_BY_ONE = 500
+_ENTRIES = 1 << 21  # of their outputs
 
 
 @dataclass(frozen=True)
@@ -189,8 +191,15 @@ def describe_confidence(confidence: float) -> str:
     return f"{confidence:g}" if missing > 0.9e-3 else f"1 - {missing:.3g}"
 
 
-def parse_claim(claim: float | Budget | GaussianPrivacy, delta: float) -> ParsedClaim:
+Claimed: TypeAlias = "float | Budget | GaussianPrivacy | tuple[float, float]"
+
+
+def parse_claim(claim: Claimed, delta: float) -> ParsedClaim:
     """Return the claim on one parameter, after checking it."""
+    if isinstance(claim, tuple):
+        if len(claim) != 2:
+            raise ValueError(f"claim must be (epsilon, delta), got {claim!r}")
+        claim = Budget(*claim)
     delta = check_number("delta", delta, low=0.0, high=1.0, high_open=True)
     if isinstance(claim, GaussianPrivacy):
         if delta != 0.0:
@@ -239,7 +248,7 @@ def verify_privacy(
     mechanism: Mechanism,
     dataset: Any,
     neighbour: Any,
-    claim: float | Budget | GaussianPrivacy,
+    claim: Claimed,
     *,
     delta: float = 0.0,
     samples: int = 1_000_000,
@@ -284,8 +293,9 @@ def verify_privacy(
         The two inputs, passed as they are. Arrays of two axes, sparse matrices, tuples
         ``(X, y)``, problems and data sets are compared row by row and must be neighbours;
         anything else is up to the caller.
-    claim : float, Budget or GaussianPrivacy
-        Epsilon in [0, inf), or a budget; a zCDP budget is converted at ``delta``. Or mu.
+    claim : float, Budget, (float, float) or GaussianPrivacy
+        Epsilon in [0, inf), (epsilon, delta), or a budget; a zCDP budget is converted at
+        ``delta``. Or mu.
     delta : float, default=0
         In [0, 1); 0 where mu is claimed.
     samples : int, default=1_000_000
@@ -373,24 +383,35 @@ def never_looks(mechanism: Mechanism, dataset: Any, neighbour: Any, vectorized: 
     suspected. One that rounds, or draws a subsample, may give equal ones by chance: so many runs
     are made.
     """
-    runs = _COMPARED if vectorized else _COMPARED_ONE_BY_ONE
-    outputs = []
-    for data in (dataset, neighbour):
-        random = np.random.default_rng(0)
-        try:
-            with np.errstate(all="ignore"):
-                if vectorized:
-                    batch = as_batch(mechanism(data, random, runs), runs)
-                else:
-                    batch = [mechanism(data, random) for _ in range(runs)]
-        except Exception:  # an outcome; nothing can be said about it from here
-            return False
-        outputs.append(batch)
-    first, second = outputs
-    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
-        return first.shape == second.shape and np.array_equal(
-            first, second, equal_nan=first.dtype.kind == "f"
+    width = 1
+    for most in (_FIRST, _COMPARED if vectorized else _COMPARED_ONE_BY_ONE):
+        runs = max(_FIRST, min(most, _ENTRIES // width))
+        first, second = (
+            _with_seed(mechanism, data, runs, vectorized) for data in (dataset, neighbour)
         )
+        if first is None or second is None or not _equal(first, second):
+            return False
+        if isinstance(first, np.ndarray):
+            width = max(1, first.size // runs)
+    return True
+
+
+def _with_seed(mechanism: Mechanism, data: Any, runs: int, vectorized: bool) -> Batch | None:
+    """Return runs with the generator of seed 0, None where they raise."""
+    random = np.random.default_rng(0)
+    try:
+        with np.errstate(all="ignore"):
+            if vectorized:
+                return as_batch(mechanism(data, random, runs), runs)
+            return [mechanism(data, random) for _ in range(runs)]
+    except Exception:  # an outcome, of which nothing can be said from here
+        return None
+
+
+def _equal(first: Batch, second: Batch) -> bool:
+    """Return whether all outputs are the same, NaN included."""
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return np.array_equal(first, second, equal_nan=True)
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
         return False
     return hashable(first) == hashable(second)
