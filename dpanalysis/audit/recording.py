@@ -14,7 +14,8 @@ index or a rounded number may move by itself. A finding is about what does *not*
 the neighbor, and differs between them. The runs include some where every piece of noise is up to
 10^9 times as large as drawn, where coins fall on their least likely sides, so that whatever is a
 function of noisy numbers changes. The same holds for shapes, scales and numbers of draws: one that
-depends on earlier noise, as that of an adaptive method does, is no finding.
+depends on earlier noise, as that of an adaptive method does, is no finding. The exception are coins
+that matter by one rare outcome among many, such as 57 of ``integers(1000)``: all runs may miss it.
 
 *The amount of noise.* An output entry that is :math:`a N + c` for one number N of noise, in all
 runs and under extreme noise alike, is released with noise of known law and scale. With the
@@ -427,7 +428,7 @@ class _Judge:
         else:
             shown = ", ".join(map(str, places[:8])) + (", ..." if len(places) > 8 else "")
             several, verb = ("entries", "have") if len(places) > 1 else ("entry", "has")
-            what = f"{several} {shown} of the {size} of the output {verb}"
+            what = f"{several} {shown} (from 0) of {size} numbers of the output {verb}"
         values = ""
         if places:
             a, b = (self.takes[side][0].numbers[places[0]] for side in (0, 1))

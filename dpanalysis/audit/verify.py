@@ -299,7 +299,8 @@ def verify_privacy(
     delta : float, default=0
         In [0, 1); 0 where mu is claimed.
     samples : int, default=1_000_000
-        Runs of each input.
+        Runs of each input. Where they show no difference at all, up to 20,000 more on both inputs
+        with one seed tell whether the mechanism looks at what differs: ``Verdict.untested``.
     confidence : float, default=1 - 1e-9
         In (0, 1): one minus the rate of false alarms that is allowed.
     rng : None, int, SeedSequence, Generator, SystemRandom or "os"
