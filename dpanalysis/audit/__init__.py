@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         subsampled_gaussian,
         subsampled_laplace,
     )
+    from .recording import Finding, Recording, record
     from .verify import GaussianPrivacy, Verdict, verify_privacy
 
 # Public name -> module that defines it, imported on first use: the strategies need Hypothesis, the
@@ -40,10 +41,12 @@ _HOMES = {
     "Density": "exact",
     "Effort": ".papers.claim",
     "Evidence": ".papers.claim",
+    "Finding": "recording",
     "GaussianPrivacy": "verify",
     "GaussianVerdict": "gaussian",
     "NotChecked": ".papers.claim",
     "Paper": ".papers.claim",
+    "Recording": "recording",
     "Table": ".papers.report",
     "Verdict": "verify",
     "above_threshold_distribution": "laws",
@@ -53,6 +56,7 @@ _HOMES = {
     "premise": ".papers.claim",
     "printed": ".papers.claim",
     "privacy_profile": "exact",
+    "record": "recording",
     "register": ".papers.registry",
     "renyi_divergence": "exact",
     "report_noisy_min_distribution": "laws",
@@ -73,10 +77,12 @@ __all__ = [
     "Density",
     "Effort",
     "Evidence",
+    "Finding",
     "GaussianPrivacy",
     "GaussianVerdict",
     "NotChecked",
     "Paper",
+    "Recording",
     "Table",
     "Verdict",
     "above_threshold_distribution",
@@ -87,6 +93,7 @@ __all__ = [
     "premise",
     "printed",
     "privacy_profile",
+    "record",
     "register",
     "renyi_divergence",
     "report_noisy_min_distribution",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ from .._validation import check_int, check_number, check_reals
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.mechanisms import spawn
 from .outcomes import draw_pairs, pairs_of
-from .verify import Mechanism, Verdict, check_confidence, verify_privacy
+from .recording import Finding, Recording, record
+from .verify import Claimed, Mechanism, Verdict, check_confidence, verify_privacy
 
 _DRAWN = 1000  # pairs of a strategy
 _SHOWN = 2000  # characters of a data set in a message
@@ -101,7 +104,7 @@ def _norm(change: np.ndarray, order: float) -> float:
 
 def assert_private(
     mechanism: Mechanism,
-    claim: float | Budget,
+    claim: Claimed,
     *,
     neighbours: Any = None,
     dataset: Any = None,
@@ -113,8 +116,15 @@ def assert_private(
     confidence: float = 1 - 1e-9,
     rng: Any = 0,
     vectorized: bool = True,
+    recording: bool = True,
+    seconds: float = 5.0,
 ) -> tuple[Verdict, ...]:
     """Raise AssertionError if a mechanism is found to be less private than claimed.
+
+    Each pair is looked at twice: by :func:`~dpanalysis.audit.record`, which plays the same noise
+    on both data sets and names the line, and by :func:`~dpanalysis.audit.verify_privacy`, which
+    bounds epsilon from outputs. The last line of the message says which of the two found it. A
+    mechanism that never looks at what changes is no pass but "untested".
 
     In tests under pytest it is the fixture ``assert_private``, which comes with the package.
     A test that passes is no certificate, see :func:`~dpanalysis.audit.verify_privacy`.
@@ -141,16 +151,24 @@ def assert_private(
     confidence : float, default=1 - 1e-9
         One minus the rate of false alarms of this call as a whole: each of k pairs is tested at
         ``1 - (1 - confidence)/k``.
+    recording : bool, default=True
+        Whether to record as well. A recording has no false alarms to be counted, but takes every
+        scale and number of draws that depends on the data for a mistake, unless the released noise
+        is seen to keep the claim: switch it off where a proof allows more.
+    seconds : float, default=5
+        For the recordings of all pairs together: no run of theirs begins later.
 
     Returns
     -------
     tuple of Verdict
-        One for each pair: none of them refutes the claim.
+        One for each pair: none of them refutes the claim, and not all are untested.
 
     Raises
     ------
     AssertionError
-        If a pair refutes the claim; the message shows the confidence and the pair.
+        If a pair refutes the claim, by its outputs or by its recording, or if the mechanism looks
+        at the changed record of no pair; the message shows the confidence and the pair. Inside a
+        test under Hypothesis an untested pair is rejected like a false assumption.
 
     Examples
     --------
@@ -169,11 +187,19 @@ def assert_private(
     """
     __tracebackhide__ = True
     confidence = check_confidence(confidence)
+    seconds = check_number("seconds", seconds, low=0.0)
     if relation is not None:
         check_relation(relation)
     chosen, origin = _pairs(neighbours, dataset, neighbour, relation, claim, pairs)
     verdicts = []
     for number, ((first, second), source) in enumerate(zip(chosen, spawn(rng, len(chosen))), 1):
+        recorded = None
+        if recording:
+            start = time.monotonic()
+            recorded = _recorded(
+                mechanism, first, second, claim, delta, relation, vectorized, seconds
+            )
+            seconds = max(0.0, seconds - (time.monotonic() - start))
         verdict = verify_privacy(
             mechanism,
             first,
@@ -186,13 +212,71 @@ def assert_private(
             relation=relation,
             vectorized=vectorized,
         )
-        if verdict.refuted:
-            raise AssertionError(
-                f"{verdict}\nPair {number} of {len(chosen)}, {origin}:\n"
+        found = [] if recorded is None else _mistakes(recorded)
+        if verdict.refuted or found:
+            where = (
+                f"Pair {number} of {len(chosen)}, {origin}:\n"
                 f"dataset = {_shown(first)}\nneighbour = {_shown(second)}"
             )
+            raise AssertionError(_report(verdict, found, where))
         verdicts.append(verdict)
+    if all(verdict.untested for verdict in verdicts):
+        hypothesis = sys.modules.get("hypothesis")
+        if hypothesis and hypothesis.currently_in_test_context():
+            hypothesis.reject()
+        raise AssertionError(
+            f"{verdicts[0]}\nNone of {len(chosen)} pairs, {origin}, was tested: the mechanism "
+            "never looked at the changed record"
+        )
     return tuple(verdicts)
+
+
+def _recorded(
+    mechanism: Mechanism,
+    first: Any,
+    second: Any,
+    claim: Any,
+    delta: float,
+    relation: str | None,
+    vectorized: bool,
+    seconds: float,
+) -> Recording | None:
+    """Return the recording of one pair; None where there is no time for one."""
+    if seconds == 0.0:
+        return None
+    return record(
+        mechanism,
+        first,
+        second,
+        claim=claim,
+        delta=delta,
+        relation=relation,
+        vectorized=vectorized,
+        seconds=seconds,
+    )
+
+
+def _mistakes(recorded: Recording) -> list[Finding]:
+    """Return what is wrong with a mechanism; that this pair shows nothing of it is no mistake."""
+    return [finding for finding in recorded.findings if finding.kind != "untested"]
+
+
+def _report(verdict: Verdict, found: Sequence[Finding], where: str) -> str:
+    """Return what was found, by which of the two, with one line at the end that says it all."""
+    lines = [str(verdict)] if verdict.refuted else []
+    if not verdict.refuted:
+        lines.append(f"refuted by the recording. By outputs {verdict}")
+    lines += [f"recording [{finding.kind}]: {finding}" for finding in found]
+    if found and verdict.refuted:
+        by = f"found by the recording and by the outputs: {found[0]}"
+    elif found:
+        by = f"found by the recording alone, not by the outputs: {found[0]}"
+    else:
+        by = (
+            f"found by the outputs alone, not by the recording: {verdict.bounded} >= "
+            f"{verdict.bound:.4g} where {verdict.claim:.4g} is claimed"
+        )
+    return "\n".join([*lines, where, by])
 
 
 def _pairs(

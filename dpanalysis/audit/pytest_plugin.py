@@ -16,8 +16,10 @@ def assert_private() -> Callable[..., Any]:
     """Fail where a mechanism is less private than claimed: ``assert_private(mechanism, claim)``.
 
     ``mechanism(dataset, rng, size)`` returns ``size`` independent runs; the claim is an epsilon or
-    a Budget. Say where to look by ``neighbours=``, pairs of data sets or a Hypothesis strategy
-    that yields them. See :func:`dpanalysis.audit.assertions.assert_private`.
+    a Budget. Its noise is recorded and played on the neighbour, and its outputs are counted; the
+    last line of a failure says which of the two found it. Say where to look by ``neighbours=``,
+    pairs of data sets or a Hypothesis strategy that yields them. See
+    :func:`dpanalysis.audit.assertions.assert_private`.
     """
     from .assertions import assert_private
 

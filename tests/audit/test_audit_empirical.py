@@ -315,7 +315,7 @@ def test_the_two_inputs_and_all_calls_get_independent_noise():
     def keeps(data, rng, size):
         out = rng.random(size)
         seen.setdefault(data, []).append(out)
-        return out
+        return out + data  # a mechanism that does not look at its data is run once more
 
     verify_privacy(keeps, 0, 1, 1.0, samples=50_000, rng=7)
     numbers = np.concatenate([*seen[0], *seen[1]])
@@ -332,7 +332,7 @@ def test_wide_outputs_are_drawn_in_parts():
 
     def wide(data, rng, size):
         sizes.append(size)
-        return rng.random((size, 3_000), dtype=np.float32)
+        return rng.random((size, 3_000), dtype=np.float32) + np.float32(data)
 
     verify_privacy(wide, 0, 1, 1.0, samples=3_000, rng=0)
     assert sum(sizes) == 6_000 and max(sizes[2:]) <= 2**21 // 3_000

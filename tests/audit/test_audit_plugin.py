@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpanalysis import Budget
+from dpanalysis import Budget, audit
 from dpanalysis.audit import assertions, strategies
 from dpanalysis.audit.outcomes import draw_pairs
 from dpanalysis.papers.mutants import MUTANTS
@@ -191,3 +191,128 @@ def test_zcdp_claims_need_a_delta(assert_private):
 def test_arguments(assert_private, arguments, error, message):
     with pytest.raises(error, match=message):
         assert_private(noisy_sum, 1.0, **arguments)
+
+
+# The recording, and what is not tested
+
+
+def last_line(failure):
+    return str(failure.value).splitlines()[-1]
+
+
+def test_the_last_line_says_who_found_it(assert_private):
+    with pytest.raises(AssertionError, match="refuted: epsilon >= ") as both:
+        assert_private(noisy_sum, 0.5, neighbours=[PAIR])
+    line = last_line(both)
+    assert line.startswith("found by the recording and by the outputs: test_audit_plugin.py:")
+    assert "epsilon >= 1 where 0.5 is claimed: shift/scale adds up to 1" in line
+
+    def slightly_too_little(dataset, rng, size):
+        return dataset[0].sum() + rng.laplace(0.0, 1.99, size)
+
+    with pytest.raises(AssertionError, match=r"by the recording\. By outputs not ref") as one:
+        assert_private(slightly_too_little, 1.0, neighbours=[PAIR], samples=10_000)
+    assert last_line(one).startswith("found by the recording alone, not by the outputs: test_audit")
+    assert "epsilon >= 1.005 where 1 is claimed" in last_line(one)
+    assert_private(slightly_too_little, 1.0, neighbours=[PAIR], samples=10_000, recording=False)
+    assert_private(slightly_too_little, 1.0, neighbours=[PAIR], samples=10_000, seconds=0.0)
+
+    def threshold(dataset, rng, size):
+        return dataset[0].sum() + rng.laplace(0.0, 0.5, size) > 0.0
+
+    with pytest.raises(AssertionError, match="refuted: epsilon >= ") as outputs:
+        assert_private(threshold, 1.0, neighbours=[PAIR])
+    assert last_line(outputs).startswith("found by the outputs alone, not by the recording: eps")
+
+
+def never_looks(dataset, rng, size):
+    return rng.laplace(0.0, 2.0, size)
+
+
+def test_what_is_never_looked_at_is_untested(assert_private):
+    verdict = audit.verify_privacy(never_looks, *PAIR, 1.0, samples=2_000, rng=0)
+    assert verdict.untested and not verdict.refuted
+    assert str(verdict).startswith("untested: the mechanism never looked at the changed record.")
+    looks = audit.verify_privacy(noisy_sum, *PAIR, 1.0, samples=2_000, rng=0)
+    assert not looks.untested and str(looks).startswith("not refuted")
+    with pytest.raises(AssertionError) as failure:
+        assert_private(never_looks, 1.0, neighbours=[PAIR], samples=2_000)
+    assert str(failure.value).startswith("untested: ")
+    assert last_line(failure).endswith("the mechanism never looked at the changed record")
+    # One pair that tests it is enough.
+    ((X, _), _) = PAIR
+    labels = (X, np.array([1.0, -1.0])), (X, np.ones(2))
+    assert_private(noisy_sum, 1.0, neighbours=[labels, PAIR], samples=2_000)
+    with pytest.raises(AssertionError, match="untested"):
+        assert_private(noisy_sum, 1.0, neighbours=[labels], samples=2_000)
+
+
+def test_rare_differences_are_no_reason_to_call_it_untested():
+    """Of 16 runs none is likely to differ, of 20,000 some do; nothing is said of own sources."""
+
+    def rarely(dataset, rng, size):
+        return dataset[0].sum() + rng.laplace(0.0, 1000.0, size) > 0.0
+
+    def others(dataset, rng, size):
+        return np.random.default_rng().laplace(size=size)
+
+    for mechanism in (rarely, others):
+        verdict = audit.verify_privacy(mechanism, *PAIR, 1.0, samples=2_000, rng=0)
+        assert not verdict.untested
+
+
+def test_untested_in_single_runs_and_with_texts():
+    def text(dataset, rng):
+        return "a" if rng.random() < 0.5 else "b"
+
+    def looks(dataset, rng):
+        return "a" if rng.random() < 0.5 + 0.1 * dataset[0].sum() else "b"
+
+    def wide(dataset, rng, size):
+        return rng.laplace(size=(size, 1_000))
+
+    options = {"samples": 200, "rng": 0, "vectorized": False}
+    assert audit.verify_privacy(text, *PAIR, 1.0, **options).untested
+    assert not audit.verify_privacy(looks, *PAIR, 1.0, **options).untested
+    assert audit.verify_privacy(wide, *PAIR, 1.0, samples=200, rng=0).untested
+
+
+OUTSIDE_UNTESTED = """
+    import numpy as np
+    from hypothesis import given, settings, HealthCheck
+    from dpanalysis.audit.strategies import neighbouring_datasets
+
+    def never_looks(dataset, rng, size):
+        return rng.laplace(0.0, 2.0, size)
+
+    def test_untested(assert_private):
+        assert_private(never_looks, 1.0, pairs=2, samples=1_000)
+
+    @settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(pair=neighbouring_datasets(d=1))
+    def test_every_pair(assert_private, pair):
+        dataset, neighbour = pair
+        assert_private(never_looks, 1.0, dataset=dataset, neighbour=neighbour, samples=1_000)
+"""
+
+
+def test_untested_tests_of_another_project_fail(pytester):
+    """Hypothesis rejects untested pairs, and fails where no other is left."""
+    pytester.makepyfile(OUTSIDE_UNTESTED)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*never looked at the changed record*", "*Unsatisfiable*"])
+    assert "assertions.py:" not in result.stdout.str().replace("assertions.py:AssertionError", "")
+
+
+def test_a_pair_of_numbers_is_a_claim(assert_private):
+    def gaussian(dataset, rng, size):
+        return dataset[0].sum() + rng.normal(0.0, 4.0, size)
+
+    for claim in ((1.0, 1e-2), Budget(1.0, 1e-2)):
+        (verdict,) = assert_private(gaussian, claim, neighbours=[PAIR], samples=10_000)
+        assert (verdict.claim, verdict.delta) == (1.0, 1e-2)
+    with pytest.raises(AssertionError, match=r"delta >= .* at epsilon = 1 where 0\.001 is claimed"):
+        assert_private(gaussian, (1.0, 1e-3), neighbours=[PAIR], samples=10_000)
+    with pytest.raises(ValueError, match=r"claim must be \(epsilon, delta\)"):
+        assert_private(gaussian, (1.0, 1e-3, 0.0), neighbours=[PAIR])

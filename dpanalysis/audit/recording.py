@@ -1,0 +1,722 @@
+r"""Record a mechanism's noise on one data set, and play the same noise on a neighbor.
+
+:func:`~dpanalysis.audit.verify_privacy` sees outputs only. Here the source of the noise is
+replaced (:mod:`.sources`), so that a few runs on each input, with the same numbers at the same
+places, show where the record goes: what reaches the output without noise, by how much each noisy
+number moves beside its noise, and whether scales, shapes and numbers of draws depend on the data.
+The idea of recording on one data set and playing on its neighbor is that of Re:cord-play
+(arXiv 2602.17454).
+
+How false alarms are kept out. Nothing is found from a single pair of runs, since a threshold, an
+index or a rounded number may move by itself. A finding is about what does *not* depend on chance.
+
+*No noise.* A part of the output is the same in every run on the dataset, the same in every run on
+the neighbor, and differs between them. The runs include some where every piece of noise is up to
+10^9 times as large as drawn, where coins fall on their least likely sides, so that whatever is a
+function of noisy numbers changes. The same holds for shapes, scales and numbers of draws: one that
+depends on earlier noise, as that of an adaptive method does, is no finding. The exception are coins
+that matter by one rare outcome among many, such as 57 of ``integers(1000)``: all runs may miss it.
+
+*The amount of noise.* An output entry that is :math:`a N + c` for one number N of noise, in all
+runs and under extreme noise alike, is released with noise of known law and scale. With the
+densities of all such entries (they are independent), the log of the likelihood ratio is a sum, and
+its largest value bounds epsilon from below: for Laplace noise the sum of shift/scale. Where coins
+are tossed they may be those of a subsample, which lowers epsilon, and then nothing is concluded.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._validation import check_int, check_number
+from .outcomes import Raised
+from .released import CLOSEST, LAWS, Entry, broken, loss
+from .sources import listen
+from .takes import (
+    Studio,
+    Take,
+    agree,
+    close,
+    entry_of,
+    equal,
+    is_rounded,
+    same,
+    scale_of,
+    slack,
+    spread,
+)
+from .verify import Claimed, ParsedClaim, check_inputs, parse_claim
+
+_RUNS = 7  # on each input
+_EXTREME = 24  # more on each input, where there is something to confirm
+_FIT = 1e-5  # relative: how far from a N + c an output may be, float32 included
+_LARGEST = 1 << 18  # numbers of noise that are compared with outputs
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a mechanism, and where.
+
+    Attributes
+    ----------
+    kind : str
+        "exact" (data without noise in the output), "seed" (the same, and a source is seeded with a
+        constant), "size" (the output's shape depends on the data), "draws" (so does the number or
+        shape of draws), "scale" (so does a scale), "reuse" (one noise on two answers),
+        "sensitivity" or "epsilon" (a change is larger than stated), "law" (no scale of this law
+        keeps the claim), or "untested" (the changed record was never looked at).
+    message : str
+    file, line : str, int
+        Of the call that draws the noise, or of the mechanism where it is about an output.
+    """
+
+    kind: str
+    message: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something that noise was added to.
+
+    ``shift`` is by how much it moves from the dataset to the neighbor under the same noise: in L2
+    for Gaussian noise, else in L1. ``scale`` is the smallest scale of its noise. ``released`` says
+    whether it is an output, or only goes into one.
+    """
+
+    law: str
+    scale: float
+    shift: float
+    released: bool
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        kind = "released" if self.released else "used"
+        return (
+            f"{Path(self.file).name}:{self.line}: {kind} with {self.law} noise of scale "
+            f"{self.scale:.4g}, moves by {self.shift:.4g} ({self.shift / self.scale:.4g} scales)"
+        )
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What the recording of a mechanism on two neighbors shows.
+
+    Attributes
+    ----------
+    name : str
+        Of the mechanism.
+    findings : tuple of Finding
+    quantities : tuple of Quantity
+        One for each call that adds noise and whose quantity was seen.
+    epsilon : float or None
+        A lower bound on epsilon at delta = 0 for these two data sets, from the shifts and scales
+        of what is released; ``inf`` where the ratio of densities has no bound, None where nothing
+        is known.
+    looked : bool
+        Whether anything differed between the two data sets.
+    not_followed : tuple of str
+        What the recording could not see; a finding may be missing there.
+    """
+
+    name: str
+    findings: tuple[Finding, ...]
+    quantities: tuple[Quantity, ...] = ()
+    epsilon: float | None = None
+    looked: bool = True
+    not_followed: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found. It is no proof of privacy."""
+        return not self.findings
+
+    def __str__(self) -> str:
+        head = "nothing found" if self.passed else f"{len(self.findings)} found"
+        lines = [f"recording of {self.name}: {head}"]
+        lines += [f"  [{found.kind}] {found}" for found in self.findings]
+        groups: dict[Any, list[Quantity]] = {}
+        for each in self.quantities:
+            groups.setdefault((each.file, each.line, each.law, each.released), []).append(each)
+        for group in groups.values():
+            worst = max(group, key=lambda each: each.shift / each.scale)
+            times = "" if len(group) == 1 else f"; the largest of {len(group)}"
+            lines.append(f"  {worst}{times}")
+        if self.epsilon is not None:
+            lines.append(f"  epsilon >= {self.epsilon:.4g} at delta = 0 for these neighbors")
+        lines += [f"  not followed: {note}" for note in self.not_followed]
+        return "\n".join(lines)
+
+
+def record(
+    function: Callable[..., Any],
+    data: Any,
+    neighbor: Any,
+    *,
+    claim: Claimed | None = None,
+    delta: float = 0.0,
+    sensitivity: float | None = None,
+    rng: int = 0,
+    relation: str | None = None,
+    vectorized: bool = True,
+    seconds: float = 30.0,
+) -> Recording:
+    """Run a mechanism on two neighbors with the same noise, and say what differs.
+
+    What is found is certain and repeatable, and comes with the line to look at. It needs a few
+    runs, not 100,000, and sees mistakes that outputs hardly show; but it knows only what Python
+    asks of random sources, see :attr:`Recording.not_followed`. Use it beside
+    :func:`~dpanalysis.audit.verify_privacy`, as :func:`~dpanalysis.audit.assert_private` does.
+
+    Parameters
+    ----------
+    function, vectorized
+        A mechanism as for :func:`~dpanalysis.audit.verify_privacy`; called with ``size=1``.
+    data, neighbor, relation
+        The two inputs, as ``dataset`` and ``neighbour`` there.
+    claim, delta : optional
+        As there. With a claim, the amount of noise is compared with it.
+    sensitivity : float, optional
+        The stated bound on the change of every quantity that gets noise: in L2 for Gaussian and
+        spherical noise, else in L1.
+    rng : int, default=0
+        Seed of what is played.
+    seconds : float, default=30
+        No run begins later than that; what was left out is in ``not_followed``.
+
+    Returns
+    -------
+    Recording
+
+    References
+    ----------
+    arXiv 2602.17454; Dwork, Roth (2014), Theorem 3.6; Dong, Roth, Su (2022).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpanalysis import audit
+    >>> def noisy_mean(data, rng, size):
+    ...     scale = data.max() / len(data)
+    ...     return data.mean() + rng.laplace(0.0, scale, size)
+    >>> found = audit.record(noisy_mean, np.array([0.0, 0.5]), np.array([0.0, 1.0]))
+    >>> [finding.kind for finding in found.findings]
+    ['scale']
+    >>> def correct(data, rng, size):
+    ...     return np.clip(data, 0.0, 1.0).mean() + rng.laplace(0.0, 1.0 / len(data), size)
+    >>> audit.record(correct, np.array([0.0, 0.0]), np.array([0.0, 1.0]), claim=1.0).passed
+    True
+    """
+    asked = None if claim is None else parse_claim(claim, delta)
+    seed = check_int("rng", rng)
+    if sensitivity is not None:
+        sensitivity = check_number("sensitivity", sensitivity, low=0.0)
+    seconds = check_number("seconds", seconds, low=0.0)
+    check_inputs(
+        function, data, neighbor, relation, asked or ParsedClaim("epsilon", 0.0, 0.0), vectorized
+    )
+    with listen(function):
+        studio = Studio(function, (data, neighbor), seed, bool(vectorized), seconds)
+        return _Judge(studio, claim, asked, sensitivity).judge()
+
+
+# What the runs show
+
+
+@dataclass
+class _Judge:
+    """The findings of one recording."""
+
+    studio: Studio
+    claim: Any
+    asked: ParsedClaim | None
+    sensitivity: float | None
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def judge(self) -> Recording:
+        studio = self.studio
+        name = getattr(studio.function, "__name__", type(studio.function).__name__)
+        self.home = _home(studio.function)
+        takes = studio.takes(0, _RUNS)
+        assert takes is not None
+        self.takes, self.tried = takes, False
+        self.extreme: list[list[Take]] | None = None
+        again = studio.take(0, 0)
+        if not equal(again, takes[0][0]):
+            note = (
+                "two runs with the same recorded noise differ: the mechanism has random numbers "
+                "from C code, from the time, or from a generator that it keeps where this does not "
+                "look, so nothing was compared"
+            )
+            return Recording(name, (), not_followed=(note,))
+        if all(run.others and isinstance(run.others[0], Raised) for t in takes for run in t):
+            note = f"every run {takes[0][0].others[0]}: {studio.error}; nothing was compared"
+            return Recording(name, (), not_followed=(note,))
+        coins = self._coins()
+        seeds = self._constant_seeds()
+        self._draws()
+        scales = self._scales()
+        self._outputs(seeds)
+        entries = self._entries()
+        self._reuse(entries)
+        unit = [entry for entry in entries if entry.same_scale]
+        epsilon = self._amounts(entries, coins)
+        quantities = self._quantities(unit, {entry.key for entry in entries})
+        for key, message in scales.items():
+            # Where its noise is seen in the output, a claim decides: smooth sensitivity is allowed.
+            decided = self.asked is not None and epsilon is not None
+            if not (decided and any(entry.key == key for entry in entries)):
+                self._find("scale", message, key)
+        for entry in entries:
+            if not entry.same_scale and entry.key not in scales and self.asked is None:
+                self._find(
+                    "scale",
+                    f"{entry.law} noise reaches the output with scale {abs(entry.spread[0]):.6g} "
+                    f"on the dataset and {abs(entry.spread[1]):.6g} on the neighbor",
+                    entry.key,
+                )
+        looked = self._looked(coins)
+        if studio.late:
+            self.notes.append("the time was over before all runs were made")
+        if coins:
+            self.notes.append(
+                "coins are tossed (uniform numbers, integers or choices), which may be those of a "
+                "subsample or of randomized response: no epsilon was computed"
+            )
+        return Recording(
+            name,
+            tuple(dict.fromkeys(self.findings)),
+            quantities,
+            epsilon,
+            looked,
+            tuple(dict.fromkeys(self.notes)),
+        )
+
+    def _find(self, kind: str, message: str, key: Any) -> None:
+        file, line = self.home if key is None else key[:2]
+        self.findings.append(Finding(kind, message, file, line))
+
+    def _all(self, side: int, what: Callable[[Take], Any]) -> Any:
+        """Return what all runs on one input agree in, extreme ones included, or None."""
+        first = what(self.takes[side][0])
+        if any(not agree(first, what(run)) for run in self.takes[side][1:]):
+            return None
+        return first
+
+    def _differs(self, what: Callable[[Take], Any]) -> tuple[Any, Any] | None:
+        """Return two things that depend on the data and on no chance, or None."""
+        pair = self._all(0, what), self._all(1, what)
+        if pair[0] is None or pair[1] is None or agree(*pair):
+            return None
+        extreme = self._extreme_takes()
+        if extreme is None:
+            return None
+        for side in (0, 1):
+            if any(not agree(pair[side], what(run)) for run in extreme[side]):
+                return None
+        return pair
+
+    def _extreme_takes(self) -> list[list[Take]] | None:
+        if not self.tried:
+            self.tried = True
+            self.extreme = self.studio.takes(_RUNS, _EXTREME, extreme=True)
+        return self.extreme
+
+    def _constant_seeds(self) -> list[tuple[str, int, str]]:
+        """Return the sources that have the same seed whatever the noise that was handed in."""
+        seeds = [Counter(run.tape.seeds) for run in self.takes[0]]
+        common = seeds[0]
+        for other in seeds[1:]:
+            common = common & other
+        return sorted(common)
+
+    def _coins(self) -> bool:
+        """Whether anything but noise is left to chance."""
+        outcomes: dict[Any, set[Any]] = {}
+        for run in self.takes[0] + self.takes[1]:
+            for draw in run.tape.draws:
+                if not draw.noise:
+                    outcomes.setdefault(draw.key, set()).add(draw.outcome)
+        return any(None in seen or len(seen) > 1 for seen in outcomes.values())
+
+    def _draws(self) -> None:
+        """Compare how often noise is drawn, and how much at a time."""
+
+        def sites(run: Take) -> dict[Any, Any]:
+            found: dict[Any, list[Any]] = {}
+            for draw in run.noise.values():
+                found.setdefault(draw.key[:3], []).append(draw.shape)
+            return found
+
+        places = {site for side in (0, 1) for site in sites(self.takes[side][0])}
+        for site in sorted(places):
+            pair = self._differs(lambda run, site=site: sites(run).get(site, []))  # type: ignore[misc]
+            if pair is None:
+                continue
+            first, second = pair
+            if len(first) != len(second):
+                what = f"{len(first)} draws of {site[2]} noise on the dataset and {len(second)}"
+            else:
+                shapes = next((a, b) for a, b in zip(first, second) if a != b)
+                what = f"{site[2]} noise of shape {shapes[0]} on the dataset and {shapes[1]}"
+            self._find("draws", f"{what} on the neighbor: what is drawn depends on the data", site)
+
+    def _scales(self) -> dict[Any, str]:
+        """Return the draws whose scale depends on the data and on no noise."""
+        found = {}
+        for key in self._common():
+            pair = self._differs(lambda run, key=key: scale_of(run, key))  # type: ignore[misc]
+            if pair is not None:
+                shown = [f"{float(np.max(scale)):.6g}" for scale in pair]
+                found[key] = (
+                    f"the scale of {key[2]} noise depends on the data: {shown[0]} on the dataset, "
+                    f"{shown[1]} on the neighbor"
+                )
+        return found
+
+    def _common(self) -> list[Any]:
+        """Return the draws of noise that all runs make, in the order of the first."""
+        sets = [set(run.noise) for side in self.takes for run in side]
+        return [key for key in self.takes[0][0].noise if all(key in each for each in sets)]
+
+    def _outputs(self, seeds: list[tuple[str, int, str]]) -> None:
+        """Look for parts of the output that have no noise."""
+        pair = self._differs(lambda run: run.structure)
+        if pair is not None:
+            self._find(
+                "size",
+                f"the output's shape depends on the data without noise: {pair[0]} on the dataset, "
+                f"{pair[1]} on the neighbor",
+                None,
+            )
+            return
+        structure = self.takes[0][0].structure
+        runs = [run for side in self.takes for run in side]
+        if any(run.structure != structure for run in runs):
+            self.notes.append("outputs have several shapes: their entries were not compared")
+            return
+        places: list[int] = []
+        for place in self._suspects():
+            if self._is_exact(place):
+                places.append(place)
+        parts = [
+            k
+            for k in range(len(runs[0].others))
+            if self._differs(lambda run, k=k: run.others[k] if k < len(run.others) else None)  # type: ignore[misc]
+        ]
+        if not places and not parts:
+            return
+        size = runs[0].numbers.size
+        if parts:
+            what = "a part of the output that is no number has"
+        elif size == 1:
+            what = "the output has"
+        else:
+            shown = ", ".join(map(str, places[:8])) + (", ..." if len(places) > 8 else "")
+            several, verb = ("entries", "have") if len(places) > 1 else ("entry", "has")
+            what = f"{several} {shown} (from 0) of {size} numbers of the output {verb}"
+        values = ""
+        if places:
+            a, b = (self.takes[side][0].numbers[places[0]] for side in (0, 1))
+            values = f" ({a:.6g} on the dataset, {b:.6g} on the neighbor)"
+        if seeds:
+            file, line, seed = seeds[0]
+            message = (
+                f"a source is seeded with the constant {seed}, so that its noise is the same in "
+                f"every run: {what} no other noise and depends on the data{values}"
+            )
+            self.findings.append(Finding("seed", message, file, line))
+        else:
+            self._find("exact", f"{what} no noise and depends on the data{values}", None)
+
+    def _suspects(self) -> list[int]:
+        """Return the entries that are constant on one input at least, and differ."""
+        values = [np.array([run.numbers for run in side]) for side in self.takes]
+        most = max(slack(run) for side in self.takes for run in side)
+        constant = [spread(v) <= most for v in values]
+        with np.errstate(invalid="ignore"):
+            moves = ~(abs(values[0][0] - values[1][0]) <= 1e3 * most)
+        moves &= ~(np.isnan(values[0][0]) & np.isnan(values[1][0]))
+        moves &= values[0][0] != values[1][0]
+        found = (constant[0] & constant[1] & moves) | (constant[0] ^ constant[1])
+        return np.flatnonzero(found).tolist()[:10_000]
+
+    def _is_exact(self, place: int) -> bool:
+        """Whether an entry stays what it is under extreme noise: on both inputs, or on one."""
+        extreme = self._extreme_takes()
+        if extreme is None:
+            return False
+        still = []
+        for side in (0, 1):
+            usual = np.array([run.numbers[place] for run in self.takes[side]])
+            first, bitwise = usual[0], bool(np.all(same(usual, usual[0])))
+            most = max(map(slack, self.takes[side]))
+            constant = bitwise or bool(np.ptp(usual) <= most)
+            for run in extreme[side]:
+                if run.structure != self.takes[side][0].structure:
+                    return False
+                moved = run.numbers[place]
+                near = not bitwise and abs(moved - first) <= slack(run)
+                constant = constant and bool(same(moved, first) or near)
+            still.append(constant)
+        if all(still):
+            return True
+        if not any(still):
+            return False
+        # Noise on one input and none on the other, of all runs.
+        side = still.index(False)
+        found = [run.numbers[place] for run in self.takes[side]]
+        return len(set(found)) == len(found)
+
+    # The amount of noise
+
+    def _entries(self) -> list[Entry]:
+        """Return the output entries that are a N + c for one number N of noise, on both inputs."""
+        runs = [run for side in self.takes for run in side]
+        if any(run.structure != runs[0].structure for run in runs) or len(self.takes[0]) < 4:
+            return []
+        keys = [
+            key
+            for key in self._common()
+            if len({run.noise[key].shape for run in runs}) == 1
+            and runs[0].noise[key].value is not None
+        ]
+        sizes = [int(np.prod(runs[0].noise[key].shape)) for key in keys]
+        if not keys or sum(sizes) > _LARGEST:
+            if keys:
+                self.notes.append(f"more than {_LARGEST:,} numbers of noise: shifts not computed")
+            return []
+        where = [(key, index) for key, size in zip(keys, sizes) for index in range(size)]
+        fits = [self._fit(side, keys) for side in (0, 1)]
+        places = sorted(set(fits[0]) & set(fits[1]))
+        places = [place for place in places if fits[0][place][0] == fits[1][place][0]]
+        used = {fits[0][place][0] for place in places}
+        extreme = None
+        if places and len(used) < len(where):
+            # Noise that is not seen in the output may decide which noise is.
+            extreme = self._extreme_takes()
+            if extreme is None:
+                return []
+        found = []
+        for place in places:
+            j = fits[0][place][0]
+            key, index = where[j]
+            if extreme is not None and not all(
+                self._holds(run, place, key, index, *fits[side][place][1:3])
+                for side in (0, 1)
+                for run in extreme[side]
+            ):
+                continue
+            scales = [
+                {entry_of(run.noise[key], index) for run in self.takes[side]} for side in (0, 1)
+            ]
+            if any(len(each) > 1 for each in scales):  # it depends on other noise
+                continue
+            scale = [each.pop() for each in scales]
+            factors = tuple(fits[side][place][1] for side in (0, 1))
+            if abs(factors[0] - factors[1]) <= _FIT * abs(factors[0]) and not close(*factors):
+                rough = sum(fits[side][place][3] for side in (0, 1)) > 1e-12 * abs(
+                    self.takes[0][0].numbers[place]
+                )
+                if rough:  # float32
+                    factors = (factors[0],) * 2
+            centers = tuple(fits[side][place][2] for side in (0, 1))
+            spreads = tuple(f * s for f, s in zip(factors, scale))
+            if close(*factors) and close(*scale):
+                # Under the same noise, the difference of outputs is that of the quantities.
+                move = [a.numbers[place] - b.numbers[place] for a, b in zip(*self.takes)]
+                centers = centers[0], centers[0] - float(np.median(move))
+                factors, spreads = (factors[0],) * 2, (spreads[0],) * 2
+            law = runs[0].noise[key].law
+            off = sum(fits[side][place][3] / max(abs(spreads[side]), 1e-300) for side in (0, 1))
+            found.append(Entry(place, key, index, law, factors, centers, spreads, off))  # type: ignore[arg-type]
+        return found
+
+    def _fit(self, side: int, keys: list[Any]) -> dict[int, tuple[int, float, float, float]]:
+        """Return, for output entries, their number of noise, its factor, the rest, the error."""
+        runs = self.takes[side]
+        noise = np.array(
+            [
+                np.concatenate([np.ravel(np.asarray(run.noise[key].added)) for key in keys])
+                for run in runs
+            ]
+        )
+        output = np.array([run.numbers for run in runs])
+        with np.errstate(all="ignore"):
+            moved, drawn = output - output[0], noise - noise[0]
+            ratio, wanted = drawn[2] / drawn[1], moved[2] / moved[1]
+        good = np.flatnonzero(np.isfinite(ratio))
+        order = good[np.argsort(ratio[good])]
+        at = np.searchsorted(ratio[order], wanted)
+        found: dict[int, tuple[int, float, float, float]] = {}
+        for place in np.flatnonzero(np.isfinite(wanted)):
+            for near in range(max(0, at[place] - 3), min(len(order), at[place] + 3)):
+                j = int(order[near])
+                factor = float(moved[:, place] @ drawn[:, j] / (drawn[:, j] @ drawn[:, j]))
+                off = float(abs(moved[:, place] - factor * drawn[:, j]).max())
+                if factor and off <= _FIT * abs(moved[:, place]).max():
+                    rest = float(np.median(output[:, place] - factor * noise[:, j]))
+                    found[int(place)] = j, factor, rest, off
+                    break
+        return found
+
+    @staticmethod
+    def _holds(run: Take, place: int, key: Any, index: int, factor: float, rest: float) -> bool:
+        draw = run.noise.get(key)
+        if draw is None or draw.added is None or place >= run.numbers.size:
+            return False
+        if index >= draw.added.size:
+            return False
+        term = factor * float(draw.added.flat[index])
+        return bool(abs(run.numbers[place] - term - rest) <= _FIT * (abs(term) + abs(rest)))
+
+    def _reuse(self, entries: list[Entry]) -> None:
+        """Find one number of noise on two answers: their difference has none."""
+        first: dict[Any, Entry] = {}
+        for entry in entries:
+            other = first.setdefault((entry.key, entry.index), entry)
+            moves = [(e.center[1] - e.center[0]) / e.factor[0] for e in (other, entry)]
+            scale = abs(other.spread[0] / other.factor[0])
+            if other.same_scale and entry.same_scale and abs(moves[0] - moves[1]) > 1e-6 * scale:
+                self._find(
+                    "reuse",
+                    f"the same {entry.law} noise is in entries {other.place} and {entry.place} of "
+                    "the output, and their difference, which has none, depends on the data",
+                    entry.key,
+                )
+                return
+
+    def _amounts(self, entries: list[Entry], coins: bool) -> float | None:
+        """Compare shifts with scales; return a lower bound on epsilon."""
+        unique = list({(e.key, e.index): e for e in entries if e.law in LAWS}.values())
+        if coins or not unique:
+            return None
+        unique.sort(key=lambda e: -abs(e.center[1] - e.center[0]) / abs(e.spread[0]))
+        losses = np.array([loss(entry) for entry in unique[:CLOSEST]])
+        rest = [e for e in unique[CLOSEST:] if e.law == "laplace" and e.same_scale]
+        more = sum(e.shift * abs(e.factor[0]) / abs(e.spread[0]) for e in rest)
+        epsilon = float(losses.sum(axis=0).max()) + more
+        if self.asked is None:
+            return epsilon
+        worst = unique[int(np.argmax(losses.max(axis=1)))]
+        message = broken(unique, epsilon, self.asked, getattr(self.claim, "rho", None))
+        if message:
+            kind = "epsilon"
+            if not worst.same_scale:
+                kind = "scale"
+            elif math.isinf(epsilon) and self.asked.name == "epsilon" and not self.asked.delta:
+                kind = "law"
+            self._find(kind, message, worst.key)
+        return epsilon
+
+    def _quantities(self, entries: list[Entry], released: set[Any]) -> tuple[Quantity, ...]:
+        """Return what got noise; compare its change with the stated sensitivity."""
+        first = self.takes[0][0]
+        forced = {
+            key: draw.value
+            for key, draw in first.noise.items()
+            if draw.value is not None and np.any(draw.quantity)
+        }
+        other = self.studio.take(1, 0, forced=forced)
+        seen: dict[Any, dict[int, float]] = {}
+        for entry in entries:
+            seen.setdefault(entry.key, {})[entry.index] = entry.shift
+        found, unseen = [], Counter[tuple[str, int, str]]()
+        for key, draw in first.noise.items():
+            answer = other.noise.get(key)
+            moves = np.array(list(seen.get(key, {}).values()))
+            adds = np.any(draw.quantity) or (answer is not None and np.any(answer.quantity))
+            if draw.law == "uniform":
+                adds = False
+            if key not in seen and adds and answer is not None:
+                if np.shape(draw.quantity) != np.shape(answer.quantity):
+                    continue
+                moves = np.ravel(abs(np.subtract(answer.quantity, draw.quantity)))
+            elif key not in seen:
+                if key in released:  # with two scales: there is no one shift
+                    continue
+                unseen[key[:3]] += 1
+                continue
+            order = {"normal": 2, "spherical": 2, "cubic": np.inf}.get(draw.law, 1)
+            shift = float(np.linalg.norm(moves, order)) if moves.size else 0.0
+            scale = float(np.min(draw.scale)) if np.size(draw.scale) else math.nan
+            found.append(Quantity(draw.law, scale, shift, key in seen, *key[:2]))
+            if self.sensitivity is not None and shift > self.sensitivity * (1.0 + 10.0 * _FIT):
+                self._find(
+                    "sensitivity",
+                    f"what gets {draw.law} noise moves by {shift:.6g} (L{order}) where a "
+                    f"sensitivity of {self.sensitivity:.6g} is stated",
+                    key,
+                )
+        for (file, line, law), count in unseen.items():
+            self.notes.append(
+                f"{Path(file).name}:{line}: what {count} draws of {law} noise are added to (they "
+                "reach the output together with other noise, or changed)"
+            )
+        return tuple(found)
+
+    def _looked(self, coins: bool) -> bool:
+        """Find a mechanism that is the same on both inputs."""
+        if any(not equal(a, b) for a, b in zip(*self.takes)):
+            return True
+        for a, b in zip(*self.takes):
+            for one, two in zip(a.tape.draws, b.tape.draws):
+                if not (agree(one.quantity, two.quantity) and agree(one.scale, two.scale)):
+                    return True
+        # A number that is rounded, or a choice, may be the same by chance.
+        values = np.array([run.numbers for run in self.takes[0]])
+        if coins or not self._decides(values):
+            self.notes.append(
+                f"the outputs of {len(self.takes[0])} runs are the same on both data sets, which "
+                "may be chance: whether the changed record is looked at is open"
+            )
+            return True
+        self._find(
+            "untested",
+            "the mechanism never looked at the changed record: with the same noise its outputs are "
+            "the same on both data sets",
+            None,
+        )
+        return False
+
+    def _decides(self, values: np.ndarray) -> bool:
+        """Whether equal outputs show that the inputs play no part: continuous, or constant."""
+        different = np.array([len(np.unique(column)) for column in values.T], dtype=int)
+        rounded = np.array([is_rounded(column) for column in values.T], dtype=bool)
+        different[rounded & (different > 1)] = 2
+        if (different == len(values)).all() and not self.takes[0][0].others:
+            return True
+        extreme = self._extreme_takes()
+        if extreme is None or not (np.isin(different, (1, len(values)))).all():
+            return False
+        still = different == 1
+        return all(
+            run.structure == self.takes[0][0].structure
+            and run.others == self.takes[0][0].others
+            and bool(np.all(same(run.numbers, values[0]) | ~still))
+            for run in [*self.takes[0], *extreme[0], *extreme[1]]
+        )
+
+
+def _home(function: Any) -> tuple[str, int]:
+    """Return file and line of a mechanism."""
+    function = inspect.unwrap(getattr(function, "func", function))
+    for each in (function, getattr(type(function), "__call__", None)):  # noqa: B004
+        code = getattr(each, "__code__", None)
+        if code is not None:
+            return code.co_filename, code.co_firstlineno
+    return "?", 0

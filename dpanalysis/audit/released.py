@@ -1,0 +1,148 @@
+"""Numbers that a mechanism releases with noise of known law: what they cost, point by point."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special, stats
+
+from .takes import SAME, close
+from .verify import ParsedClaim
+
+CLOSEST = 64  # entries whose densities are compared point by point
+LAWS: dict[str, Any] = {
+    "cauchy": stats.cauchy,
+    "exponential": stats.expon,
+    "gumbel": stats.gumbel_r,
+    "laplace": stats.laplace,
+    "logistic": stats.logistic,
+    "normal": stats.norm,
+    "uniform": stats.uniform,
+}
+
+
+@dataclass
+class Entry:
+    """An output entry that is a N + c on both inputs."""
+
+    place: int  # in the output
+    key: Any  # of the draw
+    index: int  # in the draw
+    law: str
+    factor: tuple[float, float]
+    center: tuple[float, float]
+    spread: tuple[float, float]  # scale of the noise in the output, with its sign
+    off: float  # how well all that is known, in units of the spread
+
+    @property
+    def shift(self) -> float:
+        """Change of the quantity, in the units of the draw, where both have one factor."""
+        return abs(self.center[1] - self.center[0]) / abs(self.factor[0])
+
+    @property
+    def same_scale(self) -> bool:
+        """Whether the noise is the same on both inputs."""
+        return close(self.spread[0], self.spread[1])
+
+
+def broken(
+    entries: list[Entry], epsilon: float, asked: ParsedClaim, rho: float | None
+) -> str | None:
+    """Say how the noise of released entries breaks a claim, or None."""
+    level = asked.level
+    off = sum(e.off for e in entries)
+    normal = [e for e in entries if e.law == "normal" and e.same_scale]
+    mu = math.sqrt(sum(((e.center[1] - e.center[0]) / e.spread[0]) ** 2 for e in normal))
+    if asked.name == "mu":
+        if mu > level * (1.0 + SAME) + off:
+            return f"normal noise: mu >= {mu:.4g} where {level:.4g} is claimed"
+        return None
+    if rho is not None and 0.5 * mu * mu > rho * (1.0 + SAME) + (mu + off) * off:
+        return f"normal noise: rho >= {0.5 * mu * mu:.4g} where {rho:.4g} is claimed"
+    if asked.delta == 0.0:
+        if not epsilon > level * (1.0 + SAME) + SAME + off:
+            return None
+        worst = entries[0]
+        if math.isinf(epsilon):
+            return (
+                f"epsilon is infinite where {level:.4g} is claimed: the ratio of the "
+                f"densities of {worst.law} noise has no bound here"
+            )
+        shown = f"shift/scale adds up to {epsilon:.4g}" if worst.law == "laplace" else ""
+        return f"epsilon >= {epsilon:.4g} where {level:.4g} is claimed{shown and ': ' + shown}"
+    level += off
+    delta = max([delta_of(e, level) for e in entries[:CLOSEST]], default=0.0)
+    if mu:
+        a, b = 0.5 * mu - level / mu, -0.5 * mu - level / mu
+        delta = max(delta, float(special.ndtr(a) - math.exp(level + special.log_ndtr(b))))
+    laplace = [e for e in entries if e.law == "laplace" and e.same_scale and e.shift]
+    total = 0.0
+    for count, e in enumerate(laplace[:200], 1):  # all of them in their tails
+        total += e.shift * abs(e.factor[0]) / abs(e.spread[0])
+        delta = max(delta, -(0.5**count) * math.expm1(level - total))
+    if delta > asked.delta * (1.0 + 1e-6) + off + 1e-12:
+        at = f"epsilon = {asked.level:.4g}"
+        return f"delta >= {delta:.4g} at {at} where {asked.delta:.4g} is claimed"
+    return None
+
+
+def _pair(entry: Entry) -> list[Any]:
+    """Return the laws of an output entry on both inputs, mirrored where its factor is negative."""
+    sign = math.copysign(1.0, entry.spread[0])
+    law = LAWS[entry.law]
+    return [law(loc=sign * c, scale=abs(s)) for c, s in zip(entry.center, entry.spread)]
+
+
+def _points(entry: Entry) -> np.ndarray:
+    sign = math.copysign(1.0, entry.spread[0])
+    steps = np.concatenate([np.linspace(-40.0, 40.0, 4001), np.geomspace(1e-9, 1e-2, 29)])
+    points = [sign * c + abs(s) * steps for c, s in zip(entry.center, entry.spread)]
+    return np.unique(np.concatenate([*points, [sign * c for c in entry.center]]))
+
+
+def loss(entry: Entry) -> tuple[float, float]:
+    """Return the largest log ratio of densities, in both directions."""
+    if entry.factor[0] * entry.factor[1] < 0.0:
+        return 0.0, 0.0
+    shift = abs(entry.center[1] - entry.center[0])
+    if entry.same_scale and (entry.law in ("laplace", "logistic") or shift == 0.0):
+        return (shift / abs(entry.spread[0]),) * 2
+    if entry.same_scale and entry.law in ("normal", "gumbel"):
+        return math.inf, math.inf
+    first, second = _pair(entry)
+    at = _points(entry)
+    with np.errstate(all="ignore"):
+        ratio = first.logpdf(at) - second.logpdf(at)
+    ratio = ratio[~np.isnan(ratio)]
+    largest = float(ratio.max(initial=0.0)), float((-ratio).max(initial=0.0))
+    if not entry.same_scale and entry.law in ("laplace", "logistic", "normal", "gumbel"):
+        # The tails of the wider law win without bound.
+        wide = abs(entry.spread[0]) > abs(entry.spread[1])
+        return (math.inf, largest[1]) if wide else (largest[0], math.inf)
+    return largest
+
+
+def delta_of(entry: Entry, epsilon: float) -> float:
+    """Return a lower bound on delta from one entry: P(S) - e^epsilon Q(S) of a union of cells."""
+    if entry.factor[0] * entry.factor[1] < 0.0:
+        return 0.0
+    found = 0.0
+    first, second = _pair(entry)
+    at = np.concatenate([[-np.inf], _points(entry), [np.inf]])
+    for p, q in ((first, second), (second, first)):
+        # The smaller of both tails, so that no small probability is a difference of large ones.
+        cells = [
+            np.maximum(0.0, np.minimum(np.diff(d.cdf(at)), 1.0))
+            if side == "cdf"
+            else np.maximum(0.0, -np.diff(d.sf(at)))
+            for d in (p, q)
+            for side in ("cdf", "sf")
+        ]
+        mass = [
+            np.where(np.append(at[1:-1], 0.0) < 0.0, a, b) for a, b in zip(cells[::2], cells[1::2])
+        ]
+        found = max(found, float(np.maximum(0.0, mass[0] - math.exp(epsilon) * mass[1]).sum()))
+    return found

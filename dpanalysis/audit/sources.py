@@ -1,0 +1,742 @@
+"""Sources of random numbers that write down what is asked of them, and can be replayed.
+
+Inside :func:`listen`, whatever Python code asks for random numbers asks a :class:`Tape`: NumPy's
+generators and its old global functions, ``random``, ``os.urandom`` (and so ``secrets``), PyTorch,
+and the laws of :mod:`dpanalysis.privacy.mechanisms`, whatever source they draw from. A tape gives
+each call numbers of its own, which depend on the tape's seed and on the call alone: on the line
+that makes it, the law, and how often that line has asked before. So a second run, on other data,
+gets the same numbers at the same places, even where it asks for more or fewer numbers before.
+
+A source that the mechanism seeds itself keeps its own stream. Its numbers are therefore the same
+under every tape where the seed is a constant, and count as what they are: no noise.
+
+Code outside Python (C, Fortran, Numba) that has a generator of its own is not heard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import sys
+import threading
+import types
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..privacy import mechanisms, noise
+
+# The real ones: names of this module are not replaced.
+_Generator = np.random.Generator
+_RandomState = np.random.RandomState
+_Random = random.Random
+_REAL: dict[str, Any] = {
+    "default_rng": np.random.default_rng,
+    "urandom": os.urandom,
+    **{name: getattr(mechanisms, name) for name in ("noisy", "nearly", "smallest")},
+}
+_FARTHEST = 9.0  # decimal exponent of the largest factor of extreme noise
+
+# Method -> law, location and scale: positions among the arguments, with their defaults. The
+# parameters of "uniform" are its ends.
+_NOISE: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
+    "normal": ("normal", (("loc", 0.0), ("scale", 1.0))),
+    "laplace": ("laplace", (("loc", 0.0), ("scale", 1.0))),
+    "logistic": ("logistic", (("loc", 0.0), ("scale", 1.0))),
+    "gumbel": ("gumbel", (("loc", 0.0), ("scale", 1.0))),
+    "uniform": ("uniform", (("low", 0.0), ("high", 1.0))),
+    "exponential": ("exponential", (("scale", 1.0),)),
+    "standard_normal": ("normal", ()),
+    "randn": ("normal", ()),
+    "standard_exponential": ("exponential", ()),
+    "standard_cauchy": ("cauchy", ()),
+}
+# Methods that take no location and scale: noise of other laws, and coins.
+_WORDS = """
+beta chisquare f gamma geometric logseries lognormal noncentral_chisquare noncentral_f pareto
+poisson power rayleigh standard_gamma standard_t triangular vonmises wald weibull zipf
+multivariate_normal negative_binomial
+random rand random_sample ranf sample integers randint random_integers choice permutation permuted
+shuffle bytes binomial multinomial hypergeometric multivariate_hypergeometric dirichlet
+"""
+_OTHER_NOISE, _COINS = (frozenset(text.split()) for text in _WORDS.split("\nrandom ", 1))
+_COINS |= {"random"}
+
+
+@dataclass(eq=False)
+class Draw:
+    """One call of a random source.
+
+    ``quantity`` is what the noise is added to, where the call itself adds it, else 0; ``value`` is
+    what the call returned, None for what is no number. Noise of law "other" has no known scale.
+    """
+
+    key: tuple[str, int, str, int]
+    law: str
+    noise: bool
+    quantity: Any = 0.0
+    scale: Any = np.nan
+    value: np.ndarray | None = None
+    shape: tuple[int, ...] = ()
+    outcome: Any = None  # of coins that the mechanism seeds itself
+
+    @property
+    def added(self) -> np.ndarray | None:
+        """The noise alone."""
+        return None if self.value is None else self.value - self.quantity
+
+
+class Tape:
+    """The draws of one run.
+
+    Parameters
+    ----------
+    seed : int
+    extreme : bool
+        Multiply noise by up to 10^9, at random, and let coins fall on what is least likely: what
+        chance can change at all then changes.
+    forced : dict, optional
+        Noisy answers, by the key of the draw, to give in the place of new ones.
+    """
+
+    def __init__(
+        self, seed: int, extreme: bool = False, forced: dict[Any, Any] | None = None
+    ) -> None:
+        self.seed, self.extreme, self.forced = seed, extreme, forced or {}
+        self.draws: list[Draw] = []
+        self.seeds: list[tuple[str, int, str]] = []
+        self.muted = False
+        self.legacy: Any = None  # a seeded stream of NumPy's global functions
+        self.torch_is_seeded = False
+        self._calls: Counter[tuple[str, int, str]] = Counter()
+
+    def key(self, law: str) -> tuple[str, int, str, int]:
+        """Return the name of a call: file, line, law, and how many came before it."""
+        site = (*_caller(), law)
+        self._calls[site] += 1
+        return *site, self._calls[site]
+
+    def stream(self, key: tuple[str, int, str, int]) -> np.random.Generator:
+        """Return the generator of one call, the same under every tape of this seed."""
+        name = zlib.crc32(repr((Path(key[0]).name, *key[1:])).encode())
+        return _Generator(np.random.PCG64(np.random.SeedSequence([self.seed, name])))
+
+    @contextlib.contextmanager
+    def mute(self) -> Iterator[None]:
+        """Write nothing down: the numbers that a law is made of are no draws of their own."""
+        before, self.muted = self.muted, True
+        try:
+            yield
+        finally:
+            self.muted = before
+
+    def note_seed(self, seed: Any) -> None:
+        """Write down that a source was seeded."""
+        self.seeds.append((*_caller(), repr(seed)))
+
+    def record(self, draw: Draw, keyed: bool) -> Any:
+        """Write a draw of noise down; return what the mechanism gets for it."""
+        if draw.value is not None:
+            if self.extreme and keyed:
+                factor = 10.0 ** self.stream((*draw.key[:2], "far", draw.key[3])).uniform(
+                    0.0, _FARTHEST, draw.value.shape
+                )
+                draw.value = draw.quantity + (draw.value - draw.quantity) * factor
+            forced = self.forced.get(draw.key)
+            if forced is not None and forced.shape == draw.value.shape:
+                draw.value = forced.copy()
+            draw.shape = draw.value.shape
+            draw.value = np.array(draw.value, dtype=np.float64)
+        self.draws.append(draw)
+        return draw.value
+
+    def call(self, name: str, source: Any, keyed: bool, args: Any, options: Any) -> Any:
+        """Answer one call of a method of NumPy's generators."""
+        law, parameters = _NOISE.get(name, (name if name in _COINS else "other", ()))
+        key = self.key(name)
+        with self.mute():
+            value = getattr(source(key), name)(*args, **options)
+        if name in _COINS:
+            outcome = None if keyed else np.asarray(value).tobytes()
+            self.draws.append(Draw(key, law, noise=False, shape=np.shape(value), outcome=outcome))
+            far = self.extreme and keyed
+            return self._far_coin(key, name, value, args, options) if far else value
+        given = dict(zip((each for each, _ in parameters), args))
+        first, *rest = [options.get(n, given.get(n, d)) for n, d in parameters] or [1.0]
+        place, scale = (first, rest[0]) if rest else (0.0, first)
+        if law == "uniform":
+            place, scale = np.asarray(place), np.subtract(scale, place)
+        if law == "other":
+            scale = np.nan
+        array = np.array(value, dtype=np.float64)
+        result = self.record(Draw(key, law, True, np.asarray(place), scale, array), keyed)
+        if isinstance(value, np.ndarray):
+            value[...] = result
+            return value
+        return type(value)(result)
+
+    def _far_coin(self, key: Any, name: str, value: Any, args: Any, options: Any) -> Any:
+        """Return the extreme outcomes of a coin, each with the same chance."""
+        stream = self.stream((*key[:2], "far", key[3]))
+        high = stream.random(np.shape(value)) < 0.5
+        if name in ("random", "rand", "random_sample", "ranf", "sample"):
+            far = np.where(high, 1.0 - 2.0**-53, 2.0**-53)
+        elif name in ("integers", "randint"):
+            low, top = (*args[:2], None, None)[:2]
+            low, top = options.get("low", low), options.get("high", top)
+            low, top = (0, low) if top is None else (low, top)
+            far = np.where(high, np.asarray(top) - (not options.get("endpoint", False)), low)
+        elif name == "binomial":
+            far = np.where(high, options.get("n", args[0] if args else 0), 0)
+        elif name == "choice" and (options.get("p") is not None or len(args) > 3):
+            # All that can be chosen, with equal chances.
+            p = np.asarray(options["p"] if "p" in options else args[3])
+            options = {n: v for n, v in options.items() if n != "p"}
+            return getattr(stream, name)(*args[:3], **options, p=(p > 0) / np.count_nonzero(p))
+        else:
+            return value
+        if isinstance(value, np.ndarray):
+            return far.astype(value.dtype)
+        return type(value)(far)
+
+
+_current: Tape | None = None
+_lock = threading.RLock()
+_PACKAGE = Path(__file__).parents[1]
+_INSIDE = (
+    str(Path(__file__).with_name("sources.py")),
+    str(Path(np.__file__).parent),
+    str(_PACKAGE / "privacy"),
+    *(str(module.__file__) for module in (random, contextlib)),
+    str(Path(os.__file__).with_name("secrets.py")),
+    *([str(Path(spec.origin).parent)] if (spec := find_spec("torch")) and spec.origin else []),
+)
+
+
+def _caller() -> tuple[str, int]:
+    """Return file and line of who asks, outside of NumPy, PyTorch and our mechanisms."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_INSIDE):
+            return name, frame.f_lineno
+        frame = frame.f_back
+    return "?", 0
+
+
+def _listening() -> Tape | None:
+    return None if _current is None or _current.muted else _current
+
+
+class _AsTheReal(type):
+    """Classes whose instances are those of the class that they stand for."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.__mro__[1])
+
+
+def _method(name: str, real: Any) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        tape = _listening()
+        if tape is None:
+            return getattr(real, name)(self, *args, **options)
+        return tape.call(name, self._source, self._keyed, args, options)
+
+    return method
+
+
+def _methods(real: Any) -> dict[str, Any]:
+    names = (*_NOISE, *sorted(_OTHER_NOISE), *sorted(_COINS))
+    return {name: _method(name, real) for name in names if hasattr(real, name)}
+
+
+class RecordingGenerator(_Generator, metaclass=_AsTheReal):
+    """A Generator that asks the tape. ``keyed=False`` keeps the stream of its own seed."""
+
+    locals().update(_methods(_Generator))
+
+    def __init__(self, bit_generator: Any, keyed: bool = False) -> None:
+        super().__init__(bit_generator)
+        self._keyed = keyed
+
+    def _source(self, key: Any) -> Any:
+        if self._keyed and _current is not None:
+            return _current.stream(key)
+        return _Generator(self.bit_generator)
+
+    def spawn(self, n_children: int) -> list[Any]:
+        """Return children, which ask the tape if this one does."""
+        children = self.bit_generator.spawn(n_children)
+        return [RecordingGenerator(child, self._keyed) for child in children]
+
+    def __reduce__(self) -> Any:
+        return _Generator(self.bit_generator).__reduce__()
+
+
+class _RecordingState(_RandomState, metaclass=_AsTheReal):
+    """A RandomState that asks the tape unless it was seeded."""
+
+    locals().update(_methods(_RandomState))
+
+    def __init__(self, seed: Any = None) -> None:
+        tape = _listening()
+        with tape.mute() if tape else contextlib.nullcontext():
+            super().__init__(seed)
+        self._keyed = seed is None
+        if tape is not None and seed is not None:
+            tape.note_seed(seed)
+
+    def _source(self, key: Any) -> Any:
+        if self._keyed and _current is not None:
+            return _RandomState(_current.stream(key).bit_generator)
+        return _Through(self, _RandomState)
+
+
+class _Through:
+    """The real methods of an object."""
+
+    def __init__(self, instance: Any, real: Any) -> None:
+        self._instance, self._real = instance, real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name).__get__(self._instance)
+
+
+def _default_rng(seed: Any = None) -> Any:
+    """Stand for ``numpy.random.default_rng``."""
+    tape = _listening()
+    if tape is None:
+        return _REAL["default_rng"](seed)
+    if isinstance(seed, RecordingGenerator.__mro__[1]):
+        return seed
+    if seed is None:
+        return RecordingGenerator(tape.stream(tape.key("default_rng")).bit_generator, keyed=True)
+    tape.note_seed(seed)
+    return RecordingGenerator(_REAL["default_rng"](seed).bit_generator)
+
+
+def _legacy(name: str, real: Any) -> Callable[..., Any]:
+    """Return what stands for one of NumPy's global functions."""
+
+    def function(*args: Any, **options: Any) -> Any:
+        tape = _listening()
+        if tape is None:
+            return real(*args, **options)
+
+        def source(key: Any) -> Any:
+            return tape.legacy or _RandomState(tape.stream(key).bit_generator)
+
+        return tape.call(name, source, tape.legacy is None, args, options)
+
+    return function
+
+
+def _legacy_seed(seed: Any = None) -> None:
+    tape = _listening()
+    if tape is None:
+        np.random.mtrand._rand.seed(seed)
+    elif seed is not None:
+        tape.note_seed(seed)
+        tape.legacy = _RandomState(seed)
+
+
+def _urandom(size: int) -> bytes:
+    """Stand for ``os.urandom``."""
+    tape = _listening()
+    if tape is None:
+        return bytes(_REAL["urandom"](size))
+    key = tape.key("os.urandom")
+    tape.draws.append(Draw(key, "os.urandom", noise=False))
+    stream = tape.stream(key)
+    if tape.extreme:  # numbers near the ends of their range
+        words = np.repeat(stream.random(-(-size // 8)) < 0.5, 8)
+        return bytes(np.where(words, 255, 0).astype(np.uint8)[:size])
+    return stream.bytes(size)
+
+
+# The module ``random``
+
+
+_PLAIN_NOISE = {
+    "gauss": ("normal", ("mu", "sigma"), (0.0, 1.0)),
+    "normalvariate": ("normal", ("mu", "sigma"), (0.0, 1.0)),
+    "expovariate": ("exponential", ("lambd",), (1.0,)),
+    "uniform": ("uniform", ("a", "b"), (0.0, 1.0)),
+}
+
+
+class _RecordingRandom(_Random, metaclass=_AsTheReal):
+    """A ``random.Random`` that asks the tape unless it was seeded."""
+
+    _keyed = True
+
+    def seed(self, a: Any = None, version: int = 2) -> None:
+        super().seed(a, version)
+        self._keyed = a is None
+        tape = _listening()
+        if tape is not None and a is not None:
+            tape.note_seed(a)
+
+    def _draw(self, name: str, args: Any, options: Any) -> Any:
+        tape, real = _listening(), getattr(_Random, name)
+        if tape is None:
+            return real(self, *args, **options)
+        key = tape.key(name)
+        with tape.mute():
+            stream = tape.stream(key)
+            source = _Random(int(stream.integers(2**62))) if self._keyed else self
+            value = real(source, *args, **options)
+        if name not in _PLAIN_NOISE:
+            outcome = None if self._keyed else repr(value)
+            tape.draws.append(Draw(key, name, noise=False, outcome=outcome))
+            if tape.extreme and self._keyed and name == "random":
+                return 1.0 - 2.0**-53 if stream.random() < 0.5 else 2.0**-53
+            return value
+        law, names, defaults = _PLAIN_NOISE[name]
+        given = {**dict(zip(names, defaults)), **dict(zip(names, args)), **options}
+        place, scale = ([0.0, *given.values()])[-2:]
+        scale = 1.0 / scale if law == "exponential" else scale - (place if law == "uniform" else 0)
+        return float(tape.record(Draw(key, law, True, place, scale, np.array(value)), self._keyed))
+
+    def random(self) -> float:
+        return self._draw("random", (), {})
+
+    def getrandbits(self, k: int) -> int:
+        return self._draw("getrandbits", (k,), {})
+
+    def gauss(self, *args: Any, **options: Any) -> float:
+        return self._draw("gauss", args, options)
+
+    def normalvariate(self, *args: Any, **options: Any) -> float:
+        return self._draw("normalvariate", args, options)
+
+    def expovariate(self, *args: Any, **options: Any) -> float:
+        return self._draw("expovariate", args, options)
+
+    def uniform(self, *args: Any, **options: Any) -> float:
+        return self._draw("uniform", args, options)
+
+
+# Our own laws
+
+
+def _plain_source(tape: Tape, source: Any, key: Any) -> tuple[Any, bool]:
+    """Return the source of one call of our laws, and whether it is the tape's."""
+    if isinstance(source, mechanisms.SystemRandom):
+        return tape.stream(key), True
+    if type(source) is RecordingGenerator:
+        return source._source(key), source._keyed
+    return source, False
+
+
+def _law(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    law = {"gaussian": "normal"}.get(name, name)
+
+    def function(random: Any, scale: Any = 1.0, size: Any = None, **options: Any) -> Any:
+        tape = _listening()
+        options = {**options, **({} if size is None else {_SIZES.get(name, "size"): size})}
+        scale = options.pop("std", scale)
+        if tape is None:
+            return real(random, scale, **options)
+        key = tape.key(name)
+        source, keyed = _plain_source(tape, random, key)
+        with tape.mute():
+            value = real(source, scale, **options)
+        result = tape.record(Draw(key, law, True, 0.0, scale, np.array(value)), keyed)
+        return float(result) if np.ndim(value) == 0 else result
+
+    return function
+
+
+_SIZES = {"spherical": "d", "cubic": "d"}
+
+
+def _noisy(random: Any, values: Any, law: str, scale: float, shares: Any = 1.0) -> Any:
+    tape = _listening()
+    if tape is None or scale == 0.0:
+        return _REAL["noisy"](random, values, law, scale, shares)
+    key = tape.key(law)
+    source, keyed = _plain_source(tape, random, key)
+    with tape.mute():
+        value = _REAL["noisy"](source, values, law, scale, shares)
+    quantity = np.array(values, dtype=np.float64)
+    name = {"gaussian": "normal"}.get(law, law)
+    spread = scale * np.asarray(shares)
+    return tape.record(Draw(key, name, True, quantity, spread, np.array(value)), keyed)
+
+
+def _nearly(random: Any, law: str, scale: float, d: int) -> tuple[Any, float]:
+    tape = _listening()
+    if tape is None or scale == 0.0:
+        return _REAL["nearly"](random, law, scale, d)
+    key = tape.key(law)
+    source, keyed = _plain_source(tape, random, key)
+    with tape.mute():
+        value, distance = _REAL["nearly"](source, law, scale, d)
+    name = {"gaussian": "normal"}.get(law, law)
+    return tape.record(Draw(key, name, True, 0.0, scale, np.array(value)), keyed), distance
+
+
+def _smallest(
+    random: Any, values: Any, offsets: Any, law: str, scale: float, count: int = 1
+) -> Any:
+    tape = _listening()
+    if tape is None or scale == 0.0:
+        return _REAL["smallest"](random, values, offsets, law, scale, count)
+    key = tape.key(law)
+    source, _ = _plain_source(tape, random, key)
+    with tape.mute():
+        chosen = _REAL["smallest"](source, values, offsets, law, scale, count)
+    if tape.extreme:
+        chosen = tape.stream(key).permutation(np.size(values))[:count]
+    tape.draws.append(Draw(key, law, True, np.array(values), scale, None, np.shape(values)))
+    return chosen
+
+
+def _threshold_class(real: Any) -> Any:
+    class Threshold(real):
+        def __init__(self, random: Any, *args: Any) -> None:
+            tape = _listening()
+            if tape is not None and isinstance(random, mechanisms.SystemRandom):
+                random = RecordingGenerator(np.random.PCG64(tape.seed), keyed=True)
+            super().__init__(random, *args)
+
+    Threshold.__name__ = Threshold.__qualname__ = "Threshold"
+    return Threshold
+
+
+# PyTorch, if it is there
+
+_TORCH = {
+    "randn": "normal",
+    "randn_like": "normal",
+    "normal": "normal",
+    "rand": "random",
+    "rand_like": "random",
+    "randint": "randint",
+    "randperm": "permutation",
+    "bernoulli": "random",
+    "multinomial": "choice",
+}
+_TENSOR = {
+    "normal_": ("normal", ("mean", "std")),
+    "uniform_": ("uniform", ("from", "to")),
+    "exponential_": ("exponential", ("lambd",)),
+    "cauchy_": ("cauchy", ("median", "sigma")),
+    "bernoulli_": ("random", ()),
+    "random_": ("randint", ()),
+}
+
+
+def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Callable[..., Any]:
+    import torch
+
+    def function(*args: Any, **options: Any) -> Any:
+        tape = _listening()
+        if tape is None:
+            return real(*args, **options)
+        key = tape.key(name)
+        keyed = options.get("generator") is None and not tape.torch_is_seeded
+        with tape.mute():
+            if keyed:
+                with torch.random.fork_rng(devices=[]):
+                    torch.random.default_generator.manual_seed(
+                        int(tape.stream(key).integers(2**62))
+                    )
+                    value = real(*args, **options)
+            else:
+                value = real(*args, **options)
+        if law not in ("normal", "laplace", "exponential", "cauchy", "uniform"):
+            outcome = None if keyed else repr(value)
+            tape.draws.append(Draw(key, law, False, shape=tuple(value.shape), outcome=outcome))
+            if law == "random" and tape.extreme and keyed and not name.startswith("bernoulli"):
+                high = tape.stream((*key[:2], "far", key[3])).random(tuple(value.shape)) < 0.5
+                value.copy_(torch.as_tensor(np.where(high, 1.0 - 2.0**-24, 2.0**-24)))
+            return value
+        place, scale = _torch_parameters(name, law, names, args, options)
+        array = value.detach().cpu().numpy().astype(np.float64)
+        result = tape.record(Draw(key, law, True, place, scale, array), keyed)
+        if tape.extreme:
+            with torch.no_grad():
+                value.copy_(torch.as_tensor(result))
+        return value
+
+    return function
+
+
+def _torch_parameters(
+    name: str, law: str, names: tuple[str, ...], args: Any, options: Any
+) -> tuple[Any, Any]:
+    def number(value: Any) -> Any:
+        return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+
+    if name == "rsample":  # of a distribution
+        return number(args[0].loc), number(args[0].scale)
+    if not names:
+        return 0.0, 1.0
+    shift = name.endswith("_")
+    given = {**dict(zip(names, args[shift:])), **options}
+    first, second = names[0], names[-1]
+    if law == "exponential":
+        return 0.0, 1.0 / given.get(first, 1.0)
+    place, scale = number(given.get(first, 0.0)), number(given.get(second, 1.0))
+    return place, scale - place if law == "uniform" else scale
+
+
+def _torch_names() -> list[tuple[Any, str, Any]]:
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "randn"):
+        return []
+    named = [
+        (
+            torch,
+            name,
+            _torch_call(name, law, ("mean", "std") * (name == "normal"), getattr(torch, name)),
+        )
+        for name, law in _TORCH.items()
+    ]
+    named += [
+        (torch.Tensor, name, _torch_call(name, law, names, getattr(torch.Tensor, name)))
+        for name, (law, names) in _TENSOR.items()
+    ]
+    for kind, law in (
+        (torch.distributions.Laplace, "laplace"),
+        (torch.distributions.Normal, "normal"),
+    ):
+        named.append((kind, "rsample", _torch_call("rsample", law, (), kind.rsample)))
+        if "sample" in vars(kind):
+            named.append((kind, "sample", _torch_call("rsample", law, (), kind.sample)))
+    real_seed = torch.manual_seed
+
+    def manual_seed(seed: Any) -> Any:
+        tape = _listening()
+        if tape is not None:
+            tape.note_seed(seed)
+            tape.torch_is_seeded = True
+        return real_seed(seed)
+
+    return [*named, (torch, "manual_seed", manual_seed)]
+
+
+# Putting them in the place of the real ones
+
+
+def _replacements() -> list[tuple[Any, str, Any]]:
+    """Return the places of the real functions, with what stands for them."""
+    ours = [(noise, name, _law(name, getattr(noise, name))) for name in _OUR_LAWS]
+    legacy = [
+        (np.random, name, _legacy(name, getattr(np.random, name)))
+        for name in (*_NOISE, *sorted(_OTHER_NOISE), *sorted(_COINS))
+        if hasattr(np.random, name) and name != "Generator"
+    ]
+    plain = _RecordingRandom()
+    names = ("random", "uniform", "gauss", "normalvariate", "expovariate", "getrandbits")
+    more = ("randrange", "randint", "choice", "choices", "shuffle", "sample", "seed")
+    return [
+        *ours,
+        (mechanisms, "noisy", _noisy),
+        (mechanisms, "nearly", _nearly),
+        (mechanisms, "smallest", _smallest),
+        (mechanisms, "Threshold", _threshold_class(mechanisms.Threshold)),
+        (np.random, "default_rng", _default_rng),
+        (np.random, "Generator", RecordingGenerator),
+        (np.random, "RandomState", _RecordingState),
+        (np.random, "seed", _legacy_seed),
+        *legacy,
+        *((random, name, getattr(plain, name)) for name in (*names, *more)),
+        (random, "Random", _RecordingRandom),
+        (os, "urandom", _urandom),
+        *_torch_names(),
+    ]
+
+
+_OUR_LAWS = ("laplace", "exponential", "gumbel", "gaussian", "spherical", "cubic")
+
+
+@contextlib.contextmanager
+def listen(function: Callable[..., Any]) -> Iterator[None]:
+    """Let every name of a random source, in every module, stand for one that asks the tape.
+
+    So that ``from random import gauss`` is heard as ``random.gauss`` is. Generators that the
+    function holds, in its module, in its closure or as attributes of its object, ask it, too.
+    """
+    with _lock:
+        undo: list[Callable[[], None]] = []
+        try:
+            _replace_names(undo)
+            _replace_generators(function, undo)
+            yield
+        finally:
+            for each in reversed(undo):
+                each()
+
+
+def _replace_names(undo: list[Callable[[], None]]) -> None:
+    places = _replacements()
+    stands = {id(getattr(owner, name)): new for owner, name, new in places}
+    for owner, name, new in places:
+        if isinstance(owner, type):
+            own = name in vars(owner)
+            old = vars(owner).get(name)
+            setattr(owner, name, new)
+            undo.append(
+                partial(setattr, owner, name, old) if own else partial(delattr, owner, name)
+            )
+    for title, module in list(sys.modules.items()):
+        if title == __name__ or title.startswith("numpy.random."):
+            continue
+        names = getattr(module, "__dict__", None)
+        if type(names) is not dict:
+            continue
+        for name, value in list(names.items()):
+            new = stands.get(id(value))
+            if new is not None:
+                names[name] = new
+                undo.append(partial(names.__setitem__, name, value))
+
+
+def _replace_generators(function: Any, undo: list[Callable[[], None]]) -> None:
+    held = getattr(function, "__self__", None)
+    code = getattr(function, "__func__", function)
+    if not isinstance(code, types.FunctionType):
+        held, code = code, getattr(type(code), "__call__", None)  # noqa: B004
+    spaces = [getattr(code, "__globals__", {}), getattr(held, "__dict__", {})]
+    for space in spaces:
+        for name, value in list(space.items()):
+            if _is_generator(value):
+                space[name] = _keyed_generator(value)
+                undo.append(partial(space.__setitem__, name, value))
+    for cell in getattr(code, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # an empty cell
+            value = cell.cell_contents
+            if _is_generator(value):
+                cell.cell_contents = _keyed_generator(value)
+                undo.append(partial(setattr, cell, "cell_contents", value))
+
+
+def _is_generator(value: Any) -> bool:
+    return type(value) in (_Generator, _RandomState, _Random)
+
+
+def _keyed_generator(value: Any) -> Any:
+    if type(value) is _Generator:
+        return RecordingGenerator(np.random.PCG64(0), keyed=True)
+    return _RecordingState() if type(value) is _RandomState else _RecordingRandom()
+
+
+def play(tape: Tape, run: Callable[[Any], Any]) -> Any:
+    """Return run(generator) with every draw on the tape; only inside :func:`listen`."""
+    global _current
+    _current = tape
+    try:
+        return run(RecordingGenerator(np.random.PCG64(tape.seed), keyed=True))
+    finally:
+        _current = None

@@ -1,0 +1,171 @@
+"""Runs of a mechanism with recorded noise, and when two of them agree."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .outcomes import Raised, hashable
+from .sources import Draw, Tape, play
+
+SAME = 1e-9  # relative: parameters that differ by less are equal
+_ROUNDING = 1e-12  # of the largest noise in a run
+_DIGITS = 9  # a number that has no more is rounded
+
+
+@dataclass
+class Take:
+    """One run: its draws, and its output as numbers and other parts."""
+
+    tape: Tape
+    structure: Any
+    numbers: np.ndarray
+    others: tuple[Any, ...]
+
+    @property
+    def noise(self) -> dict[Any, Draw]:
+        """The draws of noise by their keys."""
+        return {draw.key: draw for draw in self.tape.draws if draw.noise}
+
+
+class Studio:
+    """Runs on the two inputs."""
+
+    def __init__(
+        self, function: Any, inputs: tuple[Any, Any], seed: int, vectorized: bool, seconds: float
+    ) -> None:
+        self.function, self.inputs, self.seed, self.vectorized = function, inputs, seed, vectorized
+        self.end = time.monotonic() + seconds
+        self.late = False
+        self.error: Exception | None = None
+
+    def take(
+        self, side: int, number: int, extreme: bool = False, forced: dict[Any, Any] | None = None
+    ) -> Take:
+        """Return one run; the same number gets the same noise on both inputs."""
+        tape = Tape(self.seed + (number << 32), extreme, forced)
+        data = self.inputs[side]
+
+        def run(random: Any) -> Any:
+            return self.function(data, random, *([1] if self.vectorized else []))
+
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                output = play(tape, run)
+            except Exception as error:
+                output, self.error = Raised(type(error).__name__), error
+        numbers: list[np.ndarray] = []
+        others: list[Any] = []
+        structure = _flatten(output, numbers, others)
+        return Take(tape, structure, np.concatenate(numbers or [np.zeros(0)]), tuple(others))
+
+    def takes(self, first: int, count: int, extreme: bool = False) -> list[list[Take]] | None:
+        """Return runs on both inputs; None where there is no time."""
+        pairs = []
+        for number in range(first, first + count):
+            if time.monotonic() > self.end and (extreme or number >= 4):
+                self.late = True
+                if extreme:
+                    return None
+                break
+            pairs.append([self.take(side, number, extreme) for side in (0, 1)])
+        return [list(side) for side in zip(*pairs)]
+
+
+def _flatten(value: Any, numbers: list[np.ndarray], others: list[Any]) -> Any:
+    """Collect the numbers and the other parts of an output; return its structure."""
+    if hasattr(value, "detach"):  # PyTorch
+        value = value.detach().cpu().numpy()
+    if sp.issparse(value):
+        value = value.toarray()
+    if isinstance(value, (bool, int, float, complex, np.number, np.bool_, np.ndarray)):
+        try:
+            array = np.asarray(value)
+            if array.dtype.kind == "c":
+                array = np.stack([array.real, array.imag], axis=-1)
+            if array.dtype.kind in "biuf":
+                numbers.append(array.astype(np.float64).ravel())
+                return array.shape
+        except OverflowError:  # integers beyond doubles
+            pass
+        if isinstance(value, np.ndarray):
+            return _flatten(value.tolist(), numbers, others)
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, tuple(_flatten(each, numbers, others) for each in value)
+    if isinstance(value, dict):
+        return "dict", tuple(
+            (hashable(key), _flatten(each, numbers, others)) for key, each in value.items()
+        )
+    others.append(hashable(value))
+    return "other"
+
+
+# Agreement
+
+
+def close(a: Any, b: Any) -> bool:
+    """Return whether numbers are the same but for rounding."""
+    return bool(np.allclose(a, b, rtol=SAME, atol=0.0, equal_nan=True))
+
+
+def entry_of(draw: Draw, index: int) -> float:
+    """Return the scale of one number of noise."""
+    return float(np.broadcast_to(draw.scale, draw.shape).flat[index])
+
+
+def agree(a: Any, b: Any) -> bool:
+    """Whether two structures, lists or arrays are the same; arrays up to rounding."""
+    if a is None or b is None:
+        return a is b
+    if isinstance(a, (np.ndarray, float, np.number)) or isinstance(b, (np.ndarray, np.number)):
+        return np.shape(a) == np.shape(b) and close(a, b)
+    return bool(a == b)
+
+
+def same(a: Any, b: Any) -> Any:
+    """Return where numbers are the same bit by bit, or both NaN."""
+    return (a == b) | (np.isnan(a) & np.isnan(b))
+
+
+def is_rounded(column: np.ndarray) -> bool:
+    """Return whether numbers have few digits, so that they may agree by chance."""
+    return all(float(f"{value:.{_DIGITS}g}") == value for value in column.tolist())
+
+
+def spread(values: np.ndarray) -> np.ndarray:
+    """Return largest less smallest of each column, 0 where all are the same, NaN included."""
+    with np.errstate(invalid="ignore"):
+        found = values.max(axis=0) - values.min(axis=0)
+    found = np.where(np.isnan(found), np.inf, found)
+    return np.where(same(values, values[0]).all(axis=0), 0.0, found)
+
+
+def equal(a: Take, b: Take) -> bool:
+    """Return whether two outputs are the same."""
+    return (
+        a.structure == b.structure
+        and a.others == b.others
+        and np.array_equal(a.numbers, b.numbers, equal_nan=True)
+    )
+
+
+def scale_of(run: Take, key: Any) -> Any:
+    """Return the scale of a draw, None where the run has none."""
+    draw = run.noise.get(key)
+    return None if draw is None else draw.scale
+
+
+def slack(run: Take) -> float:
+    """Return how far numbers may be from each other by rounding alone."""
+    sizes = [
+        float(np.max(abs(draw.added), initial=0.0))
+        for draw in run.noise.values()
+        if draw.added is not None
+    ]
+    return _ROUNDING * max(sizes, default=0.0)

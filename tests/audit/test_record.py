@@ -1,0 +1,501 @@
+"""The recording of noise: broken mechanisms are found, correct ones and ours are not."""
+
+import os
+import random
+import secrets
+import sys
+from random import gauss
+
+import numpy as np
+import pytest
+
+import dpanalysis as dpa
+from dpanalysis import Budget, audit, privacy
+from dpanalysis.audit import GaussianPrivacy
+from dpanalysis.papers.mutants import MUTANTS
+from dpanalysis.privacy import mechanisms
+
+DATA = np.array([[0.2, 0.1], [0.5, -0.3], [0.1, 0.4]])
+OTHER = np.array([[0.2, 0.1], [0.5, -0.3], [-0.9, 0.8]])
+FAR = np.array([[0.2, 0.1], [0.5, -0.3], [7.0, 5.0]])
+
+
+def kinds(mechanism, claim=None, data=DATA, neighbor=OTHER, **options):
+    found = audit.record(mechanism, data, neighbor, claim=claim, **options)
+    return sorted({finding.kind for finding in found.findings})
+
+
+def clipped(X):
+    norms = np.linalg.norm(X, axis=1, keepdims=True)
+    return X * np.minimum(1.0, 1.0 / np.maximum(norms, 1e-300))
+
+
+# Broken mechanisms beside correct ones: name -> (broken, correct, claim, options, kinds)
+
+
+def scale_of_data(X, rng, size):
+    return X[:, 0].sum() + rng.laplace(0.0, 2.0 * abs(X[:, 0]).max(), size)
+
+
+def scale_stated(X, rng, size):
+    return np.clip(X[:, 0], -1.0, 1.0).sum() + rng.laplace(0.0, 2.0, size)
+
+
+def one_coordinate_forgotten(X, rng, size):
+    total = np.tile(clipped(X).sum(axis=0), (size, 1))
+    total[:, 0] += rng.normal(0.0, 4.0, size)
+    return total
+
+
+def all_coordinates(X, rng, size):
+    return clipped(X).sum(axis=0) + rng.normal(0.0, 4.0, (size, 2))
+
+
+def unclipped(X, rng, size):
+    return X.sum(axis=0) + rng.normal(0.0, 4.0, (size, 2))
+
+
+def seeded(X, rng, size):
+    noise = np.random.default_rng(1234).laplace(0.0, 2.0, size)
+    return np.clip(X[:, 0], -1.0, 1.0).sum() + noise
+
+
+def seeded_from_rng(X, rng, size):
+    noise = np.random.default_rng(rng.integers(2**32)).laplace(0.0, 2.0, size)
+    return np.clip(X[:, 0], -1.0, 1.0).sum() + noise
+
+
+def draws_of_data(X, rng, size):
+    total = np.clip(X[:, 0], -1.0, 1.0).sum()
+    for _ in range(1 + int((X[:, 0] > 0.0).sum())):
+        total = total + rng.laplace(0.0, 2.0, size)
+    return total
+
+
+def noise_twice(X, rng, size):
+    total = np.clip(X[:, 0], -1.0, 1.0).sum() + rng.laplace(0.0, 2.0, size)
+    return total + rng.laplace(0.0, 2.0, size)
+
+
+def size_of_data(X, rng, size):
+    count = int((X[:, 0] > 0.0).sum())
+    return rng.laplace(0.0, 2.0, (size, 3))[:, :count]
+
+
+def size_of_noise(X, rng, size):
+    """How long it is depends on a noisy number."""
+    value = float((np.clip(X[:, 0], -1.0, 1.0).sum() + rng.laplace(0.0, 2.0, size))[0])
+    return [[0.0] * int(np.clip(value, 0.0, 5.0))] * size
+
+
+def mean_by_observed_size(X, rng, size):
+    n = len(X)
+    return np.clip(X[:, 0], -1.0, 1.0).sum() / n + rng.laplace(0.0, 2.0 / n, size)
+
+
+def mean_by_public_size(X, rng, size):
+    return (np.clip(X[:, 0], -1.0, 1.0).sum() + rng.laplace(0.0, 2.0, size)) / 3.0
+
+
+def exact_beside(X, rng, size):
+    total = np.clip(X[:, 0], -1.0, 1.0).sum()
+    return [(float(total + rng.laplace(0.0, 2.0)), float(total)) for _ in range(size)]
+
+
+def noisy_twice_shown(X, rng, size):
+    total = float(np.clip(X[:, 0], -1.0, 1.0).sum() + rng.laplace(0.0, 2.0))
+    return [(total, round(total), 2.0 * total)] * size
+
+
+def gaussian_for_pure(X, rng, size):
+    return np.clip(X[:, 0], -1.0, 1.0).sum() + rng.normal(0.0, 20.0, size)
+
+
+def uniform_noise(X, rng, size):
+    return np.clip(X[:, 0], -1.0, 1.0).sum() + rng.uniform(-5.0, 5.0, size)
+
+
+def same_noise_on_both(X, rng, size):
+    return clipped(X).sum(axis=0) + rng.laplace(0.0, 9.0, (size, 1))
+
+
+def fresh_noise_on_both(X, rng, size):
+    return clipped(X).sum(axis=0) + rng.laplace(0.0, 9.0, (size, 2))
+
+
+def too_little(X, rng, size):
+    return np.clip(X[:, 0], -1.0, 1.0).sum() + rng.laplace(0.0, 0.5, size)
+
+
+def removed(X, rng, size):
+    noise = rng.laplace(0.0, 2.0, size)
+    return (np.clip(X[:, 0], -1.0, 1.0).sum() + noise) - noise
+
+
+def skipped(X, rng, size):
+    total = np.clip(X[:, 0], -1.0, 1.0).sum()
+    return total + (rng.laplace(0.0, 2.0, size) if total > 0.5 else np.zeros(size))
+
+
+def never_looks(X, rng, size):
+    return X[0, 0] + rng.laplace(0.0, 2.0, size)
+
+
+CASES = {
+    "scale": (scale_of_data, scale_stated, None, {}, "scale"),
+    "scale, claimed": (scale_of_data, scale_stated, 1.0, {}, "scale"),
+    "coordinate": (one_coordinate_forgotten, all_coordinates, None, {}, "exact"),
+    "clip": (
+        unclipped,
+        all_coordinates,
+        None,
+        {"neighbor": FAR, "sensitivity": 2.0},
+        "sensitivity",
+    ),
+    "seed": (seeded, seeded_from_rng, None, {}, "seed"),
+    "draws": (draws_of_data, noise_twice, None, {}, "draws"),
+    "size": (size_of_data, size_of_noise, None, {}, "size"),
+    "mean": (mean_by_observed_size, mean_by_public_size, 1.0, {"neighbor": DATA[:2]}, "scale"),
+    "beside": (exact_beside, noisy_twice_shown, 1.0, {}, "exact"),
+    "law": (gaussian_for_pure, scale_stated, 1.0, {}, "law"),
+    "uniform": (uniform_noise, scale_stated, Budget(1.0, 1e-6), {}, "epsilon"),
+    "reuse": (same_noise_on_both, fresh_noise_on_both, None, {}, "reuse"),
+    "epsilon": (too_little, scale_stated, 1.0, {}, "epsilon"),
+    "removed": (removed, scale_stated, None, {}, "exact"),
+    "skipped": (skipped, scale_stated, None, {}, "draws"),
+    "untested": (never_looks, scale_stated, None, {}, "untested"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_broken_ones_are_found_and_correct_ones_are_not(case):
+    broken, correct, claim, options, kind = CASES[case]
+    options = {"neighbor": OTHER, **options}
+    found = audit.record(broken, DATA, claim=claim, **options)
+    assert kind in {finding.kind for finding in found.findings}, str(found)
+    assert not found.passed and f"[{kind}]" in str(found)
+    for finding in found.findings:  # inside the mechanism, which is here
+        assert finding.file == __file__
+        assert 0 <= finding.line - broken.__code__.co_firstlineno <= 5
+    for neighbor in (OTHER, FAR):
+        fine = audit.record(correct, DATA, neighbor, claim=claim)
+        assert fine.passed and "nothing found" in str(fine), str(fine)
+
+
+# Sources
+
+
+def summed(X):
+    return float(np.clip(X[:, 0], -1.0, 1.0).sum())
+
+
+STATE = np.random.default_rng(5)
+
+
+def by_module_generator(X, rng):
+    return summed(X) + STATE.laplace(0.0, 2.0)
+
+
+def by_fresh_generator(X, rng):
+    return summed(X) + np.random.default_rng().laplace(0.0, 2.0)
+
+
+def by_old_functions(X, rng):
+    return summed(X) + np.random.laplace(0.0, 2.0)  # noqa: NPY002
+
+
+def by_old_state(X, rng):
+    return summed(X) + np.random.RandomState().laplace(scale=2.0)
+
+
+def by_location(X, rng):
+    return rng.laplace(summed(X), 2.0)
+
+
+def by_factor(X, rng):
+    return summed(X) - 2.0 * float(rng.laplace())
+
+
+def by_our_law(X, rng):
+    return summed(X) + privacy.mechanisms.laplace(rng, 2.0)
+
+
+def by_our_release(X, rng):
+    return mechanisms.noisy(rng, [summed(X)], "laplace", 2.0)
+
+
+def by_system(X, rng):
+    return mechanisms.noisy(privacy.mechanisms.random_source("os"), [summed(X)], "laplace", 2.0)
+
+
+def by_child(X, rng):
+    return summed(X) + rng.spawn(2)[1].laplace(0.0, 2.0)
+
+
+FOLLOWED = [
+    by_module_generator, by_fresh_generator, by_old_functions, by_old_state, by_location,
+    by_factor, by_our_law, by_our_release, by_system, by_child,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mechanism", FOLLOWED, ids=lambda each: each.__name__)
+def test_laplace_noise_is_followed_from_every_source(mechanism):
+    """The shift is 1, the scale 2: epsilon is 1/2 whoever draws."""
+    before = [np.random.default_rng, np.random.laplace, os.urandom, random.random, sys.modules]
+    state = repr(STATE.bit_generator.state)
+    found = audit.record(mechanism, DATA, OTHER, claim=0.5, vectorized=False)
+    assert found.passed and found.looked, str(found)
+    assert found.epsilon == pytest.approx(0.5, rel=1e-9)
+    (quantity,) = found.quantities
+    assert quantity.law == "laplace" and quantity.released
+    assert quantity.shift / quantity.scale == pytest.approx(0.5, rel=1e-9)
+    assert quantity.file == __file__ and quantity.line == mechanism.__code__.co_firstlineno + 1
+    low = audit.record(mechanism, DATA, OTHER, claim=0.49, vectorized=False)
+    assert [finding.kind for finding in low.findings] == ["epsilon"]
+    after = [np.random.default_rng, np.random.laplace, os.urandom, random.random, sys.modules]
+    assert all(a is b for a, b in zip(after, before))
+    assert repr(STATE.bit_generator.state) == state and type(STATE) is np.random.Generator
+    assert str(audit.record(mechanism, DATA, OTHER, claim=0.5, vectorized=False)) == str(found)
+
+
+def by_gauss(X, rng):
+    return summed(X) + gauss(0.0, 2.0)
+
+
+def by_random_gauss(X, rng):
+    return summed(X) + random.Random().gauss(0.0, 2.0)
+
+
+def by_normalvariate(X, rng):
+    return summed(X) + random.normalvariate(mu=0.0, sigma=2.0)
+
+
+@pytest.mark.parametrize("mechanism", [by_gauss, by_random_gauss, by_normalvariate])
+def test_the_module_random_is_followed(mechanism):
+    found = audit.record(mechanism, DATA, OTHER, claim=GaussianPrivacy(0.5), vectorized=False)
+    assert found.passed and found.quantities[0].scale == 2.0
+    assert kinds(mechanism, GaussianPrivacy(0.49), vectorized=False) == ["epsilon"]
+    assert kinds(mechanism, 0.5, vectorized=False) == ["law"]
+    assert kinds(mechanism, Budget.zcdp(0.12), delta=1e-3, vectorized=False) == ["epsilon"]
+    assert kinds(mechanism, Budget.zcdp(0.1251), delta=1e-3, vectorized=False) == []
+
+
+def test_pytorch_is_followed():
+    torch = pytest.importorskip("torch")
+
+    def added(X, rng):
+        return torch.tensor([summed(X)]) + 2.0 * torch.randn(1)
+
+    def in_place(X, rng):
+        return torch.tensor([summed(X)]) + torch.empty(1).normal_(0.0, 2.0)
+
+    def by_distribution(X, rng):
+        return torch.distributions.Laplace(0.0, 2.0).sample((1,)) + summed(X)
+
+    def seeded(X, rng):
+        torch.manual_seed(3)
+        return torch.tensor([summed(X)]) + 2.0 * torch.randn(1)
+
+    for mechanism, law in ((added, "normal"), (in_place, "normal"), (by_distribution, "laplace")):
+        found = audit.record(mechanism, DATA, OTHER, vectorized=False)
+        assert found.passed, str(found)
+        (quantity,) = found.quantities
+        assert quantity.law == law and quantity.file == __file__
+        assert quantity.shift / quantity.scale == pytest.approx(0.5, rel=1e-5)
+    state = torch.random.get_rng_state()
+    assert kinds(seeded, vectorized=False) == ["seed"]
+    torch.random.set_rng_state(state)
+
+
+def test_coins_of_the_operating_system_are_replayed():
+    """Randomized response by secrets: nothing is exact, and coins leave epsilon open."""
+
+    def response(X, rng):
+        truth = int(X[2, 0] > 0.0)
+        return truth if secrets.randbelow(4) else 1 - truth
+
+    def by_uniform(X, rng):
+        return bool(X[2, 0] > 0.0) ^ (rng.random() < 1e-6)
+
+    def by_choice(X, rng):
+        return rng.choice([X[2, 0] > 0.0, X[2, 0] <= 0.0], p=[1 - 1e-6, 1e-6])
+
+    for mechanism in (response, by_uniform, by_choice):
+        found = audit.record(mechanism, DATA, OTHER, vectorized=False)
+        assert found.passed and found.epsilon is None, str(found)
+        assert any("coins" in note for note in found.not_followed)
+
+
+def test_what_is_not_heard_is_said():
+    hidden = {"source": np.random.default_rng(0)}
+
+    def mechanism(X, rng):
+        return summed(X) + hidden["source"].laplace(0.0, 2.0)
+
+    found = audit.record(mechanism, DATA, OTHER, claim=0.1, vectorized=False)
+    assert found.passed and "two runs with the same recorded noise differ" in str(found)
+
+    def broken(X, rng):
+        raise RuntimeError("no such column")
+
+    found = audit.record(broken, DATA, OTHER, vectorized=False)
+    assert found.passed and "raises RuntimeError: no such column" in str(found)
+    slow = audit.record(one_coordinate_forgotten, DATA, OTHER, seconds=0.0)
+    assert slow.passed and "the time was over" in str(slow)
+
+
+# Post-processing of noisy numbers is never a finding
+
+
+def noisy(X, rng, scale=2.0, size=None):
+    return summed(X) + rng.laplace(0.0, scale, size)
+
+
+POST = {
+    "sign": lambda X, rng: noisy(X, rng) > 0.0,
+    "far sign": lambda X, rng: 1e4 * summed(X) + rng.laplace(0.0, 1.0) > 0.0,
+    "round": lambda X, rng: round(noisy(X, rng)),
+    "clip": lambda X, rng: np.clip(noisy(X, rng), 0.0, 0.1),
+    "affine": lambda X, rng: 3.0 - noisy(X, rng) / 7.0,
+    "exp": lambda X, rng: np.exp(np.array([noisy(X, rng)])),
+    "text": lambda X, rng: "many" if noisy(X, rng) > 0.0 else "few",
+    "first": lambda X, rng: int(np.argmax([noisy(X[:, :1], rng), noisy(X[:, 1:], rng)])),
+    "length": lambda X, rng: [0.0] * int(np.clip(noisy(X, rng), 0, 9)),
+    "dictionary": lambda X, rng: {"a": noisy(X, rng), "b": [noisy(X, rng)] * 2},
+    "list": lambda X, rng: [float(value) for value in noisy(X, rng, size=3)],
+    "adaptive": lambda X, rng: noisy(X, rng, 1.0 + abs(noisy(X, rng))),
+    "steps": lambda X, rng: sum(noisy(X, rng) for _ in range(1 + int(abs(noisy(X, rng))))),
+    "public projection": lambda X, rng: noisy(X, rng) * np.random.default_rng(3).normal(size=3),
+    "noise first": lambda X, rng: sum(X[:, 0].tolist(), start=float(rng.laplace(0.0, 2.0))),
+    "inverse": lambda X, rng: summed(X) - 2.0 * np.log(rng.random() / rng.random()),
+    "constants": lambda X, rng: (noisy(X, rng), "mean", 7, np.pi),
+    "subsample": lambda X, rng: noisy(X[rng.random(len(X)) < 0.5], rng),
+    "batch": lambda X, rng: noisy(X[rng.choice(len(X), 2, replace=False)], rng),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POST)
+@pytest.mark.parametrize("seed", range(3))
+def test_post_processing_is_no_finding(name, seed):
+    for neighbor in (OTHER, FAR):
+        found = audit.record(POST[name], DATA, neighbor, rng=seed, vectorized=False)
+        assert found.passed, str(found)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_twins_of_mutants_have_no_finding(mutant):
+    claim = Budget(mutant.claim, mutant.delta, mutant.relation)
+    found = audit.record(mutant.correct, mutant.dataset, mutant.neighbour, claim=claim)
+    assert found.passed, str(found)
+
+
+def test_amounts_by_hand():
+    """Sums of shift/scale over entries; delta of a Gaussian by its exact profile."""
+
+    def many(X, rng):
+        return clipped(X).sum(axis=0) + rng.laplace(0.0, [2.0, 4.0])
+
+    moved = abs(clipped(DATA) - clipped(OTHER)).sum(axis=0)
+    found = audit.record(many, DATA, OTHER, vectorized=False)
+    assert found.epsilon == pytest.approx(moved[0] / 2.0 + moved[1] / 4.0, rel=1e-9)
+
+    def gaussian(X, rng):
+        return clipped(X).sum(axis=0) + rng.normal(0.0, 2.0, 2)
+
+    mu = np.linalg.norm(moved) / 2.0
+    exact = privacy.events.Gaussian(2.0, 2.0 * mu)
+    delta = exact.delta(0.5) if hasattr(exact, "delta") else None
+    if delta is None:
+        from scipy.special import ndtr
+
+        delta = ndtr(mu / 2 - 0.5 / mu) - np.exp(0.5) * ndtr(-mu / 2 - 0.5 / mu)
+    assert kinds(gaussian, Budget(0.5, 0.99 * delta), vectorized=False) == ["epsilon"]
+    assert kinds(gaussian, Budget(0.5, 1.01 * delta), vectorized=False) == []
+
+
+def test_smooth_sensitivity_passes_under_delta():
+    """A scale that depends on the data a little can keep (epsilon, delta), and never epsilon."""
+
+    def smooth(X, rng):
+        return 0.1 * summed(X) + rng.laplace(0.0, 2.0 + 0.01 * abs(X[2, 0]))
+
+    assert kinds(smooth, Budget(1.0, 1e-6), vectorized=False) == []
+    assert kinds(smooth, 1.0, vectorized=False) == ["scale"]
+    assert kinds(smooth, vectorized=False) == ["scale"]
+
+
+# Ours
+
+
+def table(n=60):
+    random = np.random.default_rng(0)
+    X = random.uniform(-0.5, 0.5, (n, 3))
+    y = np.where(X @ [1.0, -1.0, 0.5] > 0.0, 1, -1)
+    other = X.copy()
+    other[5] = -other[5]
+    return (X, y), (other, y)
+
+
+def minimized(method, budget, rng=None):
+    def run(data, random):
+        problem = dpa.ERM(
+            *data, dpa.losses.Logistic(), dpa.regularizers.L2(0.05), dpa.RowBound(2, 1.0), size=60
+        )
+        return dpa.minimize(problem, method(problem), budget, rng=rng or random).w
+
+    return run
+
+
+PURE, APPROXIMATE = Budget(1.0), Budget(1.0, 1e-6, relation="add_or_remove_one")
+OURS = {
+    "Nesterov": minimized(lambda p: dpa.methods.Nesterov(1 / p.L, 10, p.mu), PURE),
+    "Nesterov os": minimized(lambda p: dpa.methods.Nesterov(1 / p.L, 10, p.mu), PURE, "os"),
+    "SGD": minimized(
+        lambda p: dpa.methods.SGD(
+            0.5, 10, sampling=dpa.Poisson(0.2), clipping=dpa.clipping.Flat(1.0)
+        ),
+        APPROXIMATE,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_minimize_has_no_finding(name):
+    data, other = table()
+    if name == "SGD":
+        other = data[0][:-1], data[1][:-1]
+    found = audit.record(OURS[name], data, other, claim=1.0, vectorized=False)
+    assert found.passed and found.looked, str(found)
+    assert len(found.quantities) == 10 and not any(each.released for each in found.quantities)
+    assert all(each.file.endswith("planned.py") for each in found.quantities)
+    moved = max(each.shift / each.scale for each in found.quantities)
+    assert 0.0 < moved <= (0.1 if name != "SGD" else 10.0)  # a tenth of epsilon for each step
+
+
+def test_an_estimator_has_no_finding():
+    data, other = table()
+
+    def fitted(data, rng):
+        model = dpa.linear_model.LogisticRegression(
+            epsilon=1.0, delta=1e-6, bounds=(-0.5, 0.5), classes=[-1, 1], random_state=rng
+        )
+        return model.fit(*data).coef_
+
+    found = audit.record(fitted, data, other, claim=Budget(1.0, 1e-6), vectorized=False)
+    assert found.passed and found.looked and found.quantities, str(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"neighbor": DATA.copy()}, ValueError, "they are equal"),
+        ({"neighbor": OTHER, "claim": -1.0}, ValueError, "claim"),
+        ({"neighbor": OTHER, "sensitivity": -1.0}, ValueError, "sensitivity"),
+        ({"neighbor": OTHER, "seconds": -1.0}, ValueError, "seconds"),
+        ({"neighbor": OTHER, "rng": "os"}, TypeError, "rng"),
+        ({"neighbor": OTHER, "vectorized": 3}, TypeError, "vectorized"),
+    ],
+)
+def test_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        audit.record(scale_stated, DATA, **arguments)
