@@ -69,6 +69,7 @@ FIGURES: dict[str, float] = {
     "search_evaluations": 4.0,
     "search_mlp": 8.0,
     "search_cnn": 10.0,
+    "sampling_schemes": 20.0,
     "second_order_tables": 6.0,
     "second_order_saddle": 3.0,
     "second_order_complexity": 6.0,

@@ -21,6 +21,7 @@ from figures import (
     clipping_seconds,
     clipping_synthetic,
     clipping_table,
+    sampling_schemes,
 )
 
 DATA = os.environ.get("DPANALYSIS_DATA", "")
@@ -416,3 +417,20 @@ def test_seconds(monkeypatch, tmp_path):
             for way in clipping_seconds.WAYS
         }
         assert best["micro-batching"] > 3 * best["GC"]
+
+
+def test_sampling_schemes(monkeypatch, tmp_path):
+    changes = {"epochs": 1, "batches": 10, "epsilons": [4.0], "step_sizes": [1.0]}
+    tables, caption = made(sampling_schemes, changes, monkeypatch, tmp_path)
+    costs = tables["costs"]
+    assert (costs["at_least"] <= costs["epsilon"]).all()
+    for scheme in sampling_schemes.SCHEMES:
+        mine = _clipping.where(costs, scheme=scheme)
+        assert (np.diff(mine["epsilon"]) > 0.0).all()
+        # What a Poisson accountant says is above what records lose that choose for themselves.
+        believed = mine["by_poisson"] - mine["at_least"]
+        assert (believed >= 0.0).all() == (scheme in ("poisson", "balls in bins"))
+    accuracy = tables["accuracy"]
+    assert (accuracy["spent"] <= accuracy["epsilon"]).all() and (accuracy["spent"] > 3.99).all()
+    assert "an accountant for Poisson batches says 1.83" in caption
+    assert "where some data lose 9.36 and all at most 17.86" in caption
