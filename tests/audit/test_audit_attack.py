@@ -27,6 +27,8 @@ from dpanalysis.audit.laws import (
 from dpanalysis.papers.accounting import DELTA, EXCESS, LOSS, STD, composition, releases, sampling
 from dpanalysis.papers.tools import unit
 from dpanalysis.privacy.accounting import pairs
+from dpanalysis.privacy.accounting.epochs import Bins
+from dpanalysis.privacy.accounting.pairs import Pair
 from dpanalysis.privacy.accounting.rdp import rdp_pure_poisson, rdp_pure_without_replacement
 from dpanalysis.privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from dpanalysis.privacy.budget import Filter
@@ -421,6 +423,22 @@ ONE_QUERY = {
 }
 
 
+class OneWay(Bins):
+    def remove(self, loss):
+        return self.add(loss)
+
+
+class RoundedDown(Bins):
+    def _laws(self):
+        ratios, mass, other, infinite = super()._laws()
+        return 0.98 * ratios, mass, other, infinite
+
+
+class OneBatch(Pair):
+    def __init__(self, mu, laplace, *, fraction, poisson, batches):
+        super().__init__(mu, laplace, fraction=fraction, poisson=poisson)
+
+
 class FreeThreshold(AboveThreshold):
     """Charges for the queries only."""
 
@@ -603,6 +621,23 @@ HOLES = {
             "data": Range(-0.5, 0.5, size=3),
         },
     ),
+    **{
+        f"balls in bins: {what}": (
+            sampling.two_bins_ratio,
+            partial(sampling.two_bins_ratio, bound=pair),
+            {
+                "std": Range(0.5, 3.0),
+                "loss": Range(-1.0, 1.0),
+                "record": Range(0.5, 1.0),
+                "other": Range(-1.0, 1.0),
+            },
+        )
+        for what, pair in (
+            ("one direction only", OneWay),
+            ("likelihood ratios rounded down", RoundedDown),
+            ("one batch of the epoch", OneBatch),
+        )
+    },
     **{
         f"a shared batch amplified apart: {kind}, {relation}": (
             partial(composition.shared_batch_ratio, relation, kind),
