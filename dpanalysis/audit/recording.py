@@ -645,7 +645,7 @@ class _Judge:
             if key not in seen and adds and answer is not None:
                 if np.shape(draw.quantity) != np.shape(answer.quantity):
                     continue
-                moves = np.ravel(abs(np.subtract(answer.quantity, draw.quantity)))
+                moves = np.ravel(abs(np.subtract(answer.quantity, draw.quantity, dtype=float)))
             elif key not in seen:
                 if key in released:  # with two scales: there is no one shift
                     continue
