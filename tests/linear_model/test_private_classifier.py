@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 
+import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given
@@ -53,6 +54,7 @@ def same(model, other):
     assert {**cards[0], "model": ""} == {**cards[1], "model": ""}
 
 
+few = hypothesis.settings(max_examples=20)  # each fits two or three models
 settings = st.fixed_dictionaries({
     "epsilon": st.sampled_from([0.02, 0.5, 3.0]),
     "delta": st.sampled_from([0.0, 1e-5]),
@@ -64,6 +66,7 @@ settings = st.fixed_dictionaries({
 }).filter(lambda each: each["C"] != "private" or each["delta"] == 0.0)  # fmt: skip
 
 
+@few
 @given(settings, st.sampled_from([2, 3]))
 def test_with_the_logistic_loss_it_is_logistic_regression(chosen, K):
     expected = LogisticRegression(bounds=(-1, 1), **chosen).fit(X, Y[K])
@@ -71,6 +74,7 @@ def test_with_the_logistic_loss_it_is_logistic_regression(chosen, K):
         same(generic(loss, **chosen).fit(X, Y[K]), expected)
 
 
+@few
 @given(settings, st.sampled_from([2, 3]), st.sampled_from([0.1, 0.5]))
 def test_with_the_rounded_hinge_loss_it_is_the_support_vector_machine(chosen, K, width):
     expected = LinearSVC(bounds=(-1, 1), width=width, **chosen).fit(X, Y[K])
@@ -78,6 +82,7 @@ def test_with_the_rounded_hinge_loss_it_is_the_support_vector_machine(chosen, K,
         same(generic(losses.HuberizedHinge(width), method, **chosen).fit(X, Y[K]), expected)
 
 
+@few
 @given(settings, st.sampled_from([2, 3]))
 def test_a_method_object_is_run_as_the_rules_run_it(chosen, K):
     """Objective perturbation with the penalty of C, and descent where it is chosen."""

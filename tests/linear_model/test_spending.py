@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.pipeline import make_pipeline
 
@@ -92,6 +92,7 @@ estimators = st.builds(
 )
 
 
+@settings(max_examples=30)
 @given(estimators, st.sampled_from([2, 3]))
 def test_a_card_states_what_was_granted_and_no_more_was_than_was_asked_for(model, K):
     with watched() as (granted, _):
