@@ -7,11 +7,12 @@ Fitted models are stored as JSON; loading one executes no code.
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO, get_args
 
@@ -40,7 +41,7 @@ from . import fits
 from .card import PrivacyCard
 from .design import NO_BOUNDS, Upstream, design_of, in_file, upstream_of
 from .fits import Sketch, Spent, sketch
-from .runs import LONG, TRIED, Run, run
+from .runs import LONG, TRIED, Outlook, Run, outlook, run
 
 
 class PrivacyWarning(UserWarning):
@@ -184,8 +185,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         -----
         PrivacyWarning
             If no bounds are declared, the fit is one of a search, steps of a pipeline before it
-            may learn from the records, or fits of this process have used the same rows before:
-            the warning says what all of them have cost.
+            may learn from the records, fits of this process have used the same rows before (the
+            warning says what all of them have cost), or there is little data for epsilon.
 
         Notes
         -----
@@ -194,6 +195,12 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         :class:`~dpanalysis.preprocessing.PrivateBounds` that can be traced: by the pipelines in
         whose fit this one is called, by the rows, or by ``bounds``. Of anything else the card says
         that it is not counted.
+
+        *Little data.* Before the fit, the number of rows, the columns, epsilon and the bounds say
+        how much of the clearest labels the noise leaves: those that follow a linear rule exactly,
+        of two equally frequent classes. The card states what share of them is predicted rightly.
+        There is a warning where that is below 75 of 100, half of what could be gained over a
+        constant prediction. Not with a method object.
 
         *Repeated fits.* A process remembers keyed digests of the last 256 tables that it fitted,
         and so recognizes the same rows in another order, with other labels, with some columns
@@ -275,10 +282,19 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         sources = [rng] if logistic else mechanisms.spawn(rng, scores)
         chosen = method if isinstance(method, Method) else None
         descends = method == "auto" and logistic and K == 2
-        return [
-            run(problem, part, source, self.C, chosen, descends)
-            for problem, source in zip(problems, sources)
-        ]
+        runs: list[Run] = []
+        expected = None
+        for problem, source in zip(problems, sources):
+            if not runs and chosen is None:
+                slope = abs(float(loss.derivative(np.zeros(1), np.ones(1))[0]))
+                facts = problem.facts(budget.relation)
+                expected = outlook(facts, part, slope, self.C, descends)
+                if expected and expected.noise > 1.0:
+                    text = _little(expected, facts.n, D.shape[1], budget.limit)
+                    warnings.warn(text, PrivacyWarning, stacklevel=4)
+            one = run(problem, part, source, self.C, chosen, descends)
+            runs.append(replace(one, outlook=expected))
+        return runs
 
     def _penalty(self, n: int) -> L2 | None:
         """Return the penalty that a number C adds to the problem of a method object."""
@@ -432,6 +448,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             "Sizes": f"{records}, {shape[1]} weights for each score, intercept included",
             **method_facts,
             "Bounds": bounds_note,
+            **_expected(runs[0].outlook),
         }
         covered = ["coef_ and intercept_, and every prediction made from them"]
         labels = (
@@ -491,6 +508,30 @@ def _refuse_nan(error: ValueError) -> None:
             "Input X contains NaN: a PublicEncoder before the estimator gives empty cells a "
             'declared value, as in {"range": (0, 100), "missing": 40}, or a category of their own'
         ) from None
+
+
+def _little(expected: Outlook, n: int, d: int, epsilon: float) -> str:
+    """Return the warning that the noise is stronger than the records; see :class:`.Outlook`."""
+    return (
+        f"little data for this epsilon: by n = {n}, d = {d} weights for each score, epsilon = "
+        f"{epsilon:g} and the bounds alone, the noise is {expected.noise:.2g} times as strong as "
+        f"all records together can be. {_of_100(expected)}. What would help: fewer columns or "
+        f"categories, n = {math.ceil(n * expected.noise)}, or epsilon = "
+        f"{epsilon * expected.noise:.2g}, from where it is 75"
+    )
+
+
+def _of_100(expected: Outlook) -> str:
+    return (
+        "Of two equally frequent classes that a linear rule tells apart without an error, about "
+        f"{100.0 * expected.right:.0f} of 100 rows are predicted rightly, by a constant 50, and "
+        "fewer of real ones"
+    )
+
+
+def _expected(outlook: Outlook | None) -> dict[str, str]:
+    """Return the part of the card about what the noise leaves."""
+    return {"Expected": f"{_of_100(outlook)}; by sizes and bounds alone"} if outlook else {}
 
 
 def _rule_facts(plan: Any, C: float | str, delta: float) -> dict[str, str]:
