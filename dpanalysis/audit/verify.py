@@ -17,6 +17,7 @@ import numpy as np
 from .._validation import check_int, check_number
 from ..privacy.accounting.relations import Budget, check_relation
 from ..privacy.accounting.zcdp import zcdp_to_epsilon
+from ..privacy.ledger import html_table
 from .counting import Mechanism, learn_and_count
 from .events import ApproximateLimit, GaussianLimit, Limit, OutcomeEvent
 from .outcomes import Batch, as_batch, check_neighbours, hashable
@@ -116,6 +117,22 @@ class VerdictBase:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self}>"
 
+    @property
+    def _outcome(self) -> str:
+        return "refuted" if self.refuted else "not refuted"
+
+    def _repr_html_(self) -> str:
+        at = f" at delta = {self.delta:g}" if self.bounded == "epsilon" else ""
+        return html_table(
+            [
+                ("verdict", self._outcome),
+                ("claim", f"{self.bounded} = {self.claim:.4g}{at}"),
+                ("found", f"{self.bounded} >= {self.bound:.4g}"),
+                ("confidence", describe_confidence(self.confidence)),
+                ("in words", str(self)),
+            ]
+        )
+
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Verdict(VerdictBase):
@@ -160,6 +177,10 @@ class Verdict(VerdictBase):
     samples: int
     bounds: tuple[float, float]
     untested: bool = False
+
+    @property
+    def _outcome(self) -> str:
+        return "untested" if self.untested else super()._outcome
 
     @property
     def probabilities(self) -> tuple[float, float]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from .._validation import check_choice, check_int
+from .._validation import check_choice, check_int, check_reals
 from ..methods.base import Method
 from ..privacy.accounting import accountant as accounting
 from ..privacy.accounting.accountant import ACCOUNTANTS
@@ -16,7 +17,7 @@ from ..privacy.accounting.curves import PrivacyCurve, curve_of_epsilons, privacy
 from ..privacy.accounting.relations import Budget
 from ..privacy.budget import Filter
 from ..privacy.events import Event, Repeated
-from ..privacy.ledger import Ledger, html_table
+from ..privacy.ledger import Ledger, at_each, html_table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,7 +106,7 @@ class Result:
         ]
         return html_table([*rows, *(("", line) for line in self.ledger.lines())])
 
-    def _delta(self, delta: float | None) -> float:
+    def _delta(self, delta: Any) -> Any:
         """Return the delta, by default that of the guard or the budget, or 0."""
         if delta is not None:
             return delta
@@ -123,8 +124,8 @@ class Result:
         return self.private and all(ledger.noise == "exact" for ledger in ledgers)
 
     def epsilon(
-        self, delta: float | None = None, replicates: int = 1, accountant: str = "tightest"
-    ) -> float:
+        self, delta: ArrayLike | None = None, replicates: int = 1, accountant: str = "tightest"
+    ) -> Any:
         """Return the epsilon of the run at ``delta``: the tightest, or that of one accountant.
 
         For a run that stopped early it is the epsilon of all planned events: when to stop was
@@ -134,8 +135,8 @@ class Result:
 
         Parameters
         ----------
-        delta : float, optional
-            By default the delta of the budget, or 0.
+        delta : float or array of floats, optional
+            By default the delta of the budget, or 0. All numbers of an array hold at once.
         replicates : int
             Number of replicates released together; 1 for the guarantee of one run.
         accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
@@ -143,11 +144,17 @@ class Result:
 
         Returns
         -------
-        float
+        float or ndarray of the shape of ``delta``
             Infinite if exact gradients of private data were released.
         """
         check_int("replicates", replicates, low=1)
         check_choice("accountant", accountant, ACCOUNTANTS)
+        if delta is None or np.ndim(delta) == 0:
+            return self._epsilon(self._delta(delta), replicates, accountant)
+        return at_each(lambda each: self._epsilon(each, replicates, accountant), delta)
+
+    def _epsilon(self, delta: float, replicates: int, accountant: str) -> float:
+        """Return :meth:`epsilon` at one delta."""
         if not self.private:
             return math.inf
         if self.guard is not None:
@@ -157,9 +164,39 @@ class Result:
                     "the filter has fixed the notion of privacy in advance"
                 )
             return self.guard.epsilon(delta, replicates)
-        delta = self._delta(delta)
         events = self._fixed(replicates)
         return accounting.epsilon(events, delta, self.ledger.relation, accountant)
+
+    def delta(self, epsilon: ArrayLike, replicates: int = 1) -> Any:
+        """Return the least delta of the run at ``epsilon``, by :meth:`privacy_curve`.
+
+        Parameters
+        ----------
+        epsilon : float or array of floats
+        replicates : int
+            Number of replicates released together.
+
+        Returns
+        -------
+        float or ndarray of the shape of ``epsilon``
+            A bound that holds, at all of them at once; 1 if exact gradients of private data were
+            released.
+
+        Examples
+        --------
+        >>> import dpanalysis as dpa
+        >>> problem = dpa.ERM([[-1.0], [1.0]], [-1, 1], dpa.losses.Logistic(),
+        ...                   row_bound=dpa.RowBound(2, 1.0))
+        >>> method = dpa.methods.GradientDescent(1.0, 10, mechanism="gaussian")
+        >>> result = dpa.minimize(problem, method, dpa.Budget(1.0, 1e-5), rng=0)
+        >>> result.delta([0.5, 1.0]), result.epsilon([1e-3, 1e-5])
+        (array([4.133e-03, 1.000e-05]), array([0.6432, 1.    ]))
+        """
+        check_int("replicates", replicates, low=1)
+        if not self.private:
+            everything = np.ones_like(check_reals("epsilon", epsilon))
+            return everything if everything.ndim else 1.0
+        return self.privacy_curve(replicates).delta(epsilon)
 
     def _fixed(self, replicates: int) -> list[Event]:
         """Return what the guarantee is of: a cost is one only of events fixed in advance."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         save,
     )
     from .ensembles import privacy_of
+    from .ordinary import to_sklearn
 
 __all__ = [
     "LinearSVC",
@@ -42,10 +43,12 @@ __all__ = [
     "load",
     "privacy_of",
     "save",
+    "to_sklearn",
 ]
 
 _HOMES = dict.fromkeys(__all__, "classifiers") | {
     "PrivacyCard": "card",
     "privacy_of": "ensembles",
+    "to_sklearn": "ordinary",
 }
 __getattr__, __dir__ = on_first_use(__name__, _HOMES)

@@ -7,11 +7,12 @@ Fitted models are stored as JSON; loading one executes no code.
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO, get_args
 
@@ -40,7 +41,8 @@ from . import fits
 from .card import PrivacyCard
 from .design import NO_BOUNDS, Upstream, design_of, in_file, upstream_of
 from .fits import Sketch, Spent, sketch
-from .runs import LONG, TRIED, Run, run
+from .runs import LONG, TRIED, Outlook, Run, outlook, run
+from .weights import ClassWeighted, weights_of
 
 
 class PrivacyWarning(UserWarning):
@@ -68,6 +70,12 @@ _STEPS = (
 _CUT = (
     "no public bounds were declared, so every feature is cut to the range from -1 to 1: put a "
     "PublicEncoder before the estimator, or pass bounds=(low, high)"
+)
+
+_NO_WEIGHTS = (
+    "sample_weight is refused: a record of weight v moves the answer v times as far, so the noise "
+    "would need a public bound on all weights, and weights computed from the records are not "
+    "public; class_weight={...} takes public weights of the classes"
 )
 
 #: Names of methods; see :class:`PrivateClassifier`.
@@ -158,7 +166,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         self.size = size
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> PrivateClassifier:
+    def fit(self, X: Any, y: Any, **unknown: Any) -> PrivateClassifier:
         """Fit the model; this spends the whole budget.
 
         Parameters
@@ -167,6 +175,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             Numbers, such as :class:`~dpanalysis.preprocessing.PublicEncoder` makes.
         y : array_like of shape (n,)
             Labels: numbers or words.
+        **unknown
+            Refused, ``sample_weight`` with the reason: see Notes.
 
         Returns
         -------
@@ -177,15 +187,15 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         ValueError, TypeError
             Before anything is spent, if an argument is outside its range, an entry is NaN, there
             is one class only, a label is not one of ``classes``, X is what ``load_libsvm`` gave
-            without ``n_features``, bounds were learned under another relation, or loss and method
-            do not fit together.
+            without ``n_features``, bounds were learned under another relation, loss and method
+            do not fit together, or ``class_weight`` or ``sample_weight`` is not a public weight.
 
         Warns
         -----
         PrivacyWarning
             If no bounds are declared, the fit is one of a search, steps of a pipeline before it
-            may learn from the records, or fits of this process have used the same rows before:
-            the warning says what all of them have cost.
+            may learn from the records, fits of this process have used the same rows before (the
+            warning says what all of them have cost), or there is little data for epsilon.
 
         Notes
         -----
@@ -195,12 +205,27 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         whose fit this one is called, by the rows, or by ``bounds``. Of anything else the card says
         that it is not counted.
 
+        *No sample_weight.* A record of weight v moves the answer v times as far, so the noise needs
+        a public bound on all weights; and weights that were computed from the records, as most are,
+        are no more public than these, while one for each record can be of any size by itself.
+        ``class_weight`` is a dict of public weights instead, one for each class.
+
+        *Little data.* Before the fit, the number of rows, the columns, epsilon and the bounds say
+        how much of the clearest labels the noise leaves: those that follow a linear rule exactly,
+        of two equally frequent classes. The card states what share of them is predicted rightly.
+        There is a warning where that is below 75 of 100, half of what could be gained over a
+        constant prediction. Not with a method object.
+
         *Repeated fits.* A process remembers keyed digests of the last 256 tables that it fitted,
         and so recognizes the same rows in another order, with other labels, with some columns
         left out, or a tenth of them at least. It does not see fits of other processes, rows that
         were changed in between, and parts of a table whose rows repeat, such as those of a few
         categories, unless scikit-learn has taken the parts.
         """
+        if "sample_weight" in unknown:
+            raise TypeError(_NO_WEIGHTS)
+        if unknown:
+            raise TypeError(f"fit() got an unexpected keyword argument {next(iter(unknown))!r}")
         given, (X, y) = X, self._checked(X, y)
         n, d = X.shape
         budget = self._budget(n)
@@ -247,7 +272,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         upstream: Upstream,
     ) -> None:
         """Fit to the rows of the design, whose labels are 0..K-1."""
-        runs = self._solve(D, labels, len(classes), design.row_bound, budget, self._rng())
+        weights = self._weights(classes)
+        runs = self._solve(D, labels, weights, design.row_bound, budget, self._rng())
         w = np.concatenate([each.w.reshape(-1, D.shape[1]) for each in runs])
         self.coef_, self.intercept_ = design.weights(w)
         self.classes_ = classes
@@ -255,30 +281,61 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         self._learned = upstream.learned
 
     def _solve(
-        self, D: Any, labels: np.ndarray, K: int, row_bound: Any, budget: Budget, rng: Any
+        self,
+        D: Any,
+        labels: np.ndarray,
+        class_weights: list[float],
+        row_bound: Any,
+        budget: Budget,
+        rng: Any,
     ) -> list[Run]:
         """Return the runs, whose weights, one after the other, are the rows of ``coef_``."""
         loss, method = self._loss_and_method()
+        K = len(class_weights)
         logistic, scores = type(loss) is Logistic, 1 if K == 2 else K
         penalty = self._penalty(D.shape[0])
+        ones = [1] if K == 2 else range(K)  # the classes that are +1
+        parts = [_weighted(loss, class_weights, k) for k in ones]
         problems: Iterable[Problem]
         if logistic and K > 2:
             scores = 1
             problems = [Softmax(D, labels, K, penalty, row_bound, dtype="float64", size=self.size)]
         else:
             problems = (
-                ERM(D, np.where(labels == k, 1.0, -1.0), loss, penalty, row_bound, size=self.size)
-                for k in ([1] if K == 2 else range(K))
+                ERM(D, np.where(labels == k, 1.0, -1.0), each, penalty, row_bound, size=self.size)
+                for k, (each, _) in zip(ones, parts)
             )
         part = Budget(budget.limit / scores, budget.delta / scores, budget.relation)
         # One logistic run draws from the source itself: seeded fits stay what they were.
         sources = [rng] if logistic else mechanisms.spawn(rng, scores)
         chosen = method if isinstance(method, Method) else None
         descends = method == "auto" and logistic and K == 2
-        return [
-            run(problem, part, source, self.C, chosen, descends)
-            for problem, source in zip(problems, sources)
-        ]
+        runs: list[Run] = []
+        expected = None
+        for problem, source, (each, most) in zip(problems, sources, parts):
+            C = self.C if isinstance(self.C, str) else most * float(self.C)
+            if not runs and chosen is None:
+                ends = each.derivative(np.zeros(2), np.array([-1.0, 1.0]))
+                slope = float(np.abs(ends).mean())
+                facts = problem.facts(budget.relation)
+                expected = outlook(facts, part, slope, C, descends)
+                if expected and expected.noise > 1.0:
+                    text = _little(expected, facts.n, D.shape[1], budget.limit)
+                    warnings.warn(text, PrivacyWarning, stacklevel=4)
+            one = run(problem, part, source, C, chosen, descends)
+            runs.append(replace(one, outlook=expected))
+        return runs
+
+    def _weights(self, classes: np.ndarray) -> list[float]:
+        """Return the public weight of every class, or raise naming the parameter."""
+        given = getattr(self, "class_weight", None)
+        weights = weights_of(given, classes)
+        if given is not None and len(classes) > 2 and type(self._loss_and_method()[0]) is Logistic:
+            raise ValueError(
+                f"class_weight is for two classes here, got {len(classes)}: the loss of all "
+                "classes at once has no weights; LinearSVC takes them for more classes"
+            )
+        return weights
 
     def _penalty(self, n: int) -> L2 | None:
         """Return the penalty that a number C adds to the problem of a method object."""
@@ -415,6 +472,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     ) -> PrivacyCard:
         """Return the guarantee and what it rests on."""
         loss, method = self._loss_and_method()
+        given = getattr(self, "class_weight", None)
         records = f"{shape[0]} records" if self.size is None else f"nominal size {self.size}"
         if isinstance(method, Method):
             l2 = self._penalty(shape[0])
@@ -432,6 +490,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             "Sizes": f"{records}, {shape[1]} weights for each score, intercept included",
             **method_facts,
             "Bounds": bounds_note,
+            **_expected(runs[0].outlook),
+            **({"Class weights": f"{given!r}, as given"} if given else {}),
         }
         covered = ["coef_ and intercept_, and every prediction made from them"]
         labels = (
@@ -491,6 +551,43 @@ def _refuse_nan(error: ValueError) -> None:
             "Input X contains NaN: a PublicEncoder before the estimator gives empty cells a "
             'declared value, as in {"range": (0, 100), "missing": 40}, or a category of their own'
         ) from None
+
+
+def _weighted(loss: Loss, class_weights: list[float], k: int) -> tuple[Loss, float]:
+    """Return the loss of class k, as +1, against the others, over the largest weight, and that.
+
+    As in scikit-learn, with more than two classes the others weigh 1. The penalty of a number C
+    is divided by the largest weight, too, so that the minimizer is the same.
+    """
+    negative = class_weights[0] if len(class_weights) == 2 else 1.0
+    positive, most = class_weights[k], max(class_weights[k], negative)
+    if negative == positive == 1.0:
+        return loss, 1.0
+    return ClassWeighted(loss, negative / most, positive / most), most
+
+
+def _little(expected: Outlook, n: int, d: int, epsilon: float) -> str:
+    """Return the warning that the noise is stronger than the records; see :class:`.Outlook`."""
+    return (
+        f"little data for this epsilon: by n = {n}, d = {d} weights for each score, epsilon = "
+        f"{epsilon:g} and the bounds alone, the noise is {expected.noise:.2g} times as strong as "
+        f"all records together can be. {_of_100(expected)}. What would help: fewer columns or "
+        f"categories, n = {math.ceil(n * expected.noise)}, or epsilon = "
+        f"{epsilon * expected.noise:.2g}, from where it is 75"
+    )
+
+
+def _of_100(expected: Outlook) -> str:
+    return (
+        "Of two equally frequent classes that a linear rule tells apart without an error, about "
+        f"{100.0 * expected.right:.0f} of 100 rows are predicted rightly, by a constant 50, and "
+        "fewer of real ones"
+    )
+
+
+def _expected(outlook: Outlook | None) -> dict[str, str]:
+    """Return the part of the card about what the noise leaves."""
+    return {"Expected": f"{_of_100(outlook)}; by sizes and bounds alone"} if outlook else {}
 
 
 def _rule_facts(plan: Any, C: float | str, delta: float) -> dict[str, str]:
@@ -573,6 +670,11 @@ class LogisticRegression(PrivateClassifier):
         ``python -m benchmarks accuracy``. It needs delta = 0.
     fit_intercept : bool
         The intercept is the weight of a constant column, penalized as all others.
+    class_weight : dict, optional
+        Public positive weights of the classes, 1 for those that it does not name: a record's loss
+        is multiplied by that of its class, as in scikit-learn. For two classes. ``"balanced"`` is
+        refused, since the private labels decide it. The noise grows as the largest weight, so
+        that light classes are learned from less.
     bounds : (low, high), PublicColumns, RowBound or sequence of RowBound, optional
         Public bounds on the features, numbers or arrays of shape (d,), or on the rows' norms.
         By default those that :class:`~dpanalysis.preprocessing.PublicEncoder` attached to X;
@@ -626,6 +728,7 @@ class LogisticRegression(PrivateClassifier):
         *,
         C: float | str = "auto",
         fit_intercept: bool = True,
+        class_weight: Any = None,
         bounds: Any = None,
         classes: Any = None,
         relation: str = "replace_one",
@@ -643,6 +746,7 @@ class LogisticRegression(PrivateClassifier):
             size=size,
             random_state=random_state,
         )
+        self.class_weight = class_weight
 
     def _loss_and_method(self) -> tuple[Loss, str | Method]:
         return Logistic(), "auto"
@@ -676,6 +780,9 @@ class LinearSVC(PrivateClassifier):
     ----------
     width : float
         Of the rounding, in (0, inf): see :class:`~dpanalysis.losses.HuberizedHinge`.
+    class_weight : dict, optional
+        As in :class:`LogisticRegression`; of more than two classes, too: that of class k is for its
+        own records in the run of k against the others, which weigh 1.
     epsilon, delta, C, fit_intercept, bounds, classes, relation, size, random_state
         As in :class:`LogisticRegression`.
 
@@ -702,6 +809,7 @@ class LinearSVC(PrivateClassifier):
         C: float | str = "auto",
         width: float = 0.5,
         fit_intercept: bool = True,
+        class_weight: Any = None,
         bounds: Any = None,
         classes: Any = None,
         relation: str = "replace_one",
@@ -719,6 +827,7 @@ class LinearSVC(PrivateClassifier):
             size=size,
             random_state=random_state,
         )
+        self.class_weight = class_weight
         self.width = width
 
     def _loss_and_method(self) -> tuple[Loss, str | Method]:
@@ -819,6 +928,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     parameters = {name: getattr(last, name) for name in ("epsilon", "delta", "C", "fit_intercept")}
     if type(last) is PrivateClassifier:
         parameters |= {name: _plain(name, getattr(last, name)) for name in ("loss", "method")}
+    if getattr(last, "class_weight", None):
+        pairs = last.class_weight.items()
+        parameters["class_weight"] = [[np.asarray(key).tolist(), float(v)] for key, v in pairs]
     names = getattr(last, "feature_names_in_", None)
     content = {
         "format": _FORMAT,
@@ -861,6 +973,8 @@ def load(path: str | os.PathLike[str]) -> Any:
         if content["format"] != _FORMAT or content["version"] != _VERSION:
             raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
         parameters = {name: _from_plain(each) for name, each in content["parameters"].items()}
+        if "class_weight" in parameters:
+            parameters["class_weight"] = dict(parameters["class_weight"])
         model = _KINDS[content["kind"]](**parameters)
         model.coef_ = np.array(content["coef"], dtype=np.float64)
         model.intercept_ = np.array(content["intercept"], dtype=np.float64)

@@ -25,7 +25,7 @@ from ..privacy.accounting.relations import Budget
 from ..privacy.accounting.sampling import Full
 from ..privacy.accounting.selection import Repeats
 from ..privacy.events import Event, Gaussian, Repeated
-from ..privacy.facts import PublicFacts
+from ..privacy.facts import Block, PublicFacts
 from ..privacy.ledger import Ledger
 from ..privacy.queries import curvature_of
 from ..problems.base import Problem
@@ -53,6 +53,7 @@ TRIED = (0.25, 1.0, 4.0)
 #: How often they are tried: by the logarithmic law a run gets half of epsilon, and by no law more.
 REPEATS = Repeats(6.0, 0.0)
 _CLIP = 2.0  # of a loss in the score
+_CLIPPING = Flat(1.0)  # of descent
 
 
 def perturbation() -> ObjectivePerturbation:
@@ -116,11 +117,102 @@ def descent(facts: PublicFacts, budget: Budget, always: bool = False) -> SGD | N
     """
     if budget.delta == 0.0 or not (always or noise_length(facts, budget) >= LONG):
         return None
-    clipping = Flat(1.0)
-    moved = facts.record_sensitivity(2, clipping) / facts.n
-    std = calibrate(lambda std: Gaussian(std, moved), budget, (1e-3 * moved, 1e12 * moved))
-    size = min(1.0, 10.0 / (500.0 * std * math.sqrt(facts.d)))
-    return SGD(size, 100, sampling=Full(), clipping=clipping, momentum=0.8)
+    size = min(1.0, 10.0 / (500.0 * _mean_noise(facts, budget) * math.sqrt(facts.d)))
+    return SGD(size, 100, sampling=Full(), clipping=_CLIPPING, momentum=0.8)
+
+
+@lru_cache(maxsize=16)
+def _mean_noise(facts: PublicFacts, budget: Budget) -> float:
+    """Return the deviation of the mean of the noise of all steps of :func:`descent`.
+
+    It is that of one step which costs the whole budget, however many steps there are.
+    """
+    moved = facts.record_sensitivity(2, _CLIPPING) / facts.n
+    return calibrate(lambda std: Gaussian(std, moved), budget, (1e-3 * moved, 1e12 * moved))
+
+
+# What to expect
+
+
+@dataclass(frozen=True)
+class Outlook:
+    r"""What the noise leaves of the clearest labels, from public facts alone.
+
+    Labels are clearest if they follow a linear rule exactly, :math:`y = \mathrm{sign}\langle x,
+    u\rangle`, with equally frequent classes. Let the columns of x be centered and uncorrelated with
+    a variance of :math:`\sigma^2`, and :math:`\langle x, u\rangle` be close to normal. At w = 0
+    the mean gradient of a loss of slope s there is then :math:`-s\,\mathrm{E}[y x]`, which has the
+    direction of u and the length
+
+    .. math:: s \sigma \sqrt{2/\pi},
+
+    whatever the number of columns: that is all with which the records pull. The noise pulls into a
+    random direction with a length :math:`\tau`: of objective perturbation the random term over n,
+    of descent the mean noise of all steps. In many dimensions the two are orthogonal, and a penalty
+    or a curvature that is the same in all directions changes the length of w and not its direction.
+    So w has an angle of :math:`\theta = \arctan(\tau / (s \sigma \sqrt{2/\pi}))` to u, and of
+    spherical x a share of :math:`1 - \theta/\pi` is on the same side of both.
+
+    Real labels are less clear and lose more. The largest class of unequal ones has a larger share
+    than a half, which the intercept finds.
+
+    Attributes
+    ----------
+    noise : float
+        Length of the noise, in units of the pull of all records.
+
+    Notes
+    -----
+    *Variances.* Numbers are taken as uniform in their ranges, categories as equally frequent, and
+    of a row of which a norm is bounded, as that long.
+
+    *Clipping.* Where a gradient of typical length would be longer than the clip norm of descent,
+    the records' pull is shorter by as much.
+
+    *Classes.* Of softmax regression with K classes two are told apart by a difference of weights,
+    in which a share of 2/K of the records pulls, with twice the slope, against a share of 2/K of
+    the noise's square.
+    """
+
+    noise: float
+
+    @property
+    def right(self) -> float:
+        """Share of the clearest labels that are expected to be predicted."""
+        return 1.0 - math.atan(self.noise) / math.pi
+
+
+def outlook(
+    facts: PublicFacts, budget: Budget, slope: float, C: float | str, may_descend: bool
+) -> Outlook | None:
+    """Return what to expect of :func:`run`, for a loss whose slope at 0 has the size ``slope``.
+
+    None for a slope of 0, by which the records do not pull there.
+    """
+    if not slope:
+        return None
+    if C == "private":
+        budget = replace(budget, epsilon=0.5 * budget.limit)  # of each of several runs
+    width = sum(block.size for block in facts.row_blocks[0])
+    square = min(sum(map(_variance, blocks)) for blocks in facts.row_blocks)
+    pull = slope * math.sqrt(2.0 / math.pi * square / width)
+    if may_descend and C == "auto" and descent(facts, budget):
+        noise = _mean_noise(facts, budget) * math.sqrt(facts.d)
+        pull *= min(1.0, _CLIPPING.clip_norm / (slope * math.sqrt(square)))
+    else:
+        noise = noise_length(facts, budget)
+    K = facts.d // width
+    if K > 1:
+        noise, pull = math.sqrt(2.0 / K) * noise, 2.0 * (2.0 / K) * pull
+    return Outlook(noise / pull)
+
+
+def _variance(block: Block) -> float:
+    """Return the variance of all columns of a block of a typical row; see :class:`Outlook`."""
+    square = block.radius**2
+    if block.order == 1 and block.size > 1:
+        return square * (1.0 - 1.0 / block.size)
+    return square if block.order == 2 else square * block.size / 3.0
 
 
 @dataclass(frozen=True)
@@ -132,6 +224,7 @@ class Run:
     events: tuple[Event, ...]
     epsilon: float
     delta: float
+    outlook: Outlook | None = None
 
 
 def run(

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._validation import check_reals
 from .accounting.accountant import epsilon
+from .accounting.curves import privacy_curve
 from .accounting.relations import check_relation
 from .events import Event, Repeated, check_event
 
@@ -18,6 +24,12 @@ def html_table(rows: Iterable[tuple[str, str]]) -> str:
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in rows
     )
     return "\n".join(["<table>", *cells, "</table>"])
+
+
+def at_each(cost: Callable[[float], float], deltas: ArrayLike) -> np.ndarray:
+    """Return the cost at every number of an array, of its shape."""
+    numbers = check_reals("delta", deltas)
+    return np.array([cost(float(each)) for each in numbers.ravel()]).reshape(numbers.shape)
 
 
 class Ledger:
@@ -43,6 +55,8 @@ class Ledger:
     (10, (Repeated(event=Laplace(scale=100.0, sensitivity=1.0, order=1), count=10),))
     >>> round(ledger.epsilon(), 9)
     0.1
+    >>> ledger.epsilon([0.0, 0.01]), ledger.delta([0.0, 0.1])
+    (array([0.1   , 0.0061]), array([0.0123, 0.    ]))
     """
 
     def __init__(self, relation: str) -> None:
@@ -69,9 +83,21 @@ class Ledger:
         """The events in order, runs of equal ones as ``Repeated``."""
         return tuple(self)
 
-    def epsilon(self, delta: float = 0.0, accountant: str = "tightest") -> float:
-        """Return the epsilon of everything recorded; see :func:`dpanalysis.privacy.epsilon`."""
-        return epsilon(self, delta, self.relation, accountant)
+    def epsilon(self, delta: ArrayLike = 0.0, accountant: str = "tightest") -> Any:
+        """Return the epsilon of everything recorded; see :func:`dpanalysis.privacy.epsilon`.
+
+        At every number of an array, if ``delta`` is one.
+        """
+        if np.ndim(delta) == 0:
+            return epsilon(self, delta, self.relation, accountant)  # type: ignore[arg-type]
+        return at_each(lambda each: epsilon(self, each, self.relation, accountant), delta)
+
+    def delta(self, epsilon: ArrayLike) -> Any:
+        """Return the least delta of everything recorded at ``epsilon``, a number or an array.
+
+        By :func:`dpanalysis.privacy.privacy_curve`.
+        """
+        return privacy_curve(self, self.relation).delta(epsilon)
 
     def __iter__(self) -> Iterator[Event]:
         for event, count in self._runs:

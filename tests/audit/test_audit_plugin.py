@@ -1,5 +1,6 @@
 """The fixture ``assert_private``, from inside and from the outside."""
 
+import html
 import importlib.metadata
 import math
 import subprocess
@@ -245,6 +246,21 @@ def test_what_is_never_looked_at_is_untested(assert_private):
     assert_private(noisy_sum, 1.0, neighbours=[labels, PAIR], samples=2_000)
     with pytest.raises(AssertionError, match="untested"):
         assert_private(noisy_sum, 1.0, neighbours=[labels], samples=2_000)
+
+
+def test_notebooks_show_a_verdict_as_a_table():
+    noise = lambda count, rng, size: count + rng.laplace(0.0, 1.0, size)  # noqa: E731
+    blind = lambda count, rng, size: rng.laplace(0.0, 1.0, size)  # noqa: E731
+    for mechanism, claim, word in (
+        (noise, 0.1, "refuted"),
+        (noise, 1.0, "not refuted"),
+        (blind, 1.0, "untested"),
+    ):
+        verdict = audit.verify_privacy(mechanism, 0, 1, claim, samples=20_000, rng=0)
+        shown = verdict._repr_html_()
+        assert f"<tr><th>verdict</th><td>{word}</td></tr>" in shown
+        assert f"epsilon = {claim:g} at delta = 0" in shown and html.escape(str(verdict)) in shown
+        assert f"epsilon &gt;= {verdict.bound:.4g}" in shown
 
 
 def test_rare_differences_are_no_reason_to_call_it_untested():

@@ -42,6 +42,15 @@ def test_every_replicate_has_a_filter_and_a_ledger_of_its_own():
     assert result.epsilon(replicates=3) > 1.5 * result.epsilon()
 
 
+def test_the_grant_of_a_filter_is_stated_at_many_deltas_and_epsilons():
+    result, deltas = run(), [1e-3, 1e-5, 1e-7]
+    found = result.epsilon(deltas)
+    assert found.tolist() == [result.epsilon(delta) for delta in deltas]
+    back = result.delta(found)
+    assert (back >= 0.99 * np.array(deltas)).all()  # between its points the curve lies above
+    np.testing.assert_allclose(back, deltas, rtol=0.1)
+
+
 def test_history_goes_on_at_the_last_iterate_of_a_run_that_is_over():
     result = run(replicates=3)
     assert len(set(result.made.tolist())) > 1

@@ -527,6 +527,19 @@ def test_notebooks_show_a_result_and_its_ledger_as_tables():
     assert Rows(named._repr_html_()).rows[0] == ["method", "<b>&"]
 
 
+def test_a_result_states_epsilon_at_many_deltas_and_delta_at_many_epsilons():
+    method, budget = dpa.methods.GradientDescent(0.5, 10, mechanism="gaussian"), (1.0, 1e-5)
+    result = dpa.minimize(small_problem(), method, dpa.Budget(*budget), rng=0)
+    deltas = [1e-2, 1e-5, 1e-7]
+    found = result.epsilon(deltas)
+    assert found.tolist() == [result.epsilon(delta) for delta in deltas]
+    np.testing.assert_allclose(result.delta(found), deltas, rtol=1e-3)
+    assert result.delta(1.0, replicates=2) > 10.0 * result.delta(1.0)
+    exact = dpa.minimize(small_problem(), method)
+    assert exact.delta(3.0) == 1.0 and exact.delta([0.0, 3.0]).tolist() == [1.0, 1.0]
+    assert exact.epsilon(deltas).tolist() == [np.inf] * 3
+
+
 def test_what_a_result_shows_is_its_guarantee():
     """Without a budget at delta 0, under a filter its grant, without noise infinite."""
     noisy = dpa.methods.GradientDescent(0.5, 3, noise=[1.0] * 3)

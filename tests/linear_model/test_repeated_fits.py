@@ -78,7 +78,7 @@ def test_one_threshold_without_a_search_warns_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted = FixedThresholdClassifier(model(), threshold=0.6).fit(X, Y > 0)
-        model().fit(sp.csr_array(np.eye(50, 4)), [0, 1] * 25)
+        model().fit(sp.csr_array(np.eye(500, 4)), [0, 1] * 250)
     assert fitted.estimator_.privacy_.not_counted == model().fit(X, Y > 0).privacy_.not_counted
     assert privacy_of(fitted).epsilon == pytest.approx(1.0)
 

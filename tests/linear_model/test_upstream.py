@@ -15,14 +15,24 @@ from hypothesis import strategies as st
 from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.decomposition import PCA
 from sklearn.ensemble import BaggingClassifier
+from sklearn.feature_selection import SelectKBest
 from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, StandardScaler
 
 import dpanalysis as dpa
-from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivacyCard, load, save
+from dpanalysis.linear_model import (
+    LinearSVC,
+    LogisticRegression,
+    PrivacyCard,
+    load,
+    privacy_of,
+    save,
+)
 from dpanalysis.preprocessing import LearnedRanges, PrivateBounds, PublicColumns, PublicEncoder
 from dpanalysis.preprocessing.columns import learned_by, traced
 
@@ -119,6 +129,21 @@ def test_steps_that_may_learn_are_named_beside_the_bounds(name):
     assert OFFICER in str(card)
     steps = ("StandardScaler", "FunctionTransformer", "FrozenEstimator")
     assert any(step in line for step in steps for line in card.not_counted)
+
+
+LEARNS = (MinMaxScaler(), PCA(2), SelectKBest(k=2), SimpleImputer())
+
+
+@pytest.mark.parametrize("step", LEARNS, ids=lambda step: type(step).__name__)
+@pytest.mark.parametrize("around", [lambda step: step, lambda step: make_union(step, bounds())])
+def test_a_step_that_learns_is_named_by_the_warning_the_card_and_the_sum(step, around):
+    name = type(step).__name__
+    fitted = make_pipeline(around(clone(step)), model(bounds=(-100, 100)))
+    with pytest.warns(UserWarning, match=f"the steps {name} before"):
+        fitted.fit(X, Y)
+    for card in (card_of(fitted), privacy_of(fitted), privacy_of(fitted[-1])):
+        assert OFFICER in str(card)
+        assert any(f"may have learned from these records: {name}" in n for n in card.not_counted)
 
 
 def given_by_hand():

@@ -336,6 +336,23 @@ def test_a_thousand_different_scales_are_composed():
 # Ledger
 
 
+def test_a_ledger_reports_at_many_deltas_and_back():
+    ledger = Ledger(REPLACE)
+    for event in (Laplace(20.0, 1.0), Gaussian(8.0, 1.0)):
+        ledger.record(event)
+    deltas = np.array([[1e-3, 1e-5], [1e-8, 1e-2]])
+    found = ledger.epsilon(deltas)
+    assert found.shape == deltas.shape
+    for one, delta in zip(found.ravel(), deltas.ravel()):
+        assert one == ledger.epsilon(float(delta))
+        back = ledger.delta(float(one))
+        assert isinstance(back, float) and back == pytest.approx(delta, rel=0.02)
+    np.testing.assert_array_equal(ledger.delta(found), np.vectorize(ledger.delta)(found))
+    assert Ledger(REPLACE).delta(0.0) == 0.0
+    with pytest.raises(ValueError, match="delta"):
+        ledger.epsilon([0.1, 1.5])
+
+
 def test_a_ledger_merges_runs_and_reports():
     ledger, event = Ledger(REPLACE), Laplace(100.0, 1.0)
     for _ in range(5):

@@ -1,0 +1,133 @@
+"""Losses with a public weight for each of the two labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from .._validation import check_number
+from ..losses import Loss
+
+_BALANCED = (
+    "class_weight='balanced' is computed from how often each class occurs, which the labels of the "
+    "private records decide, and no epsilon pays for it: give a dict of public weights, such as "
+    "{}, from shares that were known before"
+)
+
+
+@dataclass(frozen=True)
+class ClassWeighted(Loss):
+    r"""A loss times a public weight that the label decides.
+
+    With weights :math:`v_y > 0` the loss of a record is :math:`v_y\,\ell(z, y)`.
+
+    Parameters
+    ----------
+    loss : Loss
+        For labels -1 and +1.
+    negative, positive : float
+        The weights of labels -1 and +1.
+
+    Notes
+    -----
+    *Sensitivity.* A weight is a number of its own record alone, and at most
+    :math:`V = \max(v_{-1}, v_1)`. So a record's derivative is at most V times the loss's bound, as
+    are its second derivative and the Lipschitz constant of that: every sensitivity is computed from
+    these constants. The sum of gradients moves by VG where G bounds one record's, and by 2VG where
+    a record is replaced, also by one of the other class.
+
+    *A record that pulls as hard as it can does not bend.* If the loss has that property, so has
+    this one. Let G and M bound its derivatives, and a record of weight v have the slope
+    :math:`v q G`, that is the share :math:`p = vq/V \le q` of the new bound VG. Its curvature is at
+    most :math:`4 v M q (1 - q) = 4 V M p (1 - q) \le 4 (VM) p (1 - p)`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpanalysis.losses import Logistic
+    >>> loss = ClassWeighted(Logistic(), 1.0, 3.0)
+    >>> loss.derivative(np.zeros(2), np.array([-1.0, 1.0])), loss.lipschitz
+    (array([ 0.5, -1.5]), 3.0)
+    """
+
+    loss: Loss
+    negative: float
+    positive: float
+    classification = True
+
+    @property
+    def _most(self) -> float:
+        return max(self.negative, self.positive)
+
+    @property
+    def convex(self) -> bool:  # type: ignore[override]
+        """As of the loss."""
+        return self.loss.convex
+
+    @property
+    def lipschitz(self) -> float:  # type: ignore[override]
+        """Of the heavier label."""
+        return self._most * self.loss.lipschitz
+
+    @property
+    def smoothness(self) -> float:  # type: ignore[override]
+        """Of the heavier label."""
+        return self._most * self.loss.smoothness
+
+    @property
+    def hessian_lipschitz(self) -> float:  # type: ignore[override]
+        """Of the heavier label."""
+        return self._most * self.loss.hessian_lipschitz
+
+    @property
+    def curvature_vanishes_at_max_slope(self) -> bool:  # type: ignore[override]
+        """As of the loss; see Notes."""
+        return self.loss.curvature_vanishes_at_max_slope
+
+    @property
+    def lowest(self) -> float:  # type: ignore[override]
+        """Of the label for which it is lower."""
+        return min(self.negative * self.loss.lowest, self.positive * self.loss.lowest)
+
+    def _weight(self, y: Any) -> Any:
+        xp = array_namespace(y)
+        positive, negative = (
+            xp.full_like(y, v, dtype=xp.float64) for v in (self.positive, self.negative)
+        )
+        return xp.where(y > 0, positive, negative)
+
+    def value(self, z: Any, y: Any) -> Any:
+        """Return the weighted loss, the shape of ``z`` broadcast with ``y``."""
+        return self._weight(y) * self.loss.value(z, y)
+
+    def derivative(self, z: Any, y: Any) -> Any:
+        """Return the weighted derivative in ``z``."""
+        return self._weight(y) * self.loss.derivative(z, y)
+
+    def second_derivative(self, z: Any, y: Any) -> Any:
+        """Return the weighted second derivative in ``z``."""
+        return self._weight(y) * self.loss.second_derivative(z, y)
+
+
+def weights_of(class_weight: Any, classes: np.ndarray) -> list[float]:
+    """Return the public weight of every class, 1 for those that are not named, or raise."""
+    if class_weight is None:
+        return [1.0] * len(classes)
+    names = classes.tolist()
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        raise ValueError(_BALANCED.format(dict.fromkeys(names[:2], 1.0)))
+    if not isinstance(class_weight, Mapping):
+        raise TypeError(
+            f"class_weight must be None or a dict of public weights by class, got {class_weight!r}"
+        )
+    unknown = [each for each in class_weight if each not in names]
+    if unknown:
+        raise ValueError(f"class_weight names {unknown[0]!r}, which is not among {names!r}")
+    return [
+        check_number(f"class_weight[{name!r}]", class_weight.get(name, 1.0), low=0.0, low_open=True)
+        for name in names
+    ]

@@ -1,0 +1,137 @@
+"""Where the noise swamps the records, a warning and the card say so, from public facts alone."""
+
+import math
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpanalysis as dpa
+from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivacyWarning, PrivateClassifier
+from dpanalysis.linear_model.runs import Outlook
+from dpanalysis.preprocessing import PublicColumns
+from dpanalysis.privacy import mechanisms
+
+LITTLE = "little data for this epsilon"
+
+
+def drawn(random, n, numbers, groups):
+    """Uniform numbers and equally frequent categories, as the rule takes them."""
+    parts = [random.uniform(-1.0, 1.0, (n, numbers))]
+    return np.hstack([*parts, *(np.eye(m)[random.integers(m, size=n)] for m in groups)])
+
+
+def columns_of(numbers, groups):
+    ends = np.cumsum([numbers, *groups])
+    low = np.repeat([-1.0, 0.0], [numbers, ends[-1] - numbers])
+    return PublicColumns(low, np.ones(ends[-1]), list(pairwise(ends)))
+
+
+def measured(kind, n, numbers, groups, epsilon, delta, seeds=5):
+    """Mean accuracy on labels that follow a linear rule exactly, and the models."""
+    scores, models = [], []
+    for seed in range(seeds):
+        random = np.random.default_rng(seed)
+        X, test = (drawn(random, m, numbers, groups) for m in (n, 2000))
+        u = random.normal(size=X.shape[1])
+        middle = np.median(test @ u)
+        bounds = columns_of(numbers, groups)
+        model = kind(epsilon, delta, bounds=bounds, random_state=seed)
+        models.append(model.fit(X, X @ u > middle))
+        scores.append(model.score(test, test @ u > middle))
+    return float(np.mean(scores)), models
+
+
+def stated(model):
+    """The share of rows that the card says is predicted rightly."""
+    return float(model.privacy_.facts["Expected"].split("about ")[1].split(" of 100")[0]) / 100.0
+
+
+CASES = [
+    (LogisticRegression, 200, 10, (), 0.1, 0.0),
+    (LogisticRegression, 200, 2, (), 1.0, 0.0),
+    (LogisticRegression, 200, 10, (), 1.0, 0.0),
+    (LogisticRegression, 200, 30, (), 1.0, 0.0),
+    (LogisticRegression, 1000, 30, (), 1.0, 0.0),
+    (LogisticRegression, 5000, 30, (), 1.0, 0.0),
+    (LogisticRegression, 1000, 0, (10,) * 5, 1.0, 0.0),
+    (LogisticRegression, 5000, 6, (9, 16, 7, 42), 1.0, 0.0),
+    (LogisticRegression, 200, 30, (), 1.0, 1e-6),
+    (LogisticRegression, 1000, 30, (), 0.1, 1e-6),
+    (LogisticRegression, 1000, 10, (3, 40), 1.0, 1e-6),
+    (LinearSVC, 200, 10, (), 1.0, 0.0),
+    (LinearSVC, 1000, 10, (), 1.0, 0.0),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_expected_is_what_is_measured(case):
+    found, models = measured(*case)
+    assert stated(models[0]) == pytest.approx(found, abs=0.1)
+
+
+@pytest.mark.parametrize("n, warned", [(200, True), (2000, False)])
+def test_the_warning_names_what_it_is_from_and_what_helps(n, warned, recwarn):
+    X = np.random.default_rng(n).uniform(size=(n, 20))
+    LogisticRegression(1.0, bounds=(0, 1), random_state=0).fit(X, X[:, 0] > 0.5)
+    texts = [str(each.message) for each in recwarn if LITTLE in str(each.message)]
+    assert len(texts) == warned
+    if warned:
+        assert recwarn[-1].filename == __file__ and recwarn[-1].category is PrivacyWarning
+        assert "n = 200, d = 21 weights" in texts[0] and "epsilon = 1 " in texts[0]
+        needed = int(texts[0].split("categories, n = ")[1].split(",")[0])
+        assert 200 < needed < 2000
+        # With so many rows the noise is as strong as the records.
+        more = np.random.default_rng(1).uniform(size=(needed, 20))
+        model = LogisticRegression(1.0, bounds=(0, 1), random_state=0).fit(more, more[:, 0] > 0.5)
+        assert stated(model) == 0.75
+
+
+def test_the_warning_is_there_before_anything_is_spent(monkeypatch):
+    spent = []
+    monkeypatch.setattr(mechanisms, "nearly", lambda *_: spent.append(1))
+    X = np.random.default_rng(5).uniform(size=(100, 20))
+    with warnings.catch_warnings(), pytest.raises(PrivacyWarning, match=LITTLE):
+        warnings.simplefilter("error")
+        LogisticRegression(1.0, bounds=(0, 1)).fit(X, X[:, 0] > 0.5)
+    assert not spent
+
+
+@settings(max_examples=10)
+@given(
+    st.integers(0, 10**6), st.sampled_from([2, 3]), st.sampled_from([LogisticRegression, LinearSVC])
+)
+def test_what_is_expected_does_not_depend_on_the_records(seed, K, kind):
+    texts = set()
+    for source in (seed, seed + 1):
+        random = np.random.default_rng(source)
+        X, y = random.uniform(size=(60, 4)), random.integers(K, size=60)
+        model = kind(1.0, bounds=(0, 1), classes=range(K), random_state=0).fit(X, y)
+        texts.add(model.privacy_.facts["Expected"])
+    assert len(texts) == 1
+
+
+def test_more_classes_need_more_rows():
+    random = np.random.default_rng(0)
+    X = random.uniform(size=(2000, 5))
+    found = [
+        stated(LogisticRegression(1.0, bounds=(0, 1), random_state=0).fit(X, np.arange(2000) % K))
+        for K in (2, 3, 6)
+    ]
+    assert found == sorted(found, reverse=True) and found[0] > found[-1]
+
+
+def test_a_method_object_states_no_expectation():
+    X = np.random.default_rng(1).uniform(size=(50, 3))
+    model = PrivateClassifier(
+        None, dpa.methods.GradientDescent(0.5, 5), bounds=(0, 1), random_state=0
+    )
+    assert "Expected" not in model.fit(X, X[:, 0] > 0.5).privacy_.facts
+
+
+def test_the_share_is_a_half_at_much_noise_and_three_quarters_where_both_are_equal():
+    shares = [Outlook(noise).right for noise in (0.0, 1.0, math.inf)]
+    assert shares == pytest.approx([1.0, 0.75, 0.5])
