@@ -82,6 +82,17 @@ def test_both_bounds_of_poisson_sampling_are_near(log_rate, sigma, steps, log_de
     assert found.lower <= found.epsilon <= 1.01 * found.lower + 0.01
 
 
+@pytest.mark.parametrize("sigma", [0.2, 0.05, 0.02, 0.001])
+def test_next_to_no_noise_has_bounds_too(sigma):
+    for sampling, sizes in (
+        ("poisson", {"rate": 0.01}),
+        ("fixed size", {"n": 99, "batch_size": 9}),
+    ):
+        found = dpa.accounting(sigma, sampling=sampling, steps=10, delta=1e-5, **sizes)
+        assert 30.0 < found.lower <= found.epsilon
+        assert found.lower > 600.0 or sigma > 0.02
+
+
 def test_a_lower_bound_of_one_step_against_its_integral():
     """H(P, Q) at the bound is delta, or a little more: one step, two copies at most."""
     chances, mu, delta = [0.1, 0.02], 1.3, 1e-4

@@ -473,9 +473,9 @@ def mixture_lower_epsilon(chances: ArrayLike, mu: float, delta: float, steps: in
         return 0.0
     ends = np.interp((np.arange(first, last) + 0.5) * width, losses, at)
     with_it, without = _cells(np.concatenate([at[:1], ends, at[-1:]]), law, none, shifts)
-    some = (with_it > 1e-6 * delta / steps * width) & (without > 1e-290)
-    mass = with_it[some]
-    losses = np.log(mass) - np.log(without[some]) - 1e-12  # rounding of the cells
+    some = with_it > 1e-6 * delta / steps * width
+    mass, without = with_it[some], np.maximum(without[some], 1e-290)  # more of Q is less of a loss
+    losses = np.log(mass) - np.log(without) - 1e-12  # rounding of the cells
 
     def rounded(constant: float) -> Array:
         return np.floor((losses - constant) / width)
