@@ -441,6 +441,10 @@ def bins_lower_epsilon(
     sigma, t, delta, epochs = _checked(noise_multiplier, batches, delta, epochs)
     from scipy import fft
 
+    gaussian = float(gaussian_epsilon(sigma / math.sqrt(epochs), delta))  # rounded up, by 1e-12
+    alone = (1.0 - 1e-11) * gaussian - epochs * math.log(t)
+    if 1.0 / sigma > _LARGEST_MU:
+        return max(0.0, alone)
     ratio = _Ratio(1.0 / sigma, 0.0)
     end = ratio.end(1e-3 * delta / epochs)
     cells = min(_MOST_CELLS // 2, math.ceil(end / (0.001 * ratio.std)))
@@ -456,8 +460,6 @@ def bins_lower_epsilon(
     mass = np.maximum(fft.irfft(law, size), 0.0)
     with np.errstate(divide="ignore"):
         losses = np.log(grid[1] / t * np.arange(size))
-    gaussian = float(gaussian_epsilon(sigma / math.sqrt(epochs), delta))  # rounded up, by 1e-12
-    alone = (1.0 - 1e-11) * gaussian - epochs * math.log(t)
     return max(alone, _composed_lower(losses, mass, delta, epochs, (10 + t) * _ROUNDING))
 
 
@@ -504,9 +506,10 @@ def shuffle_lower_epsilon(
         below, above = np.exp(log_below), -np.expm1(log_below)
         laws.append(np.where(below[1:] < 0.5, np.diff(below), -np.diff(above)))
     with_it, without = laws
-    some = (with_it > 1e-280) & (without > 1e-280)
-    losses = np.log(with_it[some]) - np.log(without[some]) - 1e-9  # rounding of the two laws
-    return _composed_lower(losses, with_it[some], delta, epochs, 1e-15)
+    some = with_it > 1e-280
+    mass, without = with_it[some], np.maximum(without[some], 1e-280)  # more of Q is less of a loss
+    losses = np.log(mass) - np.log(without) - 1e-9  # rounding of the two laws
+    return _composed_lower(losses, mass, delta, epochs, 1e-15)
 
 
 def _checked(
