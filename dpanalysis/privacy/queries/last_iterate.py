@@ -56,10 +56,10 @@ class LastNoisyIterate(Query):
     -----
     *Premises.* The loss of every record is convex, with Hessians of norm at most H, and
     :math:`\|h_i\| \le G`; r is m-strongly convex and smooth, with its minimum at 0. All of that is
-    public. A batch of at most N records has a mean loss, penalty included, with a curvature in
-    [m, M], where :math:`M = L_r + HN/B`. So a step without noise is Lipschitz with
-    :math:`c = \max(|1 - \eta m|, |1 - \eta M|) \le 1`, and one record moves it by at most
-    :math:`\Delta = \eta S/B`, S being G for a record added or removed and 2G for one replaced.
+    public. The objective of B records is L-smooth, and a batch has at most N. So its mean loss,
+    penalty included, has a curvature in [m, M], :math:`M = L + (N/B - 1)H`. A step without noise
+    is Lipschitz with :math:`c = \max(|1 - \eta m|, |1 - \eta M|) \le 1`, and one record moves it by
+    at most :math:`\Delta = \eta S/B`, S being G for a record added or removed and 2G for one replaced.
     These are the conditions of :mod:`dpanalysis.privacy.accounting.last_iterate`, and
     mu is :func:`~dpanalysis.privacy.last_iterate_gdp` of the ratio
     :math:`\Delta/(\eta\sigma)`. Batches need replace_one: a record that is added or removed would
@@ -75,10 +75,11 @@ class LastNoisyIterate(Query):
     h is 0 at 0 and nondecreasing: it is min(u, C) for ``Flat``, C u/(u + r) for ``Automatic``, and
     C q/(q + r), :math:`q = u^2 + ru`, for ``PerSampleAdaptive``. As :math:`\ell'` is nondecreasing,
     so is :math:`\psi`, and :math:`\psi(z) x` is the gradient in w of the convex function
-    :math:`\int_0^z \psi`. Its curvature is :math:`h'(u) \ell''(z) \|x\|^2`, so H is multiplied
-    by the largest slope of h (:func:`largest_slope`). The weights of value clipping fall where the
-    loss rises: of the logistic loss the clipped gradient tends to 0 where the loss is steepest,
-    and no convex loss has such a gradient. With several predictions
+    :math:`\int_0^z \psi`. Its curvature is :math:`h'(u) \ell''(z) \|x\|^2`, at most :math:`\lambda`
+    times the unclipped one for the largest slope of h, :math:`\lambda` (:func:`largest_slope`). So
+    M has :math:`\lambda N/B` in the place of N/B, and is L where that is below 1. The weights of
+    value clipping fall where the loss rises: of the logistic loss the clipped gradient tends to 0
+    where the loss is steepest, and no convex loss has such a gradient. With several predictions
     :math:`\mathrm{weight}(\|g\|)\, g` need not be a gradient of anything.
 
     *Rounding.* The lemma is about real numbers. Compare each run with one that starts alike, takes
@@ -174,9 +175,8 @@ class LastNoisyIterate(Query):
             )
         if self.batches > facts.n:
             raise ValueError(f"batches must be at most n = {facts.n}, got {self.batches}")
-        penalty = max(0.0, facts.L - facts.hessian_bound)
-        records = largest_slope(self.clipping) * facts.hessian_bound * self._crowding(facts)
-        return (penalty + records) * (1.0 + 2.0**-48)
+        more = max(0.0, largest_slope(self.clipping) * self._crowding(facts) - 1.0)
+        return (facts.L + more * _record_curvature(facts)) * (1.0 + 2.0**-48)
 
     def _crowding(self, facts: PublicFacts) -> float:
         """Return N/B: how many records a batch may have, for one of the divisor."""
@@ -262,7 +262,7 @@ def _check_premises(facts: PublicFacts, clipping: Clipping | None) -> None:
         raise ValueError("the loss of every record must be known to be convex: steps contract then")
     if facts.mu < 0.0:
         raise ValueError(f"the penalty must be convex, got mu = {facts.mu!r}: take L2(strength)")
-    if not (math.isfinite(facts.hessian_bound) and math.isfinite(facts.L)):
+    if not math.isfinite(_record_curvature(facts) + facts.L):
         raise ValueError(
             "the loss must be smooth by public bounds, so that steps contract: give the problem a "
             "row_bound and a smooth loss, such as Logistic() or HuberizedHinge(width)"
@@ -280,6 +280,11 @@ def _check_premises(facts: PublicFacts, clipping: Clipping | None) -> None:
                 "the loss of a record must depend on one linear prediction, as in ERM, for clipped "
                 "gradients to be those of a convex loss: take another problem, or no clipping rule"
             )
+
+
+def _record_curvature(facts: PublicFacts) -> float:
+    """Return H, the bound on the norm of one record's Hessian, which has no negative eigenvalue."""
+    return min(facts.hessian_bound, facts.hessian_trace)
 
 
 def _sum_of_powers(c: float, count: int) -> float:
