@@ -270,6 +270,35 @@ def test_steps_contract(problem, rule):
             assert np.linalg.norm(ends[0] - ends[1]) <= c * np.linalg.norm(u - v) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("share", [0.5, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize(("rows", "size", "batches"), [(8, 8, 1), (8, 4, 1), (5, 5, 4), (9, 5, 2)])
+def test_the_contraction_of_the_fullest_batch_is_attained(rows, size, batches, share):
+    """Every record bends as much as it may: the curvature is that of as many as may be there."""
+    loss, bound = losses.HuberizedHinge(1.0), dpa.RowBound(2, 1.0)
+    problem = dpa.ERM(np.ones((rows, 1)), np.ones(rows), loss, None, bound, size=size)
+    facts = problem.facts(REPLACE)
+    step = share / query(1.0, batches, 0.0, batches).curvature(facts)
+    c = query(step, batches, 0.0, batches).contraction(facts)
+    ends = []
+    for w in (0.99, 1.01):  # where the second derivative is 1
+        at = np.array([[w]])
+        pull = problem.gradient_sum(at, [np.arange(0, rows, batches)])[0] * batches / size
+        ends.append(float(at[0, 0] - step * pull[0]))
+    ratio = abs(ends[1] - ends[0]) / 0.02
+    assert ratio <= c * (1.0 + 1e-9)
+    if share > 1.0 and (rows, size) == (8, 4):  # as many rows as may be there
+        assert ratio == pytest.approx(share - 1.0) or c == 1.0
+        assert c == pytest.approx(1.0)
+
+
+def test_steps_that_turn_around_cost_more():
+    """At 2/M nothing contracts where a record may bend so much; at 1/M all does."""
+    facts = logistic(penalty=0.25).facts(REPLACE)
+    top = query(1.0, 1, 0.0, d=3).curvature(facts)
+    one, two = (query(share / top, 1, 0.0, d=3).contraction(facts) for share in (1.0, 2.0))
+    assert one == pytest.approx(1.0 - 0.25 / top) and two == pytest.approx(1.0)
+
+
 # --- what runs ---
 
 
@@ -572,6 +601,9 @@ def test_computed_steps_stay_as_near_to_exact_ones_as_is_charged(rule):
                 total = [t + weight * slope * x for t, x in zip(total, row)]
             w = [v - step * (t / n + mpmath.mpf(penalty) * v) for v, t in zip(w, total)]
         distance = float(mpmath.sqrt(sum((v - float(f)) ** 2 for v, f in zip(w, found))))
-    charged = asked._rounding(facts, asked.contraction(facts), 0.0)
+    c = asked.contraction(facts)
+    charged = asked._rounding(facts, c, 0.0)
     assert 0.0 < distance <= charged
+    # The sum of so few is not what is rounded most.
+    assert distance <= asked._rounding(dataclasses.replace(facts, rounding=0.0), c, 0.0)
     assert charged < 1e-6 * step / n

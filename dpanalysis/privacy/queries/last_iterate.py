@@ -59,7 +59,7 @@ class LastNoisyIterate(Query):
     public. The objective of B records is L-smooth, and a batch has at most N. So its mean loss,
     penalty included, has a curvature in [m, M], :math:`M = L + (N/B - 1)H`. A step without noise
     is Lipschitz with :math:`c = \max(|1 - \eta m|, |1 - \eta M|) \le 1`, and one record moves it by
-    at most :math:`\Delta = \eta S/B`, S being G for a record added or removed and 2G for one replaced.
+    at most :math:`\Delta = \eta S/B`, S being G for a record added or removed, 2G for one replaced.
     These are the conditions of :mod:`dpanalysis.privacy.accounting.last_iterate`, and
     mu is :func:`~dpanalysis.privacy.last_iterate_gdp` of the ratio
     :math:`\Delta/(\eta\sigma)`. Batches need replace_one: a record that is added or removed would
