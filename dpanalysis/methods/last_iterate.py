@@ -124,7 +124,7 @@ class LastIterate(OneShot):
         self._query(1, 0.0)  # whose constructor checks that the iterations are whole passes
 
     @property
-    def clipping(self) -> Any:  # type: ignore[override]
+    def clipping(self) -> Any:
         """The rule of ``method``."""
         return self.method.clipping
 
