@@ -3,6 +3,7 @@
 from .accelerated import GradientDescent, HeavyBall, MultistageNesterov, Nesterov
 from .base import AdaptiveMethod, Method, Step
 from .genetic import GeneticSearch
+from .last_iterate import LastIterate
 from .line_search import AdaptiveGD, LineSearchGD, LineSearchSGD
 from .perturbation import ObjectivePerturbation, OutputPerturbation
 from .planned import Recursion, Schedule, State
@@ -18,6 +19,7 @@ __all__ = [
     "GeneticSearch",
     "GradientDescent",
     "HeavyBall",
+    "LastIterate",
     "LineSearchGD",
     "LineSearchSGD",
     "Method",

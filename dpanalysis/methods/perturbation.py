@@ -30,7 +30,7 @@ from .base import FULL, Method, ShortRepr, Step
 SOLVER_SHARE = 0.01
 
 
-class _OneShot(ShortRepr, Method):
+class OneShot(ShortRepr, Method):
     """A method that releases the answer to one query of all records."""
 
     released: ClassVar[tuple[str, ...]] = ("w",)
@@ -54,7 +54,7 @@ class _OneShot(ShortRepr, Method):
 
 
 @dataclass(frozen=True, repr=False)
-class OutputPerturbation(_OneShot):
+class OutputPerturbation(OneShot):
     r"""Gradient descent without noise, followed by noise on the result: bolt-on privacy.
 
     The sensitivity of the result follows from the contraction of gradient steps. Noise is
@@ -131,7 +131,7 @@ class OutputPerturbation(_OneShot):
         unit = float(query.sensitivities(facts)[0].max())
         if budget is None:
             return query
-        scale = _smallest_scale(
+        scale = smallest_scale(
             lambda scale: replace(query, scale=scale), unit, facts, budget, accountant
         )
         return replace(query, scale=scale)
@@ -142,7 +142,7 @@ class OutputPerturbation(_OneShot):
 
 
 @dataclass(frozen=True, repr=False)
-class ObjectivePerturbation(_OneShot):
+class ObjectivePerturbation(OneShot):
     r"""Minimization of the objective plus a random linear term.
 
     The term is Gaussian, or of density proportional to :math:`e^{-\|b\|/s}` for the norm, or the
@@ -272,7 +272,7 @@ class ObjectivePerturbation(_OneShot):
             hidden = 2.0 * tolerance / convexity * scale / (share * shift)
             return replace(term, scale=scale, tolerance=tolerance, output_scale=hidden)
 
-        return at(_smallest_scale(at, shift, facts, budget, accountant))
+        return at(smallest_scale(at, shift, facts, budget, accountant))
 
 
 @dataclass(frozen=True, repr=False)
@@ -322,7 +322,7 @@ def _noise_law(budget: Budget | None) -> str:
     return "spherical" if pure else "gaussian"
 
 
-def _smallest_scale(
+def smallest_scale(
     make: Callable[[float], Query],
     unit: float,
     facts: PublicFacts,

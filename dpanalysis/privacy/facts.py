@@ -201,6 +201,8 @@ class PublicFacts:
         overflow. A public number, since whether it does depends on the records.
     max_records : int or None
         Largest number of records that may be there. None: n and, since one may be added, n + 1.
+    double_precision : bool
+        Whether predictions and gradients of records are computed in float64.
     """
 
     n: int
@@ -225,6 +227,7 @@ class PublicFacts:
     row_blocks: tuple[tuple[Block, ...], ...] = ()
     largest_iterate: float = LARGEST_ITERATE
     max_records: int | None = None
+    double_precision: bool = False
 
     def __post_init__(self) -> None:
         check_relation(self.relation)

@@ -111,6 +111,7 @@ class EmpiricalRisk(Problem):
     lowest_value: float = -math.inf
     row_blocks: tuple[tuple[Block, ...], ...] = ()
     largest_iterate: float = LARGEST_ITERATE
+    double_precision: bool = False
     _y: Any
     _on_host: bool
     _size: int | None = None
@@ -179,6 +180,7 @@ class EmpiricalRisk(Problem):
             row_blocks=self.row_blocks,
             largest_iterate=self.largest_iterate,
             max_records=None if self._size is None else self.max_records,
+            double_precision=self.double_precision,
         )
 
     def check_clipping(self, clipping: Clipping | None) -> None:

@@ -153,6 +153,11 @@ class ERM(LinearRisk):
         parts = data.parts if self._size is None else data.most_parts(most)
         return sum_rounding(most, self.d, parts) + recheck_slack(self.d)
 
+    @property
+    def double_precision(self) -> bool:  # type: ignore[override]
+        """Whether predictions are computed in float64, as always on the host."""
+        return bool(self._data.on_host or self._data.X.dtype == self._xp.float64)
+
     # Sums over samples
 
     def _evaluate(

@@ -60,7 +60,7 @@ def test_the_exact_engine_catches_the_mutant_and_lets_the_twin_go(mutant):
 
 
 def test_the_black_box_engine_catches_every_mutant_and_lets_every_twin_go():
-    """At the default confidence: one of the 44 verdicts is a false alarm with chance < 5e-8."""
+    """At the default confidence: one of the 50 verdicts is a false alarm with chance < 5e-8."""
     for found in mutants.detection_table(samples=100_000, rng=1):
         assert found.passed, str(found)
         assert found.broken.confidence == 1 - 1e-9
@@ -79,6 +79,10 @@ def test_the_twin_uses_its_budget(mutant):
         "noise drawn once": 0.3,
         "half-normal iteration bound": 0.8,
         "small batch by an approximation": 0.3,  # by Theorem B.4
+        # The largest sum tells less than all of them.
+        "epoch in one direction": 0.99,
+        "tail of an epoch uncharged": 0.98,
+        "losses of an epoch rounded down": 0.9,
     }
     least = 0.35 if mutant.name.startswith("sparse vector") else slack.get(mutant.name, 1 - 1e-6)
     assert exact("correct", mutant).epsilon >= least * mutant.claim

@@ -79,6 +79,8 @@ METHODS = [
     M.TrustRegion(0.15, 0.4),
     M.NoisyGradientDescent2NS(0.15, 0.4),
     M.ObjectivePerturbation(),
+    M.LastIterate(M.GradientDescent(0.5, 8, mechanism="gaussian")),
+    M.LastIterate(M.GradientDescent(0.5, 8, mechanism="gaussian"), batches=4),
     M.OutputPerturbation("gradient_descent", passes=5),
     M.OutputPerturbation(passes=2, batches=5),
 ]

@@ -8,7 +8,7 @@ Examples
 --------
 >>> from dpanalysis.papers import mutants
 >>> len(mutants.MUTANTS)
-22
+25
 >>> table = mutants.detection_table(mutants.exact_verdict, mutants.MUTANTS[:3])
 >>> all(found.passed for found in table)
 True
@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import methods, releases
+from . import epochs, methods, releases
+from .epochs import LargestOfBins
 from .methods import BatchOfOne, EndlessSearch, Evaluations, HessianTrace, SparseVector, lyu
 from .releases import (
     BatchMean,
@@ -47,6 +48,7 @@ __all__ = [
     "ExactVerdict",
     "HessianTrace",
     "IterationBound",
+    "LargestOfBins",
     "Mechanism",
     "Mutant",
     "NoisyMinimum",
@@ -65,6 +67,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *methods.SPARSE_VECTOR,
     *methods.LINE_SEARCH,
     *releases.BATCHES,
+    *epochs.EPOCHS,
     *methods.SECOND_ORDER,
 )
 

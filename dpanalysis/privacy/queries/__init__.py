@@ -8,11 +8,13 @@ A number outside the range that a docstring states raises ValueError.
 from ..._lazy import on_first_use
 from .base import Query, Ray, Records, curvature_of
 from .hessian import NoisyCurvature, NoisyHessian, hessian_sensitivity
+from .last_iterate import LastNoisyIterate, largest_slope
 from .solutions import NoisyDescent, PerturbedMinimum, largest_step
 from .values import FirstDecrease, NoisyMin, NoisyQuantile, NoisyValue, decrease_sensitivity
 
 __all__ = [
     "FirstDecrease",
+    "LastNoisyIterate",
     "NoisyCurvature",
     "NoisyDescent",
     "NoisyHessian",
@@ -26,6 +28,7 @@ __all__ = [
     "curvature_of",
     "decrease_sensitivity",
     "hessian_sensitivity",
+    "largest_slope",
     "largest_step",
 ]
 

@@ -319,6 +319,11 @@ class Network(EmpiricalRisk):
         return network_rounding(self.max_records, self.d, single) + recheck_slack(self.features)
 
     @property
+    def double_precision(self) -> bool:  # type: ignore[override]
+        """Whether products are computed in float64: the dtype of the data."""
+        return not self._sums.single
+
+    @property
     def largest_iterate(self) -> float:  # type: ignore[override]
         """Size from which on weights count as diverged: their product may overflow."""
         most = float(self._xp.finfo(self._X.dtype).max)
