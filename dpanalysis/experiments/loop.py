@@ -256,7 +256,7 @@ class Loop:
         self._start = time.perf_counter()
         self._method, self._facts, self._budget, self._shared = method, facts, budget, shared
         self._accountant = accountant
-        if isinstance(shared, Filter) and isinstance(method, AdaptiveMethod):
+        if isinstance(shared, Filter):
             accountant = shared.notion  # noise for another one would cost more in this filter
         self._plan = method.prepare(facts, budget, accountant)
         planned = method.events(facts, self._plan)
@@ -341,7 +341,7 @@ class Loop:
                     with np.errstate(over="ignore", invalid="ignore"):  # divergence: see below
                         step: Step | None = next(steps, None)
                 except PrivacyBudgetExceeded as error:
-                    if isinstance(oracle.guard, Plan):
+                    if not self._adapts:
                         status, refusal = "budget exceeded", error
                     break  # a refusal of the filter ends an adaptive run
                 if step is None:

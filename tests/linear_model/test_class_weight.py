@@ -25,6 +25,15 @@ RARE = X[:, 0] + 0.3 * RANDOM.normal(size=3000) > 0.8
 BOUND = dpa.RowBound((Block(2, math.inf, 1.0), Block(3, 1, 1.0)), 1.0)
 
 
+def test_the_objective_at_zero_is_public_only_where_labels_do_not_change_it():
+    def at_zero(loss):
+        return dpa.ERM(X, np.sign(X[:, 0]), loss, row_bound=dpa.RowBound(2, 2.0)).value_at_zero
+
+    assert at_zero(Logistic()) == pytest.approx(math.log(2.0), rel=1e-15)
+    assert at_zero(ClassWeighted(Logistic(), 0.5, 0.5)) == pytest.approx(0.5 * math.log(2.0))
+    assert at_zero(ClassWeighted(Logistic(), 0.5, 1.0)) is None
+
+
 @given(LOSSES, WEIGHTS, WEIGHTS, st.integers(0, 10**6), st.floats(0.0, 30.0))
 def test_the_sensitivity_covers_any_two_weighted_gradients(loss, negative, positive, seed, size):
     """In every norm that noise is drawn for, of the sum when a record gives way to any other."""

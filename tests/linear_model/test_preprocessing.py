@@ -120,6 +120,7 @@ def test_dates_are_numbers_of_a_public_range(tmp_path):
     path = tmp_path / "d.toml"
     path.write_text("[columns]\nday = {dates = [2020-01-01, 2020-01-11], missing = 2020-01-03}\n")
     kept = PublicEncoder.from_dict(encoder.fit(pd.DataFrame({"day": texts})).to_dict())
+    assert "other" not in PublicEncoder({"job": ["a", "b"]}).fit([["a"]]).to_dict()["domain"]["job"]
     for each in (encoder, kept, PublicEncoder(path)):
         for column in (texts, stamps, stamps.astype(object)):
             rows = each.fit_transform(pd.DataFrame({"day": column}))

@@ -522,6 +522,22 @@ def test_a_filter_that_others_spend_from_pays_too():
         assert guard.spent - before == pytest.approx(float(event.rdp_cost(20.0)))
 
 
+def test_noise_is_calibrated_to_the_notion_of_a_filter_or_the_run_is_refused():
+    problem, method = separated(), METHODS["sgd"]
+    for rng in (0, "os"):
+        guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-5, ADD))
+        result = dpa.minimize(problem, method, guard, rng=rng)
+        assert result.status == "finished" and result.iterations == 1
+        assert 0.999 * guard.limit < guard.spent <= guard.limit
+    fixed = dataclasses.replace(method)
+    query = method.prepare(problem.facts(ADD), dpa.Budget(2.0, 1e-5, ADD), "tightest")
+    object.__setattr__(fixed, "prepare", lambda *arguments: query)
+    guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-5, ADD))
+    with pytest.raises(dpa.PrivacyBudgetExceeded) as refused:
+        dpa.minimize(problem, fixed, guard, rng=0)
+    assert guard.spent == 0.0 and refused.value.partial.status == "budget exceeded"
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_the_plan_refuses_another_question(name):
     """Less noise than was planned for, or the same question twice."""

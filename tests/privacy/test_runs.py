@@ -117,6 +117,8 @@ def test_names_are_read_however_they_are_spelt(words):
 
 
 def test_sizes_by_records():
+    one = dpa.accounting(1.0, sampling="shuffle", batches=1, epochs=4, delta=1e-5)
+    assert one.epsilon == pytest.approx(privacy.gaussian_epsilon(0.5, 1e-5))
     by_size = dpa.accounting(1.0, sampling="shuffle", n=1050, batch_size=100, epochs=2, delta=1e-5)
     assert by_size == dpa.accounting(1.0, sampling="shuffle", batches=11, epochs=2, delta=1e-5)
     # An epoch that was begun costs as a whole one; a lower bound counts whole ones.
