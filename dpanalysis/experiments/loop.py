@@ -342,7 +342,9 @@ class Loop:
                         step: Step | None = next(steps, None)
                 except PrivacyBudgetExceeded as error:
                     if not self._adapts:
-                        status, refusal = "budget exceeded", error
+                        status = "budget exceeded"
+                    if isinstance(oracle.guard, Plan):
+                        refusal = error
                     break  # a refusal of the filter ends an adaptive run
                 if step is None:
                     break
