@@ -115,8 +115,8 @@ def test_a_method_object_is_run_as_the_rules_run_it(chosen, K):
 def test_the_other_two_have_no_loss_and_no_method_to_set():
     common = ["C", "bounds", "classes", "delta", "epsilon", "fit_intercept", "random_state",
               "relation", "size"]  # fmt: skip
-    assert list(LogisticRegression().get_params()) == common
-    assert list(LinearSVC().get_params()) == sorted([*common, "width"])
+    assert list(LogisticRegression().get_params()) == sorted([*common, "class_weight"])
+    assert list(LinearSVC().get_params()) == sorted([*common, "class_weight", "width"])
     assert list(PrivateClassifier().get_params()) == sorted([*common, "loss", "method"])
     for kind in (LogisticRegression, LinearSVC):
         with pytest.raises(ValueError, match="Invalid parameter 'loss'"):
