@@ -39,10 +39,9 @@ import numpy as np
 from .._validation import check_int, check_number
 from .outcomes import Raised
 from .released import CLOSEST, LAWS, Entry, broken, loss
-from .sources import listen
-from .takes import (
-    Studio,
-    Take,
+from .replay import (
+    RecordedRun,
+    Replayer,
     agree,
     close,
     entry_of,
@@ -53,6 +52,7 @@ from .takes import (
     slack,
     spread,
 )
+from .sources import listen
 from .verify import Claimed, ParsedClaim, check_inputs, parse_claim
 
 _RUNS = 7  # on each input
@@ -229,8 +229,8 @@ def record(
         function, data, neighbor, relation, asked or ParsedClaim("epsilon", 0.0, 0.0), vectorized
     )
     with listen(function):
-        studio = Studio(function, (data, neighbor), seed, bool(vectorized), seconds)
-        return _Judge(studio, claim, asked, sensitivity).judge()
+        replayer = Replayer(function, (data, neighbor), seed, bool(vectorized), seconds)
+        return _Judge(replayer, claim, asked, sensitivity).judge()
 
 
 # What the runs show
@@ -240,7 +240,7 @@ def record(
 class _Judge:
     """The findings of one recording."""
 
-    studio: Studio
+    replayer: Replayer
     claim: Any
     asked: ParsedClaim | None
     sensitivity: float | None
@@ -248,23 +248,23 @@ class _Judge:
     notes: list[str] = field(default_factory=list)
 
     def judge(self) -> Recording:
-        studio = self.studio
-        name = getattr(studio.function, "__name__", type(studio.function).__name__)
-        self.home = _home(studio.function)
-        takes = studio.takes(0, _RUNS)
-        assert takes is not None
-        self.takes, self.tried = takes, False
-        self.extreme: list[list[Take]] | None = None
-        again = studio.take(0, 0)
-        if not equal(again, takes[0][0]):
+        replayer = self.replayer
+        name = getattr(replayer.function, "__name__", type(replayer.function).__name__)
+        self.home = _home(replayer.function)
+        runs = replayer.pairs(0, _RUNS)
+        assert runs is not None
+        self.runs, self.tried = runs, False
+        self.extreme: list[list[RecordedRun]] | None = None
+        again = replayer.run(0, 0)
+        if not equal(again, runs[0][0]):
             note = (
                 "two runs with the same recorded noise differ: the mechanism has random numbers "
                 "from C code, from the time, or from a generator that it keeps where this does not "
                 "look, so nothing was compared"
             )
             return Recording(name, (), not_followed=(note,))
-        if all(run.others and isinstance(run.others[0], Raised) for t in takes for run in t):
-            note = f"every run {takes[0][0].others[0]}: {studio.error}; nothing was compared"
+        if all(run.others and isinstance(run.others[0], Raised) for side in runs for run in side):
+            note = f"every run {runs[0][0].others[0]}: {replayer.error}; nothing was compared"
             return Recording(name, (), not_followed=(note,))
         coins = self._coins()
         seeds = self._constant_seeds()
@@ -290,7 +290,7 @@ class _Judge:
                     entry.key,
                 )
         looked = self._looked(coins)
-        if studio.late:
+        if replayer.late:
             self.notes.append("the time was over before all runs were made")
         if coins:
             self.notes.append(
@@ -310,19 +310,19 @@ class _Judge:
         file, line = self.home if key is None else key[:2]
         self.findings.append(Finding(kind, message, file, line))
 
-    def _all(self, side: int, what: Callable[[Take], Any]) -> Any:
+    def _all(self, side: int, what: Callable[[RecordedRun], Any]) -> Any:
         """Return what all runs on one input agree in, extreme ones included, or None."""
-        first = what(self.takes[side][0])
-        if any(not agree(first, what(run)) for run in self.takes[side][1:]):
+        first = what(self.runs[side][0])
+        if any(not agree(first, what(run)) for run in self.runs[side][1:]):
             return None
         return first
 
-    def _differs(self, what: Callable[[Take], Any]) -> tuple[Any, Any] | None:
+    def _differs(self, what: Callable[[RecordedRun], Any]) -> tuple[Any, Any] | None:
         """Return two things that depend on the data and on no chance, or None."""
         pair = self._all(0, what), self._all(1, what)
         if pair[0] is None or pair[1] is None or agree(*pair):
             return None
-        extreme = self._extreme_takes()
+        extreme = self._extreme_runs()
         if extreme is None:
             return None
         for side in (0, 1):
@@ -330,15 +330,15 @@ class _Judge:
                 return None
         return pair
 
-    def _extreme_takes(self) -> list[list[Take]] | None:
+    def _extreme_runs(self) -> list[list[RecordedRun]] | None:
         if not self.tried:
             self.tried = True
-            self.extreme = self.studio.takes(_RUNS, _EXTREME, extreme=True)
+            self.extreme = self.replayer.pairs(_RUNS, _EXTREME, extreme=True)
         return self.extreme
 
     def _constant_seeds(self) -> list[tuple[str, int, str]]:
         """Return the sources that have the same seed whatever the noise that was handed in."""
-        seeds = [Counter(run.tape.seeds) for run in self.takes[0]]
+        seeds = [Counter(run.tape.seeds) for run in self.runs[0]]
         common = seeds[0]
         for other in seeds[1:]:
             common = common & other
@@ -347,7 +347,7 @@ class _Judge:
     def _coins(self) -> bool:
         """Whether anything but noise is left to chance."""
         outcomes: dict[Any, set[Any]] = {}
-        for run in self.takes[0] + self.takes[1]:
+        for run in self.runs[0] + self.runs[1]:
             for draw in run.tape.draws:
                 if not draw.noise:
                     outcomes.setdefault(draw.key, set()).add(draw.outcome)
@@ -356,13 +356,13 @@ class _Judge:
     def _draws(self) -> None:
         """Compare how often noise is drawn, and how much at a time."""
 
-        def sites(run: Take) -> dict[Any, Any]:
+        def sites(run: RecordedRun) -> dict[Any, Any]:
             found: dict[Any, list[Any]] = {}
             for draw in run.noise.values():
                 found.setdefault(draw.key[:3], []).append(draw.shape)
             return found
 
-        places = {site for side in (0, 1) for site in sites(self.takes[side][0])}
+        places = {site for side in (0, 1) for site in sites(self.runs[side][0])}
         for site in sorted(places):
             pair = self._differs(lambda run, site=site: sites(run).get(site, []))  # type: ignore[misc]
             if pair is None:
@@ -390,8 +390,8 @@ class _Judge:
 
     def _common(self) -> list[Any]:
         """Return the draws of noise that all runs make, in the order of the first."""
-        sets = [set(run.noise) for side in self.takes for run in side]
-        return [key for key in self.takes[0][0].noise if all(key in each for each in sets)]
+        sets = [set(run.noise) for side in self.runs for run in side]
+        return [key for key in self.runs[0][0].noise if all(key in each for each in sets)]
 
     def _outputs(self, seeds: list[tuple[str, int, str]]) -> None:
         """Look for parts of the output that have no noise."""
@@ -404,8 +404,8 @@ class _Judge:
                 None,
             )
             return
-        structure = self.takes[0][0].structure
-        runs = [run for side in self.takes for run in side]
+        structure = self.runs[0][0].structure
+        runs = [run for side in self.runs for run in side]
         if any(run.structure != structure for run in runs):
             self.notes.append("outputs have several shapes: their entries were not compared")
             return
@@ -431,7 +431,7 @@ class _Judge:
             what = f"{several} {shown} (from 0) of {size} numbers of the output {verb}"
         values = ""
         if places:
-            a, b = (self.takes[side][0].numbers[places[0]] for side in (0, 1))
+            a, b = (self.runs[side][0].numbers[places[0]] for side in (0, 1))
             values = f" ({a:.6g} on the dataset, {b:.6g} on the neighbor)"
         if seeds:
             file, line, seed = seeds[0]
@@ -445,8 +445,8 @@ class _Judge:
 
     def _suspects(self) -> list[int]:
         """Return the entries that are constant on one input at least, and differ."""
-        values = [np.array([run.numbers for run in side]) for side in self.takes]
-        most = max(slack(run) for side in self.takes for run in side)
+        values = [np.array([run.numbers for run in side]) for side in self.runs]
+        most = max(slack(run) for side in self.runs for run in side)
         constant = [spread(v) <= most for v in values]
         with np.errstate(invalid="ignore"):
             moves = ~(abs(values[0][0] - values[1][0]) <= 1e3 * most)
@@ -457,17 +457,17 @@ class _Judge:
 
     def _is_exact(self, place: int) -> bool:
         """Whether an entry stays what it is under extreme noise: on both inputs, or on one."""
-        extreme = self._extreme_takes()
+        extreme = self._extreme_runs()
         if extreme is None:
             return False
         still = []
         for side in (0, 1):
-            usual = np.array([run.numbers[place] for run in self.takes[side]])
+            usual = np.array([run.numbers[place] for run in self.runs[side]])
             first, bitwise = usual[0], bool(np.all(same(usual, usual[0])))
-            most = max(map(slack, self.takes[side]))
+            most = max(map(slack, self.runs[side]))
             constant = bitwise or bool(np.ptp(usual) <= most)
             for run in extreme[side]:
-                if run.structure != self.takes[side][0].structure:
+                if run.structure != self.runs[side][0].structure:
                     return False
                 moved = run.numbers[place]
                 near = not bitwise and abs(moved - first) <= slack(run)
@@ -479,15 +479,15 @@ class _Judge:
             return False
         # Noise on one input and none on the other, of all runs.
         side = still.index(False)
-        found = [run.numbers[place] for run in self.takes[side]]
+        found = [run.numbers[place] for run in self.runs[side]]
         return len(set(found)) == len(found)
 
     # The amount of noise
 
     def _entries(self) -> list[Entry]:
         """Return the output entries that are a N + c for one number N of noise, on both inputs."""
-        runs = [run for side in self.takes for run in side]
-        if any(run.structure != runs[0].structure for run in runs) or len(self.takes[0]) < 4:
+        runs = [run for side in self.runs for run in side]
+        if any(run.structure != runs[0].structure for run in runs) or len(self.runs[0]) < 4:
             return []
         keys = [
             key
@@ -508,7 +508,7 @@ class _Judge:
         extreme = None
         if places and len(used) < len(where):
             # Noise that is not seen in the output may decide which noise is.
-            extreme = self._extreme_takes()
+            extreme = self._extreme_runs()
             if extreme is None:
                 return []
         found = []
@@ -522,7 +522,7 @@ class _Judge:
             ):
                 continue
             scales = [
-                {entry_of(run.noise[key], index) for run in self.takes[side]} for side in (0, 1)
+                {entry_of(run.noise[key], index) for run in self.runs[side]} for side in (0, 1)
             ]
             if any(len(each) > 1 for each in scales):  # it depends on other noise
                 continue
@@ -530,7 +530,7 @@ class _Judge:
             factors = tuple(fits[side][place][1] for side in (0, 1))
             if abs(factors[0] - factors[1]) <= _FIT * abs(factors[0]) and not close(*factors):
                 rough = sum(fits[side][place][3] for side in (0, 1)) > 1e-12 * abs(
-                    self.takes[0][0].numbers[place]
+                    self.runs[0][0].numbers[place]
                 )
                 if rough:  # float32
                     factors = (factors[0],) * 2
@@ -538,7 +538,7 @@ class _Judge:
             spreads = tuple(f * s for f, s in zip(factors, scale))
             if close(*factors) and close(*scale):
                 # Under the same noise, the difference of outputs is that of the quantities.
-                move = [a.numbers[place] - b.numbers[place] for a, b in zip(*self.takes)]
+                move = [a.numbers[place] - b.numbers[place] for a, b in zip(*self.runs)]
                 centers = centers[0], centers[0] - float(np.median(move))
                 factors, spreads = (factors[0],) * 2, (spreads[0],) * 2
             law = runs[0].noise[key].law
@@ -548,7 +548,7 @@ class _Judge:
 
     def _fit(self, side: int, keys: list[Any]) -> dict[int, tuple[int, float, float, float]]:
         """Return, for output entries, their number of noise, its factor, the rest, the error."""
-        runs = self.takes[side]
+        runs = self.runs[side]
         noise = np.array(
             [
                 np.concatenate([np.ravel(np.asarray(run.noise[key].added)) for key in keys])
@@ -575,7 +575,9 @@ class _Judge:
         return found
 
     @staticmethod
-    def _holds(run: Take, place: int, key: Any, index: int, factor: float, rest: float) -> bool:
+    def _holds(
+        run: RecordedRun, place: int, key: Any, index: int, factor: float, rest: float
+    ) -> bool:
         draw = run.noise.get(key)
         if draw is None or draw.added is None or place >= run.numbers.size:
             return False
@@ -625,13 +627,13 @@ class _Judge:
 
     def _quantities(self, entries: list[Entry], released: set[Any]) -> tuple[Quantity, ...]:
         """Return what got noise; compare its change with the stated sensitivity."""
-        first = self.takes[0][0]
+        first = self.runs[0][0]
         forced = {
             key: draw.value
             for key, draw in first.noise.items()
             if draw.value is not None and np.any(draw.quantity)
         }
-        other = self.studio.take(1, 0, forced=forced)
+        other = self.replayer.run(1, 0, forced=forced)
         seen: dict[Any, dict[int, float]] = {}
         for entry in entries:
             seen.setdefault(entry.key, {})[entry.index] = entry.shift
@@ -671,17 +673,17 @@ class _Judge:
 
     def _looked(self, coins: bool) -> bool:
         """Find a mechanism that is the same on both inputs."""
-        if any(not equal(a, b) for a, b in zip(*self.takes)):
+        if any(not equal(a, b) for a, b in zip(*self.runs)):
             return True
-        for a, b in zip(*self.takes):
+        for a, b in zip(*self.runs):
             for one, two in zip(a.tape.draws, b.tape.draws):
                 if not (agree(one.quantity, two.quantity) and agree(one.scale, two.scale)):
                     return True
         # A number that is rounded, or a choice, may be the same by chance.
-        values = np.array([run.numbers for run in self.takes[0]])
+        values = np.array([run.numbers for run in self.runs[0]])
         if coins or not self._decides(values):
             self.notes.append(
-                f"the outputs of {len(self.takes[0])} runs are the same on both data sets, which "
+                f"the outputs of {len(self.runs[0])} runs are the same on both data sets, which "
                 "may be chance: whether the changed record is looked at is open"
             )
             return True
@@ -698,17 +700,17 @@ class _Judge:
         different = np.array([len(np.unique(column)) for column in values.T], dtype=int)
         rounded = np.array([is_rounded(column) for column in values.T], dtype=bool)
         different[rounded & (different > 1)] = 2
-        if (different == len(values)).all() and not self.takes[0][0].others:
+        if (different == len(values)).all() and not self.runs[0][0].others:
             return True
-        extreme = self._extreme_takes()
+        extreme = self._extreme_runs()
         if extreme is None or not (np.isin(different, (1, len(values)))).all():
             return False
         still = different == 1
         return all(
-            run.structure == self.takes[0][0].structure
-            and run.others == self.takes[0][0].others
+            run.structure == self.runs[0][0].structure
+            and run.others == self.runs[0][0].others
             and bool(np.all(same(run.numbers, values[0]) | ~still))
-            for run in [*self.takes[0], *extreme[0], *extreme[1]]
+            for run in [*self.runs[0], *extreme[0], *extreme[1]]
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
-from .takes import SAME, close
+from .replay import SAME, close
 from .verify import ParsedClaim
 
 CLOSEST = 64  # entries whose densities are compared point by point

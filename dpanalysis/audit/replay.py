@@ -19,7 +19,7 @@ _DIGITS = 9  # a number that has no more is rounded
 
 
 @dataclass
-class Take:
+class RecordedRun:
     """One run: its draws, and its output as numbers and other parts."""
 
     tape: Tape
@@ -33,7 +33,7 @@ class Take:
         return {draw.key: draw for draw in self.tape.draws if draw.noise}
 
 
-class Studio:
+class Replayer:
     """Runs on the two inputs."""
 
     def __init__(
@@ -44,28 +44,30 @@ class Studio:
         self.late = False
         self.error: Exception | None = None
 
-    def take(
+    def run(
         self, side: int, number: int, extreme: bool = False, forced: dict[Any, Any] | None = None
-    ) -> Take:
+    ) -> RecordedRun:
         """Return one run; the same number gets the same noise on both inputs."""
         tape = Tape(self.seed + (number << 32), extreme, forced)
         data = self.inputs[side]
 
-        def run(random: Any) -> Any:
+        def call(random: Any) -> Any:
             return self.function(data, random, *([1] if self.vectorized else []))
 
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                output = play(tape, run)
+                output = play(tape, call)
             except Exception as error:
                 output, self.error = Raised(type(error).__name__), error
         numbers: list[np.ndarray] = []
         others: list[Any] = []
         structure = _flatten(output, numbers, others)
-        return Take(tape, structure, np.concatenate(numbers or [np.zeros(0)]), tuple(others))
+        return RecordedRun(tape, structure, np.concatenate(numbers or [np.zeros(0)]), tuple(others))
 
-    def takes(self, first: int, count: int, extreme: bool = False) -> list[list[Take]] | None:
+    def pairs(
+        self, first: int, count: int, extreme: bool = False
+    ) -> list[list[RecordedRun]] | None:
         """Return runs on both inputs; None where there is no time."""
         pairs = []
         for number in range(first, first + count):
@@ -74,7 +76,7 @@ class Studio:
                 if extreme:
                     return None
                 break
-            pairs.append([self.take(side, number, extreme) for side in (0, 1)])
+            pairs.append([self.run(side, number, extreme) for side in (0, 1)])
         return [list(side) for side in zip(*pairs)]
 
 
@@ -146,7 +148,7 @@ def spread(values: np.ndarray) -> np.ndarray:
     return np.where(same(values, values[0]).all(axis=0), 0.0, found)
 
 
-def equal(a: Take, b: Take) -> bool:
+def equal(a: RecordedRun, b: RecordedRun) -> bool:
     """Return whether two outputs are the same."""
     return (
         a.structure == b.structure
@@ -155,13 +157,13 @@ def equal(a: Take, b: Take) -> bool:
     )
 
 
-def scale_of(run: Take, key: Any) -> Any:
+def scale_of(run: RecordedRun, key: Any) -> Any:
     """Return the scale of a draw, None where the run has none."""
     draw = run.noise.get(key)
     return None if draw is None else draw.scale
 
 
-def slack(run: Take) -> float:
+def slack(run: RecordedRun) -> float:
     """Return how far numbers may be from each other by rounding alone."""
     sizes = [
         float(np.max(abs(draw.added), initial=0.0))
