@@ -355,6 +355,21 @@ def tune(
     return [grid[k] for grid, k in pairs], [0 < k < len(grid) - 1 for grid, k in pairs]
 
 
+def with_seeds(
+    run: Callable[[list[dict[str, Any]]], list[Record]],
+    entries: Sequence[dict[str, Any]],
+    steps: Sequence[float],
+    seeds: int,
+) -> list[Record]:
+    """Return the runs of each entry at its step size, with the seeds that chose none: from 1 on."""
+    cells = [
+        {**entry, "step_size": step, "seed": seed}
+        for entry, step in zip(entries, steps, strict=True)
+        for seed in range(1, seeds + 1)
+    ]
+    return run(cells)
+
+
 def _widen(grid: list[float], best: int) -> None:
     """Add a step at the end of a grid where the best one is; numbers of three digits."""
     if len(grid) > 1 and best == len(grid) - 1:

@@ -113,13 +113,7 @@ def tuned_curves(
     steps, inside = runs.tune(
         run, wanted, chosen["step_sizes"], _training_accuracy, widenings=chosen["widenings"]
     )
-    records = run(
-        [
-            {**entry, "step_size": step, "seed": seed}
-            for entry, step in zip(wanted, steps, strict=True)
-            for seed in range(1, chosen["seeds"] + 1)
-        ]
-    )
+    records = runs.with_seeds(run, wanted, steps, chosen["seeds"])
     rows = [
         {
             **{key: record.parameters[key] for key in (*keys, "step_size")},

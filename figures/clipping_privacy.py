@@ -93,13 +93,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
     steps, inside = runs.tune(
         run, entries, chosen["step_sizes"], _accuracy, widenings=chosen["widenings"]
     )
-    records = run(
-        [
-            {**entry, "step_size": step, "seed": seed}
-            for entry, step in zip(entries, steps, strict=True)
-            for seed in range(1, chosen["seeds"] + 1)
-        ]
-    )
+    records = runs.with_seeds(run, entries, steps, chosen["seeds"])
     every = runs.stack(
         [
             {

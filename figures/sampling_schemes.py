@@ -142,13 +142,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
     steps, inside = runs.tune(
         run, entries, chosen["step_sizes"], _accuracy, widenings=chosen["widenings"]
     )
-    records = run(
-        [
-            {**entry, "step_size": step, "seed": seed}
-            for entry, step in zip(entries, steps, strict=True)
-            for seed in range(1, chosen["seeds"] + 1)
-        ]
-    )
+    records = runs.with_seeds(run, entries, steps, chosen["seeds"])
     every = runs.stack(
         [
             {
@@ -184,6 +178,9 @@ def draw(tables: dict[str, Table]) -> Figure:
         accuracy.errorbar(rows["epsilon"], rows["test_accuracy"], spread, capsize=2.5, **look)
     cost.set(xscale="log", yscale="log", xlabel="epochs", ylabel="epsilon")
     accuracy.set(xscale="log", xlabel="epsilon", ylabel="test accuracy")
+    budgets = np.unique(tables["accuracy"]["epsilon"])
+    accuracy.set_xticks(budgets, [f"{epsilon:g}" for epsilon in budgets])
+    accuracy.set_xticks([], minor=True)
     plotting.shared_legend(figure, axes, columns=4)
     return figure
 

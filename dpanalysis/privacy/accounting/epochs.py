@@ -61,8 +61,7 @@ from scipy import special
 from ..._validation import check_int, check_number
 from .events import Event, Sampled, innermost, unrolled
 from .pairs import Array, Pair, product
-from .pld import _ROUNDING as _CELL_ROUNDING
-from .pld import _epsilon_at, _power, _window
+from .pld import _power, lower_epsilon
 from .sampling import BallsInBins, EpochSampling, RandomAllocation
 from .zcdp import gaussian_epsilon
 
@@ -527,8 +526,6 @@ def _composed_lower(
 
     Losses are rounded down to a grid, rare small ones left out, and rare large ones made smaller.
     """
-    from scipy import fft
-
     top = losses[np.flatnonzero(_from_above(mass)[:-1] >= 1e-4 * delta / epochs)[-1:]]
     if not top.size:
         return 0.0
@@ -536,13 +533,4 @@ def _composed_lower(
     losses, mass = np.minimum(losses[kept], float(top[0])), mass[kept]
     width = max(1e-4, float(top[0] - losses.min()) * epochs / _MOST_CELLS) / math.sqrt(epochs)
     cells = np.floor(losses / width).astype(np.int64)
-    first = int(cells.min())
-    p = np.bincount(cells - first, mass)
-    cut = 1e-6 * delta
-    low, high = _window([(first, p / p.sum(), 0.0, epochs)], cut)
-    size = fft.next_fast_len(max(high - low + 1, p.size), real=True)
-    composed = np.maximum(fft.irfft(_power(fft.rfft(p, size), epochs), size), 0.0)
-    # Sums from below the window wrap around to large ones: their mass is taken off.
-    composed = np.roll(composed, first * epochs - low)
-    spare = delta + cut + epochs * rounding + _CELL_ROUNDING * (10 + epochs)
-    return _epsilon_at(spare, width, low, composed, 0.0) if spare < 1.0 else 0.0
+    return lower_epsilon(cells, mass, width, delta, epochs, epochs * rounding)

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import IncompatibleAccounting
 from .events import Event
@@ -113,6 +114,28 @@ def _epsilon_on_grid(pairs: Mapping[Pair, int], width: float, tail: float, delta
         first, probabilities, infinite = _compose(pairs, width, tail, adding, 1e-6 * delta)
         largest = max(largest, _epsilon_at(delta, width, first, probabilities, infinite))
     return largest
+
+
+def lower_epsilon(
+    cells: NDArray[np.int64], mass: Array, width: float, delta: float, count: int, rounding: float
+) -> float:
+    """Return a lower bound on the epsilon of ``count`` losses, each ``width`` times a cell.
+
+    A cell has its mass under P; what is missing to 1 is left out. The composed law of the
+    losses, of which ``rounding`` is in the wrong place, is read off at a larger delta.
+    """
+    from scipy import fft
+
+    first = int(cells.min())
+    p = np.bincount(cells - first, mass)
+    cut = 1e-6 * delta
+    low, high = _window([(first, p / p.sum(), 0.0, count)], cut)
+    size = fft.next_fast_len(max(high - low + 1, p.size), real=True)
+    composed = np.maximum(fft.irfft(_power(fft.rfft(p, size), count), size), 0.0)
+    # Sums from below the window wrap around to large ones: their mass is taken off.
+    composed = np.roll(composed, (first * count - low) % size)
+    spare = delta + cut + rounding + _ROUNDING * (10 + count)
+    return _epsilon_at(spare, width, low, composed, 0.0) if spare < 1.0 else 0.0
 
 
 def _epsilon_at(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from ..._validation import check_fraction, check_int, check_number
@@ -26,7 +26,7 @@ from .accountant import epsilon
 from .epochs import Epoch, bins_lower_epsilon, shuffle_lower_epsilon
 from .events import Event, Gaussian, Repeated, Sampled
 from .pairs import Array
-from .pld import _ROUNDING, _epsilon_at, _power, _window
+from .pld import _ROUNDING, lower_epsilon
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from .sampling import BallsInBins, Poisson, RandomAllocation, WithoutReplacement, WithReplacement
 from .with_replacement import copies
@@ -126,6 +126,10 @@ class _Run:
         """Epochs finished, which a lower bound counts."""
         return self.steps // self.batches
 
+    def lower(self, bound: Callable[..., float]) -> float:
+        """Return the lower bound of the complete epochs."""
+        return bound(self.sigma, self.batches, self.delta, self.complete) if self.complete else 0.0
+
     def event(self, shift: float = 1.0) -> Gaussian:
         """Return what is released of a batch, in units of the clip norm."""
         return Gaussian(self.sigma, shift)
@@ -154,9 +158,7 @@ def _by_poisson(run: _Run) -> _Answer:
 
 
 def _by_shuffle(run: _Run) -> _Answer:
-    lower = 0.0
-    if run.complete:
-        lower = shuffle_lower_epsilon(run.sigma, run.batches, run.delta, run.complete)
+    lower = run.lower(shuffle_lower_epsilon)
     why = (
         "it does not apply. A permutation puts every record into exactly one batch of an epoch, "
         "and batches that depend on each other hide a record less than independent ones; nothing "
@@ -167,9 +169,7 @@ def _by_shuffle(run: _Run) -> _Answer:
 
 def _by_bins(run: _Run) -> _Answer:
     event = Epoch(BallsInBins(run.batches), [run.event()])
-    lower = 0.0
-    if run.complete:
-        lower = bins_lower_epsilon(run.sigma, run.batches, run.delta, run.complete)
+    lower = run.lower(bins_lower_epsilon)
     why = (
         "it does not apply as it stands, since a record is in exactly one batch of an epoch; but "
         "every record chooses alone, and what that costs is computed here."
@@ -483,7 +483,9 @@ def mixture_lower_epsilon(chances: ArrayLike, mu: float, delta: float, steps: in
     off = losses - width * np.round(losses / width)
     tried = np.quantile(off, [0.0, 1e-3, 1e-2, 0.1, 0.3])
     best = max(tried, key=lambda c: float(mass @ (width * rounded(c) + c)))
-    return _composed(rounded(best).astype(np.int64), mass, width, float(best), delta, steps)
+    cells = rounded(best).astype(np.int64)
+    found = lower_epsilon(cells, mass, width, delta, steps, _ROUNDING * (10 + steps))
+    return max(0.0, found + steps * float(best)) if found > 0.0 else 0.0
 
 
 def _cells(at: Array, law: Array, none: float, shifts: Array) -> tuple[Array, Array]:
@@ -495,22 +497,3 @@ def _cells(at: Array, law: Array, none: float, shifts: Array) -> tuple[Array, Ar
 
     without = of(0.0)
     return none * without + sum(p * of(s) for p, s in zip(law, shifts)), without
-
-
-def _composed(
-    cells: NDArray[np.int64], mass: Array, width: float, constant: float, delta: float, steps: int
-) -> float:
-    """Return a lower bound on the epsilon of so many losses ``width * cell + constant``."""
-    from scipy import fft
-
-    first = int(cells.min())
-    p = np.bincount(cells - first, mass)
-    cut = 1e-6 * delta
-    low, high = _window([(first, p / p.sum(), 0.0, steps)], cut)
-    size = fft.next_fast_len(max(high - low + 1, p.size), real=True)
-    composed = np.maximum(fft.irfft(_power(fft.rfft(p, size), steps), size), 0.0)
-    composed = np.roll(composed, (first * steps - low) % size)
-    # Sums from below the window wrap around to large ones: their mass is taken off.
-    spare = delta + cut + 2.0 * _ROUNDING * (10 + steps)
-    found = _epsilon_at(spare, width, low, composed, 0.0) if spare < 1.0 else 0.0
-    return max(0.0, found + steps * constant) if found > 0.0 else 0.0
