@@ -82,6 +82,19 @@ def test_two_batches_against_quadrature(sigma, loss):
         assert found <= exact * 1.005 + 1e-6
 
 
+@settings(max_examples=20)
+@given(st.floats(0.35, 3.0), st.floats(-6.0, -1.5), st.floats(-0.5, 2.0))
+def test_what_is_above_the_grid_is_an_infinite_loss(sigma, log_tail, beyond):
+    """At losses around the end of the grid nothing else is left: it covers the exact divergence."""
+    tail = 10.0**log_tail
+    pair = Bins(1.0 / sigma, fraction=0.5, poisson=True, batches=2, tail=tail)
+    loss = math.log(0.5 * module._Ratio(1.0 / sigma, 0.0).end(tail)) + beyond
+    forward, back = exact_of_two(sigma, loss)
+    at = np.array([loss])
+    assert pair.remove(at)[0] >= forward * (1.0 - 1e-7) - 1e-12
+    assert pair.add(at)[0] >= back * (1.0 - 1e-7) - 1e-12
+
+
 @pytest.mark.parametrize(("sigma", "value"), [(1.0, 3.697385), (2.0, 1.461945)])
 def test_epsilon_of_two_batches(sigma, value):
     assert privacy.epsilon(bins(sigma, 2), 1e-5, ADD) == pytest.approx(value, rel=1e-4)
