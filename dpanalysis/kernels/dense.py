@@ -28,6 +28,7 @@ from . import SHARED_BLOCK
 from .norms import count_doubtful, empty_rows_outside, is_doubtful, is_inside
 from .rounding import BLOCK_ROWS
 from .tile import LINE_BYTES, SCALE, fill_tile, new_tile, prefetch, scale_terms, terms_at
+from .vectors import LANES, add_rows, predict
 
 # Entries of X in a tile: half of a first-level cache, or less where the next tile is prefetched.
 _TILE_ENTRIES, _FAR_TILE_ENTRIES = 4096, 2048
@@ -52,18 +53,18 @@ def dense_range(
     rows_of_tile = (_FAR_TILE_ENTRIES if far else _TILE_ENTRIES) // d
     size = max(4, min(256, rows_of_tile - rows_of_tile % 8))
     line = LINE_BYTES // X.itemsize
-    last = hi - size - 3 if far else lo  # nothing is prefetched from here on
+    last = hi - size if far else lo  # no tile is prefetched after this one
     tile = new_tile(size)
     index, table = tile
     z = np.empty(size)
     c = np.empty(size)
     known = norms.shape[0] > 0 and limits[2] < math.inf
-    sized, squared = limits[0] < math.inf, known or limits[1] < math.inf
+    sized = limits[0] < math.inf
     sizes, squares, row = np.empty(size), np.empty(size), np.empty(d, X.dtype)
     grown = 0
-    # The sum of a block of rows, and the sum of all earlier blocks.
-    many = want_gradient and hi - lo > BLOCK_ROWS
-    block = np.zeros(d) if many else gradient
+    # The weights and the sum of a block of rows, in whole vectors.
+    v, block = np.zeros(d + -d % LANES), np.zeros(d + -d % LANES)
+    v[:d] = w
     block_value = value = 0.0
     room = BLOCK_ROWS
     clipped = 0
@@ -75,21 +76,12 @@ def dense_range(
         for k in range(m, quads):
             index[k] = index[m - 1]
             c[k] = 0.0
-        for k in range(0, quads, 4):  # four rows at a time: w is loaded once for four
-            x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
-            s0 = s1 = s2 = s3 = 0.0
-            for j in range(d):
-                s0 += x0[j] * w[j]
-                s1 += x1[j] * w[j]
-                s2 += x2[j] * w[j]
-                s3 += x3[j] * w[j]
-            z[k], z[k + 1], z[k + 2], z[k + 3] = s0, s1, s2, s3
-            if start + k < last:  # the same rows of the next tile
-                ahead = start + size + k
-                for q in range(ahead, ahead + 4):
-                    i = rows[q] if indexed else q
-                    for j in range(0, d, line):
-                        prefetch(X, i, j)  # type: ignore[call-arg]
+        if start < last:
+            for q in range(start + size, min(hi, start + 2 * size)):  # the rows of the next tile
+                i = rows[q] if indexed else q
+                for j in range(0, d, line):
+                    prefetch(X, i, j)  # type: ignore[call-arg]
+        predict(X, index, quads, v, z)
         for k in range(m):
             z[k] *= table[SCALE, k]
         part, count = terms_at(terms, numbers, want_value, want_gradient, z, 0, table, m, c)
@@ -103,24 +95,8 @@ def dense_range(
                     if is_inside(row, k, table, limits, known):
                         for j in range(d):
                             block[j] += c[k] * row[j]
-            elif squared:  # squares of the very numbers that are added
-                for k in range(0, quads, 4):
-                    x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
-                    c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
-                    s0 = s1 = s2 = s3 = 0.0
-                    for j in range(d):
-                        block[j] += c0 * x0[j] + c1 * x1[j] + c2 * x2[j] + c3 * x3[j]
-                        s0 += np.float64(x0[j]) * np.float64(x0[j])
-                        s1 += np.float64(x1[j]) * np.float64(x1[j])
-                        s2 += np.float64(x2[j]) * np.float64(x2[j])
-                        s3 += np.float64(x3[j]) * np.float64(x3[j])
-                    squares[k], squares[k + 1], squares[k + 2], squares[k + 3] = s0, s1, s2, s3
-            else:
-                for k in range(0, quads, 4):
-                    x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
-                    c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
-                    for j in range(d):
-                        block[j] += c0 * x0[j] + c1 * x1[j] + c2 * x2[j] + c3 * x3[j]
+            else:  # squares of the very numbers that are added
+                add_rows(X, index, quads, c, block, squares)
             if sized and not careful:
                 for k in range(0, quads, 4):
                     x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
@@ -140,7 +116,7 @@ def dense_range(
             room = BLOCK_ROWS
             value += block_value
             block_value = 0.0
-            if many:
+            if want_gradient:
                 for j in range(d):
                     gradient[j] += block[j]
                     block[j] = 0.0

@@ -143,19 +143,33 @@ def fill_tile(samples: Any, rows: Any, indexed: bool, start: int, count: int, ti
     """Gather row number, label, scale, norm and weight of each sample."""
     y, scale, norms, weights, _ = samples
     index, table = tile
-    for k in range(count):
-        i = rows[start + k] if indexed else start + k
-        index[k] = i
-        table[LABEL, k] = y[i]
+    if indexed:
+        for k in range(uint64(count)):
+            index[k] = rows[uint64(start) + k]
+    else:
+        for k in range(uint64(count)):
+            index[k] = start + k
+    _gather(y, index, indexed, start, table, LABEL, count)
     if scale.shape[0] > 0:
-        for k in range(count):
-            table[SCALE, k] = scale[index[k]]
+        _gather(scale, index, indexed, start, table, SCALE, count)
     if norms.shape[0] > 0:
-        for k in range(count):
-            table[NORM, k] = norms[index[k]]
+        _gather(norms, index, indexed, start, table, NORM, count)
     if weights.shape[0] > 0:
-        for k in range(count):
-            table[WEIGHT, k] = weights[index[k]]
+        _gather(weights, index, indexed, start, table, WEIGHT, count)
+
+
+@njit(forceinline=True, **FAST)
+def _gather(
+    source: Any, index: Any, indexed: bool, start: int, table: Any, row: int, count: int
+) -> None:
+    """Write the entries of the samples into a row of the table."""
+    at = uint64(row)
+    if indexed:
+        for k in range(uint64(count)):
+            table[at, k] = source[uint64(index[k])]
+    else:
+        for k in range(uint64(count)):
+            table[at, k] = source[uint64(start) + k]
 
 
 @njit(forceinline=True, **FAST)

@@ -107,7 +107,7 @@ def test_sums_are_within_the_bound_of_the_exact_ones(path, data):
     assert error <= sum_rounding(n, 3)
 
 
-@pytest.mark.parametrize("d", [1, 5, 20, 33, 130])
+@pytest.mark.parametrize("d", [1, 4, 5, 20, 32, 33, 130])
 @pytest.mark.parametrize("path", ["dense", "float32", "csr", "replicates", "csr replicates"])
 def test_a_record_adds_the_same_wherever_it_stands(path, d):
     """Else a record that is added would move, by rounding, the terms of all that follow it.
