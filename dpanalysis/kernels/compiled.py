@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .._parallel import MOST_TASKS
+from .._parallel import MOST_TASKS, run_tasks
 from ..clipping import Clipping
 from ..losses import Loss
 from . import SHARED_BLOCK, kernel_table
@@ -34,6 +34,9 @@ _Wanted: TypeAlias = tuple[int, np.ndarray, int, int]
 
 def _read_only(array: np.ndarray) -> np.ndarray:
     """View an array as read-only and C-ordered: every kernel is compiled for one type only."""
+    flags = array.flags
+    if flags.c_contiguous and not flags.writeable:
+        return array
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
@@ -70,6 +73,7 @@ class CompiledSums:
             self._data = _read_only(X)
             self._entries = self.n * self.d
             self._block, self._wide = SHARED_BLOCK, _MAX_SHARED_FEATURES
+        self._all_rows = self._tasks([(0, self.n)])
 
     def sums(
         self,
@@ -89,8 +93,6 @@ class CompiledSums:
             _EMPTY if weights is None else _read_only(weights),
             self._limits,
         )
-        from .._parallel import run_tasks  # Numba is imported with the first sum
-
         terms, numbers, kernels = self._plan(clipping)
         wanted = (terms, numbers, int(want_value), int(want_gradient))
         together = W.shape[0] >= _MIN_SHARED and self.d <= self._wide
@@ -121,7 +123,7 @@ class CompiledSums:
             bounds = list(zip([0, *ends[:-1]], ends))
         indexed = flat is not None
         flat = _NO_ROWS if flat is None else _read_only(flat)
-        tasks = self._tasks(bounds)
+        tasks = self._all_rows if rows is None and replicates == 1 else self._tasks(bounds)
         values = np.zeros(len(tasks))
         gradients = np.zeros((len(tasks), self.d if wanted[3] else 0))
         clipped = np.zeros(len(tasks), np.int64)
