@@ -19,6 +19,24 @@ from .rounding import BLOCK_ROWS
 from .tile import SCALE, fill_tile, new_tile, scale_terms, terms_at
 
 _TILE_ROWS = 256
+_ONE, _TWO, _THREE, _FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+
+
+@njit(forceinline=True, **FAST)
+def _product(entries: Any, indices: Any, first: int, last: int, w: Any) -> float:
+    """Return the product of a row and ``w``: four sums, each of which waits for itself alone."""
+    s0 = s1 = s2 = s3 = 0.0
+    e = first
+    while e + _THREE < last:
+        s0 += entries[e] * w[uint64(indices[e])]
+        s1 += entries[e + _ONE] * w[uint64(indices[e + _ONE])]
+        s2 += entries[e + _TWO] * w[uint64(indices[e + _TWO])]
+        s3 += entries[e + _THREE] * w[uint64(indices[e + _THREE])]
+        e += _FOUR
+    while e < last:
+        s0 += entries[e] * w[uint64(indices[e])]
+        e += _ONE
+    return (s0 + s1) + (s2 + s3)
 
 
 @njit(**FAST)
@@ -51,10 +69,8 @@ def csr_range(
         fill_tile(samples, rows, indexed, start, m, tile)
         for k in range(m):
             i = uint64(index[k])
-            total = 0.0
-            for entry in range(uint64(indptr[i]), uint64(indptr[i + uint64(1)])):
-                total += entries[entry] * w[uint64(indices[entry])]
-            z[k] = total
+            first, last = uint64(indptr[i]), uint64(indptr[i + _ONE])
+            z[k] = _product(entries, indices, first, last, w)
         for k in range(m):
             z[k] *= table[SCALE, k]
         part, count = terms_at(terms, numbers, want_value, want_gradient, z, 0, table, m, c)
@@ -64,7 +80,7 @@ def csr_range(
             scale_terms(table, c, m)
             for k in range(m):
                 i, ck = uint64(index[k]), c[k]
-                first, last = uint64(indptr[i]), uint64(indptr[i + uint64(1)])
+                first, last = uint64(indptr[i]), uint64(indptr[i + _ONE])
                 if careful:
                     row = entries[first:last].copy()
                     if is_inside(row, k, table, limits, known):
@@ -82,7 +98,7 @@ def csr_range(
                 for k in range(m):
                     if is_doubtful(sizes[k], squares[k], k, table, limits, known):
                         i = uint64(index[k])
-                        row = entries[indptr[i] : indptr[i + uint64(1)]]
+                        row = entries[indptr[i] : indptr[i + _ONE]]
                         grown += 0 if is_inside(row, k, table, limits, known) else 1
         room -= m
         if room < size or start + m == hi:
@@ -156,7 +172,7 @@ def csr_replicates_range(
             i = uint64(index[k])
             z_row[:] = 0.0
             factor = table[SCALE, k]
-            for entry in range(uint64(indptr[i]), uint64(indptr[i + uint64(1)])):
+            for entry in range(uint64(indptr[i]), uint64(indptr[i + _ONE])):
                 x, v = factor * entries[entry], V[uint64(indices[entry])]
                 for r in range(replicates):
                     z_row[r] += x * v[r]
@@ -174,7 +190,7 @@ def csr_replicates_range(
                 for r in range(replicates):
                     c_row[r] = c[r * _TILE_ROWS + k]
                 factor = table[SCALE, k]
-                first, last = uint64(indptr[i]), uint64(indptr[i + uint64(1)])
+                first, last = uint64(indptr[i]), uint64(indptr[i + _ONE])
                 if careful:
                     row = entries[first:last].copy()
                     if is_inside(row, k, table, limits, known):
@@ -196,7 +212,7 @@ def csr_replicates_range(
                 for k in range(m):
                     if is_doubtful(sizes[k], squares[k], k, table, limits, known):
                         i = uint64(index[k])
-                        row = entries[indptr[i] : indptr[i + uint64(1)]]
+                        row = entries[indptr[i] : indptr[i + _ONE]]
                         grown += 0 if is_inside(row, k, table, limits, known) else 1
         room -= m
         if room < _TILE_ROWS or start + m == hi:
