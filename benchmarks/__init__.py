@@ -11,6 +11,7 @@ ENVIRONMENT = dict(os.environ)
 
 BENCHMARKS = [
     "kernels",
+    "narrow",
     "between",
     "noise",
     "networks",

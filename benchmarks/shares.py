@@ -16,7 +16,7 @@ REST = "the rest"
 # the other's.
 PARTS: dict[str, tuple[str, ...]] = {
     "sums over the data": (
-        "dpanalysis._parallel:run_tasks",
+        "dpanalysis.kernels.compiled:run_tasks",
         "dpanalysis.kernels.norms:run_tasks",
         "dpanalysis.problems.networks.base:NetworkSums.sums",
         "dpanalysis.problems.rows.memory:InMemoryRows.predictions",

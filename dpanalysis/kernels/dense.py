@@ -2,7 +2,7 @@
 
 One pass over ``X`` gives the sum of the losses, the sum of the (clipped) gradients and
 the number of clipped samples, by tiles of rows that stay in cache: predictions, then the losses
-of the tile in vector registers, then the gradient.
+of the tile in vector registers, then the gradient (:mod:`dpanalysis.kernels.vectors`).
 
 A row's prediction and coefficient depend on that row alone, to the last bit: not on its place,
 on the other rows or on the number of threads. A row that has grown since it was bounded adds
