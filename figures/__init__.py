@@ -50,6 +50,7 @@ FIGURES: dict[str, float] = {
     "kuru_fig4_ball": 3.0,
     "kuru_horizons": 1.0,
     "kuru_bounds": 5.0,
+    "kuru_allocation": 4.0,
     "kuru_real": 8.0,
     "lmi_map": 8.0,
     "clipping_table": 14.0,
