@@ -30,7 +30,9 @@ from .rounding import BLOCK_ROWS
 from .tile import LINE_BYTES, SCALE, fill_tile, new_tile, prefetch, scale_terms, terms_at
 from .vectors import LANES, add_rows, predict
 
-# Entries of X in a tile: half of a first-level cache, or less where the next tile is prefetched.
+# The same on every machine, not measured there: the blocks of a sum follow from the tiles, and its
+# last bits from the blocks. Entries of X in a tile: half of a first-level cache, or less where the
+# next tile is prefetched.
 _TILE_ENTRIES, _FAR_TILE_ENTRIES = 4096, 2048
 _NEAR_BYTES = 1 << 23  # smaller data stay in a cache that is fast enough without prefetching
 _PAGE_BYTES = 4096  # longer rows are prefetched by the processor
