@@ -70,6 +70,10 @@ def main(argv: list[str] | None = None) -> int:
         from .accuracy.gaussian import main as gaussian
 
         return gaussian(given[1:])
+    if given[:1] == ["regression"]:
+        from .accuracy.regression import main as regression
+
+        return regression(given[1:], machine())
     if given[:1] == ["accuracy"]:  # no timing: options and tables of its own
         from .accuracy import main as accuracy
 
@@ -78,7 +82,8 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m benchmarks",
         description="Time dpanalysis beside its peers. Machines differ: quote the ratios.",
         epilog="Accuracy beside peers: python -m benchmarks accuracy --help, and its penalty: "
-        "python -m benchmarks penalty --help.",
+        "python -m benchmarks penalty --help; of regression: python -m benchmarks regression "
+        "--help.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller sizes")

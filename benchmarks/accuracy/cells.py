@@ -149,12 +149,12 @@ class Runner:
         self._stack.close()
 
     def run(self, cell: Cell) -> dict[str, Any]:
-        """Return the cell with its accuracy, area and seconds of the fit, or why it was refused."""
+        """Return the cell with its measures and seconds of the fit, or why it was refused."""
         if cell.data != self._name:
-            self._name, self._data = cell.data, load(cell.data)
+            self._name, self._data = cell.data, self._load(cell.data)
             plain = {k: v for k, v in self._data.items() if k != "columns"}
             np.savez(self._folder / "data.npz", **plain)
-        library = METHODS[cell.method][0]
+        library = self.methods[cell.method][0]
         n = len(self._data["y"])
         delta = n**-1.1 if cell.delta == "approximate" else 0.0
         if library == "dpanalysis":
@@ -164,9 +164,20 @@ class Runner:
             if "refused" in answer:
                 return {**asdict(cell), **answer}
             scores, seconds = np.load(self._folder / "scores.npy"), answer["seconds"]
+        return {**asdict(cell), **self._measures(scores), "seconds": seconds}
+
+    # Of a task
+
+    task = "classification"
+    methods = METHODS
+
+    def _load(self, name: str) -> dict[str, Any]:
+        return load(name)
+
+    def _measures(self, scores: np.ndarray) -> dict[str, float]:
         y = self._data["y_test"]
         accuracy = float(np.mean(np.where(scores > 0, 1.0, -1.0) == y))
-        return {**asdict(cell), "accuracy": accuracy, "auc": area(scores, y), "seconds": seconds}
+        return {"accuracy": accuracy, "auc": area(scores, y)}
 
     def _ours(self, cell: Cell, delta: float) -> tuple[np.ndarray, float]:
         from dpanalysis.linear_model import LogisticRegression
@@ -188,7 +199,7 @@ class Runner:
         process = self._process(library)
         request = {
             "data": str(self._folder / "data.npz"), "out": str(self._folder / "scores.npy"),
-            "epsilon": min(cell.epsilon, 1e9), "delta": delta, "seed": cell.seed,
+            "epsilon": min(cell.epsilon, 1e9), "delta": delta, "seed": cell.seed, "task": self.task,
         }  # fmt: skip
         if "C=" in cell.method:
             request["C"] = float(cell.method.partition("C=")[2])

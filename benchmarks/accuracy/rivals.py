@@ -1,4 +1,4 @@
-"""What stands beside the private linear classifiers, in the virtual environment of each.
+"""What stands beside the private linear models, in the virtual environment of each.
 
 ``PYTHON rivals.py LIBRARY`` reads requests, one line of JSON each, and answers each with the scores
 that a model fitted to the training rows gives the test rows, in a file.
@@ -65,23 +65,48 @@ def sklearn(data: Any, epsilon: float, delta: float, seed: int) -> Any:
     return model.decision_function(data["X_test"])
 
 
-LIBRARIES = {
-    "diffprivlib": (diffprivlib, ("diffprivlib", "scikit-learn")),
-    "opacus": (opacus, ("opacus", "torch")),
-    "sklearn": (sklearn, ("scikit-learn",)),
+def diffprivlib_linear(data: Any, epsilon: float, delta: float, seed: int) -> Any:
+    """Fit its linear regression; the ranges of features and target are the public ones."""
+    from diffprivlib.models import LinearRegression
+
+    low, high = data["target"]
+    model = LinearRegression(
+        epsilon=epsilon, bounds_X=(data["low"], data["high"]), bounds_y=(low, high),
+        random_state=seed,
+    )  # fmt: skip
+    return model.fit(data["X"], data["y"]).predict(data["X_test"])
+
+
+def sklearn_ridge(data: Any, epsilon: float, delta: float, seed: int) -> Any:
+    """Fit without privacy, features scaled by the public ranges, all else by default."""
+    from sklearn.linear_model import Ridge
+
+    low, high = data["low"], data["high"]
+    X, X_test = ((2.0 * x - low - high) / (high - low) for x in (data["X"], data["X_test"]))
+    return Ridge().fit(X, data["y"]).predict(X_test)
+
+
+#: Library -> the fit of each task, and the packages whose versions are told.
+LIBRARIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "diffprivlib": (
+        {"classification": diffprivlib, "regression": diffprivlib_linear},
+        ("diffprivlib", "scikit-learn"),
+    ),
+    "opacus": ({"classification": opacus}, ("opacus", "torch")),
+    "sklearn": ({"classification": sklearn, "regression": sklearn_ridge}, ("scikit-learn",)),
 }
 
 
 def main(library: str) -> None:
     """Answer requests until the input ends."""
     warnings.simplefilter("ignore")
-    fit, packages = LIBRARIES[library]
+    tasks, packages = LIBRARIES[library]
     versions = {name: importlib.metadata.version(name) for name in packages}
     print(json.dumps(versions), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         data = dict(np.load(request.pop("data")))
-        out = request.pop("out")
+        out, fit = request.pop("out"), tasks[request.pop("task")]
         began = time.perf_counter()
         try:
             scores = fit(data, **request)

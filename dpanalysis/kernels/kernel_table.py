@@ -21,6 +21,7 @@ from . import (
     AUTOMATIC,
     FLAT,
     HINGE,
+    HUBER,
     HUBERIZED_HINGE,
     LOGISTIC,
     PER_SAMPLE_ADAPTIVE,
@@ -103,6 +104,7 @@ _LOSSES: dict[type, tuple[int, str | None]] = {
     losses.SquaredError: (SQUARED_ERROR, None),
     losses.Hinge: (HINGE, None),
     losses.HuberizedHinge: (HUBERIZED_HINGE, "width"),
+    losses.Huber: (HUBER, "width"),
 }
 # class -> code of its formula, and its parameters after the clip norm
 _RULES: dict[type, tuple[int, tuple[str, ...]]] = {

@@ -168,6 +168,21 @@ def squared_derivative(z: float, y: float) -> float:
 
 
 @njit(**FAST)
+def huber_derivative(z: float, y: float, width: float) -> float:
+    """Return the residual, clipped at ``width``."""
+    residual = z - y
+    inside = width if residual > width else residual  # NaN passes
+    return -width if inside < -width else inside
+
+
+@njit(**FAST)
+def huber_value(z: float, y: float, width: float) -> float:
+    """Return (z - y)^2 / 2 up to residuals of size ``width``, and its tangent beyond."""
+    inside = huber_derivative(z, y, width)
+    return inside * ((z - y) - 0.5 * inside)
+
+
+@njit(**FAST)
 def hinge_value(z: float, y: float) -> float:
     """Return max(0, 1 - yz)."""
     margin = y * z

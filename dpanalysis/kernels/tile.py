@@ -36,6 +36,7 @@ from . import (
     AUTOMATIC,
     FLAT,
     HINGE,
+    HUBER,
     LOGISTIC,
     PER_SAMPLE_ADAPTIVE,
     SQUARED_ERROR,
@@ -47,6 +48,8 @@ from .scalar import (
     clip_weight,
     hinge_derivative,
     hinge_value,
+    huber_derivative,
+    huber_value,
     huberized_derivative,
     huberized_value,
     logistic_derivative,
@@ -203,6 +206,10 @@ def _loss_values(code: int, parameter: Any, z: Any, table: Any, count: int) -> f
         for i in range(uint64(count)):
             loss = hinge_value(z[i], table[LABEL, i])
             total += _keep_loss(z[i], loss, table, i)
+    elif code == HUBER:
+        for i in range(uint64(count)):
+            loss = huber_value(z[i], table[LABEL, i], parameter)
+            total += _keep_loss(z[i], loss, table, i)
     else:
         for i in range(uint64(count)):
             loss = huberized_value(z[i], table[LABEL, i], parameter)
@@ -241,6 +248,10 @@ def _loss_derivatives(
     elif code == HINGE:
         for i in range(uint64(count)):
             slope = hinge_derivative(z[i], table[LABEL, i])
+            c[i] = _keep_derivative(z[i], slope, table[row, i], lost)
+    elif code == HUBER:
+        for i in range(uint64(count)):
+            slope = huber_derivative(z[i], table[LABEL, i], parameter)
             c[i] = _keep_derivative(z[i], slope, table[row, i], lost)
     else:
         for i in range(uint64(count)):

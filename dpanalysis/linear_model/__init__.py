@@ -1,4 +1,4 @@
-"""Private linear classifiers with scikit-learn's interface.
+"""Private linear classifiers and regressors with scikit-learn's interface.
 
 It needs scikit-learn: ``pip install 'dpanalysis-toolkit[sklearn]'``.
 
@@ -26,20 +26,23 @@ if TYPE_CHECKING:
     from .classifiers import (
         LinearSVC,
         LogisticRegression,
-        PrivacyWarning,
         PrivateClassifier,
         load,
         save,
     )
     from .ensembles import privacy_of
+    from .estimator import PrivacyWarning
     from .ordinary import to_sklearn
+    from .regressors import LinearRegression, Ridge
 
 __all__ = [
+    "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
     "PrivacyCard",
     "PrivacyWarning",
     "PrivateClassifier",
+    "Ridge",
     "load",
     "privacy_of",
     "save",
@@ -47,7 +50,10 @@ __all__ = [
 ]
 
 _HOMES = dict.fromkeys(__all__, "classifiers") | {
+    "LinearRegression": "regressors",
     "PrivacyCard": "card",
+    "PrivacyWarning": "estimator",
+    "Ridge": "regressors",
     "privacy_of": "ensembles",
     "to_sklearn": "ordinary",
 }

@@ -1,7 +1,7 @@
 """Private linear classifiers: one for any loss and method, and two with a fixed loss.
 
-They clip the rows to public bounds, fit through the oracle, and state the guarantee on a card.
-Fitted models are stored as JSON; loading one executes no code.
+What they share with regressors is in :mod:`.estimator`. Fitted models of both are stored as JSON;
+loading one executes no code.
 """
 
 from __future__ import annotations
@@ -17,72 +17,34 @@ from pathlib import Path
 from typing import Any, TextIO, get_args
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.pipeline import Pipeline
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .. import clipping, losses, methods
-from .._validation import check_number, refuse_mask
+from .._validation import check_number
 from ..losses import HuberizedHinge, Logistic, Loss, check_loss
 from ..methods.base import Method
-from ..preprocessing.columns import columns_of
 from ..preprocessing.encoder import PublicEncoder
 from ..privacy import mechanisms
-from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
+from ..privacy.accounting.relations import Budget
 from ..privacy.accounting.sampling import Sampling
-from ..privacy.facts import check_size
-from ..privacy.queries import PerturbedMinimum
 from ..problems import ERM, Softmax
 from ..problems.base import Problem
-from ..problems.rows.checks import has_read_width, refuse_read_width
 from ..regularizers import L2
-from . import fits
 from .card import PrivacyCard
-from .design import NO_BOUNDS, Upstream, design_of, in_file, upstream_of
-from .fits import Sketch, Spent, sketch
-from .runs import LONG, TRIED, Outlook, Run, outlook, run
+from .design import Upstream, design_of, in_file
+from .estimator import PrivacyWarning, PrivateLinearModel
+from .regressors import LinearRegression, Ridge
+from .runs import Outlook, Run, outlook, rule_facts, run
 from .weights import ClassWeighted, weights_of
-
-
-class PrivacyWarning(UserWarning):
-    """Something that costs privacy, or accuracy for privacy's sake."""
-
-
-_IN_MEMORY = 1 << 24  # bytes of dense data up to which their bounded rows are in memory, too
-_ENTRIES = 1 << 18  # of a block of rows on its way to a file
-
-_SEARCHED = (
-    "this fit is one of several on the same rows (GridSearchCV, cross_val_score and the like): "
-    "each costs epsilon again, and scores on held-out rows are exact, so that neither the scores "
-    "nor the parameters chosen by them are covered by privacy_; take C='auto', which is chosen "
-    "without looking, C='private', which pays for looking, or choose on public data"
-)
-_AGAIN = (
-    "the same rows again: with this one, {} fits of this process used them or some of them, at "
-    "{} in sum, which is more than the card of each states; dpanalysis.linear_model.privacy_of "
-    "adds the costs of several models"
-)
-_STEPS = (
-    "the steps {} before the estimator may learn from the private records, which privacy_ does not "
-    "cover: declare what they learn on public data, by a PublicEncoder, or leave them out"
-)
-_CUT = (
-    "no public bounds were declared, so every feature is cut to the range from -1 to 1: put a "
-    "PublicEncoder before the estimator, or pass bounds=(low, high)"
-)
-
-_NO_WEIGHTS = (
-    "sample_weight is refused: a record of weight v moves the answer v times as far, so the noise "
-    "would need a public bound on all weights, and weights computed from the records are not "
-    "public; class_weight={...} takes public weights of the classes"
-)
 
 #: Names of methods; see :class:`PrivateClassifier`.
 _METHODS = ("auto", "objective_perturbation")
 
 
-class PrivateClassifier(ClassifierMixin, BaseEstimator):
+class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     r"""Private linear classifier with a loss and a method of choice.
 
     :class:`LogisticRegression` and :class:`LinearSVC` are this class with a fixed loss.
@@ -139,6 +101,11 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     1.0
     """
 
+    _chosen_privately = (
+        "C='auto', which is chosen without looking, C='private', which pays for looking"
+    )
+    _instead_of_weights = "; class_weight={...} takes public weights of the classes"
+
     def __init__(
         self,
         loss: Loss | None = None,
@@ -166,131 +133,12 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         self.size = size
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, **unknown: Any) -> PrivateClassifier:
-        """Fit the model; this spends the whole budget.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or DataFrame of shape (n, d)
-            Numbers, such as :class:`~dpanalysis.preprocessing.PublicEncoder` makes.
-        y : array_like of shape (n,)
-            Labels: numbers or words.
-        **unknown
-            Refused, ``sample_weight`` with the reason: see Notes.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            Before anything is spent, if an argument is outside its range, an entry is NaN, there
-            is one class only, a label is not one of ``classes``, X is what ``load_libsvm`` gave
-            without ``n_features``, bounds were learned under another relation, loss and method
-            do not fit together, or ``class_weight`` or ``sample_weight`` is not a public weight.
-
-        Warns
-        -----
-        PrivacyWarning
-            If no bounds are declared, the fit is one of a search, steps of a pipeline before it
-            may learn from the records, fits of this process have used the same rows before (the
-            warning says what all of them have cost), or there is little data for epsilon.
-
-        Notes
-        -----
-        *What epsilon covers.* The proof of a run takes its rows and bounds as given. Whatever
-        computed them from the records is a release too. Its cost is added if it is a
-        :class:`~dpanalysis.preprocessing.PrivateBounds` that can be traced: by the pipelines in
-        whose fit this one is called, by the rows, or by ``bounds``. Of anything else the card says
-        that it is not counted.
-
-        *No sample_weight.* A record of weight v moves the answer v times as far, so the noise needs
-        a public bound on all weights; and weights that were computed from the records, as most are,
-        are no more public than these, while one for each record can be of any size by itself.
-        ``class_weight`` is a dict of public weights instead, one for each class.
-
-        *Little data.* Before the fit, the number of rows, the columns, epsilon and the bounds say
-        how much of the clearest labels the noise leaves: those that follow a linear rule exactly,
-        of two equally frequent classes. The card states what share of them is predicted rightly.
-        There is a warning where that is below 75 of 100, half of what could be gained over a
-        constant prediction. Not with a method object.
-
-        *Repeated fits.* A process remembers keyed digests of the last 256 tables that it fitted,
-        and so recognizes the same rows in another order, with other labels, with some columns
-        left out, or a tenth of them at least. It does not see fits of other processes, rows that
-        were changed in between, and parts of a table whose rows repeat, such as those of a few
-        categories, unless scikit-learn has taken the parts.
-        """
-        if "sample_weight" in unknown:
-            raise TypeError(_NO_WEIGHTS)
-        if unknown:
-            raise TypeError(f"fit() got an unexpected keyword argument {next(iter(unknown))!r}")
-        given, (X, y) = X, self._checked(X, y)
-        n, d = X.shape
-        budget = self._budget(n)
-        classes, labels = self._classes(y)
-        sparse = not isinstance(X, np.ndarray)
-        design, bounds_note = design_of(
-            self.bounds, columns_of(given), d, bool(self.fit_intercept), sparse
-        )
-        upstream = upstream_of(given, self.bounds, design, budget.relation)
-        table = sketch(X)
-        past = fits.PROCESS.on(table, upstream.repeated)
-        past.add(self._price(table, budget, upstream))
-        if upstream.repeated:
-            warnings.warn(_SEARCHED, PrivacyWarning, stacklevel=2)
-        if past.fits > 1:
-            warnings.warn(_AGAIN.format(past.fits, past), PrivacyWarning, stacklevel=2)
-        if upstream.steps:
-            warnings.warn(_STEPS.format(upstream.steps), PrivacyWarning, stacklevel=2)
-        if bounds_note == NO_BOUNDS:
-            warnings.warn(_CUT, PrivacyWarning, stacklevel=2)
-        if sparse or self._nominal(n) * d * X.itemsize <= _IN_MEMORY:
-            self._fit_design(design.rows(X), labels, classes, design, budget, bounds_note, upstream)
-        else:
-            step = max(1, _ENTRIES // d)
-            parts = (X[lo : lo + step] for lo in range(0, n, step))
-            with in_file(map(design.rows, parts)) as D:
-                self._fit_design(D, labels, classes, design, budget, bounds_note, upstream)
-        fits.PROCESS.spend(self._price(table, budget, upstream))
-        return self
-
-    @staticmethod
-    def _price(table: Sketch, budget: Budget, upstream: Upstream) -> Spent:
-        """Return what one fit costs its rows."""
-        return Spent(table, 1, budget.limit, budget.delta, set(upstream.learned))
-
-    def _fit_design(
-        self,
-        D: Any,
-        labels: np.ndarray,
-        classes: np.ndarray,
-        design: Any,
-        budget: Budget,
-        bounds_note: str,
-        upstream: Upstream,
-    ) -> None:
-        """Fit to the rows of the design, whose labels are 0..K-1."""
-        weights = self._weights(classes)
-        runs = self._solve(D, labels, weights, design.row_bound, budget, self._rng())
-        w = np.concatenate([each.w.reshape(-1, D.shape[1]) for each in runs])
-        self.coef_, self.intercept_ = design.weights(w)
-        self.classes_ = classes
-        self.privacy_ = self._card(runs, D.shape, budget, bounds_note, upstream)
-        self._learned = upstream.learned
-
     def _solve(
-        self,
-        D: Any,
-        labels: np.ndarray,
-        class_weights: list[float],
-        row_bound: Any,
-        budget: Budget,
-        rng: Any,
+        self, D: Any, targets: np.ndarray, known: Any, row_bound: Any, budget: Budget, rng: Any
     ) -> list[Run]:
         """Return the runs, whose weights, one after the other, are the rows of ``coef_``."""
         loss, method = self._loss_and_method()
+        class_weights = self._weights(known)
         K = len(class_weights)
         logistic, scores = type(loss) is Logistic, 1 if K == 2 else K
         penalty = self._penalty(D.shape[0])
@@ -299,10 +147,10 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         problems: Iterable[Problem]
         if logistic and K > 2:
             scores = 1
-            problems = [Softmax(D, labels, K, penalty, row_bound, dtype="float64", size=self.size)]
+            problems = [Softmax(D, targets, K, penalty, row_bound, dtype="float64", size=self.size)]
         else:
             problems = (
-                ERM(D, np.where(labels == k, 1.0, -1.0), each, penalty, row_bound, size=self.size)
+                ERM(D, np.where(targets == k, 1.0, -1.0), each, penalty, row_bound, size=self.size)
                 for k, (each, _) in zip(ones, parts)
             )
         part = Budget(budget.limit / scores, budget.delta / scores, budget.relation)
@@ -365,49 +213,19 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             )
         return loss, self.method
 
-    def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        refuse_mask("X", X)
-        refuse_mask("y", y)
-        if has_read_width(X):
-            refuse_read_width()
-        try:
-            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
-        except ValueError as error:
-            _refuse_nan(error)
-            if "could not convert string to float" not in str(error):
-                raise
-            raise ValueError(
-                f"X must hold numbers ({error}): put a PublicEncoder with the columns' domains "
-                "before the estimator"
-            ) from None
-        check_classification_targets(y)
-        return X, y
-
-    def _nominal(self, n: int) -> int:
-        """Return the public size that averages are divided by, checked against the n rows."""
-        return n if self.size is None else check_size(self.size, n)
-
-    def _budget(self, n: int) -> Budget:
-        n = self._nominal(n)
+    def _check_parameters(self, budget: Budget) -> None:
         self._loss_and_method()
-        epsilon = check_number("epsilon", self.epsilon, low=0.0, low_open=True)
-        delta = check_number("delta", self.delta, low=0.0, high=1.0, high_open=True)
-        if n > 1 and delta >= 1.0 / n:
+        if self.C == "private" and budget.delta > 0.0:
             raise ValueError(
-                f"delta must be below 1/n = {1.0 / n:.3g}, got {delta!r}: releasing one record in "
-                "the clear would satisfy it"
-            )
-        if self.C == "private" and delta > 0.0:
-            raise ValueError(
-                f"C='private' takes a pure budget, delta = 0, got {delta!r}: the best of several "
-                "runs with a delta of their own has no such guarantee here"
+                f"C='private' takes a pure budget, delta = 0, got {budget.delta!r}: the best of "
+                "several runs with a delta of their own has no such guarantee here"
             )
         if self.C not in ("auto", "private"):
             check_number("C", self.C, low=0.0, low_open=True)
-        return Budget(epsilon, delta, check_relation(self.relation))
 
-    def _classes(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _targets(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the classes, sorted, and the number of each label's class."""
+        check_classification_targets(y)
         if self.classes is None:
             classes, labels = np.unique(y, return_inverse=True)
         else:
@@ -429,25 +247,16 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             )
         return classes, labels
 
-    def _rng(self) -> Any:
-        state = self.random_state
-        if state is None:
-            return "os"
-        if isinstance(state, np.random.RandomState):
-            return int(state.randint(2**31 - 1))
-        return state
+    # After the fit
 
     # After the fit
 
+    def _keep(self, coef: np.ndarray, intercept: np.ndarray, known: Any) -> None:
+        self.coef_, self.intercept_, self.classes_ = coef, intercept, known
+
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores, (n,) for two classes and (n, K) for more."""
-        check_is_fitted(self)
-        try:
-            X = validate_data(self, X, accept_sparse="csr", reset=False)
-        except ValueError as error:
-            _refuse_nan(error)
-            raise
-        scores = np.asarray(X @ self.coef_.T) + self.intercept_
+        scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> np.ndarray:
@@ -456,101 +265,32 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         best = (scores > 0.0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[best]
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.non_deterministic = self.random_state is None
-        return tags
-
-    def _card(
-        self,
-        runs: list[Run],
-        shape: tuple[int, int],
-        budget: Budget,
-        bounds_note: str,
-        upstream: Upstream,
-    ) -> PrivacyCard:
-        """Return the guarantee and what it rests on."""
+    def _method_facts(self, runs: list[Run], n: int, delta: float) -> dict[str, str]:
         loss, method = self._loss_and_method()
-        given = getattr(self, "class_weight", None)
-        records = f"{shape[0]} records" if self.size is None else f"nominal size {self.size}"
-        if isinstance(method, Method):
-            l2 = self._penalty(shape[0])
-            given = (
-                f"L2 of strength {l2.strength:.3g}, on the intercept too, as given" if l2 else ""
-            )
-            method_facts = {
-                "Loss": repr(loss),
-                "Method": repr(method),
-                "Penalty": given or "none but the method's own",
-            }
-        else:
-            method_facts = _rule_facts(runs[0].plan, self.C, budget.delta)
-        facts = {
-            "Sizes": f"{records}, {shape[1]} weights for each score, intercept included",
-            **method_facts,
-            "Bounds": bounds_note,
-            **_expected(runs[0].outlook),
-            **({"Class weights": f"{given!r}, as given"} if given else {}),
+        if not isinstance(method, Method):
+            return rule_facts(runs[0].plan, str(self.C), delta)
+        l2 = self._penalty(n)
+        given = f"L2 of strength {l2.strength:.3g}, on the intercept too, as given" if l2 else ""
+        return {
+            "Loss": repr(loss),
+            "Method": repr(method),
+            "Penalty": given or "none but the method's own",
         }
-        covered = ["coef_ and intercept_, and every prediction made from them"]
+
+    def _about_targets(self, runs: list[Run]) -> tuple[dict[str, str], list[str], list[str]]:
+        loss, given = self._loss_and_method()[0], getattr(self, "class_weight", None)
         labels = (
             "read off y and taken as public" if self.classes is None else "declared by the user"
         )
-        not_covered = [
-            f"{self._public_size(budget)} and the features' names",
-            f"the set of labels: {labels}",
-            "domains, bounds, classes or settings chosen by looking at these records, and whatever "
-            "was learned from them before they reached the model or its encoder",
-            "scores on private rows, such as score(X, y)",
-            "the time that the fit takes, and errors about bad cells or labels",
-            "other fits on the same records, of models or of bounds: their epsilons add up",
-        ]
-        if type(loss) not in _STORABLE.values():
-            not_covered.append(
-                f"convexity, smoothness and Hessian constants that {loss!r} states: they are not "
-                "checked, and the guarantees of some methods rest on them"
-            )
-        if self.random_state is not None:
-            not_covered.insert(
-                0,
-                "RESEARCH ONLY: random_state was given, and who knows it can undo the noise; leave "
-                "it None for a release",
-            )
-        ledger = tuple(repr(event) for each in runs for event in each.events)
-        paid = [each.epsilon for each in upstream.learned]
-        ledger += tuple(f"bounds learnt from the data: epsilon {each:g}" for each in paid)
-        if paid:
-            covered.append("the bounds that PrivateBounds learned")
-        return PrivacyCard(
-            epsilon=float(sum(each.epsilon for each in runs) + sum(paid)),
-            delta=float(sum(each.delta for each in runs)),
-            relation=budget.relation,
-            ledger=ledger,
-            model=repr(self),
-            facts=facts,
-            covered=tuple(covered),
-            not_covered=tuple(not_covered),
-            not_counted=upstream.not_counted,
+        facts = _expected(runs[0].outlook)
+        if given:
+            facts["Class weights"] = f"{given!r}, as given"
+        stated = (
+            f"convexity, smoothness and Hessian constants that {loss!r} states: they are not "
+            "checked, and the guarantees of some methods rest on them"
         )
-
-    def _public_size(self, budget: Budget) -> str:
-        """Return what of the number of records is public."""
-        if self.size is None:
-            alone = "" if budget.relation == REPLACE_ONE else ", which is the nominal size,"
-            return f"the number of records{alone}"
-        if budget.relation == REPLACE_ONE:
-            return "the number of records, the nominal size"
-        return "the nominal size, but not the number of records,"
-
-
-def _refuse_nan(error: ValueError) -> None:
-    """Raise for NaN in X with the private cure: scikit-learn names models without privacy."""
-    if "Input X contains NaN" in str(error):
-        raise ValueError(
-            "Input X contains NaN: a PublicEncoder before the estimator gives empty cells a "
-            'declared value, as in {"range": (0, 100), "missing": 40}, or a category of their own'
-        ) from None
+        last = [] if type(loss) in _STORABLE.values() else [stated]
+        return facts, [f"the set of labels: {labels}"], last
 
 
 def _weighted(loss: Loss, class_weights: list[float], k: int) -> tuple[Loss, float]:
@@ -590,40 +330,6 @@ def _expected(outlook: Outlook | None) -> dict[str, str]:
     return {"Expected": f"{_of_100(outlook)}; by sizes and bounds alone"} if outlook else {}
 
 
-def _rule_facts(plan: Any, C: float | str, delta: float) -> dict[str, str]:
-    """Return the part of the card about a method chosen by the rules of :mod:`.runs`."""
-    if not isinstance(plan, PerturbedMinimum):
-        return {
-            "Method": "full-batch gradient descent with momentum, gradients clipped to length 1",
-            "Noise": "Gaussian noise on every gradient",
-            "Why gradients": "by the public sizes and bounds, the noise of objective perturbation "
-            f"would have a length of {LONG:g} or more, from where clipped gradients are better",
-        }
-    noise = {
-        "blocks": "Laplace noise in each group of columns, and noise in the maximum norm for the "
-        "numbers",
-        "spherical": "noise of density exp(-||b||/s) in the L2 norm",
-        "gaussian": "Gaussian noise",
-    }[plan.law]
-    source = {
-        "auto": ", by the default rule",
-        "private": f", the best of {len(TRIED)} by a private score of some runs, all charged",
-    }.get(str(C), ", as given")
-    facts = {
-        "Method": "objective perturbation: the exact minimizer of the penalized loss with a "
-        "random linear term",
-        "Noise": f"{noise}; of the laws that the bounds allow, the one of the least expected "
-        "square",
-        "Penalty": f"L2 of strength {plan.ridge:.3g}, on the intercept too{source}",
-    }
-    if delta > 0.0:
-        facts["Why not gradients"] = (
-            "full-batch descent and DP-SGD pay for every step; one noisy objective pays once, and "
-            "its noise is short by the public sizes and bounds"
-        )
-    return facts
-
-
 def fit_blocks(
     model: PrivateClassifier, encoder: PublicEncoder, blocks: Iterable[tuple[Any, Any]]
 ) -> None:
@@ -641,7 +347,7 @@ def fit_blocks(
 
     with in_file(parts()) as D:
         budget = model._budget(len(D))
-        classes, codes = model._classes(np.concatenate(labels))
+        classes, codes = model._targets(np.concatenate(labels))
         model.n_features_in_ = columns.d
         model._fit_design(D, codes, classes, design, budget, bounds_note, Upstream(columns.learned))
 
@@ -838,8 +544,9 @@ class LinearSVC(PrivateClassifier):
 
 
 _FORMAT, _VERSION = "dpanalysis.linear_model", 1
-_KINDS: dict[str, type[PrivateClassifier]] = {
-    kind.__name__: kind for kind in (LinearSVC, LogisticRegression, PrivateClassifier)
+_KINDS: dict[str, type[PrivateLinearModel]] = {
+    kind.__name__: kind
+    for kind in (LinearRegression, LinearSVC, LogisticRegression, PrivateClassifier, Ridge)
 }
 
 
@@ -890,7 +597,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    model : LogisticRegression, LinearSVC, PrivateClassifier, or Pipeline of an encoder and one
+    model : LogisticRegression, LinearSVC, PrivateClassifier, Ridge, LinearRegression, or Pipeline
+        Of an encoder and one of these.
     path : str or path-like
 
     Raises
@@ -922,31 +630,40 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             f"and one of these, got {model!r}"
         )
     check_is_fitted(last)
-    kind = last.classes_.dtype.kind
-    if kind not in "biufU" and not all(isinstance(c, str) for c in last.classes_):
-        raise TypeError(f"classes must be numbers or words to be saved, got {last.classes_!r}")
-    parameters = {name: getattr(last, name) for name in ("epsilon", "delta", "C", "fit_intercept")}
+    own, names = last.get_params(), ("epsilon", "delta", "C", "alpha", "fit_intercept")
+    parameters = {name: own[name] for name in names if name in own}
+    classes: Any = getattr(last, "classes_", None)
+    if isinstance(last, Ridge):
+        parameters["target_bounds"] = np.asarray(last.target_bounds, dtype=np.float64).tolist()
+    elif classes.dtype.kind not in "biufU" and not all(isinstance(c, str) for c in classes):
+        raise TypeError(f"classes must be numbers or words to be saved, got {classes!r}")
     if type(last) is PrivateClassifier:
         parameters |= {name: _plain(name, getattr(last, name)) for name in ("loss", "method")}
     if getattr(last, "class_weight", None):
         pairs = last.class_weight.items()
         parameters["class_weight"] = [[np.asarray(key).tolist(), float(v)] for key, v in pairs]
-    names = getattr(last, "feature_names_in_", None)
+    features = getattr(last, "feature_names_in_", None)
     content = {
         "format": _FORMAT,
         "version": _VERSION,
         "kind": type(last).__name__,
         "parameters": parameters,
         "encoder": before[0].to_dict() if before else None,
-        "feature_names": None if names is None else list(names),
-        "classes": last.classes_.tolist(),
-        "classes_dtype": "object" if kind == "O" else last.classes_.dtype.str,
+        "feature_names": None if features is None else list(features),
+        "classes": None if classes is None else classes.tolist(),
+        "classes_dtype": _dtype_name(classes),
         "coef": last.coef_.tolist(),
-        "intercept": last.intercept_.tolist(),
+        "intercept": np.asarray(last.intercept_).tolist(),
         "privacy": json.loads(last.privacy_.to_json()),
     }
     with whole_file(path) as file:
         file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def _dtype_name(classes: np.ndarray | None) -> str | None:
+    if classes is None:
+        return None
+    return "object" if classes.dtype.kind == "O" else classes.dtype.str
 
 
 @contextmanager
@@ -978,13 +695,19 @@ def load(path: str | os.PathLike[str]) -> Any:
         model = _KINDS[content["kind"]](**parameters)
         model.coef_ = np.array(content["coef"], dtype=np.float64)
         model.intercept_ = np.array(content["intercept"], dtype=np.float64)
-        kind = content["classes_dtype"]
-        if np.dtype(kind).kind not in "biufUO":
-            raise ValueError(f"labels of dtype {kind!r}")
-        model.classes_ = np.array(content["classes"], dtype=kind)
-        if model.coef_.ndim != 2 or model.intercept_.shape != (len(model.coef_),):
+        if isinstance(model, Ridge):
+            shapes = model.coef_.shape[:1], ()
+        else:
+            kind = content["classes_dtype"]
+            if np.dtype(kind).kind not in "biufUO":
+                raise ValueError(f"labels of dtype {kind!r}")
+            model.classes_ = np.array(content["classes"], dtype=kind)
+            shapes = model.coef_.shape[:2], model.coef_.shape[:1]
+        if (model.coef_.shape, model.intercept_.shape) != shapes or not model.coef_.ndim:
             raise ValueError("weights of the wrong shape")
-        model.n_features_in_ = model.coef_.shape[1]
+        if isinstance(model, Ridge):
+            model.intercept_ = float(model.intercept_)
+        model.n_features_in_ = model.coef_.shape[-1]
         if content["feature_names"] is not None:
             model.feature_names_in_ = np.array(content["feature_names"], dtype=object)
         model.privacy_ = PrivacyCard.from_json(json.dumps(content["privacy"]))

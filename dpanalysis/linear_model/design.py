@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.pipeline import FeatureUnion, Pipeline
 
 from ..preprocessing.columns import LearnedRanges, PublicColumns, columns_of, learned_by
@@ -56,17 +56,28 @@ class Upstream:
     repeated: bool = False  # whether scikit-learn fits the estimator several times
 
 
-def upstream_of(X: Any, bounds: Any, design: Any, relation: str) -> Upstream:
-    """Return what came before the ``fit`` that calls this function."""
+def upstream_of(
+    X: Any, bounds: Any, design: Any, relation: str, of_targets: Sequence[LearnedRanges] = ()
+) -> Upstream:
+    """Return what came before the ``fit`` that calls this function.
+
+    ``of_targets`` are the fits that learned the range of the targets.
+    """
     frames = list(_callers())
-    steps = [step for pipeline in _pipelines(frames) for _, step in pipeline.steps[:-1]]
+    steps = [step for each in _owners(frames, Pipeline) for _, step in each.steps[:-1]]
     transformers = [leaf for step in steps for leaf in _leaves(step)]
+    targets = [
+        each.transformer_
+        for each in _owners(frames, TransformedTargetRegressor)
+        if each.transformer is not None  # functions of one number learn nothing
+    ]
     known = PublicEncoder, PrivateBounds
-    others = [type(step).__name__ for step in transformers if type(step) not in known]
-    columns = [getattr(each, "columns_", None) for each in estimators_in(steps)]
+    leaves = [*transformers, *(leaf for step in targets for leaf in _leaves(step))]
+    others = [type(step).__name__ for step in leaves if type(step) not in known]
+    columns = [getattr(each, "columns_", None) for each in estimators_in([*steps, *targets])]
     columns.append(getattr(design, "columns", None))
     fits = [fit for each in columns if isinstance(each, PublicColumns) for fit in each.learned]
-    learned = tuple(dict.fromkeys([*learned_by(X), *fits]))
+    learned = tuple(dict.fromkeys([*learned_by(X), *fits, *of_targets]))
     for fit in learned:
         if fit.relation != relation:
             raise ValueError(
@@ -96,11 +107,11 @@ def _fits_several_times(frame: Any) -> bool:
     return within and type(owner).__name__ != "FixedThresholdClassifier"
 
 
-def _pipelines(frames: Iterable[Any]) -> list[Pipeline]:
-    """Return the pipelines that have a method on the stack."""
+def _owners(frames: Iterable[Any], kind: type) -> list[Any]:
+    """Return the estimators of a kind that have a method on the stack."""
     methods = [frame for frame in frames if frame.f_code.co_varnames[:1] == ("self",)]
     owners = [frame.f_locals.get("self") for frame in methods]
-    return list({id(each): each for each in owners if isinstance(each, Pipeline)}.values())
+    return list({id(each): each for each in owners if isinstance(each, kind)}.values())
 
 
 def _leaves(step: Any) -> list[Any]:

@@ -15,9 +15,10 @@ from .design import SEVERAL, estimators_in
 
 # These learn nothing from records but by the private models in them.
 _ADD_NOTHING = (
-    *("BaggingClassifier", "FixedThresholdClassifier", "FrozenEstimator", "LabelBinarizer"),
-    *("LabelEncoder", "MultiOutputClassifier", "OneVsOneClassifier", "OneVsRestClassifier"),
-    *("Pipeline", "PrivateBounds", "PublicEncoder", "RFE", "VotingClassifier"),
+    *("BaggingClassifier", "BaggingRegressor", "FixedThresholdClassifier", "FrozenEstimator"),
+    *("LabelBinarizer", "LabelEncoder", "MultiOutputClassifier", "MultiOutputRegressor"),
+    *("OneVsOneClassifier", "OneVsRestClassifier", "Pipeline", "PrivateBounds", "PublicEncoder"),
+    *("RFE", "VotingClassifier", "VotingRegressor"),
 )
 _BESIDE = (
     "what {} learned from the same records beside the private models, such as scores, weights or "
@@ -175,6 +176,6 @@ def _asked(estimator: Any) -> _Cost:
 
 
 def _is_private(estimator: Any) -> bool:
-    from .classifiers import PrivateClassifier
+    from .estimator import PrivateLinearModel
 
-    return isinstance(estimator, PrivateClassifier)
+    return isinstance(estimator, PrivateLinearModel)

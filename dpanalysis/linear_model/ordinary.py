@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from sklearn import linear_model, svm
@@ -10,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..losses import Logistic
 from .classifiers import PrivateClassifier
+from .regressors import LinearRegression, Ridge
 
 
 def to_sklearn(model: Any) -> Any:
@@ -19,14 +21,16 @@ def to_sklearn(model: Any) -> Any:
 
     Parameters
     ----------
-    model : LogisticRegression, LinearSVC, PrivateClassifier, or a Pipeline that ends in one
+    model : LogisticRegression, LinearSVC, PrivateClassifier, Ridge, LinearRegression, or a Pipeline
+        that ends in one
 
     Returns
     -------
-    sklearn.linear_model.LogisticRegression or sklearn.svm.LinearSVC
-        With the same ``coef_``, ``intercept_`` and ``classes_``: the first for the logistic loss,
-        whose probabilities it has, the second for any other. Of a pipeline, a Pipeline with the
-        same fitted steps before it, such as :class:`~dpanalysis.preprocessing.PublicEncoder`.
+    sklearn.linear_model.LogisticRegression, Ridge or LinearRegression, or sklearn.svm.LinearSVC
+        With the same ``coef_``, ``intercept_`` and ``classes_``: of a classifier the first for the
+        logistic loss, whose probabilities it has, the last for any other. Of a pipeline, a Pipeline
+        with the same fitted steps before it, such as
+        :class:`~dpanalysis.preprocessing.PublicEncoder`.
 
     Notes
     -----
@@ -54,17 +58,23 @@ def to_sklearn(model: Any) -> Any:
     if isinstance(model, Pipeline):
         *before, (name, last) = model.steps
         return Pipeline([*before, (name, to_sklearn(last))])
-    if not isinstance(model, PrivateClassifier):
+    kind: Any
+    if isinstance(model, PrivateClassifier):
+        logistic = type(model._loss_and_method()[0]) is Logistic
+        kind = linear_model.LogisticRegression if logistic else svm.LinearSVC
+    elif isinstance(model, Ridge):
+        alone = isinstance(model, LinearRegression)
+        kind = linear_model.LinearRegression if alone else linear_model.Ridge
+    else:
         raise TypeError(
-            "model must be a private classifier of dpanalysis.linear_model, or a Pipeline that "
-            f"ends in one, got {model!r}"
+            "model must be a private classifier or regressor of dpanalysis.linear_model, or a "
+            f"Pipeline that ends in one, got {model!r}"
         )
     check_is_fitted(model)
-    logistic = type(model._loss_and_method()[0]) is Logistic
-    kind = linear_model.LogisticRegression if logistic else svm.LinearSVC
     plain = kind(fit_intercept=model.fit_intercept)
     for attribute in ("coef_", "intercept_", "classes_"):
-        setattr(plain, attribute, getattr(model, attribute).copy())
+        if hasattr(model, attribute):
+            setattr(plain, attribute, copy(getattr(model, attribute)))
     plain.n_features_in_ = model.n_features_in_
     if hasattr(model, "feature_names_in_"):
         plain.feature_names_in_ = model.feature_names_in_.copy()

@@ -27,7 +27,7 @@ from ..privacy.accounting.selection import Repeats
 from ..privacy.events import Event, Gaussian, Repeated
 from ..privacy.facts import Block, PublicFacts
 from ..privacy.ledger import Ledger
-from ..privacy.queries import curvature_of
+from ..privacy.queries import PerturbedMinimum, curvature_of
 from ..problems.base import Problem
 from ..tuning import PrivateLoss, repeat_and_select
 
@@ -117,17 +117,29 @@ def descent(facts: PublicFacts, budget: Budget, always: bool = False) -> SGD | N
     """
     if budget.delta == 0.0 or not (always or noise_length(facts, budget) >= LONG):
         return None
-    size = min(1.0, 10.0 / (500.0 * _mean_noise(facts, budget) * math.sqrt(facts.d)))
-    return SGD(size, 100, sampling=Full(), clipping=_CLIPPING, momentum=0.8)
+    return clipped_descent(facts, budget, _CLIPPING, 1.0, 10.0)
+
+
+#: So many plain steps lead as far as those of :func:`clipped_descent`.
+PLAIN_STEPS = 500
+
+
+def clipped_descent(
+    facts: PublicFacts, budget: Budget, clipping: Flat, step: float, reach: float
+) -> SGD:
+    """Return 100 steps of size ``step`` at most, whose noise adds up to a length of ``reach``."""
+    noise = PLAIN_STEPS * mean_noise(facts, budget, clipping) * math.sqrt(facts.d)
+    size = min(step, reach / noise)
+    return SGD(size, 100, sampling=Full(), clipping=clipping, momentum=0.8)
 
 
 @lru_cache(maxsize=16)
-def _mean_noise(facts: PublicFacts, budget: Budget) -> float:
-    """Return the deviation of the mean of the noise of all steps of :func:`descent`.
+def mean_noise(facts: PublicFacts, budget: Budget, clipping: Flat) -> float:
+    """Return the deviation of the mean of the noise of all steps of a descent.
 
     It is that of one step which costs the whole budget, however many steps there are.
     """
-    moved = facts.record_sensitivity(2, _CLIPPING) / facts.n
+    moved = facts.record_sensitivity(2, clipping) / facts.n
     return calibrate(lambda std: Gaussian(std, moved), budget, (1e-3 * moved, 1e12 * moved))
 
 
@@ -194,10 +206,10 @@ def outlook(
     if C == "private":
         budget = replace(budget, epsilon=0.5 * budget.limit)  # of each of several runs
     width = sum(block.size for block in facts.row_blocks[0])
-    square = min(sum(map(_variance, blocks)) for blocks in facts.row_blocks)
+    square = row_variance(facts)
     pull = slope * math.sqrt(2.0 / math.pi * square / width)
     if may_descend and C == "auto" and descent(facts, budget):
-        noise = _mean_noise(facts, budget) * math.sqrt(facts.d)
+        noise = mean_noise(facts, budget, _CLIPPING) * math.sqrt(facts.d)
         pull *= min(1.0, _CLIPPING.clip_norm / (slope * math.sqrt(square)))
     else:
         noise = noise_length(facts, budget)
@@ -205,6 +217,11 @@ def outlook(
     if K > 1:
         noise, pull = math.sqrt(2.0 / K) * noise, 2.0 * (2.0 / K) * pull
     return Outlook(noise / pull)
+
+
+def row_variance(facts: PublicFacts) -> float:
+    """Return the sum of the variances of the columns; see :class:`Outlook`."""
+    return min(sum(map(_variance, blocks)) for blocks in facts.row_blocks)
 
 
 def _variance(block: Block) -> float:
@@ -224,7 +241,7 @@ class Run:
     events: tuple[Event, ...]
     epsilon: float
     delta: float
-    outlook: Outlook | None = None
+    outlook: Any = None
 
 
 def run(
@@ -248,6 +265,45 @@ def run(
         result = minimize(problem, method, budget, rng=rng, record=())
     events = _counted(result.ledger)
     return Run(result.w[0], result.plan, events, result.epsilon(), budget.delta)
+
+
+def rule_facts(plan: Any, strength: str, delta: float, clip: float = 1.0) -> dict[str, str]:
+    """Return the part of a card about the method and the penalty, of which the strength was given.
+
+    ``clip`` is the length to which the gradients of a descent were clipped.
+    """
+    if not isinstance(plan, PerturbedMinimum):
+        return {
+            "Method": "full-batch gradient descent with momentum, gradients clipped to length "
+            f"{clip:g}",
+            "Noise": "Gaussian noise on every gradient",
+            "Why gradients": "by the public sizes and bounds, the noise of objective perturbation "
+            f"would have a length of {LONG:g} or more, from where clipped gradients are better",
+        }
+    noise = {
+        "blocks": "Laplace noise in each group of columns, and noise in the maximum norm for the "
+        "numbers",
+        "spherical": "noise of density exp(-||b||/s) in the L2 norm",
+        "gaussian": "Gaussian noise",
+    }[plan.law]
+    source = {
+        "auto": ", by the default rule",
+        "private": f", the best of {len(TRIED)} by a private score of some runs, all charged",
+        "raised": ", more than was given, since privacy needs it",
+    }.get(strength, ", as given")
+    facts = {
+        "Method": "objective perturbation: the exact minimizer of the penalized loss with a "
+        "random linear term",
+        "Noise": f"{noise}; of the laws that the bounds allow, the one of the least expected "
+        "square",
+        "Penalty": f"L2 of strength {plan.ridge:.3g}, on the intercept too{source}",
+    }
+    if delta > 0.0:
+        facts["Why not gradients"] = (
+            "full-batch descent and DP-SGD pay for every step; one noisy objective pays once, and "
+            "its noise is short by the public sizes and bounds"
+        )
+    return facts
 
 
 def _counted(ledger: Ledger) -> tuple[Event, ...]:

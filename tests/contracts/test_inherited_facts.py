@@ -224,6 +224,7 @@ PARENTS = [
     losses.SquaredError,
     losses.Hinge,
     losses.HuberizedHinge,
+    losses.Huber,
     type("Compiled", (losses.Loss,), {**STATED, "value": None, "derivative": None, "_part": None}),
 ]
 

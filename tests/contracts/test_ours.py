@@ -17,6 +17,7 @@ LOSSES = [
     losses.SquaredError(),
     losses.Hinge(),
     *(losses.HuberizedHinge(width) for width in (0.02, 0.5, 3.0)),
+    *(losses.Huber(width) for width in (0.02, 0.5, 3.0)),
 ]
 RULES = [
     clipping.Flat(1.0),

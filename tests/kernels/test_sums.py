@@ -148,6 +148,7 @@ def test_a_coefficient_is_the_same_in_a_vector_register_and_beside_it(
         (losses.HuberizedHinge(width), 1.0 + random.uniform(-width, width, replicates)),
         (losses.Logistic(), random.uniform(-3.0, 3.0, replicates)),
         (losses.SquaredError(), random.uniform(-3.0, 3.0, replicates)),
+        (losses.Huber(width), 1.0 + random.uniform(-width, width, replicates)),
     ]:
         problem = ERM(form(np.tile(row, (n, 1))), np.ones(n), loss)
         w *= (near / (w @ row))[:, None]
@@ -176,7 +177,13 @@ RULES = {
     "custom": clipping.Custom(lambda norm, loss: 0.1 / (norm + loss + 1.0), 0.5),
 }
 FORMS = {"dense": lambda X: X, "csr": sp.csr_array, "strict": array_api_strict.asarray}
-LOSSES = [losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge()]
+LOSSES = [
+    losses.Logistic(),
+    losses.SquaredError(),
+    losses.Hinge(),
+    losses.HuberizedHinge(),
+    losses.Huber(0.5),
+]
 
 
 @pytest.mark.parametrize("replicates", [1, 5])

@@ -127,8 +127,8 @@ def test_large_data_go_through_a_file_and_give_the_same(monkeypatch):
     X, y = blobs(n=1000)
     model = LogisticRegression(bounds=(-4, 4), random_state=0)
     expected = clone(model).fit(X, y).coef_
-    monkeypatch.setattr("dpanalysis.linear_model.classifiers._IN_MEMORY", 0)
-    monkeypatch.setattr("dpanalysis.linear_model.classifiers._ENTRIES", 900)
+    monkeypatch.setattr("dpanalysis.linear_model.estimator._IN_MEMORY", 0)
+    monkeypatch.setattr("dpanalysis.linear_model.estimator._ENTRIES", 900)
     np.testing.assert_allclose(clone(model).fit(X, y).coef_, expected, rtol=1e-9)
     np.testing.assert_allclose(clone(model).fit(X, y + 3).coef_, expected, rtol=1e-9)
     model = LogisticRegression(bounds=(-4, 4), classes=[0, 1, 2], random_state=0)
@@ -497,13 +497,13 @@ def test_the_size_decides_what_delta_is_small_enough():
 
 def test_the_size_decides_whether_rows_go_through_a_file(monkeypatch):
     """Which is seen in the last digits of the noise: by how many parts there may be."""
-    from dpanalysis.linear_model import classifiers
+    from dpanalysis.linear_model import estimator
 
     X, y = blobs(600)
     opened = []
-    monkeypatch.setattr(classifiers, "_IN_MEMORY", 600 * X[0].nbytes)
-    in_file = classifiers.in_file
-    monkeypatch.setattr(classifiers, "in_file", lambda parts: opened.append(1) or in_file(parts))
+    monkeypatch.setattr(estimator, "_IN_MEMORY", 600 * X[0].nbytes)
+    in_file = estimator.in_file
+    monkeypatch.setattr(estimator, "in_file", lambda parts: opened.append(1) or in_file(parts))
     model = LogisticRegression(bounds=(-4, 4), random_state=0, relation="add_or_remove_one")
     for size, n, files in ((None, 600, 0), (600, 599, 0), (601, 599, 1), (601, 600, 1)):
         opened.clear()

@@ -207,6 +207,7 @@ def test_a_number_c_adds_the_penalty_to_the_problem_of_a_method(K, size):
     plain = generic(None, method, epsilon=1e9, delta=1e-5, size=size).fit(X, Y[K])
     assert np.linalg.norm(plain.coef_) > 1.5 * np.linalg.norm(model.coef_)
     assert plain.privacy_.facts["Penalty"] == "none but the method's own"
+    assert not any("Class weights" in each.privacy_.facts for each in (model, plain))
 
 
 @pytest.mark.parametrize(

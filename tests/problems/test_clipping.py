@@ -16,7 +16,13 @@ from dpanalysis.kernels import kernel_table, scalar
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.oracle import PrivateOracle
 
-LOSSES = [losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge(0.5)]
+LOSSES = [
+    losses.Logistic(),
+    losses.SquaredError(),
+    losses.Hinge(),
+    losses.HuberizedHinge(0.5),
+    losses.Huber(0.5),
+]
 C, R = 0.7, 2.0
 
 

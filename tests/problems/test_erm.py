@@ -19,7 +19,13 @@ from dpanalysis.kernels.products import WHOLE
 from dpanalysis.problems import Softmax
 from dpanalysis.problems.rows.checks import row_blocks, row_scale
 
-LOSSES = [losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge(0.5)]
+LOSSES = [
+    losses.Logistic(),
+    losses.SquaredError(),
+    losses.Hinge(),
+    losses.HuberizedHinge(0.5),
+    losses.Huber(0.5),
+]
 SMOOTH = [loss for loss in LOSSES if math.isfinite(loss.smoothness)]
 
 

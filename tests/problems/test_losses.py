@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from scipy import special
 
 from dpanalysis import losses, regularizers
 from dpanalysis.kernels import kernel_table, scalar
@@ -18,6 +19,7 @@ LOSSES = [
     losses.Hinge(),
     losses.HuberizedHinge(0.5),
     losses.HuberizedHinge(3.0),
+    losses.Huber(0.7),
 ]
 SMOOTH = [loss for loss in LOSSES if math.isfinite(loss.smoothness)]
 MARGINS = np.concatenate([-np.logspace(-12, 4, 60), [0.0], np.logspace(-12, 4, 60)])
@@ -26,6 +28,7 @@ TWINS = {
     losses.SquaredError: (scalar.squared_value, scalar.squared_derivative),
     losses.Hinge: (scalar.hinge_value, scalar.hinge_derivative),
     losses.HuberizedHinge: (scalar.huberized_value, scalar.huberized_derivative),
+    losses.Huber: (scalar.huber_value, scalar.huber_derivative),
 }
 
 
@@ -52,7 +55,7 @@ def test_derivatives_match_finite_differences(loss, y):
 @example(LOSSES[3], -math.inf, 1.0)
 def test_compiled_twins_agree(loss, z, y):
     """At every number there is, NaN and infinities included."""
-    arguments = (loss.width,) if isinstance(loss, losses.HuberizedHinge) else ()
+    arguments = (loss.width,) if hasattr(loss, "width") else ()
     for term, twin in zip((loss.value, loss.derivative), TWINS[type(loss)]):
         with np.errstate(all="ignore"):
             expected = term(np.array([z]), np.array([y]))[0]
@@ -185,9 +188,19 @@ def test_the_hinge_loss_at_its_corner():
 
 
 @pytest.mark.parametrize("width", [0.0, -1.0, math.nan, math.inf])
-def test_huberized_hinge_rejects(width):
+@pytest.mark.parametrize("kind", [losses.HuberizedHinge, losses.Huber])
+def test_widths_are_positive_numbers(kind, width):
     with pytest.raises(ValueError, match="width"):
-        losses.HuberizedHinge(width)
+        kind(width)
+
+
+@given(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3), st.floats(1e-3, 1e3))
+def test_huber_s_loss_is_scipy_s(z, y, width):
+    """And up to the width the squared error."""
+    found = losses.Huber(width).value(np.array([z]), np.array([y]))[0]
+    assert found == pytest.approx(special.huber(width, z - y), rel=1e-12, abs=1e-300)
+    if abs(z - y) <= width:
+        assert found == pytest.approx(0.5 * (z - y) ** 2, rel=1e-12, abs=1e-300)
 
 
 @pytest.mark.parametrize("xp", [np, array_api_strict])

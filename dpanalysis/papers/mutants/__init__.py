@@ -8,7 +8,7 @@ Examples
 --------
 >>> from dpanalysis.papers import mutants
 >>> len(mutants.MUTANTS)
-25
+26
 >>> table = mutants.detection_table(mutants.exact_verdict, mutants.MUTANTS[:3])
 >>> all(found.passed for found in table)
 True
@@ -23,7 +23,15 @@ from typing import Any
 
 from . import epochs, methods, releases
 from .epochs import LargestOfBins
-from .methods import BatchOfOne, EndlessSearch, Evaluations, HessianTrace, SparseVector, lyu
+from .methods import (
+    BatchOfOne,
+    EndlessSearch,
+    Evaluations,
+    HessianTrace,
+    PerturbedMean,
+    SparseVector,
+    lyu,
+)
 from .releases import (
     BatchMean,
     Detection,
@@ -53,6 +61,7 @@ __all__ = [
     "Mutant",
     "NoisyMinimum",
     "NoisySum",
+    "PerturbedMean",
     "Responses",
     "SparseVector",
     "TwoSums",
@@ -69,6 +78,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *releases.BATCHES,
     *epochs.EPOCHS,
     *methods.SECOND_ORDER,
+    *methods.REGRESSION,
 )
 
 

@@ -1,4 +1,4 @@
-"""Broken sparse vectors, line searches and second-order methods, with their correct versions."""
+"""Broken sparse vectors, line searches, second-order methods and regression, and correct ones."""
 
 from __future__ import annotations
 
@@ -473,5 +473,65 @@ SECOND_ORDER = (
         neighbour=np.zeros(_RECORDS),
         claim=_BATCH_CLAIM,
         delta=_BATCH_DELTA,
+    ),
+)
+
+
+# Regression by objective perturbation, where nothing bounds how hard a target pulls
+
+
+@dataclass(frozen=True)
+class PerturbedMean:
+    """The minimizer of losses of w - y, of the penalty w^2/2, and of w times Laplace noise.
+
+    Parameters
+    ----------
+    scale : float
+        Of the noise.
+    clipped : bool
+        Whether the targets are cut to [-1, 1], and residuals clipped at 1/2 (Huber's loss); the
+        squared error otherwise.
+    """
+
+    scale: float
+    clipped: bool
+
+    def _knots(self, dataset: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return points between which the gradient is linear, and the gradient there."""
+        y = _clipped(dataset) if self.clipped else np.asarray(dataset, dtype=np.float64)
+        kinks = np.unique([y - 0.5, y + 0.5])
+        w = np.concatenate([[-1e6], kinks, [1e6]])
+        residuals = w[:, None] - y
+        pulls = np.clip(residuals, -0.5, 0.5) if self.clipped else residuals
+        return w, pulls.sum(axis=1) + w
+
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+        w, gradient = self._knots(dataset)
+        return np.interp(laplace(random_source(rng), self.scale, size), gradient, w)
+
+    def law(self, dataset: Any) -> Density:
+        """Density of the output: that of the noise times the slope of the gradient."""
+        w, gradient = self._knots(dataset)
+        slopes = np.diff(gradient) / np.diff(w)
+
+        def logpdf(x: np.ndarray) -> np.ndarray:
+            place = np.clip(np.searchsorted(w, x, side="right") - 1, 0, len(slopes) - 1)
+            noise = gradient[place] + slopes[place] * (x - w[place])
+            return np.asarray(np.log(slopes[place] / (2.0 * self.scale)) - abs(noise) / self.scale)
+
+        return Density(logpdf, (*w[1:-1], float(np.interp(0.0, gradient, w))))
+
+
+REGRESSION = (
+    Mutant(
+        name="regression whose targets are not clipped",
+        source="a range of the target that is asserted and not enforced",
+        why="a residual beyond the range pulls harder than the noise is calibrated to",
+        broken=PerturbedMean(1.0, clipped=False),
+        correct=PerturbedMean(1.0, clipped=True),
+        dataset=np.array([-4.0, 1.0, 1.0]),
+        neighbour=np.array([1.0, 1.0, 1.0]),
+        # Two opposite pulls of 1/2, and a curvature of 1 beside a penalty of 1.
+        claim=1.0 + math.log(2.0),
     ),
 )

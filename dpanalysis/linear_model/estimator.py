@@ -1,0 +1,362 @@
+"""What private classifiers and regressors share: checks, bounded rows, past fits, and the card.
+
+An estimator clips the rows to public bounds, fits through the oracle, and states the guarantee on
+a card.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .._validation import check_number, refuse_mask
+from ..preprocessing.columns import LearnedRanges, columns_of
+from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
+from ..privacy.facts import check_size
+from ..problems.rows.checks import has_read_width, refuse_read_width
+from . import fits
+from .card import PrivacyCard
+from .design import NO_BOUNDS, Upstream, design_of, in_file, upstream_of
+from .fits import Sketch, Spent, sketch
+from .runs import Run
+
+
+class PrivacyWarning(UserWarning):
+    """Something that costs privacy, or accuracy for privacy's sake."""
+
+
+_IN_MEMORY = 1 << 24  # bytes of dense data up to which their bounded rows are in memory, too
+_ENTRIES = 1 << 18  # of a block of rows on its way to a file
+
+_SEARCHED = (
+    "this fit is one of several on the same rows (GridSearchCV, cross_val_score and the like): "
+    "each costs epsilon again, and scores on held-out rows are exact, so that neither the scores "
+    "nor the parameters chosen by them are covered by privacy_; take {}, or choose on public data"
+)
+_AGAIN = (
+    "the same rows again: with this one, {} fits of this process used them or some of them, at "
+    "{} in sum, which is more than the card of each states; dpanalysis.linear_model.privacy_of "
+    "adds the costs of several models"
+)
+_STEPS = (
+    "the steps {} before the estimator may learn from the private records, which privacy_ does not "
+    "cover: declare what they learn on public data, by a PublicEncoder, or leave them out"
+)
+_CUT = (
+    "no public bounds were declared, so every feature is cut to the range from -1 to 1: put a "
+    "PublicEncoder before the estimator, or pass bounds=(low, high)"
+)
+
+_NO_WEIGHTS = (
+    "sample_weight is refused: a record of weight v moves the answer v times as far, so the noise "
+    "would need a public bound on all weights, and weights computed from the records are not public"
+)
+
+
+class PrivateLinearModel(BaseEstimator, ABC):
+    """Base of the private linear estimators: what does not depend on the kind of target.
+
+    A subclass checks its parameters and targets (:meth:`_check_parameters`, :meth:`_targets`),
+    runs the methods (:meth:`_solve`), keeps what they found (:meth:`_keep`), and describes them on
+    the card (:meth:`_method_facts`, :meth:`_about_targets`).
+    """
+
+    _numeric = False  # whether targets are numbers
+    _chosen_privately: str  # how a parameter is chosen without a search
+    _instead_of_weights = ""
+
+    epsilon: float
+    delta: float
+    fit_intercept: bool
+    bounds: Any
+    relation: str
+    size: int | None
+    random_state: Any
+
+    def fit(self, X: Any, y: Any, **unknown: Any) -> PrivateLinearModel:
+        """Fit the model; this spends the whole budget.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or DataFrame of shape (n, d)
+            Numbers, such as :class:`~dpanalysis.preprocessing.PublicEncoder` makes.
+        y : array_like of shape (n,)
+            Numbers; of a classifier labels, which may be words.
+        **unknown
+            Refused, ``sample_weight`` with the reason: see Notes.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            Before anything is spent, if an argument is outside its range, an entry is NaN, X is
+            what ``load_libsvm`` gave without ``n_features``, bounds were learned under another
+            relation, or ``sample_weight`` is given. Of a classifier also if there is one class
+            only, a label is not one of ``classes``, loss and method do not fit together, or
+            ``class_weight`` is not a public weight.
+
+        Warns
+        -----
+        PrivacyWarning
+            If no bounds are declared, the fit is one of a search, steps of a pipeline before it
+            may learn from the records, fits of this process have used the same rows before (the
+            warning says what all of them have cost), or there is little data for epsilon.
+
+        Notes
+        -----
+        *What epsilon covers.* The proof of a run takes its rows and bounds as given. Whatever
+        computed them from the records is a release too. Its cost is added if it is a
+        :class:`~dpanalysis.preprocessing.PrivateBounds` that can be traced: by the pipelines in
+        whose fit this one is called, by the rows, or by ``bounds``. Of anything else the card says
+        that it is not counted.
+
+        *No sample_weight.* A record of weight v moves the answer v times as far, so the noise needs
+        a public bound on all weights; and weights that were computed from the records, as most are,
+        are no more public than these, while one for each record can be of any size by itself.
+        ``class_weight`` of a classifier is a dict of public weights instead, one for each class.
+
+        *Little data.* Before the fit, the number of rows, the columns, epsilon and the bounds say
+        how much the noise leaves of the clearest targets, those that follow a linear rule exactly;
+        the card states it. There is a warning where that is less than half of what could be
+        gained over a constant prediction. Not with a method object.
+
+        *Repeated fits.* A process remembers keyed digests of the last 256 tables that it fitted,
+        and so recognizes the same rows in another order, with other targets, with some columns
+        left out, or a tenth of them at least. It does not see fits of other processes, rows that
+        were changed in between, and parts of a table whose rows repeat, such as those of a few
+        categories, unless scikit-learn has taken the parts.
+        """
+        if "sample_weight" in unknown:
+            raise TypeError(_NO_WEIGHTS + self._instead_of_weights)
+        if unknown:
+            raise TypeError(f"fit() got an unexpected keyword argument {next(iter(unknown))!r}")
+        given, (X, y) = X, self._checked(X, y)
+        n, d = X.shape
+        budget = self._budget(n)
+        known, targets = self._targets(y)
+        sparse = not isinstance(X, np.ndarray)
+        design, bounds_note = design_of(
+            self.bounds, columns_of(given), d, bool(self.fit_intercept), sparse
+        )
+        upstream = upstream_of(given, self.bounds, design, budget.relation, self._learned_targets())
+        table = sketch(X)
+        past = fits.PROCESS.on(table, upstream.repeated)
+        past.add(self._price(table, budget, upstream))
+        if upstream.repeated:
+            text = _SEARCHED.format(self._chosen_privately)
+            warnings.warn(text, PrivacyWarning, stacklevel=2)
+        if past.fits > 1:
+            warnings.warn(_AGAIN.format(past.fits, past), PrivacyWarning, stacklevel=2)
+        if upstream.steps:
+            warnings.warn(_STEPS.format(upstream.steps), PrivacyWarning, stacklevel=2)
+        if bounds_note == NO_BOUNDS:
+            warnings.warn(_CUT, PrivacyWarning, stacklevel=2)
+        if sparse or self._nominal(n) * d * X.itemsize <= _IN_MEMORY:
+            self._fit_design(design.rows(X), targets, known, design, budget, bounds_note, upstream)
+        else:
+            step = max(1, _ENTRIES // d)
+            parts = (X[lo : lo + step] for lo in range(0, n, step))
+            with in_file(map(design.rows, parts)) as D:
+                self._fit_design(D, targets, known, design, budget, bounds_note, upstream)
+        fits.PROCESS.spend(self._price(table, budget, upstream))
+        return self
+
+    @staticmethod
+    def _price(table: Sketch, budget: Budget, upstream: Upstream) -> Spent:
+        """Return what one fit costs its rows."""
+        return Spent(table, 1, budget.limit, budget.delta, set(upstream.learned))
+
+    def _fit_design(
+        self,
+        D: Any,
+        targets: np.ndarray,
+        known: Any,
+        design: Any,
+        budget: Budget,
+        bounds_note: str,
+        upstream: Upstream,
+    ) -> None:
+        """Fit to the rows of the design; ``known`` is what is public of the targets."""
+        runs = self._solve(D, targets, known, design.row_bound, budget, self._rng())
+        w = np.concatenate([each.w.reshape(-1, D.shape[1]) for each in runs])
+        coef, intercept = design.weights(w)
+        self._keep(coef, intercept, known)
+        self.privacy_ = self._card(runs, D.shape, budget, bounds_note, upstream)
+        self._learned = upstream.learned
+
+    # Of a kind of targets
+
+    @abstractmethod
+    def _check_parameters(self, budget: Budget) -> None:
+        """Raise where a parameter of the subclass is not what it must be."""
+
+    @abstractmethod
+    def _targets(self, y: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Return what is public of the targets, and the targets as the runs take them."""
+
+    @abstractmethod
+    def _solve(
+        self, D: Any, targets: np.ndarray, known: Any, row_bound: Any, budget: Budget, rng: Any
+    ) -> list[Run]:
+        """Return the runs, whose weights, one after the other, are the rows of the coefficients."""
+
+    @abstractmethod
+    def _keep(self, coef: np.ndarray, intercept: np.ndarray, known: Any) -> None:
+        """Set the fitted attributes, from coefficients (k, d) and intercepts (k,)."""
+
+    @abstractmethod
+    def _method_facts(self, runs: list[Run], n: int, delta: float) -> dict[str, str]:
+        """Return the part of the card about loss, method and penalty."""
+
+    @abstractmethod
+    def _about_targets(self, runs: list[Run]) -> tuple[dict[str, str], list[str], list[str]]:
+        """Return facts about the targets, and what of them is not covered, first and last."""
+
+    def _learned_targets(self) -> tuple[LearnedRanges, ...]:
+        """Return the private fits that learned what is taken as public of the targets."""
+        return ()
+
+    # Checks
+
+    def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        refuse_mask("X", X)
+        refuse_mask("y", y)
+        if has_read_width(X):
+            refuse_read_width()
+        try:
+            return validate_data(
+                self,
+                X,
+                y,
+                accept_sparse="csr",
+                dtype=[np.float64, np.float32],
+                y_numeric=self._numeric,
+            )
+        except ValueError as error:
+            _refuse_nan(error)
+            if "could not convert string to float" not in str(error):
+                raise
+            raise ValueError(
+                f"X must hold numbers ({error}): put a PublicEncoder with the columns' domains "
+                "before the estimator"
+            ) from None
+
+    def _nominal(self, n: int) -> int:
+        """Return the public size that averages are divided by, checked against the n rows."""
+        return n if self.size is None else check_size(self.size, n)
+
+    def _budget(self, n: int) -> Budget:
+        n = self._nominal(n)
+        epsilon = check_number("epsilon", self.epsilon, low=0.0, low_open=True)
+        delta = check_number("delta", self.delta, low=0.0, high=1.0, high_open=True)
+        if n > 1 and delta >= 1.0 / n:
+            raise ValueError(
+                f"delta must be below 1/n = {1.0 / n:.3g}, got {delta!r}: releasing one record in "
+                "the clear would satisfy it"
+            )
+        budget = Budget(epsilon, delta, check_relation(self.relation))
+        self._check_parameters(budget)
+        return budget
+
+    def _rng(self) -> Any:
+        state = self.random_state
+        if state is None:
+            return "os"
+        if isinstance(state, np.random.RandomState):
+            return int(state.randint(2**31 - 1))
+        return state
+
+    # After the fit
+
+    def _scores(self, X: Any) -> np.ndarray:
+        """Return the linear predictions (n, k), or (n,) where the coefficients are (d,)."""
+        check_is_fitted(self)
+        try:
+            X = validate_data(self, X, accept_sparse="csr", reset=False)
+        except ValueError as error:
+            _refuse_nan(error)
+            raise
+        return np.asarray(X @ self.coef_.T) + self.intercept_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+    def _card(
+        self,
+        runs: list[Run],
+        shape: tuple[int, int],
+        budget: Budget,
+        bounds_note: str,
+        upstream: Upstream,
+    ) -> PrivacyCard:
+        """Return the guarantee and what it rests on."""
+        records = f"{shape[0]} records" if self.size is None else f"nominal size {self.size}"
+        about, first, last = self._about_targets(runs)
+        facts = {
+            "Sizes": f"{records}, {shape[1]} weights for each score, intercept included",
+            **self._method_facts(runs, shape[0], budget.delta),
+            "Bounds": bounds_note,
+            **about,
+        }
+        covered = ["coef_ and intercept_, and every prediction made from them"]
+        not_covered = [
+            f"{self._public_size(budget)} and the features' names",
+            *first,
+            "domains, bounds, classes or settings chosen by looking at these records, and whatever "
+            "was learned from them before they reached the model or its encoder",
+            "scores on private rows, such as score(X, y)",
+            "the time that the fit takes, and errors about bad cells or labels",
+            "other fits on the same records, of models or of bounds: their epsilons add up",
+            *last,
+        ]
+        if self.random_state is not None:
+            not_covered.insert(
+                0,
+                "RESEARCH ONLY: random_state was given, and who knows it can undo the noise; leave "
+                "it None for a release",
+            )
+        ledger = tuple(repr(event) for each in runs for event in each.events)
+        paid = [each.epsilon for each in upstream.learned]
+        ledger += tuple(f"bounds learnt from the data: epsilon {each:g}" for each in paid)
+        if paid:
+            covered.append("the bounds that PrivateBounds learned")
+        return PrivacyCard(
+            epsilon=float(sum(each.epsilon for each in runs) + sum(paid)),
+            delta=float(sum(each.delta for each in runs)),
+            relation=budget.relation,
+            ledger=ledger,
+            model=repr(self),
+            facts=facts,
+            covered=tuple(covered),
+            not_covered=tuple(not_covered),
+            not_counted=upstream.not_counted,
+        )
+
+    def _public_size(self, budget: Budget) -> str:
+        """Return what of the number of records is public."""
+        if self.size is None:
+            alone = "" if budget.relation == REPLACE_ONE else ", which is the nominal size,"
+            return f"the number of records{alone}"
+        if budget.relation == REPLACE_ONE:
+            return "the number of records, the nominal size"
+        return "the nominal size, but not the number of records,"
+
+
+def _refuse_nan(error: ValueError) -> None:
+    """Raise for NaN in X with the private cure: scikit-learn names models without privacy."""
+    if "Input X contains NaN" in str(error):
+        raise ValueError(
+            "Input X contains NaN: a PublicEncoder before the estimator gives empty cells a "
+            'declared value, as in {"range": (0, 100), "missing": 40}, or a category of their own'
+        ) from None
