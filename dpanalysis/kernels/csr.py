@@ -23,7 +23,7 @@ _ONE, _TWO, _THREE, _FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(
 
 
 @njit(forceinline=True, **FAST)
-def _product(entries: Any, indices: Any, first: int, last: int, w: Any) -> float:
+def _product(entries: Any, indices: Any, first: Any, last: Any, w: Any) -> float:
     """Return the product of a row and ``w``: four sums, each of which waits for itself alone."""
     s0 = s1 = s2 = s3 = 0.0
     e = first
