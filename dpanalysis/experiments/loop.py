@@ -21,6 +21,7 @@ from ..privacy.budget import Filter, Plan
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import Guard, PrivateOracle, one_oracle_each
+from .checkpoint import Checkpoint
 from .result import Result
 
 _RAISES = ContextVar("_RAISES", default=False)
@@ -63,6 +64,18 @@ class Output:
             self.w = self.w + (w - self.w) / (iteration + 1.0)
         else:
             self.w = np.where((self._wanted >= iteration)[:, None], w, self.w)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what :meth:`restore` needs beside the last iterates."""
+        if self._kind == "last":
+            return {}
+        return {"w": self.w, **({"wanted": self._wanted} if self._kind == "uniform" else {})}
+
+    def restore(self, iteration: int, w: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from iterates (R, d) and the :meth:`state` there."""
+        self._made, self.w = iteration, state.get("w", w)
+        if "wanted" in state:
+            self._wanted = state["wanted"]
 
     @property
     def drawn(self) -> np.ndarray | None:
@@ -283,6 +296,11 @@ class Loop:
         elif self._shared is None:
             Plan(method.iteration(self._facts, self._plan), budget)
 
+    @property
+    def plan(self) -> Any:
+        """The plan that the method prepared."""
+        return self._plan
+
     def oracles(self, problem: Any, random: Sequence[Any]) -> list[PrivateOracle]:
         """Return one oracle for all replicates, or one each, with separate guards."""
         together = [list(random)] if self._method.together else [[each] for each in random]
@@ -305,8 +323,12 @@ class Loop:
         oracles: Sequence[PrivateOracle],
         random: Sequence[Any],
         recording: Recording,
+        file: Checkpoint | None = None,
     ) -> Result:
-        """Run from ``w`` of shape (R, d): all replicates together, or one after the other."""
+        """Run from ``w`` of shape (R, d): all replicates together, or one after the other.
+
+        With a ``file``, from the step that it has.
+        """
         length = self._method.length(self._plan) if self._method.together else None
         share = len(w) // len(oracles)
         ended: list[Ended] = []
@@ -315,7 +337,7 @@ class Loop:
             for k, oracle in enumerate(oracles):
                 rows = slice(k * share, (k + 1) * share)
                 output = Output(self._method.output, length or 0, random[rows])
-                ended.append(self._follow(w[rows], oracle, output, recording, bar))
+                ended.append(self._follow(w[rows], oracle, output, recording, bar, file))
                 if ended[-1].status == "interrupted":
                     break
                 refusal = ended[-1].refusal
@@ -327,14 +349,26 @@ class Loop:
         return self._result(ended, oracles)
 
     def _follow(
-        self, w: np.ndarray, oracle: PrivateOracle, output: Output, recording: Recording, bar: Any
+        self,
+        w: np.ndarray,
+        oracle: PrivateOracle,
+        output: Output,
+        recording: Recording,
+        bar: Any,
+        file: Checkpoint | None,
     ) -> Ended:
-        """Run one oracle's replicates from ``w``."""
+        """Run one oracle's replicates from ``w``, or from where the file says."""
         together = self._method.together
         log, made, status, refusal = recording.log(), 0, "finished", None
-        log.add(0, w)
         output.add(0, w)
-        steps = self._method.run(w if together else w[0], oracle, self._plan)
+        if file is None:
+            steps = self._method.run(w if together else w[0], oracle, self._plan)
+        else:
+            made, w = file.made, file.w
+            output.restore(made, w, file.output)
+            start = Step(w if together else w[0], state=file.state)
+            steps = self._method.resume(start, made, file.lost, oracle, self._plan)
+        log.add(made, w)
         try:
             while True:
                 try:
@@ -356,6 +390,8 @@ class Loop:
                     break
                 w, made = after, made + 1
                 output.add(made, w)
+                if file is not None:
+                    file.step(made, w, step.state, output.state())
                 log.add(made, w, released=step.released)
                 if together:
                     bar.update()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,6 +19,15 @@ from ..privacy.budget import Filter
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import LARGEST_ITERATE
 from ..problems.base import Problem
+from .checkpoint import (
+    Checkpoint,
+    check_path,
+    check_resumable,
+    check_rng_again,
+    described,
+    described_problem,
+    kind_of_rng,
+)
 from .loop import Loop, Recorder, Recording, choose_recorders
 from .result import Result
 
@@ -35,6 +45,9 @@ def minimize(
     accountant: str = "tightest",
     progress: bool = False,
     callback: Callable[[int, np.ndarray], Any] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 1,
 ) -> Result:
     """Minimize ``problem`` by ``method`` under a privacy ``budget``.
 
@@ -72,6 +85,18 @@ def minimize(
     callback : callable, optional
         Called as ``callback(iteration, w)`` after each iteration; a true return value stops the
         run. The guarantee covers a decision based on ``w``, not one based on the data.
+    checkpoint : path-like, optional
+        A new file for what the run has released and paid, from which it can go on. For methods
+        that release their iterates: descent, SGD and Adam, line searches. The file tells no more
+        than the iterates do; if ``rng`` is an integer, it is as secret as that.
+    resume : path-like, optional
+        Go on from the last step in such a file, which is written on. All that was bought is in
+        the ledger; an iteration whose batch was bought and lost does not move. The arguments must
+        be those of the run. Noise and batches are drawn anew, with ``rng`` None or, if it was,
+        ``"os"``; with the same integer the run goes on bit for bit. The history begins there.
+    checkpoint_every : int
+        Number of batches from one writing of the file to the next, which takes some milliseconds.
+        A run that is killed loses so many at most; Ctrl-C or an exception loses the open one.
 
     Raises
     ------
@@ -81,6 +106,17 @@ def minimize(
         If sampling, relation and accountant are incompatible.
     PrivacyBudgetExceeded
         If the guard refuses a release; the partial result is on the exception.
+    FileExistsError
+        If the file of ``checkpoint`` exists.
+    RuntimeError
+        If the file of ``resume`` belongs to a run that goes on.
+
+    Notes
+    -----
+    *Checkpoints.* An event is in the file before its batch is drawn, so that nothing that anybody
+    has seen is missing in it, whenever the run is killed. A copy of the file is a second budget:
+    two runs from two copies both buy the steps that are left, and each ledger has them once. The
+    proof is at the head of ``dpanalysis/experiments/checkpoint.py``.
 
     Examples
     --------
@@ -104,12 +140,18 @@ def minimize(
             f"{_kind(problem)}"
         )
     check_int("every", every, low=1)
+    check_int("checkpoint_every", checkpoint_every, low=1)
     check_choice("accountant", accountant, ACCOUNTANTS)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable or None, got {callback!r}")
     if not isinstance(method, Method):
         raise TypeError(f"method must be one of dpanalysis.methods, got {method!r}")
     shared, agreed = _shared(budget, method, replicates)
+    path = check_path(checkpoint, resume)
+    if path is not None:
+        check_resumable(method, budget, replicates)
+    if resume is not None:
+        check_rng_again(rng)
     facts = problem.facts(_relation(method.sampling, agreed))
     method.sampling.validate(facts.n)  # the public number: an error must not tell the other
     _check_budget(facts, agreed)
@@ -124,7 +166,26 @@ def minimize(
         # are the same as with w0=zeros.
         drawn = [problem.initial(mechanisms.spawn(source, 1)[0]) for source in random]
         w = _start("problem.initial(rng)", np.stack(drawn), facts.d, replicates)
-    return loop.run(w, oracles, random, Recording(problem, recorders, every, progress, callback))
+    recording = Recording(problem, recorders, every, progress, callback)
+    if path is None:
+        return loop.run(w, oracles, random, recording)
+    settings = {
+        "problem": described_problem(problem, facts),
+        "method": described(method),
+        "plan": described(loop.plan),
+        "budget": described(agreed),
+        "accountant": accountant,
+        "replicates": len(w),
+        "w0": described(None if w0 is None else np.asarray(w0, dtype=np.float64)),
+        "rng": kind_of_rng(rng),
+    }
+    file = Checkpoint(path, settings, oracles[0], checkpoint_every)
+    if resume is None:
+        file.begin(w)
+    else:
+        file.go_on()
+    with file:
+        return loop.run(w, oracles, random, recording, file)
 
 
 def _kind(argument: Any) -> str:

@@ -28,10 +28,14 @@ class Step:
     w : ndarray of shape (R, d) for a method that makes replicates together, else (d,)
     released : mapping of str to float
         Other numbers that the guarantee covers, such as the step size.
+    state : mapping of str to array_like
+        What :meth:`Method.resume` needs beside ``w``: numbers made of the oracle's answers and of
+        public ones, since they may be written to a file.
     """
 
     w: np.ndarray
     released: Mapping[str, float] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 class Method(ABC):
@@ -95,6 +99,18 @@ class Method(ABC):
     def length(self, plan: Any) -> int | None:
         """Return the number of iterations if it is fixed in advance, else None."""
         return None
+
+    def resume(
+        self, step: Step, made: int, lost: int, oracle: PrivateOracle, plan: Any
+    ) -> Iterator[Step]:
+        """Yield the steps that :meth:`run` would yield after ``step``, its step number ``made``.
+
+        For ``checkpoint`` of :func:`dpanalysis.minimize`, which a method takes that overrides this,
+        and yields steps with all of its state. The state is empty where ``made`` is 0. ``lost``
+        batches were bought after that step, and are paid: where all events are planned, an
+        iteration is lost with its batch, and is to be yielded as a step that does not move.
+        """
+        raise TypeError(f"{self!r} cannot be resumed: it has no resume()")
 
 
 class ShortRepr:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, astuple, dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -117,6 +117,24 @@ class GradientSearch(AdaptiveMethod):
         """Return the largest step size after :attr:`memory` iterations, which chose ``chosen``."""
         return min(self.headroom * max(chosen), max_step)
 
+    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: AttemptBudget) -> Iterator[Step]:
+        """Yield the iterates until the budget does not cover another attempt."""
+        return self.resume(Step(w), 0, 0, oracle, plan)
+
+    def _resumed(
+        self, state: Mapping[str, np.ndarray], plan: AttemptBudget
+    ) -> tuple[AttemptBudget, float, list[float]]:
+        """Return the next attempt, the largest step and those chosen; see :func:`_searched`."""
+        if not state:
+            return plan, self.step_size, []
+        attempt = AttemptBudget(*np.asarray(state["attempt"]).tolist())
+        return attempt, float(state["max_step"]), np.asarray(state["chosen"]).tolist()
+
+
+def _searched(attempt: AttemptBudget, max_step: float, chosen: Sequence[float]) -> dict[str, Any]:
+    """Return the state of a search, which its answers determine."""
+    return {"attempt": astuple(attempt), "max_step": max_step, "chosen": tuple(chosen)}
+
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class LineSearch(GradientSearch):
@@ -190,13 +208,15 @@ class Refinement(GradientSearch):
         super().__post_init__()
         check_number("growth", self.growth, low=0.0, low_open=True)
 
-    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: AttemptBudget) -> Iterator[Step]:
+    def resume(
+        self, step: Step, made: int, lost: int, oracle: PrivateOracle, plan: AttemptBudget
+    ) -> Iterator[Step]:
         """Yield the iterates until the budget does not cover a gradient and a search."""
-        facts, attempt, max_step = oracle.facts, plan, self.step_size
-        chosen: list[float] = []
-        for count in range(1, self.iterations + 1):
-            gradient, spent, step = np.zeros_like(w), 0.0, 0.0
-            while step == 0.0:
+        w, facts = step.w, oracle.facts
+        attempt, max_step, chosen = self._resumed(step.state, plan)
+        for count in range(made + 1, self.iterations + 1):
+            gradient, spent, size = np.zeros_like(w), 0.0, 0.0
+            while size == 0.0:
                 increase = replace(attempt, rho=attempt.rho - spent)
                 asked = self._asked(facts, increase)
                 if not oracle.can_ask(self.sampling, *asked):
@@ -207,17 +227,18 @@ class Refinement(GradientSearch):
                     gradient = gradient + share * (measured - gradient)
                     ray = self._ray(w, gradient, max_step)
                     answer = batch.ask(self._query(ray, facts, attempt))
-                step = 0.0 if answer is None else float(ray.step_sizes[answer])
-                if step == 0.0:
+                size = 0.0 if answer is None else float(ray.step_sizes[answer])
+                if size == 0.0:
                     if attempt.exact:
                         return  # the answers would be the same
                     spent = attempt.rho
                     attempt = replace(attempt, rho=(1.0 + self.growth) * spent)
-            w = w - step * ray.direction
-            chosen.append(step)
+            w = w - size * ray.direction
+            chosen.append(size)
             if count % self.memory == 0:
                 max_step, chosen = self._new_max_step(chosen, max_step), []
-            yield Step(w, {"step_size": step, "rho": attempt.rho})
+            released = {"step_size": size, "rho": attempt.rho}
+            yield Step(w, released, _searched(attempt, max_step, chosen))
 
 
 @dataclass(frozen=True, repr=False)
@@ -340,25 +361,29 @@ class LineSearchSGD(LineSearch):
         batches = [[event] for event in asked] if self.fresh_batch else [asked]
         return [sampled_event(facts, self.sampling, batch) for batch in batches]
 
-    def run(self, w: np.ndarray, oracle: PrivateOracle, plan: AttemptBudget) -> Iterator[Step]:
+    def resume(
+        self, step: Step, made: int, lost: int, oracle: PrivateOracle, plan: AttemptBudget
+    ) -> Iterator[Step]:
         """Yield the iterates of Algorithm 2 until the budget does not cover another attempt."""
-        attempt, max_step = plan, self.step_size
-        chosen: list[float] = []
-        angle, previous = 0.5 * math.pi, None
-        for count in range(1, self.iterations + 1):
+        w, previous = step.w, step.state.get("previous")
+        attempt, max_step, chosen = self._resumed(step.state, plan)
+        angle = float(step.state.get("angle", 0.5 * math.pi))
+        for count in range(made + 1, self.iterations + 1):
             found = self._find_step(w, oracle, attempt, max_step, angle)
             if found is None:
                 return
-            step, gradient, attempt = found
-            w = w - step * gradient
+            size, gradient, attempt = found
+            w = w - size * gradient
             if previous is not None:
                 turned = angle_between(gradient, previous)
                 angle = self.angle_decay * angle + (1.0 - self.angle_decay) * turned
             previous = gradient
-            chosen.append(step)
+            chosen.append(size)
             if count % self.memory == 0:
                 max_step, chosen = self._new_max_step(chosen, max_step), []
-            yield Step(w, {"step_size": step, "rho": attempt.rho, "epsilon": attempt.epsilon})
+            released = {"step_size": size, "rho": attempt.rho, "epsilon": attempt.epsilon}
+            state = _searched(attempt, max_step, chosen)
+            yield Step(w, released, {**state, "angle": angle, "previous": gradient})
 
     def _find_step(
         self,

@@ -347,6 +347,12 @@ class State:
     plan: Schedule = field(repr=False)
 
 
+def _released(state: State) -> Step:
+    """Return the step to a state: all of it comes from noisy gradients."""
+    known = ("w", "iteration", "plan")
+    return Step(state.w, state={k: each for k, each in vars(state).items() if k not in known})
+
+
 class Recursion(ShortRepr, Method):
     """Base class of recursions with noisy gradients.
 
@@ -431,13 +437,24 @@ class Recursion(ShortRepr, Method):
 
     def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Schedule) -> Iterator[Step]:
         """Yield the iterates of all replicates from ``w`` (R, d)."""
-        state = self.init(w, plan)
+        return self.resume(Step(w), 0, 0, oracle, plan)
+
+    def resume(
+        self, step: Step, made: int, lost: int, oracle: PrivateOracle, plan: Schedule
+    ) -> Iterator[Step]:
+        """Yield the iterates after ``step``; one whose batch was bought and lost does not move."""
+        state = replace(self.init(step.w, plan), iteration=made, **step.state)
+        epoch = self.sampling.batches if isinstance(self.sampling, EpochSampling) else 1
+        bought = min((-(-made // epoch) + lost) * epoch, plan.iterations)
+        while state.iteration < bought:
+            state = replace(state, previous=state.w, iteration=state.iteration + 1)
+            yield _released(state)
         if isinstance(self.sampling, EpochSampling):
             yield from self._run_epochs(state, oracle, self.sampling)
             return
-        for _ in range(plan.iterations):
+        while state.iteration < plan.iterations:
             state = self.step(state, oracle)
-            yield Step(state.w)
+            yield _released(state)
 
     def _run_epochs(
         self, state: State, oracle: PrivateOracle, sampling: EpochSampling
@@ -451,7 +468,7 @@ class Recursion(ShortRepr, Method):
                 for batch in itertools.islice(epoch, left):
                     with batch:
                         state = self.step(state, batch)
-                    yield Step(state.w)
+                    yield _released(state)
 
     def _warn_if_unstable(self, coefficients: Coefficients, facts: PublicFacts) -> None:
         # Clipped gradients are bounded: only the regularizer's can diverge.

@@ -359,6 +359,18 @@ class Plan(NonCopyableGuard):
         """The next planned event; None when the plan is used up."""
         return self._left[self._at][0] if self._at < len(self._left) else None
 
+    def upcoming(self, most: int) -> list[tuple[Event, int]]:
+        """Return the next ``most`` single events, or all that are left, equal ones together.
+
+        None are known beforehand where events may be passed over.
+        """
+        found: list[tuple[Event, int]] = []
+        for event, count in self._left[self._at :] if self._exact else ():
+            if most > 0:
+                found.append((event, min(count, most)))
+            most -= count
+        return found
+
     @property
     def remaining(self) -> int:
         """How many single events are left."""

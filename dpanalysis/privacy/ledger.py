@@ -65,18 +65,23 @@ class Ledger:
         self._length = 0
         self.noise = "floating point"
 
-    def record(self, event: Event) -> None:
-        """Append one event, in constant time; a repetition lengthens the last run.
+    def record(self, event: Event, count: int = 1) -> None:
+        """Append one event ``count`` times, in constant time; a repetition lengthens the last run.
 
         Raises TypeError for what is no event, and IncompatibleAccounting if its sampling scheme
         does not belong to the relation.
         """
         if self._runs and (self._runs[-1][0] is event or self._runs[-1][0] == event):
-            self._runs[-1] = (self._runs[-1][0], self._runs[-1][1] + 1)
+            self._runs[-1] = (self._runs[-1][0], self._runs[-1][1] + count)
         else:
             check_event(event, self.relation)
-            self._runs.append((event, 1))
-        self._length += 1
+            self._runs.append((event, count))
+        self._length += count
+
+    @property
+    def runs(self) -> tuple[tuple[Event, int], ...]:
+        """The events in order, each with how often it was recorded in a row."""
+        return tuple(self._runs)
 
     @property
     def events(self) -> tuple[Event, ...]:

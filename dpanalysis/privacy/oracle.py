@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -224,6 +224,7 @@ class PrivateOracle:
         self._ledger = Ledger(facts.relation)
         self._look_at_noise()
         self._price: tuple[Any, ...] = ()
+        self._write_ahead: Callable[[], None] | None = None
         self.evaluations: Counter[str] = Counter()
         self._open = threading.Lock()
         self._current: Batch | None = None
@@ -247,6 +248,54 @@ class PrivateOracle:
     def is_open(self) -> bool:
         """Whether a batch is open."""
         return self._current is not None and not self._current._closed
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch is open, or an epoch is under way."""
+        return self._open.locked()
+
+    def write_ahead(self, note: Callable[[], None]) -> None:
+        """Call ``note`` after every purchase, before anything is drawn; what it raises ends that.
+
+        So what was bought can be on disk before anybody sees an answer.
+        """
+        self._write_ahead = note
+
+    def charge_again(self, runs: Iterable[tuple[Event, int]], noise: str) -> None:
+        """Charge and write down what was bought in an earlier process; none of it can be asked.
+
+        ``runs`` has events and how often each was bought, ``noise`` is that ledger's. Raises what
+        the guard raises where it does not grant them.
+        """
+        for event, count in runs:
+            check_event(event, self._facts.relation)
+            if self._guard is not None:
+                for _ in range(count):
+                    self._guard.spend(event)
+            self._ledger.record(event, count)
+        if noise != "exact":
+            for source in self._noise_sources:
+                if isinstance(source, mechanisms.SystemRandom):
+                    source.floating = True
+            self._look_at_noise()
+
+    @property
+    def streams(self) -> list[Any]:
+        """The states of the seeded generators of noise and batches. SECRET, as the seed is."""
+        return [source.bit_generator.state for source in self._generators]
+
+    @streams.setter
+    def streams(self, states: Sequence[Any]) -> None:
+        for source, state in zip(self._generators, states, strict=True):
+            # The increment of PCG64 tells the streams of two seeds apart.
+            if source.bit_generator.state["state"]["inc"] != state["state"]["inc"]:
+                raise ValueError("rng must be the seed of the run that is resumed")
+            source.bit_generator.state = state
+
+    @property
+    def _generators(self) -> list[Any]:
+        sources = self._noise_sources + self._batch_sources
+        return [source for source in sources if isinstance(source, np.random.Generator)]
 
     @contextmanager
     def batch(self, sampling: Sampling, events: Sequence[Event | None]) -> Iterator[Batch]:
@@ -392,6 +441,8 @@ class PrivateOracle:
         if self._guard is not None:
             self._guard.spend(whole)
         self._ledger.record(whole)
+        if self._write_ahead is not None:
+            self._write_ahead()
 
     def _check_before_first_purchase(self) -> None:
         """Raise where the price would not cover the answers."""

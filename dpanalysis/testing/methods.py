@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import math
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -18,6 +20,7 @@ import numpy as np
 from ..audit.assertions import assert_private
 from ..clipping import Clipping
 from ..errors import PrivacyBudgetExceeded
+from ..experiments.checkpoint import check_resumable
 from ..experiments.loop import Loop
 from ..experiments.run import minimize
 from ..losses import Logistic
@@ -143,11 +146,6 @@ class _PlannedRun(Loop):
         return [_RecordedOracle(problem, self._facts, self._guard(), each) for each in groups]
 
     @property
-    def plan(self) -> Any:
-        """The plan that the method prepared."""
-        return self._plan
-
-    @property
     def planned(self) -> tuple[Event, ...] | None:
         """The events that the method plans; None where they depend on answers."""
         return None if self._adapts else self._planned
@@ -261,7 +259,8 @@ class _MethodChecks:
                 for key, number in step.released.items():
                     real = isinstance(number, (int, float, np.number))
                     require(real, f"released[{key!r}] must be a number, got {number!r}")
-                steps.append(Step(np.array(step.w), dict(step.released)))
+                state = copy.deepcopy(dict(step.state))
+                steps.append(Step(np.array(step.w), dict(step.released), state))
                 held = [*held[-4:], (step.w, steps[-1].w)]
                 for given, copied in held:
                     same = np.array_equal(given, copied, equal_nan=True)
@@ -347,6 +346,24 @@ class _MethodChecks:
             "replicates give the same numbers: each must have independent noise, from the oracle",
         )
 
+    def check_resumed(self) -> None:
+        """Stop a run half way, and let it go on from its checkpoint."""
+        try:
+            check_resumable(self.method, self.budget, 1)
+        except ValueError:
+            return
+        whole = self.run(replicates=1)
+        half = 1 + whole.iterations // 2
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "run")
+            self.run(replicates=1, checkpoint=file, callback=lambda made, w: made == half)
+            again = self.run(replicates=1, resume=file)
+        require(
+            _same_run(whole, again),
+            "a run that goes on from a checkpoint gives other numbers than one at once: Step(w, "
+            "state=...) must have all that resume() needs beside w",
+        )
+
     def check_budget(self, result: Any) -> None:
         """Check that a run has a guarantee within its budget."""
         budget = self.budget
@@ -360,7 +377,12 @@ class _MethodChecks:
 def _same_step(first: Step, second: Step) -> bool:
     """Whether two steps released the same; numbers may be NaN."""
     same = np.array_equal(first.w, second.w, equal_nan=True)
-    return same and repr(first.released) == repr(second.released)
+    if not same or repr(first.released) != repr(second.released):
+        return False
+    return first.state.keys() == second.state.keys() and all(
+        np.array_equal(each, second.state[name], equal_nan=True)
+        for name, each in first.state.items()
+    )
 
 
 def _same_run(first: Any, second: Any) -> bool:
@@ -438,6 +460,7 @@ def check_method(
         checks.check_repeated(plan, recorded)
         checks.check_conditions(first)
         checks.check_budget(first)
+        checks.check_resumed()
     with quiet():
         copied = checks.run(method=check_pickle(method, "the method"))
     require(_same_run(copied, first), "a pickled copy of the method gives another run")

@@ -230,6 +230,33 @@ class PromisesALength(Honest):
         return T + 1
 
 
+class Resumable(Honest):
+    """Steps with momentum, which go on from a file."""
+
+    def run(self, w, oracle, plan):
+        return self.resume(Step(w), 0, 0, oracle, plan)
+
+    def resume(self, step, made, lost, oracle, plan):
+        w, speed = step.w, step.state.get("speed", np.zeros_like(step.w))
+        for _ in range(made, T):
+            speed = 0.5 * speed - 0.3 * self.ask(w, oracle, plan)
+            w = w + speed
+            yield Step(w, state=self.state(speed, oracle))
+
+    def state(self, speed, oracle):
+        return {"speed": speed}
+
+
+class ForgetsItsSpeed(Resumable):
+    def state(self, speed, oracle):
+        return {}
+
+
+class WritesDownSizes(Resumable):
+    def state(self, speed, oracle):
+        return {"speed": speed, "records": oracle.evaluations["gradient"]}
+
+
 class Adaptive(AdaptiveMethod):
     """A planless method; what it asks depends on answers."""
 
@@ -296,6 +323,8 @@ LIARS = [
     (YieldsAnotherShape(), r"must yield iterates of shape \(2, 3\), got \(3,\)"),
     (CannotTravel(), "cannot be pickled"),
     (PromisesALength(), "says 5 iterations, and run.. makes 4"),
+    (ForgetsItsSpeed(), "goes on from a checkpoint gives other numbers .* state="),
+    (WritesDownSizes(), "given the oracle's answers .* takes other steps"),
     (TakesPartOfTheAnswer(), "asks what it has not planned: .* was not named"),
     (GivesUpItsFilter(), "the method spends 4.5 where its filter allows 1.69"),
     (IsNoAdaptiveMethod(), "must be an AdaptiveMethod"),
@@ -309,7 +338,7 @@ def test_a_method_that_breaks_the_contract_is_found(liar, message):
         testing.check_method(liar)
 
 
-@pytest.mark.parametrize("method", [Honest(), Adaptive()], ids=["planned", "adaptive"])
+@pytest.mark.parametrize("method", [Honest(), Resumable(), Adaptive()])
 def test_what_the_liars_extend_keeps_it(method):
     testing.check_method(method)
 

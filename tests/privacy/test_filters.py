@@ -395,3 +395,13 @@ def test_what_a_guard_was_made_with_cannot_be_changed():
         assert repr(one) == before
     with pytest.raises(PrivacyBudgetExceeded):
         guard.spend(Pure(0.5))
+
+
+def test_what_comes_next_in_a_plan():
+    one, two = Pure(0.1), Pure(0.2)
+    plan = Plan([Repeated(one, 3), two], None)
+    assert plan.upcoming(2) == [(one, 2)] and plan.upcoming(9) == [(one, 3), (two, 1)]
+    for _ in range(3):
+        plan.spend(one)
+    assert plan.upcoming(9) == [(two, 1)] and plan.upcoming(0) == []
+    assert Plan([one], None, exact=False).upcoming(9) == []  # it may be passed over

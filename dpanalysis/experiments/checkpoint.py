@@ -1,0 +1,443 @@
+"""Checkpoints: a run in a file, from which it goes on without buying anything twice.
+
+**What is in a file.** The iterates and the state of the method after a step, which are made of
+answers that were paid; the events that were bought; and the public arguments. The guarantee of the
+run covers all of it, so that whoever may see the iterates may read it. A method that does not
+release its iterates, such as :class:`~dpanalysis.methods.LastIterate`, has no checkpoint.
+
+**What is not.** The records; what is computed from them without noise (the history, counts of
+evaluations, times); and the states of the generators of noise and batches: who has these knows the
+noise of all steps, before and after, and subtracts it. So a run that goes on draws noise and
+batches anew. It has the law of a run that was not interrupted, since every draw is independent of
+all earlier ones, whether they come from one stream or from two.
+
+A run whose ``rng`` is an integer is the exception. Who knows the seed knows the noise anyway: the
+file has the states of the streams, is AS SECRET AS THE SEED, and the run goes on bit for bit.
+
+**Why the ledger misses nothing.** An event is in the file, on the disk, before its batch is drawn
+(:meth:`~dpanalysis.privacy.oracle.PrivateOracle.write_ahead`). At whatever instant a run is
+killed, its file lists all answers that anybody can have seen. All that is listed is charged to the
+new guard and written into the new ledger before anything else is bought; if it does not fit, the
+run does not go on. A batch that was bought after the last step in the file is lost and stays paid.
+It is not opened again: with fresh noise that would be a second release at the price of one. (A
+seeded run draws the same batch and the same noise again. From the same records the answer is the
+same, one release, which its ledger has once; from others the difference of the two has no noise,
+as that of any two runs from one seed.) Where a plan is written several batches ahead, those that a
+killed run did not come to count as lost, too.
+
+**A file that is used twice.** A run that goes on writes into the file that it began from, and holds
+a lock on it. So a later run goes on from where that one came to, with all that it paid; a run at
+the same time is refused (not on Windows, which has no ``flock``). A COPY of a file is a second
+budget, and neither run can see the other: both buy the steps that are left, and the ledger of each
+has them once.
+
+**Other arguments.** A file tells the problem by its class, its loss and penalty and its public
+facts; and method, plan, budget, accountant, start and replicates. It does not tell the records: a
+digest would confirm a guess of them. Nor need it for the guarantee, since an event bounds what one
+record does to an answer, whatever the others are; that of a run whose records were changed in
+between is for a record that is in either set, or in both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._user_classes import overridden
+from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
+from ..methods.base import Method
+from ..privacy import events
+from ..privacy.accounting import sampling
+from ..privacy.budget import Filter, Plan
+from ..privacy.events import Event
+from ..privacy.facts import PublicFacts
+from ..privacy.mechanisms import SystemRandom
+from ..privacy.oracle import PrivateOracle
+from ..problems.base import Problem
+from .records import atomic_write
+
+try:
+    import fcntl
+except ImportError:  # Windows, which does not replace a file that is open either
+    fcntl = None  # type: ignore[assignment]
+
+_FORMAT = 1
+_SHOWN = 100  # numbers of a list that are written as they are; a digest tells longer ones
+_DAMAGED = (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
+
+# What a file may name: nothing else is made from one.
+_CLASSES: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        *(events.AboveThreshold, events.BoundedRange, events.Epoch, events.Gaussian),
+        *(events.GaussianBound, events.Laplace, events.Pure, events.Repeated, events.Sampled),
+        *(sampling.Full, sampling.Poisson, sampling.WithoutReplacement),
+        *(sampling.WithReplacement, sampling.BallsInBins, sampling.RandomAllocation),
+        sampling.Shuffle,
+    )
+}
+
+
+def check_resumable(method: Method, budget: Any, replicates: int) -> None:
+    """Raise ValueError for a run that cannot go on from a file."""
+    if isinstance(budget, Filter):
+        raise ValueError(
+            "budget must be a Budget or None with a checkpoint, which does not tell what other "
+            f"runs spend, got {budget!r}"
+        )
+    if "iterates" not in method.released:
+        raise ValueError(
+            f"checkpoint must be None for {method!r}: what it releases is the "
+            f"{' and the '.join(method.released)}, and a file would release what comes before"
+        )
+    kind = type(method)
+    if kind.resume is Method.resume or overridden(kind, ("run",), "resume"):
+        raise ValueError(
+            f"checkpoint must be None for {method!r}, whose class has no resume() for its run(): "
+            "GradientDescent, HeavyBall, Nesterov, MultistageNesterov, SGD, Adam, LineSearchSGD, "
+            "LineSearchGD and AdaptiveGD have"
+        )
+    if replicates != 1 and not method.together:
+        raise ValueError(
+            f"replicates must be 1 with a checkpoint of {method!r}, which makes one after the "
+            f"other, got {replicates!r}"
+        )
+
+
+def check_path(checkpoint: Any, resume: Any) -> Path | None:
+    """Return the file of a run, None without one, or raise naming the argument."""
+    for name, path in (("checkpoint", checkpoint), ("resume", resume)):
+        if path is not None and not isinstance(path, str | os.PathLike):
+            raise TypeError(f"{name} must be the name of a file or None, got {path!r}")
+    given = [Path(path) for path in (checkpoint, resume) if path is not None]
+    if len({os.path.realpath(path) for path in given}) > 1:
+        raise ValueError(
+            f"checkpoint must be None or the file of resume, {resume}, got {checkpoint}: what is "
+            "paid from now on must be in the file that could be resumed again"
+        )
+    return Path(os.path.realpath(given[0])) if given else None  # a link would be replaced itself
+
+
+def kind_of_rng(rng: Any) -> str:
+    """Return whether a run draws from a seed, from the system's entropy, or afresh."""
+    if isinstance(rng, int | np.integer):
+        return "seeded"
+    system = isinstance(rng, SystemRandom) or (isinstance(rng, str) and rng == "os")
+    return "os" if system else "fresh"
+
+
+def check_rng_again(rng: Any) -> None:
+    """Raise ValueError for a generator that might begin where an earlier one began."""
+    if rng is not None and kind_of_rng(rng) == "fresh":
+        raise ValueError(
+            f"rng must be None, 'os' or an integer with resume, got {rng!r}: made of the same seed "
+            "as before, it would give the noise of the first part a second time"
+        )
+
+
+def described(value: Any) -> Any:
+    """Return what tells a public argument from others, as JSON: numbers, names and digests."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list) and len(value) <= _SHOWN:
+        return [described(each) for each in value]
+    if isinstance(value, np.ndarray | tuple | list):
+        array = np.ascontiguousarray(value)
+        return f"{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
+    kind = value if hasattr(value, "__qualname__") else type(value)
+    about = {"class": f"{kind.__module__}.{kind.__qualname__}"}
+    if is_dataclass(value) and kind is not value:
+        about |= {each.name: described(getattr(value, each.name)) for each in fields(value)}
+    return about
+
+
+def described_problem(problem: Problem, facts: PublicFacts) -> dict[str, Any]:
+    """Return the same of a problem: of its records the public facts, and nothing else."""
+    formulas = {name: getattr(problem, name, None) for name in ("loss", "regularizer")}
+    return {
+        **described(type(problem)),
+        "facts": described(facts),
+        **{name: described(formula) for name, formula in formulas.items()},
+    }
+
+
+class Checkpoint:
+    """The file of a run: what the next step starts from, and what has been paid.
+
+    A context, whose end writes the last step and lets the file go.
+
+    Attributes
+    ----------
+    made : int
+        Number of the last step.
+    w : ndarray of shape (R, d)
+        Its iterates.
+    state, output : mapping of str to ndarray
+        The method's state there, and that of the output.
+    lost : int
+        Batches that were bought after that step when the file was read; they stay paid.
+    """
+
+    def __init__(
+        self, path: Path, settings: Mapping[str, Any], oracle: PrivateOracle, every: int
+    ) -> None:
+        self._path, self._settings, self._oracle, self._every = path, settings, oracle, every
+        self._seeded = settings["rng"] == "seeded"
+        self._held: int | None = None
+        self._texts: list[str] = []  # of the runs of events that cannot grow any more
+        self._asked = False  # since the last step
+        self._bought = 0  # until the last step
+        self._covered = 0  # purchases that the file has
+        self.made = self.lost = 0
+        self.w = np.empty(0)
+        self.state: Mapping[str, Any] = {}
+        self.output: Mapping[str, np.ndarray] = {}
+
+    def begin(self, w: np.ndarray) -> None:
+        """Make the file of a run from ``w``."""
+        self.w = w
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            made = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        except FileExistsError:
+            raise FileExistsError(
+                f"checkpoint: {self._path} is there, and may be all that tells what a run has "
+                "paid; go on from it by resume=, or give another name"
+            ) from None
+        try:
+            self._hold(_locked(made, self._path))
+            self._write()
+        except BaseException:
+            self._hold(None)
+            self._path.unlink()
+            raise
+        self._oracle.write_ahead(self._purchase)
+
+    def go_on(self) -> None:
+        """Read the file, and charge what it says was bought."""
+        self._hold(_locked(os.open(self._path, os.O_RDWR), self._path))
+        try:
+            self._take(*_read(self._path))
+        except BaseException:
+            self._hold(None)
+            raise
+        self._oracle.write_ahead(self._purchase)
+
+    def _take(self, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        _check_same(self._path, about["settings"], self._settings)
+        self.made, self._bought = about["made"], about["bought"]
+        self.w = arrays["w"]
+        self.state, self.output = _below("state.", arrays), _below("output.", arrays)
+        runs = [(_decoded(event), count) for event, count in about["events"]]
+        if self._seeded:  # its batches after the last step are bought again, with the same noise
+            runs = _first(runs, self._bought)
+            self._oracle.streams = about["streams"]
+        self.lost = sum(count for _, count in runs) - self._bought
+        try:
+            self._oracle.charge_again(runs, about["noise"])
+        except (PrivacyBudgetExceeded, IncompatibleAccounting) as error:
+            raise ValueError(
+                f"resume: what {self._path} has paid is not what this run would pay: {error}"
+            ) from error
+
+    def step(
+        self, made: int, w: np.ndarray, state: Mapping[str, Any], output: Mapping[str, np.ndarray]
+    ) -> None:
+        """Take what a step has made. The next purchase writes it; without one it is written here.
+
+        The batches that are left of an epoch are in no file, so that a seeded run repeats it. Steps
+        in place of lost batches are made again, too, until something is bought.
+        """
+        asked, self._asked = self._asked, False
+        if self.lost and not asked:
+            return
+        self.made, self.w, self.state, self.output = made, w, state, output
+        self._bought, self.lost = len(self._oracle.ledger), 0
+        epoch_left = self._seeded and self._oracle.is_busy
+        if not asked and not epoch_left and made % self._every == 0:
+            self._write()
+
+    def _purchase(self) -> None:
+        """Write down what has just been bought, before it is drawn, and what is planned next.
+
+        The streams of a seeded run are still those after the last step at its first purchase.
+        """
+        first, self._asked = not self._asked, True
+        if len(self._oracle.ledger) <= self._covered or (self._seeded and not first):
+            return
+        guard, ahead = self._oracle.guard, []
+        if isinstance(guard, Plan):
+            ahead = guard.upcoming(self._every - 1)
+        self._write(ahead)
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Write the last step, which a seeded run repeats instead, and let the file go."""
+        try:
+            if not self._seeded:
+                self._write()
+        finally:
+            self._hold(None)
+
+    def _write(self, ahead: Sequence[tuple[Event, int]] = ()) -> None:
+        """Replace the file by one that is complete, on the disk, and locked from the start.
+
+        What comes ``ahead`` counts as bought, so that it needs no other file.
+        """
+        about = {
+            "format": _FORMAT,
+            "settings": self._settings,
+            "made": self.made,
+            "bought": self._bought,
+            "noise": self._oracle.ledger.noise,
+            "streams": self._oracle.streams if self._seeded else None,
+        }
+        arrays: dict[str, Any] = {f"output.{name}": each for name, each in self.output.items()}
+        arrays |= {f"state.{name}": _numbers(name, each) for name, each in self.state.items()}
+        arrays |= {"about": _bytes(json.dumps(about)), "events": _bytes(self._events(ahead))}
+        with atomic_write(self._path, "wb") as file:
+            np.savez(file, w=self.w, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+            held = _locked(os.dup(file.fileno()))
+        self._hold(held)
+        self._covered = len(self._oracle.ledger) + sum(count for _, count in ahead)
+        if fcntl is not None:  # a folder can be synchronized where it can be opened
+            folder = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def _events(self, ahead: Sequence[tuple[Event, int]]) -> str:
+        """Return the ledger and what is ahead as JSON; the ledger's last run may still grow."""
+        runs = self._oracle.ledger.runs[len(self._texts) :]
+        texts = [json.dumps([_encoded(event), count]) for event, count in (*runs, *ahead)]
+        self._texts += texts[: max(0, len(runs) - 1)]
+        return f"[{', '.join([*self._texts, *texts[max(0, len(runs) - 1) :]])}]"
+
+    def _hold(self, held: int | None) -> None:
+        """Keep a locked file open in place of the one before."""
+        if self._held is not None:
+            os.close(self._held)
+        self._held = held
+
+
+def _locked(opened: int, path: Path | None = None) -> int | None:
+    """Return an open file locked as long as it is open, the one of that name; or raise."""
+    if fcntl is None:
+        os.close(opened)
+        return None
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path is not None and not os.path.samestat(os.fstat(opened), os.stat(path)):
+            raise BlockingIOError
+    except BaseException as error:
+        os.close(opened)
+        if not isinstance(error, BlockingIOError):
+            raise
+        raise RuntimeError(
+            f"{path} belongs to a run that goes on: two would both buy the steps that are left, "
+            "and each ledger has them once"
+        ) from None
+    return opened
+
+
+# What a file says
+
+
+def _numbers(name: str, value: Any) -> np.ndarray:
+    """Return a part of a method's state as an array; others could be read by unpickling alone."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"state[{name!r}] of a step must be numbers, got {value!r}")
+    return array
+
+
+def _bytes(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the facts and the arrays of a file, or raise ValueError naming it."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        about = json.loads(arrays.pop("about").tobytes())
+        about["events"] = json.loads(arrays.pop("events").tobytes())
+        if about["format"] != _FORMAT:
+            raise ValueError(f"its format is {about['format']}, and not {_FORMAT}")
+        return about, arrays
+    except _DAMAGED as error:
+        raise ValueError(f"resume: {path} is no checkpoint, or damaged: {error}") from error
+
+
+def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays whose names begin so, without that."""
+    return {
+        name.removeprefix(prefix): each for name, each in arrays.items() if name.startswith(prefix)
+    }
+
+
+def _first(runs: Sequence[tuple[Event, int]], most: int) -> list[tuple[Event, int]]:
+    """Return the first ``most`` events of the runs."""
+    kept = []
+    for event, count in runs:
+        if most > 0:
+            kept.append((event, min(count, most)))
+        most -= count
+    return kept
+
+
+def _encoded(value: Any) -> Any:
+    """Return an event, with what it is made of, for JSON."""
+    if isinstance(value, tuple | list):
+        return [_encoded(each) for each in value]
+    kind = type(value)
+    if _CLASSES.get(kind.__name__) is kind:
+        parts = {each.name: _encoded(getattr(value, each.name)) for each in fields(value)}
+        return {"class": kind.__name__, **parts}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a checkpoint has events of dpanalysis.privacy.events, got {value!r}")
+
+
+def _decoded(value: Any) -> Any:
+    """Return what :func:`_encoded` made of an event."""
+    if isinstance(value, list):
+        return tuple(_decoded(each) for each in value)
+    if not isinstance(value, dict):
+        return value
+    parts = {name: _decoded(each) for name, each in value.items() if name != "class"}
+    return _CLASSES[value["class"]](**parts)
+
+
+def _check_same(path: Path, then: Any, now: Any) -> None:
+    """Raise ValueError, naming them, where arguments are other than those of the file's run."""
+    other = _differences("", then, json.loads(json.dumps(now)))
+    if other:
+        raise ValueError(
+            f"resume: {path} is of a run with another {', '.join(other)}; a run goes on with the "
+            "arguments that it began with, or another one begins"
+        )
+
+
+def _differences(name: str, then: Any, now: Any) -> list[str]:
+    """Return the names of what differs."""
+    if not (isinstance(then, dict) and isinstance(now, dict) and then.keys() == now.keys()):
+        return [] if repr(then) == repr(now) else [name]
+    inner = {key: f"{name}.{key}" if name else key for key in now}
+    return [each for key in now for each in _differences(inner[key], then[key], now[key])]
