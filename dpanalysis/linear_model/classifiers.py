@@ -39,7 +39,7 @@ from ..problems.rows.checks import has_read_width, refuse_read_width
 from ..regularizers import L2
 from . import fits
 from .card import PrivacyCard
-from .design import NO_BOUNDS, Upstream, design_of, in_file, upstream_of
+from .design import LEARNT_BOUNDS, NO_BOUNDS, Upstream, design_of, in_file, upstream_of
 from .fits import Sketch, Spent, sketch
 from .runs import LONG, TRIED, Outlook, Run, outlook, run
 from .weights import ClassWeighted, weights_of
@@ -486,6 +486,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             }
         else:
             method_facts = _rule_facts(runs[0].plan, self.C, budget.delta)
+        paid = [each.epsilon for each in upstream.learned]
+        if paid and bounds_note != LEARNT_BOUNDS:
+            bounds_note += " PrivateBounds has learned ranges before, and they were paid for."
         facts = {
             "Sizes": f"{records}, {shape[1]} weights for each score, intercept included",
             **method_facts,
@@ -500,8 +503,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         not_covered = [
             f"{self._public_size(budget)} and the features' names",
             f"the set of labels: {labels}",
-            "domains, bounds, classes or settings chosen by looking at these records, and whatever "
-            "was learned from them before they reached the model or its encoder",
+            f"{'other ' if paid else ''}domains, bounds, classes or settings chosen by looking at "
+            "these records, and whatever was learned from them before they reached the model or "
+            "its encoder",
             "scores on private rows, such as score(X, y)",
             "the time that the fit takes, and errors about bad cells or labels",
             "other fits on the same records, of models or of bounds: their epsilons add up",
@@ -517,8 +521,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
                 "RESEARCH ONLY: random_state was given, and who knows it can undo the noise; leave "
                 "it None for a release",
             )
-        ledger = tuple(repr(event) for each in runs for event in each.events)
-        paid = [each.epsilon for each in upstream.learned]
+        ledger = tuple(event.describe() for each in runs for event in each.events)
         ledger += tuple(f"bounds learnt from the data: epsilon {each:g}" for each in paid)
         if paid:
             covered.append("the bounds that PrivateBounds learned")
