@@ -25,6 +25,8 @@ from .outcomes import Batch, as_batch, check_neighbours, hashable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+__tracebackhide__ = True  # pytest shows the line that calls this package
+
 _FIRST = 16  # runs with the same generator
 _COMPARED = 20_000  # where these are equal
 _COMPARED_ONE_BY_ONE = 500
