@@ -256,7 +256,7 @@ class Result:
         name : str, optional
             A record of one number: a name in ``history``. The first one by default.
         x : {"iteration", "epsilon"}
-            Epsilon is what a run of so many iterations, fixed in advance, costs.
+            Epsilon is that of all events charged until then: of a run planned to end there.
         delta : float, optional
             For that epsilon; by default the delta of the budget, or 0.
         ax : Axes, optional
@@ -269,8 +269,8 @@ class Result:
         Raises
         ------
         ValueError
-            If there is no such record; for ``x="epsilon"``, if epsilon is infinite, or the events
-            depended on answers, so that no other epsilon is known than that of the whole run.
+            If there is no such record; for ``x="epsilon"``, if epsilon is infinite, or known of the
+            whole alone: the events depended on answers, or the replicates ran one after the other.
 
         Examples
         --------
@@ -303,10 +303,7 @@ class Result:
     def _costs(self, delta: float) -> tuple[np.ndarray, np.ndarray]:
         """Return some of the records, and epsilon of the events before each."""
         if self.charged is None or isinstance(self.method, AdaptiveMethod):
-            raise ValueError(
-                "x must be 'iteration' here: the events depended on answers, so that no other "
-                "epsilon is known than that of the whole run"
-            )
+            raise ValueError("x must be 'iteration' here: only the epsilon of the whole is known")
         if not self.private:
             raise ValueError("x must be 'iteration' here: exact gradients have no finite epsilon")
         return self.ledger.costs(self.charged, delta)

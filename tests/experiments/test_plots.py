@@ -84,9 +84,12 @@ def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(ValueError, match="exact gradients have no finite epsilon"):
         exact.plot(x="epsilon")
     search = dpa.minimize(PROBLEM, dpa.methods.LineSearchGD(), dpa.Budget(1.0, 1e-5, ADDED), rng=0)
-    with pytest.raises(ValueError, match="the events depended on answers"):
+    with pytest.raises(ValueError, match="only the epsilon of the whole is known"):
         search.plot(x="epsilon")
     assert search.plot().lines
+    last = dpa.minimize(PROBLEM, dpa.methods.LastIterate(GRADIENTS), dpa.Budget(1.0, 1e-5), rng=0)
+    with pytest.raises(ValueError, match="only the epsilon of the whole is known"):
+        last.plot(x="epsilon")
 
 
 events = st.lists(
