@@ -38,6 +38,11 @@ def generate(app: Sphinx, config: Any) -> None:
     for path in MADE.glob("*/*.*"):
         if path.suffix in (".rst", ".md", ".ipynb") and path not in kept:
             path.unlink()
+    pages = dict(site_api.pages())
+    for path in (MADE / "api" / "names").glob("*.rst"):  # of a build with more libraries
+        module, _, name = path.stem.rpartition(".")
+        if not re.search(rf"^   {name}$", pages.get(module, ""), re.M):
+            path.unlink()
 
 
 def _write(path: Path, text: str) -> Path:
