@@ -161,7 +161,8 @@ def run(quick: bool) -> Iterator[Row]:
         **beside: Callable[[], object],
     ) -> list[Row]:
         names = {"dp_accounting": "dp-accounting", "numpy": "NumPy", "opacus": "Opacus"}
-        others = {names[name]: here(call) for name, call in beside.items()}
+        there = {names[key]: call for key, call in beside.items() if installed(names[key].lower())}
+        others = {name: here(call) for name, call in there.items()}
 
         def anew() -> object:
             forget_epsilons()
@@ -169,14 +170,12 @@ def run(quick: bool) -> Iterator[Row]:
 
         return compare(key, case, here(anew), others, spent)
 
-    opacus = installed("opacus")
-    curves = {"opacus": opacus_rdp_curve} if opacus else {}
     yield from row(
         "RDP of Poisson-sampled Gaussian noise",
         "orders 2 to 255",
         rdp_curve,
         dp_accounting=peer_rdp_curve,
-        **curves,
+        opacus=opacus_rdp_curve,
     )
     yield from row("RDP of 1000 noise scales", "orders 2 to 255", thousand_curves, slow)
     yield from row("PLD epsilon", f"{STEPS} steps", pld, dp_accounting=peer_pld)
@@ -188,14 +187,13 @@ def run(quick: bool) -> Iterator[Row]:
     steps = 100_000
     yield from row("filter and ledger, 1e5 steps", "pure", partial(filter_and_ledger, steps), slow)
     for steps in (100, 400):
-        history = {"opacus": partial(quietly, partial(opacus_adaptive, steps))} if opacus else {}
         yield from row(
             "adaptive run",
             f"a budget kept over {steps} steps of distinct noise",
             partial(adaptive, steps),
             slow,
             dp_accounting=partial(peer_adaptive, steps),
-            **history,
+            opacus=partial(quietly, partial(opacus_adaptive, steps)),
         )
     yield from row("Poisson draw", f"{RATE} of {ROWS:,}", draw(privacy.Poisson(RATE)), numpy=mask)
     fixed = draw(privacy.WithoutReplacement(4951))

@@ -57,7 +57,8 @@ def child(statement: str, **environment: str) -> tuple[float, str]:
 
 def imports(repetitions: int) -> Iterator[Row]:
     """Time imports by turns; an empty process is taken off all of them."""
-    names = ["dpanalysis", "dpanalysis.privacy", "dpanalysis.theory", "dp_accounting"]
+    names = ["dpanalysis", "dpanalysis.privacy", "dpanalysis.theory"]
+    names += ["dp_accounting"] if installed("dp-accounting") else []
     names += ["opacus"] if installed("opacus") else []
     times: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(repetitions):

@@ -297,10 +297,8 @@ def _checked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     unknown = [name for name in arguments.ids or () if name not in known]
     if unknown:
         parser.error(f"unknown id {', '.join(unknown)}; known: {', '.join(known)}")
-    return registry.claims(
-        arguments.paper,
-        ids=arguments.ids,
-        module=arguments.modules,
+    chosen = registry.claims(arguments.paper, ids=arguments.ids, module=arguments.modules)
+    return chosen.run(
         quick=arguments.quick,
         adversary=arguments.adversary,
         jobs=arguments.jobs,

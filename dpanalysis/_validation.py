@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+__tracebackhide__ = True  # pytest shows the line that calls this package
+
 _PACKAGE = os.path.dirname(__file__) + os.sep
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "PALETTE",
     "convergence",
     "curve",
+    "drawing",
     "line_style",
     "panels",
     "reference",
@@ -82,10 +83,46 @@ def style() -> Iterator[None]:
     ...     matplotlib.rcParams["legend.frameon"]
     False
     """
-    import matplotlib.style
-
-    with matplotlib.style.context(Path(__file__).with_name("dpanalysis.mplstyle")):
+    with _matplotlib().style.context(Path(__file__).with_name("dpanalysis.mplstyle")):
         yield
+
+
+def _matplotlib() -> Any:
+    """Return Matplotlib, or raise with what to install."""
+    try:
+        import matplotlib.figure
+        import matplotlib.style
+    except ImportError as error:
+        raise ImportError("a picture needs Matplotlib: pip install matplotlib") from error
+    return matplotlib
+
+
+@contextmanager
+def drawing(ax: Axes | None = None, *, height: float = 2.3) -> Iterator[Axes]:
+    """Yield ``ax``, or the axes of a new figure, a column wide and in the package's style.
+
+    Parameters
+    ----------
+    ax : Axes, optional
+        Is yielded as it is, and keeps the style of its figure.
+    height : float
+        Of the new figure, in inches.
+
+    Examples
+    --------
+    >>> with drawing() as ax:
+    ...     curve(ax, [0, 1], [1.0, 0.5], label="GD")
+    >>> bool(ax.figure.get_figwidth() == COLUMN)
+    True
+    """
+    if ax is not None:
+        yield ax
+        return
+    with style():
+        figure, axes = panels(1, 1, height=height)
+        # The style ends here, and the user saves the figure later.
+        figure.set_dpi(_matplotlib().rcParams["savefig.dpi"])
+        yield axes[0, 0]
 
 
 def line_style(name: str, position: int = 0) -> dict[str, Any]:
@@ -153,11 +190,11 @@ def panels(
     >>> axes.shape, axes[0, 1].get_title(loc="left")
     ((2, 3), '(b)')
     """
-    from matplotlib.figure import Figure
-
     check_int("rows", rows, low=1)
     check_int("columns", columns, low=1)
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    figure = _matplotlib().figure.Figure(
+        figsize=(width * columns, height * rows), layout="constrained"
+    )
     axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
     if letters and axes.size > 1:
         for place, ax in enumerate(axes.flat):

@@ -142,7 +142,7 @@ print(audit.verify_privacy(brittle_mean, np.array([1.0]), np.array([0.0]), claim
 # follows from numbers that are recomputed now. `python -m dpanalysis claims` shows them all.
 
 # %%
-audit.claims(ids=["002-1", "002-3"], quick=True)
+audit.claims(ids=["002-1", "002-3"]).run(quick=True)
 
 # %% [markdown]
 # ## To try

@@ -77,7 +77,8 @@ def test_every_public_name_has_a_page():
         assert re.search(rf"^   {each}$", pages[module], re.M), full
 
 
-CODE = [DOCS / name for name in ("five_minutes.md", "researchers.md", "release.md", "scale.md")]
+PAGES_WITH_CODE = "index.md", "five_minutes.md", "researchers.md", "release.md", "scale.md"
+CODE = [DOCS / name for name in PAGES_WITH_CODE]
 
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
@@ -161,6 +162,19 @@ def test_notebooks_are_converted_by_one_command(tmp_path):
     assert notebook.cells[0].cell_type == "markdown" and len(notebook.cells) > 5
     done = subprocess.run([*call[:3], "nothing"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "unknown notebook 'nothing'" in done.stderr
+
+
+def test_the_page_of_a_figure_has_the_code_behind_it():
+    pytest.importorskip("sphinx", reason="needs the extra 'docs'")
+    pages = importlib.import_module("site_pages")
+    for name in pages.drawn():
+        source = (ROOT / "figures" / f"{name}.py").read_text(encoding="utf-8")
+        shown = [name, *pages.shared(name)]
+        assert all((ROOT / "figures" / f"{each}.py").is_file() for each in shown)
+        for line in re.findall(r"^from \.(\w+) import", source, re.M):
+            assert line in shown, (name, line)
+        text = "".join(pages.source(each, name) for each in shown)
+        assert f"literalinclude}} ../../../figures/{name}.py" in text
 
 
 def test_faults_of_a_built_site_are_found(tmp_path):

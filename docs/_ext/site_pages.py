@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,11 @@ def generate(app: Sphinx, config: Any) -> None:
     kept |= {_notebook(path) for path in sorted((ROOT / "notebooks").glob("[a-z]*.py"))}
     for path in MADE.glob("*/*.*"):
         if path.suffix in (".rst", ".md", ".ipynb") and path not in kept:
+            path.unlink()
+    pages = dict(site_api.pages())
+    for path in (MADE / "api" / "names").glob("*.rst"):  # of a build with more libraries
+        module, _, name = path.stem.rpartition(".")
+        if not re.search(rf"^   {name}$", pages.get(module, ""), re.M):
             path.unlink()
 
 
@@ -74,8 +80,31 @@ def _figure_page(name: str) -> Path:
         ),
         f"\n{_pages.origin(about)} To make it again, from a checkout of the repository:\n",
         f"```bash\npython -m figures {name} --scale paper\n```\n",
+        "## Code\n",
+        *(source(each, name) for each in [name, *shared(name)]),
     ]
     return _write(MADE / "figures" / f"{name}.md", "\n".join(text))
+
+
+def source(module: str, of: str) -> str:
+    """Return a module of a figure as a block that opens at a click, another figure's as a link."""
+    if module in figures.FIGURES and module != of:
+        return f"[`figures/{module}.py`]({module}.md#code)\n"
+    return (
+        f"<details><summary><code>figures/{module}.py</code></summary>\n\n"
+        f"```{{literalinclude}} ../../../figures/{module}.py\n:language: python\n```\n\n"
+        "</details>\n"
+    )
+
+
+def shared(name: str) -> list[str]:
+    """Return the modules of the figures that a figure's module is made with."""
+    tree = ast.parse((ROOT / "figures" / f"{name}.py").read_text(encoding="utf-8"))
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            found += [node.module] if node.module else [each.name for each in node.names]
+    return list(dict.fromkeys(found))
 
 
 def alt(about: dict[str, Any]) -> str:
@@ -162,7 +191,8 @@ class Gallery(SphinxDirective):
         chosen = {name: about for name, about in titles.items() if author in about["title"]}
         text = [
             f"[![{_pages.plain(alt(about))}](/_generated/pictures/{name}.png)"
-            f"{_pages.plain(about['title'])}](/_generated/figures/{name}.md)\n"
+            f"{_pages.plain(about['title'])}](/_generated/figures/{name}.md)"
+            f" ([code](/_generated/figures/{name}.md#code))\n"
             for name, about in chosen.items()
         ]
         grid = nodes.container("", *self.parse_text_to_nodes("\n".join(text)), classes=["gallery"])

@@ -8,7 +8,7 @@ Examples
 >>> from dpanalysis import audit
 >>> audit.hockey_stick([0.75, 0.25], [0.25, 0.75], epsilon=0.0)
 0.5
->>> audit.claims("Kuru 2022", ids=["001-10"], quick=True)[0].verdict
+>>> audit.claims("Kuru 2022", ids=["001-10"]).run(quick=True)[0].verdict
 'corrected'
 """
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "CanaryVerdict": "canaries",
     "Claim": ".papers.claim",
+    "Claims": ".papers.registry",
     "Density": "exact",
     "Effort": ".papers.claim",
     "Evidence": ".papers.claim",
@@ -74,6 +75,7 @@ _MODULES = frozenset({"attack", "strategies"})
 __all__ = [
     "CanaryVerdict",
     "Claim",
+    "Claims",
     "Density",
     "Effort",
     "Evidence",

@@ -17,6 +17,8 @@ from .outcomes import draw_pairs, pairs_of
 from .recording import Finding, Recording, record
 from .verify import Claimed, Mechanism, Verdict, check_confidence, verify_privacy
 
+__tracebackhide__ = True  # pytest shows the line that calls this package
+
 _DRAWN = 1000  # pairs of a strategy
 _SHOWN = 2000  # characters of a data set in a message
 
@@ -185,7 +187,6 @@ def assert_private(
     Traceback (most recent call last):
     AssertionError: refuted: epsilon >= 0.9... where 0.5 is claimed ...
     """
-    __tracebackhide__ = True
     confidence = check_confidence(confidence)
     seconds = check_number("seconds", seconds, low=0.0)
     if relation is not None:

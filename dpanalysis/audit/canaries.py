@@ -94,6 +94,8 @@ from ..privacy.accounting.zcdp import gaussian_delta
 from ..privacy.mechanisms import Random, spawn
 from .verify import GaussianPrivacy, ParsedClaim, VerdictBase, check_confidence, parse_claim
 
+__tracebackhide__ = True  # pytest shows the line that calls this package
+
 _EPSILONS = 16  # points of the Gaussian curve that are tried
 _ROUNDING = 1e-9
 

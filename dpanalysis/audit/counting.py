@@ -64,6 +64,8 @@ from .events import Limit, OutcomeEvent
 from .learning import POWER, Choice, Goal, learn_event
 from .outcomes import Batch, Outcomes, Raised, Reader, as_batch, fingerprint
 
+__tracebackhide__ = True  # pytest shows the line that calls this package
+
 _SHARE = 1e-3  # gamma, as a share of the error that is allowed
 _BLOCKS = 128  # blocks of y in one probability
 _PLACES = 64  # points of a piece at which the curve is compared with its chord
@@ -343,12 +345,15 @@ def learn_and_count(
         sources = [_Source(mechanism, data, r, mode) for data, r in zip(inputs, randoms)]
         return _measure(sources, samples, limit, claim, miss)
 
+    failed = ""
     try:
         choice, counts, runs = measure("batch" if vectorized else "each", samples)
     except _CallFailed as failure:
+        failed = str(failure)
+    if failed:  # outside, so that a traceback has what is raised now alone
         samples = min(samples, max(_FALLBACK, needed))
         notes = (
-            f"A call on many runs raised {failure}, so {samples:,} runs of each input were made "
+            f"A call on many runs raised {failed}, so {samples:,} runs of each input were made "
             "one by one, and an exception is an outcome",
         )
         choice, counts, runs = measure("single", samples)

@@ -39,6 +39,8 @@ from .counting import Mechanism, check_independent
 from .outcomes import Outcomes, Reader, as_batch, fingerprint
 from .verify import GaussianPrivacy, VerdictBase, check_confidence, check_inputs, parse_claim
 
+__tracebackhide__ = True  # pytest shows the line that calls this package
+
 _FEWEST = 8
 _SAFETY = 1e-9  # relative: of the root, and of epsilon, which is rounded up
 

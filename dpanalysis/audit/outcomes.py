@@ -22,6 +22,8 @@ import scipy.sparse as sp
 
 from ..privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
+__tracebackhide__ = True  # pytest shows the line that calls this package
+
 # Runs as returned: a numeric array whose first axis is the runs, or a list of any outputs.
 Batch: TypeAlias = "np.ndarray | list[Any]"
 

@@ -55,6 +55,8 @@ from .replay import (
 from .sources import listen
 from .verify import Claimed, ParsedClaim, check_inputs, parse_claim
 
+__tracebackhide__ = True  # pytest shows the line that calls this package
+
 _RUNS = 7  # on each input
 _EXTREME = 24  # more on each input, where there is something to confirm
 _FIT = 1e-5  # relative: how far from a N + c an output may be, float32 included

@@ -13,6 +13,8 @@ import scipy.sparse as sp
 from .outcomes import Raised, hashable
 from .sources import Draw, Tape, play
 
+__tracebackhide__ = True  # pytest shows the line that calls this package
+
 SAME = 1e-9  # relative: parameters that differ by less are equal
 _ROUNDING = 1e-12  # of the largest noise in a run
 _DIGITS = 9  # a number that has no more is rounded

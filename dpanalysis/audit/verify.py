@@ -10,7 +10,7 @@ runs (:mod:`.gaussian`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from ..privacy.ledger import html_table
 from .counting import Mechanism, learn_and_count
 from .events import ApproximateLimit, GaussianLimit, Limit, OutcomeEvent
 from .outcomes import Batch, as_batch, check_neighbours, hashable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__tracebackhide__ = True  # pytest shows the line that calls this package
 
 _FIRST = 16  # runs with the same generator
 _COMPARED = 20_000  # where these are equal
@@ -187,8 +192,50 @@ class Verdict(VerdictBase):
         """How often the event was seen, on the dataset and on the neighbour."""
         return self.counts[0] / self.runs, self.counts[1] / self.runs
 
+    @property
+    def _other(self) -> str:
+        return "neighbour" if self.likelier == "dataset" else "dataset"
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw how often the event was seen, beside what the claim allows.
+
+        A claim allows all pairs of probabilities on and below its curve, and the curve of the bound
+        passes through the pair of ``bounds``, which is the square. Refuted is a claim below it.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            One of a new figure by default.
+
+        Returns
+        -------
+        Axes
+
+        Examples
+        --------
+        >>> mechanism = lambda count, rng, size: count + rng.laplace(0.0, 0.5, size)
+        >>> ax = verify_privacy(mechanism, 0, 1, claim=1.0, samples=20_000, rng=0).plot()
+        >>> ax.get_legend_handles_labels()[1][0]
+        'claim: epsilon = 1 at delta = 0'
+        """
+        from ..plotting import drawing
+
+        limit = GaussianLimit() if self.bounded == "mu" else ApproximateLimit(self.delta)
+        p, q = self.probabilities if self.likelier == "dataset" else self.probabilities[::-1]
+        least = 0.5 * min(max(q, 1.0 / self.runs), max(self.bounds[1], 1.0 / self.runs))
+        x = np.geomspace(least, 1.0, 300)
+        with drawing(ax) as ax:
+            ax.plot(x, limit.most(x, self.claim), label=f"claim: {limit.describe(self.claim)}")
+            found = f"found: at least {self.bounded} = {self.bound:.4g}"
+            ax.plot(x, limit.most(x, self.bound), "--", label=found)
+            ax.plot(max(q, least), p, "o", label="seen")
+            ax.plot(max(self.bounds[1], least), self.bounds[0], "s", label="not rejected")
+            ax.set(xscale="log", xlabel=f"probability on the {self._other}")
+            ax.set(yscale="log", ylabel=f"probability on the {self.likelier}")
+            ax.legend()
+        return ax
+
     def __str__(self) -> str:
-        other = "neighbour" if self.likelier == "dataset" else "dataset"
         if self.untested:
             return (
                 "untested: the mechanism never looked at the changed record. With the same "
@@ -200,7 +247,8 @@ class Verdict(VerdictBase):
         return self._sentences(
             f"The event '{self.event}' happened in {self.counts[0]:,} and {self.counts[1]:,} of "
             f"{self.runs:,} held-out runs of dataset and neighbour. Probabilities closer than "
-            f"{self.bounds[0]:.4g} on the {self.likelier} and {self.bounds[1]:.4g} on the {other} "
+            f"{self.bounds[0]:.4g} on the {self.likelier} and {self.bounds[1]:.4g} on the "
+            f"{self._other} "
             "would be rejected.",
             "inputs or events",
         )

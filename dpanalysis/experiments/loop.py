@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -147,9 +147,9 @@ class Recording:
     progress: bool
     callback: Callable[[int, np.ndarray], Any] | None
 
-    def log(self) -> Log:
-        """Return an empty record."""
-        return Log(self.problem, self.recorders, self.every)
+    def log(self, ledger: Sized) -> Log:
+        """Return an empty record of a run that writes to a ledger."""
+        return Log(self.problem, self.recorders, self.every, ledger)
 
     def stops(self, iteration: int, w: np.ndarray) -> bool:
         """Return whether the callback stops the run."""
@@ -182,8 +182,12 @@ class _NoBar(nullcontext[Any]):
 class Log:
     """The record of a run: rows of (iteration, values of the R replicates)."""
 
-    def __init__(self, problem: Any, recorders: Mapping[str, Recorder], every: int) -> None:
+    def __init__(
+        self, problem: Any, recorders: Mapping[str, Recorder], every: int, ledger: Sized = ()
+    ) -> None:
         self._problem, self._recorders, self._every = problem, recorders, every
+        self._ledger = ledger
+        self.charged: list[int] = []  # events in the ledger, by record
         self._iterations: list[int] = []
         self._values: dict[str, list[np.ndarray]] = {name: [] for name in recorders}
         self._released: Mapping[str, float] = {}
@@ -216,6 +220,7 @@ class Log:
                     )
                 self._values[name].append(value)
         self._iterations.append(iteration)
+        self.charged.append(len(self._ledger))
 
     @staticmethod
     def merge(logs: Sequence[Log]) -> dict[str, np.ndarray]:
@@ -359,7 +364,7 @@ class Loop:
     ) -> Ended:
         """Run one oracle's replicates from ``w``, or from where the file says."""
         together = self._method.together
-        log, made, status, refusal = recording.log(), 0, "finished", None
+        log, made, status, refusal = recording.log(oracle.ledger), 0, "finished", None
         output.add(0, w)
         if file is None:
             steps = self._method.run(w if together else w[0], oracle, self._plan)
@@ -435,6 +440,7 @@ class Loop:
             drawn=np.concatenate(drawn) if drawn else None,
             guard=guard if isinstance(guard, Filter) else None,
             evaluations=dict(sum((oracle.evaluations for oracle in oracles), Counter())),
+            charged=np.array(ended[0].log.charged) if method.together else None,
         )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .._validation import check_choice, check_int, check_reals
-from ..methods.base import Method
+from ..methods.base import AdaptiveMethod, Method
 from ..privacy.accounting import accountant as accounting
 from ..privacy.accounting.accountant import ACCOUNTANTS
 from ..privacy.accounting.curves import PrivacyCurve, curve_of_epsilons, privacy_curve
@@ -18,6 +18,11 @@ from ..privacy.accounting.relations import Budget
 from ..privacy.budget import Filter
 from ..privacy.events import Event, Repeated
 from ..privacy.ledger import Ledger, at_each, html_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LOGARITHMIC = ("gap", "gradient_norm")  # records that fall to 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +70,8 @@ class Result:
     evaluations : dict of str to int
         Number of gradients and losses of single records evaluated, over all replicates. NOT
         covered by the guarantee.
+    charged : ndarray of int, shape (records,), or None
+        Events in the ledger at each record, if all replicates run together.
     """
 
     w: np.ndarray
@@ -84,6 +91,7 @@ class Result:
     ledgers: tuple[Ledger, ...] = ()
     made: np.ndarray | None = None
     evaluations: dict[str, int] = field(default_factory=dict)
+    charged: np.ndarray | None = None
 
     def __repr__(self) -> str:
         budget = "no budget" if self.budget is None else repr(self.budget)
@@ -230,6 +238,75 @@ class Result:
         if (guard := self.guard) is not None:
             return curve_of_epsilons(lambda delta: guard.epsilon(delta, replicates))
         return privacy_curve(self._fixed(replicates), self.ledger.relation)
+
+    def plot(
+        self,
+        name: str | None = None,
+        *,
+        x: str = "iteration",
+        delta: float | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draw a record, such as the objective, over the iterations or over what they cost.
+
+        The mean over the replicates, with a band that holds 80 % of them.
+
+        Parameters
+        ----------
+        name : str, optional
+            A record of one number: a name in ``history``. The first one by default.
+        x : {"iteration", "epsilon"}
+            Epsilon is that of all events charged until then: of a run planned to end there.
+        delta : float, optional
+            For that epsilon; by default the delta of the budget, or 0.
+        ax : Axes, optional
+            One of a new figure by default, in the style of :mod:`dpanalysis.plotting`.
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ValueError
+            If there is no such record; for ``x="epsilon"``, if epsilon is infinite, or known of the
+            whole alone: the events depended on answers, or the replicates ran one after the other.
+
+        Examples
+        --------
+        >>> import dpanalysis as dpa
+        >>> problem = dpa.ERM([[-1.0], [1.0]], [-1, 1], dpa.losses.Logistic(),
+        ...                   row_bound=dpa.RowBound(2, 1.0))
+        >>> method = dpa.methods.GradientDescent(1.0, 10)
+        >>> result = dpa.minimize(problem, method, dpa.Budget(1.0), record="objective", rng=0)
+        >>> result.plot().get_xlabel(), result.plot("objective", x="epsilon").get_xlabel()
+        ('iteration', 'epsilon')
+        """
+        from ..plotting import curve, drawing
+
+        check_choice("x", x, ("iteration", "epsilon"))
+        numbers = [key for key, value in self.history.items() if value.ndim == 2]
+        if not numbers:
+            raise ValueError("there is nothing to draw: ask minimize for record='objective'")
+        name = check_choice("name", numbers[0] if name is None else name, numbers)
+        places, values = self.history["iteration"], self.history[name]
+        if x == "epsilon":
+            rows, places = self._costs(self._delta(delta))
+            values = values[rows]
+        with drawing(ax) as ax:
+            curve(ax, places, values, label=type(self.method).__name__)
+            ax.set(xlabel=x, ylabel=name.replace("_", " "))
+            if name in _LOGARITHMIC and (values > 0.0).all():
+                ax.set_yscale("log")
+        return ax
+
+    def _costs(self, delta: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return some of the records, and epsilon of the events before each."""
+        if self.charged is None or isinstance(self.method, AdaptiveMethod):
+            raise ValueError("x must be 'iteration' here: only the epsilon of the whole is known")
+        if not self.private:
+            raise ValueError("x must be 'iteration' here: exact gradients have no finite epsilon")
+        return self.ledger.costs(self.charged, delta)
 
     def to_frame(self) -> Any:
         """Return the scalar history as a pandas DataFrame, one row per record and replicate."""

@@ -30,18 +30,19 @@ class PrivacyCard:
     relation : str
         Which data sets are neighbours.
     ledger : tuple of str
-        Releases.
+        Releases, each in a line of plain words.
     model : str
         The estimator with its settings.
     facts : mapping of str to str
-        Decisions from public facts, and their reasons.
+        Decisions from public facts or from what the ledger has paid for, and their reasons.
     covered, not_covered : tuple of str
     not_counted : tuple of str
         What may have been learned from the same records beside the ledger, and adds to epsilon.
 
     Examples
     --------
-    >>> card = PrivacyCard(1.0, 0.0, "replace_one", ("Pure(epsilon=1.0)",), "LogisticRegression()")
+    >>> line = "a release with epsilon 1 and delta 0"
+    >>> card = PrivacyCard(1.0, 0.0, "replace_one", (line,), "LogisticRegression()")
     >>> PrivacyCard.from_json(card.to_json()) == card
     True
     >>> print(str(card).splitlines()[1])
@@ -87,7 +88,10 @@ class PrivacyCard:
         parts = [
             ("Ledger", list(self.ledger)),
             ("Not counted in epsilon", list(self.not_counted)),
-            ("Decided from public facts", [f"{k}: {v}" for k, v in self.facts.items()]),
+            (
+                "Decided from public facts, or paid for",
+                [f"{k}: {v}" for k, v in self.facts.items()],
+            ),
             ("Covered by the guarantee", list(self.covered)),
             ("Not covered", list(self.not_covered)),
         ]
@@ -104,7 +108,7 @@ class PrivacyCard:
             self,
             epsilon=ledger.epsilon(delta),
             delta=delta,
-            ledger=tuple(map(repr, ledger)),
+            ledger=tuple(event.describe() for event in ledger),
             facts={**self.facts, "Choice": note},
         )
 

@@ -156,6 +156,8 @@ _LENGTH = 4.0  # largest length of scaled rows of which only a norm is known
 
 #: The sentence of the card where no bounds were declared.
 NO_BOUNDS = "No bounds were declared: every feature was cut to the range from -1 to 1."
+#: And where they were bought.
+LEARNT_BOUNDS = "Every feature is cut to a range that was learned from the data and paid for."
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,13 +300,14 @@ def design_of(
         rows = as_bounds(bounds)
         if any(isinstance(bound.order, tuple) for bound in rows):
             raise TypeError("bounds by blocks must be given as PublicColumns")
-        return RowDesign(rows, d, intercept), f"Rows are cut to public norms: {rows!r}."
+        norms = ", ".join(f"L{bound.order:g} norm at most {bound.radius:g}" for bound in rows)
+        return RowDesign(rows, d, intercept), f"Rows are cut to public bounds: {norms}."
     else:
         columns = _columns(bounds, d)
     if columns.d != d:
         raise ValueError(f"bounds are for {columns.d} features, and X has {d}")
     if columns.learned:
-        note = "Every feature is cut to a range that was learned from the data and paid for."
+        note = LEARNT_BOUNDS
     return ColumnDesign(columns, intercept, sparse), note
 
 

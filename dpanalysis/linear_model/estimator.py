@@ -21,7 +21,7 @@ from ..privacy.facts import check_size
 from ..problems.rows.checks import has_read_width, refuse_read_width
 from . import fits
 from .card import PrivacyCard
-from .design import NO_BOUNDS, Upstream, design_of, in_file, upstream_of
+from .design import LEARNT_BOUNDS, NO_BOUNDS, Upstream, design_of, in_file, upstream_of
 from .fits import Sketch, Spent, sketch
 from .runs import Run
 
@@ -303,6 +303,9 @@ class PrivateLinearModel(BaseEstimator, ABC):
         """Return the guarantee and what it rests on."""
         records = f"{shape[0]} records" if self.size is None else f"nominal size {self.size}"
         about, first, last = self._about_targets(runs)
+        paid = [each.epsilon for each in upstream.learned]
+        if paid and bounds_note != LEARNT_BOUNDS:
+            bounds_note += " PrivateBounds has learned ranges before, and they were paid for."
         facts = {
             "Sizes": f"{records}, {shape[1]} weights for each score, intercept included",
             **self._method_facts(runs, shape[0], budget.delta),
@@ -313,8 +316,9 @@ class PrivateLinearModel(BaseEstimator, ABC):
         not_covered = [
             f"{self._public_size(budget)} and the features' names",
             *first,
-            "domains, bounds, classes or settings chosen by looking at these records, and whatever "
-            "was learned from them before they reached the model or its encoder",
+            f"{'other ' if paid else ''}domains, bounds, classes or settings chosen by looking at "
+            "these records, and whatever was learned from them before they reached the model or "
+            "its encoder",
             "scores on private rows, such as score(X, y)",
             "the time that the fit takes, and errors about bad cells or labels",
             "other fits on the same records, of models or of bounds: their epsilons add up",
@@ -326,8 +330,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
                 "RESEARCH ONLY: random_state was given, and who knows it can undo the noise; leave "
                 "it None for a release",
             )
-        ledger = tuple(repr(event) for each in runs for event in each.events)
-        paid = [each.epsilon for each in upstream.learned]
+        ledger = tuple(event.describe() for each in runs for event in each.events)
         ledger += tuple(f"bounds learnt from the data: epsilon {each:g}" for each in paid)
         if paid:
             covered.append("the bounds that PrivateBounds learned")

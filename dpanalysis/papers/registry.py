@@ -10,7 +10,7 @@ import os
 import pkgutil
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module, invalidate_caches
 from types import ModuleType
 from typing import Any, overload
@@ -32,12 +32,13 @@ from .claim import (
     step,
     used,
 )
-from .report import ARGUMENTS, Table
+from .report import ARGUMENTS, Table, listed_html, listed_text
 
 __all__ = [
     "VERDICTS",
     "Argument",
     "Claim",
+    "Claims",
     "Effort",
     "Evidence",
     "NotChecked",
@@ -148,7 +149,7 @@ def register(
     ...     variance = effort.random().laplace(scale=3.0, size=n).var()
     ...     yield audit.printed("variance / b^2", variance / 9, "==", 1, tolerance=0.2, cases=n)
     ...     yield audit.used("variance / b^2", variance / 9, "==", 2, tolerance=0.2, cases=n)
-    >>> audit.claims("Doe 2025", quick=True)[0].verdict
+    >>> audit.claims("Doe 2025").run(quick=True)[0].verdict
     'corrected'
     """
     if isinstance(id, Paper):
@@ -297,17 +298,117 @@ def _import(name: str) -> None:
         ) from error
 
 
+class Claims(Sequence[Claim]):
+    """Registered claims with the verdicts on record; nothing is computed before :meth:`run`.
+
+    Prints as a list of ids, papers, verdicts and statements.
+
+    Examples
+    --------
+    >>> from dpanalysis import audit
+    >>> listed = audit.claims("Kuru 2022", ids=["001-10"])
+    >>> [(claim.id, claim.verdict) for claim in listed]
+    [('001-10', 'corrected')]
+    >>> listed.run(quick=True).failed
+    []
+    """
+
+    def __init__(self, claims: Iterable[Claim]) -> None:
+        self._claims = tuple(claims)
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        found = self._claims[index]
+        return Claims(found) if isinstance(index, slice) else found
+
+    def __repr__(self) -> str:
+        return listed_text(self)
+
+    def _repr_html_(self) -> str:
+        return listed_html(self)
+
+    def run(
+        self,
+        *,
+        quick: bool = False,
+        adversary: bool = False,
+        jobs: int = 1,
+        progress: bool = False,
+    ) -> Table:
+        """Check the claims now, or let the adversaries of the corrections argue for the papers.
+
+        Parameters
+        ----------
+        quick : bool, default=False
+            Search fewer cases: about a minute for all papers, instead of a few.
+        adversary : bool, default=False
+            Instead of the checks run the adversaries of the claims that are "corrected" or
+            "refuted", and say which corrections stand: see :func:`register`.
+        jobs : int, default=1
+            Processes at once; -1 for one a core. The evidence does not depend on it.
+        progress : bool, default=False
+            Show a progress bar.
+
+        Returns
+        -------
+        Table
+            In the order of the ids.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is of the wrong kind.
+
+        Examples
+        --------
+        >>> from dpanalysis import audit
+        >>> audit.claims(ids=["001-10"]).run(quick=True)[0].verdict
+        'corrected'
+        """
+        chosen = list(self)
+        if adversary:
+            chosen = [claim for claim in chosen if claim.verdict in ("corrected", "refuted")]
+        effort = Effort(quick)
+        if jobs != -1:
+            check_int("jobs", jobs, low=1)
+        if jobs != 1 and (here := [claim.id for claim in chosen if _home(claim) == "__main__"]):
+            raise ValueError(
+                f"jobs must be 1 for {', '.join(here)}: other processes cannot import this session"
+            )
+        found = _outcomes(chosen, effort, adversary, jobs, progress)
+        if adversary:
+            return Table((Argument(claim, *found[claim.id]) for claim in chosen), ARGUMENTS)
+        return Table(Outcome(claim, *found[claim.id]) for claim in chosen)
+
+
+@overload
+def claims(
+    paper: str | None = ..., *, ids: Sequence[str] | None = ..., module: Modules = ...
+) -> Claims: ...
+
+
+@overload
+def claims(
+    paper: str | None = ...,
+    *,
+    ids: Sequence[str] | None = ...,
+    module: Modules = ...,
+    **options: Any,
+) -> Table: ...
+
+
 def claims(
     paper: str | None = None,
     *,
     ids: Sequence[str] | None = None,
     module: Modules = (),
-    quick: bool = False,
-    adversary: bool = False,
-    jobs: int = 1,
-    progress: bool = False,
-) -> Table:
-    """Check the claims now, or let the adversaries of the corrections argue for the papers.
+    **options: Any,
+) -> Claims | Table:
+    """List registered claims, with their verdicts on record, without checking any.
+
+    ``claims().run()`` checks them now.
 
     Parameters
     ----------
@@ -318,20 +419,13 @@ def claims(
         Only these claims, for instance ``["001-9"]``.
     module : str, module or sequence of them, optional
         Only the claims that these modules or packages register. A name is imported.
-    quick : bool, default=False
-        Search fewer cases: about a minute for all papers, instead of a few.
-    adversary : bool, default=False
-        Instead of the checks run the adversaries of the claims that are "corrected" or "refuted",
-        and say which corrections stand: see :func:`register`.
-    jobs : int, default=1
-        Processes at once; -1 for one a core. The evidence does not depend on it.
-    progress : bool, default=False
-        Show a progress bar.
+    **options
+        Of :meth:`Claims.run`, which is then called at once: ``claims(quick=True)``.
 
     Returns
     -------
-    Table
-        In the order of the ids.
+    Claims
+        In the order of the ids. With options the Table that :meth:`Claims.run` returns.
 
     Raises
     ------
@@ -344,20 +438,18 @@ def claims(
     Examples
     --------
     >>> from dpanalysis import audit
-    >>> table = audit.claims(ids=["001-10"], quick=True)
-    >>> table[0].verdict
-    'corrected'
+    >>> audit.claims(ids=["000-1"])
+    000-1   holds   Xia 2023: ||Clip(g)|| <= C for Clip(g) = C g/(||g|| + r/(||g|| + r)), r > 0
+    1 claim, not checked now: .run() does
     """
-    chosen = _chosen(load(paper, module=module), ids)
-    if adversary:
-        chosen = [claim for claim in chosen if claim.verdict in ("corrected", "refuted")]
-    effort = Effort(quick)
-    if jobs != -1:
-        check_int("jobs", jobs, low=1)
-    if jobs != 1 and (here := [claim.id for claim in chosen if _home(claim) == "__main__"]):
-        raise ValueError(
-            f"jobs must be 1 for {', '.join(here)}: other processes cannot import this session"
-        )
+    listed = Claims(_chosen(load(paper, module=module), ids))
+    return listed.run(**options) if options else listed
+
+
+def _outcomes(
+    chosen: list[Claim], effort: Effort, adversary: bool, jobs: int, progress: bool
+) -> dict[str, list[Any]]:
+    """Return what an :class:`Outcome` of each claim has beside the claim, by ids."""
     from joblib import Parallel, delayed
     from tqdm import tqdm
 
@@ -371,9 +463,7 @@ def claims(
         for name, *result in Parallel(jobs, return_as="generator")(tasks):
             found[name] = result
             bar.update()
-    if adversary:
-        return Table((Argument(claim, *found[claim.id]) for claim in chosen), ARGUMENTS)
-    return Table(Outcome(claim, *found[claim.id]) for claim in chosen)
+    return found
 
 
 def _chosen(known: list[Claim], ids: Sequence[str] | None) -> list[Claim]:

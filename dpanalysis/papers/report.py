@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from .claim import SHOWN, VERDICTS, Evidence, Outcome, Paper, paper_of
+from .claim import SHOWN, VERDICTS, Claim, Evidence, Outcome, Paper, paper_of
 
 __all__ = [
     "ARGUMENTS",
     "PAPERS",
     "Table",
     "Words",
+    "listed_html",
+    "listed_text",
     "summary",
     "to_errata",
     "to_html",
@@ -138,6 +140,29 @@ class Table(Sequence[Outcome]):
 
     def _repr_html_(self) -> str:
         return to_html(self, page=False)
+
+
+def listed_text(claims: Sequence[Claim]) -> str:
+    """Return claims for a terminal, without evidence: id, paper, verdict on record, statement."""
+    lines = []
+    for id, paper, verdict, statement in _listed(claims):
+        lines += _wrapped(f"{id:6}  {verdict:21}  ", f"{paper}: {_plain(statement)}")
+    counted = "1 claim" if len(claims) == 1 else f"{len(claims)} claims"
+    return "\n".join([*lines, f"{counted}, not checked now: .run() does"])
+
+
+def listed_html(claims: Sequence[Claim]) -> str:
+    """Return claims as a table in HTML, without evidence."""
+    rows = [("id", "paper", "verdict on record", "statement"), *_listed(claims)]
+    cells = ["".join(f"<td>{html.escape(text)}</td>" for text in row) for row in rows]
+    cells[0] = cells[0].replace("td>", "th>")
+    return "\n".join(["<table>", *(f"<tr>{row}</tr>" for row in cells), "</table>"])
+
+
+def _listed(claims: Sequence[Claim]) -> Iterator[tuple[str, str, str, str]]:
+    for claim in claims:
+        label, verdict = paper_of(claim.paper).label, PAPERS.name(claim.verdict)
+        yield claim.id, label, verdict, claim.printed
 
 
 def summary(table: Table) -> str:

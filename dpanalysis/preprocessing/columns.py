@@ -95,6 +95,12 @@ class PublicColumns:
             raise ValueError(f"groups must be ranges of columns apart, got {self.groups!r}")
         object.__setattr__(self, "groups", groups)
 
+    def __repr__(self) -> str:
+        """Say how many, and whether they were learned: a model's card shows it."""
+        if self.learned:
+            return f"<ranges of {self.d} columns, learned for epsilon {self.epsilon:g}>"
+        return f"<public ranges of {self.d} columns>"
+
     @property
     def d(self) -> int:
         """Number of columns."""

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_reals
+from .._validation import check_number, check_reals
 from .accounting.accountant import epsilon
 from .accounting.curves import privacy_curve
 from .accounting.relations import check_relation
 from .events import Event, Repeated, check_event
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_DRAWN = 40  # places at which a cost is computed for a picture
 _SHOWN = 10  # runs of equal events; more would hide what stands around them
 
 
@@ -103,6 +108,70 @@ class Ledger:
         By :func:`dpanalysis.privacy.privacy_curve`.
         """
         return privacy_curve(self, self.relation).delta(epsilon)
+
+    def first(self, count: int) -> list[Event]:
+        """Return the first events, runs of equal ones as ``Repeated``; all if there are fewer."""
+        found: list[Event] = []
+        for event, times in self._runs:
+            times = min(times, count)
+            if times < 1:
+                break
+            found.append(event if times == 1 else Repeated(event, times))
+            count -= times
+        return found
+
+    def plot(self, ax: Axes | None = None, *, delta: float = 1e-5) -> Axes:
+        """Draw what the first events cost together, over their number.
+
+        Each number is the cost of so many events fixed in advance, not of a run that stops early.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            One of a new figure by default.
+        delta : float, default=1e-5
+            At which epsilon is drawn, in [0, 1).
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ValueError
+            If nothing was released, or epsilon is infinite at this delta.
+
+        Examples
+        --------
+        >>> from dpanalysis.privacy.events import Laplace
+        >>> ledger = Ledger("replace_one")
+        >>> for _ in range(10):
+        ...     ledger.record(Laplace(scale=100.0, sensitivity=1.0))
+        >>> ax = ledger.plot(delta=0.0)
+        >>> ax.get_ylabel(), ax.lines[0].get_ydata().round(2).tolist()[-1]
+        ('epsilon at delta = 0', 0.1)
+        """
+        from ..plotting import drawing
+
+        delta = check_number("delta", delta, low=0.0, high=1.0, high_open=True)
+        if not self._length:
+            raise ValueError("there is nothing to draw: nothing was released")
+        counts, costs = self.costs(np.arange(self._length + 1), delta)
+        with drawing(ax) as ax:
+            ax.plot(counts, costs)
+            ax.set(xlabel="events", ylabel=f"epsilon at delta = {delta:g}")
+        return ax
+
+    def costs(self, counts: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return some of the sorted counts, and epsilon of so many first events."""
+        chosen = np.linspace(0, len(counts) - 1, min(len(counts), _DRAWN)).round().astype(int)
+        cost = {0: 0.0}  # of no event
+        for count in dict.fromkeys(counts[chosen].tolist()):
+            if count:
+                cost[count] = epsilon(self.first(count), delta, self.relation)
+        if math.isinf(max(cost.values())):
+            raise ValueError(f"epsilon is infinite at delta = {delta:g}: give a larger delta")
+        return chosen, np.array([cost[count] for count in counts[chosen].tolist()])
 
     def __iter__(self) -> Iterator[Event]:
         for event, count in self._runs:

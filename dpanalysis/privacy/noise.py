@@ -377,6 +377,7 @@ def random_source(rng: Any = None) -> Random:
     >>> random_source("os")
     SystemRandom()
     """
+    __tracebackhide__ = True
     if isinstance(rng, (np.random.Generator, SystemRandom)):
         return rng
     if isinstance(rng, str) and rng == "os":
@@ -407,6 +408,7 @@ def spawn(rng: Any, count: int) -> list[Random]:
     >>> few[1].random() == many[1].random()
     True
     """
+    __tracebackhide__ = True
     count = check_int("count", count)
     if isinstance(rng, np.random.SeedSequence):
         return [np.random.default_rng(child) for child in rng.spawn(count)]

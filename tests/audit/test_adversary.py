@@ -22,7 +22,7 @@ CORRECTIONS = [
 def table():
     jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else -1
     ids = [claim.id for claim in CORRECTIONS]
-    return audit.claims(ids=ids, quick=True, adversary=True, jobs=jobs)
+    return audit.claims(ids=ids).run(quick=True, adversary=True, jobs=jobs)
 
 
 def test_no_correction_falls(table):

@@ -1,5 +1,6 @@
 """Every claim has the verdict it is registered with, and ERRATA.md says what the checks found."""
 
+import html
 import json
 import math
 import os
@@ -13,7 +14,9 @@ import pytest
 
 from dpanalysis import __main__ as command
 from dpanalysis import audit
+from dpanalysis.papers import claim as bibliography
 from dpanalysis.papers import registry, report
+from dpanalysis.papers.claim import SHOWN
 from dpanalysis.papers.registry import (
     Claim,
     Effort,
@@ -31,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def table():
     jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else -1  # there the others have the cores
-    return audit.claims(module="dpanalysis.papers", quick=True, jobs=jobs)
+    return audit.claims(module="dpanalysis.papers").run(quick=True, jobs=jobs)
 
 
 OURS = registry.load(module="dpanalysis.papers")
@@ -171,7 +174,7 @@ def test_registering():
 
 
 def test_claims_are_chosen_by_paper_and_id():
-    two = audit.claims("001", ids=["001-10", "001-2"], quick=True)
+    two = audit.claims("001", ids=["001-10", "001-2"]).run(quick=True)
     assert [outcome.claim.id for outcome in two] == ["001-2", "001-10"]
     assert two[:1].seconds <= two.seconds
     with pytest.raises(ValueError, match="ids must be one of"):
@@ -181,9 +184,37 @@ def test_claims_are_chosen_by_paper_and_id():
     with pytest.raises(TypeError, match="ids must be a sequence such as"):
         audit.claims(ids="001-10")
     with pytest.raises(TypeError, match="quick must be True or False, got 'no'"):
-        audit.claims(ids=["001-10"], quick="no")
+        audit.claims(ids=["001-10"]).run(quick="no")
     with pytest.raises(ValueError, match="jobs must be at least 1"):
-        audit.claims("001", jobs=0)
+        audit.claims("001").run(jobs=0)
+
+
+def test_a_listing_computes_nothing_before_it_is_asked(monkeypatch):
+    def refuse(*arguments):
+        raise AssertionError("a check ran")
+
+    monkeypatch.setattr(Claim, "run", refuse)
+    monkeypatch.setattr(Claim, "argue", refuse)
+    listed = audit.claims()
+    known = registry.load()
+    assert isinstance(listed, audit.Claims) and list(listed) == known == list(listed[:])
+    text, page = repr(listed), listed._repr_html_()
+    for claim in known:
+        label = bibliography.paper_of(claim.paper).label
+        verdict = SHOWN.get(claim.verdict, claim.verdict)
+        assert re.search(rf"^{claim.id} +{verdict} +{label}: ", text, re.M)
+        assert f"<td>{claim.id}</td><td>{label}</td>" in page
+        assert html.escape(claim.printed) in page
+    assert len(listed) == page.count("<tr>") - 1
+    with pytest.raises(AssertionError, match="a check ran"):
+        listed[:1].run(quick=True)
+
+
+def test_options_of_a_check_ask_for_it():
+    (outcome,) = audit.claims(ids=["001-10"], quick=True)
+    assert outcome.passed and outcome.evidence
+    with pytest.raises(TypeError, match="fast"):
+        audit.claims(ids=["001-10"], fast=True)
 
 
 def test_json_and_html_carry_everything():

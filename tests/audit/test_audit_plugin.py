@@ -248,6 +248,36 @@ def test_what_is_never_looked_at_is_untested(assert_private):
         assert_private(noisy_sum, 1.0, neighbours=[labels], samples=2_000)
 
 
+def three_rows(dataset, rng, size):
+    return np.zeros(3)
+
+
+WRONG = {
+    "claim": lambda: audit.verify_privacy(noisy_sum, *PAIR, -1.0),
+    "pair": lambda: audit.verify_privacy(noisy_sum, *PAIR, (1.0, 1e-6, 0.0)),
+    "delta of a pair": lambda: audit.verify_privacy(noisy_sum, *PAIR, (1.0, 2.0)),
+    "budget": lambda: audit.verify_privacy(noisy_sum, *PAIR, Budget(1.0, 1e-6), delta=1e-3),
+    "equal": lambda: audit.verify_privacy(noisy_sum, PAIR[0], PAIR[0], 1.0),
+    "no mechanism": lambda: audit.verify_privacy(3, *PAIR, 1.0),
+    "rows": lambda: audit.verify_privacy(three_rows, *PAIR, 1.0),
+    "few samples": lambda: audit.verify_privacy(noisy_sum, *PAIR, 1.0, samples=2),
+    "rng": lambda: audit.verify_privacy(noisy_sum, *PAIR, 1.0, rng="mine"),
+    "truth": lambda: bool(audit.verify_privacy(noisy_sum, *PAIR, 1.0, samples=2_000, rng=0)),
+    "gaussian": lambda: audit.verify_gaussian(noisy_sum, *PAIR, -1.0),
+    "canaries": lambda: audit.verify_with_canaries(noisy_sum, 0, 1.0),
+    "recording": lambda: audit.record(noisy_sum, *PAIR, claim=-1.0),
+    "refuted": lambda: audit.assert_private(noisy_sum, 0.5, neighbours=[PAIR], samples=20_000),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_traceback_of_pytest_ends_at_the_line_of_the_caller(name):
+    with pytest.raises((ValueError, TypeError, AssertionError)) as caught:
+        WRONG[name]()
+    shown = [str(entry.path) for entry in caught.traceback.filter(caught)]
+    assert shown and set(shown) == {__file__}
+
+
 def test_notebooks_show_a_verdict_as_a_table():
     noise = lambda count, rng, size: count + rng.laplace(0.0, 1.0, size)  # noqa: E731
     blind = lambda count, rng, size: rng.laplace(0.0, 1.0, size)  # noqa: E731

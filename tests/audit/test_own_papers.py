@@ -111,11 +111,11 @@ def test_from_python_by_name_by_module_and_as_a_package(write, monkeypatch):
     import noise_pack.lemmas
     import noise_paper
 
-    assert [o.claim.id for o in audit.claims(module="noise_paper")] == ["900-2", "900-10"]
-    assert [o.claim.id for o in audit.claims(module=noise_pack)] == ["901-2", "901-10"]
+    assert [claim.id for claim in audit.claims(module="noise_paper")] == ["900-2", "900-10"]
+    assert [claim.id for claim in audit.claims(module=noise_pack)] == ["901-2", "901-10"]
     both = audit.claims(module=["noise_pack", noise_paper], ids=["901-2", "900-2"])
-    assert [outcome.claim.id for outcome in both] == ["900-2", "901-2"]
-    assert [o.claim.id for o in audit.claims("Doe 2025b")] == ["901-2", "901-10"]
+    assert [claim.id for claim in both] == ["900-2", "901-2"]
+    assert [claim.id for claim in audit.claims("Doe 2025b")] == ["901-2", "901-10"]
     with pytest.raises(
         ValueError, match=r"must be one of 900 \(Doe 2025\), 901 \(Doe 2025b\); got"
     ):
@@ -130,12 +130,12 @@ def test_other_processes_find_the_claims_too(write, monkeypatch, tmp_path):
     """Also those that were started in another folder, before this one was on the path."""
     monkeypatch.chdir(tmp_path.parent)
     get_reusable_executor().shutdown()
-    audit.claims(ids=["000-2", "001-10"], quick=True, jobs=2)
+    audit.claims(ids=["000-2", "001-10"]).run(quick=True, jobs=2)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(".")
     write("noise_in_processes", GOOD)
-    alone = audit.claims(module="noise_in_processes", quick=True)
-    both = audit.claims(module="noise_in_processes", quick=True, jobs=2)
+    alone = audit.claims(module="noise_in_processes").run(quick=True)
+    both = audit.claims(module="noise_in_processes").run(quick=True, jobs=2)
     assert [o.evidence for o in both] == [o.evidence for o in alone] and not both.failed
 
 
@@ -225,11 +225,11 @@ def test_cells_of_a_session_may_run_again(write, monkeypatch):
         )
 
     cell(3)
-    assert audit.claims("904").failed
+    assert audit.claims("904").run().failed
     cell(1)
-    assert not audit.claims("904").failed
+    assert not audit.claims("904").run().failed
     with pytest.raises(ValueError, match="jobs must be 1 for 904-1: other processes cannot"):
-        audit.claims("904", jobs=2)
+        audit.claims("904").run(jobs=2)
     session.__file__ = "script.py"
     with pytest.raises(ValueError, match="id must be new, '904-1' is registered already"):
         cell(1)

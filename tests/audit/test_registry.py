@@ -140,7 +140,7 @@ def test_a_claim_is_what_it_was_registered_as():
     listed = registry.load("001")
     listed.clear()
     assert registry.load("001")[0] is claim
-    table = audit.claims(ids=["001-10"], quick=True)
+    table = audit.claims(ids=["001-10"]).run(quick=True)
     assert isinstance(Outcome(claim, [*table[0].evidence], 0.0).evidence, tuple)
     with pytest.raises(TypeError):
         table[0] = None
@@ -220,7 +220,7 @@ SEVERAL = ["000-1", "000-2", "001-10", "001-11", "001-17", "003-9", "004-2"]
 
 
 def found(ids, **options):
-    table = audit.claims(ids=ids, quick=True, **options)
+    table = audit.claims(ids=ids).run(quick=True, **options)
     return {each.claim.id: (each.verdict, each.evidence) for each in table}
 
 

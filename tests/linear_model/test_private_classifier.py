@@ -170,7 +170,7 @@ def test_any_method_is_charged_by_its_own_ledger(name, K, monkeypatch):
     assert card.facts["Method"] == repr(model.method) and "Penalty" in card.facts
     assert card.facts["Loss"] == repr(loss)
     events = [event for result in seen for event in _counted(result.ledger)]
-    assert card.ledger == tuple(map(repr, events))
+    assert card.ledger == tuple(event.describe() for event in events)
     assert (clone(model).fit(X, Y[K]).coef_ == model.coef_).all()
 
 

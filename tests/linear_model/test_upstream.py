@@ -103,6 +103,7 @@ def test_bounds_learned_in_a_pipeline_are_counted_wherever_they_are(name):
         own, found = total_of(card)
         assert sorted(found) == paid and own == pytest.approx(1.0)
         assert card.not_counted == () and OFFICER not in str(card)
+        assert "learned" in card.facts["Bounds"] and "paid for" in card.facts["Bounds"]
         assert any("chosen by looking at these records" in line for line in card.not_covered)
 
 
@@ -311,6 +312,10 @@ def test_what_ranges_cost_is_checked_and_added():
     columns = PublicColumns([0.0], [1.0], learned=(first, second, first))
     assert columns.epsilon == 1.0 and columns.learned == (first, second)
     assert PublicColumns([0.0], [1.0], (), 0.7).epsilon == 0.7
+    assert repr(PublicColumns([0.0], [1.0], (), 0.7)) == (
+        "<ranges of 1 columns, learned for epsilon 0.7>"
+    )
+    assert repr(PublicColumns([0.0], [1.0])) == "<public ranges of 1 columns>"
     assert PublicColumns([0.0], [1.0], (), 0.7, (first,)).epsilon == 0.7
     for wrong in (-0.1, math.nan, math.inf):
         with pytest.raises(ValueError, match="epsilon must lie"):

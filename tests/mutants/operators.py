@@ -46,7 +46,7 @@ _FUNCTIONS = {
     "log1p": "log", "expm1": "exp", "cumsum": "cumprod",
 }  # fmt: skip
 # What only prints, or only speaks to a type checker.
-_SILENT = {"__repr__", "__str__", "__dir__"}
+_SILENT = {"__repr__", "__str__", "__dir__", "describe"}
 _WORDS = {"warn", "warn_caller", "TypeVar", "cast", "overload"}
 
 

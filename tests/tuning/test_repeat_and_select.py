@@ -282,7 +282,7 @@ def reports(output):
     if isinstance(output, float):
         return []
     card = output.privacy_ if hasattr(output, "privacy_") else output[-1].privacy_
-    assert "BestOf" in card.ledger[0] and len(card.ledger) == 1
+    assert card.ledger[0].startswith("the best of") and len(card.ledger) == 1
     return [card.epsilon]
 
 

@@ -195,11 +195,14 @@ class PrivacyCurve:
         >>> ax.get_xlabel()
         'false positive rate'
         """
-        delta = check_fraction("delta", delta)
-        if ax is None:
-            from matplotlib.figure import Figure
+        from ...plotting import drawing
 
-            ax = Figure(figsize=(3.4, 3.0), layout="constrained").subplots()
+        delta = check_fraction("delta", delta)
+        with drawing(ax, height=3.0) as ax:
+            self._draw(ax, delta)
+        return ax
+
+    def _draw(self, ax: Axes, delta: float) -> None:
         at = np.concatenate([[0.0], np.geomspace(1e-6, 0.05, 150), np.linspace(0.05, 1.0, 200)[1:]])
         ax.plot(at, self.tradeoff(at), label="this release")
         ax.plot([0.0, 1.0], [1.0, 0.0], color="0.7", linewidth=0.8, label="guessing")
@@ -213,7 +216,6 @@ class PrivacyCurve:
             ax.plot(touch, self.tradeoff(touch), "o", label=said)
         ax.set(xlabel="false positive rate", ylabel="false negative rate", aspect="equal")
         ax.legend()
-        return ax
 
     def _touched(self, loss: float) -> float:
         """Return the alpha at which the curve has the slope ``-e^loss``."""

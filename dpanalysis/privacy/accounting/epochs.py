@@ -59,7 +59,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from ..._validation import check_int, check_number
-from .events import Event, Sampled, innermost, unrolled
+from .events import Event, Sampled, described, innermost, unrolled
 from .pairs import Array, Pair, product
 from .pld import _power, lower_epsilon
 from .sampling import BallsInBins, EpochSampling, RandomAllocation
@@ -147,6 +147,9 @@ class Epoch(Event):
     @property
     def immutable(self) -> bool:  # type: ignore[override]  # noqa: D102
         return all(event.immutable for event in self.events)
+
+    def describe(self) -> str:  # noqa: D102
+        return described(self.events, self.sampling.describe())
 
     @property
     def times(self) -> int:

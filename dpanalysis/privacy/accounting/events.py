@@ -46,7 +46,8 @@ class Event:
 
     Beside its costs an event states rules: :attr:`exact_pair`, :meth:`pair`, :meth:`no_worse`,
     :meth:`parts` and :attr:`immutable`. A class inherits the costs of the class that it extends,
-    but not its rules: they say what holds of one kind of release, and of no other.
+    but neither its rules nor its words (:meth:`describe`): they say what holds of one kind of
+    release, and of no other.
     """
 
     #: Whether neither it nor its costs can change, so that they are computed once.
@@ -55,7 +56,7 @@ class Event:
     def __init_subclass__(cls, **options: Any) -> None:
         """Let a class claim no rule that it does not state itself."""
         super().__init_subclass__(**options)
-        for name in ("exact_pair", "pair", "no_worse", "parts", "immutable"):
+        for name in ("exact_pair", "pair", "no_worse", "parts", "immutable", "describe"):
             if name not in vars(cls):
                 setattr(cls, name, vars(Event)[name])
 
@@ -103,6 +104,20 @@ class Event:
     def parts(self) -> list[tuple[Event, int]] | None:
         """Return the events that this one stands for, each so many times; None if for itself."""
         return None
+
+    def describe(self) -> str:
+        """Return what is released, in one line of plain words, for people who read no code.
+
+        Examples
+        --------
+        >>> step = Sampled(Poisson(0.01), [Gaussian(std=2.6, sensitivity=2.0)])
+        >>> print(Repeated(step, 1000).describe())
+        Gaussian noise, noise multiplier 1.3, on batches drawn by Poisson sampling with rate 0.01,
+        1,000 times
+        """
+        loss, kind = self.pure_cost(), type(self).__name__
+        stated = "" if math.isinf(loss) else f", epsilon {loss:.4g}"
+        return f"a release of its own kind, named {kind}{stated}"
 
     def dominates(self, other: Event) -> bool:
         """Return whether ``other`` costs no more than this event in every notion of privacy.
@@ -158,6 +173,12 @@ def unrolled(event: Event) -> tuple[Event, int]:
     while type(event) is Repeated:  # a class that extends it may cost more
         count, event = count * event.count, event.event
     return event, count
+
+
+def described(events: Sequence[Event], on: str = "") -> str:
+    """Return in one line of plain words what several events release, and on what."""
+    words = "; and ".join(event.describe() for event in events)
+    return f"{words}{'; all' if len(events) > 1 else ','} on {on}" if on else words
 
 
 def check_event(event: Event, relation: str) -> None:
@@ -238,6 +259,11 @@ class Laplace(Event):
 
     immutable = True
 
+    def describe(self) -> str:  # noqa: D102
+        if not self.sensitivity:
+            return "Laplace noise on what no record changes"
+        return f"Laplace noise, scale {self.scale / self.sensitivity:.4g} times the sensitivity"
+
     def pair(self) -> Pair:  # noqa: D102
         return Pair(laplace=self.pure_cost())
 
@@ -290,6 +316,11 @@ class Gaussian(Event):
 
     immutable = True
 
+    def describe(self) -> str:  # noqa: D102
+        if not self.sensitivity:
+            return "Gaussian noise on what no record changes"
+        return f"Gaussian noise, noise multiplier {self.std / self.sensitivity:.4g}"
+
     def pair(self) -> Pair:  # noqa: D102
         return Pair(mu=self.mu)
 
@@ -333,6 +364,9 @@ class Pure(Event):
         return True
 
     immutable = True
+
+    def describe(self) -> str:  # noqa: D102
+        return f"a release with epsilon {self.epsilon:.4g} and delta 0"
 
     def no_worse(self, other: Pure) -> bool:  # noqa: D102
         return other.epsilon <= self.epsilon
@@ -378,6 +412,12 @@ class BoundedRange(Event):
         self._keep_float("epsilon")
 
     immutable = True
+
+    def describe(self) -> str:  # noqa: D102
+        return (
+            f"a release whose privacy losses span at most {self.epsilon:.4g}, as of the "
+            "exponential mechanism"
+        )
 
     def no_worse(self, other: BoundedRange) -> bool:  # noqa: D102
         return other.epsilon <= self.epsilon
@@ -432,6 +472,12 @@ class Repeated(Event):
     @property
     def immutable(self) -> bool:  # type: ignore[override]  # noqa: D102
         return self.event.immutable
+
+    def describe(self) -> str:  # noqa: D102
+        event, count = unrolled(self)
+        several = type(event) is Sampled and count > 1
+        what = event._on("batches") if several else event.describe()  # type: ignore[attr-defined]
+        return f"{what}, {count:,} times" if count > 1 else what
 
     def pair(self) -> Pair | None:  # noqa: D102
         return product([(self.event.pair(), self.count)])
@@ -517,6 +563,12 @@ class Sampled(Event):
     @property
     def immutable(self) -> bool:  # type: ignore[override]  # noqa: D102
         return type(self.sampling) in get_args(Sampling) and all(e.immutable for e in self.events)
+
+    def describe(self) -> str:  # noqa: D102
+        return self._on("a batch")
+
+    def _on(self, batches: str) -> str:
+        return described(self.events, self.sampling.describe(batches, self.n))
 
     def pair(self) -> Pair | None:  # noqa: D102
         inner = product((event.pair(), count) for event, count in map(unrolled, self.events))
@@ -736,6 +788,15 @@ class GaussianBound(Event):
             f"{min(self.sensitivities):g} to {max(self.sensitivities):g}>, weights=<together "
             f"{math.fsum(self.weights):g}>, offset={self.offset:g})"
         )
+
+    def describe(self) -> str:  # noqa: D102
+        if not any(self.sensitivities):
+            noise = "Gaussian noise on what no record changes"
+        else:
+            least = self.std / max(self.sensitivities)
+            noise = f"mixed Gaussian noise, noise multiplier {least:.4g} or more"
+        more = f", and a privacy loss of {self.offset:.4g} beside it" if self.offset else ""
+        return f"a release that costs no more than {noise}{more}"
 
     @property
     def mus(self) -> NDArray[np.float64]:

@@ -8,6 +8,8 @@ from typing import Final
 
 from ..._validation import check_choice, check_number
 
+__tracebackhide__ = True  # pytest shows the line that calls this package
+
 REPLACE_ONE: Final = "replace_one"
 ADD_OR_REMOVE_ONE: Final = "add_or_remove_one"
 RELATIONS: Final = (REPLACE_ONE, ADD_OR_REMOVE_ONE)

@@ -69,6 +69,10 @@ class Full:
         """Return the probability 1 that a record is in the batch."""
         return 1.0
 
+    def describe(self, batches: str, n: int | None) -> str:
+        """Return in plain words which records a release looks at."""
+        return "the whole data set"
+
     def draw(self, n: int, random: Uniforms) -> NDArray[np.int64] | None:
         """Return None, which stands for all rows without copying an index."""
         self.validate(n)
@@ -123,6 +127,10 @@ class WithoutReplacement(_FixedSize):
         """Return m/n, the probability that a record is in the batch."""
         return self.m / self._count(n)
 
+    def describe(self, batches: str, n: int | None) -> str:
+        """Return in plain words which records a release looks at."""
+        return f"{batches} of {self.m:,} of the {n:,} records, drawn without replacement"
+
     def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
         """Return m sorted row numbers, int64.
 
@@ -174,6 +182,10 @@ class WithReplacement(_FixedSize):
         size = self._count(n)
         return -math.expm1(self.m * math.log1p(-1.0 / size)) if size > 1 else 1.0
 
+    def describe(self, batches: str, n: int | None) -> str:
+        """Return in plain words which records a release looks at."""
+        return f"{batches} of {self.m:,} draws from the {n:,} records, with replacement"
+
     def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
         """Return m sorted row numbers, those drawn several times as often."""
         self.validate(n)
@@ -218,6 +230,10 @@ class Poisson:
     def fraction(self, n: int | None) -> float:
         """Return the probability that a record is in the batch."""
         return self.rate
+
+    def describe(self, batches: str, n: int | None) -> str:
+        """Return in plain words which records a release looks at."""
+        return f"{batches} drawn by Poisson sampling with rate {self.rate:.4g}"
 
     def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
         """Return the sorted row numbers of the batch, possibly none, int64.
@@ -276,6 +292,10 @@ class _Divided:
         """Return the probability that a record is in a given batch."""
         return 1.0 / self.batches
 
+    def describe(self) -> str:
+        """Return in plain words the batches of an epoch."""
+        return f"each of the {self.batches:,} batches of an epoch"
+
 
 def _grouped(bins: NDArray[np.unsignedinteger[Any]], batches: int) -> list[NDArray[np.int64]]:
     """Return the sorted numbers of the entries in each bin."""
@@ -308,6 +328,10 @@ class BallsInBins(_Divided):
     >>> len(epoch), np.sort(np.concatenate(epoch)).tolist() == list(range(10))
     (3, True)
     """
+
+    def describe(self) -> str:
+        """Return in plain words the batches of an epoch, and what is in them."""
+        return f"{super().describe()}, each record in one of them at random (balls in bins)"
 
     def draw_epoch(self, n: int, random: Uniforms) -> list[NDArray[np.int64]]:
         """Return the sorted row numbers of each batch, possibly none; n may be private."""
@@ -346,6 +370,10 @@ class RandomAllocation(_Divided):
         """Return the probability that a record is in a given batch."""
         return self.times / self.batches
 
+    def describe(self) -> str:
+        """Return in plain words the batches of an epoch, and what is in them."""
+        return f"{super().describe()}, each record in {self.times} of them at random"
+
     def draw_epoch(self, n: int, random: Uniforms) -> list[NDArray[np.int64]]:
         """Return the sorted row numbers of each batch, possibly none; n may be private.
 
@@ -381,6 +409,10 @@ class Shuffle(_Divided):
     """
 
     relations: ClassVar[tuple[str, ...]] = (REPLACE_ONE,)
+
+    def describe(self) -> str:
+        """Return in plain words the batches of an epoch, and what is in them."""
+        return f"{super().describe()}, into which the shuffled records are cut"
 
     def draw_epoch(self, n: int, random: Uniforms) -> list[NDArray[np.int64]]:
         """Return the sorted row numbers of each batch.

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..._validation import keep_numbers
 from ..mechanisms import Random
-from .events import Event, check_events
+from .events import Event, check_events, described
 from .rdp import rdp_pure
 
 _BITS = 192  # of the uniform number that a count is drawn from
@@ -199,6 +199,10 @@ class BestOf(Event):
     @property
     def immutable(self) -> bool:  # type: ignore[override]  # noqa: D102
         return all(event.immutable for event in self.events)
+
+    def describe(self) -> str:  # noqa: D102
+        runs = f"{self.repeats.mean:.4g} on average"
+        return f"the best of a random number of runs, {runs}, each of: {described(self.events)}"
 
     def pure_cost(self) -> float:  # noqa: D102
         pure = math.fsum(event.pure_cost() for event in self.events)

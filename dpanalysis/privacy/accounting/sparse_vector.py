@@ -503,6 +503,18 @@ class AboveThreshold(Event):
 
     immutable = True
 
+    def describe(self) -> str:  # noqa: D102
+        most = "" if self.max_queries is None else f" of at most {self.max_queries:,}"
+        what = f"which query{most} is the first above a threshold (sparse vector)"
+        noise = self.noise.capitalize()
+        if not self.sensitivity:
+            return f"{what}, {noise} noise on what no record changes"
+        scales = [each / self.sensitivity for each in (self.threshold_scale, self.query_scale)]
+        return (
+            f"{what}, {noise} noise of {scales[0]:.4g} times the sensitivity on the threshold and "
+            f"{scales[1]:.4g} times on each query"
+        )
+
     def no_worse(self, other: AboveThreshold) -> bool:  # noqa: D102
         if (self.noise, self.shared) != (other.noise, other.shared):
             return False
