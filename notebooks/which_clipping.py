@@ -55,7 +55,7 @@ if os.path.isdir(os.path.join(os.environ.get("DPANALYSIS_DATA", ""), "mnist")):
     data, tuning_seeds, seeds = data.subset(np.arange(20_000 + validation)), range(1), range(5)
 else:
     data, radius, validation = dpa.datasets.load("digits").split(0.2, rng=0), 4.0, 287
-    rate, iterations, tuning_seeds, seeds = 1 / 10, 100, range(2), range(10)
+    rate, iterations, tuning_seeds, seeds = 1 / 10, 100, range(1), range(6)
 
 
 def inside(X):

@@ -12,13 +12,17 @@ matplotlib.use("Agg")
 gc.set_threshold(50_000, 20, 50)
 
 settings.register_profile("dev", max_examples=50, deadline=None)
+# The same examples every time: a red run means a change. The faults of tests/mutants are noticed
+# with 10 of them.
 settings.register_profile(
     "ci",
-    max_examples=100,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+# Others every time, and many: before a release.
+settings.register_profile("thorough", settings.get_profile("dev"), max_examples=500)
 # For old versions of the dependencies, where it is whether everything runs.
 settings.register_profile("few", settings.get_profile("ci"), max_examples=10)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))

@@ -144,7 +144,7 @@ def test_a_release_of_linear_losses_is_gaussian_with_this_mu():
     mu = mu_of(asked, mean(np.array(rows), penalty).facts(REPLACE))
     for claim, refuted in ((mu, False), (0.9 * mu, True)):
         verdict = audit.verify_gaussian(
-            mechanism, rows, neighbour, audit.GaussianPrivacy(claim), samples=3000, rng=0, fit=1e-6
+            mechanism, rows, neighbour, audit.GaussianPrivacy(claim), samples=2000, rng=0, fit=1e-6
         )
         assert verdict.refuted == refuted
 

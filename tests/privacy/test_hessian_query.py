@@ -202,7 +202,7 @@ def test_black_box_audit_of_one_release(forgotten):
 
     claim = dpa.privacy.gaussian_epsilon(1.0, 0.05)
     verdict = dpa.audit.verify_privacy(
-        mechanism, *np.eye(2), claim=claim, delta=0.05, samples=16_000, rng=0
+        mechanism, *np.eye(2), claim=claim, delta=0.05, samples=8_000, rng=0
     )
     assert verdict.refuted == forgotten
 

@@ -50,7 +50,7 @@ def test_the_law_of_the_choice_is_the_one_enumerated(shape):
     candidates = [finite(each) for each in CHANCES]
     seen = [
         repeat_and_select(candidates, budget, score=own, repeats=repeats, rng=random).output
-        for _ in range(600)
+        for _ in range(250)
     ]
     codes = [0 if each is None else each + 1 for each in seen]
     mean = np.cumsum(np.concatenate([[0.0], np.mean(CHANCES, axis=0)]))
@@ -59,7 +59,7 @@ def test_the_law_of_the_choice_is_the_one_enumerated(shape):
     there = law > 0.0
     counts = np.bincount(codes, minlength=4)
     assert not counts[~there].any()
-    assert stats.chisquare(counts[there], 600 * law[there]).pvalue > 1e-6
+    assert stats.chisquare(counts[there], 250 * law[there]).pvalue > 1e-6
 
 
 @pytest.mark.parametrize("budget", [dpa.Budget(2.0), dpa.Budget(2.0, delta=1e-6)])
