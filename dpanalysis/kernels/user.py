@@ -36,12 +36,17 @@ from .scalar import (
     clip_weight,
     cut_weight,
     exp_any,
+    huber_derivative,
+    huber_value,
     huberized_derivative,
     huberized_value,
     log1p_any,
     log_any,
 )
 from .tile import TERMS, split_rule, tile_terms
+
+# The built-in formulas with parameters, whose places users' formulas take.
+_VALUES, _DERIVATIVES = (huberized_value, huber_value), (huberized_derivative, huber_derivative)
 
 _OPTIONS = {**EXACT, "cache": False}  # Numba's cache identifies functions by file and line
 
@@ -226,8 +231,10 @@ def _terms_of(formulas: Formulas) -> Any:
 def _rebuilt(kernel: Any, formulas: Formulas) -> Any:
     """Return a compiled function with other formulas; the function itself if it uses none."""
     loss, rule = formulas.loss, formulas.rule
-    if loss is not None and kernel in (huberized_value, huberized_derivative):
-        return loss.value if kernel is huberized_value else loss.derivative
+    if loss is not None and kernel in _VALUES:
+        return loss.value
+    if loss is not None and kernel in _DERIVATIVES:
+        return loss.derivative
     if rule is not None and kernel is clip_weight:
         return rule.weight
     if kernel is split_rule:
