@@ -226,7 +226,13 @@ class Checkpoint:
 
     def go_on(self) -> None:
         """Read the file, and charge what it says was bought."""
-        self._hold(_locked(os.open(self._path, os.O_RDWR), self._path))
+        try:
+            opened = os.open(self._path, os.O_RDWR)
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"resume: there is no file {self._path}; a run begins with checkpoint="
+            ) from None
+        self._hold(_locked(opened, self._path))
         try:
             self._take(*_read(self._path))
         except BaseException:
@@ -378,11 +384,12 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             arrays = {name: stored[name] for name in stored.files}
         about = json.loads(arrays.pop("about").tobytes())
         about["events"] = json.loads(arrays.pop("events").tobytes())
-        if about["format"] != _FORMAT:
-            raise ValueError(f"its format is {about['format']}, and not {_FORMAT}")
-        return about, arrays
+        version = about["format"]
     except _DAMAGED as error:
-        raise ValueError(f"resume: {path} is no checkpoint, or damaged: {error}") from error
+        raise ValueError(f"resume: {path} is no checkpoint, or damaged") from error
+    if version != _FORMAT:
+        raise ValueError(f"resume: {path} has the format {version}, and not {_FORMAT}")
+    return about, arrays
 
 
 def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -249,8 +249,6 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 
     # After the fit
 
-    # After the fit
-
     def _keep(self, coef: np.ndarray, intercept: np.ndarray, known: Any) -> None:
         self.coef_, self.intercept_, self.classes_ = coef, intercept, known
 

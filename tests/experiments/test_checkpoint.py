@@ -542,7 +542,20 @@ def test_a_damaged_file_is_named(tmp_path, damage):
     with pytest.raises(ValueError, match=r"run\.npz is no checkpoint, or damaged"):
         run("momentum", resume=path)
     np.savez(path, w=np.array([object()]))
-    with pytest.raises(ValueError, match=r"run\.npz is no checkpoint, or damaged"):
+    with pytest.raises(ValueError, match=r"run\.npz is no checkpoint, or damaged$"):
+        run("momentum", resume=path)
+    with pytest.raises(FileNotFoundError, match=r"resume: there is no file .*other\.npz"):
+        run("momentum", resume=tmp_path / "other.npz")
+
+
+def test_a_file_of_another_format_is_refused(tmp_path):
+    path = tmp_path / "run.npz"
+    run("momentum", checkpoint=path)
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    about = json.loads(arrays.pop("about").tobytes()) | {"format": 0}
+    np.savez(path, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)
+    with pytest.raises(ValueError, match="has the format 0, and not 1"):
         run("momentum", resume=path)
 
 

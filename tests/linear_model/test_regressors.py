@@ -33,6 +33,7 @@ from dpanalysis.linear_model import (
     Ridge,
     load,
     privacy_of,
+    regressors,
     save,
     to_sklearn,
 )
@@ -126,6 +127,16 @@ def test_without_alpha_the_penalty_is_small_where_the_noise_is():
     np.testing.assert_allclose(fitted.coef_, exact.coef_, atol=0.02)
     assert fitted.intercept_ == pytest.approx(exact.intercept_, abs=0.1)
     assert "alpha" not in fitted.get_params() and "alpha" in Ridge().get_params()
+
+
+def test_the_penalty_is_that_of_the_loss_in_use(monkeypatch):
+    """The noise of a narrow loss is shorter than that of a wide one, and so is the penalty."""
+    chosen, run = [], regressors.run
+    monkeypatch.setattr(regressors, "run", lambda *given: chosen.append(given) or run(*given))
+    model(epsilon=0.3).fit(*line(300))
+    (problem, budget, _, _, method), *_ = chosen
+    assert problem.loss == dpa.losses.Huber(WIDTH)
+    assert method.ridge == penalty_for(problem.facts(budget.relation), budget)
 
 
 @given(st.integers(0, 10**6), st.sampled_from(RELATIONS), st.sampled_from([0.0, 1e-4]))
