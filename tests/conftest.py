@@ -5,7 +5,7 @@ import os
 
 import matplotlib
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 matplotlib.use("Agg")
 # Modules and tests keep many objects, which every search for circles of garbage looks through.
@@ -23,8 +23,14 @@ settings.register_profile(
 )
 # Others every time, and many: before a release.
 settings.register_profile("thorough", settings.get_profile("dev"), max_examples=500)
-# For old versions of the dependencies, where it is whether everything runs.
-settings.register_profile("few", settings.get_profile("ci"), max_examples=10)
+# For old versions of the dependencies, where it is whether everything runs, and for faults, of which
+# no simplest example is looked for.
+settings.register_profile(
+    "few",
+    settings.get_profile("ci"),
+    max_examples=10,
+    phases=(Phase.explicit, Phase.generate),
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 

@@ -217,16 +217,16 @@ def in_a_fork(ask):
     out, into = os.pipe()
     child = os.fork()
     if not child:
-        signal.alarm(60)  # a child that waits for a lock ends
+        signal.alarm(10)  # a child that waits for a lock ends
         try:
             said = f"answered: {ask()}"
         except BaseException as error:
             said = f"{type(error).__name__}: {error}"
         os.write(into, said.encode())
         os._exit(0)
-    os.waitpid(child, 0)
+    os.close(into)
     said = os.read(out, 1 << 16).decode()
-    os.close(out), os.close(into)
+    os.close(out), os.waitpid(child, 0)
     return said
 
 
@@ -243,7 +243,7 @@ for guard in (Filter(dpa.Budget(1.0)), Plan(Pure(1.0), dpa.Budget(1.0))):
             held.set()
             release.wait()
 
-    release, thread = threading.Event(), threading.Thread(target=hold)
+    release, thread = threading.Event(), threading.Thread(target=hold, daemon=True)
     thread.start()
     held.wait()  # a lock that another thread holds is never released in the child
     for _ in range(2):
