@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ MADE = Path(__file__).parents[1] / "_generated"
 def generate(app: Sphinx, config: Any) -> None:
     """Write the pages that are made; what has not changed keeps its time."""
     kept = {_write(MADE / "api" / f"{name}.rst", text) for name, text in site_api.pages()}
-    kept |= {_figure_page(name) for name in drawn()}
+    kept |= {_figure_page(name, app.tags.has("quick")) for name in drawn()}
     kept |= {_notebook(path) for path in sorted((ROOT / "notebooks").glob("[a-z]*.py"))}
     for path in MADE.glob("*/*.*"):
         if path.suffix in (".rst", ".md", ".ipynb") and path not in kept:
@@ -58,12 +59,17 @@ def drawn() -> list[str]:
     return [name for name in figures.FIGURES if name in stored]
 
 
-def _figure_page(name: str) -> Path:
-    """Write the page of a figure: its picture, caption, and tables to download."""
+def _figure_page(name: str, quick: bool) -> Path:
+    """Write the page of a figure: its picture, caption, and tables to download.
+
+    A quick build shows the picture of another figure, which the next one replaces.
+    """
     about, _ = _ledger.read(name)
     picture = MADE / "pictures" / f"{name}.png"
     picture.parent.mkdir(parents=True, exist_ok=True)
-    if _pages.picture_source(picture) != _pages.tables_digest(name):
+    if quick and not picture.is_file():
+        shutil.copy(_pages.IMAGES["kuru_fig3"], picture)
+    if not quick and _pages.picture_source(picture) != _pages.tables_digest(name):
         _pages.image(name, picture)
     text = [
         "---\nhtml_theme.sidebar_secondary.remove: true\n---\n",
