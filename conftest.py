@@ -1,5 +1,6 @@
-"""Doctests of modules whose library is not installed are left out, and the head says so."""
+"""What is left out: doctests of modules whose library is not installed, and tests marked slow."""
 
+import hashlib
 import os
 from importlib.util import find_spec
 
@@ -33,3 +34,28 @@ def pytest_configure(config):
     if getattr(config.option, "numprocesses", None):
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
             os.environ.setdefault(name, "1")
+
+
+def pytest_addoption(parser):
+    """Add ``--slow``."""
+    parser.addoption(
+        "--slow",
+        metavar="WHICH",
+        help="tests that take seconds each run, too: 'all', or any other word, which draws a "
+        "tenth of them (default: those named by FILE::TEST)",
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out the slow tests that nobody asked for."""
+    which = config.option.slow
+    if which == "all" or any("::" in argument for argument in config.args):
+        return
+
+    def is_left_out(item):
+        drawn = hashlib.sha256(f"{which} {item.nodeid}".encode()).digest()[0] < 26
+        return item.get_closest_marker("slow") is not None and not (which and drawn)
+
+    left_out = [item for item in items if is_left_out(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not is_left_out(item)]

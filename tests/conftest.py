@@ -23,8 +23,8 @@ settings.register_profile(
 )
 # Others every time, and many: before a release.
 settings.register_profile("thorough", settings.get_profile("dev"), max_examples=500)
-# For old versions of the dependencies, where it is whether everything runs, and for faults, of which
-# no simplest example is looked for.
+# For old versions of the dependencies, where it is whether everything runs, and for faults, which
+# need no simplest example.
 settings.register_profile(
     "few",
     settings.get_profile("ci"),

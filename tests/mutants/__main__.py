@@ -117,7 +117,8 @@ def measure(jobs: int) -> int:
     for old in CONTEXTS.glob("*.json"):
         old.unlink()
     environment = {**os.environ, "MUTANT_CONTEXTS": str(CONTEXTS), "HYPOTHESIS_PROFILE": "few"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.contexts"]
+    command = [sys.executable, "-m", "pytest", "-q", "--slow", "all"]
+    command += ["-p", "tests.mutants.contexts"]
     parallel = ["-n", str(jobs), "--dist", "loadfile"] if jobs > 1 else []
     return subprocess.call([*command, *parallel, *TESTS], cwd=ROOT, env=environment)
 
