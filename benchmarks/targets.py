@@ -83,6 +83,8 @@ TARGETS: dict[str, Target] = {
     f"epoch of a network, batch 1024/{NON_PRIVATE}": Target("times", 1.15, 1.05),
     f"whole run, gradient descent/{WITHOUT}": Target("times", 1.5, 1.15),
     f"whole run, line search/{WITHOUT}": Target("times", 1.5, 1.15),
+    "whole run, BallsInBins/WithoutReplacement": Target("times", 1.05, 1.0),
+    "whole run, Shuffle/WithoutReplacement": Target("times", 1.05, 1.0),
     f"whole run, network/{WITHOUT}": Target("times", 1.5, 1.15),
     f"whole fit, LogisticRegression/{LBFGS}": Target("times", 1.5, 1.15),
     **{

@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 
 import dpanalysis as dpa
-from dpanalysis import ERM, clipping, linear_model, losses, plotting
+from dpanalysis import (
+    ERM,
+    BallsInBins,
+    Shuffle,
+    WithoutReplacement,
+    clipping,
+    linear_model,
+    losses,
+    plotting,
+)
 from dpanalysis.problems import MLP
 
 from .measure import Effort, compare, forget_epsilons, here, peers, thread_counts
@@ -64,6 +73,12 @@ def search(problem: ERM, steps: int, private: bool) -> Any:
         iterations=steps, clip_norm=data.CLIP, clip_loss=2.0, rho=0.01, epsilon=0.2
     )
     return _run(problem, method, SEARCHES if private else None)
+
+
+def batches(problem: ERM, steps: int, sampling: Any) -> Any:
+    """Return the result of DP-SGD with noise that is given, so that no accounting is timed."""
+    method = dpa.methods.SGD(STEP, steps, sampling, CLIP).with_noise_multiplier(1.0, problem.n)
+    return dpa.minimize(problem, method, rng=0, record=())
 
 
 def training(problem: MLP, epochs: int, private: bool) -> Any:
@@ -142,6 +157,14 @@ def run(quick: bool) -> Iterator[Row]:
     case = f"{made.iterations} steps, {tried:.1f} passes over the losses each, {shape}"
     same = {"as many gradient steps": here(partial(descent, problem, made.iterations, True))}
     yield from beside_itself("whole run, line search", case, searches, same, spent)
+
+    whole = size.rows // BATCH
+    drawn = WithoutReplacement(BATCH)
+    for scheme in (BallsInBins(whole), Shuffle(whole)):
+        epochs, same = (here(partial(batches, problem, 2 * whole, s)) for s in (scheme, drawn))
+        case = f"2 epochs of {whole} batches, {shape}"
+        others = {"WithoutReplacement": same}
+        yield from compare(f"whole run, {type(scheme).__name__}", case, epochs, others, spent)
 
     fits = {model: partial(fit, model, X, y) for model in ("LogisticRegression", "LinearSVC")}
     for model, ours in fits.items():
