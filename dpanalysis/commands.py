@@ -1,4 +1,4 @@
-"""Commands ``fit``, ``predict``, ``evaluate`` and ``domain``: private classifiers for CSV files.
+"""Commands ``fit``, ``predict``, ``evaluate`` and ``domain``: private linear models for CSV files.
 
 Files are read in chunks of rows, and errors name the line and the column.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -118,6 +119,8 @@ examples:
       --out model.json --card card.html
   python -m dpanalysis predict new.csv --model model.json --id number -o predictions.csv
   python -m dpanalysis evaluate test.csv --model model.json --label income
+  python -m dpanalysis fit train.csv --label hours --domain domain.toml --epsilon 1 \\
+      --kind ridge --target-bounds 0 60 --out hours.json
 """
 
 NOT_PRIVATE = (
@@ -128,7 +131,7 @@ NOT_PRIVATE = (
 def add(subparsers: Any) -> None:
     """Add the four commands to the parser."""
     purposes = {
-        "fit": "fit a private classifier to a CSV file",
+        "fit": "fit a private classifier, or a regression, to a CSV file",
         "predict": "write the predictions of a model for a CSV file",
         "evaluate": "score a model on a CSV file; scores are not private",
         "domain": "write a template of the columns' domains, to be filled in",
@@ -168,7 +171,17 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="JSON", help="the model")
     parser.add_argument("--card", type=Path, metavar="HTML", help="the model card as a page")
     parser.add_argument(
-        "--kind", choices=("logistic", "svm"), default="logistic", help="default: %(default)s"
+        "--kind",
+        choices=("logistic", "svm", "ridge"),
+        default="logistic",
+        help="ridge predicts a number; default: %(default)s",
+    )
+    parser.add_argument(
+        "--target-bounds",
+        type=float,
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        help="of the label of --kind ridge: public, and not read off the file",
     )
     parser.add_argument(
         "--relation",
@@ -200,7 +213,7 @@ def run(arguments: argparse.Namespace, fail: Callable[[str], Any]) -> int:
 
 
 def _fit(arguments: argparse.Namespace) -> int:
-    from .linear_model import LinearSVC, LogisticRegression, save
+    from .linear_model import save
     from .linear_model.classifiers import fit_blocks, whole_file
     from .preprocessing.encoder import PublicEncoder, read_domain
 
@@ -211,19 +224,11 @@ def _fit(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{arguments.domain}: the label {arguments.label!r} must have no domain")
     file = CsvFile(arguments.file, arguments.delimiter)
     file.require([*domain, arguments.label])
-    kind = LogisticRegression if arguments.kind == "logistic" else LinearSVC
-    model = kind(
-        arguments.epsilon,
-        arguments.delta,
-        classes=classes or None,
-        relation=arguments.relation,
-        size=arguments.size,
-        random_state=arguments.seed,
-    )
+    model = _new_model(arguments, classes)
     model._budget(1)  # raises for a wrong number before the file is read
     encoder = PublicEncoder.from_dict({"domain": domain, "columns": list(domain)})
     with _Lines(file) as lines:
-        fit_blocks(model, encoder, lines.labelled(list(domain), arguments.label, classes))
+        fit_blocks(model, encoder, lines.labelled(list(domain), arguments.label, _reads(model)))
     from sklearn.pipeline import Pipeline
 
     save(Pipeline([("encoder", encoder), ("model", model)]), arguments.out)
@@ -232,6 +237,56 @@ def _fit(arguments: argparse.Namespace) -> int:
             page.write(model.privacy_.to_html())
     print(model.privacy_)
     return 0
+
+
+def _new_model(arguments: argparse.Namespace, classes: list[str]) -> Any:
+    """Return the estimator that the arguments ask for, or raise naming one."""
+    from .linear_model import LinearSVC, LogisticRegression, Ridge
+
+    of_numbers = arguments.kind == "ridge"
+    if of_numbers != (arguments.target_bounds is not None):
+        raise ValueError("--target-bounds is for --kind ridge, which needs them")
+    if of_numbers and classes:
+        raise ValueError(f"{arguments.domain}: the label of --kind ridge has no classes")
+    of_label = (
+        {"target_bounds": arguments.target_bounds} if of_numbers else {"classes": classes or None}
+    )
+    kinds = {"logistic": LogisticRegression, "svm": LinearSVC, "ridge": Ridge}
+    return kinds[arguments.kind](
+        arguments.epsilon,
+        arguments.delta,
+        relation=arguments.relation,
+        size=arguments.size,
+        random_state=arguments.seed,
+        **of_label,
+    )
+
+
+def _reads(model: Any) -> Callable[[str], Any]:
+    """Return what makes a label of a cell, or raises ValueError saying what a model expects."""
+    from .preprocessing.encoder import few
+
+    if hasattr(model, "target_bounds"):
+        return _number
+    known = getattr(model, "classes_", model.classes)
+    words = None if known is None else [str(each) for each in known]
+
+    def word(cell: str) -> str:
+        if not cell or (words is not None and cell not in words):
+            raise ValueError(f"one of {few(words)}" if words else "a label")
+        return cell
+
+    return word
+
+
+def _number(cell: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError("a number")
+    return value
 
 
 def _predict(arguments: argparse.Namespace) -> int:
@@ -248,7 +303,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         out: Any = stack.enter_context(whole_file(arguments.out)) if arguments.out else sys.stdout
         writer = csv.writer(out, lineterminator="\n")
-        probabilities = [f"p({c})" for c in model.classes_ if many]
+        probabilities = [f"p({c})" for c in model.classes_] if many else []
         writer.writerow([*copied, "prediction", *probabilities])
         for chunk in stack.enter_context(_Lines(file)):
             rows = encoder.transform(chunk.only(encoder.feature_names_in_))
@@ -266,20 +321,26 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
     encoder, model, file = _opened(arguments)
     file.require([arguments.label])
-    known = {str(c) for c in model.classes_}
+    of_numbers = hasattr(model, "target_bounds")
     labels, guesses, scores = [], [], []
+    columns, read = list(encoder.feature_names_in_), _reads(model)
     with _Lines(file) as lines:
-        for table, part in lines.labelled(
-            list(encoder.feature_names_in_), arguments.label, sorted(known)
-        ):
+        for table, part in lines.labelled(columns, arguments.label, read):
             rows = encoder.transform(table)
             labels.append(part)
-            guesses.append(model.predict(rows).astype(str))
-            scores.append(model.decision_function(rows))
+            found = model.predict(rows)
+            guesses.append(found if of_numbers else found.astype(str))
+            scores.append(found if of_numbers else model.decision_function(rows))
     if not labels:
         raise ValueError(f"{arguments.file}: there are no rows")
     y, guess, score = (np.concatenate(parts) for parts in (labels, guesses, scores))
     print(f"rows: {len(y)}")
+    if of_numbers:
+        print(f"mean absolute error: {np.mean(np.abs(y - guess)):.4g}")
+        if np.ptp(y) > 0.0:
+            print(f"R^2: {1.0 - np.mean((y - guess) ** 2) / np.var(y):.4f}")
+        print(NOT_PRIVATE)
+        return 0
     print(f"accuracy: {np.mean(y == guess):.4f}")
     largest = float(np.unique(y, return_counts=True)[1].max() / len(y))
     print(f"accuracy of the largest class alone: {largest:.4f}")
@@ -354,20 +415,19 @@ class _Lines:
             yield chunk
 
     def labelled(
-        self, names: list[str], label: str, classes: list[str]
+        self, names: list[str], label: str, read: Callable[[str], Any]
     ) -> Iterator[tuple[RowChunk, np.ndarray]]:
-        """Yield the columns of a model, and the labels as words."""
-        from .preprocessing.encoder import few
-
+        """Yield the columns of a model, and the labels."""
         for chunk in self:
-            labels = [cell.strip() for cell in chunk[label]]
-            for line, cell in zip(chunk.lines, labels):
-                if not cell or (classes and cell not in classes):
-                    expected = f"one of {few(classes)}" if classes else "a label"
+            labels = []
+            for line, cell in zip(chunk.lines, map(str.strip, chunk[label])):
+                try:
+                    labels.append(read(cell))
+                except ValueError as error:
                     raise ValueError(
-                        f"{self._file.path}, line {line}, column {label!r}: expected {expected}, "
+                        f"{self._file.path}, line {line}, column {label!r}: expected {error}, "
                         f"got {cell!r}"
-                    )
+                    ) from None
             yield chunk.only(names), np.array(labels)
 
     def __enter__(self) -> _Lines:

@@ -329,7 +329,7 @@ def _expected(outlook: Outlook | None) -> dict[str, str]:
 
 
 def fit_blocks(
-    model: PrivateClassifier, encoder: PublicEncoder, blocks: Iterable[tuple[Any, Any]]
+    model: PrivateLinearModel, encoder: PublicEncoder, blocks: Iterable[tuple[Any, Any]]
 ) -> None:
     """Fit ``model`` to the rows of all blocks, which a temporary file holds in single precision."""
     columns = encoder.columns_
@@ -345,9 +345,9 @@ def fit_blocks(
 
     with in_file(parts()) as D:
         budget = model._budget(len(D))
-        classes, codes = model._targets(np.concatenate(labels))
+        known, targets = model._targets(np.concatenate(labels))
         model.n_features_in_ = columns.d
-        model._fit_design(D, codes, classes, design, budget, bounds_note, Upstream(columns.learned))
+        model._fit_design(D, targets, known, design, budget, bounds_note, Upstream(columns.learned))
 
 
 class LogisticRegression(PrivateClassifier):

@@ -241,3 +241,56 @@ def test_a_message_lists_at_most_five_labels(folder, capsys):
     labels = '["1", "2", "3", "4", "5", "6"]'
     (folder / "domain.toml").write_text(TOML.replace('["no", "yes"]', labels))
     fails(capsys, [*FIT, "--out", "m.json"], "expected one of '1', '2', '3', '4', '5' or 1 more")
+
+
+NUMBERS = ["--label", "hours", "--domain", "numbers.toml", "--epsilon", "5", "--seed", "0"]
+NUMBERS += ["--kind", "ridge", "--out", "m.json"]
+
+
+@pytest.fixture
+def hours(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    with open("hours.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["age", "town", "hours"])
+        for _ in range(3000):
+            age, town = int(rng.integers(0, 101)), rng.choice(["a", "b"])
+            writer.writerow([age, town, f"{0.4 * age + 10 * (town == 'b') - 20:.2f}"])
+    (tmp_path / "numbers.toml").write_text('[columns]\nage = [0, 100]\ntown = ["a", "b"]\n')
+    return tmp_path
+
+
+def test_a_number_is_predicted_too(hours, capsys):
+    assert main(["fit", "hours.csv", *NUMBERS, "--target-bounds", "-20", "30"]) == 0
+    card = capsys.readouterr().out
+    assert "epsilon = 5, delta = 0 (pure)" in card and "cut to the range from -20 to 30" in card
+    assert main(["evaluate", "hours.csv", "--model", "m.json", "--label", "hours"]) == 0
+    said = dict(line.split(": ") for line in capsys.readouterr().out.splitlines() if ": " in line)
+    assert main(["predict", "hours.csv", "--model", "m.json", "--id", "hours", "-o", "p.csv"]) == 0
+    with open("p.csv", newline="") as file:
+        rows = [tuple(map(float, row.values())) for row in csv.DictReader(file)]
+    y, guess = np.array(rows).T
+    assert float(said["R^2"]) > 0.9
+    assert float(said["R^2"]) == pytest.approx(1 - ((y - guess) ** 2).mean() / y.var(), abs=1e-4)
+    absolute = np.abs(y - guess).mean()
+    assert float(said["mean absolute error"]) == pytest.approx(absolute, rel=1e-3)
+    assert load("m.json")[-1].target_bounds == (-20.0, 30.0)
+
+
+def test_regression_says_what_it_wants(hours, capsys):
+    """All of it before a file is written, and most before one is read."""
+    fit = ["fit", "hours.csv", *NUMBERS]
+    fails(capsys, fit, "--target-bounds is for --kind ridge, which needs them")
+    logistic = ["fit", "hours.csv", *NUMBERS, "--kind", "logistic", "--target-bounds", "0", "1"]
+    fails(capsys, logistic, "--target-bounds is for --kind ridge")
+    for low, high in ("1", "1"), ("2", "1"), ("nan", "1"), ("0", "inf"):
+        fails(capsys, [*fit, "--target-bounds", low, high], "target_bounds")
+    (hours / "numbers.toml").write_text('classes = ["a"]\n[columns]\nage = [0, 100]\n')
+    fails(capsys, [*fit, "--target-bounds", "0", "1"], "the label of --kind ridge has no classes")
+    (hours / "numbers.toml").write_text("[columns]\nage = [0, 100]\n")
+    for cell in ("many", "nan", "inf", ""):
+        (hours / "hours.csv").write_text(f"age,hours\n3,1.5\n4,{cell}\n")
+        where = f"hours.csv, line 3, column 'hours': expected a number, got {cell!r}"
+        fails(capsys, [*fit, "--target-bounds", "0", "1"], where)
+    assert not (hours / "m.json").exists()

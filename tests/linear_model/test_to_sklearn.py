@@ -12,7 +12,13 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.svm import LinearSVC as PlainSVC
 
 import dpanalysis as dpa
-from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivateClassifier, to_sklearn
+from dpanalysis.linear_model import (
+    LinearSVC,
+    LogisticRegression,
+    PrivateClassifier,
+    Ridge,
+    to_sklearn,
+)
 from dpanalysis.preprocessing import PublicEncoder
 
 MODELS = [
@@ -74,3 +80,17 @@ def test_what_is_no_fitted_private_model_is_refused():
         to_sklearn(Plain())
     with pytest.raises(TypeError, match="model must be a private classifier"):
         to_sklearn(make_pipeline(Plain()))
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearSVC, Ridge])
+def test_onnx_says_the_same(kind):
+    reason = "ONNX needs: pip install skl2onnx onnxruntime"
+    skl2onnx = pytest.importorskip("skl2onnx", reason=reason)
+    onnxruntime = pytest.importorskip("onnxruntime", reason=reason)
+    X = np.random.default_rng(0).uniform(-1, 1, (500, 3)).astype(np.float32)
+    ranged = {"target_bounds": (-1, 1)} if kind is Ridge else {}
+    y = X[:, 0] if kind is Ridge else X[:, 0] > 0
+    plain = to_sklearn(kind(bounds=(-1, 1), random_state=0, **ranged).fit(X, y))
+    stored = skl2onnx.to_onnx(plain, X[:1]).SerializeToString()
+    (found, *_) = onnxruntime.InferenceSession(stored).run(None, {"X": X})
+    np.testing.assert_allclose(np.ravel(found), plain.predict(X), atol=1e-6)
