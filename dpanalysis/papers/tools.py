@@ -28,9 +28,9 @@ def search_min(
     function: Callable[..., float],
     space: Mapping[str, Range],
     *,
-    starts: tuple[int, int] = (120, 900),
+    starts: tuple[int, int] = (40, 900),
     searches: tuple[int, int] = (2, 3),
-    steps: tuple[int, int] = (60, 250),
+    steps: tuple[int, int] = (20, 250),
     cost: int = 1,
     guesses: Iterable[Mapping[str, Any]] = (),
 ) -> Array:
@@ -48,9 +48,9 @@ def search_min(
     worst_case(
         recorded,
         space,
-        starts=max(effort.cases(*starts) // cost, 4),
+        starts=max(effort.cases(*starts) // cost, 2),
         searches=effort.cases(*searches),
-        steps=max(effort.cases(*steps) // cost, 4),
+        steps=max(effort.cases(*steps) // cost, 2),
         guesses=guesses,
         rng=effort.random(),
     )
@@ -66,7 +66,7 @@ def search_max(
     guesses: Iterable[Mapping[str, Any]] = (),
 ) -> Array:
     """Return the value at every point of a search for the largest one."""
-    sizes = {"starts": (400, 6000), "searches": (2, 5), "steps": (150, 1000)}
+    sizes = {"starts": (130, 6000), "searches": (2, 5), "steps": (50, 1000)}
     opposite = search_min(
         effort, lambda **at: -function(**at), space, cost=cost, guesses=guesses, **sizes
     )

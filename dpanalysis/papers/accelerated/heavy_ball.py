@@ -124,7 +124,7 @@ def sign_of_b(effort: Effort) -> Iterator[Evidence]:
     yield printed(what, true, "<=", certified)
     yield used(difference, ours, "<=", 1e-12)
     rates = []
-    for found, alpha, beta in random_certificates(random, effort.cases(60, 600)):
+    for found, alpha, beta in random_certificates(random, effort.cases(20, 600)):
         spectrum = np.geomspace(found.lmi.mu, 1.0, 33)
         rates.append(exact_rate(spectrum, SmoothStep(alpha, beta, 0.0)) / found.rate)
     yield used("largest true rate / certified rate", rates, "<=", 1.0, tolerance=CORNER)
@@ -152,7 +152,7 @@ def blocks_of_the_inequality(effort: Effort) -> Iterator[Evidence]:
         forms.append(sum(parts) / sum(abs(part) for part in parts))
     yield printed("largest form of X_0, relative, on functions of the class", forms, "<=", 1e-12)
     least, off, rates = [], [], []
-    for found, alpha, beta in random_certificates(random, effort.cases(60, 600)):
+    for found, alpha, beta in random_certificates(random, effort.cases(20, 600)):
         least.append(np.linalg.eigvalsh(printed_residual(found, alpha, beta, -1.0))[0])
         off.append(abs(float(np.trace(found.P)) + found.c - 1.0))
         if found.c > 0.0:
@@ -204,7 +204,7 @@ def certified_paths(random: np.random.Generator, cases: int, T: int) -> Iterator
 def certified_bound(effort: Effort) -> Iterator[Evidence]:
     """Exact expectations over all paths of a two-valued noise, on functions of the class."""
     random = effort.random(6)
-    count, T = effort.cases(60, 1000), 8
+    count, T = effort.cases(20, 1000), 8
     times = np.arange(1, T + 1)
     loose, sharp, ratios, times_d, code = [], [], [], [], []
     for found, alpha, beta in random_certificates(random, count):
@@ -238,7 +238,7 @@ def certified_bound(effort: Effort) -> Iterator[Evidence]:
     yield used("smallest (3.15) / bound, d <= 3", ratios, ">=", 1.0, tolerance=1e-9)
     yield used("|noise term of (3.15) / d, over the bound's, - 1|", times_d, "<=", 1e-9)
     yield used("relative error of `Certificate.bound`", code, "<=", 1e-9)
-    long, cases = effort.cases(60, 400), effort.cases(30, 300)
+    long, cases = effort.cases(60, 400), effort.cases(10, 300)
     shares = list(certified_paths(effort.random(16), cases, long))
     what = f"largest E[F - F*] / bound, T = {long}"
     yield used(what, shares, "<=", 1.0, tolerance=1e-9, cases=cases)
@@ -267,7 +267,7 @@ def quadratic_bound(effort: Effort) -> Iterator[Evidence]:
     """Powers of the 2 x 2 matrices, and the Lyapunov equation for the stationary gap."""
     random, T = effort.random(7), 40
     shares, ours, errors, loose = [], [], [], []
-    for _ in range(effort.cases(300, 3000)):
+    for _ in range(effort.cases(100, 3000)):
         mu, L = log_uniform(random, 1e-3, 1.0), log_uniform(random, 0.01, 100.0)
         spectrum = L * np.array([mu, log_uniform(random, mu, 1.0), 1.0])
         alpha, beta = log_uniform(random, 0.01, 1.99) / L, float(random.uniform(0.0, 0.95))

@@ -572,7 +572,7 @@ def some_order(effort: Effort) -> Iterator[Evidence]:
     yield used("the same adversary, one order fixed", shares, "<=", 1.0, tolerance=1e-9)
     yield used("that is, attained", max(shares), ">=", 0.99)
     random, shares = effort.random(), []
-    for _ in range(effort.cases(60, 1000)):
+    for _ in range(effort.cases(20, 1000)):
         epsilon, delta = random.uniform(0.5, 8.0), 10.0 ** random.uniform(-6.0, -1.0)
         low = 1.0 + 3.0 * math.log(1.0 / delta) / epsilon
         guard = Filter(Budget(epsilon, delta), order=low * random.uniform(1.0, 10.0))
@@ -641,7 +641,7 @@ def bookkeeping(effort: Effort) -> Iterator[Evidence]:
     yield printed(what, overspent(0.05), "<=", 1.0)
 
     random, spent, idle = effort.random(), [], []
-    for _ in range(effort.cases(40, 400)):
+    for _ in range(effort.cases(15, 400)):
         order, rate = int(random.integers(8, 64)), float(random.choice([0.1, 0.5, 0.9]))
         guard = Filter(Budget(random.uniform(1.0, 8.0), 1e-2, relation=ADD_OR_REMOVE_ONE), order)
         std, eps = random.uniform(0.7, 4.0), random.uniform(0.1, 2.0)

@@ -26,7 +26,7 @@ from ..registry import Effort, Evidence, premise, printed, register, step, used
 from ..tools import Array, Laws, renyi, search_max, search_min
 from .printed import printed_above_threshold
 
-SIZES: dict[str, Any] = {"starts": (15, 100), "searches": (1, 2), "steps": (15, 50)}
+SIZES: dict[str, Any] = {"starts": (6, 100), "searches": (1, 2), "steps": (6, 50)}
 
 
 def search(

@@ -59,12 +59,12 @@ def _smallest_std(rule: Rule, epsilon: float, delta: float) -> float:
     def excess(std: float) -> float:
         pair = Epoch(BallsInBins(_BATCHES), [Gaussian(std, 1.0)]).pair()
         assert isinstance(pair, Bins)
-        return rule(pair, epsilon) - delta
+        return math.log(max(rule(pair, epsilon), 1e-300) / delta)  # about linear
 
     high = 2.0
-    low = 0.9 * high
+    low = 0.75 * high
     while excess(low) < 0.0:
-        high, low = low, 0.9 * low
+        high, low = low, 0.75 * low
     return float(optimize.brentq(excess, low, high, xtol=1e-4))
 
 

@@ -188,7 +188,7 @@ def root_error(c: float, c2: float, c_s: float) -> float:
 def decrease(effort: Effort) -> Iterator[Evidence]:
     """Take steps with the largest noise on functions of all kinds; exact laws of the search."""
     random = effort.random()
-    tried = [searched(random) for _ in range(effort.cases(2500, 30_000))]
+    tried = [searched(random) for _ in range(effort.cases(800, 30_000))]
     edges = list(extremes())
     for kind, query in (("gradient", "q_g"), ("curvature", "q_H")):
         found = np.array([falls for name, *falls in tried if name == kind]).max(axis=0)

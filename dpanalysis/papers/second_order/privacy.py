@@ -388,7 +388,9 @@ def bounded_loss(effort: Effort) -> Iterator[Evidence]:
     yield used("logistic loss at the margin -m, over m", least, ">=", 1.0, cases=50)
     rows = {name: Range(-3.0, 3.0, size=3) for name in ("w", "old", "new")}
     space = {**rows, "y_old": SIGN, "y_new": SIGN}
-    found = search_max(effort, value_change, space)
+    e = np.eye(3)[0]
+    along = {"w": e, "old": e, "new": e, "y_old": 1.0, "y_new": -1.0}
+    found = search_max(effort, value_change, space, guesses=[along])
     yield used("n \\|f(D) - f(D')\\| / \\|\\|w0\\|\\|", found, "<=", 1.0, tolerance=1e-12)
     yield used("that is, attained", found.max(), ">=", 0.999)
 

@@ -289,7 +289,7 @@ def _scores(p: float) -> Array:
 def network_growth(effort: Effort) -> Iterator[Evidence]:
     """Search over random networks of up to five layers."""
     kappa = Logistic().weak_growth(1.0)[0]
-    cases = effort.cases(1500, 25_000)
+    cases = effort.cases(500, 25_000)
     by_printed, by_used, by_sums = [], [], []
     for x, weights in networks(effort.random(), cases):
         loss, square = network(x, weights)
