@@ -131,6 +131,8 @@ def check_rng(rng: Any) -> np.random.Generator:
 
 def largest(array: np.ndarray) -> float:
     """Return the largest size of an entry, NaN where one is NaN; makes no array of its own."""
+    if array.size == 1:  # a sparse vector draws its noise one by one
+        return abs(float(array.item()))
     return max(float(array.max()), -float(array.min()))
 
 

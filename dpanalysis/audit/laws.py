@@ -462,13 +462,14 @@ def _subsampled(
 
     def mixture(x: Array) -> Array:
         # From the ratio of the two, not their sum, which is exact where the rate is tiny.
-        apart = logpdf((x - shift) / scale) - logpdf(x / scale)
+        base = logpdf(x / scale)
+        apart = logpdf((x - shift) / scale) - base
         change = rate * np.expm1(np.minimum(apart, 700.0))
         # Near -1, where the rate is almost 1, the ratio is a sum of two terms.
         large = np.logaddexp(
             apart + (math.log(rate) if rate else -math.inf),
             math.log1p(-rate) if rate < 1.0 else -math.inf,
         )
-        return without(x) + np.where(np.abs(change) < 0.5, np.log1p(change), large)
+        return base - log_scale + np.where(np.abs(change) < 0.5, np.log1p(change), large)
 
     return Density(mixture, (0.0, shift)), Density(without, (0.0,))

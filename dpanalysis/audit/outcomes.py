@@ -245,6 +245,8 @@ def _atom(output: Any, numbers_: np.ndarray | None) -> Hashable:
 
 def hashable(output: Any) -> Hashable:
     """Return a hashable stand-in for any object: equal ones have equal stand-ins."""
+    if type(output) is str:  # the most common ones
+        return output
     if isinstance(output, np.ndarray):
         output = output.tolist()
     if isinstance(output, (list, tuple)):

@@ -696,11 +696,10 @@ def _replace_names(undo: list[Callable[[], None]]) -> None:
         names = getattr(module, "__dict__", None)
         if type(names) is not dict:
             continue
-        for name, value in list(names.items()):
-            new = stands.get(id(value))
-            if new is not None:
-                names[name] = new
-                undo.append(partial(names.__setitem__, name, value))
+        found = [item for item in list(names.items()) if id(item[1]) in stands]
+        for name, value in found:
+            names[name] = stands[id(value)]
+            undo.append(partial(names.__setitem__, name, value))
 
 
 def _replace_generators(function: Any, undo: list[Callable[[], None]]) -> None:

@@ -7,6 +7,7 @@ SIAM J. Optim. 32 (2022).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..privacy.facts import PublicFacts
 from .planned import Coefficients, WithErrorBound, check_bounded_curvature, constant_coefficients
 
 if TYPE_CHECKING:
-    from ..theory import ErrorRecursion
+    from ..theory import Certificate, ErrorRecursion
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,13 +129,19 @@ class HeavyBall(WithErrorBound):
 
     def error_recursion(self, facts: PublicFacts) -> ErrorRecursion:
         """Return the recursion proved by the certificate with the lowest noise floor."""
-        from ..theory import heavy_ball_certificate, heavy_ball_recursion
+        from ..theory import heavy_ball_recursion
 
         check_bounded_curvature(facts)
-        certificate = heavy_ball_certificate(
-            self.step_size, self.momentum, facts.mu, facts.L, objective="noise"
-        )
+        certificate = _least_noise(self.step_size, self.momentum, facts.mu, facts.L)
         return heavy_ball_recursion(self.iterations, certificate)
+
+
+@lru_cache(maxsize=16)  # a plan, and each number of iterations that is compared, asks again
+def _least_noise(step_size: float, momentum: float, mu: float, L: float) -> Certificate:
+    """Return the certificate with the lowest noise floor."""
+    from ..theory import heavy_ball_certificate
+
+    return heavy_ball_certificate(step_size, momentum, mu, L, objective="noise")
 
 
 @dataclass(frozen=True, repr=False)

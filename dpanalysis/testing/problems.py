@@ -56,6 +56,7 @@ class _RecordChecks:
         self.start = np.asarray(problem.initial(np.random.default_rng(8)), dtype=float)
         self.W = self.start + self.rng.normal(size=(3, problem.d)) * np.array([[0.1], [0.5], [2.0]])
         self.few = np.unique(np.linspace(0, problem.n - 1, min(problem.n, _MOST)).astype(int))
+        self._plain: dict[bytes, np.ndarray] = {}
 
     @cached_property
     def total(self) -> np.ndarray:
@@ -74,7 +75,12 @@ class _RecordChecks:
 
     def singles(self, w: np.ndarray, rule: Any = None) -> np.ndarray:
         """Return the gradients of some records, one by one (k, d)."""
-        return np.stack([self.sum(w[None], [np.array([i])], rule)[0] for i in self.few])
+        known = self._plain.get(w.tobytes()) if rule is None else None
+        if known is None:
+            known = np.stack([self.sum(w[None], [np.array([i])], rule)[0] for i in self.few])
+        if rule is None:
+            self._plain[w.tobytes()] = known
+        return known
 
     def iterates(self) -> Iterator[np.ndarray]:
         """Yield points of all sizes, some of them along a record's gradient."""
