@@ -41,7 +41,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--slow",
         metavar="WHICH",
-        help="tests that take seconds each run, too: 'all', or any other word, which draws a "
+        help="tests that take a second or more run, too: 'all', or any other word, which draws a "
         "tenth of them (default: those named by FILE::TEST)",
     )
 

@@ -170,6 +170,7 @@ def test_every_room_is_listed():
     assert rooms - {"__init__"} == {room for room in ALLOWED if "." not in room} - {"dpanalysis"}
 
 
+@pytest.mark.slow
 def test_importing_is_cheap():
     """No third-party package is imported before it is used; one process, no timing."""
     heavy = {"numpy", "scipy", "numba", "cvxpy", "clarabel", "matplotlib", "torch"}

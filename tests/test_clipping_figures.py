@@ -68,6 +68,7 @@ def made(module, changes, monkeypatch, tmp_path):
 # ---------------------------------------------------------------- the runs
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not os.path.isdir(os.path.join(os.environ.get("DPANALYSIS_DATA", ""), "mnist")),
     reason="needs MNIST in $DPANALYSIS_DATA",
@@ -231,6 +232,7 @@ def test_calibrated_noise_fits_and_hardly_less_does():
 # ---------------------------------------------------------------- the figures
 
 
+@pytest.mark.slow
 def test_table(monkeypatch, tmp_path):
     steps = {"linear": [8.0], "mlp": [8.0]}
     changes = {"epochs": 3, "iterations": 69, "step_sizes": steps, "seeds": 2}
@@ -264,6 +266,7 @@ def test_table(monkeypatch, tmp_path):
     assert re.search(r"that value clipping loses is (confirmed|open) \(-\d", caption)
 
 
+@pytest.mark.slow
 def test_epochs(monkeypatch, tmp_path):
     original = clipping_epochs.settings("quick")
     changes = {"epochs": 3, "iterations": 135, "step_sizes": original["step_sizes"][-1:]}
@@ -289,6 +292,7 @@ def test_epochs(monkeypatch, tmp_path):
     assert "1.0379" in caption and "0.7335" in caption
 
 
+@pytest.mark.slow
 def test_privacy(monkeypatch, tmp_path):
     original = clipping_privacy.settings("quick")
     changes = {
@@ -309,6 +313,7 @@ def test_privacy(monkeypatch, tmp_path):
         assert rows["noise_multiplier"][1] < rows["noise_multiplier"][0]
 
 
+@pytest.mark.slow
 def test_synthetic(monkeypatch, tmp_path):
     changes = {"step_sizes": [0.05], "seeds": 1, "clip_norms": [20.0, 80.0]}
     with warnings.catch_warnings():
@@ -325,6 +330,7 @@ def test_synthetic(monkeypatch, tmp_path):
         assert VC["gap"][2] > 0.98 * GC["gap"][2]  # the bound on the norm makes shorter steps
 
 
+@pytest.mark.slow
 def test_gradients(monkeypatch, tmp_path):
     changes = {"epochs": 4, "epochs_without_noise": 20, "measured_batches": 20}
     tables, caption = made(clipping_gradients, changes, monkeypatch, tmp_path)
@@ -347,6 +353,7 @@ def test_gradients(monkeypatch, tmp_path):
     assert weights["weight"][k] == pytest.approx(peak, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_heatmaps(monkeypatch, tmp_path):
     monkeypatch.setattr(clipping_heatmaps, "STEP_SIZES", (4.0, 8.0))
     monkeypatch.setattr(clipping_heatmaps, "RS", (1e-3, 1.0))
@@ -366,6 +373,7 @@ def test_heatmaps(monkeypatch, tmp_path):
     assert "86.56" in caption
 
 
+@pytest.mark.slow
 def test_lazy(tmp_path):
     tables = clipping_lazy.compute("quick", jobs=1, cache=tmp_path, progress=False)
     lazy = tables["lazy_region"]
@@ -398,6 +406,7 @@ def test_lazy(tmp_path):
     assert "\n\nPrivacy: none" in clipping_lazy.caption(tables, "quick")
 
 
+@pytest.mark.slow
 def test_seconds(monkeypatch, tmp_path):
     problem = _clipping.load_problem("digits", True, "mlp")
     w, rule = problem.initial(rng=0)[None, :], dpa.clipping.Flat(0.5)
@@ -419,6 +428,7 @@ def test_seconds(monkeypatch, tmp_path):
         assert best["micro-batching"] > 3 * best["GC"]
 
 
+@pytest.mark.slow
 def test_sampling_schemes(monkeypatch, tmp_path):
     changes = {"epochs": 1, "batches": 10, "epsilons": [4.0], "step_sizes": [1.0]}
     tables, caption = made(sampling_schemes, changes, monkeypatch, tmp_path)

@@ -36,6 +36,7 @@ def test_the_network_is_that_of_the_paper():
     assert np.array_equal(_cnn.start("digits", 1), _cnn.start("digits", 1))
 
 
+@pytest.mark.slow
 def test_table(monkeypatch, tmp_path):
     changes = {"epochs": 3, "seeds": 1, "step_sizes": [1.0, 2.0]}
     tables, caption = made(cnn_table, changes, monkeypatch, tmp_path)
@@ -44,6 +45,7 @@ def test_table(monkeypatch, tmp_path):
     assert len(tables["runs"]["seed"]) == 6 and "published 98.24" in caption
 
 
+@pytest.mark.slow
 def test_gradients(monkeypatch, tmp_path):
     changes = {"epochs": 1, "measured_batches": 2, "measured_batch_size": 8}
     tables, _ = made(cnn_gradients, changes, monkeypatch, tmp_path)
@@ -51,12 +53,14 @@ def test_gradients(monkeypatch, tmp_path):
     assert set(tables["by_order"]["training"]) == {"private", "exact"}
 
 
+@pytest.mark.slow
 def test_heatmaps(monkeypatch, tmp_path):
     changes = {"epochs": 1, "step_sizes": [0.5, 2.0], "rs": [0.1], "clip_norms": [0.1]}
     tables, _ = made(cnn_heatmaps, changes, monkeypatch, tmp_path)
     assert len(tables["accuracy"]["rule"]) == 6
 
 
+@pytest.mark.slow
 def test_clipping(monkeypatch, tmp_path):
     changes = {"epochs": 2, "clip_norms": [1.0, 100.0], "iterations_timed": 2, "repetitions": 1}
     tables, caption = made(cnn_clipping, changes, monkeypatch, tmp_path)
@@ -75,6 +79,7 @@ def test_clipping(monkeypatch, tmp_path):
     assert "Seconds of an epoch over those of SGD" in caption
 
 
+@pytest.mark.slow
 def test_search(monkeypatch, tmp_path):
     tuned = {"DP-SGD": [0.1, 0.2], "DP-Adam": [0.002]}
     changes = {"iterations": 8, "every": 2, "tuned": tuned}

@@ -630,6 +630,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize("name", COUNTS)
 def test_real_counts_and_bounds(name):
@@ -649,6 +650,7 @@ def test_real_counts_and_bounds(name):
         assert norms.max() <= bound.radius * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @needs_data
 def test_table_1_of_paper_002():
     adult, bank = datasets.load("a9a").pooled().with_intercept(), datasets.load("bank")
@@ -656,6 +658,7 @@ def test_table_1_of_paper_002():
     assert round((adult.y < 0).mean(), 3) == 0.761 and round((bank.y < 0).mean(), 3) == 0.883
 
 
+@pytest.mark.slow
 @needs_data
 def test_a9a_is_adult_binarised():
     adult, a9a = datasets.load("adult"), datasets.load("a9a")
@@ -671,6 +674,7 @@ def test_a9a_is_adult_binarised():
     assert int((lit < 8).sum()) == 2399
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize("name", ["a9a", "ijcnn1"])
 def test_real_data_equal_scikit_learn(name):

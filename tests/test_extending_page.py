@@ -33,6 +33,7 @@ def test_every_kind_has_a_file_and_all_but_the_claim_a_check():
         assert any(check in block for block in CHECKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda code: code.split("from ")[1].split()[0])
 def test_a_file_passes_its_check(outside, check):
     if "linear_model" in check:
@@ -40,6 +41,7 @@ def test_a_file_passes_its_check(outside, check):
     exec(compile(check, "docs/extending.md", "exec"), {"__name__": "page"})
 
 
+@pytest.mark.slow
 def test_the_claims_of_a_sixth_paper_are_checked_from_outside(outside):
     command = [sys.executable, "-m", "dpanalysis", "claims", "--module", "my_paper"]
     path = os.pathsep.join([str(ROOT), str(outside)])

@@ -76,6 +76,7 @@ def run(monkeypatch, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_everything_is_written(run, capsys):
     assert run(tiny=tiny_figure()) == 0
     folder = run.out / "tiny"
@@ -99,6 +100,7 @@ def test_everything_is_written(run, capsys):
     assert "tiny: A <tiny> figure" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_cells_are_kept_unless_fresh(run):
     run(tiny=tiny_figure())
     shutil.rmtree(run.out / "tiny", ignore_errors=True)
@@ -112,6 +114,7 @@ def test_cells_are_kept_unless_fresh(run):
     assert CALLS == [0, 1, 2, 3, 4, 0, 1, 2]
 
 
+@pytest.mark.slow
 def test_same_numbers_give_the_same_files(run):
     run(tiny=tiny_figure())
     files = [run.out / "tiny" / name for name in ("tiny.png", "tiny.pdf", "squares.csv")]
@@ -121,6 +124,7 @@ def test_same_numbers_give_the_same_files(run):
     assert [file.read_bytes() for file in files] == first
 
 
+@pytest.mark.slow
 def test_a_figure_is_kept_until_something_it_follows_from_changes(run, capsys, monkeypatch):
     drawn = []
 
@@ -148,6 +152,7 @@ def test_a_figure_is_kept_until_something_it_follows_from_changes(run, capsys, m
     assert made_again(n=4) == 0
 
 
+@pytest.mark.slow
 def test_progress_over_all_figures(run, capsys):
     modules = {name: tiny_figure(name.upper()) for name in ("one", "two", "three")}
     run(**modules)
@@ -156,6 +161,7 @@ def test_progress_over_all_figures(run, capsys):
     assert lines[2].startswith("[3 of 3, less than a minute left] three: THREE (")
 
 
+@pytest.mark.slow
 def test_a_time_limit_says_what_is_left_and_loses_nothing(run, capsys):
     assert run("--stop-after", "0", one=tiny_figure(), two=tiny_figure()) == 75
     said = capsys.readouterr().out
@@ -214,6 +220,7 @@ def test_a_cell_that_fails_shows_where_it_failed(run, capsys):
     assert errors.count("Traceback") == 1 and "in slowly" in errors and "1 failed:" in errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["threading", "dask"])
 def test_cells_run_on_the_backend(run, backend):
     import joblib
@@ -236,6 +243,7 @@ def test_cells_run_on_the_backend(run, backend):
     assert table["square"].tolist() == [0, 1, 4]
 
 
+@pytest.mark.slow
 def test_index_shows_all_figures_made_so_far(run):
     run("one", one=tiny_figure("First"), two=tiny_figure("Second"))
     assert "Second" not in (run.out / "index.html").read_text()
@@ -244,6 +252,7 @@ def test_index_shows_all_figures_made_so_far(run):
     assert page.index("First") < page.index("Second")
 
 
+@pytest.mark.slow
 def test_a_failing_figure_does_not_stop_the_others(run, capsys):
     assert run(bad=tiny_figure(fail=ValueError("no data")), good=tiny_figure()) == 1
     assert (run.out / "good" / "good.png").exists()
@@ -310,6 +319,7 @@ def fig2(tmp_path_factory):
     return kuru_fig2.compute("quick", jobs=1, cache=cache, progress=False)
 
 
+@pytest.mark.slow
 def test_fig1_bounds_and_certificates_are_on_the_right_side(fig1):
     errors = fig1["errors"]
     assert (errors["bound"] >= errors["error"] * (1 - 1e-12)).all()
@@ -362,6 +372,7 @@ def test_fig2_against_the_published_points(fig2):
     assert np.median(ours) < 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [kuru_fig1, kuru_fig2])
 @pytest.mark.parametrize("published", [True, False])
 def test_theory_figures_can_be_drawn(module, published, fig1, fig2, tmp_path):

@@ -150,6 +150,7 @@ def test_a_warning_about_the_step_size_points_at_the_users_line():
     assert {each.filename for each in told} == {__file__}
 
 
+@pytest.mark.slow
 def test_a_page_of_claims_can_be_moved_sideways_on_a_narrow_screen():
     chosen = registry.load("Kuru")[0]
     page = report.to_html(report.Table([chosen.run()]))

@@ -25,6 +25,7 @@ def test_no_error_is_below_the_bound_and_uniform_noise_has_the_largest(tables):
     assert (gain >= 0.0).all() and gain[tables["linear_models"]["T"] > 2].min() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", kuru_allocation.METHODS)
 def test_the_program_finds_what_another_search_finds(method):
     """T = 3: over lower triangular C, by the simplex method from several starts."""
@@ -55,6 +56,7 @@ def test_the_program_finds_what_another_search_finds(method):
     assert best == pytest.approx(kuru_allocation.correlated(method, 3)["correlated"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_figure_can_be_drawn(tables, tmp_path):
     with plotting.style():
         kuru_allocation.draw(tables).savefig(tmp_path / "f.png", dpi=50)

@@ -33,6 +33,7 @@ def cell(algorithm, **changes):
     return _kuru.run_cell(**{**base, **changes})
 
 
+@pytest.mark.slow
 @published
 def test_published_noise_ends_where_the_published_curves_end():
     """With the authors' noise, which is not private, T = 100 and c = 1 are reproduced.
@@ -50,6 +51,7 @@ def test_published_noise_ends_where_the_published_curves_end():
         assert ours["epsilon"] == pytest.approx(np.sqrt(2.0))
 
 
+@pytest.mark.slow
 def test_the_right_noise_costs_a_factor_two_in_the_gap():
     """Where noise dominates, scale instead of standard deviation doubles the mean gap."""
     right, wrong = cell("DP-NAG"), cell("DP-NAG", published_noise=True)
@@ -113,6 +115,7 @@ def test_published_ends_are_those_of_the_curves(monkeypatch):
     assert looked in ((24, 48, 72, 96) if CURVES.is_file() else (0,))
 
 
+@pytest.mark.slow
 def test_horizons_of_the_authors_are_those_of_full_batches():
     """Their curves without and with subsampling end after the same number of iterations."""
     tables = kuru_horizons.compute("paper", jobs=1, cache=None, progress=False)

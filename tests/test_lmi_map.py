@@ -16,6 +16,7 @@ def tables(tmp_path_factory):
         return lmi_map.compute("quick", jobs=1, cache=cache, progress=False)
 
 
+@pytest.mark.slow
 def test_rates_are_where_they_belong(tables):
     table = tables["rates"]
     assert all(len(column) == 2 * 10 * 10 for column in table.values())
@@ -40,6 +41,7 @@ def test_paper_scale_is_50_by_50():
     assert lmi_map.settings("quick") == about  # it takes seconds
 
 
+@pytest.mark.slow
 def test_the_map_can_be_drawn(tables, tmp_path):
     with plotting.style():
         figure = lmi_map.draw(tables)

@@ -1,10 +1,11 @@
 """The faults that a machine puts in are the ones meant, and the stored results fit the code."""
 
 import ast
+from functools import cache
 
 import pytest
 
-from tests.mutants.__main__ import all_faults, classes, drawn, stored, stories
+from tests.mutants.__main__ import ROOT, all_faults, classes, drawn, stored, stories
 from tests.mutants.operators import faults
 from tests.mutants.report import CLASSES, interval, report
 
@@ -102,3 +103,24 @@ def test_what_is_stored_fits_the_code():
     assert all(why for _, why in survivors.values())
     alive = {key for key, (verdict, _) in stored().items() if verdict != "noticed"}
     assert not (alive & known.keys()) - survivors.keys(), "a survivor that nobody looked at"
+
+
+@cache
+def slow_tests(file):
+    """Return the names of the functions of a test file that are marked slow."""
+    functions = ast.walk(ast.parse((ROOT / file).read_text("utf-8")))
+    return {
+        function.name
+        for function in functions
+        if isinstance(function, ast.FunctionDef)
+        and any("mark.slow" in ast.unparse(each) for each in function.decorator_list)
+    }
+
+
+def test_what_is_noticed_is_noticed_without_the_slow_tests():
+    """A fault is stored with the first test that noticed it."""
+    by = [by for verdict, by in stored().values() if verdict == "noticed"]
+    by += [by for _, by in stories().values()]
+    named = {tuple(each.partition("[")[0].split("::")) for each in by if "::" in each}
+    assert len(named) > 200 and slow_tests("tests/test_kuru_figures.py")
+    assert not [(file, *rest) for file, *rest in named if rest[-1] in slow_tests(file)]

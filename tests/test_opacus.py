@@ -152,6 +152,7 @@ def test_what_cannot_be_done_is_named():
         private("psac", X, y)
 
 
+@pytest.mark.slow
 def test_both_programs_of_the_page_run_and_spend_the_same(capsys):
     page = Path(__file__).parents[1] / "docs" / "from_opacus.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), flags=re.M | re.S)

@@ -93,6 +93,7 @@ def test_letters_and_one_legend():
     ]
 
 
+@pytest.mark.slow
 def test_style_is_undone_and_pyplot_is_not_loaded():
     before = matplotlib.rcParams["axes.grid"]
     with plotting.style():

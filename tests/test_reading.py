@@ -76,6 +76,7 @@ def test_ids_and_quantities_are_not(text):
     assert not numbers(text)
 
 
+@pytest.mark.slow
 def test_reports_and_messages():
     table = audit.claims(ids=["000-2", "001-10", "003-9", "004-2"]).run(quick=True)
     for text in (str(table), report.to_html(table), report.to_errata(table), report.to_json(table)):

@@ -132,6 +132,7 @@ def verify(capsys, *arguments):
     return code, capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same", [True, False], ids=["same versions", "other versions"])
 def test_verify(tiny, monkeypatch, capsys, same):
     if not same:
@@ -162,6 +163,7 @@ def named_cube(factor):
     return cube
 
 
+@pytest.mark.slow
 def test_verify_all_compares_the_tables(tiny, monkeypatch, capsys):
     code, said = verify(capsys, "--all", "--jobs", "1")
     assert code == 0 and "all 1 tables, to the last bit: agrees" in said
@@ -212,6 +214,7 @@ def test_a_commit_is_clean_where_the_python_files_are(tmp_path, monkeypatch):
     assert commit(tmp_path) == f"{clean}-dirty"
 
 
+@pytest.mark.slow
 def test_nothing_is_stored_from_a_tree_that_is_not_committed(tiny, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(_provenance, "commit", lambda: f"{COMMIT}-dirty")
     before = _ledger.read_about("tiny")
@@ -273,6 +276,7 @@ def again(capsys, out, *arguments):
     return code, capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_waits_is_said_and_computed_again(waits, tmp_path, capsys, monkeypatch):
     assert _provenance.unknown_cells("tiny") == (2, 4) and _provenance.waiting() == {"tiny": 2}
     assert "Provenance: 2 of 4 cells name a clean commit" in " ".join(
@@ -297,6 +301,7 @@ def test_what_waits_is_said_and_computed_again(waits, tmp_path, capsys, monkeypa
     assert "Provenance" not in _pages.caption("tiny")
 
 
+@pytest.mark.slow
 def test_again_says_what_comes_out_otherwise(waits, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "cube", named_cube(1.01))
     code, said = again(capsys, tmp_path / "out")
@@ -305,6 +310,7 @@ def test_again_says_what_comes_out_otherwise(waits, tmp_path, capsys, monkeypatc
     assert _ledger.read_cells("tiny")[3]["last.cube"] == pytest.approx(1.01 * 27 / 7.0, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_verify_refuses_an_unknown_maker_that_does_not_wait(waits, capsys):
     code, said = verify(capsys, "--cells", "1")
     assert code == 0 and "tiny: what made 2 of 4 is unknown" in said
@@ -409,6 +415,7 @@ def test_pages_say_nothing_that_is_not_there(page):
 # ---------------------------------------------------------------- pages
 
 
+@pytest.mark.slow
 def test_report_writes_between_the_markers(tiny, monkeypatch, tmp_path, capsys):
     page = tmp_path / "page.md"
     page.write_text("Before <!-- results: tiny largest -->\nold\n<!-- end of results --> after\n")

@@ -95,6 +95,7 @@ def test_runs_under_the_printed_accounting_are_not_private():
     np.testing.assert_allclose(guard.spent, spent)
 
 
+@pytest.mark.slow
 def test_what_a_run_has_spent():
     """Of a filter at a Renyi order, of one in zCDP, of a plan, and of the printed accounting."""
     spent = {}
@@ -105,6 +106,7 @@ def test_what_a_run_has_spent():
     assert 0.0 < few["epsilon_spent"] < 0.5 * 0.8
 
 
+@pytest.mark.slow
 def test_what_a_budget_buys():
     bought = _search.affordable(0.05, 100, 0.1)
     assert bought["as_printed"] == pytest.approx(3.0, abs=0.1)
@@ -132,6 +134,7 @@ def test_folds_and_seeds(monkeypatch, tmp_path):
         ask()
 
 
+@pytest.mark.slow
 def test_seeds_are_other_noise_and_the_first_is_the_stored_one():
     cell = _search.search_cell("census", "correct", 1.6, 2, 10, 0.1, iterations=4)
     cells = _search.seeds_of(cell, {"seeds": 3})
@@ -190,6 +193,7 @@ def without_privacy(loss):
     return _search.run_cell("census", loss, "non-private", 1.6, 0, 10)["objective"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", _search.LOSSES)
 @pytest.mark.parametrize("name", [name for name in _search.METHODS if "," not in name])
 def test_every_method_runs_and_can_be_repeated(name, loss):
@@ -205,6 +209,7 @@ def test_every_method_runs_and_can_be_repeated(name, loss):
 # ---------------------------------------------------------------- the figures
 
 
+@pytest.mark.slow
 def test_accuracy(monkeypatch, tmp_path):
     names = ["DP-BLSGD", "DP-BLSGD, as printed", "DP-SGD", "ObjPert", "non-private", "majority"]
     changes = {"share": 10, "epsilons": [0.2, 1.6], "losses": ["logistic"], "methods": names}
@@ -229,6 +234,7 @@ def test_accuracy(monkeypatch, tmp_path):
     assert lead == pytest.approx(levels["DP-BLSGD"] - levels["DP-SGD"])
 
 
+@pytest.mark.slow
 def test_hyperparameters(monkeypatch, tmp_path):
     changes = {
         "sufficient_decrease": [0.1, 0.5],
@@ -250,6 +256,7 @@ def test_hyperparameters(monkeypatch, tmp_path):
     assert gaussian < 0.5 * laplace  # what the factor 3 of Lemma 4 costs
 
 
+@pytest.mark.slow
 def test_evaluations(monkeypatch, tmp_path):
     tables, _ = made(search_evaluations, {"q": [0.1, 1.0]}, monkeypatch, tmp_path)
     table = tables["evaluations"]
@@ -260,6 +267,7 @@ def test_evaluations(monkeypatch, tmp_path):
         assert part["gradients"] < 0.2 * part["iterations"] + 5.0
 
 
+@pytest.mark.slow
 def test_mlp(monkeypatch, tmp_path):
     changes = {"iterations": 40, "every": 10}
     tables, caption = made(search_mlp, changes, monkeypatch, tmp_path)

@@ -128,6 +128,7 @@ def test_unit_constants_are_bounds_too():
     assert unit["iterations"][0] > plain["iterations"][0] and unit["T"][0] > plain["T"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["covertype", "ijcnn1"])
 def test_the_gradient_at_0(data, monkeypatch):
     if not DATA:
@@ -174,6 +175,7 @@ def test_random_starts():
     assert (found["epsilon_spent"] > 0.0).all() and (found["epsilon_spent"] <= 1.0).all()
 
 
+@pytest.mark.slow
 def test_tables(monkeypatch, tmp_path):
     changes = {"epsilons": [1.0], "seeds": 1, "cut_after": 10, "starts": ["zero"]}
     tables, caption = made(second_order_tables, changes, monkeypatch, tmp_path)
@@ -215,6 +217,7 @@ def test_runs_with_unit_constants(monkeypatch):
     assert len(cells) == len(second_order_tables.cells("paper")) // 2
 
 
+@pytest.mark.slow
 def test_saddle(monkeypatch, tmp_path):
     tables, caption = made(
         second_order_saddle, {"seeds": 1, "epsilons": [1.0]}, monkeypatch, tmp_path
@@ -232,6 +235,7 @@ def test_saddle(monkeypatch, tmp_path):
     assert "where gradients do not is confirmed at epsilon 1." in caption
 
 
+@pytest.mark.slow
 def test_complexity(monkeypatch, tmp_path):
     changes = {"alphas": [0.01, 0.1], "dimensions": [2, 54, 1000]}
     tables, _ = made(second_order_complexity, changes, monkeypatch, tmp_path)

@@ -81,6 +81,7 @@ PAGES_WITH_CODE = "index.md", "five_minutes.md", "researchers.md", "release.md",
 CODE = [DOCS / name for name in PAGES_WITH_CODE]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 @pytest.mark.parametrize("page", CODE, ids=lambda page: page.name)
 def test_code_of_pages_runs(page, tmp_path, monkeypatch, capsys):
@@ -153,6 +154,7 @@ def test_notebooks_begin_with_what_one_learns_and_end_with_what_to_try():
         assert "# **You learn** " in cells[1] and "# ## To try\n" in cells[-1], path.name
 
 
+@pytest.mark.slow
 def test_notebooks_are_converted_by_one_command(tmp_path):
     nbformat = pytest.importorskip("nbformat", reason="needs the extra 'execute'")
     call = [sys.executable, "-m", "notebooks", "privacy_budget", "--no-run", "--out", str(tmp_path)]
@@ -164,6 +166,7 @@ def test_notebooks_are_converted_by_one_command(tmp_path):
     assert done.returncode == 2 and "unknown notebook 'nothing'" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_page_of_a_figure_has_the_code_behind_it():
     pytest.importorskip("sphinx", reason="needs the extra 'docs'")
     pages = importlib.import_module("site_pages")

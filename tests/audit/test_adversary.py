@@ -25,6 +25,7 @@ def table():
     return audit.claims(ids=ids).run(quick=True, adversary=True, jobs=jobs)
 
 
+@pytest.mark.slow
 def test_no_correction_falls(table):
     assert {outcome.claim.id: outcome.error for outcome in table.failed} == {}
 

@@ -113,6 +113,7 @@ def test_bad_arguments_are_named(call, message):
         call()
 
 
+@pytest.mark.slow
 @given(
     low=st.floats(1e-6, 10.0),
     factor=st.floats(1.0, 1e6),

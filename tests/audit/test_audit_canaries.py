@@ -78,6 +78,7 @@ def published(correct, guesses, canaries, epsilon, delta):
     return law.sf(correct - 1) + 2 * canaries * delta * (between / i).max()
 
 
+@pytest.mark.slow
 def test_the_published_bound_is_looser_where_claims_are_refuted_and_false_below():
     ratios = []
     for guesses, epsilon, delta in itertools.product((5, 50, 300), (0, 0.5, 2), (1e-8, 1e-4)):
@@ -90,6 +91,7 @@ def test_the_published_bound_is_looser_where_claims_are_refuted_and_false_below(
     assert attained > 0.9344 > 0.9335 > published(1, 2, 2, 1.0, 0.02)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 2_000), st.floats(0.0, 20.0), st.data())
 def test_without_delta_the_bound_is_a_binomial_tail(guesses, epsilon, data):
     correct = data.draw(st.integers(1, guesses))
@@ -142,6 +144,7 @@ def alarms(seeds, confidence, audit=verify_with_canaries):
     )
 
 
+@pytest.mark.slow
 def test_false_alarms_stay_within_the_stated_rate_and_near_it():
     """Here W is binomial with the claim's own q: the exact rate is P(B >= 21) of 24 guesses."""
     rate = stats.binom.sf(20, 24, 1 / (1 + math.exp(-1.0)))
@@ -150,6 +153,7 @@ def test_false_alarms_stay_within_the_stated_rate_and_near_it():
     assert low <= alarms(500, 0.9) <= high
 
 
+@pytest.mark.slow
 def test_the_best_number_of_guesses_found_afterwards_would_exceed_the_rate():
     """Why ``guesses`` must be fixed beforehand: this mutant reports the largest of many bounds."""
 
@@ -319,6 +323,7 @@ def gaussian_scores(mu):
     return lambda included, rng: included * mu + rng.normal(size=included.size)
 
 
+@pytest.mark.slow
 def test_gaussian_claims_raise_no_false_alarms_and_too_little_noise_falls():
     """Of 20 seeds at most 10 may alarm: a tenth allowed exceeds that with probability 1e-6."""
     claim = dpa.audit.GaussianPrivacy(1.0)

@@ -20,6 +20,7 @@ def sparse(bit, rng, size):
     return np.where(halts.any(axis=1), halts.argmax(axis=1), 10)
 
 
+@pytest.mark.slow
 def test_an_event_that_may_refute_is_preferred_to_a_common_one_that_cannot():
     """At confidence .9 no event promises a bound above 1; 24 of 40 audits refute all the same.
 

@@ -173,6 +173,7 @@ def test_registering():
         Claim("001-1", "", "", "", "true", lambda effort: [])
 
 
+@pytest.mark.slow
 def test_claims_are_chosen_by_paper_and_id():
     two = audit.claims("001", ids=["001-10", "001-2"]).run(quick=True)
     assert [outcome.claim.id for outcome in two] == ["001-2", "001-10"]
@@ -210,6 +211,7 @@ def test_a_listing_computes_nothing_before_it_is_asked(monkeypatch):
         listed[:1].run(quick=True)
 
 
+@pytest.mark.slow
 def test_options_of_a_check_ask_for_it():
     (outcome,) = audit.claims(ids=["001-10"], quick=True)
     assert outcome.passed and outcome.evidence
@@ -227,6 +229,7 @@ def test_json_and_html_carry_everything():
     assert "<table" in odd._repr_html_() and "<html" not in odd._repr_html_()
 
 
+@pytest.mark.slow
 def test_command_line(capsys, tmp_path):
     assert command.main(["claims", "--id", "001-10", "--quick", "--quiet", "--jobs", "1"]) == 0
     shown = capsys.readouterr().out

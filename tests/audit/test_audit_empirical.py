@@ -77,12 +77,14 @@ def measured_where_learned(sources, samples, limit, claim, miss):
     return choice, (choice.event.count(known[0]), choice.event.count(known[1])), runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TIGHT)
 def test_false_alarms_over_many_seeds_stay_within_the_stated_rate(name):
     """Of 150 seeds at most 35 may alarm, where 15 are allowed on average."""
     assert false_alarms(name, 150, 0.9) <= most(150, 0.9)
 
 
+@pytest.mark.slow
 def test_false_alarms_of_vectors_which_have_many_events_stay_within_the_rate(monkeypatch):
     def with_noise_beside(count, rng, size):
         return rng.laplace(np.array([count, 0.0, 0.0]), 1.0, (size, 3))
@@ -94,6 +96,7 @@ def test_false_alarms_of_vectors_which_have_many_events_stay_within_the_rate(mon
     assert false_alarms("vector", 40, 0.9) > most(40, 0.9)
 
 
+@pytest.mark.slow
 def test_counting_where_the_event_was_learned_would_exceed_the_rate(monkeypatch):
     """The test above can fail: this mutant alarms in a third of the seeds or more.
 
@@ -136,6 +139,7 @@ def test_the_bound_does_not_exceed_the_epsilon_of_randomized_response(epsilon, d
     assert max(verdict.counts) <= verdict.runs < samples
 
 
+@pytest.mark.slow
 @given(st.floats(0.0, 8.0), st.floats(0.0, 0.9), st.floats(0.01, 0.99999))
 def test_the_fewest_samples_refute_a_deterministic_answer_and_one_less_does_not(
     epsilon, delta, confidence
@@ -217,6 +221,7 @@ REFUTED = {
         r"output in \{\(|norm",
     ),
 }
+RARE = "rare atom", "raises sometimes"  # what needs more runs
 
 
 @pytest.mark.parametrize("name", REFUTED)
@@ -224,7 +229,8 @@ REFUTED = {
 def test_what_is_not_private_is_refuted_whatever_its_outcomes(name, swap):
     mechanism, words = REFUTED[name]
     data = (1, 0) if swap else (0, 1)
-    verdict = verify_privacy(mechanism, *data, 1.0, samples=20_000, rng=3)
+    samples = 20_000 if name in RARE else 5_000
+    verdict = verify_privacy(mechanism, *data, 1.0, samples=samples, rng=3)
     assert verdict.refuted and re.search(words, str(verdict.event)), str(verdict)
     # The event can be counted again, by hand.
     if "raises" not in name:
@@ -253,6 +259,7 @@ def test_what_ignores_its_data_is_not_refuted_even_at_zero(name):
     assert not verdict.refuted and verdict.epsilon == 0.0
 
 
+@pytest.mark.slow
 def test_vectors_of_independent_noise_reach_their_epsilon():
     """Two releases of one count at epsilon = 1 are 2-private, and about that is found."""
 
@@ -326,6 +333,7 @@ def test_the_two_inputs_and_all_calls_get_independent_noise():
     assert all((np.concatenate(seen[data]) == first[data]).all() for data in (0, 1))
 
 
+@pytest.mark.slow
 def test_wide_outputs_are_drawn_in_parts():
     """At most 2**21 numbers a call after the first, so that a vector model fits in memory."""
     sizes = []
@@ -334,8 +342,8 @@ def test_wide_outputs_are_drawn_in_parts():
         sizes.append(size)
         return rng.random((size, 3_000), dtype=np.float32) + np.float32(data)
 
-    verify_privacy(wide, 0, 1, 1.0, samples=3_000, rng=0)
-    assert sum(sizes) == 6_000 and max(sizes[2:]) <= 2**21 // 3_000
+    verify_privacy(wide, 0, 1, 1.0, samples=1_500, rng=0)
+    assert sum(sizes) == 3_000 and max(sizes[2:]) <= 2**21 // 3_000
     assert max(sizes) <= 8_192
 
 

@@ -64,6 +64,7 @@ def centers(scale, distance, shift):
         return first, second, (mp.mpf(first) - mp.mpf(second)) / mp.mpf(scale)
 
 
+@pytest.mark.slow
 @given(scales, distances, orders, shifts)
 @example(1.0, 50.0, 500.0, 0.0)
 @example(1e-12, 1e-3, 1.0, 1e6)
@@ -87,6 +88,7 @@ def gaussian_renyi(shift, first, second, order):
     return volume + order * shift**2 / (2 * between)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1.0001, 17.3, 500.0])
 @given(scales, st.floats(1.001, 20), st.floats(0, 10))
 @example(1.0, 4.0, 0.0)
@@ -103,6 +105,7 @@ def test_a_wider_law_is_within_its_error(order, scale, wider, shift):
     assert error <= 1e-7 * (1 + truth)
 
 
+@pytest.mark.slow
 @given(scales, distances, epsilons, shifts)
 @example(1.0, 1.0, 50.0, 0.0)
 @example(1.0, 50.0, 49.999, 0.0)
@@ -156,6 +159,7 @@ def test_a_pole_is_within_its_error():
     assert renyi_divergence(stats.gamma(0.5), stats.gamma(1.0), 2) == math.inf
 
 
+@pytest.mark.slow
 def test_kinks_that_nobody_announced():
     """A triangular density as a frozen scipy distribution: of its kink nothing is known."""
     for c in (0.1, 0.37, 0.5004):
@@ -519,6 +523,7 @@ def test_sensitivity_names_the_pair():
         sensitivity(np.mean, (np.zeros((2, 1)), np.ones((2, 1))), 1)
 
 
+@pytest.mark.slow
 def test_sensitivity_over_a_strategy(monkeypatch):
     monkeypatch.setattr(assertions, "_DRAWN", 150)  # pairs, instead of a thousand
     pairs = neighbouring_datasets(n=(1, 4), d=2)
@@ -541,6 +546,7 @@ def uniform(low, high):
     return lambda x: 1.0 / (high - low) if low <= x <= high else 0.0
 
 
+@pytest.mark.slow
 def test_plain_densities_give_what_their_logarithms_give():
     plain, log = plain_gaussian(1), (stats.norm(1), stats.norm(0))
     for q in (plain_gaussian(0), scalar_gaussian, stats.norm(0), stats.norm(0).pdf):

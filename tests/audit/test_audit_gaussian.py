@@ -33,6 +33,7 @@ AT_MU = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AT_MU)
 def test_the_bound_exceeds_mu_just_as_often_as_stated(name):
     """Of 600 seeds at confidence .9 and 20 runs: 28 to 98, but with probability 2e-6."""
@@ -47,6 +48,7 @@ def test_the_bound_exceeds_mu_just_as_often_as_stated(name):
     assert low <= refuted <= high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AT_MU)
 def test_gaussian_releases_are_hardly_ever_refused(name):
     """The rate of refusals over 400 seeds is at most that which was asked for."""

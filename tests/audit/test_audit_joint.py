@@ -84,6 +84,7 @@ def test_what_holds_is_rejected_with_the_stated_chance_at_most_and_not_much_less
     assert q < 0.1 or rate > 0.05
 
 
+@pytest.mark.slow
 def test_two_intervals_at_half_the_error_need_far_more_runs():
     """At epsilon = ln(.5/.15), claimed as 1: runs at which the expected counts refute."""
     limit, claim, miss = ApproximateLimit(0.0), 1.0, 1e-9
@@ -101,6 +102,7 @@ def test_two_intervals_at_half_the_error_need_far_more_runs():
     assert 1.7 < theirs / ours < 2.2
 
 
+@pytest.mark.slow
 @given(LIMITS, st.integers(30, 3_000), st.data())
 @settings(max_examples=40)
 def test_the_lower_bound_is_rejected_and_a_little_more_is_not(limit, n, data):
@@ -144,6 +146,7 @@ def test_gaussian_noise_that_is_too_small_falls_by_its_curve_and_hardly_at_a_sma
         _ = wrong.epsilon
 
 
+@pytest.mark.slow
 def test_a_confidence_that_is_lower_does_not_lose_power():
     """Laplace noise sqrt 2 too small, one coordinate beside it that tells nothing."""
 

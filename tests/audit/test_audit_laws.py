@@ -63,6 +63,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize(("queries", "first", "second"), [s[1:] for s in SETTINGS],
                          ids=[s[0] for s in SETTINGS])  # fmt: skip
@@ -97,6 +98,7 @@ def test_equal_queries_at_equal_scales_have_a_closed_form(noise, size):
     assert (np.abs(law - truth) <= error * truth + 1e-16).all()
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(-100, 100), min_size=1, max_size=12),
     st.sampled_from(NOISES),
@@ -225,6 +227,7 @@ def test_report_noisy_min_against_its_own_definition(noise):
         assert stats.chisquare(counts, n * law).pvalue < 1e-6
 
 
+@pytest.mark.slow
 def test_exponential_noise_is_private_only_when_subtracted():
     """Scale 2/epsilon: the divergence is at most epsilon over all neighbours, and reached."""
     epsilon, worst = 0.5, 0.0
@@ -255,6 +258,7 @@ def test_subsampled_laplace_has_the_amplified_pure_loss(rate, scale):
     assert hockey_stick(*pair, level) == pytest.approx(truth, rel=1e-9)
 
 
+@pytest.mark.slow
 @given(st.floats(-5, 0), st.floats(-1, 2), st.floats(0.01, 60))
 def test_subsampled_gaussian_against_the_accountant(log_rate, log_std, excess):
     rate, std, order = 10.0**log_rate, 10.0**log_std, 1 + excess

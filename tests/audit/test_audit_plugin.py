@@ -66,6 +66,7 @@ OUTSIDE = """
 """
 
 
+@pytest.mark.slow
 def test_the_tests_of_another_project(pytester):
     pytester.makepyfile(OUTSIDE)
     result = pytester.runpytest_subprocess("-W", "error", "-p", "no:cacheprovider")
@@ -82,7 +83,7 @@ def test_the_tests_of_another_project(pytester):
     )
     # The traceback ends in the test, not inside the package.
     assert "assertions.py" not in result.stdout.str().replace("assertions.py:AssertionError", "")
-    help_text = pytester.runpytest_subprocess("--fixtures", "-p", "no:cacheprovider")
+    help_text = pytester.runpytest_inprocess("--fixtures", "-p", "no:cacheprovider")
     help_text.stdout.fnmatch_lines(
         ["assert_private*", "*Fail where a mechanism is less private than claimed*"]
     )
@@ -102,6 +103,7 @@ def test_mutants_fail_and_twins_pass(assert_private, mutant):
     assert not verdict.refuted and verdict.delta == mutant.delta
 
 
+@pytest.mark.slow
 def test_the_default_pairs(assert_private):
     """Both relations are searched, and the worst pair decides."""
     assert len(assert_private(noisy_sum_of_first, 1.0, pairs=4)) == 4
@@ -117,6 +119,7 @@ def noisy_sum_of_first(dataset, rng, size):
     return dataset[0][:, 0].sum() + rng.laplace(0.0, 2.0, size)
 
 
+@pytest.mark.slow
 def test_false_alarms_are_bounded_for_the_call_as_a_whole(assert_private):
     verdicts = assert_private(noisy_sum, 1.0, neighbours=[PAIR] * 4, confidence=0.99)
     assert [v.confidence for v in verdicts] == pytest.approx([1 - 0.01 / 4] * 4)
@@ -325,8 +328,9 @@ def test_untested_in_single_runs_and_with_texts():
 
 OUTSIDE_UNTESTED = """
     import numpy as np
-    from hypothesis import given, settings, HealthCheck
-    from dpanalysis.audit.strategies import neighbouring_datasets
+    from hypothesis import given, settings, HealthCheck, strategies as st
+
+    ROWS = [(np.array([[x]]), np.ones(1)) for x in (0.0, 0.5, 1.0)]
 
     def never_looks(dataset, rng, size):
         return rng.laplace(0.0, 2.0, size)
@@ -335,13 +339,14 @@ OUTSIDE_UNTESTED = """
         assert_private(never_looks, 1.0, pairs=2, samples=1_000)
 
     @settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(pair=neighbouring_datasets(d=1))
+    @given(pair=st.sampled_from([tuple(ROWS[:2]), tuple(ROWS[1:])]))
     def test_every_pair(assert_private, pair):
         dataset, neighbour = pair
         assert_private(never_looks, 1.0, dataset=dataset, neighbour=neighbour, samples=1_000)
 """
 
 
+@pytest.mark.slow
 def test_untested_tests_of_another_project_fail(pytester):
     """Hypothesis rejects untested pairs, and fails where no other is left."""
     pytester.makepyfile(OUTSIDE_UNTESTED)

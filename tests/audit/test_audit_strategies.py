@@ -66,6 +66,7 @@ def share(strategy, *conditions, examples=200):
     return tuple(count / drawn) if len(conditions) > 1 else count[0] / drawn
 
 
+@pytest.mark.slow
 def test_worst_cases_are_likely():
     """In the default ball of radius 1 two rows are at most 2 apart."""
 
@@ -93,6 +94,7 @@ def test_worst_cases_are_likely():
     assert by_one > 0.1 and both_ways > 0.1
 
 
+@pytest.mark.slow
 def test_labels_of_regression_are_numbers():
     strategy = strategies.neighbouring_datasets(labels=st.floats(-2.0, 2.0))
     assert share(strategy, lambda pair: set(pair[0][1]) - {-1.0, 1.0}, examples=60) > 0.3
@@ -119,6 +121,7 @@ def test_problems_can_be_evaluated(problem, seed):
     assert np.isfinite(problem.value(w)) and np.isfinite(problem.gradient(w)).all()
 
 
+@pytest.mark.slow
 def test_every_form_and_loss_is_drawn():
     drawn = strategies.erm_problems
     kinds = {

@@ -93,6 +93,7 @@ def test_the_claims_of_a_module_are_checked_alone(write, capsys):
     assert "\n- Doe, Roe, Poe, *On noise* (2025)\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_command_as_it_is_typed(write, tmp_path):
     write("noise_paper", GOOD)
     argv = [sys.executable, "-m", "dpanalysis", "claims", "--module", "noise_paper", "--quiet"]

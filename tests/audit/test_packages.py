@@ -78,6 +78,7 @@ def test_arrays_of_any_layout_arrive(array, seed):
     assert np.array_equal(through(big), big)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.binary(max_size=80), st.integers(0, 80), st.integers(0, 255))
 def test_bytes_that_are_no_message_are_refused(noise, place, value):
@@ -471,6 +472,7 @@ def test_packages_are_not_among_the_claims_of_papers():
 # The exact laws that accountants are compared with.
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.floats(0.3, 8.0), st.floats(0.005, 0.99), st.floats(0.0, 4.0))
 def test_sampled_delta_is_the_quadrature(sigma, rate, epsilon):
@@ -488,6 +490,7 @@ def test_sampled_epsilon_inverts_delta(sigma, rate, delta):
     assert epsilon <= gaussian_epsilon(sigma, delta)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.floats(1.0, 6.0), st.integers(1, 30), st.floats(0.0, 3.0))
 def test_composed_delta_is_a_lower_bound(sigma, steps, epsilon):

@@ -472,6 +472,7 @@ def test_minimize_has_no_finding(name):
     assert 0.0 < moved <= (0.1 if name != "SGD" else 10.0)  # a tenth of epsilon for each step
 
 
+@pytest.mark.slow
 def test_an_estimator_has_no_finding():
     data, other = table()
 

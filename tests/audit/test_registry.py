@@ -132,6 +132,7 @@ def test_an_empty_error_is_an_error():
 # --- claims ---
 
 
+@pytest.mark.slow
 def test_a_claim_is_what_it_was_registered_as():
     claim = registry.load("001")[0]
     for field in dataclasses.fields(claim):
@@ -224,6 +225,7 @@ def found(ids, **options):
     return {each.claim.id: (each.verdict, each.evidence) for each in table}
 
 
+@pytest.mark.slow
 def test_evidence_depends_on_nothing_that_ran_before():
     """Alone, together, after the opposite order, and in other processes: the same numbers."""
     together = found(SEVERAL)

@@ -146,6 +146,7 @@ def test_a_peer_that_fails_to_start_is_skipped_with_its_last_words(monkeypatch, 
     assert list(measure.skipped) == ["numpy_forms"]
 
 
+@pytest.mark.slow
 def test_a_peer_answers_from_a_process_that_is_tied_to_its_cores(tmp_path):
     arguments = {"n": 50, "d": 3, "dtype": "float64", "loss": "logistic"}
     X, y, w, _ = data.dense(50, 3)
@@ -251,6 +252,7 @@ def test_the_runs_with_and_without_privacy_differ_in_nothing_else():
     np.testing.assert_allclose(step, -whole.STEP * clip, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_shares_are_drawn_one_bar_a_run(tmp_path, monkeypatch):
     parts = [*shares.PARTS, shares.REST]
     found = {name: dict.fromkeys(parts, 20.0) for name in ("first\n3 ms", "second\n4 ms")}

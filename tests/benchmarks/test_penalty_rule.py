@@ -27,6 +27,7 @@ def test_a_rule_is_found_where_it_is_the_best():
     assert curves.regret(key, curves.strength(key, 1.6, 1.2)) == pytest.approx(0.01 * math.log(4))
 
 
+@pytest.mark.slow
 def test_the_rule_in_use_is_within_a_thousandth_of_the_best_of_the_fits():
     with open(FOLDER / "penalty_fits.csv", newline="", encoding="utf-8") as file:
         curves = Curves(list(csv.DictReader(file)))

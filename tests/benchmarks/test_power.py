@@ -33,18 +33,21 @@ def rows_of(page, title):
         yield Row(key, case, values[0], unit, cells[2], *values[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confidence", [0.9, 1 - 1e-9])
 @pytest.mark.parametrize("name", ["Laplace", "Gaussian, delta = 0.01", "sparse vector of 10"])
 def test_the_oracle_refutes_in_nine_of_ten_draws(name, confidence):
-    """By drawing its counts; of 600 draws 494 to 583 but with probability 1e-7."""
+    """By drawing its counts; of 600 draws 482 to 583 but with probability 1e-7."""
     case = next(case for case in broken() if case.name == name)
     n, miss = audit.oracle_samples(case, 1.0 - confidence), 1.0 - confidence
     slope = 0.5 * (np.exp(CLAIM) + (case.p - case.delta) / case.q)
     random = np.random.default_rng(0)
     limit = ApproximateLimit(case.delta)
+    draws = np.stack([random.binomial(n, case.p, 600), random.binomial(n, case.q, 600)])
     refuted = sum(
-        log_p_value(Counts(int(x), int(y), n, slope), limit, CLAIM, miss)[0] <= np.log(miss)
-        for x, y in zip(random.binomial(n, case.p, 600), random.binomial(n, case.q, 600))
+        often
+        for (x, y), often in zip(*np.unique(draws.T, axis=0, return_counts=True))
+        if log_p_value(Counts(int(x), int(y), n, slope), limit, CLAIM, miss)[0] <= np.log(miss)
     )
     low, high = stats.binom.ppf([5e-8, 1.0 - 5e-8], 600, [0.88, 0.92])
     assert low <= refuted <= high

@@ -417,6 +417,7 @@ def test_going_on_while_some_order_has_budget_is_seen(monkeypatch):
     assert spent_by_hand(result) > 1.001 * result.guard.limit
 
 
+@pytest.mark.slow
 def test_division_by_the_size_of_the_batch_is_seen(monkeypatch):
     """Errata 002-6: the first step of an empty or small batch would depend on its size."""
     problem = dpa.ERM(np.ones((4, 1)), np.ones(4), dpa.losses.Logistic())

@@ -84,21 +84,22 @@ def test_noise_free_run_is_the_closed_loop(name, build):
         np.testing.assert_allclose(iterates[t + 1], state[0], rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LINEAR)
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_simulation_is_the_exact_second_moment(name, build, mechanism):
     """The mean gap of R replicates lies within the Monte-Carlo error of the recursion.
 
-    At each of 6 recorded iterations the z-score of the mean of R = 4000 gaps exceeds 4.5
+    At each of 6 recorded iterations the z-score of the mean of R = 1000 gaps exceeds 4.5
     with probability 7e-6 (normal limit): false alarm of one test below 5e-5.
     """
     scales = np.linspace(0.6, 0.2, T)
     variance = scales**2 * (2.0 if mechanism == "laplace" else 1.0)
     problem = dpa.Quadratic(EIGENVALUES)
     method = build(noise=scales, mechanism=mechanism)
-    result = dpa.minimize(problem, method, w0=START, replicates=4000, rng=7, every=5)
+    result = dpa.minimize(problem, method, w0=START, replicates=1000, rng=7, every=5)
     gaps, exact = result.history["objective"], EXACT_GAP[name](variance)[::5]
-    assert gaps.shape == (7, 4000)
+    assert gaps.shape == (7, 1000)
     error = gaps.std(axis=1, ddof=1) / np.sqrt(gaps.shape[1])
     z = (gaps.mean(axis=1) - exact)[1:] / error[1:]
     assert np.abs(z).max() < 4.5

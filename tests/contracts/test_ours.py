@@ -66,8 +66,8 @@ METHODS = [
     M.SGD(0.3, 8, dpa.Poisson(0.1), clipping.Flat(1.0)),
     M.SGD(0.3, 8, dpa.WithReplacement(20), None, mechanism="laplace"),
     M.Adam(0.1, 8, dpa.WithoutReplacement(20), clipping.Automatic(0.1)),
-    M.LineSearchSGD(dpa.Poisson(0.3), rho=0.02, epsilon=0.2),
-    M.LineSearchSGD(dpa.Poisson(0.3), rho=0.02, epsilon=0.2, fresh_batch=True),
+    M.LineSearchSGD(dpa.Poisson(0.3), rho=0.1, epsilon=0.5),
+    M.LineSearchSGD(dpa.Poisson(0.3), rho=0.1, epsilon=0.5, fresh_batch=True),
     M.LineSearchSGD(dpa.WithoutReplacement(60), rho=0.02, epsilon=0.2, clip_decay=0.05),
     M.LineSearchSGD(dpa.Full(), rho=0.02, epsilon=0.2, adapt="always", noise="gaussian"),
     M.LineSearchGD(rho=0.02, epsilon=0.2),
@@ -75,10 +75,10 @@ METHODS = [
     M.AdaptiveGD(rho=0.02, selection_rho=0.02),
     M.AdaptiveGD(rho=0.02, selection_rho=0.02, noise="exponential"),
     M.GeneticSearch(population=20, parents=4),
-    M.SecondOrder(0.15, 0.4, step="line_search"),
+    M.SecondOrder(0.22, 0.4, step="line_search"),
     M.SecondOrder(0.15, 0.4, two_phase=True, sampling=dpa.WithoutReplacement(100)),
     M.TrustRegion(0.15, 0.4),
-    M.NoisyGradientDescent2NS(0.15, 0.4),
+    M.NoisyGradientDescent2NS(0.22, 0.4),
     M.ObjectivePerturbation(),
     M.LastIterate(M.GradientDescent(0.5, 8, mechanism="gaussian")),
     M.LastIterate(M.GradientDescent(0.5, 8, mechanism="gaussian"), batches=4),
@@ -101,16 +101,19 @@ def test_a_rule_of_a_function():
     testing.check_clipping(clipping.Custom(tanh, 1.0), compiled=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_problems(name):
     testing.check_problem(*PAIRS[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: repr(m)[:70])
 def test_methods(method):
     testing.check_method(method)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [METHODS[0], METHODS[8], METHODS[12]], ids=lambda m: repr(m)[:30]
 )
@@ -145,6 +148,7 @@ def test_everything_public_is_listed():
     assert classes(methods, methods.Method) == kinds(METHODS)
 
 
+@pytest.mark.slow
 def test_the_checks_need_no_test_runner():
     """They work where pytest is not installed, and importing them costs nothing."""
     code = (

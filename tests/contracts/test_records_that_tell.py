@@ -138,6 +138,7 @@ class Fourth(dpa.losses.Loss):
         return np.vectorize(lambda z, y: -4.0 * y * math.pow(1.0 - y * z, 3), otypes=[float])(z, y)
 
 
+@pytest.mark.slow
 def test_a_formula_that_fails_at_one_record_raises_nothing():
     X = np.random.default_rng(0).uniform(-1, 1, (200, 1))
     X[0] = 1e100

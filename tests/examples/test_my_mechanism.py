@@ -4,6 +4,8 @@ It needs ``pip install "dpanalysis-toolkit[audit]"`` and nothing else; the fixtu
 ``assert_private`` comes with the package.
 """
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,6 +23,7 @@ def clipped_mean(X, clip_norm=CLIP_NORM):
     return (X * np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300))).mean(axis=0)
 
 
+@functools.cache
 def noise_for(n):
     """Standard deviation: replacing one of n rows moves their mean by at most 2 C / n."""
     sensitivity = 2.0 * CLIP_NORM / n
@@ -49,6 +52,7 @@ def test_the_sensitivity_is_what_the_noise_is_calibrated_to(pair):
     assert moved <= 2.0 * CLIP_NORM / len(X) * (1.0 + 1e-12)
 
 
+@pytest.mark.slow
 def test_the_mechanism_keeps_its_promise(assert_private):
     assert_private(private_mean, BUDGET, neighbours=NEIGHBOURS)
 

@@ -27,6 +27,7 @@ def run(**options):
     return dpa.minimize(logistic(), method, budget, **options)
 
 
+@pytest.mark.slow
 def test_every_replicate_has_a_filter_and_a_ledger_of_its_own():
     result = run(replicates=3)
     assert result.w.shape == (3, 3) and len(result.ledgers) == 3

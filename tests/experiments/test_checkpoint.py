@@ -140,6 +140,7 @@ places = st.tuples(st.sampled_from(["batch", "callback"]), st.integers(1, 9))
 periods = st.sampled_from([1, 1, 2, 3, 20])
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.sampled_from(PLANNED), places, st.sampled_from([None, "os"]), periods)
 @example("epochs", ("callback", 2), None, 1)
@@ -161,6 +162,7 @@ def test_what_is_planned_is_bought_once_whenever_a_run_is_killed(
         assert opened + rest.opened > whole.iterations - every
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.sampled_from([*RESUMABLE]), places, st.integers(0, 3), periods)
 @example("epochs", ("callback", 2), 0, 1)
@@ -175,6 +177,7 @@ def test_a_seeded_run_goes_on_bit_for_bit(tmp_path_factory, name, at, seed, ever
     np.testing.assert_array_equal(again.drawn, whole.drawn)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.sampled_from([*RESUMABLE]), places)
 def test_a_step_in_the_file_is_where_the_run_goes_on(tmp_path_factory, name, at):
@@ -188,6 +191,7 @@ def test_a_step_in_the_file_is_where_the_run_goes_on(tmp_path_factory, name, at)
     np.testing.assert_array_equal(again.history["iterate"][0], start)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.sampled_from([name for name in RESUMABLE if name not in PLANNED]), places)
 def test_a_filter_has_paid_for_both_parts(tmp_path_factory, name, at):
@@ -204,6 +208,7 @@ def test_a_filter_has_paid_for_both_parts(tmp_path_factory, name, at):
     assert again.epsilon() == pytest.approx(RESUMABLE[name][1].epsilon)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     st.sampled_from(PLANNED),
@@ -259,6 +264,7 @@ def test_a_file_that_is_resumed_again_goes_on_from_the_run_before(tmp_path, rng)
     assert done.opened <= (rng is not None) and len(finished.ledger) == 7
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_has_written_down_what_it_opened(tmp_path):
     path = tmp_path / "run.npz"
     code = f"""

@@ -64,12 +64,14 @@ def test_epsilon_of_a_picture_is_that_of_the_events_before_each_record(make):
     assert x[k] == (privacy.epsilon(first, 1e-5, result.ledger.relation) if first else 0.0)
 
 
+@pytest.mark.slow
 def test_an_epoch_is_paid_for_when_it_begins():
     result = epoch_run(5, 3)
     assert result.charged.tolist() == [0, *np.repeat([1, 2, 3], 5).tolist()]
     assert run().charged.tolist() == list(range(31))
 
 
+@pytest.mark.slow
 def test_what_cannot_be_drawn_is_refused():
     result = run(record=("objective",))
     with pytest.raises(ValueError, match="name must be one of 'objective', got 'gap'"):

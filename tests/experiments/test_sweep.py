@@ -196,6 +196,7 @@ def test_interruption_keeps_what_is_finished(tmp_path):
     assert calls(log) == [0, 1, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_in_a_terminal(tmp_path, jobs):

@@ -99,6 +99,7 @@ def test_same_bits_on_this_machine(tmp_path, expected, backend, jobs):
     assert_same_bits(records, expected)
 
 
+@pytest.mark.slow
 def test_the_enclosing_configuration_counts(tmp_path):
     def seen(name, **options):
         records = sweep(where, CELLS, folder=tmp_path / name, progress=False, **options)
@@ -138,6 +139,7 @@ def test_no_more_workers_than_cells_are_started(tmp_path):
 # A worker dies -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @posix
 def test_a_worker_that_dies_loses_its_cell_only(tmp_path):
     log = tmp_path / "log"
@@ -154,6 +156,7 @@ def test_a_worker_that_dies_loses_its_cell_only(tmp_path):
     assert not log.exists()  # the others are kept
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_by_accident_loses_nothing(tmp_path):
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -195,6 +198,7 @@ def test_only_killers_are_lost(count, killers, width, random):
     assert all(deaths[index] >= 2 for index in killers)
 
 
+@pytest.mark.slow
 @posix
 def test_a_caller_that_is_killed_goes_on_from_there(tmp_path):
     cells = "[{'seed': s, 'log': 'log', 'killers': []} for s in range(300)]"
@@ -298,6 +302,7 @@ def client():
         yield client
 
 
+@pytest.mark.slow
 def test_dask(tmp_path, expected, client):
     records = sweep(bits, CELLS, folder=tmp_path / "a", backend="dask", progress=False)
     assert_same_bits(records, expected)
@@ -308,6 +313,7 @@ def test_dask(tmp_path, expected, client):
     assert not {int(record.result["pid"]) for record in elsewhere} & {os.getpid()}
 
 
+@pytest.mark.slow
 def test_dask_worker_dies(tmp_path, client):
     log = str(tmp_path / "log")
     cells = [{"seed": s, "log": log, "killers": [1]} for s in range(6)]
@@ -353,6 +359,7 @@ def begins_and_waits(seed, folder):
     return {"seed": seed}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
 def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     body = (

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 MISSING = ["cvxpy", "clarabel", "dp_accounting", "matplotlib", "sklearn", "pooch", "pandas"]
 MISSING += ["joblib", "tqdm", "dask", "distributed", "ray"]
 
@@ -51,6 +53,7 @@ print(len(runs), "runs")
 """
 
 
+@pytest.mark.slow
 def test_methods_run_without_the_solvers_and_accountants():
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", CODE], capture_output=True, text=True

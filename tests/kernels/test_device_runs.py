@@ -53,6 +53,7 @@ def assert_same(found, expected, tolerance=1e-10):
             np.testing.assert_allclose(to_host(a), b, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(sorted(KINDS)),
     st.sampled_from(RULES),
@@ -221,6 +222,7 @@ def test_sums_at_an_iterate_on_the_device_stay_there():
         assert xp.waits == [2 * (host.d + 2)]  # value, gradient and count in one piece
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ANY)
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_single_precision_keeps_close_and_keeps_its_bound(library, kind):

@@ -173,6 +173,7 @@ class Lifting(clipping.Clipping):
         raise NotImplementedError
 
 
+@pytest.mark.slow
 def test_the_constants_that_the_noise_is_computed_from_are_kept_whatever_the_formulas_do():
     problem = ERM(np.array([[1.0], [2.0]]), np.ones(2), Lying(), row_bound=RowBound(2, 2.0))
     assert problem.sums([0.123456789], value=False).gradient == 1.0 - 0.5 * 2.0
@@ -532,6 +533,7 @@ def test_compiled_sums_are_those_of_the_arrays(form, rule):
     assert kernel_table.is_compiled(fast.loss, rule)
 
 
+@pytest.mark.slow
 def test_rules_compile_too():
     X, y, W = draw()
     by_both = clipping.Custom(lambda norm, loss: 0.6 / (norm + loss + 0.1), 0.6)
@@ -593,6 +595,7 @@ def test_every_number_of_the_object_is_an_argument():
     same(ERM(X, y, other).sums(W[0]), ERM(X, y, Soft(2.0)).sums(W[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dense", "csr"])
 @pytest.mark.parametrize("replicates", [1, 4])
 def test_a_record_adds_the_same_to_compiled_sums_wherever_it_stands(form, replicates):

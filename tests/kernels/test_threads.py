@@ -85,6 +85,7 @@ def _take_all(numbers, mine):
         task = _numba.next_task(numbers)
 
 
+@pytest.mark.slow
 @needs_two
 def test_threads_that_never_stop_taking_share_every_number_once():
     _take_all(np.zeros(24, np.int64), np.zeros(1, np.int64))
@@ -143,6 +144,7 @@ def test_a_helper_that_fails_is_an_error_and_not_a_wrong_sum(new_pool):
     assert sorted(sound.done) == list(range(4))
 
 
+@pytest.mark.slow
 @needs_two
 def test_no_data_are_kept(new_pool):
     class Data:

@@ -32,6 +32,7 @@ def build(kind, X, y):
     return dpa.problems.MLP(X, labels, hidden=(4,), n_classes=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("kind", ["ERM", "Softmax", "MLP"])
 def test_sums_and_runs_are_those_of_numpy(kind, dtype):
@@ -59,6 +60,7 @@ def test_sums_and_runs_are_those_of_numpy(kind, dtype):
     assert ends[0].epsilon() == pytest.approx(ends[1].epsilon(), rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_problem_on_tensors_keeps_the_contract():
     dpa.testing.check_problem(build("ERM", torch.tensor(X[:50]), torch.tensor(Y[:50])))
 

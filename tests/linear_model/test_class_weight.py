@@ -70,6 +70,7 @@ def test_the_sensitivity_covers_any_two_weighted_gradients(loss, negative, posit
         assert (trace <= most * slack + rounding).all()
 
 
+@pytest.mark.slow
 @given(st.floats(0.1, 5.0), st.dictionaries(st.sampled_from([False, True]), WEIGHTS))
 def test_a_fit_with_weights_costs_what_one_without_costs(epsilon, weights):
     few, y = X[:300], X[:300, 1] > 0

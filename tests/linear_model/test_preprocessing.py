@@ -257,6 +257,7 @@ def test_the_run_of_all_columns_costs_its_budget(relation):
     assert result.epsilon() == pytest.approx(0.7) and len(result.ledger.events) >= 1
 
 
+@pytest.mark.slow
 def test_bounds_are_found_paid_for_and_used():
     rng = np.random.default_rng(0)
     years = rng.integers(1990, 2021, 20_000)
@@ -309,6 +310,7 @@ def test_bounds_of_a_constant_column_are_a_range(value):
     assert bounds.low_ < bounds.high_ and np.isfinite(bounds.transform([[value]])).all()
 
 
+@pytest.mark.slow
 def test_bounds_are_shares_of_the_nominal_size():
     """What is wanted below a candidate is a share of the size: of more rows less is left out."""
     X = np.linspace(0.0, 1.0, 4001)[:, None]

@@ -54,7 +54,7 @@ def same(model, other):
     assert {**cards[0], "model": ""} == {**cards[1], "model": ""}
 
 
-few = hypothesis.settings(max_examples=20)  # each fits two or three models
+few = hypothesis.settings(max_examples=10)  # each fits two or three models
 settings = st.fixed_dictionaries({
     "epsilon": st.sampled_from([0.02, 0.5, 3.0]),
     "delta": st.sampled_from([0.0, 1e-5]),
@@ -66,6 +66,7 @@ settings = st.fixed_dictionaries({
 }).filter(lambda each: each["C"] != "private" or each["delta"] == 0.0)  # fmt: skip
 
 
+@pytest.mark.slow
 @few
 @given(settings, st.sampled_from([2, 3]))
 def test_with_the_logistic_loss_it_is_logistic_regression(chosen, K):
@@ -74,6 +75,7 @@ def test_with_the_logistic_loss_it_is_logistic_regression(chosen, K):
         same(generic(loss, **chosen).fit(X, Y[K]), expected)
 
 
+@pytest.mark.slow
 @few
 @given(settings, st.sampled_from([2, 3]), st.sampled_from([0.1, 0.5]))
 def test_with_the_rounded_hinge_loss_it_is_the_support_vector_machine(chosen, K, width):
@@ -82,6 +84,7 @@ def test_with_the_rounded_hinge_loss_it_is_the_support_vector_machine(chosen, K,
         same(generic(losses.HuberizedHinge(width), method, **chosen).fit(X, Y[K]), expected)
 
 
+@pytest.mark.slow
 @few
 @given(settings, st.sampled_from([2, 3]))
 def test_a_method_object_is_run_as_the_rules_run_it(chosen, K):
@@ -133,9 +136,9 @@ def test_by_name_objective_perturbation_never_descends():
 METHODS = {
     "accelerated": lambda: methods.Nesterov(0.2, 10, mu=0.1, noise="optimal"),
     "adaptive": lambda: methods.AdaptiveGD(iterations=5),
-    "genetic": lambda: methods.GeneticSearch(),
+    "genetic": lambda: methods.GeneticSearch(population=20, parents=4),
     "output perturbation": lambda: methods.OutputPerturbation(passes=2),
-    "second order": lambda: methods.TrustRegion(eps_g=0.5, eps_H=0.5),
+    "second order": lambda: methods.TrustRegion(eps_g=0.8, eps_H=0.8),
     "sampled": lambda: methods.SGD(0.5, 10, dpa.Poisson(0.1), FLAT),
     "without replacement": lambda: methods.Adam(0.1, 10, dpa.WithoutReplacement(60), FLAT),
 }

@@ -139,6 +139,7 @@ def test_the_penalty_is_that_of_the_loss_in_use(monkeypatch):
     assert method.ridge == penalty_for(problem.facts(budget.relation), budget)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.sampled_from(RELATIONS), st.sampled_from([0.0, 1e-4]))
 @settings(max_examples=15)
 def test_no_more_is_spent_than_was_given(seed, relation, delta):
@@ -198,6 +199,7 @@ def test_one_record_moves_the_law_of_the_weights_by_what_is_charged(rows, other,
         assert abs(first(w) - second(w)) <= charged * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_the_weights_follow_that_law():
     """A fit with one column and no intercept, at 400 seeds; Massart's bound at 1e-9."""
     x, y = np.array([1.0, -0.5, 0.8]), np.array([0.9, 0.3, -0.7])
@@ -262,6 +264,7 @@ def test_bad_input_is_one_sentence_and_costs_nothing(kind, monkeypatch):
         model(kind).predict(X)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:n = |little|the same rows|R.2 score")
 @pytest.mark.parametrize("epsilon", [1e-3, 50.0])
 @pytest.mark.parametrize("delta", [0.0, 1e-9])
@@ -329,6 +332,7 @@ def test_a_constant_target_gives_a_constant():
     np.testing.assert_allclose(fitted.predict(X), 25.0, atol=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", regression.DATA)
 def test_it_is_better_than_noise_on_sufficient_statistics(data):
     """Beside AdaSSP with the same budget, of which a pure guarantee leaves delta unspent."""
@@ -439,6 +443,7 @@ def test_a_transformer_of_the_target_that_learns_is_named():
     assert not any("steps" in line for line in public.regressor_.privacy_.not_counted)
 
 
+@pytest.mark.slow
 def test_a_range_of_the_target_that_was_paid_for_is_on_the_card():
     X, y = line(n=2000)
     learned = PrivateBounds(0.5, random_state=1).fit(y[:, None])
@@ -474,6 +479,7 @@ def test_under_one_size_the_card_is_the_same_for_any_number_of_rows(delta, relat
     assert cards[0] == cards[1] and cards[0].facts["Sizes"].startswith("nominal size 550, ")
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 1e-6]))
 def test_nothing_on_the_card_depends_on_the_records(seed, delta):

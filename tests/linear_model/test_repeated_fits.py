@@ -97,6 +97,7 @@ def test_other_rows_are_another_table_though_categories_repeat():
     assert said(make_pipeline(encoder, LogisticRegression()), table, table["job"]) == [2]
 
 
+@pytest.mark.slow
 def test_ranges_that_fits_share_count_once():
     bounds = PrivateBounds(0.5, random_state=1).fit(X[:, :2])
     rows = bounds.transform(X[:, :2])
@@ -196,6 +197,7 @@ def test_group_privacy_of_copies():
     assert _Cost(1e3, 1e-6).for_copies(3).delta == 1.0
 
 
+@pytest.mark.slow
 def test_ranges_that_models_share_are_added_once():
     bounds = PrivateBounds(0.5, random_state=1).fit(X[:, :2])
     rows = bounds.transform(X[:, :2])

@@ -92,7 +92,8 @@ estimators = st.builds(
 )
 
 
-@settings(max_examples=30)
+@pytest.mark.slow
+@settings(max_examples=15)
 @given(estimators, st.sampled_from([2, 3]))
 def test_a_card_states_what_was_granted_and_no_more_was_than_was_asked_for(model, K):
     with watched() as (granted, _):
@@ -104,6 +105,7 @@ def test_a_card_states_what_was_granted_and_no_more_was_than_was_asked_for(model
     assert {budget.relation for budget, _ in granted} == {card.relation} == {model.relation}
 
 
+@pytest.mark.slow
 @given(EPSILONS, st.sampled_from([2, 3]), st.sampled_from(RELATIONS))
 def test_the_noise_of_objective_perturbation_is_worth_what_is_charged(epsilon, K, relation):
     """By the largest row alone: one in a cube moves the sum of gradients by the whole of it.
@@ -127,6 +129,7 @@ def test_the_noise_of_objective_perturbation_is_worth_what_is_charged(epsilon, K
     assert budget.epsilon == epsilon and minimizer.epsilon + error.epsilon <= epsilon * (1 + 1e-8)
 
 
+@pytest.mark.slow
 @given(st.floats(0.5, 5.0), st.integers(1, 3), st.sampled_from(RELATIONS))
 def test_private_bounds_spend_what_they_state(epsilon, d, relation):
     """All thresholds together, by 1/s for the threshold and 2/(2s) for its queries."""
@@ -141,6 +144,7 @@ def test_private_bounds_spend_what_they_state(epsilon, d, relation):
         assert [each.relation for each in columns.learned] == [relation]
 
 
+@pytest.mark.slow
 @given(EPSILONS, st.sampled_from([0.0, 1e-6]), st.floats(0.05, 0.95), st.sampled_from(RELATIONS))
 def test_a_choice_grants_its_runs_and_scores_what_its_ledger_says(epsilon, delta, share, relation):
     """By the guards of the runs and scores: every one within the event that is charged."""
@@ -252,11 +256,12 @@ def test_different_seeds_give_different_noise_and_equal_ones_the_same(name, few)
             else fitted.coef_
         )
 
-    numbers = [np.random.RandomState(seed) for seed in range(20)]
+    numbers = [np.random.RandomState(seed) for seed in range(10)]
     assert (fit(np.random.RandomState(5)) == fit(np.random.RandomState(5))).all()
-    assert len({fit(state).tobytes() for state in numbers}) > (1 if name == "bounds" else 10)
+    assert len({fit(state).tobytes() for state in numbers}) > (1 if name == "bounds" else 5)
 
 
+@pytest.mark.slow
 def test_the_two_sides_of_private_bounds_have_noise_of_their_own(monkeypatch):
     seen = []
     plain = mechanisms.noisy

@@ -30,6 +30,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.slow
 @given(st.sampled_from(MODELS), st.sampled_from([2, 3, 5]), st.integers(0, 10**6))
 def test_predictions_are_the_same_to_the_last_bit(case, K, seed):
     model, kind = case

@@ -288,6 +288,7 @@ def test_bounds_under_another_relation_are_refused_before_the_fit_spends():
 KINDS = st.sampled_from(["after", "beside", "by hand"])
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(0.3, 2.0), KINDS), max_size=4))
 def test_the_card_is_the_sum_of_everything_that_was_spent(parts):
     """Whatever private bounds are put together: each fit once, none forgotten."""
@@ -326,6 +327,7 @@ def test_what_ranges_cost_is_checked_and_added():
         LearnedRanges(1.0, "neighbours")
 
 
+@pytest.mark.slow
 def test_looking_for_pipelines_keeps_no_data_alive():
     rows = X.copy()
     alive = weakref.ref(rows)

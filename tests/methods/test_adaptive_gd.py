@@ -124,6 +124,7 @@ def unrolled(ledger):
     ]
 
 
+@pytest.mark.slow
 def test_two_measurements_are_as_good_as_one_at_the_grown_budget(monkeypatch):
     """Their weighted mean has the variance of one measurement that costs the sum.
 
@@ -197,6 +198,7 @@ def simulated(labels, rho, selection_rho, noise, runs=1500):
     return np.bincount(places, minlength=2 * STEPS + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["gumbel", "exponential"])
 def test_the_law_of_a_tiny_run_is_the_one_enumerated(noise, monkeypatch):
     """By chi-square at p = 1e-6; the wrong sign of the noise is seen (errata 002-11)."""

@@ -40,6 +40,7 @@ def orders_of(values, scale, count):
     return law
 
 
+@pytest.mark.slow
 def test_several_indices_have_the_law_of_as_many_choices():
     """Chi-square of 4,000 answers with 12 outcomes; false alarm 1e-6."""
     problem = dpa.ERM(np.array([[1.0], [2.0]]), [1.0, -1.0], dpa.losses.Logistic())
@@ -120,6 +121,7 @@ def test_all_choices_together_use_the_budget_up(budget, choice):
         assert result.epsilon() == pytest.approx(0.8)
 
 
+@pytest.mark.slow
 def test_it_finds_what_is_there():
     """Without noise far; with a fair budget nearly so; under a tiny one hardly."""
     problem = erm(n=4000)
@@ -172,6 +174,7 @@ def test_mutation_shrinks_from_generation_to_generation(monkeypatch):
     assert seen == [0.5, 0.25, 0.125, 0.0625]
 
 
+@pytest.mark.slow
 def test_a_shared_filter_ends_the_run():
     """What is left after one run affords nothing of another."""
     guard = privacy.Filter(dpa.Budget(1.0))

@@ -237,6 +237,7 @@ def test_the_angle_says_whose_budget_grows(monkeypatch, adapt, second, grows):
     np.testing.assert_allclose(result.history["iterate"][1, 0], -0.125 * mean)
 
 
+@pytest.mark.slow
 def test_clips_shrink_once_an_iteration(monkeypatch):
     """(9): however often rho grows while one step is sought."""
     asked = fake(monkeypatch, [[1.0, 0, 0, 0], [-1.0, 0, 0, 0]], [None, None, None, 0])
@@ -250,6 +251,7 @@ def test_clips_shrink_once_an_iteration(monkeypatch):
     assert result.history["rho"][1, 0] == pytest.approx(0.001 * 1.3**3)
 
 
+@pytest.mark.slow
 def test_the_smallest_step_is_taken_instead(monkeypatch):
     """5.7: beta^max_it eta_0 where no step is found; nothing is measured again."""
     fake(monkeypatch, [[1.0, 0, 0, 0]], [None])
@@ -312,16 +314,18 @@ def verdict(tiny, samples):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:delta = :UserWarning")
 def test_a_tiny_run_is_as_private_as_it_says(tiny):
-    assert not verdict(tiny, 2000).refuted
+    assert not verdict(tiny, 1000).refuted
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:delta = :UserWarning")
 def test_an_unclamped_loss_is_seen(tiny, monkeypatch):
     """The outlier's loss decides alone where the search ends."""
     monkeypatch.setattr(decrease, "clip_losses", lambda losses, clip: losses)
-    assert verdict(tiny, 2000).refuted
+    assert verdict(tiny, 1000).refuted
 
 
 # --- bad input ---

@@ -428,6 +428,7 @@ def test_public_coins_leave_the_noise_alone():
     assert (first != second).all()
 
 
+@pytest.mark.slow
 def test_noise_and_batch_are_independent():
     """One row of two is drawn: its number says nothing of the noise's sign or size.
 

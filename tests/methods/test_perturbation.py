@@ -80,6 +80,7 @@ def root(decreasing):
 CASES = list(itertools.product((LOGISTIC, HUBER), (REPLACE, ADD)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "relation"), CASES)
 def test_gaussian_cost_covers_the_exact_divergences(loss, relation):
     """Renyi and hockey-stick divergences of minimisers, both ways, over random neighbours."""
@@ -165,7 +166,7 @@ def test_no_mutant_of_the_gaussian_cost_covers_the_exact_divergences():
 @pytest.mark.parametrize("relation", [REPLACE, ADD])
 def test_in_the_plane_the_cost_covers_the_divergences(relation):
     """Rows that point in different directions: densities on a grid, normalised to 1e-6."""
-    side = np.linspace(-7.0, 7.0, 321)
+    side = np.linspace(-7.0, 7.0, 161)
     w = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
     cell, penalty, n = (side[1] - side[0]) ** 2, 1.5, 2
     query = tilted("gaussian", 2.0)
@@ -192,6 +193,7 @@ def test_in_the_plane_the_cost_covers_the_divergences(relation):
                 assert np.maximum(one - np.exp(epsilon) * other, 0).sum() < profile(event, epsilon)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "loss"), [("gaussian", HUBER), ("spherical", LOGISTIC)])
 def test_the_minimiser_has_its_exact_law(kind, loss):
     """Kolmogorov-Smirnov of 600 answers, beside what noise of scale**2 would give."""
@@ -207,6 +209,7 @@ def test_the_minimiser_has_its_exact_law(kind, loss):
     assert stats.kstest(b, noise(0, scale**2).cdf).pvalue < 1e-6
 
 
+@pytest.mark.slow
 def test_in_many_dimensions_the_tilt_has_a_gamma_norm():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 6)) / 10
@@ -316,6 +319,7 @@ def moved(query, one, other, n, seed):
     return np.linalg.norm(ends[0] - ends[1]), batch, crowded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", [REPLACE, ADD])
 @pytest.mark.parametrize("average", [False, True])
 def test_no_neighbour_moves_the_end_further(relation, average):

@@ -26,6 +26,7 @@ def test_a_fast_contraction_does_not_underflow():
     assert result.epsilon() == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [dpa.Full(), dpa.WithoutReplacement(20)])
 def test_calibrated_schedules_have_few_levels_and_lose_little(sampling):
     """Against the schedule of all levels, calibrated by the same accountant."""
@@ -45,11 +46,12 @@ def test_calibrated_schedules_have_few_levels_and_lose_little(sampling):
     assert weights @ scales**2 <= 1.01 * (weights @ exact**2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_horizons_with_a_delta_beat_the_longest_run(mechanism):
     """A budget that cannot pay for 500 iterations is spent on fewer, by the bound and in truth."""
     problem, budget = problem_of(), dpa.Budget(0.5, 1e-4)
-    run = {"w0": [3.0, -3.0], "replicates": 200, "rng": 0, "record": ("gap",), "every": 500}
+    run = {"w0": [3.0, -3.0], "replicates": 40, "rng": 0, "record": ("gap",), "every": 500}
     gaps = []
     for choose in (10.0, None):
         method = dpa.methods.GradientDescent(

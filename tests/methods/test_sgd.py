@@ -170,6 +170,7 @@ def test_the_output_is_the_last_a_drawn_or_the_mean_iterate():
     ]
 
 
+@pytest.mark.slow
 def test_the_iterate_is_drawn_uniformly_and_blindly():
     """Chi-square on 8 cells, rejection 1e-4; the same draw on other data and without noise."""
     drawn = trajectory("uniform", replicates=4000).drawn
@@ -237,6 +238,7 @@ def test_a_budget_becomes_noise_by_the_loss_distribution_and_rdp_says_more():
     assert 0.999 < careful.epsilon(accountant="rdp") <= 1.0 + 1e-9
 
 
+@pytest.mark.slow
 def test_draws_with_replacement_need_more_noise():
     """Replace-one, a mean of clipped gradients: a fixed size moves by 2 C/m, several times."""
     problem, budget = problem_of(), dpa.Budget(1.0, 1e-5)
@@ -252,6 +254,7 @@ def test_draws_with_replacement_need_more_noise():
     assert scales["WithReplacement"] > 1.02 * scales["WithoutReplacement"]
 
 
+@pytest.mark.slow
 def test_noise_of_a_multiplier_gives_the_numbers_of_004():
     """10 epochs of MNIST at noise multiplier 1 (errata 004-7): 469 batches, here one row each."""
     problem = problem_of(n=469, d=2)

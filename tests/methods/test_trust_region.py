@@ -78,6 +78,7 @@ def quiet(*arguments, **options):
         return dpa.minimize(*arguments, **options)
 
 
+@pytest.mark.slow
 @given(strength=st.floats(0.1, 4.0), spread=st.floats(0.1, 3.0), seed=st.integers(0, 2**20))
 def test_steps_with_a_large_multiplier_descend_as_promised(strength, spread, seed):
     """And after a step with a small one the point is a 2NS but for the constants in Notes."""

@@ -62,6 +62,7 @@ def test_on_a_shared_batch_it_is_composed_and_then_amplified():
     assert (batch[1:] > apart[1:]).all()  # errata 002-4: amplifying each alone is too cheap
 
 
+@pytest.mark.slow
 def test_every_accountant_takes_it():
     run = Repeated(Sampled(Poisson(0.1), [AboveThreshold("laplace", 20.0, 40.0, 1.0, 20)]), 100)
     relation = privacy.ADD_OR_REMOVE_ONE

@@ -233,6 +233,7 @@ simple = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(events=st.lists(simple, min_size=1, max_size=4), delta=st.sampled_from([1e-9, 1e-5, 0.01]))
 def test_tightest_is_the_smallest_and_all_are_ordered(events, delta):
@@ -247,6 +248,7 @@ def test_tightest_is_the_smallest_and_all_are_ordered(events, delta):
     assert epsilon(events, delta, REPLACE) == epsilon(events, delta, ADD)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     base=simple,
@@ -327,6 +329,7 @@ def test_extreme_losses_and_delta(target):
     assert epsilon(run(sigma), delta, ADD) <= target * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_a_thousand_different_scales_are_composed():
     events = [Laplace(scale, 1.0) for scale in np.geomspace(100.0, 1000.0, 1000)]
     tightest = epsilon(events, 1e-5, REPLACE)
@@ -336,6 +339,7 @@ def test_a_thousand_different_scales_are_composed():
 # Ledger
 
 
+@pytest.mark.slow
 def test_a_ledger_reports_at_many_deltas_and_back():
     ledger = Ledger(REPLACE)
     for event in (Laplace(20.0, 1.0), Gaussian(8.0, 1.0)):
@@ -371,6 +375,7 @@ def test_a_ledger_merges_runs_and_reports():
         ledger.record(0.5)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_records_are_all_counted():
     ledger = Ledger(ADD)
     steps = [Sampled(Poisson(0.01), [Gaussian(s, 1.0)]) for s in (1.0, 2.0)]
@@ -427,6 +432,7 @@ def test_calibration_ends():
         calibrate(run, Budget(1.0, 1e-5), (1.0, 2.0), tol=0.0)
 
 
+@pytest.mark.slow
 def test_importing_is_light():
     import subprocess
 

@@ -211,6 +211,7 @@ def test_determinants_of_softmax_come_close_to_their_bound_and_not_above(K):
         assert found[0] == pytest.approx(kappa, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", [REPLACE, ADD])
 def test_gaussian_noise_of_two_deviations_in_the_plane(relation):
     """Densities on a grid: the charge covers the divergences, and equal deviations do not."""
@@ -325,6 +326,7 @@ def test_a_shape_of_another_norm_is_refused():
         PerturbedMinimum("spherical", 1.0, 0.1, 1e-9, 1.0, SHAPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["blocks", "gaussian"])
 def test_the_random_term_has_the_law_that_is_charged(law):
     """The tilt is known from the answer; its norm in each block is a gamma variable."""

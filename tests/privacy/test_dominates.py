@@ -92,12 +92,14 @@ def check(named, asked, *, with_grids):
             assert few <= many * (1.0 + GRIDS)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(singles | repeated())
 def test_a_dominated_event_costs_no_more(pair):
     check(*pair, with_grids=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(sampled())
 def test_a_dominated_batch_costs_no_more(pair):

@@ -72,6 +72,7 @@ def exact_of_two(sigma, loss):
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.floats(0.35, 5.0), st.floats(-1.0, 4.0))
 def test_two_batches_against_quadrature(sigma, loss):
@@ -82,6 +83,7 @@ def test_two_batches_against_quadrature(sigma, loss):
         assert found <= exact * 1.005 + 1e-6
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.floats(0.35, 3.0), st.floats(-6.0, -1.5), st.floats(-0.5, 2.0))
 def test_what_is_above_the_grid_is_an_infinite_loss(sigma, log_tail, beyond):
@@ -100,6 +102,7 @@ def test_epsilon_of_two_batches(sigma, value):
     assert privacy.epsilon(bins(sigma, 2), 1e-5, ADD) == pytest.approx(value, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.4, 0.8, 2.0])  # the first by the geometric grid
 def test_many_batches_against_sampling(sigma):
     """Both divergences at t = 100, sampled under P and Q; false alarms 6e-5 a comparison."""
@@ -168,7 +171,8 @@ def test_one_batch_is_the_gaussian_and_a_small_noise_is_not_amplified():
     assert tiny == pytest.approx(privacy.gaussian_epsilon(0.05, 1e-6), rel=1e-5)
 
 
-@settings(max_examples=6)  # five loss distributions each
+@pytest.mark.slow
+@settings(max_examples=3)  # five loss distributions each
 @given(
     st.floats(0.5, 4.0), st.integers(2, 60), st.integers(1, 6), st.sampled_from([1e-3, 1e-5, 1e-8])
 )
@@ -312,6 +316,7 @@ def test_every_set_of_batches_is_as_likely():
     assert stats.chisquare(places.ravel()).pvalue > 1e-6
 
 
+@pytest.mark.slow
 def test_more_batches_than_records_are_refused_by_the_public_number_alone():
     """An error at fewer rows than batches would tell the private number of rows."""
     random = np.random.default_rng(0)

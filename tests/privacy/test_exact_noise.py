@@ -95,6 +95,7 @@ def test_first_digits_give_the_law(law, cdf):
     assert stats.kstest(noise.middle, cdf.cdf).pvalue > LEVEL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["laplace", "gaussian", "spherical", "cubic"])
 @given(
     x=st.one_of(
@@ -184,6 +185,7 @@ def test_the_law_on_a_coarse_grid(law, cdf, x, digits, monkeypatch):
         assert stats.chisquare(seen, count * expected(x + 0.2)).pvalue < LEVEL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["gumbel", "exponential"])
 def test_choices_have_their_law_and_are_decided_by_real_numbers(noise, monkeypatch):
     values, offsets = np.array([0.0, 0.1, 0.25, 0.3]), np.array([0.1, 0.0, 0.0, 0.05])

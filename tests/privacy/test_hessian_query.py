@@ -161,11 +161,11 @@ def stored(random, d, std):
 
 @pytest.mark.parametrize("source", ["matrix", "products", "printed"])
 def test_the_noise_has_the_stated_variances(source):
-    """Chi-square of every entry, 8,000 draws: |z| > 5 in 10 entries has probability 6e-6.
+    """Chi-square of every entry, 2,000 draws: |z| > 5 in 10 entries has probability 6e-6.
 
-    The mutant with the wrong law off the diagonal (a factor 2 in variance) has z beyond 25.
+    The mutant with the wrong law off the diagonal (a factor 2 in variance) has z near -16.
     """
-    d, std, count = 4, 0.7, 8_000
+    d, std, count = 4, 0.7, 2_000
     if source == "products":
         rng = np.random.default_rng(1)
         noise = np.array([stored(rng, d, std) for _ in range(count)])
@@ -179,13 +179,14 @@ def test_the_noise_has_the_stated_variances(source):
     z = ((noise**2).mean(axis=0) / expected - 1.0) * math.sqrt(count / 2.0)
     assert np.abs(z).max() < 5.0
     wrong = ((noise**2).mean(axis=0) / (2.0 * expected) - 1.0) * math.sqrt(count / 2.0)
-    assert np.abs(wrong).min() > 25.0
+    assert np.abs(wrong).min() > 0.8 * 0.5 * math.sqrt(count / 2.0) > 2.0 * 5.0
     above = noise[:, *np.triu_indices(d)]
     correlations = np.corrcoef(above.T) - np.eye(above.shape[1])
     assert np.abs(correlations).max() * math.sqrt(count) < 5.0  # 45 pairs: 3e-5
     assert stats.kstest(noise[:, 0, 1] / off, "norm").pvalue > 1e-3  # of a fixed seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_black_box_audit_of_one_release(forgotten):
     """On the rows that attain the sensitivity; a mutant forgets its sqrt 2, and is refuted.
@@ -200,11 +201,11 @@ def test_black_box_audit_of_one_release(forgotten):
         query, records = NoisyHessian(np.zeros(2), std), Records(problem_of(row[None]), None, 1.0)
         return np.array([np.sum(query.answer(records, rng)[0] * change) for _ in range(size)])
 
-    claim = dpa.privacy.gaussian_epsilon(1.0, 0.05)
-    verdict = dpa.audit.verify_privacy(
-        mechanism, *np.eye(2), claim=claim, delta=0.05, samples=8_000, rng=0
+    claim = dpa.audit.GaussianPrivacy(1.0)
+    verdict = dpa.audit.verify_gaussian(
+        mechanism, *np.eye(2), claim, samples=2000, confidence=1 - 1e-9, rng=0, fit=1e-6
     )
-    assert verdict.refuted == forgotten
+    assert verdict.refuted == forgotten and verdict.mu > 0.75
 
 
 def test_events_state_true_costs():
@@ -333,6 +334,7 @@ def test_a_curvature_beyond_the_stated_constants_is_cut(form):
         np.testing.assert_allclose(problem.hvp_sum(w, w), [expected], rtol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_sums_of_curvature_are_added_up_by_blocks_as_the_proof_says(form, monkeypatch):
     """At most 4096 rows meet one sum, and at least 2048 but for the last."""

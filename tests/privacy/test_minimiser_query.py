@@ -163,6 +163,7 @@ def test_the_solver_gets_what_the_noise_leaves_of_the_tolerance(law, share, n):
     assert asked == [pytest.approx(tolerance * (1.0 - share), rel=1e-9)]
 
 
+@pytest.mark.slow
 @given(
     st.floats(0.01, 50.0),
     st.sampled_from([0.0, 1e-6]),

@@ -143,6 +143,7 @@ def test_the_epsilon_of_a_sum_is_never_below(terms, delta):
     assert less <= 0 or total(less) > delta
 
 
+@pytest.mark.slow
 @given(powers(-12.0, 5.0), powers(-30.0, -0.1))
 def test_converted_rho_is_above_the_formula_at_its_best_order(rho, delta):
     """At every order near that of the minimum, by bisection of the derivative."""

@@ -153,6 +153,7 @@ def test_a_size_below_half_of_the_rows_is_refused(size, n):
         erm(X, y, n).size = 3
 
 
+@pytest.mark.slow
 def test_too_many_chunks_for_the_size_are_refused():
     da = pytest.importorskip("dask.array", reason="needs Dask")
     X, y = np.zeros((1025, 1)), np.ones(1025)
@@ -230,6 +231,7 @@ def test_batches_are_drawn_from_the_rows_that_are_there():
     assert abs(drawn - 400 * n * rate) < 6 * math.sqrt(400 * n * rate * (1 - rate))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [dpa.WithoutReplacement(5), dpa.WithReplacement(5)])
 def test_a_batch_of_fixed_size_needs_the_number_of_rows(sampling):
     (X, y), *_ = lengths()

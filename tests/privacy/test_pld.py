@@ -325,6 +325,7 @@ gaussian_parts = st.floats(0.5, 10.0).map(lambda s: Gaussian(s, 1.0))
 parts = st.lists(st.one_of(pure_parts, laplace_parts, gaussian_parts), min_size=1, max_size=3)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(parts=parts, rate=st.floats(0.01, 0.9), count=st.integers(1, 50))
 def test_batches_are_ordered(parts, rate, count):
@@ -343,6 +344,7 @@ def test_batches_are_ordered(parts, rate, count):
         assert by_pld <= epsilon(sampled, 0.0, ADD) * 1.001 + 1e-5
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(parts=parts, n=st.integers(2, 50), count=st.integers(1, 50), data=st.data())
 def test_without_replacement_costs_at_least_poisson(parts, n, count, data):

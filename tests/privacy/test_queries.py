@@ -90,6 +90,7 @@ PENALTY = dpa.regularizers.L2(0.02)  # .01 t^2 at the point -t
 # --- report-noisy-min ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["gumbel", "exponential"])
 @pytest.mark.parametrize("along", [True, False], ids=["ray", "points"])
 def test_noisy_min_has_the_law_of_its_docstring(noise, along):
@@ -197,6 +198,7 @@ def test_without_the_factor_2_replacing_is_undercharged(noise, monkeypatch):
     assert worst(laws, math.inf) > 1.9 * charge(noise, "replace_one", 0.5, n=2).pure_cost()
 
 
+@pytest.mark.slow
 def test_unclamped_losses_cost_more_than_is_charged(monkeypatch):
     """A loss of 30 moves the answer, whatever the clip says, if it is not applied."""
     data = [[0.0] * 4], [[0.0] * 4, [0.0, 30.0, 30.0, 30.0]]
@@ -262,6 +264,7 @@ def test_first_decrease_has_the_law_of_its_docstring(noise, query):
     assert p_value(seen, law) > 1e-6
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     tables,

@@ -37,6 +37,7 @@ def test_lower_bounds_are_below_upper_bounds(sampling):
     assert found.why in text and found.relation in text and "Poisson" in text
 
 
+@pytest.mark.slow
 def test_values():
     shuffled = run("shuffle")
     assert shuffled.poisson == pytest.approx(1.83, abs=5e-3)
@@ -74,6 +75,7 @@ def test_a_lower_bound_meets_the_exact_gaussian():
         assert (1.0 - 1e-4) * exact - 1e-6 <= lower <= exact
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.floats(-4.0, 0.0), st.floats(0.5, 3.0), st.integers(1, 2000), st.floats(-9.0, -2.0))
 def test_both_bounds_of_poisson_sampling_are_near(log_rate, sigma, steps, log_delta):
@@ -82,6 +84,7 @@ def test_both_bounds_of_poisson_sampling_are_near(log_rate, sigma, steps, log_de
     assert found.lower <= found.epsilon <= 1.01 * found.lower + 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.2, 0.084, 0.05, 0.02, 0.001])
 def test_next_to_no_noise_has_bounds_too(sigma):
     for sampling, sizes in (

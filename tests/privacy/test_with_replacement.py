@@ -199,6 +199,7 @@ def mixture_epsilon(n, m, mu, steps, delta, width=5e-4):
 SETTING = {"n": 60_000, "m": 512, "steps": 500, "delta": 1e-5}  # errata 000-8, noise .8 C
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("moved", "printed", "bound"), [(1.0, 2.458, 2.64), (2.0, 24.46, 25.5)])
 def test_the_setting_of_errata_000_8(moved, printed, bound):
     """With a contribution k C the composed mixture is the 2.46 of the errata.

@@ -185,6 +185,7 @@ if limit:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA counts on Linux")
 def test_memory_does_not_grow_with_the_file(tmp_path):
     """A file larger than all the memory that the process may have, code and kernels included."""

@@ -90,6 +90,7 @@ def assert_same_problem(problem, reference, random, rule=None):
         assert problem.accuracy(W[0]) == reference.accuracy(W[0])
 
 
+@pytest.mark.slow
 @given(
     n=st.integers(1, 150),
     d=st.integers(1, 9),
@@ -189,6 +190,7 @@ def test_rows_over_a_bound_by_rounding_are_scaled():
         assert np.linalg.norm(largest) <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [Poisson(0.2), WithoutReplacement(40)], ids=repr)
 def test_runs_draw_the_batches_of_the_data_in_memory(sampling):
     """The same seed, the same rows, so that the whole run is the same to rounding."""

@@ -21,6 +21,7 @@ dask = pytest.importorskip("dask", reason="dask is not installed: dpanalysis-too
 da = pytest.importorskip("dask.array", reason="dask is not installed: dpanalysis-toolkit[dask]")
 
 
+@pytest.mark.slow
 @given(
     sizes=st.lists(st.integers(0, 20), min_size=1, max_size=20).filter(any),
     d=st.integers(1, 6),
@@ -140,6 +141,7 @@ def run(problem):
     return [result.w, *result.history.values(), descended.w, *descended.history.values()]
 
 
+@pytest.mark.slow
 def test_runs_give_the_same_bits_on_a_cluster(data):
     X, y, parts, _ = data
     arguments = (losses.Logistic(), regularizers.L2(0.1), RowBound(2, 4.0))
@@ -255,6 +257,7 @@ def test_networks_refuse_dask_arrays(data):
         Softmax(data[2], np.zeros(600, int))
 
 
+@pytest.mark.slow
 def test_dask_is_not_imported_for_other_data():
     code = (
         "import sys, numpy as np, dpanalysis as dpa\n"

@@ -644,6 +644,7 @@ def test_bad_parts_are_refused():
             RowBound(*arguments)
 
 
+@pytest.mark.slow
 def test_problems_import_no_numba_until_used():
     code = (
         "import sys, numpy as np; from dpanalysis import ERM, losses;"

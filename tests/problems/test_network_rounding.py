@@ -140,6 +140,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_record_added_moves_a_sum_by_its_own_term_alone(network, dtype):

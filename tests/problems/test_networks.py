@@ -121,6 +121,7 @@ def test_shapes_and_what_is_wanted(R):
         assert np.shape(problem.accuracy(w)) == (() if R is None else (R,))
 
 
+@pytest.mark.slow
 @given(st.integers(3, 30), st.integers(1, 6), st.integers(2, 3), st.integers(1, 4), st.data())
 def test_any_size(n, f, K, R, data):
     hidden = data.draw(st.lists(st.integers(1, 5), max_size=3))
@@ -340,6 +341,7 @@ def digits():
     return dpa.datasets.load("digits")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "method", "least"),
     [

@@ -318,6 +318,7 @@ def changeable(form, n, d, bound, rng, path):
     return problem, change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=30)
 @given(data=st.data())
@@ -367,6 +368,7 @@ def test_a_row_that_grows_in_the_middle_of_a_run_adds_nothing(form, data, tmp_pa
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dense", "float32", "csr"])
 @settings(max_examples=30)
 @given(data=st.data())
@@ -492,6 +494,7 @@ class Annealed(losses.Loss):
         return -self.size * y / (1.0 + np.exp(y * z))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_loss_whose_constants_change_in_the_middle_of_a_run_is_refused(compiled):
     loss = Annealed()

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 sys.modules["torch"] = None
@@ -14,6 +16,7 @@ except ImportError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_module_says_what_to_install():
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True

@@ -99,6 +99,7 @@ def test_schedule():
     assert theory.multistage_schedule(5, 1.0, 1.0)[1].tolist() == [1, 2, 2, 2, 2]
 
 
+@pytest.mark.slow
 @given(classes, st.integers(2, 25), st.sampled_from(["optimal", "uniform"]), st.booleans())
 def test_horizons_are_bounds_of_shorter_runs(problem, T, noise, full):
     mu, scale, _ = problem

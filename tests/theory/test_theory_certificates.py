@@ -58,6 +58,7 @@ def assert_verifies(certificate):
     assert np.trace(c.P) + c.c == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @given(heavy_balls, st.sampled_from([0.01, 1.0, 300.0]))
 @settings(max_examples=40)
 def test_certificates_verify_and_scale(method, L):
@@ -77,6 +78,7 @@ def test_certificates_verify_and_scale(method, L):
     assert scaled_quiet == pytest.approx(quiet / L, rel=0.01)
 
 
+@pytest.mark.slow
 @given(heavy_balls, st.integers(1, 60), st.floats(1e-4, 1.0))
 @settings(max_examples=25)
 def test_each_certificate_is_best_at_its_own_goal(method, horizon, noise):
@@ -384,6 +386,7 @@ def test_against_cvxpy():
 # Tuning and arguments --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tuning_on_a_known_quadratic():
     law = theory.laplace_noise(epsilon=1.0, sensitivity=2.0, n=1000, dimension=2)
     tuned = theory.tune_heavy_ball(0.1, 1.0, law, 60, initial=(1.0, None), eigenvalues=[0.1, 1.0])
@@ -407,6 +410,7 @@ def test_tuning_on_a_known_quadratic():
     )
 
 
+@pytest.mark.slow
 def test_certified_tuning_is_a_bound():
     law = theory.laplace_noise(epsilon=1.0, sensitivity=2.0, n=1000, dimension=5)
     tuned = theory.tune_heavy_ball(0.2, 1.0, law, 30, (1.0, None), objective="certified")
@@ -477,6 +481,7 @@ def test_bad_arguments_of_certificates(call, match):
         call()
 
 
+@pytest.mark.slow
 def test_solvers_are_imported_only_when_needed():
     code = (
         "import sys, dpanalysis.theory; "

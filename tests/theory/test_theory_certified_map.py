@@ -43,6 +43,7 @@ def test_without_momentum_it_is_the_rate_of_gradient_descent(mu, alpha):
     assert exact - 1e-9 <= rate <= exact + 1e-4 * (1 - exact)
 
 
+@pytest.mark.slow
 def test_one_compiled_program_gives_the_same_map(direct):
     lmi._program.cache_clear()
     modelled = theory.heavy_ball_certified_rate(

@@ -26,6 +26,7 @@ from dpanalysis.theory.clipped_sgd import (
 seeds = st.integers(0, 2**32 - 1)
 
 
+@pytest.mark.slow
 @given(st.floats(-8, 8), seeds)
 def test_the_exponential_moment_behind_every_constant(multiplier, seed):
     # E Y = 0 and E exp(Y^2) = e imply E exp(m Y) <= exp(3 m^2 / 4).

@@ -89,6 +89,7 @@ def test_no_law_of_gradients_violates_the_alignment(kind, r, tau, scale, dimensi
         assert bound >= 0
 
 
+@pytest.mark.slow
 @given(st.sampled_from(["auto", "psac"]), rs, taus)
 def test_table_1_bounds_the_worst_bias_and_ranks_as_documented(kind, r, tau):
     bound = theory.psac_table1(*tau, r, kind)
@@ -158,6 +159,7 @@ def test_both_rules_tend_to_the_weighted_median(mixture):
         assert np.abs(points - median).min() < 1e-2
 
 
+@pytest.mark.slow
 def test_the_gradient_does_not_vanish_with_a_fixed_r():
     # 000-6, and the case of two quadratics in closed form: h(x) = 2 h(1 - x) / 1.
     for kind in RULE:
@@ -228,6 +230,7 @@ def test_worst_bias_is_attained_and_known_in_closed_form():
     assert theory.worst_bias(lambda norms: np.ones_like(norms), 1.0).gradient_norm == 0.0
 
 
+@pytest.mark.slow
 @given(kinds, rs, taus, st.integers(0, 2**32 - 1))
 def test_no_law_on_a_line_has_a_larger_bias(kind, r, tau, seed):
     tau0, tau1 = tau

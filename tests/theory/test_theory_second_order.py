@@ -108,6 +108,7 @@ def searched_shares(random):
     return Shares(c, c1, 0.375 * root**2, c_g, c_H)
 
 
+@pytest.mark.slow
 def test_short_steps_decrease_by_what_is_promised():
     """Lemma 2."""
     kinds = []
@@ -135,6 +136,7 @@ def test_short_steps_decrease_by_no_more_where_all_is_against_them():
     assert decrease == pytest.approx(theory.min_decrease_short(9, eps, 1, 1, c, c1, c2), rel=1e-8)
 
 
+@pytest.mark.slow
 def test_searched_steps_decrease_by_what_is_promised():
     """Lemmas 6 and 7: the fallback twice as much, an accepted step at least as much."""
     kinds = []
@@ -399,6 +401,7 @@ def test_no_shares_are_better(alpha, printed, guarantee):
                 continue
 
 
+@pytest.mark.slow
 @given(st.floats(1e-4, 10.0), st.floats(1e-3, 10.0), st.floats(0.0, 10.0), st.integers(1, 10**6))
 def test_the_best_shares_are_no_worse_than_given_ones(eps_g, eps_H, gap, d):
     target = changed(TARGET, eps_g=eps_g, eps_H=eps_H, gap=gap, d=d)
@@ -444,6 +447,7 @@ def test_batches_resemble_the_whole(failure, T):
         assert (far and wide_enough) is within
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     st.floats(0.05, 0.95),
@@ -480,6 +484,7 @@ def test_noise_of_batches_by_three_accountants(epsilon, delta, T, n, share):
     assert found.pld <= found.renyi and spent(found.pld, "tightest") <= epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("T", "n", "m"), [(3, 40, 4), (100, 5000, 50)])
 def test_all_noises_are_private(T, n, m):
     found = theory.batch_noise(0.5, 1e-5, T, n, m)

@@ -41,6 +41,7 @@ def own(output, budget, rng):
     return float(output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [0.0, 1.0, math.inf])
 def test_the_law_of_the_choice_is_the_one_enumerated(shape):
     """By chi-square at p = 1e-6."""
@@ -121,6 +122,7 @@ def test_a_seed_is_used_once_under_a_guard(again):
     assert guard.spent == 1.0
 
 
+@pytest.mark.slow
 def test_numbers_that_are_none_are_the_worst_and_no_run_is_no_choice():
     scores = iter([math.nan, 2.0, math.nan, 3.0] + [math.nan] * 1000)
     outputs = iter(range(10_000))
@@ -286,6 +288,7 @@ def reports(output):
     return [card.epsilon]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "candidate", [result_of, model_of, piped, chosen_of], ids=lambda f: f.__name__
 )
@@ -366,6 +369,7 @@ def test_so_it_is_with_a_delta(candidate):
         assert chosen.output.epsilon(1e-9) == pytest.approx(chosen.epsilon(1e-9))
 
 
+@pytest.mark.slow
 def test_the_model_chosen_stays_what_it_was_when_it_was_chosen():
     """A candidate that fits one estimator again and again: the best fit, and not the last."""
     model, fits = LogisticRegression(bounds=(-1, 1)), []
