@@ -6,6 +6,7 @@ sensitivity.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -221,10 +222,13 @@ class _RecordChecks:
             u = w + 0.1 * v
             bend = (np.asarray(problem.gradient(u)) - gradient) @ (0.1 * v) / (0.01 * (v @ v))
             slack = tolerance * (1.0 + abs(bend))
+            # Of records that are not convex mu = 0 says nothing.
+            bounded = problem.mu > 0.0 or self.facts.convex_records
+            low = problem.mu if bounded else -math.inf
             require(
-                problem.mu - slack <= bend <= problem.L + slack,
+                low - slack <= bend <= problem.L + slack,
                 f"the curvature along a direction is {bend:.6g}, outside [mu, L] = "
-                f"[{problem.mu:g}, {problem.L:g}]",
+                f"[{low:g}, {problem.L:g}]",
             )
 
     def check_curvature(self) -> None:
