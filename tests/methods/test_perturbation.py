@@ -166,7 +166,7 @@ def test_no_mutant_of_the_gaussian_cost_covers_the_exact_divergences():
 @pytest.mark.parametrize("relation", [REPLACE, ADD])
 def test_in_the_plane_the_cost_covers_the_divergences(relation):
     """Rows that point in different directions: densities on a grid, normalised to 1e-6."""
-    side = np.linspace(-7.0, 7.0, 161)
+    side = np.linspace(-7.0, 7.0, 321)
     w = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
     cell, penalty, n = (side[1] - side[0]) ** 2, 1.5, 2
     query = tilted("gaussian", 2.0)

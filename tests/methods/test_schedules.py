@@ -51,7 +51,7 @@ def test_calibrated_schedules_have_few_levels_and_lose_little(sampling):
 def test_horizons_with_a_delta_beat_the_longest_run(mechanism):
     """A budget that cannot pay for 500 iterations is spent on fewer, by the bound and in truth."""
     problem, budget = problem_of(), dpa.Budget(0.5, 1e-4)
-    run = {"w0": [3.0, -3.0], "replicates": 40, "rng": 0, "record": ("gap",), "every": 500}
+    run = {"w0": [3.0, -3.0], "replicates": 200, "rng": 0, "record": ("gap",), "every": 500}
     gaps = []
     for choose in (10.0, None):
         method = dpa.methods.GradientDescent(

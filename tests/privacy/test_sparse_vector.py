@@ -134,7 +134,7 @@ def worst_found(noise, first, second, size, order, seed=0):
     rng, scale = np.random.default_rng(seed), max(first, second)
     alternating = np.where(np.arange(size) % 2, -1.0, 1.0)
     worst = 0.0
-    for _ in range(30):
+    for _ in range(60):
         queries = scale * (rng.uniform(-4, 1) + rng.uniform(0, 2) * np.linspace(0, 1, size))
         last = np.where(np.arange(size) < size - 1, 1.0, -1.0)
         for changes in (alternating, last):

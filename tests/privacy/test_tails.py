@@ -247,7 +247,7 @@ def test_all_other_numbers_of_a_device_are_those_of_53_bits():
 @pytest.mark.slow
 def test_long_gaps_of_a_poisson_batch():
     """The first gap is floor(E/|ln(1 - q)|) for an exponential E, also beyond 36.7."""
-    rate, n, count = 1e-3, 60_000, 4000
+    rate, n, count = 1e-3, 200_000, 4000
     keep = math.log1p(-rate)
     gaps = np.array([_first(Poisson(rate), n, seed) for seed in range(count)])
     assert gaps.min() >= math.floor(-T / keep)

@@ -59,11 +59,11 @@ def test_value_clipping_accepts_the_constants(row_norm):
 
 @pytest.mark.parametrize("K", [2, 3, 6])
 def test_the_softmax_constant_is_attained_or_approached(K):
-    """Maximising over logits finds it, from one of two starts, and never more."""
+    """Maximising over logits finds it, from any of five starts, and never more."""
     problem = Softmax(np.ones((1, 1)), np.zeros(1), n_classes=K)
     beta1 = theory.weak_growth_softmax(1.0)
     found = []
-    for seed in range(2):
+    for seed in range(5):
         start = 2.0 * np.random.default_rng(seed).standard_normal(K)
         options = {"maxiter": 4000, "xatol": 1e-9, "fatol": 1e-13}
         solution = minimize(
