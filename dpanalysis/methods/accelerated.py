@@ -132,7 +132,8 @@ class HeavyBall(WithErrorBound):
         from ..theory import heavy_ball_recursion
 
         check_bounded_curvature(facts)
-        certificate = _least_noise(self.step_size, self.momentum, facts.mu, facts.L)
+        numbers = self.step_size, self.momentum, facts.mu, facts.L
+        certificate = _least_noise(*map(float, numbers))  # an array of one number has no hash
         return heavy_ball_recursion(self.iterations, certificate)
 
 

@@ -277,3 +277,14 @@ def test_common_random_numbers_across_methods(build):
     # ... and that noise is Laplace of scale 1, not of standard deviation 1: with 50 draws a
     # Kolmogorov-Smirnov p-value below 1e-3 has probability 1e-3 over seeds; this seed is fixed.
     assert stats.kstest(-reference, "laplace").pvalue > 1e-3
+
+
+def test_an_array_of_one_number_is_a_number():
+    facts = dpa.Quadratic([0.5, 1.0], [1.0, -1.0], sensitivity=0.1).facts("replace_one")
+    plain, array = (
+        dpa.methods.HeavyBall(number(0.5), number(0.3), 10).error_recursion(facts)
+        for number in (float, np.array)
+    )
+    assert array.start == plain.start
+    np.testing.assert_array_equal(array.factors, plain.factors)
+    np.testing.assert_array_equal(array.gains, plain.gains)
