@@ -27,4 +27,5 @@ BENCHMARKS = [
     "scale",
     "growth",
     "figures",
+    "gpu",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from opacus import PrivacyEngine
+from opacus.validators import ModuleValidator
 
 from . import data
 from .torch_forms import convolutions, loader, sequential, tensors, train
@@ -82,22 +83,23 @@ def minibatch(n: int, d: int, rate: float, poisson: bool) -> dict[str, Callable[
 
 def network(batch: int) -> dict[str, Callable[[], Any]]:
     """Return a private step on one batch."""
-    return _steps(sequential, *map(torch.from_numpy, data.images(batch)))
+    return steps_of(sequential, *map(torch.from_numpy, data.images(batch)))
 
 
 def cnn(batch: int) -> dict[str, Callable[[], Any]]:
     """Return a private step of the CNN on one batch."""
     images, labels = map(torch.from_numpy, data.images(batch))
-    return _steps(convolutions, images.view(-1, 1, 28, 28), labels)
+    return steps_of(convolutions, images.view(-1, 1, 28, 28), labels)
 
 
-def _steps(
+def steps_of(
     build: Callable[[], torch.nn.Module], images: torch.Tensor, labels: torch.Tensor
 ) -> dict[str, Callable[[], Any]]:
+    """Return private steps of a model, by both ways; an LSTM is exchanged for Opacus' own."""
     calls = {}
     for name, mode in MODES.items():
         model, optimizer, loss = private(
-            mode, build(), torch.nn.CrossEntropyLoss(), len(images), 1.0, 1.0
+            mode, ModuleValidator.fix(build()), torch.nn.CrossEntropyLoss(), len(images), 1.0, 1.0
         )
 
         def step(model: Any = model, optimizer: Any = optimizer, loss: Any = loss) -> None:

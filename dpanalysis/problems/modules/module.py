@@ -492,7 +492,7 @@ class Module(GrowingRisk):
         losses_of: list[Tensor] = []
         sums: list[Tensor] = []
         cuts: list[Tensor] = []
-        with same_kernels():
+        with same_kernels(self._network):
             for X, y, chosen, count in self._chunks(rows):
                 times = self._times(count, None if weights is None else weights[chosen])
                 if gradient:
@@ -527,7 +527,7 @@ class Module(GrowingRisk):
         """
         self._network.load(self._iterate("w", w))
         found = []
-        with same_kernels():
+        with same_kernels(self._network):
             for X, y, _, count in self._chunks(self._rows(rows, 1)):
                 gradients = torch.zeros(count, self.d, dtype=torch.float64, device=self.device)
                 for where, part in self._network.sample_gradients(X, y)[1]:
@@ -544,7 +544,7 @@ class Module(GrowingRisk):
 
         def losses(t: float) -> Any:
             self._network.load(start - t * step)
-            with same_kernels():
+            with same_kernels(self._network):
                 parts = [
                     self._network.losses(X, y)[:count] for X, y, _, count in self._chunks(chosen)
                 ]

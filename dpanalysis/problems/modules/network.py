@@ -32,15 +32,15 @@ Loss = Callable[[Any, Tensor], Tensor]
 
 
 @contextmanager
-def same_kernels() -> Iterator[None]:
+def same_kernels(network: ModuleNetwork) -> Iterator[None]:
     """Keep the libraries from choosing how to compute by what is computed.
 
-    No search for the quickest convolution, deterministic ones, and no TF32 in them.
+    No search for the quickest convolution, deterministic ones, and no TF32 in them. cuDNN's
+    recurrent layers have gradients in training mode alone, and no rule for ``vmap``.
     """
     backend = torch.backends.cudnn
-    with backend.flags(
-        enabled=bool(backend.enabled), benchmark=False, deterministic=True, allow_tf32=False
-    ):
+    enabled = bool(backend.enabled) and not network.recurrent
+    with backend.flags(enabled=enabled, benchmark=False, deterministic=True, allow_tf32=False):
         yield
 
 
@@ -66,6 +66,7 @@ class ModuleNetwork:
         for each in self.module.modules():
             if getattr(each, "inplace", False) is True:
                 each.inplace = False
+        self.recurrent = any(isinstance(each, nn.RNNBase) for each in self.module.modules())
         self.loss, self.way, self.forward = UserLoss(loss), "layers", "loop"
         named = self.module.named_parameters()
         trained: dict[str, Tensor] = {n: p for n, p in named if p.requires_grad}
@@ -183,9 +184,10 @@ class ModuleNetwork:
 
     def outputs(self, x: Tensor) -> Tensor:
         """Return the outputs of the samples, without a graph."""
-        if self.forward == "direct":
-            return self.outputs_together(x)
-        return self._for_each(lambda sample: self.module(sample[None])[0], x)
+        with same_kernels(self):
+            if self.forward == "direct":
+                return self.outputs_together(x)
+            return self._for_each(lambda sample: self.module(sample[None])[0], x)
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the losses of the samples, (B,), float64."""

@@ -125,7 +125,7 @@ def choose_way(network: ModuleNetwork, X: Tensor, y: Tensor) -> tuple[int, int]:
     layer's calls do not give is left to the layer around it, and so on up to the module. No way
     lets samples mix; the comparisons are for what is computed, not for privacy.
     """
-    with same_kernels():
+    with same_kernels(network):
         x, labels = made_up(network, X, y, _TRIED)
         alone = _kept_apart(network, x, labels)
         network.recognize(x)
@@ -181,7 +181,7 @@ def check_batch(network: ModuleNetwork, X: Tensor, y: Tensor, chunk: int) -> Non
 
     That would not be seen in training, where samples are kept apart, but in what is trained.
     """
-    with same_kernels():
+    with same_kernels(network):
         x, labels = made_up(network, X, y, chunk)
         network.restore()
         together = network.losses_together(x, labels)
@@ -281,7 +281,7 @@ def same_gradients(network: ModuleNetwork, X: Tensor, y: Tensor, chunk: int) -> 
     generator = torch.Generator().manual_seed(2)
     first = (torch.rand(chunk, generator=generator) < 0.5).to(x.device)
     every = torch.ones_like(first)
-    with same_kernels():
+    with same_kernels(network):
         expected = network.sample_gradients(x, labels)[1]
         losses = _losses_together(network, x, labels)
         patterns = [(first, 1), (~first, 1000), (first, 0), (every, 1)]
@@ -304,7 +304,7 @@ def same_elsewhere(network: ModuleNetwork, X: Tensor, y: Tensor, chunk: int) -> 
     x, labels = made_up(network, X, y, chunk, seed=1)
     drawn = torch.randperm(chunk, generator=torch.Generator().manual_seed(3))
     places = torch.arange(chunk)
-    with same_kernels():
+    with same_kernels(network):
         expected = network.sample_gradients(x, labels)[1]
         for order in (places.flip(0).to(x.device), drawn.to(x.device)):
             found = network.sample_gradients(x[order], labels[order])[1]

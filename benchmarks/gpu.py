@@ -1,0 +1,200 @@
+"""A GPU beside the host: sums over samples, noise, whole runs, networks.
+
+Needs CuPy and a CUDA device, and PyTorch for networks; what is missing is skipped by name. Host
+and device take turns in one process, so the host has all of its cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import dpanalysis as dpa
+from dpanalysis import clipping
+from dpanalysis._devices import to_host
+from dpanalysis.privacy import mechanisms
+from dpanalysis.problems import MLP
+
+from .measure import Effort, compare, effort, here, installed, unavailable
+from .peers import data
+from .table import Row
+from .targets import HOST, NOT_PRIVATE_STEP
+
+RULE = clipping.Flat(0.1)
+SIZES = (
+    (100_000, 20, "float64"),
+    (1_000_000, 20, "float64"),
+    (1_000_000, 1000, "float64"),
+    (1_000_000, 1000, "float32"),
+)
+
+
+def cupy() -> Any:
+    """Return CuPy where it has a device, or None."""
+    if not installed("cupy"):
+        return None
+    import cupy
+
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        unavailable("cupy", f"CuPy has no device: {error}")
+        return None
+    return cupy
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Run all comparisons; quick: a tenth of the rows."""
+    spent, library = effort(quick), cupy()
+    if library is not None:
+        yield from copies(library, spent)
+        yield from sums(library, spent, 10 if quick else 1)
+        yield from noise(library, spent)
+    if installed("torch"):
+        import torch
+
+        if torch.cuda.is_available():
+            yield from networks(torch, spent)
+        else:
+            unavailable("torch", "PyTorch has no CUDA device")
+
+
+def copies(cp: Any, spent: Effort) -> Iterator[Row]:
+    """Time what the page's arithmetic rests on: a call, a read of memory, a copy from the host."""
+    one, host = cp.zeros(1), np.ones(1 << 25)
+    device = cp.asarray(host)
+
+    def calls() -> None:
+        for _ in range(1000):
+            one + 1.0
+        cp.cuda.Device().synchronize()
+
+    def read() -> None:
+        device.sum().item()
+
+    yield from compare("a thousand calls of one number", "", here(calls), {}, spent)
+    yield from compare("one read on the device", "268 MB", here(read), {}, spent)
+
+    def send() -> None:
+        cp.asarray(host)
+        cp.cuda.Device().synchronize()
+
+    yield from compare("a copy to the device", "268 MB", here(send), {}, spent)
+
+
+def pair(cp: Any, n: int, d: int, dtype: str) -> tuple[dpa.ERM, dpa.ERM]:
+    """Return a problem on the host and the same on the device."""
+    X, y, _, _ = data.dense(n, d, dtype)
+    bound = dpa.RowBound(2, float(d) ** 0.5)
+    loss, penalty = dpa.losses.Logistic(), dpa.regularizers.L2(0.1)
+    return tuple(dpa.ERM(each, y, loss, penalty, bound) for each in (X, cp.asarray(X)))  # type: ignore[return-value]
+
+
+def sums(cp: Any, spent: Effort, shrink: int) -> Iterator[Row]:
+    """Compare gradient sums of all rows, clipped ones, those of a batch, and whole runs."""
+    for n, d, dtype in SIZES:
+        problems = pair(cp, n // shrink, d, dtype)
+        size = f"{n // shrink:,} x {d} {dtype}"
+        w = np.zeros(d)
+        for key, rule in (("full gradient", None), ("clipped gradient", RULE)):
+            host, device = (here(partial(p.sums, w, clipping=rule, value=False)) for p in problems)
+            yield from compare(key, size, device, {HOST: host}, spent)
+        if d == 20:
+            method = dpa.methods.Nesterov(step_size=0.07, iterations=50, mu=0.1)
+            steps = [
+                partial(dpa.minimize, p, method, dpa.Budget(1.0), rng=0, record=())
+                for p in problems
+            ]
+            host, device = map(here, steps)
+            yield from compare("50 private steps", size, device, {HOST: host}, spent)
+        del problems
+        cp.get_default_memory_pool().free_all_blocks()
+    problems, rows = pair(cp, 100_000, 100, "float64"), np.arange(0, 100_000, 100)
+    host, device = (here(partial(p.sums, np.zeros(100), rows, RULE, value=False)) for p in problems)
+    yield from compare("clipped gradient", "1,000 of 100,000 x 100", device, {HOST: host}, spent)
+    X, y = data.images(10_000)
+    for batch in (1_000, 10_000):
+        steps = [_step(MLP(each, y, (128,), 10), batch) for each in (X, cp.asarray(X))]
+        host, device = map(here, steps)
+        case = f"784-128-10, batch {batch:,}"
+        yield from compare("private step of a network", case, device, {HOST: host}, spent)
+
+
+def _step(problem: Any, batch: int) -> Callable[[], np.ndarray]:
+    """Return a private step on one batch: sum, noise, update."""
+    random, rows = np.random.default_rng(0), [np.arange(batch)]
+    w = problem.initial(rng=0)[None]
+
+    def step() -> np.ndarray:
+        total = problem.gradient_sum(w, rows, RULE)
+        noisy = mechanisms.add_noise(total, "gaussian", RULE.clip_norm, [random])
+        return w - 0.1 / batch * to_host(noisy)
+
+    return step
+
+
+def noise(cp: Any, spent: Effort) -> Iterator[Row]:
+    """Compare a noised vector of the device with one of the host."""
+    random = np.random.default_rng(0)
+    for d in (10_000, 100_000, 1_000_000, 10_000_000):
+        host, device = (
+            here(partial(mechanisms.add_noise, total, "gaussian", 1.0, [random]))
+            for total in (np.zeros((1, d)), cp.zeros((1, d)))
+        )
+        yield from compare("Gaussian noise", f"{d:,} parameters", device, {HOST: host}, spent)
+
+
+def networks(torch: Any, spent: Effort) -> Iterator[Row]:
+    """Compare private steps of ``Module`` with those of PyTorch alone, and of Opacus."""
+    from .peers import torch_forms
+
+    images, labels = data.images(8192)
+    words = np.random.default_rng(0).standard_normal((8192, 32, 16)).astype(np.float32)
+    kinds = {
+        "784-128-10": (torch_forms.sequential, images),
+        "CNN": (torch_forms.convolutions, images.reshape(-1, 1, 28, 28)),
+        "LSTM 16-64": (torch_forms.Recurrent, words),
+    }
+    for kind, (build, X) in kinds.items():
+        for batch in (256, 2048, 8192):
+            problem = dpa.problems.Module(build(), X[:batch], labels[:batch], device="cuda")
+            on_device = (torch.from_numpy(each[:batch]).cuda() for each in (X, labels))
+            others = {NOT_PRIVATE_STEP: torch_forms.step_of(build().cuda(), *on_device)}
+            if installed("opacus"):
+                from .peers import opacus_forms
+
+                on_device = (torch.from_numpy(each[:batch]).cuda() for each in (X, labels))
+                others |= opacus_forms.steps_of(lambda b=build: b().cuda(), *on_device)
+            beside = {name: here(_waited(torch, call)) for name, call in others.items()}
+            case = f"{kind}, batch {batch:,}"
+            ours = here(_step(problem, batch))
+            yield from compare("private step of a module", case, ours, beside, spent)
+            yield from memory(torch, problem, others, batch, case)
+
+
+def _waited(torch: Any, step: Callable[[], Any]) -> Callable[[], None]:
+    """Return a step that ends when the device has done it."""
+
+    def waited() -> None:
+        step()
+        torch.cuda.synchronize()
+
+    return waited
+
+
+def memory(
+    torch: Any, problem: Any, others: dict[str, Callable[[], Any]], batch: int, case: str
+) -> Iterator[Row]:
+    """Compare the most memory of the device that a step takes beyond what was there."""
+    found = []
+    for call in (_step(problem, batch), *others.values()):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        found.append((torch.cuda.max_memory_allocated() - before) / 2**20)
+    for name, megabytes in zip(others, found[1:], strict=True):
+        yield Row("memory of that step", case, (found[0],), "MB", name, (megabytes,))
