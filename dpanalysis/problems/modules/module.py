@@ -160,7 +160,7 @@ def _tensor(name: str, array: Any) -> Tensor:
 # Of a chunk's arrays: on the host they stay in cache, and below what the C library gives back to
 # the system after every call.
 _CHUNK_BYTES = {"cpu": 3 << 23, "cuda": 1 << 29}
-_MOST_SAMPLES = {"cpu": 128, "cuda": 512}
+_MOST_SAMPLES = {"cpu": 128, "cuda": 4096}
 
 
 class Module(GrowingRisk):
