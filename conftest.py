@@ -41,8 +41,8 @@ def pytest_addoption(parser):
     parser.addoption(
         "--slow",
         metavar="WHICH",
-        help="tests that take a second or more run, too: 'all', or any other word, which draws a "
-        "tenth of them (default: those named by FILE::TEST)",
+        help="tests marked slow run, too: 'all', or any other word, which draws a tenth of them, "
+        "or the share that a mark states (default: those named by FILE::TEST)",
     )
 
 
@@ -54,8 +54,11 @@ def pytest_collection_modifyitems(config, items):
         return
 
     def is_left_out(item):
-        drawn = hashlib.sha256(f"{which} {item.nodeid}".encode()).digest()[0] < 26
-        return item.get_closest_marker("slow") is not None and not (which and drawn)
+        mark = item.get_closest_marker("slow")
+        if mark is None or not which:
+            return mark is not None
+        place = hashlib.sha256(f"{which} {item.nodeid}".encode()).digest()[0]
+        return place >= 256 * mark.kwargs.get("share", 0.1)
 
     left_out = [item for item in items if is_left_out(item)]
     config.hook.pytest_deselected(items=left_out)

@@ -96,6 +96,7 @@ def test_settings_know_the_size_of_the_data():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", _clipping.MODELS)
 @pytest.mark.parametrize("rule", _clipping.RULES)
 def test_a_cell_learns_and_can_be_repeated(rule, model):

@@ -347,6 +347,7 @@ def test_fig2_spends_the_budget(fig2):
         assert (table["noise_term_uniform_over_optimal"][rows] > 1).all()
 
 
+@pytest.mark.slow
 @needs_data
 def test_fig1_against_the_published_points(fig1):
     points = fig1["published_rates"]

@@ -59,6 +59,7 @@ def test_the_right_noise_costs_a_factor_two_in_the_gap():
     assert right["gap"][-1] / wrong["gap"][-1] == pytest.approx(2.0, rel=0.3)
 
 
+@pytest.mark.slow
 def test_published_noise_under_subsampling_is_not_private():
     """The authors' code inverts (3.5) for the batch, and then draws a standard deviation.
 

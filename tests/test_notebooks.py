@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("[a-z]*.py"))
+SLOW = {"which_clipping", "line_search", "second_order_points"}  # 20 s and more
 
 
 def test_there_are_notebooks():
@@ -12,7 +13,14 @@ def test_there_are_notebooks():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.slow(share=1 / 3)) if path.stem in SLOW else path
+        for path in NOTEBOOKS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_notebook_runs(path, tmp_path, monkeypatch):
     jupytext = pytest.importorskip("jupytext", reason="needs the extra 'execute'")
     nbclient = pytest.importorskip("nbclient", reason="needs the extra 'execute'")

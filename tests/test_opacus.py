@@ -50,6 +50,7 @@ def private(name, X, y, noise=0.0, batch=None, **more):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["hooks", "functorch"])
 @pytest.mark.parametrize("name", RULES)
 def test_a_step_is_that_of_our_problem(name, mode):
@@ -78,6 +79,7 @@ def test_a_sample_that_is_not_finite_counts_as_zero():
     assert any(not torch.equal(a, b) for a, b in zip(before, module.parameters()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*RULES, "flat"])
 def test_whole_trainings_with_poisson_batches_and_virtual_steps(name):
     from opacus.utils.batch_memory_manager import BatchMemoryManager

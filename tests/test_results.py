@@ -80,6 +80,7 @@ def tiny(monkeypatch, tmp_path):
 # ---------------------------------------------------------------- what is stored
 
 
+@pytest.mark.slow
 def test_an_entry_says_what_made_it(tiny, tmp_path):
     folder = tmp_path / "results" / "tiny"
     assert {path.name for path in folder.iterdir()} == {
@@ -226,6 +227,7 @@ def test_nothing_is_stored_from_a_tree_that_is_not_committed(tiny, monkeypatch, 
     assert _ledger.read_about("tiny") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lacks",
     [

@@ -319,6 +319,7 @@ def test_verdicts_on_curves():
     assert higher.endswith("lower objective refuted")
 
 
+@pytest.mark.slow
 def test_epsilons_of_the_mlp_are_those_of_the_ledger(monkeypatch):
     chosen = {**search_mlp.settings("quick"), "iterations": 5, "every": 5}
     problem = search_mlp.load_problem(chosen["data"], chosen["hidden"])

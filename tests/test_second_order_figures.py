@@ -42,6 +42,7 @@ def made(module, changes, monkeypatch, tmp_path):
 # ---------------------------------------------------------------- the runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", _second_order.METHODS)
 def test_a_cell_can_be_repeated_and_keeps_its_budget(method):
     cell = {

@@ -8,10 +8,11 @@ spec = importlib.util.spec_from_file_location("root", Path(__file__).parents[1] 
 root = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(root)
 
+MARKS = [SimpleNamespace(kwargs={}), SimpleNamespace(kwargs={"share": 0.5})]
 ITEMS = [
     SimpleNamespace(
         nodeid=f"tests/test_a.py::test[{k}]",
-        get_closest_marker=lambda name, k=k: (name == "slow" and k < 1000) or None,
+        get_closest_marker=lambda name, k=k: MARKS[k % 2] if name == "slow" and k < 1000 else None,
     )
     for k in range(1010)
 ]
@@ -31,9 +32,10 @@ def test_slow_tests_run_where_they_are_asked_for():
     assert len(run("all")) == len(run(args=("tests/test_a.py::test",))) == 1000
 
 
-def test_any_other_word_draws_a_tenth():
-    """Of 1000 with a probability of 26/256 each; the bounds are five standard deviations off."""
+def test_any_other_word_draws_a_tenth_or_the_stated_share():
+    """Of 500 with a probability of 26/256 or 1/2: the bounds are five standard deviations off."""
     drawn = [run(f"word {k}") for k in range(80)]
     assert run("word 0") == drawn[0] != drawn[1]
-    assert all(53 < len(each) < 150 for each in drawn)
+    halves = {item.nodeid for item in ITEMS[1:1000:2]}
+    assert all(17 < len(each - halves) < 85 and 194 < len(each & halves) < 306 for each in drawn)
     assert len(set().union(*drawn)) > 990

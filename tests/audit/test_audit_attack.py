@@ -749,6 +749,7 @@ def hole(ratio, space, **effort):
     return caught.value.args[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOLES)
 def test_the_attack_finds_the_hole(name):
     """And the bound as it is holds there; its own search is that of its claim."""
@@ -821,6 +822,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCHES)
 @given(data=st.data())
 def test_no_bound_is_below_the_exact_value(name, data):

@@ -82,6 +82,7 @@ def test_duality_bounds_every_division(seed, ratio):
     assert bound == pytest.approx(cost(best), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("T", "delta"), [(10, 1e-3), (1000, 1e-5)])
 def test_composed_laplace_noise_agrees_with_the_accountant(T, delta):
     """Poisson sampling has the same pair, and its accountant takes the worse direction."""

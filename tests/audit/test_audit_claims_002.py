@@ -61,6 +61,7 @@ def test_the_noise_of_a_mean_tells_the_size_of_its_batch():
     assert grid @ law == pytest.approx(drawn.mean(), abs=6 * drawn.std() / 200_000**0.5 + 1e-4)
 
 
+@pytest.mark.slow
 @given(
     values=st.lists(st.integers(-5, 5), min_size=2, max_size=6), scale=st.sampled_from([0.5, 3.0])
 )
@@ -139,6 +140,7 @@ class Generous(Filter):
         self._spent += self.cost(event)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "module", "attribute", "fault"),
     [

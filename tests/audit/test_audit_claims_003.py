@@ -131,6 +131,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "module", "attribute", "wrong"), WRONG)
 def test_a_claim_fails_where_it_is_wrong(monkeypatch, fails, name, module, attribute, wrong):
     monkeypatch.setattr(module, attribute, wrong)

@@ -14,6 +14,7 @@ from dpanalysis.papers.value_clipping import claims as value_clipping
 from dpanalysis.theory.clipped_sgd import bernoulli_proxy, poisson_noise_scale
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 def test_gradient_of_a_network_against_differences(seed):
     x, weights = list(value_clipping.networks(np.random.default_rng(seed), 1))[-1]

@@ -126,6 +126,7 @@ def test_gaussian_noise_is_judged_at_delta():
     assert wrong.refuted and gaussian_delta(0.7, wrong.epsilon) >= delta
 
 
+@pytest.mark.slow
 @given(st.floats(0.0, 3.0), st.floats(0.0, 0.3), st.integers(200, 3_000), st.integers(0, 2**32 - 1))
 def test_the_bound_does_not_exceed_the_epsilon_of_randomized_response(epsilon, delta, samples, s):
     """True epsilon at delta: ln((p - delta)/q). A false alarm has probability 1e-9 an example."""
@@ -224,6 +225,7 @@ REFUTED = {
 RARE = "rare atom", "raises sometimes"  # what needs more runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUTED)
 @pytest.mark.parametrize("swap", [False, True])
 def test_what_is_not_private_is_refuted_whatever_its_outcomes(name, swap):

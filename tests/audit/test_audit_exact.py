@@ -369,6 +369,7 @@ def _log(x):
         return np.log(x)
 
 
+@pytest.mark.slow
 @given(st.floats(0, 9), st.floats(-5, 5), st.floats(-10, -1))
 @example(math.log10(2325.542838537787), -1.607464857631422, -3.417)
 def test_a_rough_integral_knows_that_it_is_rough(log_sharp, at, log_rtol):

@@ -73,6 +73,7 @@ def rejection_rate(limit, level, q, n, slope, miss):
     return stats.binom.pmf(k, n, p) @ rejected @ stats.binom.pmf(k, n, q)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "level"), [(ApproximateLimit(0.0), 1.0), (ApproximateLimit(0.1), 0.5)]
 )

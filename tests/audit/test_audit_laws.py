@@ -86,6 +86,7 @@ def test_rare_outcomes_really_are_rare(noise):
     assert law.min() < 1e-25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("size", [1, 7, 500, 4000])
 def test_equal_queries_at_equal_scales_have_a_closed_form(noise, size):

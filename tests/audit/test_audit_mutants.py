@@ -80,6 +80,7 @@ def test_the_black_box_engine_catches_every_mutant_and_lets_every_twin_go():
             assert found.broken.epsilon <= exact("broken", found.mutant).epsilon
 
 
+@pytest.mark.slow
 @by_name
 def test_the_twin_uses_its_budget(mutant):
     """A twin with needlessly much noise would be no control: any auditor lets it go.
@@ -99,6 +100,7 @@ def test_the_twin_uses_its_budget(mutant):
     assert exact("correct", mutant).epsilon >= least * mutant.claim
 
 
+@pytest.mark.slow
 @by_name
 def test_samples_follow_the_law(mutant):
     """Kolmogorov's distance of 40 000 samples (Massart's bound): false alarm 1e-9 a test.

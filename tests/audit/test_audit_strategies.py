@@ -24,6 +24,7 @@ def inside(X, bounds):
             assert norm <= bound.radius
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 @given(st.data(), st.sampled_from(BALLS), st.integers(1, 6), st.integers(1, 4))
 def test_datasets_are_neighbours_in_the_ball(relation, data, bounds, n, d):
@@ -114,6 +115,7 @@ def test_a_counterexample_shrinks_to_one_that_can_be_read():
     assert y.tolist() == y_other.tolist()
 
 
+@pytest.mark.slow
 @given(strategies.erm_problems(n=(1, 4), d=(1, 3)), st.integers(0, 2**32 - 1))
 def test_problems_can_be_evaluated(problem, seed):
     assert isinstance(problem, ERM)
@@ -157,6 +159,7 @@ def test_rounding_to_float32_stays_in_the_ball(problem):
     inside(problem._X, RowBound(2, 0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 @given(st.data())
 def test_problems_are_neighbours(relation, data):

@@ -127,6 +127,7 @@ def test_from_python_by_name_by_module_and_as_a_package(write, monkeypatch):
         audit.claims(module=[3])
 
 
+@pytest.mark.slow
 def test_other_processes_find_the_claims_too(write, monkeypatch, tmp_path):
     """Also those that were started in another folder, before this one was on the path."""
     monkeypatch.chdir(tmp_path.parent)

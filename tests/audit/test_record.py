@@ -167,6 +167,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_broken_ones_are_found_and_correct_ones_are_not(case):
     broken, correct, claim, options, kind = CASES[case]
@@ -238,6 +239,7 @@ FOLLOWED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", FOLLOWED, ids=lambda each: each.__name__)
 def test_laplace_noise_is_followed_from_every_source(mechanism):
     """The shift is 1, the scale 2: epsilon is 1/2 whoever draws."""
@@ -270,6 +272,7 @@ def by_normalvariate(X, rng):
     return summed(X) + random.normalvariate(mu=0.0, sigma=2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [by_gauss, by_random_gauss, by_normalvariate])
 def test_the_module_random_is_followed(mechanism):
     found = audit.record(mechanism, DATA, OTHER, claim=GaussianPrivacy(0.5), vectorized=False)
@@ -374,6 +377,7 @@ POST = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POST)
 @pytest.mark.parametrize("seed", range(3))
 def test_post_processing_is_no_finding(name, seed):
@@ -382,6 +386,7 @@ def test_post_processing_is_no_finding(name, seed):
         assert found.passed, str(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_twins_of_mutants_have_no_finding(mutant):
     claim = Budget(mutant.claim, mutant.delta, mutant.relation)
@@ -459,6 +464,7 @@ OURS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
 def test_minimize_has_no_finding(name):
     data, other = table()

@@ -283,6 +283,7 @@ def test_a_problem_without_records_is_refused(name, problem):
 # --- what is recorded ---
 
 
+@pytest.mark.slow
 def test_history_holds_what_is_released(name):
     result = run(name)
     steps = result.history["step_size"][1:, 0]
@@ -330,6 +331,7 @@ def test_odd_data_are_fine(name, odd):
     assert np.isfinite(result.w).all() and result.w.shape == (1, problem.d)
 
 
+@pytest.mark.slow
 def test_sparse_and_single_precision_data_give_the_same_run(name):
     dense = logistic(convert=lambda X: X.round(1).astype(np.float32))
     same = [
@@ -376,6 +378,7 @@ def test_empty_poisson_batches_cost_and_move_like_any():
 # --- mistakes that these tests see ---
 
 
+@pytest.mark.slow
 def test_amplifying_a_shared_batch_access_by_access_is_seen(monkeypatch):
     """Errata 002-4: gradient and search of one batch charged as if on batches of their own."""
 

@@ -332,6 +332,7 @@ LIARS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("liar", "message"), LIARS, ids=[type(m).__name__ for m, _ in LIARS])
 def test_a_method_that_breaks_the_contract_is_found(liar, message):
     with pytest.raises(AssertionError, match=message):

@@ -101,11 +101,13 @@ def test_a_rule_of_a_function():
     testing.check_clipping(clipping.Custom(tanh, 1.0), compiled=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_problems(name):
     testing.check_problem(*PAIRS[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu", "tanh"])
 def test_a_network_bends_down_somewhere(name):
     """With so few records the check comes to such a place; mu = 0 does not exclude it."""

@@ -343,6 +343,7 @@ def test_an_iteration_that_is_lost_does_not_move():
     assert all((each.w == w).all() and (each.state["previous"] == w).all() for each in lost)
 
 
+@pytest.mark.slow
 def test_a_file_has_what_is_released_and_nothing_else(tmp_path):
     for name in RESUMABLE:
         path = tmp_path / f"{name}.npz"
@@ -382,6 +383,7 @@ def test_a_file_does_not_depend_on_records_but_through_answers(tmp_path, monkeyp
     assert one == other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
@@ -471,6 +473,7 @@ def test_runs_without_noise_and_without_records(tmp_path):
         np.testing.assert_array_equal(again.w, run("heavy ball", on, **options).w)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["MLP", "Module"])
 def test_networks_go_on(tmp_path, kind):
     X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2

@@ -31,6 +31,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_entropy_of_the_system_hardens_every_method(name):
     method, budget = RUNS[name]

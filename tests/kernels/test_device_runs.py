@@ -159,6 +159,7 @@ def test_runs_are_those_of_numpy(library, kind, method):
         assert_same([results[1].history[name]], [results[0].history[name]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("long", [False, True], ids=["host noise", "device noise"])
 @pytest.mark.parametrize("replicates", [1, 3])
 @pytest.mark.parametrize(("kind", "method"), RUNS)

@@ -22,6 +22,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("library", ANY)
 def test_everything_may_be_on_the_host_or_with_the_data(library, kind):

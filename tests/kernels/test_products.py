@@ -25,6 +25,7 @@ def anew():
     clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("threads", [1, 2])
@@ -72,6 +73,7 @@ def reversed_where(wrong):
     return multiply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "lengths"),
     [

@@ -62,6 +62,7 @@ def worst(path, n):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_the_worst_rounding_that_a_search_finds_is_within_the_bound(path):
     """The bound is no fancy either: adding one by one, or in single precision, breaks it."""
@@ -90,6 +91,7 @@ def test_single_precision_sums_would_break_the_bound_on_the_array_path():
     assert np.abs(found - exact).max() <= 2.0 * sum_rounding(n, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @settings(max_examples=15)
 @given(data=st.data())
@@ -132,6 +134,7 @@ def test_a_record_adds_the_same_wherever_it_stands(path, d):
     assert len(terms) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicates", [1, 3])
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 @settings(max_examples=10)

@@ -100,6 +100,7 @@ def test_with_next_to_no_noise_it_is_the_weighted_minimizer_of_scikit_learn():
     np.testing.assert_allclose(private.coef_, exact.coef_, atol=3e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_a_heavy_class_is_found_more_often(kind, delta):

@@ -461,6 +461,7 @@ def test_gradients_are_taken_where_public_facts_say_so():
         assert "objective perturbation" in model.privacy_.facts["Method"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize(("K", "C"), [(2, "auto"), (2, 0.5), (3, "auto")])

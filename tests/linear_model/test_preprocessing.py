@@ -222,6 +222,7 @@ def test_columns_check_what_they_are_given():
 # --- bounds that are paid for ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["below", "above"])
 def test_a_noisy_quantile_has_the_law_of_the_sparse_vector_that_is_charged(side):
     """A chi-squared test of 6,000 answers at 1e-4; a < for the <= would show."""

@@ -145,6 +145,7 @@ METHODS = {
 RELATION = {"sampled": "add_or_remove_one"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:n = 600 is below n_min")
 @pytest.mark.parametrize("K", [2, 3])
 @pytest.mark.parametrize("name", METHODS)
@@ -191,6 +192,7 @@ def test_a_card_lists_each_event_once_with_its_count(events):
     assert privacy.epsilon(counted, 1e-6, "replace_one") == pytest.approx(ledger.epsilon(1e-6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [None, 500])
 @pytest.mark.parametrize("K", [2, 3])
 def test_a_number_c_adds_the_penalty_to_the_problem_of_a_method(K, size):

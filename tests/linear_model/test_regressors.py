@@ -357,6 +357,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "delta"), CASES)
 def test_what_is_expected_is_what_is_measured(case, delta):
     """Of a linear target, as the rule takes it: as if spread evenly over its range."""

@@ -242,6 +242,7 @@ def test_noise_is_made_of_the_system_s_entropy_where_no_seed_is_given(name, few)
         make(0).fit(X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPENDERS)
 def test_different_seeds_give_different_noise_and_equal_ones_the_same(name, few):
     make, y = SPENDERS[name]

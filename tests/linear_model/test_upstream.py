@@ -94,6 +94,7 @@ PIPELINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PIPELINES)
 def test_bounds_learned_in_a_pipeline_are_counted_wherever_they_are(name):
     make, paid = PIPELINES[name]

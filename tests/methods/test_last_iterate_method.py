@@ -336,6 +336,7 @@ def test_noise_has_the_variance_of_all_steps(rng):
     assert abs(share - 1.0) < 6.0 * math.sqrt(2.0 / found.size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", [REPLACE, ADD])
 @pytest.mark.parametrize("rule", [None, clipping.PerSampleAdaptive(0.1, 0.5)])
 def test_a_budget_is_used_up(relation, rule):

@@ -108,6 +108,7 @@ def profile(event, epsilon):
     return float(np.dot(event.weights, gaussian_delta(1.0 / event.mus, epsilon - event.offset)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "relation"), CASES)
 def test_pure_cost_covers_the_largest_loss(loss, relation):
     for seed in range(5):
@@ -163,6 +164,7 @@ def test_no_mutant_of_the_gaussian_cost_covers_the_exact_divergences():
     assert profile(halved, 8.0) < delta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", [REPLACE, ADD])
 def test_in_the_plane_the_cost_covers_the_divergences(relation):
     """Rows that point in different directions: densities on a grid, normalised to 1e-6."""
@@ -259,6 +261,7 @@ def test_the_error_of_the_solver_is_charged_and_hidden():
     assert dataclasses.replace(query, output_scale=0.0).event(problem.facts(ADD), FULL) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.01, 40.0, 1e4])
 @pytest.mark.parametrize("loss", [LOGISTIC, HUBER])
 def test_the_solver_gets_there_also_where_nearly_nothing_holds_the_minimiser(epsilon, loss):

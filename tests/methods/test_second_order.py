@@ -219,6 +219,7 @@ def test_the_worst_case_fills_the_budget_and_not_more():
     assert cost == pytest.approx(0.25 * (1.0 + 1.0 / (2.0 * facts.d)), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [

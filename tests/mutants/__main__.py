@@ -63,7 +63,7 @@ def all_faults() -> dict[str, Fault]:
     return found
 
 
-def drawn(keys: list[str], sample: int, seed: int) -> list[str]:
+def drawn(keys: list[str], sample: int | None, seed: int | str) -> list[str]:
     """Return a sample without replacement that stays the same for the keys that stay.
 
     The file is not looked at: a module that moves keeps its faults in their order.
@@ -153,8 +153,11 @@ def run(sample: int, seed: int, jobs: int, alive: bool, words: list[str]) -> int
     return 0
 
 
-def verify(sample: int, seed: int, jobs: int) -> int:
-    """Try stored faults and the stories again by the test that noticed them; 1 if one is alive."""
+def verify(sample: int, seed: int, jobs: int, tell: int | None, word: str) -> int:
+    """Try stored faults again by the test that noticed them; 1 if one is alive.
+
+    And ``tell`` of the stories, all where it is None, drawn by a word.
+    """
     known = all_faults()
     noticed = {
         key: by
@@ -162,10 +165,11 @@ def verify(sample: int, seed: int, jobs: int) -> int:
         if verdict == "noticed" and "::" in by and key in known
     }
     chosen = [(key, known[key], noticed[key]) for key in drawn(list(noticed), sample, seed)]
-    chosen += [(name, *fault) for name, fault in stories().items()]
+    told = stories()
+    chosen += [(name, *told[name]) for name in drawn(list(told), tell, word)]
     with Copies(jobs) as copies, ThreadPoolExecutor(jobs) as pool:
-        told = pool.map(lambda each: copies.try_test(each[1], each[2]), chosen)
-        alive = [f"{each[0]}\n    by {each[2]}" for each, fine in zip(chosen, told) if not fine]
+        fine = pool.map(lambda each: copies.try_test(each[1], each[2]), chosen)
+        alive = [f"{each[0]}\n    by {each[2]}" for each, seen in zip(chosen, fine) if not seen]
     print("\n".join(alive) + "\n" * bool(alive), end="")
     print(f"{len(chosen) - len(alive)} of {len(chosen)} faults are noticed")
     return bool(alive)
@@ -182,6 +186,8 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="only faults whose name contains one of them")
     parser.add_argument("--sample", type=int, help="how many faults (run: 600, verify: 20)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--stories", type=int, help="verify: how many stories (default: all)")
+    parser.add_argument("--word", default="", help="verify: what draws the stories")
     parser.add_argument("--jobs", type=int, default=2, help="faults tried at a time")
     parser.add_argument("--alive", action="store_true", help="only those alive, not yet excused")
     options = parser.parse_args()
@@ -191,7 +197,8 @@ def main() -> int:
         sample = options.sample or 600
         return run(sample, options.seed, options.jobs, options.alive, options.words)
     if options.what == "verify":
-        return verify(options.sample or 20, options.seed, options.jobs)
+        sample = options.sample or 20
+        return verify(sample, options.seed, options.jobs, options.stories, options.word)
     known = all_faults()
     results = {key: result for key, result in stored().items() if key in known}
     (HERE / "REPORT.md").write_text(report(results, classes(), len(known)), "utf-8")

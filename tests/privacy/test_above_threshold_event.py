@@ -10,6 +10,7 @@ from dpanalysis.privacy import Poisson, rdp_above_threshold
 from dpanalysis.privacy.events import AboveThreshold, Gaussian, Pure, Repeated, Sampled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("scale", [0.7, 40.0])

@@ -85,6 +85,7 @@ def test_no_kind_of_event_is_left_out():
                for kind in EVENTS)  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", EVENTS)
 def test_an_event_is_one_line_of_plain_words(kind):
     @given(EVENTS[kind])

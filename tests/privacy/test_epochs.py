@@ -30,6 +30,7 @@ def bins(sigma, batches, epochs=1, times=1):
 # The law of an epoch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "batches", "epochs", "delta", "value"),
     [
@@ -433,6 +434,7 @@ def test_every_record_is_used_once_an_epoch():
     assert oracle.evaluations["gradient"] == 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "relation"),
     [(BallsInBins(4), ADD), (RandomAllocation(5, 2), ADD), (Shuffle(4), REPLACE)],

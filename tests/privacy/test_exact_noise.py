@@ -55,6 +55,7 @@ def coarse(monkeypatch, digits):
     monkeypatch.setattr(exact_noise, "_FAR", 2.0 ** (1 - digits))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", sorted(exact_noise.LAWS))
 @given(words=st.lists(WORD, min_size=0, max_size=12), count=st.integers(1, 4))
 @settings(max_examples=60, deadline=None)

@@ -229,6 +229,7 @@ def test_a_branch_claims_seeds_for_itself():
     guard.claim_seed(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "order", "events"),
     [

@@ -195,6 +195,7 @@ def test_renyi_costs(order, loss, rate, size, multiplier):
     near(rdp_pure_without_replacement(order, n, m, loss), mp.log(moment) / (a - 1))
 
 
+@pytest.mark.slow
 @given(st.integers(2, 300), rates, powers(-1.0, 4.0))
 def test_the_binomial_sum(order, rate, multiplier):
     q, s = mp.mpf(rate), mp.mpf(multiplier)

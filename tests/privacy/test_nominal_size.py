@@ -181,6 +181,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_events_and_noise_are_the_same_for_any_number_of_rows(name):
     method, budget = RUNS[name]

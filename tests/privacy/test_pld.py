@@ -226,6 +226,7 @@ def test_golden_values_of_004(batches, steps, by_rdp, by_pld):
     assert epsilon(Repeated(step, steps), 1e-5, ADD) == pytest.approx(by_pld, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-9])
 @pytest.mark.parametrize("count", [1, 20, 400])
 @pytest.mark.parametrize(

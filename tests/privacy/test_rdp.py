@@ -187,6 +187,7 @@ def test_poisson_gaussian_agrees_with_dp_accounting():
 # Amplification of general curves
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [0.01, 0.3])
 @pytest.mark.parametrize("a", [2, 5, 16])
 def test_exact_pairs_reproduce_the_direct_divergence(a, q):

@@ -114,6 +114,7 @@ def test_a_lower_bound_of_one_step_against_its_integral():
 # Words and errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["balls_in_bins", "Balls-in-Bins", " balls  in bins"])
 def test_names_are_read_however_they_are_spelt(words):
     assert run("balls in bins", sampling=words) == run("balls in bins")

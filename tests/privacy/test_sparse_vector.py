@@ -142,6 +142,7 @@ def worst_found(noise, first, second, size, order, seed=0):
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("first", [0.02, 0.5])
 def test_with_little_noise_on_the_threshold_a_shared_value_saves_nothing(noise, first):
@@ -191,6 +192,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_wrong_bounds_are_caught(name, monkeypatch):
     """By the same search that the right bound survives."""
@@ -236,6 +238,7 @@ def brute_force(noise, order, scale, caps, shift, nodes):
     return [values[cap] / (order - 1) for cap in caps]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("order", [1.3, 9, 120])
 @pytest.mark.parametrize("scale", [0.3, 10.0])

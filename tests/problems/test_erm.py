@@ -153,6 +153,7 @@ def test_any_size(n, d, R, seed):
         assert_sums(_replicate(sums, r), reference(X, y, w, problem.loss, 0.3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("R", [None, 4])
 @pytest.mark.parametrize("form", ["dense", "csr"])
 def test_any_number_of_threads_gives_the_same_bits(form, R):
@@ -192,6 +193,7 @@ def test_worker_processes_and_threads_give_the_same_bits():
             assert np.array_equal(gradient, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dense", "csr", "strict"])
 def test_clipping_bounds_every_sample(form):
     X, y, w = draw(200, 5, reach=20.0)
@@ -214,6 +216,7 @@ def test_clipping_bounds_every_sample(form):
 # Row bounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dense", "float32", "csr", "strict"])
 @pytest.mark.parametrize("order", [1, 2])
 def test_rows_are_scaled_down_to_the_bound(form, order):

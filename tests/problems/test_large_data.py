@@ -10,6 +10,7 @@ from dpanalysis import ERM, clipping, losses
 from dpanalysis.kernels import dense
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("d", [1, 17, 2053])
 def test_sums_of_large_data_are_those_of_its_parts(d, dtype):

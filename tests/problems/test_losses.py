@@ -239,6 +239,7 @@ def test_polynomials_are_accurate_to_1e_15_over_the_whole_range():
         assert error <= 1e-15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "points"),
     [

@@ -497,6 +497,7 @@ def test_a_record_that_is_not_finite_adds_exactly_nothing():
         assert np.abs(after.gradient - before).max() < 1e-6 < np.abs(hole.gradient - before).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 def test_one_record_moves_a_sum_by_no_more_than_its_bound(rule):
     problem, _, _, _ = problem_of("conv2d", torch.float32, n=40, chunk=8)

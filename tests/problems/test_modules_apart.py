@@ -197,6 +197,7 @@ def data(n, seed):
     return torch.randn(n, 4, generator=generator), torch.randint(0, 3, (n,), generator=generator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MIXING)
 @settings(max_examples=5)
 @given(
@@ -339,6 +340,7 @@ STATES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STATES)
 def test_no_call_leaves_anything_to_the_next(kind):
     make, loss = STATES[kind]
@@ -471,6 +473,7 @@ LAYERS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.filter_too_much])  # few layers take any shape
 @given(layers=st.lists(LAYERS, min_size=1, max_size=2), axes=st.integers(0, 3))
 def test_what_takes_a_chunk_at_once_keeps_samples_apart(layers, axes):

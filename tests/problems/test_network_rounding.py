@@ -103,6 +103,7 @@ def test_no_block_in_single_precision_is_longer_than_proved(rows, monkeypatch):
     assert {size for _, size in lengths} == {8} and max(lengths)[0] <= 4096
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize(("bias", "replicates"), [(True, 1), (False, 3)])

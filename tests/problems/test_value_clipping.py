@@ -253,6 +253,7 @@ LAYERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=[str(layer) for layer, _ in LAYERS])
 def test_the_norm_of_a_layer_is_at_least_that_of_its_matrix(layer, shape):
     """Written out: the derivative in the input, and the gradient in weight and bias."""

@@ -335,6 +335,7 @@ def test_a_sloppy_solver_costs_rate_but_not_truth(monkeypatch):
     assert exact.rate - 1e-6 <= certificate.rate < exact.rate + 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["rate", "noise"])
 def test_through_cvxpy(objective):
     """The same programs stated in cvxpy give the same certificates."""

@@ -301,6 +301,7 @@ def test_descent_holds_with_generalised_smoothness():
                 assert change <= bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["psac", "auto"])
 @pytest.mark.parametrize("sigma", [0.0, 2.0])
 def test_theorem_2_bounds_simulated_runs(kind, sigma):

@@ -378,6 +378,7 @@ def test_a_guarantee_has_tighter_tolerances(shares):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarantee", [False, True])
 @pytest.mark.parametrize("printed", [False, True])
 @pytest.mark.parametrize("alpha", [0.5, 0.1, 0.01])

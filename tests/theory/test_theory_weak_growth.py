@@ -57,6 +57,7 @@ def test_value_clipping_accepts_the_constants(row_norm):
         clipping.Value(1.0, beta1).check(loss, row_norm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("K", [2, 3, 6])
 def test_the_softmax_constant_is_attained_or_approached(K):
     """Maximising over logits finds it, from any of five starts, and never more."""
