@@ -8,6 +8,8 @@ import importlib
 import json
 import os
 import platform
+import shutil
+import subprocess
 import sys
 import time
 from importlib import metadata
@@ -20,6 +22,7 @@ from .worker import POOLS
 
 PACKAGES = (
     *("numpy", "scipy", "numba", "cvxpy", "clarabel", "scikit-learn", "jax", "torch", "opacus"),
+    *("cupy-cuda12x", "cupy-cuda13x", "array-api-compat"),
     *("dp-accounting", "autolyap", "PEPit"),
 )
 SETTINGS = (*POOLS, "NUMBA_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
@@ -34,9 +37,11 @@ def machine() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     settings = [f"{name}={os.environ[name]}" for name in SETTINGS if name in os.environ]
+    device = _device()
     return {
         "Processor": f"{_first('/proc/cpuinfo', 'model name') or platform.processor()}, "
         f"{os.cpu_count()} cores",
+        **({"GPU": device} if device else {}),
         "Memory": _memory(),
         "System": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "Versions": f"Python {platform.python_version()}, " + ", ".join(versions),
@@ -52,6 +57,15 @@ def _first(path: str, field: str) -> str:
     except OSError:  # not Linux
         return ""
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")
+
+
+def _device() -> str:
+    """Return the GPUs with their driver, or nothing."""
+    if not shutil.which("nvidia-smi"):
+        return ""
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "; ".join(found.stdout.strip().splitlines()) if found.returncode == 0 else ""
 
 
 def _memory() -> str:
@@ -168,7 +182,7 @@ def _write(
         folder = arguments.markdown.parent
         others = [f"benchmarks/{path.name}" for path in sorted(folder.glob("RESULTS-*.md"))]
         arguments.markdown.write_text(
-            page(about, sections, skipped.values(), images, summaries, others)
+            page(about, sections, skipped.values(), images, summaries, others, arguments.names)
         )
 
 

@@ -18,7 +18,7 @@ from dpanalysis._devices import to_host
 from dpanalysis.privacy import mechanisms
 from dpanalysis.problems import MLP
 
-from .measure import Effort, compare, effort, here, installed, unavailable
+from .measure import Effort, compare, here, installed, unavailable
 from .peers import data
 from .table import Row
 from .targets import HOST, NOT_PRIVATE_STEP
@@ -48,7 +48,7 @@ def cupy() -> Any:
 
 def run(quick: bool) -> Iterator[Row]:
     """Run all comparisons; quick: a tenth of the rows."""
-    spent, library = effort(quick), cupy()
+    spent, library = Effort(2 if quick else 5, 0.05, 3), cupy()
     if library is not None:
         yield from copies(library, spent)
         yield from sums(library, spent, 10 if quick else 1)
@@ -139,7 +139,7 @@ def _step(problem: Any, batch: int) -> Callable[[], np.ndarray]:
 def noise(cp: Any, spent: Effort) -> Iterator[Row]:
     """Compare a noised vector of the device with one of the host."""
     random = np.random.default_rng(0)
-    for d in (10_000, 100_000, 1_000_000, 10_000_000):
+    for d in (10_000, 100_000, 300_000, 1_000_000, 10_000_000):
         host, device = (
             here(partial(mechanisms.add_noise, total, "gaussian", 1.0, [random]))
             for total in (np.zeros((1, d)), cp.zeros((1, d)))

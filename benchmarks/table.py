@@ -210,6 +210,7 @@ def page(
     images: Iterable[str] = (),
     summaries: Mapping[str, str] = MappingProxyType({}),
     elsewhere: Sequence[str] = (),
+    names: Sequence[str] = (),
 ) -> str:
     """Return the whole page of results.
 
@@ -227,27 +228,31 @@ def page(
         Title to what stands below its table.
     elsewhere : sequence of str
         Pages of other processors.
+    names : sequence of str
+        The benchmarks that were asked for, if not all were.
     """
     rows = [row for part in sections.values() for row in part]
     others = [f"- Other processors: {', '.join(f'`{each}`' for each in elsewhere)}"]
+    command = " ".join(["python -m benchmarks", *names, "--markdown"])
+    file = "PAGE.md" if names else "benchmarks/RESULTS.md"
     lines = [
         "# Speed and memory beside peers",
         "",
-        "Written by `python -m benchmarks --markdown benchmarks/RESULTS.md`. Each ratio compares",
+        f"Written by `{command} {file}`. Each ratio compares",
         "medians of calls that took turns in one run; best and worst are those of a single turn.",
         '"x" is ours over the other (less is better), "x faster" the other over ours (more is',
         "better); a row without floor and goal is for information, its ratio says how much faster",
         "we are. Every peer ran in a process of its own, tied to as many cores as it had threads.",
         "",
         *(f"- {name}: {value}" for name, value in about.items()),
-        *(others if elsewhere else []),
+        *(others if elsewhere and not names else []),
         "",
         _counted("\n".join(row.as_markdown() for row in rows)),
     ]
     for title, part in sections.items():
         lines += ["", section(title, part, summaries.get(title, ""))]
     lines += ["", *(f"![{image}]({image})" for image in images)]
-    missing, left_out = unmeasured(rows), list(skipped)
+    missing, left_out = [] if names else unmeasured(rows), list(skipped)
     if missing:
         lines += ["", "Not measured in this run: " + "; ".join(missing) + "."]
     if left_out:

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ import numpy as np
 from .._validation import check_int, check_number, check_reals
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.mechanisms import spawn
+from .counting import samples_for
 from .outcomes import draw_pairs, pairs_of
 from .recording import Finding, Recording, record
-from .verify import Claimed, Mechanism, Verdict, check_confidence, verify_privacy
+from .verify import Claimed, Mechanism, Verdict, check_confidence, parse_claim, verify_privacy
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
@@ -120,6 +122,7 @@ def assert_private(
     vectorized: bool = True,
     recording: bool = True,
     seconds: float = 5.0,
+    time_limit: float = math.inf,
 ) -> tuple[Verdict, ...]:
     """Raise AssertionError if a mechanism is found to be less private than claimed.
 
@@ -159,18 +162,24 @@ def assert_private(
         is seen to keep the claim: switch it off where a proof allows more.
     seconds : float, default=5
         For the recordings of all pairs together: no run of theirs begins later.
+    time_limit : float, default=inf
+        Seconds for everything. Each pair has its share of what is left, and fewer runs where they
+        would take longer, as a few runs before and the last pair tell; a pair that has no time for
+        the runs that the claim needs is left out, with those behind it.
 
     Returns
     -------
     tuple of Verdict
-        One for each pair: none of them refutes the claim, and not all are untested.
+        One for each pair that there was time for: none of them refutes the claim, and not all are
+        untested.
 
     Raises
     ------
     AssertionError
         If a pair refutes the claim, by its outputs or by its recording, or if the mechanism looks
-        at the changed record of no pair; the message shows the confidence and the pair. Inside a
-        test under Hypothesis an untested pair is rejected like a false assumption.
+        at the changed record of no pair, or there was time for none; the message shows the
+        confidence and the pair. Inside a test under Hypothesis an untested pair is rejected like a
+        false assumption.
 
     Examples
     --------
@@ -189,30 +198,44 @@ def assert_private(
     """
     confidence = check_confidence(confidence)
     seconds = check_number("seconds", seconds, low=0.0)
+    end = time.monotonic() + check_number("time_limit", time_limit, low=0.0, finite=False)
+    samples = check_int("samples", samples, low=1)
     if relation is not None:
         check_relation(relation)
     chosen, origin = _pairs(neighbours, dataset, neighbour, relation, claim, pairs)
-    verdicts = []
+    asked = parse_claim(claim, delta)
+    share = 1.0 - (1.0 - confidence) / len(chosen)
+    needed = min(samples, samples_for(asked.limit, asked.level, 1.0 - share))
+    verdicts: list[Verdict] = []
+    each = 0.0  # seconds of a run on both data sets, with what is learned from it
     for number, ((first, second), source) in enumerate(zip(chosen, spawn(rng, len(chosen))), 1):
+        start = time.monotonic()
+        turn = (end - start) / (len(chosen) - number + 1)
         recorded = None
         if recording:
-            start = time.monotonic()
-            recorded = _recorded(
-                mechanism, first, second, claim, delta, relation, vectorized, seconds
-            )
+            most = min(seconds, 0.5 * turn)
+            recorded = _recorded(mechanism, first, second, claim, delta, relation, vectorized, most)
             seconds = max(0.0, seconds - (time.monotonic() - start))
+        runs = samples
+        if end < math.inf:
+            each = max(each, 2.0 * _seconds_of_a_run(mechanism, first, vectorized))
+            start, turn = time.monotonic(), turn - (time.monotonic() - start)
+            runs = min(runs, int(turn / max(each, 1e-12)))
+            if runs < needed:
+                break
         verdict = verify_privacy(
             mechanism,
             first,
             second,
             claim,
             delta=delta,
-            samples=samples,
-            confidence=1.0 - (1.0 - confidence) / len(chosen),
+            samples=runs,
+            confidence=share,
             rng=source,
             relation=relation,
             vectorized=vectorized,
         )
+        each = (time.monotonic() - start) / runs
         found = [] if recorded is None else _mistakes(recorded)
         if verdict.refuted or found:
             where = (
@@ -221,6 +244,11 @@ def assert_private(
             )
             raise AssertionError(_report(verdict, found, where))
         verdicts.append(verdict)
+    if not verdicts:
+        raise AssertionError(
+            f"untested: time_limit={time_limit:g} leaves no time for the {needed:,} runs of a pair "
+            "that the claim needs"
+        )
     if all(verdict.untested for verdict in verdicts):
         hypothesis = sys.modules.get("hypothesis")
         if hypothesis and hypothesis.currently_in_test_context():
@@ -230,6 +258,19 @@ def assert_private(
             "never looked at the changed record"
         )
     return tuple(verdicts)
+
+
+def _seconds_of_a_run(mechanism: Mechanism, data: Any, vectorized: bool) -> float:
+    """Return what a run takes, as a few show that are not counted."""
+    random, runs = np.random.default_rng(0), 100 if vectorized else 5
+    start = time.monotonic()
+    with suppress(Exception), np.errstate(all="ignore"):  # an outcome like others
+        if vectorized:
+            mechanism(data, random, runs)
+        else:
+            for _ in range(runs):
+                mechanism(data, random)
+    return (time.monotonic() - start) / runs
 
 
 def _recorded(

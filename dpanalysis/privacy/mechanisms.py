@@ -63,7 +63,7 @@ __all__ = [
 
 # From so many numbers a replicate on, a device draws its noise itself. Its generator is about 70
 # calls of some 5 microseconds, whatever the length; the host takes 2.6 ns a number.
-DRAWN_ON_DEVICE = 100_000
+DRAWN_ON_DEVICE = 300_000
 
 
 def noisy(
@@ -240,7 +240,7 @@ def parts(random: Random, n: int, count: int) -> Any:
 def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random]) -> Any:
     """Return ``array`` (R, d) with noise added where it lives; row r takes that of source r.
 
-    On the host in place. On a device, rows of 100,000 columns or more get numbers of a
+    On the host in place. On a device, rows of 300,000 columns or more get numbers of a
     counter-based generator that runs there, with key and counter from the row's source: other
     numbers than on the host. Shorter rows get the numbers of the host, and so does every row of
     PyTorch, which does not compute with unsigned integers of 64 bits. Where the source is the

@@ -190,6 +190,7 @@ def test_zcdp_claims_need_a_delta(assert_private):
         ({"relation": "swap"}, ValueError, "relation"),
         ({"neighbours": [PAIR], "confidence": 1.0}, ValueError, "confidence"),
         ({"neighbours": [PAIR], "confidence": math.nan}, ValueError, "confidence"),
+        ({"neighbours": [PAIR], "time_limit": -1.0}, ValueError, "time_limit"),
     ],
 )
 def test_arguments(assert_private, arguments, error, message):
@@ -227,6 +228,38 @@ def test_the_last_line_says_who_found_it(assert_private):
     with pytest.raises(AssertionError, match="refuted: epsilon >= ") as outputs:
         assert_private(threshold, 1.0, neighbours=[PAIR])
     assert last_line(outputs).startswith("found by the outputs alone, not by the recording: eps")
+
+
+@pytest.mark.parametrize(
+    ("limit", "vectorized", "pairs", "runs"),
+    [
+        *((1e9, True, 3, 5000), (30.0, True, 3, 4900), (9.0, True, 3, 1300), (1.5, True, 3, 150)),
+        *((30.0, False, 3, 4990), (0.1, True, 0, 0)),
+    ],
+)
+def test_a_time_limit_is_kept(monkeypatch, assert_private, limit, vectorized, pairs, runs):
+    """By a clock that runs a millisecond for each run of the mechanism, and never else."""
+    clock = [0.0]
+    monkeypatch.setattr(assertions.time, "monotonic", lambda: clock[0])
+
+    def slow(dataset, rng, size=1):
+        clock[0] += 1e-3 * size
+        answer = noisy_sum(dataset, rng, size)
+        return answer if vectorized else answer[0]
+
+    def go():
+        return assert_private(
+            slow, 1.0, neighbours=[PAIR] * 3, samples=5000, confidence=0.9, vectorized=vectorized,
+            recording=False, time_limit=limit,
+        )  # fmt: skip
+
+    if not pairs:
+        with pytest.raises(AssertionError, match=r"time_limit=0\.1 leaves no time for the \d+ "):
+            go()
+        return
+    verdicts = go()
+    assert len(verdicts) == pairs and clock[0] <= limit
+    assert runs <= verdicts[0].samples <= min(5000, 1000 * limit / 6 + 1)
 
 
 def never_looks(dataset, rng, size):
