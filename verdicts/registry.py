@@ -264,7 +264,7 @@ def known(modules: Sequence[str] = ()) -> list[Statement]:
 
 def _order(statement: Statement) -> tuple[str, int]:
     name, _, number = statement.id.rpartition("-")
-    return name, int(number)
+    return name.lower(), int(number)
 
 
 def chosen(

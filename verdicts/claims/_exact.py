@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import optimize
+from scipy import integrate, optimize, special
 
 from dpanalysis.privacy.accounting.zcdp import gaussian_delta, gaussian_epsilon
 
-__all__ = ["Setting", "composed_delta", "margins", "sampled_delta", "sampled_epsilon", "settings"]
+__all__ = [
+    "Allocation",
+    "Setting",
+    "allocated_delta",
+    "allocations",
+    "composed_delta",
+    "margins",
+    "sampled_delta",
+    "sampled_epsilon",
+    "settings",
+]
 
 
 def sampled_delta(sigma: float, rate: float, epsilon: float) -> float:
@@ -55,6 +66,52 @@ def sampled_epsilon(sigma: float, rate: float, delta: float) -> float:
     return float(
         optimize.brentq(lambda e: sampled_delta(sigma, rate, e) - delta, 0.0, high, xtol=1e-12)
     )
+
+
+def allocated_delta(sigma: float, epsilon: float) -> float:
+    r"""Return delta(epsilon) of two Gaussian steps of which one, drawn evenly, has the record.
+
+    The ratio of densities is the mean of :math:`e^{(x_i - 1/2)/\sigma^2}`. At a given
+    :math:`x_1` it passes a level where :math:`x_2` passes a threshold; the rest is one integral
+    in each direction.
+
+    Examples
+    --------
+    A step at which the record certainly is, costs more:
+
+    >>> bool(0.0 < allocated_delta(1.0, 1.0) < 0.5 * gaussian_delta(1.0, 1.0))
+    True
+    """
+    variance = sigma**2
+
+    def excess(u: float, level: float, side: float) -> float:
+        """Of one side of the level: the mixture minus e^epsilon times the other, or reversed."""
+        rest = 2.0 * level - math.exp((u - 0.5) / variance)
+        if rest > 0.0:
+            threshold = 0.5 + variance * math.log(rest)
+            none, one = (special.ndtr(side * (m - threshold) / sigma) for m in (0.0, 1.0))
+        else:
+            none = one = float(side > 0.0)
+        here, there = (math.exp(-0.5 * ((u - m) / sigma) ** 2) for m in (1.0, 0.0))
+        mixture, other = 0.5 * (here * none + there * one), there * none
+        kept = (
+            mixture - math.exp(epsilon) * other
+            if side > 0.0
+            else other - math.exp(epsilon) * mixture
+        )
+        return kept / (sigma * math.sqrt(2.0 * math.pi))
+
+    found = []
+    for level, side in ((math.exp(epsilon), 1.0), (math.exp(-epsilon), -1.0)):
+        kink = 0.5 + variance * math.log(2.0 * level)
+        ends = sorted({-15.0 * sigma, 0.0, 1.0, min(max(kink, -15.0 * sigma), 1.0 + 15.0 * sigma)})
+        ends = [*ends, 1.0 + 15.0 * sigma]
+        pieces = [
+            integrate.quad(excess, a, b, (level, side), epsabs=1e-16, epsrel=1e-12, limit=400)[0]
+            for a, b in itertools.pairwise(ends)
+        ]
+        found.append(math.fsum(pieces))
+    return max(0.0, *found)
 
 
 def composed_delta(
@@ -144,3 +201,41 @@ def margins(reported: Sequence[Any], chosen: Sequence[Setting]) -> tuple[float, 
     exact = np.array([setting.exact for setting in chosen])
     told = np.array(reported, dtype=float)
     return float(np.min(told - exact)), float(np.median(told / exact))
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Gaussian steps of which one, drawn evenly, has the record, and the delta asked for."""
+
+    sigma: float
+    steps: int
+    delta: float
+
+    @property
+    def exact(self) -> float:
+        """The exact epsilon, of one step or two."""
+        high = gaussian_epsilon(self.sigma, self.delta)
+        if self.steps == 1:
+            return high
+        assert self.steps == 2
+        return float(
+            optimize.brentq(
+                lambda e: allocated_delta(self.sigma, e) - self.delta, 0.0, high, xtol=1e-10
+            )
+        )
+
+
+def allocations(random: np.random.Generator, count: int) -> list[Allocation]:
+    """Return random settings of one step or two whose epsilon is between 0.01 and 10.
+
+    Examples
+    --------
+    >>> {each.steps for each in allocations(np.random.default_rng(0), 4)}
+    {1, 2}
+    """
+    found: list[Allocation] = []
+    while len(found) < count:
+        sigma, delta = math.exp(random.uniform(-0.7, 1.6)), 10.0 ** -random.uniform(2.0, 7.0)
+        if allocated_delta(sigma, 0.01) > delta and gaussian_epsilon(sigma, delta) < 10.0:
+            found.append(Allocation(sigma, 1 + len(found) % 2, delta))
+    return found

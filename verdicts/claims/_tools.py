@@ -11,7 +11,7 @@ import numpy as np
 from dpanalysis.audit.verify import Verdict, verify_privacy
 
 from ..protocol import Worker
-from ._exact import Setting
+from ._exact import Allocation, Setting
 
 __all__ = ["CONFIDENCE", "as_arguments", "found", "lower_bound", "sampler"]
 
@@ -70,6 +70,6 @@ def found(verdict: Verdict, what: str) -> dict[str, Any]:
     }
 
 
-def as_arguments(settings: Sequence[Setting]) -> list[dict[str, Any]]:
+def as_arguments(settings: Sequence[Setting | Allocation]) -> list[dict[str, Any]]:
     """Return settings as a message takes them."""
     return [asdict(setting) for setting in settings]

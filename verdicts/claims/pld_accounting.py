@@ -1,0 +1,45 @@
+"""PLD_accounting: Gaussian noise with random allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dpanalysis.papers.claim import Effort, Evidence, printed
+
+from ..protocol import Worker
+from ..registry import Package, register
+from ._exact import allocations
+from ._tools import as_arguments
+
+PACKAGE = Package(
+    name="PLD_accounting",
+    version="2.0",
+    probe=Path(__file__).parents[1] / "probes" / "PLD_accounting.py",
+    setting="Neighbours differ in one record that is there or not; it takes part in one of the "
+    "steps of an epoch, drawn evenly.",
+)
+
+
+@register(
+    PACKAGE,
+    1,
+    "docstring of `gaussian_allocation_epsilon_range`",
+    "'Returns: a tuple (upper_bound, lower_bound)' of epsilon",
+    configuration="one step or two, num_selected = num_epochs = 1, multipliers from 0.5 to 5, "
+    "delta from 1e-7 to 0.01, epsilon_accuracy as by default",
+    untested="more steps, several epochs, several selections, other noise",
+    verdict="holds",
+)
+def bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
+    """Compare both bounds with the exact epsilon, which is an integral for two steps."""
+    chosen = allocations(effort.random(), effort.cases(8, 100))
+    upper, lower = worker.call("ranges", settings=as_arguments(chosen)).T
+    exact = np.array([each.exact for each in chosen])
+    width = float(np.median((upper - lower) / exact))
+    what = f"least (upper bound - exact); median width of the range is {width:.2%} of epsilon"
+    yield printed(what, float(np.min(upper - exact)), ">=", 0.0, tolerance=1e-7, cases=len(chosen))
+    what = "least (exact - lower bound)"
+    yield printed(what, float(np.min(exact - lower)), ">=", 0.0, tolerance=1e-7, cases=len(chosen))

@@ -1,0 +1,67 @@
+"""random-allocation: bounds of several kinds for Gaussian noise with random allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dpanalysis.papers.claim import Effort, Evidence, printed
+
+from ..protocol import Worker
+from ..registry import Package, register
+from ._exact import allocations
+from ._tools import as_arguments
+
+PACKAGE = Package(
+    name="random-allocation",
+    version="1.0.5",
+    probe=Path(__file__).parents[1] / "probes" / "random_allocation.py",
+    requirements=("pandas",),  # imported, and not named as a requirement
+    setting="Neighbours differ in one record that is there or not (`Direction.BOTH`); it takes "
+    "part in one of the steps of an epoch, drawn evenly.",
+)
+
+
+@register(
+    PACKAGE,
+    1,
+    "docstrings of `allocation_epsilon_combined` and of its parts",
+    "the epsilon 'for the allocation scheme' is an upper bound, by each method and by the least "
+    "of them",
+    configuration="direct, recursive, decomposition and combined bounds; two steps, "
+    "num_selected = num_epochs = 1, multipliers from 0.5 to 5, delta from 1e-7 to 0.01, "
+    "`SchemeConfig()`",
+    untested="more steps, several epochs, the analytic bound (infinite here), RDP-DCO, Monte Carlo",
+    verdict="holds",
+)
+def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
+    """Compare them with the exact epsilon, which is an integral for two steps."""
+    drawn = allocations(effort.random(), 2 * effort.cases(8, 60))
+    chosen = [each for each in drawn if each.steps == 2]
+    exact = np.array([each.exact for each in chosen])
+    for bound in ("direct", "recursive", "decomposition", "combined"):
+        told = worker.call("epsilons", bound=bound, settings=as_arguments(chosen))
+        loose = f"median of reported/exact is {np.median(told / exact):.3f}"
+        what, least = f"{bound}: least (reported - exact); {loose}", float(np.min(told - exact))
+        yield printed(what, least, ">=", 0.0, tolerance=1e-7, cases=len(chosen))
+
+
+@register(
+    PACKAGE,
+    2,
+    "docstring of `allocation_epsilon_lower_bound`",
+    "'a lower bound on epsilon for the allocation scheme'",
+    configuration="as for the upper bounds",
+    untested="more steps, several epochs",
+    verdict="holds",
+)
+def lower_bound(worker: Worker, effort: Effort) -> Iterator[Evidence]:
+    """Compare it with the exact epsilon."""
+    drawn = allocations(effort.random(), 2 * effort.cases(8, 60))
+    chosen = [each for each in drawn if each.steps == 2]
+    told = worker.call("epsilons", bound="lower_bound", settings=as_arguments(chosen))
+    exact = np.array([each.exact for each in chosen])
+    what = f"least (exact - reported); median of reported/exact is {np.median(told / exact):.3f}"
+    yield printed(what, float(np.min(exact - told)), ">=", 0.0, tolerance=1e-7, cases=len(chosen))
