@@ -149,27 +149,27 @@ _CONSTANT = (
 )
 
 
-class UserLoss:
-    """A loss, held so that a copy can take its place."""
+class UserFunction:
+    """A loss or an augmentation, held so that a copy can take its place."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
 
-    def __call__(self, outputs: Any, y: Tensor) -> Tensor:
-        """Return what the loss does."""
-        return self.function(outputs, y)
+    def __call__(self, *arguments: Any) -> Any:
+        """Return what the function does."""
+        return self.function(*arguments)
 
 
 class ModuleState:
-    """Everything reachable from a module and a loss but the trained parameters, which stay.
+    """Everything reachable from layers and functions but the trained parameters, which stay.
 
     Attributes of all layers, buffers, frozen parameters, hooks, the attributes of a loss that is
     an object, and the variables and defaults of functions, with all that they hold. Not what
     belongs to the process (globals, attributes of classes, files), nor what cannot be copied.
     """
 
-    def __init__(self, module: nn.Module, loss: UserLoss, trained: Iterable[Tensor]) -> None:
-        self._holders = [*module.modules(), loss]
+    def __init__(self, holders: Iterable[Any], trained: Iterable[Tensor] = ()) -> None:
+        self._holders = [*holders]
         self._kept = {id(each): each for each in (*self._holders, *trained)}
         self._saved = self._copies([vars(each) for each in self._holders])
 
