@@ -270,8 +270,8 @@ class GradientPart(ABC):
         """Return upper bounds on the squared norms, (B,), float64, but for a few roundings."""
 
     @abstractmethod
-    def sum(self, weights: Tensor) -> Tensor:
-        """Return the sum of ``weights`` (B,), float64, times the gradients, (p,)."""
+    def write_sum(self, out: Tensor, weights: Tensor) -> None:
+        """Write the sum of ``weights`` (B,), float64, times the gradients into ``out`` (p,)."""
 
     @abstractmethod
     def without(self, lost: Tensor) -> GradientPart:
@@ -306,9 +306,9 @@ class Whole(GradientPart):
         """Return the squared norms."""
         return torch.linalg.vector_norm(self.whole(), dim=1).square()
 
-    def sum(self, weights: Tensor) -> Tensor:
-        """Return the weighted sum, one product of a vector and a matrix."""
-        return weights @ self.whole()
+    def write_sum(self, out: Tensor, weights: Tensor) -> None:
+        """Write the weighted sum, one product of a vector and a matrix."""
+        torch.mv(self.whole().T, weights, out=out)
 
     def without(self, lost: Tensor) -> Whole:
         """Return the part without the lost samples."""
@@ -333,9 +333,10 @@ class Outer(GradientPart):
         )
         return (deltas * inputs).square()
 
-    def sum(self, weights: Tensor) -> Tensor:
-        """Return the weighted sum, one product of two matrices."""
-        return ((weights[:, None] * self._deltas).T @ self._inputs).flatten()
+    def write_sum(self, out: Tensor, weights: Tensor) -> None:
+        """Write the weighted sum, one product of two matrices."""
+        deltas = weights[:, None] * self._deltas
+        torch.mm(deltas.T, self._inputs, out=out.view(deltas.shape[1], -1))
 
     def without(self, lost: Tensor) -> Outer:
         """Return the part without the lost samples."""
@@ -375,10 +376,10 @@ class Steps(GradientPart):
         count = deltas.shape[1] ** 2 + deltas.shape[2] + inputs.shape[2]
         return _never_below(products.sum(dim=(1, 2)), sizes, count)
 
-    def sum(self, weights: Tensor) -> Tensor:
-        """Return the weighted sum, one product of two matrices over samples and places."""
+    def write_sum(self, out: Tensor, weights: Tensor) -> None:
+        """Write the weighted sum, one product of two matrices over samples and places."""
         deltas = (weights[:, None, None] * self._deltas).flatten(0, 1)
-        return (deltas.T @ self._inputs.flatten(0, 1)).flatten()
+        torch.mm(deltas.T, self._inputs.flatten(0, 1), out=out.view(deltas.shape[1], -1))
 
     def without(self, lost: Tensor) -> Steps:
         """Return the part without the lost samples."""
@@ -407,11 +408,10 @@ class Lookup(GradientPart):
         found = (deltas @ deltas.mT).masked_fill(~same, 0.0).sum(dim=(1, 2))
         return _never_below(found, sizes, deltas.shape[1] ** 2 + deltas.shape[2])
 
-    def sum(self, weights: Tensor) -> Tensor:
-        """Return the table with each weighted delta in the row of its place."""
+    def write_sum(self, out: Tensor, weights: Tensor) -> None:
+        """Write the table with each weighted delta in the row of its place."""
         deltas = (weights[:, None, None] * self._deltas).flatten(0, 1)
-        table = deltas.new_zeros(self._rows, deltas.shape[1])
-        return table.index_add_(0, self._places.flatten(), deltas).flatten()
+        out.zero_().view(self._rows, -1).index_add_(0, self._places.flatten(), deltas)
 
     def without(self, lost: Tensor) -> Lookup:
         """Return the part without the lost samples."""

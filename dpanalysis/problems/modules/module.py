@@ -24,6 +24,7 @@ from .probe import (
     check_batch,
     check_inputs,
     choose_way,
+    lengths,
     refuse_by_name,
     refuse_reduction,
     same_elsewhere,
@@ -35,7 +36,7 @@ from .views import Augmentation
 # Of a chunk's arrays: on the host they stay in cache, and below what the C library gives back to
 # the system after every call.
 _CHUNK_BYTES = {"cpu": 3 << 23, "cuda": 1 << 29}
-_MOST_SAMPLES = {"cpu": 128, "cuda": 512}
+_MOST_SAMPLES = {"cpu": 512, "cuda": 512}
 
 
 class Module(GrowingRisk):
@@ -145,16 +146,17 @@ class Module(GrowingRisk):
     module that counts its calls counts from there each time.
 
     Second, the kernels must give the same bits. All chunks have one length, filled up with zeros,
-    whatever the batch; no algorithm is searched for by timing, and cuDNN's deterministic ones are
-    used. So the same kernels run, and where a record is **replaced** every other one keeps its
-    place in its chunk. That a kernel does not look at another sample is tested in
-    :meth:`check_private`, at every place and to the last bit, before every private run spends
-    anything. Where a record is **added or removed**, those behind it move by one place. With
-    ``chunk=1`` there is only one place, and the proof is whole. With larger chunks it rests on the
-    kernels giving a sample the same bits at every place, which no library promises: see
-    :meth:`keeps_bits`, which tries. If they do not, the terms of the others move by the rounding
-    of their gradients, some 1e-7 of C each in single precision; where a unit of relu is 0 but for
-    a rounding, by more.
+    whatever the batch; the last one has a half, a quarter or an eighth of it where made-up samples
+    have the same bits in all of these. No algorithm is searched for by timing, and cuDNN's
+    deterministic ones are used. So the same kernels run, and where a record is **replaced** every
+    other one keeps its place in its chunk. That a kernel does not look at another sample is tested
+    in :meth:`check_private`, at every place and to the last bit, before every private run spends
+    anything. Where a record is **added or removed**, those behind it move by one place, and the
+    last chunk may get another length. With ``chunk=1`` there is only one place, and the proof is
+    whole. With larger chunks it rests on the kernels giving a sample the same bits at every place
+    and in every length, which no library promises: see :meth:`keeps_bits`, which tries. If they do
+    not, the terms of the others move by the rounding of their gradients, some 1e-7 of C each in
+    single precision; where a unit of relu is 0 but for a rounding, by more.
 
     *Augmentation.* A view is a function of its record and of the parameters w alone, for its
     generator is seeded by the bits of both, so that a sum of views' clipped gradients has the
@@ -244,6 +246,7 @@ class Module(GrowingRisk):
         self._check_classes()
         self.chunk = self._chunk(entries) if chunk is None else check_int("chunk", chunk, low=1)
         check_batch(self._network, self._X, self._y, self.chunk)
+        self._lengths = lengths(self._network, self._X, self._y, self.chunk)
         if self._augment is not None:
             self._augment.check(self._X, self._iterate("w", self._start))
         self._apart: bool | None = None
@@ -348,32 +351,23 @@ class Module(GrowingRisk):
 
     def _compare(self, same: Callable[..., bool]) -> bool:
         self._network.load(torch.as_tensor(self._start))
-        return same(self._network, self._X, self._y, self.chunk)
+        return all(same(self._network, self._X, self._y, length) for length in self._lengths)
 
     def _chunks(self, w: Tensor, rows: Tensor | None) -> Iterator[tuple[Inputs, Tensor, Any, int]]:
         """Yield ``(X, y, chosen, count)``: chunks of one length, the last filled with zeros.
 
+        The last is shorter where the same bits come of that, see :func:`.probe.lengths`.
         Of an augmented problem X are the views at ``w``.
         """
         total = self.n if rows is None else len(rows)
         for lo in range(0, total, self.chunk):
             hi = min(total, lo + self.chunk)
+            length = next(each for each in self._lengths if each >= hi - lo)
             chosen: Any = slice(lo, hi) if rows is None else rows[lo:hi]
-            X = tuple(self._filled(each, chosen) for each in self._X)
+            X = tuple(_filled(each, chosen, length) for each in self._X)
             if self._augment is not None:
                 X = self._augment.views(X, hi - lo, w)
-            yield X, self._filled(self._y, chosen), chosen, hi - lo
-
-    def _filled(self, array: Tensor, chosen: Any) -> Tensor:
-        """Return the chosen entries, and zeros behind them up to the length of a chunk."""
-        if isinstance(chosen, slice) and chosen.stop - chosen.start == self.chunk:
-            return array[chosen]
-        filled = array.new_zeros(self.chunk, *array.shape[1:])
-        if isinstance(chosen, slice):
-            filled[: chosen.stop - chosen.start] = array[chosen]
-        else:
-            torch.index_select(array, 0, chosen, out=filled[: len(chosen)])
-        return filled
+            yield X, _filled(self._y, chosen, length), chosen, hi - lo
 
     def _evaluate(
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
@@ -394,33 +388,32 @@ class Module(GrowingRisk):
         network = self._network
         network.load(w)
         losses_of: list[Tensor] = []
-        sums: list[Tensor] = []
+        total = self._zeros(self.d * gradient)
+        of_chunk = torch.empty_like(total)
         cuts: list[Tensor] = []
         with same_kernels():
             for X, y, chosen, count in self._chunks(w, rows):
-                times = self._times(count, None if weights is None else weights[chosen])
+                times = self._times(count, len(y), None if weights is None else weights[chosen])
                 if gradient:
                     losses, placed = network.sample_gradients(X, y)
                     together = Together(placed, network.vector)
-                    total, cut = together.clipped(losses, clipping, times)
-                    sums = [sums[0].add_(total)] if sums else [total]
-                    cuts.append(cut)
+                    cuts.append(together.write_clipped(of_chunk, losses, clipping, times))
+                    total += of_chunk
                 else:
                     losses = network.losses(X, y)
                 if value:
                     losses = losses[:count]
                     losses_of.append((losses if times is None else losses * times[:count]).sum())
-        total = sums[0] if sums else self._zeros(self.d * gradient)
         return _added(losses_of, self._zeros()), total, _added(cuts, self._zeros().long())
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.float64, device=self.device)
 
-    def _times(self, count: int, weights: Tensor | None) -> Tensor | None:
-        """Return how often the places of a chunk count, (chunk,); None for once each."""
-        if count == self.chunk:
+    def _times(self, count: int, length: int, weights: Tensor | None) -> Tensor | None:
+        """Return how often the places of a chunk count, (length,); None for once each."""
+        if count == length:
             return weights
-        times = self._zeros(self.chunk)
+        times = self._zeros(length)
         times[:count] = 1.0 if weights is None else weights
         return times
 
@@ -486,6 +479,20 @@ class Module(GrowingRisk):
             fractions.append((torch.cat(guesses) == labels).to(torch.float64).mean())
         found = self._back(torch.stack(fractions), w)
         return found if iterate.ndim == 2 else float(found[0])
+
+
+def _filled(array: Tensor, chosen: Any, length: int) -> Tensor:
+    """Return the chosen entries, and zeros behind them up to a length."""
+    if isinstance(chosen, slice) and chosen.stop - chosen.start == length:
+        return array[chosen]
+    if not isinstance(chosen, slice) and len(chosen) == length:
+        return array.index_select(0, chosen)
+    filled = array.new_zeros(length, *array.shape[1:])
+    if isinstance(chosen, slice):
+        filled[: chosen.stop - chosen.start] = array[chosen]
+    else:
+        torch.index_select(array, 0, chosen, out=filled[: len(chosen)])
+    return filled
 
 
 def _added(numbers: Sequence[Tensor], nothing: Tensor) -> Tensor:

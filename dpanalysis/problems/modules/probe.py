@@ -17,6 +17,7 @@ from .network import Inputs, ModuleNetwork, rows_of, same_kernels
 from .per_sample import Placed, Together, has_statistics
 
 _TRIED = 3  # samples; a first axis of another length is not that of the samples
+_SHORTEST = 16  # samples of a chunk that is not whole
 _MIXED = (
     "module must keep its samples apart: the loss of a sample changes with the samples beside it"
 )
@@ -313,7 +314,7 @@ def same_gradients(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> 
             at = kept.nonzero().flatten()
             if network.way != "loop" or bool(kept.all()):
                 found = network.sample_gradients(others, marks)[1]
-                if not _same_bits(network, chunk, (expected, at), (found, at)):
+                if not _same_bits(network, (expected, at, chunk), (found, at, chunk)):
                     return False
             if not _equal(losses[at], _losses_together(network, others, marks)[at]):
                 return False
@@ -329,9 +330,30 @@ def same_elsewhere(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> 
         expected = network.sample_gradients(x, labels)[1]
         for order in (places.flip(0).to(labels.device), drawn.to(labels.device)):
             found = network.sample_gradients(rows_of(x, order), labels[order])[1]
-            if not _same_bits(network, chunk, (expected, order), (found, places.to(labels.device))):
+            here = places.to(labels.device)
+            if not _same_bits(network, (expected, order, chunk), (found, here, chunk)):
                 return False
     return True
+
+
+def lengths(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> tuple[int, ...]:
+    """Return how long a chunk may be: a quarter, a half and the whole, or the whole alone.
+
+    In a shorter one made-up samples must have the same losses and gradients to the last bit.
+    """
+    shorter = [chunk // part for part in (8, 4, 2) if chunk // part >= _SHORTEST]
+    if not shorter or network.way == "loop":
+        return (chunk,)
+    x, labels = made_up(network, X, y, chunk, seed=1)
+    with same_kernels():
+        losses, whole = network.sample_gradients(x, labels)
+        for length in shorter:
+            found = network.sample_gradients(rows_of(x, slice(length)), labels[:length])
+            first = torch.arange(length, device=labels.device)
+            same = _same_bits(network, (whole, first, chunk), (found[1], first, length))
+            if not same or not _equal(found[0], losses[:length]):
+                return (chunk,)
+    return (*shorter, chunk)
 
 
 def _scaled(array: Tensor, scale: int) -> Tensor:
@@ -346,10 +368,13 @@ def _losses_together(network: ModuleNetwork, x: Inputs, y: Tensor) -> Tensor:
     return network.losses_together(x, y)
 
 
-def _same_bits(network: ModuleNetwork, count: int, *gradients: tuple[list[Placed], Tensor]) -> bool:
-    """Return whether gradients at some places are the same: all norms, and the entries of four."""
+def _same_bits(network: ModuleNetwork, *gradients: tuple[list[Placed], Tensor, int]) -> bool:
+    """Return whether gradients at some places are the same: all norms, and the entries of four.
+
+    Each time the gradients, the places, and how many there are.
+    """
     found = []
-    for placed, places in gradients:
+    for placed, places, count in gradients:
         units = _units(places.new_empty(count))
         together = Together(placed, network.vector)
         together.leave_out(units[places].sum(dim=0) == 0.0)
