@@ -288,6 +288,89 @@ class Recurrent(nn.Module):
         return self.head(self.cell(x)[0][:, -1])
 
 
+class Sequences(nn.Module):
+    """A recurrent layer; what is taken of it, and in which shape it is given."""
+
+    def __init__(self, kind, form="batch first", **more):
+        super().__init__()
+        self.form, sides = form, 2 if more.get("bidirectional") else 1
+        self.cell = kind(3, 4, batch_first=form != "time first", **more)
+        self.head = nn.Linear(2 * sides * more.get("proj_size", 4), 3)
+
+    def forward(self, x):
+        given = x.transpose(0, 1) if self.form == "time first" else x
+        if self.form == "state":
+            start = torch.tanh(x[:, 0, :1])[None].expand(1, -1, 4).contiguous()
+            outputs, ends = self.cell(given, (start, start))
+        else:
+            outputs, ends = self.cell(given)
+        outputs = outputs.transpose(0, 1) if self.form == "time first" else outputs
+        last = ends[-1] if isinstance(ends, tuple) else ends
+        last = ends[0] if self.cell.proj_size else last
+        sides = 1 + self.cell.bidirectional
+        return self.head(torch.cat([outputs.mean(dim=1), *last[-sides:]], dim=1))
+
+
+class Alone(Sequences):
+    """Gives its layer one sequence at a time, without an axis for the samples."""
+
+    def forward(self, x):
+        rows = [self.cell(row)[0].mean(dim=0) for row in x]
+        return self.head(torch.cat([torch.stack(rows)] * 2, dim=1))
+
+
+RECURRENT = {
+    "lstm": lambda: Sequences(nn.LSTM),
+    "lstm, time first": lambda: Sequences(nn.LSTM, "time first", num_layers=2),
+    "lstm, both ways": lambda: Sequences(nn.LSTM, num_layers=2, bidirectional=True),
+    "lstm, one sequence": lambda: Alone(nn.LSTM, bias=False),
+    "gru": lambda: Sequences(nn.GRU, bidirectional=True),
+    "gru, two layers": lambda: Sequences(nn.GRU, "time first", num_layers=2, bias=False),
+    "tanh": lambda: Sequences(nn.RNN, num_layers=2),
+    "relu": lambda: Sequences(nn.RNN, bidirectional=True, nonlinearity="relu"),
+}
+OTHERWISE = {  # without a rule: written out
+    "lstm, from a state": lambda: Sequences(nn.LSTM, "state"),
+    "lstm, projected": lambda: Sequences(nn.LSTM, proj_size=2),
+    "lstm, with a hook": lambda: hooked(Sequences(nn.LSTM)),
+}
+
+
+def hooked(module):
+    module.cell.register_forward_pre_hook(lambda layer, given: (2.0 * given[0],))
+    return module
+
+
+@pytest.mark.parametrize("name", [*RECURRENT, *OTHERWISE])
+def test_recurrent_layers_give_the_sums_of_a_loop(name):
+    module = {**RECURRENT, **OTHERWISE}[name]().double()
+    X, y = torch.randn(7, 5, 3, dtype=torch.float64), torch.arange(7) % 3
+    problem = dpa.problems.Module(module, X, y, chunk=4)
+    network, w, rows = problem._network, problem.initial(), [0, 2, 3, 3, 6]
+    if name in RECURRENT:
+        assert network.way == "layers" and network.forward == "vmap"
+        assert network._ruled == {"cell", "head"}
+    losses, gradients = zip(*by_loop(module, X, y, rows))
+    for rule in (None, *RULES[:4]):
+        gradient, clipped = clipped_sum(losses, gradients, rule)
+        total = problem.sums(w, rows=np.array(rows), clipping=rule)
+        np.testing.assert_allclose(total.gradient, gradient, rtol=1e-9, atol=1e-12)
+        assert total.clipped == clipped
+    np.testing.assert_allclose(problem.line_losses(w, w, np.array(rows))(0.0), losses, rtol=1e-9)
+    problem.check_private()
+    assert "forward" not in vars(network.module.cell)
+    other, others = X.clone(), np.arange(7) != 2
+    other[2] = 1e3
+    moved = dpa.problems.Module(module, other, y, chunk=4)
+    assert (moved.line_losses(w, w)(0.0) == problem.line_losses(w, w)(0.0))[others].all()
+    sums = [each.sums(w, clipping=RULES[0]).gradient for each in (moved, problem)]
+    assert np.linalg.norm(sums[1] - sums[0]) <= 0.2 * (1.0 + 1e-9)
+    expected = problem.sample_gradients(w, np.arange(7))[others]
+    assert (moved.sample_gradients(w, np.arange(7))[others] == expected).all()
+    again = copy.deepcopy(problem)
+    assert (again.sums(w).gradient == problem.sums(w).gradient).all()
+
+
 def problem_of(name, dtype=torch.float64, n=11, **more):
     module, shape = MODULES[name]()
     module.to(dtype)
@@ -448,7 +531,7 @@ def test_outer_products_have_the_outputs_first(shape):
     deltas = torch.randn(5, steps, out, dtype=torch.float64)
     inputs = torch.randn(5, steps, width, dtype=torch.float64)
     whole = torch.einsum("bto,bti->boi", deltas, inputs).flatten(1)
-    assert torch.allclose(layers._product(deltas, inputs).whole(), whole)
+    assert torch.allclose(layers.product(deltas, inputs).whole(), whole)
 
 
 def test_rounding_counts_every_operation(monkeypatch):

@@ -442,7 +442,7 @@ def gradients(layer: nn.Module, inputs: Tensor, deltas: Tensor) -> dict[str, Gra
     return KNOWN[type(layer)](layer, inputs, deltas)
 
 
-def _product(deltas: Tensor, inputs: Tensor) -> GradientPart:
+def product(deltas: Tensor, inputs: Tensor) -> GradientPart:
     """Return the sum of T outer products a sample, of (B, T, out) and (B, T, in).
 
     Written out, unless that takes more than twice the memory of the products' factors.
@@ -460,7 +460,7 @@ def _linear(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPar
     deltas = deltas.reshape(count, -1, layer.out_features)
     inputs = inputs.reshape(count, -1, layer.in_features)
     bias = deltas[:, 0] if deltas.shape[1] == 1 else deltas.sum(dim=1)
-    return {"weight": _product(deltas, inputs), "bias": Whole(bias)}
+    return {"weight": product(deltas, inputs), "bias": Whole(bias)}
 
 
 def _convolution(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPart]:
@@ -477,7 +477,7 @@ def _convolution(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Gradie
     windows = windows.permute(0, 1, 3, 2, 4).flatten(3)
     deltas = deltas.reshape(count, groups, layer.out_channels // groups, -1)
     one = groups == 1
-    weight = _product(deltas[:, 0].mT, windows[:, 0]) if one else Whole(deltas @ windows)
+    weight = product(deltas[:, 0].mT, windows[:, 0]) if one else Whole(deltas @ windows)
     return {"weight": weight, "bias": Whole(deltas.sum(dim=3))}
 
 

@@ -55,17 +55,18 @@ class Module(GrowingRisk):
 
     Gradients of single samples come layer by layer, from one pass forth and back over a chunk of
     samples: of Linear, Conv1d to Conv3d, Embedding, GroupNorm and LayerNorm the norms cost little
-    beside that pass. A layer of any other kind (MultiheadAttention, one of your own) runs once
-    more, by ``torch.func.vmap``, and the gradients in its own parameters are written out; so a
-    parameter that the module holds itself takes a second pass through the whole module. Where
-    that fails, ``vmap`` writes out everything, or samples go one by one. Which way gives the right
-    gradients is found out on a few made-up samples. Memory is that of a chunk, whatever the batch.
+    beside that pass, of LSTM, GRU and RNN about as much as it. A layer of any other kind
+    (MultiheadAttention, one of your own) runs once more, by ``torch.func.vmap``, and the gradients
+    in its own parameters are written out; so a parameter that the module holds itself takes a
+    second pass through the whole module. Where that fails, ``vmap`` writes out everything, or
+    samples go one by one. Which way gives the right gradients is found out on a few made-up
+    samples. Memory is that of a chunk, whatever the batch.
 
     A :class:`torch.nn.Sequential` of PyTorch's own layers, with a loss that has a name, takes a
     chunk at once. A module with a ``forward`` of its own, and any other loss, gets each sample as
-    a batch of one, by ``vmap``; that costs some milliseconds a chunk, and recurrent layers take two
-    to three times as long. Where ``vmap`` fails (``forward`` branches on numbers, or fills an
-    array row by row), samples go one after the other, which is slow.
+    a batch of one, by ``vmap``; that costs some milliseconds a chunk. Where ``vmap`` fails
+    (``forward`` branches on numbers, or fills an array row by row), samples go one after the other,
+    which is slow.
 
     Nothing public bounds a gradient, so ``gradient_bound`` and ``L`` are inf, and a private run
     needs a clipping rule. Every rule, every sampling and every method that asks for gradients
@@ -138,12 +139,13 @@ class Module(GrowingRisk):
     *When they stay.* First, no sample may reach another. Layers of PyTorch that are known by
     their exact class to look at one sample at a time, without hooks, take a chunk at once. Any
     other module computes a sample as a batch of one: under ``vmap``, which has no operation that
-    mixes samples and raises on branches and on writing, or in a call of its own. So a layer with
-    places for a few samples of a batch, a loss with the others' outputs, or whatever depends on
-    the length of the batch, sees no other record, also where it would only at values that no
-    check tries. And before each call everything reachable from the module and the loss is what it
-    was when the problem was made: attributes, buffers, frozen parameters, enclosed variables. A
-    module that counts its calls counts from there each time.
+    mixes samples and raises on branches and on writing, or in a call of its own; an LSTM, GRU or
+    RNN in it is known, too, and takes the sequences of a chunk at once. So a layer with places for
+    a few samples of a batch, a loss with the others' outputs, or whatever depends on the length of
+    the batch, sees no other record, also where it would only at values that no check tries. And
+    before each call everything reachable from the module and the loss is what it was when the
+    problem was made: attributes, buffers, frozen parameters, enclosed variables. A module that
+    counts its calls counts from there each time.
 
     Second, the kernels must give the same bits. All chunks have one length, filled up with zeros,
     whatever the batch; the last one has a half, a quarter or an eighth of it where made-up samples

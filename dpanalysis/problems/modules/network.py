@@ -27,6 +27,7 @@ from .layers import (
     written_out,
 )
 from .per_sample import ModuleState, Placed, UserFunction, altered, keeps_apart
+from .recurrent import at_once, is_recurrent, recurrent_gradients
 
 Loss = Callable[[Any, Tensor], Tensor]
 Inputs = tuple[Tensor, ...]  #: of the module, (B, ...) each
@@ -114,14 +115,25 @@ class ModuleNetwork:
         self._ruled = {
             path
             for path, places in self._watched.items()
-            if type(layers[path]) in KNOWN
+            if (type(layers[path]) in KNOWN or is_recurrent(layers[path]))
             and not altered(layers[path])
             and all("." not in place for place, _ in places)
         }
+        self._quick = [(path, layers[path]) for path in self._ruled]
 
     def __getstate__(self) -> dict[str, Any]:
         self.restore()
-        own = ("_vector", "_loaded", "_state", "_names", "_slots", "_watched", "_layers", "_ruled")
+        own = (
+            "_vector",
+            "_loaded",
+            "_state",
+            "_names",
+            "_slots",
+            "_watched",
+            "_layers",
+            "_ruled",
+            "_quick",
+        )
         return {key: value for key, value in vars(self).items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -146,7 +158,8 @@ class ModuleNetwork:
         """Learn from a few samples which layers are called, and what of it depends on a sample."""
         if not self._at_once:
             self.restore()
-            self._seen = look(self._loss, self._layers, (*x, y))
+            with at_once(self._quick):
+                self._seen = look(self._loss, self._layers, (*x, y))
 
     @property
     def _at_once(self) -> bool:
@@ -222,7 +235,8 @@ class ModuleNetwork:
         with torch.no_grad():
             if self.forward == "vmap":
                 self.restore()
-                return for_each(function, samples)
+                with at_once(self._quick):
+                    return for_each(function, samples)
             found = []
             for sample in zip(*samples):
                 self.restore()
@@ -282,7 +296,8 @@ class ModuleNetwork:
             losses, found = self._directly(x, y)
         else:
             self.restore()
-            losses, calls, deltas = heard(self._loss, self._layers, (*x, y), self._seen)
+            with at_once(self._quick):
+                losses, calls, deltas = heard(self._loss, self._layers, (*x, y), self._seen)
             found = [self._parts(*each) for each in zip(calls, self._seen, deltas)]
         of_names: dict[str, list[GradientPart]] = {}
         for path, parts in found:
@@ -319,6 +334,8 @@ class ModuleNetwork:
         self, call: Call, seen: Seen, deltas: Sequence[Tensor]
     ) -> tuple[str, Mapping[str, GradientPart]]:
         """Return a layer's path, and the gradients of the samples in its parameters."""
+        if call.path in self._ruled and is_recurrent(call.layer):
+            return call.path, recurrent_gradients(call.layer, call.path, call.tensors, deltas)
         if call.path in self._ruled:
             # Of one sample each: (B, 1, ...).
             inputs, delta = call.tensors[0], deltas[0]
