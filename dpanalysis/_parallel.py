@@ -93,7 +93,7 @@ def one_thread() -> Iterator[None]:
     from threadpoolctl import ThreadpoolController
 
     # Numba and OpenMP have a number per calling thread, BLAS libraries one per process.
-    before = numba.get_num_threads()
+    before = numba_threads()
     numba.set_num_threads(1)
     try:
         openmp = ThreadpoolController().select(user_api="openmp")
@@ -106,12 +106,34 @@ def one_thread() -> Iterator[None]:
 # The thread pool
 
 
-def run_tasks(kernel: Any, arguments: tuple[Any, ...], tasks: int) -> None:
-    """Run ``kernel(*arguments, queue, wake_flags, helper)`` in this thread and its helpers."""
+@cache
+def _launch() -> None:
+    """Let Numba make its threads, and leave this thread's number for OpenMP what it was.
+
+    Numba sets that to its own, and PyTorch would compute with as many from then on.
+    """
+    import numba
+    from threadpoolctl import ThreadpoolController
+
+    pools = ThreadpoolController().select(user_api="openmp").lib_controllers
+    before = [pool.num_threads for pool in pools]
+    numba.get_num_threads()
+    for pool, count in zip(pools, before):
+        pool.set_num_threads(count)
+
+
+def numba_threads() -> int:
+    """Return the number of threads of Numba."""
     import numba
 
+    _launch()
+    return int(numba.get_num_threads())
+
+
+def run_tasks(kernel: Any, arguments: tuple[Any, ...], tasks: int) -> None:
+    """Run ``kernel(*arguments, queue, wake_flags, helper)`` in this thread and its helpers."""
     queue = np.zeros(24, np.int64)
-    wanted = 0 if tasks < 2 else min(tasks, MOST_TASKS, numba.get_num_threads()) - 1
+    wanted = 0 if tasks < 2 else min(tasks, MOST_TASKS, numba_threads()) - 1
     if wanted and _pool.lock.acquire(blocking=False):
         try:
             helpers = _pool.helpers(wanted)

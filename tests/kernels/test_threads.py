@@ -2,6 +2,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -237,3 +239,17 @@ def test_a_system_without_threads_computes_alone(new_pool, monkeypatch):
     kernel = Kernel(4)
     kernel.run()
     assert kernel.came == [_parallel.LEADER] and len(kernel.done) == 4
+
+
+@needs_two
+def test_the_number_of_threads_of_pytorch_stays_what_it_was():
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    program = (
+        "import torch; torch.set_num_threads(1); import numpy as np; "
+        "from dpanalysis.privacy import mechanisms; "
+        "sums = torch.zeros(1, 200_000, dtype=torch.float64); "
+        "mechanisms.add_noise(sums, 'gaussian', 1.0, [np.random.default_rng(0)]); "
+        "import numba.np.ufunc.parallel as threads; assert threads._is_initialized; "
+        "assert torch.get_num_threads() == 1, torch.get_num_threads()"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

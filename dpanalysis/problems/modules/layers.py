@@ -270,8 +270,8 @@ class GradientPart(ABC):
         """Return upper bounds on the squared norms, (B,), float64, but for a few roundings."""
 
     @abstractmethod
-    def sum(self, weights: Tensor) -> Tensor:
-        """Return the sum of ``weights`` (B,), float64, times the gradients, (p,)."""
+    def write_sum(self, out: Tensor, weights: Tensor) -> None:
+        """Write the sum of ``weights`` (B,), float64, times the gradients into ``out`` (p,)."""
 
     @abstractmethod
     def without(self, lost: Tensor) -> GradientPart:
@@ -306,9 +306,9 @@ class Whole(GradientPart):
         """Return the squared norms."""
         return torch.linalg.vector_norm(self.whole(), dim=1).square()
 
-    def sum(self, weights: Tensor) -> Tensor:
-        """Return the weighted sum, one product of a vector and a matrix."""
-        return weights @ self.whole()
+    def write_sum(self, out: Tensor, weights: Tensor) -> None:
+        """Write the weighted sum, one product of a vector and a matrix."""
+        torch.mv(self.whole().T, weights, out=out)
 
     def without(self, lost: Tensor) -> Whole:
         """Return the part without the lost samples."""
@@ -333,9 +333,10 @@ class Outer(GradientPart):
         )
         return (deltas * inputs).square()
 
-    def sum(self, weights: Tensor) -> Tensor:
-        """Return the weighted sum, one product of two matrices."""
-        return ((weights[:, None] * self._deltas).T @ self._inputs).flatten()
+    def write_sum(self, out: Tensor, weights: Tensor) -> None:
+        """Write the weighted sum, one product of two matrices."""
+        deltas = weights[:, None] * self._deltas
+        torch.mm(deltas.T, self._inputs, out=out.view(deltas.shape[1], -1))
 
     def without(self, lost: Tensor) -> Outer:
         """Return the part without the lost samples."""
@@ -375,10 +376,10 @@ class Steps(GradientPart):
         count = deltas.shape[1] ** 2 + deltas.shape[2] + inputs.shape[2]
         return _never_below(products.sum(dim=(1, 2)), sizes, count)
 
-    def sum(self, weights: Tensor) -> Tensor:
-        """Return the weighted sum, one product of two matrices over samples and places."""
+    def write_sum(self, out: Tensor, weights: Tensor) -> None:
+        """Write the weighted sum, one product of two matrices over samples and places."""
         deltas = (weights[:, None, None] * self._deltas).flatten(0, 1)
-        return (deltas.T @ self._inputs.flatten(0, 1)).flatten()
+        torch.mm(deltas.T, self._inputs.flatten(0, 1), out=out.view(deltas.shape[1], -1))
 
     def without(self, lost: Tensor) -> Steps:
         """Return the part without the lost samples."""
@@ -407,11 +408,10 @@ class Lookup(GradientPart):
         found = (deltas @ deltas.mT).masked_fill(~same, 0.0).sum(dim=(1, 2))
         return _never_below(found, sizes, deltas.shape[1] ** 2 + deltas.shape[2])
 
-    def sum(self, weights: Tensor) -> Tensor:
-        """Return the table with each weighted delta in the row of its place."""
+    def write_sum(self, out: Tensor, weights: Tensor) -> None:
+        """Write the table with each weighted delta in the row of its place."""
         deltas = (weights[:, None, None] * self._deltas).flatten(0, 1)
-        table = deltas.new_zeros(self._rows, deltas.shape[1])
-        return table.index_add_(0, self._places.flatten(), deltas).flatten()
+        out.zero_().view(self._rows, -1).index_add_(0, self._places.flatten(), deltas)
 
     def without(self, lost: Tensor) -> Lookup:
         """Return the part without the lost samples."""
@@ -442,7 +442,7 @@ def gradients(layer: nn.Module, inputs: Tensor, deltas: Tensor) -> dict[str, Gra
     return KNOWN[type(layer)](layer, inputs, deltas)
 
 
-def _product(deltas: Tensor, inputs: Tensor) -> GradientPart:
+def product(deltas: Tensor, inputs: Tensor) -> GradientPart:
     """Return the sum of T outer products a sample, of (B, T, out) and (B, T, in).
 
     Written out, unless that takes more than twice the memory of the products' factors.
@@ -460,7 +460,7 @@ def _linear(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPar
     deltas = deltas.reshape(count, -1, layer.out_features)
     inputs = inputs.reshape(count, -1, layer.in_features)
     bias = deltas[:, 0] if deltas.shape[1] == 1 else deltas.sum(dim=1)
-    return {"weight": _product(deltas, inputs), "bias": Whole(bias)}
+    return {"weight": product(deltas, inputs), "bias": Whole(bias)}
 
 
 def _convolution(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPart]:
@@ -477,7 +477,7 @@ def _convolution(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Gradie
     windows = windows.permute(0, 1, 3, 2, 4).flatten(3)
     deltas = deltas.reshape(count, groups, layer.out_channels // groups, -1)
     one = groups == 1
-    weight = _product(deltas[:, 0].mT, windows[:, 0]) if one else Whole(deltas @ windows)
+    weight = product(deltas[:, 0].mT, windows[:, 0]) if one else Whole(deltas @ windows)
     return {"weight": weight, "bias": Whole(deltas.sum(dim=3))}
 
 

@@ -1,4 +1,4 @@
-"""Modules of PyTorch as problems, with records checked and moved to the module's device."""
+"""Modules of PyTorch as problems: sums of clipped gradients over samples."""
 
 from __future__ import annotations
 
@@ -9,158 +9,34 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from ..._validation import check_choice, check_int, refuse_mask
-from ...kernels.array_api import each_replicate, rounding_margin
+from ..._validation import check_choice, check_int
+from ...kernels.array_api import each_replicate
 from ...regularizers import Regularizer
 from ..empirical import check_regularizer
 from ..row_bound import RowBound, as_bounds
-from ..rows.checks import has_read_width, row_scale
+from ..rows.checks import has_read_width
 from .growth import GrowingRisk
 from .layers import module_rounding
-from .network import LOSSES, ModuleNetwork, same_kernels
+from .network import LOSSES, Inputs, ModuleNetwork, rows_of, same_kernels
 from .per_sample import Together
 from .probe import (
     check_batch,
+    check_inputs,
     choose_way,
+    lengths,
     refuse_by_name,
     refuse_reduction,
     same_elsewhere,
     same_gradients,
 )
-
-
-def as_arrays(X: Any, y: Any) -> tuple[Any, Any]:
-    """Return samples and labels; a map-style Dataset of pairs is read once, in its order.
-
-    TypeError for what holds no records: a DataLoader draws batches, and how they are drawn is part
-    of the guarantee.
-    """
-    if isinstance(X, DataLoader):
-        raise TypeError(
-            "X must hold the records, got a DataLoader, which draws batches itself: give its "
-            "dataset, Module(module, loader.dataset), and how batches are drawn to the method, as "
-            "in SGD(..., sampling=Poisson(rate))"
-        )
-    if isinstance(X, IterableDataset):
-        raise TypeError(
-            "X must be an array or a Dataset with a length, got an IterableDataset: batches are "
-            "drawn by the number of a record"
-        )
-    if isinstance(X, Dataset):
-        if y is not None:
-            raise TypeError("y must be left out where X is a Dataset, which holds the labels")
-        return _read(X)
-    if isinstance(X, (tuple, dict)) and y is not None and len(X) != len(y):
-        raise TypeError(
-            f"X must be one array, got a {type(X).__name__} of {len(X)}: put a module's inputs "
-            "into one array, side by side, and part it again in forward"
-        )
-    if y is None:
-        raise TypeError(
-            "y must be given, unless X is a torch.utils.data.Dataset of pairs (x, y), got "
-            f"{type(X).__name__} alone"
-        )
-    return X, y
-
-
-def _read(dataset: Any) -> tuple[Tensor, Tensor]:
-    """Return the samples and the labels of a Dataset, as two tensors."""
-    samples: list[Tensor] = []
-    labels: list[Tensor] = []
-    for i in range(len(dataset)):
-        pair = dataset[i]
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            length = f" of {len(pair)}" if isinstance(pair, (tuple, list)) else ""
-            raise TypeError(
-                f"X must be a Dataset of pairs (x, y), got a {type(pair).__name__}{length} for "
-                f"record {i}: a module's inputs go into one array x, side by side"
-            )
-        for name, each, read in zip(("x", "y"), pair, (samples, labels)):
-            array = _tensor(f"{name} of a Dataset", each)
-            if read and array.shape != read[0].shape:
-                raise ValueError(
-                    f"X must be a Dataset whose {name} all have one shape, got "
-                    f"{tuple(read[0].shape)} and, for record {i}, {tuple(array.shape)}"
-                )
-            read.append(array.clone())  # a Dataset may give the same array again, changed
-    if not samples:
-        raise ValueError("X must have at least one record, got an empty Dataset")
-    return torch.stack(samples), torch.stack(labels)
-
-
-def as_samples(X: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return ``X`` (n, ...) on the device: real numbers in ``dtype``, integers as int64."""
-    array = _tensor("X", X)
-    if array.ndim < 2 or not array.numel():
-        raise ValueError(f"X must have shape (n, ...) with n >= 1, got {tuple(array.shape)}")
-    if not array.dtype.is_floating_point:
-        return array.to(torch.int64).to(device)
-    finite = torch.isfinite(array).flatten(1).all(dim=1)
-    if not bool(finite.all()):
-        raise ValueError(f"X must be finite, got record {int((~finite).nonzero()[0])} that is not")
-    return array.to(dtype).to(device)
-
-
-def inside(X: Tensor, bounds: Sequence[RowBound]) -> Tensor:
-    """Return the samples within the bounds on their norms: a copy where one has to be scaled.
-
-    A hair inside, for the rounding of the product.
-    """
-    if not bounds:
-        return X
-    if not X.dtype.is_floating_point:
-        raise TypeError(f"row_bound needs samples that are real numbers, got {X.dtype}")
-    rows = X.flatten(1)
-    row_scale(rows, [bound for bound in bounds if bound.enforce == "check"])
-    below = rounding_margin(torch, X.dtype)
-    scale = row_scale(rows, [RowBound(each.order, below * each.radius) for each in bounds])
-    if scale is None:
-        return X
-    return X * scale.to(X.dtype).view(-1, *[1] * (X.ndim - 1))
-
-
-def as_labels(y: Any, classes: bool, n: int, device: torch.device) -> Tensor:
-    """Return a copy of ``y`` (n, ...) on the device; labels 0, 1, ... where it holds classes."""
-    array = _tensor("y", y)
-    if array.ndim < 1 or len(array) != n:
-        raise ValueError(f"y must have {n} entries, as X, got shape {tuple(array.shape)}")
-    if classes:
-        labels = array.to(torch.int64)
-        wrong = (labels.to(array.dtype) != array) | (labels < 0)
-        if array.ndim != 1 or bool(wrong.any()):
-            got = f"shape {tuple(array.shape)}" if array.ndim != 1 else repr(array[wrong][0].item())
-            raise ValueError(f"y must hold labels 0, 1, ... in shape (n,), got {got}")
-        return labels.to(device, copy=True)
-    if array.dtype.is_floating_point and not bool(torch.isfinite(array).all()):
-        raise ValueError("y must be finite")
-    return array.to(device, copy=True)
-
-
-def _tensor(name: str, array: Any) -> Tensor:
-    """Return an array as a tensor; shared with it where that is possible."""
-    if isinstance(array, Tensor):
-        found = array.detach()
-    else:
-        refuse_mask(name, array)
-        array = np.asarray(array)
-        if array.dtype.kind not in "iufb":
-            raise TypeError(f"{name} must hold real numbers, got {array.dtype}")
-        # PyTorch takes no array that cannot be written to.
-        found = torch.from_numpy(array if array.flags.writeable else array.copy())
-    if found.dtype.is_complex:
-        raise TypeError(f"{name} must hold real numbers, got {found.dtype}")
-    return found
-
-
-# The problem
-
+from .records import as_arrays, as_labels, as_samples, inside
+from .views import Augmentation
 
 # Of a chunk's arrays: on the host they stay in cache, and below what the C library gives back to
 # the system after every call.
 _CHUNK_BYTES = {"cpu": 3 << 23, "cuda": 1 << 29}
-_MOST_SAMPLES = {"cpu": 128, "cuda": 4096}
+_MOST_SAMPLES = {"cpu": 512, "cuda": 4096}
 
 
 class Module(GrowingRisk):
@@ -179,17 +55,18 @@ class Module(GrowingRisk):
 
     Gradients of single samples come layer by layer, from one pass forth and back over a chunk of
     samples: of Linear, Conv1d to Conv3d, Embedding, GroupNorm and LayerNorm the norms cost little
-    beside that pass. A layer of any other kind (MultiheadAttention, one of your own) runs once
-    more, by ``torch.func.vmap``, and the gradients in its own parameters are written out; so a
-    parameter that the module holds itself takes a second pass through the whole module. Where
-    that fails, ``vmap`` writes out everything, or samples go one by one. Which way gives the right
-    gradients is found out on a few made-up samples. Memory is that of a chunk, whatever the batch.
+    beside that pass, of LSTM, GRU and RNN about as much as it. A layer of any other kind
+    (MultiheadAttention, one of your own) runs once more, by ``torch.func.vmap``, and the gradients
+    in its own parameters are written out; so a parameter that the module holds itself takes a
+    second pass through the whole module. Where that fails, ``vmap`` writes out everything, or
+    samples go one by one. Which way gives the right gradients is found out on a few made-up
+    samples. Memory is that of a chunk, whatever the batch.
 
     A :class:`torch.nn.Sequential` of PyTorch's own layers, with a loss that has a name, takes a
     chunk at once. A module with a ``forward`` of its own, and any other loss, gets each sample as
-    a batch of one, by ``vmap``; that costs some milliseconds a chunk, and recurrent layers take two
-    to three times as long. Where ``vmap`` fails (``forward`` branches on numbers, or fills an
-    array row by row), samples go one after the other, which is slow.
+    a batch of one, by ``vmap``; that costs some milliseconds a chunk. Where ``vmap`` fails
+    (``forward`` branches on numbers, or fills an array row by row), samples go one after the other,
+    which is slow.
 
     Nothing public bounds a gradient, so ``gradient_bound`` and ``L`` are inf, and a private run
     needs a clipping rule. Every rule, every sampling and every method that asks for gradients
@@ -198,12 +75,14 @@ class Module(GrowingRisk):
     Parameters
     ----------
     module : torch.nn.Module
-        Takes (B, ...) and gives (B, K), or what ``loss`` takes.
-    X : array of shape (n, ...) or torch.utils.data.Dataset
-        Tensor or array, or a map-style Dataset of pairs (x, y). A Dataset is read once, into
-        memory: a transform that draws random numbers draws them once for all iterations. Real
-        numbers are converted to the dtype of the parameters; integers stay, as tokens do. An array
-        is not copied where that can be helped.
+        Takes (B, ...), or several of them, and gives (B, K), or what ``loss`` takes.
+    X : array of shape (n, ...), tuple of such arrays, or torch.utils.data.Dataset
+        Tensor or array; a tuple of them for a module whose ``forward`` takes several inputs, in
+        that order, (n,) where one is a number for each sample; or a map-style Dataset of pairs (x,
+        y), or of (x1, x2, ..., y). A Dataset is read once, into memory: a transform that draws
+        random numbers draws them once for all iterations, see ``augment``. Real numbers are
+        converted to the dtype of the parameters; integers stay, as tokens do. An array is not
+        copied where that can be helped.
     y : array of shape (n, ...), optional
         Labels 0..K-1, or targets. Copied. Left out for a Dataset.
     loss : {"cross_entropy", "mse"} or callable
@@ -212,6 +91,11 @@ class Module(GrowingRisk):
         constants in it must be public.
     regularizer : Regularizer, optional
         From :mod:`dpanalysis.regularizers`; of all parameters.
+    augment : callable, optional
+        Public function ``(sample, generator)`` that returns a view of one sample, of the same
+        shape and dtype, drawn from the :class:`torch.Generator` on the host. With several inputs,
+        sample and view are tuples. Losses and gradients are then those of the views;
+        :meth:`accuracy` is that of the samples. Not with ``row_bound``.
     row_bound : RowBound or sequence of RowBound, optional
         Public bounds on the norm of all entries of a sample; larger ones are scaled down. They
         bound no gradient by themselves, but :meth:`weak_growth` needs one.
@@ -237,7 +121,8 @@ class Module(GrowingRisk):
         If a layer, in the mode that it is in, mixes samples or draws random numbers (batch
         normalization, dropout: it is named), every parameter is frozen, the loss of a made-up
         sample changes with the samples beside it or from one call to the next, the data are not
-        finite, or a label has no output.
+        finite, a label has no output, or ``augment`` changes the shape of a sample, gives numbers
+        that are not finite, or draws from something else than its generator.
 
     Notes
     -----
@@ -254,29 +139,38 @@ class Module(GrowingRisk):
     *When they stay.* First, no sample may reach another. Layers of PyTorch that are known by
     their exact class to look at one sample at a time, without hooks, take a chunk at once. Any
     other module computes a sample as a batch of one: under ``vmap``, which has no operation that
-    mixes samples and raises on branches and on writing, or in a call of its own. So a layer with
-    places for a few samples of a batch, a loss with the others' outputs, or whatever depends on
-    the length of the batch, sees no other record, also where it would only at values that no
-    check tries. And before each call everything reachable from the module and the loss is what it
-    was when the problem was made: attributes, buffers, frozen parameters, enclosed variables. A
-    module that counts its calls counts from there each time.
+    mixes samples and raises on branches and on writing, or in a call of its own; an LSTM, GRU or
+    RNN in it is known, too, and takes the sequences of a chunk at once. So a layer with places for
+    a few samples of a batch, a loss with the others' outputs, or whatever depends on the length of
+    the batch, sees no other record, also where it would only at values that no check tries. And
+    before each call everything reachable from the module and the loss is what it was when the
+    problem was made: attributes, buffers, frozen parameters, enclosed variables. A module that
+    counts its calls counts from there each time.
 
     Second, the kernels must give the same bits. All chunks have one length, filled up with zeros,
-    whatever the batch; no algorithm is searched for by timing, and cuDNN's deterministic ones are
-    used. So the same kernels run, and where a record is **replaced** every other one keeps its
-    place in its chunk. That a kernel does not look at another sample is tested in
-    :meth:`check_private`, at every place and to the last bit, before every private run spends
-    anything. Where a record is **added or removed**, those behind it move by one place. With
-    ``chunk=1`` there is only one place, and the proof is whole. With larger chunks it rests on the
-    kernels giving a sample the same bits at every place, which no library promises: see
-    :meth:`keeps_bits`, which tries. If they do not, the terms of the others move by the rounding
-    of their gradients, some 1e-7 of C each in single precision; where a unit of relu is 0 but for
-    a rounding, by more.
+    whatever the batch; the last one has a half, a quarter or an eighth of it where made-up samples
+    have the same bits in all of these. No algorithm is searched for by timing, and cuDNN's
+    deterministic ones are used. So the same kernels run, and where a record is **replaced** every
+    other one keeps its place in its chunk. That a kernel does not look at another sample is tested
+    in :meth:`check_private`, at every place and to the last bit, before every private run spends
+    anything. Where a record is **added or removed**, those behind it move by one place, and the
+    last chunk may get another length. With ``chunk=1`` there is only one place, and the proof is
+    whole. With larger chunks it rests on the kernels giving a sample the same bits at every place
+    and in every length, which no library promises: see :meth:`keeps_bits`, which tries. If they do
+    not, the terms of the others move by the rounding of their gradients, some 1e-7 of C each in
+    single precision; where a unit of relu is 0 but for a rounding, by more.
+
+    *Augmentation.* A view is a function of its record and of the parameters w alone, for its
+    generator is seeded by the bits of both, so that a sum of views' clipped gradients has the
+    sensitivity of a sum of samples'. Each w, which a private run has released, draws new views; at
+    one w a sample has one view, in its gradient and in all losses along a line from there. So a run
+    is repeated by its ``rng``; where another machine rounds otherwise, other views are drawn.
 
     *Not covered.* The time that a run takes; an error that a record brings about (a token without
     a row in the table; made-up samples are tried, yours are not); state that is neither in the
-    module nor in the loss, or cannot be copied: globals, attributes of classes, files, a counter
-    in compiled code. Operations with a ``vmap`` rule of your own are taken at their word.
+    module nor in the loss or augmentation, or cannot be copied: globals, attributes of classes,
+    files, a counter in compiled code. Operations with a ``vmap`` rule of your own are taken at
+    their word.
 
     References
     ----------
@@ -312,6 +206,7 @@ class Module(GrowingRisk):
         loss: str | Callable[[Tensor, Tensor], Tensor] = "cross_entropy",
         regularizer: Regularizer | None = None,
         *,
+        augment: Callable[[Any, torch.Generator], Any] | None = None,
         row_bound: RowBound | Sequence[RowBound] | None = None,
         chunk: int | None = None,
         device: Any = None,
@@ -324,6 +219,7 @@ class Module(GrowingRisk):
         refuse_reduction(loss)
         check_regularizer(regularizer)
         refuse_by_name(module)
+        self._augment = None if augment is None else Augmentation(augment)
         X, y = as_arrays(X, y)
         parameters = list(module.parameters())
         trained = [each for each in parameters if each.requires_grad]
@@ -334,11 +230,14 @@ class Module(GrowingRisk):
         self.regularizer, self.loss = regularizer, loss
         self._on_host = False
         self.row_bounds = as_bounds(row_bound)
+        if self._augment is not None and self.row_bounds:
+            raise ValueError("row_bound must be left out beside augment: a view may lie outside it")
         self._X = inside(as_samples(X, trained[0].dtype, self.device), self.row_bounds)
-        self._y = as_labels(y, loss == "cross_entropy", len(self._X), self.device)
-        self.n = len(self._X)
+        self.n = len(self._X[0])
+        self._y = as_labels(y, loss == "cross_entropy", self.n, self.device)
         self._set_size(size)
-        self._width_read = has_read_width(X)
+        self._width_read = any(map(has_read_width, X))
+        check_inputs(module, len(X))
         own = loss if callable(loss) else LOSSES[loss]
         self._original = copy.deepcopy(module)
         self._network = ModuleNetwork(module, own, trained[0].dtype, self.device)
@@ -349,13 +248,16 @@ class Module(GrowingRisk):
         self._check_classes()
         self.chunk = self._chunk(entries) if chunk is None else check_int("chunk", chunk, low=1)
         check_batch(self._network, self._X, self._y, self.chunk)
+        self._lengths = lengths(self._network, self._X, self._y, self.chunk)
+        if self._augment is not None:
+            self._augment.check(self._X, self._iterate("w", self._start))
         self._apart: bool | None = None
 
     def _check_classes(self) -> None:
         """Raise where a label has no output: failing mid-run would leak that record."""
         if self.loss != "cross_entropy":
             return
-        outputs = self._network.outputs(torch.zeros_like(self._X[:1]))
+        outputs = self._network.outputs(tuple(torch.zeros_like(each[:1]) for each in self._X))
         classes, largest = int(outputs.shape[1]), int(self._y.max())
         if outputs.ndim != 2 or largest >= classes:
             raise ValueError(
@@ -373,10 +275,11 @@ class Module(GrowingRisk):
         kind = type(self._network.module).__name__
         size = "" if self._size is None else f", size={self._size}"
         frozen = f", frozen={self.frozen}" if self.frozen else ""
+        augment = "" if self._augment is None else f", augment={self._augment.name}"
         return (
             f"Module({kind}, n={self.n}, d={self.d}{frozen}, loss={self.loss!r}, "
-            f"regularizer={self.regularizer!r}, chunk={self.chunk}, device={str(self.device)!r}"
-            f"{size})"
+            f"regularizer={self.regularizer!r}{augment}, chunk={self.chunk}, "
+            f"device={str(self.device)!r}{size})"
         )
 
     # Public constants
@@ -450,26 +353,23 @@ class Module(GrowingRisk):
 
     def _compare(self, same: Callable[..., bool]) -> bool:
         self._network.load(torch.as_tensor(self._start))
-        return same(self._network, self._X, self._y, self.chunk)
+        return all(same(self._network, self._X, self._y, length) for length in self._lengths)
 
-    def _chunks(self, rows: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Any, int]]:
-        """Yield ``(X, y, chosen, count)``: chunks of one length, the last filled with zeros."""
+    def _chunks(self, w: Tensor, rows: Tensor | None) -> Iterator[tuple[Inputs, Tensor, Any, int]]:
+        """Yield ``(X, y, chosen, count)``: chunks of one length, the last filled with zeros.
+
+        The last is shorter where the same bits come of that, see :func:`.probe.lengths`.
+        Of an augmented problem X are the views at ``w``.
+        """
         total = self.n if rows is None else len(rows)
         for lo in range(0, total, self.chunk):
             hi = min(total, lo + self.chunk)
+            length = next(each for each in self._lengths if each >= hi - lo)
             chosen: Any = slice(lo, hi) if rows is None else rows[lo:hi]
-            yield self._filled(self._X, chosen), self._filled(self._y, chosen), chosen, hi - lo
-
-    def _filled(self, array: Tensor, chosen: Any) -> Tensor:
-        """Return the chosen entries, and zeros behind them up to the length of a chunk."""
-        if isinstance(chosen, slice) and chosen.stop - chosen.start == self.chunk:
-            return array[chosen]
-        filled = array.new_zeros(self.chunk, *array.shape[1:])
-        if isinstance(chosen, slice):
-            filled[: chosen.stop - chosen.start] = array[chosen]
-        else:
-            torch.index_select(array, 0, chosen, out=filled[: len(chosen)])
-        return filled
+            X = tuple(_filled(each, chosen, length) for each in self._X)
+            if self._augment is not None:
+                X = self._augment.views(X, hi - lo, w)
+            yield X, _filled(self._y, chosen, length), chosen, hi - lo
 
     def _evaluate(
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
@@ -490,33 +390,32 @@ class Module(GrowingRisk):
         network = self._network
         network.load(w)
         losses_of: list[Tensor] = []
-        sums: list[Tensor] = []
+        total = self._zeros(self.d * gradient)
+        of_chunk = torch.empty_like(total)
         cuts: list[Tensor] = []
-        with same_kernels(self._network):
-            for X, y, chosen, count in self._chunks(rows):
-                times = self._times(count, None if weights is None else weights[chosen])
+        with same_kernels(network):
+            for X, y, chosen, count in self._chunks(w, rows):
+                times = self._times(count, len(y), None if weights is None else weights[chosen])
                 if gradient:
                     losses, placed = network.sample_gradients(X, y)
                     together = Together(placed, network.vector)
-                    total, cut = together.clipped(losses, clipping, times)
-                    sums = [sums[0].add_(total)] if sums else [total]
-                    cuts.append(cut)
+                    cuts.append(together.write_clipped(of_chunk, losses, clipping, times))
+                    total += of_chunk
                 else:
                     losses = network.losses(X, y)
                 if value:
                     losses = losses[:count]
                     losses_of.append((losses if times is None else losses * times[:count]).sum())
-        total = sums[0] if sums else self._zeros(self.d * gradient)
         return _added(losses_of, self._zeros()), total, _added(cuts, self._zeros().long())
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.float64, device=self.device)
 
-    def _times(self, count: int, weights: Tensor | None) -> Tensor | None:
-        """Return how often the places of a chunk count, (chunk,); None for once each."""
-        if count == self.chunk:
+    def _times(self, count: int, length: int, weights: Tensor | None) -> Tensor | None:
+        """Return how often the places of a chunk count, (length,); None for once each."""
+        if count == length:
             return weights
-        times = self._zeros(self.chunk)
+        times = self._zeros(length)
         times[:count] = 1.0 if weights is None else weights
         return times
 
@@ -525,10 +424,11 @@ class Module(GrowingRisk):
 
         Private, and without noise: for a look at data that are public.
         """
-        self._network.load(self._iterate("w", w))
+        iterate = self._iterate("w", w)
+        self._network.load(iterate)
         found = []
         with same_kernels(self._network):
-            for X, y, _, count in self._chunks(self._rows(rows, 1)):
+            for X, y, _, count in self._chunks(iterate, self._rows(rows, 1)):
                 gradients = torch.zeros(count, self.d, dtype=torch.float64, device=self.device)
                 for where, part in self._network.sample_gradients(X, y)[1]:
                     gradients[:, where] = part.whole()[:count]
@@ -538,7 +438,10 @@ class Module(GrowingRisk):
     def line_losses(
         self, w: np.ndarray, direction: np.ndarray, rows: Any = None
     ) -> Callable[[float], np.ndarray]:
-        """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``."""
+        """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``.
+
+        Of an augmented problem, of their views at ``w``.
+        """
         start, step = self._iterate("w", w), self._iterate("direction", direction)
         chosen = None if rows is None else self._rows(rows, 1)
 
@@ -546,7 +449,8 @@ class Module(GrowingRisk):
             self._network.load(start - t * step)
             with same_kernels(self._network):
                 parts = [
-                    self._network.losses(X, y)[:count] for X, y, _, count in self._chunks(chosen)
+                    self._network.losses(X, y)[:count]
+                    for X, y, _, count in self._chunks(start, chosen)
                 ]
             return self._back(torch.cat(parts) if parts else start[:0], w)
 
@@ -565,15 +469,32 @@ class Module(GrowingRisk):
         if X is not None:
             X, y = as_arrays(X, y)
             data = inside(as_samples(X, self._network.vector.dtype, self.device), self.row_bounds)
-            labels = as_labels(y, True, len(data), self.device)
+            if len(data) != len(self._X):
+                raise ValueError(f"X must have {len(self._X)} inputs as before, got {len(data)}")
+            labels = as_labels(y, True, len(data[0]), self.device)
         iterate = self._iterate("w", w)
         fractions = []
         for each in iterate if iterate.ndim == 2 else iterate[None]:
             self._network.load(each)
-            guesses = [self._network.outputs(part).argmax(dim=1) for part in data.split(1024)]
+            parts = [rows_of(data, slice(i, i + 1024)) for i in range(0, len(labels), 1024)]
+            guesses = [self._network.outputs(part).argmax(dim=1) for part in parts]
             fractions.append((torch.cat(guesses) == labels).to(torch.float64).mean())
         found = self._back(torch.stack(fractions), w)
         return found if iterate.ndim == 2 else float(found[0])
+
+
+def _filled(array: Tensor, chosen: Any, length: int) -> Tensor:
+    """Return the chosen entries, and zeros behind them up to a length."""
+    if isinstance(chosen, slice) and chosen.stop - chosen.start == length:
+        return array[chosen]
+    if not isinstance(chosen, slice) and len(chosen) == length:
+        return array.index_select(0, chosen)
+    filled = array.new_zeros(length, *array.shape[1:])
+    if isinstance(chosen, slice):
+        filled[: chosen.stop - chosen.start] = array[chosen]
+    else:
+        torch.index_select(array, 0, chosen, out=filled[: len(chosen)])
+    return filled
 
 
 def _added(numbers: Sequence[Tensor], nothing: Tensor) -> Tensor:

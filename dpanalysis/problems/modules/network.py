@@ -26,9 +26,16 @@ from .layers import (
     look,
     written_out,
 )
-from .per_sample import ModuleState, Placed, UserLoss, altered, keeps_apart
+from .per_sample import ModuleState, Placed, UserFunction, altered, keeps_apart
+from .recurrent import at_once, is_recurrent, recurrent_gradients
 
 Loss = Callable[[Any, Tensor], Tensor]
+Inputs = tuple[Tensor, ...]  #: of the module, (B, ...) each
+
+
+def rows_of(x: Inputs, chosen: Any) -> Inputs:
+    """Return the chosen samples."""
+    return tuple(each[chosen] for each in x)
 
 
 @contextmanager
@@ -67,7 +74,7 @@ class ModuleNetwork:
             if getattr(each, "inplace", False) is True:
                 each.inplace = False
         self.recurrent = any(isinstance(each, nn.RNNBase) for each in self.module.modules())
-        self.loss, self.way, self.forward = UserLoss(loss), "layers", "loop"
+        self.loss, self.way, self.forward = UserFunction(loss), "layers", "loop"
         named = self.module.named_parameters()
         trained: dict[str, Tensor] = {n: p for n, p in named if p.requires_grad}
         for parameter in self.module.parameters():
@@ -89,7 +96,7 @@ class ModuleNetwork:
             piece = self._vector[self.slices[name]].view(parameter.shape)
             parameter.data = piece.copy_(parameter.data)
         self._loaded = self._vector.clone()
-        self._state = ModuleState(self.module, self.loss, self._trained.values())
+        self._state = ModuleState([*self.module.modules(), self.loss], self._trained.values())
         self._names = {id(p): name for name, p in self._trained.items()}
         self._slots = {
             f"{path}.{name}" if path else name: self._names[id(parameter)]
@@ -109,14 +116,25 @@ class ModuleNetwork:
         self._ruled = {
             path
             for path, places in self._watched.items()
-            if type(layers[path]) in KNOWN
+            if (type(layers[path]) in KNOWN or is_recurrent(layers[path]))
             and not altered(layers[path])
             and all("." not in place for place, _ in places)
         }
+        self._quick = [(path, layers[path]) for path in self._ruled]
 
     def __getstate__(self) -> dict[str, Any]:
         self.restore()
-        own = ("_vector", "_loaded", "_state", "_names", "_slots", "_watched", "_layers", "_ruled")
+        own = (
+            "_vector",
+            "_loaded",
+            "_state",
+            "_names",
+            "_slots",
+            "_watched",
+            "_layers",
+            "_ruled",
+            "_quick",
+        )
         return {key: value for key, value in vars(self).items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -137,11 +155,12 @@ class ModuleNetwork:
         """Return the parameters whose gradients come from the calls of a layer."""
         return [name for _, name in self._watched.get(path, [])]
 
-    def look(self, x: Tensor, y: Tensor) -> None:
+    def look(self, x: Inputs, y: Tensor) -> None:
         """Learn from a few samples which layers are called, and what of it depends on a sample."""
         if not self._at_once:
             self.restore()
-            self._seen = look(self._loss, self._layers, (x, y))
+            with at_once(self._quick):
+                self._seen = look(self._loss, self._layers, (*x, y))
 
     @property
     def _at_once(self) -> bool:
@@ -155,10 +174,11 @@ class ModuleNetwork:
         kept = all(p.data_ptr() == at for p, at in zip(self._trained.values(), places))
         return kept and torch.equal(self._vector, self._loaded)
 
-    def recognize(self, x: Tensor) -> None:
+    def recognize(self, x: Inputs) -> None:
         """Compute directly if module and loss are known to keep samples such as ``x`` apart."""
         named = any(self.loss.function is each for each in LOSSES.values())
-        self.forward = "direct" if named and keeps_apart(self.module, x) else "loop"
+        known = named and len(x) == 1 and keeps_apart(self.module, x[0])
+        self.forward = "direct" if known else "loop"
 
     def restore(self) -> None:
         """Put back everything that calls may have changed, but where none of them can."""
@@ -182,45 +202,50 @@ class ModuleNetwork:
         if self.forward != "direct":
             self._loaded.copy_(self._vector)
 
-    def outputs(self, x: Tensor) -> Tensor:
+    def outputs(self, x: Inputs) -> Tensor:
         """Return the outputs of the samples, without a graph."""
         with same_kernels(self):
             if self.forward == "direct":
                 return self.outputs_together(x)
-            return self._for_each(lambda sample: self.module(sample[None])[0], x)
+            return self._for_each(lambda *sample: self._of_one(sample)[0], *x)
 
-    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+    def losses(self, x: Inputs, y: Tensor) -> Tensor:
         """Return the losses of the samples, (B,), float64."""
         if self.forward == "direct":
             return self.losses_together(x, y)
-        return self._for_each(self._loss, x, y).to(torch.float64)
+        return self._for_each(self._loss, *x, y).to(torch.float64)
 
-    def outputs_together(self, x: Tensor) -> Any:
+    def outputs_together(self, x: Inputs) -> Any:
         """Return the outputs of one call, which mixes the samples if the module does."""
         with torch.no_grad():
-            return self.module(x)
+            return self.module(*x)
 
-    def losses_together(self, x: Tensor, y: Tensor) -> Tensor:
+    def losses_together(self, x: Inputs, y: Tensor) -> Tensor:
         """Return the losses (B,), float64, of one call."""
         with torch.no_grad():
-            return self.loss(self.module(x), y).to(torch.float64)
+            return self.loss(self.module(*x), y).to(torch.float64)
 
-    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the loss of one sample."""
-        return self.loss(self.module(x[None]), y[None])[0]
+    def _of_one(self, sample: Inputs) -> Any:
+        """Return the outputs for one sample, as a batch of one."""
+        return self.module(*rows_of(sample, None))
+
+    def _loss(self, *sample: Tensor) -> Tensor:
+        """Return the loss of one sample, whose label stands last."""
+        return self.loss(self._of_one(sample[:-1]), sample[-1][None])[0]
 
     def _for_each(self, function: Callable[..., Tensor], *samples: Tensor) -> Tensor:
         with torch.no_grad():
             if self.forward == "vmap":
                 self.restore()
-                return for_each(function, samples)
+                with at_once(self._quick):
+                    return for_each(function, samples)
             found = []
             for sample in zip(*samples):
                 self.restore()
                 found.append(function(*sample))
             return torch.stack(found)
 
-    def sample_gradients(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Placed]]:
+    def sample_gradients(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[Placed]]:
         """Return the losses (B,), float64, and the gradients of the single samples.
 
         By ``way``: ``"layers"`` goes forth and back once for all samples, directly or by ``vmap``,
@@ -233,32 +258,33 @@ class ModuleNetwork:
         if self.way == "vmap":
             found, values = self._written_out(x, y)
         else:
-            each = [self._alone(x[i : i + 1], y[i : i + 1]) for i in range(len(x))]
+            parts = (slice(i, i + 1) for i in range(len(y)))
+            each = [self._alone(rows_of(x, part), y[part]) for part in parts]
             found = {n: torch.stack([grads[n] for grads, _ in each]) for n in self.slices}
             values = torch.cat([value for _, value in each])
         placed = [Placed(self.slices[name], Whole(found[name])) for name in self.slices]
         return values.detach().to(torch.float64), placed
 
-    def _written_out(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def _written_out(self, x: Inputs, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         self.restore()
 
-        def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            return self.loss(self._called(parameters, x[None]), y[None])[0]
+        def loss(parameters: dict[str, Tensor], x: Inputs, y: Tensor) -> Tensor:
+            return self.loss(self._called(parameters, rows_of(x, None)), y[None])[0]
 
         each = torch.func.vmap(torch.func.grad_and_value(loss), in_dims=(None, 0, 0))
         with batchable():
             return each(self._trained, x, y)
 
-    def _called(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+    def _called(self, parameters: dict[str, Tensor], x: Inputs) -> Tensor:
         """Return the outputs for other parameters.
 
         Each layer is told by one of its names. Told by two, as PyTorch ties weights by itself, a
         layer that stands twice would keep these parameters for good.
         """
         placed = {slot: parameters[name] for slot, name in self._slots.items()}
-        return torch.func.functional_call(self.module, placed, (x,), tie_weights=False)
+        return torch.func.functional_call(self.module, placed, x, tie_weights=False)
 
-    def _alone(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def _alone(self, x: Inputs, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         self.restore()
         with torch.enable_grad():
             own = {n: p.detach().clone().requires_grad_() for n, p in self._trained.items()}
@@ -267,12 +293,13 @@ class ModuleNetwork:
         filled = (torch.zeros_like(p) if g is None else g for p, g in zip(own.values(), found))
         return dict(zip(own, filled)), value.detach()
 
-    def _by_layers(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Placed]]:
+    def _by_layers(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[Placed]]:
         if self._at_once:
             losses, found = self._directly(x, y)
         else:
             self.restore()
-            losses, calls, deltas = heard(self._loss, self._layers, (x, y), self._seen)
+            with at_once(self._quick):
+                losses, calls, deltas = heard(self._loss, self._layers, (*x, y), self._seen)
             found = [self._parts(*each) for each in zip(calls, self._seen, deltas)]
         of_names: dict[str, list[GradientPart]] = {}
         for path, parts in found:
@@ -281,7 +308,7 @@ class ModuleNetwork:
         placed = [Placed(self.slices[name], _joined(parts)) for name, parts in of_names.items()]
         return losses.detach().to(torch.float64), placed
 
-    def _directly(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[tuple[str, Any]]]:
+    def _directly(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[tuple[str, Any]]]:
         """Return the losses, and of each layer its path and the gradients in its parameters.
 
         Where nothing before a layer is trained, the graph begins behind it.
@@ -297,7 +324,7 @@ class ModuleNetwork:
             return output
 
         with listening(self._layers, listen), torch.enable_grad():
-            losses = self.loss(self.module(x), y)
+            losses = self.loss(self.module(*x), y)
         deltas = torch.autograd.grad(losses, outputs, torch.ones_like(losses))
         found = [
             (path, gradients(layer, inputs, delta))
@@ -309,6 +336,8 @@ class ModuleNetwork:
         self, call: Call, seen: Seen, deltas: Sequence[Tensor]
     ) -> tuple[str, Mapping[str, GradientPart]]:
         """Return a layer's path, and the gradients of the samples in its parameters."""
+        if call.path in self._ruled and is_recurrent(call.layer):
+            return call.path, recurrent_gradients(call.layer, call.path, call.tensors, deltas)
         if call.path in self._ruled:
             # Of one sample each: (B, 1, ...).
             inputs, delta = call.tensors[0], deltas[0]

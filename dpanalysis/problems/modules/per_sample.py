@@ -149,27 +149,27 @@ _CONSTANT = (
 )
 
 
-class UserLoss:
-    """A loss, held so that a copy can take its place."""
+class UserFunction:
+    """A loss or an augmentation, held so that a copy can take its place."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
 
-    def __call__(self, outputs: Any, y: Tensor) -> Tensor:
-        """Return what the loss does."""
-        return self.function(outputs, y)
+    def __call__(self, *arguments: Any) -> Any:
+        """Return what the function does."""
+        return self.function(*arguments)
 
 
 class ModuleState:
-    """Everything reachable from a module and a loss but the trained parameters, which stay.
+    """Everything reachable from layers and functions but the trained parameters, which stay.
 
     Attributes of all layers, buffers, frozen parameters, hooks, the attributes of a loss that is
     an object, and the variables and defaults of functions, with all that they hold. Not what
     belongs to the process (globals, attributes of classes, files), nor what cannot be copied.
     """
 
-    def __init__(self, module: nn.Module, loss: UserLoss, trained: Iterable[Tensor]) -> None:
-        self._holders = [*module.modules(), loss]
+    def __init__(self, holders: Iterable[Any], trained: Iterable[Tensor] = ()) -> None:
+        self._holders = [*holders]
         self._kept = {id(each): each for each in (*self._holders, *trained)}
         self._saved = self._copies([vars(each) for each in self._holders])
 
@@ -252,6 +252,9 @@ class Together:
     def __init__(self, placed: Sequence[Placed], like: Tensor) -> None:
         placed = sorted(placed, key=lambda each: each.where.start)
         self._like = like
+        ends = [0, *(each.where.stop for each in placed)]
+        starts = [*(each.where.start for each in placed), len(like)]
+        self._gaps = [slice(a, b) for a, b in zip(ends, starts) if a < b]
         self._places, rows = [], []
         self._others: list[Placed] = []
         for where, part in placed:
@@ -285,24 +288,29 @@ class Together:
 
     def sum(self, weights: Tensor) -> Tensor:
         """Return the sum of ``weights`` (B,), float64, times the gradients, (d,)."""
-        sums = [(where, part.sum(weights)) for where, part in self._others]
+        out = weights.new_empty(len(self._like))
+        self._write_sum(out, weights)
+        return out
+
+    def _write_sum(self, out: Tensor, weights: Tensor) -> None:
+        for where, part in self._others:
+            part.write_sum(out[where], weights)
         if self._written is not None:
             widths = [where.stop - where.start for where in self._places]
-            sums += zip(self._places, self._written.sum(weights).split(widths))
-        pieces, end = [], 0
-        for where, piece in sorted(sums, key=lambda each: each[0].start):
-            if where.start > end:
-                pieces.append(weights.new_zeros(where.start - end))
-            pieces.append(piece)
-            end = where.stop
-        if end < len(self._like):
-            pieces.append(weights.new_zeros(len(self._like) - end))
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+            sums = weights.new_empty(sum(widths))
+            self._written.write_sum(sums, weights)
+            for where, piece in zip(self._places, sums.split(widths)):
+                out[where] = piece
+        for gap in self._gaps:
+            out[gap] = 0.0
 
-    def clipped(
-        self, losses: Tensor, clipping: Clipping | None, times: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the sum of the (clipped) gradients, and how many were cut."""
+    def write_clipped(
+        self, out: Tensor, losses: Tensor, clipping: Clipping | None, times: Tensor | None
+    ) -> Tensor:
+        """Write the sum of the (clipped) gradients into ``out`` (d,); return how many were cut.
+
+        Not added to sums of other chunks in the products, whose order of additions nobody knows.
+        """
         norms = self.squares(len(losses)).sqrt()
         factors = torch.ones_like(losses)
         looked_at = [losses, norms]
@@ -318,4 +326,5 @@ class Together:
             factors = factors * times
         if losses.device.type != "cpu" or bool(lost.any()):  # no device is asked: that would wait
             self.leave_out(lost)
-        return self.sum(factors), cut.sum()
+        self._write_sum(out, factors)
+        return cut.sum()

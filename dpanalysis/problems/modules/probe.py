@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -12,10 +13,11 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.utils._pytree import tree_flatten
 
 from .layers import LayerError, listening
-from .network import ModuleNetwork, same_kernels
+from .network import Inputs, ModuleNetwork, rows_of, same_kernels
 from .per_sample import Placed, Together, has_statistics
 
 _TRIED = 3  # samples; a first axis of another length is not that of the samples
+_SHORTEST = 16  # samples of a chunk that is not whole
 _MIXED = (
     "module must keep its samples apart: the loss of a sample changes with the samples beside it"
 )
@@ -32,6 +34,21 @@ def refuse_by_name(module: nn.Module) -> None:
         if why:
             name = f"{path} ({type(layer).__name__})" if path else type(layer).__name__
             raise ValueError(f"module must keep its samples apart, but its layer {name} {why}")
+
+
+def check_inputs(module: nn.Module, count: int) -> None:
+    """Raise TypeError where ``forward`` does not take so many inputs."""
+    try:
+        takes = inspect.signature(module.forward)
+    except ValueError:  # a function in compiled code tells nothing
+        return
+    try:
+        takes.bind(*range(count))
+    except TypeError as error:
+        raise TypeError(
+            "X must be what the module takes, one array or a tuple with an array for each input in "
+            f"the order of forward{takes}, got {count}: {error}"
+        ) from error
 
 
 def refuse_reduction(loss: Any) -> None:
@@ -90,11 +107,11 @@ def _though_frozen(layer: nn.Module) -> str:
     return ", also with frozen parameters, while it is in train() mode" if frozen else ""
 
 
-def made_up(network: ModuleNetwork, X: Tensor, y: Tensor, count: int, seed: int = 0) -> Any:
+def made_up(network: ModuleNetwork, X: Inputs, y: Tensor, count: int, seed: int = 0) -> Any:
     """Return ``count`` samples and labels that could be records, from nothing private.
 
     Numbers are normal, tokens below the least number of embeddings, labels below the number of
-    outputs.
+    outputs; of a mask of two places or more some are true and some are not.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -102,19 +119,22 @@ def made_up(network: ModuleNetwork, X: Tensor, y: Tensor, count: int, seed: int 
         shape = (count, *array.shape[1:])
         if array.dtype.is_floating_point:
             drawn = torch.randn(shape, generator=generator)
+        elif array.dtype == torch.bool:
+            drawn = torch.randint(0, 2, shape, generator=generator)
+            drawn.view(count, -1)[:, :2] = torch.tensor([1, 0])[: drawn[0].numel()]
         else:
             drawn = torch.randint(0, end, shape, generator=generator)
         return drawn.to(dtype=array.dtype, device=array.device)
 
     tables = [e.num_embeddings for e in network.module.modules() if isinstance(e, nn.Embedding)]
-    x = like(X, min(tables, default=2))
+    x = tuple(like(each, min(tables, default=2)) for each in X)
     classes = 1
     if not y.dtype.is_floating_point and y.ndim == 1:
-        classes = int(network.outputs(x[:1]).shape[-1])
+        classes = int(network.outputs(rows_of(x, slice(1))).shape[-1])
     return x, like(y, classes)
 
 
-def choose_way(network: ModuleNetwork, X: Tensor, y: Tensor) -> tuple[int, int]:
+def choose_way(network: ModuleNetwork, X: Inputs, y: Tensor) -> tuple[int, int]:
     """Set how the network computes losses and gradients of samples; return what that takes.
 
     Namely the numbers that are held for a sample, and the most outer products that a gradient
@@ -153,12 +173,13 @@ def choose_way(network: ModuleNetwork, X: Tensor, y: Tensor) -> tuple[int, int]:
         return costs
 
 
-def _kept_apart(network: ModuleNetwork, x: Tensor, labels: Tensor) -> Tensor:
+def _kept_apart(network: ModuleNetwork, x: Inputs, labels: Tensor) -> Tensor:
     """Return the losses of samples, each alone."""
     network.restore()
-    count = len(x)
+    count = len(labels)
     before = [each.clone() for each in network.module.buffers()]
-    each = [network.losses_together(x[i : i + 1], labels[i : i + 1]) for i in range(count)]
+    parts = [slice(i, i + 1) for i in range(count)]
+    each = [network.losses_together(rows_of(x, part), labels[part]) for part in parts]
     together = network.losses_together(x, labels)
     if together.shape != (count,) or any(one.shape != (1,) for one in each):
         one = "" if together.ndim else ": losses of PyTorch need reduction='none'"
@@ -176,7 +197,7 @@ def _kept_apart(network: ModuleNetwork, x: Tensor, labels: Tensor) -> Tensor:
     return alone
 
 
-def check_batch(network: ModuleNetwork, X: Tensor, y: Tensor, chunk: int) -> None:
+def check_batch(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> None:
     """Raise ValueError where a batch of a chunk's size gives a sample another loss.
 
     That would not be seen in training, where samples are kept apart, but in what is trained.
@@ -189,7 +210,7 @@ def check_batch(network: ModuleNetwork, X: Tensor, y: Tensor, chunk: int) -> Non
             raise ValueError(f"{_MIXED}{_culprit(network, x)}")
 
 
-def _by_layers(network: ModuleNetwork, x: Tensor, y: Tensor, expected: Tensor) -> Any:
+def _by_layers(network: ModuleNetwork, x: Inputs, y: Tensor, expected: Tensor) -> Any:
     """Return what :func:`_each` does, once each parameter is left to a layer that knows it."""
     while True:
         try:
@@ -210,7 +231,7 @@ def _by_layers(network: ModuleNetwork, x: Tensor, y: Tensor, expected: Tensor) -
             raise why
 
 
-def _culprit(network: ModuleNetwork, x: Tensor) -> str:
+def _culprit(network: ModuleNetwork, x: Inputs) -> str:
     """Return the layer that changes a sample by the others, for a message."""
     layers = [(path, layer) for path, layer in network.module.named_modules() if path]
     calls: list[tuple[str, nn.Module, Any, Any]] = []
@@ -218,7 +239,7 @@ def _culprit(network: ModuleNetwork, x: Tensor) -> str:
     def listen(path: str, layer: nn.Module, inputs: Any, named: Any, outputs: Any) -> None:
         calls.append((path, layer, inputs, outputs))
 
-    def calls_for(samples: Tensor) -> list[tuple[str, nn.Module, Any, Any]]:
+    def calls_for(samples: Inputs) -> list[tuple[str, nn.Module, Any, Any]]:
         calls.clear()
         network.restore()
         with listening(layers, listen):
@@ -226,8 +247,8 @@ def _culprit(network: ModuleNetwork, x: Tensor) -> str:
         return [*calls]
 
     together = calls_for(x)
-    for i in range(len(x)):
-        for one, alone in zip(together, calls_for(x[i : i + 1])):
+    for i in range(len(x[0])):
+        for one, alone in zip(together, calls_for(rows_of(x, slice(i, i + 1)))):
             (path, layer, given, gave), (_, other, as_given, as_gave) = one, alone
             same = layer is other and _alike(_of(given, i), _of(as_given, 0))
             if same and not _alike(_of(gave, i), _of(as_gave, 0)):
@@ -249,19 +270,19 @@ def _alike(ones: list[Tensor], others: list[Tensor]) -> bool:
 
 
 def _each(
-    network: ModuleNetwork, x: Tensor, y: Tensor, *more: Any
+    network: ModuleNetwork, x: Inputs, y: Tensor, *more: Any
 ) -> tuple[Tensor, tuple[int, int]]:
     """Return the gradients of the samples, (B, d), and what :func:`choose_way` returns."""
     _, placed = network.sample_gradients(x, y)
     together = Together(placed, network.vector)
-    found = torch.stack([together.sum(unit) for unit in _units(x)])
-    entries = sum(part.entries for _, part in placed) // len(x)
+    found = torch.stack([together.sum(unit) for unit in _units(y)])
+    entries = sum(part.entries for _, part in placed) // len(y)
     return found, (entries, max((part.steps for _, part in placed), default=0))
 
 
-def _units(x: Tensor) -> Tensor:
+def _units(y: Tensor) -> Tensor:
     """Return weights that choose one of the samples, (B, B)."""
-    return torch.eye(len(x), dtype=torch.float64, device=x.device)
+    return torch.eye(len(y), dtype=torch.float64, device=y.device)
 
 
 def _close(network: ModuleNetwork, found: Tensor, expected: Tensor, beside: Any = None) -> bool:
@@ -271,7 +292,7 @@ def _close(network: ModuleNetwork, found: Tensor, expected: Tensor, beside: Any 
     return bool(((found - expected).abs() <= tolerance * scale).all())
 
 
-def same_gradients(network: ModuleNetwork, X: Tensor, y: Tensor, chunk: int) -> bool:
+def same_gradients(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> bool:
     """Return whether samples' gradients keep every bit when the others of their chunk change.
 
     Every place of the chunk is kept and is changed, by numbers of several sizes. The losses from
@@ -279,7 +300,7 @@ def same_gradients(network: ModuleNetwork, X: Tensor, y: Tensor, chunk: int) -> 
     """
     x, labels = made_up(network, X, y, chunk, seed=1)
     generator = torch.Generator().manual_seed(2)
-    first = (torch.rand(chunk, generator=generator) < 0.5).to(x.device)
+    first = (torch.rand(chunk, generator=generator) < 0.5).to(labels.device)
     every = torch.ones_like(first)
     with same_kernels(network):
         expected = network.sample_gradients(x, labels)[1]
@@ -287,41 +308,73 @@ def same_gradients(network: ModuleNetwork, X: Tensor, y: Tensor, chunk: int) -> 
         patterns = [(first, 1), (~first, 1000), (first, 0), (every, 1)]
         for kept, scale in patterns:
             others, marks = made_up(network, X, y, chunk, seed=2)
-            others *= scale if x.dtype.is_floating_point else min(scale, 1)  # tokens have an end
-            others[kept], marks[kept] = x[kept], labels[kept]
+            others = tuple(_scaled(each, scale) for each in others)
+            for each, own in zip((*others, marks), (*x, labels)):
+                each[kept] = own[kept]
             at = kept.nonzero().flatten()
             if network.way != "loop" or bool(kept.all()):
                 found = network.sample_gradients(others, marks)[1]
-                if not _same_bits(network, chunk, (expected, at), (found, at)):
+                if not _same_bits(network, (expected, at, chunk), (found, at, chunk)):
                     return False
             if not _equal(losses[at], _losses_together(network, others, marks)[at]):
                 return False
     return True
 
 
-def same_elsewhere(network: ModuleNetwork, X: Tensor, y: Tensor, chunk: int) -> bool:
+def same_elsewhere(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> bool:
     """Return whether samples' gradients keep every bit in two other orders of their chunk."""
     x, labels = made_up(network, X, y, chunk, seed=1)
     drawn = torch.randperm(chunk, generator=torch.Generator().manual_seed(3))
     places = torch.arange(chunk)
     with same_kernels(network):
         expected = network.sample_gradients(x, labels)[1]
-        for order in (places.flip(0).to(x.device), drawn.to(x.device)):
-            found = network.sample_gradients(x[order], labels[order])[1]
-            if not _same_bits(network, chunk, (expected, order), (found, places.to(x.device))):
+        for order in (places.flip(0).to(labels.device), drawn.to(labels.device)):
+            found = network.sample_gradients(rows_of(x, order), labels[order])[1]
+            here = places.to(labels.device)
+            if not _same_bits(network, (expected, order, chunk), (found, here, chunk)):
                 return False
     return True
 
 
-def _losses_together(network: ModuleNetwork, x: Tensor, y: Tensor) -> Tensor:
+def lengths(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> tuple[int, ...]:
+    """Return how long a chunk may be: a quarter, a half and the whole, or the whole alone.
+
+    In a shorter one made-up samples must have the same losses and gradients to the last bit.
+    """
+    shorter = [chunk // part for part in (8, 4, 2) if chunk // part >= _SHORTEST]
+    if not shorter or network.way == "loop":
+        return (chunk,)
+    x, labels = made_up(network, X, y, chunk, seed=1)
+    with same_kernels(network):
+        losses, whole = network.sample_gradients(x, labels)
+        for length in shorter:
+            found = network.sample_gradients(rows_of(x, slice(length)), labels[:length])
+            first = torch.arange(length, device=labels.device)
+            same = _same_bits(network, (whole, first, chunk), (found[1], first, length))
+            if not same or not _equal(found[0], losses[:length]):
+                return (chunk,)
+    return (*shorter, chunk)
+
+
+def _scaled(array: Tensor, scale: int) -> Tensor:
+    """Return an input times ``scale``; tokens and masks, which have an end, or zeros."""
+    if array.dtype.is_floating_point:
+        return array * scale
+    return array if scale else torch.zeros_like(array)
+
+
+def _losses_together(network: ModuleNetwork, x: Inputs, y: Tensor) -> Tensor:
     network.restore()
     return network.losses_together(x, y)
 
 
-def _same_bits(network: ModuleNetwork, count: int, *gradients: tuple[list[Placed], Tensor]) -> bool:
-    """Return whether gradients at some places are the same: all norms, and the entries of four."""
+def _same_bits(network: ModuleNetwork, *gradients: tuple[list[Placed], Tensor, int]) -> bool:
+    """Return whether gradients at some places are the same: all norms, and the entries of four.
+
+    Each time the gradients, the places, and how many there are.
+    """
     found = []
-    for placed, places in gradients:
+    for placed, places, count in gradients:
         units = _units(places.new_empty(count))
         together = Together(placed, network.vector)
         together.leave_out(units[places].sum(dim=0) == 0.0)

@@ -1,0 +1,191 @@
+"""Records of a module: read, checked, and moved to its device as one tensor for each input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from ..._validation import refuse_mask
+from ...kernels.array_api import rounding_margin
+from ..row_bound import RowBound
+from ..rows.checks import row_scale
+from .network import Inputs
+
+
+def as_arrays(X: Any, y: Any) -> tuple[tuple[Any, ...], Any]:
+    """Return the inputs, an array each, and the labels; a map-style Dataset is read once, in order.
+
+    TypeError for what holds no records: a DataLoader draws batches, and how they are drawn is part
+    of the guarantee.
+    """
+    if isinstance(X, DataLoader):
+        raise TypeError(
+            "X must hold the records, got a DataLoader, which draws batches itself: give its "
+            "dataset, Module(module, loader.dataset), and how batches are drawn to the method, as "
+            "in SGD(..., sampling=Poisson(rate))"
+        )
+    if isinstance(X, IterableDataset):
+        raise TypeError(
+            "X must be an array or a Dataset with a length, got an IterableDataset: batches are "
+            "drawn by the number of a record"
+        )
+    if isinstance(X, Dataset):
+        if y is not None:
+            raise TypeError("y must be left out where X is a Dataset, which holds the labels")
+        return _read(X)
+    if y is None:
+        raise TypeError(
+            "y must be given, unless X is a torch.utils.data.Dataset of pairs (x, y), got "
+            f"{type(X).__name__} alone"
+        )
+    if isinstance(X, tuple):
+        if not X:
+            raise ValueError("X must have an array for each input of the module, got ()")
+        for place, each in enumerate(X):
+            if not _is_array(each):
+                raise TypeError(
+                    "X must be one array, or a tuple of arrays, one for each input of the module, "
+                    f"got a tuple with {type(each).__name__} at place {place}"
+                )
+        return X, y
+    several = isinstance(X, list) and X and all(map(_is_array, X)) and len(X) != len(y)
+    if several or isinstance(X, dict):
+        raise TypeError(
+            "X must be one array, or a tuple of arrays, one for each input of the module in the "
+            f"order of forward, got a {type(X).__name__} of {len(X)}"
+        )
+    return (X,), y
+
+
+def _is_array(each: Any) -> bool:
+    return isinstance(each, Tensor) or hasattr(each, "__array__")
+
+
+def _read(dataset: Any) -> tuple[Inputs, Tensor]:
+    """Return the inputs and the labels of a Dataset, as tensors."""
+    columns: list[list[Tensor]] = []
+    for i in range(len(dataset)):
+        arrays = [_tensor(f"record {i} of a Dataset", each) for each in _parts_of(dataset[i], i)]
+        columns = columns or [[] for _ in arrays]
+        if len(arrays) != len(columns):
+            raise ValueError(
+                f"X must be a Dataset whose records all have {len(columns)} parts, as record 0, "
+                f"got {len(arrays)} for record {i}"
+            )
+        for place, (array, read) in enumerate(zip(arrays, columns)):
+            if read and array.shape != read[0].shape:
+                part = "y" if place == len(columns) - 1 else "x"
+                raise ValueError(
+                    f"X must be a Dataset whose {part} all have one shape, got "
+                    f"{tuple(read[0].shape)} and, for record {i}, {tuple(array.shape)}"
+                )
+            read.append(array.clone())  # a Dataset may give the same array again, changed
+    if not columns:
+        raise ValueError("X must have at least one record, got an empty Dataset")
+    *inputs, labels = (torch.stack(read) for read in columns)
+    return tuple(inputs), labels
+
+
+def _parts_of(record: Any, i: int) -> list[Any]:
+    """Return the inputs of a record and, behind them, its label."""
+    if not isinstance(record, (tuple, list)) or len(record) < 2:
+        length = f" of {len(record)}" if isinstance(record, (tuple, list)) else ""
+        raise TypeError(
+            "X must be a Dataset of pairs (x, y), or of (x1, x2, ..., y) for several inputs, got a "
+            f"{type(record).__name__}{length} for record {i}"
+        )
+    *inputs, label = record
+    if len(inputs) == 1 and isinstance(inputs[0], tuple):
+        inputs = list(inputs[0])
+    return [*inputs, label]
+
+
+def as_samples(X: tuple[Any, ...], dtype: torch.dtype, device: torch.device) -> Inputs:
+    """Return the inputs (n, ...) on the device: real numbers in ``dtype``, integers as int64.
+
+    Where there are several, truth values stay what they are, and (n,) is a number for each sample.
+    """
+    if len(X) == 1:
+        return (_input("X", X[0], 2, dtype, device),)
+    found = tuple(_input(f"X[{place}]", each, 1, dtype, device) for place, each in enumerate(X))
+    for place, each in enumerate(found):
+        if len(each) != len(found[0]):
+            raise ValueError(
+                f"X must have inputs of one length, got {len(found[0])} in X[0] and {len(each)} in "
+                f"X[{place}]"
+            )
+    return found
+
+
+def _input(name: str, X: Any, axes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    array = _tensor(name, X)
+    if array.ndim < axes or not array.numel():
+        shape = "(n, ...)" if axes > 1 else "(n,) or (n, ...)"
+        raise ValueError(f"{name} must have shape {shape} with n >= 1, got {tuple(array.shape)}")
+    if not array.dtype.is_floating_point:
+        keeps = array.dtype == torch.bool and axes == 1
+        return array.to(device) if keeps else array.to(torch.int64).to(device)
+    finite = torch.isfinite(array).reshape(len(array), -1).all(dim=1)
+    if not bool(finite.all()):
+        wrong = int((~finite).nonzero()[0])
+        raise ValueError(f"{name} must be finite, got record {wrong} that is not")
+    return array.to(dtype).to(device)
+
+
+def inside(X: Inputs, bounds: Sequence[RowBound]) -> Inputs:
+    """Return the samples within the bounds on their norms: a copy where one has to be scaled.
+
+    A hair inside, for the rounding of the product.
+    """
+    if not bounds:
+        return X
+    if len(X) > 1:
+        raise ValueError(f"row_bound is for one input, and must be left out for {len(X)} of them")
+    samples = X[0]
+    if not samples.dtype.is_floating_point:
+        raise TypeError(f"row_bound needs samples that are real numbers, got {samples.dtype}")
+    rows = samples.flatten(1)
+    row_scale(rows, [bound for bound in bounds if bound.enforce == "check"])
+    below = rounding_margin(torch, samples.dtype)
+    scale = row_scale(rows, [RowBound(each.order, below * each.radius) for each in bounds])
+    if scale is None:
+        return X
+    return (samples * scale.to(samples.dtype).view(-1, *[1] * (samples.ndim - 1)),)
+
+
+def as_labels(y: Any, classes: bool, n: int, device: torch.device) -> Tensor:
+    """Return a copy of ``y`` (n, ...) on the device; labels 0, 1, ... where it holds classes."""
+    array = _tensor("y", y)
+    if array.ndim < 1 or len(array) != n:
+        raise ValueError(f"y must have {n} entries, as X, got shape {tuple(array.shape)}")
+    if classes:
+        labels = array.to(torch.int64)
+        wrong = (labels.to(array.dtype) != array) | (labels < 0)
+        if array.ndim != 1 or bool(wrong.any()):
+            got = f"shape {tuple(array.shape)}" if array.ndim != 1 else repr(array[wrong][0].item())
+            raise ValueError(f"y must hold labels 0, 1, ... in shape (n,), got {got}")
+        return labels.to(device, copy=True)
+    if array.dtype.is_floating_point and not bool(torch.isfinite(array).all()):
+        raise ValueError("y must be finite")
+    return array.to(device, copy=True)
+
+
+def _tensor(name: str, array: Any) -> Tensor:
+    """Return an array as a tensor; shared with it where that is possible."""
+    if isinstance(array, Tensor):
+        found = array.detach()
+    else:
+        refuse_mask(name, array)
+        array = np.asarray(array)
+        if array.dtype.kind not in "iufb":
+            raise TypeError(f"{name} must hold real numbers, got {array.dtype}")
+        # PyTorch takes no array that cannot be written to.
+        found = torch.from_numpy(array if array.flags.writeable else array.copy())
+    if found.dtype.is_complex:
+        raise TypeError(f"{name} must hold real numbers, got {found.dtype}")
+    return found

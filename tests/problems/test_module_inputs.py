@@ -1,0 +1,434 @@
+"""Modules with several inputs, and views of samples by a public augmentation."""
+
+import copy
+import math
+import pickle
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpanalysis as dpa
+from dpanalysis import clipping
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
+
+from dpanalysis.problems.modules.network import ModuleNetwork  # noqa: E402
+from dpanalysis.problems.modules.probe import made_up  # noqa: E402
+from dpanalysis.problems.modules.views import Augmentation, _hashed  # noqa: E402
+
+RULES = [
+    clipping.Flat(0.1),
+    clipping.Automatic(0.1, 0.5),
+    clipping.PerSampleAdaptive(0.1, 0.5),
+    clipping.Value(0.3, 2.0),
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(before)
+
+
+# Several inputs
+
+
+class Four(nn.Module):
+    """Takes tokens, a mask, a number for each sample, and a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(7, 4), nn.Linear(7, 3)
+
+    def forward(self, tokens, mask, number, row):
+        weights = mask.to(row.dtype) / mask.sum(dim=1, keepdim=True)
+        words = (self.table(tokens) * weights[..., None]).sum(dim=1)
+        return self.head(torch.cat([words, number[:, None], row], dim=1))
+
+
+class Branching(Four):
+    """Samples go one after the other: its flow depends on the data."""
+
+    def forward(self, tokens, mask, number, row):
+        parts = [
+            super(Branching, self).forward(
+                tokens[i : i + 1], mask[i : i + 1], n[None], row[i, None]
+            )
+            * (1.0 if n > 0 else -1.0)
+            for i, n in enumerate(number)
+        ]
+        return torch.cat(parts)
+
+
+def four_inputs(n, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.rand(n, 5, generator=generator) < 0.5
+    mask[:, 0] = True
+    tokens = torch.randint(0, 7, (n, 5), generator=generator)
+    number, row = torch.randn(n, generator=generator), torch.randn(n, 2, generator=generator)
+    labels = torch.randint(0, 3, (n,), generator=generator)
+    return (tokens, mask, number.double(), row.double()), labels
+
+
+@pytest.mark.parametrize(("kind", "way"), [(Four, "layers"), (Branching, "loop")])
+@pytest.mark.parametrize("rule", [None, *RULES], ids=lambda rule: type(rule).__name__)
+def test_sums_over_several_inputs_are_those_of_a_loop(kind, way, rule):
+    X, y = four_inputs(11)
+    module = kind().double()
+    problem = dpa.problems.Module(module, X, y, chunk=4)
+    assert problem._network.way == way
+    rows, w = np.array([0, 3, 3, 7, 10]), problem.initial()
+    losses, gradients = [], []
+    for i in rows:
+        outputs = module(*(each[i : i + 1] for each in X))
+        loss = nn.functional.cross_entropy(outputs, y[i : i + 1])
+        parts = torch.autograd.grad(loss, list(module.parameters()))
+        losses.append(loss.item())
+        gradients.append(torch.cat([part.flatten() for part in parts]).numpy())
+    norms = np.linalg.norm(gradients, axis=1)
+    weights = np.ones(5) if rule is None else rule.weight(norms, np.array(losses))
+    found = problem.sums(w, rows=rows, clipping=rule)
+    np.testing.assert_allclose(found.gradient, weights @ np.array(gradients), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.value, np.sum(losses), rtol=1e-12)
+    np.testing.assert_allclose(problem.line_losses(w, w, rows)(0.0), losses, rtol=1e-12)
+    labels = problem.module(w)(*X).argmax(dim=1)
+    assert problem.accuracy(w) == float((labels == y).double().mean())
+    assert problem.accuracy(w, X, y) == problem.accuracy(w)
+    with pytest.raises(ValueError, match="X must have 4 inputs as before, got 1"):
+        problem.accuracy(w, X[3], y)
+    problem.check_private()
+    assert problem.keeps_bits()
+
+
+@pytest.mark.slow
+def test_a_problem_with_several_inputs_is_one():
+    X, y = four_inputs(11)
+    dpa.testing.check_problem(dpa.problems.Module(Four().double(), X, y, chunk=4))
+
+
+class Nested(Dataset):
+    """Pairs whose first part holds the inputs."""
+
+    def __init__(self, X, y):
+        self.X, self.y = X, y
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, i):
+        return tuple(each[i] for each in self.X), self.y[i]
+
+
+def test_a_dataset_of_several_inputs_is_what_its_arrays_are():
+    X, y = four_inputs(11)
+    module = Four()
+    problem = dpa.problems.Module(module, X, y)
+    for dataset in (TensorDataset(*X, y), Nested(X, y)):
+        read = dpa.problems.Module(module, dataset)
+        assert all(map(torch.equal, read._X, problem._X)) and torch.equal(read._y, problem._y)
+    one = dpa.problems.Module(nn.Linear(2, 3), (X[3],), y)
+    assert torch.equal(one._X[0], X[3].float()) and one._network.forward == "direct"
+
+
+class Beside(nn.Module):
+    """Takes two inputs, and lets samples meet in the second."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, a, b):
+        return self.head(torch.cat([a, b - b.mean(dim=0)], dim=1))
+
+
+class Uneven(Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, i):
+        return (torch.zeros(2), torch.zeros(2), 0)[i:]
+
+
+A, B, LABELS = torch.zeros(9, 2), torch.zeros(9, 2), torch.zeros(9, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": (A, B[:8])}, r"X must have inputs of one length, got 9 in X\[0\] and 8 in X\[1\]"),
+        ({"X": (A[:8], B[:8])}, "y must have 8 entries"),
+        ({"X": (A, B + math.nan)}, r"X\[1\] must be finite, got record 0"),
+        ({"X": (A, torch.zeros(()))}, r"X\[1\] must have shape \(n,\) or"),
+        ({"X": (A, np.full((9, 2), "a"))}, r"X\[1\] must hold real numbers"),
+        ({"X": (A, [[0.0, 0.0]] * 9)}, "tuple of arrays.* with list at place 1"),
+        ({"X": ()}, "X must have an array for each input"),
+        ({"X": [A, B]}, "tuple of arrays.* got a list of 2"),
+        ({"X": A}, r"forward\(a, b\), got 1: missing"),
+        ({"X": (A, B, A)}, r"forward\(a, b\), got 3: too many"),
+        ({"X": DataLoader(TensorDataset(A, B, LABELS)), "y": None}, "give its dataset"),
+        ({"X": Uneven(), "y": None}, "records all have 3 parts, as record 0, got 2 for record 1"),
+        ({"row_bound": dpa.RowBound(2, 1.0)}, "row_bound is for one input"),
+        ({}, "module must keep its samples apart"),
+    ],
+)
+def test_bad_inputs_are_named(change, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        dpa.problems.Module(Beside(), **{"X": (A, B), "y": LABELS, **change})
+
+
+def test_made_up_masks_hide_some_places_and_not_all():
+    X, y = four_inputs(9)
+    network = ModuleNetwork(Four(), nn.functional.cross_entropy, torch.float64, "cpu")
+    mask = made_up(network, X, y, 40)[0][1]
+    assert mask.dtype == torch.bool and mask.any(dim=1).all() and (~mask).any(dim=1).all()
+
+
+# Augmentation
+
+
+def noisy(sample, generator):
+    """Shift, flip and scale."""
+    sample = sample.flip(0) if torch.rand((), generator=generator) < 0.5 else sample
+    shift = torch.randn(sample.shape, generator=generator, dtype=sample.dtype)
+    return sample * torch.rand((), generator=generator) + shift
+
+
+def in_place(sample, generator):
+    sample[int(torch.randint(0, len(sample), (), generator=generator))] = 0.0
+    return sample
+
+
+class Remembers:
+    """Adds the samples that it saw before, and would mix them into the next."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, sample, generator):
+        self.seen.append(sample)
+        return sum(self.seen) + torch.rand((), generator=generator)
+
+
+def closure():
+    last = [0.0]
+
+    def mix(sample, generator):
+        view = sample + last[0] + torch.rand((), generator=generator)
+        last[0] = sample
+        return view
+
+    return mix
+
+
+def default(sample, generator, seen={}):  # noqa: B006
+    seen[len(seen)] = sample
+    return sum(seen.values()) + torch.rand((), generator=generator)
+
+
+def method():
+    return Remembers().__call__
+
+
+AUGMENTATIONS = {
+    "noisy": lambda: noisy,
+    "in place": lambda: in_place,
+    "object": Remembers,
+    "closure": closure,
+    "default": lambda: default,
+    "method": method,
+}
+
+
+def rows(n, seed):
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.randn(n, 4, generator=generator, dtype=torch.float64)
+    return X, torch.randint(0, 3, (n,), generator=generator)
+
+
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+
+
+@pytest.mark.parametrize("kind", AUGMENTATIONS)
+@settings(max_examples=8)
+@given(
+    place=st.integers(0, 11),
+    size=st.sampled_from([0.0, 3.0, -2e5, 1e300]),
+    chunk=st.sampled_from([1, 5, 12]),
+    rule=st.sampled_from(RULES),
+    seed=st.integers(0, 99),
+)
+def test_a_record_moves_a_sum_of_views_by_its_own_term_alone(kind, place, size, chunk, rule, seed):
+    """Replaced, it moves the sum by 2 C at most; removed, by C; and no other view changes."""
+    X, y = rows(12, seed)
+    other = X.clone()
+    other[place] = size
+    others = np.arange(12) != place
+    kept = torch.as_tensor(others)
+    augment = AUGMENTATIONS[kind]()
+    found = []
+    for samples, labels in ((X, y), (other, y), (X[kept], y[kept])):
+        problem = dpa.problems.Module(network(), samples, labels, chunk=chunk, augment=augment)
+        problem.check_private()
+        w = problem.initial() + 0.1 * seed
+        total = problem.sums(w, clipping=rule).gradient
+        found.append((total, problem.line_losses(w, w)(0.5)))
+    (whole, losses), (replaced, beside), (removed, fewer) = found
+    assert np.linalg.norm(replaced - whole) <= 2.0 * rule.clip_norm * (1.0 + 1e-9)
+    assert np.linalg.norm(removed - whole) <= rule.clip_norm * (1.0 + 1e-9)
+    assert (losses[others] == beside[others]).all()
+    np.testing.assert_allclose(losses[others], fewer, rtol=1e-12)
+
+
+def test_a_view_belongs_to_a_record_and_to_the_parameters():
+    X, y = rows(400, 0)
+    X[:] = X[:1] + 1e-9 * torch.arange(400)[:, None]
+    problem = dpa.problems.Module(network(), X, y, augment=noisy, chunk=64)
+    w = problem.place(problem.initial())
+    views = problem._augment.views(problem._X, 400, w)[0]
+    again = problem._augment.views((problem._X[0].flip(0),), 400, w)[0].flip(0)
+    assert torch.equal(views, again)
+    assert len(torch.unique(views[:, 0])) == 400  # near samples are drawn for apart
+    elsewhere = problem._augment.views(problem._X, 400, w + 1e-15)[0]
+    assert (views != elsewhere).all(dim=1).all()
+    shares = (views.flip(0) - views).mean(), (elsewhere - views).mean()
+    assert all(abs(float(share)) < 5.0 * math.sqrt(2.0 / 1600) for share in shares)
+
+
+@given(
+    place=st.integers(0, 8),
+    one=st.floats(width=32, allow_nan=False),
+    other=st.floats(width=32, allow_nan=False),
+    kind=st.sampled_from([torch.float16, torch.float32, torch.float64]),
+)
+def test_the_seed_of_a_view_depends_on_every_number(place, one, other, kind):
+    x = torch.zeros(2, 9, dtype=kind)
+    x[0, place], x[1, place] = one, other
+    found = _hashed((torch.ones(2, dtype=torch.int64), x))
+    same = torch.equal(x[0], x[1]) and math.copysign(1, x[0, place]) == math.copysign(
+        1, x[1, place]
+    )
+    assert bool(found[0] == found[1]) == same
+
+
+def test_sums_and_losses_along_a_line_are_of_the_same_views():
+    X, y = rows(12, 0)
+    problem = dpa.problems.Module(network(), X, y, augment=noisy, chunk=5)
+    w, step = problem.initial(), np.linspace(-1.0, 1.0, problem.d)
+    total = problem.sums(w)
+    along = problem.line_losses(w, step)
+    assert math.isclose(along(0.0).sum(), total.value, rel_tol=1e-12)
+    slope = (along(-1e-6).sum() - along(1e-6).sum()) / 2e-6
+    assert math.isclose(slope, float(total.gradient @ step), rel_tol=1e-6)
+    np.testing.assert_allclose(
+        problem.sample_gradients(w, np.arange(12)).sum(axis=0), total.gradient, rtol=1e-9
+    )
+    views = problem._augment.views(problem._X, 12, problem.place(w))
+    plain = dpa.problems.Module(network(), views[0], y, chunk=5)
+    np.testing.assert_array_equal(plain.sums(w).gradient, total.gradient)
+    without = dpa.problems.Module(network(), X, y)
+    assert problem.accuracy(w) == without.accuracy(w)  # of the samples
+
+
+def test_a_run_with_views_keeps_its_budget_and_is_repeated_by_its_seed():
+    X, y = rows(40, 0)
+    before = X.clone()
+    problem = dpa.problems.Module(network(), X, y, augment=in_place)
+    plain = dpa.problems.Module(network(), X, y)
+    method = dpa.methods.SGD(0.5, 5, dpa.Poisson(0.5), RULES[0])
+    budget = dpa.Budget(2.0, 1e-3, "add_or_remove_one")
+    runs = [
+        dpa.minimize(each, method, budget, rng=0, replicates=2)
+        for each in (problem, pickle.loads(pickle.dumps(problem)), plain)
+    ]
+    assert runs[0].private and runs[0].epsilon() == runs[2].epsilon() <= 2.0
+    assert (runs[0].w == runs[1].w).all() and not (runs[0].w == runs[2].w).any()
+    assert torch.equal(X, before)  # a function gets copies
+    assert "augment=in_place" in repr(problem) and "augment" not in repr(plain)
+
+
+def test_a_function_may_take_several_inputs():
+    X, y = four_inputs(11)
+
+    def dropped(sample, generator):
+        tokens, mask, number, row = sample
+        return tokens.roll(1), mask, number + torch.randn((), generator=generator), row
+
+    module = Four().double()
+    problem = dpa.problems.Module(module, X, y, augment=dropped, chunk=4)
+    w = problem.initial()
+    views = problem._augment.views(problem._X, 11, problem.place(w))
+    assert torch.equal(views[0], X[0].roll(1, dims=1)) and torch.equal(views[1], X[1])
+    assert (views[2] != X[2]).all()
+    plain = dpa.problems.Module(module, views, y, chunk=4)
+    assert (
+        plain.sums(w, clipping=RULES[0]).gradient == problem.sums(w, clipping=RULES[0])[1]
+    ).all()
+
+
+def test_a_view_that_is_not_finite_adds_exactly_nothing():
+    def broken(sample, generator):
+        return torch.log(sample) + torch.rand((), generator=generator)
+
+    X, y = rows(12, 0)
+    X = X.abs() + 0.1
+    X[10] = -1.0  # behind the records that are tried
+    problem = dpa.problems.Module(network(), X, y, augment=broken, chunk=5)
+    w, others = problem.initial(), np.arange(12) != 10
+    total = problem.sums(w, clipping=RULES[0]).gradient
+    expected = problem.sums(w, rows=np.flatnonzero(others), clipping=RULES[0]).gradient
+    np.testing.assert_allclose(total, expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"augment": 3}, "augment must be a function of"),
+        (
+            {"augment": lambda x, g: x[:2]},
+            r"augment must keep the form .*shape \(4,\), but .*\(2,\)",
+        ),
+        ({"augment": lambda x, g: x.float()}, "augment must keep .*float64 .*gives torch.float32"),
+        ({"augment": lambda x, g: (x, x)}, "augment must keep .*, but gives tuple"),
+        ({"augment": lambda x, g: None}, "augment must keep .*, but gives NoneType"),
+        ({"augment": lambda x, g: x / 0.0}, "augment must give finite numbers.*record 0"),
+        ({"augment": lambda x, g: x + torch.rand(())}, "draw from that generator alone"),
+        ({"augment": lambda x, g: x + random.random()}, "draw from that generator alone"),
+        ({"augment": noisy, "row_bound": dpa.RowBound(2, 9.0)}, "row_bound must be left out"),
+        ({"augment": noisy, "module": nn.BatchNorm1d(4)}, "normalizes over the batch"),
+    ],
+)
+def test_augmentations_that_make_no_views_are_refused(change, message):
+    X, y = rows(12, 0)
+    with pytest.raises((ValueError, TypeError), match=message):
+        dpa.problems.Module(**{"module": network(), "X": X, "y": y, **change})
+
+
+def test_a_module_that_mixes_is_found_beside_an_augmentation():
+    X, y = rows(12, 0)
+    problem = dpa.problems.Module(network(), X, y, augment=noisy, chunk=4)
+    problem._network.module.register_forward_pre_hook(lambda _, x: (x[0] - x[0].mean(dim=0),))
+    with pytest.raises(ValueError, match="the gradient of a sample changes"):
+        problem.check_private()
+
+
+def test_the_users_own_object_is_left_as_it_was():
+    augment = Remembers()
+    X, y = rows(12, 0)
+    problem = dpa.problems.Module(network(), X, y, augment=augment)
+    problem.sums(problem.initial())
+    assert augment.seen == []
+    copied = copy.deepcopy(problem)
+    np.testing.assert_array_equal(
+        copied.sums(problem.initial()).gradient, problem.sums(problem.initial()).gradient
+    )
+    assert isinstance(problem._augment, Augmentation)
