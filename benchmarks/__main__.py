@@ -181,8 +181,9 @@ def _write(
     if arguments.markdown:
         folder = arguments.markdown.parent
         others = [f"benchmarks/{path.name}" for path in sorted(folder.glob("RESULTS-*.md"))]
+        names, file = arguments.names, arguments.markdown.name
         arguments.markdown.write_text(
-            page(about, sections, skipped.values(), images, summaries, others, arguments.names)
+            page(about, sections, skipped.values(), images, summaries, others, names, file)
         )
 
 

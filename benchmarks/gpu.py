@@ -6,7 +6,7 @@ and device take turns in one process, so the host has all of its cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,14 @@ SIZES = (
     (1_000_000, 1000, "float64"),
     (1_000_000, 1000, "float32"),
 )
+
+
+def summary(rows: Iterable[Row]) -> str:
+    """Say how host and device were timed."""
+    return (
+        "Host and device, and the peers of a module, took turns in one process that had all cores. "
+        "Arrays are CuPy's, modules PyTorch's; a step ends when its iterate is on the host."
+    )
 
 
 def cupy() -> Any:

@@ -211,6 +211,7 @@ def page(
     summaries: Mapping[str, str] = MappingProxyType({}),
     elsewhere: Sequence[str] = (),
     names: Sequence[str] = (),
+    file: str = "RESULTS.md",
 ) -> str:
     """Return the whole page of results.
 
@@ -230,19 +231,21 @@ def page(
         Pages of other processors.
     names : sequence of str
         The benchmarks that were asked for, if not all were.
+    file : str
+        The name of the page.
     """
     rows = [row for part in sections.values() for row in part]
     others = [f"- Other processors: {', '.join(f'`{each}`' for each in elsewhere)}"]
-    command = " ".join(["python -m benchmarks", *names, "--markdown"])
-    file = "PAGE.md" if names else "benchmarks/RESULTS.md"
+    command = " ".join(["python -m benchmarks", *names, "--markdown", f"benchmarks/{file}"])
     lines = [
         "# Speed and memory beside peers",
         "",
-        f"Written by `{command} {file}`. Each ratio compares",
+        f"Written by `{command}`. Each ratio compares",
         "medians of calls that took turns in one run; best and worst are those of a single turn.",
         '"x" is ours over the other (less is better), "x faster" the other over ours (more is',
         "better); a row without floor and goal is for information, its ratio says how much faster",
-        "we are. Every peer ran in a process of its own, tied to as many cores as it had threads.",
+        "we are. Unless a section says otherwise every peer ran in a process of its own, tied to",
+        "as many cores as it had threads.",
         "",
         *(f"- {name}: {value}" for name, value in about.items()),
         *(others if elsewhere and not names else []),

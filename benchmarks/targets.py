@@ -130,6 +130,14 @@ TARGETS: dict[str, Target] = {
 # Shown where a row does not reach its floor; the longest key that begins "key/peer/case" counts.
 _ONE_THREAD = "one thread: the same indirect loads on both sides, the gain is in the losses alone"
 REASONS: dict[str, str] = {
+    f"private step of a module/{NOT_PRIVATE_STEP}/LSTM": (
+        "PyTorch's own step is one call of cuDNN, whose gradients of a sample change with the "
+        "batch; here the steps of time are calls of their own"
+    ),
+    f"private step of a module/{NOT_PRIVATE_STEP}": (
+        "some hundred calls more a chunk, each longer to start than to compute; iterate and noise "
+        "are made on the host"
+    ),
     f"gradient in cache/{ONE_READ}": (
         "computing takes the time, not reading: short loops, an exponential and a division a row. "
         "A second copy of the data, by columns, would be faster; it is not kept"
