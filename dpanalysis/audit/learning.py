@@ -36,10 +36,14 @@ from .events import (
     unit_of,
     values_of,
 )
+from .joint import Grid, Prefixes, Product, Products, order_of, pairs_of_coordinates, ranked
 from .outcomes import Outcomes, Reader
 
 _COORDINATES = 16  # coordinates that are tried one by one
 _PAIRS = 6  # largest dimension in which differences of all pairs are tried too
+_PAIRS_LEARNED = 8  # pairs of coordinates whose products the fitted scores use
+_PAIRS_ALONE = 2  # pairs of coordinates that have scores of their own
+_KNOWN = 64  # different outcomes whose table is as good as what trees learn
 _LEARNED = 32  # coordinates that the fitted scores use
 _LINEAR = 512  # coordinates that the linear scores use; covariances are (k, k)
 _TREES = 1_000  # fewest runs of each input that trees are grown from
@@ -55,7 +59,7 @@ def fixed_scores(first: Outcomes, second: Outcomes) -> list[Score | None]:
     if width <= 1:
         return scores + [Coordinate(0, alone=True)] * width
     with np.errstate(all="ignore"):
-        order = _order(first.values[:_FITTED], second.values[:_FITTED])
+        order = _order(ranked(first.values[:_FITTED], second.values[:_FITTED]))
     scores += [Coordinate(int(j)) for j in order[:_COORDINATES]]
     if width <= _PAIRS:
         signs = np.array([1.0, -1.0])
@@ -67,34 +71,42 @@ def fitted_scores(first: Outcomes, second: Outcomes) -> dict[str, Score]:
     """Return scores fitted to runs on the two inputs, by the name of the fit."""
     if first.values.shape[1] <= 1:
         return {}
+    prefixes = Prefixes.fit(first.values, second.values)
     first, second = first[:_FITTED], second[:_FITTED]
     plain = first.values[first.plain], second.values[second.plain]
     scores: dict[str, Score] = {}
     rows = _rows(first, second)
     if rows is not None:
         scores["rows"] = rows
+    if prefixes is not None:
+        scores["prefixes"] = prefixes
     with np.errstate(all="ignore"):
-        order = _order(first.values, second.values)
+        sides = ranked(first.values, second.values)
+        order = _order(sides)
+        pairs = pairs_of_coordinates(sides, order, _PAIRS_LEARNED)
+        products = _products(np.concatenate([first.values, second.values]), pairs)
+        for place, pair in enumerate(pairs[:_PAIRS_ALONE].tolist()):
+            scores[f"product {place}"] = Product((pair[0], pair[1]), tuple(products.center[place]))
+            scores[f"grid {place}"] = Grid.fit(first.values, second.values, (pair[0], pair[1]))
         additive = _additive(first.values, second.values, order[:_LEARNED])
         if min(map(len, plain)) > 1:
             scores |= _linear(plain, np.sort(order[:_LINEAR]))
         scores["additive"] = additive
         if min(map(len, plain)) > 1:
-            scores["logistic"] = _logistic(plain, additive)
-            if rows is None and (trees := _trees(first, second, additive.index)) is not None:
-                scores["trees"] = trees  # where outcomes repeat, their table is as good
+            scores["logistic"] = _logistic(plain, additive, products)
+            # Where few outcomes repeat, their table is as good as trees.
+            known = 0 if rows is None else len(rows.table)
+            if not 0 < known <= _KNOWN:
+                index = np.union1d(additive.index, pairs)
+                if (trees := _trees(first, second, index, products)) is not None:
+                    scores["trees"] = trees
     return scores
 
 
-def _order(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def _order(sides: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Return the coordinates, those that differ most between the inputs first."""
-    if first.shape[1] <= _COORDINATES:
-        return np.arange(first.shape[1])
-    ranks = np.nan_to_num(np.concatenate([first, second]), nan=np.inf).argsort(axis=0)
-    ranks = ranks.argsort(axis=0) / len(ranks) - 0.5
-    # Moments of the ranks: differences of location, then of spread.
-    moments = [np.abs(m[: len(first)].mean(0) - m[len(first) :].mean(0)) for m in (ranks, ranks**2)]
-    return np.argsort(-(moments[0] + 2.0 * moments[1]), kind="stable")
+    width = sides[0].shape[1]
+    return np.arange(width) if width <= _COORDINATES else order_of(sides)
 
 
 def _linear(plain: tuple[np.ndarray, np.ndarray], index: np.ndarray) -> dict[str, Score]:
@@ -127,18 +139,29 @@ def _spread(values: np.ndarray, center: np.ndarray) -> np.ndarray:
     return np.where((spread > 0.0) & np.isfinite(spread), spread, 1.0)
 
 
+def _products(values: np.ndarray, pairs: np.ndarray) -> Products:
+    """Return the products of the pairs, each from its medians and in units of its spread."""
+    index, place = np.unique(pairs, return_inverse=True)
+    place = place.reshape(pairs.shape)
+    kept = values[:, index]
+    center = np.nanmedian(kept, axis=0)
+    return Products(pairs, center[place], _spread(kept, center)[place])
+
+
 def _additive(first: np.ndarray, second: np.ndarray, index: np.ndarray) -> Additive:
     cells = tuple(Cells.fit((first[:, j], second[:, j]), (None, None), 0, bins=32) for j in index)
     return Additive(index, cells)
 
 
-def _logistic(plain: tuple[np.ndarray, np.ndarray], additive: Additive) -> LogisticScore:
+def _logistic(
+    plain: tuple[np.ndarray, np.ndarray], additive: Additive, products: Products
+) -> LogisticScore:
     """Fit by Newton's method with a small ridge."""
     values = np.concatenate(plain)
     label = np.repeat([1.0, 0.0], [len(part) for part in plain])
     kept = values[:, additive.index]
     center = np.median(kept, axis=0)
-    model = LogisticScore(additive, center, _spread(kept, center), np.zeros(0))
+    model = LogisticScore(additive, products, center, _spread(kept, center), np.zeros(0))
     features = model.features(values)
     ridge = 1e-3 * len(values) * np.mean(features**2, axis=0) + 1e-9
     weights = np.zeros(features.shape[1])
@@ -150,24 +173,27 @@ def _logistic(plain: tuple[np.ndarray, np.ndarray], additive: Additive) -> Logis
         weights = weights - step
         if np.abs(step).max() < 1e-6 * (1.0 + np.abs(weights).max()):
             break
-    return LogisticScore(additive, center, model.spread, weights)
+    return LogisticScore(additive, products, center, model.spread, weights)
 
 
-def _trees(first: Outcomes, second: Outcomes, index: np.ndarray) -> Trees | None:
+def _trees(
+    first: Outcomes, second: Outcomes, index: np.ndarray, products: Products
+) -> Trees | None:
     """Return gradient-boosted trees, where scikit-learn is installed and the runs are enough."""
     if len(first) < _TREES or importlib.util.find_spec("sklearn") is None:
         return None
     from sklearn.ensemble import HistGradientBoostingClassifier  # heavy, and not required
     from threadpoolctl import threadpool_limits
 
-    values = bounded(np.concatenate([first.values, second.values])[:, index])
+    values = np.concatenate([first.values, second.values])
+    values = np.hstack([bounded(values[:, index]), products(values)])
     label = np.repeat([1, 0], [len(first), len(second)])
     model = HistGradientBoostingClassifier(
         max_iter=30, max_leaf_nodes=15, min_samples_leaf=40, early_stopping=False, random_state=0
     )
     with threadpool_limits(1):  # more threads do not pay for so few runs
         model.fit(values, label)
-    return Trees(index, model)
+    return Trees(index, products, model)
 
 
 def _rows(first: Outcomes, second: Outcomes) -> Rows | None:
@@ -191,6 +217,8 @@ _TAIL_RANKS = 24  # thresholds tried in each tail, at ranks 1, 2, 3, 5, 8, ...
 _THRESHOLDS = 256  # thresholds tried in between
 _CROSSED = 1 << 14  # most runs at which both halves are learned from and counted in, in turn
 _CHARGE = 2.0  # standard errors charged to estimates: the best of many is lucky, too
+_MORE = (0.5, 8.0)  # counts added to those of cells: rare ones are lucky, too
+_MANY_CELLS = 16  # repeated values and atoms from which on more counts are tried
 _LUCK = 1.0  # standard errors by which a chance to refute must exceed an even one
 _MOVED = 4.0  # counts added to rates: the middle of Wilson's interval at 95%
 POWER = 1.2816  # standard errors below a bound that nine in ten repetitions reach
@@ -399,21 +427,35 @@ def _unions(trial: _Trial, reader: Reader) -> Iterator[_Family]:
     """
     names = tuple(reader.name(code) for code in range(1, reader.atoms + 1))
 
-    def learned(score: Score | None, part: _Pair, halves: int = 1) -> Cells:
+    def learned(score: Score | None, part: _Pair, more: float) -> Cells:
         scores = values_of(score, part[0]), values_of(score, part[1])
-        more = 0.5 * halves  # a cell seen on one input has the same ratio in all and in a half
         return Cells.fit(scores, (part[0].codes, part[1].codes), reader.atoms, more=more)
 
     folds = trial.folds
-    parts = [learned(fold.score, fold.fit) for fold in folds]
-    final = parts[0]
-    if len(folds) > 1:
-        first, second = (Outcomes.join([fold.held[side] for fold in folds]) for side in (0, 1))
-        final = learned(trial.score, (first, second), len(folds))
+    for more in _MORE:
+        parts = [learned(fold.score, fold.fit, more) for fold in folds]
+        final = parts[0]
+        if len(folds) > 1:
+            first, second = (Outcomes.join([fold.held[side] for fold in folds]) for side in (0, 1))
+            # A cell seen on one input has the same ratio in all and in a half.
+            final = learned(trial.score, (first, second), more * len(folds))
+        yield from _unions_of(trial.score, folds, parts, final, names)
+        if final.repeated.size + len(names) < _MANY_CELLS:
+            return  # all cells have been seen often
+
+
+def _unions_of(
+    score: Score | None,
+    folds: list[_Fold],
+    parts: list[Cells],
+    final: Cells,
+    names: tuple[str, ...],
+) -> Iterator[_Family]:
+    """Yield the unions of the final cells, judged by the cells of each fold."""
     levels = np.unique(np.concatenate([cells.ratios for cells in parts]))[::-1]
     above, total = np.zeros((2, levels.size), dtype=np.int64), np.zeros((2, 1), dtype=np.int64)
     for cells, fold in zip(parts, folds):
-        eligible = _eligible(cells, trial.score, len(names))
+        eligible = _eligible(cells, score, len(names))
         order = np.argsort(-cells.ratios, kind="stable")
         places = np.searchsorted(-cells.ratios[order], -levels, side="right")
         for side, outcomes in enumerate(fold.held):
@@ -422,12 +464,12 @@ def _unions(trial: _Trial, reader: Reader) -> Iterator[_Family]:
             above[side] += np.concatenate([[0], np.cumsum(counts)])[places]
             total[side] += counts.sum()
     size = sum(len(fold.held[0]) for fold in folds)
-    allowed = _eligible(final, trial.score, len(names))
+    allowed = _eligible(final, score, len(names))
 
     def union(large: bool) -> Callable[[int], Union]:
         def make(place: int) -> Union:
             included = ((final.ratios >= levels[place] - 1e-9) == large) & allowed
-            return Union(trial.score, final, included, names)
+            return Union(score, final, included, names)
 
         return make
 
