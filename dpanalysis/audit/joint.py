@@ -184,15 +184,17 @@ class Prefixes:
     def fit(cls, first: np.ndarray, second: np.ndarray) -> Prefixes | None:
         """Learn the prefixes' log-ratios; None where fewer than two coordinates repeat values."""
         pooled = np.concatenate([first, second])
-        few = [(j, np.unique(pooled[:, j])) for j in range(pooled.shape[1]) if _few(pooled[:, j])]
-        few = [(j, known[~np.isnan(known)]) for j, known in few]
-        if len(few) < 2:
-            return None
         side = np.repeat([0, 1], [len(first), len(second)])
         parent, above = np.zeros(len(pooled), dtype=np.int64), np.zeros(1)
         parents = np.array([[len(first)], [len(second)]])
         levels = []
-        for j, known in few:
+        for j in range(pooled.shape[1]):
+            if parents.size > len(pooled):  # most prefixes have been seen once
+                break
+            if not _few(pooled[:, j]):
+                continue
+            known = np.unique(pooled[:, j])
+            known = known[~np.isnan(known)]
             prefix, _ = _extended(parent, pooled[:, j], known)
             prefixes, parent = np.unique(prefix, return_inverse=True)
             counts = np.stack([np.bincount(parent[side == s], None, prefixes.size) for s in (0, 1)])
@@ -201,10 +203,11 @@ class Prefixes:
             learned = np.log(counts[0] + prior) - np.log(counts[1] + _PRIOR - prior)
             # A prefix with the counts of its parent tells nothing new.
             above = np.where((counts == parents[:, up]).all(axis=0), above[up], learned)
-            levels.append((prefixes, above))
+            levels.append((j, known, prefixes, above))
             parents = counts
-        index, values = zip(*few)
-        learned_prefixes, ratios = zip(*levels)
+        if len(levels) < 2:
+            return None
+        index, values, learned_prefixes, ratios = zip(*levels)
         return cls(np.array(index), values, learned_prefixes, ratios)
 
 

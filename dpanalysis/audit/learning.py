@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 
@@ -48,18 +49,24 @@ _LEARNED = 32  # coordinates that the fitted scores use
 _LINEAR = 512  # coordinates that the linear scores use; covariances are (k, k)
 _TREES = 1_000  # fewest runs of each input that trees are grown from
 _FITTED = 20_000  # runs of each input that scores are fitted to, at most
+_SCALED = 8_192  # runs from which medians and scales are taken, at most twice as many
 
 
-def fixed_scores(first: Outcomes, second: Outcomes) -> list[Score | None]:
-    """Return scores without parameters to try; None stands for the atoms alone."""
+_Scores: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # of the runs on both inputs
+
+
+def fixed_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> list[Score | None]:
+    """Return scores without parameters to try; None stands for the atoms alone.
+
+    ``sides`` are the ranks of the entries on both inputs.
+    """
     width = first.values.shape[1]
     scores: list[Score | None] = []
     if first.codes is not None or second.codes is not None:
         scores.append(None)
     if width <= 1:
         return scores + [Coordinate(0, alone=True)] * width
-    with np.errstate(all="ignore"):
-        order = _order(ranked(first.values[:_FITTED], second.values[:_FITTED]))
+    order = _order(sides)
     scores += [Coordinate(int(j)) for j in order[:_COORDINATES]]
     if width <= _PAIRS:
         signs = np.array([1.0, -1.0])
@@ -67,7 +74,7 @@ def fixed_scores(first: Outcomes, second: Outcomes) -> list[Score | None]:
     return scores + [Norm(kind) for kind in ("norm", "max |.|", "max", "min")]
 
 
-def fitted_scores(first: Outcomes, second: Outcomes) -> dict[str, Score]:
+def fitted_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> dict[str, Score]:
     """Return scores fitted to runs on the two inputs, by the name of the fit."""
     if first.values.shape[1] <= 1:
         return {}
@@ -81,7 +88,6 @@ def fitted_scores(first: Outcomes, second: Outcomes) -> dict[str, Score]:
     if prefixes is not None:
         scores["prefixes"] = prefixes
     with np.errstate(all="ignore"):
-        sides = ranked(first.values, second.values)
         order = _order(sides)
         pairs = pairs_of_coordinates(sides, order, _PAIRS_LEARNED)
         products = _products(np.concatenate([first.values, second.values]), pairs)
@@ -114,8 +120,7 @@ def _linear(plain: tuple[np.ndarray, np.ndarray], index: np.ndarray) -> dict[str
     first, second = plain[0][:, index], plain[1][:, index]
     # Medians and clipping, because of heavy tails.
     pooled = np.concatenate([first, second])
-    center = np.median(pooled, axis=0)
-    spread = _spread(pooled, center)
+    center, spread = _scale(pooled)
     z = [np.clip((part - center) / spread, -20.0, 20.0) for part in (first, second)]
     shift = z[0].mean(axis=0) - z[1].mean(axis=0)
     covariance = sum((np.atleast_2d(np.cov(part, rowvar=False)) for part in z), np.array(0.0))
@@ -126,26 +131,26 @@ def _linear(plain: tuple[np.ndarray, np.ndarray], index: np.ndarray) -> dict[str
         length = np.linalg.norm(weights)
         if np.isfinite(length) and length > 0.0:
             weights = weights / length
-            along = pooled @ weights
-            middle = np.median(along)
-            unit = Unit(float(middle), float(_spread(along[:, None], middle)[0]))
+            middle, width = _scale((pooled @ weights)[:, None])
+            unit = Unit(float(middle[0]), float(width[0]))
             scores[name] = Linear(weights, index, unit)
     return scores
 
 
-def _spread(values: np.ndarray, center: np.ndarray) -> np.ndarray:
-    """Return a scale of each coordinate, 1 for one that hardly varies."""
-    spread = np.quantile(np.abs(values - center), 0.75, axis=0)
-    return np.where((spread > 0.0) & np.isfinite(spread), spread, 1.0)
+def _scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the median of each coordinate and a scale, 1 for one that hardly varies."""
+    values = values[:: 1 + len(values) // _SCALED]
+    center = np.nanmedian(values, axis=0)
+    spread = np.nanquantile(np.abs(values - center), 0.75, axis=0)
+    return center, np.where((spread > 0.0) & np.isfinite(spread), spread, 1.0)
 
 
 def _products(values: np.ndarray, pairs: np.ndarray) -> Products:
     """Return the products of the pairs, each from its medians and in units of its spread."""
     index, place = np.unique(pairs, return_inverse=True)
     place = place.reshape(pairs.shape)
-    kept = values[:, index]
-    center = np.nanmedian(kept, axis=0)
-    return Products(pairs, center[place], _spread(kept, center)[place])
+    center, spread = _scale(values[:, index])
+    return Products(pairs, center[place], spread[place])
 
 
 def _additive(first: np.ndarray, second: np.ndarray, index: np.ndarray) -> Additive:
@@ -159,9 +164,7 @@ def _logistic(
     """Fit by Newton's method with a small ridge."""
     values = np.concatenate(plain)
     label = np.repeat([1.0, 0.0], [len(part) for part in plain])
-    kept = values[:, additive.index]
-    center = np.median(kept, axis=0)
-    model = LogisticScore(additive, products, center, _spread(kept, center), np.zeros(0))
+    model = LogisticScore(additive, products, *_scale(values[:, additive.index]), np.zeros(0))
     features = model.features(values)
     ridge = 1e-3 * len(values) * np.mean(features**2, axis=0) + 1e-9
     weights = np.zeros(features.shape[1])
@@ -173,7 +176,7 @@ def _logistic(
         weights = weights - step
         if np.abs(step).max() < 1e-6 * (1.0 + np.abs(weights).max()):
             break
-    return LogisticScore(additive, products, center, model.spread, weights)
+    return replace(model, weights=weights)
 
 
 def _trees(
@@ -350,32 +353,50 @@ class _Fold(NamedTuple):
     score: Score | None
     fit: _Pair
     held: _Pair
+    fit_scores: _Scores
+    held_scores: _Scores
 
 
 class _Trial(NamedTuple):
     """A score to try, in its final form, and the folds that judge it.
 
-    ``whole`` are the runs that judge a score without parameters; None if it has any.
+    ``scores`` of all runs judge a score without parameters; None if it has any.
     """
 
     score: Score | None
     folds: list[_Fold]
-    whole: _Pair | None
+    scores: _Scores | None
+
+
+def _scores(score: Score | None, pair: _Pair) -> _Scores:
+    return values_of(score, pair[0]), values_of(score, pair[1])
 
 
 def _trials(first: Outcomes, second: Outcomes) -> Iterator[_Trial]:
     """Yield the scores, simple ones first."""
     half = len(first) // 2
-    fit, held = (first[:half], second[:half]), (first[half:], second[half:])
-    pairs = [(fit, held)] if half > _CROSSED else [(fit, held), (held, fit)]
-    for score in fixed_scores(first, second):
-        yield _Trial(score, [_Fold(score, *pair) for pair in pairs], (first, second))
-    parts = [fitted_scores(*part) for part, _ in pairs]
-    final = parts[0] if len(pairs) == 1 else fitted_scores(first, second)
+    parts = [slice(None, half), slice(half, None)]
+    places = [parts] if half > _CROSSED else [parts, parts[::-1]]
+    folds = [((first[a], second[a]), (first[b], second[b])) for a, b in places]
+    # Ranks of many runs are taken once.
+    learned = folds[0][0] if len(folds) == 1 else (first, second)
+    sides = _ranked(*learned)
+    for score in fixed_scores(first, second, sides):
+        x, y = _scores(score, (first, second))
+        halves = [((x[a], y[a]), (x[b], y[b])) for a, b in places]
+        yield _Trial(score, [_Fold(score, *f, *s) for f, s in zip(folds, halves)], (x, y))
+    final = fitted_scores(*learned, sides)
+    fits = [final] if len(folds) == 1 else [fitted_scores(*fit, _ranked(*fit)) for fit, _ in folds]
     for name, fitted in final.items():
-        if all(name in part for part in parts):
-            folds = [_Fold(part[name], *pair) for part, pair in zip(parts, pairs)]
-            yield _Trial(fitted, folds, None)
+        if all(name in fit for fit in fits):
+            judged = [(fit[name], *fold) for fit, fold in zip(fits, folds)]
+            pairs = [_Fold(x, a, b, _scores(x, a), _scores(x, b)) for x, a, b in judged]
+            yield _Trial(fitted, pairs, None)
+
+
+def _ranked(first: Outcomes, second: Outcomes) -> _Scores:
+    with np.errstate(all="ignore"):
+        return ranked(first.values[:_FITTED], second.values[:_FITTED])
 
 
 # Counts of many events on the two inputs, a function that makes one of them, runs of each input.
@@ -387,21 +408,18 @@ def _lines(trial: _Trial) -> Iterator[_Family]:
     final = trial.score
     if final is None:
         return
-    if trial.whole is not None:
-        scores = [values_of(final, part) for part in trial.whole]
+    if trial.scores is not None:
+        scores = trial.scores
     else:
         # Thresholds are in the units of each fold's score, and then in those of the final one.
-        parts = [
-            [unit_of(f.score).standardize(values_of(f.score, x)) for x in f.held]
-            for f in trial.folds
-        ]
-        scores = [np.concatenate(side) for side in zip(*parts)]
+        parts = [[unit_of(f.score).standardize(x) for x in f.held_scores] for f in trial.folds]
+        scores = np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
     ordered = [np.sort(s[~np.isnan(s)]) for s in scores]
     thresholds = _thresholds(np.sort(np.concatenate(ordered), kind="stable"))
     if not thresholds.size:
         return
     below = [np.searchsorted(s, thresholds) for s in ordered]
-    kept = thresholds if trial.whole is not None else unit_of(final).restore(thresholds)
+    kept = thresholds if trial.scores is not None else unit_of(final).restore(thresholds)
 
     def line(above: bool) -> Callable[[int], Line]:
         return lambda place: Line(final, float(kept[place]), above)
@@ -427,18 +445,19 @@ def _unions(trial: _Trial, reader: Reader) -> Iterator[_Family]:
     """
     names = tuple(reader.name(code) for code in range(1, reader.atoms + 1))
 
-    def learned(score: Score | None, part: _Pair, more: float) -> Cells:
-        scores = values_of(score, part[0]), values_of(score, part[1])
+    def learned(part: _Pair, scores: _Scores, more: float) -> Cells:
         return Cells.fit(scores, (part[0].codes, part[1].codes), reader.atoms, more=more)
 
     folds = trial.folds
+    if len(folds) > 1:
+        first, second = (Outcomes.join([fold.held[side] for fold in folds]) for side in (0, 1))
+        scores = _scores(trial.score, (first, second))
     for more in _MORE:
-        parts = [learned(fold.score, fold.fit, more) for fold in folds]
+        parts = [learned(fold.fit, fold.fit_scores, more) for fold in folds]
         final = parts[0]
         if len(folds) > 1:
-            first, second = (Outcomes.join([fold.held[side] for fold in folds]) for side in (0, 1))
             # A cell seen on one input has the same ratio in all and in a half.
-            final = learned(trial.score, (first, second), more * len(folds))
+            final = learned((first, second), scores, more * len(folds))
         yield from _unions_of(trial.score, folds, parts, final, names)
         if final.repeated.size + len(names) < _MANY_CELLS:
             return  # all cells have been seen often
@@ -458,8 +477,8 @@ def _unions_of(
         eligible = _eligible(cells, score, len(names))
         order = np.argsort(-cells.ratios, kind="stable")
         places = np.searchsorted(-cells.ratios[order], -levels, side="right")
-        for side, outcomes in enumerate(fold.held):
-            index = cells.index(values_of(fold.score, outcomes), outcomes.codes)
+        for side, (scores, outcomes) in enumerate(zip(fold.held_scores, fold.held)):
+            index = cells.index(scores, outcomes.codes)
             counts = (np.bincount(index, minlength=cells.ratios.size) * eligible)[order]
             above[side] += np.concatenate([[0], np.cumsum(counts)])[places]
             total[side] += counts.sum()
