@@ -41,14 +41,15 @@ class Entries:
 
     def __init__(self, outputs: list[Any]) -> None:
         shown: dict[_Column, list[float]] = {}
-        self._words: dict[Hashable, float] = {}
+        words: set[Hashable] = set()
         for output in outputs:
             for path, leaf in (*_leaves(output), *_counts(output)):
                 value = _number(leaf)
-                column = path, value is None
                 if value is None:
-                    value = self._words.setdefault(hashable(leaf), float(len(self._words)))
-                shown.setdefault(column, []).append(value)
+                    words.add(hashable(leaf))
+                shown.setdefault((path, value is None), []).append(0.0 if value is None else value)
+        # Not in the order in which they came: outputs on one input came first.
+        self._words = {word: float(code) for code, word in enumerate(sorted(words, key=repr))}
         counted = [column for column in shown if column[0][0] is _COUNT]
         self._counts = 0 < len(counted) <= _COUNTED
         if not self._counts:

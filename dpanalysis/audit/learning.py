@@ -484,10 +484,15 @@ def _unions_of(
             total[side] += counts.sum()
     size = sum(len(fold.held[0]) for fold in folds)
     allowed = _eligible(final, score, len(names))
+    known = final.ratios[allowed]
 
     def union(large: bool) -> Callable[[int], Union]:
         def make(place: int) -> Union:
-            included = ((final.ratios >= levels[place] - 1e-9) == large) & allowed
+            # Ratios of more runs are less extreme: one cell at least is on this side.
+            level = levels[place]
+            if known.size:
+                level = min(level, known.max()) if large else max(level, known.min() + 2e-9)
+            included = ((final.ratios >= level - 1e-9) == large) & allowed
             return Union(score, final, included, names)
 
         return make

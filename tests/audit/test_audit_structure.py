@@ -233,6 +233,17 @@ def test_a_word_or_a_key_that_was_never_seen():
     assert unseen[0] == 2.0 and (unseen != words.rows([["a", "b"]])[0]).any()
 
 
+def test_words_are_numbered_alike_whichever_input_showed_them_first():
+    """Else what one input shows first would look as if it told the inputs apart."""
+    outputs = [(f"word {place % 7}", "z") for place in range(20)]
+    entries = [Entries(outputs), Entries(outputs[::-1])]
+    first, second = (
+        {each.name(place): column.tolist() for place, column in enumerate(each.rows(outputs).T)}
+        for each in entries
+    )
+    assert first == second and len(first) == 11
+
+
 def test_few_collections_vectors_and_numbers_are_read_as_before():
     few = [("a", place % 3) for place in range(100)]
     vectors = [np.full(3, float(place)) for place in range(100)]
