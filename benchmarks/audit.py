@@ -5,12 +5,14 @@ nine of ten seeds, over how many an oracle needs that knows the best event and t
 we do. The multiples tried are those of ``MULTIPLES``, and a ratio is the first of them with that
 power; the interval is Clopper and Pearson's of the power at 95%. A multiple is given up as soon as
 more than a tenth of all seeds have failed. The verifier's constants were chosen on these
-mechanisms, at other seeds. The peers are short forms of ours, not their authors' code, and run
-with as many runs as we need. The rates are measured on mechanisms that satisfy their claim with
-nothing to spare, one verdict a seed; the interval is Clopper and Pearson's at 95%, and the target
-is the rate that the confidence allows. Of one run with canaries the largest mu is shown that a
-number of right guesses refutes at confidence .95: by the smaller of both bounds beside each alone
-(that of Steinke et al. with the smaller term for delta of :mod:`dpanalysis.audit.canaries`).
+mechanisms, at other seeds. Mechanisms that nobody chose are drawn by :mod:`benchmarks.drawn`, and
+each is audited once, with ``DRAWN_AT`` times the oracle's runs. The peers are short forms of ours,
+not their authors' code, and run with as many runs as we need. The rates are measured on mechanisms
+that satisfy their claim with nothing to spare, one verdict a seed; the interval is Clopper and
+Pearson's at 95%, and the target is the rate that the confidence allows. Of one run with canaries
+the largest mu is shown that a number of right guesses refutes at confidence .95: by the smaller of
+both bounds beside each alone (that of Steinke et al. with the smaller term for delta of
+:mod:`dpanalysis.audit.canaries`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -38,6 +41,7 @@ from dpanalysis.audit.counting import Counts, log_p_value
 from dpanalysis.audit.events import ApproximateLimit
 from dpanalysis.privacy import gaussian_epsilon
 
+from .drawn import FAULTS, WIDEST, drawn
 from .measure import Effort, compare, here, unavailable
 from .mechanisms import CLAIM, Broken, broken
 from .peers import verifier_forms
@@ -49,6 +53,7 @@ DELTA = 0.05
 POWER = 0.9
 FRESH = 100_000  # the first seed: those from 0 on were used to choose the verifier's constants
 MULTIPLES = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+DRAWN_AT = 2.5
 ONE_DELTA = 1e-5  # where one delta of the Gaussian curve is used
 RIVALS = {"like StatDP": verifier_forms.stat_dp, "like DP-Sniper": verifier_forms.dp_sniper}
 LIE = 1.0 / (1.0 + math.e)
@@ -243,6 +248,20 @@ def power_of(case: Broken, confidence: float, seeds: int, rivals: int) -> Iterat
         )
 
 
+def missed(fault: str, confidence: float, count: int) -> Row:
+    """Count the drawn mechanisms of a fault that one audit each does not refute."""
+    failed = 0
+    for seed in range(FRESH, FRESH + count):
+        case = drawn(fault, seed).broken
+        samples = round(DRAWN_AT * oracle_samples(case, 1.0 - confidence))
+        options = {"delta": case.delta, "samples": samples, "confidence": confidence, "rng": seed}
+        failed += not verify_privacy(case.mechanism, 0, 1, CLAIM, **options).refuted
+    low, high = interval(failed, count)
+    key = f"drawn mechanisms missed at {DRAWN_AT:g} times the oracle's runs, confidence "
+    text = f"{fault}, {failed} of {count} ({100 * low:.0f}% to {100 * high:.0f}%)"
+    return Row(key + _shown(confidence), text, (100.0 * failed / count,), unit="%")
+
+
 def one_run(canaries: int, guesses: int, correct: int) -> Iterator[Row]:
     """Yield the bound on mu that so many right guesses give, beside those of each bound alone."""
 
@@ -296,6 +315,7 @@ def run(quick: bool) -> Iterator[Row]:
         for confidence in ((0.9,) if quick else (1.0 - 1e-9, 0.9))
         for place in range(len(list(broken())))
     ]
+    jobs += [(_missed, fault, 1.0 - 1e-9, 3 if quick else 40) for fault in FAULTS]
     # Nothing is timed here, so every core has a case of its own.
     with (
         mock.patch.dict(os.environ, dict.fromkeys(POOLS, "1")),
@@ -313,19 +333,31 @@ def _power(place: int, confidence: float, seeds: int, rivals: int) -> list[Row]:
     return list(power_of(list(broken())[place], confidence, seeds, rivals))
 
 
+def _missed(fault: str, confidence: float, count: int) -> list[Row]:
+    return [missed(fault, confidence, count)]
+
+
 def _done(job: tuple[Any, ...]) -> list[Row]:
     return job[0](*job[1:])
 
 
 def summary(rows: Iterable[Row]) -> str:
-    """Return in sentences the worst of the table: the most runs, and the most false alarms."""
+    """Return in sentences the worst of the table: the most runs, and the most false alarms.
+
+    Of drawn mechanisms the share that was refuted.
+    """
     runs: dict[str, dict[str, float]] = {}
+    lost: dict[str, list[tuple[str, int, int]]] = {}
     false: dict[str, tuple[float, str]] = {}
     for row in rows:
         confidence, _, kind = row.key.partition(" at confidence ")[2].partition(", ")
         if row.key.startswith("runs for power"):
             kinds = runs.setdefault(confidence, {})
             kinds[kind] = max(kinds.get(kind, 0.0), row.ours[0] / row.other[0])
+        elif row.key.startswith("drawn mechanisms missed"):
+            fault, _, found = row.case.rpartition(", ")
+            failed, count = map(int, re.findall(r"\d+", found)[:2])
+            lost.setdefault(row.key.partition(" missed at ")[2], []).append((fault, failed, count))
         elif row.key.startswith("false alarms"):
             found = row.case.rpartition(", ")[2].partition(" (")[0].replace(" seeds", " audits")
             false[confidence] = max(false.get(confidence, (-1.0, "")), (row.ours[0], found))
@@ -335,6 +367,16 @@ def summary(rows: Iterable[Row]) -> str:
         sentences.append(
             f"At confidence {confidence} nine of ten audits refute a broken mechanism with at most "
             f"{times} the runs of an oracle that knows the best event."
+        )
+    for effort, found_of in lost.items():
+        faults, failures, drawings = zip(*found_of)
+        failed, total = sum(failures), sum(drawings)
+        ends = [f"{100.0 * end:.1f}" for end in interval(total - failed, total)]
+        sentences.append(
+            f"Of {total} mechanisms drawn by a generator ({', '.join(faults)}; up to {WIDEST} "
+            "numbers, in arrays, dictionaries and sequences of words) "
+            f"{100.0 - 100.0 * failed / total:.1f} % are refuted by one audit at {effort} "
+            f"(95 % interval: {' to '.join(ends)})."
         )
     if false:
         counts = ", ".join(f"{count} at confidence {level}" for level, (_, count) in false.items())

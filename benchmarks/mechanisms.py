@@ -66,7 +66,7 @@ def _outcomes(p: np.ndarray, q: np.ndarray) -> tuple[float, float]:
     return max(pairs, key=lambda pair: pair[0] - math.exp(CLAIM) * pair[1])
 
 
-def _multiplier(delta: float) -> float:
+def multiplier(delta: float) -> float:
     """Return the standard deviation with which Gaussian noise keeps the claim."""
     low, high = 0.1, 100.0
     for _ in range(60):
@@ -84,7 +84,7 @@ def broken() -> Iterator[Broken]:
     one = _line(stats.laplace(1.0, SHORT), stats.laplace(0.0, SHORT), 0.0)
     yield Broken("Laplace", laplace, 0.0, *one, simple=True)
     for delta in (1e-2, 1e-5):
-        std = SHORT * _multiplier(delta)
+        std = SHORT * multiplier(delta)
 
         def gaussian(bit: int, rng: Any, size: int, std: float = std) -> np.ndarray:
             return bit + rng.normal(0.0, std, size)
@@ -144,7 +144,7 @@ def _vectors(one: tuple[float, float]) -> Iterator[Broken]:
 
         yield Broken(f"vector of {width}, one leaks", vector, 0.0, *one)
     delta, steps = 1e-2, 50
-    std = SHORT * _multiplier(delta)
+    std = SHORT * multiplier(delta)
 
     def descent(bit: int, rng: Any, size: int) -> np.ndarray:
         """50 noisy gradient steps on (w + bit)**2 / 4, every iterate released."""

@@ -64,9 +64,19 @@ def _row(rows: dict[tuple[str, str], list[str]], work: str, other: str) -> list[
 
 
 def power() -> str:
-    """Return how strong the verifier is: the first sentence below its table."""
-    (found,) = re.findall(r"^(At confidence .*? best event\.)", PAGE.read_text("utf-8"), re.M)
-    return str(found)
+    """Return how strong the verifier is and on what this was measured, in one line."""
+    page = PAGE.read_text("utf-8")
+    (at,) = re.findall(r"^At confidence (.*?) nine of ten audits .*? best event\.", page, re.M)
+    row = rf"^\| runs for power 0.9 at confidence {at}, [^:|]*: (.*), \d+ of \d+ seeds .*?\|(.*)$"
+    rows = [(name, float(rest.split("|")[3])) for name, rest in re.findall(row, page, re.M)]
+    kinds = dict.fromkeys(re.split(r",| of \d", name)[0] for name, _ in rows)
+    drawn = re.search(r"Of (\d+) mechanisms drawn by a generator .*? ([\d.]+) % are refuted", page)
+    most = max(ratio for _, ratio in rows)
+    share = f", one audit {drawn[2]} % of {drawn[1]} drawn at random" if drawn else ""
+    return (
+        f"At confidence {at} nine of ten audits refute each of {len(rows)} mechanisms "
+        f"({', '.join(kinds)}) with {most:g} times an oracle's runs{share}."
+    )
 
 
 def mutants() -> str:

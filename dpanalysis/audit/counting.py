@@ -405,7 +405,7 @@ def _measure(
     share = _learned(samples, miss)
     pilot = min(share, _PILOT)
     batches = [source.draw(pilot) for source in sources]
-    reader = Reader(batches)
+    reader = Reader(batches, entries=True)
     width = max(1, reader.width)
     learn = min(_LEARN if width == 1 else _LEARN_WIDE, _LEARN_ENTRIES // width)
     learn = min(share, max(pilot, learn))

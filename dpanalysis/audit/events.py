@@ -8,6 +8,7 @@ curves here rise in q and in their level, which is all that :mod:`.counting` nee
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Protocol, TypeAlias
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from .joint import Products
 from .outcomes import Outcomes, Reader, as_batch
 
 __all__ = [
@@ -210,6 +212,7 @@ class LogisticScore:
     """Log-odds of a logistic regression on coordinates, their products and their log-ratios."""
 
     additive: Additive
+    products: Products
     center: np.ndarray
     spread: np.ndarray
     weights: np.ndarray
@@ -223,7 +226,8 @@ class LogisticScore:
         k = z.shape[1]
         pairs = combinations(range(k), 2) if k <= 8 else ()
         columns = [z, z * z, *(z[:, [i]] * z[:, [j]] for i, j in pairs)]
-        return np.hstack([*columns, self.additive(values)[:, None], np.ones((len(z), 1))])
+        rest = self.products(values), self.additive(values)[:, None], np.ones((len(z), 1))
+        return np.hstack([*columns, *rest])
 
     def __str__(self) -> str:
         return "learned classifier of the output"
@@ -231,16 +235,18 @@ class LogisticScore:
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """Log-odds of scikit-learn's gradient-boosted trees on some coordinates."""
+    """Log-odds of scikit-learn's gradient-boosted trees on some coordinates and products."""
 
     index: np.ndarray
+    products: Products
     model: Any
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         from threadpoolctl import threadpool_limits
 
         with threadpool_limits(1):
-            return self.model.decision_function(bounded(values[:, self.index]))
+            features = np.hstack([bounded(values[:, self.index]), self.products(values)])
+            return self.model.decision_function(features)
 
     def __str__(self) -> str:
         return "learned trees of the output"
@@ -369,7 +375,7 @@ class OutcomeEvent:
         return int(np.count_nonzero(self._test.contains(outcomes)))
 
     def __str__(self) -> str:
-        return str(self._test)
+        return re.sub(r"output\[(\d+)\]", lambda m: self._reader.column(int(m[1])), str(self._test))
 
     def __repr__(self) -> str:
         return f"Event({self})"

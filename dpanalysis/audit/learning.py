@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 
@@ -36,26 +37,36 @@ from .events import (
     unit_of,
     values_of,
 )
+from .joint import Grid, Prefixes, Product, Products, order_of, pairs_of_coordinates, ranked
 from .outcomes import Outcomes, Reader
 
 _COORDINATES = 16  # coordinates that are tried one by one
 _PAIRS = 6  # largest dimension in which differences of all pairs are tried too
+_PAIRS_LEARNED = 8  # pairs of coordinates whose products the fitted scores use
+_PAIRS_ALONE = 2  # pairs of coordinates that have scores of their own
+_KNOWN = 64  # different outcomes whose table is as good as what trees learn
 _LEARNED = 32  # coordinates that the fitted scores use
 _LINEAR = 512  # coordinates that the linear scores use; covariances are (k, k)
 _TREES = 1_000  # fewest runs of each input that trees are grown from
 _FITTED = 20_000  # runs of each input that scores are fitted to, at most
+_SCALED = 8_192  # runs from which medians and scales are taken, at most twice as many
 
 
-def fixed_scores(first: Outcomes, second: Outcomes) -> list[Score | None]:
-    """Return scores without parameters to try; None stands for the atoms alone."""
+_Scores: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # of the runs on both inputs
+
+
+def fixed_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> list[Score | None]:
+    """Return scores without parameters to try; None stands for the atoms alone.
+
+    ``sides`` are the ranks of the entries on both inputs.
+    """
     width = first.values.shape[1]
     scores: list[Score | None] = []
     if first.codes is not None or second.codes is not None:
         scores.append(None)
     if width <= 1:
         return scores + [Coordinate(0, alone=True)] * width
-    with np.errstate(all="ignore"):
-        order = _order(first.values[:_FITTED], second.values[:_FITTED])
+    order = _order(sides)
     scores += [Coordinate(int(j)) for j in order[:_COORDINATES]]
     if width <= _PAIRS:
         signs = np.array([1.0, -1.0])
@@ -63,38 +74,45 @@ def fixed_scores(first: Outcomes, second: Outcomes) -> list[Score | None]:
     return scores + [Norm(kind) for kind in ("norm", "max |.|", "max", "min")]
 
 
-def fitted_scores(first: Outcomes, second: Outcomes) -> dict[str, Score]:
+def fitted_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> dict[str, Score]:
     """Return scores fitted to runs on the two inputs, by the name of the fit."""
     if first.values.shape[1] <= 1:
         return {}
+    prefixes = Prefixes.fit(first.values, second.values)
     first, second = first[:_FITTED], second[:_FITTED]
     plain = first.values[first.plain], second.values[second.plain]
     scores: dict[str, Score] = {}
     rows = _rows(first, second)
     if rows is not None:
         scores["rows"] = rows
+    if prefixes is not None:
+        scores["prefixes"] = prefixes
     with np.errstate(all="ignore"):
-        order = _order(first.values, second.values)
+        order = _order(sides)
+        pairs = pairs_of_coordinates(sides, order, _PAIRS_LEARNED)
+        products = _products(np.concatenate([first.values, second.values]), pairs)
+        for place, pair in enumerate(pairs[:_PAIRS_ALONE].tolist()):
+            scores[f"product {place}"] = Product((pair[0], pair[1]), tuple(products.center[place]))
+            scores[f"grid {place}"] = Grid.fit(first.values, second.values, (pair[0], pair[1]))
         additive = _additive(first.values, second.values, order[:_LEARNED])
         if min(map(len, plain)) > 1:
             scores |= _linear(plain, np.sort(order[:_LINEAR]))
         scores["additive"] = additive
         if min(map(len, plain)) > 1:
-            scores["logistic"] = _logistic(plain, additive)
-            if rows is None and (trees := _trees(first, second, additive.index)) is not None:
-                scores["trees"] = trees  # where outcomes repeat, their table is as good
+            scores["logistic"] = _logistic(plain, additive, products)
+            # Where few outcomes repeat, their table is as good as trees.
+            known = 0 if rows is None else len(rows.table)
+            if not 0 < known <= _KNOWN:
+                index = np.union1d(additive.index, pairs)
+                if (trees := _trees(first, second, index, products)) is not None:
+                    scores["trees"] = trees
     return scores
 
 
-def _order(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def _order(sides: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Return the coordinates, those that differ most between the inputs first."""
-    if first.shape[1] <= _COORDINATES:
-        return np.arange(first.shape[1])
-    ranks = np.nan_to_num(np.concatenate([first, second]), nan=np.inf).argsort(axis=0)
-    ranks = ranks.argsort(axis=0) / len(ranks) - 0.5
-    # Moments of the ranks: differences of location, then of spread.
-    moments = [np.abs(m[: len(first)].mean(0) - m[len(first) :].mean(0)) for m in (ranks, ranks**2)]
-    return np.argsort(-(moments[0] + 2.0 * moments[1]), kind="stable")
+    width = sides[0].shape[1]
+    return np.arange(width) if width <= _COORDINATES else order_of(sides)
 
 
 def _linear(plain: tuple[np.ndarray, np.ndarray], index: np.ndarray) -> dict[str, Score]:
@@ -102,8 +120,7 @@ def _linear(plain: tuple[np.ndarray, np.ndarray], index: np.ndarray) -> dict[str
     first, second = plain[0][:, index], plain[1][:, index]
     # Medians and clipping, because of heavy tails.
     pooled = np.concatenate([first, second])
-    center = np.median(pooled, axis=0)
-    spread = _spread(pooled, center)
+    center, spread = _scale(pooled)
     z = [np.clip((part - center) / spread, -20.0, 20.0) for part in (first, second)]
     shift = z[0].mean(axis=0) - z[1].mean(axis=0)
     covariance = sum((np.atleast_2d(np.cov(part, rowvar=False)) for part in z), np.array(0.0))
@@ -114,17 +131,26 @@ def _linear(plain: tuple[np.ndarray, np.ndarray], index: np.ndarray) -> dict[str
         length = np.linalg.norm(weights)
         if np.isfinite(length) and length > 0.0:
             weights = weights / length
-            along = pooled @ weights
-            middle = np.median(along)
-            unit = Unit(float(middle), float(_spread(along[:, None], middle)[0]))
+            middle, width = _scale((pooled @ weights)[:, None])
+            unit = Unit(float(middle[0]), float(width[0]))
             scores[name] = Linear(weights, index, unit)
     return scores
 
 
-def _spread(values: np.ndarray, center: np.ndarray) -> np.ndarray:
-    """Return a scale of each coordinate, 1 for one that hardly varies."""
-    spread = np.quantile(np.abs(values - center), 0.75, axis=0)
-    return np.where((spread > 0.0) & np.isfinite(spread), spread, 1.0)
+def _scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the median of each coordinate and a scale, 1 for one that hardly varies."""
+    values = values[:: 1 + len(values) // _SCALED]
+    center = np.nanmedian(values, axis=0)
+    spread = np.nanquantile(np.abs(values - center), 0.75, axis=0)
+    return center, np.where((spread > 0.0) & np.isfinite(spread), spread, 1.0)
+
+
+def _products(values: np.ndarray, pairs: np.ndarray) -> Products:
+    """Return the products of the pairs, each from its medians and in units of its spread."""
+    index, place = np.unique(pairs, return_inverse=True)
+    place = place.reshape(pairs.shape)
+    center, spread = _scale(values[:, index])
+    return Products(pairs, center[place], spread[place])
 
 
 def _additive(first: np.ndarray, second: np.ndarray, index: np.ndarray) -> Additive:
@@ -132,13 +158,13 @@ def _additive(first: np.ndarray, second: np.ndarray, index: np.ndarray) -> Addit
     return Additive(index, cells)
 
 
-def _logistic(plain: tuple[np.ndarray, np.ndarray], additive: Additive) -> LogisticScore:
+def _logistic(
+    plain: tuple[np.ndarray, np.ndarray], additive: Additive, products: Products
+) -> LogisticScore:
     """Fit by Newton's method with a small ridge."""
     values = np.concatenate(plain)
     label = np.repeat([1.0, 0.0], [len(part) for part in plain])
-    kept = values[:, additive.index]
-    center = np.median(kept, axis=0)
-    model = LogisticScore(additive, center, _spread(kept, center), np.zeros(0))
+    model = LogisticScore(additive, products, *_scale(values[:, additive.index]), np.zeros(0))
     features = model.features(values)
     ridge = 1e-3 * len(values) * np.mean(features**2, axis=0) + 1e-9
     weights = np.zeros(features.shape[1])
@@ -150,24 +176,27 @@ def _logistic(plain: tuple[np.ndarray, np.ndarray], additive: Additive) -> Logis
         weights = weights - step
         if np.abs(step).max() < 1e-6 * (1.0 + np.abs(weights).max()):
             break
-    return LogisticScore(additive, center, model.spread, weights)
+    return replace(model, weights=weights)
 
 
-def _trees(first: Outcomes, second: Outcomes, index: np.ndarray) -> Trees | None:
+def _trees(
+    first: Outcomes, second: Outcomes, index: np.ndarray, products: Products
+) -> Trees | None:
     """Return gradient-boosted trees, where scikit-learn is installed and the runs are enough."""
     if len(first) < _TREES or importlib.util.find_spec("sklearn") is None:
         return None
     from sklearn.ensemble import HistGradientBoostingClassifier  # heavy, and not required
     from threadpoolctl import threadpool_limits
 
-    values = bounded(np.concatenate([first.values, second.values])[:, index])
+    values = np.concatenate([first.values, second.values])
+    values = np.hstack([bounded(values[:, index]), products(values)])
     label = np.repeat([1, 0], [len(first), len(second)])
     model = HistGradientBoostingClassifier(
         max_iter=30, max_leaf_nodes=15, min_samples_leaf=40, early_stopping=False, random_state=0
     )
     with threadpool_limits(1):  # more threads do not pay for so few runs
         model.fit(values, label)
-    return Trees(index, model)
+    return Trees(index, products, model)
 
 
 def _rows(first: Outcomes, second: Outcomes) -> Rows | None:
@@ -191,6 +220,8 @@ _TAIL_RANKS = 24  # thresholds tried in each tail, at ranks 1, 2, 3, 5, 8, ...
 _THRESHOLDS = 256  # thresholds tried in between
 _CROSSED = 1 << 14  # most runs at which both halves are learned from and counted in, in turn
 _CHARGE = 2.0  # standard errors charged to estimates: the best of many is lucky, too
+_MORE = (0.5, 8.0)  # counts added to those of cells: rare ones are lucky, too
+_MANY_CELLS = 16  # repeated values and atoms from which on more counts are tried
 _LUCK = 1.0  # standard errors by which a chance to refute must exceed an even one
 _MOVED = 4.0  # counts added to rates: the middle of Wilson's interval at 95%
 POWER = 1.2816  # standard errors below a bound that nine in ten repetitions reach
@@ -322,32 +353,50 @@ class _Fold(NamedTuple):
     score: Score | None
     fit: _Pair
     held: _Pair
+    fit_scores: _Scores
+    held_scores: _Scores
 
 
 class _Trial(NamedTuple):
     """A score to try, in its final form, and the folds that judge it.
 
-    ``whole`` are the runs that judge a score without parameters; None if it has any.
+    ``scores`` of all runs judge a score without parameters; None if it has any.
     """
 
     score: Score | None
     folds: list[_Fold]
-    whole: _Pair | None
+    scores: _Scores | None
+
+
+def _scores(score: Score | None, pair: _Pair) -> _Scores:
+    return values_of(score, pair[0]), values_of(score, pair[1])
 
 
 def _trials(first: Outcomes, second: Outcomes) -> Iterator[_Trial]:
     """Yield the scores, simple ones first."""
     half = len(first) // 2
-    fit, held = (first[:half], second[:half]), (first[half:], second[half:])
-    pairs = [(fit, held)] if half > _CROSSED else [(fit, held), (held, fit)]
-    for score in fixed_scores(first, second):
-        yield _Trial(score, [_Fold(score, *pair) for pair in pairs], (first, second))
-    parts = [fitted_scores(*part) for part, _ in pairs]
-    final = parts[0] if len(pairs) == 1 else fitted_scores(first, second)
+    parts = [slice(None, half), slice(half, None)]
+    places = [parts] if half > _CROSSED else [parts, parts[::-1]]
+    folds = [((first[a], second[a]), (first[b], second[b])) for a, b in places]
+    # Ranks of many runs are taken once.
+    learned = folds[0][0] if len(folds) == 1 else (first, second)
+    sides = _ranked(*learned)
+    for score in fixed_scores(first, second, sides):
+        x, y = _scores(score, (first, second))
+        halves = [((x[a], y[a]), (x[b], y[b])) for a, b in places]
+        yield _Trial(score, [_Fold(score, *f, *s) for f, s in zip(folds, halves)], (x, y))
+    final = fitted_scores(*learned, sides)
+    fits = [final] if len(folds) == 1 else [fitted_scores(*fit, _ranked(*fit)) for fit, _ in folds]
     for name, fitted in final.items():
-        if all(name in part for part in parts):
-            folds = [_Fold(part[name], *pair) for part, pair in zip(parts, pairs)]
-            yield _Trial(fitted, folds, None)
+        if all(name in fit for fit in fits):
+            judged = [(fit[name], *fold) for fit, fold in zip(fits, folds)]
+            pairs = [_Fold(x, a, b, _scores(x, a), _scores(x, b)) for x, a, b in judged]
+            yield _Trial(fitted, pairs, None)
+
+
+def _ranked(first: Outcomes, second: Outcomes) -> _Scores:
+    with np.errstate(all="ignore"):
+        return ranked(first.values[:_FITTED], second.values[:_FITTED])
 
 
 # Counts of many events on the two inputs, a function that makes one of them, runs of each input.
@@ -359,21 +408,18 @@ def _lines(trial: _Trial) -> Iterator[_Family]:
     final = trial.score
     if final is None:
         return
-    if trial.whole is not None:
-        scores = [values_of(final, part) for part in trial.whole]
+    if trial.scores is not None:
+        scores = trial.scores
     else:
         # Thresholds are in the units of each fold's score, and then in those of the final one.
-        parts = [
-            [unit_of(f.score).standardize(values_of(f.score, x)) for x in f.held]
-            for f in trial.folds
-        ]
-        scores = [np.concatenate(side) for side in zip(*parts)]
+        parts = [[unit_of(f.score).standardize(x) for x in f.held_scores] for f in trial.folds]
+        scores = np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
     ordered = [np.sort(s[~np.isnan(s)]) for s in scores]
     thresholds = _thresholds(np.sort(np.concatenate(ordered), kind="stable"))
     if not thresholds.size:
         return
     below = [np.searchsorted(s, thresholds) for s in ordered]
-    kept = thresholds if trial.whole is not None else unit_of(final).restore(thresholds)
+    kept = thresholds if trial.scores is not None else unit_of(final).restore(thresholds)
 
     def line(above: bool) -> Callable[[int], Line]:
         return lambda place: Line(final, float(kept[place]), above)
@@ -399,35 +445,55 @@ def _unions(trial: _Trial, reader: Reader) -> Iterator[_Family]:
     """
     names = tuple(reader.name(code) for code in range(1, reader.atoms + 1))
 
-    def learned(score: Score | None, part: _Pair, halves: int = 1) -> Cells:
-        scores = values_of(score, part[0]), values_of(score, part[1])
-        more = 0.5 * halves  # a cell seen on one input has the same ratio in all and in a half
+    def learned(part: _Pair, scores: _Scores, more: float) -> Cells:
         return Cells.fit(scores, (part[0].codes, part[1].codes), reader.atoms, more=more)
 
     folds = trial.folds
-    parts = [learned(fold.score, fold.fit) for fold in folds]
-    final = parts[0]
     if len(folds) > 1:
         first, second = (Outcomes.join([fold.held[side] for fold in folds]) for side in (0, 1))
-        final = learned(trial.score, (first, second), len(folds))
+        scores = _scores(trial.score, (first, second))
+    for more in _MORE:
+        parts = [learned(fold.fit, fold.fit_scores, more) for fold in folds]
+        final = parts[0]
+        if len(folds) > 1:
+            # A cell seen on one input has the same ratio in all and in a half.
+            final = learned((first, second), scores, more * len(folds))
+        yield from _unions_of(trial.score, folds, parts, final, names)
+        if final.repeated.size + len(names) < _MANY_CELLS:
+            return  # all cells have been seen often
+
+
+def _unions_of(
+    score: Score | None,
+    folds: list[_Fold],
+    parts: list[Cells],
+    final: Cells,
+    names: tuple[str, ...],
+) -> Iterator[_Family]:
+    """Yield the unions of the final cells, judged by the cells of each fold."""
     levels = np.unique(np.concatenate([cells.ratios for cells in parts]))[::-1]
     above, total = np.zeros((2, levels.size), dtype=np.int64), np.zeros((2, 1), dtype=np.int64)
     for cells, fold in zip(parts, folds):
-        eligible = _eligible(cells, trial.score, len(names))
+        eligible = _eligible(cells, score, len(names))
         order = np.argsort(-cells.ratios, kind="stable")
         places = np.searchsorted(-cells.ratios[order], -levels, side="right")
-        for side, outcomes in enumerate(fold.held):
-            index = cells.index(values_of(fold.score, outcomes), outcomes.codes)
+        for side, (scores, outcomes) in enumerate(zip(fold.held_scores, fold.held)):
+            index = cells.index(scores, outcomes.codes)
             counts = (np.bincount(index, minlength=cells.ratios.size) * eligible)[order]
             above[side] += np.concatenate([[0], np.cumsum(counts)])[places]
             total[side] += counts.sum()
     size = sum(len(fold.held[0]) for fold in folds)
-    allowed = _eligible(final, trial.score, len(names))
+    allowed = _eligible(final, score, len(names))
+    known = final.ratios[allowed]
 
     def union(large: bool) -> Callable[[int], Union]:
         def make(place: int) -> Union:
-            included = ((final.ratios >= levels[place] - 1e-9) == large) & allowed
-            return Union(trial.score, final, included, names)
+            # Ratios of more runs are less extreme: one cell at least is on this side.
+            level = levels[place]
+            if known.size:
+                level = min(level, known.max()) if large else max(level, known.min() + 2e-9)
+            included = ((final.ratios >= level - 1e-9) == large) & allowed
+            return Union(score, final, included, names)
 
         return make
 

@@ -21,12 +21,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
+from .entries import Entries, hashable, is_collection
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
 # Runs as returned: a numeric array whose first axis is the runs, or a list of any outputs.
 Batch: TypeAlias = "np.ndarray | list[Any]"
 
+_MANY_COLLECTIONS = 32  # different ones from which on their entries are read
 _LONGEST_SEQUENCE = 64  # longer sequences of another shape are atoms by their shape alone
 
 
@@ -107,11 +109,14 @@ class Reader:
     """Reads batches as outcomes.
 
     The first numeric output in ``batches`` fixes the shape of the numbers. Outputs of other shapes
-    are atoms, by their content where they are short and of integers, else by their shape.
+    are atoms, by their content where they are short and of integers, else by their shape. With
+    ``entries`` collections are rows of their entries, where many of them differ (:mod:`.entries`).
     """
 
-    def __init__(self, batches: Iterable[Batch]) -> None:
+    def __init__(self, batches: Iterable[Batch], entries: bool = False) -> None:
+        batches = list(batches)
         self.shape: tuple[int, ...] | None = None
+        self.entries: Entries | None = None
         self._codes: dict[Hashable, int] = {}
         self._names: list[str] = [""]
         self._compared_by_identity = False
@@ -119,6 +124,23 @@ class Reader:
         for batch in batches:
             if self.shape is None:
                 self.shape = _first_shape(batch)
+        if entries and self._are_uneven(batches):
+            self.entries = Entries([x for x in _listed_outputs(batches) if is_collection(x)])
+            self.shape = (self.entries.width,)
+
+    def _are_uneven(self, batches: list[Batch]) -> bool:
+        """Return whether many different collections, and no numbers, are not of the usual shape."""
+        if all(isinstance(batch, np.ndarray) for batch in batches):
+            return False
+        uneven: set[Hashable] = set()
+        for output in _listed_outputs(batches):
+            if isinstance(output, (numbers.Real, np.bool_)):
+                return False
+            if len(uneven) <= _MANY_COLLECTIONS and is_collection(output):
+                numbers_ = _as_numbers(output)
+                if numbers_ is None or numbers_.shape != self.shape:
+                    uneven.add(hashable(output))
+        return len(uneven) > _MANY_COLLECTIONS
 
     @property
     def width(self) -> int:
@@ -134,8 +156,14 @@ class Reader:
         """Return an atom in words."""
         return self._names[code]
 
+    def column(self, place: int) -> str:
+        """Return a coordinate in words."""
+        return f"output[{place}]" if self.entries is None else self.entries.name(place)
+
     def read(self, batch: Batch) -> Outcomes:
         """Return the runs of a batch; an atom that is new gets a new code."""
+        if self.entries is not None:
+            return self._read_entries(self.entries, list(_listed_outputs([batch])))
         if not isinstance(batch, np.ndarray):
             batch = _stack(batch)
         self._read += len(batch)
@@ -164,6 +192,16 @@ class Reader:
                 codes[i] = self._code(_atom(output, numbers_))
         return Outcomes(values, codes if codes.any() else None)
 
+    def _read_entries(self, entries: Entries, outputs: list[Any]) -> Outcomes:
+        self._read += len(outputs)
+        rows = np.array([is_collection(output) for output in outputs], dtype=bool)
+        values = np.full((len(outputs), entries.width), np.nan)
+        values[rows] = entries.rows([x for x, is_row in zip(outputs, rows) if is_row])
+        if rows.all():
+            return Outcomes(values)
+        codes = [0 if is_row else self._code(hashable(x)) for x, is_row in zip(outputs, rows)]
+        return Outcomes(values, np.array(codes, dtype=np.int64))
+
     def check_comparable(self) -> None:
         """Raise where outputs are objects that equal only themselves, so that no two agree."""
         if self._compared_by_identity and self.atoms == self._read:
@@ -184,6 +222,11 @@ class Reader:
         self._names.append(str(atom) if named else f"output == {_shorten(repr(atom))}")
         self._codes[atom] = len(self._names) - 1
         return self._codes[atom]
+
+
+def _listed_outputs(batches: Iterable[Batch]) -> Iterator[Any]:
+    for batch in batches:
+        yield from batch.tolist() if isinstance(batch, np.ndarray) else batch
 
 
 def _shorten(text: str) -> str:
@@ -241,25 +284,6 @@ def _atom(output: Any, numbers_: np.ndarray | None) -> Hashable:
     if numbers_ is not None and (numbers_.dtype.kind == "f" or numbers_.size > _LONGEST_SEQUENCE):
         return _Shape(numbers_.shape)
     return hashable(output)
-
-
-def hashable(output: Any) -> Hashable:
-    """Return a hashable stand-in for any object: equal ones have equal stand-ins."""
-    if type(output) is str:  # the most common ones
-        return output
-    if isinstance(output, np.ndarray):
-        output = output.tolist()
-    if isinstance(output, (list, tuple)):
-        return tuple(hashable(entry) for entry in output)
-    if isinstance(output, dict):
-        return frozenset((hashable(k), hashable(v)) for k, v in output.items())
-    if isinstance(output, (set, frozenset)):
-        return frozenset(hashable(entry) for entry in output)
-    try:
-        hash(output)
-    except TypeError:
-        return repr(output)
-    return output
 
 
 # Pairs of data sets

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .outcomes import Raised, hashable
+from .entries import hashable
+from .outcomes import Raised
 from .sources import Draw, Tape, play
 
 __tracebackhide__ = True  # pytest shows the line that calls this package

@@ -19,8 +19,9 @@ from ..privacy.accounting.relations import Budget, check_relation
 from ..privacy.accounting.zcdp import zcdp_to_epsilon
 from ..privacy.ledger import html_table
 from .counting import Mechanism, learn_and_count
+from .entries import hashable
 from .events import ApproximateLimit, GaussianLimit, Limit, OutcomeEvent
-from .outcomes import Batch, as_batch, check_neighbours, hashable
+from .outcomes import Batch, as_batch, check_neighbours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -333,8 +334,9 @@ def verify_privacy(
     from below by :math:`\ln((p - \delta)/q)`. The mechanism runs ``samples`` times on each of
     the two inputs. From some of the runs (a quarter, or more at a low confidence; at most
     262,144, or 65,536 where outputs are vectors) an event is learned: likelihood-ratio sets of
-    the output, of its coordinates, projections and norms, and of classifiers trained on it (with
-    scikit-learn also gradient-boosted trees). The event is the one whose bound will be best
+    the output, of its coordinates, projections and norms, of the pairs of coordinates that differ
+    most, of prefixes where values repeat, and of classifiers trained on it (with scikit-learn also
+    gradient-boosted trees). The event is the one whose bound will be best
     after its uncertainty is charged or, where no event promises a bound above the claim, the
     one that is most likely to refute it. In the other runs this one event is counted, in the
     direction chosen before, and both counts are tested together (:mod:`.counting`): exactly,
@@ -349,8 +351,10 @@ def verify_privacy(
 
     Outcomes may be numbers, vectors, integers, truth values, texts or other objects that can be
     compared. NaN, each infinity, an output of another shape and an exception (by its type) are
-    outcomes as well. Outputs are compared as numbers in double precision; attacks on the last
-    bits of floating-point noise (Mironov, 2012) are not searched for.
+    outcomes as well. Where many different dictionaries, sets, or sequences of words or of different
+    lengths come out, they are read by their entries: the number at a key, the word at a place, how
+    often an entry occurs, how many there are. Outputs are compared as numbers in double precision;
+    attacks on the last bits of floating-point noise (Mironov, 2012) are not searched for.
 
     Parameters
     ----------

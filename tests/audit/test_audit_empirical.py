@@ -214,7 +214,7 @@ REFUTED = {
         lambda b, rng, n: rng.normal(size=(n, 1)) + np.array([0, b]),
         r"- output\[\d\]",
     ),
-    "xor": (xor, "classifier|trees"),
+    "xor": (xor, r"\(output\[0\] .*\) \* \(output\[1\] "),
     "norm": (lambda b, rng, n: rng.normal(0, 1 + b, (n, 9)), "norm"),
     "bits": (lambda b, rng, n: (rng.random((n, 5)) < 0.8) != bool(b), "output"),
     "parity": (

@@ -1,0 +1,167 @@
+"""Outputs with entries, as rows of numbers: dictionaries, sets, and sequences of any length.
+
+Such an output is an atom by itself, equal to no other as soon as it holds noise. Here each key or
+place is a column, and so is the number of entries. What an output lacks is a number below all that
+its column has shown. This is post-processing, so it can hide a violation and never make one up.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+
+_COLUMNS = 1_024  # keys or places that are columns: the most frequent ones
+_DEEPEST = 4  # collections within collections
+_COUNTED = 64  # different entries of sequences that are counted, at most
+_REMEMBERED = 1 << 16  # sequences whose row is kept
+
+_PLAIN = {float, int, bool, np.float64, np.int64, np.bool_}
+
+_COUNT = object()  # the first key of such a column
+_Path: TypeAlias = "tuple[Hashable, ...]"
+_Column: TypeAlias = "tuple[_Path, bool]"  # and whether its entries are words
+
+
+def is_collection(output: Any) -> bool:
+    """Return whether an output has entries."""
+    return isinstance(output, (dict, list, tuple, set, frozenset)) or (
+        isinstance(output, np.ndarray) and output.ndim == 1
+    )
+
+
+class Entries:
+    """The columns of collections, fixed by some of them."""
+
+    def __init__(self, outputs: list[Any]) -> None:
+        shown: dict[_Column, list[float]] = {}
+        words: set[Hashable] = set()
+        for output in outputs:
+            for path, leaf in (*_leaves(output), *_counts(output)):
+                value = _number(leaf)
+                if value is None:
+                    words.add(hashable(leaf))
+                shown.setdefault((path, value is None), []).append(0.0 if value is None else value)
+        # Not in the order in which they came: outputs on one input came first.
+        self._words = {word: float(code) for code, word in enumerate(sorted(words, key=repr))}
+        counted = [column for column in shown if column[0][0] is _COUNT]
+        self._counts = 0 < len(counted) <= _COUNTED
+        if not self._counts:
+            shown = {column: shown[column] for column in shown if column[0][0] is not _COUNT}
+        kept = sorted(shown, key=lambda column: -len(shown[column]))[:_COLUMNS]
+        kept.sort(key=lambda column: column[0][0] is _COUNT)  # places come first
+        self._columns = {column: place for place, column in enumerate(kept)}
+        self._missing = np.array([_below(shown[column]) for column in kept] + [0.0])
+        # Dictionaries of numbers alone, the most common ones, need no look at each entry.
+        flat = all(len(path) == 1 and not word for path, word in kept)
+        self._keys = [path[0] for path, _ in kept] if flat else None
+        self._known: dict[Hashable, np.ndarray] = {}
+
+    @property
+    def width(self) -> int:
+        """How many numbers an outcome has."""
+        return int(self._missing.size)
+
+    def rows(self, outputs: list[Any]) -> np.ndarray:
+        """Return the numbers of outputs, an array of shape (outputs, width)."""
+        if self._keys is not None and all(type(output) is dict for output in outputs):
+            pairs = list(zip(self._keys, self._missing.tolist()))
+            found = [[x.get(*pair) for pair in pairs] + [len(x)] for x in outputs]
+            if set(map(type, chain.from_iterable(found))) <= _PLAIN:
+                with suppress(OverflowError):  # integers beyond the range of floats
+                    return np.array(found, dtype=np.float64)
+        return np.array([self._row(output) for output in outputs]).reshape(-1, self.width)
+
+    def _row(self, output: Any) -> np.ndarray:
+        """Return the numbers of one output; sequences of words, or of integers, repeat."""
+        try:
+            key = tuple(output) if isinstance(output, (list, tuple)) else None
+            row = self._known.get(key) if key is not None else self._read(output)
+        except TypeError:  # collections within the sequence
+            return self._read(output)
+        if row is None:
+            row = self._read(output)
+            if len(self._known) < _REMEMBERED:
+                self._known[key] = row
+        return row
+
+    def _read(self, output: Any) -> np.ndarray:
+        row = self._missing.copy()
+        for path, leaf in (*_leaves(output), *(_counts(output) if self._counts else ())):
+            value = _number(leaf)
+            place = self._columns.get((path, value is None))
+            if place is not None:
+                new = float(len(self._words))
+                row[place] = self._words.get(hashable(leaf), new) if value is None else value
+        row[-1] = len(output)
+        return row
+
+    def name(self, place: int) -> str:
+        """Return a column in words."""
+        if place >= len(self._columns):
+            return "len(output)"
+        path, word = list(self._columns)[place]
+        if path[0] is _COUNT:
+            return f"output.count({path[1]!r})"
+        entry = "output" + "".join(f"[{key!r}]" for key in path)
+        return f"word of {entry}" if word else entry
+
+
+def _leaves(output: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
+    """Yield the entries of a collection, and those of collections within it."""
+    if isinstance(output, (set, frozenset)):
+        pairs: Iterable[tuple[Any, Any]] = ((key, 1.0) for key in output)
+    else:
+        pairs = output.items() if isinstance(output, dict) else enumerate(output)
+    for key, entry in pairs:
+        if is_collection(entry) and len(path) < _DEEPEST:
+            yield from _leaves(entry, (*path, key))
+        else:
+            yield (*path, key), entry
+
+
+def _counts(output: Any) -> Iterator[tuple[_Path, Any]]:
+    """Yield how often each entry occurs in a sequence."""
+    if not isinstance(output, (dict, set, frozenset)):
+        for entry, count in Counter(map(hashable, output)).items():
+            yield (_COUNT, entry), count
+
+
+def _number(leaf: Any) -> float | None:
+    """Return a leaf as a number, None where it is none."""
+    if type(leaf) is str or not isinstance(leaf, (numbers.Real, np.bool_)):
+        return None
+    try:
+        return float(leaf)
+    except OverflowError:
+        return None
+
+
+def _below(shown: list[float]) -> float:
+    """Return a number below those shown."""
+    return math.floor(min((value for value in shown if math.isfinite(value)), default=0.0)) - 1.0
+
+
+def hashable(output: Any) -> Hashable:
+    """Return a hashable stand-in for any object: equal ones have equal stand-ins."""
+    if type(output) is str:  # the most common ones
+        return output
+    if isinstance(output, np.ndarray):
+        output = output.tolist()
+    if isinstance(output, (list, tuple)):
+        return tuple(hashable(entry) for entry in output)
+    if isinstance(output, dict):
+        return frozenset((hashable(k), hashable(v)) for k, v in output.items())
+    if isinstance(output, (set, frozenset)):
+        return frozenset(hashable(entry) for entry in output)
+    try:
+        hash(output)
+    except TypeError:
+        return repr(output)
+    return output

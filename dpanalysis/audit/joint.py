@@ -1,0 +1,248 @@
+"""Scores of several coordinates together: products and grids of pairs, and prefixes.
+
+Coordinates may tell the inputs apart together where none of them does alone: by the sign of a
+product, or by which answers come before which. All pairs are compared by moments of ranks, and
+the few that differ most get scores of their own. An outcome that has hardly been seen before is
+judged by the longest of its prefixes of which more is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+__all__ = ["order_of", "pairs_of_coordinates", "ranked", "ranks"]
+
+_RANKED = 1 << 21  # entries of one input that are ranked, at most
+_COMPARED = 1 << 29  # runs times squares of the number of coordinates: work of all pairs
+_WIDEST = 512  # coordinates of which all pairs are compared
+_BINS = 64  # of the ranks of a coordinate
+_REPEATING = 64  # values of a coordinate that prefixes look at, at most
+_PRIOR = 4.0  # counts that the parent of a prefix stands for
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Return the rank of each entry in its column, from -1 to 1; equal ones share the mean."""
+    columns = np.ascontiguousarray(np.nan_to_num(values, nan=np.inf).T)
+    order = columns.argsort(axis=1)
+    ordered = np.take_along_axis(columns, order, axis=1)
+    places = np.arange(len(values))
+    new = np.ones(ordered.shape, dtype=bool)
+    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    start = np.maximum.accumulate(np.where(new, places, 0), axis=1)
+    ends = np.roll(new, -1, axis=1)  # the first entry is new, so the last one is an end
+    end = np.minimum.accumulate(np.where(ends, places, places.size)[:, ::-1], axis=1)[:, ::-1]
+    found = np.empty(ordered.shape)
+    np.put_along_axis(found, order, (start + end + 1.0) / places.size - 1.0, axis=1)
+    return found.T
+
+
+def ranked(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ranks of the entries among those of both inputs, of the first runs alone."""
+    runs = max(1, min(len(first), len(second), _RANKED // max(1, first.shape[1])))
+    found = ranks(np.concatenate([first[:runs], second[:runs]]))
+    return found[:runs], found[runs:]
+
+
+def order_of(sides: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Return the coordinates, those whose ranks differ most between the inputs first.
+
+    By location, by spread, and by a histogram: words have no order. Each statistic has mean 0 or 1
+    and variance 2 where nothing differs.
+    """
+    runs, width = sides[0].shape
+    found = np.zeros(width)
+    for a, b in (sides, (sides[0] ** 2, sides[1] ** 2)):
+        variance = np.maximum(a.var(axis=0) + b.var(axis=0), 1e-12)
+        found += runs * (a.mean(axis=0) - b.mean(axis=0)) ** 2 / variance
+    counts = []
+    for side in sides:
+        bins = np.minimum((0.5 * _BINS * (side + 1.0)).astype(np.int64), _BINS - 1)
+        flat = (bins + _BINS * np.arange(width)).ravel()
+        counts.append(np.bincount(flat, minlength=_BINS * width).reshape(width, _BINS))
+    both = counts[0] + counts[1]
+    squares = ((counts[0] - counts[1]) ** 2 / np.maximum(both, 1)).sum(axis=1)
+    free = np.maximum((both > 0).sum(axis=1) - 1, 1)
+    return np.argsort(-(found + (squares - free) / np.sqrt(free)), kind="stable")
+
+
+def pairs_of_coordinates(
+    sides: tuple[np.ndarray, np.ndarray], order: np.ndarray, most: int
+) -> np.ndarray:
+    """Return the pairs whose ranks, or their distances from the middle, covary most differently."""
+    kept = np.sort(order[:_WIDEST])
+    runs = max(2, min(len(sides[0]), _COMPARED // (4 * kept.size**2)))
+    moments = []
+    for side in sides:
+        part = side[:runs, kept]
+        features = np.hstack([part, part**2])
+        features = (features - features.mean(axis=0)).astype(np.float32)
+        scale = np.sqrt(np.mean(features**2, axis=0))
+        features /= np.where(scale > 0.0, scale, 1.0)
+        moments.append(features.T @ features)
+    change = np.abs(moments[0] - moments[1])
+    k = kept.size
+    change = change.reshape(2, k, 2, k).max(axis=(0, 2))
+    rows, columns = np.triu_indices(k, 1)
+    best = np.argsort(-change[rows, columns], kind="stable")[:most]
+    return np.stack([kept[rows[best]], kept[columns[best]]], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Products of pairs of coordinates, each of them brought into (-1, 1) before."""
+
+    pairs: np.ndarray  # (pairs, 2)
+    center: np.ndarray  # of each coordinate of each pair
+    spread: np.ndarray
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Map an array of shape (runs, k) to one of shape (runs, pairs)."""
+        z = np.clip((values[:, self.pairs] - self.center) / self.spread, -1e9, 1e9)
+        z /= 1.0 + np.abs(z)
+        return z[:, :, 0] * z[:, :, 1]
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """The product of two coordinates, from their medians."""
+
+    pair: tuple[int, int]
+    center: tuple[float, float]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        i, j = self.pair
+        return (values[:, i] - self.center[0]) * (values[:, j] - self.center[1])
+
+    def __str__(self) -> str:
+        return " * ".join(
+            f"(output[{place}] {'+' if at < 0.0 else '-'} {abs(at):.4g})"
+            if at
+            else f"output[{place}]"
+            for place, at in zip(self.pair, self.center)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Learned log-ratio of the cell in which two coordinates lie."""
+
+    pair: tuple[int, int]
+    edges: tuple[np.ndarray, np.ndarray]
+    ratios: np.ndarray
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        return self.ratios[self.cells(values)]
+
+    def cells(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the row and the column of each run's cell."""
+        rows, columns = (_cells(values[:, j], at) for j, at in zip(self.pair, self.edges))
+        return rows, columns
+
+    def __str__(self) -> str:
+        return f"learned log-ratio of (output[{self.pair[0]}], output[{self.pair[1]}])"
+
+    @classmethod
+    def fit(cls, first: np.ndarray, second: np.ndarray, pair: tuple[int, int]) -> Grid:
+        """Learn the cells' log-ratios."""
+        pooled = np.concatenate([first[:, pair], second[:, pair]])
+        # An even number: the median is an edge.
+        bins = 2 * int(np.clip(0.25 * len(pooled) ** (1.0 / 3.0), 1.0, 8.0))
+        levels = np.linspace(0.0, 1.0, bins + 1)[1:-1]
+        edges = tuple(
+            np.unique(np.quantile(column[~np.isnan(column)], levels, method="lower"))
+            if not np.isnan(column).all()
+            else np.zeros(0)
+            for column in pooled.T
+        )
+        shape = edges[0].size + 2, edges[1].size + 2
+        grid = cls(pair, (edges[0], edges[1]), np.zeros(shape))
+        counts = [np.zeros(shape) for _ in range(2)]
+        for count, part in zip(counts, (first, second)):
+            np.add.at(count, grid.cells(part), 1.0)
+        return cls(pair, grid.edges, np.log((counts[0] + 0.5) / (counts[1] + 0.5)))
+
+
+def _cells(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return the cell of each value, the last one for NaN."""
+    cells = np.searchsorted(edges, values, side="right")
+    cells[np.isnan(values)] = edges.size + 1
+    return cells
+
+
+@dataclass(frozen=True, eq=False)
+class Prefixes:
+    """Learned log-ratio of the longest prefix that has been seen, drawn to those of its parents.
+
+    Only coordinates with few values are looked at. A prefix is its parent and one more value.
+    """
+
+    index: np.ndarray
+    values: tuple[np.ndarray, ...]  # of each coordinate
+    prefixes: tuple[np.ndarray, ...]  # parent times the number of values, plus the value's place
+    ratios: tuple[np.ndarray, ...]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        found, parent = np.zeros(len(values)), np.zeros(len(values), dtype=np.int64)
+        for j, known, prefixes, ratios in zip(self.index, self.values, self.prefixes, self.ratios):
+            prefix, seen = _extended(parent, values[:, j], known)
+            place = np.minimum(np.searchsorted(prefixes, prefix), prefixes.size - 1)
+            seen &= (prefixes[place] == prefix) & (parent >= 0)
+            found = np.where(seen, ratios[place], found)
+            parent = np.where(seen, place, -1)
+        return found
+
+    def __str__(self) -> str:
+        return "learned log-ratio of the longest known prefix of the output"
+
+    @classmethod
+    def fit(cls, first: np.ndarray, second: np.ndarray) -> Prefixes | None:
+        """Learn the prefixes' log-ratios; None where fewer than two coordinates repeat values."""
+        pooled = np.concatenate([first, second])
+        side = np.repeat([0, 1], [len(first), len(second)])
+        parent, above = np.zeros(len(pooled), dtype=np.int64), np.zeros(1)
+        parents = np.array([[len(first)], [len(second)]])
+        levels = []
+        for j in range(pooled.shape[1]):
+            if parents.size > len(pooled):  # most prefixes have been seen once
+                break
+            if not _few(pooled[:, j]):
+                continue
+            known = np.unique(pooled[:, j])
+            known = known[~np.isnan(known)]
+            prefix, _ = _extended(parent, pooled[:, j], known)
+            prefixes, parent = np.unique(prefix, return_inverse=True)
+            counts = np.stack([np.bincount(parent[side == s], None, prefixes.size) for s in (0, 1)])
+            up = prefixes // (known.size + 1)
+            prior = _PRIOR * special.expit(above[up])
+            learned = np.log(counts[0] + prior) - np.log(counts[1] + _PRIOR - prior)
+            # A prefix with the counts of its parent tells nothing new.
+            above = np.where((counts == parents[:, up]).all(axis=0), above[up], learned)
+            levels.append((j, known, prefixes, above))
+            parents = counts
+        if len(levels) < 2:
+            return None
+        index, values, learned_prefixes, ratios = zip(*levels)
+        return cls(np.array(index), values, learned_prefixes, ratios)
+
+
+def _few(column: np.ndarray) -> bool:
+    """Return whether a coordinate has more than one value, but few."""
+    if np.unique(column[:1_000]).size > _REPEATING:  # the common case, and cheap
+        return False
+    return 1 < np.unique(column).size <= _REPEATING
+
+
+def _extended(
+    parent: np.ndarray, column: np.ndarray, known: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parent with the next value as one number, and whether the value is known.
+
+    NaN is a value: the last one.
+    """
+    place = np.minimum(np.searchsorted(known, column), known.size - 1)
+    missing = np.isnan(column)
+    seen = (known[place] == column) | missing
+    return parent * (known.size + 1) + np.where(missing, known.size, place), seen
