@@ -1,10 +1,11 @@
-"""Private training of 784-128-10 and of a CNN, beside non-private training and peers.
+"""Private training of 784-128-10, of a CNN and of an LSTM, beside non-private training and peers.
 
 The images are random numbers of MNIST's shape: what they show does not change the time.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import subprocess
 import sys
@@ -18,12 +19,13 @@ from dpanalysis import clipping
 from dpanalysis.privacy import mechanisms
 from dpanalysis.problems import MLP
 
-from .measure import ROOT, Effort, compare, effort, here, peers, thread_counts
+from .measure import ROOT, Effort, compare, effort, here, installed, peers, thread_counts
 from .peers import data
 from .table import Row
 from .targets import NON_PRIVATE
 
 RULE = clipping.Flat(1.0)
+NETWORKS = {"network": "an MLP", "cnn": "a CNN", "lstm": "an LSTM"}
 
 
 def epoch(problem: MLP, batch: int, private: bool) -> Callable[[], object]:
@@ -75,6 +77,7 @@ def run(quick: bool) -> Iterator[Row]:
         }
         yield from compare("parts of that step", f"batch {batch}", here(step), own, spent)
     yield from convolutions(spent)
+    yield from beside_ghost(spent)
 
 
 def convolutions(spent: Effort) -> Iterator[Row]:
@@ -91,7 +94,23 @@ def convolutions(spent: Effort) -> Iterator[Row]:
         yield Row(key, "beside the data", (many,), "MB", "batch 512", (few,))
 
 
-def megabytes(batch: int) -> float:
-    """Return the peak of a clipped sum over so many samples."""
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.peers.module_forms", str(batch)]
+def beside_ghost(spent: Effort) -> Iterator[Row]:
+    """Compare private steps of three networks through ``Module`` with those by ghost norms."""
+    modules, ghost = ("module_forms", "opacus_forms"), "Opacus, ghost"
+    for work, batch, threads in itertools.product(NETWORKS, (64, 256, 512), thread_counts()):
+        with peers(modules, work, threads, {"batch": batch}, lambda name: None) as calls:
+            if "Flat" in calls and ghost in calls:
+                key = f"private step of {NETWORKS[work]}, Module"
+                case = f"batch {batch}, {threads} thread{'s' * (threads > 1)}"
+                yield from compare(key, case, calls["Flat"], {ghost: calls[ghost]}, spent)
+    if installed("opacus") and sys.platform.startswith("linux"):
+        for work, name in NETWORKS.items():
+            ours, theirs = (megabytes(512, work, module) for module in modules)
+            key = f"memory of a step of {name}, Module"
+            yield Row(key, "batch 512", (ours,), "MB", ghost, (theirs,))
+
+
+def megabytes(batch: int, work: str = "cnn", module: str = "module_forms") -> float:
+    """Return the peak of a step over so many samples."""
+    command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.peers.{module}", work, str(batch)]
     return float(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout)

@@ -67,6 +67,12 @@ def images(n: int) -> tuple[np.ndarray, np.ndarray]:
     return random.random((n, 784), dtype=np.float32), random.integers(0, 10, n)
 
 
+def sentences(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return random sentences of 32 words out of 1,000, and one of two labels for each."""
+    random = np.random.default_rng(0)
+    return random.integers(0, 1000, (n, 32)), random.integers(0, 2, n)
+
+
 def network() -> list[tuple[np.ndarray, np.ndarray]]:
     """Return weights and biases of 784-128-10 in single precision."""
     random = np.random.default_rng(3)

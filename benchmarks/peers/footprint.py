@@ -23,6 +23,14 @@ def resident(field: str) -> float:
     return int(line.split()[1]) / 1e3
 
 
+def peak_of(first: Callable[[], Any], call: Callable[[], Any]) -> float:
+    """Return the megabytes that a call takes at its peak; ``first`` loads the libraries."""
+    first()
+    before = resident("VmRSS")
+    call()
+    return resident("VmHWM") - before
+
+
 def ours(X: np.ndarray, y: np.ndarray, W: np.ndarray) -> None:
     from dpanalysis import ERM, clipping, losses
 

@@ -1,7 +1,6 @@
-"""Ours on a CNN of PyTorch, in a process of its own as the peers: steps, and the peak of memory.
+"""Ours on networks of PyTorch, in a process of its own as the peers.
 
-``python -m benchmarks.peers.module_forms BATCH`` prints the megabytes that a clipped sum over so
-many samples takes beyond the data.
+``python -m benchmarks.peers.module_forms WORK BATCH`` prints the megabytes of a step at its peak.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import dpanalysis as dpa
 from dpanalysis.privacy import mechanisms
 
 from . import data
-from .footprint import resident
-from .torch_forms import convolutions
+from .footprint import peak_of
+from .torch_forms import Reader, convolutions, sequential
 
 RULES = {
     "Flat": dpa.clipping.Flat(0.1),
@@ -26,15 +25,26 @@ RULES = {
 }
 
 
-def _problem(n: int) -> Any:
-    X, y = data.images(n)
-    return dpa.problems.Module(convolutions(), X.reshape(n, 1, 28, 28), y)
+def network(batch: int) -> dict[str, Callable[[], Any]]:
+    """Return a private step of 784-128-10 for each rule."""
+    return _steps(sequential(), *data.images(batch))
 
 
 def cnn(batch: int) -> dict[str, Callable[[], Any]]:
-    """Return a private step on one batch for each rule: sum, noise, update."""
-    problem, random = _problem(batch), np.random.default_rng(0)
-    w, rows = problem.initial()[None], [np.arange(batch)]
+    """Return a private step of the CNN on one batch for each rule."""
+    images, labels = data.images(batch)
+    return _steps(convolutions(), images.reshape(batch, 1, 28, 28), labels)
+
+
+def lstm(batch: int) -> dict[str, Callable[[], Any]]:
+    """Return a private step of the LSTM on one batch for each rule."""
+    return _steps(Reader(), *data.sentences(batch))
+
+
+def _steps(module: Any, X: np.ndarray, y: np.ndarray) -> dict[str, Callable[[], Any]]:
+    """Return sum, noise and update for each rule."""
+    problem, random = dpa.problems.Module(module, X, y), np.random.default_rng(0)
+    w, rows, batch = problem.initial()[None], [np.arange(len(X))], len(X)
 
     def step(rule: Any) -> np.ndarray:
         total = problem.gradient_sum(w, rows, rule)
@@ -44,15 +54,6 @@ def cnn(batch: int) -> dict[str, Callable[[], Any]]:
     return {name: lambda rule=rule: step(rule) for name, rule in RULES.items()}
 
 
-def peak(batch: int) -> float:
-    """Return megabytes."""
-    problem = _problem(batch)
-    w = problem.initial()[None]
-    problem.gradient_sum(w, [np.arange(16)], RULES["Flat"])  # libraries are loaded
-    before = resident("VmRSS")
-    problem.gradient_sum(w, [np.arange(batch)], RULES["Flat"])
-    return resident("VmHWM") - before
-
-
 if __name__ == "__main__":
-    print(peak(int(sys.argv[1])))
+    work, batch = globals()[sys.argv[1]], int(sys.argv[2])
+    print(peak_of(*(work(size)["Flat"] for size in (16, batch))))

@@ -1,8 +1,13 @@
-"""Opacus, by both of its ways to the norms: a gradient for every sample, and ghost norms."""
+"""Opacus, by both of its ways to the norms: a gradient for every sample, and ghost norms.
+
+``python -m benchmarks.peers.opacus_forms WORK BATCH`` prints the megabytes of a step by ghost
+norms at its peak.
+"""
 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +17,8 @@ from opacus import PrivacyEngine
 from opacus.validators import ModuleValidator
 
 from . import data
-from .torch_forms import convolutions, loader, sequential, tensors, train
+from .footprint import peak_of
+from .torch_forms import Reader, convolutions, loader, sequential, tensors, train
 
 MODES = {"Opacus, per sample": "hooks", "Opacus, ghost": "ghost"}
 
@@ -92,6 +98,11 @@ def cnn(batch: int) -> dict[str, Callable[[], Any]]:
     return steps_of(convolutions, images.view(-1, 1, 28, 28), labels)
 
 
+def lstm(batch: int) -> dict[str, Callable[[], Any]]:
+    """Return a private step of the LSTM on one batch, with the layer of Opacus."""
+    return steps_of(Reader, *map(torch.from_numpy, data.sentences(batch)))
+
+
 def steps_of(
     build: Callable[[], torch.nn.Module], images: torch.Tensor, labels: torch.Tensor
 ) -> dict[str, Callable[[], Any]]:
@@ -132,3 +143,8 @@ def training(n: int, batch: int, epochs: int, epsilon: float, delta: float) -> d
         return engine.get_epsilon(delta)
 
     return {"Opacus, ghost": run}
+
+
+if __name__ == "__main__":
+    work, batch = globals()[sys.argv[1]], int(sys.argv[2])
+    print(peak_of(*(work(size)["Opacus, ghost"] for size in (16, batch))))

@@ -57,6 +57,19 @@ def convolutions() -> torch.nn.Sequential:
     )
 
 
+class Reader(torch.nn.Module):
+    """Sentences of :func:`data.sentences`: a table, a recurrent layer of 64, the last step."""
+
+    def __init__(self, layer: Callable[..., Any] = torch.nn.LSTM) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.cell = torch.nn.Embedding(1000, 32), layer(32, 64, batch_first=True)
+        self.head = torch.nn.Linear(64, 2)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.head(self.cell(self.table(words))[0][:, -1])
+
+
 def network(batch: int) -> dict[str, Callable[[], Any]]:
     """Return a step that is not private."""
     return {NAME: step_of(sequential(), *map(torch.from_numpy, data.images(batch)))}

@@ -411,6 +411,7 @@ def test_what_cannot_be_installed_or_imported_is_not_checked(tiny, capsys, monke
     text = " ".join(capsys.readouterr().out.split())
     assert "not checked" in text and "cannot be imported here: ModuleNotFoundError" in text
     fake_pip(monkeypatch, "ERROR: no network")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tiny / "cache"))
     assert main(["autodp", "--id", "autodp-1", "--quiet"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "autodp 0.2.3.1 cannot be installed here: ERROR: no network" in text

@@ -296,6 +296,22 @@ def _zeroed(array: Tensor, lost: Tensor) -> Tensor:
     return torch.where(lost.view(-1, *[1] * (array.ndim - 1)), 0.0, array)
 
 
+# Rows of a product at a time: of more, a chunk's inputs in double leave the host's cache.
+_ROWS = 128
+
+
+def _write_product(out: Tensor, deltas: Tensor, inputs: Tensor) -> None:
+    """Write the sum of the outer products of rows, (out, in), into ``out``.
+
+    An entry passes through one addition for each row, in whatever parts they are taken.
+    """
+    rows = _ROWS if out.device.type == "cpu" else max(1, len(deltas))
+    table = out.view(deltas.shape[1], -1)
+    torch.mm(deltas[:rows].T, inputs[:rows], out=table)
+    for lo in range(rows, len(deltas), rows):
+        table.addmm_(deltas[lo : lo + rows].T, inputs[lo : lo + rows])
+
+
 class Whole(GradientPart):
     """Gradients (B, ...) that are written out."""
 
@@ -336,7 +352,7 @@ class Outer(GradientPart):
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the weighted sum, one product of two matrices."""
         deltas = weights[:, None] * self._deltas
-        torch.mm(deltas.T, self._inputs, out=out.view(deltas.shape[1], -1))
+        _write_product(out, deltas, self._inputs)
 
     def without(self, lost: Tensor) -> Outer:
         """Return the part without the lost samples."""
@@ -379,7 +395,7 @@ class Steps(GradientPart):
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the weighted sum, one product of two matrices over samples and places."""
         deltas = (weights[:, None, None] * self._deltas).flatten(0, 1)
-        torch.mm(deltas.T, self._inputs.flatten(0, 1), out=out.view(deltas.shape[1], -1))
+        _write_product(out, deltas, self._inputs.flatten(0, 1))
 
     def without(self, lost: Tensor) -> Steps:
         """Return the part without the lost samples."""

@@ -269,7 +269,8 @@ class Module(GrowingRisk):
         """Return how many samples are computed with at a time."""
         kind = "cuda" if self.device.type == "cuda" else "cpu"
         fits = _CHUNK_BYTES[kind] // (8 * max(1, entries))
-        return max(1, min(_MOST_SAMPLES[kind], fits // 16 * 16 or fits))
+        power = 1 << max(0, fits.bit_length() - 1)  # that halves and quarters are round
+        return min(_MOST_SAMPLES[kind], power)
 
     def __repr__(self) -> str:
         kind = type(self._network.module).__name__
