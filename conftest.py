@@ -41,7 +41,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--slow",
         metavar="WHICH",
-        help="tests marked slow run, too: 'all', or any other word, which draws a tenth of them, "
+        help="tests marked slow run, too: 'all', or any other word, which draws a twentieth, "
         "or the share that a mark states (default: those named by FILE::TEST)",
     )
 
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config, items):
         if mark is None or not which:
             return mark is not None
         place = hashlib.sha256(f"{which} {item.nodeid}".encode()).digest()[0]
-        return place >= 256 * mark.kwargs.get("share", 0.1)
+        return place >= 256 * mark.kwargs.get("share", 0.05)
 
     left_out = [item for item in items if is_left_out(item)]
     config.hook.pytest_deselected(items=left_out)
