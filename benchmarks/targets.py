@@ -138,6 +138,16 @@ TARGETS: dict[str, Target] = {
 # Shown where a row does not reach its floor; the longest key that begins "key/peer/case" counts.
 _ONE_THREAD = "one thread: the same indirect loads on both sides, the gain is in the losses alone"
 REASONS: dict[str, str] = {
+    "private step of an MLP, Module/Opacus, ghost": (
+        "on two threads a step of a few milliseconds takes longer than on one; not understood yet"
+    ),
+    "memory of a step of an MLP, Module/Opacus, ghost": (
+        "the gradients of the last layer and of the biases are written out for a chunk"
+    ),
+    "memory of a CNN's clipped sum, batch 4096/batch 512": (
+        "arrays are those of a chunk; what the allocator keeps of them differs by tens of "
+        "megabytes from run to run, whatever the batch"
+    ),
     f"private step of a module/{NOT_PRIVATE_STEP}/LSTM": (
         "PyTorch's own step is one call of cuDNN, whose gradients of a sample change with the "
         "batch; here the steps of time are calls of their own"
