@@ -112,6 +112,7 @@ def test_a_cell_learns_and_can_be_repeated(rule, model):
     assert "clipping_frequency" not in short
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", _clipping.MODELS)
 def test_the_constant_of_value_clipping_bounds_every_gradient(model):
     """At random weights of three sizes: |g_i|^2 <= beta_1 f_i; the MLP's grows with them."""

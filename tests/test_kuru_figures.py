@@ -143,6 +143,7 @@ def test_captions_say_what_was_found():
     assert "non-private" in headline and "-1.03 for gradient descent" in headline
 
 
+@pytest.mark.slow
 def test_same_cell_for_any_number_of_replicates():
     few = cell("DP-HB", replicates=1)
     assert np.isfinite(few["gap"]).all() and (few["spread"] == 0).all()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("[a-z]*.py"))
-SLOW = {"which_clipping", "line_search", "second_order_points"}  # 20 s and more
+SLOW = {"which_clipping", "line_search", "second_order_points", "is_this_theorem_true"}
 
 
 def test_there_are_notebooks():

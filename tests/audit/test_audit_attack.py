@@ -37,6 +37,7 @@ from dpanalysis.privacy.events import AboveThreshold, Event, Gaussian, Laplace, 
 # --- the search ---
 
 
+@pytest.mark.slow
 def test_minima_are_found_inside_and_on_the_edge_of_all_kinds_of_ranges():
     space = {
         "x": Range(-3.0, 5.0),

@@ -200,6 +200,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_optimizers_are_not_refuted_and_with_too_little_noise_they_are(name, monkeypatch):
     """Chance of a false alarm: .001 a run, at fixed seeds."""

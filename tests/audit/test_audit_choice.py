@@ -34,6 +34,7 @@ def test_an_event_that_may_refute_is_preferred_to_a_common_one_that_cannot():
     assert sum(str(verdict.event) == "output == 9" for verdict in verdicts) >= 22
 
 
+@pytest.mark.slow
 def test_luck_is_not_believed_where_the_claim_holds():
     """Laplace noise at its claim: the best half-line is found, not a lucky union of cells."""
 
@@ -45,6 +46,7 @@ def test_luck_is_not_believed_where_the_claim_holds():
         assert 0.92 < verdict.epsilon <= 1.0, str(verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 def test_a_sum_that_is_fitted_to_halves_is_cut_where_the_whole_one_is(monkeypatch, offset):
     """The halves' sums have other weights, so far from zero their thresholds do not agree."""

@@ -26,6 +26,7 @@ def test_composition_brackets_the_exact_gaussian(std, steps, adding):
     assert high - low < 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adding", [False, True])
 def test_composition_brackets_a_product_of_two_cells(adding):
     """Two releases of a mixture, integrated over the first answer."""
@@ -92,6 +93,7 @@ def test_cosines_against_single_gradients():
             assert found[0, i, j] == pytest.approx(cosine, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_where_auto_s_is_the_closer_one():
     """What the claim on Figure 3 says of r = 1, and of the first steps of a training."""
     for name, steps, r in (("digits", 400, 1.0), ("breast_cancer", 200, 1e-3)):
@@ -101,6 +103,7 @@ def test_where_auto_s_is_the_closer_one():
         assert ours < theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("c1", "c2"), [(1e3, 1e-3), (100.0, 0.01)])
 def test_the_batch_of_one_record_against_the_whole_mixture(c1, c2):
     at = psac.one_record_only(c1, c2)

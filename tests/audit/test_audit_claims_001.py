@@ -65,6 +65,7 @@ def test_laplace_losses_are_extreme_at_the_kinks(seed):
     assert np.abs(laws[0] - laws[1]).max() <= exact * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @given(seeds, st.sampled_from([1.0, 0.5, 1e-3]))
 def test_duality_bounds_every_division(seed, ratio):
     """Whatever the guess; and it comes close for the best one only."""

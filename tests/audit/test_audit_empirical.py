@@ -299,6 +299,7 @@ def test_one_run_a_call():
     assert verdict.event(["fine", Raised("ZeroDivisionError")]).tolist() == [False, True]
 
 
+@pytest.mark.slow
 def test_a_call_that_raises_is_made_again_run_by_run():
     verdict = verify_privacy(raises_sometimes, 0, 1, 1.0, samples=30_000, rng=0)
     assert verdict.refuted and verdict.samples == 20_000

@@ -339,6 +339,7 @@ def test_mass_of_either_law_that_is_narrow_and_far_away_is_seen(order):
     assert hockey_stick(mixed, plain, 5.0) == pytest.approx(0.5, rel=1e-7)
 
 
+@pytest.mark.slow
 def test_privacy_profile_takes_the_larger_direction():
     p, q = stats.expon(0, 1), stats.expon(0, 2)
     levels = np.array([[0.0, 0.3], [0.6, 2.0]])

@@ -61,6 +61,7 @@ def test_gaussian_releases_are_hardly_ever_refused(name):
     assert stats.binom.ppf(1e-6, 400, 0.05) <= void <= stats.binom.ppf(1.0 - 1e-6, 400, 0.1)
 
 
+@pytest.mark.slow
 def test_fewer_runs_refute_than_without_the_assumption():
     """Noise sqrt 2 too small for mu = .5, or for epsilon = 1 at delta = 1e-5."""
 

@@ -34,6 +34,7 @@ def enumerated(counts, limit, level, miss, points=400):
     return share + chances.max(initial=0.0)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(LIMITS, st.integers(4, 40), st.data())
 def test_the_p_value_is_at_least_that_of_every_allowed_pair_and_hardly_more(limit, n, data):
@@ -125,6 +126,7 @@ def gaussian(std):
     return lambda count, rng, size: count + rng.normal(0.0, std, size)
 
 
+@pytest.mark.slow
 def test_gaussian_noise_that_is_too_small_falls_by_its_curve_and_hardly_at_a_small_delta():
     """True epsilon 1.47 at delta 1e-5 where 1 is claimed."""
     stds = {}

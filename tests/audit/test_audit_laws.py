@@ -166,6 +166,7 @@ def permute_and_flip(values, scale):
     return law
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-30, 30), min_size=2, max_size=7), st.floats(-1, 1))
 def test_exponential_noise_is_permute_and_flip(values, log_scale):
     scale = 10.0**log_scale

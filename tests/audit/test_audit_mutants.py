@@ -169,6 +169,7 @@ def all_codes(queries, cutoff):
     return sorted(found)
 
 
+@pytest.mark.slow
 @given(query_sequences((1, 5), reach=3.0), st.sampled_from([1, 2]), st.integers(1, 3))
 def test_the_private_sparse_vectors_are_private(pair, algorithm, cutoff):
     mechanism = lyu(algorithm, 1.5, cutoff)
@@ -208,6 +209,7 @@ def test_the_other_sparse_vectors_lose_without_bound(algorithm):
         assert losses[2] - losses[1] > losses[1] - losses[0] > 0.4  # no saturation
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-3.0, 3.0), min_size=2, max_size=8), st.floats(0.5, 3.0))
 def test_the_noisy_minimum_against_polynomials(scores, scale):
     """Every score's chance of being the least noisy one, by other integrals.
@@ -236,6 +238,7 @@ def test_the_noisy_minimum_against_polynomials(scores, scale):
     np.testing.assert_allclose(law, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 @given(query_sequences((1, 8)), st.floats(0.5, 3.0), st.floats(0.5, 3.0))
 def test_the_law_of_one_halt(pair, threshold_scale, query_scale):
     """Another quadrature: outcomes are listed from never to the first query."""
@@ -244,6 +247,7 @@ def test_the_law_of_one_halt(pair, threshold_scale, query_scale):
     np.testing.assert_allclose(law[::-1], halts, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_the_endless_search_is_a_long_one(noise):
     """2000 queries, the first of which are of the first kind; never halting is left over."""
@@ -262,6 +266,7 @@ def test_the_endless_search_is_private_with_laplace_noise(pair, threshold_scale,
     assert audit.renyi_divergence(p, q, math.inf) <= event.pure_cost() + 1e-9
 
 
+@pytest.mark.slow
 @given(query_sequences((2, 12), reach=5.0), st.floats(0.1, 2.0))
 def test_subtracted_exponential_noise_is_private(pair, epsilon):
     p, q = (mutants.NoisyMinimum(2.0 / epsilon, -1).law(scores) for scores in pair)
@@ -277,6 +282,7 @@ def test_gaussian_noise_of_the_other_relation():
     assert privacy.gaussian_delta(std, mutant.claim) == pytest.approx(mutant.delta, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_second_order_points_against_formulas():
     """Two evaluations, three times the sensitivity, and a batch of one in twenty."""
     evaluations, hessian, batch = mutants.methods.SECOND_ORDER

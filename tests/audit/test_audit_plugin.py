@@ -138,6 +138,7 @@ def test_a_strategy_yields_the_same_pairs_in_every_run():
     assert len({repr(pair) for pair in first}) == 6
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(pair=strategies.neighbouring_datasets(d=1))
 def test_it_works_inside_hypothesis(assert_private, pair):
@@ -205,6 +206,7 @@ def last_line(failure):
     return str(failure.value).splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_the_last_line_says_who_found_it(assert_private):
     with pytest.raises(AssertionError, match="refuted: epsilon >= ") as both:
         assert_private(noisy_sum, 0.5, neighbours=[PAIR])
@@ -266,6 +268,7 @@ def never_looks(dataset, rng, size):
     return rng.laplace(0.0, 2.0, size)
 
 
+@pytest.mark.slow
 def test_what_is_never_looked_at_is_untested(assert_private):
     verdict = audit.verify_privacy(never_looks, *PAIR, 1.0, samples=2_000, rng=0)
     assert verdict.untested and not verdict.refuted

@@ -154,6 +154,7 @@ def test_every_form_and_loss_is_drawn():
         assert share(fixed, lambda problem, mu=mu: problem.mu == mu, examples=20) == 1.0
 
 
+@pytest.mark.slow
 @given(strategies.erm_problems(forms="float32", row_bound=RowBound(2, 0.1, enforce="check")))
 def test_rounding_to_float32_stays_in_the_ball(problem):
     inside(problem._X, RowBound(2, 0.1))
@@ -179,6 +180,7 @@ def test_problems_are_neighbours(relation, data):
     assert moved <= bound * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @given(st.data(), st.floats(0.0, 1.0), st.floats(0.0, 5.0), st.integers(1, 6))
 def test_quadratics_span_their_spectrum(data, mu, width, d):
     problem = data.draw(strategies.quadratics(d, mu, mu + width, radius=0.5, sensitivity=2.0))
@@ -189,6 +191,7 @@ def test_quadratics_span_their_spectrum(data, mu, width, d):
     assert abs(problem.center).max() <= 0.5
 
 
+@pytest.mark.slow
 @given(st.data(), st.floats(1e-6, 10.0), st.integers(1, 12), st.booleans())
 def test_queries_move_by_no_more_than_the_sensitivity(data, sensitivity, length, one_sided):
     strategy = strategies.query_sequences(
@@ -247,6 +250,7 @@ def test_arguments_are_checked_before_anything_is_drawn(build, arguments, error,
         build(**arguments)
 
 
+@pytest.mark.slow
 def test_the_extra_is_named_where_hypothesis_is_missing():
     code = "import sys; sys.modules['hypothesis'] = None; import dpanalysis.audit.strategies"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

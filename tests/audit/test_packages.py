@@ -61,6 +61,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_messages_arrive_as_they_were_sent(value):
     assert same(value, through(value))
@@ -189,6 +190,7 @@ def test_exceptions_are_told_and_the_worker_lives_on(opened):
         opened.call("double", x=object())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "why"),
     [("crashes", "status 3; the last that it wrote: about to crash"), ("killed", "SIGKILL")],
@@ -364,6 +366,7 @@ def tiny(tmp_path, monkeypatch):
 ARGUMENTS = ["tinydp", "--module", "tiny_claims", "--quiet"]
 
 
+@pytest.mark.slow
 def test_a_broken_package_is_refuted_and_a_right_one_is_not(tiny, capsys):
     ids = ["--id", "tinydp-1", "--id", "tinydp-2"]
     assert main([*ARGUMENTS, *ids, "--json", "--store", "kept"]) == 0
@@ -378,6 +381,7 @@ def test_a_broken_package_is_refuted_and_a_right_one_is_not(tiny, capsys):
     assert len((tiny / "kept" / "evidence.csv").read_text().splitlines()) == 4
 
 
+@pytest.mark.slow
 def test_reports_name_what_was_not_tested_and_never_say_private(tiny, capsys):
     assert main([*ARGUMENTS, "--id", "tinydp-1"]) == 0
     text = capsys.readouterr().out
@@ -395,6 +399,7 @@ def test_a_crash_is_an_error_and_fails(tiny, capsys):
     assert "error" in text and "the process ended with status 1" in text
 
 
+@pytest.mark.slow
 def test_a_verdict_that_is_not_the_expected_one_fails(tiny, capsys):
     broken = TINY_CLAIMS.replace('verdict="corrected"', 'verdict="holds"')
     (tiny / "tiny_claims.py").write_text(broken)

@@ -283,6 +283,7 @@ def test_the_module_random_is_followed(mechanism):
     assert kinds(mechanism, Budget.zcdp(0.1251), delta=1e-3, vectorized=False) == []
 
 
+@pytest.mark.slow
 def test_pytorch_is_followed():
     torch = pytest.importorskip("torch")
 

@@ -137,6 +137,7 @@ def test_a_peer_that_is_missing_is_skipped_by_name(monkeypatch, capsys):
     assert measure.skipped == {"opacus": said}
 
 
+@pytest.mark.slow
 def test_a_peer_that_fails_to_start_is_skipped_with_its_last_words(monkeypatch, capsys):
     monkeypatch.setattr(measure, "skipped", {})
     arguments = {"n": 0, "d": 2, "dtype": "float64", "loss": "logistic", "more": 1}
@@ -172,6 +173,7 @@ def test_closed_forms_compute_what_we_compute(name, loss):
     np.testing.assert_allclose(peer(), ours, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_workers_do_not_import_us():
     code = "import sys, benchmarks.worker, benchmarks.peers.numpy_forms as _; print(*sys.modules)"
     modules = subprocess.run(

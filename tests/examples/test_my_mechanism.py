@@ -45,6 +45,7 @@ NEIGHBOURS = strategies.neighbouring_datasets(
 )
 
 
+@pytest.mark.slow
 @given(NEIGHBOURS)
 def test_the_sensitivity_is_what_the_noise_is_calibrated_to(pair):
     (X, _), (X_other, _) = pair

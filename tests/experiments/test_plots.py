@@ -51,6 +51,7 @@ def test_a_record_over_the_iterations():
     assert result.plot(ax=axes[0, 0]) is axes[0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [run, lambda: run(every=7), lambda: epoch_run(5, 2)])
 def test_epsilon_of_a_picture_is_that_of_the_events_before_each_record(make):
     result = make()

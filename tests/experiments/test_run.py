@@ -250,6 +250,7 @@ def test_what_a_diverging_run_spent_stays_spent():
     assert result.epsilon() == pytest.approx(1.0, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("beta1", "radius"), [(0.4, 1.0), (1.6, 2.0)])
 def test_value_clipping_that_bounds_nothing_is_refused_before_the_data(beta1, radius, monkeypatch):
     """A sample in the public bound may have a gradient beyond the clip norm: kappa is .407."""
@@ -540,6 +541,7 @@ def test_a_result_states_epsilon_at_many_deltas_and_delta_at_many_epsilons():
     assert exact.epsilon(deltas).tolist() == [np.inf] * 3
 
 
+@pytest.mark.slow
 def test_what_a_result_shows_is_its_guarantee():
     """Without a budget at delta 0, under a filter its grant, without noise infinite."""
     noisy = dpa.methods.GradientDescent(0.5, 3, noise=[1.0] * 3)

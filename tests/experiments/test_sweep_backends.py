@@ -92,6 +92,7 @@ def assert_same_bits(records, expected):
 CELLS = [{"seed": seed} for seed in range(4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 3])  # also more than there are cores
 @pytest.mark.parametrize("backend", ["loky", "threading"])
 def test_same_bits_on_this_machine(tmp_path, expected, backend, jobs):

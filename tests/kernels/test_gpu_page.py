@@ -17,6 +17,7 @@ PAGE = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
 RESULTS = (ROOT / "benchmarks" / "RESULTS-GPU.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ANY)
 def test_the_examples_run(library, capsys):
     names = {"cp": LIBRARIES[library]()}

@@ -702,6 +702,7 @@ class Restless(Halves):
         return self.shift + 0.0 * z + 0.0 * y
 
 
+@pytest.mark.slow
 def test_formulas_that_differ_from_those_of_the_arrays_are_refused():
     with pytest.raises(ValueError, match=r"Restless.value gives .* arrays and .* compiled"):
         losses.compiled(Restless())

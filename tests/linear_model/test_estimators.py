@@ -245,6 +245,7 @@ def test_the_random_state():
     assert abs(alike).max() < 0.95
 
 
+@pytest.mark.slow
 def test_parts_of_several_runs_add_up():
     X, y = blobs(n=600, K=3)
     model = LinearSVC(0.9, 1e-5, bounds=(-4, 4), random_state=0).fit(X, y)
@@ -279,6 +280,7 @@ def test_the_card_as_text_json_and_html():
     assert "<script>" not in page and "&amp;model" in page and page.startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("K", [2, 3])
 def test_saved_and_loaded_it_is_the_same(kind, K, tmp_path):
@@ -302,6 +304,7 @@ def test_what_is_no_model_is_refused(tmp_path):
             load(tmp_path / "m.json")
 
 
+@pytest.mark.slow
 def test_the_ordinary_table_of_a_new_user():
     """5,000 rows, seven columns, missing values, 9% positives, pure epsilon 1: five fits."""
     rng = np.random.default_rng(0)
@@ -415,6 +418,7 @@ def test_more_epsilon_is_never_worse_on_a_wide_table(kind, delta):
     assert found[1000.0] > exact - 0.014
 
 
+@pytest.mark.slow
 @given(st.integers(10, 10**7), st.integers(1, 300), st.floats(0.01, 20.0))
 def test_the_penalty_leaves_the_solver_s_error_little_noise(n, d, epsilon):
     """Whatever the sizes, what hides the error is short beside weights of length 1."""

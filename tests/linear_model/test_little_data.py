@@ -101,6 +101,7 @@ def test_the_warning_is_there_before_anything_is_spent(monkeypatch):
     assert not spent
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(
     st.integers(0, 10**6), st.sampled_from([2, 3]), st.sampled_from([LogisticRegression, LinearSVC])

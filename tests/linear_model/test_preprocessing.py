@@ -29,6 +29,7 @@ CELLS = st.fixed_dictionaries({
 })  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(CELLS, min_size=1, max_size=6))
 def test_rows_are_within_the_bounds_that_the_encoder_states(rows):
     table = pd.DataFrame(rows, columns=list(DOMAIN), dtype=object)
@@ -286,6 +287,7 @@ def test_too_few_rows_for_bounds_are_said_before_anything_is_spent():
         PrivateBounds(0.0).fit(X)
 
 
+@pytest.mark.slow
 @given(st.floats(0.05, 5.0), st.integers(1, 4))
 def test_no_end_leaves_out_a_quarter_of_the_values(epsilon, d):
     """With so few rows that an end would, the fit is refused; with the next number, it is not."""

@@ -178,6 +178,7 @@ def test_any_method_is_charged_by_its_own_ledger(name, K, monkeypatch):
     assert (clone(model).fit(X, Y[K]).coef_ == model.coef_).all()
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([privacy.events.Pure(0.1), privacy.events.Gaussian(9.0, 1.0)])))
 def test_a_card_lists_each_event_once_with_its_count(events):
     ledger = privacy.Ledger("replace_one")
@@ -243,6 +244,7 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_spent(
         generic(loss, method, **{"delta": 1e-5, **arguments}).fit(X, Y[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("K", [2, 3])
 def test_a_loss_of_the_user_s_is_fitted_and_what_it_states_is_on_the_card(K):
     method = methods.SGD(0.5, 60, dpa.Full(), FLAT, momentum=0.8)

@@ -177,6 +177,7 @@ def minimizer_law(x, y, ridge, scale, width=WIDTH):
 records = st.tuples(st.floats(-1, 1), st.floats(-1, 1))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(records, min_size=1, max_size=5), records, st.floats(0.1, 3.0), st.floats(0.2, 5.0))
 def test_one_record_moves_the_law_of_the_weights_by_what_is_charged(rows, other, ridge, scale):
@@ -311,6 +312,7 @@ def test_targets_are_cut_to_their_range_and_scaled(low, width, y, centered):
     np.testing.assert_allclose(back, np.clip(y, low, low + width), rtol=1e-9, atol=1e-12 * size)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 10**6), st.integers(1, 200), st.floats(0.01, 50.0), st.floats(1.0, 5.0))
 def test_more_noise_makes_the_loss_narrower_and_the_penalty_stronger(n, d, epsilon, more):
     facts = dpa.ERM(
@@ -469,6 +471,7 @@ def test_the_card():
     assert model(alpha=0.0).fit(X, y).privacy_.facts["Penalty"].endswith("privacy needs it")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_under_one_size_the_card_is_the_same_for_any_number_of_rows(delta, relation):

@@ -56,6 +56,7 @@ ENSEMBLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENSEMBLES)
 def test_the_second_fit_of_an_ensemble_states_the_sum(name):
     make, sums = ENSEMBLES[name]
@@ -148,6 +149,7 @@ def test_old_tables_are_forgotten():
 # --- sums ---
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 def test_the_costs_of_the_parts_add_up():
     voting = VotingClassifier([("a", model()), ("b", LinearSVC(0.5, 1e-5, bounds=(-1, 1)))]).fit(

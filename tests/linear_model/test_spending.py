@@ -327,6 +327,7 @@ RANGES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(RANGES, st.lists(st.integers(1, 3), max_size=2), st.booleans(), st.data())
 def test_the_largest_row_within_public_ranges_is_within_the_bounds(ranges, sizes, sparse, data):
     """A corner: each number at the end that is further from 0, an indicator in each group.

@@ -255,6 +255,7 @@ def test_a_saved_card_still_says_what_it_does_not_count(tmp_path):
     assert OFFICER in str(load(tmp_path / "m.json").privacy_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_a_fit_of_several_says_that_the_others_cost_too(n_jobs):
     pipeline = make_pipeline(bounds(), model())

@@ -58,6 +58,7 @@ def test_several_indices_have_the_law_of_as_many_choices():
     assert query.answer(records, random)[1] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_several_indices_cost_as_many_choices_and_no_less(relation, count):

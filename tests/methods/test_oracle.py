@@ -96,6 +96,7 @@ def test_poisson_divides_by_the_public_size():
     assert sizes.std() > 2.0 and abs(sizes.mean() - 20.0) < 5 * np.sqrt(19.6 / 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "law"), [("laplace", stats.laplace), ("gaussian", stats.norm)]
 )
@@ -604,6 +605,7 @@ def test_facts_of_a_class_of_ones_own_are_refused():
         oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
 
 
+@pytest.mark.slow
 def test_the_data_are_looked_at_once_for_all_replicates():
     looks = []
 

@@ -272,6 +272,7 @@ def test_the_solver_gets_there_also_where_nearly_nothing_holds_the_minimiser(eps
         assert result.status == "finished" and np.isfinite(result.w).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [dpa.Budget(0.3, 1e-6, ADD), dpa.Budget(0.3, relation=REPLACE)])
 def test_more_penalty_where_the_curvature_would_cost_too_much(budget):
     rng = np.random.default_rng(0)

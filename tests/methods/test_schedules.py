@@ -17,6 +17,7 @@ def problem_of(n=200, strength=1.0):
     return dpa.ERM(X, y, dpa.losses.Logistic(), dpa.regularizers.L2(strength), bounds)
 
 
+@pytest.mark.slow
 def test_a_fast_contraction_does_not_underflow():
     """At mu alpha = .6 the first of 2000 weights is 1e-1300: its noise is large, not infinite."""
     problem = problem_of()
@@ -70,6 +71,7 @@ def test_a_zcdp_budget_chooses_a_horizon_too():
     assert 1 <= result.iterations < 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 2, 5, 6])
 def test_subsampling_variance_is_attained(batch):
     """Against all subsets: half of the gradients at +G and half at -G, and all of them at G."""

@@ -89,6 +89,7 @@ def quiet(*arguments, **options):
 # --- descent, horizon ---
 
 
+@pytest.mark.slow
 @given(
     step=st.sampled_from(["short", "line_search"]),
     strength=st.floats(0.3, 4.0),
@@ -414,6 +415,7 @@ def test_two_phases_end_where_the_first_finds_nothing():
     assert result.guard.spent <= result.guard.limit * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_same_seed_same_run():
     problem = problem_of(n=3000)
     for options in ({}, {"sampling": dpa.WithoutReplacement(300)}, {"hessian": "lanczos"}):
@@ -521,6 +523,7 @@ def test_a_hessian_beyond_the_memory_is_refused_with_what_lanczos_takes():
     assert SecondOrder(0.1, 0.3, hessian="lanczos").prepare(facts, None, "tightest").iterations > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "gain"), [("short", 2.3), ("line_search", 2.3)])
 def test_a_user_who_names_no_shares_gets_the_best(step, gain):
     """n_min of the very run: by default, with the figures' shares, and with some nearby."""

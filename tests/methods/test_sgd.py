@@ -151,6 +151,7 @@ def trajectory(output, seed=3, replicates=400, **options):
     )
 
 
+@pytest.mark.slow
 def test_the_output_is_the_last_a_drawn_or_the_mean_iterate():
     """The iterates, noise and batches are the same whatever is put out."""
     runs = {output: trajectory(output) for output in ("last", "uniform", "average")}
@@ -191,6 +192,7 @@ def test_runs_that_stop_early_put_out_what_they_came_to():
     np.testing.assert_array_equal(uniform.w, iterates[uniform.drawn, np.arange(400)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["last", "uniform", "average"])
 def test_a_step_that_diverges_stops_the_run_and_costs_the_whole_plan(output):
     """A regulariser of curvature 1 at a step of 10: the iterates grow by a factor of 9."""
@@ -270,6 +272,7 @@ def test_noise_of_a_multiplier_gives_the_numbers_of_004():
     assert 0.98 * printed > result.epsilon(1e-5, accountant="rdp") > 1.3 * 0.7335
 
 
+@pytest.mark.slow
 def test_the_noise_multiplier_is_the_noise_of_the_sum():
     """Empty batches leave the noise alone: its deviation times the batch size is sigma C."""
     problem = problem_of(n=40)

@@ -130,6 +130,7 @@ def test_the_budget_is_kept(method, w0):
     assert len(result.ledger) == asked + (w0 is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [TrustRegion, NoisyGradientDescent2NS])
 @pytest.mark.parametrize("w0", [None, np.array([0.2, -0.5, 1.0])])
 def test_batches_are_fixed_beforehand_wherever_a_run_starts(method, w0):
@@ -142,6 +143,7 @@ def test_batches_are_fixed_beforehand_wherever_a_run_starts(method, w0):
     assert result.planned == quiet(problem, method, BUDGET, rng=3).planned
 
 
+@pytest.mark.slow
 def test_both_methods_find_a_point_with_enough_data():
     problem = problem_of(n=100_000)
     for method in (TrustRegion(0.3, 0.5), NoisyGradientDescent2NS(0.2, 0.5, iterations=12)):

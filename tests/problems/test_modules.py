@@ -831,6 +831,7 @@ class Stream(IterableDataset):
         return iter(())
 
 
+@pytest.mark.slow
 def test_a_dataset_of_pairs_is_read_once_and_is_what_its_arrays_are():
     X, y = _small()
     module = nn.Linear(4, 3)

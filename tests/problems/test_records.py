@@ -252,6 +252,7 @@ def test_what_the_data_were_prepared_for_cannot_be_changed():
 # Defaults that would be taken from private data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [Softmax, MLP])
 def test_classes_counted_in_the_private_labels_are_refused_in_a_private_run(network):
     X, y = np.eye(4), np.array([0, 1, 2, 1])

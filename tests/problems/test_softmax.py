@@ -11,6 +11,7 @@ from dpanalysis import RowBound, clipping, losses, regularizers, theory
 from dpanalysis.problems import ERM, MLP, Softmax
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dense", "float32", "csr float32"])
 def test_softmax_without_clipping_is_within_its_bound(form):
     X, y = draw(n=60)

@@ -195,6 +195,7 @@ def logistic_problem(mu, L, rng, d=3):
     return value, gradient, optimum
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", systems)
 def test_the_lyapunov_function_decreases(name):
     """From any pair of points, on quadratics, logistic functions and piecewise ones."""
@@ -238,6 +239,7 @@ def test_the_lyapunov_function_decreases(name):
     assert worst > 0.8 * certificate.rate**2  # the check can fail: it comes near the limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", systems)
 def test_the_bound_holds_in_simulation(name):
     # Means of 4000 runs against a bound; standard errors are added 5-fold. The bound is over
@@ -349,6 +351,7 @@ def test_through_cvxpy(objective):
         assert other.noise_gain == pytest.approx(direct.noise_gain, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_an_inaccurate_solver_of_cvxpy_is_verified_too():
     """SCS stops at 1e-4: what it returns may cost rate, never truth."""
     exact = theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0)

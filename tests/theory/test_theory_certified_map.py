@@ -56,6 +56,7 @@ def test_one_compiled_program_gives_the_same_map(direct):
     np.testing.assert_allclose(modelled, direct, rtol=0.0, atol=1e-6)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=20)
 def test_both_solve_the_same_program(seed):

@@ -164,6 +164,7 @@ def private_sgd(centres, L, w, found, sigma, batch, iterations, rng):
     return np.array(path), clipped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [8, 40])
 @pytest.mark.parametrize("sigma", [0.1, 1.0])
 def test_private_sgd_is_not_clipped_and_keeps_its_utility(batch, sigma):
@@ -255,6 +256,7 @@ def test_private_gradient_descent_is_not_clipped_without_light_tails(sigma):
     assert mean.mean() <= found.expected + 6 * mean.std() / np.sqrt(len(mean))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("convex", [True, False])
 def test_private_sgd_on_poisson_batches_is_not_clipped(convex):
     """Parabolas around eight places, 50 at each; batches of a quarter, their sum divided by B."""
@@ -339,6 +341,7 @@ def test_the_unconditional_bound_pays_for_a_large_failure_probability():
     assert expected(1e-12) == pytest.approx(expected(1e-14), rel=0.1)
 
 
+@pytest.mark.slow
 def test_clipping_frequency_of_gaussian_gradients_is_what_is_measured():
     # The paper's synthetic regression: least squares with standard Gaussian gradient noise.
     # 20 z-tests with a two-sided false-alarm rate of 1e-9 together.

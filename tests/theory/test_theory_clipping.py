@@ -147,6 +147,7 @@ def test_fixed_points_are_where_gradient_steps_end(kind, r, mixture):
     assert abs(found.gradients[0]) <= theory.psac_table1(tau0, 0.0, r, kind) + 1e-9
 
 
+@pytest.mark.slow
 @given(mixtures)
 def test_both_rules_tend_to_the_weighted_median(mixture):
     a, p, _ = unpack(mixture)

@@ -67,6 +67,7 @@ def simulate(step, eigenvalues, stages, alphas, momenta, b, error, runs, rng):
     return values.mean(), values.std() / np.sqrt(runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["heavy_ball", "nesterov", "multistage"])
 def test_gap_against_simulation(kind):
     # Three two-sided tests at 5 standard errors of an almost normal mean of 40 000 runs:
