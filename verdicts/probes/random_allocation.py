@@ -20,5 +20,6 @@ def epsilons(bound: str, settings: list[dict[str, Any]]) -> np.ndarray:
             parameters = PrivacyParams(
                 sigma=each["sigma"], num_steps=each["steps"], delta=each["delta"]
             )
-            found.append(compute(parameters, SchemeConfig()))
+            config = SchemeConfig(allocation_direct_alpha_orders=[*range(2, 61)])
+            found.append(compute(parameters, config))
     return np.array(found, dtype=float)
