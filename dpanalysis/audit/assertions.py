@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -163,9 +164,9 @@ def assert_private(
     seconds : float, default=5
         For the recordings of all pairs together: no run of theirs begins later.
     time_limit : float, default=inf
-        Seconds for everything. Each pair has its share of what is left, and fewer runs where they
-        would take longer, as a few runs before and the last pair tell; a pair that has no time for
-        the runs that the claim needs is left out, with those behind it.
+        Seconds for everything, about. Each pair has its share of what is left, and fewer runs where
+        they would take longer, as smaller audits before and the last pair tell. Where a pair has no
+        time for the runs that the claim needs, its outputs are left out.
 
     Returns
     -------
@@ -199,51 +200,52 @@ def assert_private(
     confidence = check_confidence(confidence)
     seconds = check_number("seconds", seconds, low=0.0)
     end = time.monotonic() + check_number("time_limit", time_limit, low=0.0, finite=False)
-    samples = check_int("samples", samples, low=1)
     if relation is not None:
         check_relation(relation)
     chosen, origin = _pairs(neighbours, dataset, neighbour, relation, claim, pairs)
-    asked = parse_claim(claim, delta)
     share = 1.0 - (1.0 - confidence) / len(chosen)
-    needed = min(samples, samples_for(asked.limit, asked.level, 1.0 - share))
+    needed = 0
+    if end < math.inf:
+        asked = parse_claim(claim, delta)
+        needed = min(samples, samples_for(asked.limit, asked.level, 1.0 - share))
     verdicts: list[Verdict] = []
     each = 0.0  # seconds of a run on both data sets, with what is learned from it
     for number, ((first, second), source) in enumerate(zip(chosen, spawn(rng, len(chosen))), 1):
-        start = time.monotonic()
-        turn = (end - start) / (len(chosen) - number + 1)
-        recorded = None
-        if recording:
-            most = min(seconds, 0.5 * turn)
-            recorded = _recorded(mechanism, first, second, claim, delta, relation, vectorized, most)
-            seconds = max(0.0, seconds - (time.monotonic() - start))
-        runs = samples
-        if end < math.inf:
-            each = max(each, 2.0 * _seconds_of_a_run(mechanism, first, vectorized))
-            start, turn = time.monotonic(), turn - (time.monotonic() - start)
-            runs = min(runs, int(turn / max(each, 1e-12)))
-            if runs < needed:
-                break
-        verdict = verify_privacy(
+        audit = partial(
+            verify_privacy,
             mechanism,
             first,
             second,
             claim,
             delta=delta,
-            samples=runs,
             confidence=share,
-            rng=source,
             relation=relation,
             vectorized=vectorized,
         )
-        each = (time.monotonic() - start) / runs
-        found = [] if recorded is None else _mistakes(recorded)
-        if verdict.refuted or found:
+        start = time.monotonic()
+        stop = start + (end - start) / (len(chosen) - number + 1)
+        found = []
+        if recording:
+            most = max(0.0, min(seconds, 0.5 * (stop - start)))
+            recorded = _recorded(mechanism, first, second, claim, delta, relation, vectorized, most)
+            found = [] if recorded is None else _mistakes(recorded)
+            seconds = max(0.0, seconds - (time.monotonic() - start))
+        runs = samples
+        if end < math.inf:
+            one = 2.0 * _seconds_of_a_run(mechanism, first, vectorized)
+            runs = _affordable(audit, needed, samples, stop, max(each, one), tried=number > 1)
+        start, verdict = time.monotonic(), None
+        if runs >= needed:
+            verdict = audit(samples=runs, rng=source)
+            each = (time.monotonic() - start) / runs
+        if found or (verdict is not None and verdict.refuted):
             where = (
                 f"Pair {number} of {len(chosen)}, {origin}:\n"
                 f"dataset = {_shown(first)}\nneighbour = {_shown(second)}"
             )
             raise AssertionError(_report(verdict, found, where))
-        verdicts.append(verdict)
+        if verdict is not None:
+            verdicts.append(verdict)
     if not verdicts:
         raise AssertionError(
             f"untested: time_limit={time_limit:g} leaves no time for the {needed:,} runs of a pair "
@@ -258,6 +260,28 @@ def assert_private(
             "never looked at the changed record"
         )
     return tuple(verdicts)
+
+
+def _affordable(
+    audit: Callable[..., Verdict],
+    needed: int,
+    samples: int,
+    stop: float,
+    each: float,
+    tried: bool,
+) -> int:
+    """Return how many runs an audit may make to end in time; fewer than ``needed``: none.
+
+    Where none has been ``tried`` smaller ones are, which are not counted: what is learned from
+    the runs takes time, too. Where there is no time to try, the runs are those needed.
+    """
+    pilot = needed
+    while not tried and pilot <= samples // 8 and pilot * each <= (stop - time.monotonic()) / 8.0:
+        start = time.monotonic()
+        audit(samples=pilot, rng=0)
+        each, pilot = max(1e-12, (time.monotonic() - start) / pilot), 8 * pilot
+    most = samples if tried or pilot > needed else needed
+    return min(most, int(max(0.0, stop - time.monotonic()) / max(each, 1e-12)))
 
 
 def _seconds_of_a_run(mechanism: Mechanism, data: Any, vectorized: bool) -> float:
@@ -303,17 +327,22 @@ def _mistakes(recorded: Recording) -> list[Finding]:
     return [finding for finding in recorded.findings if finding.kind != "untested"]
 
 
-def _report(verdict: Verdict, found: Sequence[Finding], where: str) -> str:
-    """Return what was found, by which of the two, with one line at the end that says it all."""
-    lines = [str(verdict)] if verdict.refuted else []
-    if not verdict.refuted:
-        lines.append(f"refuted by the recording. By outputs {verdict}")
+def _report(verdict: Verdict | None, found: Sequence[Finding], where: str) -> str:
+    """Return what was found, by which of the two, with one line at the end that says it all.
+
+    Without a verdict there was no time for outputs.
+    """
+    lines = [str(verdict)]
+    if verdict is None or not verdict.refuted:
+        outputs = "no time was left for outputs" if verdict is None else f"by outputs {verdict}"
+        lines = [f"refuted by the recording; {outputs}"]
     lines += [f"recording [{finding.kind}]: {finding}" for finding in found]
-    if found and verdict.refuted:
+    if found and verdict is not None and verdict.refuted:
         by = f"found by the recording and by the outputs: {found[0]}"
     elif found:
         by = f"found by the recording alone, not by the outputs: {found[0]}"
     else:
+        assert verdict is not None
         by = (
             f"found by the outputs alone, not by the recording: {verdict.bounded} >= "
             f"{verdict.bound:.4g} where {verdict.claim:.4g} is claimed"

@@ -217,7 +217,7 @@ def test_the_last_line_says_who_found_it(assert_private):
     def slightly_too_little(dataset, rng, size):
         return dataset[0].sum() + rng.laplace(0.0, 1.99, size)
 
-    with pytest.raises(AssertionError, match=r"by the recording\. By outputs not ref") as one:
+    with pytest.raises(AssertionError, match=r"by the recording; by outputs not ref") as one:
         assert_private(slightly_too_little, 1.0, neighbours=[PAIR], samples=10_000)
     assert last_line(one).startswith("found by the recording alone, not by the outputs: test_audit")
     assert "epsilon >= 1.005 where 1 is claimed" in last_line(one)
@@ -232,22 +232,35 @@ def test_the_last_line_says_who_found_it(assert_private):
     assert last_line(outputs).startswith("found by the outputs alone, not by the recording: eps")
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that goes on where a mechanism runs and where something is learned alone."""
+    now = [0.0]
+    monkeypatch.setattr(assertions.time, "monotonic", lambda: now[0])
+    return now
+
+
 @pytest.mark.parametrize(
-    ("limit", "vectorized", "pairs", "runs"),
+    ("limit", "learning", "vectorized", "pairs", "runs"),
     [
-        *((1e9, True, 3, 5000), (30.0, True, 3, 4900), (9.0, True, 3, 1300), (1.5, True, 3, 150)),
-        *((30.0, False, 3, 4990), (0.1, True, 0, 0)),
+        *((1e9, 0.0, True, 3, 5000), (40.0, 0.0, True, 3, 4400), (9.0, 0.0, True, 3, 550)),
+        *((40.0, 0.0, False, 3, 4400), (40.0, 2e-3, True, 3, 2000), (40.0, 2e-2, True, 3, 300)),
+        (0.1, 0.0, True, 0, 0),
     ],
 )
-def test_a_time_limit_is_kept(monkeypatch, assert_private, limit, vectorized, pairs, runs):
-    """By a clock that runs a millisecond for each run of the mechanism, and never else."""
-    clock = [0.0]
-    monkeypatch.setattr(assertions.time, "monotonic", lambda: clock[0])
+def test_a_time_limit_is_kept(
+    monkeypatch, assert_private, clock, limit, learning, vectorized, pairs, runs
+):
+    """A run takes a millisecond on each side, and what is learned from it its own time."""
 
     def slow(dataset, rng, size=1):
         clock[0] += 1e-3 * size
         answer = noisy_sum(dataset, rng, size)
         return answer if vectorized else answer[0]
+
+    def verify(*arguments, samples, **options):
+        clock[0] += learning * samples
+        return audit.verify_privacy(*arguments, samples=samples, **options)
 
     def go():
         return assert_private(
@@ -255,13 +268,29 @@ def test_a_time_limit_is_kept(monkeypatch, assert_private, limit, vectorized, pa
             recording=False, time_limit=limit,
         )  # fmt: skip
 
+    monkeypatch.setattr(assertions, "verify_privacy", verify)
     if not pairs:
-        with pytest.raises(AssertionError, match=r"time_limit=0\.1 leaves no time for the \d+ "):
+        with pytest.raises(AssertionError, match=r"time_limit=0\.\d leaves no time for the \d+ "):
             go()
         return
     verdicts = go()
-    assert len(verdicts) == pairs and clock[0] <= limit
-    assert runs <= verdicts[0].samples <= min(5000, 1000 * limit / 6 + 1)
+    assert len(verdicts) == pairs and clock[0] <= 1.01 * limit
+    assert runs <= verdicts[0].samples <= min(5000, limit / 3 / (2e-3 + learning) + 1)
+
+
+def test_what_a_recording_finds_counts_without_time_for_outputs(assert_private, clock):
+    def slow(dataset, rng, size):
+        clock[0] += 5e-2 * size
+        return dataset[0].sum() + rng.laplace(0.0, 1.0, size)
+
+    near = (PAIR[0], (np.zeros((2, 1)), LABELS))
+    for pairs in ([PAIR], [near, PAIR]):  # in the last pair alone, too
+        clock[0] = 0.0
+        with pytest.raises(
+            AssertionError, match="recording; no time was left for outputs"
+        ) as found:
+            assert_private(slow, 1.0, neighbours=pairs, samples=5000, time_limit=2.0)
+        assert "found by the recording alone" in last_line(found)
 
 
 def never_looks(dataset, rng, size):
