@@ -14,11 +14,11 @@ import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import clipping
-from dpanalysis._devices import to_host
 from dpanalysis.privacy import mechanisms
 from dpanalysis.problems import MLP
 
 from .measure import Effort, compare, here, installed, unavailable
+from .networks import private_step
 from .peers import data
 from .table import Row
 from .targets import HOST, NOT_PRIVATE_STEP
@@ -125,23 +125,10 @@ def sums(cp: Any, spent: Effort, shrink: int) -> Iterator[Row]:
     yield from compare("clipped gradient", "1,000 of 100,000 x 100", device, {HOST: host}, spent)
     X, y = data.images(10_000)
     for batch in (1_000, 10_000):
-        steps = [_step(MLP(each, y, (128,), 10), batch) for each in (X, cp.asarray(X))]
+        steps = [private_step(MLP(each, y, (128,), 10), batch, RULE) for each in (X, cp.asarray(X))]
         host, device = map(here, steps)
         case = f"784-128-10, batch {batch:,}"
         yield from compare("private step of a network", case, device, {HOST: host}, spent)
-
-
-def _step(problem: Any, batch: int) -> Callable[[], np.ndarray]:
-    """Return a private step on one batch: sum, noise, update."""
-    random, rows = np.random.default_rng(0), [np.arange(batch)]
-    w = problem.initial(rng=0)[None]
-
-    def step() -> np.ndarray:
-        total = problem.gradient_sum(w, rows, RULE)
-        noisy = mechanisms.add_noise(total, "gaussian", RULE.clip_norm, [random])
-        return w - 0.1 / batch * to_host(noisy)
-
-    return step
 
 
 def noise(cp: Any, spent: Effort) -> Iterator[Row]:
@@ -164,7 +151,7 @@ def networks(torch: Any, spent: Effort) -> Iterator[Row]:
     kinds = {
         "784-128-10": (torch_forms.sequential, images),
         "CNN": (torch_forms.convolutions, images.reshape(-1, 1, 28, 28)),
-        "LSTM 16-64": (torch_forms.Recurrent, words),
+        "LSTM 16-64": (partial(torch_forms.Reader, 0, 16, 10), words),
     }
     for kind, (build, X) in kinds.items():
         for batch in (256, 2048, 8192):
@@ -178,7 +165,7 @@ def networks(torch: Any, spent: Effort) -> Iterator[Row]:
                 others |= opacus_forms.steps_of(lambda b=build: b().cuda(), *on_device)
             beside = {name: here(_waited(torch, call)) for name, call in others.items()}
             case = f"{kind}, batch {batch:,}"
-            ours = here(_step(problem, batch))
+            ours = here(private_step(problem, batch, RULE))
             yield from compare("private step of a module", case, ours, beside, spent)
             yield from memory(torch, problem, others, batch, case)
 
@@ -198,7 +185,7 @@ def memory(
 ) -> Iterator[Row]:
     """Compare the most memory of the device that a step takes beyond what was there."""
     found = []
-    for call in (_step(problem, batch), *others.values()):
+    for call in (private_step(problem, batch, RULE), *others.values()):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()

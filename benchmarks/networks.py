@@ -11,11 +11,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import clipping
+from dpanalysis._devices import to_host
 from dpanalysis.privacy import mechanisms
 from dpanalysis.problems import MLP
 
@@ -41,6 +43,19 @@ def epoch(problem: MLP, batch: int, private: bool) -> Callable[[], object]:
     )
     w0 = problem.initial(rng=0)
     return lambda: dpa.minimize(problem, method, w0=w0, rng=1, record=())
+
+
+def private_step(problem: Any, batch: int, rule: clipping.Clipping) -> Callable[[], np.ndarray]:
+    """Return a private step on one batch: sum, noise, update."""
+    random, rows = np.random.default_rng(0), [np.arange(batch)]
+    w = problem.initial(rng=0)[None]
+
+    def step() -> np.ndarray:
+        total = problem.gradient_sum(w, rows, rule)
+        noisy = mechanisms.add_noise(total, "gaussian", rule.clip_norm, [random])
+        return w - 0.1 / batch * to_host(noisy)
+
+    return step
 
 
 def run(quick: bool) -> Iterator[Row]:

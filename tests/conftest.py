@@ -60,3 +60,15 @@ def fails():
         return registry.Outcome(claim, tuple(evidence), 0.0).failed
 
     return failed
+
+
+@pytest.fixture
+def one_torch_thread():
+    """One thread and the seed 0 for PyTorch, which only tests that need it import."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(before)

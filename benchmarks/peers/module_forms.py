@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import dpanalysis as dpa
-from dpanalysis.privacy import mechanisms
 
+from ..networks import private_step
 from . import data
 from .footprint import peak_of
 from .torch_forms import Reader, convolutions, sequential
@@ -43,15 +43,8 @@ def lstm(batch: int) -> dict[str, Callable[[], Any]]:
 
 def _steps(module: Any, X: np.ndarray, y: np.ndarray) -> dict[str, Callable[[], Any]]:
     """Return sum, noise and update for each rule."""
-    problem, random = dpa.problems.Module(module, X, y), np.random.default_rng(0)
-    w, rows, batch = problem.initial()[None], [np.arange(len(X))], len(X)
-
-    def step(rule: Any) -> np.ndarray:
-        total = problem.gradient_sum(w, rows, rule)
-        noisy = mechanisms.add_noise(total, "gaussian", rule.clip_norm, [random])
-        return w - 0.1 / batch * np.asarray(noisy)
-
-    return {name: lambda rule=rule: step(rule) for name, rule in RULES.items()}
+    problem = dpa.problems.Module(module, X, y)
+    return {name: private_step(problem, len(X), rule) for name, rule in RULES.items()}
 
 
 if __name__ == "__main__":

@@ -58,13 +58,14 @@ def convolutions() -> torch.nn.Sequential:
 
 
 class Reader(torch.nn.Module):
-    """Sentences of :func:`data.sentences`: a table, a recurrent layer of 64, the last step."""
+    """An LSTM of 64 whose last step is classified: of words from a table, or of rows of numbers."""
 
-    def __init__(self, layer: Callable[..., Any] = torch.nn.LSTM) -> None:
+    def __init__(self, words: int = 1000, width: int = 32, classes: int = 2) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.table, self.cell = torch.nn.Embedding(1000, 32), layer(32, 64, batch_first=True)
-        self.head = torch.nn.Linear(64, 2)
+        self.table = torch.nn.Embedding(words, width) if words else torch.nn.Identity()
+        self.cell = torch.nn.LSTM(width, 64, batch_first=True)
+        self.head = torch.nn.Linear(64, classes)
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
         return self.head(self.cell(self.table(words))[0][:, -1])
@@ -79,17 +80,6 @@ def cnn(batch: int) -> dict[str, Callable[[], Any]]:
     """Return a step of the CNN that is not private."""
     images, labels = map(torch.from_numpy, data.images(batch))
     return {NAME: step_of(convolutions(), images.view(-1, 1, 28, 28), labels)}
-
-
-class Recurrent(torch.nn.Module):
-    """An LSTM whose last output is classified: 16 numbers a word, 64 units, ten classes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell, self.head = torch.nn.LSTM(16, 64, batch_first=True), torch.nn.Linear(64, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.cell(x)[0][:, -1])
 
 
 def step_of(

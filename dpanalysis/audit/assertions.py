@@ -232,8 +232,8 @@ def assert_private(
             seconds = max(0.0, seconds - (time.monotonic() - start))
         runs = samples
         if end < math.inf:
-            one = 2.0 * _seconds_of_a_run(mechanism, first, vectorized)
-            runs = _affordable(audit, needed, samples, stop, max(each, one), tried=number > 1)
+            tried, one = each > 0.0, each or 2.0 * _seconds_of_a_run(mechanism, first, vectorized)
+            runs = _affordable(audit, needed, samples, stop, one, tried)
         start, verdict = time.monotonic(), None
         if runs >= needed:
             verdict = audit(samples=runs, rng=source)
@@ -285,16 +285,11 @@ def _affordable(
 
 
 def _seconds_of_a_run(mechanism: Mechanism, data: Any, vectorized: bool) -> float:
-    """Return what a run takes, as a few show that are not counted."""
-    random, runs = np.random.default_rng(0), 100 if vectorized else 5
-    start = time.monotonic()
+    """Return what one run takes, which is not counted."""
+    start, random = time.monotonic(), np.random.default_rng(0)
     with suppress(Exception), np.errstate(all="ignore"):  # an outcome like others
-        if vectorized:
-            mechanism(data, random, runs)
-        else:
-            for _ in range(runs):
-                mechanism(data, random)
-    return (time.monotonic() - start) / runs
+        mechanism(data, random, 1) if vectorized else mechanism(data, random)
+    return time.monotonic() - start
 
 
 def _recorded(

@@ -21,21 +21,14 @@ from dpanalysis.problems.modules.network import ModuleNetwork  # noqa: E402
 from dpanalysis.problems.modules.probe import made_up  # noqa: E402
 from dpanalysis.problems.modules.views import Augmentation, _hashed  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 RULES = [
     clipping.Flat(0.1),
     clipping.Automatic(0.1, 0.5),
     clipping.PerSampleAdaptive(0.1, 0.5),
     clipping.Value(0.3, 2.0),
 ]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 # Several inputs

@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from dpanalysis.problems.modules import layers  # noqa: E402
 from dpanalysis.problems.modules.probe import lengths, made_up  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 RULES = [
     clipping.Flat(0.1),
     clipping.Automatic(0.1, 0.5),
@@ -24,15 +26,6 @@ RULES = [
     clipping.Custom(lambda norm, loss: 0.2 / (norm + loss + 1.0), 0.2),
 ]
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 class Attention(nn.Module):

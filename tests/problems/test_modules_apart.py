@@ -18,17 +18,10 @@ from torch.nn import functional as F  # noqa: E402
 
 from dpanalysis.problems.modules import per_sample, probe  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 BOUND, FAR = 0.01, 1e5
 RULE = clipping.Flat(BOUND)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 # What follows mixes samples only where one of them has an entry above FAR, which no made-up

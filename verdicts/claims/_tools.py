@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from dpanalysis.audit.verify import Verdict, verify_privacy
+from dpanalysis.papers.claim import Evidence, printed
 
 from ..protocol import Worker
 from ._exact import Allocation, Setting
 
-__all__ = ["CONFIDENCE", "as_arguments", "found", "lower_bound", "sampler"]
+__all__ = ["CONFIDENCE", "as_arguments", "both_bounds", "found", "lower_bound", "sampler"]
 
 # Of every black-box test: a right package is refuted by one test in a million.
 CONFIDENCE = 1 - 1e-6
@@ -68,6 +69,14 @@ def found(verdict: Verdict, what: str) -> dict[str, Any]:
         "bound": verdict.claim,
         "cases": 2 * verdict.samples,
     }
+
+
+def both_bounds(lower: np.ndarray, upper: np.ndarray, exact: np.ndarray) -> Iterator[Evidence]:
+    """Yield whether exact values lie between the bounds that a package reports for them."""
+    width, cases = float(np.median((upper - lower) / exact)), len(exact)
+    what = f"least (upper bound - exact); median width of the range is {width:.2%} of epsilon"
+    for text, room in ((what, upper - exact), ("least (exact - lower bound)", exact - lower)):
+        yield printed(text, float(np.min(room)), ">=", 0.0, tolerance=1e-7, cases=cases)
 
 
 def as_arguments(settings: Sequence[Setting | Allocation]) -> list[dict[str, Any]]:

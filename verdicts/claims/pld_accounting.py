@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dpanalysis.papers.claim import Effort, Evidence, printed
+from dpanalysis.papers.claim import Effort, Evidence
 
 from ..protocol import Worker
 from ..registry import Package, register
 from ._exact import allocations
-from ._tools import as_arguments
+from ._tools import as_arguments, both_bounds
 
 PACKAGE = Package(
     name="PLD_accounting",
@@ -37,9 +37,4 @@ def bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare both bounds with the exact epsilon, which is an integral for two steps."""
     chosen = allocations(effort.random(), effort.cases(8, 100))
     upper, lower = worker.call("ranges", settings=as_arguments(chosen)).T
-    exact = np.array([each.exact for each in chosen])
-    width = float(np.median((upper - lower) / exact))
-    what = f"least (upper bound - exact); median width of the range is {width:.2%} of epsilon"
-    yield printed(what, float(np.min(upper - exact)), ">=", 0.0, tolerance=1e-7, cases=len(chosen))
-    what = "least (exact - lower bound)"
-    yield printed(what, float(np.min(exact - lower)), ">=", 0.0, tolerance=1e-7, cases=len(chosen))
+    yield from both_bounds(lower, upper, np.array([each.exact for each in chosen]))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dpanalysis.papers.claim import Effort, Evidence, printed
+from dpanalysis.papers.claim import Effort, Evidence
 
 from ..protocol import Worker
 from ..registry import Package, register
 from ._exact import settings
-from ._tools import as_arguments
+from ._tools import as_arguments, both_bounds
 
 PACKAGE = Package(
     name="prv-accountant",
@@ -38,8 +38,4 @@ def bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare both bounds with the exact epsilon."""
     chosen = settings(effort.random(), effort.cases(12, 200))
     lower, _, upper = worker.call("ranges", settings=as_arguments(chosen), error=ERROR).T
-    exact = np.array([each.exact for each in chosen])
-    what = f"least (upper bound - exact); the largest is {np.max(upper - exact):.3f}"
-    yield printed(what, float(np.min(upper - exact)), ">=", 0.0, tolerance=1e-9, cases=len(chosen))
-    what = "least (exact - lower bound)"
-    yield printed(what, float(np.min(exact - lower)), ">=", 0.0, tolerance=1e-9, cases=len(chosen))
+    yield from both_bounds(lower, upper, np.array([each.exact for each in chosen]))

@@ -27,9 +27,9 @@ PACKAGE = Package(
 @register(
     PACKAGE,
     1,
-    "docstrings of `allocation_epsilon_combined` and of its parts",
-    "the epsilon 'for the allocation scheme' is an upper bound, by each method and by the least "
-    "of them",
+    "docstrings of `allocation_epsilon_direct`, `_decomposition` and `_combined`",
+    "'Compute epsilon for the ... allocation scheme'; combined: 'the minimum of the various "
+    "allocation methods', so that the scheme is private for each of them",
     configuration="direct, decomposition and combined bounds; two steps, "
     "num_selected = num_epochs = 1, multipliers from 0.5 to 5, delta from 1e-7 to 0.01, "
     "`SchemeConfig(allocation_direct_alpha_orders=[2, ..., 60])`",

@@ -32,8 +32,9 @@ def advantage(setting: Setting) -> float:
 @register(
     PACKAGE,
     1,
-    "docstring of `calibration.get_advantage_for_dpsgd`",
-    "'Attack advantage value' of DP-SGD is an upper bound on what any attack attains",
+    "docstrings of `calibration.get_advantage_for_dpsgd` and `analysis.get_advantage_from_pld`",
+    "'Compute advantage for DP-SGD with given parameters'; 'Advantage is the maximum value of "
+    "(TPR - FPR) achievable by any attacker'",
     configuration="one step of a Poisson-sampled Gaussian, or up to 200 that are not sampled; "
     "random multipliers from 0.37 to 12, rates from 0.003 to 0.8, grid_step as by default",
     untested="sampled and composed at once",
