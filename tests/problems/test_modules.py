@@ -527,6 +527,14 @@ def test_outer_products_have_the_outputs_first(shape):
     assert torch.allclose(layers.product(deltas, inputs).whole(), whole)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 127, 128, 129, 256, 300])
+def test_a_product_in_parts_has_every_row(rows):
+    deltas, inputs = torch.randn(rows, 3).double(), torch.randn(rows, 5).double()
+    out = torch.full((3, 5), torch.nan, dtype=torch.float64)
+    layers._write_product(out, deltas, inputs)
+    torch.testing.assert_close(out, deltas.T @ inputs)
+
+
 def test_rounding_counts_every_operation(monkeypatch):
     """The bounds are those of their proofs, no smaller and no larger."""
     counts = []
