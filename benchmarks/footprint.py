@@ -1,7 +1,7 @@
-"""Memory: the data and the peak of a clipped gradient, beside the data, Opacus and JAX.
+"""Memory: the data and the peak of a clipped gradient, and steps of networks, beside peers.
 
 Each is measured in a process of its own, as the peak of the memory that is resident less what was
-resident before the data came (Linux only).
+resident before the data came, or before the step (Linux only).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 
 from .measure import ROOT, installed
+from .networks import NETWORKS
 from .peers import data
 from .peers.footprint import WAYS
 from .table import Row
@@ -19,18 +20,22 @@ from .table import Row
 
 def megabytes(way: str, n: int, d: int, R: int = 1) -> tuple[float, float]:
     """Return data and peak, and the data alone."""
-    output = subprocess.run(
-        [
-            *(sys.executable, "-W", "ignore", "-m", "benchmarks.peers.footprint"),
-            *(way, str(n), str(d), str(R)),
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    ).stdout
-    total, alone = json.loads(output.splitlines()[-1])
+    total, alone = json.loads(_printed("footprint", way, n, d, R))
     return total, alone
+
+
+def of_step(work: str, batch: int, module: str = "module_forms") -> float:
+    """Return the peak of a private step of a network."""
+    return float(_printed(module, work, batch))
+
+
+def _printed(module: str, *arguments: object) -> str:
+    """Return the last line that a module of the peers prints."""
+    command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.peers.{module}"]
+    output = subprocess.run(
+        [*command, *map(str, arguments)], check=True, capture_output=True, text=True, cwd=ROOT
+    ).stdout
+    return output.splitlines()[-1]
 
 
 def run(quick: bool) -> Iterator[Row]:
@@ -48,3 +53,11 @@ def run(quick: bool) -> Iterator[Row]:
     n = 600_000  # the blocks that the data go by take some MB, for more data as for less
     ours, alone = megabytes("ours", n, 20, 20)
     yield Row(key, f"20 replicates, {n:,} x 20", (ours,), "MB", "the data", (alone,))
+    if installed("torch"):
+        few, many = (of_step("cnn", batch) for batch in (512, 4096))
+        key = "memory of a CNN's clipped sum, batch 4096"
+        yield Row(key, "beside the data", (many,), "MB", "batch 512", (few,))
+    for work, name in NETWORKS.items() if installed("opacus") else ():
+        ours, theirs = (of_step(work, 512, each) for each in ("module_forms", "opacus_forms"))
+        key = f"memory of a step of {name}, Module"
+        yield Row(key, "batch 512", (ours,), "MB", "Opacus, ghost", (theirs,))

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -21,7 +19,7 @@ from dpanalysis._devices import to_host
 from dpanalysis.privacy import mechanisms
 from dpanalysis.problems import MLP
 
-from .measure import ROOT, Effort, compare, effort, here, installed, peers, thread_counts
+from .measure import Effort, compare, effort, here, peers, thread_counts
 from .peers import data
 from .table import Row
 from .targets import NON_PRIVATE
@@ -96,17 +94,13 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def convolutions(spent: Effort) -> Iterator[Row]:
-    """Compare a private step of a CNN through ``Module``, and its memory by the batch."""
+    """Compare a private step of a CNN through ``Module``."""
     modules, batch = ("module_forms", "torch_forms", "opacus_forms"), 512
     with peers(modules, "cnn", 1, {"batch": batch}, lambda name: None) as calls:
         ours = {rule: calls.pop(rule) for rule in ("Flat", "PSAC", "Auto-S") if rule in calls}
         for rule, mine in ours.items():
             key = f"private step of a CNN, {rule}"
             yield from compare(key, f"batch {batch}, 1 thread", mine, calls, spent)
-    if ours and sys.platform.startswith("linux"):
-        few, many = (megabytes(count) for count in (512, 4096))
-        key = "memory of a CNN's clipped sum, batch 4096"
-        yield Row(key, "beside the data", (many,), "MB", "batch 512", (few,))
 
 
 def beside_ghost(spent: Effort) -> Iterator[Row]:
@@ -118,14 +112,3 @@ def beside_ghost(spent: Effort) -> Iterator[Row]:
                 key = f"private step of {NETWORKS[work]}, Module"
                 case = f"batch {batch}, {threads} thread{'s' * (threads > 1)}"
                 yield from compare(key, case, calls["Flat"], {ghost: calls[ghost]}, spent)
-    if installed("opacus") and sys.platform.startswith("linux"):
-        for work, name in NETWORKS.items():
-            ours, theirs = (megabytes(512, work, module) for module in modules)
-            key = f"memory of a step of {name}, Module"
-            yield Row(key, "batch 512", (ours,), "MB", ghost, (theirs,))
-
-
-def megabytes(batch: int, work: str = "cnn", module: str = "module_forms") -> float:
-    """Return the peak of a step over so many samples."""
-    command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.peers.{module}", work, str(batch)]
-    return float(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout)

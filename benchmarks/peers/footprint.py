@@ -5,6 +5,8 @@ Prints megabytes: the peak with the data, less what was resident before them; an
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import sys
 from collections.abc import Callable
@@ -26,6 +28,8 @@ def resident(field: str) -> float:
 def peak_of(first: Callable[[], Any], call: Callable[[], Any]) -> float:
     """Return the megabytes that a call takes at its peak; ``first`` loads the libraries."""
     first()
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what was given back before is no part of this call
     Path("/proc/self/clear_refs").write_text("5")  # from here on
     before = resident("VmRSS")
     call()

@@ -126,9 +126,10 @@ def test_a_dataset_of_several_inputs_is_what_its_arrays_are():
     problem = dpa.problems.Module(module, X, y)
     for dataset in (TensorDataset(*X, y), Nested(X, y)):
         read = dpa.problems.Module(module, dataset)
-        assert all(map(torch.equal, read._X, problem._X)) and torch.equal(read._y, problem._y)
+        samples = read._records.samples, problem._records.samples
+        assert all(map(torch.equal, *samples)) and torch.equal(read._y, problem._y)
     one = dpa.problems.Module(nn.Linear(2, 3), (X[3],), y)
-    assert torch.equal(one._X[0], X[3].float()) and one._network.forward == "direct"
+    assert torch.equal(one._records.samples[0], X[3].float()) and one._network.forward == "direct"
 
 
 class Beside(nn.Module):
@@ -182,6 +183,90 @@ def test_made_up_masks_hide_some_places_and_not_all():
     network = ModuleNetwork(Four(), nn.functional.cross_entropy, torch.float64, "cpu")
     mask = made_up(network, X, y, 40)[0][1]
     assert mask.dtype == torch.bool and mask.any(dim=1).all() and (~mask).any(dim=1).all()
+
+
+# Datasets that are not held in memory
+
+
+class Counted(Dataset):
+    """Gives its one array again and again, and notes which records are read."""
+
+    def __init__(self, X, y):
+        self.X, self.y, self.read = X, y, []
+        self.again = [torch.empty_like(each[0]) for each in X]
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, i):
+        self.read.append(i)
+        for each, array in zip(self.again, self.X):
+            each.copy_(array[i])
+        return (*self.again, self.y[i])
+
+
+@pytest.mark.parametrize("sampling", [dpa.Poisson(0.3), dpa.WithoutReplacement(4), dpa.Full()])
+def test_stored_records_are_those_in_memory_to_the_last_bit(sampling):
+    X, y = four_inputs(11)
+    module, dataset = Four(), Counted(X, y)
+    held = dpa.problems.Module(module, X, y, chunk=4)
+    stored = dpa.problems.Module(module, dataset, chunk=4, in_memory=False)
+    method = dpa.methods.SGD(0.1, 3, sampling, dpa.clipping.Flat(0.5))
+    budget = dpa.Budget(1.0, 1e-3, sampling.relations[0])
+    expected, found = (dpa.minimize(each, method, budget, rng=0) for each in (held, stored))
+    assert (found.w == expected.w).all() and found.epsilon() == expected.epsilon()
+    w = held.initial()
+    assert stored.accuracy(w) == held.accuracy(w)
+    dataset.read.clear()
+    gradients = stored.sample_gradients(w, np.array([7, 2, 7]))
+    assert dataset.read == [7, 2, 7]
+    assert (gradients == held.sample_gradients(w, np.array([7, 2, 7]))).all()
+
+
+def test_stored_records_are_scaled_and_augmented_as_those_in_memory():
+    X, y = torch.randn(300, 4, generator=torch.Generator().manual_seed(0)), torch.arange(300) % 3
+    w = np.linspace(-1.0, 1.0, 15)
+    for options in ({"row_bound": dpa.RowBound(2, 1.0)}, {"augment": noisy}):
+        held = dpa.problems.Module(nn.Linear(4, 3), X, y, **options)
+        stored = dpa.problems.Module(nn.Linear(4, 3), Counted((X,), y), in_memory=False, **options)
+        assert (stored.gradient(w) == held.gradient(w)).all() and stored.value(w) == held.value(w)
+        assert (pickle.loads(pickle.dumps(stored)).gradient(w) == held.gradient(w)).all()
+
+
+class Drawn(Counted):
+    """Draws at every reading."""
+
+    def __getitem__(self, i):
+        return self.X[0][i] + torch.rand(()), self.y[i]
+
+
+class Late(Counted):
+    """Has a part too few in one record, behind the first ones."""
+
+    def __getitem__(self, i):
+        return self.X[0][i][: 1 if i == 280 else 2], self.y[i]
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (A, "X must be a torch.utils.data.Dataset with in_memory=False, got Tensor"),
+        (Drawn((A,), LABELS), "the same record whenever it is asked for it.*augment="),
+        (
+            Late((torch.zeros(300, 2),), torch.zeros(300).long()),
+            r"\(2,\) and, for record 280, \(1,",
+        ),
+        (
+            Counted((torch.zeros(300, 2).index_fill(0, torch.tensor([270]), math.inf),), [0] * 300),
+            "X must be finite, got record 270",
+        ),
+        (Counted((A,), []), "at least one record"),
+        (DataLoader(TensorDataset(A, LABELS)), "must be a torch.utils.data.Dataset"),
+    ],
+)
+def test_stored_records_that_are_none_are_named(X, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        dpa.problems.Module(nn.Linear(2, 3), X, in_memory=False)
 
 
 # Augmentation
@@ -287,11 +372,11 @@ def test_a_view_belongs_to_a_record_and_to_the_parameters():
     X[:] = X[:1] + 1e-9 * torch.arange(400)[:, None]
     problem = dpa.problems.Module(network(), X, y, augment=noisy, chunk=64)
     w = problem.place(problem.initial())
-    views = problem._augment.views(problem._X, 400, w)[0]
-    again = problem._augment.views((problem._X[0].flip(0),), 400, w)[0].flip(0)
+    views = problem._augment.views(problem._records.samples, 400, w)[0]
+    again = problem._augment.views((problem._records.samples[0].flip(0),), 400, w)[0].flip(0)
     assert torch.equal(views, again)
     assert len(torch.unique(views[:, 0])) == 400  # near samples are drawn for apart
-    elsewhere = problem._augment.views(problem._X, 400, w + 1e-15)[0]
+    elsewhere = problem._augment.views(problem._records.samples, 400, w + 1e-15)[0]
     assert (views != elsewhere).all(dim=1).all()
     shares = (views.flip(0) - views).mean(), (elsewhere - views).mean()
     assert all(abs(float(share)) < 5.0 * math.sqrt(2.0 / 1600) for share in shares)
@@ -325,7 +410,7 @@ def test_sums_and_losses_along_a_line_are_of_the_same_views():
     np.testing.assert_allclose(
         problem.sample_gradients(w, np.arange(12)).sum(axis=0), total.gradient, rtol=1e-9
     )
-    views = problem._augment.views(problem._X, 12, problem.place(w))
+    views = problem._augment.views(problem._records.samples, 12, problem.place(w))
     plain = dpa.problems.Module(network(), views[0], y, chunk=5)
     np.testing.assert_array_equal(plain.sums(w).gradient, total.gradient)
     without = dpa.problems.Module(network(), X, y)
@@ -359,7 +444,7 @@ def test_a_function_may_take_several_inputs():
     module = Four().double()
     problem = dpa.problems.Module(module, X, y, augment=dropped, chunk=4)
     w = problem.initial()
-    views = problem._augment.views(problem._X, 11, problem.place(w))
+    views = problem._augment.views(problem._records.samples, 11, problem.place(w))
     assert torch.equal(views[0], X[0].roll(1, dims=1)) and torch.equal(views[1], X[1])
     assert (views[2] != X[2]).all()
     plain = dpa.problems.Module(module, views, y, chunk=4)

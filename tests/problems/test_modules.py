@@ -576,8 +576,8 @@ def test_a_record_that_is_not_finite_adds_exactly_nothing():
         rows = np.array([0, 1, 2, 3, 4])
         before = problem.sums(w, rows=np.array([0, 1, 3, 4]), clipping=RULES[0]).gradient
         hole = problem.sums(w, rows=rows, clipping=RULES[0])
-        problem._X[0][2] = 1e38
-        problem._X[0][2].flatten()[0] = math.nan
+        problem._records.samples[0][2] = 1e38
+        problem._records.samples[0][2].flatten()[0] = math.nan
         for rule in RULES:
             assert np.isfinite(problem.sums(w, rows=rows, clipping=rule).gradient).all()
         after = problem.sums(w, rows=rows, clipping=RULES[0])
@@ -843,7 +843,10 @@ def test_a_dataset_of_pairs_is_read_once_and_is_what_its_arrays_are():
     expected = dpa.minimize(by_arrays, method, budget, rng=0)
     for dataset in (TensorDataset(X, y), pairs, torch.utils.data.Subset(pairs, range(9))):
         problem = dpa.problems.Module(module, dataset)
-        assert torch.equal(problem._X[0], by_arrays._X[0]) and (problem._y == by_arrays._y).all()
+        assert (
+            torch.equal(problem._records.samples[0], by_arrays._records.samples[0])
+            and (problem._y == by_arrays._y).all()
+        )
         assert (dpa.minimize(problem, method, budget, rng=0).w == expected.w).all()
     assert pairs.reads == 2 * 9
     w = by_arrays.initial()
@@ -865,7 +868,7 @@ class Again(Dataset):
 
 def test_a_dataset_may_use_its_array_again():
     problem = dpa.problems.Module(nn.Linear(4, 3), Again())
-    assert problem._X[0][:, 0].tolist() == [0.0, 1.0, 2.0]
+    assert problem._records.samples[0][:, 0].tolist() == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -934,8 +937,8 @@ def test_a_step_of_any_size_does_not_end_in_numbers_that_are_none():
 
 def test_made_up_samples_hold_nothing_private():
     problem, _, _, _ = problem_of("embedding", n=30)
-    x, y = made_up(problem._network, problem._X, problem._y, 5)
-    zeros = (torch.zeros_like(problem._X[0]),)
+    x, y = made_up(problem._network, problem._records.samples, problem._y, 5)
+    zeros = (torch.zeros_like(problem._records.samples[0]),)
     again = made_up(problem._network, zeros, torch.zeros_like(problem._y), 5)
     assert torch.equal(x[0], again[0][0]) and torch.equal(y, again[1])
 
@@ -964,7 +967,7 @@ def test_other_bits_in_a_short_chunk_are_seen():
     assert dpa.problems.Module(nn.Linear(4, 3), X, y, chunk=31)._lengths == (31,)
     layer = problem._network.module[0]
     hook = layer.register_forward_pre_hook(lambda _, x: (x[0] * (1.0 + 2e-7 * (len(x[0]) < 64)),))
-    assert lengths(problem._network, problem._X, problem._y, 64) == (64,)
+    assert lengths(problem._network, problem._records.samples, problem._y, 64) == (64,)
     hook.remove()
     problem.check_private()
     problem._apart = None

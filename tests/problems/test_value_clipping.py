@@ -321,7 +321,7 @@ def test_samples_are_brought_inside_their_bound():
     whole = problem.accuracy(problem.initial(), big, np.array([0, 0]))
     same = problem.accuracy(problem.initial(), big / np.sqrt(12) / 200.0, np.array([0, 0]))
     assert whole == same
-    norms = problem._X[0].flatten(1).norm(dim=1)
+    norms = problem._records.samples[0].flatten(1).norm(dim=1)
     assert float(norms.max()) <= 0.5
     tight = dpa.RowBound(2, 0.5, "check")
     with pytest.raises(ValueError, match="rows of X exceed"):

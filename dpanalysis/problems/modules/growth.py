@@ -16,6 +16,7 @@ from ..networks.softmax import CrossEntropy
 from ..row_bound import RowBound, implied_radius
 from .network import ModuleNetwork
 from .per_sample import altered, in_order
+from .records import Records, StoredRecords
 
 
 class _Link(NamedTuple):
@@ -100,7 +101,7 @@ class GrowingRisk(NonconvexRisk):
 
     row_bounds: tuple[RowBound, ...]
     loss: Any
-    _X: tuple[Tensor, ...]
+    _records: Records | StoredRecords
     _network: ModuleNetwork
     _chain: Chain | None = None
 
@@ -112,10 +113,10 @@ class GrowingRisk(NonconvexRisk):
         is missing. The proof is in :class:`~dpanalysis.problems.modules.growth.Chain`; the spectral
         norms are upper bounds (:func:`~dpanalysis.theory.spectral_bound`).
         """
-        radius = implied_radius(self.row_bounds, 2, self._X[0][0].numel())
+        radius = implied_radius(self.row_bounds, 2, self._records.first[0][0].numel())
         growth_of_rows(CrossEntropy(), radius)
         if self._chain is None:
-            self._chain = Chain(self._network, self._X[0][:1], self.loss)
+            self._chain = Chain(self._network, self._records.first[0][:1], self.loss)
         iterate = self._iterate("w", w)
         found = []
         for each in iterate if iterate.ndim == 2 else iterate[None]:

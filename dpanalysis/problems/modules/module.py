@@ -15,10 +15,9 @@ from ...kernels.array_api import each_replicate
 from ...regularizers import Regularizer
 from ..empirical import check_regularizer
 from ..row_bound import RowBound, as_bounds
-from ..rows.checks import has_read_width
 from .growth import GrowingRisk
 from .layers import module_rounding
-from .network import LOSSES, Inputs, ModuleNetwork, rows_of, same_kernels
+from .network import LOSSES, Inputs, ModuleNetwork, same_kernels
 from .per_sample import Together
 from .probe import (
     check_batch,
@@ -30,7 +29,7 @@ from .probe import (
     same_elsewhere,
     same_gradients,
 )
-from .records import as_arrays, as_labels, as_samples, inside
+from .records import as_labels, as_records, filled
 from .views import Augmentation
 
 # Of a chunk's arrays: on the host they stay in cache, and below what the C library gives back to
@@ -79,10 +78,9 @@ class Module(GrowingRisk):
     X : array of shape (n, ...), tuple of such arrays, or torch.utils.data.Dataset
         Tensor or array; a tuple of them for a module whose ``forward`` takes several inputs, in
         that order, (n,) where one is a number for each sample; or a map-style Dataset of pairs (x,
-        y), or of (x1, x2, ..., y). A Dataset is read once, into memory: a transform that draws
-        random numbers draws them once for all iterations, see ``augment``. Real numbers are
-        converted to the dtype of the parameters; integers stay, as tokens do. An array is not
-        copied where that can be helped.
+        y), or of (x1, x2, ..., y), see ``in_memory``. Real numbers are converted to the dtype of
+        the parameters; integers stay, as tokens do. An array is not copied where that can be
+        helped.
     y : array of shape (n, ...), optional
         Labels 0..K-1, or targets. Copied. Left out for a Dataset.
     loss : {"cross_entropy", "mse"} or callable
@@ -96,6 +94,11 @@ class Module(GrowingRisk):
         shape and dtype, drawn from the :class:`torch.Generator` on the host. With several inputs,
         sample and view are tuples. Losses and gradients are then those of the views;
         :meth:`accuracy` is that of the samples. Not with ``row_bound``.
+    in_memory : bool, default=True
+        Whether a Dataset is read once, into memory: a transform that draws random numbers draws
+        them once for all iterations, see ``augment``. Where it is False, for data that do not fit,
+        all records are read once to be checked, and then again whenever a batch has them; one must
+        be the same each time.
     row_bound : RowBound or sequence of RowBound, optional
         Public bounds on the norm of all entries of a sample; larger ones are scaled down. They
         bound no gradient by themselves, but :meth:`weak_growth` needs one.
@@ -167,7 +170,8 @@ class Module(GrowingRisk):
     is repeated by its ``rng``; where another machine rounds otherwise, other views are drawn.
 
     *Not covered.* The time that a run takes; an error that a record brings about (a token without
-    a row in the table; made-up samples are tried, yours are not); state that is neither in the
+    a row in the table; made-up samples are tried, yours are not); records of a Dataset that depend
+    on other ones, or with ``in_memory=False`` on when they are read; state that is neither in the
     module nor in the loss or augmentation, or cannot be copied: globals, attributes of classes,
     files, a counter in compiled code. Operations with a ``vmap`` rule of your own are taken at
     their word.
@@ -207,6 +211,7 @@ class Module(GrowingRisk):
         regularizer: Regularizer | None = None,
         *,
         augment: Callable[[Any, torch.Generator], Any] | None = None,
+        in_memory: bool = True,
         row_bound: RowBound | Sequence[RowBound] | None = None,
         chunk: int | None = None,
         device: Any = None,
@@ -220,7 +225,6 @@ class Module(GrowingRisk):
         check_regularizer(regularizer)
         refuse_by_name(module)
         self._augment = None if augment is None else Augmentation(augment)
-        X, y = as_arrays(X, y)
         parameters = list(module.parameters())
         trained = [each for each in parameters if each.requires_grad]
         if not trained:
@@ -232,32 +236,35 @@ class Module(GrowingRisk):
         self.row_bounds = as_bounds(row_bound)
         if self._augment is not None and self.row_bounds:
             raise ValueError("row_bound must be left out beside augment: a view may lie outside it")
-        self._X = inside(as_samples(X, trained[0].dtype, self.device), self.row_bounds)
-        self.n = len(self._X[0])
+        self._records, y, self._width_read = as_records(
+            X, y, in_memory, trained[0].dtype, self.device, self.row_bounds
+        )
+        self.n, like = len(self._records), self._records.first
         self._y = as_labels(y, loss == "cross_entropy", self.n, self.device)
         self._set_size(size)
-        self._width_read = any(map(has_read_width, X))
-        check_inputs(module, len(X))
+        check_inputs(module, len(like))
         own = loss if callable(loss) else LOSSES[loss]
         self._original = copy.deepcopy(module)
         self._network = ModuleNetwork(module, own, trained[0].dtype, self.device)
         self.d = self._network.size
         self.frozen = sum(each.numel() for each in parameters) - self.d
         self._start = self._network.vector.to("cpu", torch.float64, copy=True).numpy()
-        entries, self._steps = choose_way(self._network, self._X, self._y)
+        entries, self._steps = choose_way(self._network, like, self._y)
         self._check_classes()
         self.chunk = self._chunk(entries) if chunk is None else check_int("chunk", chunk, low=1)
-        check_batch(self._network, self._X, self._y, self.chunk)
-        self._lengths = lengths(self._network, self._X, self._y, self.chunk)
+        check_batch(self._network, like, self._y, self.chunk)
+        self._lengths = lengths(self._network, like, self._y, self.chunk)
         if self._augment is not None:
-            self._augment.check(self._X, self._iterate("w", self._start))
+            self._augment.check(like, self._iterate("w", self._start))
         self._apart: bool | None = None
 
     def _check_classes(self) -> None:
         """Raise where a label has no output: failing mid-run would leak that record."""
         if self.loss != "cross_entropy":
             return
-        outputs = self._network.outputs(tuple(torch.zeros_like(each[:1]) for each in self._X))
+        outputs = self._network.outputs(
+            tuple(torch.zeros_like(each[:1]) for each in self._records.first)
+        )
         classes, largest = int(outputs.shape[1]), int(self._y.max())
         if outputs.ndim != 2 or largest >= classes:
             raise ValueError(
@@ -354,7 +361,9 @@ class Module(GrowingRisk):
 
     def _compare(self, same: Callable[..., bool]) -> bool:
         self._network.load(torch.as_tensor(self._start))
-        return all(same(self._network, self._X, self._y, length) for length in self._lengths)
+        return all(
+            same(self._network, self._records.first, self._y, length) for length in self._lengths
+        )
 
     def _chunks(self, w: Tensor, rows: Tensor | None) -> Iterator[tuple[Inputs, Tensor, Any, int]]:
         """Yield ``(X, y, chosen, count)``: chunks of one length, the last filled with zeros.
@@ -367,10 +376,10 @@ class Module(GrowingRisk):
             hi = min(total, lo + self.chunk)
             length = next(each for each in self._lengths if each >= hi - lo)
             chosen: Any = slice(lo, hi) if rows is None else rows[lo:hi]
-            X = tuple(_filled(each, chosen, length) for each in self._X)
+            X = self._records.chunk(chosen, length)
             if self._augment is not None:
                 X = self._augment.views(X, hi - lo, w)
-            yield X, _filled(self._y, chosen, length), chosen, hi - lo
+            yield X, filled(self._y, chosen, length), chosen, hi - lo
 
     def _evaluate(
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
@@ -466,36 +475,24 @@ class Module(GrowingRisk):
             raise ValueError(f"accuracy needs loss='cross_entropy', got {self.loss!r}")
         if X is None and y is not None:
             raise ValueError("X and y must be given together")
-        data, labels = self._X, self._y
+        records, labels = self._records, self._y
         if X is not None:
-            X, y = as_arrays(X, y)
-            data = inside(as_samples(X, self._network.vector.dtype, self.device), self.row_bounds)
-            if len(data) != len(self._X):
-                raise ValueError(f"X must have {len(self._X)} inputs as before, got {len(data)}")
-            labels = as_labels(y, True, len(data[0]), self.device)
+            dtype = self._network.vector.dtype
+            records, y, _ = as_records(X, y, True, dtype, self.device, self.row_bounds)
+            given, before = len(records.first), len(self._records.first)
+            if given != before:
+                raise ValueError(f"X must have {before} inputs as before, got {given}")
+            labels = as_labels(y, True, len(records), self.device)
         iterate = self._iterate("w", w)
         fractions = []
         for each in iterate if iterate.ndim == 2 else iterate[None]:
             self._network.load(each)
-            parts = [rows_of(data, slice(i, i + 1024)) for i in range(0, len(labels), 1024)]
+            ends = ((lo, min(lo + 1024, len(labels))) for lo in range(0, len(labels), 1024))
+            parts = (records.chunk(slice(lo, hi), hi - lo) for lo, hi in ends)
             guesses = [self._network.outputs(part).argmax(dim=1) for part in parts]
             fractions.append((torch.cat(guesses) == labels).to(torch.float64).mean())
         found = self._back(torch.stack(fractions), w)
         return found if iterate.ndim == 2 else float(found[0])
-
-
-def _filled(array: Tensor, chosen: Any, length: int) -> Tensor:
-    """Return the chosen entries, and zeros behind them up to a length."""
-    if isinstance(chosen, slice) and chosen.stop - chosen.start == length:
-        return array[chosen]
-    if not isinstance(chosen, slice) and len(chosen) == length:
-        return array.index_select(0, chosen)
-    filled = array.new_zeros(length, *array.shape[1:])
-    if isinstance(chosen, slice):
-        filled[: chosen.stop - chosen.start] = array[chosen]
-    else:
-        torch.index_select(array, 0, chosen, out=filled[: len(chosen)])
-    return filled
 
 
 def _added(numbers: Sequence[Tensor], nothing: Tensor) -> Tensor:

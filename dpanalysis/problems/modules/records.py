@@ -13,31 +13,108 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from ..._validation import refuse_mask
 from ...kernels.array_api import rounding_margin
 from ..row_bound import RowBound
-from ..rows.checks import row_scale
-from .network import Inputs
+from ..rows.checks import has_read_width, row_scale
+from .network import Inputs, rows_of
+
+_BLOCK = 256  # records of a Dataset that are read at a time
+_SHOWN = 8  # records that show what the others are like
+
+
+class Records:
+    """Records that are held as one tensor for each input, on the device.
+
+    ``first`` has a few of them: their shapes and dtypes are those of all.
+    """
+
+    def __init__(self, samples: Inputs) -> None:
+        self.samples = samples
+        self.first = rows_of(samples, slice(_SHOWN))
+
+    def __len__(self) -> int:
+        return len(self.samples[0])
+
+    def chunk(self, chosen: slice | Tensor, length: int) -> Inputs:
+        """Return the chosen records, and zeros behind them up to a length."""
+        return tuple(filled(each, chosen, length) for each in self.samples)
+
+
+class StoredRecords:
+    """Records of a Dataset, which are read whenever a chunk has them.
+
+    All are read once before, so that one that is none is named before anything is spent; of that
+    the labels are kept. No record reaches what was read for another one: each goes into a tensor of
+    its own.
+    """
+
+    def __init__(
+        self, dataset: Any, dtype: torch.dtype, device: torch.device, bounds: Sequence[RowBound]
+    ) -> None:
+        self._dataset, self._dtype, self._device, self._bounds = dataset, dtype, device, bounds
+        self._form: list[Tensor] = []
+        labels = []
+        for lo in range(0, len(dataset), _BLOCK):
+            inputs, found = self._read(range(lo, min(lo + _BLOCK, len(dataset))))
+            labels.append(found)
+            if lo == 0:
+                self.first = tuple(each[:_SHOWN].clone() for each in inputs)
+        if not labels:
+            raise ValueError("X must have at least one record, got an empty Dataset")
+        self.labels = torch.cat(labels)
+        last = range(min(_SHOWN, len(dataset)) - 1, -1, -1)
+        again, kept = self._read(last)
+        pairs = zip((*rows_of(self.first, list(last)), self.labels[list(last)]), (*again, kept))
+        if not all(torch.equal(before, now) for before, now in pairs):
+            raise ValueError(
+                "X must be a Dataset that gives the same record whenever it is asked for it, with "
+                "in_memory=False: for random views of a record take augment="
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def chunk(self, chosen: slice | Tensor, length: int) -> Inputs:
+        """Return the chosen records, read now, and zeros behind them up to a length."""
+        numbers = range(chosen.start, chosen.stop) if isinstance(chosen, slice) else chosen.tolist()
+        inputs, _ = self._read(numbers)
+        return tuple(filled(each, slice(0, len(numbers)), length) for each in inputs)
+
+    def _read(self, numbers: Sequence[int]) -> tuple[Inputs, Tensor]:
+        """Return some records as they are computed with, and their labels."""
+        arrays, labels = _read(self._dataset, numbers, self._form)
+        samples = as_samples(arrays, self._dtype, self._device, numbers)
+        return inside(samples, self._bounds), labels
+
+
+def as_records(
+    X: Any,
+    y: Any,
+    in_memory: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+    bounds: Sequence[RowBound],
+) -> tuple[Records | StoredRecords, Any, bool]:
+    """Return the records, the labels, and whether the number of columns was read off a file."""
+    if not in_memory:
+        if not isinstance(X, Dataset):
+            raise TypeError(
+                "X must be a torch.utils.data.Dataset with in_memory=False, got "
+                f"{type(X).__name__}; an array may be a numpy.memmap"
+            )
+        _refuse_undrawable(X, y)
+        stored = StoredRecords(X, dtype, device, bounds)
+        return stored, stored.labels, False
+    arrays, labels = as_arrays(X, y)
+    records = Records(inside(as_samples(arrays, dtype, device), bounds))
+    return records, labels, any(map(has_read_width, arrays))
 
 
 def as_arrays(X: Any, y: Any) -> tuple[tuple[Any, ...], Any]:
-    """Return the inputs, an array each, and the labels; a map-style Dataset is read once, in order.
-
-    TypeError for what holds no records: a DataLoader draws batches, and how they are drawn is part
-    of the guarantee.
-    """
-    if isinstance(X, DataLoader):
-        raise TypeError(
-            "X must hold the records, got a DataLoader, which draws batches itself: give its "
-            "dataset, Module(module, loader.dataset), and how batches are drawn to the method, as "
-            "in SGD(..., sampling=Poisson(rate))"
-        )
-    if isinstance(X, IterableDataset):
-        raise TypeError(
-            "X must be an array or a Dataset with a length, got an IterableDataset: batches are "
-            "drawn by the number of a record"
-        )
+    """Return the inputs, an array each, and the labels; a map-style Dataset is read, in order."""
+    _refuse_undrawable(X, y)
     if isinstance(X, Dataset):
-        if y is not None:
-            raise TypeError("y must be left out where X is a Dataset, which holds the labels")
-        return _read(X)
+        if not len(X):
+            raise ValueError("X must have at least one record, got an empty Dataset")
+        return _read(X, range(len(X)), [])
     if y is None:
         raise TypeError(
             "y must be given, unless X is a torch.utils.data.Dataset of pairs (x, y), got "
@@ -62,31 +139,53 @@ def as_arrays(X: Any, y: Any) -> tuple[tuple[Any, ...], Any]:
     return (X,), y
 
 
+def _refuse_undrawable(X: Any, y: Any) -> None:
+    """Raise TypeError for what holds no records, or labels of its own.
+
+    A DataLoader draws batches, and how they are drawn is part of the guarantee.
+    """
+    if isinstance(X, DataLoader):
+        raise TypeError(
+            "X must hold the records, got a DataLoader, which draws batches itself: give its "
+            "dataset, Module(module, loader.dataset), and how batches are drawn to the method, as "
+            "in SGD(..., sampling=Poisson(rate))"
+        )
+    if isinstance(X, IterableDataset):
+        raise TypeError(
+            "X must be an array or a Dataset with a length, got an IterableDataset: batches are "
+            "drawn by the number of a record"
+        )
+    if isinstance(X, Dataset) and y is not None:
+        raise TypeError("y must be left out where X is a Dataset, which holds the labels")
+
+
 def _is_array(each: Any) -> bool:
     return isinstance(each, Tensor) or hasattr(each, "__array__")
 
 
-def _read(dataset: Any) -> tuple[Inputs, Tensor]:
-    """Return the inputs and the labels of a Dataset, as tensors."""
+def _read(dataset: Any, numbers: Sequence[int], form: list[Tensor]) -> tuple[Inputs, Tensor]:
+    """Return the inputs and the labels of some records of a Dataset, as tensors.
+
+    ``form`` gets the parts of the first record that was ever read, which are like all others.
+    """
     columns: list[list[Tensor]] = []
-    for i in range(len(dataset)):
+    for i in numbers:
         arrays = [_tensor(f"record {i} of a Dataset", each) for each in _parts_of(dataset[i], i)]
+        form.extend(arrays if not form else [])
         columns = columns or [[] for _ in arrays]
-        if len(arrays) != len(columns):
+        if len(arrays) != len(form):
             raise ValueError(
-                f"X must be a Dataset whose records all have {len(columns)} parts, as record 0, "
+                f"X must be a Dataset whose records all have {len(form)} parts, as record 0, "
                 f"got {len(arrays)} for record {i}"
             )
-        for place, (array, read) in enumerate(zip(arrays, columns)):
-            if read and array.shape != read[0].shape:
-                part = "y" if place == len(columns) - 1 else "x"
+        for place, (array, first, read) in enumerate(zip(arrays, form, columns)):
+            if array.shape != first.shape:
+                part = "y" if place == len(form) - 1 else "x"
                 raise ValueError(
                     f"X must be a Dataset whose {part} all have one shape, got "
-                    f"{tuple(read[0].shape)} and, for record {i}, {tuple(array.shape)}"
+                    f"{tuple(first.shape)} and, for record {i}, {tuple(array.shape)}"
                 )
             read.append(array.clone())  # a Dataset may give the same array again, changed
-    if not columns:
-        raise ValueError("X must have at least one record, got an empty Dataset")
     *inputs, labels = (torch.stack(read) for read in columns)
     return tuple(inputs), labels
 
@@ -105,14 +204,22 @@ def _parts_of(record: Any, i: int) -> list[Any]:
     return [*inputs, label]
 
 
-def as_samples(X: tuple[Any, ...], dtype: torch.dtype, device: torch.device) -> Inputs:
+def as_samples(
+    X: tuple[Any, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    numbers: Sequence[int] | None = None,
+) -> Inputs:
     """Return the inputs (n, ...) on the device: real numbers in ``dtype``, integers as int64.
 
     Where there are several, truth values stay what they are, and (n,) is a number for each sample.
+    ``numbers`` are those of the records, for a message.
     """
     if len(X) == 1:
-        return (_input("X", X[0], 2, dtype, device),)
-    found = tuple(_input(f"X[{place}]", each, 1, dtype, device) for place, each in enumerate(X))
+        return (_input("X", X[0], 2, dtype, device, numbers),)
+    found = tuple(
+        _input(f"X[{place}]", each, 1, dtype, device, numbers) for place, each in enumerate(X)
+    )
     for place, each in enumerate(found):
         if len(each) != len(found[0]):
             raise ValueError(
@@ -122,7 +229,14 @@ def as_samples(X: tuple[Any, ...], dtype: torch.dtype, device: torch.device) -> 
     return found
 
 
-def _input(name: str, X: Any, axes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _input(
+    name: str,
+    X: Any,
+    axes: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    numbers: Sequence[int] | None,
+) -> Tensor:
     array = _tensor(name, X)
     if array.ndim < axes or not array.numel():
         shape = "(n, ...)" if axes > 1 else "(n,) or (n, ...)"
@@ -133,6 +247,7 @@ def _input(name: str, X: Any, axes: int, dtype: torch.dtype, device: torch.devic
     finite = torch.isfinite(array).reshape(len(array), -1).all(dim=1)
     if not bool(finite.all()):
         wrong = int((~finite).nonzero()[0])
+        wrong = wrong if numbers is None else numbers[wrong]
         raise ValueError(f"{name} must be finite, got record {wrong} that is not")
     return array.to(dtype).to(device)
 
@@ -189,3 +304,17 @@ def _tensor(name: str, array: Any) -> Tensor:
     if found.dtype.is_complex:
         raise TypeError(f"{name} must hold real numbers, got {found.dtype}")
     return found
+
+
+def filled(array: Tensor, chosen: slice | Tensor, length: int) -> Tensor:
+    """Return the chosen entries, and zeros behind them up to a length."""
+    if isinstance(chosen, slice) and chosen.stop - chosen.start == length:
+        return array[chosen]
+    if not isinstance(chosen, slice) and len(chosen) == length:
+        return array.index_select(0, chosen)
+    filled = array.new_zeros(length, *array.shape[1:])
+    if isinstance(chosen, slice):
+        filled[: chosen.stop - chosen.start] = array[chosen]
+    else:
+        torch.index_select(array, 0, chosen, out=filled[: len(chosen)])
+    return filled
