@@ -203,6 +203,8 @@ class PublicFacts:
         Largest number of records that may be there. None: n and, since one may be added, n + 1.
     double_precision : bool
         Whether predictions and gradients of records are computed in float64.
+    penalty_flat_at_zero : bool
+        Whether the penalty's gradient vanishes at 0.
     """
 
     n: int
@@ -228,6 +230,7 @@ class PublicFacts:
     largest_iterate: float = LARGEST_ITERATE
     max_records: int | None = None
     double_precision: bool = False
+    penalty_flat_at_zero: bool = False
 
     def __post_init__(self) -> None:
         check_relation(self.relation)

@@ -181,6 +181,7 @@ class EmpiricalRisk(Problem):
             largest_iterate=self.largest_iterate,
             max_records=None if self._size is None else self.max_records,
             double_precision=self.double_precision,
+            penalty_flat_at_zero=flat_at_zero(self.regularizer, self.d),
         )
 
     def check_clipping(self, clipping: Clipping | None) -> None:
@@ -565,6 +566,11 @@ class SmoothRisk(EmpiricalRisk):
         if self._solution is None:
             self._solution = self._find_minimizer()
         return self._solution.copy()
+
+
+def flat_at_zero(regularizer: Regularizer | None, d: int) -> bool:
+    """Whether the gradient of a penalty vanishes at 0."""
+    return regularizer is None or not np.any(regularizer.gradient(np.zeros(d)))
 
 
 def check_regularizer(regularizer: Any) -> None:

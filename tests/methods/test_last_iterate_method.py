@@ -480,8 +480,10 @@ def test_a_penalty_elsewhere_is_refused():
             return 0.1 * (w - 1.0)
 
     problem = dpa.ERM(*data(), losses.Logistic(), Away(0.1), dpa.RowBound(2, 1.0))
+    guard = Filter(BUDGET)
     with pytest.raises(ValueError, match="minimum at 0"):
-        dpa.minimize(problem, LastIterate(steps()), BUDGET, rng=0)
+        dpa.minimize(problem, LastIterate(steps(noise=np.full(12, 9.0))), guard, rng=0)
+    assert guard.remaining == Filter(BUDGET).remaining  # before anything is spent
 
 
 def test_a_problem_that_does_not_clip_is_refused():

@@ -213,8 +213,6 @@ class LastNoisyIterate(Query):
         problem, penalty = records.problem, records.problem.regularizer
         problem.check_clipping(self.clipping)
         w = np.array(self.start, dtype=np.float64)
-        if penalty is not None and np.any(penalty.gradient(np.zeros_like(w))):
-            raise ValueError(f"the penalty must have its minimum at 0, got {penalty!r}")
         rows: list[Any] = [None]
         if self.batches > 1:
             rows = [[np.arange(j, problem.n, self.batches)] for j in range(self.batches)]
@@ -262,6 +260,8 @@ def _check_premises(facts: PublicFacts, clipping: Clipping | None) -> None:
         raise ValueError("the loss of every record must be known to be convex: steps contract then")
     if facts.mu < 0.0:
         raise ValueError(f"the penalty must be convex, got mu = {facts.mu!r}: take L2(strength)")
+    if not facts.penalty_flat_at_zero:
+        raise ValueError("the penalty must have its minimum at 0: take L2(strength)")
     if not math.isfinite(_record_curvature(facts) + facts.L):
         raise ValueError(
             "the loss must be smooth by public bounds, so that steps contract: give the problem a "
