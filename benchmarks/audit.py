@@ -37,7 +37,7 @@ from dpanalysis.audit.canaries import (
     gaussian_guessing_probability,
     guessing_probability,
 )
-from dpanalysis.audit.counting import Counts, log_p_value
+from dpanalysis.audit.counting import Counts, best_slope, log_p_value
 from dpanalysis.audit.events import ApproximateLimit
 from dpanalysis.privacy import gaussian_epsilon
 
@@ -172,8 +172,8 @@ def _oracle_power(case: Broken, runs: int, miss: float) -> float:
 
     The fewest counts x that refute with y are searched at three y, and nearly linear between.
     """
-    slope = 0.5 * (math.exp(CLAIM) + (case.p - case.delta) / case.q)
     limit = ApproximateLimit(case.delta)
+    slope = best_slope((case.p, case.q), CLAIM, runs, limit, miss)
     law = stats.binom(runs, case.q)
     places = law.ppf([1e-3, 0.5, 0.999])
     least = []

@@ -61,7 +61,7 @@ from scipy import special
 
 from ..privacy.mechanisms import Random, spawn
 from .events import Limit, OutcomeEvent
-from .learning import POWER, Choice, Goal, learn_event
+from .learning import POWER, Choice, Goal, learn_event, worst
 from .outcomes import Batch, Outcomes, Raised, Reader, as_batch, fingerprint
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
@@ -74,6 +74,8 @@ _SAFETY = 1e-9  # rounding errors, relative
 _SEARCH = 40  # levels tried
 _NEAR = 0.01  # how far above its quantile the p-value may stay
 _HALVINGS = 12  # of a piece; the remainder left then is added as it is
+# Slopes that are tried, in units of the claim's, and the place of the first.
+_SLOPES, _FIRST_SLOPE = (0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0), 3
 
 _Array = NDArray[np.float64]
 
@@ -196,6 +198,31 @@ def _log_tail(counts: Counts, p: _Array, q: _Array, miss: float) -> _Array:
         return np.log(np.sum(np.maximum(mass, 0.0) * above, axis=1))
 
 
+def best_slope(
+    rates: tuple[float, float], level: float, runs: int, limit: Limit, miss: float
+) -> float:
+    """Return the c whose test of a level has the least p-value at counts that nine of ten reach.
+
+    Rates and level are guesses. The p-value falls to that c and rises behind it.
+    """
+    guesses = np.array(rates[0]), np.array(rates[1])
+    p, q = (float(rate) for rate in worst(*guesses, limit, POWER**2 / runs))
+    rise = float(limit.slope(limit.most(q, level), q))
+
+    def at(place: int) -> tuple[float, int]:
+        counts = Counts(round(runs * p), round(runs * q), runs, rise * _SLOPES[place])
+        return log_p_value(counts, limit, level, miss)[0], place
+
+    best = at(_FIRST_SLOPE)
+    for way in (1, -1):
+        place = best[1] + way
+        while 0 <= place < len(_SLOPES) and (found := at(place)) < best:
+            best, place = found, place + way
+        if best[1] != _FIRST_SLOPE:
+            break
+    return rise * _SLOPES[best[1]]
+
+
 def lower_bound(
     counts: Counts, limit: Limit, miss: float, start: float = 0.0
 ) -> tuple[float, tuple[float, float]]:
@@ -255,7 +282,7 @@ def _error(counts: Counts, limit: Limit) -> float:
 Mechanism = Callable[..., Any]
 
 _PILOT = 1 << 13  # runs of the first call: how wide outcomes are is not known yet
-_LEARNING = 1.25  # standard errors of the learned event, beside those of the bound
+_LEARNING = 1.0  # standard errors of the learned event, beside those of the bound
 _LEARN = 1 << 18  # runs of each input from which an event of one number is learned, at most
 _LEARN_WIDE = 1 << 16  # the same for vectors
 _LEARN_ENTRIES = 1 << 25  # the same for entries of vectors
@@ -341,13 +368,13 @@ def learn_and_count(
     randoms = spawn(rng, 2)
     notes: tuple[str, ...] = ()
 
-    def measure(mode: str, samples: int) -> tuple[Choice, tuple[int, int], int]:
+    def measure(mode: str, samples: int) -> tuple[Choice, float, tuple[int, int], int]:
         sources = [_Source(mechanism, data, r, mode) for data, r in zip(inputs, randoms)]
         return _measure(sources, samples, limit, claim, miss)
 
     failed = ""
     try:
-        choice, counts, runs = measure("batch" if vectorized else "each", samples)
+        choice, slope, counts, runs = measure("batch" if vectorized else "each", samples)
     except _CallFailed as failure:
         failed = str(failure)
     if failed:  # outside, so that a traceback has what is raised now alone
@@ -356,11 +383,11 @@ def learn_and_count(
             f"A call on many runs raised {failed}, so {samples:,} runs of each input were made "
             "one by one, and an exception is an outcome",
         )
-        choice, counts, runs = measure("single", samples)
+        choice, slope, counts, runs = measure("single", samples)
     if tuple(map(fingerprint, inputs)) != before:
         raise ValueError("mechanism must not change its data set: runs were of different inputs")
     side = choice.likelier
-    found = Counts(counts[side], counts[1 - side], runs, choice.slope)
+    found = Counts(counts[side], counts[1 - side], runs, slope)
     level, pair = lower_bound(found, limit, miss, start=claim)
     name = ("dataset", "neighbour")[side]
     return CountedEvent(level, pair, choice.event, name, counts, runs, samples, notes)
@@ -400,8 +427,8 @@ def samples_for(limit: Limit, claim: float, miss: float) -> int:
 
 def _measure(
     sources: list[_Source], samples: int, limit: Limit, claim: float, miss: float
-) -> tuple[Choice, tuple[int, int], int]:
-    """Learn an event and count it; return the event, its counts and the number of runs."""
+) -> tuple[Choice, float, tuple[int, int], int]:
+    """Learn an event and count it; return it, the slope, the counts and the number of runs."""
     share = _learned(samples, miss)
     pilot = min(share, _PILOT)
     batches = [source.draw(pilot) for source in sources]
@@ -428,6 +455,8 @@ def _measure(
     runs = samples - learn
     goal = Goal(limit, claim, runs, -float(special.ndtri(miss)))
     choice = learn_event(reader, known[0], known[1], goal)
+    # Before anything is counted.
+    slope = best_slope(choice.rates, max(claim, choice.level), runs, limit, miss)
     counts = []
     for source, learned in zip(sources, known):
         count = 0
@@ -437,7 +466,7 @@ def _measure(
                 check_independent(learned[:pilot], outcomes)
             count += choice.event.count(outcomes)
         counts.append(count)
-    return choice, (counts[0], counts[1]), runs
+    return choice, slope, (counts[0], counts[1]), runs
 
 
 def _chunks(total: int, most: int) -> Iterator[int]:

@@ -222,7 +222,7 @@ _CROSSED = 1 << 14  # most runs at which both halves are learned from and counte
 _CHARGE = 2.0  # standard errors charged to estimates: the best of many is lucky, too
 _MORE = (0.5, 8.0)  # counts added to those of cells: rare ones are lucky, too
 _MANY_CELLS = 16  # repeated values and atoms from which on more counts are tried
-_LUCK = 1.0  # standard errors by which a chance to refute must exceed an even one
+_LUCK = 1.0  # standard errors by which a chance to refute must exceed an even one, or a simpler's
 _MOVED = 4.0  # counts added to rates: the middle of Wilson's interval at 95%
 POWER = 1.2816  # standard errors below a bound that nine in ten repetitions reach
 
@@ -240,14 +240,19 @@ class Goal(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """An event, the input on which it is likelier (0, 1), and the slope of the test."""
+    """An event, the input on which it is likelier (0, 1), and what was learned of its test.
+
+    Namely about how often it happens on that input and on the other, and about which level nine of
+    ten tests will bound, the uncertainty of the learning charged.
+    """
 
     event: OutcomeEvent
     likelier: int
-    slope: float
+    rates: tuple[float, float]
+    level: float
 
 
-def _worst(p: _Array, q: _Array, limit: Limit, square: float) -> tuple[_Array, _Array]:
+def worst(p: _Array, q: _Array, limit: Limit, square: float) -> tuple[_Array, _Array]:
     """Return the pair at which a bound ends, ``square`` = (standard errors)**2 / runs away.
 
     The errors of p and q are shared as in the sum of their squares, and Wilson's intervals stand
@@ -280,15 +285,19 @@ def _merits(counts: tuple[_Array, _Array], size: int, goal: Goal) -> tuple[_Arra
     - 0: the runs are too few for any bound; the value is the distance again.
     """
     p, q = counts[0] / size, counts[1] / size
-    z = max(goal.quantile, 0.0)
-    errors = (z + POWER) / math.sqrt(goal.runs) + _CHARGE / math.sqrt(size)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        bound = goal.limit.level(*_worst(p, q, goal.limit, errors**2))
+    z, bound = max(goal.quantile, 0.0), _bounds(p, q, size, goal, _CHARGE)
     distance = _distances(p, q, size, goal)
     even = z / math.sqrt(goal.runs) + _LUCK / math.sqrt(size)
     surely, likely = bound > goal.claim, distance >= even
     classes = np.select([surely, likely, bound > 0.0], [3, 2, 1])
     return classes, np.where(classes % 2 == 1, bound, distance)
+
+
+def _bounds(p: _Array, q: _Array, size: int, goal: Goal, charge: float) -> _Array:
+    """Return about which level nine of ten tests will bound, by rates in ``size`` runs."""
+    errors = (max(goal.quantile, 0.0) + POWER) / math.sqrt(goal.runs) + charge / math.sqrt(size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(goal.limit.level(*worst(p, q, goal.limit, errors**2)))
 
 
 def _distances(p: _Array, q: _Array, size: int, goal: Goal) -> _Array:
@@ -301,23 +310,6 @@ def _distances(p: _Array, q: _Array, size: int, goal: Goal) -> _Array:
     allowed = goal.limit.most(q, goal.claim)
     slope = goal.limit.slope(allowed, q)
     return np.asarray((p - allowed) / np.sqrt(p * (1.0 - p) + slope**2 * q * (1.0 - q)))
-
-
-def _slope(p: float, q: float, goal: Goal) -> float:
-    r"""Return the c at which the test of X - cY is about constant along the claim's curve.
-
-    With :math:`V = p(1-p) + c^2 q(1-q)` the test's quantile is :math:`\sqrt n (x - cy - p + cq) /
-    \sqrt V`. Its derivative along p = h(q) is 0 where :math:`c = h' + z V'/(2 \sqrt{nV})`.
-    """
-    z, n = max(goal.quantile, 0.0), goal.runs
-    p, q = (float(x) for x in _worst(np.array(p), np.array(q), goal.limit, max(z, 1.0) ** 2 / n))
-    if p in (0.0, 1.0) or q in (0.0, 1.0):  # nothing has been learned
-        return 1.0
-    rise = float(goal.limit.slope(p, q))
-    variance = p * (1.0 - p) + rise**2 * q * (1.0 - q)
-    bend = rise * (1.0 - 2.0 * p) + rise**2 * (1.0 - 2.0 * q)
-    slope = rise + 0.5 * z * bend / math.sqrt(n * variance) if variance > 0.0 else rise
-    return max(slope, 0.5 * rise) if math.isfinite(slope) else 1.0
 
 
 def learn_event(reader: Reader, first: Any, second: Any, goal: Goal) -> Choice:
@@ -337,12 +329,17 @@ def learn_event(reader: Reader, first: Any, second: Any, goal: Goal) -> Choice:
                 classes, values = _merits(pair, size, goal)
                 top = int(classes.max())
                 place = int(np.argmax(np.where(classes == top, values, -math.inf)))
-                # Simple events come first: a later one must be clearly better.
-                least = best[1] + 0.01 * max(best[1], 0.0)
+                # Simple events come first: a later one must be clearly better, and a distance
+                # more so than by luck.
+                lucky = 0.01 * max(best[1], 0.0) if top % 2 else _LUCK / math.sqrt(size)
+                least = best[1] + lucky
                 if chosen is None or (top, values[place]) > (best[0], least):
                     best = top, float(values[place])
-                    slope = _slope(pair[0][place] / size, pair[1][place] / size, goal)
-                    chosen = Choice(OutcomeEvent(make(place), reader), side, slope)
+                    rates = float(pair[0][place] / size), float(pair[1][place] / size)
+                    level = float(
+                        _bounds(np.array(rates[0]), np.array(rates[1]), size, goal, _LUCK)
+                    )
+                    chosen = Choice(OutcomeEvent(make(place), reader), side, rates, level)
     assert chosen is not None  # there is always a score, or an atom
     return chosen
 

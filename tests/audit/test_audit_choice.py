@@ -7,8 +7,9 @@ import pytest
 from scipy import special
 
 from dpanalysis.audit import learning, verify_privacy
-from dpanalysis.audit.events import ApproximateLimit
-from dpanalysis.audit.learning import Goal, learn_event
+from dpanalysis.audit.counting import Counts, best_slope, log_p_value
+from dpanalysis.audit.events import ApproximateLimit, GaussianLimit
+from dpanalysis.audit.learning import POWER, Goal, learn_event, worst
 from dpanalysis.audit.outcomes import Reader
 
 
@@ -63,7 +64,7 @@ def test_a_sum_that_is_fitted_to_halves_is_cut_where_the_whole_one_is(monkeypatc
     random = np.random.default_rng(0)
     low, high = (vector(bit, random, 1_500) for bit in (0, 1))
     goal = Goal(ApproximateLimit(0.0), claim=1.0, runs=4_000, quantile=2.3)
-    event, likelier, _ = learn_event(Reader([low]), low, high, goal)
+    event, likelier, *_ = learn_event(Reader([low]), low, high, goal)
     p, q = (event(vector(bit, random, 20_000)).mean() for bit in (likelier, 1 - likelier))
     assert 0.001 < q < 0.5 * p < 0.45
     # The best half-space of this size has a mu of sqrt 3.
@@ -73,5 +74,32 @@ def test_a_sum_that_is_fitted_to_halves_is_cut_where_the_whole_one_is(monkeypatc
 def test_fewer_samples_than_a_bound_needs_still_choose_a_telling_event():
     low, high = np.zeros(4), np.ones(4)
     goal = Goal(ApproximateLimit(0.0), claim=3.0, runs=4, quantile=6.0)
-    event, likelier, _ = learn_event(Reader([low]), low, high, goal)
+    event, likelier, *_ = learn_event(Reader([low]), low, high, goal)
     assert event([0.0, 1.0]).tolist() == [likelier == 0, likelier == 1]
+
+
+@pytest.mark.parametrize("miss", [0.1, 0.01, 1e-9])
+@pytest.mark.parametrize(
+    ("p", "q", "limit", "level"),
+    [
+        (0.56, 0.14, ApproximateLimit(0.0), 1.0),
+        (0.02, 0.005, ApproximateLimit(0.0), 1.0),
+        (0.3, 0.037, ApproximateLimit(0.0), 1.0),
+        (0.1, 0.007, ApproximateLimit(1e-5), 1.0),
+        (0.7, 0.2, GaussianLimit(), 1.0),
+    ],
+)
+def test_no_slope_has_a_much_smaller_p_value_at_counts_of_nine_in_ten(p, q, limit, level, miss):
+    z = -float(special.ndtri(miss)) + POWER
+    rise = float(limit.slope(limit.most(q, level), q))
+    variance = p * (1.0 - p) + rise**2 * q * (1.0 - q)
+    runs = math.ceil(1.2 * z**2 * variance / (p - float(limit.most(q, level))) ** 2)
+    low, high = worst(np.array(p), np.array(q), limit, POWER**2 / runs)
+
+    def chance(slope):
+        counts = Counts(round(runs * float(low)), round(runs * float(high)), runs, slope)
+        return log_p_value(counts, limit, level, miss)[0]
+
+    chosen = chance(best_slope((p, q), level, runs, limit, miss))
+    least = min(chance(rise * factor) for factor in np.geomspace(0.7, 5.0, 60))
+    assert chosen < least + 0.05 * abs(least) + 0.1
