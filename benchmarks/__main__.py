@@ -23,7 +23,7 @@ from .worker import POOLS
 PACKAGES = (
     *("numpy", "scipy", "numba", "cvxpy", "clarabel", "scikit-learn", "jax", "torch", "opacus"),
     *("cupy-cuda12x", "cupy-cuda13x", "array-api-compat"),
-    *("dp-accounting", "autolyap", "PEPit"),
+    *("dp-accounting", "jax-privacy", "autolyap", "PEPit"),
 )
 SETTINGS = (*POOLS, "NUMBA_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 

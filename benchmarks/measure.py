@@ -36,7 +36,12 @@ NEEDS = {
 }
 # A peer that cannot live beside the others may have an interpreter of its own.
 PYTHON = {"diffprivlib_forms": "DIFFPRIVLIB_PYTHON"}
-IMPORTED_AS = {"scikit-learn": "sklearn", "dp-accounting": "dp_accounting", "pepit": "PEPit"}
+IMPORTED_AS = {
+    "scikit-learn": "sklearn",
+    "dp-accounting": "dp_accounting",
+    "jax-privacy": "jax_privacy",
+    "pepit": "PEPit",
+}
 ROOT = Path(__file__).parents[1]
 
 skipped: dict[str, str] = {}

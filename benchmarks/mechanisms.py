@@ -34,6 +34,8 @@ class Broken:
         Of the best event, on the likelier input and on the other.
     simple : bool
         Whether outputs are numbers and the best event is half of the line.
+    canary : float or ndarray
+        What the second input adds to an outcome, up to a factor; of a selection, to every choice.
     """
 
     name: str
@@ -42,6 +44,21 @@ class Broken:
     p: float
     q: float
     simple: bool = False
+    canary: Any = 1.0
+
+    def score(self, bit: int, rng: Any, size: int) -> np.ndarray:
+        """Return outcomes as scores of the canary, see :func:`scores`."""
+        return scores(self.mechanism, self.canary, bit, rng, size)
+
+
+def scores(
+    mechanism: Callable[..., np.ndarray], canary: Any, bit: int, rng: Any, size: int
+) -> np.ndarray:
+    """Return how much of the canary is in outcomes: the inner product, or its entry at a choice."""
+    outcomes = np.asarray(mechanism(bit, rng, size))
+    if outcomes.ndim == 1 and np.ndim(canary) == 1:
+        return canary[outcomes]
+    return outcomes.reshape(size, -1) @ np.atleast_1d(canary)
 
 
 def _best(p: np.ndarray, q: np.ndarray, delta: float) -> tuple[float, float]:
@@ -114,7 +131,7 @@ def _selections() -> Iterator[Broken]:
         return np.argmax(values[bit] + rng.laplace(0.0, 2.0 * SHORT, (size, 10)), axis=1)
 
     laws = [report_noisy_min_distribution(-v, "laplace", 2.0 * SHORT) for v in values]
-    yield Broken("report noisy max of 10", noisy_max, 0.0, *_outcomes(*laws))
+    yield Broken("report noisy max of 10", noisy_max, 0.0, *_outcomes(*laws), canary=values[1])
     queries, scales = (np.r_[np.zeros(9), 1.0], np.r_[np.ones(9), 0.0]), (1.0, 2.0)
 
     def sparse(bit: int, rng: Any, size: int) -> np.ndarray:
@@ -123,7 +140,8 @@ def _selections() -> Iterator[Broken]:
         return np.where(halts.any(axis=1), halts.argmax(axis=1), 10)
 
     laws = [above_threshold_distribution(q, "laplace", *scales, threshold=1.0) for q in queries]
-    yield Broken("sparse vector of 10", sparse, 0.0, *_outcomes(*laws))
+    canary = np.r_[queries[1] - queries[0], 0.0]  # nothing is chosen
+    yield Broken("sparse vector of 10", sparse, 0.0, *_outcomes(*laws), canary=canary)
 
 
 def _vectors(one: tuple[float, float]) -> Iterator[Broken]:
@@ -134,7 +152,8 @@ def _vectors(one: tuple[float, float]) -> Iterator[Broken]:
             counts[:, bins // 3] += bit
             return counts
 
-        yield Broken(f"histogram of {bins}", histogram, 0.0, *one)
+        canary = np.eye(bins)[bins // 3]
+        yield Broken(f"histogram of {bins}", histogram, 0.0, *one, canary=canary)
     for width in (2, 10, 100):
 
         def vector(bit: int, rng: Any, size: int, width: int = width) -> np.ndarray:
@@ -142,7 +161,8 @@ def _vectors(one: tuple[float, float]) -> Iterator[Broken]:
             values[:, -1] = bit + rng.laplace(0.0, SHORT, size)
             return values
 
-        yield Broken(f"vector of {width}, one leaks", vector, 0.0, *one)
+        canary = np.eye(width)[-1]
+        yield Broken(f"vector of {width}, one leaks", vector, 0.0, *one, canary=canary)
     delta, steps = 1e-2, 50
     std = SHORT * multiplier(delta)
 
@@ -155,4 +175,5 @@ def _vectors(one: tuple[float, float]) -> Iterator[Broken]:
         return path
 
     pair = _line(stats.norm(1.0, std), stats.norm(0.0, std), delta)
-    yield Broken("DP-SGD of 50 steps", descent, delta, *pair)
+    canary = 0.95 ** np.arange(1, steps + 1) - 1.0  # its path without noise
+    yield Broken("DP-SGD of 50 steps", descent, delta, *pair, canary=canary)

@@ -65,15 +65,15 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Of the medians; None where nothing stands beside."""
-        if not self.other:
+        """Of the medians; None where nothing stands beside, or 0 would be divided by."""
+        if not self.other or 0.0 in (self.other if self.sense == "times" else self.ours):
             return None
         return self._ratio(statistics.median(self.ours), statistics.median(self.other))
 
     @property
     def best_and_worst(self) -> tuple[float, float]:
         """Extremes over the turns: of the ratio, or of ours where nothing stands beside."""
-        if not self.other:
+        if self.ratio is None:
             return min(self.ours), max(self.ours)
         ratios = [self._ratio(a, b) for a, b in zip(self.ours, self.other)]
         low, high = min(ratios), max(ratios)

@@ -1,6 +1,7 @@
-"""Other verifiers, written small after their papers: whether samples refute a claim.
+"""Other verifiers: whether samples refute a claim. All get our runs.
 
-Both learn in a half of the runs and count in the other half, and both get our runs.
+Two are written small after their papers, learn in a half of the runs and count in the other half.
+The auditor of jax-privacy is its own.
 """
 
 from __future__ import annotations
@@ -63,6 +64,17 @@ def dp_sniper(
         high = special.betainccinv(pair[1] + 1, n - pair[1], miss / 4) if pair[1] < n else 1.0
         found |= low > math.exp(epsilon) * high + delta
     return found
+
+
+def jax_privacy(
+    scores: Callable[..., Any], epsilon: float, delta: float, samples: int, miss: float, rng: Any
+) -> bool:
+    """Ask jax-privacy's auditor, with its default: a Bonferroni correction over thresholds."""
+    from jax_privacy.auditing import CanaryScoreAuditor
+
+    held_out, held_in = (np.asarray(scores(bit, rng, samples), dtype=float) for bit in (0, 1))
+    auditor = CanaryScoreAuditor(held_in, held_out)
+    return bool(auditor.epsilon_clopper_pearson(miss, delta, one_sided=False) > epsilon)
 
 
 def _features(values: np.ndarray) -> np.ndarray:

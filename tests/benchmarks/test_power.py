@@ -12,6 +12,7 @@ from scipy import stats
 from benchmarks import audit, measure, table
 from benchmarks.__main__ import main
 from benchmarks.mechanisms import CLAIM, Broken, broken
+from benchmarks.peers import verifier_forms
 from benchmarks.table import Row
 from dpanalysis.audit.counting import Counts, log_p_value
 from dpanalysis.audit.events import ApproximateLimit
@@ -81,6 +82,64 @@ def test_a_multiple_is_given_up_once_it_cannot_reach_the_power(lucky):
     assert found.case == "a case, 20 of 20 seeds (0.83 to 1.00)"
     assert [lucky.count(n) for n in (500, 600, 800, 1_000)] == [3, 3, 3, 20]
     assert audit.power(case, 1_000, 0.9, 20) == 20 and audit.power(case, 999, 0.9, 20) == 0
+
+
+@pytest.mark.parametrize("case", list(broken()), ids=lambda case: case.name)
+def test_scores_are_higher_with_the_canary(case):
+    """By the means of 20,000 scores each, ten standard deviations apart or more."""
+    random = np.random.default_rng(0)
+    without, held = (case.score(bit, random, 20_000) for bit in (0, 1))
+    assert without.shape == held.shape == (20_000,)
+    spread = np.sqrt((without.var() + held.var()) / 20_000)
+    assert held.mean() - without.mean() > 10.0 * spread
+
+
+def test_an_auditor_of_scores_stands_beside_ours(lucky, monkeypatch):
+    """It gets the scores of the runs that ours needed, and as many seeds as are asked for."""
+    asked = []
+
+    def auditor(scores, epsilon, delta, samples, miss, rng):
+        asked.append((samples, round(miss, 9), scores(1, rng, 3).tolist()))
+        return len(asked) % 2 == 0
+
+    monkeypatch.setattr(audit, "AUDITORS", {"an auditor": auditor, "another": None})
+    monkeypatch.setattr(audit, "RIVALS", {})
+    monkeypatch.setattr(audit, "installed", lambda name: name == "an auditor")
+
+    def mechanism(bit, rng, size):
+        return np.full((size, 2), bit)
+
+    case = Broken("a case", mechanism, 0.0, 0.5, 0.1, canary=np.array([2.0, 1.0]))
+    _, found = audit.power_of(case, 0.9, 20, 6)
+    assert (found.peer, found.other) == ("an auditor", (0.5,))
+    assert asked == [(1_000, 0.1, [3.0] * 3)] * 6
+    rows = list(audit.alarms("A", mechanism, 1.0, 0.0, case.canary, 0.9, 4))
+    assert [(row.peer, row.ours, row.other) for row in rows] == [
+        ("", (100.0,), ()),
+        ("an auditor", (100.0,), (50.0,)),
+    ]
+    assert audit.summary(rows).endswith("in at most 4 of 4 audits at confidence 0.9.")
+    assert len(list(audit.alarms("A", mechanism, 1.0, 0.0, 1.0, 0.5, 4))) == 1  # not its level
+
+
+def test_jax_privacy_refutes_what_is_broken_and_not_what_is_right():
+    pytest.importorskip(
+        "jax_privacy", reason="jax-privacy is not installed: pip install jax-privacy"
+    )
+    for scale, refuted in ((0.5, True), (1.0, False)):
+
+        def laplace(bit, rng, size, scale=scale):
+            return bit + rng.laplace(0.0, scale, size)
+
+        seeds = map(np.random.default_rng, range(5))
+        found = {verifier_forms.jax_privacy(laplace, 1.0, 0.0, 20_000, 1e-6, rng) for rng in seeds}
+        assert found == {refuted}
+
+
+def test_a_ratio_that_would_divide_by_nothing_is_not_shown():
+    row = Row("false alarms", "a case", (0.0,), "%", "a peer", (0.5,))
+    assert row.ratio is None and row.value == 0.0 and row.best_and_worst == (0.0, 0.0)
+    assert "| 0 % | a peer | 0.5 % |  |" in row.as_markdown()
 
 
 def test_a_power_that_is_never_reached_is_an_error(lucky, monkeypatch):

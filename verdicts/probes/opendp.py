@@ -69,3 +69,58 @@ def noisy_max(scores: list[float], scale: float, size: int) -> np.ndarray:
 def noisy_max_map(scale: float) -> float:
     """Return what the privacy map of the noisy maximum says for scores that move by up to 1."""
     return float(_noisy_max(scale).map(1.0))
+
+
+def _amplified(kind: str, sample: int, population: int, scale: float) -> Any:
+    """Return an amplified measurement of a simple sample.
+
+    "one" is a noisy sum of records in [0, 1], "parts" a composition of four that are amplified,
+    "whole" a composition that is amplified; "numbers" is Gaussian noise for every record, under
+    the L2 distance, at delta = 0.1, amplified if the sample is not the population.
+    """
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib", "honest-but-curious")
+
+    def amplify(measurement: Any) -> Any:
+        return dp.c.make_population_amplification(measurement, population_size=population)
+
+    if kind == "numbers":
+        domain = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=sample)
+        noisy = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale)
+        fixed = dp.c.make_fix_delta(dp.c.make_zCDP_to_approxDP(noisy), delta=0.1)
+        return amplify(fixed) if population > sample else fixed
+    domain = dp.vector_domain(dp.atom_domain(bounds=(0.0, 1.0)), size=sample)
+    noisy = dp.t.make_sum(domain, dp.symmetric_distance()) >> dp.m.then_laplace(scale)
+    if kind == "whole":
+        return amplify(dp.c.make_composition([noisy] * 4))
+    return amplify(noisy) if kind == "one" else dp.c.make_composition([amplify(noisy)] * 4)
+
+
+def amplified_map(
+    kind: str, sample: int, population: int, scale: float, distance: float
+) -> np.ndarray:
+    """Return epsilon, and delta where there is one, that the map says for a distance."""
+    whole = distance if kind == "numbers" else int(distance)
+    return np.atleast_1d(_amplified(kind, sample, population, scale).map(whole))
+
+
+def amplified(
+    kind: str,
+    value: float,
+    everybody: bool,
+    sample: int,
+    population: int,
+    scale: float,
+    size: int,
+    seed: int,
+) -> np.ndarray:
+    """Release ``size`` simple samples without replacement, drawn anew for each.
+
+    The records of the population are 0, but for the first, or for all, which have ``value``.
+    """
+    made = _amplified(kind, sample, population, scale)
+    people = np.full(population, value) if everybody else np.r_[value, np.zeros(population - 1)]
+    rng = np.random.default_rng(seed)
+    drawn = (rng.choice(people, sample, replace=False) for _ in range(size))
+    return np.array([made([float(x) for x in each]) for each in drawn], dtype=float)
