@@ -734,8 +734,8 @@ def test_facts_say_nothing_that_was_not_stated():
     facts = PublicFacts(10, 2, 0.0, 1.0, "replace_one", (1.0, 1.0))
     known = {"n", "d", "mu", "L", "relation", "gradient_bounds", "has_records", "max_records"}
     weakest = {
-        "rounding": 0.0, "convex_records": False, "row_blocks": (), "double_precision": False, "penalty_flat_at_zero": False,
-        "curvature_vanishes_at_max_slope": False,
+        "rounding": 0.0, "convex_records": False, "row_blocks": (), "double_precision": False,
+        "penalty_flat_at_zero": False, "curvature_vanishes_at_max_slope": False,
         "lowest_value": -np.inf, "derivative_bounds": (np.inf, np.inf), "hessian_bound": np.inf,
         "hessian_lipschitz": np.inf, "hessian_trace": np.inf, "value_at_zero": None,
         "hessian_rank": None, "derivative_corners": None, "declared_sensitivity": None,
