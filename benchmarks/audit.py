@@ -39,7 +39,7 @@ from dpanalysis.audit.canaries import (
     gaussian_guessing_probability,
     guessing_probability,
 )
-from dpanalysis.audit.counting import Counts, best_slope, log_p_value
+from dpanalysis.audit.counting import Counts, log_p_value
 from dpanalysis.audit.events import ApproximateLimit
 from dpanalysis.privacy import gaussian_epsilon
 
@@ -190,10 +190,13 @@ def oracle_samples(case: Broken, miss: float) -> int:
 def _oracle_power(case: Broken, runs: int, miss: float) -> float:
     """Return the chance that the counts of the best event refute the claim.
 
-    The fewest counts x that refute with y are searched at three y, and nearly linear between.
+    The fewest counts x that refute with y are searched at three y, and nearly linear between. The
+    slope lies midway between the ratios of the claim and of the mechanism, the
+    one that :func:`~dpanalysis.audit.counting.best_slope` finds needs up to a quarter
+    fewer runs.
     """
     limit = ApproximateLimit(case.delta)
-    slope = best_slope((case.p, case.q), CLAIM, runs, limit, miss)
+    slope = 0.5 * (math.exp(CLAIM) + (case.p - case.delta) / case.q)
     law = stats.binom(runs, case.q)
     places = law.ppf([1e-3, 0.5, 0.999])
     least = []

@@ -282,7 +282,7 @@ def _error(counts: Counts, limit: Limit) -> float:
 Mechanism = Callable[..., Any]
 
 _PILOT = 1 << 13  # runs of the first call: how wide outcomes are is not known yet
-_LEARNING = 1.0  # standard errors of the learned event, beside those of the bound
+_LEARNING = 1.25  # standard errors of the learned event, beside those of the bound
 _LEARN = 1 << 18  # runs of each input from which an event of one number is learned, at most
 _LEARN_WIDE = 1 << 16  # the same for vectors
 _LEARN_ENTRIES = 1 << 25  # the same for entries of vectors

@@ -222,7 +222,7 @@ _CROSSED = 1 << 14  # most runs at which both halves are learned from and counte
 _CHARGE = 2.0  # standard errors charged to estimates: the best of many is lucky, too
 _MORE = (0.5, 8.0)  # counts added to those of cells: rare ones are lucky, too
 _MANY_CELLS = 16  # repeated values and atoms from which on more counts are tried
-_LUCK = 1.0  # standard errors by which a chance to refute must exceed an even one, or a simpler's
+_LUCK = 1.0  # standard errors by which a chance to refute must exceed an even one
 _MOVED = 4.0  # counts added to rates: the middle of Wilson's interval at 95%
 POWER = 1.2816  # standard errors below a bound that nine in ten repetitions reach
 
@@ -329,10 +329,8 @@ def learn_event(reader: Reader, first: Any, second: Any, goal: Goal) -> Choice:
                 classes, values = _merits(pair, size, goal)
                 top = int(classes.max())
                 place = int(np.argmax(np.where(classes == top, values, -math.inf)))
-                # Simple events come first: a later one must be clearly better, and a distance
-                # more so than by luck.
-                lucky = 0.01 * max(best[1], 0.0) if top % 2 else _LUCK / math.sqrt(size)
-                least = best[1] + lucky
+                # Simple events come first: a later one must be clearly better.
+                least = best[1] + 0.01 * max(best[1], 0.0)
                 if chosen is None or (top, values[place]) > (best[0], least):
                     best = top, float(values[place])
                     rates = float(pair[0][place] / size), float(pair[1][place] / size)

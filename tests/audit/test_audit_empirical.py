@@ -389,7 +389,7 @@ def untouched(data, rng, size):
         ({"delta": -1e-9}, ValueError, "delta must lie in"),
         ({"samples": 0}, ValueError, "samples must be at least 1"),
         ({"samples": 1e6}, TypeError, "samples must be an integer"),
-        ({"samples": 50}, ValueError, "samples=50 cannot refute .* at least 57 are needed"),
+        ({"samples": 50}, ValueError, "samples=50 cannot refute .* at least 59 are needed"),
         ({"confidence": 0.0}, ValueError, r"confidence must lie in \(0, 1\)"),
         ({"confidence": 1.0}, ValueError, "confidence must lie in"),
         ({"confidence": 95}, ValueError, "confidence must lie in"),
