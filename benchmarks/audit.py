@@ -191,9 +191,8 @@ def _oracle_power(case: Broken, runs: int, miss: float) -> float:
     """Return the chance that the counts of the best event refute the claim.
 
     The fewest counts x that refute with y are searched at three y, and nearly linear between. The
-    slope lies midway between the ratios of the claim and of the mechanism, the
-    one that :func:`~dpanalysis.audit.counting.best_slope` finds needs up to a quarter
-    fewer runs.
+    slope lies midway between the ratios of the claim and of the mechanism; with the one that
+    :func:`~dpanalysis.audit.counting.best_slope` finds fewer runs would do.
     """
     limit = ApproximateLimit(case.delta)
     slope = 0.5 * (math.exp(CLAIM) + (case.p - case.delta) / case.q)

@@ -570,7 +570,8 @@ class SmoothRisk(EmpiricalRisk):
 
 def flat_at_zero(regularizer: Regularizer | None, d: int) -> bool:
     """Whether the gradient of a penalty vanishes at 0."""
-    return regularizer is None or not np.any(regularizer.gradient(np.zeros(d)))
+    with np.errstate(all="ignore"):  # of a norm it is 0/0
+        return regularizer is None or not np.any(regularizer.gradient(np.zeros(d)))
 
 
 def check_regularizer(regularizer: Any) -> None:

@@ -240,6 +240,21 @@ class Drawn(Counted):
         return self.X[0][i] + torch.rand(()), self.y[i]
 
 
+class Mixed(Counted):
+    """A record of another dtype: stacked with it, the others would be rounded to its own."""
+
+    def __getitem__(self, i):
+        return self.X[0][i].to(torch.float32 if i == 4 else torch.float64), self.y[i]
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_record_of_another_dtype_is_refused(in_memory):
+    with pytest.raises(
+        ValueError, match=r"x all have one dtype, got torch.float64 and, for rec.* 4"
+    ):
+        dpa.problems.Module(nn.Linear(2, 3), Mixed((A,), LABELS), in_memory=in_memory)
+
+
 class Late(Counted):
     """Has a part too few in one record, behind the first ones."""
 

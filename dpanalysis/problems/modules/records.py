@@ -179,11 +179,16 @@ def _read(dataset: Any, numbers: Sequence[int], form: list[Tensor]) -> tuple[Inp
                 f"got {len(arrays)} for record {i}"
             )
         for place, (array, first, read) in enumerate(zip(arrays, form, columns)):
+            part = "y" if place == len(form) - 1 else "x"
             if array.shape != first.shape:
-                part = "y" if place == len(form) - 1 else "x"
                 raise ValueError(
                     f"X must be a Dataset whose {part} all have one shape, got "
                     f"{tuple(first.shape)} and, for record {i}, {tuple(array.shape)}"
+                )
+            if array.dtype != first.dtype:  # one record would change what the others become
+                raise ValueError(
+                    f"X must be a Dataset whose {part} all have one dtype, got {first.dtype} and, "
+                    f"for record {i}, {array.dtype}"
                 )
             read.append(array.clone())  # a Dataset may give the same array again, changed
     *inputs, labels = (torch.stack(read) for read in columns)
