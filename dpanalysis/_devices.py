@@ -51,6 +51,11 @@ def _library(array: Any) -> str:
     return array_namespace(array).__name__.removeprefix("array_api_compat.")
 
 
+def on_host(array: Any) -> bool:
+    """Whether :func:`to_host` gives a view of the array."""
+    return is_numpy_array(array) or (is_torch_array(array) and array.device.type == "cpu")
+
+
 def to_host(array: Any) -> np.ndarray:
     """Return a result as a NumPy array; waits for its device."""
     if is_numpy_array(array):

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._devices import to_host
+from .._devices import on_host, to_host
 from . import exact_noise
 from .noise import (
     Random,
@@ -268,8 +268,8 @@ def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random
         raise ValueError(f"sources must be {count}, one for each row, got {len(sources)}")
     if any(isinstance(source, SystemRandom) for source in sources):
         array = np.array(to_host(array), dtype=np.float64)
-    if isinstance(array, np.ndarray):
-        for row, source in zip(array, sources):
+    if on_host(array):
+        for row, source in zip(to_host(array), sources):
             row[...] = noisy(source, row, mechanism, scale)
         return array
     from array_api_compat import array_namespace, is_torch_array

@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dpanalysis as dpa
@@ -397,6 +397,7 @@ def test_a_view_belongs_to_a_record_and_to_the_parameters():
     assert all(abs(float(share)) < 5.0 * math.sqrt(2.0 / 1600) for share in shares)
 
 
+@example(place=0, one=0.0, other=-0.0, kind=torch.float64)
 @given(
     place=st.integers(0, 8),
     one=st.floats(width=32, allow_nan=False),

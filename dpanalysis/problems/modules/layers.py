@@ -271,7 +271,7 @@ class GradientPart(ABC):
 
     @abstractmethod
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
-        """Write the sum of ``weights`` (B,), float64, times the gradients into ``out`` (p,)."""
+        """Write the sum of ``weights``, float64, times as many gradients into ``out`` (p,)."""
 
     @abstractmethod
     def without(self, lost: Tensor) -> GradientPart:
@@ -324,7 +324,7 @@ class Whole(GradientPart):
 
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the weighted sum, one product of a vector and a matrix."""
-        torch.mv(self.whole().T, weights, out=out)
+        torch.mv(self.whole()[: len(weights)].T, weights, out=out)
 
     def without(self, lost: Tensor) -> Whole:
         """Return the part without the lost samples."""
@@ -351,8 +351,8 @@ class Outer(GradientPart):
 
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the weighted sum, one product of two matrices."""
-        deltas = weights[:, None] * self._deltas
-        _write_product(out, deltas, self._inputs)
+        count = len(weights)
+        _write_product(out, weights[:, None] * self._deltas[:count], self._inputs[:count])
 
     def without(self, lost: Tensor) -> Outer:
         """Return the part without the lost samples."""
@@ -394,8 +394,9 @@ class Steps(GradientPart):
 
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the weighted sum, one product of two matrices over samples and places."""
-        deltas = (weights[:, None, None] * self._deltas).flatten(0, 1)
-        _write_product(out, deltas, self._inputs.flatten(0, 1))
+        count = len(weights)
+        deltas = weights[:, None, None] * self._deltas[:count]
+        _write_product(out, deltas.flatten(0, 1), self._inputs[:count].flatten(0, 1))
 
     def without(self, lost: Tensor) -> Steps:
         """Return the part without the lost samples."""
@@ -426,8 +427,10 @@ class Lookup(GradientPart):
 
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the table with each weighted delta in the row of its place."""
-        deltas = (weights[:, None, None] * self._deltas).flatten(0, 1)
-        out.zero_().view(self._rows, -1).index_add_(0, self._places.flatten(), deltas)
+        count = len(weights)
+        deltas = (weights[:, None, None] * self._deltas[:count]).flatten(0, 1)
+        places = self._places[:count].flatten()
+        out.zero_().view(self._rows, -1).index_add_(0, places, deltas)
 
     def without(self, lost: Tensor) -> Lookup:
         """Return the part without the lost samples."""

@@ -400,34 +400,28 @@ class Module(GrowingRisk):
         network = self._network
         network.load(w)
         losses_of: list[Tensor] = []
-        total = self._zeros(self.d * gradient)
-        of_chunk = torch.empty_like(total)
+        total = out = self._zeros(self.d * gradient)
         cuts: list[Tensor] = []
         with same_kernels(network):
             for X, y, chosen, count in self._chunks(w, rows):
-                times = self._times(count, len(y), None if weights is None else weights[chosen])
+                times = None if weights is None else weights[chosen]
                 if gradient:
                     losses, placed = network.sample_gradients(X, y)
                     together = Together(placed, network.vector)
-                    cuts.append(together.write_clipped(of_chunk, losses, clipping, times))
-                    total += of_chunk
+                    cuts.append(together.write_clipped(out, losses, count, clipping, times))
+                    if out is total:  # the first chunk's; the others are added to it
+                        out = torch.empty_like(total)
+                    else:
+                        total += out
                 else:
                     losses = network.losses(X, y)
                 if value:
                     losses = losses[:count]
-                    losses_of.append((losses if times is None else losses * times[:count]).sum())
+                    losses_of.append((losses if times is None else losses * times).sum())
         return _added(losses_of, self._zeros()), total, _added(cuts, self._zeros().long())
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.float64, device=self.device)
-
-    def _times(self, count: int, length: int, weights: Tensor | None) -> Tensor | None:
-        """Return how often the places of a chunk count, (length,); None for once each."""
-        if count == length:
-            return weights
-        times = self._zeros(length)
-        times[:count] = 1.0 if weights is None else weights
-        return times
 
     def sample_gradients(self, w: Any, rows: Any) -> np.ndarray:
         """Return the gradients of single samples at ``w`` of shape (d,), as (len(rows), d).

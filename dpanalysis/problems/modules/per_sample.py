@@ -287,7 +287,7 @@ class Together:
         self._others = [Placed(where, part.without(lost)) for where, part in self._others]
 
     def sum(self, weights: Tensor) -> Tensor:
-        """Return the sum of ``weights`` (B,), float64, times the gradients, (d,)."""
+        """Return the sum of ``weights``, float64, times as many gradients, (d,)."""
         out = weights.new_empty(len(self._like))
         self._write_sum(out, weights)
         return out
@@ -305,11 +305,18 @@ class Together:
             out[gap] = 0.0
 
     def write_clipped(
-        self, out: Tensor, losses: Tensor, clipping: Clipping | None, times: Tensor | None
+        self,
+        out: Tensor,
+        losses: Tensor,
+        count: int,
+        clipping: Clipping | None,
+        times: Tensor | None,
     ) -> Tensor:
         """Write the sum of the (clipped) gradients into ``out`` (d,); return how many were cut.
 
-        Not added to sums of other chunks in the products, whose order of additions nobody knows.
+        Of the first ``count``, each counted so many ``times`` (count,). Norms are those of all: a
+        sample's depends on no count. Not added to sums of other chunks in the products, whose order
+        of additions nobody knows.
         """
         norms = self.squares(len(losses)).sqrt()
         factors = torch.ones_like(losses)
@@ -320,6 +327,7 @@ class Together:
         # 0 times what is not finite is no number, and so is the sum.
         lost = (torch.stack(looked_at) * 0.0).sum(dim=0) != 0.0
         factors = torch.where(lost, 0.0, factors)
+        factors = factors[:count]
         cut = factors < 1.0
         if times is not None:
             cut = cut & (times > 0.0)

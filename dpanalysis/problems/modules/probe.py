@@ -337,23 +337,27 @@ def same_elsewhere(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> 
 
 
 def lengths(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> tuple[int, ...]:
-    """Return how long a chunk may be: a quarter, a half and the whole, or the whole alone.
+    """Return how long a chunk may be, at most ``chunk``.
 
-    In a shorter one made-up samples must have the same losses and gradients to the last bit.
+    In a shorter one made-up samples must have the same losses and gradients to the last bit. Where
+    one does not (libraries divide small products otherwise), no shorter one is tried.
     """
-    shorter = [chunk // part for part in (8, 4, 2) if chunk // part >= _SHORTEST]
+    found = [chunk]
+    parts = (chunk * sixteenths // 16 for sixteenths in (8, 6, 5, 4, 2))
+    shorter = [part for part in parts if part >= _SHORTEST]
     if not shorter or network.way == "loop":
         return (chunk,)
     x, labels = made_up(network, X, y, chunk, seed=1)
     with same_kernels(network):
         losses, whole = network.sample_gradients(x, labels)
         for length in shorter:
-            found = network.sample_gradients(rows_of(x, slice(length)), labels[:length])
+            values, gradients = network.sample_gradients(rows_of(x, slice(length)), labels[:length])
             first = torch.arange(length, device=labels.device)
-            same = _same_bits(network, (whole, first, chunk), (found[1], first, length))
-            if not same or not _equal(found[0], losses[:length]):
-                return (chunk,)
-    return (*shorter, chunk)
+            same = _same_bits(network, (whole, first, chunk), (gradients, first, length))
+            if not same or not _equal(values, losses[:length]):
+                break
+            found.append(length)
+    return tuple(reversed(found))
 
 
 def _scaled(array: Tensor, scale: int) -> Tensor:

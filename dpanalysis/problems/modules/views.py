@@ -111,7 +111,8 @@ def _hashed(arrays: Inputs) -> Tensor:
         if bits.dtype.is_floating_point:
             bits = bits.view(_INTEGERS[bits.element_size()])
         places = torch.arange(1, bits.shape[1] + 1, device=bits.device)
-        total = _scrambled(total + (bits * _scrambled(places)).sum(dim=1))
+        # Odd factors: an even one would lose the sign of a number in double precision.
+        total = _scrambled(total + (bits * (_scrambled(places) | 1)).sum(dim=1))
     return total
 
 
