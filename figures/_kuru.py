@@ -170,11 +170,10 @@ class Experiment:
     step_constants: tuple[float, ...] = (0.1, 1.0)
     published_noise: bool = False
     note: str = ""
-    quick_horizons: tuple[int, ...] = (100, 200)
 
     def horizons(self, scale: str) -> tuple[int, ...]:
         """Return the numbers of iterations T."""
-        return self.quick_horizons if scale == "quick" else (100, 200, 500, 1000)
+        return (100,) if scale == "quick" else (100, 200, 500, 1000)
 
     def replicates(self, scale: str) -> int:
         """Return the number of independent runs."""

@@ -41,6 +41,7 @@ def write_figure(
         save_table(folder / f"{table_name}.csv", table, {"scale": scale, **settings})
         files[f"{table_name}.csv"] = len(next(iter(table.values()), ()))
     with plotting.style():
+        _lay_out(picture)
         picture.savefig(folder / f"{name}.png", metadata={"Software": None})
         # Without a date the same numbers give the same file.
         picture.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
@@ -57,6 +58,17 @@ def write_figure(
     }
     with atomic_write(folder / "about.json") as file:  # last: the figure is complete
         json.dump(about, file, indent=1, ensure_ascii=False)
+
+
+def _lay_out(picture: Figure) -> None:
+    """Give the panels their places once, and not for every file."""
+    import matplotlib
+
+    engine = picture.get_layout_engine()
+    if engine is not None:
+        picture.set_dpi(matplotlib.rcParams["savefig.dpi"])
+        engine.execute(picture)
+        picture.set_layout_engine("none")
 
 
 def is_kept(folder: Path, name: str, key: str) -> bool:

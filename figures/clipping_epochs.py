@@ -48,7 +48,7 @@ def settings(scale: str) -> dict[str, Any]:
     """
     data = runs.data_name(scale)
     n, batch = runs.training_rows(data), runs.by_data(data, 128, 128, 32)
-    epochs = runs.by_data(data, 10, 6, 10)
+    epochs = runs.by_data(data, 10, 6, 6)
     ratio = runs.row_radius(data, True) / PAPER_RADIUS
     return {
         "data": data,
@@ -61,7 +61,7 @@ def settings(scale: str) -> dict[str, Any]:
         "noise_multiplier": 1.0,
         "delta": DELTA,
         "clip_norms": [ratio * C for C in CLIP_NORMS],
-        "step_sizes": [step / ratio**2 for step in STEP_SIZES[:: runs.by_data(data, 1, 2, 1)]],
+        "step_sizes": [step / ratio**2 for step in STEP_SIZES[:: runs.by_data(data, 1, 2, 2)]],
         "seeds": runs.by_data(data, 5, 1, 1),
         "widenings": 5 if scale == "paper" else 0,
         "relation": runs.RELATION,

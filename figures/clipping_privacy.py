@@ -33,14 +33,14 @@ def settings(scale: str) -> dict[str, Any]:
     del chosen["noise_multiplier"], chosen["delta"], chosen["clip_norms"]
     steps = (0.02, 0.05, 0.125)
     if quick:
-        steps = runs.by_data(chosen["data"], steps, (5e-3, 2e-2), (2e-3, 1e-2, 4e-2))
+        steps = runs.by_data(chosen["data"], steps, (5e-3, 2e-2), (2e-3, 1e-2))
     return {
         **chosen,
         "clip_norm": ratio * CLIP_NORM,
         "step_sizes": [step / ratio**2 for step in steps],
         "epsilons_at_delta_1e-5": [0.1, 1.0, 10.0] if quick else [0.1, 1.0, 3.0, 10.0],
         "deltas_at_epsilon_1": [1e-8, DELTA, 1e-4],
-        "seeds": runs.by_data(chosen["data"], 5, 1, 2),
+        "seeds": runs.by_data(chosen["data"], 5, 1, 1),
         "widenings": 0 if quick else 5,
     }
 

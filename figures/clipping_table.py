@@ -54,7 +54,7 @@ def settings(scale: str) -> dict[str, Any]:
         "step_sizes": runs.by_data(
             data, STEP_SIZES["paper"], STEP_SIZES["part"], STEP_SIZES["quick"]
         ),
-        "seeds": runs.by_data(data, 5, 2, 3 if quick else 5),
+        "seeds": runs.by_data(data, 5, 2, 2 if quick else 5),
         "epsilon": EPSILON,
         "delta": DELTA,
         "relation": runs.RELATION,

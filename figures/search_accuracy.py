@@ -49,7 +49,7 @@ def settings(scale: str) -> dict[str, Any]:
         "L2": 0.001,
         "q": 0.1,
         **runs.SEARCH,
-        "share": 100,
+        "share": 25 if quick else 100,
         **runs.repetitions("search_accuracy", scale, folds=10, seeds=5),
     }
 
