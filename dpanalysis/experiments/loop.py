@@ -254,7 +254,7 @@ class Ended:
     log: Log
     made: int
     status: str
-    refusal: PrivacyBudgetExceeded | None = None
+    error: Exception | None = None
 
 
 class Loop:
@@ -345,10 +345,11 @@ class Loop:
                 ended.append(self._follow(w[rows], oracle, output, recording, bar, file))
                 if ended[-1].status == "interrupted":
                     break
-                refusal = ended[-1].refusal
-                if refusal is not None:
-                    refusal.partial = self._result(ended, oracles)
-                    raise refusal
+                error: Any = ended[-1].error
+                if error is not None:
+                    if not _RAISES.get():
+                        error.partial = self._result(ended, oracles)
+                    raise error
                 if length is None:
                     bar.update()
         return self._result(ended, oracles)
@@ -364,7 +365,8 @@ class Loop:
     ) -> Ended:
         """Run one oracle's replicates from ``w``, or from where the file says."""
         together = self._method.together
-        log, made, status, refusal = recording.log(oracle.ledger), 0, "finished", None
+        log, made, status = recording.log(oracle.ledger), 0, "finished"
+        failure: Exception | None = None
         output.add(0, w)
         if file is None:
             steps = self._method.run(w if together else w[0], oracle, self._plan)
@@ -383,7 +385,7 @@ class Loop:
                     if not self._adapts:
                         status = "budget exceeded"
                     if isinstance(oracle.guard, Plan):
-                        refusal = error
+                        failure = error
                     break  # a refusal of the filter ends an adaptive run
                 if step is None:
                     break
@@ -413,8 +415,12 @@ class Loop:
                 "its ledger what was paid for that",
                 RuntimeWarning,
             )
+        except Exception as error:
+            if made and not _RAISES.get():
+                error.add_note(f"In iteration {made + 1}; what was released is in its .partial.")
+            return Ended(output, log, made, "failed", error)
         log.add(made, w, force=True)
-        return Ended(output, log, made, status, refusal)
+        return Ended(output, log, made, status, failure)
 
     def _result(self, ended: Sequence[Ended], oracles: Sequence[PrivateOracle]) -> Result:
         method, guard = self._method, oracles[0].guard

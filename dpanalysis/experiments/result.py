@@ -48,7 +48,8 @@ class Result:
     budget : Budget or None
     iterations : int
         Number of iterations made.
-    status : {"finished", "stopped by callback", "diverged", "budget exceeded", "interrupted"}
+    status : str
+        "finished", "stopped by callback", "diverged", "budget exceeded", "interrupted", "failed".
         Interrupted by Ctrl-C, a run returns what it has released; what it paid stays paid.
     private : bool
         False if gradients of private data are released without noise.

@@ -111,6 +111,9 @@ def minimize(
     RuntimeError
         If the file of ``resume`` belongs to a run that goes on.
 
+    Any other error of a step (a file that cannot be read any more) has the result of the steps
+    before as its attribute ``partial``, with all that was paid for in the ledger.
+
     Notes
     -----
     *Checkpoints.* An event is in the file before its batch is drawn, so that nothing that anybody

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dpanalysis as dpa
+from dpanalysis.experiments.loop import whole_runs
 from dpanalysis.experiments.sweep import sweep
 from dpanalysis.privacy.events import Laplace, unrolled
 from dpanalysis.privacy.facts import PublicFacts
@@ -150,6 +151,40 @@ def test_ctrl_c_returns_what_was_released_and_what_it_cost(where, monkeypatch):
     monkeypatch.undo()
     shorter = dpa.minimize(small_problem(), GD, budget, rng=0, callback=lambda t, w: t == made)
     np.testing.assert_array_equal(result.w, shorter.w)
+
+
+@pytest.mark.parametrize("where", ["callback", "gradient"])
+def test_an_error_in_a_run_keeps_what_was_released_and_what_it_cost(where, monkeypatch):
+    """A file that is gone, a disk that is full: what was bought is not lost with it."""
+    asked = []
+
+    def fail(*_):
+        asked.append(1)
+        if len(asked) == 4:
+            raise OSError("no such file")
+
+    problem = small_problem()
+    whole = type(problem).gradient_sum
+    if where == "gradient":
+        patched = lambda *args: (fail(), whole(*args))[1]  # noqa: E731
+        monkeypatch.setattr(type(problem), "gradient_sum", patched)
+    budget = dpa.Budget(1.0)
+    callback = fail if where == "callback" else None
+    with pytest.raises(OSError, match="no such file") as caught:
+        dpa.minimize(problem, GD, budget, rng=0, callback=callback, record=())
+    made, result = (4 if where == "callback" else 3), caught.value.partial
+    assert (result.status, result.iterations) == ("failed", made)
+    assert sum(unrolled(event)[1] for event in result.ledger.events) == 4
+    assert result.epsilon() == pytest.approx(1.0)
+    assert f"In iteration {made + 1}" in caught.value.__notes__[0]
+    monkeypatch.undo()
+    shorter = dpa.minimize(small_problem(), GD, budget, rng=0, callback=lambda t, w: t == made)
+    np.testing.assert_array_equal(result.w, shorter.w)
+    # Where part of a run is of no use (the trials of a selection) nobody may see it.
+    asked.clear()
+    with pytest.raises(OSError) as caught, whole_runs():
+        dpa.minimize(small_problem(), GD, budget, rng=0, callback=fail)
+    assert not hasattr(caught.value, "partial")
 
 
 def _interrupted_cell(seed):
