@@ -8,9 +8,7 @@ from ._kuru import Experiment
 
 TITLE = "NOT PRIVATE: Fig. 3 with the published noise"
 
-EXPERIMENT = Experiment(
-    data="cube", batch=1.0, step_constants=(1.0,), published_noise=True
-)
+EXPERIMENT = Experiment(data="cube", batch=1.0, step_constants=(1.0,), published_noise=True)
 
 settings = EXPERIMENT.settings
 compute = EXPERIMENT.compute
