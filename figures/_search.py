@@ -276,7 +276,7 @@ AC = partial(line_search, clip_decay=0.05)
 #: Every curve of Figs. 3 and 4, by its name, one line each; variants have a comma in it.
 METHODS: dict[str, Entry] = {
     "DP-BLSGD": Entry(line_search, BLUE),
-    "DP-BLSGD-AC": Entry(AC, SKY, folds=5),
+    "DP-BLSGD-AC": Entry(AC, SKY, folds=3),
     "DP-BLGD": Entry(full_search, RED),
     "DP-AGD": Entry(adaptive, ORANGE),
     "DP-AGD (C_obj = 3)": Entry(partial(adaptive, clip_loss=3.0), ORANGE, DASHED),
@@ -284,15 +284,15 @@ METHODS: dict[str, Entry] = {
     "OutPert-RSGD": Entry(output, GREEN, width=WIDTH),
     "OutPert-GD": Entry(partial(output, kind="gradient_descent"), GREEN, DASHED, width=WIDTH),
     "ObjPert": Entry(objective, BLACK, width=WIDTH),
-    "PrivGene": Entry(genetic, OLIVE, folds=3),
+    "PrivGene": Entry(genetic, OLIVE, folds=1),
     "non-private": Entry(solution, GREY, "--", width=0.01, private=False),
     "majority": Entry(majority, GREY, ":", private=False),
-    "DP-BLSGD, fresh batch": Entry(partial(line_search, fresh_batch=True), BLUE, DASHED, folds=3),
-    "DP-BLSGD-AC, fresh batch": Entry(partial(AC, fresh_batch=True), SKY, DASHED, folds=3),
+    "DP-BLSGD, fresh batch": Entry(partial(line_search, fresh_batch=True), BLUE, DASHED, folds=1),
+    "DP-BLSGD-AC, fresh batch": Entry(partial(AC, fresh_batch=True), SKY, DASHED, folds=1),
     "DP-BLSGD, as printed": Entry(line_search, BLUE, DOTTED, printed=True),
     "DP-BLSGD-AC, as printed": Entry(AC, SKY, DOTTED, printed=True),
     "DP-BLGD, as printed": Entry(full_search, RED, DOTTED, printed=True),
-    "DP-BLSGD, fivefold first cost": Entry(partial(line_search, times=5.0), BLUE, MIXED, folds=5),
+    "DP-BLSGD, fivefold first cost": Entry(partial(line_search, times=5.0), BLUE, MIXED, folds=3),
 }
 
 
