@@ -42,8 +42,9 @@ def sum_rounding(n: int, d: int, parts: int = 1, unit: float = DOUBLE) -> float:
     added: its norm is compared with the kept one, or with its bound, again where it is added
     (:mod:`dpanalysis.kernels.norms`), and the slack of that comparison is for the problem to add.
 
-    **The sum.** A term is multiplied out (one rounding an entry) and then passes through
-    additions: at most one for each of the other terms of its block, which has at most
+    **The sum.** A term is multiplied out (one rounding an entry; three of a Hessian, whose row and
+    column are scaled before, by a square root that is computed for the record) and then passes
+    through additions: at most one for each of the other terms of its block, which has at most
     :math:`m = \max(4096, d)` rows (a block of a sparse matrix has d rows where that is more);
     one for each block of its task; one for each task, at most 64; one for each part. A block
     is closed only where the next rows do not fit, so it has at least 2048 rows unless it is

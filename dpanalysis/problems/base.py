@@ -281,16 +281,20 @@ _FEW_HALVINGS, _HALVINGS = 12, 50  # of a step, for the norm of the gradient and
 _RISES = 50  # steps in a row at whose end the norm was not less than ever before
 
 
-def _newton_step(problem: Any, w: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Solve Hessian times step = gradient, by least squares where it is singular."""
+def _newton_steps(problem: Any, w: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function that solves Hessian times step = gradient, with the Hessian at ``w``.
+
+    By least squares where it is singular.
+    """
     if problem.d > _DENSE_HESSIAN:
         operator = LinearOperator((problem.d, problem.d), matvec=lambda v: problem.hvp(w, v))
-        return cg(operator, gradient, rtol=1e-6, maxiter=10 * problem.d)[0]
+        return lambda gradient: cg(operator, gradient, rtol=1e-6, maxiter=10 * problem.d)[0]
     hessian = problem.hessian(w)
     try:
-        return cho_solve(cho_factor(hessian), gradient)
+        factors = cho_factor(hessian)
     except np.linalg.LinAlgError:
-        return lstsq(hessian, gradient)[0]
+        return lambda gradient: lstsq(hessian, gradient)[0]
+    return lambda gradient: cho_solve(factors, gradient)
 
 
 def separated_below(problem: Any) -> float:
@@ -320,7 +324,7 @@ def find_minimizer(problem: Any, unattained: float = 0.0) -> np.ndarray:
     norm = float(np.linalg.norm(gradient))
     settled = False
     for _ in range(_NEWTON_STEPS):
-        step = _newton_step(problem, w, gradient)
+        step = _newton_steps(problem, w)(gradient)
         # On the way to infinity the gradient vanishes but the steps do not.
         settled = float(np.linalg.norm(step)) <= 1e-6 * (1.0 + float(np.linalg.norm(w)))
         if norm <= tolerance and settled:
@@ -384,33 +388,49 @@ def minimize_perturbed(problem: PerturbedObjective, tolerance: float) -> tuple[n
     by convexity it has fallen by the length of the step times the slope there. Should there be
     none, or too many in a row, a gradient step of the inverse smoothness, which shrinks the norm of
     a strongly convex objective for sure; so there is an end, whatever the data.
+
+    A Hessian takes as long as several gradients: one with which the norm fell to a tenth serves
+    again, as long as the norm is halved.
     """
     w = np.zeros(problem.d)
     gradient, count = problem.gradient(w), 1
     norm = least = float(np.linalg.norm(gradient))
-    rises = 0
+    rises, kept = 0, None
+    found: tuple[np.ndarray, np.ndarray] | None
     while norm > tolerance:
-        found, evaluations = _newton_line(problem, w, gradient, least)
-        count += evaluations
-        if found is None or (rises >= _RISES and float(np.linalg.norm(found[1])) >= least):
-            step = w - gradient / problem.smoothness
-            found, count = (step, problem.gradient(step)), count + 1
-            if not float(np.linalg.norm(found[1])) < norm:
-                raise FloatingPointError(
-                    f"the gradient's norm {norm:.3g} does not fall to tolerance = {tolerance:g}"
-                )
+        if kept is not None:
+            end = w - kept(gradient)
+            found, count = (end, problem.gradient(end)), count + 1
+            if not float(np.linalg.norm(found[1])) <= 0.5 * least:
+                kept = None
+                continue
+        else:
+            steps = _newton_steps(problem, w)
+            found, evaluations = _newton_line(problem, w, gradient, steps(gradient), least)
+            count += evaluations
+            if found is None or (rises >= _RISES and float(np.linalg.norm(found[1])) >= least):
+                end = w - gradient / problem.smoothness
+                found, count = (end, problem.gradient(end)), count + 1
+                if not float(np.linalg.norm(found[1])) < norm:
+                    raise FloatingPointError(
+                        f"the gradient's norm {norm:.3g} does not fall to tolerance = {tolerance:g}"
+                    )
         w, gradient = found
-        norm = float(np.linalg.norm(gradient))
+        before, norm = norm, float(np.linalg.norm(gradient))
+        kept = steps if norm <= 0.1 * before and problem.d <= _DENSE_HESSIAN else None
         rises = 0 if norm < least else rises + 1
         least = min(least, norm)
     return w, count
 
 
 def _newton_line(
-    problem: PerturbedObjective, w: np.ndarray, gradient: np.ndarray, least: float
+    problem: PerturbedObjective,
+    w: np.ndarray,
+    gradient: np.ndarray,
+    direction: np.ndarray,
+    least: float,
 ) -> tuple[tuple[np.ndarray, np.ndarray] | None, int]:
     """Return a point along a Newton step with its gradient, if there is one, and evaluations."""
-    direction = _newton_step(problem, w, gradient)
     slope, falls = float(gradient @ direction), None
     for k in range(_HALVINGS):
         t = 0.5**k

@@ -15,6 +15,7 @@ from dpanalysis.privacy.budget import Plan
 from dpanalysis.privacy.events import Gaussian, GaussianBound, Pure, Repeated
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import NoisyDescent, PerturbedMinimum, Records, largest_step
+from dpanalysis.problems import base
 
 M = dpa.methods
 REPLACE, ADD = "replace_one", "add_or_remove_one"
@@ -242,6 +243,21 @@ def test_the_solver_reaches_its_tolerance_and_the_error_it_is_charged_for(loss):
         assert np.linalg.norm(rough - w) <= (1e-4 + 1e-10) / 2e-3
     with pytest.raises(FloatingPointError, match="tolerance"):
         problem.minimize_perturbed(rng.normal(size=5) / 100, 1e-3, 1e-30, 200.0)
+
+
+def test_a_hessian_with_which_the_solver_is_quick_serves_again(monkeypatch):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(2000, 8)) / 3
+    problem = erm(X / 4, np.where(X[:, 0] + 0.3 * rng.normal(size=2000) > 0, 1.0, -1.0), penalty=1e-3)
+    made, whole = [], type(problem).hessian
+    monkeypatch.setattr(type(problem), "hessian", lambda *args: made.append(1) or whole(*args))
+    w, count = problem.minimize_perturbed(np.full(8, 0.01), 1e-3, 1e-11, 2000.0)
+    assert np.linalg.norm(problem.gradient(w) + 0.01 + 1e-3 * w) <= 1.001e-11
+    kept = len(made), count
+    monkeypatch.setattr(base, "_DENSE_HESSIAN", 0)  # steps by conjugate gradients, each its own
+    again, newton = problem.minimize_perturbed(np.full(8, 0.01), 1e-3, 1e-11, 2000.0)
+    np.testing.assert_allclose(again, w, atol=1e-8)
+    assert kept[0] < newton - 2 < kept[1] < 2 * newton and len(made) == kept[0]
 
 
 def test_the_error_of_the_solver_is_charged_and_hidden():
