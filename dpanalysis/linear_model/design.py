@@ -274,7 +274,7 @@ def in_file(parts: Iterable[np.ndarray]) -> Iterator[np.memmap]:
         path, shape, dtype = Path(folder, "rows"), (0, 0), np.dtype(np.float64)
         with open(path, "wb") as file:
             for rows in parts:
-                file.write(rows.tobytes())
+                file.write(np.ascontiguousarray(rows).data)
                 shape, dtype = (shape[0] + len(rows), rows.shape[1]), rows.dtype
         if not shape[0]:
             raise ValueError("there are no rows")
