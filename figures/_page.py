@@ -41,10 +41,7 @@ def write_figure(
         save_table(folder / f"{table_name}.csv", table, {"scale": scale, **settings})
         files[f"{table_name}.csv"] = len(next(iter(table.values()), ()))
     with plotting.style():
-        _lay_out(picture)
-        picture.savefig(folder / f"{name}.png", metadata={"Software": None})
-        # Without a date the same numbers give the same file.
-        picture.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
+        _save(picture, folder / name)
     about = {
         "name": name,
         "title": title,
@@ -60,15 +57,20 @@ def write_figure(
         json.dump(about, file, indent=1, ensure_ascii=False)
 
 
-def _lay_out(picture: Figure) -> None:
-    """Give the panels their places once, and not for every file."""
+def _save(picture: Figure, stem: Path) -> None:
+    """Write PNG and PDF, as ``savefig`` does but for its trial drawing, and with one layout."""
     import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
+    picture.set_dpi(matplotlib.rcParams["savefig.dpi"])
     engine = picture.get_layout_engine()
     if engine is not None:
-        picture.set_dpi(matplotlib.rcParams["savefig.dpi"])
         engine.execute(picture)
         picture.set_layout_engine("none")
+    FigureCanvasAgg(picture).print_png(f"{stem}.png", metadata={"Software": None})
+    # Without a date the same numbers give the same file.
+    FigureCanvasPdf(picture).print_pdf(f"{stem}.pdf", metadata={"CreationDate": None})
 
 
 def is_kept(folder: Path, name: str, key: str) -> bool:
