@@ -18,7 +18,7 @@ examples:
   python -m verdicts --list
   python -m verdicts --quick
   python -m verdicts diffprivlib opacus==1.6.0
-  python -m verdicts --html -o packages.html --store figures/results/packages
+  python -m verdicts --store figures/results/packages --missing
   python -m verdicts --module my_claims    claims of my_claims.py in this folder
 
 docs/packages.md says how the checks work, how to add one, and whom to tell before publishing.
@@ -60,7 +60,16 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=Path, metavar="FILE", help="write there instead of to the screen"
     )
     parser.add_argument(
-        "--store", type=Path, metavar="DIR", help="write verdicts.csv, evidence.csv and about.json"
+        "--store",
+        type=Path,
+        metavar="DIR",
+        help="exchange each claim's rows in verdicts.csv and evidence.csv there when it is checked",
+    )
+    parser.add_argument(
+        "--missing",
+        action="store_true",
+        help="only claims of which --store has no row of this release and of a run that is not "
+        "quick: an interrupted run goes on",
     )
     parser.add_argument(
         "--environments",
@@ -90,7 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _checked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> Table | None:
     """Check the claims and store the table; list them and return None if that is asked for."""
-    from . import registry, store
+    from . import registry
+    from .store import missing
 
     if arguments.modules and not {"", str(Path.cwd())} & set(sys.path):
         sys.path.insert(0, str(Path.cwd()))
@@ -104,21 +114,28 @@ def _checked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
         )
     except (ImportError, TypeError, ValueError) as error:
         parser.error(str(error))
+    if arguments.missing:
+        if not arguments.store:
+            parser.error("--missing needs --store")
+        wanted = missing(arguments.store, statements)
+        statements = [pair for pair in statements if pair[0].id in wanted]
     if arguments.list:
         for statement, package in statements:
             name = registry.SHOWN.get(statement.verdict, statement.verdict)
             print(f"{statement.id}  {package.name}=={package.version}  {name}  {statement.source}")
         return None
+    if not statements:
+        print("Nothing is missing.")
+        return None
     table = registry.verdicts(
         arguments.packages,
-        ids=arguments.ids,
+        ids=[statement.id for statement, _ in statements],
         modules=arguments.modules,
         quick=arguments.quick,
         environments=arguments.environments,
+        store=arguments.store,
         progress=not arguments.quiet,
     )
-    if arguments.store:
-        store.write(table, statements, arguments.store, arguments.environments, arguments.quick)
     return table
 
 

@@ -17,6 +17,7 @@ from dpanalysis.papers.report import Table, Words
 
 from .environment import Environment, NotInstallable, prepare
 from .protocol import CallRaised, Worker, WorkerFailed
+from .store import keep
 
 __all__ = ["Package", "Statement", "chosen", "known", "register", "verdicts"]
 
@@ -309,6 +310,7 @@ def verdicts(
     modules: Sequence[str] = (),
     quick: bool = False,
     environments: Path | None = None,
+    store: Path | None = None,
     progress: bool = False,
 ) -> Table:
     """Check claims of released packages, and return a table of verdicts.
@@ -325,6 +327,8 @@ def verdicts(
         Whether to make fewer runs.
     environments : Path, optional
         Folder of the environments; by default in the user's cache folder.
+    store : Path, optional
+        Folder of a table in which each claim's rows are exchanged as soon as it is checked.
     progress : bool, default=False
         Whether to show a progress bar.
 
@@ -341,15 +345,16 @@ def verdicts(
 
     pairs = chosen(packages, ids=ids, modules=modules)
     versions = {package.name: package for _, package in pairs}
-    effort = Effort(quick)
-    outcomes = [
-        statement.outcome(effort, package, environments)
-        for statement, package in tqdm(pairs, desc="claims", unit="claim", disable=not progress)
-    ]
+    effort, outcomes = Effort(quick), []
 
     def source(name: str) -> Paper:
         package = versions[name]
         return Paper(id=name, title=f"{name} {package.version}", setting=package.setting)
 
     heads = ("as documented", "corrected twin")
-    return Table(outcomes, Words(TITLE, "claimed", "twin", heads, "", MEANINGS, source, SHOWN))
+    words = Words(TITLE, "claimed", "twin", heads, "", MEANINGS, source, SHOWN)
+    for statement, package in tqdm(pairs, desc="claims", unit="claim", disable=not progress):
+        outcomes.append(statement.outcome(effort, package, environments))
+        if store is not None:
+            keep(outcomes[-1], package, words, store, environments, quick)
+    return Table(outcomes, words)

@@ -1,12 +1,17 @@
-"""Files of a table of verdicts: the claims, the evidence, and the versions and settings used."""
+"""Files of a table of verdicts: the claims, the evidence, and the versions and settings used.
+
+A full run takes more than an hour: each claim's rows are written as soon as it is checked, and say
+which commit and libraries made them, so that a table may be made in many runs.
+"""
 
 from __future__ import annotations
 
 import csv
+import datetime
+import hashlib
 import json
 import platform
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,95 +20,156 @@ import numpy
 import scipy
 
 import dpanalysis
+from dpanalysis.experiments.records import atomic_write
 from dpanalysis.papers.claim import NotChecked
-from dpanalysis.papers.report import Table, summary
 
 from .environment import NotInstallable
 
 if TYPE_CHECKING:
+    from dpanalysis.papers.claim import Outcome
+    from dpanalysis.papers.report import Words
+
     from .registry import Package, Statement
 
-__all__ = ["write"]
+__all__ = ["keep", "missing"]
 
 _VERDICTS = ("id", "package", "version", "verdict", "expected", "source", "claimed", "twin")
+_MORE = ("configuration", "not tested", "trouble", "seconds", "runs", "date", "made by")
 _EVIDENCE = ("id", "about", "what", "value", "sense", "bound", "tolerance", "cases", "holds")
+_SEEDS = "0 wherever a package takes one; OpenDP draws from the operating system's entropy"
+
+Rows = list[dict[str, str]]
 
 
-def write(
-    table: Table,
-    statements: Sequence[tuple[Statement, Package]],
+def keep(
+    outcome: Outcome,
+    package: Package,
+    words: Words,
     folder: Path,
     environments: Path | None,
     quick: bool,
 ) -> None:
-    """Write ``verdicts.csv``, ``evidence.csv`` and ``about.json`` to a folder.
+    """Exchange a claim's rows in ``verdicts.csv`` and ``evidence.csv``, and say who made them.
 
     Parameters
     ----------
-    table : Table
-    statements : sequence of (Statement, Package)
-        The checked statements, with the package in the checked version.
+    outcome : Outcome
+    package : Package
+        In the version that was checked.
+    words : Words
+        Of the table.
     folder : Path
-        Created if it is missing; its files of these names are replaced.
+        Created if it is missing. What it has of other claims stays.
     environments : Path or None
         Folder of the environments.
     quick : bool
         Whether fewer runs were made.
     """
-    packages = {statement.id: package for statement, package in statements}
-    name = table.words.name
-    verdicts = [
-        (
-            outcome.claim.id,
-            packages[outcome.claim.id].name,
-            packages[outcome.claim.id].version,
-            name(outcome.verdict),
-            name(outcome.claim.verdict),
-            outcome.claim.source,
-            outcome.claim.printed,
-            outcome.claim.used,
-            *(text for _, text in outcome.claim.notes),
-            outcome.missing or outcome.error or "",
-            f"{outcome.seconds:.1f}",
-        )
-        for outcome in table
-    ]
+    claim = outcome.claim
+    maker = _maker()
+    key = hashlib.sha256(json.dumps(maker).encode()).hexdigest()[:8]
+    values = (
+        claim.id,
+        package.name,
+        package.version,
+        words.name(outcome.verdict),
+        words.name(claim.verdict),
+        claim.source,
+        claim.printed,
+        claim.used,
+        *(text for _, text in claim.notes),
+        outcome.missing or outcome.error or "",
+        f"{outcome.seconds:.1f}",
+        "quick" if quick else "full",
+        datetime.date.today().isoformat(),
+        key,
+    )
+    row = dict(zip((*_VERDICTS, *_MORE), values, strict=True))
     evidence = [
-        (outcome.claim.id, *(getattr(item, key) for key in _EVIDENCE[1:]))
-        for outcome in table
+        {"id": claim.id, **{name: str(getattr(item, name)) for name in _EVIDENCE[1:]}}
         for item in outcome.evidence
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    heads = (*_VERDICTS, "configuration", "not tested", "trouble", "seconds")
-    _csv(folder / "verdicts.csv", heads, verdicts)
-    _csv(folder / "evidence.csv", _EVIDENCE, evidence)
+    verdicts = _exchanged(folder / "verdicts.csv", (*_VERDICTS, *_MORE), [row])
+    _exchanged(folder / "evidence.csv", _EVIDENCE, evidence, claim.id)
+    path = folder / "about.json"
+    about = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    made = {"": {}, **about.get("made_by", {}), key: maker}
+    of_package = {f"{package.name}=={package.version}": _versions(package, environments)}
+    found = {**about.get("environments", {}), **of_package}
+    checked = {f"{each['package']}=={each['version']}" for each in verdicts}
     about = {
-        "summary": summary(table),
-        "command": ["python", "-m", "dpanalysis", *sys.argv[1:]],
-        "quick": quick,
-        "seeds": "0 wherever a package takes one; OpenDP draws from the operating system's entropy",
+        "seeds": _SEEDS,
+        "made_by": {each: made[each] for each in sorted({row["made by"] for row in verdicts})},
+        "environments": {name: found[name] for name in sorted(checked & set(found), key=str.lower)},
+    }
+    with atomic_write(path) as file:
+        file.write(json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+
+
+def missing(folder: Path, statements: Iterable[tuple[Statement, Package]]) -> list[str]:
+    """Return the ids of those whose row is not there, of another release or of fewer runs.
+
+    >>> missing(Path("no such folder"), [])
+    []
+    """
+    rows = {row["id"]: row for row in _read(folder / "verdicts.csv")}
+    done = {
+        id
+        for id, row in rows.items()
+        if row.get("runs") == "full" and row["verdict"] not in _FAILED
+    }
+    return [
+        statement.id
+        for statement, package in statements
+        if statement.id not in done or rows[statement.id]["version"] != package.version
+    ]
+
+
+_FAILED = ("error", "not checked")
+
+
+def _exchanged(path: Path, heads: Sequence[str], rows: Rows, id: str = "") -> Rows:
+    """Write the rows in the place of those of the same claim; return all, by package and number."""
+    id = id or rows[0]["id"]
+    rows = [row for row in _read(path) if row["id"] != id] + rows
+    rows = [{head: row.get(head) or "" for head in heads} for row in rows]
+    rows.sort(key=lambda row: (row["id"].rpartition("-")[0].lower(), _number(row["id"])))
+    with atomic_write(path) as file:
+        writer = csv.DictWriter(file, heads, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return rows
+
+
+def _number(id: str) -> int:
+    return int(id.rpartition("-")[2])
+
+
+def _read(path: Path) -> Rows:
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _maker() -> dict[str, str]:
+    """Return what a check ran on."""
+    return {
         "commit": _commit(),
         "dpanalysis": dpanalysis.__version__,
         "python": platform.python_version(),
         "numpy": numpy.__version__,
         "scipy": scipy.__version__,
         "machine": f"{platform.system()} {platform.machine()}",
-        "seconds": round(table.seconds, 1),
-        "environments": _environments(packages.values(), environments),
     }
-    text = json.dumps(about, indent=1, ensure_ascii=False)
-    (folder / "about.json").write_text(text + "\n", encoding="utf-8")
-
-
-def _csv(path: Path, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(heads)
-        writer.writerows(rows)
 
 
 def _commit() -> str:
-    """Return the commit of this code, with a "+" where files have changed since; "" without git."""
+    """Return the commit of this code, with a "+" where files have changed since; "" without git.
+
+    Stored results are no code, and change with every claim that is kept.
+    """
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(Path(__file__).parent), *arguments]
@@ -112,20 +178,16 @@ def _commit() -> str:
     root = str(Path(__file__).parents[1])
     try:
         git("ls-files", "--error-unmatch", __file__)  # the repository may be another one
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", root)
+        others = [root, f":(exclude){root}/figures/results"]
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", *others)
         return git("rev-parse", "HEAD") + "+" * bool(changed)
     except (OSError, subprocess.CalledProcessError):
         return ""
 
 
-def _environments(packages: Iterable[Package], folder: Path | None) -> dict[str, dict[str, str]]:
-    """Return the versions of everything in each environment."""
-    found = {}
-    for package in packages:
-        name = f"{package.name}=={package.version}"
-        if name not in found:
-            try:
-                found[name] = package.environment(folder).versions
-            except (NotInstallable, NotChecked):
-                found[name] = {}
-    return found
+def _versions(package: Package, folder: Path | None) -> dict[str, str]:
+    """Return the versions of everything in the package's environment."""
+    try:
+        return package.environment(folder).versions
+    except (NotInstallable, NotChecked):
+        return {}

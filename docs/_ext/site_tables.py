@@ -109,11 +109,15 @@ def packages() -> str:
             row["id"],
             _rich(f"{row['package']} {row['version']}"),
             row["verdict"],
+            row.get("runs") or "quick",
             _rich(row["claimed"]),
             _rich(row["twin"]),
             _rich(row["not tested"]),
         ]
         for row in found
     ]
-    heads = ("id", "release", "verdict", "what it claims", "the corrected twin", "not tested")
+    heads = (
+        *("id", "release", "verdict", "runs", "what it claims", "the corrected twin"),
+        "not tested",
+    )
     return table(heads, rows, f"{len(rows)} claims of released libraries.", "packages")

@@ -4,6 +4,7 @@ Nothing is downloaded: the packages are written here, and run by this interprete
 """
 
 import contextlib
+import csv
 import io
 import json
 import math
@@ -375,10 +376,25 @@ def test_a_broken_package_is_refuted_and_a_right_one_is_not(tiny, capsys):
     assert rows[0]["notes"] == {"Configuration": "values 0 and 1", "Not tested": "everything else"}
     assert rows[1]["evidence"][0]["value"] > 1.0 >= rows[1]["evidence"][1]["value"]
     about = json.loads((tiny / "kept" / "about.json").read_text())
-    assert about["environments"] == {"tinydp==1.0": {}} and about["quick"] is False
+    assert about["environments"] == {"tinydp==1.0": {}} and len(about["made_by"]) == 1
     lines = (tiny / "kept" / "verdicts.csv").read_text().splitlines()
     assert len(lines) == 3 and lines[1].startswith("tinydp-1,tinydp,1.0,not refuted,not refuted")
     assert len((tiny / "kept" / "evidence.csv").read_text().splitlines()) == 4
+    # Another run exchanges its claims' rows alone; what is missing is what no full run has checked.
+    ahead = lines[1:]
+    assert main([*ARGUMENTS, "--id", "tinydp-1", "--quick", "--store", "kept"]) == 0
+    table = list(csv.DictReader(io.StringIO((tiny / "kept" / "verdicts.csv").read_text())))
+    assert [(row["id"], row["runs"]) for row in table] == [
+        ("tinydp-1", "quick"),
+        ("tinydp-2", "full"),
+    ]
+    assert (tiny / "kept" / "verdicts.csv").read_text().splitlines()[2] == ahead[1]
+    capsys.readouterr()
+    assert main([*ARGUMENTS, *ids, "--store", "kept", "--missing", "--list"]) == 0
+    assert capsys.readouterr().out.split()[0] == "tinydp-1"
+    assert main([*ARGUMENTS, *ids, "--store", "kept", "--missing"]) == 0
+    assert main([*ARGUMENTS, *ids, "--store", "kept", "--missing"]) == 0
+    assert "Nothing is missing" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -441,6 +457,7 @@ def test_another_version_than_the_one_asked_for_is_not_checked(tiny, monkeypatch
         (["tinydp", "--id", "autodp-1"], "id must be one of"),
         (["--module", "no_such_module"], "there is no module 'no_such_module'"),
         (["--store", "tiny_claims.py"], "--store must be a folder"),
+        (["--missing"], "--missing needs --store"),
         (["-o", "nowhere/file"], "there is no folder"),
     ],
 )
