@@ -54,7 +54,8 @@ def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     2,
     "docstring of `allocation_epsilon_lower_bound`",
     "'a lower bound on epsilon for the allocation scheme'",
-    configuration="as for the upper bounds",
+    configuration="as for the upper bounds; to twice `SchemeConfig.epsilon_tolerance`, 1e-3, the "
+    "precision of its search, which may round up: by that much the answer may exceed the exact one",
     untested="more steps, several epochs",
     verdict="holds",
 )
@@ -65,4 +66,4 @@ def lower_bound(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     told = worker.call("epsilons", bound="lower_bound", settings=as_arguments(chosen))
     exact = np.array([each.exact for each in chosen])
     what = f"least (exact - reported); median of reported/exact is {np.median(told / exact):.3f}"
-    yield printed(what, float(np.min(exact - told)), ">=", 0.0, tolerance=1e-7, cases=len(chosen))
+    yield printed(what, float(np.min(exact - told)), ">=", 0.0, tolerance=2e-3, cases=len(chosen))
