@@ -247,8 +247,9 @@ def test_the_solver_reaches_its_tolerance_and_the_error_it_is_charged_for(loss):
 
 def test_a_hessian_with_which_the_solver_is_quick_serves_again(monkeypatch):
     rng = np.random.default_rng(2)
-    X = rng.normal(size=(2000, 8)) / 3
-    problem = erm(X / 4, np.where(X[:, 0] + 0.3 * rng.normal(size=2000) > 0, 1.0, -1.0), penalty=1e-3)
+    X = rng.normal(size=(2000, 8)) / 12
+    y = np.where(X[:, 0] + 0.08 * rng.normal(size=2000) > 0, 1.0, -1.0)
+    problem = erm(X, y, penalty=1e-3)
     made, whole = [], type(problem).hessian
     monkeypatch.setattr(type(problem), "hessian", lambda *args: made.append(1) or whole(*args))
     w, count = problem.minimize_perturbed(np.full(8, 0.01), 1e-3, 1e-11, 2000.0)
