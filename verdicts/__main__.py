@@ -127,7 +127,7 @@ def _checked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     if not statements:
         print("Nothing is missing.")
         return None
-    table = registry.verdicts(
+    return registry.verdicts(
         arguments.packages,
         ids=[statement.id for statement, _ in statements],
         modules=arguments.modules,
@@ -136,7 +136,6 @@ def _checked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
         store=arguments.store,
         progress=not arguments.quiet,
     )
-    return table
 
 
 if __name__ == "__main__":
