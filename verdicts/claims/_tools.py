@@ -14,11 +14,13 @@ from dpanalysis.papers.claim import Evidence, printed
 from ..protocol import Worker
 from ._exact import Allocation, Setting
 
-__all__ = ["CONFIDENCE", "as_arguments", "both_bounds", "found", "lower_bound", "sampler"]
+__all__ = ["CONFIDENCE", "asked", "both_bounds", "found", "lower_bound", "sampler"]
 
 # Of every black-box test: a right package is refuted by one test in a million.
 CONFIDENCE = 1 - 1e-6
-_CHUNK = 5000  # runs in one call, so that a call ends long before its time limit
+# In one call, so that it ends long before its time limit:
+_CHUNK = 5000  # runs
+_SETTINGS = 50  # settings of an accountant
 
 
 def sampler(
@@ -79,6 +81,14 @@ def both_bounds(lower: np.ndarray, upper: np.ndarray, exact: np.ndarray) -> Iter
         yield printed(text, float(np.min(room)), ">=", 0.0, tolerance=1e-7, cases=cases)
 
 
-def as_arguments(settings: Sequence[Setting | Allocation]) -> list[dict[str, Any]]:
-    """Return settings as a message takes them."""
-    return [asdict(setting) for setting in settings]
+def asked(
+    worker: Worker, function: str, settings: Sequence[Setting | Allocation], **arguments: Any
+) -> Any:
+    """Return what a function of the probe tells of each setting, an array: some in a call."""
+    parts = [settings[start : start + _SETTINGS] for start in range(0, len(settings), _SETTINGS)]
+    return np.concatenate(
+        [
+            worker.call(function, settings=[asdict(setting) for setting in part], **arguments)
+            for part in parts
+        ]
+    )

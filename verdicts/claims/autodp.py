@@ -13,7 +13,7 @@ from dpanalysis.papers.claim import Effort, Evidence, printed
 from ..protocol import Worker
 from ..registry import Package, register
 from ._exact import margins, settings
-from ._tools import as_arguments
+from ._tools import asked
 
 PACKAGE = Package(
     name="autodp",
@@ -37,7 +37,7 @@ PACKAGE = Package(
 def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare the reported epsilon with the exact one."""
     chosen = settings(effort.random(), effort.cases(20, 1000))
-    told = worker.call("epsilons", settings=as_arguments(chosen))
+    told = asked(worker, "epsilons", chosen)
     least, loose = margins(told, chosen)
     what = f"least (reported - exact); median of reported/exact is {loose:.4f}"
     yield printed(what, least, ">=", 0.0, tolerance=1e-9, cases=len(chosen))

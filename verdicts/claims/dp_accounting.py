@@ -14,7 +14,7 @@ from dpanalysis.privacy.accounting.zcdp import gaussian_epsilon
 from ..protocol import Worker
 from ..registry import Package, register
 from ._exact import margins, settings
-from ._tools import as_arguments
+from ._tools import asked
 
 PACKAGE = Package(
     name="dp-accounting",
@@ -100,9 +100,7 @@ def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare the reported epsilon with the exact one."""
     chosen = settings(effort.random(), effort.cases(60, 1000))
     for kind in ("pld", "rdp"):
-        told = worker.call(
-            "epsilons", kind=kind, relation="ADD_OR_REMOVE_ONE", settings=as_arguments(chosen)
-        )
+        told = asked(worker, "epsilons", chosen, kind=kind, relation="ADD_OR_REMOVE_ONE")
         least, loose = margins(told, chosen)
         what = f"{kind}: least (reported - exact); median of reported/exact is {loose:.4f}"
         yield printed(what, least, ">=", 0.0, tolerance=1e-9, cases=len(chosen))

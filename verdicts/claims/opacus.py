@@ -14,7 +14,7 @@ from dpanalysis.papers.claim import Effort, Evidence, printed, used
 from ..protocol import Worker
 from ..registry import Package, register
 from ._exact import margins, settings
-from ._tools import CONFIDENCE, as_arguments
+from ._tools import CONFIDENCE, asked
 
 PACKAGE = Package(
     name="opacus",
@@ -42,7 +42,7 @@ def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare the reported epsilon with the exact one."""
     chosen = settings(effort.random(), effort.cases(60, 1000))
     for mechanism in ("rdp", "prv"):
-        told = worker.call("epsilons", mechanism=mechanism, settings=as_arguments(chosen))
+        told = asked(worker, "epsilons", chosen, mechanism=mechanism)
         least, loose = margins(told, chosen)
         what = f"{mechanism}: least (reported - exact); median of reported/exact is {loose:.4f}"
         yield printed(what, least, ">=", 0.0, tolerance=1e-9, cases=len(chosen))
@@ -68,7 +68,7 @@ def gaussian_accountant(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Its central limit theorem is no bound."""
     chosen = settings(effort.random(1), effort.cases(60, 1000))
     for mechanism, evidence in (("gdp", printed), ("rdp", used)):
-        told = worker.call("epsilons", mechanism=mechanism, settings=as_arguments(chosen))
+        told = asked(worker, "epsilons", chosen, mechanism=mechanism)
         least, loose = margins(told, chosen)
         what = f"{mechanism}: least (reported - exact); median of reported/exact is {loose:.4f}"
         yield evidence(what, least, ">=", 0.0, tolerance=1e-9, cases=len(chosen))

@@ -16,7 +16,7 @@ from dpanalysis.privacy.accounting.zcdp import gaussian_delta, gaussian_epsilon
 from ..protocol import Worker
 from ..registry import Package, register
 from ._exact import margins, settings
-from ._tools import as_arguments, found, lower_bound, sampler
+from ._tools import asked, found, lower_bound, sampler
 
 PACKAGE = Package(
     name="opendp",
@@ -68,7 +68,7 @@ def conversion(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare the reported epsilon with the exact one of one Gaussian."""
     drawn = settings(effort.random(), effort.cases(100, 1000))
     chosen = [replace(setting, rate=1.0, steps=1) for setting in drawn]
-    told = worker.call("gaussian_epsilons", settings=as_arguments(chosen))
+    told = asked(worker, "gaussian_epsilons", chosen)
     useful = np.array([setting.exact > 0.0 for setting in chosen])
     chosen = [setting for setting, keep in zip(chosen, useful) if keep]
     least, loose = margins(told[useful], chosen)

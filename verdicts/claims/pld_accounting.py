@@ -12,7 +12,7 @@ from dpanalysis.papers.claim import Effort, Evidence
 from ..protocol import Worker
 from ..registry import Package, register
 from ._exact import allocations
-from ._tools import as_arguments, both_bounds
+from ._tools import asked, both_bounds
 
 PACKAGE = Package(
     name="PLD_accounting",
@@ -36,5 +36,5 @@ PACKAGE = Package(
 def bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare both bounds with the exact epsilon, which is an integral for two steps."""
     chosen = allocations(effort.random(), effort.cases(8, 100))
-    upper, lower = worker.call("ranges", settings=as_arguments(chosen)).T
+    upper, lower = asked(worker, "ranges", chosen).T
     yield from both_bounds(lower, upper, np.array([each.exact for each in chosen]))

@@ -12,7 +12,7 @@ from dpanalysis.papers.claim import Effort, Evidence
 from ..protocol import Worker
 from ..registry import Package, register
 from ._exact import settings
-from ._tools import as_arguments, both_bounds
+from ._tools import asked, both_bounds
 
 PACKAGE = Package(
     name="prv-accountant",
@@ -37,5 +37,5 @@ ERROR = 0.05
 def bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare both bounds with the exact epsilon."""
     chosen = settings(effort.random(), effort.cases(12, 200))
-    lower, _, upper = worker.call("ranges", settings=as_arguments(chosen), error=ERROR).T
+    lower, _, upper = asked(worker, "ranges", chosen, error=ERROR).T
     yield from both_bounds(lower, upper, np.array([each.exact for each in chosen]))

@@ -12,7 +12,7 @@ from dpanalysis.papers.claim import Effort, Evidence, printed
 from ..protocol import Worker
 from ..registry import Package, register
 from ._exact import allocations
-from ._tools import as_arguments
+from ._tools import asked
 
 PACKAGE = Package(
     name="random-allocation",
@@ -43,7 +43,7 @@ def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     chosen = [each for each in drawn if each.steps == 2]
     exact = np.array([each.exact for each in chosen])
     for bound in ("direct", "decomposition", "combined"):
-        told = worker.call("epsilons", bound=bound, settings=as_arguments(chosen))
+        told = asked(worker, "epsilons", chosen, bound=bound)
         loose = f"median of reported/exact is {np.median(told / exact):.3f}"
         what, least = f"{bound}: least (reported - exact); {loose}", float(np.min(told - exact))
         yield printed(what, least, ">=", 0.0, tolerance=1e-7, cases=len(chosen))
@@ -63,7 +63,7 @@ def lower_bound(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare it with the exact epsilon."""
     drawn = allocations(effort.random(), 2 * effort.cases(8, 60))
     chosen = [each for each in drawn if each.steps == 2]
-    told = worker.call("epsilons", bound="lower_bound", settings=as_arguments(chosen))
+    told = asked(worker, "epsilons", chosen, bound="lower_bound")
     exact = np.array([each.exact for each in chosen])
     what = f"least (exact - reported); median of reported/exact is {np.median(told / exact):.3f}"
     yield printed(what, float(np.min(exact - told)), ">=", 0.0, tolerance=2e-3, cases=len(chosen))

@@ -14,7 +14,7 @@ from dpanalysis.papers.claim import Effort, Evidence, printed
 from ..protocol import Worker
 from ..registry import Package, register
 from ._exact import Setting, sampled_delta, settings
-from ._tools import as_arguments
+from ._tools import asked
 
 PACKAGE = Package(
     name="riskcal",
@@ -43,7 +43,7 @@ def advantage(setting: Setting) -> float:
 def advantages(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare it with the exact total variation distance."""
     chosen = settings(effort.random(), effort.cases(20, 400))
-    told = worker.call("advantages", settings=as_arguments(chosen))
+    told = asked(worker, "advantages", chosen)
     exact = np.array([advantage(each) for each in chosen])
     what = f"least (reported - exact); median of reported/exact is {np.median(told / exact):.5f}"
     yield printed(what, float(np.min(told - exact)), ">=", 0.0, tolerance=1e-9, cases=len(chosen))
@@ -63,7 +63,7 @@ def curves(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Of Gaussian steps the least rate is Phi(Phi^-1(1 - alpha) - mu)."""
     drawn = settings(effort.random(), 2 * effort.cases(10, 200))
     chosen, alphas = [each for each in drawn if each.rate == 1.0], [0.001, 0.01, 0.1, 0.3, 0.5, 0.9]
-    told = worker.call("errors", settings=as_arguments(chosen), alphas=alphas)
+    told = asked(worker, "errors", chosen, alphas=alphas)
     mu = np.array([math.sqrt(each.steps) / each.sigma for each in chosen])
     exact = special.ndtr(special.ndtri(1.0 - np.array(alphas)) - mu[:, None])
     what = f"largest |reported - exact|; at most {np.max(told - exact):.2g} above, so no bound"
