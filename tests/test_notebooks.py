@@ -16,7 +16,7 @@ def test_there_are_notebooks():
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=pytest.mark.slow(share=1 / 3)) if path.stem in SLOW else path
+        pytest.param(path, marks=pytest.mark.slow(share=1 / 5)) if path.stem in SLOW else path
         for path in NOTEBOOKS
     ],
     ids=lambda path: path.stem,
