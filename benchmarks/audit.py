@@ -4,17 +4,18 @@ Power is counted in runs: how many of each input our verifier needs to refute a 
 nine of ten seeds, over how many an oracle needs that knows the best event and tests its counts as
 we do. The multiples tried are those of ``MULTIPLES``, and a ratio is the first of them with that
 power; the interval is Clopper and Pearson's of the power at 95%. A multiple is given up as soon as
-more than a tenth of all seeds have failed. The verifier's constants were chosen on these
-mechanisms, at other seeds. Mechanisms that nobody chose are drawn by :mod:`benchmarks.drawn`, and
-each is audited once, with ``DRAWN_AT`` times the oracle's runs. The peers run with as many runs as
-we need. "Like StatDP" and "like DP-Sniper" are short forms of ours, not their authors' code.
-jax-privacy's own auditor is given scores: an outcome, its inner product with what the second input
-adds, or what that adds to the choice; ours has to learn this. The rates are measured on mechanisms
-that satisfy their claim with nothing to spare, one verdict a seed; the interval is Clopper and
-Pearson's at 95%, and the target is the rate that the confidence allows. Of one run with canaries
-the largest mu is shown that a number of right guesses refutes at confidence .95: by the smaller of
-both bounds beside each alone (that of Steinke et al. with the smaller term for delta of
-:mod:`dpanalysis.audit.canaries`).
+more than a tenth of all seeds have failed. Part of a ratio is the price of learning: a row says how
+many times the oracle's runs any test needs that is not told which of some independent events breaks
+the claim (:func:`price`). The verifier's constants were chosen on these mechanisms, at other seeds.
+Mechanisms that nobody chose are drawn by :mod:`benchmarks.drawn`, and each is audited once, with
+``DRAWN_AT`` times the oracle's runs. The peers run with as many runs as we need. "Like StatDP" and
+"like DP-Sniper" are short forms of ours, not their authors' code. jax-privacy's own auditor is
+given scores: an outcome, its inner product with what the second input adds, or what that adds to
+the choice; ours has to learn this. The rates are measured on mechanisms that satisfy their claim
+with nothing to spare, one verdict a seed; the interval is Clopper and Pearson's at 95%, and the
+target is the rate that the confidence allows. Of one run with canaries the largest mu is shown that
+a number of right guesses refutes at confidence .95: by the smaller of both bounds beside each alone
+(that of Steinke et al. with the smaller term for delta of :mod:`dpanalysis.audit.canaries`).
 """
 
 from __future__ import annotations
@@ -266,6 +267,26 @@ def power_of(case: Broken, confidence: float, seeds: int, rivals: int) -> Iterat
         )
 
 
+def price(events: int, miss: float, repeats: int = 40_000) -> float:
+    """Return how many times the oracle's runs every test needs that is not told which event.
+
+    One of so many independent events lies d standard errors above the claim, the others at it.
+    Averaged over which it is, no test has more power than that of the mixture's likelihood ratio
+    (Neyman and Pearson), the sum of exp(d z); d is searched at which this power is .9.
+    """
+    z = np.random.default_rng(0).normal(size=(repeats, events))
+
+    def chance(d: float) -> float:
+        moved = z.copy()
+        moved[:, 0] += d
+        bound = np.quantile(special.logsumexp(d * z, axis=1), 1.0 - miss)
+        return float(np.mean(special.logsumexp(d * moved, axis=1) > bound))
+
+    aim = float(special.ndtri(1.0 - miss) + special.ndtri(POWER))
+    d = optimize.brentq(lambda d: chance(d) - POWER, 0.5 * aim, 4.0 * aim, xtol=1e-3)
+    return float(d / aim) ** 2
+
+
 def missed(fault: str, confidence: float, count: int) -> Row:
     """Count the drawn mechanisms of a fault that one audit each does not refute."""
     failed = 0
@@ -322,6 +343,9 @@ def run(quick: bool) -> Iterator[Row]:
     for share in (0.7, 0.9, 0.99):
         for guesses in (200, 1_000):
             yield from one_run(1_000, guesses, round(share * guesses))
+    for events in (2, 10, 100):
+        key, text = "every test's runs over the oracle's, at least", f"one of {events} events"
+        yield Row(f"{key}, confidence 0.9", f"{text} breaks the claim", (price(events, 0.1),), "")
     jobs: list[tuple[Any, ...]] = [
         (_alarms, place, confidence, seeds)
         for confidence in (0.5, 0.9, 0.99)

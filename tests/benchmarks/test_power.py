@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import ndtri
 
 from benchmarks import audit, measure, table
 from benchmarks.__main__ import main
@@ -92,6 +93,14 @@ def test_scores_are_higher_with_the_canary(case):
     assert without.shape == held.shape == (20_000,)
     spread = np.sqrt((without.var() + held.var()) / 20_000)
     assert held.mean() - without.mean() > 10.0 * spread
+
+
+def test_the_price_of_not_knowing_the_event_is_below_that_of_asking_for_each():
+    """One event costs nothing; of ten, each asked at a tenth of the level is a test as well."""
+    assert audit.price(1, 0.1, 10_000) == pytest.approx(1.0, abs=0.05)
+    for events, least in ((2, 1.2), (10, 1.8)):
+        each = (ndtri(1.0 - 0.1 / events) + ndtri(0.9)) / (2.0 * ndtri(0.9))
+        assert least < audit.price(events, 0.1, 10_000) < each**2
 
 
 def test_an_auditor_of_scores_stands_beside_ours(lucky, monkeypatch):
