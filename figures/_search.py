@@ -136,8 +136,9 @@ def paired(
     """Return how far ``ours`` leads each other, with intervals of 95% over the folds they share.
 
     A fold's data, and so its difficulty, are the same for all, so that differences vary less than
-    accuracies do; a t interval of these differences ignores that training parts overlap. One fold
-    has no interval: low and high are infinite. Empty where ours stands alone.
+    accuracies do; a t interval of these differences ignores that training parts overlap. Fewer than
+    three folds have none, low and high are infinite: two differences may agree to the last digit,
+    and their interval is a point. Empty where ours stands alone.
     """
     means, found = by_fold(rows, (*keys, which), (quantity,)), []
     for combination in dict.fromkeys(zip(*(means[key].tolist() for key in keys), strict=True)):
@@ -155,7 +156,7 @@ def paired(
                 ]
             )
             half = math.inf
-            if len(lead) > 1:
+            if len(lead) > 2:
                 deviation = float(lead.std(ddof=1)) / math.sqrt(len(lead))
                 half = float(stats.t.ppf(0.975, len(lead) - 1)) * deviation
             found.append(

@@ -63,7 +63,7 @@ def settings(scale: str) -> dict[str, Any]:
         "clip_norms": [ratio * C for C in CLIP_NORMS],
         "step_sizes": [step / ratio**2 for step in STEP_SIZES[:: runs.by_data(data, 1, 2, 2)]],
         "seeds": runs.by_data(data, 5, 1, 1),
-        "widenings": 5 if scale == "paper" else 0,
+        "widenings": 8 if scale == "paper" else 0,
         "relation": runs.RELATION,
     }
 

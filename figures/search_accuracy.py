@@ -349,7 +349,7 @@ def finding(tables: dict[str, Table]) -> str:
         ahead = int(((ours["accuracy"] > theirs["accuracy"]) != against)[chosen].sum())
         verdict = _verdict(tables, rival, data, most, against)
         said.append(f"that {words} is {verdict} ({ahead} of {int(chosen.sum())} settings)")
-    few = "; on one fold no claim has an interval" if int(table["runs"].max()) == 1 else ""
+    few = "; fewer than three folds have no intervals" if int(table["runs"].max()) < 3 else ""
     return f"{'; '.join(said) or 'open at this scale'}{few}."
 
 

@@ -245,7 +245,7 @@ def finding(tables: dict[str, Table]) -> str:
     """Return which of the paper's sentences on Fig. 1 hold, by the correct accounting.
 
     Every claim compares the paper's value with another one, so that the leads of the paper's value
-    decide; without intervals, on one fold, all are open.
+    decide; without intervals, on fewer than three folds, all are open.
     """
     table, said = tables["accuracy"], []
     for words, parameter, epsilon, better, worse in CLAIMS:

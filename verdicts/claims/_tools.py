@@ -84,7 +84,7 @@ def both_bounds(lower: np.ndarray, upper: np.ndarray, exact: np.ndarray) -> Iter
 def asked(
     worker: Worker, function: str, settings: Sequence[Setting | Allocation], **arguments: Any
 ) -> Any:
-    """Return what a function of the probe tells of each setting, an array: some in a call."""
+    """Return an array of what a function of the probe tells of each setting; a call has few."""
     parts = [settings[start : start + _SETTINGS] for start in range(0, len(settings), _SETTINGS)]
     return np.concatenate(
         [
