@@ -138,6 +138,7 @@ def draw(tables: dict[str, Table]) -> Figure:
                 place = np.array([values.index(value) for value in rows["value"]])
                 by_place = np.argsort(place)
                 spread = rows["accuracy_std"] / np.sqrt(rows["runs"])
+                spread[rows["accuracy"] < bottom] = 0.0  # a bar there would cross the panel
                 shift = 0.09 * (3 * k + j - 2.5) if name in CATEGORIES else 0.0
                 ax.errorbar(
                     place[by_place] + shift,
@@ -207,7 +208,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 Accuracy of DP-BLSGD for logistic regression on {runs.DATA[chosen["data"]]}, one parameter at a
 time; the others are the paper's (alpha = .5, beta = .8, Laplace noise, q = .1, adaptive budget,
 zeta = 0). Colors and markers are epsilons, dashes accountings: solid is correct. {low} points of
-the printed accounting, down to {table["accuracy"].min():.2f}, are drawn at the foot. Mean over
+the printed accounting, down to {table["accuracy"].min():.2f}, are drawn at the foot, without bars. Mean over
 {runs.repeated(chosen)}, bars: standard error over the folds{few}. By
 the correct accounting: {lines}. Iterations by noise:
 {iterations}. A search with Gaussian noise has no pure cost, and its Renyi curve is amplified with
