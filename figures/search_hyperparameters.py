@@ -208,8 +208,8 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 Accuracy of DP-BLSGD for logistic regression on {runs.DATA[chosen["data"]]}, one parameter at a
 time; the others are the paper's (alpha = .5, beta = .8, Laplace noise, q = .1, adaptive budget,
 zeta = 0). Colors and markers are epsilons, dashes accountings: solid is correct. {low} points of
-the printed accounting, down to {table["accuracy"].min():.2f}, are drawn at the foot, without bars. Mean over
-{runs.repeated(chosen)}, bars: standard error over the folds{few}. By
+the printed accounting, down to {table["accuracy"].min():.2f}, are drawn at the foot, without bars.
+Mean over {runs.repeated(chosen)}, bars: standard error over the folds{few}. By
 the correct accounting: {lines}. Iterations by noise:
 {iterations}. A search with Gaussian noise has no pure cost, and its Renyi curve is amplified with
 the factor 3 of Lemma 4, which leaves little of the amplification: it buys few iterations. By the
