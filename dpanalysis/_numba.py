@@ -67,9 +67,13 @@ FAST: dict[str, Any] = {
     "cache": _can_cache(),
     "nogil": True,
     "error_model": "numpy",
+    "no_cfunc_wrapper": True,  # compiling them takes longer than some of the functions
+    "no_cpython_wrapper": True,
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},
 }
 EXACT: dict[str, Any] = {**FAST, "fastmath": {"contract"}}
+# For a function that Python calls too: without a wrapper the process would crash.
+CALLED: dict[str, Any] = {**FAST, "no_cpython_wrapper": False}
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -129,7 +133,7 @@ def _look(typingctx: Any, numbers: Any, place: Any) -> Any:
     return types.int64(numbers, types.int64), codegen
 
 
-@njit(**FAST)
+@njit(**CALLED)
 def first_task(queue: Any, wake_flags: Any, helper: int) -> int:
     """Wake the helpers if this is the leader, and claim the first task.
 
@@ -142,7 +146,7 @@ def first_task(queue: Any, wake_flags: Any, helper: int) -> int:
     return task
 
 
-@njit(**FAST)
+@njit(**CALLED)
 def next_task(queue: Any) -> int:
     """Count a task as done, and claim the next one."""
     _add(queue, DONE, 1)  # type: ignore[call-arg]
@@ -150,7 +154,7 @@ def next_task(queue: Any) -> int:
     return task
 
 
-@njit(**FAST)
+@njit(**CALLED)
 def finish(queue: Any, tasks: int, wake_flags: Any, helper: int) -> None:
     """Wait until all tasks are done; a helper polls its flag for a moment instead."""
     if helper == LEADER:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import uint64
 
-from .._numba import FAST, finish, first_task, next_task, njit
+from .._numba import CALLED, FAST, finish, first_task, next_task, njit
 from .norms import count_doubtful, is_doubtful, is_inside
 from .rounding import BLOCK_ROWS
 from .tile import SCALE, fill_tile, new_tile, scale_terms, terms_at
@@ -98,7 +98,7 @@ def csr_range(
                 for k in range(m):
                     if is_doubtful(sizes[k], squares[k], k, table, limits, known):
                         i = uint64(index[k])
-                        row = entries[indptr[i] : indptr[i + _ONE]]
+                        row = entries[indptr[i] : indptr[i + _ONE]].copy()
                         grown += 0 if is_inside(row, k, table, limits, known) else 1
         room -= m
         if room < size or start + m == hi:
@@ -112,7 +112,7 @@ def csr_range(
     return value, clipped, grown
 
 
-@njit(**FAST)
+@njit(**CALLED)
 def csr_tasks(
     data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
 ) -> None:
@@ -212,20 +212,23 @@ def csr_replicates_range(
                 for k in range(m):
                     if is_doubtful(sizes[k], squares[k], k, table, limits, known):
                         i = uint64(index[k])
-                        row = entries[indptr[i] : indptr[i + _ONE]]
+                        row = entries[indptr[i] : indptr[i + _ONE]].copy()
                         grown += 0 if is_inside(row, k, table, limits, known) else 1
         room -= m
         if room < _TILE_ROWS or start + m == hi:
             room = most
-            values += block_values
-            block_values[:] = 0.0
+            for r in range(replicates):
+                values[r] += block_values[r]
+                block_values[r] = 0.0
             if want_gradient:
-                gradients += sums.T
-                sums[:, :] = 0.0
+                for r in range(replicates):
+                    for j in range(V.shape[0]):
+                        gradients[r, j] += sums[j, r]
+                        sums[j, r] = 0.0
     return grown
 
 
-@njit(**FAST)
+@njit(**CALLED)
 def csr_replicates_tasks(
     data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
 ) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numba import uint64
 
-from .._numba import FAST, finish, first_task, next_task, njit
+from .._numba import CALLED, FAST, finish, first_task, next_task, njit
 from . import SHARED_BLOCK
 from .norms import count_doubtful, empty_rows_outside, is_doubtful, is_inside
 from .rounding import BLOCK_ROWS
@@ -36,6 +36,13 @@ from .vectors import LANES, add_rows, predict
 _TILE_ENTRIES, _FAR_TILE_ENTRIES = 4096, 2048
 _NEAR_BYTES = 1 << 23  # smaller data stay in a cache that is fast enough without prefetching
 _PAGE_BYTES = 4096  # longer rows are prefetched by the processor
+
+
+@njit(**FAST)
+def _copy(X: Any, i: int, row: Any) -> None:
+    """Copy a row of the matrix: another thread may write to it while it is measured."""
+    for j in range(row.shape[0]):
+        row[j] = X[i, j]
 
 
 @njit(**FAST)
@@ -66,7 +73,8 @@ def dense_range(
     grown = 0
     # The weights and the sum of a block of rows, in whole vectors.
     v, block = np.zeros(d + -d % LANES), np.zeros(d + -d % LANES)
-    v[:d] = w
+    for j in range(d):  # not a slice: its message of unequal shapes takes long to compile
+        v[j] = w[j]
     block_value = value = 0.0
     room = BLOCK_ROWS
     clipped = 0
@@ -93,7 +101,7 @@ def dense_range(
             scale_terms(table, c, m)
             if careful:
                 for k in range(m):
-                    row[:] = X[index[k]]
+                    _copy(X, index[k], row)
                     if is_inside(row, k, table, limits, known):
                         for j in range(d):
                             block[j] += c[k] * row[j]
@@ -112,7 +120,8 @@ def dense_range(
             if not careful and count_doubtful(sizes, squares, table, limits, known, m):
                 for k in range(m):
                     if is_doubtful(sizes[k], squares[k], k, table, limits, known):
-                        grown += 0 if is_inside(X[index[k]], k, table, limits, known) else 1
+                        _copy(X, index[k], row)
+                        grown += 0 if is_inside(row, k, table, limits, known) else 1
         room -= m
         if room < size or start + m == hi:
             room = BLOCK_ROWS
@@ -125,7 +134,7 @@ def dense_range(
     return value, clipped, grown
 
 
-@njit(**FAST)
+@njit(**CALLED)
 def dense_tasks(
     data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
 ) -> None:
@@ -281,14 +290,17 @@ def replicates_range(
         room -= m
         if room < _T or start + m == hi:
             room = BLOCK_ROWS
-            values += block_values
-            block_values[:] = 0.0
+            for r in range(W.shape[0]):
+                values[r] += block_values[r]
+                block_values[r] = 0.0
             if many:
-                gradients += block
-                block[:, :] = 0.0
+                for r in range(W.shape[0]):
+                    for j in range(W.shape[1]):
+                        gradients[r, j] += block[r, j]
+                        block[r, j] = 0.0
 
 
-@njit(**FAST)
+@njit(**CALLED)
 def replicates_tasks(
     data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
 ) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numba import uint64
 
-from .._numba import EXACT, FAST, finish, first_task, next_task, njit
+from .._numba import CALLED, EXACT, FAST, finish, first_task, next_task, njit
 from .._parallel import run_tasks
 from .tile import NORM, SCALE
 
@@ -63,7 +63,7 @@ def _norms_range(X: Any, order: int, lo: int, hi: int, out: Any) -> None:
         out[i] = total
 
 
-@njit(**FAST)
+@njit(**CALLED)
 def _norms_tasks(X: Any, order: int, out: Any, queue: Any, wake_flags: Any, helper: int) -> None:
     n = X.shape[0]
     tasks = (n + _TASK_ROWS - 1) // _TASK_ROWS

@@ -152,13 +152,13 @@ def fill_tile(samples: Any, rows: Any, indexed: bool, start: int, count: int, ti
     else:
         for k in range(uint64(count)):
             index[k] = start + k
-    _gather(y, index, indexed, start, table, LABEL, count)
+    _gather(y, index, indexed, start, table, uint64(LABEL), count)
     if scale.shape[0] > 0:
-        _gather(scale, index, indexed, start, table, SCALE, count)
+        _gather(scale, index, indexed, start, table, uint64(SCALE), count)
     if norms.shape[0] > 0:
-        _gather(norms, index, indexed, start, table, NORM, count)
+        _gather(norms, index, indexed, start, table, uint64(NORM), count)
     if weights.shape[0] > 0:
-        _gather(weights, index, indexed, start, table, WEIGHT, count)
+        _gather(weights, index, indexed, start, table, uint64(WEIGHT), count)
 
 
 @njit(forceinline=True, **FAST)
@@ -166,13 +166,12 @@ def _gather(
     source: Any, index: Any, indexed: bool, start: int, table: Any, row: int, count: int
 ) -> None:
     """Write the entries of the samples into a row of the table."""
-    at = uint64(row)
     if indexed:
         for k in range(uint64(count)):
-            table[at, k] = source[uint64(index[k])]
+            table[row, k] = source[uint64(index[k])]
     else:
         for k in range(uint64(count)):
-            table[at, k] = source[uint64(start) + k]
+            table[row, k] = source[uint64(start) + k]
 
 
 @njit(forceinline=True, **FAST)

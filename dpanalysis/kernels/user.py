@@ -48,7 +48,8 @@ from .tile import TERMS, split_rule, tile_terms
 # The built-in formulas with parameters, whose places users' formulas take.
 _VALUES, _DERIVATIVES = (huberized_value, huber_value), (huberized_derivative, huber_derivative)
 
-_OPTIONS = {**EXACT, "cache": False}  # Numba's cache identifies functions by file and line
+# Numba's cache identifies functions by file and line.
+_OPTIONS = {**EXACT, "cache": False, "no_cpython_wrapper": False}
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
@@ -96,7 +97,9 @@ def _namespace(*arrays: Any) -> Any:
 # Users' formulas
 
 
-_KEPT_OPTIONS = ("nogil", "error_model", "fastmath", "forceinline")
+_KEPT_OPTIONS = (
+    "nogil", "error_model", "fastmath", "forceinline", "no_cfunc_wrapper", "no_cpython_wrapper"
+)  # fmt: skip
 _lock = threading.RLock()
 _losses: dict[Any, LossFormulas] = {}
 _rules: dict[Any, RuleFormulas] = {}
