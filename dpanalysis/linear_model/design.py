@@ -212,12 +212,12 @@ class ColumnDesign:
             return sp.hstack([scaled, *one, X[:, indicators]], format="csr")
         m = len(numbers)
         D = np.empty((X.shape[0], m + self.intercept + len(indicators)), dtype=X.dtype)
-        np.subtract(X[:, numbers], center, out=D[:, :m])
+        np.subtract(_columns_at(X, numbers), center, out=D[:, :m])
         D[:, :m] /= half
         np.clip(D[:, :m], -1.0, 1.0, out=D[:, :m])
         if self.intercept:
             D[:, m] = 1.0
-        D[:, m + self.intercept :] = X[:, indicators]
+        D[:, m + self.intercept :] = _columns_at(X, indicators)
         return D
 
     def weights(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -229,6 +229,13 @@ class ColumnDesign:
         coef[:, self._indicator_columns] = w[:, m + self.intercept :]
         constant = w[:, m] if self.intercept else np.zeros(len(w))
         return coef, constant - coef[:, numbers] @ center
+
+
+def _columns_at(X: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return the columns at these places, without a copy where they follow one another."""
+    if len(places) and (np.diff(places) == 1).all():
+        return X[:, places[0] : places[-1] + 1]
+    return X[:, places]
 
 
 @dataclass(frozen=True, eq=False)

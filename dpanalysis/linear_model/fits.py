@@ -21,7 +21,7 @@ from ..preprocessing.columns import LearnedRanges
 _KEPT = 512  # digests of a sketch
 _TABLES = 256  # that a process remembers
 _ROWS, _COLUMNS = 0.1, 0.5  # shares that two fits of the same records have in common, at least
-_BLOCK = 1 << 18  # entries hashed at a time
+_BLOCK = 1 << 15  # entries hashed at a time: they stay in a cache
 _OF_ROWS = 1 << 40  # number of the first key of rows; those before are of columns
 _KEY = np.uint64(secrets.randbits(64))
 _ODD = np.uint64(0x9E3779B97F4A7C15)
