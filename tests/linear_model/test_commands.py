@@ -168,6 +168,13 @@ def test_blocks_end_where_they_should(folder, monkeypatch):
     assert [cell for block in blocks for cell in block["id"]] == [str(i) for i in range(600)]
 
 
+def test_the_beginning_of_an_option_is_no_option(folder, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*FIT, "--out", "m.json", "--target", "rich"])
+    assert ended.value.code == 2 and "arguments: --target rich" in capsys.readouterr().err
+    assert not (folder / "m.json").exists()
+
+
 def test_a_table_without_rows_and_a_model_without_an_encoder_are_named(folder, capsys):
     main([*FIT, "--out", "m.json", "--seed", "0"])
     (folder / "empty.csv").write_text('id,age,"home, town",rich\n')
