@@ -223,7 +223,9 @@ _CHARGE = 2.0  # standard errors charged to estimates: the best of many is lucky
 _MORE = (0.5, 8.0)  # counts added to those of cells: rare ones are lucky, too
 _MANY_CELLS = 16  # repeated values and atoms from which on more counts are tried
 _LUCK = 1.0  # standard errors by which a chance to refute must exceed an even one
-_MOVED = 16.0  # counts added to rates: with fewer, rare events that were lucky win too often
+# Counts added to rates: the middle of Wilson's interval at 95%, and more where runs are few, or
+# else rare events that were lucky win too often.
+_MOVED, _MOVED_FEW = 4.0, 3_000.0
 POWER = 1.2816  # standard errors below a bound that nine in ten repetitions reach
 
 _Array: TypeAlias = NDArray[np.float64]
@@ -305,7 +307,7 @@ def _distances(p: _Array, q: _Array, size: int, goal: Goal) -> _Array:
 
     The rates are moved inside, as the middles of Wilson's intervals: counts of 0 have a variance.
     """
-    k = _MOVED / size
+    k = (_MOVED + _MOVED_FEW / size) / size
     p, q = (p + 0.5 * k) / (1.0 + k), (q + 0.5 * k) / (1.0 + k)
     allowed = goal.limit.most(q, goal.claim)
     slope = goal.limit.slope(allowed, q)
