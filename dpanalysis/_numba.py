@@ -67,13 +67,12 @@ FAST: dict[str, Any] = {
     "cache": _can_cache(),
     "nogil": True,
     "error_model": "numpy",
-    "no_cfunc_wrapper": True,  # compiling them takes longer than some of the functions
-    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,  # compiling one takes as long as some of the functions
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},
 }
 EXACT: dict[str, Any] = {**FAST, "fastmath": {"contract"}}
-# For a function that Python calls too: without a wrapper the process would crash.
-CALLED: dict[str, Any] = {**FAST, "no_cpython_wrapper": False}
+# For a function that kernels call and Python never does: without a wrapper it would crash.
+INNER: dict[str, Any] = {**FAST, "no_cpython_wrapper": True}
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -133,7 +132,7 @@ def _look(typingctx: Any, numbers: Any, place: Any) -> Any:
     return types.int64(numbers, types.int64), codegen
 
 
-@njit(**CALLED)
+@njit(**FAST)
 def first_task(queue: Any, wake_flags: Any, helper: int) -> int:
     """Wake the helpers if this is the leader, and claim the first task.
 
@@ -146,7 +145,7 @@ def first_task(queue: Any, wake_flags: Any, helper: int) -> int:
     return task
 
 
-@njit(**CALLED)
+@njit(**FAST)
 def next_task(queue: Any) -> int:
     """Count a task as done, and claim the next one."""
     _add(queue, DONE, 1)  # type: ignore[call-arg]
@@ -154,7 +153,7 @@ def next_task(queue: Any) -> int:
     return task
 
 
-@njit(**CALLED)
+@njit(**FAST)
 def finish(queue: Any, tasks: int, wake_flags: Any, helper: int) -> None:
     """Wait until all tasks are done; a helper polls its flag for a moment instead."""
     if helper == LEADER:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import uint64
 
-from .._numba import CALLED, FAST, finish, first_task, next_task, njit
+from .._numba import FAST, INNER, finish, first_task, next_task, njit
 from .norms import count_doubtful, is_doubtful, is_inside
 from .rounding import BLOCK_ROWS
 from .tile import SCALE, fill_tile, new_tile, scale_terms, terms_at
@@ -22,7 +22,7 @@ _TILE_ROWS = 256
 _ONE, _TWO, _THREE, _FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 
-@njit(forceinline=True, **FAST)
+@njit(forceinline=True, **INNER)
 def _product(entries: Any, indices: Any, first: Any, last: Any, w: Any) -> float:
     """Return the product of a row and ``w``: four sums, each of which waits for itself alone."""
     s0 = s1 = s2 = s3 = 0.0
@@ -39,7 +39,7 @@ def _product(entries: Any, indices: Any, first: Any, last: Any, w: Any) -> float
     return (s0 + s1) + (s2 + s3)
 
 
-@njit(**FAST)
+@njit(**INNER)
 def csr_range(
     data: Any, lo: int, hi: int, w: Any, wanted: Any, gradient: Any, careful: bool
 ) -> Any:
@@ -112,7 +112,7 @@ def csr_range(
     return value, clipped, grown
 
 
-@njit(**CALLED)
+@njit(**FAST)
 def csr_tasks(
     data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
 ) -> None:
@@ -131,7 +131,7 @@ def csr_tasks(
     finish(queue, tasks.shape[0], wake_flags, helper)
 
 
-@njit(**FAST)
+@njit(**INNER)
 def csr_replicates_range(
     data: Any,
     lo: int,
@@ -228,7 +228,7 @@ def csr_replicates_range(
     return grown
 
 
-@njit(**CALLED)
+@njit(**FAST)
 def csr_replicates_tasks(
     data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
 ) -> None:

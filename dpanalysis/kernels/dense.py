@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numba import uint64
 
-from .._numba import CALLED, FAST, finish, first_task, next_task, njit
+from .._numba import FAST, INNER, finish, first_task, next_task, njit
 from . import SHARED_BLOCK
 from .norms import count_doubtful, empty_rows_outside, is_doubtful, is_inside
 from .rounding import BLOCK_ROWS
@@ -38,14 +38,14 @@ _NEAR_BYTES = 1 << 23  # smaller data stay in a cache that is fast enough withou
 _PAGE_BYTES = 4096  # longer rows are prefetched by the processor
 
 
-@njit(**FAST)
+@njit(**INNER)
 def _copy(X: Any, i: int, row: Any) -> None:
     """Copy a row of the matrix: another thread may write to it while it is measured."""
     for j in range(row.shape[0]):
         row[j] = X[i, j]
 
 
-@njit(**FAST)
+@njit(**INNER)
 def dense_range(
     data: Any, lo: int, hi: int, w: Any, wanted: Any, gradient: Any, careful: bool
 ) -> Any:
@@ -134,7 +134,7 @@ def dense_range(
     return value, clipped, grown
 
 
-@njit(**CALLED)
+@njit(**FAST)
 def dense_tasks(
     data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
 ) -> None:
@@ -165,7 +165,7 @@ _T = 128  # rows of a tile
 _T1, _T2, _T3 = np.uint64(_T), np.uint64(2 * _T), np.uint64(3 * _T)
 
 
-@njit(**FAST)
+@njit(**INNER)
 def _transpose(X: Any, index: Any, factor: Any, count: int, x: Any) -> None:
     """Write the scaled rows ``index[:count]`` of ``X`` into the columns of the tile."""
     d = X.shape[1]
@@ -185,7 +185,7 @@ def _transpose(X: Any, index: Any, factor: Any, count: int, x: Any) -> None:
             x[j * _T + k] = factor[k] * row[j]
 
 
-@njit(**FAST)
+@njit(**INNER)
 def _predict(x: Any, W: Any, r: int, z: Any) -> None:
     """Write the predictions of replicates ``r .. r + 3``, a tile for each, into ``z``."""
     v0, v1, v2, v3 = W[r], W[r + 1], W[r + 2], W[r + 3]
@@ -205,7 +205,7 @@ def _predict(x: Any, W: Any, r: int, z: Any) -> None:
             z[k + _T3] += d0 * x0 + d1 * x1 + d2 * x2 + d3 * x3
 
 
-@njit(**FAST)
+@njit(**INNER)
 def _add_gradients(x: Any, c: Any, r: int, gradients: Any) -> None:
     """Add the tile to the gradients of replicates ``r .. r + 3``."""
     y0, y1, y2, y3 = gradients[r], gradients[r + 1], gradients[r + 2], gradients[r + 3]
@@ -245,7 +245,7 @@ def _add_gradients(x: Any, c: Any, r: int, gradients: Any) -> None:
             y[j + 3] += g3
 
 
-@njit(**FAST)
+@njit(**INNER)
 def replicates_range(
     data: Any, lo: int, hi: int, W: Any, wanted: Any, values: Any, gradients: Any, clipped: Any
 ) -> None:
@@ -300,7 +300,7 @@ def replicates_range(
                         block[r, j] = 0.0
 
 
-@njit(**CALLED)
+@njit(**FAST)
 def replicates_tasks(
     data: Any, tasks: Any, W: Any, wanted: Any, sums: Any, queue: Any, wake_flags: Any, helper: int
 ) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numba import uint64
 
-from .._numba import CALLED, EXACT, FAST, finish, first_task, next_task, njit
+from .._numba import EXACT, FAST, INNER, finish, first_task, next_task, njit
 from .._parallel import run_tasks
 from .tile import NORM, SCALE
 
@@ -45,7 +45,7 @@ def careful_norm(x: Any) -> float:
     return largest * math.sqrt(total)
 
 
-@njit(**FAST)
+@njit(**INNER)
 def _norms_range(X: Any, order: int, lo: int, hi: int, out: Any) -> None:
     """Write the norms of order 1 or 2 of the rows ``lo..hi``, safe from overflow."""
     d = X.shape[1]
@@ -63,7 +63,7 @@ def _norms_range(X: Any, order: int, lo: int, hi: int, out: Any) -> None:
         out[i] = total
 
 
-@njit(**CALLED)
+@njit(**FAST)
 def _norms_tasks(X: Any, order: int, out: Any, queue: Any, wake_flags: Any, helper: int) -> None:
     n = X.shape[0]
     tasks = (n + _TASK_ROWS - 1) // _TASK_ROWS
@@ -83,7 +83,7 @@ def norms(X: np.ndarray, order: int) -> np.ndarray:
     return out
 
 
-@njit(forceinline=True, **FAST)
+@njit(forceinline=True, **INNER)
 def _is_short(square: float, scale: float, limit: float) -> bool:
     """Whether the L2 norm of a row with this sum of squares is certainly within the limit."""
     scaled = square * scale * scale
@@ -91,7 +91,7 @@ def _is_short(square: float, scale: float, limit: float) -> bool:
     return normal & (scaled <= limit * limit)
 
 
-@njit(forceinline=True, **FAST)
+@njit(forceinline=True, **INNER)
 def count_doubtful(
     sizes: Any, squares: Any, table: Any, limits: Any, known: bool, count: int
 ) -> int:
@@ -110,7 +110,7 @@ def count_doubtful(
     return doubtful
 
 
-@njit(**FAST)
+@njit(**INNER)
 def is_doubtful(size: float, square: float, k: int, table: Any, limits: Any, known: bool) -> bool:
     """Whether row ``k`` is not certainly within its limits."""
     scale = table[SCALE, k]
@@ -119,7 +119,7 @@ def is_doubtful(size: float, square: float, k: int, table: Any, limits: Any, kno
     return long or (limits[0] < math.inf and not size * scale <= limits[0])
 
 
-@njit(**FAST)
+@njit(**INNER)
 def is_inside(x: Any, k: int, table: Any, limits: Any, known: bool) -> bool:
     """Whether row ``k`` of a tile, with the entries ``x``, is within its limits."""
     scale, total = table[SCALE, k], 0.0
@@ -130,7 +130,7 @@ def is_inside(x: Any, k: int, table: Any, limits: Any, known: bool) -> bool:
     return (total * scale <= limits[0]) & (careful_norm(x) * scale <= limit) & (total < math.inf)
 
 
-@njit(**FAST)
+@njit(**INNER)
 def empty_rows_outside(
     x: Any, width: int, d: int, table: Any, limits: Any, known: bool, count: int, sums: Any
 ) -> None:

@@ -31,7 +31,7 @@ from numba import carray, types, uint64
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .._numba import FAST, cfunc, njit
+from .._numba import INNER, cfunc, njit
 from . import (
     AUTOMATIC,
     FLAT,
@@ -135,13 +135,13 @@ LABEL, SCALE, NORM, WEIGHT, ONE, LOSS = 0, 1, 2, 3, 4, 5
 _TABLE_ROWS = 6
 
 
-@njit(**FAST)
+@njit(**INNER)
 def new_tile(size: int) -> Any:
     """Allocate a tile for :func:`fill_tile`, with scales, norms and weights 1."""
     return np.empty(size, np.int64), np.ones((_TABLE_ROWS, size))
 
 
-@njit(**FAST)
+@njit(**INNER)
 def fill_tile(samples: Any, rows: Any, indexed: bool, start: int, count: int, tile: Any) -> None:
     """Gather row number, label, scale, norm and weight of each sample."""
     y, scale, norms, weights, _ = samples
@@ -161,7 +161,7 @@ def fill_tile(samples: Any, rows: Any, indexed: bool, start: int, count: int, ti
         _gather(weights, index, indexed, start, table, uint64(WEIGHT), count)
 
 
-@njit(forceinline=True, **FAST)
+@njit(forceinline=True, **INNER)
 def _gather(
     source: Any, index: Any, indexed: bool, start: int, table: Any, row: int, count: int
 ) -> None:
@@ -174,14 +174,14 @@ def _gather(
             table[row, k] = source[uint64(start) + k]
 
 
-@njit(forceinline=True, **FAST)
+@njit(forceinline=True, **INNER)
 def split_rule(numbers: Any) -> Any:
     """Return the loss's code and parameter, and the rule's code and parameters."""
     parameters = numbers[3], numbers[4], numbers[5], numbers[6]
     return int(numbers[0]), numbers[1], int(numbers[2]), parameters
 
 
-@njit(forceinline=True, **FAST)
+@njit(forceinline=True, **INNER)
 def _keep_loss(z: float, loss: float, table: Any, i: int) -> float:
     """Write the loss of sample ``i`` and return its term of the sum, 0 unless it is finite."""
     counts = (abs(z) < math.inf) & (abs(loss) < math.inf)
@@ -189,7 +189,7 @@ def _keep_loss(z: float, loss: float, table: Any, i: int) -> float:
     return table[WEIGHT, i] * loss if counts else 0.0
 
 
-@njit(forceinline=True, **FAST)
+@njit(forceinline=True, **INNER)
 def _loss_values(code: int, parameter: Any, z: Any, table: Any, count: int) -> float:
     """Write the losses into the table and return their weighted sum."""
     total = 0.0
@@ -216,14 +216,14 @@ def _loss_values(code: int, parameter: Any, z: Any, table: Any, count: int) -> f
     return total
 
 
-@njit(forceinline=True, **FAST)
+@njit(forceinline=True, **INNER)
 def _keep_derivative(z: float, derivative: float, weight: float, lost: float) -> float:
     """Return the weighted derivative, ``lost`` where it or the prediction is not finite."""
     counts = (abs(z) < math.inf) & (abs(derivative) < math.inf)
     return weight * derivative if counts else lost
 
 
-@njit(forceinline=True, **FAST)
+@njit(forceinline=True, **INNER)
 def _loss_derivatives(
     code: int,
     parameter: Any,
@@ -258,7 +258,7 @@ def _loss_derivatives(
             c[i] = _keep_derivative(z[i], slope, table[row, i], lost)
 
 
-@njit(forceinline=True, **FAST)
+@njit(forceinline=True, **INNER)
 def _clip(code: int, parameters: Any, table: Any, c: Any, i: int) -> bool:
     """Weight the derivative of sample ``i``; return whether it was scaled down.
 
@@ -276,7 +276,7 @@ def _clip(code: int, parameters: Any, table: Any, c: Any, i: int) -> bool:
     return counts & (factor < 1.0) & (multiplicity > 0.0)
 
 
-@njit(forceinline=True, **FAST)
+@njit(forceinline=True, **INNER)
 def scale_terms(table: Any, c: Any, count: int) -> None:
     """Multiply the coefficients by the multipliers of their rows."""
     for k in range(count):

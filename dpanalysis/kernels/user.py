@@ -49,7 +49,7 @@ from .tile import TERMS, split_rule, tile_terms
 _VALUES, _DERIVATIVES = (huberized_value, huber_value), (huberized_derivative, huber_derivative)
 
 # Numba's cache identifies functions by file and line.
-_OPTIONS = {**EXACT, "cache": False, "no_cpython_wrapper": False}
+_OPTIONS = {**EXACT, "cache": False}
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
