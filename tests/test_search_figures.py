@@ -1,6 +1,7 @@
 """The figures of Chen and Lee (2020) at a tiny scale: what must hold of their tables."""
 
 import math
+import re
 from functools import cache, partial
 
 import numpy as np
@@ -18,7 +19,7 @@ from figures import (
     search_hyperparameters,
     search_mlp,
 )
-from figures._clipping import where
+from figures._clipping import stack, where
 
 BUDGET = dpa.Budget(0.8, 1e-8, "add_or_remove_one")
 GRADIENT = Gaussian(50.0, 1.0)
@@ -255,6 +256,37 @@ def test_hyperparameters(monkeypatch, tmp_path):
     noise = where(table, parameter="noise", epsilon=1.6, accounting="correct")
     laplace, gaussian = (where(noise, value=law)["iterations"] for law in ("laplace", "gaussian"))
     assert gaussian < 0.5 * laplace  # what the factor 3 of Lemma 4 costs
+
+
+def test_what_is_said_to_be_best_must_lead_every_other_value():
+    """With the values of a t law of two degrees of freedom, at 97.5% and at 1 - .025/2."""
+
+    def verdict(*leads):
+        rows = [
+            {"parameter": "backtrack", "epsilon": 0.05, "accounting": "correct", "folds": 3}
+            | {"value": value, "lead": lead, "low": lead - 0.02, "high": lead + 0.02}
+            for value, lead in leads
+        ]
+        said = search_hyperparameters.finding({"leads": stack(rows)})
+        return re.fullmatch(r"by the paper, beta = .8 is best at 0.05: (.*)\.", said)[1]
+
+    assert verdict(("0.5", 0.03)) == "confirmed (least lead +0.030, over 0.5)"
+    assert verdict(("0.5", 0.03), ("0.9", -0.01)) == "open (least lead -0.010, over 0.9)"
+    assert verdict(("0.9", -0.021)).startswith("refuted")
+    widened = 0.02 * stats.t.ppf(1.0 - 0.025 / 2, 2) / stats.t.ppf(0.975, 2)
+    for lead, expected in ((-widened + 1e-6, "open"), (-widened - 1e-6, "refuted")):
+        assert verdict(("0.5", 0.03), ("0.9", lead)).startswith(expected)
+
+
+def test_a_value_that_is_not_the_default_leads_by_what_the_default_is_behind():
+    row = {"parameter": "clip_decay", "accounting": "correct", "folds": 3, "value": "0.05"}
+    row |= {"lead": -0.03, "low": -0.05, "high": -0.01}
+    for epsilon, expected in (
+        (0.05, "helps at 0.05: confirmed"),
+        (0.2, "not help at 0.2: refuted"),
+    ):
+        said = search_hyperparameters.finding({"leads": stack([{**row, "epsilon": epsilon}])})
+        assert expected in said
 
 
 @pytest.mark.slow

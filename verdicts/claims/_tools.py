@@ -84,7 +84,7 @@ def both_bounds(lower: np.ndarray, upper: np.ndarray, exact: np.ndarray) -> Iter
 def asked(
     worker: Worker, function: str, settings: Sequence[Setting | Allocation], **arguments: Any
 ) -> Any:
-    """Return an array of what a function of the probe tells of each setting; a call has few."""
+    """Return the array of a probe's answers for all settings, asked for by some in each call."""
     parts = [settings[start : start + _SETTINGS] for start in range(0, len(settings), _SETTINGS)]
     return np.concatenate(
         [
