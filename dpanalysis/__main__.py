@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import __version__
 
@@ -52,22 +52,13 @@ examples:
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """Takes whole names of options: "--target y" must not be read as --target-bounds."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(allow_abbrev=False, **kwargs)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m dpanalysis",
         description="Differentially private first-order optimization that a researcher can trust.",
     )
     parser.add_argument("--version", action="version", version=f"dpanalysis {__version__}")
-    subparsers = parser.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", parser_class=_Parser
-    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_claims(
         subparsers.add_parser(
             "claims",
@@ -93,6 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     from . import commands
 
     commands.add(subparsers)
+    for command in subparsers.choices.values():
+        command.allow_abbrev = False  # "--target y" must not be read as --target-bounds
     return parser
 
 

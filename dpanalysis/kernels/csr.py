@@ -16,7 +16,7 @@ from numba import uint64
 from .._numba import FAST, INNER, finish, first_task, next_task, njit
 from .norms import count_doubtful, is_doubtful, is_inside
 from .rounding import BLOCK_ROWS
-from .tile import SCALE, fill_tile, new_tile, scale_terms, terms_at
+from .tile import SCALE, close_block, fill_tile, new_tile, scale_terms, terms_at
 
 _TILE_ROWS = 256
 _ONE, _TWO, _THREE, _FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
@@ -37,6 +37,21 @@ def _product(entries: Any, indices: Any, first: Any, last: Any, w: Any) -> float
         s0 += entries[e] * w[uint64(indices[e])]
         e += _ONE
     return (s0 + s1) + (s2 + s3)
+
+
+@njit(**INNER)
+def _grown(
+    matrix: Any, index: Any, sizes: Any, squares: Any, table: Any, limits: Any, known: bool, m: int
+) -> int:
+    """Return how many of a tile's doubtful rows are outside their limits."""
+    entries, _, indptr = matrix
+    grown = 0
+    for k in range(m):
+        if is_doubtful(sizes[k], squares[k], k, table, limits, known):
+            i = uint64(index[k])
+            row = entries[indptr[i] : indptr[i + _ONE]].copy()  # of one type with careful rows
+            grown += 0 if is_inside(row, k, table, limits, known) else 1
+    return grown
 
 
 @njit(**INNER)
@@ -95,20 +110,14 @@ def csr_range(
                     square += np.float64(number) * np.float64(number)
                 sizes[k], squares[k] = total, square
             if bounded and not careful and count_doubtful(sizes, squares, table, limits, known, m):
-                for k in range(m):
-                    if is_doubtful(sizes[k], squares[k], k, table, limits, known):
-                        i = uint64(index[k])
-                        row = entries[indptr[i] : indptr[i + _ONE]].copy()
-                        grown += 0 if is_inside(row, k, table, limits, known) else 1
+                grown += _grown(matrix, index, sizes, squares, table, limits, known, m)
         room -= m
         if room < size or start + m == hi:
             room = most
             value += block_value
             block_value = 0.0
             if many:
-                for j in range(block.shape[0]):
-                    gradient[j] += block[j]
-                    block[j] = 0.0
+                close_block(block, gradient)
     return value, clipped, grown
 
 
@@ -209,17 +218,11 @@ def csr_replicates_range(
                     square += np.float64(number) * np.float64(number)
                 sizes[k], squares[k] = total, square
             if bounded and not careful and count_doubtful(sizes, squares, table, limits, known, m):
-                for k in range(m):
-                    if is_doubtful(sizes[k], squares[k], k, table, limits, known):
-                        i = uint64(index[k])
-                        row = entries[indptr[i] : indptr[i + _ONE]].copy()
-                        grown += 0 if is_inside(row, k, table, limits, known) else 1
+                grown += _grown(matrix, index, sizes, squares, table, limits, known, m)
         room -= m
         if room < _TILE_ROWS or start + m == hi:
             room = most
-            for r in range(replicates):
-                values[r] += block_values[r]
-                block_values[r] = 0.0
+            close_block(block_values, values)
             if want_gradient:
                 for r in range(replicates):
                     for j in range(V.shape[0]):

@@ -27,7 +27,16 @@ from .._numba import FAST, INNER, finish, first_task, next_task, njit
 from . import SHARED_BLOCK
 from .norms import count_doubtful, empty_rows_outside, is_doubtful, is_inside
 from .rounding import BLOCK_ROWS
-from .tile import LINE_BYTES, SCALE, fill_tile, new_tile, prefetch, scale_terms, terms_at
+from .tile import (
+    LINE_BYTES,
+    SCALE,
+    close_block,
+    fill_tile,
+    new_tile,
+    prefetch,
+    scale_terms,
+    terms_at,
+)
 from .vectors import LANES, add_rows, predict
 
 # The same on every machine, not measured there: the blocks of a sum follow from the tiles, and its
@@ -128,9 +137,7 @@ def dense_range(
             value += block_value
             block_value = 0.0
             if want_gradient:
-                for j in range(d):
-                    gradient[j] += block[j]
-                    block[j] = 0.0
+                close_block(block, gradient)
     return value, clipped, grown
 
 
@@ -290,14 +297,10 @@ def replicates_range(
         room -= m
         if room < _T or start + m == hi:
             room = BLOCK_ROWS
-            for r in range(W.shape[0]):
-                values[r] += block_values[r]
-                block_values[r] = 0.0
+            close_block(block_values, values)
             if many:
                 for r in range(W.shape[0]):
-                    for j in range(W.shape[1]):
-                        gradients[r, j] += block[r, j]
-                        block[r, j] = 0.0
+                    close_block(block[r], gradients[r])
 
 
 @njit(**FAST)

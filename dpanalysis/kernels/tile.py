@@ -284,6 +284,14 @@ def scale_terms(table: Any, c: Any, count: int) -> None:
         c[k] = term if abs(term) >= TINY else 0.0
 
 
+@njit(**INNER)
+def close_block(block: Any, total: Any) -> None:
+    """Add the sum of a block of rows to the sum of all earlier blocks, and begin a new one."""
+    for j in range(total.shape[0]):
+        total[j] += block[j]
+        block[j] = 0.0
+
+
 # The signature of tile_terms; arrays are pointers to the first entry of a tile.
 _REALS, _WHOLE = types.CPointer(types.float64), types.int64
 TERMS = types.float64(

@@ -48,8 +48,7 @@ from .tile import TERMS, split_rule, tile_terms
 # The built-in formulas with parameters, whose places users' formulas take.
 _VALUES, _DERIVATIVES = (huberized_value, huber_value), (huberized_derivative, huber_derivative)
 
-# Numba's cache identifies functions by file and line.
-_OPTIONS = {**EXACT, "cache": False}
+_OPTIONS = {**EXACT, "cache": False}  # Numba's cache identifies functions by file and line
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
@@ -97,9 +96,7 @@ def _namespace(*arrays: Any) -> Any:
 # Users' formulas
 
 
-_KEPT_OPTIONS = (
-    "nogil", "error_model", "fastmath", "forceinline", "no_cfunc_wrapper", "no_cpython_wrapper"
-)  # fmt: skip
+_SET_BY_NUMBA = ("nopython", "boundscheck")
 _lock = threading.RLock()
 _losses: dict[Any, LossFormulas] = {}
 _rules: dict[Any, RuleFormulas] = {}
@@ -245,9 +242,7 @@ def _rebuilt(kernel: Any, formulas: Formulas) -> Any:
     changed = _changes(kernel.py_func, formulas)
     if not changed:
         return kernel
-    options = {
-        key: kernel.targetoptions[key] for key in _KEPT_OPTIONS if key in kernel.targetoptions
-    }
+    options = {k: v for k, v in kernel.targetoptions.items() if k not in _SET_BY_NUMBA}
     return njit(**options)(_function(kernel.py_func, changed))
 
 
