@@ -37,7 +37,7 @@ def test_an_event_that_may_refute_is_preferred_to_a_common_one_that_cannot():
 
 @pytest.mark.parametrize(("times", "chosen"), [(1, "common"), (20, "rare")])
 def test_a_rare_event_that_looks_clear_is_believed_from_many_runs_on(times, chosen):
-    """Of 226 runs 30 against 1 may be luck, and 127 against 31 hardly; at 20 times all neither is."""
+    """Of 226 runs 30 against 1 may be luck, 127 against 31 hardly; at 20 times all, neither is."""
     counts = np.array([[30.0, 127.0], [1.0, 31.0]]) * times
     goal = Goal(ApproximateLimit(0.0), 1.0, 366 * times, float(special.ndtri(0.9)))
     size = 226 * times
