@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpanalysis import ERM, RowBound, clipping, losses
-from dpanalysis.kernels.rounding import sum_rounding
+from dpanalysis.kernels.rounding import BLOCK_ROWS, sum_rounding
 
 CUSTOM = clipping.Custom(lambda norm, loss: 1.0 / max(norm, 1.0), 1.0)
 # name -> (form of the data, clipping rule, replicates)
@@ -107,6 +107,18 @@ def test_sums_are_within_the_bound_of_the_exact_ones(path, data):
     total = labels_as_terms(form, rule, replicates, y, columns=3)
     error = np.abs(total - math.fsum(y)).sum(axis=1).max()
     assert error <= sum_rounding(n, 3)
+
+
+@pytest.mark.parametrize("path", ["dense", "float32", "csr", "replicates", "csr replicates"])
+def test_a_sum_over_several_blocks_has_every_row_once(path):
+    """Three blocks of 4,096 rows, the last one not full, in one task."""
+    form, _, replicates = PATHS[path]
+    y = np.random.default_rng(0).uniform(-1.0, 1.0, 3 * BLOCK_ROWS - 100)
+    found = labels_as_terms(form, None, replicates, y)
+    np.testing.assert_allclose(found, np.full((replicates, 1), y.sum()), rtol=1e-12)
+    problem = ERM(form(np.ones((len(y), 1))), y, losses.SquaredError())
+    values = problem.sums(np.zeros((replicates, 1)), gradient=False).value
+    np.testing.assert_allclose(values, np.full(replicates, 0.5 * (y @ y)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("d", [1, 4, 5, 20, 32, 33, 130])

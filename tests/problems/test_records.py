@@ -319,6 +319,19 @@ def changeable(form, n, d, bound, rng, path):
     return problem, change
 
 
+@pytest.mark.parametrize("replicates", [1, 3])
+@pytest.mark.parametrize("form", ["dense", "float32", "csr"])
+@pytest.mark.parametrize("bound", [RowBound(2, 1.0), RowBound(1, 1.0)])
+def test_rows_that_grow_add_nothing_to_the_sum_of_any_kernel(form, replicates, bound, tmp_path):
+    rng = np.random.default_rng(0)
+    problem, change = changeable(form, 300, 3, bound, rng, tmp_path / "X")
+    w = rng.normal(size=(replicates, 3))
+    others = problem.gradient_sum(w, [np.delete(np.arange(300), [7, 290])] * replicates)
+    for row in (7, 290):
+        change(row, 5.0)
+    np.testing.assert_allclose(problem.gradient_sum(w), others, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=30)
