@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,7 @@ from dpanalysis.experiments import SweepError, SweepStopped, sweeping
 from dpanalysis.experiments.backends import check_backend, configured
 
 from . import _provenance
-from ._making import Clock, Options, make, unusable, word_on_kernels
+from ._making import Clock, Options, compute, draw, unusable, word_on_kernels
 from ._page import write_index
 from ._verify import TOLERANCE, close_row
 
@@ -200,29 +201,38 @@ def _installed(names: Iterable[str]) -> Iterator[str]:
 
 
 def _make_all(names: Sequence[str], options: Options, stop_after: float | None) -> int:
-    """Make figures one after the other, and the page that shows them."""
+    """Make figures and the page that shows them: one is drawn while the next is computed."""
     failures, left, clock = [], [], Clock(names)
     stop_at = time.monotonic() + (math.inf if stop_after is None else stop_after)
-    for name in names:
-        if time.monotonic() >= stop_at:
-            left.append(f"{name}: not begun")
-            continue
-        said = clock.announce(name)
-        start = time.perf_counter()
-        try:
-            title, seconds = make(name, options)
-            print(f"{said}: {title} ({f'{seconds:.1f} s' if seconds else 'kept'})", flush=True)
-        except KeyboardInterrupt as interrupt:
-            print(f"\nInterrupted in {name}: {interrupt}", file=sys.stderr)
-            print("Finished cells are kept; the same command goes on there.", file=sys.stderr)
-            return INTERRUPTED
-        except SweepStopped as stop:
-            left.append(f"{name}: {stop}")
-        except Exception as error:
-            failures.append(f"{name}: {_explain(error)}")
-            if isinstance(error, OSError) and error.errno in NO_ROOM:
-                break  # nor will there be room for the next one
-        clock.finish(name, time.perf_counter() - start)
+    drawing: dict[str, Future[None]] = {}
+    with ThreadPoolExecutor(max_workers=1) as artist:
+        for name in names:
+            if time.monotonic() >= stop_at:
+                left.append(f"{name}: not begun")
+                continue
+            said = f"{clock.announce(name)}: {figures.load(name).TITLE}"
+            start = time.perf_counter()
+            try:
+                computed = compute(name, options)
+                print(f"{said} ({f'{computed.seconds:.1f} s' if computed else 'kept'})", flush=True)
+                if computed:
+                    drawing[name] = artist.submit(draw, computed, options)
+            except KeyboardInterrupt as interrupt:
+                print(f"\nInterrupted in {name}: {interrupt}", file=sys.stderr)
+                print("Finished cells are kept; the same command goes on there.", file=sys.stderr)
+                return INTERRUPTED
+            except SweepStopped as stop:
+                left.append(f"{name}: {stop}")
+            except Exception as error:
+                failures.append(f"{name}: {_explain(error)}")
+                if isinstance(error, OSError) and error.errno in NO_ROOM:
+                    break  # nor will there be room for the next one
+            clock.finish(name, time.perf_counter() - start)
+        for name, drawn in drawing.items():
+            try:
+                drawn.result()
+            except Exception as error:
+                failures.append(f"{name}: {_explain(error)}")
     try:
         print(f"Open {write_index(options.out, list(figures.FIGURES))}")
     except OSError as error:

@@ -177,7 +177,7 @@ class Experiment:
 
     def replicates(self, scale: str) -> int:
         """Return the number of independent runs."""
-        return 5 if scale == "quick" else 20
+        return 3 if scale == "quick" else 20
 
     def settings(self, scale: str) -> dict[str, Any]:
         """Return what the figure is made with."""

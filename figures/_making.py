@@ -17,14 +17,14 @@ import numpy as np
 import figures
 from dpanalysis import plotting
 from dpanalysis.experiments import sweeping
-from dpanalysis.experiments.records import plain
+from dpanalysis.experiments.records import Table, plain
 from dpanalysis.experiments.sweep import code_digest
 
 from . import _ledger, _provenance
 from ._data import made_of
 from ._page import is_kept, write_figure
 
-__all__ = ["Clock", "Options", "make", "unusable", "word_on_kernels"]
+__all__ = ["Clock", "Computed", "Options", "compute", "draw", "unusable", "word_on_kernels"]
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,22 @@ class Options:
     store: bool = False
 
 
-def make(name: str, options: Options) -> tuple[str, float]:
-    """Compute, draw and write a figure where that is not done; return its title and seconds.
+@dataclass(frozen=True)
+class Computed:
+    """The tables of a figure, and what its picture and its page follow from."""
 
-    Seconds are 0 where everything was there. A picture follows from the scale, the settings, the
-    code and the data at hand: where none of them changed, nothing is made again.
+    name: str
+    settings: Mapping[str, Any]
+    tables: dict[str, Table]
+    seconds: float
+    key: str
+
+
+def compute(name: str, options: Options) -> Computed | None:
+    """Compute a figure's tables, and store them where asked; None where all of it is kept.
+
+    A picture follows from the scale, the settings, the code and the data at hand: where none of
+    them changed, nothing is made again.
     """
     start = time.perf_counter()
     module, folder = figures.load(name), options.out / name
@@ -53,29 +64,43 @@ def make(name: str, options: Options) -> tuple[str, float]:
     if options.fresh:
         shutil.rmtree(cache, ignore_errors=True)
     elif is_kept(folder, name, key) and not options.store:
-        return module.TITLE, 0.0
+        return None
     cells: dict[Path, dict[str, np.ndarray]] = {}  # once each, also where sweeps share some
     here = _provenance.here(name)
     with sweeping(watch=cells.__setitem__, made_by=here):
         tables = module.compute(
             options.scale, jobs=options.jobs, cache=cache, progress=options.progress
         )
-    computed = time.perf_counter() - start
-    title, caption = module.TITLE, module.caption(tables, options.scale)
+    seconds = time.perf_counter() - start
+    if options.store:
+        beside = 0.0 if cells else seconds
+        _ledger.store(name, tables, list(cells.items()), beside, _ledger.RESULTS, here)
+    return Computed(name, settings, tables, seconds, key)
+
+
+def draw(computed: Computed, options: Options) -> None:
+    """Draw a figure, and write it with its tables and its caption."""
+    name, settings, scale = computed.name, computed.settings, options.scale
+    module = figures.load(name)
+    title, caption = module.TITLE, module.caption(computed.tables, scale)
     with plotting.style():
-        picture = module.draw(tables)
-        if options.scale == "quick" and settings != module.settings("paper"):
+        picture = module.draw(computed.tables)
+        if scale == "quick" and settings != module.settings("paper"):
             said = ": ".join(filter(None, ("Quick look", made_of(settings))))
             picture.suptitle(said, x=0.01, ha="left", color="#555555")
             title = f"{title}. {said}"
-    seconds = time.perf_counter() - start
     write_figure(
-        folder, name, title, options.scale, settings, tables, picture, caption, seconds, key
+        options.out / name,
+        name,
+        title,
+        scale,
+        settings,
+        computed.tables,
+        picture,
+        caption,
+        computed.seconds,
+        computed.key,
     )
-    if options.store:
-        beside = 0.0 if cells else computed
-        _ledger.store(name, tables, list(cells.items()), beside, _ledger.RESULTS, here)
-    return module.TITLE, seconds
 
 
 def _key(scale: str, settings: Mapping[str, Any]) -> str:

@@ -156,7 +156,7 @@ def test_a_figure_is_kept_until_something_it_follows_from_changes(run, capsys, m
 def test_progress_over_all_figures(run, capsys):
     modules = {name: tiny_figure(name.upper()) for name in ("one", "two", "three")}
     run(**modules)
-    lines = capsys.readouterr().out.splitlines()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line[0] == "["]
     assert lines[0].startswith("[1 of 3] one: ONE (")
     assert lines[2].startswith("[3 of 3, less than a minute left] three: THREE (")
 
@@ -258,6 +258,18 @@ def test_a_failing_figure_does_not_stop_the_others(run, capsys):
     assert (run.out / "good" / "good.png").exists()
     errors = capsys.readouterr().err
     assert "1 failed:" in errors and "bad: ValueError: no data" in errors
+
+
+@pytest.mark.slow
+def test_a_figure_that_cannot_be_drawn_is_named_and_made_again(run, capsys):
+    bad, drawn = tiny_figure(), []
+    bad.draw = lambda tables: drawn.append(1) or {}["a panel"]
+    for times in (1, 2):
+        assert run(bad=bad, good=tiny_figure()) == 1
+        errors = capsys.readouterr().err
+        assert "1 failed:\n  bad: KeyError: 'a panel'" in errors and "Traceback" in errors
+        assert len(drawn) == times and CALLS == [0, 1, 2] * 2  # the cells are kept
+    assert (run.out / "good" / "good.png").exists()
 
 
 def test_ctrl_c(run, capsys):
