@@ -277,6 +277,7 @@ class ColumnTable(Problem):
 
 _DENSE_HESSIAN = 2000  # features up to which the Hessian is formed
 _NEWTON_STEPS = 50
+_SAMPLED = 32  # records a feature whose Hessian serves for the first steps
 _FEW_HALVINGS, _HALVINGS = 12, 50  # of a step, for the norm of the gradient and for the objective
 _RISES = 50  # steps in a row at whose end the norm was not less than ever before
 
@@ -289,7 +290,11 @@ def _newton_steps(problem: Any, w: np.ndarray) -> Callable[[np.ndarray], np.ndar
     if problem.d > _DENSE_HESSIAN:
         operator = LinearOperator((problem.d, problem.d), matvec=lambda v: problem.hvp(w, v))
         return lambda gradient: cg(operator, gradient, rtol=1e-6, maxiter=10 * problem.d)[0]
-    hessian = problem.hessian(w)
+    return _solver(problem.hessian(w))
+
+
+def _solver(hessian: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function that solves Hessian times step = gradient, as above."""
     try:
         factors = cho_factor(hessian)
     except np.linalg.LinAlgError:
@@ -371,9 +376,11 @@ class PerturbedObjective:
 
     # The steps are Newton's where the problem's nominal size is the size.
 
-    def hessian(self, w: np.ndarray) -> np.ndarray:
-        """Hessian at ``w``, for steps."""
-        return self.problem.hessian(w) + self.ridge * np.eye(self.d)
+    def hessian(self, w: np.ndarray, records: np.ndarray | None = None) -> np.ndarray:
+        """Hessian at ``w``, for steps; with ``records`` (m,) in place of all."""
+        problem = self.problem
+        found = problem.hessian(w) if records is None else problem.sampled_hessian(w, records)
+        return found + self.ridge * np.eye(self.d)
 
     def hvp(self, w: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Hessian at ``w`` times ``v``, for steps."""
@@ -390,10 +397,12 @@ def minimize_perturbed(problem: PerturbedObjective, tolerance: float) -> tuple[n
     a strongly convex objective for sure; so there is an end, whatever the data.
 
     A Hessian takes as long as several gradients: one with which the norm fell to a tenth serves
-    again, as long as the norm is halved.
+    again, as long as the norm is halved. The first steps are with Hessians of some records.
     """
     w = np.zeros(problem.d)
     gradient, count = problem.gradient(w), 1
+    w, gradient, more = _approach(problem, gradient, tolerance)
+    count += more
     norm = least = float(np.linalg.norm(gradient))
     rises, kept = 0, None
     found: tuple[np.ndarray, np.ndarray] | None
@@ -421,6 +430,30 @@ def minimize_perturbed(problem: PerturbedObjective, tolerance: float) -> tuple[n
         rises = 0 if norm < least else rises + 1
         least = min(least, norm)
     return w, count
+
+
+def _approach(
+    problem: PerturbedObjective, gradient: np.ndarray, tolerance: float
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return a point, its gradient and the evaluations made: steps from 0 that halve the norm.
+
+    Each is with the Hessian of :data:`_SAMPLED` times d records. They end at a hundredth of the
+    first norm, from where one Hessian of all records mostly serves to the end.
+    """
+    w, count, norm = np.zeros(problem.d), 0, float(np.linalg.norm(gradient))
+    enough = max(tolerance, 0.01 * norm)
+    n, sampled = problem.problem.n, _SAMPLED * problem.d
+    if n < 8 * sampled or problem.d > _DENSE_HESSIAN:
+        return w, gradient, count
+    records = np.sort(np.random.default_rng(0).integers(n, size=sampled))
+    while norm > enough:
+        end = w - _solver(problem.hessian(w, records))(gradient)
+        following, count = problem.gradient(end), count + 1
+        before, norm = norm, float(np.linalg.norm(following))
+        if not norm <= 0.5 * before:
+            break
+        w, gradient = end, following
+    return w, gradient, count
 
 
 def _newton_line(

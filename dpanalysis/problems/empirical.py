@@ -453,8 +453,8 @@ class SmoothRisk(EmpiricalRisk):
     _solution: np.ndarray | None = None
 
     @abstractmethod
-    def _hessian_sum(self, w: Any) -> Any:
-        """Return the sum of all samples' Hessians at ``w`` (d,), where the data live."""
+    def _hessian_sum(self, w: Any, rows: Any = None) -> Any:
+        """Return the sum of the samples' Hessians at ``w`` (d,), where the data live."""
 
     @abstractmethod
     def _hvp_sum(self, w: Any, v: Any) -> Any:
@@ -490,11 +490,20 @@ class SmoothRisk(EmpiricalRisk):
         if iterate.ndim == 2:
             parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
             return self._back(xp.stack(parts), w)
-        total = self._hessian_sum(iterate) / self.size
-        if self.regularizer is not None:
-            diagonal = self.regularizer.hessian_diagonal(iterate)
-            total = total + xp.eye(self.d, dtype=xp.float64, device=iterate.device) * diagonal
-        return self._back(total, w)
+        return self._back(self._with_penalty(self._hessian_sum(iterate) / self.size, iterate), w)
+
+    def sampled_hessian(self, w: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """:meth:`hessian` at ``w`` (d,), estimated from the records ``rows`` (m,)."""
+        iterate = self._iterate("w", w)
+        total = self._hessian_sum(iterate, self._rows(rows, 1))
+        weight = self.n / (len(rows) * self.size)
+        return self._back(self._with_penalty(total * weight, iterate), w)
+
+    def _with_penalty(self, hessian: Any, w: Any) -> Any:
+        if self.regularizer is None:
+            return hessian
+        eye = self._xp.eye(self.d, dtype=self._xp.float64, device=w.device)
+        return hessian + eye * self.regularizer.hessian_diagonal(w)
 
     def hvp(self, w: Any, v: Any) -> Any:
         """Hessian at ``w`` times ``v``, without forming it; both ``(d,)`` or both ``(R, d)``.

@@ -237,7 +237,7 @@ class ERM(LinearRisk):
         (array([[1.25]]), array([[0.25]]))
         """
         self._check_smooth("hessian_sum")
-        return self._back(self._data.hessian_sum(self._iterate("w", w), self._rows(rows, 1)), w)
+        return self._back(self._hessian_sum(self._iterate("w", w), self._rows(rows, 1)), w)
 
     def hvp_sum(self, w: Any, v: Any, rows: Any = None) -> Any:
         """As :meth:`Problem.hvp_sum`; ValueError if the loss is not smooth."""
@@ -255,8 +255,8 @@ class ERM(LinearRisk):
                 "curvature is all in jumps; HuberizedHinge(width) is a smooth hinge loss"
             )
 
-    def _hessian_sum(self, w: Any) -> Any:
-        return self._data.hessian_sum(w, None)
+    def _hessian_sum(self, w: Any, rows: Any = None) -> Any:
+        return self._data.hessian_sum(w, rows)
 
     def _hvp_sum(self, w: Any, v: Any) -> Any:
         return self._data.hvp_sum(w, v, None)

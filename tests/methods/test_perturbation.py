@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import sparse, stats
 
 import dpanalysis as dpa
 from dpanalysis import audit
@@ -259,6 +259,48 @@ def test_a_hessian_with_which_the_solver_is_quick_serves_again(monkeypatch):
     again, newton = problem.minimize_perturbed(np.full(8, 0.01), 1e-3, 1e-11, 2000.0)
     np.testing.assert_allclose(again, w, atol=1e-8)
     assert kept[0] < newton - 2 < kept[1] < 2 * newton and len(made) == kept[0]
+
+
+@pytest.mark.parametrize("kind", ["dense", "CSR", "softmax", "sorted", "a few rows count"])
+def test_the_first_steps_of_the_solver_take_hessians_of_some_records(kind, monkeypatch):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(4000, 6)) / 10
+    y = np.where(X[:, 0] + 0.08 * rng.normal(size=4000) > 0, 1.0, -1.0)
+    if kind == "sorted":
+        order = np.argsort(X[:, 1])
+        X, y = X[order], y[order]
+    elif kind == "a few rows count":  # the sample has none of them: its Hessian is no help
+        X[:, 5] = 0.0
+        X[:3], y[:3] = np.eye(6)[5], 1.0
+    rows = sparse.csr_array(X) if kind == "CSR" else X
+    penalty, bound = dpa.regularizers.L2(1e-4), dpa.RowBound(2, 2.0)
+    if kind == "softmax":
+        problem = dpa.problems.Softmax(X, (y > 0).astype(int), 2, penalty, bound)
+    else:
+        problem = dpa.ERM(rows, y, LOGISTIC, penalty, bound)
+    sampled, whole = [], []
+    for made, name in ((sampled, "sampled_hessian"), (whole, "hessian")):
+        real = getattr(type(problem), name)
+
+        def noted(*args, made=made, real=real):
+            made.append(args[1:])
+            return real(*args)
+
+        monkeypatch.setattr(type(problem), name, noted)
+    tilt = np.full(problem.d, 0.01)
+    w, count = problem.minimize_perturbed(tilt, 1e-3, 1e-11, 4000.0)
+    assert np.linalg.norm(problem.gradient(w) + tilt + 1e-3 * w) <= 1.001e-11
+    assert len(sampled) >= 1 and all(len(rows) == 32 * problem.d for _, rows in sampled)
+    all_of_them = np.arange(problem.n)
+    np.testing.assert_allclose(
+        problem.sampled_hessian(w, all_of_them), problem.hessian(w), rtol=1e-12, atol=1e-15
+    )
+    kept = len(whole) - 1
+    whole.clear()
+    monkeypatch.setattr(base, "_SAMPLED", 1 << 20)  # never
+    again, _ = problem.minimize_perturbed(tilt, 1e-3, 1e-11, 4000.0)
+    np.testing.assert_allclose(again, w, atol=1e-8)
+    assert kept < len(whole) and count <= 10
 
 
 def test_the_error_of_the_solver_is_charged_and_hidden():

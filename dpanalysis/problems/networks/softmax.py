@@ -192,12 +192,12 @@ class Softmax(Network, SmoothRisk):
 
     # Curvature and the minimizer
 
-    def _blocks(self, w: Any) -> Iterator[tuple[Any, Any]]:
+    def _blocks(self, w: Any, rows: Any = None) -> Iterator[tuple[Any, Any]]:
         """Yield each block of (scaled) rows in float64 with its class probabilities (B, K)."""
         xp = self._xp
         scores = xp.reshape(w, (self.n_classes, self.features)).T
         classes = xp.arange(self.n_classes, dtype=self._y.dtype, device=self._y.device)
-        for _, labels, _, pick in self._sums.blocks(None, self.n_classes):
+        for _, labels, _, pick in self._sums.blocks(rows, self.n_classes):
             X = as_float64(pick(self._X))
             if self._scale is not None:
                 scale = pick(self._scale)[:, None]
@@ -205,10 +205,10 @@ class Softmax(Network, SmoothRisk):
             delta = cross_entropy(xp, (X @ scores)[None, ...], labels)[1][0, ...]
             yield X, delta + xp.astype(labels[:, None] == classes, xp.float64)
 
-    def _hessian_sum(self, w: Any) -> Any:
+    def _hessian_sum(self, w: Any, rows: Any = None) -> Any:
         K, f, xp = self.n_classes, self.features, self._xp
         total = xp.zeros((K, f, K, f), dtype=xp.float64, device=w.device)
-        for X, p in self._blocks(w):
+        for X, p in self._blocks(w, rows):
             for k in range(K):
                 for j in range(k + 1):
                     curvature = p[:, k] * (float(j == k) - p[:, j])
