@@ -291,7 +291,7 @@ def block_norms(X: Any, blocks: Sequence[Block]) -> Any:
     for _, _, rows in row_blocks(X, NORM_ENTRIES):
         size, found = abs(rows), None
         for block, hi in zip(blocks, ends):
-            part = xp.astype(size[:, int(hi) - block.size : int(hi)], xp.float64)
+            part = as_float64(size[:, int(hi) - block.size : int(hi)])
             norm = (xp.sum if block.order == 1 else xp.max)(part, axis=1) / block.radius
             found = norm if found is None else xp.maximum(found, norm)
         parts.append(found)
