@@ -297,7 +297,7 @@ def _draw_errors(ax: Axes, tables: dict[str, Table], mu: float, alpha: float, c_
     for dashes, label in (("-", "exact"), ("--", "bound, corrected"), (":", "(3.17) as printed")):
         ax.plot([], [], dashes, color="#555555", lw=0.9, label=label)
     if mu == MU[1] and "published_bounds" in tables:
-        ax.plot([], [], ".-", color="#555555", lw=0.4, ms=1.5, label="published curve")
+        ax.plot([], [], ".-", color="#555555", lw=0.4, ms=1.5, label="the authors' repository")
     ax.set_yscale("log")
     power = round(np.log10(c_w))
     told = rf"\mu = {mu:g}" if mu == MU[1] else rf"\alpha = {alpha:g}/L"
@@ -417,10 +417,10 @@ Heavy ball on a quadratic with eigenvalues mu and L = 1 (d = 2). Top: rate per i
 momentum, from (3.18), with the rate that a linear matrix inequality certifies for ALL functions
 with the same mu and L (crosses; where there is none, none was found). Colors and markers of step
 sizes are not those of momenta. Middle rows, at the mu = 0.5
-of the text and, last column, at the mu = 0.1 of the authors' figure (step size 0.5/L):
+of the text and, last column, at the mu = 0.1 of the figure in the authors' repository (0.5/L):
 error after T iterations when the noise has standard deviation T c_w in each coordinate, which is
 how a fixed budget forces it to grow with T; exact error (solid), the corrected bound (dashed), the
-bound (3.17) as printed with C_t = t (dotted), the published curves (thin). Bottom, mu = 0.1: the
+bound (3.17) as printed with C_t = t (dotted), the repository's curves (thin). Bottom, mu = 0.1: the
 corrected bound of Theorem 3.5 at the best T <= {HORIZON} against momentum, with the momentum of the
 best rate (disc) and of the least bound (star); and both kinds of best momentum against the step
 size (filled: mu = 0.1).
@@ -429,7 +429,8 @@ Privacy: nothing is run on data here. Noise of standard deviation T c_w is what 
 releases of sensitivity S1 need under a pure total budget epsilon (delta = 0, replace-one,
 full batch, basic composition) if c_w = sqrt(2) S1 / (n epsilon).
 
-Differences from the paper: the text states mu = 0.5 and rate (3.18); the authors' figure follows
+Differences from the paper: the text states mu = 0.5 and rate (3.18); the figure in the authors'
+repository, of July 2020 (our text of the paper has no figures), follows
 the largest root of NESTEROV'S polynomial at mu = 0.1, and its bound mixes that rate with heavy
 ball's noise term, which is why the thin curves leave the dotted ones. Both rates and both mu are
 in the tables.{compared} The printed bound needs C_t = max_i ||T_i^t|| / rate^t instead of t, and
@@ -441,5 +442,5 @@ and both noise levels.
 
 Finding: that the momentum of the best rate is a good choice under noise is
 {"confirmed" if cost <= 2.0 else "refuted"} (at most {cost:.1f} times the least bound); the printed
-rates are not those of the published figure, which shows Nesterov's.
+rates are not those of the repository's figure, which shows Nesterov's.
 """

@@ -103,7 +103,7 @@ def draw(tables: dict[str, Table]) -> Figure:
                 ax,
                 published["t"][mine],
                 published["b"][mine],
-                label="published figure (factor 2 one step early)",
+                label="the authors' repository (factor 2 one step early)",
                 color=plotting.PALETTE["vermillion"],
                 marker="o",
                 markersize=3.2,
@@ -157,7 +157,8 @@ epsilon-differentially private (delta = 0, replace-one neighbours, basic composi
 epsilon > 0 that the unit S1/(n epsilon) of the vertical axis is taken with: the 1/b_t sum to 1.
 
 Differences from the paper: the text's own a_(T,t) credits the factor 2 of a stage change when
-the new stage begins, and so do we; the authors' figure credits it one step earlier, which puts
+the new stage begins, and so do we; the figure in the authors' repository, of July 2020 (our text
+of the paper has no figures), credits it one step earlier, which puts
 the last step of each stage 25% off and every other step less than 1%.{compared} The bound itself
 needs a further factor 2 on the initial error, which does not move the optimal scales.
 

@@ -36,7 +36,7 @@ Remark 4.2 | 001-13 |
 Lemma B.1 | 001-25 |
 (3.3) to (3.5) | 001-1 | the cost of one iteration
 (3.6), (3.7) | 001-24 |
-(3.8), (3.9) | 001-2 | the dynamical system
+(3.8), (3.9) | holds: 001-2 | the dynamical system; the sign is in (3.10)
 (3.10) | 001-2 |
 (3.12) | holds: 001-4 | (B.1), a step of its proof, is off by a factor 2, and by d
 (B.1) | refuted: 001-4 | as an equality; (3.12) does not need it
@@ -45,16 +45,16 @@ Lemma B.1 | 001-25 |
 (3.14) | 001-3 |
 (3.15) | 001-6 |
 (3.17) | 001-7 001-30 |
-(3.18) | 001-7 001-21 | `theory.heavy_ball_rate`
+(3.18) | holds: 001-21 | the formula, `theory.heavy_ball_rate`; the claim judges a figure of it
 (4.2), (4.3) | 001-9 001-10 001-11 |
 (4.4) | 001-14 |
 (4.5), (4.6) | 001-12 | a_{T,0} is that of (4.3), 001-10
 (4.7) | used | `theory.multistage_schedule`
 (4.8) | 001-15 |
 (5.1) | 001-16 |
-(5.2) | holds: 001-17 | the display is a bound; the sentence before it has "="
-Figure 1 | 001-21 | `python -m figures kuru_fig1`
-Figure 2 | 001-22 | `python -m figures kuru_fig2`
+(5.2) | repaired: 001-17 | a bound, true; its first line has the wrong sign in the exponents and z for z'
+Figure 1 | not checkable: 001-21 | our text has no figures; the one of the authors' repository, and ours: `python -m figures kuru_fig1`
+Figure 2 | not checkable: 001-22 | our text has no figures; the one of the authors' repository, and ours: `python -m figures kuru_fig2`
 Figure 3 | drawn: 001-19 001-23 001-27 001-28 001-33 | with noise that is private, and published curves: `python -m figures kuru_fig3`
 Figure 4 | drawn: 001-13 001-19 | with noise that is private: `python -m figures kuru_fig4`
 Headline: sigma_T of section 3.2 is private | 001-8 |

@@ -29,7 +29,7 @@ Lemma 5 | 002-16 bounds-26 |
 Theorem 1 | 002-1 |
 Theorem 2 | 002-2 |
 Theorem 3 | 002-3 |
-Theorem 4 | 002-4 002-5 002-6 | "Algorithm 2 satisfies RDP", with the costs as printed
+Theorem 4 | repaired: 002-4 002-5 002-6 | "Algorithm 2 satisfies RDP", without a cost: true; the costs are those of section 4.3
 Algorithm 1 | 002-9 | private as Theorems 1 to 3 say of it
 Algorithm 2 | 002-4 002-5 002-6 002-8 | `methods.LineSearchSGD`
 Algorithm 3 | 002-6 | `methods.LineSearchSGD(adapt="angle")`

@@ -546,10 +546,9 @@ def run_and_bound(
 
 @register(
     "000-11",
-    "Theorem 2; Remark 2",
+    "Remark 2 (the bound of Theorem 2 is lost in our text)",
     "with a constant step in proportion to 1/sqrt(d sigma^2 T (L0 + L1 (tau0 + 1))) and T large, "
-    "E min_t \\|\\|grad f(x_t)\\|\\| is at most O(T^-1/4), and what does not vanish (the bound "
-    "itself is lost in our text)",
+    "the part of the bound on E min_t \\|\\|grad f(x_t)\\|\\| that vanishes is O(T^-1/4)",
     "`theory.psac_theorem2`, with all constants",
     verdict="sharpened",
     says="Theorem 2 bounds E(min ...) for T at least A(L, tau, d, r, sigma, B), Remark 2 says that "
@@ -727,7 +726,8 @@ def long_full_batches(effort: Effort) -> Iterator[Evidence]:
 
 @register(
     "000-9",
-    "Theorem 1 (its sigma is lost in our text: as Theorem 3.4 of Fang et al. 2023)",
+    "Theorem 1 (its sigma is lost in our text: as Theorem 3.4 of Fang et al. 2023; it is Theorem 1 "
+    "of Abadi et al. 2016, quoted)",
     "for some c1, c2, (epsilon, delta)-DP if sigma >= c2 q sqrt(T ln(1/delta))/epsilon, for any "
     "epsilon <= c1 q^2 T and delta > 0",
     "for any epsilon <= min{q^2 T, ln(1/delta)} with c2 = 2; noise is calibrated by an accountant",

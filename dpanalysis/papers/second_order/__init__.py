@@ -22,7 +22,7 @@ Definition A.1 | used | (epsilon, delta)-DP, replace-one: `privacy.epsilon`
 Definition A.2 | used | `audit.renyi_divergence`
 Definition A.3 | used | Renyi DP: `Event.rdp_cost`
 Definition A.4 | used | zCDP: `Event.zcdp_cost`
-Definition B.1 | bounds-8 bounds-9 | valid for epsilon < 1; the exact delta is used
+Definition B.1 | 003-20 bounds-8 bounds-9 | true for epsilon < 1, which it does not say, and with the sensitivity once; the exact delta is used
 Assumption 1 | 003-15 |
 Assumption 2 | 003-1 003-5 003-15 |
 Algorithm 1 | 003-2 003-4 | `methods.SecondOrder`
@@ -60,12 +60,13 @@ Lemma D.3 | 003-8 003-16 | Lemma 7 again
 Corollary D.4 | 003-17 | Corollary 3 again
 Theorem D.5 | 003-21 | Theorem 4 again
 Lemma D.6 | 003-9 |
-Lemma D.7 | 003-9 | its constants are unknown; those of Gaussian entries are used
+Lemma D.7 | standard | Tao (2012), with unknown constants; those of Gaussian entries are used (003-9)
 (4) | 003-1 |
 (6) | 003-4 003-17 |
 (10), (15), (17) | 003-8 |
 (12), (18) | 003-21 003-22 |
-(24), (25) | 003-18 003-23 |
+(24) | 003-18 |
+(25) | 003-23 |
 (28) | 003-10 |
 (29) | 003-19 |
 Section 4: the losses and tolerances of the experiments | 003-12 003-15 |
@@ -85,7 +86,7 @@ Table 12 | not checkable | Hessian evaluations, lost in our text; ours are in `p
 Headline: the realised cost of a run is its guarantee | 003-3 |
 Headline: a tighter sensitivity for the search's query | 003-7 |
 Headline: matches the sample complexity of DP-GD, d alpha^-2 | 003-21 003-24 | `python -m figures second_order_complexity`
-Headline: the mini-batch version keeps the complexity | 003-18 003-23 003-24 |
+Headline: the mini-batch version keeps the complexity | 003-24 |
 Headline: the tests find second-order points | 003-12 | `python -m figures second_order_saddle` has an instance where curvature counts
 Headline: line search, batches and two phases speed it up | drawn | `python -m figures second_order_tables`
 Headline: fewer iterations than DP-TR, and a lower final loss | 003-27 | depends on G and M, which the paper does not give

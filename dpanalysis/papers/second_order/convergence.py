@@ -448,7 +448,8 @@ def change_quotients(w: Array, far: Array, x: Array, strength: float) -> tuple[f
     "with bounded rows the losses have Lipschitz gradients and Hessians",
     "\\|\\|x\\|\\| <= 1: G = 1/4 + 2 lambda, M = 1/(6 sqrt 3) + 4.66856 lambda, B_g = 1, "
     "B_H = 1/4; the penalty's second derivative is in [-lambda/2, 2 lambda]. The tolerances of the "
-    "experiments, eps_H = sqrt(M eps_g), imply M = 1, ten times too much (003-27)",
+    "experiments, eps_H = sqrt(M eps_g), imply M = 1, the sharp constant of rows of norm 2.18; "
+    "rows here are scaled to norm 1, where it is .10 (003-27)",
     verdict="sharpened",
     says="'the losses have Lipschitz gradients and Hessians'; 'eps_H = sqrt(M alpha)'",
     hypotheses="rows of norm at most 1, any lambda",
@@ -504,7 +505,7 @@ def queries(multiple: float, backtrack: float) -> int:
     "a search of i_max queries, 1/lambda-private, accepts none below "
     "-8 lambda Delta (ln i_max + ln T/xi), with probability 1 - xi/T",
     "-4 lambda Delta ln(2 i T/(3 xi)). i_max is that of Algorithm 2, floor(log_beta 1/b) + 1: "
-    "Lemma 7 misprints it as log_beta b, which is negative",
+    "our text of Lemma 7 has log_beta b, which is negative",
     verdict="sharpened",
     says="'n >= 16 lambda (log i_max + log T/xi) ...'",
     hypotheses="any number of queries, all just below the slack; i_max as in Algorithm 2",
@@ -929,8 +930,8 @@ def beside_trust_region(name: str, G: float, M: float, runs: int) -> tuple[float
     "Introduction; Section 4",
     "OPT takes fewer iterations than DP-TR, and its final loss is lower, at high budgets",
     "where M = 1, which the paper's eps_H implies: fewer iterations with the sharp G = .25, a "
-    "lower loss with G = 1. With the sharp M = .10 DP-TR takes fewer, on Covertype and IJCNN in "
-    "all settings (`figures second_order_tables`)",
+    "lower loss with G = 1. With M = .10, sharp for the rows of norm 1 here, DP-TR takes fewer, on "
+    "Covertype and IJCNN in all settings (`figures second_order_tables`)",
     verdict="sharpened",
     says="'our algorithm requires fewer iterations than DP-TR'; 'OPT outperforms TR, with much "
     "less runtime and lower final loss'",

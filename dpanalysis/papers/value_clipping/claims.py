@@ -157,7 +157,8 @@ def delta_above_half(effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
     says='"Given any epsilon > 0 and delta, delta\' in (0.5, 1)".',
     hypotheses="delta in (.5, 1), B = n, any T, sigma of (2), for any c2",
-    changes="It is a misprint: the proof needs delta' at most .5, and no budget has such a delta.",
+    changes="It is a misprint of a premise, the rate of Theorem 4.5 stands: the proof needs delta' "
+    "at most .5, and no budget has such a delta.",
     adversary=delta_above_half,
 )
 def range_of_delta(effort: Effort) -> Iterator[Evidence]:
@@ -204,7 +205,8 @@ def shortest_runs(effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
     says='"set T > epsilon/c1", with sigma = c2 B sqrt(T log(1/delta))/(n epsilon).',
     hypotheses="T > epsilon/c1, sigma of (2), delta below .5 (004-2), for any c1 and c2",
-    changes="It is a misprint: Theorem 3.4, on which it rests, has q^2. The event of no clipping, "
+    changes="It is a misprint of a premise: Theorem 3.4 has q^2. The rate of Theorem 4.5 stands; "
+    "its T = Theta(n^2 epsilon^2/d) then needs B^2 >= d/(c1 epsilon). The event of no clipping, "
     "\\|\\|f_i\\|\\| <= C, lacks a gradient in the same way; words beside it say what is meant.",
     adversary=shortest_runs,
 )
@@ -372,7 +374,8 @@ def renyi_epsilon(rate: float, steps: int, delta: float) -> float:
     "004-7",
     "Figure 1",
     "the runs on MNIST and CIFAR are (1.0379, 1e-5)- and (.9580, 1e-5)-DP",
-    "so they are by RDP: 10 epochs at q = 1/469, 5 at q = 1/390; .734 and .576 by PLD",
+    "so they are by RDP at Opacus's orders: 10 epochs at q = 1/469, 5 at q = 1/390; .734 and .576 "
+    "by PLD",
     verdict="sharpened",
 )
 def figure_one(effort: Effort) -> Iterator[Evidence]:
@@ -854,7 +857,7 @@ def without_light_tails(effort: Effort) -> Iterator[Evidence]:
 
 @register(
     "004-13",
-    "Corollary 5.1",
+    "Corollary 5.1 (of Theorem 3.4: Abadi et al. 2016, Theorem 1, quoted)",
     "value clipping is (epsilon, delta)-DP for some c1, c2 if sigma >= c2 q sqrt(T ln 1/delta)/"
     "epsilon, for any epsilon < c1 q^2 T and delta > 0",
     "per-sample values (004-1), and epsilon <= min{q^2 T, ln 1/delta} with c2 = 2, as for gradient "
