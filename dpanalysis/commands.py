@@ -11,7 +11,8 @@ import gzip
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -48,6 +49,10 @@ class CsvFile:
 
     def __init__(self, path: str | os.PathLike[str], delimiter: str = ",") -> None:
         self.path, self._delimiter = path, delimiter
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ValueError(
+                f"{path}: not a file: save it first (it is read twice, a pipe can be once)"
+            )
         with self._open() as file:
             header = next(self._rows(file), None)
         if header is None:
@@ -77,6 +82,8 @@ class CsvFile:
                 return
             except csv.Error as error:
                 raise ValueError(f"{self.path}, line {reader.line_num}: {error}") from None
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise ValueError(f"{self.path}: not a whole gzip file ({error})") from None
             except UnicodeDecodeError as error:
                 raise ValueError(
                     f"{self.path}, after line {reader.line_num}: not UTF-8 ({error.reason}); save "
@@ -142,7 +149,12 @@ def add(subparsers: Any) -> None:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
         parser.add_argument("file", type=Path, metavar="CSV", help="with a header line, UTF-8")
-        parser.add_argument("--delimiter", default=",", help="default: a comma")
+        parser.add_argument(
+            "--delimiter",
+            type=_delimiter,
+            default=",",
+            help="one character, or \\t; default: a comma",
+        )
         if name in ("predict", "evaluate"):
             parser.add_argument("--model", type=Path, required=True, metavar="JSON")
         if name in ("fit", "evaluate"):
@@ -217,7 +229,9 @@ def _fit(arguments: argparse.Namespace) -> int:
     from .linear_model.classifiers import fit_blocks, whole_file
     from .preprocessing.encoder import PublicEncoder, read_domain
 
-    for path in (arguments.out, arguments.card):
+    outputs = {"--out": arguments.out, "--card": arguments.card}
+    _check_apart({"CSV": arguments.file, "--domain": arguments.domain}, outputs)
+    for path in outputs.values():
         _check_output(path, arguments.force)
     domain, classes = read_domain(arguments.domain)
     if arguments.label in domain:
@@ -290,6 +304,8 @@ def _number(cell: str) -> float:
 
 
 def _predict(arguments: argparse.Namespace) -> int:
+    inputs = {"CSV": arguments.file, "--model": arguments.model}
+    _check_apart(inputs, {"--out": arguments.out})
     encoder, model, file = _opened(arguments)
     from .linear_model.classifiers import whole_file
 
@@ -331,8 +347,6 @@ def _evaluate(arguments: argparse.Namespace) -> int:
             found = model.predict(rows)
             guesses.append(found if of_numbers else found.astype(str))
             scores.append(found if of_numbers else model.decision_function(rows))
-    if not labels:
-        raise ValueError(f"{arguments.file}: there are no rows")
     y, guess, score = (np.concatenate(parts) for parts in (labels, guesses, scores))
     print(f"rows: {len(y)}")
     if of_numbers:
@@ -376,6 +390,23 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "evaluate": _evaluate,
     "domain": _domain,
 }
+
+
+def _delimiter(text: str) -> str:
+    text = "\t" if text == "\\t" else text
+    if len(text) != 1:
+        raise argparse.ArgumentTypeError(f"must be one character, or \\t, got {text!r}")
+    return text
+
+
+def _check_apart(inputs: Mapping[str, Path], outputs: Mapping[str, Path | None]) -> None:
+    """Raise where something that is written would replace something that is read, or another."""
+    taken = {path.resolve(): name for name, path in inputs.items()}
+    for name, path in outputs.items():
+        if path is not None:
+            other = taken.setdefault(path.resolve(), name)
+            if other != name:
+                raise ValueError(f"{name} {path} is the file of {other}, which it would replace")
 
 
 def _check_output(path: Path | None, force: bool) -> None:
@@ -429,6 +460,8 @@ class _Lines:
                         f"got {cell!r}"
                     ) from None
             yield chunk.only(names), np.array(labels)
+        if not self._chunk.lines:
+            raise ValueError(f"{self._file.path}: there are no rows")
 
     def __enter__(self) -> _Lines:
         return self

@@ -699,3 +699,17 @@ def test_the_number_of_classes_is_stated_and_not_read_off_the_labels():
         datasets.Dataset(X, y, X, y - 1, "mine", ())
     with pytest.raises(ValueError, match="n_classes must be at least 2"):
         datasets.Dataset(X, y, None, None, "mine", (), 1)
+
+
+def test_a_header_that_repeats_a_name_and_another_encoding_are_refused(tmp_path):
+    for text in ("a,a,y\n1,2,1\n", "a,a,y\n1,b,1\n"):
+        with pytest.raises(ValueError, match="the header has 'a' twice, in columns 1 and 2"):
+            datasets.load_csv(write(tmp_path / "twice.csv", text))
+    path = tmp_path / "latin.csv"
+    for lines in ("a,y\n1,1\nn\xfc,1\n", "\xfc,y\n1,1\n"):
+        path.write_bytes(lines.encode("latin-1"))
+        with pytest.raises(ValueError, match=r"latin.csv, line \d: not UTF-8"):
+            datasets.load_csv(path)
+    path.write_bytes(b"a,y\r1,1\r2,-1\r")
+    X, y = datasets.load_csv(path)
+    assert X.ravel().tolist() == [1.0, 2.0] and y.tolist() == [1.0, -1.0]

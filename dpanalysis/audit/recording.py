@@ -266,8 +266,9 @@ class _Judge:
             )
             return Recording(name, (), not_followed=(note,))
         if all(run.others and isinstance(run.others[0], Raised) for side in runs for run in side):
-            note = f"every run {runs[0][0].others[0]}: {replayer.error}; nothing was compared"
-            return Recording(name, (), not_followed=(note,))
+            raised = f"every run {runs[0][0].others[0]}: {replayer.error}"
+            self._find("untested", f"nothing was compared, for {raised}", None)
+            return Recording(name, tuple(self.findings), looked=False)
         coins = self._coins()
         seeds = self._constant_seeds()
         self._draws()

@@ -192,6 +192,27 @@ class _Table:
         return names.index(column)
 
 
+def _decoded(path: str | os.PathLike[str], content: bytes) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ValueError(
+            f"{path}, line {line}: not UTF-8 ({error.reason}); save the file as UTF-8"
+        ) from None
+
+
+def _different(path: str | os.PathLike[str], names: list[str]) -> list[str]:
+    """Return the names of a header, or raise where one stands twice."""
+    for j, name in enumerate(names):
+        if name in names[:j]:
+            raise ValueError(
+                f"{path}: the header has {name!r} twice, in columns {names.index(name) + 1} and "
+                f"{j + 1}: rename one"
+            )
+    return names
+
+
 class _TextTable(_Table):
     """A CSV file of text columns."""
 
@@ -204,15 +225,15 @@ class _TextTable(_Table):
         comment: str | None,
     ) -> None:
         self.path = path
-        text = content.decode("utf-8", "replace")
-        reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
+        lines = io.StringIO(_decoded(path, content), newline=None)
+        reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
         rows: list[list[str]] = []
         self.lines: list[int] = []
         for row in reader:
             if not row or (comment is not None and row[0].startswith(comment)):
                 continue
             if names is None:
-                names = row
+                names = _different(path, row)
             elif len(row) == len(names):
                 rows.append(row)
                 self.lines.append(reader.line_num)
@@ -275,7 +296,8 @@ class _NumericTable(_Table):
             return None
         if names is None:
             header, _, content = content.partition(b"\n")
-            names = header.decode("utf-8", "replace").rstrip("\r").split(delimiter)
+            header = header.rstrip(b"\r")
+            names = _different(path, _decoded(path, header).split(delimiter))
         text = np.frombuffer(content, dtype=np.uint8)
         ends = np.flatnonzero(text == ord("\n"))
         if text.size and text[-1] != ord("\n"):

@@ -701,6 +701,8 @@ def load(path: str | os.PathLike[str]) -> Any:
                 raise ValueError(f"labels of dtype {kind!r}")
             model.classes_ = np.array(content["classes"], dtype=kind)
             shapes = model.coef_.shape[:2], model.coef_.shape[:1]
+            if len(model.coef_) != (len(model.classes_) if len(model.classes_) != 2 else 1):
+                raise ValueError("weights for another number of classes")
         if (model.coef_.shape, model.intercept_.shape) != shapes or not model.coef_.ndim:
             raise ValueError("weights of the wrong shape")
         if isinstance(model, Ridge):
@@ -710,6 +712,6 @@ def load(path: str | os.PathLike[str]) -> Any:
             model.feature_names_in_ = np.array(content["feature_names"], dtype=object)
         model.privacy_ = PrivacyCard.from_json(json.dumps(content["privacy"]))
         encoder = content["encoder"] and PublicEncoder.from_dict(content["encoder"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not a model that dpanalysis has saved ({error})") from error
     return Pipeline([("encoder", encoder), ("model", model)]) if encoder else model

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._validation import check_number, refuse_mask
 from ..preprocessing.columns import LearnedRanges, columns_of
+from ..preprocessing.encoder import is_missing
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.facts import check_size
 from ..problems.rows.checks import has_read_width, refuse_read_width
@@ -49,7 +51,8 @@ _STEPS = (
 )
 _CUT = (
     "no public bounds were declared, so every feature is cut to the range from -1 to 1: put a "
-    "PublicEncoder before the estimator, or pass bounds=(low, high)"
+    "PublicEncoder right before the estimator, or pass bounds=(low, high). Those of an encoder are "
+    "lost in a DataFrame or a ColumnTransformer: pass bounds=encoder.columns_"
 )
 
 _NO_WEIGHTS = (
@@ -229,6 +232,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
     def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         refuse_mask("X", X)
         refuse_mask("y", y)
+        if not self._numeric:
+            _refuse_missing(y)
         if has_read_width(X):
             refuse_read_width()
         try:
@@ -354,6 +359,15 @@ class PrivateLinearModel(BaseEstimator, ABC):
         if budget.relation == REPLACE_ONE:
             return "the number of records, the nominal size"
         return "the nominal size, but not the number of records,"
+
+
+def _refuse_missing(y: Any) -> None:
+    """Raise ValueError for a label that is missing: as text it would be a class of its own."""
+    if getattr(getattr(y, "dtype", None), "kind", "O") != "O" or not isinstance(y, Iterable):
+        return
+    for i, label in enumerate(y):
+        if not isinstance(label, str) and np.ndim(label) == 0 and is_missing(label):
+            raise ValueError(f"y must hold a label in every row, got {label!r} in row {i}")
 
 
 def _refuse_nan(error: ValueError) -> None:

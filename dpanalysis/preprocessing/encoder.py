@@ -144,8 +144,13 @@ def _is_number(value: Any) -> bool:
     return not isinstance(value, (str, bool)) and hasattr(value, "__float__")
 
 
+def _listed(declared: Any) -> list[Any]:
+    """Return the values of a list; none of what is no list."""
+    return [] if isinstance(declared, str) or not isinstance(declared, Iterable) else [*declared]
+
+
 def _range(declared: Any, missing: Any) -> NumericDomain:
-    values = [] if isinstance(declared, str) else list(declared)
+    values = _listed(declared)
     numbers = values if missing is None else [*values, missing]
     if len(values) != 2 or not all(_is_number(v) and math.isfinite(float(v)) for v in numbers):
         raise ValueError(
@@ -176,7 +181,7 @@ def _seconds(value: Any) -> float:
 
 
 def _dates(declared: Any, missing: Any) -> NumericDomain:
-    values = [] if isinstance(declared, str) else list(declared)
+    values = _listed(declared)
     try:
         low, high = map(_seconds, values)
         filled = None if missing is None else _seconds(missing)
@@ -191,7 +196,7 @@ def _dates(declared: Any, missing: Any) -> NumericDomain:
 
 
 def _categories(declared: Any, missing: Any, other: Any = None) -> Categories:
-    values = [] if isinstance(declared, str) else [text_of(value) for value in declared]
+    values = [text_of(value) for value in _listed(declared)]
     missing = None if missing is None else text_of(missing)
     other = None if other is None else text_of(other)
     values += [v for v in dict.fromkeys((missing, other)) if v is not None and v not in values]
@@ -219,6 +224,8 @@ def read_domain(path: str | os.PathLike[str]) -> tuple[dict[str, Domain], list[s
     classes = content.get("classes", [])
     if not isinstance(classes, list) or any(value == _UNFILLED for value in classes):
         raise ValueError(f"{path}: classes must be a list of labels, got {classes!r}")
+    if len({text_of(value) for value in classes}) < len(classes):
+        raise ValueError(f"{path}: classes must be different labels, got {classes!r}")
     try:
         return parse_domain(columns), [text_of(value) for value in classes]
     except (TypeError, ValueError) as error:
@@ -488,7 +495,7 @@ def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
         for i, cell in enumerate(array.tolist()):
             try:
                 numbers[i] = np.nan if is_missing(cell) else float(cell)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise WrongCell([(i, name, cell, "a number")]) from None
     empty = np.isnan(numbers)
     if empty.any():
@@ -497,9 +504,10 @@ def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
             kind = "a date" if domain.dates else "a number"
             expected = f"{kind}, since no value is declared for empty cells"
             raise WrongCell([(i, name, None if domain.dates else array[i], expected)])
-        cell = array[i]
-        if isinstance(cell, str) and cell.strip():  # the text "nan" is a number to float()
-            raise WrongCell([(i, name, cell, "a number")])
+        if array.dtype.kind not in "fiu":  # the text "nan" is a number to float()
+            for i in np.flatnonzero(empty).tolist():
+                if isinstance(array[i], str) and array[i].strip():
+                    raise WrongCell([(i, name, array[i], "a number")])
         numbers[empty] = domain.missing
     if np.isinf(numbers).any():
         i = int(np.argmax(np.isinf(numbers)))

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._devices import on_host, to_host
+from .._validation import check_choice, check_finite, check_int
 from . import exact_noise
 from .noise import (
     Random,
@@ -207,19 +208,31 @@ def smallest(
     -------
     int array of shape (count,)
 
+    Raises
+    ------
+    ValueError
+        If a number is not finite, shapes differ, or law or count is none of these.
+
     Examples
     --------
     >>> smallest(random_source("os"), [3.0, 1.0, 2.0], [0.0, 0.0, 9.0], "gumbel", 0.001).tolist()
     [1]
     """
-    x, scale = np.asarray(values, dtype=np.float64), spread_of("scale", scale)
+    laws: dict[str, Any] = {"gumbel": gumbel, "exponential": exponential}
+    check_choice("law", law, [*laws])
+    x, more = (np.asarray(each, dtype=np.float64) for each in (values, offsets))
+    check_finite("values", x)
+    check_finite("offsets", more)
+    scale = spread_of("scale", scale)
+    if x.ndim != 1 or more.shape != x.shape:
+        raise ValueError(f"values and offsets must be (K,), got shapes {x.shape} and {more.shape}")
+    check_int("count", count, low=1, high=x.size)
     if scale and isinstance(random, SystemRandom):
-        return exact_noise.smallest(random, x, offsets, law, scale, count)
+        return exact_noise.smallest(random, x, more, law, scale, count)
     if scale:
-        laws: dict[str, Any] = {"gumbel": gumbel, "exponential": exponential}
         x = x - laws[law](random, scale, x.size)
     # After the noise: a large public number would round away what the noise has to hide.
-    return np.argsort(x + np.asarray(offsets), kind="stable")[:count]
+    return np.argsort(x + more, kind="stable")[:count]
 
 
 def parts(random: Random, n: int, count: int) -> Any:

@@ -343,7 +343,7 @@ def test_what_is_not_heard_is_said():
         raise RuntimeError("no such column")
 
     found = audit.record(broken, DATA, OTHER, vectorized=False)
-    assert found.passed and "raises RuntimeError: no such column" in str(found)
+    assert not found.passed and "raises RuntimeError: no such column" in str(found)
     slow = audit.record(one_coordinate_forgotten, DATA, OTHER, seconds=0.0)
     assert slow.passed and "the time was over" in str(slow)
 
@@ -507,3 +507,14 @@ def test_an_estimator_has_no_finding():
 def test_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         audit.record(scale_stated, DATA, **arguments)
+
+
+def test_a_mechanism_that_never_runs_is_untested():
+    def broken(data, rng, size):
+        raise ZeroDivisionError("no such luck")
+
+    for mechanism in (broken, lambda data, rng: data):
+        found = audit.record(mechanism, DATA, OTHER, claim=1.0)
+        assert not found.passed and not found.looked
+        assert [each.kind for each in found.findings] == ["untested"]
+    assert "nothing was compared, for every run raises" in str(audit.record(broken, DATA, OTHER))

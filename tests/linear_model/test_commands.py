@@ -301,3 +301,49 @@ def test_regression_says_what_it_wants(hours, capsys):
         where = f"hours.csv, line 3, column 'hours': expected a number, got {cell!r}"
         fails(capsys, [*fit, "--target-bounds", "0", "1"], where)
     assert not (hours / "m.json").exists()
+
+
+def test_nothing_that_is_read_or_written_is_replaced_by_another(folder, capsys):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for more, match in (
+        (["--out", "x.json", "--card", "x.json"], "--card x.json is the file of --out"),
+        (["--out", "train.csv", "--force"], "--out train.csv is the file of CSV"),
+        (["--out", "x.json", "--card", "./domain.toml", "--force"], "is the file of --domain"),
+    ):
+        fails(capsys, [*FIT, *more], match)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert main([*FIT, "--out", "m.json", "--seed", "0"]) == 0
+    for out, of in (("test.csv", "CSV"), ("m.json", "--model")):
+        fails(capsys, ["predict", "test.csv", "--model", "m.json", "-o", out], f"the file of {of}")
+    assert (folder / "test.csv").read_bytes() == before["test.csv"]
+
+
+def test_a_pipe_and_a_cut_archive_are_refused(folder, capsys):
+    import os
+
+    assert main([*FIT, "--out", "m.json", "--seed", "0"]) == 0
+    os.mkfifo("pipe")
+    fails(capsys, ["predict", "pipe", "--model", "m.json"], "pipe: not a file: save it first")
+    (folder / "cut.csv.gz").write_bytes(gzip.compress((folder / "test.csv").read_bytes())[:1500])
+    (folder / "no.csv.gz").write_bytes(b"age,rich\n")
+    for name in ("cut.csv.gz", "no.csv.gz"):
+        fails(capsys, ["predict", name, "--model", "m.json"], f"{name}: not a whole gzip file")
+
+
+def test_tables_split_by_tabs_and_classes_that_repeat(folder, capsys):
+    (folder / "tabs.csv").write_text("age\thome, town\trich\n60\ta\tyes\n10\ta\tno\n")
+    fit = ["fit", "tabs.csv", "--label", "rich", "--domain", "domain.toml", "--epsilon", "1"]
+    assert main([*fit, "--out", "t.json", "--seed", "0", "--delimiter", r"\t"]) == 0
+    fails(capsys, [*fit, "--out", "u.json", "--delimiter", ";;"], "--delimiter: must be one char")
+    (folder / "domain.toml").write_text(TOML.replace('["no", "yes"]', '["yes", "yes"]'))
+    fails(capsys, [*FIT, "--out", "n.json"], "classes must be different labels")
+
+
+@pytest.mark.parametrize("change", ["classes", "parameters", "privacy"])
+def test_a_model_edited_by_hand_is_refused(folder, capsys, change):
+    assert main([*FIT, "--out", "m.json", "--seed", "0"]) == 0
+    content = json.loads((folder / "m.json").read_text())
+    content[change] = ["a", "b", "c"] if change == "classes" else "a word"
+    (folder / "m.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"m.json: not a model that dpanalysis has saved"):
+        load("m.json")

@@ -350,3 +350,18 @@ def test_a_saved_encoder_takes_missing_cells_as_the_first_one_did():
 def test_a_share_that_leaves_no_middle_is_refused(trimmed):
     with pytest.raises(ValueError, match=r"trimmed must lie in \(0, 0.25\)"):
         PrivateBounds(1.0, trimmed=trimmed).fit(np.linspace(0.0, 1.0, 2000)[:, np.newaxis])
+
+
+@pytest.mark.parametrize("cells", [[[None], ["nan"]], [["nan"], [None]], [["1"], [None], [" NaN"]]])
+def test_text_that_python_reads_as_nan_is_no_empty_cell(cells):
+    encoder = PublicEncoder({"a": {"range": (0, 10), "missing": 5}}).fit([[1]])
+    with pytest.raises(ValueError, match=r"expected a number, got ' ?[nN]a[nN]'"):
+        encoder.transform(cells)
+
+
+@pytest.mark.parametrize("kind", ["range", "categories", "dates"])
+def test_a_domain_that_is_no_list_is_named(kind):
+    with pytest.raises(ValueError, match=r"'a'.*got 5"):
+        PublicEncoder({"a": {kind: 5}}).fit([[1]])
+    with pytest.raises(ValueError, match="expected a number, got 1000"):
+        PublicEncoder({"a": {"range": (0, 1)}}).fit([[1]]).transform([[10**400]])

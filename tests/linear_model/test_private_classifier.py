@@ -298,3 +298,19 @@ def test_code_of_the_user_is_neither_saved_nor_loaded(tmp_path):
         path.write_text(json.dumps(content))
         with pytest.raises(ValueError, match="not a model that dpanalysis has saved"):
             load(path)
+
+
+def test_a_missing_label_is_no_class():
+    import pandas as pd
+
+    X = np.linspace(0.0, 1.0, 60)[:, None]
+    words = ["no"] * 30 + ["yes"] * 30
+    model = LogisticRegression(5.0, bounds=(0.0, 1.0), random_state=0)
+    for gap in (None, np.nan, pd.NA):
+        labels = [*words[:-1], gap]
+        for y in (labels, np.array(labels, dtype=object), pd.Series(labels, dtype="string")):
+            with pytest.raises(
+                ValueError, match=r"y must hold a label in every row, got .* in row 59"
+            ):
+                model.fit(X, y)
+    assert model.fit(X, pd.Series(words, dtype="category")).classes_.tolist() == ["no", "yes"]

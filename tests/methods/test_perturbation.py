@@ -732,3 +732,32 @@ def test_events_add_up_over_releases():
 def test_a_descent_makes_at_least_one_pass_over_one_batch(batches, passes):
     with pytest.raises(ValueError, match=r"(batches|passes) must"):
         NoisyDescent(np.zeros(2), 0.1, batches, passes, False, "gaussian", 1.0)
+
+
+@pytest.mark.parametrize("library", ["torch", "array_api_strict"])
+def test_solutions_in_single_precision_are_refused(library):
+    """A step on such rows moved by 17 times what one record may move it: epsilon 26 for 1."""
+    xp = pytest.importorskip(library)
+    rows = np.ones((40, 1))
+    for dtype, refused in ((xp.float32, True), (xp.float64, False)):
+        problem = dpa.ERM(
+            xp.asarray(rows, dtype=dtype),
+            xp.asarray(np.ones(40)),
+            dpa.losses.HuberizedHinge(0.5),
+            dpa.regularizers.L2(0.1),
+            dpa.RowBound(2, 1.0),
+        )
+        for method in (
+            dpa.methods.OutputPerturbation("gradient_descent", passes=2),
+            dpa.methods.ObjectivePerturbation(),
+        ):
+            if refused:
+                with pytest.raises(ValueError, match="must be computed in double precision"):
+                    dpa.minimize(problem, method, dpa.Budget(1.0, 1e-5), rng=0)
+            else:
+                result = dpa.minimize(problem, method, dpa.Budget(1.0, 1e-5), rng=0)
+                assert result.epsilon() <= 1.0 + 1e-9
+    bound = dpa.RowBound(2, 1.0)
+    single = dpa.problems.Softmax(rows, np.arange(40) % 2, 2, None, bound, dtype="float32")
+    with pytest.raises(ValueError, match="dtype='float64'"):
+        dpa.minimize(single, dpa.methods.ObjectivePerturbation(), dpa.Budget(1.0), rng=0)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dpanalysis as dpa
 from dpanalysis import privacy
 from dpanalysis.errors import IncompatibleAccounting
 from dpanalysis.privacy import (
@@ -474,3 +475,37 @@ def test_costs_without_a_grid_are_never_below_and_exact_for_gaussians(std, count
     quick, tight = (f(Repeated(event, count), budget) for f in (spent_without_grid, spent))
     assert quick >= tight * (1.0 - 1e-12)
     assert rate or quick == tight
+
+
+def test_the_relation_of_what_is_inside_counts():
+    noise = privacy.events.Gaussian(1.0, 1.0)
+    best = privacy.events.BestOf(
+        [privacy.events.Sampled(privacy.Poisson(0.01), [noise])], dpa.tuning.Repeats(5.0)
+    )
+
+    class Odd(privacy.events.Event):
+        relations = ("add_or_remove_one",)
+
+        def pure_cost(self):
+            return 0.1
+
+    shuffled = privacy.events.Epoch(privacy.Shuffle(10), [noise])
+    guard = privacy.Filter(privacy.Budget(5.0, 1e-5, "replace_one"), order=8.0)
+    for event, relation in (
+        (privacy.events.Sampled(privacy.Full(), [best]), "replace_one"),
+        (privacy.events.Epoch(privacy.Shuffle(10), [best]), "replace_one"),
+        (privacy.events.Sampled(privacy.WithoutReplacement(50), [best], 100), "replace_one"),
+        (privacy.events.Sampled(privacy.WithoutReplacement(5), [Odd()], 10), "replace_one"),
+        (privacy.events.Sampled(privacy.Poisson(0.5), [shuffled]), "add_or_remove_one"),
+        (privacy.events.Repeated(privacy.events.Sampled(privacy.Full(), [best]), 3), "replace_one"),
+    ):
+        assert relation not in event.relations
+        with pytest.raises(IncompatibleAccounting, match="cannot be accounted under"):
+            privacy.epsilon(event, 1e-5, relation)
+        if relation == "replace_one":
+            with pytest.raises(IncompatibleAccounting, match="cannot be accounted under"):
+                guard.cost(event)
+    assert privacy.events.Sampled(privacy.Full(), [noise]).relations == (
+        "replace_one",
+        "add_or_remove_one",
+    )

@@ -489,3 +489,30 @@ def test_laplace_epochs_are_not_amplified_in_a_pure_budget():
     assert count == 2
     assert isinstance(event.events[0], Laplace)
     assert event.events[0].pure_cost() == pytest.approx(0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize("delta", [1e-15, 1e-13, 1e-10, 1e-5])
+def test_no_lower_bound_is_above_the_upper_one(delta):
+    """The rounding of a transform is no mass of large losses."""
+    rare = dpa.accounting(0.18, sampling="poisson", rate=1.2e-4, steps=109, delta=delta)
+    assert rare.lower <= rare.epsilon
+    bins = Epoch(BallsInBins(100), [Gaussian(0.5, 1.0)])
+    lower = privacy.bins_lower_epsilon(0.5, 100, delta)
+    assert lower <= privacy.epsilon(bins, delta, ADD)
+    if delta == 1e-10:  # and both are near
+        assert rare.lower > 0.99 * rare.epsilon and lower > 9.66
+
+
+@pytest.mark.parametrize("batches", [2, 100])
+@pytest.mark.parametrize("noise", [0.084, 0.1, 0.3])
+def test_batches_never_cost_more_than_all_records_at_once(batches, noise):
+    event = Gaussian(noise, 1.0)
+    whole = privacy.epsilon(event, 1e-5, ADD)
+    found = privacy.epsilon(Epoch(BallsInBins(batches), [event]), 1e-5, ADD)
+    assert found <= whole * (1.0 + 1e-6)
+
+
+def test_an_epoch_that_no_grid_holds_costs_what_it_does_without_batches():
+    event = Gaussian(1e4, 1.0)
+    found = privacy.epsilon(Epoch(BallsInBins(10_000), [event]), 1e-5, ADD)
+    assert found == pytest.approx(privacy.epsilon(event, 1e-5, ADD), rel=1e-5)

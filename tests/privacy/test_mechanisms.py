@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.mechanisms import (
     SystemRandom,
     gaussian,
@@ -124,3 +125,22 @@ def test_children_are_uncorrelated():
 def test_bad_scales_raise(draw, wrong):
     with pytest.raises(ValueError, match="must lie in"):
         draw(random_source(0), wrong, 2)
+
+
+@pytest.mark.parametrize("source", ["os", 0])
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"values": [3.0, np.nan]}, "values must be finite"),
+        ({"offsets": [0.0, -np.inf]}, "offsets must be finite"),
+        ({"offsets": [0.0]}, r"must be \(K,\), got shapes \(2,\) and \(1,\)"),
+        ({"values": [[3.0, 1.0]], "offsets": [[0.0, 0.0]]}, r"must be \(K,\)"),
+        ({"law": "laplace"}, "law must be one of 'gumbel', 'exponential'"),
+        ({"count": 3}, "count must be between 1 and 2"),
+        ({"count": 0}, "count must be between 1 and 2"),
+    ],
+)
+def test_what_smallest_cannot_rank_is_refused(source, change, match):
+    given = {"values": [3.0, 1.0], "offsets": [0.0, 0.0], "law": "gumbel", "scale": 0.1}
+    with pytest.raises(ValueError, match=match):
+        mechanisms.smallest(mechanisms.random_source(source), **{**given, **change})

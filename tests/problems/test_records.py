@@ -548,3 +548,13 @@ def test_a_file_that_changes_raises_nothing_and_keeps_the_bound(
         np.testing.assert_allclose(problem.sums(w).gradient, others, rtol=1e-12)
         assert not problem.hessian_sum(w, row).any() and not problem.hvp_sum(w, w, row).any()
     assert np.isfinite(problem.line_losses(w, w, row)(1.0)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rows_of_half_precision_are_computed_in_double(dtype):
+    torch = pytest.importorskip("torch")
+    for size in (1.0, 1e-3):
+        X = torch.full((7, 3), size, dtype=getattr(torch, dtype))
+        problem = dpa.ERM(X, torch.ones(7), dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0))
+        gradient = problem.gradient_sum(np.zeros((1, 3)), clipping=dpa.clipping.Flat(0.1))
+        assert np.linalg.norm(np.asarray(gradient)) <= 0.7 * (1.0 + 1e-9)

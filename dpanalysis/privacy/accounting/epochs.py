@@ -59,9 +59,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from ..._validation import check_int, check_number
-from .events import Event, Sampled, described, innermost, unrolled
+from .events import Event, Sampled, described, innermost, relations_of, unrolled
 from .pairs import Array, Pair, product
-from .pld import _power, lower_epsilon
+from .pld import _power, lower_epsilon, without_noise
 from .sampling import BallsInBins, EpochSampling, RandomAllocation
 from .zcdp import gaussian_epsilon
 
@@ -71,6 +71,7 @@ _ROUNDING = 1e-16
 # quarter of the square to the variance.
 _FINE = 0.03
 _MOST_CELLS = 2**21
+_MOST_SUMS = 2**26  # cells of a sum of all batches
 # Logarithm of the ratio of neighbors on the geometric grid, the most of them, and the largest of
 # the first one, below which only 0 is left.
 _STEP, _MOST_POINTS, _FIRST = 0.01, 2000, 1e-4
@@ -142,7 +143,7 @@ class Epoch(Event):
 
     @property
     def relations(self) -> tuple[str, ...]:  # noqa: D102
-        return self.sampling.relations
+        return relations_of(self.sampling, *self.events)
 
     @property
     def immutable(self) -> bool:  # type: ignore[override]  # noqa: D102
@@ -171,9 +172,9 @@ class Epoch(Event):
             return None
         if not (inner.mu or inner.laplace):
             return Pair()
-        if inner.mu > _LARGEST_MU or inner.laplace > _LARGEST_LAPLACE:
-            return inner
         t = self.sampling.batches
+        if _too_fine(inner.mu, inner.laplace, t):
+            return inner
         return Bins(inner.mu, inner.laplace, fraction=1.0 / t, poisson=True, batches=t)
 
     def no_worse(self, other: Epoch) -> bool:  # noqa: D102
@@ -203,6 +204,11 @@ class Bins(Pair):
 
     batches: int = 1
     tail: float = 1e-12
+
+    @property
+    def whole(self) -> Pair:
+        """The pair without amplification."""
+        return Pair(self.mu, self.laplace)
 
     def remove(self, loss: Array) -> Array:
         """Return H(P, Q), the record being in P."""
@@ -238,6 +244,13 @@ class Bins(Pair):
 
     def _laws(self) -> tuple[Array, Array, Array, float]:
         return _epoch(self.mu, self.laplace, self.batches, self.tail)
+
+
+def _too_fine(mu: float, laplace: float, batches: int) -> bool:
+    """Whether no grid holds an epoch: of hardly any noise, or of so much that W hardly varies."""
+    if mu > _LARGEST_MU or laplace > _LARGEST_LAPLACE:
+        return True
+    return batches > _FINE * _Ratio(mu, laplace).std * _MOST_SUMS
 
 
 def _from_above(mass: Array) -> Array:
@@ -459,10 +472,10 @@ def bins_lower_epsilon(
     law = fft.rfft(x, size)
     if t > 1:
         law = law * _power(fft.rfft(y, size), t - 1)
-    mass = np.maximum(fft.irfft(law, size), 0.0)
+    mass, off = without_noise(fft.irfft(law, size), t)
     with np.errstate(divide="ignore"):
         losses = np.log(grid[1] / t * np.arange(size))
-    return max(alone, _composed_lower(losses, mass, delta, epochs, (10 + t) * _ROUNDING))
+    return max(alone, _composed_lower(losses, mass, delta, epochs, off))
 
 
 def shuffle_lower_epsilon(

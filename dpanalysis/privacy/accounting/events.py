@@ -189,6 +189,11 @@ def check_event(event: Event, relation: str) -> None:
         raise IncompatibleAccounting(f"{event!r} cannot be accounted under {relation!r}: {PAIRS}")
 
 
+def relations_of(*each: Any) -> tuple[str, ...]:
+    """Return the neighbouring relations that all of some events and samplings have."""
+    return tuple(name for name in RELATIONS if all(name in one.relations for one in each))
+
+
 def check_events(events: Any) -> tuple[Event, ...]:
     """Return a tuple of at least one event, or raise naming what is wrong."""
     if isinstance(events, Event) or not isinstance(events, Iterable):
@@ -549,7 +554,7 @@ class Sampled(Event):
 
     @property
     def relations(self) -> tuple[str, ...]:  # noqa: D102
-        return self.sampling.relations
+        return relations_of(self.sampling, *self.events)
 
     @property
     def exact_pair(self) -> bool:  # noqa: D102

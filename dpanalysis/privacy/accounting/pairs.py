@@ -44,6 +44,11 @@ class Pair:
     fraction: float = 1.0
     poisson: bool = False
 
+    @property
+    def whole(self) -> Pair:
+        """A pair that is as good a bound where noise is so small that a grid's rounding counts."""
+        return self
+
     def base(self, loss: Array) -> Array:
         """Return the hockey-stick divergence on the batch at any real losses.
 

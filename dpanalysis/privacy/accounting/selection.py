@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..._validation import keep_numbers
 from ..mechanisms import Random
-from .events import Event, check_events, described
+from .events import Event, check_events, described, relations_of
 from .rdp import rdp_pure
 
 _BITS = 192  # of the uniform number that a count is drawn from
@@ -193,8 +193,7 @@ class BestOf(Event):
 
     @property
     def relations(self) -> tuple[str, ...]:  # noqa: D102
-        each = [event.relations for event in self.events]
-        return tuple(name for name in each[0] if all(name in names for names in each))
+        return relations_of(*self.events)
 
     @property
     def immutable(self) -> bool:  # type: ignore[override]  # noqa: D102

@@ -117,6 +117,20 @@ class Curvature:
         return self.trace / (self.rank * math.expm1(cost / self.rank))
 
 
+def check_double(facts: PublicFacts) -> None:
+    """Raise ValueError unless gradients of records are computed in float64.
+
+    In single precision they are those of another iterate, up to 6e-8 of it away: where the loss is
+    steep that moves a step, or a minimum, farther than one record may.
+    """
+    if not facts.double_precision:
+        raise ValueError(
+            "gradients must be computed in double precision, as the end of all steps must be right "
+            "to the last digits: give float64 data, or dtype='float64' (a problem's own class must "
+            "state so in its facts)"
+        )
+
+
 def check_smooth(facts: PublicFacts) -> None:
     """Raise ValueError unless every record's loss is convex, Lipschitz and smooth for sure."""
     _check_convex(facts)

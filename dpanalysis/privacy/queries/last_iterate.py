@@ -16,7 +16,7 @@ from ..accounting.last_iterate import last_iterate_gdp, last_iterate_gdp_cyclic
 from ..accounting.relations import REPLACE_ONE
 from ..accounting.sampling import Sampling
 from ..events import Event, Gaussian
-from .base import Query, Records, check_full
+from .base import Query, Records, check_double, check_full
 
 if TYPE_CHECKING:
     from ..facts import PublicFacts
@@ -267,11 +267,7 @@ def _check_premises(facts: PublicFacts, clipping: Clipping | None) -> None:
             "the loss must be smooth by public bounds, so that steps contract: give the problem a "
             "row_bound and a smooth loss, such as Logistic() or HuberizedHinge(width)"
         )
-    if not facts.double_precision:
-        raise ValueError(
-            "gradients must be computed in double precision, as a step must contract to the last "
-            "digits: give float64 data (of the problem's own class, it must state so in its facts)"
-        )
+    check_double(facts)
     largest_slope(clipping)
     if clipping is not None:
         widths = {sum(block.size for block in blocks) for blocks in facts.row_blocks}

@@ -17,7 +17,7 @@ from ..accounting.relations import REPLACE_ONE
 from ..accounting.sampling import Sampling
 from ..events import Event, Gaussian, GaussianBound, Pure, Sampled
 from ..facts import Block, draw_blocks, second_moment
-from .base import Query, Records, check_full, check_smooth, curvature_of
+from .base import Query, Records, check_double, check_full, check_smooth, curvature_of
 
 if TYPE_CHECKING:
     from ..facts import PublicFacts
@@ -134,6 +134,7 @@ class NoisyDescent(Query):
         ValueError if the problem does not satisfy the assumptions, or ``step_size`` is too large.
         """
         limit = largest_step(facts, self.batches)
+        check_double(facts)
         if self.step_size > limit * (1.0 + 1e-12):
             raise ValueError(
                 f"step_size must be at most 2/(mu + L) = {limit:g}, so that steps contract, got "
@@ -403,6 +404,7 @@ class PerturbedMinimum(Query):
         """Return the cost of the minimizer and of its error; see Notes."""
         check_full(sampling)
         curvature = curvature_of(facts)
+        check_double(facts)
         convexity = facts.mu + self.ridge
         if convexity <= 0.0:
             raise ValueError(

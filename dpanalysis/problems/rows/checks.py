@@ -123,7 +123,7 @@ def _matrix(X: Any) -> Any:
         X = dense_rows(X, dtype) if X.ndim else X
     else:
         xp = array_namespace(X)
-        X = X if xp.isdtype(X.dtype, "real floating") else xp.astype(X, xp.float64)
+        X = X if X.dtype in (xp.float32, xp.float64) else xp.astype(X, xp.float64)
     refuse_shape(X)
     return X
 
