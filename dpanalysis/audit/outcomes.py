@@ -488,6 +488,11 @@ def pairs_of(neighbours: Any, most: int) -> Iterator[tuple[Any, Any]]:
             raise TypeError(
                 f"neighbours must hold pairs (dataset, neighbour), number {number} is {pair!r}"
             )
+        if isinstance(pair, list) and all(isinstance(each, (int, float)) for each in pair):
+            raise TypeError(
+                f"neighbours must hold pairs (dataset, neighbour), number {number} is {pair!r}, "
+                "which looks like a data set: for one pair write [(dataset, neighbour)]"
+            )
         yield pair[0], pair[1]
 
 

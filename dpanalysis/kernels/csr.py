@@ -14,7 +14,7 @@ import numpy as np
 from numba import uint64
 
 from .._numba import FAST, INNER, finish, first_task, next_task, njit
-from .norms import count_doubtful, is_doubtful, is_inside
+from .norms import count_grown, is_inside
 from .rounding import BLOCK_ROWS
 from .tile import SCALE, close_block, fill_tile, new_tile, scale_terms, terms_at
 
@@ -37,21 +37,6 @@ def _product(entries: Any, indices: Any, first: Any, last: Any, w: Any) -> float
         s0 += entries[e] * w[uint64(indices[e])]
         e += _ONE
     return (s0 + s1) + (s2 + s3)
-
-
-@njit(**INNER)
-def _grown(
-    matrix: Any, index: Any, sizes: Any, squares: Any, table: Any, limits: Any, known: bool, m: int
-) -> int:
-    """Return how many of a tile's doubtful rows are outside their limits."""
-    entries, _, indptr = matrix
-    grown = 0
-    for k in range(m):
-        if is_doubtful(sizes[k], squares[k], k, table, limits, known):
-            i = uint64(index[k])
-            row = entries[indptr[i] : indptr[i + _ONE]].copy()  # of one type with careful rows
-            grown += 0 if is_inside(row, k, table, limits, known) else 1
-    return grown
 
 
 @njit(**INNER)
@@ -109,8 +94,8 @@ def csr_range(
                     total += abs(np.float64(number))
                     square += np.float64(number) * np.float64(number)
                 sizes[k], squares[k] = total, square
-            if bounded and not careful and count_doubtful(sizes, squares, table, limits, known, m):
-                grown += _grown(matrix, index, sizes, squares, table, limits, known, m)
+            if bounded and not careful:
+                grown += count_grown(sizes, squares, table, limits, known, m)
         room -= m
         if room < size or start + m == hi:
             room = most
@@ -217,8 +202,8 @@ def csr_replicates_range(
                     total += abs(np.float64(number))
                     square += np.float64(number) * np.float64(number)
                 sizes[k], squares[k] = total, square
-            if bounded and not careful and count_doubtful(sizes, squares, table, limits, known, m):
-                grown += _grown(matrix, index, sizes, squares, table, limits, known, m)
+            if bounded and not careful:
+                grown += count_grown(sizes, squares, table, limits, known, m)
         room -= m
         if room < _TILE_ROWS or start + m == hi:
             room = most

@@ -25,7 +25,7 @@ from numba import uint64
 
 from .._numba import FAST, INNER, finish, first_task, next_task, njit
 from . import SHARED_BLOCK
-from .norms import count_doubtful, empty_rows_outside, is_doubtful, is_inside
+from .norms import count_grown, empty_rows_outside, is_inside
 from .rounding import BLOCK_ROWS
 from .tile import (
     LINE_BYTES,
@@ -78,7 +78,7 @@ def dense_range(
     c = np.empty(size)
     known = norms.shape[0] > 0 and limits[2] < math.inf
     sized = limits[0] < math.inf
-    sizes, squares, row = np.empty(size), np.empty(size), np.empty(d, X.dtype)
+    sizes, squares, row = np.ones(size), np.empty(size), np.empty(d, X.dtype)
     grown = 0
     # The weights and the sum of a block of rows, in whole vectors.
     v, block = np.zeros(d + -d % LANES), np.zeros(d + -d % LANES)
@@ -114,23 +114,9 @@ def dense_range(
                     if is_inside(row, k, table, limits, known):
                         for j in range(d):
                             block[j] += c[k] * row[j]
-            else:  # squares of the very numbers that are added
-                add_rows(X, index, quads, c, block, squares)
-            if sized and not careful:
-                for k in range(0, quads, 4):
-                    x0, x1, x2, x3 = X[index[k]], X[index[k + 1]], X[index[k + 2]], X[index[k + 3]]
-                    s0 = s1 = s2 = s3 = 0.0
-                    for j in range(d):
-                        s0 += abs(np.float64(x0[j]))
-                        s1 += abs(np.float64(x1[j]))
-                        s2 += abs(np.float64(x2[j]))
-                        s3 += abs(np.float64(x3[j]))
-                    sizes[k], sizes[k + 1], sizes[k + 2], sizes[k + 3] = s0, s1, s2, s3
-            if not careful and count_doubtful(sizes, squares, table, limits, known, m):
-                for k in range(m):
-                    if is_doubtful(sizes[k], squares[k], k, table, limits, known):
-                        _copy(X, index[k], row)
-                        grown += 0 if is_inside(row, k, table, limits, known) else 1
+            else:
+                add_rows(X, index, quads, c, block, squares, sizes, sized)
+                grown += count_grown(sizes, squares, table, limits, known, m)
         room -= m
         if room < size or start + m == hi:
             room = BLOCK_ROWS

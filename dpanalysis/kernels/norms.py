@@ -28,6 +28,8 @@ _TASK_ROWS = 1 << 14
 # Sums of squares between the first two are accurate: no square that matters was subnormal or
 # infinite; nor was it after two multipliers that leave it above the third.
 _SMALL, _LARGE, _SMALL_SCALED = 1e-280, 1e300, 1e-290
+# A row whose squares are below the first is shorter than this.
+_NO_TINY_LIMIT = 1e-130
 
 
 @njit(**EXACT)  # the reciprocal of a tiny largest entry would overflow
@@ -92,31 +94,28 @@ def _is_short(square: float, scale: float, limit: float) -> bool:
 
 
 @njit(forceinline=True, **INNER)
-def count_doubtful(
-    sizes: Any, squares: Any, table: Any, limits: Any, known: bool, count: int
-) -> int:
-    """Return how many limits are not certainly satisfied by a tile's rows; NaN satisfies none."""
-    doubtful = 0
+def count_grown(sizes: Any, squares: Any, table: Any, limits: Any, known: bool, count: int) -> int:
+    """Return how many limits are not certainly satisfied by a tile's rows; NaN satisfies none.
+
+    By sums of the very numbers that were added: the row itself may be another one by now.
+    """
+    large = long = 0
     if limits[0] < math.inf:
         for k in range(uint64(count)):
-            doubtful += 0 if sizes[k] * table[SCALE, k] <= limits[0] else 1
+            large += 0 if sizes[k] * table[SCALE, k] <= limits[0] else 1
     if known:
         for k in range(uint64(count)):
             limit = limits[2] * table[NORM, k]
-            doubtful += 0 if _is_short(squares[k], table[SCALE, k], limit) else 1
+            long += 0 if _is_short(squares[k], table[SCALE, k], limit) else 1
     elif limits[1] < math.inf:
         for k in range(uint64(count)):
-            doubtful += 0 if _is_short(squares[k], table[SCALE, k], limits[1]) else 1
-    return doubtful
-
-
-@njit(**INNER)
-def is_doubtful(size: float, square: float, k: int, table: Any, limits: Any, known: bool) -> bool:
-    """Whether row ``k`` is not certainly within its limits."""
-    scale = table[SCALE, k]
-    limit = limits[2] * table[NORM, k] if known else limits[1]
-    long = limit < math.inf and not _is_short(square, scale, limit)
-    return long or (limits[0] < math.inf and not size * scale <= limits[0])
+            long += 0 if _is_short(squares[k], table[SCALE, k], limits[1]) else 1
+    if long:  # but for rows of zeros, or of hardly more
+        for k in range(count):
+            limit = limits[2] * table[NORM, k] if known else limits[1]
+            tiny = (squares[k] <= _SMALL) & (limit >= _NO_TINY_LIMIT)
+            long -= 1 if tiny | ((sizes[k] == 0.0) & (squares[k] == 0.0)) else 0
+    return large + long
 
 
 @njit(**INNER)

@@ -197,14 +197,25 @@ def _predict(typingctx: Any, X: Any, index: Any, quads: Any, w: Any, z: Any) -> 
 
 @intrinsic
 def _add_rows(
-    typingctx: Any, X: Any, index: Any, quads: Any, c: Any, total: Any, squares: Any
+    typingctx: Any,
+    X: Any,
+    index: Any,
+    quads: Any,
+    c: Any,
+    total: Any,
+    squares: Any,
+    sizes: Any,
+    sized: Any,
 ) -> Any:
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        index, c, total, squares = (_array(context, b, signature, args, k) for k in (1, 3, 4, 5))
-        rows = _Rows(context, b, signature.args[0], args[0], index)
+        arrays = (_array(context, b, signature, args, k) for k in (1, 3, 4, 5, 6))
+        index, c, total, squares, sizes = arrays
+        rows, sized = _Rows(context, b, signature.args[0], args[0], index), args[7]
+        kind = ir.FunctionType(_VECTOR, [_VECTOR])
+        magnitude = cgutils.get_or_insert_function(b.module, kind, f"llvm.fabs.v{LANES}f64")
 
         def four_rows(k: Any, totals: _Kept) -> None:
-            four, sums = rows.four(k), _new_sums(b)
+            four, sums, lengths = rows.four(k), _new_sums(b), _new_sums(b)
             places = [b.add(k, _WHOLE(r)) for r in range(4)]
             c0, c1, c2, c3 = (_spread(b, b.load(b.gep(c, [place]))) for place in places)
 
@@ -215,9 +226,14 @@ def _add_rows(
                 totals.set(j, b.fadd(first, second))
                 for each, square in zip(x, sums):
                     b.store(_add_product(b, each, each, b.load(square)), square)
+                with b.if_then(sized):
+                    for each, length in zip(x, lengths):
+                        b.store(b.fadd(b.call(magnitude, [each]), b.load(length)), length)
 
             rows.each_vector(totals.count, add)
             _store(b, _sums_of_four(b, [b.load(square) for square in sums]), squares, k)
+            with b.if_then(sized):
+                _store(b, _sums_of_four(b, [b.load(length) for length in lengths]), sizes, k)
 
         for count in rows.widths():
             totals = _Kept(b, total, count)
@@ -226,7 +242,7 @@ def _add_rows(
             totals.write()
         return context.get_dummy_value()
 
-    return types.void(X, index, types.int64, c, total, squares), codegen
+    return types.void(X, index, types.int64, c, total, squares, sizes, types.boolean), codegen
 
 
 #: ``predict(X, index, quads, w, z)`` writes the products of the rows ``index[:quads]`` with ``w``
@@ -234,6 +250,7 @@ def _add_rows(
 #: Typed as Any: the signature of an intrinsic is not that of its calls.
 predict: Any = _predict
 
-#: ``add_rows(X, index, quads, c, total, squares)`` adds the rows times ``c`` to ``total``, which is
-#: padded to whole vectors, and writes the sums of squares of the numbers that it added.
+#: ``add_rows(X, index, quads, c, total, squares, sizes, sized)`` adds the rows times ``c`` to
+#: ``total``, which is padded to whole vectors, and writes the sums of squares of the numbers it
+#: added and, if ``sized``, of their sizes.
 add_rows: Any = _add_rows

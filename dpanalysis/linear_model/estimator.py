@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._validation import check_number, refuse_mask
-from ..preprocessing.columns import LearnedRanges, columns_of
+from ..preprocessing.columns import LearnedRanges, columns_of, refuse_nan
 from ..preprocessing.encoder import is_missing
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.facts import check_size
@@ -246,7 +246,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
                 y_numeric=self._numeric,
             )
         except ValueError as error:
-            _refuse_nan(error)
+            refuse_nan(error)
             if "could not convert string to float" not in str(error):
                 raise
             raise ValueError(
@@ -287,7 +287,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         try:
             X = validate_data(self, X, accept_sparse="csr", reset=False)
         except ValueError as error:
-            _refuse_nan(error)
+            refuse_nan(error)
             raise
         return np.asarray(X @ self.coef_.T) + self.intercept_
 
@@ -368,12 +368,3 @@ def _refuse_missing(y: Any) -> None:
     for i, label in enumerate(y):
         if not isinstance(label, str) and np.ndim(label) == 0 and is_missing(label):
             raise ValueError(f"y must hold a label in every row, got {label!r} in row {i}")
-
-
-def _refuse_nan(error: ValueError) -> None:
-    """Raise for NaN in X with the private cure: scikit-learn names models without privacy."""
-    if "Input X contains NaN" in str(error):
-        raise ValueError(
-            "Input X contains NaN: a PublicEncoder before the estimator gives empty cells a "
-            'declared value, as in {"range": (0, 100), "missing": 40}, or a category of their own'
-        ) from None

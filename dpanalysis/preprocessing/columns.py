@@ -196,3 +196,12 @@ def columns_of(X: Any) -> PublicColumns | None:
     """
     columns = getattr(X, "public_columns", None)
     return columns if isinstance(columns, PublicColumns) and columns.d == X.shape[1] else None
+
+
+def refuse_nan(error: ValueError) -> None:
+    """Raise for NaN in X with the private cure: scikit-learn names models without privacy."""
+    if "Input X contains NaN" in str(error):
+        raise ValueError(
+            "Input X contains NaN: a PublicEncoder before the estimator gives empty cells a "
+            'declared value, as in {"range": (0, 100), "missing": 40}, or a category of their own'
+        ) from None

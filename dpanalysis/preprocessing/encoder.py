@@ -109,7 +109,7 @@ def parse_domain(domain: Mapping[str, Any]) -> dict[str, Domain]:
     for name, declared in domain.items():
         try:
             parsed[str(name)] = _parse(declared)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise ValueError(f"domain of column {str(name)!r}: {error}") from None
     return parsed
 

@@ -16,7 +16,14 @@ from ..methods.perturbation import Quantiles
 from ..privacy.accounting.relations import Budget
 from ..problems.base import ColumnTable
 from ..problems.rows.checks import has_read_width, refuse_read_width
-from .columns import LearnedRanges, PublicColumns, columns_of, traced, with_columns
+from .columns import (
+    LearnedRanges,
+    PublicColumns,
+    columns_of,
+    refuse_nan,
+    traced,
+    with_columns,
+)
 
 # 0 and both signs of 2^-20 to 2^40 in steps of a thousandth, which a column of years needs.
 _POWERS = 2.0 ** (np.arange(-20 * 700, 40 * 700 + 1) / 700)
@@ -101,7 +108,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if has_read_width(X):
             refuse_read_width()
         attached = columns_of(X)
-        X = validate_data(self, X, dtype=np.float64)
+        X = self._numbers(X)
         epsilon = check_number("epsilon", self.epsilon, low=0.0, low_open=True)
         share = check_number(
             "trimmed", self.trimmed, low=0.0, high=0.25, low_open=True, high_open=True
@@ -136,10 +143,17 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.low_, self.high_ = traced(low, learned), traced(high, learned)
         return self
 
+    def _numbers(self, X: Any, **options: Any) -> Any:
+        try:
+            return validate_data(self, X, dtype=np.float64, **options)
+        except ValueError as error:
+            refuse_nan(error)
+            raise
+
     def transform(self, X: Any) -> Any:
         """Return the scaled rows, cut to [0, 1]."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = self._numbers(X, reset=False)
         low, high = np.asarray(self.low_), np.asarray(self.high_)
         scaled = np.clip((0.5 * X - 0.5 * low) / (0.5 * high - 0.5 * low), 0.0, 1.0)
         return with_columns(scaled, self.columns_)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpanalysis import Budget, audit
 from dpanalysis.audit import assertions, strategies
-from dpanalysis.audit.outcomes import draw_pairs
+from dpanalysis.audit.outcomes import draw_pairs, pairs_of
 from dpanalysis.papers.mutants import MUTANTS
 
 pytest_plugins = ["pytester"]
@@ -432,3 +432,9 @@ def test_a_pair_of_numbers_is_a_claim(assert_private):
         assert_private(gaussian, (1.0, 1e-3), neighbours=[PAIR], samples=10_000)
     with pytest.raises(ValueError, match=r"claim must be \(epsilon, delta\)"):
         assert_private(gaussian, (1.0, 1e-3, 0.0), neighbours=[PAIR])
+
+
+def test_one_data_set_of_two_numbers_is_no_pair():
+    with pytest.raises(TypeError, match=r"for one pair write \[\(dataset, neighbour\)\]"):
+        list(pairs_of(([0.2, 1.0], [0.2, 0.0]), 9))
+    assert list(pairs_of([(0.0, 1.0)], 9)) == [(0.0, 1.0)]

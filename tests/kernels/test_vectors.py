@@ -7,13 +7,20 @@ import numpy as np
 import pytest
 from numba import njit
 
+from dpanalysis.kernels.norms import count_grown
+from dpanalysis.kernels.tile import NORM, SCALE
 from dpanalysis.kernels.vectors import LANES, add_rows, predict
 
 
 @njit
-def _tile(X, index, w, c, z, total, squares):
+def _tile(X, index, w, c, z, total, squares, sizes, sized):
     predict(X, index, index.size, w, z)
-    add_rows(X, index, index.size, c, total, squares)
+    add_rows(X, index, index.size, c, total, squares, sizes, sized)
+
+
+@njit
+def _grown(sizes, squares, table, limits, known):
+    return count_grown(sizes, squares, table, limits, known, sizes.size)
 
 
 def _padded(values):
@@ -30,12 +37,15 @@ def test_a_tile_is_the_products_of_its_rows_alone(d, kind):
     index = random.permutation(12) * 2 + 1
     rows = X[index].astype(float)
     w, c, start = random.standard_normal(d), random.standard_normal(12), random.standard_normal(d)
-    total, z, squares = _padded(start), np.zeros(12), np.zeros(12)
-    _tile(X, index, _padded(w), c, z, total, squares)
+    total, z, squares, sizes = _padded(start), np.zeros(12), np.zeros(12), np.ones(12)
+    sized = d % 3 > 0
+    _tile(X, index, _padded(w), c, z, total, squares, sizes, sized)
     np.testing.assert_allclose(z, rows @ w, rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(total[:d], start + c @ rows, rtol=1e-13, atol=1e-13)
     np.testing.assert_array_equal(total[d:], 0.0)
     np.testing.assert_allclose(squares, (rows**2).sum(axis=1), rtol=1e-14)
+    expected = abs(rows).sum(axis=1) if sized else np.ones(12)
+    np.testing.assert_allclose(sizes, expected, rtol=1e-14)
 
 
 def test_the_last_row_ends_where_the_memory_may_end():
@@ -53,8 +63,33 @@ def test_the_last_row_ends_where_the_memory_may_end():
             X = whole[page // 8 - 4 * d : page // 8].reshape(4, d)
             X[:] = 1.0
             z, total, squares = np.zeros(4), _padded(np.zeros(d)), np.zeros(4)
-            _tile(X, np.arange(4), _padded(np.ones(d)), np.ones(4), z, total, squares)
+            index, w = np.arange(4), _padded(np.ones(d))
+            _tile(X, index, w, np.ones(4), z, total, squares, np.ones(4), True)
             assert (z == d).all()
             assert (total[:d] == 4.0).all()
     finally:
         assert protect(guard, ctypes.c_size_t(page), 3) == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "square", "scale", "grown"),
+    [
+        (1.0, 0.8, 1.0, 0), (1.1, 0.8, 1.0, 1), (0.9, 1.1, 1.0, 1),  # L1 and L2 at most 1
+        (1.1, 1.1, 0.5, 0), (1e9, 1e18, 1.0, 1), (1e9, 1e18, 1e-9, 0),
+        (0.0, 0.0, 1.0, 0), (1e-150, 0.0, 1.0, 0), (1e-145, 1e-290, 1.0, 0),
+        (1e200, np.inf, 1e-200, 1),  # whatever it is now: what was added is not known to be short
+        (np.inf, np.inf, 1.0, 1), (np.nan, np.nan, 1.0, 1), (1.0, np.nan, 1.0, 1),
+    ],
+)  # fmt: skip
+def test_a_row_has_grown_if_the_numbers_that_were_added_say_so(size, square, scale, grown):
+    """The row itself may be what it was again, when it is looked at for a second time."""
+    table = np.ones((6, 1))
+    table[SCALE] = scale
+    one, two = np.array([size]), np.array([square])
+    assert (_grown(one, two, table, (1.0, 1.0, np.inf), False) > 0) == grown
+    table[NORM] = 1.0
+    assert (_grown(one, two, table, (1.0, np.inf, 1.0), True) > 0) == grown
+    table[NORM] = 0.0  # a row of zeros: nothing else is within its norm
+    assert _grown(one, two, table, (np.inf, np.inf, 1.0), True) == (size != 0.0)
+    tiny = (np.inf, 1e-140, np.inf)
+    assert _grown(one, two, table, tiny, False) == (size != 0.0)

@@ -365,3 +365,12 @@ def test_a_domain_that_is_no_list_is_named(kind):
         PublicEncoder({"a": {kind: 5}}).fit([[1]])
     with pytest.raises(ValueError, match="expected a number, got 1000"):
         PublicEncoder({"a": {"range": (0, 1)}}).fit([[1]]).transform([[10**400]])
+
+
+def test_bounds_are_not_learned_of_empty_cells():
+    X = np.ones((500, 1))
+    X[3] = np.nan
+    with pytest.raises(ValueError, match="Input X contains NaN: a PublicEncoder"):
+        PrivateBounds(1.0).fit(X)
+    with pytest.raises(ValueError, match="domain of column 'a'"):
+        PublicEncoder({"a": (0, 10**400)}).fit([[1]])

@@ -509,3 +509,13 @@ def test_the_relation_of_what_is_inside_counts():
         "replace_one",
         "add_or_remove_one",
     )
+
+
+def test_arguments_that_are_no_events_and_no_budget_are_named():
+    with pytest.raises(TypeError, match="events must be an event or a sequence of events, got 5"):
+        privacy.fits(5, privacy.Budget(1.0))
+    with pytest.raises(TypeError, match="budget must be a Budget"):
+        privacy.fits(privacy.events.Pure(0.5), 1.0)
+    noisy = lambda scale: privacy.events.Gaussian(scale, 1.0)  # noqa: E731
+    with pytest.raises(ValueError, match=r"is too small: .* at delta = 0 only pure releases do"):
+        privacy.calibrate(noisy, privacy.Budget(1.0), (0.1, 10.0))

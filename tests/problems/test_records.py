@@ -558,3 +558,15 @@ def test_rows_of_half_precision_are_computed_in_double(dtype):
         problem = dpa.ERM(X, torch.ones(7), dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0))
         gradient = problem.gradient_sum(np.zeros((1, 3)), clipping=dpa.clipping.Flat(0.1))
         assert np.linalg.norm(np.asarray(gradient)) <= 0.7 * (1.0 + 1e-9)
+
+
+def test_nullable_columns_of_numbers_are_numbers():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"a": [0.5, 0.25], "b": [True, False]}).astype({"a": "Float64"})
+    y, bound = np.array([1.0, -1.0]), RowBound(2, 2.0)
+    problem = ERM(table, y, losses.Logistic(), row_bound=bound)
+    plain = ERM(np.array([[0.5, 1.0], [0.25, 0.0]]), y, losses.Logistic(), row_bound=bound)
+    assert (problem.gradient(np.ones(2)) == plain.gradient(np.ones(2))).all()
+    table.loc[1, "a"] = pd.NA
+    with pytest.raises(TypeError, match="X must hold a real number in every cell"):
+        ERM(table, y, losses.Logistic(), row_bound=bound)

@@ -55,6 +55,8 @@ def group(events: Events, relation: str) -> dict[Event, int]:
     Repetitions are unrolled, and a batch that is surely everything is taken apart.
     """
     check_relation(relation)
+    if not isinstance(events, Iterable | Event):
+        raise TypeError(f"events must be an event or a sequence of events, got {events!r}")
     counts: dict[Event, int] = {}
     pending = list(zip([events] if isinstance(events, Event) else events, repeat(1)))
     while pending:
@@ -121,7 +123,7 @@ def fits(events: Events, budget: Budget, accountant: str = "tightest") -> bool:
     (True, False)
     """
     check_choice("accountant", accountant, ACCOUNTANTS)
-    limit = budget.limit * (1.0 + 1e-12)
+    limit = check_budget(budget).limit * (1.0 + 1e-12)
     groups = group(events, budget.relation)
     if budget.rho is not None or accountant != "tightest":
         return spent(events, budget, accountant) <= limit
@@ -383,9 +385,10 @@ def calibrate(
     if accountant == "tightest":
         ends = _nearer(excess, *ends)
     if excess(ends[1]) > 0.0:
+        pure = budget.rho is None and budget.delta == 0.0
         raise ValueError(
-            f"even the upper end of bracket = ({low:g}, {high:g}) does not fit {budget!r}: "
-            "raise it, or the budget"
+            f"{budget!r} is too small: even the upper end of bracket = ({low:g}, {high:g}) does "
+            "not fit it" + ("; at delta = 0 only pure releases do" if pure else "")
         )
     if excess(ends[0]) <= 0.0:
         return low if ends[0] == math.log(low) else math.exp(ends[0])

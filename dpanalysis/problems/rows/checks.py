@@ -115,7 +115,7 @@ def _matrix(X: Any) -> Any:
     elif not is_array_api_obj(X) or is_numpy_array(X):
         refuse_mask("X", X)
         try:
-            X = np.asarray(X)
+            X = _of_frame(X) if hasattr(X, "dtypes") else np.asarray(X)
         except ValueError as error:  # rows of different lengths
             raise TypeError(f"X must be a table of real numbers: {error}") from error
         check_real("X", X)
@@ -126,6 +126,17 @@ def _matrix(X: Any) -> Any:
         X = X if X.dtype in (xp.float32, xp.float64) else xp.astype(X, xp.float64)
     refuse_shape(X)
     return X
+
+
+def _of_frame(X: Any) -> np.ndarray:
+    """Return a data frame whose columns are numbers, such as pandas' nullable ones, as an array."""
+    array = np.asarray(X)
+    if array.dtype != object:
+        return array
+    try:
+        return np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"X must hold a real number in every cell: {error}") from None
 
 
 def _column_names(X: Any) -> list[Any] | None:
