@@ -396,7 +396,8 @@ def verdicts(tables: dict[str, Table], end: str = "test_accuracy") -> str:
     faster, ending = words[_sign(curves, early(curves))], _sign(curves, last, end)
     if end == "objective":
         return f"That it is faster is {faster}, that it ends at a lower objective {words[ending]}"
-    similar = "confirmed" if ending >= 0 else "refuted: it ends behind"
+    behind = "refuted at our noise, for the paper states none: it ends behind"
+    similar = "confirmed" if ending >= 0 else behind
     return f"That it is faster is {faster}, that it ends at a similar accuracy is {similar}"
 
 
