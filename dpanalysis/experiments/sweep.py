@@ -157,12 +157,19 @@ def provenance(module: str) -> dict[str, str]:
 
 
 def _processor() -> str:
-    """Return the processor's name: libraries choose kernels by it, which round differently."""
+    """Return what the processor is: libraries choose kernels by it, which round differently.
+
+    Behind a name without a number, such as "AMD EPYC", there are many; its model tells them apart.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+    except OSError:
+        lines = []
+    fields = {key.strip(): value.strip() for key, _, value in (x.partition(":") for x in lines)}
+    name = fields.get("model name", "")
+    if name and not any(map(str.isdigit, name)):
+        name += f", family {fields.get('cpu family')}, model {fields.get('model')}"
+    return name or platform.processor() or platform.machine()
 
 
 # Cells

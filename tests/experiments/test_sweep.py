@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from dpanalysis.experiments import (
     tabulate,
 )
 from dpanalysis.experiments.records import atomic_write, plain
-from dpanalysis.experiments.sweep import _Cell, code_digest
+from dpanalysis.experiments.sweep import _Cell, _processor, code_digest
 
 
 def simulate(seed, size, log=None):
@@ -430,3 +431,21 @@ def test_a_full_disk_ends_the_sweep_at_once(tmp_path, jobs, monkeypatch):
         sweep(simulate, cells, folder=folder, jobs=jobs, backend="threading", progress=False)
     assert stop.value.errno == errno.ENOSPC
     assert len(calls(log)) <= 3 + 4 * jobs  # the rest is not computed in vain
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [
+        (
+            "model\t\t: 17\nmodel name\t: AMD EPYC\ncpu family\t: 25\n",
+            "AMD EPYC, family 25, model 17",
+        ),
+        ("model name\t: Intel(R) Xeon(R) Processor @ 2.50GHz\nmodel\t: 85\n", "@ 2.50GHz"),
+        ("", platform.processor() or platform.machine()),
+    ],
+)
+def test_a_processor_of_a_name_without_a_number_has_its_model_in_the_provenance(
+    monkeypatch, cpuinfo, name
+):
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding: cpuinfo)
+    assert _processor().endswith(name)
