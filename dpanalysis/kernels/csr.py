@@ -95,7 +95,7 @@ def csr_range(
                     square += np.float64(number) * np.float64(number)
                 sizes[k], squares[k] = total, square
             if bounded and not careful:
-                grown += count_grown(sizes, squares, table, limits, known, m)
+                grown += count_grown(sizes, squares, c, table, limits, known, m)
         room -= m
         if room < size or start + m == hi:
             room = most
@@ -157,7 +157,7 @@ def csr_replicates_range(
     c_row = np.empty(replicates)
     known = norms.shape[0] > 0 and limits[2] < math.inf
     bounded = known or min(limits[0], limits[1]) < math.inf
-    sizes, squares = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS)
+    sizes, squares, most_c = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS), np.empty(_TILE_ROWS)
     grown = 0
     for start in range(lo, hi, _TILE_ROWS):
         m = min(_TILE_ROWS, hi - start)
@@ -181,8 +181,10 @@ def csr_replicates_range(
         if want_gradient:
             for k in range(m):
                 i = uint64(index[k])
+                most_c[k] = 0.0
                 for r in range(replicates):
                     c_row[r] = c[r * _TILE_ROWS + k]
+                    most_c[k] = max(most_c[k], abs(c_row[r]))
                 factor = table[SCALE, k]
                 first, last = uint64(indptr[i]), uint64(indptr[i + _ONE])
                 if careful:
@@ -203,7 +205,7 @@ def csr_replicates_range(
                     square += np.float64(number) * np.float64(number)
                 sizes[k], squares[k] = total, square
             if bounded and not careful:
-                grown += count_grown(sizes, squares, table, limits, known, m)
+                grown += count_grown(sizes, squares, most_c, table, limits, known, m)
         room -= m
         if room < _TILE_ROWS or start + m == hi:
             room = most

@@ -78,7 +78,7 @@ def dense_range(
     c = np.empty(size)
     known = norms.shape[0] > 0 and limits[2] < math.inf
     sized = limits[0] < math.inf
-    sizes, squares, row = np.ones(size), np.empty(size), np.empty(d, X.dtype)
+    sizes, squares, row = np.empty(size), np.empty(size), np.empty(d, X.dtype)
     grown = 0
     # The weights and the sum of a block of rows, in whole vectors.
     v, block = np.zeros(d + -d % LANES), np.zeros(d + -d % LANES)
@@ -116,7 +116,7 @@ def dense_range(
                             block[j] += c[k] * row[j]
             else:
                 add_rows(X, index, quads, c, block, squares, sizes, sized)
-                grown += count_grown(sizes, squares, table, limits, known, m)
+                grown += count_grown(sizes, squares, c, table, limits, known, m)
         room -= m
         if room < size or start + m == hi:
             room = BLOCK_ROWS

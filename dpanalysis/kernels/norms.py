@@ -28,8 +28,8 @@ _TASK_ROWS = 1 << 14
 # Sums of squares between the first two are accurate: no square that matters was subnormal or
 # infinite; nor was it after two multipliers that leave it above the third.
 _SMALL, _LARGE, _SMALL_SCALED = 1e-280, 1e300, 1e-290
-# A row whose squares are below the first is shorter than this.
-_NO_TINY_LIMIT = 1e-130
+# A row whose squares are below the first is shorter than this; with a usual factor it is nothing.
+_NO_TINY_LIMIT, _USUAL = 1e-130, 1e60
 
 
 @njit(**EXACT)  # the reciprocal of a tiny largest entry would overflow
@@ -94,10 +94,12 @@ def _is_short(square: float, scale: float, limit: float) -> bool:
 
 
 @njit(forceinline=True, **INNER)
-def count_grown(sizes: Any, squares: Any, table: Any, limits: Any, known: bool, count: int) -> int:
+def count_grown(
+    sizes: Any, squares: Any, c: Any, table: Any, limits: Any, known: bool, count: int
+) -> int:
     """Return how many limits are not certainly satisfied by a tile's rows; NaN satisfies none.
 
-    By sums of the very numbers that were added: the row itself may be another one by now.
+    By sums of the very numbers that were added, times ``c``: the row may be another one by now.
     """
     large = long = 0
     if limits[0] < math.inf:
@@ -110,11 +112,9 @@ def count_grown(sizes: Any, squares: Any, table: Any, limits: Any, known: bool, 
     elif limits[1] < math.inf:
         for k in range(uint64(count)):
             long += 0 if _is_short(squares[k], table[SCALE, k], limits[1]) else 1
-    if long:  # but for rows of zeros, or of hardly more
-        for k in range(count):
-            limit = limits[2] * table[NORM, k] if known else limits[1]
-            tiny = (squares[k] <= _SMALL) & (limit >= _NO_TINY_LIMIT)
-            long -= 1 if tiny | ((sizes[k] == 0.0) & (squares[k] == 0.0)) else 0
+    if long and (known or limits[1] >= _NO_TINY_LIMIT):
+        for k in range(count):  # rows of zeros, or of hardly more, added less than 1e-79
+            long -= 1 if (squares[k] <= _SMALL) & (abs(c[k]) < _USUAL) else 0
     return large + long
 
 

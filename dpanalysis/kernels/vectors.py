@@ -214,7 +214,7 @@ def _add_rows(
         kind = ir.FunctionType(_VECTOR, [_VECTOR])
         magnitude = cgutils.get_or_insert_function(b.module, kind, f"llvm.fabs.v{LANES}f64")
 
-        def four_rows(k: Any, totals: _Kept) -> None:
+        def four_rows(k: Any, totals: _Kept, measured: bool) -> None:
             four, sums, lengths = rows.four(k), _new_sums(b), _new_sums(b)
             places = [b.add(k, _WHOLE(r)) for r in range(4)]
             c0, c1, c2, c3 = (_spread(b, b.load(b.gep(c, [place]))) for place in places)
@@ -226,20 +226,22 @@ def _add_rows(
                 totals.set(j, b.fadd(first, second))
                 for each, square in zip(x, sums):
                     b.store(_add_product(b, each, each, b.load(square)), square)
-                with b.if_then(sized):
-                    for each, length in zip(x, lengths):
-                        b.store(b.fadd(b.call(magnitude, [each]), b.load(length)), length)
+                for each, length in zip(x, lengths) if measured else ():
+                    b.store(b.fadd(b.call(magnitude, [each]), b.load(length)), length)
 
             rows.each_vector(totals.count, add)
             _store(b, _sums_of_four(b, [b.load(square) for square in sums]), squares, k)
-            with b.if_then(sized):
+            if measured:
                 _store(b, _sums_of_four(b, [b.load(length) for length in lengths]), sizes, k)
 
-        for count in rows.widths():
-            totals = _Kept(b, total, count)
-            with _fours(b, args[2]) as k:
-                four_rows(k, totals)
-            totals.write()
+        # The loops once for either, as a branch in them takes longer.
+        for measured in (False, True):
+            with b.if_then(sized if measured else b.not_(sized)):
+                for count in rows.widths():
+                    totals = _Kept(b, total, count)
+                    with _fours(b, args[2]) as k:
+                        four_rows(k, totals, measured)
+                    totals.write()
         return context.get_dummy_value()
 
     return types.void(X, index, types.int64, c, total, squares, sizes, types.boolean), codegen

@@ -19,8 +19,8 @@ def _tile(X, index, w, c, z, total, squares, sizes, sized):
 
 
 @njit
-def _grown(sizes, squares, table, limits, known):
-    return count_grown(sizes, squares, table, limits, known, sizes.size)
+def _grown(sizes, squares, c, table, limits, known):
+    return count_grown(sizes, squares, c, table, limits, known, sizes.size)
 
 
 def _padded(values):
@@ -85,11 +85,14 @@ def test_a_row_has_grown_if_the_numbers_that_were_added_say_so(size, square, sca
     """The row itself may be what it was again, when it is looked at for a second time."""
     table = np.ones((6, 1))
     table[SCALE] = scale
-    one, two = np.array([size]), np.array([square])
-    assert (_grown(one, two, table, (1.0, 1.0, np.inf), False) > 0) == grown
-    table[NORM] = 1.0
-    assert (_grown(one, two, table, (1.0, np.inf, 1.0), True) > 0) == grown
-    table[NORM] = 0.0  # a row of zeros: nothing else is within its norm
-    assert _grown(one, two, table, (np.inf, np.inf, 1.0), True) == (size != 0.0)
-    tiny = (np.inf, 1e-140, np.inf)
-    assert _grown(one, two, table, tiny, False) == (size != 0.0)
+    sums = np.array([size]), np.array([square])
+    for c in (np.array([0.5]), np.array([-1e100])):
+        tiny = square < 1e-280
+        expected = grown or (tiny and c[0] < 0.0)  # a huge factor makes something of it
+        assert (_grown(*sums, c, table, (1.0, 1.0, np.inf), False) > 0) == expected
+        table[NORM] = 1.0
+        assert (_grown(*sums, c, table, (1.0, np.inf, 1.0), True) > 0) == expected
+        table[NORM] = 0.0  # a row of zeros: nothing else is within its norm
+        expected = not tiny or c[0] < 0.0
+        assert (_grown(*sums, c, table, (np.inf, np.inf, 1.0), True) > 0) == expected
+        assert _grown(*sums, c, table, (np.inf, 1e-140, np.inf), False) > 0
