@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from .datasets.tables import different_names
+
 _ROWS = 10_000  # of a chunk
 
 
@@ -61,11 +63,7 @@ class CsvFile:
         for j, name in enumerate(self.names):
             if not name:
                 raise ValueError(f"{path}: column {j + 1} of the header has no name")
-            if name in self.names[:j]:
-                raise ValueError(
-                    f"{path}: the header has {name!r} twice, in columns "
-                    f"{self.names.index(name) + 1} and {j + 1}: rename one"
-                )
+        different_names(path, self.names)
 
     def _open(self) -> Any:
         opener: Any = gzip.open if str(self.path).endswith(".gz") else open

@@ -269,8 +269,8 @@ def _draw_published_rates(ax: Axes, tables: dict[str, Table]) -> None:
             )
     ax.plot([], [], "--", color="#555555", lw=1.1, label="Nesterov's polynomial")
     if "published_rates" in tables:
-        ax.plot([], [], "o", color="#555555", mfc="white", ms=3.5, label="published")
-    ax.set_title(rf"as published, $\mu = {MU[1]:g}$", loc="right")
+        ax.plot([], [], "o", color="#555555", mfc="white", ms=3.5, label="the repository")
+    ax.set_title(rf"repository, $\mu = {MU[1]:g}$", loc="right")
     ax.set_xlabel(r"momentum $\beta$")
     ax.set_ylabel(r"rate per iteration")
     ax.set_ylim(0.53, 1.0)

@@ -50,7 +50,7 @@ ALLOWED = {
     "papers": {"*"},
     # So do the checks of what users write; nothing looks at them.
     "testing": {"*"},
-    "commands": {"linear_model", "preprocessing"},
+    "commands": {"datasets", "linear_model", "preprocessing"},
     # Rules for another library's optimizers; nothing here looks at it.
     "opacus": {"clipping"},
     "__main__": {"dpanalysis", "papers", "commands"},  # the version is the package's

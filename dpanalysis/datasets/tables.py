@@ -202,7 +202,7 @@ def _decoded(path: str | os.PathLike[str], content: bytes) -> str:
         ) from None
 
 
-def _different(path: str | os.PathLike[str], names: list[str]) -> list[str]:
+def different_names(path: str | os.PathLike[str], names: list[str]) -> list[str]:
     """Return the names of a header, or raise where one stands twice."""
     for j, name in enumerate(names):
         if name in names[:j]:
@@ -233,7 +233,7 @@ class _TextTable(_Table):
             if not row or (comment is not None and row[0].startswith(comment)):
                 continue
             if names is None:
-                names = _different(path, row)
+                names = different_names(path, row)
             elif len(row) == len(names):
                 rows.append(row)
                 self.lines.append(reader.line_num)
@@ -297,7 +297,7 @@ class _NumericTable(_Table):
         if names is None:
             header, _, content = content.partition(b"\n")
             header = header.rstrip(b"\r")
-            names = _different(path, _decoded(path, header).split(delimiter))
+            names = different_names(path, _decoded(path, header).split(delimiter))
         text = np.frombuffer(content, dtype=np.uint8)
         ends = np.flatnonzero(text == ord("\n"))
         if text.size and text[-1] != ord("\n"):

@@ -78,8 +78,8 @@ class OutputPerturbation(OneShot):
     ------
     ValueError
         By :func:`dpanalysis.minimize`, if a record's loss is not convex, Lipschitz and smooth by
-        public bounds (the hinge loss is not smooth), the penalty is not convex, or the step size is
-        too large.
+        public bounds (the hinge loss is not smooth), the penalty is not convex, the step size is
+        too large, or records are computed in single precision (float32 rows of another library).
 
     Notes
     -----
