@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import uint64
 
-from .._numba import FAST, INNER, finish, first_task, next_task, njit
+from .._numba import FAST, INNER, borrowed, finish, first_task, next_task, njit
 from .norms import count_grown, is_inside
 from .rounding import BLOCK_ROWS
 from .tile import SCALE, close_block, fill_tile, new_tile, scale_terms, terms_at
@@ -44,7 +44,7 @@ def csr_range(
     data: Any, lo: int, hi: int, w: Any, wanted: Any, gradient: Any, careful: bool
 ) -> Any:
     """Add gradients as :func:`~dpanalysis.kernels.dense.dense_range` does."""
-    matrix, samples, rows, indexed = data
+    matrix, samples, rows, indexed = borrowed(data)
     _, _, norms, _, limits = samples
     terms, numbers, want_value, want_gradient = wanted
     entries, indices, indptr = matrix
@@ -138,7 +138,7 @@ def csr_replicates_range(
     careful: bool,
 ) -> int:
     """Add the sums of positions ``lo..hi`` for each row of ``W``; return the rows that grew."""
-    matrix, samples, rows, indexed = data
+    matrix, samples, rows, indexed = borrowed(data)
     _, _, norms, _, limits = samples
     terms, numbers, want_value, want_gradient = wanted
     entries, indices, indptr = matrix

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numba import uint64
 
-from .._numba import FAST, INNER, finish, first_task, next_task, njit
+from .._numba import FAST, INNER, borrowed, finish, first_task, next_task, njit
 from . import SHARED_BLOCK
 from .norms import count_grown, empty_rows_outside, is_inside
 from .rounding import BLOCK_ROWS
@@ -40,9 +40,9 @@ from .tile import (
 from .vectors import LANES, add_rows, predict
 
 # The same on every machine, not measured there: the blocks of a sum follow from the tiles, and its
-# last bits from the blocks. Entries of X in a tile: half of a first-level cache, or less where the
-# next tile is prefetched.
-_TILE_ENTRIES, _FAR_TILE_ENTRIES = 4096, 2048
+# last bits from the blocks. Entries of X in a tile of narrow rows: a first-level cache, half of it
+# where the next tile is prefetched. Tiles of fewer than 64 rows take longer, in whatever cache.
+_TILE_ENTRIES, _FAR_TILE_ENTRIES, _FEWEST_ROWS = 4096, 2048, 64
 _NEAR_BYTES = 1 << 23  # smaller data stay in a cache that is fast enough without prefetching
 _PAGE_BYTES = 4096  # longer rows are prefetched by the processor
 
@@ -63,13 +63,13 @@ def dense_range(
     ``grown`` is the number of rows outside their limits; if ``careful`` they are left out, and it
     is 0.
     """
-    X, samples, rows, indexed = data
+    X, samples, rows, indexed = borrowed(data)
     _, _, norms, _, limits = samples
     terms, numbers, want_value, want_gradient = wanted
     d = X.shape[1]
     far = X.shape[0] * d * X.itemsize > _NEAR_BYTES and d * X.itemsize <= _PAGE_BYTES
     rows_of_tile = (_FAR_TILE_ENTRIES if far else _TILE_ENTRIES) // d
-    size = max(4, min(256, rows_of_tile - rows_of_tile % 8))
+    size = max(_FEWEST_ROWS, min(256, rows_of_tile - rows_of_tile % 8))
     line = LINE_BYTES // X.itemsize
     last = hi - size if far else lo  # no tile is prefetched after this one
     tile = new_tile(size)
@@ -246,7 +246,7 @@ def replicates_range(
 
     ``W`` and ``gradients`` are padded to whole blocks of features and of replicates.
     """
-    X, samples, rows, indexed = data
+    X, samples, rows, indexed = borrowed(data)
     _, _, norms, _, limits = samples
     terms, numbers, want_value, want_gradient = wanted
     tile = new_tile(_T)
