@@ -98,19 +98,14 @@ def cfunc(signature: Any, function: Callable[..., Any]) -> Any:
 
 
 @intrinsic
-def borrowed(typingctx: Any, data: Any) -> Any:
-    """Return a tuple with arrays that are not counted: the caller keeps them while a kernel runs.
-
-    To count a reference is an atomic operation, and a loop that unpacks a tuple makes ten.
-    """
-
+def _borrowed(typingctx: Any, data: Any) -> Any:
     def not_counted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
         if isinstance(kind, types.Array):
             array = context.make_array(kind)(context, builder, value)
             array.meminfo = cgutils.get_null_value(array.meminfo.type)
             array.parent = cgutils.get_null_value(array.parent.type)
             return array._getvalue()
-        if isinstance(kind, types.BaseTuple):
+        if isinstance(kind, types.Tuple | types.UniTuple):
             pairs = zip(kind.types, cgutils.unpack_tuple(builder, value))
             parts = [not_counted(context, builder, *pair) for pair in pairs]
             return context.make_tuple(builder, kind, parts)
@@ -120,6 +115,11 @@ def borrowed(typingctx: Any, data: Any) -> Any:
         return not_counted(context, builder, signature.args[0], args[0])
 
     return data(data), codegen
+
+
+#: ``borrowed(data)`` is the tuple with arrays that are not counted: who calls a kernel keeps them
+#: while it runs. To count is an atomic operation, and a loop that unpacks a tuple makes ten.
+borrowed: Any = _borrowed
 
 
 # A helper polls its flag about 0.2 ms before it sleeps: waking it takes nearly as long.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.model_selection import check_cv
 
+from ..preprocessing.columns import LearnedRanges, PublicColumns
 from ..preprocessing.private_bounds import PrivateBounds
+from ..privacy.accounting.relations import REPLACE_ONE
 from .card import PrivacyCard
 from .design import SEVERAL, estimators_in
 
@@ -23,6 +26,23 @@ _ADD_NOTHING = (
 _BESIDE = (
     "what {} learned from the same records beside the private models, such as scores, weights or "
     "a calibration, and fits that were not kept"
+)
+# One record changes which others a fit is given, and basic composition says nothing.
+_DIVIDED = (
+    "how {} divided the records among the fits: that depends on {}, so one record that changes "
+    "moves others as well, and the sum is no bound; {}"
+)
+_BY_LABELS = "their labels", "under replace_one it is one with splits by place, cv=KFold(5)"
+_BY_PAIRS = "their labels", "it is one under add_or_remove_one, with a public size"
+_BY_NUMBER = "their number", "it is one under replace_one, with splits by place, cv=KFold(5)"
+# Splits that look at places alone, and estimators that fit what is in them once.
+_BY_PLACE = (
+    *("KFold", "RepeatedKFold", "ShuffleSplit", "LeaveOneOut", "LeavePOut", "PredefinedSplit"),
+    *("TimeSeriesSplit", "_CVIterableWrapper"),
+)
+_FIT_ONCE = (
+    *("ColumnTransformer", "FeatureUnion", "FixedThresholdClassifier", "Pipeline"),
+    *("VotingClassifier", "VotingRegressor"),
 )
 
 
@@ -63,8 +83,13 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     Costs add up by basic composition. Of a bootstrap (:class:`~sklearn.ensemble.BaggingClassifier`)
     a record pays for as many copies as were drawn, by group privacy: the draws do not depend on
     the data. The fits of a search are its candidates times its splits, those of
-    :class:`~sklearn.feature_selection.RFE` one for each elimination. What others have fitted and
-    thrown away is not counted, as ``not_counted`` says.
+    :class:`~sklearn.feature_selection.RFE` one for each elimination; infinite where a searched
+    estimator makes several fits that cannot be counted. What others have fitted and thrown away is
+    not counted, as ``not_counted`` says.
+
+    The sum is a bound where one changed record changes one record of each fit. Splits that look at
+    labels, the default of scikit-learn for classifiers, move others as well: ``not_counted`` says
+    so of each estimator that divides the records by their labels or by their number.
 
     Examples
     --------
@@ -84,6 +109,7 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     if not models:
         raise ValueError(f"there is no fitted private model in {fitted!r}: fit it first")
     relations = {each.privacy_.relation for each in models}
+    relations |= {fit.relation for each in inside for fit in _ranges(each)}
     if len(relations) > 1:
         raise ValueError(
             f"epsilons add up under one relation alone, got {', '.join(sorted(relations))}"
@@ -101,6 +127,7 @@ def privacy_of(fitted: Any) -> PrivacyCard:
             ledger.append(f"{len(lost)} more fits of {type(each).__name__}, whose models were lost")
     alone = [each for each in models if id(each) not in bagged]
     learned = {fit for each in alone for fit in _learned(each)}
+    learned |= {fit for each in inside if id(each) not in bagged for fit in _ranges(each)}
     for each in alone:
         own = each.privacy_.epsilon - math.fsum(fit.epsilon for fit in _learned(each))
         costs.append(_Cost(own, each.privacy_.delta))
@@ -110,10 +137,12 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     # That other fits of the same search cost too is what is added here.
     notes = [n for m in models for n in m.privacy_.not_counted if not (several and n == SEVERAL)]
     notes += [_BESIDE.format(", ".join(beside))] if beside else []
+    relation = relations.pop()
+    notes += [note for each in inside if (note := _divided(each, relation))]
     return PrivacyCard(
         epsilon=math.fsum([*(cost.epsilon for cost in costs), *(f.epsilon for f in learned)]),
         delta=math.fsum(cost.delta for cost in costs),
-        relation=relations.pop(),
+        relation=relation,
         ledger=tuple(ledger),
         model=repr(fitted),
         facts={"Sum": f"of {len(models)} models and what the ledger lists beside them"},
@@ -132,6 +161,32 @@ def _learned(model: Any) -> tuple[Any, ...]:
     return getattr(model, "_learned", ())
 
 
+def _ranges(estimator: Any) -> tuple[LearnedRanges, ...]:
+    """Return the fits that learned the ranges of a fitted PrivateBounds."""
+    known = isinstance(estimator, PrivateBounds)
+    columns = getattr(estimator, "columns_", None) if known else None
+    return columns.learned if isinstance(columns, PublicColumns) else ()
+
+
+def _divided(meta: Any, relation: str) -> str | None:
+    """Return a note where one changed record changes which others a fit of ``meta`` is given."""
+    name, replaced = type(meta).__name__, relation == REPLACE_ONE
+    if not _is_fitted(meta) or not any(map(_is_private, estimators_in([meta]))):
+        return None
+    if name == "OneVsOneClassifier":
+        return _DIVIDED.format(name, *_BY_PAIRS) if replaced else None
+    if hasattr(meta, "estimators_samples_"):
+        whole = not meta.bootstrap and meta.max_samples in (None, 1.0)
+        return None if replaced or whole else _DIVIDED.format(name, *_BY_NUMBER)
+    cv = getattr(meta, "cv", "prefit")
+    if isinstance(cv, str) or (cv is None and name.endswith("Chain")) or _is_private(meta):
+        return None
+    splits = check_cv(cv, np.array([0, 1]), classifier=is_classifier(meta))
+    if type(splits).__name__ not in _BY_PLACE:
+        return _DIVIDED.format(name, *_BY_LABELS)
+    return None if replaced else _DIVIDED.format(name, *_BY_NUMBER)
+
+
 def _is_fitted(estimator: BaseEstimator) -> bool:
     return any(name.endswith("_") and not name.startswith("_") for name in vars(estimator))
 
@@ -141,8 +196,9 @@ def _bootstrap(bag: Any) -> tuple[_Cost, set[int]]:
     paid: list[tuple[np.ndarray, list[_Cost]]] = []
     members: set[int] = set()
     for drawn, part in zip(bag.estimators_samples_, bag.estimators_):
-        models = [each for each in estimators_in([part]) if _has_card(each)]
-        members |= {id(each) for each in models}
+        inside = list(estimators_in([part]))
+        models = [each for each in inside if _has_card(each)]
+        members |= {id(each) for each in inside if each in models or _ranges(each)}
         paid.append(
             (np.bincount(drawn), [_Cost(m.privacy_.epsilon, m.privacy_.delta) for m in models])
         )
@@ -166,13 +222,27 @@ def _not_kept(meta: Any) -> list[_Cost]:
 
 
 def _asked(estimator: Any) -> _Cost:
-    """Return what a fit of an estimator costs, by its parameters."""
-    inside: Iterable[Any] = list(estimators_in([estimator]))
-    inside = [each for each in inside if isinstance(each, PrivateBounds) or _is_private(each)]
-    return _Cost(
-        math.fsum(each.epsilon for each in inside),
-        math.fsum(getattr(each, "delta", 0.0) for each in inside),
-    )
+    """Return what a fit costs, by the parameters; infinite where it makes fits nobody can count."""
+    if isinstance(estimator, PrivateBounds) or _is_private(estimator):
+        return _Cost(estimator.epsilon, getattr(estimator, "delta", 0.0))
+    parts = [_asked(each) for each in _parts(estimator.get_params(deep=False).values())]
+    epsilon, delta = (math.fsum(numbers) for numbers in zip(_Cost(0.0, 0.0), *parts))
+    name = type(estimator).__name__
+    if epsilon == 0.0 or name == "FrozenEstimator":
+        return _Cost(0.0, 0.0)
+    times: float = 1 if name in _FIT_ONCE else math.inf
+    if name.startswith("Bagging") and not estimator.bootstrap:
+        times = estimator.n_estimators
+    return _Cost(times * epsilon, min(1.0, times * delta) if delta else 0.0)
+
+
+def _parts(values: Iterable[Any]) -> Iterator[BaseEstimator]:
+    """Yield the estimators among parameters, and in lists of them."""
+    for value in values:
+        if isinstance(value, BaseEstimator):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _parts(value)
 
 
 def _is_private(estimator: Any) -> bool:

@@ -24,6 +24,7 @@ from ..privacy.queries import (
     curvature_of,
     largest_step,
 )
+from ..privacy.queries.solutions import rounding_of_gradient
 from .base import FULL, Method, ShortRepr, Step
 
 #: Privacy cost of hiding the solver's error, relative to the cost of the minimizer.
@@ -229,9 +230,10 @@ class ObjectivePerturbation(OneShot):
     def least_tolerance(self, facts: PublicFacts, convexity: float, tilt: float) -> float:
         r"""Return the solver's tolerance, given the strong convexity and the term's length over n.
 
-        It is above the rounding errors of a gradient at the minimizer w, whose norm is at most
-        :math:`(G + \tau)/\mu`. If the loss falls from its value at 0 by at most D, then also
-        :math:`\mu\|w\|^2/2 - \tau\|w\| \le D`, a much smaller bound where mu is small.
+        It is above the rounding errors of a gradient at the minimizer w, and of its predictions:
+        the norm of w is at most :math:`(G + \tau)/\mu`. If the loss falls from its value at 0 by at
+        most D, then also :math:`\mu\|w\|^2/2 - \tau\|w\| \le D`, a much smaller bound where mu
+        is small.
         """
         slope = facts.gradient_bounds[1] + tilt
         away = slope / convexity
@@ -239,7 +241,8 @@ class ObjectivePerturbation(OneShot):
             drop = max(facts.value_at_zero - facts.lowest_value, 0.0)
             root = math.sqrt(tilt**2 + 2.0 * convexity * drop)
             away = min(away, (tilt + root) / convexity)
-        return max(self.tolerance * slope, 1e-14 * curvature_of(facts).trace * away)
+        least = max(rounding_of_gradient(facts, tilt), 1e-14 * curvature_of(facts).trace * away)
+        return max(self.tolerance * slope, least)
 
     def _best_terms(self, facts: PublicFacts, budget: Budget) -> list[PerturbedMinimum]:
         """Return the best term of each kind of noise that the budget allows, at scale 1."""

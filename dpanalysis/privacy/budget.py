@@ -187,11 +187,9 @@ class Filter(NonCopyableGuard):
         Raises IncompatibleAccounting if the event cannot be accounted under the relation, or has no
         finite cost.
         """
-        try:
-            return self._known[event]
-        except KeyError:
-            pass
         check_event(event, self.budget.relation)
+        if event.immutable and event in self._known:
+            return self._known[event]
         value = self._cost(event)
         if not value >= 0.0:
             raise ValueError(
@@ -202,9 +200,10 @@ class Filter(NonCopyableGuard):
                 f"{event!r} has no finite cost under a {self.notion} filter: "
                 "give a budget with delta > 0 and a Renyi order fixed beforehand (order=...)"
             )
-        if len(self._known) >= 4096:  # schedules with ever new noise do not fill the memory
-            self._known.clear()
-        self._known[event] = value
+        if event.immutable:
+            if len(self._known) >= 4096:  # schedules with ever new noise do not fill the memory
+                self._known.clear()
+            self._known[event] = value
         return value
 
     def can_spend(self, event: Event) -> bool:

@@ -13,9 +13,9 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier, VotingClassifier
 from sklearn.feature_selection import RFE
 from sklearn.linear_model import LogisticRegression as Exact
-from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, KFold
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
 
 from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivacyWarning, privacy_of
 from dpanalysis.linear_model import fits as fits_module
@@ -192,6 +192,41 @@ def test_a_record_that_was_drawn_often_pays_for_every_copy():
     assert privacy_of(plain).epsilon == pytest.approx(2.0)
 
 
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_fits_of_what_is_searched_are_counted_or_the_sum_is_infinite():
+    several = BaggingClassifier(model(), 3, bootstrap=False, random_state=0)
+    both = VotingClassifier([("a", model()), ("b", model(0.5))])
+    for tried, fits in ((several, 3.0), (both, 1.5), (Pipeline([("only", model())]), 1.0)):
+        search = GridSearchCV(tried, {}, cv=KFold(2)).fit(X, Y > 0)
+        assert privacy_of(search).epsilon == pytest.approx(3 * fits)
+    card = privacy_of(GridSearchCV(RFE(model()), {}, cv=KFold(2)).fit(X, Y > 0))
+    assert card.epsilon == math.inf and "finds at most 100 of 100" in str(card)
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+@pytest.mark.parametrize(
+    ("meta", "told"),
+    [
+        (lambda m: GridSearchCV(m, {}, cv=2), {"replace_one": "labels", "other": "labels"}),
+        (lambda m: GridSearchCV(m, {}, cv=KFold(2)), {"other": "number"}),
+        (lambda m: CalibratedClassifierCV(m, cv=2), {"replace_one": "labels", "other": "labels"}),
+        (lambda m: OneVsOneClassifier(m), {"replace_one": "labels"}),
+        (lambda m: BaggingClassifier(m, 2, random_state=0), {"other": "number"}),
+        (lambda m: BaggingClassifier(m, 2, bootstrap=False), {}),
+        (lambda m: VotingClassifier([("a", m)]), {}),
+        (lambda m: OneVsRestClassifier(m), {}),
+    ],
+)
+def test_divisions_that_a_record_changes_are_told(meta, told):
+    """One changed label moves some 140 of 900 records between shuffled stratified folds."""
+    for relation in ("replace_one", "add_or_remove_one"):
+        size = None if relation == "replace_one" else len(X)
+        fitted = meta(model(relation=relation, size=size)).fit(X, Y > 0)
+        why = told.get(relation, told.get("other") if size else None)
+        notes = [note for note in privacy_of(fitted).not_counted if "divided the records" in note]
+        assert len(notes) == (why is not None) and all(f"their {why}" in each for each in notes)
+
+
 def test_group_privacy_of_copies():
     assert _Cost(0.5, 0.0).for_copies(3) == (1.5, 0.0) and _Cost(0.5, 1e-6).for_copies(0) == (0, 0)
     epsilon, delta = _Cost(0.5, 1e-6).for_copies(3)
@@ -204,7 +239,12 @@ def test_ranges_that_models_share_are_added_once():
     bounds = PrivateBounds(0.5, random_state=1).fit(X[:, :2])
     rows = bounds.transform(X[:, :2])
     models = [LogisticRegression().fit(rows, Y > 0) for _ in range(2)]
-    assert privacy_of(models).epsilon == pytest.approx(2.5)
+    assert privacy_of(models).epsilon == privacy_of([bounds, *models]).epsilon == 2.5
+    untraced = LogisticRegression(bounds=(-1, 1)).fit(np.asarray(rows), Y > 0)
+    assert privacy_of([bounds, untraced]).epsilon == 1.5
+    other = PrivateBounds(0.5, relation="add_or_remove_one", random_state=1).fit(X[:, :2])
+    with pytest.raises(ValueError, match="one relation alone"):
+        privacy_of([other, untraced])
 
 
 def test_what_has_no_sum_is_refused():

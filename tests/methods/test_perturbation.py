@@ -698,6 +698,19 @@ def test_refuses_to_ask_of_a_part():
             query.event(facts, dpa.Poisson(0.5))
 
 
+def test_a_tolerance_is_above_the_rounding_of_a_gradient():
+    """Where it was not, a computed gradient of 0 hid an exact one 5000 times as large."""
+    data = np.linspace(-1.0, 1.0, 200)[:, None], np.repeat([-1.0, 1.0], 100)
+    facts = erm(*data, LOGISTIC, 0.0).facts("replace_one")
+    query = M.ObjectivePerturbation(tolerance=1e-20, ridge=1e6).prepare(
+        facts, dpa.Budget(1.0), "tightest"
+    )
+    assert query.tolerance >= 2.0**-48 * facts.gradient_bounds[1]
+    assert query.output_scale >= 2.0 * query.tolerance / 1e6
+    with pytest.raises(ValueError, match="tolerance must be above the rounding of a gradient"):
+        dataclasses.replace(query, tolerance=1e-20).event(facts, FULL)
+
+
 @pytest.mark.parametrize(
     ("build", "match"),
     [

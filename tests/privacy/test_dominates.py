@@ -1,13 +1,15 @@
 """An event that dominates another costs at least as much, in every notion of privacy."""
 
 import dataclasses
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpanalysis.privacy import epsilon, events
+from dpanalysis.errors import PrivacyBudgetExceeded
+from dpanalysis.privacy import Budget, Filter, epsilon, events
 from dpanalysis.privacy.accounting.sampling import (
     Full,
     Poisson,
@@ -164,6 +166,29 @@ def test_a_subclass_may_cost_what_it_likes_and_is_not_dominated():
     assert one.dominates(one) and not one.dominates(other)
 
 
+def test_the_cost_of_an_event_that_can_change_is_not_kept():
+    class Mine(Event):
+        def __init__(self, cost):
+            object.__setattr__(self, "cost", cost)
+
+        def pure_cost(self):
+            return self.cost
+
+    guard, event = Filter(Budget(1.0)), Mine(0.01)
+    guard.spend(event)
+    object.__setattr__(event, "cost", 5.0)
+    with pytest.raises(PrivacyBudgetExceeded):
+        guard.spend(event)
+
+
+def test_a_sampling_of_ones_own_is_not_accounted():
+    class Often(Poisson):
+        pass
+
+    with pytest.raises(TypeError, match="sampling must be a sampling scheme"):
+        Sampled(Often(0.1), [Pure(1.0)])
+
+
 def test_only_events_are_dominated():
     with pytest.raises(TypeError, match="an event is needed"):
         Pure(1.0).dominates("pure")
@@ -183,6 +208,29 @@ def test_a_class_claims_no_rule_of_the_class_that_it_extends():
     class Batch(Sampled):
         def rdp_cost(self, orders):
             return 3.0 * super().rdp_cost(orders)
+
+    class Group(Pure):  # no dataclass: what it adds is in no comparison that it inherits
+        def __init__(self, epsilon, k):
+            super().__init__(epsilon)
+            object.__setattr__(self, "k", k)
+
+        def pure_cost(self):
+            return self.k * self.epsilon
+
+    @dataclass(frozen=True)
+    class Fields(Pure):
+        k: int = 1
+
+    one, many = Group(0.01, 1), Group(0.01, 1000)
+    assert one == one and one != many and not one.dominates(many) and Group(0.01, 1) != one
+    for first, second in ((one, many), (many, one)):
+        assert epsilon([first, second], 0.0, "replace_one") == pytest.approx(10.01)
+    guard = Filter(Budget(1.0))
+    guard.spend(one)
+    with pytest.raises(PrivacyBudgetExceeded):
+        guard.spend(many)
+    assert Fields(0.1, 2) == Fields(0.1, 2) != Fields(0.1, 3)
+    assert len({Fields(0.1, 2), Fields(0.1, 2), Pure(0.1), Pure(0.1)}) == 2
 
     dear, noise = Dear(1.0, 1.0), Gaussian(1.0, 1.0)
     assert noise.exact_pair and noise.immutable and not dear.exact_pair and not dear.immutable

@@ -8,8 +8,10 @@ one subsampled batch (:class:`Sampled`). Each states its own rules for accountan
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from operator import attrgetter
 from typing import Any, get_args
 
 import numpy as np
@@ -36,6 +38,21 @@ from .with_replacement import pure_with_replacement, rdp_with_replacement
 from .zcdp import zcdp_pure
 
 
+@cache
+def _compared(kind: Any) -> Callable[[Any], Any] | None:
+    """Return what reads the class and fields of an event, None where only itself is equal."""
+    told = vars(kind).get("__dataclass_params__")
+    if told is None or not (told.eq and told.frozen):
+        return None
+    return attrgetter("__class__", *(each.name for each in fields(kind) if each.compare))
+
+
+def _key(event: Any) -> Any:
+    kind: Any = type(event)
+    read = _compared(kind)
+    return read and read(event)
+
+
 @dataclass(frozen=True, eq=False)
 class Event:
     """One release, with its cost in every notion of privacy; the base of all events.
@@ -46,8 +63,8 @@ class Event:
 
     Beside its costs an event states rules: :attr:`exact_pair`, :meth:`pair`, :meth:`no_worse`,
     :meth:`parts` and :attr:`immutable`. A class inherits the costs of the class that it extends,
-    but neither its rules nor its words (:meth:`describe`): they say what holds of one kind of
-    release, and of no other.
+    but neither its rules nor its words (:meth:`describe`) nor its equality: they say what holds of
+    one kind of release, and of no other.
     """
 
     #: Whether neither it nor its costs can change, so that they are computed once.
@@ -56,9 +73,18 @@ class Event:
     def __init_subclass__(cls, **options: Any) -> None:
         """Let a class claim no rule that it does not state itself."""
         super().__init_subclass__(**options)
-        for name in ("exact_pair", "pair", "no_worse", "parts", "immutable", "describe"):
+        names = ["exact_pair", "pair", "no_worse", "parts", "immutable", "describe"]
+        if "__eq__" not in vars(cls):  # that of a dataclass would leave out what a class adds
+            names += ["__eq__", "__hash__"]
+        for name in names:
             if name not in vars(cls):
                 setattr(cls, name, vars(Event)[name])
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (_key(self) is not None and bool(_key(self) == _key(other)))
+
+    def __hash__(self) -> int:
+        return object.__hash__(self) if _key(self) is None else hash(_key(self))
 
     def _keep_float(self, name: str, *, positive: bool = False) -> None:
         """Check a field in [0, inf), or (0, inf), and keep it as a float of full precision."""
@@ -535,7 +561,7 @@ class Sampled(Event):
     n: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sampling, Sampling):
+        if type(self.sampling) not in get_args(Sampling):  # a class of one's own may draw otherwise
             raise TypeError(f"sampling must be a sampling scheme, got {self.sampling!r}")
         events = check_events(self.events)
         for event in events:
@@ -567,7 +593,7 @@ class Sampled(Event):
 
     @property
     def immutable(self) -> bool:  # type: ignore[override]  # noqa: D102
-        return type(self.sampling) in get_args(Sampling) and all(e.immutable for e in self.events)
+        return all(event.immutable for event in self.events)
 
     def describe(self) -> str:  # noqa: D102
         return self._on("a batch")

@@ -272,7 +272,7 @@ class PerturbedMinimum(Query):
     ridge : float
         :math:`\lambda \ge 0`.
     tolerance : float
-        In (0, inf).
+        In (0, inf), and above the rounding of a gradient (:func:`rounding_of_gradient`).
     output_scale : float
         Standard deviation or scale of the noise that hides what the tolerance leaves open; 0
         for none. It is spherical where the law is not Gaussian.
@@ -412,6 +412,12 @@ class PerturbedMinimum(Query):
             )
         if self.scale == 0.0 or self.output_scale == 0.0:
             return None
+        least = rounding_of_gradient(facts, math.sqrt(self.expected_square(facts.d)) / facts.n)
+        if self.tolerance < 0.5 * least:  # computed, a gradient may be 0 where it is not
+            raise ValueError(
+                f"tolerance must be above the rounding of a gradient, {least:.3g}, got "
+                f"{self.tolerance!r}"
+            )
         n, moved = facts.n, self.shift(facts)
         error = 2.0 * self.tolerance / convexity
         parts: tuple[Event, Event]
@@ -445,6 +451,16 @@ class PerturbedMinimum(Query):
             return tilt, off
         stds = np.concatenate([np.full(block.size, block.radius) for block in self.shape])
         return tilt * np.tile(stds, d // len(stds)), off * float(stds.max())
+
+
+def rounding_of_gradient(facts: PublicFacts, tilt: float) -> float:
+    """Return how far a computed mean gradient near the minimizer may be from the exact one.
+
+    ``tilt`` is the length of the random term over n. Each part of the gradient, of the records, the
+    term and the penalties, is at most the bound on a record plus the tilt there.
+    """
+    slope = facts.gradient_bounds[1]
+    return facts.rounding / facts.n * slope + 2.0**-48 * (slope + tilt)
 
 
 @lru_cache(maxsize=64)
