@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -192,6 +194,11 @@ def _known(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> li
         parser.error(str(error))
 
 
+def _without_exponent(text: str) -> str:
+    """Return -1e3 as -1000, which argparse does not take for an option."""
+    return format(Decimal(text), "f") if re.fullmatch(r"-\d+\.?\d*[eE][-+]?\d\d?", text) else text
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
@@ -204,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not given:
         parser.print_help(sys.stderr)
         return 2
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args(list(map(_without_exponent, given)))
     if arguments.command == "account":
         return _account(arguments, parser)
     if arguments.command != "claims":

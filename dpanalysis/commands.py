@@ -202,8 +202,16 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--size", type=int, help="public nominal number of rows; default: that of the file"
     )
-    parser.add_argument("--seed", type=int, help="repeatable noise: for research, not for release")
+    parser.add_argument(
+        "--seed", type=_seed, help="repeatable noise: for research, not for release"
+    )
     parser.add_argument("--force", action="store_true", help="replace an older model")
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number, 0 or more, got {text!r}")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace, fail: Callable[[str], Any]) -> int:

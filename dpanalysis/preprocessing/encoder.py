@@ -436,6 +436,8 @@ def _learned(declared: Any) -> Iterator[LearnedRanges]:
     """Yield the private fits that a declared range was learned by, where its ends say so."""
     if isinstance(declared, Mapping):
         declared = declared.get("range", ())
+    elif isinstance(declared, NumericDomain):
+        declared = declared.low, declared.high
     yield from learned_by(declared)
     for end in declared if isinstance(declared, (list, tuple)) else ():
         yield from learned_by(end)

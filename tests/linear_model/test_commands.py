@@ -269,7 +269,7 @@ def hours(tmp_path, monkeypatch):
 
 
 def test_a_number_is_predicted_too(hours, capsys):
-    assert main(["fit", "hours.csv", *NUMBERS, "--target-bounds", "-20", "30"]) == 0
+    assert main(["fit", "hours.csv", *NUMBERS, "--target-bounds", "-2e1", "30"]) == 0
     card = capsys.readouterr().out
     assert "epsilon = 5, delta = 0 (pure)" in card and "cut to the range from -20 to 30" in card
     assert main(["evaluate", "hours.csv", "--model", "m.json", "--label", "hours"]) == 0
@@ -293,6 +293,7 @@ def test_regression_says_what_it_wants(hours, capsys):
     fails(capsys, logistic, "--target-bounds is for --kind ridge")
     for low, high in ("1", "1"), ("2", "1"), ("nan", "1"), ("0", "inf"):
         fails(capsys, [*fit, "--target-bounds", low, high], "target_bounds")
+    fails(capsys, [*fit, "--seed", "-1"], "--seed: must be a whole number, 0 or more, got '-1'")
     (hours / "numbers.toml").write_text('classes = ["a"]\n[columns]\nage = [0, 100]\n')
     fails(capsys, [*fit, "--target-bounds", "0", "1"], "the label of --kind ridge has no classes")
     (hours / "numbers.toml").write_text("[columns]\nage = [0, 100]\n")

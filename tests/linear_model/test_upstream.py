@@ -35,6 +35,7 @@ from dpanalysis.linear_model import (
 )
 from dpanalysis.preprocessing import LearnedRanges, PrivateBounds, PublicColumns, PublicEncoder
 from dpanalysis.preprocessing.columns import learned_by, traced
+from dpanalysis.preprocessing.encoder import NumericDomain
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(50.0, 10.0, size=(2000, 3))
@@ -194,9 +195,10 @@ def through_an_encoder():
     yield PublicEncoder({**unit, "c": (-99.0, fitted.high_.max())}), X
     yield PublicEncoder({**unit, "c": [fitted.low_[-1] - 1.0, 2.0 * fitted.high_[-1]]}), X
     yield PublicEncoder({**unit, "c": fitted.high_[:2] * [-1.0, 1.0]}), X
+    yield PublicEncoder({**unit, "c": NumericDomain(-99.0, fitted.high_[2])}), X
 
 
-@pytest.mark.parametrize("number", range(9))
+@pytest.mark.parametrize("number", range(10))
 def test_an_encoder_passes_on_what_its_rows_and_ranges_were_learned_by(number):
     encoder, rows = list(through_an_encoder())[number]
     alone = model().fit(encoder.fit_transform(rows), Y)
