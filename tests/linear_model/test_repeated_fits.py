@@ -194,11 +194,13 @@ def test_a_record_that_was_drawn_often_pays_for_every_copy():
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 def test_fits_of_what_is_searched_are_counted_or_the_sum_is_infinite():
-    several = BaggingClassifier(model(), 3, bootstrap=False, random_state=0)
+    several = BaggingClassifier(model(delta=1e-6), 3, bootstrap=False, random_state=0)
     both = VotingClassifier([("a", model()), ("b", model(0.5))])
     for tried, fits in ((several, 3.0), (both, 1.5), (Pipeline([("only", model())]), 1.0)):
         search = GridSearchCV(tried, {}, cv=KFold(2)).fit(X, Y > 0)
-        assert privacy_of(search).epsilon == pytest.approx(3 * fits)
+        card = privacy_of(search)
+        assert card.epsilon == pytest.approx(3 * fits)
+        assert card.delta == pytest.approx(9e-6 if tried is several else 0.0)
     card = privacy_of(GridSearchCV(RFE(model()), {}, cv=KFold(2)).fit(X, Y > 0))
     assert card.epsilon == math.inf and "finds at most 100 of 100" in str(card)
 
