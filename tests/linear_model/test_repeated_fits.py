@@ -236,7 +236,7 @@ def test_group_privacy_of_copies():
     assert _Cost(1e3, 1e-6).for_copies(3).delta == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 def test_ranges_that_models_share_are_added_once():
     bounds = PrivateBounds(0.5, random_state=1).fit(X[:, :2])
     rows = bounds.transform(X[:, :2])

@@ -15,6 +15,7 @@ from dpanalysis.privacy.budget import Plan
 from dpanalysis.privacy.events import Gaussian, GaussianBound, Pure, Repeated
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import NoisyDescent, PerturbedMinimum, Records, largest_step
+from dpanalysis.privacy.queries.solutions import rounding_of_gradient
 from dpanalysis.problems import base
 
 M = dpa.methods
@@ -707,6 +708,9 @@ def test_a_tolerance_is_above_the_rounding_of_a_gradient():
     )
     assert query.tolerance >= 2.0**-48 * facts.gradient_bounds[1]
     assert query.output_scale >= 2.0 * query.tolerance / 1e6
+    bound, ulp = facts.gradient_bounds[1], 2.0**-53
+    least = rounding_of_gradient(facts, 3.0)
+    assert least >= facts.rounding / 200 * bound + 32.0 * ulp * (bound + 3.0)
     with pytest.raises(ValueError, match="tolerance must be above the rounding of a gradient"):
         dataclasses.replace(query, tolerance=1e-20).event(facts, FULL)
 
