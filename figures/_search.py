@@ -357,12 +357,35 @@ def run_cell(
     }
 
 
-#: Accountings of one line search: the method's name, and dashes.
+#: Accountings of one line search, as the tables name them: the method's name, and dashes.
 ACCOUNTINGS: dict[str, tuple[str, Any]] = {
     "correct": ("DP-BLSGD", "-"),
     "as printed, not private": ("DP-BLSGD, as printed", DOTTED),
     "correct, fresh batch": ("DP-BLSGD, fresh batch", DASHED),
 }
+
+
+#: What the accountings of the tables are called where another name is better.
+CALLED = {"as printed, not private": "as printed, unproved"}
+
+
+def called(accounting: str) -> str:
+    """Return what an accounting of the tables is called in pictures and captions."""
+    return CALLED.get(accounting, accounting)
+
+
+def welch_half(one: float, other: float, runs: int) -> float:
+    """Return half of Welch's interval of 95% of a difference of two means of ``runs`` numbers.
+
+    ``one`` and ``other`` are their standard deviations. Below three runs there is none: infinite.
+    """
+    if runs < 3:
+        return math.inf
+    squares = one**2 + other**2
+    if not squares:
+        return 0.0
+    degrees = (runs - 1) * squares**2 / (one**4 + other**4)
+    return float(stats.t.ppf(0.975, degrees)) * math.sqrt(squares / runs)
 
 
 def accounting_of(method: str) -> str:

@@ -140,6 +140,7 @@ def draw(tables: dict[str, Table]) -> Figure:
                 place = np.array([values.index(value) for value in rows["value"]])
                 by_place = np.argsort(place)
                 spread = rows["accuracy_std"] / np.sqrt(rows["runs"])
+                called = runs.called(accounting)
                 spread[rows["accuracy"] < bottom] = 0.0  # a bar there would cross the panel
                 shift = 0.09 * (3 * k + j - 2.5) if name in CATEGORIES else 0.0
                 ax.errorbar(
@@ -152,7 +153,7 @@ def draw(tables: dict[str, Table]) -> Figure:
                     markersize=3.5,
                     markerfacecolor=(COLORS[k], "white", "#dddddd")[j],
                     capsize=2,
-                    label="_" if name in CATEGORIES else f"epsilon = {epsilon:g}, {accounting}",
+                    label="_" if name in CATEGORIES else f"epsilon = {epsilon:g}, {called}",
                 )
         ax.set_xticks(range(len(values)), values)
         ax.set_xlabel(label)
