@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
 
 import dpanalysis as dpa
 from dpanalysis import methods, plotting, privacy
@@ -377,12 +376,34 @@ def cost(spent: Table) -> str:
 
 def finding(tables: dict[str, Table], end: str = "test_accuracy") -> str:
     """Return what came out of the paper's two sentences on a network of Fig. 5, in one."""
-    curves = tables["curves"]
-    first, last, runs = early(curves), int(curves["iteration"].max()), int(curves["runs"][0])
-    compared = f"{_compared(curves, first)}; {_compared(curves, last)}"
+    runs = int(tables["curves"]["runs"][0])
     if runs < 3:
-        return f"open, on {runs} seed{'s' * (runs > 1)}: {compared}."
-    return f"{verdicts(tables, end)} ({compared}; intervals of 95% by {runs} seeds)."
+        return f"open, on {runs} seed{'s' * (runs > 1)}: {compared(tables)}."
+    return (
+        f"{verdicts(tables, end)} ({compared(tables)}; intervals of 95% by {runs} seeds). "
+        f"{ahead(tables)}."
+    )
+
+
+def ahead(tables: dict[str, Table]) -> str:
+    """Return at which recorded iterations the line search leads both rivals beyond chance."""
+    curves = tables["curves"]
+    recorded = np.unique(curves["iteration"])[1:]
+    first = [int(iteration) for iteration in recorded if _sign(curves, int(iteration)) > 0]
+    if not first:
+        return "It leads both rivals beyond chance after no recorded number of iterations"
+    return (
+        "Whether it is faster depends on the iteration: it leads both rivals beyond chance after "
+        f"{len(first)} of {len(recorded)} recorded numbers of iterations, from {first[0]} to "
+        f"{first[-1]}"
+    )
+
+
+def compared(tables: dict[str, Table]) -> str:
+    """Return the accuracies of line search and rivals, early and at the end."""
+    curves = tables["curves"]
+    first, last = early(curves), int(curves["iteration"].max())
+    return f"{_compared(curves, first)}; {_compared(curves, last)}"
 
 
 def verdicts(tables: dict[str, Table], end: str = "test_accuracy") -> str:
@@ -411,7 +432,7 @@ def _sign(curves: Table, iteration: int, quantity: str = "test_accuracy") -> int
     for name in RIVALS:
         mean, std = at(curves, name, iteration, quantity)
         lead = mean - ours if quantity == "objective" else ours - mean
-        half = float(stats.t.ppf(0.975, runs - 1) * math.hypot(own, std) / math.sqrt(runs))
+        half = _search.welch_half(own, std, runs)
         signs.add(int(np.sign(lead)) if abs(lead) > half else 0)
     return signs.pop() if len(signs) == 1 else 0
 
