@@ -256,3 +256,28 @@ def test_complexity(monkeypatch, tmp_path):
     row = second_order_complexity.rows(0.06, 10)[1]
     assert (row["step"], row["kind"]) == ("short", "sharp")
     assert row["n"] == pytest.approx(n_min, rel=1e-5)
+
+
+def test_what_is_found_beside_the_trust_region_names_both_starts():
+    """Found where most settings of both starts have it, and else by the start, or not at all."""
+
+    def rows(start, method, iterations, seconds):
+        each = {"start": start, "method": method, "stopped": 1.0, "loss": 1.0}
+        return [{**each, "iterations": i, "seconds": s} for i, s in zip(iterations, seconds)]
+
+    listed = [
+        *rows("zero", "DP-TR", [5.0, 5.0, 5.0], [1.0, 1.0, 1.0]),
+        *rows("zero", "OPT", [5.0, 5.0, 4.0], [0.5, 0.5, 2.0]),
+        *rows("random", "DP-TR", [5.0, 5.0, 5.0], [1.0, 1.0, 1.0]),
+        *rows("random", "OPT", [4.0, 4.0, 6.0], [0.5, 0.5, 0.5]),
+    ]
+    means = {name: np.array([row[name] for row in listed]) for name in listed[0]}
+    said = {
+        quantity: second_order_tables.beside_trust_region(means, "OPT", quantity)
+        for quantity in second_order_tables.LESS
+    }
+    assert said == {
+        "iterations": "fewer iterations in 1 of 3 and 2 of 3 (found from a random start alone)",
+        "seconds": "less time in 2 of 3 and 3 of 3 (found)",
+        "loss": "ends at a lower loss in 0 of 3 and 0 of 3 (not found)",
+    }

@@ -929,19 +929,23 @@ def beside_trust_region(name: str, G: float, M: float, runs: int) -> tuple[float
     "003-27",
     "Introduction; Section 4",
     "OPT takes fewer iterations than DP-TR, and its final loss is lower, at high budgets",
-    "where M = 1, which the paper's eps_H implies: fewer iterations with the sharp G = .25, a "
-    "lower loss with G = 1. With M = .10, sharp for the rows of norm 1 here, DP-TR takes fewer, on "
-    "Covertype and IJCNN in all settings (`figures second_order_tables`)",
+    "each half, with constants of its own: where M = 1, which the paper's eps_H implies, OPT takes "
+    "fewer iterations with the sharp G = .25, to nearly the same loss, and with G = 1 it takes "
+    "more, to a lower one. Fewer iterations are not found with M = .10, sharp for the rows of norm "
+    "1 here, in any setting of Covertype and IJCNN (`figures second_order_tables`)",
     verdict="sharpened",
     says="'our algorithm requires fewer iterations than DP-TR'; 'OPT outperforms TR, with much "
     "less runtime and lower final loss'",
-    hypotheses="a loose solution, epsilon = 1; rows of the number and length of IJCNN, not IJCNN",
+    hypotheses="a loose solution, epsilon = 1; rows of the number and length of IJCNN, not IJCNN; "
+    "runtime, which is of a machine, is not judged here",
+    changes="G, M, the start and the steps of the experiments, which the paper does not state",
 )
 def short_steps(effort: Effort) -> Iterator[Evidence]:
     """Run both at the constants that suit the paper, and at the sharp ones."""
     runs = effort.cases(1, 5)
-    few, _ = beside_trust_region("OPT", CONSTANTS.G, 1.0, runs)
+    few, same = beside_trust_region("OPT", CONSTANTS.G, 1.0, runs)
     yield printed("iterations, OPT / DP-TR, G = .25, M = 1", few, "<=", 1.0, cases=runs)
+    yield used("final loss, OPT / DP-TR, G = .25, M = 1", same, "<=", 1.05, cases=runs)
     many, low = beside_trust_region("OPT", 1.0, 1.0, runs)
     yield printed("final loss, OPT / DP-TR, G = M = 1", low, "<=", 1.0, cases=runs)
     sharp, _ = beside_trust_region("OPT", CONSTANTS.G, CONSTANTS.M, runs)
@@ -953,11 +957,13 @@ def short_steps(effort: Effort) -> Iterator[Evidence]:
     "003-28",
     "Section 5",
     "2OPT-LS outperforms DP-TR: fewer iterations, a lower loss",
-    "to loose solutions; of the 24 settings of Covertype and IJCNN from 0, tight ones too, with "
-    "sharp constants, it finds points in 11, DP-TR in 14 (`python -m figures second_order_tables`)",
+    "to loose solutions of these clouds. Not found with the sharp constants in most settings of "
+    "Covertype and IJCNN from 0, where it also stops in fewer, tight ones included; from a random "
+    "start it takes fewer iterations in most (`python -m figures second_order_tables`)",
     verdict="sharpened",
     says="'2OPT-LS ... consistently outperform DP-TR in numerical experiments'",
     hypotheses="a loose solution, epsilon = 1; rows of the number and length of IJCNN, not IJCNN",
+    changes="G, M, the start and the steps of the experiments, which the paper does not state",
 )
 def two_phases(effort: Effort) -> Iterator[Evidence]:
     """Run both with G = M = 1, and with the sharp constants."""
