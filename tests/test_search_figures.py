@@ -289,6 +289,74 @@ def test_a_value_that_is_not_the_default_leads_by_what_the_default_is_behind():
         assert expected in said
 
 
+def test_the_better_law_of_noise_is_judged_with_a_fresh_batch_too():
+    """Only there are both laws charged by bounds of the same kind."""
+    row = {"parameter": "noise", "folds": 3, "value": "gaussian", "lead": 0.03}
+    row |= {"low": 0.01, "high": 0.05}
+    rows = [
+        {**row, "epsilon": epsilon, "accounting": accounting, "low": low, "high": 0.06 - low}
+        for epsilon in (0.05, 0.2)
+        for accounting, low in (("correct", 0.01), ("correct, fresh batch", -0.01))
+    ]
+    said = search_hyperparameters.finding({"leads": stack(rows)})
+    assert "better at 0.05 and 0.2: confirmed (least lead +0.030, over gaussian)" in said
+    assert "with a fresh batch, which is amplified alone: open (least lead +0.030" in said
+
+
+def evaluations(rows):
+    """Return a table of gradients, losses and accuracy by q, all with the same spread."""
+    return {
+        "evaluations": stack(
+            [
+                {"accounting": "as printed, not private", "q": q, "gradients": g, "losses": h}
+                | {"accuracy": accuracy, "accuracy_std": 0.01, "runs": 10}
+                for q, g, h, accuracy in rows
+            ]
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("small", "said"),
+    [
+        ((10.0, 40.0, 0.84), "is confirmed at q = 0.02 by the accounting as printed, unproved"),
+        ((10.0, 40.0, 0.7), "is confirmed at q = 0.02, but the accuracy falls with them, by"),
+        ((10.0, 60.0, 0.84), "is refuted by the accounting as printed, unproved"),
+    ],
+)
+def test_what_subsampling_saves_is_judged_at_every_q(small, said):
+    """Both counts less than half of those at q = 1, at an accuracy that is not lower."""
+    rows = [(0.02, *small), (0.1, 110.0, 90.0, 0.85), (1.0, 100.0, 100.0, 0.845)]
+    assert said in search_evaluations.finding(evaluations(rows))
+
+
+def test_welch_intervals_are_those_of_scipy():
+    one, other = np.random.default_rng(0).normal(size=(2, 5)) * [[1.0], [3.0]]
+    interval = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
+    half = _search.welch_half(one.std(ddof=1), other.std(ddof=1), 5)
+    assert half == pytest.approx((interval.high - interval.low) / 2.0)
+    assert _search.welch_half(1.0, 1.0, 2) == math.inf and _search.welch_half(0.0, 0.0, 5) == 0.0
+
+
+def test_what_line_searches_lead_by_counts_intervals_and_means():
+    methods = {"DP-BLSGD": 0.8, "DP-AGD": 0.7, "OutPert-RSGD": 0.75, "DP-BLGD": 0.79}
+    means = [
+        {"data": data, "loss": "svm", "method": name, "epsilon": 0.4, "accuracy": a, "runs": 5}
+        for data in ("adult", "bank")
+        for name, a in {**methods, "DP-BLSGD, as printed": 0.6}.items()
+    ]
+    leads = [
+        {"data": data, "method": name, "epsilon": 0.4, "low": 0.1 if certain else -0.1, "high": 0.2}
+        for data in ("adult", "bank")
+        for name, certain in (("DP-AGD", data == "adult"), ("OutPert-RSGD", True))
+    ]
+    said = search_accuracy.finding({"means": stack(means), "leads": stack(leads)})
+    assert "DP-AGD is open (ahead by intervals in 1, by means in 2 of 2 settings)" in said
+    assert "on Bank is not found with our encoding of Bank (ahead by intervals in 0" in said
+    assert "DP-BLGD, of full batches as DP-AGD, is ahead of DP-AGD in 2 of 2" in said
+    assert "DP-BLSGD is by means ahead of DP-AGD in 0 of 2" in said
+
+
 @pytest.mark.slow
 def test_evaluations(monkeypatch, tmp_path):
     tables, _ = made(search_evaluations, {"q": [0.1, 1.0]}, monkeypatch, tmp_path)
