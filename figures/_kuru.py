@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -34,6 +35,14 @@ DATA = {
     "breast_cancer": "scikit-learn's breast cancer data, features scaled by declared ranges.",
 }
 ALGORITHMS = ("DP-GD", "DP-HB", "DP-NAG", "DP-MASG", "DP-NAG-opt", "DP-MASG-opt")
+OPTIMAL = ALGORITHMS[4:]
+#: What the headline calls those that it names.
+IN_WORDS = {
+    "DP-GD": "gradient descent",
+    "DP-HB": "heavy ball",
+    "DP-NAG": "Nesterov's method",
+    "DP-NAG-opt": "the optimal division",
+}
 
 
 @lru_cache(maxsize=2)
@@ -287,6 +296,11 @@ class Experiment:
         return self.data == "cube"
 
     @property
+    def is_real(self) -> bool:
+        """Whether the data are real, on which the paper shows nothing."""
+        return self.data not in ("cube", "ball")
+
+    @property
     def published_batch(self) -> int:
         """The paper's m."""
         return round(self.batch * SYNTHETIC_SIZE)
@@ -362,23 +376,70 @@ class Experiment:
                 "- **Accelerated methods** (Kuru et al. 2022), full batches, epsilon "
                 f"{summary['epsilon'].max():g}: log10 of the final error is {found['GD']} for "
                 f"gradient descent, {found['HB']} for heavy ball, {found['NAG']} for Nesterov's "
-                f"method, and {found['NAG-opt']} where its budget is divided optimally, at the "
-                "step size and the number of iterations with the least true (non-private) error "
-                f"of each. {self.verdicts(tables)}."
+                f"method, {found['NAG-opt']} with optimal division, each at the c and "
+                "T with the least true (non-private) error, of the paper's "
+                f"{self._grid(summary)}{self._least(summary, IN_WORDS)}. {self.verdicts(tables)}."
             ),
         }
+
+    @staticmethod
+    def _grid(summary: Table) -> str:
+        """Return the numbers of iterations that were tried."""
+        least, most = summary["iterations"].min(), summary["iterations"].max()
+        return f"T = {least} to {most}" if least < most else f"T = {least}"
+
+    def _least(self, summary: Table, names: Mapping[str, str]) -> str:
+        """Return which of some algorithms are best at the least T, where fewer may be better."""
+        least = summary["iterations"].min()
+        there = [
+            name
+            for algorithm, name in names.items()
+            if summary["iterations"][self._best_row(summary, algorithm)] == least
+        ]
+        if not there or least == summary["iterations"].max():
+            return ""
+        return f"; {least} is best for {_listed(there)}"
 
     def verdicts(self, tables: dict[str, Table]) -> str:
         """Return what came out of the paper's comparisons of the best of each algorithm."""
         faster = self._beats(tables, ("DP-HB", "DP-NAG"), ("DP-GD",))
-        best = self._beats(
-            tables, ("DP-NAG-opt", "DP-MASG-opt"), ("DP-GD", "DP-HB", "DP-NAG", "DP-MASG")
-        )
+        best = self._beats(tables, OPTIMAL, ("DP-GD", "DP-HB", "DP-NAG", "DP-MASG"))
+        if self.is_real:
+            return self._on_real_data(tables["summary"], faster, best)
         words = {1: "confirmed", 0: "open", -1: "refuted"}
         return (
             f"That heavy ball and Nesterov's method beat gradient descent is {words[faster]}, that "
             f"the optimal division is best of all is {words[best]}"
         )
+
+    def _on_real_data(self, summary: Table, faster: int, best: int) -> str:
+        """Return what is found where the paper claims nothing; open at the end of the grid."""
+        least, c = summary["iterations"].min(), summary["c"].min()
+        rows = {algorithm: self._best_row(summary, algorithm) for algorithm in ALGORITHMS}
+        ends = [
+            algorithm
+            for algorithm, row in rows.items()
+            if summary["iterations"][row] == least and not algorithm.endswith("-opt")
+        ]
+        words = {1: "end below", 0: "are not told from", -1: "end above"}
+        text = (
+            "The paper claims nothing on real data. At the best c and T of this grid heavy ball "
+            f"and Nesterov's method {words[faster]} gradient descent, and the optimal divisions "
+            f"{words[best]} all others"
+        )
+        if not ends:
+            return text
+        corner = f"c = {c:g}, T = {least}" if self._all_at(summary, ends, c) else f"T = {least}"
+        made = ", ".join(str(summary["iterations_made"][rows[name]]) for name in OPTIMAL)
+        return (
+            f"{text}. Both are open: {_listed(ends)} are best at the end of the grid ({corner}), "
+            f"so that fewer iterations may change it, and the optimal divisions choose theirs "
+            f"({made})"
+        )
+
+    def _all_at(self, summary: Table, algorithms: Sequence[str], c: float) -> bool:
+        """Tell whether some algorithms are all best at a step-size constant."""
+        return all(summary["c"][self._best_row(summary, name)] == c for name in algorithms)
 
     def _beats(
         self, tables: dict[str, Table], ours: tuple[str, ...], theirs: tuple[str, ...]
@@ -469,13 +530,14 @@ class Experiment:
             "divide the budget optimally and choose T' <= T by the bound with E_0 = "
             f"{self.initial_gap:.3g}; where T' is the same for several T, so is the run, and one "
             f"curve is drawn. {self.best(tables)} c and T of these are the best by the true error, "
-            "which no private choice can know."
+            f"which no private choice can know, of {self._grid(tables['summary'])}"
+            f"{self._least(tables['summary'], {name: name for name in ALGORITHMS})}."
         )
         if self.is_published:
+            dotted = "Dotted: the authors' own curves where they are at hand; crosses"
             what += (
-                " Dotted: the authors' own curves where they are at hand; crosses: where all of "
-                f"theirs end, with their noise, on another draw of the labels. "
-                f"{self.compared(tables)}"
+                f" {dotted if 'published' in tables else 'Crosses'}: where all of theirs end, with "
+                f"their noise, on another draw of the labels. {self.compared(tables)}"
             )
         parts = [what, self.privacy(tables), self.differences(scale), self.finding(tables)]
         return "\n\n".join(filter(None, parts))
@@ -485,6 +547,11 @@ class Experiment:
         if self.published_noise:
             return ""
         return f"Finding: {self.verdicts(tables)[0].lower()}{self.verdicts(tables)[1:]}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a sentence has them."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 #: T of the published curves, and their markers.

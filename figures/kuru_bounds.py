@@ -175,7 +175,8 @@ Smallest ratio bound/error along the run: {ratios}.
 Privacy: the runs are ({EPSILON:g}, 0)-differentially private under replace-one, full batches, by
 basic composition; the ledgers say {float(curves["epsilon"].max()):.6f}.
 
-Differences from the paper: Proposition 3.4 is printed as a bound for any alpha and beta. Theorem
+Differences from the paper: Proposition 3.4 is printed as a bound where (3.14) has a solution, which
+is found for the heavy ball method that is drawn with a bound and not for DP-HB. Theorem
 4.1 is printed for E_t = E F(x_t) - F* without the factor 2 on E_0. The last panel refutes that
 without any noise: on a quadratic with mu = {COUNTEREXAMPLE["mu"]}, alpha = 1/L = 1 the error passes
 the printed bound at {int(over.sum())} of {over.size - 1} iterations
