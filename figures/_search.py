@@ -374,20 +374,6 @@ def called(accounting: str) -> str:
     return CALLED.get(accounting, accounting)
 
 
-def welch_half(one: float, other: float, runs: int) -> float:
-    """Return half of Welch's interval of 95% of a difference of two means of ``runs`` numbers.
-
-    ``one`` and ``other`` are their standard deviations. Below three runs there is none: infinite.
-    """
-    if runs < 3:
-        return math.inf
-    squares = one**2 + other**2
-    if not squares:
-        return 0.0
-    degrees = (runs - 1) * squares**2 / (one**4 + other**4)
-    return float(stats.t.ppf(0.975, degrees)) * math.sqrt(squares / runs)
-
-
 def accounting_of(method: str) -> str:
     """Return the accounting of a method's name."""
     return next(name for name, (known, _) in ACCOUNTINGS.items() if known == method)

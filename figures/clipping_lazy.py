@@ -182,6 +182,6 @@ def _finding(table: Table, stops: Table) -> str:
     bias = lower(stops, "true_gradient")
     return (
         f"that PSAC's bound is the lower one is {'confirmed' if bound else 'refuted'} for r up to "
-        f"{table['r'].max():g}; that its gradient where it stops is always the smaller one is "
-        f"{'confirmed' if bias else 'refuted'} by the mixture of (b)."
+        f"{table['r'].max():g}; that its gradient where it stops is always the smaller one, which "
+        f"the paper does not claim, {'holds' if bias else 'would be false'} for the mixture of (b)."
     )

@@ -12,7 +12,7 @@ from dpanalysis.experiments import sweep
 from dpanalysis.experiments.records import Table
 
 from . import _search as runs
-from ._clipping import stack, where
+from ._clipping import stack, welch_half, where
 from ._markdown import markdown
 
 if TYPE_CHECKING:
@@ -184,8 +184,8 @@ def finding(tables: dict[str, Table]) -> str:
             part = where(mine, q=rate)
             fewer = [float(full[name][0] / part[name][0]) for name in ("gradients", "losses")]
             lead = float(part["accuracy"][0] - full["accuracy"][0])
-            spread = (float(each["accuracy_std"][0]) for each in (part, full))
-            half = runs.welch_half(*spread, int(part["runs"][0]))
+            one, other = (float(each["accuracy_std"][0]) for each in (part, full))
+            half = welch_half(one, other, int(part["runs"][0]))
             if min(fewer) > 2.0:
                 cheap.append(f"{rate:g}")
                 similar += [f"{rate:g}"] * (lead + half >= 0.0)

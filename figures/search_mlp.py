@@ -18,7 +18,7 @@ from dpanalysis.privacy.events import Event, Repeated, Sampled
 from dpanalysis.privacy.facts import gradient_event
 
 from . import _clipping, _search, _search_network
-from ._clipping import group, stack, where
+from ._clipping import group, stack, welch_half, where
 from ._data import made_of
 
 if TYPE_CHECKING:
@@ -432,7 +432,7 @@ def _sign(curves: Table, iteration: int, quantity: str = "test_accuracy") -> int
     for name in RIVALS:
         mean, std = at(curves, name, iteration, quantity)
         lead = mean - ours if quantity == "objective" else ours - mean
-        half = _search.welch_half(own, std, runs)
+        half = welch_half(own, std, runs)
         signs.add(int(np.sign(lead)) if abs(lead) > half else 0)
     return signs.pop() if len(signs) == 1 else 0
 

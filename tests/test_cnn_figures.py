@@ -61,6 +61,14 @@ def test_heatmaps(monkeypatch, tmp_path):
     assert len(tables["accuracy"]["rule"]) == 6
 
 
+@pytest.mark.parametrize(
+    ("gain", "apart"), [((-0.004, 0.05), True), ((0.032, 0.052), False), ((0.12, 0.5), False)]
+)
+def test_a_gain_is_apart_from_the_published_one_beyond_the_spread_of_both(gain, apart):
+    """That gain, .12, has a spread of its own: .10, of five runs of .07 each."""
+    assert cnn_table.is_apart(gain, 5) == apart
+
+
 @pytest.mark.slow
 def test_clipping(monkeypatch, tmp_path):
     changes = {"epochs": 2, "clip_norms": [1.0, 100.0], "iterations_timed": 2, "repetitions": 1}

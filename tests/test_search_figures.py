@@ -19,7 +19,7 @@ from figures import (
     search_hyperparameters,
     search_mlp,
 )
-from figures._clipping import stack, where
+from figures._clipping import stack, welch_half, where
 
 BUDGET = dpa.Budget(0.8, 1e-8, "add_or_remove_one")
 GRADIENT = Gaussian(50.0, 1.0)
@@ -333,9 +333,9 @@ def test_what_subsampling_saves_is_judged_at_every_q(small, said):
 def test_welch_intervals_are_those_of_scipy():
     one, other = np.random.default_rng(0).normal(size=(2, 5)) * [[1.0], [3.0]]
     interval = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
-    half = _search.welch_half(one.std(ddof=1), other.std(ddof=1), 5)
+    half = welch_half(one.std(ddof=1), other.std(ddof=1), 5)
     assert half == pytest.approx((interval.high - interval.low) / 2.0)
-    assert _search.welch_half(1.0, 1.0, 2) == math.inf and _search.welch_half(0.0, 0.0, 5) == 0.0
+    assert welch_half(1.0, 1.0, 2) == math.inf and welch_half(0.0, 0.0, 5) == 0.0
 
 
 def test_what_line_searches_lead_by_counts_intervals_and_means():
