@@ -101,13 +101,14 @@ def draw(tables: dict[str, Table]) -> Figure:
         look = {"color": color, "linestyle": "-.", "marker": marker, "ms": 3, "markevery": 6}
         label = f"slope of {method} (no height)"
         axes[0, 0].plot(mine["alpha"], mine["n"], label=label, **look)
-    for ax in axes[0]:
-        for data, va in (("covertype", "bottom"), ("ijcnn1", "top")):
+    for ax, ha, x in zip(axes[0], ("left", "right"), (0.02, 0.98), strict=True):  # where is room
+        for data, va, up in (("covertype", "bottom", 1.0), ("ijcnn1", "top", -2.0)):
             n = SIZES[data][0]
             ax.axhline(n, color="#999999", linewidth=0.8)
-            place = {"x": 0.98, "y": n, "transform": ax.get_yaxis_transform()}
-            said = {"s": f"runs on {NAMES[data]}", "ha": "right", "va": va}
-            ax.text(**place, **said, fontsize="x-small", color="#555555")
+            look = {"fontsize": "x-small", "color": "#555555", "ha": ha, "va": va}
+            place = {"xycoords": ax.get_yaxis_transform(), "textcoords": "offset points"}
+            ax.annotate(f"runs on {NAMES[data]}", (x, n), (0.0, up), **place, **look)
+    axes[0, 1].set_ylim(bottom=0.2 * min(n for n, _ in SIZES.values()))
     axes[0, 0].set(ylabel="n_min", title=f"d = {D}")
     axes[0, 1].set(title=f"alpha = {ALPHA:g}")
     plotting.shared_legend(figure, axes, columns=2)

@@ -159,8 +159,10 @@ def draw(tables: dict[str, Table]) -> Figure:
         image = _draw_found(ax, mine, place >= (rows - 1) * columns)
         penalty = item[1].replace("GemanMcClure", "Geman-McClure")
         ax.set_title(f"{NAMES[item[0]]}, {item[2]}\n{penalty}", loc="right")
-    bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, ticks=[0.0, 0.5, 1.0])
-    bar.set_label("runs that found a point")
+    count = int(means["runs"].max())
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30)
+    bar.set_ticks(np.linspace(0.0, 1.0, count + 1), labels=[str(k) for k in range(count + 1)])
+    bar.set_label(f"runs of {count} that found a point")
     return figure
 
 
