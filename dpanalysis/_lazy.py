@@ -28,7 +28,16 @@ def on_first_use(
             return import_module(f"{package}.{name}")
         if name in homes:
             home, _, attribute = homes[name].partition(":")
-            value = getattr(import_module(f".{home}", package), attribute or name)
+            try:
+                value = getattr(import_module(f".{home}", package), attribute or name)
+            except ModuleNotFoundError as error:
+                if error.name != "sklearn":
+                    raise
+                raise ModuleNotFoundError(
+                    f"{package}.{name} needs scikit-learn: "
+                    "pip install 'dpanalysis-toolkit[sklearn]'",
+                    name="sklearn",
+                ) from None
             setattr(sys.modules[package], name, value)  # found without this the next time
             return value
         if name in moved:

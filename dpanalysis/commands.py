@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from .datasets.tables import different_names
+from .datasets.tables import delimiter_hint, different_names
 
 _ROWS = 10_000  # of a chunk
 
@@ -95,6 +95,7 @@ class CsvFile:
                 raise ValueError(
                     f"{self.path}: there is no column {name!r}; the header has "
                     f"{', '.join(map(repr, self.names))}"
+                    f"{delimiter_hint(self.names, '--delimiter')}"
                 )
 
     def _records(self, file: Any) -> Iterator[tuple[int, list[str]]]:
@@ -124,7 +125,8 @@ examples:
       --out model.json --card card.html
   python -m dpanalysis predict new.csv --model model.json --id number -o predictions.csv
   python -m dpanalysis evaluate test.csv --model model.json --label income
-  python -m dpanalysis fit train.csv --label hours --domain domain.toml --epsilon 1 \\
+  python -m dpanalysis domain train.csv --label hours -o hours.toml
+  python -m dpanalysis fit train.csv --label hours --domain hours.toml --epsilon 1 \\
       --kind ridge --target-bounds 0 60 --out hours.json
 """
 
@@ -241,7 +243,10 @@ def _fit(arguments: argparse.Namespace) -> int:
         _check_output(path, arguments.force)
     domain, classes = read_domain(arguments.domain)
     if arguments.label in domain:
-        raise ValueError(f"{arguments.domain}: the label {arguments.label!r} must have no domain")
+        raise ValueError(
+            f"{arguments.domain}: the label {arguments.label!r} must have no domain: "
+            "delete its line"
+        )
     file = CsvFile(arguments.file, arguments.delimiter)
     file.require([*domain, arguments.label])
     model = _new_model(arguments, classes)
@@ -267,7 +272,9 @@ def _new_model(arguments: argparse.Namespace, classes: list[str]) -> Any:
     if of_numbers != (arguments.target_bounds is not None):
         raise ValueError("--target-bounds is for --kind ridge, which needs them")
     if of_numbers and classes:
-        raise ValueError(f"{arguments.domain}: the label of --kind ridge has no classes")
+        raise ValueError(
+            f"{arguments.domain}: the label of --kind ridge has no classes: delete their line"
+        )
     of_label = (
         {"target_bounds": arguments.target_bounds} if of_numbers else {"classes": classes or None}
     )
@@ -312,6 +319,7 @@ def _number(cell: str) -> float:
 def _predict(arguments: argparse.Namespace) -> int:
     inputs = {"CSV": arguments.file, "--model": arguments.model}
     _check_apart(inputs, {"--out": arguments.out})
+    _check_output(arguments.out, force=True)
     encoder, model, file = _opened(arguments)
     from .linear_model.classifiers import whole_file
 

@@ -320,6 +320,17 @@ def test_csv_arguments(tmp_path):
         datasets.load_libsvm(path, n_features="3")
     with pytest.raises(ValueError, match=r"columns\['a'\] must be \(low, high\)"):
         datasets.load_csv(path, columns={"a": (1, 1), "b": ("u",)})
+    with pytest.raises(ValueError, match=r"columns\['a'\] must lie in .* got inf"):
+        datasets.load_csv(path, columns={"a": (0, np.inf)})
+    for domain in ("ab", 17, None, {"range": (0, 1)}):
+        with pytest.raises(TypeError, match=r"columns\['a'\] must be \(low, high\) or a list"):
+            datasets.load_csv(path, columns={"a": domain})
+    with pytest.raises(ValueError, match="columns must not hold the label, 'y'"):
+        datasets.load_csv(path, label="y", columns={"a": (0, 1), "y": (0, 1)})
+    semicolons = write(tmp_path / "s.csv", "a;y\n1,5;0\n")
+    for chosen in ({"label": "y"}, {}):
+        with pytest.raises(ValueError, match="is the delimiter ';'\\? Pass it by delimiter="):
+            datasets.load_csv(semicolons, **chosen)
     with pytest.raises(ValueError, match=r"line 2, column 'y': expected one of 'no', 'yes'"):
         datasets.load_csv(path, columns={"a": (0, 1)}, labels={"no": 0, "yes": 1})
 

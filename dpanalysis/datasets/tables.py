@@ -13,12 +13,13 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
 
+from .._validation import check_number
 from .files import is_finite, parse_numbers, read_bytes
 
 #: Domain of a CSV column: a public range ``(low, high)`` or a public list of categories.
@@ -115,6 +116,8 @@ def load_csv(
         raise ValueError(f"delimiter must be one character, got {delimiter!r}")
     _check_mapping("columns", columns, "{'age': (0, 100), 'job': ['clerk', 'nurse']}")
     _check_mapping("labels", labels, "{'no': -1, 'yes': 1}")
+    for name, domain in (columns or {}).items():
+        _check_domain(f"columns[{name!r}]", domain)
     content = read_bytes(path)
     rows: _NumericTable | _TextTable | None = None
     plain = columns is None or all(_is_range(domain) for domain in columns.values())
@@ -124,11 +127,11 @@ def load_csv(
         rows = _TextTable(path, content, names, delimiter, comment)
     target = rows.position(label)
     if columns is None:
-        used: Mapping[str, Domain | None] = {
-            name: None for j, name in enumerate(rows.names) if j != target
-        }
+        used: Mapping[str, Any] = {name: None for j, name in enumerate(rows.names) if j != target}
     else:
         used = columns
+        if target in map(rows.position, used):
+            raise ValueError(f"columns must not hold the label, {label!r}; its domain is labels")
     hint = "; for labels in words pass labels={'no': -1, 'yes': 1}"
     y = rows.numbers(target, hint=hint) if labels is None else rows.codes(target, labels)
 
@@ -141,11 +144,7 @@ def load_csv(
         if domain is None or _is_range(domain):
             numbers = rows.numbers(source, missing)
             if domain is not None:
-                low, high = (float(bound) for bound in domain)
-                if not low < high:
-                    raise ValueError(
-                        f"columns[{name!r}] must be (low, high) with low < high, got {domain!r}"
-                    )
+                low, high = map(float, domain)
                 numbers = np.clip((numbers - low) / (high - low), 0.0, 1.0)
             values[:, k] = np.nan_to_num(numbers, copy=False)  # missing is NaN until here
             column[:, k] = width
@@ -169,7 +168,20 @@ def _check_mapping(name: str, value: Any, example: str) -> None:
         raise TypeError(f"{name} must be a mapping such as {example}, got {value!r}")
 
 
-def _is_range(domain: Domain) -> bool:
+def _check_domain(name: str, domain: Any) -> None:
+    """Raise where a domain is neither a range of two finite numbers nor a list of categories."""
+    if isinstance(domain, (str, Mapping)) or not isinstance(domain, Collection):
+        raise TypeError(
+            f"{name} must be (low, high) or a list of categories, got {domain!r}; dates and "
+            "values for missing cells are for dpanalysis.preprocessing.PublicEncoder"
+        )
+    if _is_range(domain):
+        low, high = (check_number(name, bound) for bound in domain)
+        if not low < high:
+            raise ValueError(f"{name} must be (low, high) with low < high, got {domain!r}")
+
+
+def _is_range(domain: Any) -> bool:
     return len(domain) == 2 and not any(isinstance(bound, str) for bound in domain)
 
 
@@ -188,7 +200,8 @@ class _Table:
             return column % len(names)
         if column not in names:
             known = ", ".join(map(repr, names))
-            raise ValueError(f"{path}: column {column!r} is not one of {known}")
+            hint = delimiter_hint(names, "delimiter=")
+            raise ValueError(f"{path}: column {column!r} is not one of {known}{hint}")
         return names.index(column)
 
 
@@ -211,6 +224,12 @@ def different_names(path: str | os.PathLike[str], names: list[str]) -> list[str]
                 f"{j + 1}: rename one"
             )
     return names
+
+
+def delimiter_hint(names: Sequence[str], argument: str) -> str:
+    """Return the question that a header of one name with semicolons, say, raises."""
+    found = [each for each in ";\t|" if len(names) == 1 and each in names[0]]
+    return f"; is the delimiter {found[0]!r}? Pass it by {argument}" if found else ""
 
 
 class _TextTable(_Table):
@@ -238,8 +257,10 @@ class _TextTable(_Table):
                 rows.append(row)
                 self.lines.append(reader.line_num)
             else:
+                hint = delimiter_hint(names, "delimiter=")
                 raise ValueError(
-                    f"{path}, line {reader.line_num}: expected {len(names)} fields, got {len(row)}"
+                    f"{path}, line {reader.line_num}: expected {len(names)} fields, got "
+                    f"{len(row)}{hint}"
                 )
         if not rows or names is None:
             raise ValueError(f"{path}: expected rows of fields split by {delimiter!r}, got none")

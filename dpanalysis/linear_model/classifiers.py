@@ -220,7 +220,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
                 f"C='private' takes a pure budget, delta = 0, got {budget.delta!r}: the best of "
                 "several runs with a delta of their own has no such guarantee here"
             )
-        if self.C not in ("auto", "private"):
+        if isinstance(self.C, str) and self.C not in ("auto", "private"):
+            raise ValueError(f"C must be 'auto', 'private' or a number above 0, got {self.C!r}")
+        if not isinstance(self.C, str):
             check_number("C", self.C, low=0.0, low_open=True)
 
     def _targets(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

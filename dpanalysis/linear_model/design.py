@@ -328,4 +328,7 @@ def _columns(bounds: Any, d: int) -> PublicColumns:
             f"bounds must be (low, high) for all features or for each of the {d}, PublicColumns, "
             f"or RowBound, got {bounds!r}"
         ) from None
-    return PublicColumns(low, high, learned=tuple(fits))
+    try:
+        return PublicColumns(low, high, learned=tuple(fits))
+    except ValueError as error:
+        raise ValueError(f"bounds: {error}") from None

@@ -141,6 +141,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
             raise TypeError(_NO_WEIGHTS + self._instead_of_weights)
         if unknown:
             raise TypeError(f"fit() got an unexpected keyword argument {next(iter(unknown))!r}")
+        if not isinstance(self.fit_intercept, (bool, np.bool_)):
+            raise TypeError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
         given, (X, y) = X, self._checked(X, y)
         n, d = X.shape
         budget = self._budget(n)

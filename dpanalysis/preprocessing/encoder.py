@@ -160,6 +160,8 @@ def _range(declared: Any, missing: Any) -> NumericDomain:
     low, high = (float(value) for value in values)
     if not low < high:
         raise ValueError(f"low must be below high, got {low:g} and {high:g}")
+    if missing is not None and not low <= float(missing) <= high:
+        raise ValueError(f"missing must be within its range, {low:g} to {high:g}, got {missing!r}")
     return NumericDomain(low, high, None if missing is None else float(missing))
 
 

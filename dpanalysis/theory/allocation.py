@@ -463,11 +463,13 @@ def best_horizon(
     """
     mu, L = check_constants(mu, L)
     horizon = check_int("max_iterations", max_iterations, low=1)
-    steps = np.asarray(step_sizes, dtype=float)
+    steps = check_array("step_sizes", step_sizes, low=0.0, low_open=True)
     if steps.ndim == 0:
         steps = np.full(horizon, steps)
     if steps.size < horizon:
         raise ValueError(f"step_sizes must cover max_iterations={horizon}, got {steps.size}")
+    if stages is not None and np.size(stages) < horizon:
+        raise ValueError(f"stages must cover max_iterations={horizon}, got {stages!r}")
     numbers = None if stages is None else np.asarray(stages)[:horizon]
     recursion = multistage_recursion(steps[:horizon], numbers, mu, L)
     bounds = horizon_bounds(

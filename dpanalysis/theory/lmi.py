@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from .._validation import check_number
-from ._arguments import FloatArray, check_array, plain
+from ._arguments import FloatArray, check_array, check_constants, plain
 
 
 @lru_cache
@@ -165,6 +165,8 @@ def heavy_ball_system(step_size: float, momentum: float) -> StateSpace:
     >>> heavy_ball_system(0.5, 0.25).A.tolist()
     [[1.25, -0.25], [1.0, 0.0]]
     """
+    step_size = check_number("step_size", step_size, low=0.0, low_open=True)
+    momentum = check_number("momentum", momentum)
     A = np.array([[1.0 + momentum, -momentum], [1.0, 0.0]])
     return StateSpace(A, np.array([-step_size, 0.0]), np.array([1.0, 0.0]))
 
@@ -226,6 +228,9 @@ def lyapunov_lmi(system: StateSpace, mu: float, L: float) -> LyapunovLMI:
     >>> lmi.X0.tolist()
     [[1.0, 0.0, -1.5], [0.0, 0.0, 0.0], [-1.5, 0.0, 2.0]]
     """
+    if not isinstance(system, StateSpace):
+        raise TypeError(f"system must be a StateSpace, got {system!r}")
+    mu, L = check_constants(mu, L)
 
     def product(a: FloatArray, b: FloatArray) -> FloatArray:
         return 0.5 * (np.outer(a, b) + np.outer(b, a))

@@ -54,6 +54,7 @@ def laplace_noise(
     """
     epsilon = check_number("epsilon", epsilon, low=0.0, low_open=True)
     check_sizes(n, m)
+    dimension = check_int("dimension", dimension, low=1)
     variance = subsampling_variance(sensitivity, n, n if m is None else m)
 
     def law(iterations: int) -> float:
@@ -113,6 +114,8 @@ def tune_heavy_ball(
     mu, L = check_constants(mu, L)
     horizon_max = check_int("horizon_max", horizon_max, low=1)
     check_choice("objective", objective, ("quadratic", "certified"))
+    if not callable(noise_law):
+        raise TypeError(f"noise_law must be a function of the iterations, got {noise_law!r}")
     square, gap = start_bounds(mu, L, initial)
     noise = check_array("noise_law(T)", [noise_law(t) for t in range(1, horizon_max + 1)], low=0.0)
     if objective == "quadratic":

@@ -293,6 +293,9 @@ def test_regression_says_what_it_wants(hours, capsys):
     fails(capsys, logistic, "--target-bounds is for --kind ridge")
     for low, high in ("1", "1"), ("2", "1"), ("nan", "1"), ("0", "inf"):
         fails(capsys, [*fit, "--target-bounds", low, high], "target_bounds")
+    (hours / "semicolons.csv").write_text("age;hours\n3;1,5\n")
+    other = ["fit", "semicolons.csv", *NUMBERS, "--target-bounds", "0", "1"]
+    fails(capsys, other, "is the delimiter ';'? Pass it by --delimiter")
     fails(capsys, [*fit, "--seed", "-1"], "--seed: must be a whole number, 0 or more, got '-1'")
     (hours / "numbers.toml").write_text('classes = ["a"]\n[columns]\nage = [0, 100]\n')
     fails(capsys, [*fit, "--target-bounds", "0", "1"], "the label of --kind ridge has no classes")

@@ -369,6 +369,10 @@ def calibrate(
     100.0
     """
     check_budget(budget)
+    if not callable(make_events):
+        raise TypeError(f"make_events must be a function of a number, got {make_events!r}")
+    if np.shape(bracket) != (2,):
+        raise TypeError(f"bracket must be (low, high), got {bracket!r}")
     low, high = bracket
     low = check_number("bracket[0]", low, low=0.0, low_open=True)
     high = check_number("bracket[1]", high, low=low, low_open=True)
