@@ -449,6 +449,9 @@ VERDICTS = {
     "refuted": "the printed statement is violated; nothing takes its place",
 }
 
+# What a claim may judge that is not the printed paper.
+NOT_PRINT = {"code": "public code", "figures": "figures of the authors' repository"}
+
 # Verdicts that readers see under another name.
 SHOWN = {"repaired": "holds, proof repaired"}
 
@@ -481,6 +484,8 @@ class Claim:
         One sentence: what would change the verdict.
     adversary : callable or None
         ``adversary(effort)`` argues for the paper: see :func:`register`.
+    judges : {"print", "code", "figures"}
+        What the verdict is on: the printed paper, public code, or figures of a repository.
 
     Raises
     ------
@@ -510,6 +515,7 @@ class Claim:
     hypotheses: str = ""
     changes: str = ""
     adversary: Check | None = field(default=None, repr=False)
+    judges: str = "print"
 
     def __post_init__(self) -> None:
         for name in ("id", "source", "printed", "used", "says", "hypotheses", "changes"):
@@ -519,6 +525,7 @@ class Claim:
             form = "the paper's id, a hyphen and a number, such as '001-9'"
             raise ValueError(f"id must be {form}, got {self.id!r}")
         check_choice("verdict", self.verdict, tuple(VERDICTS))
+        check_choice("judges", self.judges, ("print", *NOT_PRINT))
         if not callable(self.check):
             raise TypeError(f"check must be a function of the effort, got {self.check!r}")
         if not (self.adversary is None or callable(self.adversary)):

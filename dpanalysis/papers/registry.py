@@ -78,6 +78,7 @@ def register(
     hypotheses: str = "",
     changes: str = "",
     adversary: Check | None = None,
+    judges: str = "print",
 ) -> Callable[[Check], Claim]: ...
 
 
@@ -92,6 +93,7 @@ def register(
     hypotheses: str = "",
     changes: str = "",
     adversary: Check | None = None,
+    judges: str = "print",
 ) -> Paper | Callable[[Check], Claim]:
     """Register a paper, or, as a decorator, a check that decides one of its claims.
 
@@ -115,6 +117,8 @@ def register(
         counterexample must satisfy, recomputed, and :func:`printed` for the statement read as
         favorably as its words allow. The correction stands if all premises hold and a printed
         comparison is violated: ``claims(adversary=True)``.
+    judges : {"print", "code", "figures"}, default "print"
+        What the verdict is on: the printed paper, public code, or figures of a repository.
 
     Returns
     -------
@@ -168,6 +172,7 @@ def register(
                 hypotheses=hypotheses,
                 changes=changes,
                 adversary=adversary,
+                judges=judges,
             )
         )
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from .claim import SHOWN, VERDICTS, Claim, Evidence, Outcome, Paper, paper_of
+from .claim import NOT_PRINT, SHOWN, VERDICTS, Claim, Evidence, Outcome, Paper, paper_of
 
 __all__ = [
     "ARGUMENTS",
@@ -321,15 +321,12 @@ _PREFACE = (
     "that the check satisfies,",
     "and what would change the verdict. `python -m dpanalysis claims --adversary` argues for the "
     "papers against every correction.",
-    "",
-    "The papers:",
-    "",
 )
 
 
 def to_errata(table: Table) -> str:
     """Return ERRATA.md: every claim with its verdict and its evidence, without timings."""
-    lines = [*_PREFACE]
+    lines = [*_PREFACE, *_not_print(table), "", "The papers:", ""]
     lines += [f"- {paper.reference}" for paper, _ in _by_paper(table) if paper.authors]
     for paper, outcomes in _by_paper(table):
         lines += ["", f"## {_heading(paper, outcomes)}", "", paper.setting, ""]
@@ -339,6 +336,19 @@ def to_errata(table: Table) -> str:
         told = [outcome for outcome in outcomes if outcome.claim.remarks]
         lines += [""] * bool(told) + [_markdown_remarks(outcome) for outcome in told]
     return "\n".join(lines) + "\n"
+
+
+def _not_print(table: Table) -> list[str]:
+    """Return a line on the rows that judge no print, none where all do."""
+    listed = [
+        f"{words} ({', '.join(ids)})"
+        for judged, words in NOT_PRINT.items()
+        for ids in [[outcome.claim.id for outcome in table if outcome.claim.judges == judged]]
+        if ids
+    ]
+    if not listed:
+        return []
+    return [f"Not all rows judge print: {', '.join(listed)} are judged there, by the same words."]
 
 
 def _markdown_row(outcome: Outcome) -> str:

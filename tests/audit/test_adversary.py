@@ -114,6 +114,19 @@ def test_reports_show_why():
         assert all(word in text for word in (*words.values(), "holds, proof repaired", "b: 3 "))
 
 
+def test_errata_name_the_claims_that_judge_no_print():
+    def claim(id, **judged):
+        return Claim(id, "(1)", "p", "", "holds", lambda effort: [printed("a", *GOOD)], **judged)
+
+    made = [claim("999-1"), claim("999-2", judges="code"), claim("999-3", judges="figures")]
+    said = report.to_errata(report.Table([each.run() for each in made]))
+    line = "print: public code (999-2), figures of the authors' repository (999-3) are judged"
+    assert line in said
+    assert "Not all rows judge print" not in report.to_errata(report.Table([made[0].run()]))
+    with pytest.raises(ValueError, match="judges must be one of"):
+        claim("999-4", judges="hearsay")
+
+
 def test_the_command_says_which_corrections_stand(monkeypatch, capsys):
     def argue(effort):
         yield premise("mu", 0.5, ">=", 0.0)

@@ -476,6 +476,7 @@ def for_figure_1(effort: Effort) -> Iterator[Evidence]:
     changes="A printed Fig. 1 that was drawn anew: the repository's fits another formula and "
     "another mu to 2e-6.",
     adversary=for_figure_1,
+    judges="figures",
 )
 def figure_1(effort: Effort) -> Iterator[Evidence]:
     """Eigenvalues of the closed loops at published points."""

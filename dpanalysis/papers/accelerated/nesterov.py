@@ -551,6 +551,7 @@ def for_figure_2(effort: Effort) -> Iterator[Evidence]:
     "13, 40 and 80 iterations; made before the paper was submitted, and our text has no figures",
     changes="A printed Fig. 2 that was drawn anew: the repository's fits another weight to 1e-4.",
     adversary=for_figure_2,
+    judges="figures",
 )
 def figure_2(effort: Effort) -> Iterator[Evidence]:
     """Compare published points with (4.5), the weights by their definition."""
@@ -612,6 +613,7 @@ def for_the_horizons(effort: Effort) -> Iterator[Evidence]:
     "repository, with whose code the paper says its results were produced",
     changes="Printed curves, drawn anew, that end at the minimiser of (4.6), 106 and 303.",
     adversary=for_the_horizons,
+    judges="figures",
 )
 def horizons(effort: Effort) -> Iterator[Evidence]:
     """Evaluate the bound at every T', directly from the weights."""

@@ -256,6 +256,7 @@ def for_the_code(effort: Effort) -> Iterator[Evidence]:
     hypotheses="epsilon = 1, S_1 = 40, n = 1e5, m = n and 1000, c = 1, T = 100",
     changes="A generator in the code whose argument is the scale.",
     adversary=for_the_code,
+    judges="code",
 )
 def scale_and_deviation(effort: Effort) -> Iterator[Evidence]:
     """Exact losses with the authors' noise, and the noise that is drawn here."""

@@ -550,6 +550,7 @@ def as_in_the_code(effort: Effort) -> Iterator[Evidence]:
     hypotheses="21 losses of 0, of which a record raises one by Delta",
     changes="a version of the code that subtracts the noise",
     adversary=as_in_the_code,
+    judges="code",
 )
 def noisy_min(effort: Effort) -> Iterator[Evidence]:
     """Take the code's 21 candidates."""
