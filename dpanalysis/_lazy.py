@@ -31,7 +31,7 @@ def on_first_use(
             try:
                 value = getattr(import_module(f".{home}", package), attribute or name)
             except ModuleNotFoundError as error:
-                if error.name != "sklearn":
+                if str(error.name).partition(".")[0] != "sklearn":
                     raise
                 raise ModuleNotFoundError(
                     f"{package}.{name} needs scikit-learn: "

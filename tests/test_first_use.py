@@ -1,5 +1,7 @@
 """What a newcomer types first and gets wrong: each message says what to do."""
 
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -85,6 +87,25 @@ def test_a_list_of_columns_is_no_mapping_of_domains(people):
         datasets.load_csv(people, label="rich", columns=["age"])
     with pytest.raises(TypeError, match=r"labels must be a mapping"):
         datasets.load_csv(people, label="rich", labels=["no", "yes"])
+
+
+def test_a_class_that_needs_scikit_learn_says_so():
+    program = """
+import sys
+sys.modules["sklearn"] = None
+import dpanalysis.linear_model, dpanalysis.preprocessing
+for name in ("linear_model.Ridge", "preprocessing.PublicEncoder"):
+    package, _, last = name.partition(".")
+    try:
+        getattr(getattr(dpanalysis, package), last)
+    except ImportError as error:
+        print(error)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    for line, name in zip(ran.stdout.splitlines(), ("Ridge", "PublicEncoder"), strict=True):
+        assert f".{name} needs scikit-learn: pip install 'dpanalysis-toolkit[sklearn]'" in line
 
 
 MASKED = np.ma.masked_invalid(np.where(X > 0.8, np.nan, X))
