@@ -224,6 +224,8 @@ def read_domain(path: str | os.PathLike[str]) -> tuple[dict[str, Domain], list[s
             f"{', '.join(map(repr, content)) or 'nothing'}"
         )
     classes = content.get("classes", [])
+    if classes == [] and "classes" in content:  # they would be read off the private labels
+        raise ValueError(f"{path}: classes must be at least two labels, got []; or delete the line")
     if not isinstance(classes, list) or any(value == _UNFILLED for value in classes):
         raise ValueError(f"{path}: classes must be a list of labels, got {classes!r}")
     if len({text_of(value) for value in classes}) < len(classes):

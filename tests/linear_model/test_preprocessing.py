@@ -191,10 +191,13 @@ def test_domains_in_toml(tmp_path):
     encoder = PublicEncoder(path).fit(pd.DataFrame({"age": [1.0]}))
     assert np.asarray(encoder.transform([[None]])).tolist() == [[1 / 9]]
     assert read_domain(path)[1] == ["0", "1"]
-    for text in ("age = [0, 1]", "[columns", "classes = 3\n[columns]\nage = [0, 1]"):
+    columns = "\n[columns]\nage = [0, 1]"
+    for text in ("age = [0, 1]", "[columns", f"classes = 3{columns}", f"classes = []{columns}"):
         path.write_text(text)
         with pytest.raises(ValueError, match=r"domain\.toml: "):
             read_domain(path)
+    with pytest.raises(ValueError, match="missing must be within its range, 0 to 9, got 300"):
+        PublicEncoder({"age": {"range": (0, 9), "missing": 300}}).fit([[1.0]])
 
 
 def test_columns_stay_with_rows_and_with_nothing_else():
