@@ -203,6 +203,12 @@ def record(
     -------
     Recording
 
+    Notes
+    -----
+    Generators that the mechanism makes and keeps are seeded by the operating system after each run.
+    Other things that it keeps, such as a key or a cached answer, were made of played numbers, which
+    whoever knows ``rng`` can play again: release with an object that was never recorded.
+
     References
     ----------
     arXiv 2602.17454; Dwork, Roth (2014), Theorem 3.6; Dong, Roth, Su (2022).

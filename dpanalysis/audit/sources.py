@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import random
 import sys
 import threading
 import types
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -116,6 +117,8 @@ class Tape:
         self.muted = False
         self.legacy: Any = None  # a seeded stream of NumPy's global functions
         self.torch_is_seeded = False
+        self.words: set[Any] = set()  # integers and bytes that seeds may be made of
+        self.lent: list[Callable[[], None]] = []  # new seeds for what may be kept after the run
         self._calls: Counter[tuple[str, int, str]] = Counter()
 
     def key(self, law: str) -> tuple[str, int, str, int]:
@@ -138,9 +141,11 @@ class Tape:
         finally:
             self.muted = before
 
-    def note_seed(self, seed: Any) -> None:
-        """Write down that a source was seeded."""
+    def note_seed(self, seed: Any, renew: Callable[[], None]) -> None:
+        """Write down that a source was seeded; ``renew`` it after the run if we gave the seed."""
         self.seeds.append((*_caller(), repr(seed)))
+        if isinstance(seed, Hashable) and seed in self.words:
+            self.lent.append(renew)
 
     def record(self, draw: Draw, keyed: bool) -> Any:
         """Write a draw of noise down; return what the mechanism gets for it."""
@@ -167,6 +172,8 @@ class Tape:
         if name in _COINS:
             outcome = None if keyed else np.asarray(value).tobytes()
             self.draws.append(Draw(key, law, noise=False, shape=np.shape(value), outcome=outcome))
+            if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+                self.words.add(int(value))
             far = self.extreme and keyed
             return self._far_coin(key, name, value, args, options) if far else value
         given = dict(zip((each for each, _ in parameters), args))
@@ -266,6 +273,9 @@ class RecordingGenerator(_Generator, metaclass=_AsTheReal):
     def __init__(self, bit_generator: Any, keyed: bool = False) -> None:
         super().__init__(bit_generator)
         self._keyed = keyed
+        tape = _listening()
+        if tape is not None and not keyed:
+            tape.note_seed(_seed_of(bit_generator), partial(_renew, bit_generator))
 
     def _source(self, key: Any) -> Any:
         if self._keyed and _current is not None:
@@ -275,10 +285,26 @@ class RecordingGenerator(_Generator, metaclass=_AsTheReal):
     def spawn(self, n_children: int) -> list[Any]:
         """Return children, which ask the tape if this one does."""
         children = self.bit_generator.spawn(n_children)
+        if self._keyed and _current is not None:
+            _current.lent += [partial(_renew, child) for child in children]
         return [RecordingGenerator(child, self._keyed) for child in children]
 
     def __reduce__(self) -> Any:
         return _Generator(self.bit_generator).__reduce__()
+
+
+def _renew(bit_generator: Any) -> None:
+    """Seed a bit generator from the operating system."""
+    bit_generator.state = type(bit_generator)().state
+
+
+def _seed_of(bit_generator: Any) -> Any:
+    """Return what a bit generator was seeded with."""
+    sequence: Any = getattr(bit_generator, "seed_seq", None)
+    seed = getattr(sequence, "entropy", None)
+    if seed is None:
+        return zlib.crc32(pickle.dumps(bit_generator.state))
+    return (seed, *sequence.spawn_key) if sequence.spawn_key else seed
 
 
 class _RecordingState(_RandomState, metaclass=_AsTheReal):
@@ -292,7 +318,7 @@ class _RecordingState(_RandomState, metaclass=_AsTheReal):
             super().__init__(seed)
         self._keyed = seed is None
         if tape is not None and seed is not None:
-            tape.note_seed(seed)
+            tape.note_seed(seed, partial(_RandomState.seed, self))
 
     def _source(self, key: Any) -> Any:
         if self._keyed and _current is not None:
@@ -318,8 +344,8 @@ def _default_rng(seed: Any = None) -> Any:
     if isinstance(seed, RecordingGenerator.__mro__[1]):
         return seed
     if seed is None:
-        return RecordingGenerator(tape.stream(tape.key("default_rng")).bit_generator, keyed=True)
-    tape.note_seed(seed)
+        with tape.mute():  # its own numbers, once nobody listens, are the operating system's
+            return RecordingGenerator(np.random.PCG64(), keyed=True)
     return RecordingGenerator(_REAL["default_rng"](seed).bit_generator)
 
 
@@ -344,8 +370,8 @@ def _legacy_seed(seed: Any = None) -> None:
     if tape is None:
         np.random.mtrand._rand.seed(seed)
     elif seed is not None:
-        tape.note_seed(seed)
         tape.legacy = _RandomState(seed)
+        tape.note_seed(seed, lambda: None)
 
 
 def _urandom(size: int) -> bytes:
@@ -356,10 +382,12 @@ def _urandom(size: int) -> bytes:
     key = tape.key("os.urandom")
     tape.draws.append(Draw(key, "os.urandom", noise=False))
     stream = tape.stream(key)
+    value = stream.bytes(size)
     if tape.extreme:  # numbers near the ends of their range
         words = np.repeat(stream.random(-(-size // 8)) < 0.5, 8)
-        return bytes(np.where(words, 255, 0).astype(np.uint8)[:size])
-    return stream.bytes(size)
+        value = bytes(np.where(words, 255, 0).astype(np.uint8)[:size])
+    tape.words |= {value, int.from_bytes(value, "big")}
+    return value
 
 
 # The module ``random``
@@ -383,7 +411,7 @@ class _RecordingRandom(_Random, metaclass=_AsTheReal):
         self._keyed = a is None
         tape = _listening()
         if tape is not None and a is not None:
-            tape.note_seed(a)
+            tape.note_seed(a, partial(_Random.seed, self))
 
     def _draw(self, name: str, args: Any, options: Any) -> Any:
         tape, real = _listening(), getattr(_Random, name)
@@ -397,6 +425,8 @@ class _RecordingRandom(_Random, metaclass=_AsTheReal):
         if name not in _PLAIN_NOISE:
             outcome = None if self._keyed else repr(value)
             tape.draws.append(Draw(key, name, noise=False, outcome=outcome))
+            if isinstance(value, int):
+                tape.words.add(value)
             if tape.extreme and self._keyed and name == "random":
                 return 1.0 - 2.0**-53 if stream.random() < 0.5 else 2.0**-53
             return value
@@ -506,7 +536,8 @@ def _threshold_class(real: Any) -> Any:
         def __init__(self, random: Any, *args: Any) -> None:
             tape = _listening()
             if tape is not None and isinstance(random, mechanisms.SystemRandom):
-                random = RecordingGenerator(np.random.PCG64(tape.seed), keyed=True)
+                with tape.mute():
+                    random = RecordingGenerator(np.random.PCG64(), keyed=True)
             super().__init__(random, *args)
 
     Threshold.__name__ = Threshold.__qualname__ = "Threshold"
@@ -619,7 +650,7 @@ def _torch_names() -> list[tuple[Any, str, Any]]:
     def manual_seed(seed: Any) -> Any:
         tape = _listening()
         if tape is not None:
-            tape.note_seed(seed)
+            tape.note_seed(seed, lambda: None)
             tape.torch_is_seeded = True
         return real_seed(seed)
 
@@ -727,15 +758,22 @@ def _is_generator(value: Any) -> bool:
 
 def _keyed_generator(value: Any) -> Any:
     if type(value) is _Generator:
-        return RecordingGenerator(np.random.PCG64(0), keyed=True)
+        return RecordingGenerator(np.random.PCG64(), keyed=True)
     return _RecordingState() if type(value) is _RandomState else _RecordingRandom()
 
 
 def play(tape: Tape, run: Callable[[Any], Any]) -> Any:
-    """Return run(generator) with every draw on the tape; only inside :func:`listen`."""
+    """Return run(generator) with every draw on the tape; only inside :func:`listen`.
+
+    What the mechanism keeps has new seeds afterwards, so that nobody can draw its numbers again.
+    """
     global _current
+    bit_generator = np.random.PCG64(tape.seed)
+    tape.lent.append(partial(_renew, bit_generator))
     _current = tape
     try:
-        return run(RecordingGenerator(np.random.PCG64(tape.seed), keyed=True))
+        return run(RecordingGenerator(bit_generator, keyed=True))
     finally:
         _current = None
+        for renew in tape.lent:
+            renew()
