@@ -10,6 +10,7 @@ gets the same numbers at the same places, even where it asks for more or fewer n
 A source that the mechanism seeds itself keeps its own stream. Its numbers are therefore the same
 under every tape where the seed is a constant, and count as what they are: no noise.
 
+Threads that were there before a run are not part of it, and get numbers from the real sources.
 Code outside Python (C, Fortran, Numba) that has a generator of its own is not heard.
 """
 
@@ -42,6 +43,7 @@ _Random = random.Random
 _REAL: dict[str, Any] = {
     "default_rng": np.random.default_rng,
     "urandom": os.urandom,
+    "start": threading.Thread.start,
     **{name: getattr(mechanisms, name) for name in ("noisy", "nearly", "smallest")},
 }
 _FARTHEST = 9.0  # decimal exponent of the largest factor of extreme noise
@@ -115,6 +117,7 @@ class Tape:
         self.draws: list[Draw] = []
         self.seeds: list[tuple[str, int, str]] = []
         self.muted = False
+        self.threads = {threading.get_ident()}  # those of the run; others have their own numbers
         self.legacy: Any = None  # a seeded stream of NumPy's global functions
         self.torch_is_seeded = False
         self.words: set[Any] = set()  # integers and bytes that seeds may be made of
@@ -240,7 +243,28 @@ def _caller() -> tuple[str, int]:
 
 
 def _listening() -> Tape | None:
-    return None if _current is None or _current.muted else _current
+    """Return the tape of a run that this thread is part of."""
+    tape = _current
+    if tape is None or tape.muted or threading.get_ident() not in tape.threads:
+        return None
+    return tape
+
+
+def _start(thread: threading.Thread) -> None:
+    """Stand for ``threading.Thread.start``: what a run starts is part of it."""
+    tape, run = _listening(), thread.run
+    if tape is not None:
+
+        def heard() -> None:
+            mine = threading.get_ident()
+            tape.threads.add(mine)
+            try:
+                run()
+            finally:
+                tape.threads.discard(mine)
+
+        thread.run = heard  # type: ignore[method-assign]
+    _REAL["start"](thread)
 
 
 class _AsTheReal(type):
@@ -685,6 +709,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         *((random, name, getattr(plain, name)) for name in (*names, *more)),
         (random, "Random", _RecordingRandom),
         (os, "urandom", _urandom),
+        (threading.Thread, "start", _start),
         *_torch_names(),
     ]
 
