@@ -16,6 +16,8 @@ the neighbor, and differs between them. The runs include some where every piece 
 function of noisy numbers changes. The same holds for shapes, scales and numbers of draws: one that
 depends on earlier noise, as that of an adaptive method does, is no finding. The exception are coins
 that matter by one rare outcome among many, such as 57 of ``integers(1000)``: all runs may miss it.
+Where rare outcomes cannot be made likely (orders, subsets), where coins decide how many others are
+tossed, or where a loop waits for a usual number, a note says so, and nothing counts as bare.
 
 *The amount of noise.* An output entry that is :math:`a N + c` for one number N of noise, in all
 runs and under extreme noise alike, is released with noise of known law and scale. With the
@@ -44,6 +46,7 @@ from .replay import (
     Replayer,
     agree,
     close,
+    constant_seeds,
     entry_of,
     equal,
     is_rounded,
@@ -58,7 +61,8 @@ from .verify import Claimed, ParsedClaim, check_inputs, parse_claim
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
 _RUNS = 7  # on each input
-_EXTREME = 24  # more on each input, where there is something to confirm
+_EXTREME = 32  # more on each input, where there is something to confirm
+_TOSSED = 3  # times as many where coins are tossed, of which several may have to fall together
 _FIT = 1e-5  # relative: how far from a N + c an output may be, float32 included
 _LARGEST = 1 << 18  # numbers of noise that are compared with outputs
 
@@ -342,16 +346,14 @@ class _Judge:
     def _extreme_runs(self) -> list[list[RecordedRun]] | None:
         if not self.tried:
             self.tried = True
-            self.extreme = self.replayer.pairs(_RUNS, _EXTREME, extreme=True)
+            self.replayer.learn(self.runs)
+            count = _EXTREME * (_TOSSED if self._coins() else 1)
+            self.extreme = self.replayer.pairs(_RUNS, count, extreme=True)
         return self.extreme
 
     def _constant_seeds(self) -> list[tuple[str, int, str]]:
         """Return the sources that have the same seed whatever the noise that was handed in."""
-        seeds = [Counter(run.tape.seeds) for run in self.runs[0]]
-        common = seeds[0]
-        for other in seeds[1:]:
-            common = common & other
-        return sorted(common)
+        return sorted(constant_seeds(self.runs[0]))
 
     def _coins(self) -> bool:
         """Whether anything but noise is left to chance."""
@@ -405,7 +407,7 @@ class _Judge:
     def _outputs(self, seeds: list[tuple[str, int, str]]) -> None:
         """Look for parts of the output that have no noise."""
         pair = self._differs(lambda run: run.structure)
-        if pair is not None:
+        if pair is not None and self._decided():
             self._find(
                 "size",
                 f"the output's shape depends on the data without noise: {pair[0]} on the dataset, "
@@ -427,7 +429,7 @@ class _Judge:
             for k in range(len(runs[0].others))
             if self._differs(lambda run, k=k: run.others[k] if k < len(run.others) else None)  # type: ignore[misc]
         ]
-        if not places and not parts:
+        if not (places or parts) or not self._decided():
             return
         size = runs[0].numbers.size
         if parts:
@@ -451,6 +453,28 @@ class _Judge:
             self.findings.append(Finding("seed", message, file, line))
         else:
             self._find("exact", f"{what} no noise and depends on the data{values}", None)
+
+    def _decided(self) -> bool:
+        """Whether extreme runs show all that chance can do; where not, a note says why."""
+        extreme = self._extreme_runs() or [[], []]
+        missed = {site for side in extreme for run in side for site in run.tape.missed}
+        whether = "whether what is the same in all runs is so always"
+        for file, line, name in sorted(missed):
+            self.notes.append(
+                f"{Path(file).name}:{line}: rare outcomes of {name}, which could not be made "
+                f"likely: {whether}"
+            )
+        tossed = {
+            (side, frozenset(draw.key for draw in run.tape.draws if not draw.noise))
+            for side in (0, 1)
+            for run in self.runs[side] + extreme[side]
+        }
+        if len(tossed) > 2 and not missed:
+            self.notes.append(
+                "coins decide how many others are tossed, so that what they do together may be "
+                f"rare: {whether}"
+            )
+        return not missed and len(tossed) <= 2
 
     def _suspects(self) -> list[int]:
         """Return the entries that are constant on one input at least, and differ."""
@@ -479,7 +503,7 @@ class _Judge:
                 if run.structure != self.runs[side][0].structure:
                     return False
                 moved = run.numbers[place]
-                near = not bitwise and abs(moved - first) <= slack(run)
+                near = not bitwise and abs(moved - first) <= max(most, slack(run))
                 constant = constant and bool(same(moved, first) or near)
             still.append(constant)
         if all(still):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +14,14 @@ import scipy.sparse as sp
 
 from .entries import hashable
 from .outcomes import Raised
-from .sources import Draw, Tape, play
+from .sources import Draw, OutOfTime, Tape, play
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
 SAME = 1e-9  # relative: parameters that differ by less are equal
 _ROUNDING = 1e-12  # of the largest noise in a run
+_LEAST = 4  # runs on each input that are made however long they take
+_OFTEN, _SOME = 10, 100  # times the calls of a usual run, and more, that are extreme
 _DIGITS = 9  # a number that has no more is rounded
 
 
@@ -45,13 +49,17 @@ class Replayer:
         self.function, self.inputs, self.seed, self.vectorized = function, inputs, seed, vectorized
         self.end = time.monotonic() + seconds
         self.late = False
+        self.constant: frozenset[Any] = frozenset()
+        self.most = math.inf
         self.error: Exception | None = None
 
     def run(
         self, side: int, number: int, extreme: bool = False, forced: dict[Any, Any] | None = None
     ) -> RecordedRun:
         """Return one run; the same number gets the same noise on both inputs."""
-        tape = Tape(self.seed + (number << 32), extreme, forced)
+        end = self.end if extreme or number >= _LEAST else math.inf
+        seed, most = self.seed + (number << 32), self.most if extreme else math.inf
+        tape = Tape(seed, extreme, forced, self.constant, most, end)
         data = self.inputs[side]
 
         def call(random: Any) -> Any:
@@ -74,13 +82,31 @@ class Replayer:
         """Return runs on both inputs; None where there is no time."""
         pairs = []
         for number in range(first, first + count):
-            if time.monotonic() > self.end and (extreme or number >= 4):
+            late = time.monotonic() > self.end and (extreme or number >= _LEAST)
+            try:
+                if not late:
+                    pairs.append([self.run(side, number, extreme) for side in (0, 1)])
+            except OutOfTime:
+                late = True
+            if late:
                 self.late = True
                 if extreme:
                     return None
                 break
-            pairs.append([self.run(side, number, extreme) for side in (0, 1)])
         return [list(side) for side in zip(*pairs)]
+
+    def learn(self, runs: list[list[RecordedRun]]) -> None:
+        """Keep what extreme runs are like: seeds that are constants, and how often is drawn."""
+        self.constant = frozenset[Any]().union(*map(constant_seeds, runs))
+        self.most = _OFTEN * max(run.tape.calls for side in runs for run in side) + _SOME
+
+
+def constant_seeds(runs: list[RecordedRun]) -> Counter[tuple[str, int, str]]:
+    """Return the sources that have the same seed in all runs, and how often."""
+    common = Counter(runs[0].tape.seeds)
+    for run in runs[1:]:
+        common &= Counter(run.tape.seeds)
+    return common
 
 
 def _flatten(value: Any, numbers: list[np.ndarray], others: list[Any]) -> Any:

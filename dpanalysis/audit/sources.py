@@ -8,7 +8,8 @@ that makes it, the law, and how often that line has asked before. So a second ru
 gets the same numbers at the same places, even where it asks for more or fewer numbers before.
 
 A source that the mechanism seeds itself keeps its own stream. Its numbers are therefore the same
-under every tape where the seed is a constant, and count as what they are: no noise.
+under every tape where the seed is a constant, and count as what they are: no noise. Where the seed
+was itself drawn, they are extreme in extreme runs.
 
 Threads that were there before a run are not part of it, and get numbers from the real sources.
 Code outside Python (C, Fortran, Numba) that has a generator of its own is not heard.
@@ -17,11 +18,13 @@ Code outside Python (C, Fortran, Numba) that has a generator of its own is not h
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import random
 import sys
 import threading
+import time
 import types
 import zlib
 from collections import Counter
@@ -35,6 +38,7 @@ from typing import Any
 import numpy as np
 
 from ..privacy import mechanisms, noise
+from .coins import far_below, far_bytes, far_coin, far_integers, far_uniform
 
 # The real ones: names of this module are not replaced.
 _Generator = np.random.Generator
@@ -44,9 +48,11 @@ _REAL: dict[str, Any] = {
     "default_rng": np.random.default_rng,
     "urandom": os.urandom,
     "start": threading.Thread.start,
+    "system_below": random.SystemRandom._randbelow,  # type: ignore[attr-defined]
     **{name: getattr(mechanisms, name) for name in ("noisy", "nearly", "smallest")},
 }
 _FARTHEST = 9.0  # decimal exponent of the largest factor of extreme noise
+_POSITIVE = ("exponential", "other")  # laws of which numbers near 0 are extreme as well
 
 # Method -> law, location and scale: positions among the arguments, with their defaults. The
 # parameters of "uniform" are its ends.
@@ -108,26 +114,46 @@ class Tape:
         chance can change at all then changes.
     forced : dict, optional
         Noisy answers, by the key of the draw, to give in the place of new ones.
+    constant : set, optional
+        The seeds, with their places, that do not depend on chance: what has such a seed keeps its
+        numbers, what has another one is extreme, too.
+    most : int, optional
+        So many calls are extreme, and the others as usual: a loop may wait for a usual number.
+    end : float, optional
+        Later calls raise OutOfTime.
     """
 
     def __init__(
-        self, seed: int, extreme: bool = False, forced: dict[Any, Any] | None = None
+        self,
+        seed: int,
+        extreme: bool = False,
+        forced: dict[Any, Any] | None = None,
+        constant: frozenset[Any] = frozenset(),
+        most: float = math.inf,
+        end: float = math.inf,
     ) -> None:
         self.seed, self.extreme, self.forced = seed, extreme, forced or {}
+        self.constant, self.most, self.end = constant, most, end
+        self.missed: set[tuple[str, int, str]] = set()  # coins with no extreme outcome
         self.draws: list[Draw] = []
         self.seeds: list[tuple[str, int, str]] = []
         self.muted = False
         self.threads = {threading.get_ident()}  # those of the run; others have their own numbers
         self.legacy: Any = None  # a seeded stream of NumPy's global functions
         self.torch_is_seeded = False
+        self.legacy_is_drawn = self.torch_is_drawn = False
         self.words: set[Any] = set()  # integers and bytes that seeds may be made of
         self.lent: list[Callable[[], None]] = []  # new seeds for what may be kept after the run
+        self.calls = 0
         self._calls: Counter[tuple[str, int, str]] = Counter()
 
     def key(self, law: str) -> tuple[str, int, str, int]:
         """Return the name of a call: file, line, law, and how many came before it."""
+        if time.monotonic() > self.end:
+            raise OutOfTime
         site = (*_caller(), law)
         self._calls[site] += 1
+        self.calls += 1
         return *site, self._calls[site]
 
     def stream(self, key: tuple[str, int, str, int]) -> np.random.Generator:
@@ -144,19 +170,60 @@ class Tape:
         finally:
             self.muted = before
 
-    def note_seed(self, seed: Any, renew: Callable[[], None]) -> None:
-        """Write down that a source was seeded; ``renew`` it after the run if we gave the seed."""
-        self.seeds.append((*_caller(), repr(seed)))
+    def far(
+        self, key: tuple[str, int, str, int], keyed: bool, state: Callable[[], Any] | None
+    ) -> np.random.Generator | None:
+        """Return what makes a call extreme, None where it stays as drawn.
+
+        A source with a drawn seed is no tape's: ``state`` gives what its next numbers depend on,
+        since two of one state, which give the same numbers, do so in extreme runs as well.
+        """
+        if not self.extreme:
+            return None
+        if self.calls > self.most:
+            self.missed.add(key[:3])
+            return None
+        if keyed:
+            return self.stream((*key[:2], "far", key[3]))
+        if state is None:
+            return None
+        seed = np.random.SeedSequence([self.seed, zlib.crc32(pickle.dumps(state()))])
+        return _Generator(np.random.PCG64(seed))
+
+    def note_seed(self, seed: Any, renew: Callable[[], None]) -> bool:
+        """Write down that a source was seeded; return whether its seed depends on chance.
+
+        Afterwards ``renew`` seeds it again if its seed came from here.
+        """
+        site = (*_caller(), repr(seed))
+        self.seeds.append(site)
         if isinstance(seed, Hashable) and seed in self.words:
             self.lent.append(renew)
+        return site not in self.constant
 
-    def record(self, draw: Draw, keyed: bool) -> Any:
+    def coin(self, draw: Draw, far: np.random.Generator | None, value: Any, other: Any) -> Any:
+        """Write a coin down; return what the mechanism gets, ``other(far)`` if that is known."""
+        self.draws.append(draw)
+        if isinstance(value, (int, np.integer, bytes)):
+            self.words.add(value)
+        if far is None:
+            return value
+        extreme = other(far)
+        if extreme is None:
+            self.missed.add(draw.key[:3])
+            return value
+        if isinstance(extreme, (int, np.integer, bytes)):
+            self.words.add(extreme)
+        return extreme
+
+    def record(self, draw: Draw, far: np.random.Generator | None) -> Any:
         """Write a draw of noise down; return what the mechanism gets for it."""
         if draw.value is not None:
-            if self.extreme and keyed:
-                factor = 10.0 ** self.stream((*draw.key[:2], "far", draw.key[3])).uniform(
-                    0.0, _FARTHEST, draw.value.shape
-                )
+            if far is not None:
+                near = 0.375 if draw.law in _POSITIVE else 0.125
+                chances = [near, 0.625 - near, 0.375]
+                low = far.choice([-_FARTHEST, 0.0, _FARTHEST - 1.0], draw.value.shape, p=chances)
+                factor = 10.0 ** far.uniform(low, np.where(low < 0.0, -1.0, _FARTHEST))
                 draw.value = draw.quantity + (draw.value - draw.quantity) * factor
             forced = self.forced.get(draw.key)
             if forced is not None and forced.shape == draw.value.shape:
@@ -166,19 +233,27 @@ class Tape:
         self.draws.append(draw)
         return draw.value
 
-    def call(self, name: str, source: Any, keyed: bool, args: Any, options: Any) -> Any:
+    def call(
+        self,
+        name: str,
+        source: Any,
+        keyed: bool,
+        args: Any,
+        options: Any,
+        state: Callable[[], Any] | None = None,
+    ) -> Any:
         """Answer one call of a method of NumPy's generators."""
         law, parameters = _NOISE.get(name, (name if name in _COINS else "other", ()))
         key = self.key(name)
+        far = self.far(key, keyed, state)
         with self.mute():
             value = getattr(source(key), name)(*args, **options)
         if name in _COINS:
             outcome = None if keyed else np.asarray(value).tobytes()
-            self.draws.append(Draw(key, law, noise=False, shape=np.shape(value), outcome=outcome))
-            if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-                self.words.add(int(value))
-            far = self.extreme and keyed
-            return self._far_coin(key, name, value, args, options) if far else value
+            coin = Draw(key, law, noise=False, shape=np.shape(value), outcome=outcome)
+            return self.coin(
+                coin, far, value, lambda far: far_coin(far, name, value, args, options)
+            )
         given = dict(zip((each for each, _ in parameters), args))
         first, *rest = [options.get(n, given.get(n, d)) for n, d in parameters] or [1.0]
         place, scale = (first, rest[0]) if rest else (0.0, first)
@@ -187,35 +262,17 @@ class Tape:
         if law == "other":
             scale = np.nan
         array = np.array(value, dtype=np.float64)
-        result = self.record(Draw(key, law, True, np.asarray(place), scale, array), keyed)
+        if far is not None and np.asarray(value).dtype.kind in "iu":  # 0 stays 0 by any factor
+            array += far.integers(0, 2, array.shape)
+        result = self.record(Draw(key, law, True, np.asarray(place), scale, array), far)
         if isinstance(value, np.ndarray):
             value[...] = result
             return value
         return type(value)(result)
 
-    def _far_coin(self, key: Any, name: str, value: Any, args: Any, options: Any) -> Any:
-        """Return the extreme outcomes of a coin, each with the same chance."""
-        stream = self.stream((*key[:2], "far", key[3]))
-        high = stream.random(np.shape(value)) < 0.5
-        if name in ("random", "rand", "random_sample", "ranf", "sample"):
-            far = np.where(high, 1.0 - 2.0**-53, 2.0**-53)
-        elif name in ("integers", "randint"):
-            low, top = (*args[:2], None, None)[:2]
-            low, top = options.get("low", low), options.get("high", top)
-            low, top = (0, low) if top is None else (low, top)
-            far = np.where(high, np.asarray(top) - (not options.get("endpoint", False)), low)
-        elif name == "binomial":
-            far = np.where(high, options.get("n", args[0] if args else 0), 0)
-        elif name == "choice" and (options.get("p") is not None or len(args) > 3):
-            # All that can be chosen, with equal chances.
-            p = np.asarray(options["p"] if "p" in options else args[3])
-            options = {n: v for n, v in options.items() if n != "p"}
-            return getattr(stream, name)(*args[:3], **options, p=(p > 0) / np.count_nonzero(p))
-        else:
-            return value
-        if isinstance(value, np.ndarray):
-            return far.astype(value.dtype)
-        return type(value)(far)
+
+class OutOfTime(BaseException):
+    """The time for a recording is over, in the middle of a run."""
 
 
 _current: Tape | None = None
@@ -279,7 +336,8 @@ def _method(name: str, real: Any) -> Callable[..., Any]:
         tape = _listening()
         if tape is None:
             return getattr(real, name)(self, *args, **options)
-        return tape.call(name, self._source, self._keyed, args, options)
+        state = None if self._keyed or not self._drawn else self._state
+        return tape.call(name, self._source, self._keyed, args, options, state)
 
     return method
 
@@ -296,10 +354,14 @@ class RecordingGenerator(_Generator, metaclass=_AsTheReal):
 
     def __init__(self, bit_generator: Any, keyed: bool = False) -> None:
         super().__init__(bit_generator)
-        self._keyed = keyed
+        self._keyed, self._drawn = keyed, False
         tape = _listening()
         if tape is not None and not keyed:
-            tape.note_seed(_seed_of(bit_generator), partial(_renew, bit_generator))
+            renew = partial(_renew, bit_generator)
+            self._drawn = tape.note_seed(_seed_of(bit_generator), renew)
+
+    def _state(self) -> Any:
+        return self.bit_generator.state
 
     def _source(self, key: Any) -> Any:
         if self._keyed and _current is not None:
@@ -340,9 +402,12 @@ class _RecordingState(_RandomState, metaclass=_AsTheReal):
         tape = _listening()
         with tape.mute() if tape else contextlib.nullcontext():
             super().__init__(seed)
-        self._keyed = seed is None
+        self._keyed, self._drawn = seed is None, False
         if tape is not None and seed is not None:
-            tape.note_seed(seed, partial(_RandomState.seed, self))
+            self._drawn = tape.note_seed(seed, partial(_RandomState.seed, self))
+
+    def _state(self) -> Any:
+        return self.get_state()
 
     def _source(self, key: Any) -> Any:
         if self._keyed and _current is not None:
@@ -384,7 +449,9 @@ def _legacy(name: str, real: Any) -> Callable[..., Any]:
         def source(key: Any) -> Any:
             return tape.legacy or _RandomState(tape.stream(key).bit_generator)
 
-        return tape.call(name, source, tape.legacy is None, args, options)
+        old = tape.legacy
+        state = old.get_state if old is not None and tape.legacy_is_drawn else None
+        return tape.call(name, source, old is None, args, options, state)
 
     return function
 
@@ -395,7 +462,7 @@ def _legacy_seed(seed: Any = None) -> None:
         np.random.mtrand._rand.seed(seed)
     elif seed is not None:
         tape.legacy = _RandomState(seed)
-        tape.note_seed(seed, lambda: None)
+        tape.legacy_is_drawn = tape.note_seed(seed, lambda: None)
 
 
 def _urandom(size: int) -> bytes:
@@ -404,14 +471,22 @@ def _urandom(size: int) -> bytes:
     if tape is None:
         return bytes(_REAL["urandom"](size))
     key = tape.key("os.urandom")
-    tape.draws.append(Draw(key, "os.urandom", noise=False))
-    stream = tape.stream(key)
-    value = stream.bytes(size)
-    if tape.extreme:  # numbers near the ends of their range
-        words = np.repeat(stream.random(-(-size // 8)) < 0.5, 8)
-        value = bytes(np.where(words, 255, 0).astype(np.uint8)[:size])
-    tape.words |= {value, int.from_bytes(value, "big")}
-    return value
+    value = tape.stream(key).bytes(size)
+    coin = Draw(key, "os.urandom", noise=False)
+    value = tape.coin(coin, tape.far(key, True, None), value, lambda far: far_bytes(far, value))
+    tape.words.add(int.from_bytes(value, "big"))
+    return bytes(value)
+
+
+def _system_below(self: Any, count: int) -> int:
+    """Stand for what ``secrets.randbelow``, ``secrets.choice`` and others choose integers by."""
+    tape = _listening()
+    if tape is None:
+        return int(_REAL["system_below"](self, count))
+    key = tape.key("randbelow")
+    value = int(_Random(int(tape.stream(key).integers(2**62)))._randbelow(count))  # type: ignore[attr-defined]
+    coin, far = Draw(key, "randbelow", noise=False), tape.far(key, True, None)
+    return int(tape.coin(coin, far, value, lambda far: far_below(far, value, count)))
 
 
 # The module ``random``
@@ -428,40 +503,52 @@ _PLAIN_NOISE = {
 class _RecordingRandom(_Random, metaclass=_AsTheReal):
     """A ``random.Random`` that asks the tape unless it was seeded."""
 
-    _keyed = True
+    _keyed, _drawn = True, False
 
     def seed(self, a: Any = None, version: int = 2) -> None:
         super().seed(a, version)
         self._keyed = a is None
         tape = _listening()
         if tape is not None and a is not None:
-            tape.note_seed(a, partial(_Random.seed, self))
+            self._drawn = tape.note_seed(a, partial(_Random.seed, self))
 
     def _draw(self, name: str, args: Any, options: Any) -> Any:
         tape, real = _listening(), getattr(_Random, name)
         if tape is None:
             return real(self, *args, **options)
         key = tape.key(name)
+        far = tape.far(key, self._keyed, self.getstate if self._drawn else None)
         with tape.mute():
             stream = tape.stream(key)
             source = _Random(int(stream.integers(2**62))) if self._keyed else self
             value = real(source, *args, **options)
         if name not in _PLAIN_NOISE:
             outcome = None if self._keyed else repr(value)
-            tape.draws.append(Draw(key, name, noise=False, outcome=outcome))
-            if isinstance(value, int):
-                tape.words.add(value)
-            if tape.extreme and self._keyed and name == "random":
-                return 1.0 - 2.0**-53 if stream.random() < 0.5 else 2.0**-53
-            return value
+            coin = Draw(key, name, noise=False, outcome=outcome)
+            return tape.coin(coin, far, value, lambda far: _far_plain(far, name, value, args))
         law, names, defaults = _PLAIN_NOISE[name]
         given = {**dict(zip(names, defaults)), **dict(zip(names, args)), **options}
         place, scale = ([0.0, *given.values()])[-2:]
         scale = 1.0 / scale if law == "exponential" else scale - (place if law == "uniform" else 0)
-        return float(tape.record(Draw(key, law, True, place, scale, np.array(value)), self._keyed))
+        return float(tape.record(Draw(key, law, True, place, scale, np.array(value)), far))
 
     def random(self) -> float:
         return self._draw("random", (), {})
+
+    def _randbelow(self, n: int) -> int:
+        return self._draw("_randbelow", (n,), {})
+
+    def choices(
+        self, population: Any, weights: Any = None, *, cum_weights: Any = None, k: int = 1
+    ) -> list[Any]:
+        if weights is None and cum_weights is not None:
+            weights = np.diff(cum_weights, prepend=0.0)
+        tape = _listening()
+        if tape is not None and weights is not None:
+            far = tape.far(tape.key("choices"), self._keyed, self.getstate if self._drawn else None)
+            if far is not None and far.random() < 0.75:  # all that has any chance, with equal ones
+                weights = (np.asarray(weights) > 0).astype(float).tolist()
+        return super().choices(population, weights, k=k)
 
     def getrandbits(self, k: int) -> int:
         return self._draw("getrandbits", (k,), {})
@@ -479,16 +566,24 @@ class _RecordingRandom(_Random, metaclass=_AsTheReal):
         return self._draw("uniform", args, options)
 
 
+def _far_plain(far: np.random.Generator, name: str, value: Any, args: Any) -> Any:
+    """Return an extreme outcome of a coin of the module ``random``."""
+    if name == "random":
+        return float(far_uniform(far, value))
+    return far_below(far, value, args[0] if name == "_randbelow" else 1 << args[0])
+
+
 # Our own laws
 
 
-def _plain_source(tape: Tape, source: Any, key: Any) -> tuple[Any, bool]:
-    """Return the source of one call of our laws, and whether it is the tape's."""
+def _plain_source(tape: Tape, source: Any, key: Any) -> tuple[Any, np.random.Generator | None]:
+    """Return the source of one call of our laws, and what makes the call extreme."""
     if isinstance(source, mechanisms.SystemRandom):
-        return tape.stream(key), True
+        return tape.stream(key), tape.far(key, True, None)
     if type(source) is RecordingGenerator:
-        return source._source(key), source._keyed
-    return source, False
+        state = source._state if source._drawn and not source._keyed else None
+        return source._source(key), tape.far(key, source._keyed, state)
+    return source, None
 
 
 def _law(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -501,10 +596,10 @@ def _law(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         if tape is None:
             return real(random, scale, **options)
         key = tape.key(name)
-        source, keyed = _plain_source(tape, random, key)
+        source, far = _plain_source(tape, random, key)
         with tape.mute():
             value = real(source, scale, **options)
-        result = tape.record(Draw(key, law, True, 0.0, scale, np.array(value)), keyed)
+        result = tape.record(Draw(key, law, True, 0.0, scale, np.array(value)), far)
         return float(result) if np.ndim(value) == 0 else result
 
     return function
@@ -518,13 +613,13 @@ def _noisy(random: Any, values: Any, law: str, scale: float, shares: Any = 1.0) 
     if tape is None or scale == 0.0:
         return _REAL["noisy"](random, values, law, scale, shares)
     key = tape.key(law)
-    source, keyed = _plain_source(tape, random, key)
+    source, far = _plain_source(tape, random, key)
     with tape.mute():
         value = _REAL["noisy"](source, values, law, scale, shares)
     quantity = np.array(values, dtype=np.float64)
     name = {"gaussian": "normal"}.get(law, law)
     spread = scale * np.asarray(shares)
-    return tape.record(Draw(key, name, True, quantity, spread, np.array(value)), keyed)
+    return tape.record(Draw(key, name, True, quantity, spread, np.array(value)), far)
 
 
 def _nearly(random: Any, law: str, scale: float, d: int) -> tuple[Any, float]:
@@ -532,11 +627,11 @@ def _nearly(random: Any, law: str, scale: float, d: int) -> tuple[Any, float]:
     if tape is None or scale == 0.0:
         return _REAL["nearly"](random, law, scale, d)
     key = tape.key(law)
-    source, keyed = _plain_source(tape, random, key)
+    source, far = _plain_source(tape, random, key)
     with tape.mute():
         value, distance = _REAL["nearly"](source, law, scale, d)
     name = {"gaussian": "normal"}.get(law, law)
-    return tape.record(Draw(key, name, True, 0.0, scale, np.array(value)), keyed), distance
+    return tape.record(Draw(key, name, True, 0.0, scale, np.array(value)), far), distance
 
 
 def _smallest(
@@ -546,11 +641,11 @@ def _smallest(
     if tape is None or scale == 0.0:
         return _REAL["smallest"](random, values, offsets, law, scale, count)
     key = tape.key(law)
-    source, _ = _plain_source(tape, random, key)
+    source, far = _plain_source(tape, random, key)
     with tape.mute():
         chosen = _REAL["smallest"](source, values, offsets, law, scale, count)
-    if tape.extreme:
-        chosen = tape.stream(key).permutation(np.size(values))[:count]
+    if far is not None:
+        chosen = far.permutation(np.size(values))[:count]
     tape.draws.append(Draw(key, law, True, np.array(values), scale, None, np.shape(values)))
     return chosen
 
@@ -599,7 +694,15 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
         if tape is None:
             return real(*args, **options)
         key = tape.key(name)
-        keyed = options.get("generator") is None and not tape.torch_is_seeded
+        generator = options.get("generator")
+        keyed = generator is None and not tape.torch_is_seeded
+        state: Any = None
+        if generator is not None:
+            if tape.note_seed(generator.initial_seed(), lambda: None):
+                state = lambda: generator.get_state().numpy().tobytes()  # noqa: E731
+        elif tape.torch_is_drawn:
+            state = lambda: torch.random.get_rng_state().numpy().tobytes()  # noqa: E731
+        far = tape.far(key, keyed, state)
         with tape.mute():
             if keyed:
                 with torch.random.fork_rng(devices=[]):
@@ -611,20 +714,46 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
                 value = real(*args, **options)
         if law not in ("normal", "laplace", "exponential", "cauchy", "uniform"):
             outcome = None if keyed else repr(value)
-            tape.draws.append(Draw(key, law, False, shape=tuple(value.shape), outcome=outcome))
-            if law == "random" and tape.extreme and keyed and not name.startswith("bernoulli"):
-                high = tape.stream((*key[:2], "far", key[3])).random(tuple(value.shape)) < 0.5
-                value.copy_(torch.as_tensor(np.where(high, 1.0 - 2.0**-24, 2.0**-24)))
-            return value
+            coin = Draw(key, law, False, shape=tuple(value.shape), outcome=outcome)
+            shift = name.endswith("_")
+            return tape.coin(
+                coin, far, value, lambda far: _far_tensor(far, name, value, args[shift:], options)
+            )
         place, scale = _torch_parameters(name, law, names, args, options)
         array = value.detach().cpu().numpy().astype(np.float64)
-        result = tape.record(Draw(key, law, True, place, scale, array), keyed)
-        if tape.extreme:
+        result = tape.record(Draw(key, law, True, place, scale, array), far)
+        if far is not None:
             with torch.no_grad():
                 value.copy_(torch.as_tensor(result))
         return value
 
     return function
+
+
+def _far_tensor(far: np.random.Generator, name: str, value: Any, args: Any, options: Any) -> Any:
+    """Return an extreme outcome of a coin of PyTorch, in the tensor of that drawn."""
+    drawn, kept = value.detach().cpu().numpy(), far.random() < 0.25
+    if name in ("rand", "rand_like"):
+        found = far_uniform(far, drawn.astype(np.float32))
+    elif name.startswith("bernoulli"):
+        found = far_integers(far, drawn, 0, 1)
+    elif name == "randint":
+        ends = [each for each in args if isinstance(each, int)][:2]
+        low, top = ends if len(ends) == 2 else (0, *ends)
+        found = far_integers(far, drawn, options.get("low", low), options.get("high", top) - 1)
+    elif name == "multinomial" and not options.get("replacement", len(args) > 2 and args[2]):
+        weights = (args[0] if args else options["input"]).detach().cpu().numpy()
+        chance = np.where(weights > 0, far.random(weights.shape), -1.0)
+        found = np.argsort(-chance, axis=-1)[..., : drawn.shape[-1]]
+    elif name == "multinomial":
+        weights = (args[0] if args else options["input"]).detach().cpu().numpy()
+        chance = far.random((*drawn.shape, weights.shape[-1])) * (weights > 0)[..., None, :]
+        found = np.argmax(chance, axis=-1)
+    else:
+        return None
+    if not kept:
+        value.copy_(sys.modules["torch"].as_tensor(found))
+    return value
 
 
 def _torch_parameters(
@@ -674,7 +803,7 @@ def _torch_names() -> list[tuple[Any, str, Any]]:
     def manual_seed(seed: Any) -> Any:
         tape = _listening()
         if tape is not None:
-            tape.note_seed(seed, lambda: None)
+            tape.torch_is_drawn = tape.note_seed(seed, lambda: None)
             tape.torch_is_seeded = True
         return real_seed(seed)
 
@@ -710,6 +839,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (random, "Random", _RecordingRandom),
         (os, "urandom", _urandom),
         (threading.Thread, "start", _start),
+        (random.SystemRandom, "_randbelow", _system_below),
         *_torch_names(),
     ]
 

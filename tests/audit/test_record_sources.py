@@ -109,3 +109,125 @@ def test_threads_of_a_run_are_part_of_it():
         found = audit.record(mechanism, np.zeros(1), np.ones(1), claim=1.0)
         assert [finding.kind for finding in found.findings] == ["epsilon"], str(found)
         assert found.epsilon == pytest.approx(100.0, rel=1e-6)
+
+
+# Coins
+
+
+def response(coin):
+    """Randomized response, which is correct for whatever coin falls on 1 with chance Q."""
+
+    def mechanism(data, rng):
+        return int(data) ^ int(coin(rng))
+
+    return mechanism
+
+
+Q = 1.0 / (1.0 + np.exp(4.0))
+TIMES = round(1.0 / Q)
+COINS = {
+    "child": lambda rng: np.random.default_rng(rng.integers(2**63)).random() < Q,
+    "child of list": lambda rng: np.random.default_rng([rng.integers(2**31), 1]).random() < Q,
+    "child's noise": lambda rng: np.random.default_rng(rng.integers(9)).laplace() < np.log(2 * Q),
+    "old state": lambda rng: np.random.RandomState(rng.integers(2**31)).random() < Q,
+    "Random": lambda rng: random.Random(int(rng.integers(2**63))).random() < Q,
+    "randbelow": lambda rng: secrets.randbelow(1000) >= 1000 * (1.0 - Q),
+    "secrets.choice": lambda rng: secrets.choice([False] * TIMES + [True]),
+    "randbits": lambda rng: secrets.randbits(32) < Q * 2**32,
+    "Warner": lambda rng: secrets.randbelow(20) == 0 and secrets.randbelow(2),
+    "randrange": lambda rng: random.randrange(10**6) < 10**6 * Q,
+    "randint": lambda rng: random.randint(1, 1000) > 1000 * (1.0 - Q),
+    "getrandbits": lambda rng: random.getrandbits(20) < 2**20 * Q,
+    "random.choice": lambda rng: random.choice([False] * TIMES + [True]),
+    "choices": lambda rng: random.choices([0, 1, 0], [0.5 - Q / 2, Q, 0.5 - Q / 2])[0],
+    "choice": lambda rng: rng.choice(1000) < 1000 * Q,
+    "choice of list": lambda rng: rng.choice([0] * TIMES + [1] + [0] * 3),
+    "all integers": lambda rng: rng.integers(2**63) < Q * 2**63,
+    "residue": lambda rng: rng.integers(1000) % TIMES == 0,
+    "binomial": lambda rng: rng.binomial(1, Q),
+    "multinomial": lambda rng: rng.multinomial(1, [1.0 - Q, Q])[1],
+    "hypergeometric": lambda rng: rng.hypergeometric(1, TIMES, 1),
+    "in the middle": lambda rng: abs(rng.random() - 0.5) < Q / 2.0,
+    "near 0": lambda rng: rng.exponential() < Q,
+    "poisson": lambda rng: rng.poisson(Q) > 0,
+    "permutation": lambda rng: rng.permutation(TIMES)[0] == 1,
+}
+
+
+@pytest.mark.parametrize("name", COINS)
+def test_randomized_response_by_any_coin_is_no_finding(name):
+    for seed in range(3):
+        mechanism = response(COINS[name])
+        found = audit.record(mechanism, 0, 1, claim=4.5, rng=seed, vectorized=False)
+        assert found.passed and found.epsilon is None and found.not_followed, str(found)
+
+
+def test_randomized_response_by_pytorch_is_no_finding():
+    torch = pytest.importorskip("torch")
+
+    def generator(rng):
+        return torch.Generator().manual_seed(int(rng.integers(2**32)))
+
+    coins = [
+        lambda rng: torch.bernoulli(torch.tensor(Q)),
+        lambda rng: torch.bernoulli(torch.tensor(Q), generator=generator(rng)),
+        lambda rng: torch.multinomial(torch.tensor([1.0 - Q, Q]), 1),
+        lambda rng: torch.randint(1000, ()) >= 1000 * (1.0 - Q),
+        lambda rng: torch.rand((), generator=generator(rng)) < Q,
+    ]
+    for coin in coins:
+        found = audit.record(response(coin), 0, 1, claim=4.5, vectorized=False)
+        assert found.passed and found.not_followed, str(found)
+
+    def seeded(data, rng):
+        noise = torch.rand((), generator=torch.Generator().manual_seed(7))
+        return data + float(noise)
+
+    found = audit.record(seeded, 0, 1, vectorized=False)
+    assert [finding.kind for finding in found.findings] == ["seed"]
+
+
+def test_coins_hide_no_exact_number():
+    """Beside a coin of which all outcomes are seen, and a child, an exact number is found."""
+    for name in ("child", "randbelow", "multinomial", "choice of list", "residue"):
+
+        def beside(data, rng, coin=COINS[name]):
+            return int(coin(rng)), 2 * data + 1
+
+        found = audit.record(beside, 0, 1, vectorized=False)
+        assert [finding.kind for finding in found.findings] == ["exact"], name
+
+    def shuffled(data, rng):
+        return rng.permutation(TIMES)[0] * 0 + data
+
+    found = audit.record(shuffled, 0, 1, vectorized=False)
+    assert found.passed and "rare outcomes of permutation" in str(found)
+
+
+def test_loops_that_wait_for_a_usual_number_end():
+    """Extreme draws never end them: they are extreme for a while only, and have a time."""
+
+    def by_coins(data, rng):
+        count = 0
+        while secrets.randbelow(64) == 0 or random.randrange(64) == 0:
+            count += 1
+        return data + count
+
+    def by_noise(data, rng):
+        while True:
+            noise = rng.normal(0.0, 1.0, 20)
+            if np.all(abs(noise) < 4.0):
+                return data + noise[0] > 0.5
+
+    def forever(data, rng):
+        if rng.laplace() > 50.0:
+            while True:
+                rng.random()
+        return data
+
+    for mechanism in (by_coins, by_noise):
+        found = audit.record(mechanism, 0, 7, vectorized=False)
+        assert found.passed and found.not_followed, str(found)
+    start = time.monotonic()
+    found = audit.record(forever, 0, 7, vectorized=False, seconds=0.5)
+    assert time.monotonic() - start < 3.0 and "the time was over" in str(found)
