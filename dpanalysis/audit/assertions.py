@@ -159,8 +159,9 @@ def assert_private(
         ``1 - (1 - confidence)/k``.
     recording : bool, default=True
         Whether to record as well. A recording has no false alarms to be counted, but takes every
-        scale and number of draws that depends on the data for a mistake, unless the released noise
-        is seen to keep the claim: switch it off where a proof allows more.
+        scale that depends on the data for a mistake, and every number of draws where the output's
+        shape does so, too, unless the released noise is seen to keep the claim: switch it off where
+        a proof allows more.
     seconds : float, default=5
         For the recordings of all pairs together: no run of theirs begins later.
     time_limit : float, default=inf

@@ -31,7 +31,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ from .._validation import check_int, check_number
 from .outcomes import Raised
 from .released import CLOSEST, LAWS, Entry, broken, loss
 from .replay import (
+    FARTHEST,
+    MILD,
     RecordedRun,
     Replayer,
     agree,
@@ -63,6 +65,7 @@ __tracebackhide__ = True  # pytest shows the line that calls this package
 _RUNS = 7  # on each input
 _EXTREME = 32  # more on each input, where there is something to confirm
 _TOSSED = 3  # times as many where coins are tossed, of which several may have to fall together
+_ALIKE = 12  # extreme runs at least whose output has its usual shape
 _FIT = 1e-5  # relative: how far from a N + c an output may be, float32 included
 _LARGEST = 1 << 18  # numbers of noise that are compared with outputs
 
@@ -76,9 +79,10 @@ class Finding:
     kind : str
         "exact" (data without noise in the output), "seed" (the same, and a source is seeded with a
         constant), "size" (the output's shape depends on the data), "draws" (so does the number or
-        shape of draws), "scale" (so does a scale), "reuse" (one noise on two answers),
-        "sensitivity" or "epsilon" (a change is larger than stated), "law" (no scale of this law
-        keeps the claim), or "untested" (the changed record was never looked at).
+        shape of draws; under a claim a note where the output's shape does not), "scale" (so does a
+        scale), "reuse" (one noise on two answers), "sensitivity" or "epsilon" (a change is larger
+        than stated), "law" (no scale of this law keeps the claim), or "untested" (the changed
+        record was never looked at).
     message : str
     file, line : str, int
         Of the call that draws the noise, or of the mechanism where it is about an output.
@@ -267,14 +271,25 @@ class _Judge:
         assert runs is not None
         self.runs, self.tried = runs, False
         self.extreme: list[list[RecordedRun]] | None = None
+        self.alike: list[list[RecordedRun]] | None = None
         again = replayer.run(0, 0)
         if not equal(again, runs[0][0]):
+            kept = (part for run in (again, runs[0][0]) for part in run.others)
+            iterator = next((part for part in kept if isinstance(part, Iterator)), None)
+            if iterator is not None:
+                kind = type(iterator).__name__
+                note = f"the output holds a {kind}, which is not read: return a list"
+                return Recording(name, (), not_followed=(note,))
             note = (
                 "two runs with the same recorded noise differ: the mechanism has random numbers "
                 "from C code, from the time, or from a generator that it keeps where this does not "
                 "look, so nothing was compared"
             )
-            return Recording(name, (), not_followed=(note,))
+            seeded = tuple(
+                f"{Path(file).name}:{line}: a source is seeded with {seed} in every run"
+                for file, line, seed in self._constant_seeds()
+            )
+            return Recording(name, (), not_followed=(note, *seeded))
         if all(run.others and isinstance(run.others[0], Raised) for side in runs for run in side):
             raised = f"every run {runs[0][0].others[0]}: {replayer.error}"
             self._find("untested", f"nothing was compared, for {raised}", None)
@@ -330,12 +345,14 @@ class _Judge:
             return None
         return first
 
-    def _differs(self, what: Callable[[RecordedRun], Any]) -> tuple[Any, Any] | None:
+    def _differs(
+        self, what: Callable[[RecordedRun], Any], alike: bool = False
+    ) -> tuple[Any, Any] | None:
         """Return two things that depend on the data and on no chance, or None."""
         pair = self._all(0, what), self._all(1, what)
         if pair[0] is None or pair[1] is None or agree(*pair):
             return None
-        extreme = self._extreme_runs()
+        extreme = self._alike_runs() if alike else self._extreme_runs()
         if extreme is None:
             return None
         for side in (0, 1):
@@ -348,8 +365,32 @@ class _Judge:
             self.tried = True
             self.replayer.learn(self.runs)
             count = _EXTREME * (_TOSSED if self._coins() else 1)
-            self.extreme = self.replayer.pairs(_RUNS, count, extreme=True)
+            self.extreme = self.replayer.pairs(_RUNS, count, FARTHEST)
         return self.extreme
+
+    def _alike_runs(self) -> list[list[RecordedRun]] | None:
+        """Return the extreme runs whose output has its usual shape, of less noise where needed."""
+        extreme = self._extreme_runs()
+        if extreme is None:
+            return None
+        if self.alike is None:
+            self.alike = self._of_usual_shape(extreme)
+            if min(map(len, self.alike)) < _ALIKE:
+                count = len(extreme[0])
+                mild = self.replayer.pairs(_RUNS + count, count, MILD) or [[], []]
+                more = self._of_usual_shape(mild)
+                self.alike = [a + b for a, b in zip(self.alike, more)]
+        if min(map(len, self.alike)) < _ALIKE:
+            self.notes.append(
+                "the output has other shapes where noise is larger than usual: whether each part "
+                "of it has noise"
+            )
+            return None
+        return self.alike
+
+    def _of_usual_shape(self, runs: list[list[RecordedRun]]) -> list[list[RecordedRun]]:
+        usual = [side[0].structure for side in self.runs]
+        return [[run for run in side if run.structure == s] for side, s in zip(runs, usual)]
 
     def _constant_seeds(self) -> list[tuple[str, int, str]]:
         """Return the sources that have the same seed whatever the noise that was handed in."""
@@ -373,6 +414,15 @@ class _Judge:
                 found.setdefault(draw.key[:3], []).append(draw.shape)
             return found
 
+        if all(_drawn_alike(a, b) for a, b in zip(*self.runs)):
+            if any(set(a.noise) != set(b.noise) for a, b in zip(*self.runs)):
+                self.notes.append(
+                    "noise is drawn at other lines on the dataset than on the neighbor: it is not "
+                    "the same noise, so that shifts cannot be seen"
+                )
+            return
+        structures = {repr(run.structure) for side in self.runs for run in side}
+        claimed = self.asked is not None and len(structures) == 1
         places = {site for side in (0, 1) for site in sites(self.runs[side][0])}
         for site in sorted(places):
             pair = self._differs(lambda run, site=site: sites(run).get(site, []))  # type: ignore[misc]
@@ -384,7 +434,11 @@ class _Judge:
             else:
                 shapes = next((a, b) for a, b in zip(first, second) if a != b)
                 what = f"{site[2]} noise of shape {shapes[0]} on the dataset and {shapes[1]}"
-            self._find("draws", f"{what} on the neighbor: what is drawn depends on the data", site)
+            what += " on the neighbor: what is drawn depends on the data"
+            if claimed:  # which may keep the claim, as where each record has noise of its own
+                self.notes.append(f"{Path(site[0]).name}:{site[1]}: {what}")
+            else:
+                self._find("draws", what, site)
 
     def _scales(self) -> dict[Any, str]:
         """Return the draws whose scale depends on the data and on no noise."""
@@ -408,10 +462,11 @@ class _Judge:
         """Look for parts of the output that have no noise."""
         pair = self._differs(lambda run: run.structure)
         if pair is not None and self._decided():
+            shapes = [_in_words(side[0]) for side in self.runs]
             self._find(
                 "size",
-                f"the output's shape depends on the data without noise: {pair[0]} on the dataset, "
-                f"{pair[1]} on the neighbor",
+                "what the output is depends on the data without noise: "
+                f"{shapes[0]} on the dataset, {shapes[1]} on the neighbor",
                 None,
             )
             return
@@ -427,7 +482,7 @@ class _Judge:
         parts = [
             k
             for k in range(len(runs[0].others))
-            if self._differs(lambda run, k=k: run.others[k] if k < len(run.others) else None)  # type: ignore[misc]
+            if self._differs(lambda run, k=k: run.others[k], alike=True)  # type: ignore[misc]
         ]
         if not (places or parts) or not self._decided():
             return
@@ -490,7 +545,7 @@ class _Judge:
 
     def _is_exact(self, place: int) -> bool:
         """Whether an entry stays what it is under extreme noise: on both inputs, or on one."""
-        extreme = self._extreme_runs()
+        extreme = self._alike_runs()
         if extreme is None:
             return False
         still = []
@@ -500,8 +555,6 @@ class _Judge:
             most = max(map(slack, self.runs[side]))
             constant = bitwise or bool(np.ptp(usual) <= most)
             for run in extreme[side]:
-                if run.structure != self.runs[side][0].structure:
-                    return False
                 moved = run.numbers[place]
                 near = not bitwise and abs(moved - first) <= max(most, slack(run))
                 constant = constant and bool(same(moved, first) or near)
@@ -708,9 +761,13 @@ class _Judge:
         """Find a mechanism that is the same on both inputs."""
         if any(not equal(a, b) for a, b in zip(*self.runs)):
             return True
-        for a, b in zip(*self.runs):
-            for one, two in zip(a.tape.draws, b.tape.draws):
-                if not (agree(one.quantity, two.quantity) and agree(one.scale, two.scale)):
+        for pair in zip(*self.runs):
+            one, two = ({draw.key: draw for draw in run.tape.draws} for run in pair)
+            if set(one) != set(two):
+                return True
+            for key, draw in one.items():
+                other = two[key]
+                if not (agree(draw.quantity, other.quantity) and agree(draw.scale, other.scale)):
                     return True
         # A number that is rounded, or a choice, may be the same by chance.
         values = np.array([run.numbers for run in self.runs[0]])
@@ -745,6 +802,21 @@ class _Judge:
             and bool(np.all(same(run.numbers, values[0]) | ~still))
             for run in [*self.runs[0], *extreme[0], *extreme[1]]
         )
+
+
+def _drawn_alike(a: RecordedRun, b: RecordedRun) -> bool:
+    """Whether two runs draw noise of the same laws, scales and shapes, in the same order."""
+    one, two = ([d for d in run.tape.draws if d.noise] for run in (a, b))
+    return len(one) == len(two) and all(
+        d.law == e.law and d.shape == e.shape and agree(np.asarray(d.scale), np.asarray(e.scale))
+        for d, e in zip(one, two)
+    )
+
+
+def _in_words(run: RecordedRun) -> str:
+    """Return the shape of an output in words."""
+    raised = run.structure == "other" and isinstance(run.others[0], Raised)
+    return str(run.others[0] if raised else run.structure)
 
 
 def _home(function: Any) -> tuple[str, int]:

@@ -18,6 +18,7 @@ from .sources import Draw, OutOfTime, Tape, play
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
+FARTHEST, MILD = 9.0, 2.0  # decimal exponents of the largest factors of extreme noise
 SAME = 1e-9  # relative: parameters that differ by less are equal
 _ROUNDING = 1e-12  # of the largest noise in a run
 _LEAST = 4  # runs on each input that are made however long they take
@@ -54,7 +55,7 @@ class Replayer:
         self.error: Exception | None = None
 
     def run(
-        self, side: int, number: int, extreme: bool = False, forced: dict[Any, Any] | None = None
+        self, side: int, number: int, extreme: float = 0.0, forced: dict[Any, Any] | None = None
     ) -> RecordedRun:
         """Return one run; the same number gets the same noise on both inputs."""
         end = self.end if extreme or number >= _LEAST else math.inf
@@ -76,9 +77,7 @@ class Replayer:
         structure = _flatten(output, numbers, others)
         return RecordedRun(tape, structure, np.concatenate(numbers or [np.zeros(0)]), tuple(others))
 
-    def pairs(
-        self, first: int, count: int, extreme: bool = False
-    ) -> list[list[RecordedRun]] | None:
+    def pairs(self, first: int, count: int, extreme: float = 0.0) -> list[list[RecordedRun]] | None:
         """Return runs on both inputs; None where there is no time."""
         pairs = []
         for number in range(first, first + count):

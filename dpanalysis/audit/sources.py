@@ -51,7 +51,6 @@ _REAL: dict[str, Any] = {
     "system_below": random.SystemRandom._randbelow,  # type: ignore[attr-defined]
     **{name: getattr(mechanisms, name) for name in ("noisy", "nearly", "smallest")},
 }
-_FARTHEST = 9.0  # decimal exponent of the largest factor of extreme noise
 _POSITIVE = ("exponential", "other")  # laws of which numbers near 0 are extreme as well
 
 # Method -> law, location and scale: positions among the arguments, with their defaults. The
@@ -109,9 +108,9 @@ class Tape:
     Parameters
     ----------
     seed : int
-    extreme : bool
-        Multiply noise by up to 10^9, at random, and let coins fall on what is least likely: what
-        chance can change at all then changes.
+    extreme : float
+        Multiply noise by up to 10^extreme, at random, and let coins fall on what is least likely:
+        what chance can change at all then changes. With 0 all is as drawn.
     forced : dict, optional
         Noisy answers, by the key of the draw, to give in the place of new ones.
     constant : set, optional
@@ -126,7 +125,7 @@ class Tape:
     def __init__(
         self,
         seed: int,
-        extreme: bool = False,
+        extreme: float = 0.0,
         forced: dict[Any, Any] | None = None,
         constant: frozenset[Any] = frozenset(),
         most: float = math.inf,
@@ -221,9 +220,9 @@ class Tape:
         if draw.value is not None:
             if far is not None:
                 near = 0.375 if draw.law in _POSITIVE else 0.125
-                chances = [near, 0.625 - near, 0.375]
-                low = far.choice([-_FARTHEST, 0.0, _FARTHEST - 1.0], draw.value.shape, p=chances)
-                factor = 10.0 ** far.uniform(low, np.where(low < 0.0, -1.0, _FARTHEST))
+                chances, top = [near, 0.625 - near, 0.375], self.extreme
+                low = far.choice([-top, 0.0, top - 1.0], draw.value.shape, p=chances)
+                factor = 10.0 ** far.uniform(low, np.where(low < 0.0, -1.0, top))
                 draw.value = draw.quantity + (draw.value - draw.quantity) * factor
             forced = self.forced.get(draw.key)
             if forced is not None and forced.shape == draw.value.shape:
