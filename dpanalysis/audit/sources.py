@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from ..privacy import mechanisms, noise
-from .coins import far_below, far_bytes, far_coin, far_integers, far_uniform
+from .coins import far_below, far_bytes, far_coin, far_uniform
 
 # The real ones: names of this module are not replaced.
 _Generator = np.random.Generator
@@ -278,7 +278,7 @@ _current: Tape | None = None
 _lock = threading.RLock()
 _PACKAGE = Path(__file__).parents[1]
 _INSIDE = (
-    str(Path(__file__).with_name("sources.py")),
+    *(str(Path(__file__).with_name(name)) for name in ("sources.py", "torch_sources.py")),
     str(Path(np.__file__).parent),
     str(_PACKAGE / "privacy"),
     *(str(module.__file__) for module in (random, contextlib)),
@@ -298,7 +298,7 @@ def _caller() -> tuple[str, int]:
     return "?", 0
 
 
-def _listening() -> Tape | None:
+def listening() -> Tape | None:
     """Return the tape of a run that this thread is part of."""
     tape = _current
     if tape is None or tape.muted or threading.get_ident() not in tape.threads:
@@ -308,7 +308,7 @@ def _listening() -> Tape | None:
 
 def _start(thread: threading.Thread) -> None:
     """Stand for ``threading.Thread.start``: what a run starts is part of it."""
-    tape, run = _listening(), thread.run
+    tape, run = listening(), thread.run
     if tape is not None:
 
         def heard() -> None:
@@ -332,7 +332,7 @@ class _AsTheReal(type):
 
 def _method(name: str, real: Any) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        tape = _listening()
+        tape = listening()
         if tape is None:
             return getattr(real, name)(self, *args, **options)
         state = None if self._keyed or not self._drawn else self._state
@@ -354,7 +354,7 @@ class RecordingGenerator(_Generator, metaclass=_AsTheReal):
     def __init__(self, bit_generator: Any, keyed: bool = False) -> None:
         super().__init__(bit_generator)
         self._keyed, self._drawn = keyed, False
-        tape = _listening()
+        tape = listening()
         if tape is not None and not keyed:
             renew = partial(_renew, bit_generator)
             self._drawn = tape.note_seed(_seed_of(bit_generator), renew)
@@ -398,7 +398,7 @@ class _RecordingState(_RandomState, metaclass=_AsTheReal):
     locals().update(_methods(_RandomState))
 
     def __init__(self, seed: Any = None) -> None:
-        tape = _listening()
+        tape = listening()
         with tape.mute() if tape else contextlib.nullcontext():
             super().__init__(seed)
         self._keyed, self._drawn = seed is None, False
@@ -426,7 +426,7 @@ class _Through:
 
 def _default_rng(seed: Any = None) -> Any:
     """Stand for ``numpy.random.default_rng``."""
-    tape = _listening()
+    tape = listening()
     if tape is None:
         return _REAL["default_rng"](seed)
     if isinstance(seed, RecordingGenerator.__mro__[1]):
@@ -441,7 +441,7 @@ def _legacy(name: str, real: Any) -> Callable[..., Any]:
     """Return what stands for one of NumPy's global functions."""
 
     def function(*args: Any, **options: Any) -> Any:
-        tape = _listening()
+        tape = listening()
         if tape is None:
             return real(*args, **options)
 
@@ -456,7 +456,7 @@ def _legacy(name: str, real: Any) -> Callable[..., Any]:
 
 
 def _legacy_seed(seed: Any = None) -> None:
-    tape = _listening()
+    tape = listening()
     if tape is None:
         np.random.mtrand._rand.seed(seed)
     elif seed is not None:
@@ -466,7 +466,7 @@ def _legacy_seed(seed: Any = None) -> None:
 
 def _urandom(size: int) -> bytes:
     """Stand for ``os.urandom``."""
-    tape = _listening()
+    tape = listening()
     if tape is None:
         return bytes(_REAL["urandom"](size))
     key = tape.key("os.urandom")
@@ -479,7 +479,7 @@ def _urandom(size: int) -> bytes:
 
 def _system_below(self: Any, count: int) -> int:
     """Stand for what ``secrets.randbelow``, ``secrets.choice`` and others choose integers by."""
-    tape = _listening()
+    tape = listening()
     if tape is None:
         return int(_REAL["system_below"](self, count))
     key = tape.key("randbelow")
@@ -507,12 +507,12 @@ class _RecordingRandom(_Random, metaclass=_AsTheReal):
     def seed(self, a: Any = None, version: int = 2) -> None:
         super().seed(a, version)
         self._keyed = a is None
-        tape = _listening()
+        tape = listening()
         if tape is not None and a is not None:
             self._drawn = tape.note_seed(a, partial(_Random.seed, self))
 
     def _draw(self, name: str, args: Any, options: Any) -> Any:
-        tape, real = _listening(), getattr(_Random, name)
+        tape, real = listening(), getattr(_Random, name)
         if tape is None:
             return real(self, *args, **options)
         key = tape.key(name)
@@ -542,7 +542,7 @@ class _RecordingRandom(_Random, metaclass=_AsTheReal):
     ) -> list[Any]:
         if weights is None and cum_weights is not None:
             weights = np.diff(cum_weights, prepend=0.0)
-        tape = _listening()
+        tape = listening()
         if tape is not None and weights is not None:
             far = tape.far(tape.key("choices"), self._keyed, self.getstate if self._drawn else None)
             if far is not None and far.random() < 0.75:  # all that has any chance, with equal ones
@@ -589,7 +589,7 @@ def _law(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
     law = {"gaussian": "normal"}.get(name, name)
 
     def function(random: Any, scale: Any = 1.0, size: Any = None, **options: Any) -> Any:
-        tape = _listening()
+        tape = listening()
         options = {**options, **({} if size is None else {_SIZES.get(name, "size"): size})}
         scale = options.pop("std", scale)
         if tape is None:
@@ -608,7 +608,7 @@ _SIZES = {"spherical": "d", "cubic": "d"}
 
 
 def _noisy(random: Any, values: Any, law: str, scale: float, shares: Any = 1.0) -> Any:
-    tape = _listening()
+    tape = listening()
     if tape is None or scale == 0.0:
         return _REAL["noisy"](random, values, law, scale, shares)
     key = tape.key(law)
@@ -622,7 +622,7 @@ def _noisy(random: Any, values: Any, law: str, scale: float, shares: Any = 1.0) 
 
 
 def _nearly(random: Any, law: str, scale: float, d: int) -> tuple[Any, float]:
-    tape = _listening()
+    tape = listening()
     if tape is None or scale == 0.0:
         return _REAL["nearly"](random, law, scale, d)
     key = tape.key(law)
@@ -636,7 +636,7 @@ def _nearly(random: Any, law: str, scale: float, d: int) -> tuple[Any, float]:
 def _smallest(
     random: Any, values: Any, offsets: Any, law: str, scale: float, count: int = 1
 ) -> Any:
-    tape = _listening()
+    tape = listening()
     if tape is None or scale == 0.0:
         return _REAL["smallest"](random, values, offsets, law, scale, count)
     key = tape.key(law)
@@ -652,7 +652,7 @@ def _smallest(
 def _threshold_class(real: Any) -> Any:
     class Threshold(real):
         def __init__(self, random: Any, *args: Any) -> None:
-            tape = _listening()
+            tape = listening()
             if tape is not None and isinstance(random, mechanisms.SystemRandom):
                 with tape.mute():
                     random = RecordingGenerator(np.random.PCG64(), keyed=True)
@@ -662,158 +662,13 @@ def _threshold_class(real: Any) -> Any:
     return Threshold
 
 
-# PyTorch, if it is there
-
-_TORCH = {
-    "randn": "normal",
-    "randn_like": "normal",
-    "normal": "normal",
-    "rand": "random",
-    "rand_like": "random",
-    "randint": "randint",
-    "randperm": "permutation",
-    "bernoulli": "random",
-    "multinomial": "choice",
-}
-_TENSOR = {
-    "normal_": ("normal", ("mean", "std")),
-    "uniform_": ("uniform", ("from", "to")),
-    "exponential_": ("exponential", ("lambd",)),
-    "cauchy_": ("cauchy", ("median", "sigma")),
-    "bernoulli_": ("random", ()),
-    "random_": ("randint", ()),
-}
-
-
-def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Callable[..., Any]:
-    import torch
-
-    def function(*args: Any, **options: Any) -> Any:
-        tape = _listening()
-        if tape is None:
-            return real(*args, **options)
-        key = tape.key(name)
-        generator = options.get("generator")
-        keyed = generator is None and not tape.torch_is_seeded
-        state: Any = None
-        if generator is not None:
-            if tape.note_seed(generator.initial_seed(), lambda: None):
-                state = lambda: generator.get_state().numpy().tobytes()  # noqa: E731
-        elif tape.torch_is_drawn:
-            state = lambda: torch.random.get_rng_state().numpy().tobytes()  # noqa: E731
-        far = tape.far(key, keyed, state)
-        with tape.mute():
-            if keyed:
-                with torch.random.fork_rng(devices=[]):
-                    torch.random.default_generator.manual_seed(
-                        int(tape.stream(key).integers(2**62))
-                    )
-                    value = real(*args, **options)
-            else:
-                value = real(*args, **options)
-        if law not in ("normal", "laplace", "exponential", "cauchy", "uniform"):
-            outcome = None if keyed else repr(value)
-            coin = Draw(key, law, False, shape=tuple(value.shape), outcome=outcome)
-            shift = name.endswith("_")
-            return tape.coin(
-                coin, far, value, lambda far: _far_tensor(far, name, value, args[shift:], options)
-            )
-        place, scale = _torch_parameters(name, law, names, args, options)
-        array = value.detach().cpu().numpy().astype(np.float64)
-        result = tape.record(Draw(key, law, True, place, scale, array), far)
-        if far is not None:
-            with torch.no_grad():
-                value.copy_(torch.as_tensor(result))
-        return value
-
-    return function
-
-
-def _far_tensor(far: np.random.Generator, name: str, value: Any, args: Any, options: Any) -> Any:
-    """Return an extreme outcome of a coin of PyTorch, in the tensor of that drawn."""
-    drawn, kept = value.detach().cpu().numpy(), far.random() < 0.25
-    if name in ("rand", "rand_like"):
-        found = far_uniform(far, drawn.astype(np.float32))
-    elif name.startswith("bernoulli"):
-        found = far_integers(far, drawn, 0, 1)
-    elif name == "randint":
-        ends = [each for each in args if isinstance(each, int)][:2]
-        low, top = ends if len(ends) == 2 else (0, *ends)
-        found = far_integers(far, drawn, options.get("low", low), options.get("high", top) - 1)
-    elif name == "multinomial" and not options.get("replacement", len(args) > 2 and args[2]):
-        weights = (args[0] if args else options["input"]).detach().cpu().numpy()
-        chance = np.where(weights > 0, far.random(weights.shape), -1.0)
-        found = np.argsort(-chance, axis=-1)[..., : drawn.shape[-1]]
-    elif name == "multinomial":
-        weights = (args[0] if args else options["input"]).detach().cpu().numpy()
-        chance = far.random((*drawn.shape, weights.shape[-1])) * (weights > 0)[..., None, :]
-        found = np.argmax(chance, axis=-1)
-    else:
-        return None
-    if not kept:
-        value.copy_(sys.modules["torch"].as_tensor(found))
-    return value
-
-
-def _torch_parameters(
-    name: str, law: str, names: tuple[str, ...], args: Any, options: Any
-) -> tuple[Any, Any]:
-    def number(value: Any) -> Any:
-        return value.detach().cpu().numpy() if hasattr(value, "detach") else value
-
-    if name == "rsample":  # of a distribution
-        return number(args[0].loc), number(args[0].scale)
-    if not names:
-        return 0.0, 1.0
-    shift = name.endswith("_")
-    given = {**dict(zip(names, args[shift:])), **options}
-    first, second = names[0], names[-1]
-    if law == "exponential":
-        return 0.0, 1.0 / given.get(first, 1.0)
-    place, scale = number(given.get(first, 0.0)), number(given.get(second, 1.0))
-    return place, scale - place if law == "uniform" else scale
-
-
-def _torch_names() -> list[tuple[Any, str, Any]]:
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "randn"):
-        return []
-    named = [
-        (
-            torch,
-            name,
-            _torch_call(name, law, ("mean", "std") * (name == "normal"), getattr(torch, name)),
-        )
-        for name, law in _TORCH.items()
-    ]
-    named += [
-        (torch.Tensor, name, _torch_call(name, law, names, getattr(torch.Tensor, name)))
-        for name, (law, names) in _TENSOR.items()
-    ]
-    for kind, law in (
-        (torch.distributions.Laplace, "laplace"),
-        (torch.distributions.Normal, "normal"),
-    ):
-        named.append((kind, "rsample", _torch_call("rsample", law, (), kind.rsample)))
-        if "sample" in vars(kind):
-            named.append((kind, "sample", _torch_call("rsample", law, (), kind.sample)))
-    real_seed = torch.manual_seed
-
-    def manual_seed(seed: Any) -> Any:
-        tape = _listening()
-        if tape is not None:
-            tape.torch_is_drawn = tape.note_seed(seed, lambda: None)
-            tape.torch_is_seeded = True
-        return real_seed(seed)
-
-    return [*named, (torch, "manual_seed", manual_seed)]
-
-
 # Putting them in the place of the real ones
 
 
 def _replacements() -> list[tuple[Any, str, Any]]:
     """Return the places of the real functions, with what stands for them."""
+    from .torch_sources import torch_names
+
     ours = [(noise, name, _law(name, getattr(noise, name))) for name in _OUR_LAWS]
     legacy = [
         (np.random, name, _legacy(name, getattr(np.random, name)))
@@ -839,7 +694,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (os, "urandom", _urandom),
         (threading.Thread, "start", _start),
         (random.SystemRandom, "_randbelow", _system_below),
-        *_torch_names(),
+        *torch_names(),
     ]
 
 

@@ -1,0 +1,157 @@
+"""Random numbers of PyTorch, for :mod:`.sources`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .coins import far_integers, far_uniform
+from .sources import Draw, listening
+
+_TORCH = {
+    "randn": "normal",
+    "randn_like": "normal",
+    "normal": "normal",
+    "rand": "random",
+    "rand_like": "random",
+    "randint": "randint",
+    "randperm": "permutation",
+    "bernoulli": "random",
+    "multinomial": "choice",
+}
+_TENSOR = {
+    "normal_": ("normal", ("mean", "std")),
+    "uniform_": ("uniform", ("from", "to")),
+    "exponential_": ("exponential", ("lambd",)),
+    "cauchy_": ("cauchy", ("median", "sigma")),
+    "bernoulli_": ("random", ()),
+    "random_": ("randint", ()),
+}
+
+
+def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Callable[..., Any]:
+    import torch
+
+    def function(*args: Any, **options: Any) -> Any:
+        tape = listening()
+        if tape is None:
+            return real(*args, **options)
+        key = tape.key(name)
+        generator = options.get("generator")
+        keyed = generator is None and not tape.torch_is_seeded
+        state: Any = None
+        if generator is not None:
+            if tape.note_seed(generator.initial_seed(), lambda: None):
+                state = lambda: generator.get_state().numpy().tobytes()  # noqa: E731
+        elif tape.torch_is_drawn:
+            state = lambda: torch.random.get_rng_state().numpy().tobytes()  # noqa: E731
+        far = tape.far(key, keyed, state)
+        with tape.mute():
+            if keyed:
+                with torch.random.fork_rng(devices=[]):
+                    torch.random.default_generator.manual_seed(
+                        int(tape.stream(key).integers(2**62))
+                    )
+                    value = real(*args, **options)
+            else:
+                value = real(*args, **options)
+        if law not in ("normal", "laplace", "exponential", "cauchy", "uniform"):
+            outcome = None if keyed else repr(value)
+            coin = Draw(key, law, False, shape=tuple(value.shape), outcome=outcome)
+            shift = name.endswith("_")
+            return tape.coin(
+                coin, far, value, lambda far: _far_tensor(far, name, value, args[shift:], options)
+            )
+        place, scale = _torch_parameters(name, law, names, args, options)
+        array = value.detach().cpu().numpy().astype(np.float64)
+        result = tape.record(Draw(key, law, True, place, scale, array), far)
+        if far is not None:
+            with torch.no_grad():
+                value.copy_(torch.as_tensor(result))
+        return value
+
+    return function
+
+
+def _far_tensor(far: np.random.Generator, name: str, value: Any, args: Any, options: Any) -> Any:
+    """Return an extreme outcome of a coin of PyTorch, in the tensor of that drawn."""
+    drawn, kept = value.detach().cpu().numpy(), far.random() < 0.25
+    if name in ("rand", "rand_like"):
+        found = far_uniform(far, drawn.astype(np.float32))
+    elif name.startswith("bernoulli"):
+        found = far_integers(far, drawn, 0, 1)
+    elif name == "randint":
+        ends = [each for each in args if isinstance(each, int)][:2]
+        low, top = ends if len(ends) == 2 else (0, *ends)
+        found = far_integers(far, drawn, options.get("low", low), options.get("high", top) - 1)
+    elif name == "multinomial" and not options.get("replacement", len(args) > 2 and args[2]):
+        weights = (args[0] if args else options["input"]).detach().cpu().numpy()
+        chance = np.where(weights > 0, far.random(weights.shape), -1.0)
+        found = np.argsort(-chance, axis=-1)[..., : drawn.shape[-1]]
+    elif name == "multinomial":
+        weights = (args[0] if args else options["input"]).detach().cpu().numpy()
+        chance = far.random((*drawn.shape, weights.shape[-1])) * (weights > 0)[..., None, :]
+        found = np.argmax(chance, axis=-1)
+    else:
+        return None
+    if not kept:
+        value.copy_(sys.modules["torch"].as_tensor(found))
+    return value
+
+
+def _torch_parameters(
+    name: str, law: str, names: tuple[str, ...], args: Any, options: Any
+) -> tuple[Any, Any]:
+    def number(value: Any) -> Any:
+        return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+
+    if name == "rsample":  # of a distribution
+        return number(args[0].loc), number(args[0].scale)
+    if not names:
+        return 0.0, 1.0
+    shift = name.endswith("_")
+    given = {**dict(zip(names, args[shift:])), **options}
+    first, second = names[0], names[-1]
+    if law == "exponential":
+        return 0.0, 1.0 / given.get(first, 1.0)
+    place, scale = number(given.get(first, 0.0)), number(given.get(second, 1.0))
+    return place, scale - place if law == "uniform" else scale
+
+
+def torch_names() -> list[tuple[Any, str, Any]]:
+    """Return the places of the real functions of PyTorch, with what stands for them."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "randn"):
+        return []
+    named = [
+        (
+            torch,
+            name,
+            _torch_call(name, law, ("mean", "std") * (name == "normal"), getattr(torch, name)),
+        )
+        for name, law in _TORCH.items()
+    ]
+    named += [
+        (torch.Tensor, name, _torch_call(name, law, names, getattr(torch.Tensor, name)))
+        for name, (law, names) in _TENSOR.items()
+    ]
+    for kind, law in (
+        (torch.distributions.Laplace, "laplace"),
+        (torch.distributions.Normal, "normal"),
+    ):
+        named.append((kind, "rsample", _torch_call("rsample", law, (), kind.rsample)))
+        if "sample" in vars(kind):
+            named.append((kind, "sample", _torch_call("rsample", law, (), kind.sample)))
+    real_seed = torch.manual_seed
+
+    def manual_seed(seed: Any) -> Any:
+        tape = listening()
+        if tape is not None:
+            tape.torch_is_drawn = tape.note_seed(seed, lambda: None)
+            tape.torch_is_seeded = True
+        return real_seed(seed)
+
+    return [*named, (torch, "manual_seed", manual_seed)]
