@@ -57,7 +57,7 @@ from .replay import (
     slack,
     spread,
 )
-from .sources import listen
+from .sources import COPIED, OUTSIDE, SET, listen
 from .verify import Claimed, ParsedClaim, check_inputs, parse_claim
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
@@ -66,6 +66,11 @@ _RUNS = 7  # on each input
 _EXTREME = 32  # more on each input, where there is something to confirm
 _TOSSED = 3  # times as many where coins are tossed, of which several may have to fall together
 _ALIKE = 12  # extreme runs at least whose output has its usual shape
+_MARKS = {
+    SET: "the state of a generator was set: noise that comes again then is not seen to do so",
+    COPIED: "a generator was copied: noise that copies have in common is not seen to be so",
+    OUTSIDE: "compiled code drew from a generator, or raw bits were taken: noise made of them",
+}
 _FIT = 1e-5  # relative: how far from a N + c an output may be, float32 included
 _LARGEST = 1 << 18  # numbers of noise that are compared with outputs
 
@@ -244,9 +249,9 @@ def record(
     check_inputs(
         function, data, neighbor, relation, asked or ParsedClaim("epsilon", 0.0, 0.0), vectorized
     )
-    with listen(function):
+    with listen(function) as held:
         replayer = Replayer(function, (data, neighbor), seed, bool(vectorized), seconds)
-        return _Judge(replayer, claim, asked, sensitivity).judge()
+        return _Judge(replayer, claim, asked, sensitivity, held).judge()
 
 
 # What the runs show
@@ -260,6 +265,7 @@ class _Judge:
     claim: Any
     asked: ParsedClaim | None
     sensitivity: float | None
+    held: dict[str, tuple[Any, Any]]  # generators seeded before the recording
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -318,6 +324,7 @@ class _Judge:
                     entry.key,
                 )
         looked = self._looked(coins)
+        self._unheard()
         if replayer.late:
             self.notes.append("the time was over before all runs were made")
         if coins:
@@ -367,6 +374,23 @@ class _Judge:
             count = _EXTREME * (_TOSSED if self._coins() else 1)
             self.extreme = self.replayer.pairs(_RUNS, count, FARTHEST)
         return self.extreme
+
+    def _unheard(self) -> None:
+        """Note what was done to generators, and randomness of which nothing was heard."""
+        runs = [run for side in self.runs for run in side]
+        for mark in sorted({mark for run in runs for mark in run.tape.marks}):
+            self.notes.append(_MARKS[mark])
+        for name, (stand, seed) in self.held.items():
+            if stand.was_used:
+                self.notes.append(
+                    f"{name} was seeded with {seed} before the recording: its noise is the same in "
+                    "every process, and whoever knows the seed can draw it again"
+                )
+        silent = not any(run.tape.draws for run in runs)
+        if silent and any(not equal(run, self.runs[0][0]) for run in self.runs[0]):
+            self.notes.append(
+                "the noise: outputs vary with the generator, and no draw of its numbers was heard"
+            )
 
     def _alike_runs(self) -> list[list[RecordedRun]] | None:
         """Return the extreme runs whose output has its usual shape, of less noise where needed."""
@@ -529,7 +553,8 @@ class _Judge:
                 "coins decide how many others are tossed, so that what they do together may be "
                 f"rare: {whether}"
             )
-        return not missed and len(tossed) <= 2
+        outside = any(OUTSIDE in run.tape.marks for side in self.runs for run in side)
+        return not missed and len(tossed) <= 2 and not outside
 
     def _suspects(self) -> list[int]:
         """Return the entries that are constant on one input at least, and differ."""

@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 
 from ..privacy import mechanisms, noise
 from .coins import far_below, far_bytes, far_coin, far_uniform
@@ -47,6 +48,7 @@ _Random = random.Random
 _REAL: dict[str, Any] = {
     "default_rng": np.random.default_rng,
     "urandom": os.urandom,
+    "global": np.random.mtrand._rand,
     "start": threading.Thread.start,
     "system_below": random.SystemRandom._randbelow,  # type: ignore[attr-defined]
     **{name: getattr(mechanisms, name) for name in ("noisy", "nearly", "smallest")},
@@ -77,6 +79,10 @@ shuffle bytes binomial multinomial hypergeometric multivariate_hypergeometric di
 """
 _OTHER_NOISE, _COINS = (frozenset(text.split()) for text in _WORDS.split("\nrandom ", 1))
 _COINS |= {"random"}
+
+
+_REMEMBERED = 1 << 14  # states of a generator
+SET, COPIED, OUTSIDE = "set", "copied", "outside"
 
 
 @dataclass(eq=False)
@@ -134,6 +140,7 @@ class Tape:
         self.seed, self.extreme, self.forced = seed, extreme, forced or {}
         self.constant, self.most, self.end = constant, most, end
         self.missed: set[tuple[str, int, str]] = set()  # coins with no extreme outcome
+        self.marks: set[str] = set()  # SET, COPIED, OUTSIDE: what happened to generators
         self.draws: list[Draw] = []
         self.seeds: list[tuple[str, int, str]] = []
         self.muted = False
@@ -279,7 +286,7 @@ _lock = threading.RLock()
 _PACKAGE = Path(__file__).parents[1]
 _INSIDE = (
     *(str(Path(__file__).with_name(name)) for name in ("sources.py", "torch_sources.py")),
-    str(Path(np.__file__).parent),
+    *(str(Path(str(library.__file__)).parent) for library in (np, scipy)),
     str(_PACKAGE / "privacy"),
     *(str(module.__file__) for module in (random, contextlib)),
     str(Path(os.__file__).with_name("secrets.py")),
@@ -336,6 +343,8 @@ def _method(name: str, real: Any) -> Callable[..., Any]:
         if tape is None:
             return getattr(real, name)(self, *args, **options)
         state = None if self._keyed or not self._drawn else self._state
+        if self._keyed and type(self) is RecordingGenerator:
+            self._watch(tape)
         return tape.call(name, self._source, self._keyed, args, options, state)
 
     return method
@@ -358,9 +367,31 @@ class RecordingGenerator(_Generator, metaclass=_AsTheReal):
         if tape is not None and not keyed:
             renew = partial(_renew, bit_generator)
             self._drawn = tape.note_seed(_seed_of(bit_generator), renew)
+        self._watched: Tape | None = None
 
     def _state(self) -> Any:
         return self.bit_generator.state
+
+    @property
+    def was_used(self) -> bool:
+        """Whether it was asked for numbers in a run."""
+        return self._watched is not None
+
+    def _watch(self, tape: Tape) -> None:
+        """Mark the tape where the state is not what the last draw left.
+
+        Numbers come from the tape, and for each one of its own is thrown away: so the state tells
+        when somebody sets it, or draws where nobody listens.
+        """
+        place = self.bit_generator.state["state"]["state"]  # of PCG64
+        if self._watched is not tape:
+            self._watched, self._last, self._seen = tape, place, set[int]()
+        if place != self._last:
+            tape.marks.add(SET if place in self._seen else OUTSIDE)
+        if len(self._seen) < _REMEMBERED:
+            self._seen.add(place)
+        self.bit_generator.random_raw()
+        self._last = self.bit_generator.state["state"]["state"]
 
     def _source(self, key: Any) -> Any:
         if self._keyed and _current is not None:
@@ -375,7 +406,20 @@ class RecordingGenerator(_Generator, metaclass=_AsTheReal):
         return [RecordingGenerator(child, self._keyed) for child in children]
 
     def __reduce__(self) -> Any:
-        return _Generator(self.bit_generator).__reduce__()
+        tape = listening()
+        if tape is None:
+            return _Generator(self.bit_generator).__reduce__()
+        tape.marks.add(COPIED)
+        return _copied, (self.bit_generator,)
+
+
+def _copied(bit_generator: Any) -> Any:
+    """Return a generator that was copied: it goes on by itself."""
+    tape = listening()
+    if tape is None:
+        return _Generator(bit_generator)
+    tape.lent.append(partial(_renew, bit_generator))
+    return RecordingGenerator(bit_generator)
 
 
 def _renew(bit_generator: Any) -> None:
@@ -407,6 +451,10 @@ class _RecordingState(_RandomState, metaclass=_AsTheReal):
 
     def _state(self) -> Any:
         return self.get_state()
+
+    def set_state(self, state: Any) -> None:
+        _mark_set(self._keyed)
+        super().set_state(state)
 
     def _source(self, key: Any) -> Any:
         if self._keyed and _current is not None:
@@ -458,10 +506,52 @@ def _legacy(name: str, real: Any) -> Callable[..., Any]:
 def _legacy_seed(seed: Any = None) -> None:
     tape = listening()
     if tape is None:
-        np.random.mtrand._rand.seed(seed)
+        _REAL["global"].seed(seed)
     elif seed is not None:
         tape.legacy = _RandomState(seed)
         tape.legacy_is_drawn = tape.note_seed(seed, lambda: None)
+
+
+def _legacy_set_state(state: Any) -> None:
+    _mark_set(True)
+    _REAL["global"].set_state(state)
+
+
+def _mark_set(keyed: bool) -> None:
+    """Mark the tape: its numbers do not come again, as those of the source would."""
+    tape = listening()
+    if tape is not None and keyed:
+        tape.marks.add(SET)
+
+
+class _Global:
+    """NumPy's global source, which SciPy takes by default."""
+
+    def __init__(self, methods: dict[str, Any]) -> None:
+        vars(self).update(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_REAL["global"], name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return _RandomState
+
+
+def _scipy_places(whole: _Global) -> list[tuple[Any, str, Any]]:
+    """Let the distributions of SciPy that hold the global source ask what stands for it."""
+    module = sys.modules.get("scipy.stats._distn_infrastructure")
+    if module is None:
+        return []
+    real = module.rv_generic.rvs
+
+    def rvs(self: Any, *args: Any, **options: Any) -> Any:
+        held = getattr(self, "_random_state", None) is _REAL["global"]
+        if listening() is not None and held and options.get("random_state") is None:
+            options["random_state"] = whole
+        return real(self, *args, **options)
+
+    return [(module.rv_generic, "rvs", rvs)]
 
 
 def _urandom(size: int) -> bytes:
@@ -499,10 +589,25 @@ _PLAIN_NOISE = {
 }
 
 
+_PLAIN_OTHER = (
+    *("triangular", "betavariate", "gammavariate", "lognormvariate", "vonmisesvariate"),
+    *("paretovariate", "weibullvariate"),
+)
+
+
+def _plain_method(name: str) -> Callable[..., float]:
+    return lambda self, *args, **options: self._draw(name, args, options)
+
+
 class _RecordingRandom(_Random, metaclass=_AsTheReal):
     """A ``random.Random`` that asks the tape unless it was seeded."""
 
     _keyed, _drawn = True, False
+    locals().update({name: _plain_method(name) for name in _PLAIN_OTHER})
+
+    def setstate(self, state: Any) -> None:
+        _mark_set(self._keyed)
+        super().setstate(state)
 
     def seed(self, a: Any = None, version: int = 2) -> None:
         super().seed(a, version)
@@ -521,6 +626,9 @@ class _RecordingRandom(_Random, metaclass=_AsTheReal):
             stream = tape.stream(key)
             source = _Random(int(stream.integers(2**62))) if self._keyed else self
             value = real(source, *args, **options)
+        if name in _PLAIN_OTHER:
+            draw = Draw(key, "other", True, value=np.array(value, dtype=np.float64))
+            return float(tape.record(draw, far))
         if name not in _PLAIN_NOISE:
             outcome = None if self._keyed else repr(value)
             coin = Draw(key, name, noise=False, outcome=outcome)
@@ -675,9 +783,26 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         for name in (*_NOISE, *sorted(_OTHER_NOISE), *sorted(_COINS))
         if hasattr(np.random, name) and name != "Generator"
     ]
+    legacy += [
+        (np.random, "seed", _legacy_seed),
+        (np.random, "set_state", _legacy_set_state),
+    ]
+    whole = _Global({name: new for _, name, new in legacy})
     plain = _RecordingRandom()
     names = ("random", "uniform", "gauss", "normalvariate", "expovariate", "getrandbits")
-    more = ("randrange", "randint", "choice", "choices", "shuffle", "sample", "seed")
+    more = (
+        *_PLAIN_OTHER,
+        "binomialvariate",
+        "randbytes",
+        "randrange",
+        "randint",
+        "choice",
+        "choices",
+        "shuffle",
+        "sample",
+        "seed",
+        "setstate",
+    )
     return [
         *ours,
         (mechanisms, "noisy", _noisy),
@@ -687,9 +812,10 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (np.random, "default_rng", _default_rng),
         (np.random, "Generator", RecordingGenerator),
         (np.random, "RandomState", _RecordingState),
-        (np.random, "seed", _legacy_seed),
+        (np.random.mtrand, "_rand", whole),
+        *_scipy_places(whole),
         *legacy,
-        *((random, name, getattr(plain, name)) for name in (*names, *more)),
+        *((random, name, getattr(plain, name)) for name in (*names, *more) if hasattr(plain, name)),
         (random, "Random", _RecordingRandom),
         (os, "urandom", _urandom),
         (threading.Thread, "start", _start),
@@ -702,18 +828,19 @@ _OUR_LAWS = ("laplace", "exponential", "gumbel", "gaussian", "spherical", "cubic
 
 
 @contextlib.contextmanager
-def listen(function: Callable[..., Any]) -> Iterator[None]:
+def listen(function: Callable[..., Any]) -> Iterator[dict[str, tuple[Any, Any]]]:
     """Let every name of a random source, in every module, stand for one that asks the tape.
 
     So that ``from random import gauss`` is heard as ``random.gauss`` is. Generators that the
-    function holds, in its module, in its closure or as attributes of its object, ask it, too.
+    function holds, in its module, in its closure or as attributes of its object, ask it, too. Those
+    among them that were seeded with a number are given by their names: what stands for them, and
+    the number.
     """
     with _lock:
         undo: list[Callable[[], None]] = []
         try:
             _replace_names(undo)
-            _replace_generators(function, undo)
-            yield
+            yield _replace_generators(function, undo)
         finally:
             for each in reversed(undo):
                 each()
@@ -723,7 +850,7 @@ def _replace_names(undo: list[Callable[[], None]]) -> None:
     places = _replacements()
     stands = {id(getattr(owner, name)): new for owner, name, new in places}
     for owner, name, new in places:
-        if isinstance(owner, type):
+        if isinstance(owner, type) or owner is np.random.mtrand:
             own = name in vars(owner)
             old = vars(owner).get(name)
             setattr(owner, name, new)
@@ -742,23 +869,42 @@ def _replace_names(undo: list[Callable[[], None]]) -> None:
             undo.append(partial(names.__setitem__, name, value))
 
 
-def _replace_generators(function: Any, undo: list[Callable[[], None]]) -> None:
+def _replace_generators(
+    function: Any, undo: list[Callable[[], None]]
+) -> dict[str, tuple[Any, Any]]:
     held = getattr(function, "__self__", None)
     code = getattr(function, "__func__", function)
     if not isinstance(code, types.FunctionType):
         held, code = code, getattr(type(code), "__call__", None)  # noqa: B004
     spaces = [getattr(code, "__globals__", {}), getattr(held, "__dict__", {})]
+    seeded: dict[str, tuple[Any, Any]] = {}
+
+    def stand_for(name: str, value: Any) -> Any:
+        stand = _keyed_generator(value)
+        seed = _entropy(value) if type(value) is _Generator else None
+        if seed is not None:
+            seeded[name] = stand, seed
+        return stand
+
     for space in spaces:
         for name, value in list(space.items()):
             if _is_generator(value):
-                space[name] = _keyed_generator(value)
+                space[name] = stand_for(name, value)
                 undo.append(partial(space.__setitem__, name, value))
-    for cell in getattr(code, "__closure__", None) or ():
+    names = getattr(getattr(code, "__code__", None), "co_freevars", ())
+    for name, cell in zip(names, getattr(code, "__closure__", None) or ()):
         with contextlib.suppress(ValueError):  # an empty cell
             value = cell.cell_contents
             if _is_generator(value):
-                cell.cell_contents = _keyed_generator(value)
+                cell.cell_contents = stand_for(name, value)
                 undo.append(partial(setattr, cell, "cell_contents", value))
+    return seeded
+
+
+def _entropy(generator: Any) -> Any:
+    """Return what a generator was seeded with, None where it may be the operating system's."""
+    seed = getattr(getattr(generator.bit_generator, "seed_seq", None), "entropy", None)
+    return None if isinstance(seed, int) and seed >= 1 << 64 else seed
 
 
 def _is_generator(value: Any) -> bool:
@@ -781,8 +927,11 @@ def play(tape: Tape, run: Callable[[Any], Any]) -> Any:
     tape.lent.append(partial(_renew, bit_generator))
     _current = tape
     try:
-        return run(RecordingGenerator(bit_generator, keyed=True))
+        handed = RecordingGenerator(bit_generator, keyed=True)
+        handed._watch(tape)
+        return run(handed)
     finally:
+        handed._watch(tape)
         _current = None
         for renew in tape.lent:
             renew()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .coins import far_integers, far_uniform
-from .sources import Draw, listening
+from .sources import SET, Draw, listening
 
 _TORCH = {
     "randn": "normal",
@@ -154,4 +154,16 @@ def torch_names() -> list[tuple[Any, str, Any]]:
             tape.torch_is_seeded = True
         return real_seed(seed)
 
-    return [*named, (torch, "manual_seed", manual_seed)]
+    real_set = torch.set_rng_state
+
+    def set_rng_state(state: Any) -> None:
+        tape = listening()
+        if tape is not None:
+            tape.marks.add(SET)
+        real_set(state)
+
+    return [
+        *named,
+        (torch, "manual_seed", manual_seed),
+        (torch, "set_rng_state", set_rng_state),
+    ]

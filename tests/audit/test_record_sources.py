@@ -1,11 +1,14 @@
 """What a recording leaves behind, and whom it listens to."""
 
+import copy
+import pickle
 import random
 import secrets
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numba
 import numpy as np
 import pytest
 
@@ -231,3 +234,128 @@ def test_loops_that_wait_for_a_usual_number_end():
     start = time.monotonic()
     found = audit.record(forever, 0, 7, vectorized=False, seconds=0.5)
     assert time.monotonic() - start < 3.0 and "the time was over" in str(found)
+
+
+# What is done to generators, and where nobody listens
+
+
+def reset(data, rng):
+    state = rng.bit_generator.state
+    first = data + rng.laplace(0.0, 4.0)
+    rng.bit_generator.state = state
+    return first, 3.0 * data + rng.laplace(0.0, 4.0)
+
+
+def reset_numpy(data, rng):
+    state = np.random.get_state()  # noqa: NPY002
+    first = data + np.random.laplace(0.0, 4.0)  # noqa: NPY002
+    np.random.set_state(state)  # noqa: NPY002
+    return first, 3.0 * data + np.random.laplace(0.0, 4.0)  # noqa: NPY002
+
+
+def reset_random(data, rng):
+    state = random.getstate()
+    first = data + random.gauss(0.0, 4.0)
+    random.setstate(state)
+    return first, 3.0 * data + random.gauss(0.0, 4.0)
+
+
+def reset_torch(data, rng):
+    torch = pytest.importorskip("torch")
+    state = torch.get_rng_state()
+    first = float(data + torch.randn(()))
+    torch.set_rng_state(state)
+    return first, float(3.0 * data + torch.randn(()))
+
+
+@pytest.mark.parametrize("mechanism", [reset, reset_numpy, reset_random, reset_torch])
+def test_a_state_that_is_set_is_said(mechanism):
+    found = audit.record(mechanism, 0.0, 1.0, vectorized=False)
+    assert "the state of a generator was set" in str(found)
+
+
+@pytest.mark.parametrize(
+    "clone", [copy.copy, copy.deepcopy, lambda g: pickle.loads(pickle.dumps(g))]
+)
+def test_copies_of_a_generator_are_said(clone):
+    """They are heard: an exact number is found beside them, and a coin of theirs is no finding."""
+
+    def noisy(data, rng):
+        return data + clone(rng).laplace(), 3.0 * data + clone(rng).laplace()
+
+    found = audit.record(noisy, 0.0, 1.0, vectorized=False)
+    assert "a generator was copied" in str(found)
+    found = audit.record(lambda data, rng: data ^ (clone(rng).random() < Q), 0, 1, vectorized=False)
+    assert found.passed, str(found)
+    kept = []
+    audit.record(lambda data, rng: kept.append(clone(rng)) or data, 0, 1, vectorized=False)
+    other = list(kept)
+    kept.clear()
+    audit.record(lambda data, rng: kept.append(clone(rng)) or data, 0, 1, vectorized=False)
+    assert not {g.random() for g in other} & {g.random() for g in kept}
+
+
+def test_draws_where_nobody_listens_are_said():
+    draw = numba.njit(lambda generator: generator.laplace(0.0, 0.001))
+
+    def raw(data, rng):
+        return data + 0.001 * rng.bit_generator.random_raw() / 2.0**64
+
+    def compiled(data, rng):
+        return data + draw(rng)
+
+    def compiled_coin(data, rng):
+        return data ^ (draw(rng) > 0.001 * np.log(1.0 / Q))
+
+    for mechanism in (raw, compiled, compiled_coin):
+        found = audit.record(mechanism, 0, 1, claim=1.0, vectorized=False)
+        assert found.passed and "compiled code drew from a generator" in str(found), str(found)
+    plain = audit.record(lambda data, rng: data + rng.laplace(), 0, 1, vectorized=False)
+    assert not plain.not_followed, str(plain)
+
+
+def test_seeds_from_before_the_recording_are_said():
+    class Seeded:
+        def __init__(self, seed):
+            self.rng = np.random.default_rng(seed)
+
+        def __call__(self, data, rng):
+            return data + self.rng.laplace()
+
+    local = np.random.default_rng(43)
+    for mechanism, text in (
+        (Seeded(42), "rng was seeded with 42"),
+        (lambda data, rng: data + local.laplace(), "local was seeded with 43"),
+    ):
+        found = audit.record(mechanism, 0.0, 1.0, vectorized=False)
+        assert found.passed and text in str(found)
+    assert "seeded" not in str(audit.record(Seeded(None), 0.0, 1.0, vectorized=False))
+    unused = Seeded(42)
+    unused.source = np.random.default_rng()
+    unused.rng, unused.source = unused.source, unused.rng
+    assert "seeded" not in str(audit.record(unused, 0.0, 1.0, vectorized=False))
+
+
+def test_scipy_and_all_of_random_are_heard():
+    stats = pytest.importorskip("scipy.stats")
+
+    def by_scipy(data, rng):
+        return data + stats.norm.rvs(scale=0.01)
+
+    def seeded(data, rng):
+        np.random.seed(0)  # noqa: NPY002
+        return data + stats.laplace.rvs()
+
+    def seeded_random(data, rng):
+        random.seed(0)
+        return data + random.triangular(-1.0, 1.0) - random.gammavariate(1.0, 1.0)
+
+    found = audit.record(by_scipy, 0.0, 1.0, claim=(1.0, 1e-6), vectorized=False)
+    assert [finding.kind for finding in found.findings] == ["epsilon"], str(found)
+    for mechanism in (seeded, seeded_random):
+        found = audit.record(mechanism, 0.0, 1.0, vectorized=False)
+        assert [finding.kind for finding in found.findings] == ["seed"], str(found)
+    found = audit.record(
+        lambda data, rng: data + random.betavariate(2.0, 3.0), 0.0, 1.0, vectorized=False
+    )
+    assert found.passed and "draws of betavariate noise" in str(found), str(found)
