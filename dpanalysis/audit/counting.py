@@ -60,9 +60,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from ..privacy.mechanisms import Random, spawn
+from .entries import as_array
 from .events import Limit, OutcomeEvent
 from .learning import POWER, Choice, Goal, learn_event, worst
-from .outcomes import Batch, Outcomes, Raised, Reader, as_batch, fingerprint
+from .outcomes import CHANGED, Batch, Outcomes, Raised, Reader, as_batch, fingerprint
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
@@ -324,7 +325,7 @@ class _Source:
     def _one(self) -> Any:
         try:
             if self.mode == "each":
-                return self.mechanism(self.data, self.rng)
+                return as_array(self.mechanism(self.data, self.rng))
             returned = self.mechanism(self.data, self.rng, 1)
         except Exception as error:
             self.error, self.raised = error, self.raised + 1
@@ -385,7 +386,7 @@ def learn_and_count(
         )
         choice, slope, counts, runs = measure("single", samples)
     if tuple(map(fingerprint, inputs)) != before:
-        raise ValueError("mechanism must not change its data set: runs were of different inputs")
+        raise ValueError(CHANGED)
     side = choice.likelier
     found = Counts(counts[side], counts[1 - side], runs, slope)
     level, pair = lower_bound(found, limit, miss, start=claim)

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 
 _COLUMNS = 1_024  # keys or places that are columns: the most frequent ones
 _DEEPEST = 4  # collections within collections
@@ -23,10 +24,44 @@ _COUNTED = 64  # different entries of sequences that are counted, at most
 _REMEMBERED = 1 << 16  # sequences whose row is kept
 
 _PLAIN = {float, int, bool, np.float64, np.int64, np.bool_}
+_SIMPLE = {*_PLAIN, str}
 
 _COUNT = object()  # the first key of such a column
 _Path: TypeAlias = "tuple[Hashable, ...]"
 _Column: TypeAlias = "tuple[_Path, bool]"  # and whether its entries are words
+
+
+class Shown(str):
+    """How an object that has no hash is printed: it may hold more than it shows."""
+
+    __slots__ = ()
+
+
+def is_shown(key: Hashable) -> bool:
+    """Whether a stand-in for an object, or one within it, is only how it is printed."""
+    return isinstance(key, Shown) or (
+        isinstance(key, (tuple, frozenset)) and any(map(is_shown, key))
+    )
+
+
+def as_array(output: Any) -> Any:
+    """Return tensors and sparse matrices as arrays, with NaN for what is masked; others as is."""
+    if type(output) in _SIMPLE:
+        return output
+    if hasattr(output, "detach") and hasattr(output, "cpu"):  # PyTorch
+        tensor = output.detach().cpu()
+        tensor = tensor.to_dense() if str(tensor.layout) != "torch.strided" else tensor
+        try:
+            return tensor.resolve_conj().numpy()
+        except TypeError:  # numbers that NumPy does not have
+            return tensor.float().numpy()
+    if sp.issparse(output):
+        return output.toarray()
+    if isinstance(output, np.ma.MaskedArray):
+        if output.dtype.kind in "biuf":
+            return np.ma.filled(output.astype(np.float64), np.nan)
+        return np.array(output.tolist(), dtype=object)
+    return output
 
 
 def is_collection(output: Any) -> bool:
@@ -120,6 +155,8 @@ def _leaves(output: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
     else:
         pairs = output.items() if isinstance(output, dict) else enumerate(output)
     for key, entry in pairs:
+        entry = as_array(entry)
+        entry = entry.tolist() if isinstance(entry, np.ndarray) else entry
         if is_collection(entry) and len(path) < _DEEPEST:
             yield from _leaves(entry, (*path, key))
         else:
@@ -152,6 +189,7 @@ def hashable(output: Any) -> Hashable:
     """Return a hashable stand-in for any object: equal ones have equal stand-ins."""
     if type(output) is str:  # the most common ones
         return output
+    output = as_array(output)
     if isinstance(output, np.ndarray):
         output = output.tolist()
     if isinstance(output, (list, tuple)):
@@ -163,5 +201,5 @@ def hashable(output: Any) -> Hashable:
     try:
         hash(output)
     except TypeError:
-        return repr(output)
+        return Shown(repr(output))
     return output

@@ -36,7 +36,7 @@ from ..privacy.accounting.relations import Budget
 from ..privacy.accounting.zcdp import gaussian_epsilon
 from ..privacy.mechanisms import spawn
 from .counting import Mechanism, check_independent
-from .outcomes import Outcomes, Reader, as_batch, fingerprint
+from .outcomes import CHANGED, Outcomes, Reader, as_batch, fingerprint
 from .verify import GaussianPrivacy, VerdictBase, check_confidence, check_inputs, parse_claim
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
@@ -200,7 +200,7 @@ def _runs(
             else:
                 batches.append([mechanism(data, random) for _ in range(size)])
     if tuple(map(fingerprint, inputs)) != before:
-        raise ValueError("mechanism must not change its data set: runs were of different inputs")
+        raise ValueError(CHANGED)
     reader = Reader(batches)
     read = [reader.read(batch) for batch in batches]
     if vectorized:

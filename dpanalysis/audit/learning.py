@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
@@ -140,8 +141,10 @@ def _linear(plain: tuple[np.ndarray, np.ndarray], index: np.ndarray) -> dict[str
 def _scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the median of each coordinate and a scale, 1 for one that hardly varies."""
     values = values[:: 1 + len(values) // _SCALED]
-    center = np.nanmedian(values, axis=0)
-    spread = np.nanquantile(np.abs(values - center), 0.75, axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a coordinate that is always NaN
+        center = np.nanmedian(values, axis=0)
+        spread = np.nanquantile(np.abs(values - center), 0.75, axis=0)
     return center, np.where((spread > 0.0) & np.isfinite(spread), spread, 1.0)
 
 

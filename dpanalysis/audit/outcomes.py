@@ -21,12 +21,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
-from .entries import Entries, hashable, is_collection
+from .entries import Entries, as_array, hashable, is_collection
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
 # Runs as returned: a numeric array whose first axis is the runs, or a list of any outputs.
 Batch: TypeAlias = "np.ndarray | list[Any]"
+
+CHANGED = "mechanism must not change its data set: runs were of different inputs"
 
 _MANY_COLLECTIONS = 32  # different ones from which on their entries are read
 _LONGEST_SEQUENCE = 64  # longer sequences of another shape are atoms by their shape alone
@@ -86,6 +88,9 @@ class Outcomes:
 
 def as_batch(returned: Any, size: int) -> Batch:
     """Return a copy of what a mechanism returned for ``size`` runs, as a batch."""
+    returned = as_array(returned)
+    if isinstance(returned, (list, tuple)):
+        returned = [as_array(output) for output in returned]
     try:
         array = np.array(returned)  # a copy: the mechanism may use its buffer again
     except ValueError:  # rows of different shapes
@@ -259,6 +264,7 @@ def _stack(outputs: list[Any]) -> Batch:
 
 def _as_numbers(output: Any) -> np.ndarray | None:
     """Return one output as an array of real numbers, or None where it is none."""
+    output = as_array(output)
     if isinstance(output, (numbers.Real, np.bool_)):
         try:
             return np.array(float(output))
@@ -449,7 +455,8 @@ def _keys(array: Any) -> list[Any]:
 def fingerprint(data: Any) -> Any:
     """Return a value that changes when an array inside ``data`` does.
 
-    Arrays are looked for in tuples, lists, dictionaries and the ``X`` and ``y`` of an object.
+    Arrays are looked for in tuples, lists, dictionaries, tables and the ``X`` and ``y`` of an
+    object.
     """
     if isinstance(data, np.ndarray):
         if data.dtype.hasobject:
@@ -464,6 +471,14 @@ def fingerprint(data: Any) -> Any:
         return tuple((key, fingerprint(entry)) for key, entry in data.items())
     if isinstance(data, (int, float, complex, str, bytes)):
         return repr(data)
+    if hasattr(data, "columns") and hasattr(data, "iloc"):  # a table: each column has its own type
+        columns = (data.iloc[:, place].to_numpy() for place in range(len(data.columns)))
+        return tuple(map(repr, data.columns)), tuple(map(fingerprint, columns))
+    if hasattr(data, "__array__"):
+        try:
+            return fingerprint(np.asarray(data))
+        except Exception:  # on a device, or with a gradient
+            return ()
     return tuple(
         (name, fingerprint(vars(data)[name]))
         for name in ("X", "y", "_X", "_y")

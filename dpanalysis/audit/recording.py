@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 
 from .._validation import check_int, check_number
+from .entries import is_shown
 from .outcomes import Raised
 from .released import CLOSEST, LAWS, Entry, broken, loss
 from .replay import (
@@ -796,7 +797,8 @@ class _Judge:
                     return True
         # A number that is rounded, or a choice, may be the same by chance.
         values = np.array([run.numbers for run in self.runs[0]])
-        if coins or not self._decides(values):
+        hidden = any(map(is_shown, self.runs[0][0].others))
+        if coins or hidden or not self._decides(values):
             self.notes.append(
                 f"the outputs of {len(self.runs[0])} runs are the same on both data sets, which "
                 "may be chance: whether the changed record is looked at is open"

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from .entries import hashable
-from .outcomes import Raised
+from .entries import as_array, hashable
+from .outcomes import CHANGED, Raised, fingerprint
 from .sources import Draw, OutOfTime, Tape, play
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
@@ -53,6 +52,7 @@ class Replayer:
         self.constant: frozenset[Any] = frozenset()
         self.most = math.inf
         self.error: Exception | None = None
+        self.before = tuple(map(fingerprint, inputs))
 
     def run(
         self, side: int, number: int, extreme: float = 0.0, forced: dict[Any, Any] | None = None
@@ -72,6 +72,8 @@ class Replayer:
                 output = play(tape, call)
             except Exception as error:
                 output, self.error = Raised(type(error).__name__), error
+        if fingerprint(data) != self.before[side]:
+            raise ValueError(CHANGED)
         numbers: list[np.ndarray] = []
         others: list[Any] = []
         structure = _flatten(output, numbers, others)
@@ -110,10 +112,7 @@ def constant_seeds(runs: list[RecordedRun]) -> Counter[tuple[str, int, str]]:
 
 def _flatten(value: Any, numbers: list[np.ndarray], others: list[Any]) -> Any:
     """Collect the numbers and the other parts of an output; return its structure."""
-    if hasattr(value, "detach"):  # PyTorch
-        value = value.detach().cpu().numpy()
-    if sp.issparse(value):
-        value = value.toarray()
+    value = as_array(value)
     if isinstance(value, (bool, int, float, complex, np.number, np.bool_, np.ndarray)):
         try:
             array = np.asarray(value)

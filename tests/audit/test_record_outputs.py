@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from dpanalysis import audit
 
@@ -113,3 +114,98 @@ def test_messages_name_errors_iterators_and_seeds():
 
     found = audit.record(seeded_beside_hidden, DATA, OTHER)
     assert "a source is seeded with 0 in every run" in str(found)
+
+
+# What outputs are made of, and data sets that a mechanism changes
+
+
+def too_little(make):
+    """One number with noise of scale 0.1 for a change of 1, in an output that ``make`` makes."""
+    return lambda data, rng: make(data.sum() + rng.laplace(0.0, 0.1))
+
+
+def tensors():
+    torch = pytest.importorskip("torch")
+    return {
+        "bfloat16": lambda x: torch.tensor([x]).to(torch.bfloat16),
+        "sparse tensor": lambda x: torch.sparse_coo_tensor([[0]], [x], (3,)),
+        "gradient": lambda x: torch.tensor([x], requires_grad=True),
+    }
+
+
+def test_outputs_of_pytorch_and_scipy_are_read_by_both():
+    makers = {
+        **tensors(),
+        "sparse matrix": lambda x: scipy.sparse.csr_matrix([[x, 0.0]]),
+        "list of sparse": lambda x: [scipy.sparse.csr_matrix([[x, 0.0]]), 7],
+        "masked": lambda x: np.ma.array([x, x], mask=[False, True]),
+    }
+    for name, make in makers.items():
+        mechanism = too_little(make)
+        found = audit.record(mechanism, DATA, OTHER, claim=1.0, vectorized=False)
+        assert found.looked and (name == "bfloat16" or kinds(found) == ["epsilon"]), name
+        verdict = audit.verify_privacy(
+            mechanism, DATA, OTHER, 1.0, samples=2000, vectorized=False, rng=0, confidence=0.99
+        )
+        assert verdict.refuted, name
+
+
+def test_batches_of_tensors_and_masks_are_read():
+    def masked(data, rng, size):
+        return np.ma.array(rng.laplace(0.0, 1.0, size), mask=np.full(size, data[0] > 0.5))
+
+    def gradients(data, rng, size):
+        torch = pytest.importorskip("torch")
+        return torch.tensor(data.sum() + rng.laplace(0.0, 0.1, size), requires_grad=True)
+
+    for mechanism in (masked, gradients):
+        verdict = audit.verify_privacy(
+            mechanism, DATA, OTHER, 1.0, samples=2000, rng=0, confidence=0.99
+        )
+        assert verdict.refuted
+
+
+def test_objects_that_print_alike_are_not_taken_for_equal():
+    class Hidden:
+        __hash__ = None
+
+        def __init__(self, value):
+            self.value = value
+
+        def __repr__(self):
+            return "Hidden()"
+
+        def __eq__(self, other):
+            return self.value == other.value
+
+    def hides(data, rng):
+        return Hidden(data.sum() + rng.laplace())
+
+    verdict = audit.verify_privacy(hides, DATA, OTHER, 1.0, samples=2000, vectorized=False, rng=0)
+    assert not verdict.untested
+    assert audit.record(hides, DATA, OTHER, vectorized=False).looked
+
+
+def test_a_mechanism_that_changes_its_data_is_refused():
+    def centered(data, rng, size):
+        data -= data.mean()
+        return data[0] + rng.laplace(0.0, 1.0, size)
+
+    def wiped(table, rng, size):
+        answer = 5.0 * table["x"].sum() + rng.laplace(0.0, 1.0, size)
+        table["x"] = 0.0
+        return answer
+
+    pandas = pytest.importorskip("pandas")
+    tables = [pandas.DataFrame({"x": data, "name": list("abc")}) for data in (DATA, OTHER)]
+    series = [pandas.Series(data) for data in (DATA, OTHER)]
+    for mechanism, pair in ((centered, (DATA, OTHER)), (centered, series), (wiped, tables)):
+        for check in (audit.record, audit.assert_private, audit.verify_privacy):
+            one, other = (data.copy() for data in pair)
+            with pytest.raises(ValueError, match="must not change its data set"):
+                if check is audit.assert_private:
+                    check(mechanism, 1.0, dataset=one, neighbour=other, samples=2000)
+                elif check is audit.record:
+                    check(mechanism, one, other)
+                else:
+                    check(mechanism, one, other, 1.0, samples=2000)
