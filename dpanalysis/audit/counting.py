@@ -60,7 +60,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from ..privacy.mechanisms import Random, spawn
-from .entries import as_array
+from .entries import plain
 from .events import Limit, OutcomeEvent
 from .learning import POWER, Choice, Goal, learn_event, worst
 from .outcomes import CHANGED, Batch, Outcomes, Raised, Reader, as_batch, fingerprint
@@ -282,6 +282,7 @@ def _error(counts: Counts, limit: Limit) -> float:
 
 Mechanism = Callable[..., Any]
 
+_UNSEEN = 0.9  # share of outputs that were never seen before from which a note says so
 _PILOT = 1 << 13  # runs of the first call: how wide outcomes are is not known yet
 _LEARNING = 1.25  # standard errors of the learned event, beside those of the bound
 _LEARN = 1 << 18  # runs of each input from which an event of one number is learned, at most
@@ -307,7 +308,7 @@ class _Source:
     def __init__(self, mechanism: Mechanism, data: Any, rng: Random, mode: str) -> None:
         self.mechanism, self.data, self.rng, self.mode = mechanism, data, rng, mode
         self.error: Exception | None = None
-        self.runs = self.raised = 0
+        self.runs = self.raised = self.unseen = 0
 
     def draw(self, size: int) -> Batch:
         """Return the outcomes of ``size`` fresh runs."""
@@ -325,7 +326,7 @@ class _Source:
     def _one(self) -> Any:
         try:
             if self.mode == "each":
-                return as_array(self.mechanism(self.data, self.rng))
+                return plain(self.mechanism(self.data, self.rng))
             returned = self.mechanism(self.data, self.rng, 1)
         except Exception as error:
             self.error, self.raised = error, self.raised + 1
@@ -368,10 +369,13 @@ def learn_and_count(
     before = tuple(map(fingerprint, inputs))
     randoms = spawn(rng, 2)
     notes: tuple[str, ...] = ()
+    unseen: list[int] = []
 
     def measure(mode: str, samples: int) -> tuple[Choice, float, tuple[int, int], int]:
         sources = [_Source(mechanism, data, r, mode) for data, r in zip(inputs, randoms)]
-        return _measure(sources, samples, limit, claim, miss)
+        found = _measure(sources, samples, limit, claim, miss)
+        unseen.append(sum(source.unseen for source in sources))
+        return found
 
     failed = ""
     try:
@@ -387,6 +391,11 @@ def learn_and_count(
         choice, slope, counts, runs = measure("single", samples)
     if tuple(map(fingerprint, inputs)) != before:
         raise ValueError(CHANGED)
+    if unseen[-1] > _UNSEEN * 2 * runs:
+        notes += (
+            "Nearly every output was one of its own, of which events say little: return numbers "
+            "or collections of them",
+        )
     side = choice.likelier
     found = Counts(counts[side], counts[1 - side], runs, slope)
     level, pair = lower_bound(found, limit, miss, start=claim)
@@ -460,13 +469,14 @@ def _measure(
     slope = best_slope(choice.rates, max(claim, choice.level), runs, limit, miss)
     counts = []
     for source, learned in zip(sources, known):
-        count = 0
+        count, atoms = 0, reader.atoms
         for place, size in enumerate(_chunks(runs, chunk)):
             outcomes = reader.read(source.draw(size))
             if place == 0 and source.mode == "batch":
                 check_independent(learned[:pilot], outcomes)
             count += choice.event.count(outcomes)
         counts.append(count)
+        source.unseen = reader.atoms - atoms
     return choice, slope, (counts[0], counts[1]), runs
 
 

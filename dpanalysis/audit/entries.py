@@ -7,8 +7,10 @@ its column has shown. This is post-processing, so it can hide a violation and ne
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import numbers
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import suppress
@@ -29,6 +31,10 @@ _SIMPLE = {*_PLAIN, str}
 _COUNT = object()  # the first key of such a column
 _Path: TypeAlias = "tuple[Hashable, ...]"
 _Column: TypeAlias = "tuple[_Path, bool]"  # and whether its entries are words
+
+
+class Outcome:
+    """What a run gave where that is no output, such as an exception."""
 
 
 class Shown(str):
@@ -62,6 +68,38 @@ def as_array(output: Any) -> Any:
             return np.ma.filled(output.astype(np.float64), np.nan)
         return np.array(output.tolist(), dtype=object)
     return output
+
+
+def plain(output: Any) -> Any:
+    """Return an object with fields as a dictionary, a table as an array or as its columns."""
+    if type(output) in _SIMPLE:
+        return output
+    if dataclasses.is_dataclass(output) and not isinstance(output, (type, Outcome)):
+        return {each.name: getattr(output, each.name) for each in dataclasses.fields(output)}
+    if hasattr(output, "iloc") and hasattr(output, "to_numpy"):  # of pandas
+        named = type(output.index).__name__ != "RangeIndex"
+        values = output.to_numpy()
+        if values.ndim == 1 and named and output.index.is_unique:
+            return dict(output.items())
+        if values.ndim == 1 or (values.dtype.kind in "biuf" and not named):
+            return values
+        columns = {name: output[name].to_numpy() for name in output.columns}
+        return {"index": output.index.to_numpy(), **columns} if named else columns
+    return as_array(output)
+
+
+_DELIMITED = re.compile(
+    r"""(?:(?<=[\s,:;=\[\](){}"'])|^)"""
+    r"""([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"""
+    r"""(?=\.?(?:[\s,:;)\]}"'%]|$))"""
+)
+
+
+def words_and_numbers(text: str) -> list[Any]:
+    """Return a text as the words between its numbers, and the numbers at the odd places."""
+    parts: list[Any] = _DELIMITED.split(text)
+    parts[1::2] = map(float, parts[1::2])
+    return parts
 
 
 def is_collection(output: Any) -> bool:
@@ -155,7 +193,7 @@ def _leaves(output: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
     else:
         pairs = output.items() if isinstance(output, dict) else enumerate(output)
     for key, entry in pairs:
-        entry = as_array(entry)
+        entry = plain(entry)
         entry = entry.tolist() if isinstance(entry, np.ndarray) else entry
         if is_collection(entry) and len(path) < _DEEPEST:
             yield from _leaves(entry, (*path, key))
@@ -189,7 +227,7 @@ def hashable(output: Any) -> Hashable:
     """Return a hashable stand-in for any object: equal ones have equal stand-ins."""
     if type(output) is str:  # the most common ones
         return output
-    output = as_array(output)
+    output = plain(output)
     if isinstance(output, np.ndarray):
         output = output.tolist()
     if isinstance(output, (list, tuple)):

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
-from .entries import Entries, as_array, hashable, is_collection
+from .entries import Entries, Outcome, as_array, hashable, is_collection, plain, words_and_numbers
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
@@ -35,7 +35,7 @@ _LONGEST_SEQUENCE = 64  # longer sequences of another shape are atoms by their s
 
 
 @dataclass(frozen=True)
-class Raised:
+class Raised(Outcome):
     """The outcome of a run that raised: the exception's type, without its message."""
 
     kind: str
@@ -45,7 +45,7 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class _Shape:
+class _Shape(Outcome):
     """The outcome of a run whose output has another shape."""
 
     shape: tuple[int, ...]
@@ -90,7 +90,7 @@ def as_batch(returned: Any, size: int) -> Batch:
     """Return a copy of what a mechanism returned for ``size`` runs, as a batch."""
     returned = as_array(returned)
     if isinstance(returned, (list, tuple)):
-        returned = [as_array(output) for output in returned]
+        returned = [plain(output) for output in returned]
     try:
         array = np.array(returned)  # a copy: the mechanism may use its buffer again
     except ValueError:  # rows of different shapes
@@ -129,6 +129,9 @@ class Reader:
         for batch in batches:
             if self.shape is None:
                 self.shape = _first_shape(batch)
+        self.texts = entries and _hold_numbers(batches)
+        if self.texts:
+            batches = [list(map(_opened, _listed_outputs([batch]))) for batch in batches]
         if entries and self._are_uneven(batches):
             self.entries = Entries([x for x in _listed_outputs(batches) if is_collection(x)])
             self.shape = (self.entries.width,)
@@ -167,6 +170,8 @@ class Reader:
 
     def read(self, batch: Batch) -> Outcomes:
         """Return the runs of a batch; an atom that is new gets a new code."""
+        if self.texts:
+            batch = list(map(_opened, _listed_outputs([batch])))
         if self.entries is not None:
             return self._read_entries(self.entries, list(_listed_outputs([batch])))
         if not isinstance(batch, np.ndarray):
@@ -234,6 +239,21 @@ def _listed_outputs(batches: Iterable[Batch]) -> Iterator[Any]:
         yield from batch.tolist() if isinstance(batch, np.ndarray) else batch
 
 
+def _hold_numbers(batches: Iterable[Batch]) -> bool:
+    """Return whether outputs are texts with numbers in them, of which few come again."""
+    if all(isinstance(batch, np.ndarray) for batch in batches):
+        return False
+    texts = [output for output in _listed_outputs(batches) if type(output) is str]
+    different = set(texts)
+    if len(different) <= max(_MANY_COLLECTIONS, len(texts) // 2):
+        return False
+    return sum(len(words_and_numbers(text)) > 1 for text in different) > len(different) // 2
+
+
+def _opened(output: Any) -> Any:
+    return words_and_numbers(output) if type(output) is str else output
+
+
 def _shorten(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -264,7 +284,7 @@ def _stack(outputs: list[Any]) -> Batch:
 
 def _as_numbers(output: Any) -> np.ndarray | None:
     """Return one output as an array of real numbers, or None where it is none."""
-    output = as_array(output)
+    output = plain(output)
     if isinstance(output, (numbers.Real, np.bool_)):
         try:
             return np.array(float(output))

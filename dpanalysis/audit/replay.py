@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .entries import as_array, hashable
+from .entries import hashable, plain, words_and_numbers
 from .outcomes import CHANGED, Raised, fingerprint
 from .sources import Draw, OutOfTime, Tape, play
 
@@ -112,7 +112,12 @@ def constant_seeds(runs: list[RecordedRun]) -> Counter[tuple[str, int, str]]:
 
 def _flatten(value: Any, numbers: list[np.ndarray], others: list[Any]) -> Any:
     """Collect the numbers and the other parts of an output; return its structure."""
-    value = as_array(value)
+    name, value = type(value).__name__, plain(value)
+    if isinstance(value, str):
+        words = words_and_numbers(value)
+        others.append(tuple(words[::2]))
+        numbers.append(np.array(words[1::2], dtype=np.float64))
+        return "text", len(words)
     if isinstance(value, (bool, int, float, complex, np.number, np.bool_, np.ndarray)):
         try:
             array = np.asarray(value)
@@ -128,7 +133,7 @@ def _flatten(value: Any, numbers: list[np.ndarray], others: list[Any]) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value).__name__, tuple(_flatten(each, numbers, others) for each in value)
     if isinstance(value, dict):
-        return "dict", tuple(
+        return name, tuple(
             (hashable(key), _flatten(each, numbers, others)) for key, each in value.items()
         )
     others.append(hashable(value))

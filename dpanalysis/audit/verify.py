@@ -19,7 +19,7 @@ from ..privacy.accounting.relations import Budget, check_relation
 from ..privacy.accounting.zcdp import zcdp_to_epsilon
 from ..privacy.ledger import html_table
 from .counting import Mechanism, learn_and_count
-from .entries import as_array, hashable, is_shown
+from .entries import hashable, is_shown, plain
 from .events import ApproximateLimit, GaussianLimit, Limit, OutcomeEvent
 from .outcomes import Batch, as_batch, check_neighbours
 
@@ -477,7 +477,7 @@ def _with_seed(mechanism: Mechanism, data: Any, runs: int, vectorized: bool) -> 
         with np.errstate(all="ignore"):
             if vectorized:
                 return as_batch(mechanism(data, random, runs), runs)
-            return [as_array(mechanism(data, random)) for _ in range(runs)]
+            return [plain(mechanism(data, random)) for _ in range(runs)]
     except Exception:  # an outcome, of which nothing can be said from here
         return None
 

@@ -1,6 +1,8 @@
 """What a recording reads of outputs, and what it says where noise changes their shape."""
 
+import json
 import random
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -209,3 +211,61 @@ def test_a_mechanism_that_changes_its_data_is_refused():
                     check(mechanism, one, other)
                 else:
                     check(mechanism, one, other, 1.0, samples=2000)
+
+
+# Exact numbers inside objects, tables and texts
+
+
+@dataclass
+class Report:
+    noisy_sum: float
+    exact_mean: float
+
+
+def reported(make):
+    """A noisy sum beside an exact mean, in an output that ``make`` makes."""
+    return lambda data, rng: make(float(data.sum() + rng.laplace()), float(data.mean()))
+
+
+def table(noisy, exact):
+    return pytest.importorskip("pandas").DataFrame({"noisy": [noisy], "exact": [exact]})
+
+
+def series(noisy, exact):
+    return pytest.importorskip("pandas").Series({"noisy": noisy, "exact": exact})
+
+
+REPORTS = {
+    "dataclass": Report,
+    "dataclass in a list": lambda noisy, exact: [Report(noisy, exact), 3],
+    "json": lambda noisy, exact: json.dumps({"noisy": noisy, "mean": exact}),
+    "sentence": lambda noisy, exact: f"The sum is {noisy:.6f}, the mean {exact:.3f}.",
+    "table": table,
+    "mixed table": lambda noisy, exact: table(noisy, exact).assign(name="a"),
+    "series": series,
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_exact_numbers_inside_outputs_are_found_by_both(name):
+    mechanism = reported(REPORTS[name])
+    found = audit.record(mechanism, DATA, OTHER, claim=1.0, vectorized=False)
+    assert kinds(found) == ["exact"], str(found)
+    verdict = audit.verify_privacy(
+        mechanism, DATA, OTHER, 1.0, samples=3000, vectorized=False, rng=0, confidence=0.99
+    )
+    assert verdict.refuted and verdict.bound > 3.0, str(verdict)
+    fine = reported(lambda noisy, exact: REPORTS[name](noisy, round(noisy, 3)))
+    assert audit.record(fine, DATA, OTHER, claim=1.0, vectorized=False).passed
+    verdict = audit.verify_privacy(
+        fine, DATA, OTHER, 1.0, samples=3000, vectorized=False, rng=0, confidence=0.99
+    )
+    assert not verdict.refuted and not verdict.untested, str(verdict)
+
+
+def test_outputs_that_never_come_again_are_said():
+    def keyed(data, rng):
+        return f"id-{int(rng.integers(2**62)):x}"
+
+    verdict = audit.verify_privacy(keyed, DATA, OTHER, 1.0, samples=2000, vectorized=False, rng=0)
+    assert not verdict.refuted and "Nearly every output was one of its own" in str(verdict)
