@@ -5,6 +5,7 @@ import importlib.metadata
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -409,6 +410,15 @@ OUTSIDE_UNTESTED = """
         dataset, neighbour = pair
         assert_private(never_looks, 1.0, dataset=dataset, neighbour=neighbour, samples=1_000)
 """
+
+
+def test_the_example_is_collected_by_a_project_that_knows_no_marks_of_ours(pytester):
+    example = Path(__file__).parents[1] / "examples" / "test_my_mechanism.py"
+    pytester.makepyfile(example.read_text(encoding="utf-8"))
+    result = pytester.runpytest_subprocess(
+        "--strict-markers", "--collect-only", "-q", "-W", "error", "-p", "no:cacheprovider"
+    )
+    result.stdout.fnmatch_lines(["3 tests collected*"])
 
 
 @pytest.mark.slow

@@ -45,7 +45,6 @@ NEIGHBOURS = strategies.neighbouring_datasets(
 )
 
 
-@pytest.mark.slow
 @given(NEIGHBOURS)
 def test_the_sensitivity_is_what_the_noise_is_calibrated_to(pair):
     (X, _), (X_other, _) = pair
@@ -53,7 +52,6 @@ def test_the_sensitivity_is_what_the_noise_is_calibrated_to(pair):
     assert moved <= 2.0 * CLIP_NORM / len(X) * (1.0 + 1e-12)
 
 
-@pytest.mark.slow
 def test_the_mechanism_keeps_its_promise(assert_private):
     assert_private(private_mean, BUDGET, neighbours=NEIGHBOURS)
 
