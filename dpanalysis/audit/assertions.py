@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -238,6 +239,9 @@ def assert_private(
         start, verdict = time.monotonic(), None
         if runs >= needed:
             verdict = audit(samples=runs, rng=source)
+            if runs < samples:
+                note = f"There was time for {runs:,} of {samples:,} runs"
+                verdict = replace(verdict, notes=(*verdict.notes, note))
             each = (time.monotonic() - start) / runs
         if found or (verdict is not None and verdict.refuted):
             where = (
@@ -274,15 +278,15 @@ def _affordable(
     """Return how many runs an audit may make to end in time; fewer than ``needed``: none.
 
     Where none has been ``tried`` smaller ones are, which are not counted: what is learned from
-    the runs takes time, too. Where there is no time to try, the runs are those needed.
+    the runs takes time, too. Where there is no time to try, half of it is kept for that.
     """
     pilot = needed
     while not tried and pilot <= samples // 8 and pilot * each <= (stop - time.monotonic()) / 8.0:
         start = time.monotonic()
         audit(samples=pilot, rng=0)
         each, pilot = max(1e-12, (time.monotonic() - start) / pilot), 8 * pilot
-    most = samples if tried or pilot > needed else needed
-    return min(most, int(max(0.0, stop - time.monotonic()) / max(each, 1e-12)))
+    most = min(samples, int(max(0.0, stop - time.monotonic()) / max(each, 1e-12)))
+    return most if tried or pilot > needed else max(min(needed, most), min(samples, most // 2))
 
 
 def _seconds_of_a_run(mechanism: Mechanism, data: Any, vectorized: bool) -> float:

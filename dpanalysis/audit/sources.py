@@ -53,7 +53,7 @@ _REAL: dict[str, Any] = {
     "system_below": random.SystemRandom._randbelow,  # type: ignore[attr-defined]
     **{name: getattr(mechanisms, name) for name in ("noisy", "nearly", "smallest")},
 }
-_POSITIVE = ("exponential", "other")  # laws of which numbers near 0 are extreme as well
+_POSITIVE = ("exponential", "other", "uniform")  # laws of which numbers near 0 are extreme as well
 
 # Method -> law, location and scale: positions among the arguments, with their defaults. The
 # parameters of "uniform" are its ends.

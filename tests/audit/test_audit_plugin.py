@@ -279,6 +279,22 @@ def test_a_time_limit_is_kept(
     assert runs <= verdicts[0].samples <= min(5000, limit / 3 / (2e-3 + learning) + 1)
 
 
+def test_without_time_to_try_half_of_it_is_used(assert_private, clock):
+    """Runs last as long as the limit if they are 400, and the claim needs 59."""
+
+    def slow(dataset, rng, size, scale):
+        clock[0] += 5e-3 * size
+        return dataset[0].sum() + rng.laplace(0.0, scale, size)
+
+    options = {"neighbours": [PAIR], "recording": False, "time_limit": 4.0}
+    (verdict,) = assert_private(lambda *a: slow(*a, 2.0), 1.0, **options)
+    assert 190 <= verdict.samples <= 200 and clock[0] <= 4.0
+    assert f"There was time for {verdict.samples:,} of 100,000 runs." in str(verdict)
+    clock[0] = 0.0
+    with pytest.raises(AssertionError, match=r"There was time for 1\d\d of 100,000 runs"):
+        assert_private(lambda *a: slow(*a, 0.25), 1.0, **options)
+
+
 def test_what_a_recording_finds_counts_without_time_for_outputs(assert_private, clock):
     def slow(dataset, rng, size):
         clock[0] += 5e-2 * size

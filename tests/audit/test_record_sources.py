@@ -152,6 +152,8 @@ COINS = {
     "hypergeometric": lambda rng: rng.hypergeometric(1, TIMES, 1),
     "in the middle": lambda rng: abs(rng.random() - 0.5) < Q / 2.0,
     "near 0": lambda rng: rng.exponential() < Q,
+    "uniform": lambda rng: random.uniform(0.0, 1.0) < Q,
+    "beta": lambda rng: random.betavariate(1.0, 1.0) < Q,
     "poisson": lambda rng: rng.poisson(Q) > 0,
     "permutation": lambda rng: rng.permutation(TIMES)[0] == 1,
 }
