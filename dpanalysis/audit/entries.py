@@ -122,7 +122,7 @@ class Entries:
                     words.add(hashable(leaf))
                 shown.setdefault((path, value is None), []).append(0.0 if value is None else value)
         # Not in the order in which they came: outputs on one input came first.
-        self._words = {word: float(code) for code, word in enumerate(sorted(words, key=repr))}
+        self._words = {word: float(code) for code, word in enumerate(sorted(words, key=printed))}
         counted = [column for column in shown if column[0][0] is _COUNT]
         self._counts = 0 < len(counted) <= _COUNTED
         if not self._counts:
@@ -189,7 +189,7 @@ class Entries:
 def _leaves(output: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
     """Yield the entries of a collection, and those of collections within it."""
     if isinstance(output, (set, frozenset)):
-        pairs: Iterable[tuple[Any, Any]] = ((key, 1.0) for key in output)
+        pairs: Iterable[tuple[Any, Any]] = ((key, 1.0) for key in sorted(output, key=printed))
     else:
         pairs = output.items() if isinstance(output, dict) else enumerate(output)
     for key, entry in pairs:
@@ -241,3 +241,12 @@ def hashable(output: Any) -> Hashable:
     except TypeError:
         return Shown(repr(output))
     return output
+
+
+def printed(key: Any) -> str:
+    """Return the repr of a stand-in, with sets in an order that no hash decides."""
+    if isinstance(key, frozenset) and key:
+        return "frozenset({" + ", ".join(sorted(map(printed, key))) + "})"
+    if type(key) is tuple:
+        return "(" + ", ".join(map(printed, key)) + (",)" if len(key) == 1 else ")")
+    return repr(key)

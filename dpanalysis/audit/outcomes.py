@@ -21,7 +21,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
-from .entries import Entries, Outcome, as_array, hashable, is_collection, plain, words_and_numbers
+from .entries import (
+    Entries,
+    Outcome,
+    as_array,
+    hashable,
+    is_collection,
+    plain,
+    printed,
+    words_and_numbers,
+)
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
@@ -229,7 +238,7 @@ class Reader:
         if kind.__eq__ is object.__eq__ and not isinstance(atom, type):
             self._compared_by_identity = True
         named = isinstance(atom, (Raised, _Shape))
-        self._names.append(str(atom) if named else f"output == {_shorten(repr(atom))}")
+        self._names.append(str(atom) if named else f"output == {_shorten(printed(atom))}")
         self._codes[atom] = len(self._names) - 1
         return self._codes[atom]
 

@@ -1,7 +1,10 @@
 """What a recording reads of outputs, and what it says where noise changes their shape."""
 
 import json
+import os
 import random
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -269,3 +272,22 @@ def test_outputs_that_never_come_again_are_said():
 
     verdict = audit.verify_privacy(keyed, DATA, OTHER, 1.0, samples=2000, vectorized=False, rng=0)
     assert not verdict.refuted and "Nearly every output was one of its own" in str(verdict)
+
+
+SETS = """
+from dpanalysis.audit import record, verify_privacy
+few = lambda d, rng: frozenset(w for w in ("ab", "cd", "ef", "gh") if rng.random() < 0.5 + 0.1 * d)
+many = lambda d, rng: {w: 1 + d for w in "abcdefghij" if rng.random() < 0.7}.keys() - {"z"}
+for mechanism in (few, many):
+    print(verify_privacy(mechanism, 0.0, 1.0, 1.0, samples=2000, rng=7, vectorized=False).event)
+    print(record(mechanism, 0.0, 1.0, rng=3, vectorized=False))
+"""
+
+
+def test_texts_about_sets_are_the_same_in_every_process():
+    found = set()
+    for seed in ("0", "1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", SETS]
+        found.add(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+    assert len(found) == 1 and b"frozenset({'ab', 'cd'" in found.pop()
