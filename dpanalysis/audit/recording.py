@@ -179,8 +179,8 @@ class Recording:
 
 def record(
     function: Callable[..., Any],
-    data: Any,
-    neighbor: Any,
+    dataset: Any,
+    neighbour: Any,
     *,
     claim: Claimed | None = None,
     delta: float = 0.0,
@@ -201,8 +201,8 @@ def record(
     ----------
     function, vectorized
         A mechanism as for :func:`~dpanalysis.audit.verify_privacy`; called with ``size=1``.
-    data, neighbor, relation
-        The two inputs, as ``dataset`` and ``neighbour`` there.
+    dataset, neighbour, relation
+        The two inputs, as there.
     claim, delta : optional
         As there. With a claim, the amount of noise is compared with it.
     sensitivity : float, optional
@@ -247,11 +247,10 @@ def record(
     if sensitivity is not None:
         sensitivity = check_number("sensitivity", sensitivity, low=0.0)
     seconds = check_number("seconds", seconds, low=0.0)
-    check_inputs(
-        function, data, neighbor, relation, asked or ParsedClaim("epsilon", 0.0, 0.0), vectorized
-    )
+    known = asked or ParsedClaim("epsilon", 0.0, 0.0)
+    check_inputs(function, dataset, neighbour, relation, known, vectorized)
     with listen(function) as held:
-        replayer = Replayer(function, (data, neighbor), seed, bool(vectorized), seconds)
+        replayer = Replayer(function, (dataset, neighbour), seed, bool(vectorized), seconds)
         return _Judge(replayer, claim, asked, sensitivity, held).judge()
 
 

@@ -496,12 +496,12 @@ def test_an_estimator_has_no_finding():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"neighbor": DATA.copy()}, ValueError, "they are equal"),
-        ({"neighbor": OTHER, "claim": -1.0}, ValueError, "claim"),
-        ({"neighbor": OTHER, "sensitivity": -1.0}, ValueError, "sensitivity"),
-        ({"neighbor": OTHER, "seconds": -1.0}, ValueError, "seconds"),
-        ({"neighbor": OTHER, "rng": "os"}, TypeError, "rng"),
-        ({"neighbor": OTHER, "vectorized": 3}, TypeError, "vectorized"),
+        ({"neighbour": DATA.copy()}, ValueError, "they are equal"),
+        ({"neighbour": OTHER, "claim": -1.0}, ValueError, "claim"),
+        ({"neighbour": OTHER, "sensitivity": -1.0}, ValueError, "sensitivity"),
+        ({"neighbour": OTHER, "seconds": -1.0}, ValueError, "seconds"),
+        ({"neighbour": OTHER, "rng": "os"}, TypeError, "rng"),
+        ({"neighbour": OTHER, "vectorized": 3}, TypeError, "vectorized"),
     ],
 )
 def test_arguments(arguments, error, message):
