@@ -66,8 +66,8 @@ class _Weighted(DPOptimizer):
         weights = weights.masked_fill(lost, 0.0)
         for parameter, gradients in zip(self.params, samples):
             _check_processed_flag(parameter.grad_sample)
-            kept = gradients.masked_fill(lost[:, None], 0.0).to(parameter.dtype)
-            total = (weights.to(parameter.dtype) @ kept).view_as(parameter)
+            kept = gradients.masked_fill(lost[:, None], 0.0).double()  # a weight may be too large
+            total = (weights.double() @ kept).to(parameter.dtype).view_as(parameter)
             if parameter.summed_grad is None:
                 parameter.summed_grad = total
             else:

@@ -165,3 +165,25 @@ def test_both_programs_of_the_page_run_and_spend_the_same(capsys):
     (theirs, one), (here, other) = [tuple(map(float, each)) for each in found]
     assert 2.9 < theirs <= 3.0 + 0.011 and 2.99 < here <= 3.0  # their search stops within 0.01
     assert min(one, other) > 0.8
+
+
+def test_weights_of_a_low_precision_are_no_larger_than_the_norm_allows():
+    """A weight of 1e6 is infinite in half precision, and infinity times 0 is no number."""
+    X, y = torch.tensor([[0.5, 1.0, 0.0, 0.0], [0.0] * 4]).half(), torch.zeros(2)
+    module = nn.Linear(4, 1, bias=False).half()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, y), batch_size=2)
+    module, optimizer, _ = ours.PrivacyEngine().make_private(
+        module=module,
+        optimizer=torch.optim.SGD(module.parameters(), lr=1.0),
+        data_loader=loader,
+        noise_multiplier=0.0,
+        max_grad_norm=1.0,
+        loss_reduction="sum",
+        poisson_sampling=False,
+        clipping="automatic",
+        r=1e-6,
+    )
+    module(X).sum().backward()
+    optimizer.clip_and_accumulate()
+    (parameter,) = module.parameters()
+    assert float(parameter.summed_grad.double().norm()) == pytest.approx(1.0, rel=1e-3)

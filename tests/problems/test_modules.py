@@ -538,7 +538,12 @@ def test_a_product_in_parts_has_every_row(rows):
 def test_rounding_counts_every_operation(monkeypatch):
     """The bounds are those of their proofs, no smaller and no larger."""
     counts = []
-    monkeypatch.setattr(layers, "_never_below", lambda found, sizes, count: counts.append(count))
+
+    def never_below(found, sizes, count):
+        counts.append(count)
+        return found
+
+    monkeypatch.setattr(layers, "_never_below", never_below)
     layers.Steps(torch.ones(5, 6, 3), torch.ones(5, 6, 4)).squares()
     layers.Lookup(torch.ones(5, 6, 3), torch.zeros(5, 6, dtype=torch.int64), 4).squares()
     assert counts == [6**2 + 3 + 4, 6**2 + 3]
@@ -567,6 +572,39 @@ def test_steps_that_cancel_are_never_too_small():
         assert float(part.squares()) >= exact
         # The weight goes by a thousandth of the steps, so that rounding is covered.
         assert float(part.squares()) >= (2.0 * one / layers.MOST_CANCELLED) ** 2
+
+
+@pytest.mark.parametrize("kind", ["linear", "embedding", "steps", "written out"])
+def test_no_square_of_a_double_underflows(kind):
+    """What a rule lifts by 1e12, or clips at 1e-12, has a norm of its own, not 0."""
+    deltas = torch.tensor([[[1.0, -2.0]], [[3.0, 1.0]]], dtype=torch.float64) * 1e-170
+    inputs = torch.tensor([[[3.0, 4.0]], [[1.0, 2.0]]], dtype=torch.float64) * 1e150
+    steps, other = (torch.cat([each, 2.0 * each, each], dim=1) for each in (deltas, inputs))
+    parts = {
+        "linear": lambda: layers.Outer(deltas[:, 0], inputs[:, 0]),
+        "embedding": lambda: layers.Lookup(1e160 * steps, torch.zeros(2, 3, dtype=torch.int64), 2),
+        "steps": lambda: layers.Steps(steps, other),
+        "written out": lambda: layers.Whole(1e30 * deltas[:, 0]),
+    }
+    part = parts[kind]()
+    whole = part.whole()
+    exact = whole.abs().amax(dim=1) * (whole / whole.abs().amax(dim=1, keepdim=True)).norm(dim=1)
+    np.testing.assert_allclose(part.squares().sqrt(), exact, rtol=1e-9)
+
+
+def test_a_rule_lifts_no_double_above_its_norm():
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
+    with torch.no_grad():
+        net[0].weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+    X = np.vstack([np.random.default_rng(0).normal(size=(4, 2)), [[375.0, 1e153]], [[800.0, 1.0]]])
+    y = np.array([0, 1, 0, 1, 0, 0])
+    lifts = clipping.Custom(lambda norm, loss: 1.0 / np.maximum(norm, 1e-300), 1.0)
+    for rule in (lifts, clipping.Automatic(1e-10), clipping.Flat(1e-12)):
+        few, more, most = (dpa.problems.Module(net, X[:k], y[:k], size=5) for k in (4, 5, 6))
+        w, most_moved = few.initial()[None], more.facts("add_or_remove_one").record_sensitivity(2, rule)
+        for one, other in ((few, more), (more, most)):
+            moved = other.gradient_sum(w, None, rule) - one.gradient_sum(w, None, rule)
+            assert np.linalg.norm(moved) <= most_moved
 
 
 def test_a_record_that_is_not_finite_adds_exactly_nothing():

@@ -1,5 +1,6 @@
 """Networks of PyTorch whose samples would reach each other, or a later call of the module."""
 
+import collections
 import copy
 import functools
 import types
@@ -311,6 +312,36 @@ class CountingLoss(nn.Module):
         return F.cross_entropy(z if self.calls <= 40 else -z, y, reduction="none")
 
 
+class Counter:
+    """Holds a function that encloses its count, as an object, in slots, or by another function."""
+
+    __slots__ = ("count", "how")
+
+    def __init__(self, how):
+        self.how = how
+        self.count = {
+            "slot": counter,
+            "partial": lambda: functools.partial(counter()),
+            "namespace": lambda: types.SimpleNamespace(inner=counter()),
+            "defaultdict": lambda: collections.defaultdict(list, inner=counter()),
+            "deque": lambda: collections.deque([counter()]),
+            "named tuple": lambda: Holder(counter()),
+        }[how]()
+
+    def __call__(self, z, y):
+        found = self.count
+        if self.how == "namespace":
+            found = found.inner
+        elif self.how == "defaultdict":
+            found = found["inner"]
+        elif self.how in ("deque", "named tuple"):
+            found = found[0]
+        return F.cross_entropy(z if found() <= 40 else -z, y, reduction="none")
+
+
+Holder = collections.namedtuple("Holder", "inner")
+
+
 def counting_closure():
     count = counter()
     return lambda z, y: F.cross_entropy(z if count() <= 40 else -z, y, reduction="none")
@@ -330,6 +361,10 @@ STATES = {
     "method of a loss": (plain, CountingLoss().forward),
     "enclosed by a loss": (plain, counting_closure()),
     "default of a loss": (plain, counting_default),
+    **{
+        f"enclosed in a {how}": (plain, Counter(how))
+        for how in ("slot", "partial", "namespace", "defaultdict", "deque", "named tuple")
+    },
 }
 
 

@@ -167,3 +167,60 @@ def test_a_record_added_moves_a_sum_by_its_own_term_alone(network, dtype):
             worst = max(worst, np.linalg.norm(np.diff(sums, axis=0), axis=1).max())
     rounding = problem.facts("add_or_remove_one").rounding
     assert 0.5 * C < worst <= (1.0 + 2.0 * rounding) * C
+
+
+# Numbers at the ends of what a type holds
+
+
+def share(network, X, y, w, rule, **options):
+    """Return how far the last record moves the sum, in units of what is charged for it."""
+    options = {"n_classes": 2, "size": len(X) - 1, **options}
+    fewer, all_ = (network(X[:k], y[:k], **options) for k in (len(X) - 1, len(X)))
+    moved = all_.gradient_sum(w, None, rule) - fewer.gradient_sum(w, None, rule)
+    return np.linalg.norm(moved) / all_.facts("add_or_remove_one").record_sensitivity(2, rule)
+
+
+LIFTS = clipping.Custom(lambda norm, loss: np.where(norm > 0.0, 1.0 / norm, 0.0), C)
+
+
+@pytest.mark.parametrize("rule", [RULE, LIFTS, clipping.Flat(1e-200), clipping.Automatic(C)])
+@pytest.mark.parametrize("large", [1e120, 1e165, 1e200, 1e300])
+def test_no_square_of_a_double_underflows(rule, large):
+    """Norms of 1e-165 were 0, and their gradients of 1e135 met no clipping."""
+    rng, worst = np.random.default_rng(0), 0.0
+    for margin in (50.0, 300.0, 370.0, 375.0, 380.0, 400.0, 600.0, 740.0):
+        X = np.vstack([rng.normal(size=(3, 2)), [[margin, large]]])
+        y = np.array([0, 1, 1, 0])
+        worst = max(worst, share(Softmax, X, y, np.array([[1.0, 0.0, 0.0, 0.0]]), rule))
+        w = np.zeros((1, 12))
+        w[0, [0, 6, 8]] = 1.0, 1.0, -1.0
+        worst = max(worst, share(MLP, X, y, w, rule, hidden=(2,)))
+    assert worst <= 1.0
+    assert worst > 0.5 or rule.clip_norm < C or not 1e120 < large < 1e300
+
+
+@pytest.mark.parametrize("rule", [LIFTS, clipping.Automatic(1e-20), *map(clipping.Flat, (C, 1e-7))])
+def test_weights_of_single_precision_neither_overflow_nor_lose_digits(rule):
+    """A weight above 1e38 was infinite, one below 1e-38 was rounded up by a third."""
+    worst, w = 0.0, np.array([[1.0, 0.0]])
+    for margin in (50.0, 88.0, 94.0, 98.0, 100.0, 103.0):
+        X = np.array([[1.0], [margin]], np.float32)
+        worst = max(worst, share(Softmax, X, np.array([1, 0]), w, rule))
+    for large in np.geomspace(1e30, 3.3e38, 40):
+        X, y = np.array([[0.0, 1.0], [large, 0.0]], np.float32), np.array([0, 0])
+        worst = max(worst, share(Softmax, X, y, np.zeros((1, 4)), rule))
+        w = np.array([[1e-45, 0.0, 1e6, -1e6]])
+        worst = max(worst, share(MLP, X, y, w, rule, hidden=(1,), bias=False))
+    assert 0.0 < worst <= 1.0
+
+
+def test_rows_near_the_largest_number_are_within_their_bound_after_their_multiplier():
+    X, y = np.array([[0.0, 1.0], [3.3e38, 1.0]], np.float32), np.array([0, 1])
+    for radius in (1.0, 1e-3, 1e-5):
+        problem = Softmax(X, y, 2, row_bound=RowBound(2, radius))
+        moved = problem.gradient_sum(np.zeros((1, 4))) - problem.gradient_sum(
+            np.zeros((1, 4)), np.array([0])
+        )
+        assert np.linalg.norm(moved) <= problem.facts("replace_one").gradient_bounds[1]
+    with pytest.raises(ValueError, match="clip_norm must be at least 1e-30"):
+        problem.check_clipping(clipping.Flat(1e-35))

@@ -234,8 +234,9 @@ def module_rounding(n: int, d: int, chunk: int, steps: int) -> float:
 
     *One term.* Of :class:`Whole` and :class:`Outer` the squared norm takes at most d squares and
     d - 1 additions in double, and the norm and the weight at most 16 operations more; all terms
-    are positive. Of :class:`Steps` and :class:`Lookup` it is never below the exact one. The weight
-    leaves the computed norm at most B, so :math:`\|t_i\| \le (1 + \gamma_{d+16}) B`.
+    are positive. No square underflows (:func:`_scaled`), and a gradient whose norm is below 1e-140
+    counts as zero. Of :class:`Steps` and :class:`Lookup` it is never below the exact one. The
+    weight leaves the computed norm at most B, so :math:`\|t_i\| \le (1 + \gamma_{d+16}) B`.
 
     *The sum.* An entry passes through at most k roundings: one for each product of its chunk
     (``chunk``, times ``steps`` where the products of a sample are not added up before), one for
@@ -291,6 +292,25 @@ def _double(array: Tensor) -> Tensor:
     return array.to(torch.float64)
 
 
+def _scaled(double: bool, *arrays: Tensor) -> tuple[list[Tensor], Any]:
+    """Return each sample in units near its largest entries, and the product of its units.
+
+    The units are powers of two, so that no digit is lost. No square then underflows or overflows;
+    those of numbers that were computed in single precision do not anyway.
+    """
+    if not double:
+        return [*arrays], 1.0
+    units = []
+    for array in arrays:
+        largest = array.abs().flatten(1).amax(dim=1)
+        known = (largest > 0.0) & torch.isfinite(largest)
+        exponent = torch.frexp(torch.where(known, largest, 1.0)).exponent.clamp(min=-1021)
+        units.append(torch.ldexp(torch.ones_like(largest), exponent))
+    return [
+        array / unit.view(-1, *[1] * (array.ndim - 1)) for array, unit in zip(arrays, units)
+    ], torch.stack(units).prod(dim=0)
+
+
 def _zeroed(array: Tensor, lost: Tensor) -> Tensor:
     """Return the array with zeros for the lost samples of the first axis."""
     return torch.where(lost.view(-1, *[1] * (array.ndim - 1)), 0.0, array)
@@ -317,10 +337,12 @@ class Whole(GradientPart):
 
     def __init__(self, gradients: Tensor) -> None:
         self.rows = gradients.flatten(1)
+        self._is_double = gradients.dtype == torch.float64
 
     def squares(self) -> Tensor:
         """Return the squared norms."""
-        return torch.linalg.vector_norm(self.whole(), dim=1).square()
+        (rows,), unit = _scaled(self._is_double, self.whole())
+        return torch.linalg.vector_norm(rows, dim=1).square() * unit * unit
 
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the weighted sum, one product of a vector and a matrix."""
@@ -340,14 +362,14 @@ class Outer(GradientPart):
     """Gradients that are outer products of ``deltas`` (B, out) and ``inputs`` (B, in)."""
 
     def __init__(self, deltas: Tensor, inputs: Tensor) -> None:
+        self._is_double = deltas.dtype == torch.float64
         self._deltas, self._inputs = _double(deltas), _double(inputs)
 
     def squares(self) -> Tensor:
         """Return the squared norms: an outer product's is the product of the norms."""
-        deltas, inputs = (
-            torch.linalg.vector_norm(each, dim=1) for each in (self._deltas, self._inputs)
-        )
-        return (deltas * inputs).square()
+        scaled, unit = _scaled(self._is_double, self._deltas, self._inputs)
+        deltas, inputs = (torch.linalg.vector_norm(each, dim=1) for each in scaled)
+        return (deltas * inputs).square() * unit * unit
 
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the weighted sum, one product of two matrices."""
@@ -380,17 +402,18 @@ class Steps(GradientPart):
     """
 
     def __init__(self, deltas: Tensor, inputs: Tensor) -> None:
+        self._is_double = deltas.dtype == torch.float64
         self._deltas, self._inputs = _double(deltas), _double(inputs)
         self.steps = deltas.shape[1]
 
     def squares(self) -> Tensor:
         """Return upper bounds on the squared norms, by two matrices of T x T a sample."""
-        deltas, inputs = self._deltas, self._inputs
+        (deltas, inputs), unit = _scaled(self._is_double, self._deltas, self._inputs)
         products = (deltas @ deltas.mT) * (inputs @ inputs.mT)
         norms = torch.linalg.vector_norm(deltas, dim=2) * torch.linalg.vector_norm(inputs, dim=2)
         sizes = norms.sum(dim=1).square()
         count = deltas.shape[1] ** 2 + deltas.shape[2] + inputs.shape[2]
-        return _never_below(products.sum(dim=(1, 2)), sizes, count)
+        return _never_below(products.sum(dim=(1, 2)), sizes, count) * unit * unit
 
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the weighted sum, one product of two matrices over samples and places."""
@@ -414,16 +437,18 @@ class Lookup(GradientPart):
     """
 
     def __init__(self, deltas: Tensor, places: Tensor, rows: int) -> None:
+        self._is_double = deltas.dtype == torch.float64
         self._deltas, self._places, self._rows = _double(deltas), places, rows
         self.steps = deltas.shape[1]
 
     def squares(self) -> Tensor:
         """Return upper bounds on the squared norms: only equal places meet."""
-        deltas = self._deltas
+        (deltas,), unit = _scaled(self._is_double, self._deltas)
         same = self._places[:, :, None] == self._places[:, None, :]
         sizes = torch.linalg.vector_norm(deltas, dim=2).sum(dim=1).square()
         found = (deltas @ deltas.mT).masked_fill(~same, 0.0).sum(dim=(1, 2))
-        return _never_below(found, sizes, deltas.shape[1] ** 2 + deltas.shape[2])
+        found = _never_below(found, sizes, deltas.shape[1] ** 2 + deltas.shape[2])
+        return found * unit * unit
 
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the table with each weighted delta in the row of its place."""

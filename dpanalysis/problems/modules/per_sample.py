@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import copyreg
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -212,9 +213,39 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
         named = _copied(value.keywords, memo)
         return partial(_copied(value.func, memo), *_copied(value.args, memo), **named)
     try:
-        return copy.deepcopy(value, memo)
+        return _rebuilt(value, memo)
     except Exception:  # whatever a class says, as a lock does
+        memo[id(value)] = value
         return value
+
+
+def _rebuilt(value: Any, memo: dict[int, Any]) -> Any:
+    """Copy any other object as ``copy.deepcopy`` does, with copies of the functions within it."""
+    reduce = copyreg.dispatch_table.get(type(value))
+    if hasattr(value, "__deepcopy__"):
+        return copy.deepcopy(value, memo)
+    reduced = value.__reduce_ex__(4) if reduce is None else reduce(value)
+    if isinstance(reduced, str):
+        return value
+    memo.setdefault(id(memo), []).append(reduced)  # so that no other object gets an id in it
+    make, arguments, state, items, pairs, setter = (*reduced, *[None] * 4)[:6]
+    if setter is not None:
+        return copy.deepcopy(value, memo)
+    made = memo[id(value)] = make(*(_copied(each, memo) for each in arguments))
+    state = _copied(state, memo)
+    if hasattr(made, "__setstate__") and state is not None:
+        made.__setstate__(state)
+    elif state is not None:
+        own, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+        if own:
+            vars(made).update(own)
+        for name, each in (slots or {}).items():
+            setattr(made, name, each)
+    for each in items or ():
+        made.append(_copied(each, memo))
+    for key, each in pairs or ():
+        made[_copied(key, memo)] = _copied(each, memo)
+    return made
 
 
 def _function(function: FunctionType, memo: dict[int, Any]) -> Any:
@@ -234,6 +265,9 @@ def _function(function: FunctionType, memo: dict[int, Any]) -> Any:
 
 
 # Gradients of a chunk in all parameters: few operations, since each costs a launch
+
+
+_SHORTEST = 1e-140  # shorter gradients count as zero: their squares may be no normal numbers
 
 
 class Placed(NamedTuple):
@@ -326,9 +360,10 @@ class Together:
             looked_at.append(factors)
         # 0 times what is not finite is no number, and so is the sum.
         lost = (torch.stack(looked_at) * 0.0).sum(dim=0) != 0.0
-        factors = torch.where(lost, 0.0, factors)
-        factors = factors[:count]
+        factors = torch.where(lost, 0.0, factors)[:count]
         cut = factors < 1.0
+        if clipping is not None:  # a rule may lift what is so short that its square vanishes
+            factors = torch.where(norms[:count] < _SHORTEST, 0.0, factors)
         if times is not None:
             cut = cut & (times > 0.0)
             factors = factors * times

@@ -36,7 +36,16 @@ from ..rows.checks import (
     row_norms,
     row_scale,
 )
-from .layers import Layout, add_gradients, backward, cross_entropy, forward, gradient_norms, zero
+from .layers import (
+    Layout,
+    add_gradients,
+    backward,
+    cross_entropy,
+    forward,
+    gradient_norms,
+    usable,
+    zero,
+)
 
 # What a block's arrays take. On the host they stay in cache, and below what the C library gives
 # back to the system after every call: faulting the pages in again costs more than clipping.
@@ -53,7 +62,9 @@ def network_rounding(n: int, d: int, single: bool) -> float:
     the numbers that were computed for it. Its exact norm is at most the bound B in single
     precision, where weights and row bounds are kept 16 roundings inside and at most 4 follow;
     in double it is at most :math:`(1 + \gamma_{d+16})B`, which
-    :func:`~dpanalysis.kernels.rounding.sum_rounding` counts.
+    :func:`~dpanalysis.kernels.rounding.sum_rounding` counts. Norms are computed without underflow,
+    and weights and entries of :math:`\delta_i` that are not finite, or so small that they have
+    lost digits, count as zero, which makes a term no larger.
 
     A matrix product adds the terms of at most b rows, in whatever order and with or without
     fused operations. Each entry passes through at most b roundings of relative error u, so the
@@ -119,7 +130,9 @@ class NetworkSums:
         step = self._step(rows is not None, replicates, count)
         whole = WHOLE if self._on_host and not is_sparse(self._X) else 1
         for _, pick in row_blocks(count, step, rows):
-            scale = None if self._scale is None else self._cast(xp, pick(self._scale, whole))
+            scale = None
+            if self._scale is not None:
+                scale = usable(xp, self._cast(xp, pick(self._scale, whole)))
             yield pick(self._X, whole), pick(self._labels), scale, pick
 
     @property
@@ -185,19 +198,22 @@ class NetworkSums:
                 factors = self._clip(xp, clipping, sizes, losses)
                 lost = lost | ~xp.isfinite(sizes) | ~xp.isfinite(factors)
                 cut = (factors < 1.0) | lost
+                factors = xp.where(sizes == 0.0, sizes, factors)
                 if counts is not None:
                     cut = cut & (counts > 0.0)
                 clipped += xp.sum(xp.astype(cut, xp.int64), axis=1)
             if counts is not None:
                 factors = xp.ones_like(losses) * counts if factors is None else factors * counts
+            if factors is not None:
+                factors = self._cast(xp, factors)  # the weight itself may overflow, or lose digits
+                lost = lost | ~xp.isfinite(factors)
+                factors = usable(xp, factors)
             if not self._on_host or bool(xp.any(lost)):  # no device is asked: that would wait
                 # A gradient that overflows counts as zero, and so must all that enters its
                 # product: inf * 0 would give every sample away.
                 hidden, deltas = _without(xp, lost, hidden), _without(xp, lost, deltas)
                 if factors is not None:
                     factors = xp.where(lost, zero(xp, factors), factors)
-            if factors is not None:
-                factors = self._cast(xp, factors)
             if X.shape[0] > labels.shape[0]:
                 X = X[: labels.shape[0], :]
                 scale = None if scale is None else scale[: labels.shape[0]]
@@ -328,6 +344,17 @@ class Network(EmpiricalRisk):
         """Size from which on weights count as diverged: their product may overflow."""
         most = float(self._xp.finfo(self._X.dtype).max)
         return min(LARGEST_ITERATE, float((1e-20 * most) ** (1.0 / (len(self._layout.widths) - 1))))
+
+    def check_clipping(self, clipping: Clipping | None) -> None:
+        """As :meth:`ERM.check_clipping <dpanalysis.ERM.check_clipping>`, and for single precision.
+
+        ValueError for a clip norm that is tiny for the products.
+        """
+        super().check_clipping(clipping)
+        if clipping is not None and self._sums.single and clipping.clip_norm < 1e-30:
+            raise ValueError(
+                f"clip_norm must be at least 1e-30 in single precision, got {clipping.clip_norm!r}"
+            )
 
     # Sums and predictions
 

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 
 from ...kernels.products import row_product
+from ...kernels.rounding import TINY
 
 # Both have slope at most 1 and pass through 0, which theory.weak_growth_mlp relies on.
 ACTIVATIONS = ("relu", "tanh")
+_SMALL, _LARGE = 1e-280, 1e300  # sums of squares between them are accurate
+_SHORTEST = 1e-290  # shorter gradients count as zero: their norms may have lost digits
 
 
 @dataclass(frozen=True)
@@ -131,10 +134,34 @@ def backward(
     return deltas[::-1]
 
 
-def _norm(xp: Any, array: Any) -> Any:
-    """Return the L2 norms along the last axis, accumulated in float64."""
+def _norm(xp: Any, array: Any) -> tuple[Any, Any]:
+    """Return the L2 norms along the last axis, in float64, and their units.
+
+    A unit is 1 but where squares would underflow or overflow; then it is the largest entry.
+    """
+    double = array.dtype == xp.float64
     array = xp.astype(array, xp.float64, copy=False)
-    return xp.sqrt(xp.vecdot(array, array))
+    squares = xp.vecdot(array, array)
+    normal = (squares > _SMALL) & (squares < _LARGE)
+    one = xp.ones_like(squares)
+    # Squares of numbers in single precision are normal; no device is asked, that would wait.
+    if not double or (is_numpy_array(array) and bool(xp.all(normal))):
+        return xp.sqrt(squares), one
+    largest = xp.max(xp.abs(array), axis=-1)
+    unit = xp.where(~normal & (largest > 0.0) & xp.isfinite(largest), largest, one)
+    shares = array / unit[..., None]
+    return xp.sqrt(xp.where(normal, squares, xp.vecdot(shares, shares))), unit
+
+
+def usable(xp: Any, array: Any) -> Any:
+    """Return the entries, 0 in the place of those that are not finite or not accurate.
+
+    A number below the smallest normal one, or near it in double, has lost digits. Its products with
+    large inputs would then be larger than the norm of the gradient says.
+    """
+    least = TINY if array.dtype == xp.float64 else float(xp.finfo(array.dtype).smallest_normal)
+    size = xp.abs(array)
+    return xp.where((size >= least) & xp.isfinite(size), array, zero(xp, array))
 
 
 def gradient_norms(
@@ -146,11 +173,14 @@ def gradient_norms(
     input 1.
     """
     total: Any = None
-    norms = [input_norms, *(_norm(xp, a) for a in hidden)]
-    for size, delta in zip(norms, deltas):
-        part = _norm(xp, delta) * (xp.hypot(size, xp.ones_like(size)) if bias else size)
+    norms = [(input_norms, xp.ones_like(input_norms)), *(_norm(xp, a) for a in hidden)]
+    for (size, unit), delta in zip(norms, deltas):
+        if bias:
+            size, unit = xp.hypot(size * unit, xp.ones_like(size)), xp.ones_like(size)
+        back, small = _norm(xp, delta)
+        part = back * size * (small * unit)  # the units together first: either may be tiny alone
         total = part if total is None else xp.hypot(total, part)
-    return total
+    return xp.where(total < _SHORTEST, zero(xp, total), total)
 
 
 def add_gradients(
@@ -173,10 +203,11 @@ def add_gradients(
     for i, (delta, (weights, bias)) in enumerate(zip(deltas, layout.slices())):
         if factors is not None:
             delta *= factors[..., None]
+        delta = usable(xp, delta)
         if layout.bias:
             totals[:, bias] += xp.sum(delta, axis=1, dtype=totals.dtype)
         if i == 0 and scale is not None:
-            delta *= scale[:, None]
+            delta = usable(xp, delta * scale[:, None])
         inputs = X if i == 0 else hidden[i - 1]
         for lo in range(0, delta.shape[1], rows):
             part = _slice(delta, lo, rows, dtype)
