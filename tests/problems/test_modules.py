@@ -601,7 +601,8 @@ def test_a_rule_lifts_no_double_above_its_norm():
     lifts = clipping.Custom(lambda norm, loss: 1.0 / np.maximum(norm, 1e-300), 1.0)
     for rule in (lifts, clipping.Automatic(1e-10), clipping.Flat(1e-12)):
         few, more, most = (dpa.problems.Module(net, X[:k], y[:k], size=5) for k in (4, 5, 6))
-        w, most_moved = few.initial()[None], more.facts("add_or_remove_one").record_sensitivity(2, rule)
+        facts, w = more.facts("add_or_remove_one"), few.initial()[None]
+        most_moved = facts.record_sensitivity(2, rule)
         for one, other in ((few, more), (more, most)):
             moved = other.gradient_sum(w, None, rule) - one.gradient_sum(w, None, rule)
             assert np.linalg.norm(moved) <= most_moved
