@@ -503,11 +503,10 @@ def fingerprint(data: Any) -> Any:
     if hasattr(data, "columns") and hasattr(data, "iloc"):  # a table: each column has its own type
         columns = (data.iloc[:, place].to_numpy() for place in range(len(data.columns)))
         return tuple(map(repr, data.columns)), tuple(map(fingerprint, columns))
-    if hasattr(data, "__array__"):
-        try:
-            return fingerprint(np.asarray(data))
-        except Exception:  # on a device, or with a gradient
-            return ()
+    if hasattr(data, "iloc"):
+        return fingerprint(data.to_numpy())
+    if hasattr(data, "detach"):  # PyTorch
+        return fingerprint(as_array(data))
     return tuple(
         (name, fingerprint(vars(data)[name]))
         for name in ("X", "y", "_X", "_y")

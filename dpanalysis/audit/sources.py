@@ -28,7 +28,7 @@ import time
 import types
 import zlib
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -203,24 +203,28 @@ class Tape:
         """
         site = (*_caller(), repr(seed))
         self.seeds.append(site)
-        if isinstance(seed, Hashable) and seed in self.words:
+        parts = seed if isinstance(seed, (list, tuple)) else [seed]
+        if any(isinstance(part, (int, np.integer, bytes)) and part in self.words for part in parts):
             self.lent.append(renew)
         return site not in self.constant
 
     def coin(self, draw: Draw, far: np.random.Generator | None, value: Any, other: Any) -> Any:
         """Write a coin down; return what the mechanism gets, ``other(far)`` if that is known."""
         self.draws.append(draw)
-        if isinstance(value, (int, np.integer, bytes)):
-            self.words.add(value)
+        self.keep(value)
         if far is None:
             return value
         extreme = other(far)
         if extreme is None:
             self.missed.add(draw.key[:3])
             return value
-        if isinstance(extreme, (int, np.integer, bytes)):
-            self.words.add(extreme)
+        self.keep(extreme)
         return extreme
+
+    def keep(self, value: Any) -> None:
+        """Keep what a seed may be made of."""
+        if isinstance(value, bytes) or (isinstance(value, (int, np.integer)) and value >= 1 << 16):
+            self.words.add(value)
 
     def record(self, draw: Draw, far: np.random.Generator | None) -> Any:
         """Write a draw of noise down; return what the mechanism gets for it."""
@@ -433,7 +437,9 @@ def _seed_of(bit_generator: Any) -> Any:
     seed = getattr(sequence, "entropy", None)
     if seed is None:
         return zlib.crc32(pickle.dumps(bit_generator.state))
-    return (seed, *sequence.spawn_key) if sequence.spawn_key else seed
+    seed = seed.tolist() if isinstance(seed, np.ndarray) else seed
+    parts = seed if isinstance(seed, (list, tuple)) else [seed]
+    return (*parts, *sequence.spawn_key) if sequence.spawn_key else seed
 
 
 class _RecordingState(_RandomState, metaclass=_AsTheReal):
@@ -563,7 +569,7 @@ def _urandom(size: int) -> bytes:
     value = tape.stream(key).bytes(size)
     coin = Draw(key, "os.urandom", noise=False)
     value = tape.coin(coin, tape.far(key, True, None), value, lambda far: far_bytes(far, value))
-    tape.words.add(int.from_bytes(value, "big"))
+    tape.keep(int.from_bytes(value, "big"))
     return bytes(value)
 
 

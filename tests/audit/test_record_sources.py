@@ -41,6 +41,10 @@ KEPT = {
     "seed of rng": lambda rng: np.random.default_rng(rng.integers(2**63)),
     "seed of secrets": lambda rng: np.random.default_rng(secrets.randbits(128)),
     "state of rng": lambda rng: np.random.RandomState(rng.integers(2**31)),
+    "list of seeds": lambda rng: np.random.default_rng([1, rng.integers(2**31)]),
+    "spawned": lambda rng: np.random.default_rng(
+        np.random.SeedSequence([7, int(rng.integers(2**31))]).spawn(1)[0]
+    ),
     "bytes": lambda rng: random.Random(secrets.token_bytes(16)),
 }
 
