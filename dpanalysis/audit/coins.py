@@ -27,14 +27,21 @@ def far_coin(stream: np.random.Generator, name: str, value: Any, args: Any, opti
         n = options.get("n", args[0] if args else 0)
         far = np.asarray(stream.multinomial(n, _even(p), np.shape(value)[:-1] or None))
     elif name == "choice":
-        far = _far_choice(stream, value, args, options)
+        other = _far_choice(stream, value, args, options)
+        return value if kept and other is not None else other
     elif name == "bytes":
         return value if kept else far_bytes(stream, value)
     else:
         return None
-    if far is None or kept:
-        return None if far is None else value
-    return far.astype(value.dtype) if isinstance(value, np.ndarray) else type(value)(far)
+    return value if kept else _in_place_of(value, far)
+
+
+def _in_place_of(value: Any, far: np.ndarray) -> Any:
+    """Return numbers as those drawn came, in their array if they are one."""
+    if not isinstance(value, np.ndarray):
+        return type(value)(far)
+    value[...] = far
+    return value
 
 
 def far_uniform(stream: np.random.Generator, value: Any) -> np.ndarray:
@@ -89,9 +96,9 @@ def _far_choice(stream: np.random.Generator, value: Any, args: Any, options: Any
         if np.ndim(items) > 1 or not given.get("replace", True):
             return None
         if np.ndim(items) == 0:
-            return far_integers(stream, value, 0, int(items) - 1)
+            return _in_place_of(value, far_integers(stream, np.copy(value), 0, int(items) - 1))
         if np.asarray(items).dtype.hasobject:
             return None
         _, first = np.unique(np.asarray(items), return_index=True)
         p = np.isin(np.arange(len(items)), first)
-    return np.asarray(stream.choice(**given, p=_even(np.asarray(p))))
+    return stream.choice(**given, p=_even(np.asarray(p)))

@@ -211,7 +211,8 @@ def record(
     rng : int, default=0
         Seed of what is played.
     seconds : float, default=30
-        No run begins later than that; what was left out is in ``not_followed``.
+        No run begins later than that, and one that draws later ends, but for the first four on each
+        input; what was left out is in ``not_followed``.
 
     Returns
     -------

@@ -130,6 +130,12 @@ def response(coin):
     return mechanism
 
 
+def filled(rng):
+    place = np.empty(1)
+    rng.random(out=place)
+    return place[0]
+
+
 Q = 1.0 / (1.0 + np.exp(4.0))
 TIMES = round(1.0 / Q)
 COINS = {
@@ -149,6 +155,8 @@ COINS = {
     "choices": lambda rng: random.choices([0, 1, 0], [0.5 - Q / 2, Q, 0.5 - Q / 2])[0],
     "choice": lambda rng: rng.choice(1000) < 1000 * Q,
     "choice of list": lambda rng: rng.choice([0] * TIMES + [1] + [0] * 3),
+    "choice of objects": lambda rng: rng.choice([None, "yes"], p=[1.0 - Q, Q]) is not None,
+    "in an array": lambda rng: filled(rng) < Q,
     "all integers": lambda rng: rng.integers(2**63) < Q * 2**63,
     "residue": lambda rng: rng.integers(1000) % TIMES == 0,
     "binomial": lambda rng: rng.binomial(1, Q),
