@@ -58,7 +58,8 @@ from .replay import (
     slack,
     spread,
 )
-from .sources import COPIED, OUTSIDE, SET, listen
+from .sources import listen
+from .tape import COPIED, OUTSIDE, SET
 from .verify import Claimed, ParsedClaim, check_inputs, parse_claim
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
@@ -793,7 +794,9 @@ class _Judge:
                 return True
             for key, draw in one.items():
                 other = two[key]
-                if not (agree(draw.quantity, other.quantity) and agree(draw.scale, other.scale)):
+                if draw.shape != other.shape or not (
+                    agree(draw.quantity, other.quantity) and agree(draw.scale, other.scale)
+                ):
                     return True
         # A number that is rounded, or a choice, may be the same by chance.
         values = np.array([run.numbers for run in self.runs[0]])

@@ -13,7 +13,8 @@ import numpy as np
 
 from .entries import hashable, plain, words_and_numbers
 from .outcomes import CHANGED, Raised, fingerprint
-from .sources import Draw, OutOfTime, Tape, play
+from .sources import play
+from .tape import Draw, OutOfTime, Tape
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 

@@ -18,28 +18,35 @@ Code outside Python (C, Fortran, Numba) that has a generator of its own is not h
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import pickle
 import random
 import sys
 import threading
-import time
 import types
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 
 from ..privacy import mechanisms, noise
-from .coins import far_below, far_bytes, far_coin, far_uniform
+from .coins import far_below, far_bytes, far_uniform
+from .tape import (
+    COINS,
+    COPIED,
+    NOISE,
+    OTHER_NOISE,
+    OUTSIDE,
+    SET,
+    Draw,
+    Tape,
+    current,
+    listening,
+    played,
+)
+from .torch_sources import torch_names
 
 # The real ones: names of this module are not replaced.
 _Generator = np.random.Generator
@@ -53,268 +60,9 @@ _REAL: dict[str, Any] = {
     "system_below": random.SystemRandom._randbelow,  # type: ignore[attr-defined]
     **{name: getattr(mechanisms, name) for name in ("noisy", "nearly", "smallest")},
 }
-_POSITIVE = ("exponential", "other", "uniform")  # laws of which numbers near 0 are extreme as well
-
-# Method -> law, location and scale: positions among the arguments, with their defaults. The
-# parameters of "uniform" are its ends.
-_NOISE: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
-    "normal": ("normal", (("loc", 0.0), ("scale", 1.0))),
-    "laplace": ("laplace", (("loc", 0.0), ("scale", 1.0))),
-    "logistic": ("logistic", (("loc", 0.0), ("scale", 1.0))),
-    "gumbel": ("gumbel", (("loc", 0.0), ("scale", 1.0))),
-    "uniform": ("uniform", (("low", 0.0), ("high", 1.0))),
-    "exponential": ("exponential", (("scale", 1.0),)),
-    "standard_normal": ("normal", ()),
-    "randn": ("normal", ()),
-    "standard_exponential": ("exponential", ()),
-    "standard_cauchy": ("cauchy", ()),
-}
-# Methods that take no location and scale: noise of other laws, and coins.
-_WORDS = """
-beta chisquare f gamma geometric logseries lognormal noncentral_chisquare noncentral_f pareto
-poisson power rayleigh standard_gamma standard_t triangular vonmises wald weibull zipf
-multivariate_normal negative_binomial
-random rand random_sample ranf sample integers randint random_integers choice permutation permuted
-shuffle bytes binomial multinomial hypergeometric multivariate_hypergeometric dirichlet
-"""
-_OTHER_NOISE, _COINS = (frozenset(text.split()) for text in _WORDS.split("\nrandom ", 1))
-_COINS |= {"random"}
-
 
 _REMEMBERED = 1 << 14  # states of a generator
-SET, COPIED, OUTSIDE = "set", "copied", "outside"
-
-
-@dataclass(eq=False)
-class Draw:
-    """One call of a random source.
-
-    ``quantity`` is what the noise is added to, where the call itself adds it, else 0; ``value`` is
-    what the call returned, None for what is no number. Noise of law "other" has no known scale.
-    """
-
-    key: tuple[str, int, str, int]
-    law: str
-    noise: bool
-    quantity: Any = 0.0
-    scale: Any = np.nan
-    value: np.ndarray | None = None
-    shape: tuple[int, ...] = ()
-    outcome: Any = None  # of coins that the mechanism seeds itself
-
-    @property
-    def added(self) -> np.ndarray | None:
-        """The noise alone."""
-        return None if self.value is None else self.value - self.quantity
-
-
-class Tape:
-    """The draws of one run.
-
-    Parameters
-    ----------
-    seed : int
-    extreme : float
-        Multiply noise by up to 10^extreme, at random, and let coins fall on what is least likely:
-        what chance can change at all then changes. With 0 all is as drawn.
-    forced : dict, optional
-        Noisy answers, by the key of the draw, to give in the place of new ones.
-    constant : set, optional
-        The seeds, with their places, that do not depend on chance: what has such a seed keeps its
-        numbers, what has another one is extreme, too.
-    most : int, optional
-        So many calls are extreme, and the others as usual: a loop may wait for a usual number.
-    end : float, optional
-        Later calls raise OutOfTime.
-    """
-
-    def __init__(
-        self,
-        seed: int,
-        extreme: float = 0.0,
-        forced: dict[Any, Any] | None = None,
-        constant: frozenset[Any] = frozenset(),
-        most: float = math.inf,
-        end: float = math.inf,
-    ) -> None:
-        self.seed, self.extreme, self.forced = seed, extreme, forced or {}
-        self.constant, self.most, self.end = constant, most, end
-        self.missed: set[tuple[str, int, str]] = set()  # coins with no extreme outcome
-        self.marks: set[str] = set()  # SET, COPIED, OUTSIDE: what happened to generators
-        self.draws: list[Draw] = []
-        self.seeds: list[tuple[str, int, str]] = []
-        self.muted = False
-        self.threads = {threading.get_ident()}  # those of the run; others have their own numbers
-        self.legacy: Any = None  # a seeded stream of NumPy's global functions
-        self.torch_is_seeded = False
-        self.legacy_is_drawn = self.torch_is_drawn = False
-        self.words: set[Any] = set()  # integers and bytes that seeds may be made of
-        self.lent: list[Callable[[], None]] = []  # new seeds for what may be kept after the run
-        self.calls = 0
-        self._calls: Counter[tuple[str, int, str]] = Counter()
-
-    def key(self, law: str) -> tuple[str, int, str, int]:
-        """Return the name of a call: file, line, law, and how many came before it."""
-        if time.monotonic() > self.end:
-            raise OutOfTime
-        site = (*_caller(), law)
-        self._calls[site] += 1
-        self.calls += 1
-        return *site, self._calls[site]
-
-    def stream(self, key: tuple[str, int, str, int]) -> np.random.Generator:
-        """Return the generator of one call, the same under every tape of this seed."""
-        name = zlib.crc32(repr((Path(key[0]).name, *key[1:])).encode())
-        return _Generator(np.random.PCG64(np.random.SeedSequence([self.seed, name])))
-
-    @contextlib.contextmanager
-    def mute(self) -> Iterator[None]:
-        """Write nothing down: the numbers that a law is made of are no draws of their own."""
-        before, self.muted = self.muted, True
-        try:
-            yield
-        finally:
-            self.muted = before
-
-    def far(
-        self, key: tuple[str, int, str, int], keyed: bool, state: Callable[[], Any] | None
-    ) -> np.random.Generator | None:
-        """Return what makes a call extreme, None where it stays as drawn.
-
-        A source with a drawn seed is no tape's: ``state`` gives what its next numbers depend on,
-        since two of one state, which give the same numbers, do so in extreme runs as well.
-        """
-        if not self.extreme:
-            return None
-        if self.calls > self.most:
-            self.missed.add(key[:3])
-            return None
-        if keyed:
-            return self.stream((*key[:2], "far", key[3]))
-        if state is None:
-            return None
-        seed = np.random.SeedSequence([self.seed, zlib.crc32(pickle.dumps(state()))])
-        return _Generator(np.random.PCG64(seed))
-
-    def note_seed(self, seed: Any, renew: Callable[[], None]) -> bool:
-        """Write down that a source was seeded; return whether its seed depends on chance.
-
-        Afterwards ``renew`` seeds it again if its seed came from here.
-        """
-        site = (*_caller(), repr(seed))
-        self.seeds.append(site)
-        parts = seed if isinstance(seed, (list, tuple)) else [seed]
-        if any(isinstance(part, (int, np.integer, bytes)) and part in self.words for part in parts):
-            self.lent.append(renew)
-        return site not in self.constant
-
-    def coin(self, draw: Draw, far: np.random.Generator | None, value: Any, other: Any) -> Any:
-        """Write a coin down; return what the mechanism gets, ``other(far)`` if that is known."""
-        self.draws.append(draw)
-        self.keep(value)
-        if far is None:
-            return value
-        extreme = other(far)
-        if extreme is None:
-            self.missed.add(draw.key[:3])
-            return value
-        self.keep(extreme)
-        return extreme
-
-    def keep(self, value: Any) -> None:
-        """Keep what a seed may be made of."""
-        if isinstance(value, bytes) or (isinstance(value, (int, np.integer)) and value >= 1 << 16):
-            self.words.add(value)
-
-    def record(self, draw: Draw, far: np.random.Generator | None) -> Any:
-        """Write a draw of noise down; return what the mechanism gets for it."""
-        if draw.value is not None:
-            if far is not None:
-                near = 0.375 if draw.law in _POSITIVE else 0.125
-                chances, top = [near, 0.625 - near, 0.375], self.extreme
-                low = far.choice([-top, 0.0, top - 1.0], draw.value.shape, p=chances)
-                factor = 10.0 ** far.uniform(low, np.where(low < 0.0, -1.0, top))
-                draw.value = draw.quantity + (draw.value - draw.quantity) * factor
-            forced = self.forced.get(draw.key)
-            if forced is not None and forced.shape == draw.value.shape:
-                draw.value = forced.copy()
-            draw.shape = draw.value.shape
-            draw.value = np.array(draw.value, dtype=np.float64)
-        self.draws.append(draw)
-        return draw.value
-
-    def call(
-        self,
-        name: str,
-        source: Any,
-        keyed: bool,
-        args: Any,
-        options: Any,
-        state: Callable[[], Any] | None = None,
-    ) -> Any:
-        """Answer one call of a method of NumPy's generators."""
-        law, parameters = _NOISE.get(name, (name if name in _COINS else "other", ()))
-        key = self.key(name)
-        far = self.far(key, keyed, state)
-        with self.mute():
-            value = getattr(source(key), name)(*args, **options)
-        if name in _COINS:
-            outcome = None if keyed else np.asarray(value).tobytes()
-            coin = Draw(key, law, noise=False, shape=np.shape(value), outcome=outcome)
-            return self.coin(
-                coin, far, value, lambda far: far_coin(far, name, value, args, options)
-            )
-        given = dict(zip((each for each, _ in parameters), args))
-        first, *rest = [options.get(n, given.get(n, d)) for n, d in parameters] or [1.0]
-        place, scale = (first, rest[0]) if rest else (0.0, first)
-        if law == "uniform":
-            place, scale = np.asarray(place), np.subtract(scale, place)
-        if law == "other":
-            scale = np.nan
-        array = np.array(value, dtype=np.float64)
-        if far is not None and np.asarray(value).dtype.kind in "iu":  # 0 stays 0 by any factor
-            array += far.integers(0, 2, array.shape)
-        result = self.record(Draw(key, law, True, np.asarray(place), scale, array), far)
-        if isinstance(value, np.ndarray):
-            value[...] = result
-            return value
-        return type(value)(result)
-
-
-class OutOfTime(BaseException):
-    """The time for a recording is over, in the middle of a run."""
-
-
-_current: Tape | None = None
 _lock = threading.RLock()
-_PACKAGE = Path(__file__).parents[1]
-_INSIDE = (
-    *(str(Path(__file__).with_name(name)) for name in ("sources.py", "torch_sources.py")),
-    *(str(Path(str(library.__file__)).parent) for library in (np, scipy)),
-    str(_PACKAGE / "privacy"),
-    *(str(module.__file__) for module in (random, contextlib)),
-    str(Path(os.__file__).with_name("secrets.py")),
-    *([str(Path(spec.origin).parent)] if (spec := find_spec("torch")) and spec.origin else []),
-)
-
-
-def _caller() -> tuple[str, int]:
-    """Return file and line of who asks, outside of NumPy, PyTorch and our mechanisms."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_INSIDE):
-            return name, frame.f_lineno
-        frame = frame.f_back
-    return "?", 0
-
-
-def listening() -> Tape | None:
-    """Return the tape of a run that this thread is part of."""
-    tape = _current
-    if tape is None or tape.muted or threading.get_ident() not in tape.threads:
-        return None
-    return tape
 
 
 def _start(thread: threading.Thread) -> None:
@@ -355,7 +103,7 @@ def _method(name: str, real: Any) -> Callable[..., Any]:
 
 
 def _methods(real: Any) -> dict[str, Any]:
-    names = (*_NOISE, *sorted(_OTHER_NOISE), *sorted(_COINS))
+    names = (*NOISE, *sorted(OTHER_NOISE), *sorted(COINS))
     return {name: _method(name, real) for name in names if hasattr(real, name)}
 
 
@@ -398,15 +146,17 @@ class RecordingGenerator(_Generator, metaclass=_AsTheReal):
         self._last = self.bit_generator.state["state"]["state"]
 
     def _source(self, key: Any) -> Any:
-        if self._keyed and _current is not None:
-            return _current.stream(key)
+        tape = current()
+        if self._keyed and tape is not None:
+            return tape.stream(key)
         return _Generator(self.bit_generator)
 
     def spawn(self, n_children: int) -> list[Any]:
         """Return children, which ask the tape if this one does."""
         children = self.bit_generator.spawn(n_children)
-        if self._keyed and _current is not None:
-            _current.lent += [partial(_renew, child) for child in children]
+        tape = current()
+        if self._keyed and tape is not None:
+            tape.lent += [partial(_renew, child) for child in children]
         return [RecordingGenerator(child, self._keyed) for child in children]
 
     def __reduce__(self) -> Any:
@@ -463,8 +213,9 @@ class _RecordingState(_RandomState, metaclass=_AsTheReal):
         super().set_state(state)
 
     def _source(self, key: Any) -> Any:
-        if self._keyed and _current is not None:
-            return _RandomState(_current.stream(key).bit_generator)
+        tape = current()
+        if self._keyed and tape is not None:
+            return _RandomState(tape.stream(key).bit_generator)
         return _Through(self, _RandomState)
 
 
@@ -781,12 +532,10 @@ def _threshold_class(real: Any) -> Any:
 
 def _replacements() -> list[tuple[Any, str, Any]]:
     """Return the places of the real functions, with what stands for them."""
-    from .torch_sources import torch_names
-
     ours = [(noise, name, _law(name, getattr(noise, name))) for name in _OUR_LAWS]
     legacy = [
         (np.random, name, _legacy(name, getattr(np.random, name)))
-        for name in (*_NOISE, *sorted(_OTHER_NOISE), *sorted(_COINS))
+        for name in (*NOISE, *sorted(OTHER_NOISE), *sorted(COINS))
         if hasattr(np.random, name) and name != "Generator"
     ]
     legacy += [
@@ -864,7 +613,7 @@ def _replace_names(undo: list[Callable[[], None]]) -> None:
                 partial(setattr, owner, name, old) if own else partial(delattr, owner, name)
             )
     for title, module in list(sys.modules.items()):
-        if title == __name__ or title.startswith("numpy.random."):
+        if title in (__name__, Tape.__module__) or title.startswith("numpy.random."):
             continue
         names = getattr(module, "__dict__", None)
         if type(names) is not dict:
@@ -928,16 +677,14 @@ def play(tape: Tape, run: Callable[[Any], Any]) -> Any:
 
     What the mechanism keeps has new seeds afterwards, so that nobody can draw its numbers again.
     """
-    global _current
     bit_generator = np.random.PCG64(tape.seed)
     tape.lent.append(partial(_renew, bit_generator))
-    _current = tape
+    handed = RecordingGenerator(bit_generator, keyed=True)
+    handed._watch(tape)
     try:
-        handed = RecordingGenerator(bit_generator, keyed=True)
-        handed._watch(tape)
-        return run(handed)
+        with played(tape):
+            return run(handed)
     finally:
         handed._watch(tape)
-        _current = None
         for renew in tape.lent:
             renew()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .coins import far_integers, far_uniform
-from .sources import SET, Draw, listening
+from .tape import SET, Draw, listening
 
 _TORCH = {
     "randn": "normal",
