@@ -1,6 +1,6 @@
 """Sources of random numbers that write down what is asked of them, and can be replayed.
 
-Inside :func:`listen`, whatever Python code asks for random numbers asks a :class:`Tape`: NumPy's
+Inside :func:`listen`, whatever Python code asks for random numbers asks a :class:`.Tape`: NumPy's
 generators and its old global functions, ``random``, ``os.urandom`` (and so ``secrets``), PyTorch,
 and the laws of :mod:`dpanalysis.privacy.mechanisms`, whatever source they draw from. A tape gives
 each call numbers of its own, which depend on the tape's seed and on the call alone: on the line
