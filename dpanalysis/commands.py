@@ -11,6 +11,7 @@ import gzip
 import math
 import os
 import sys
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -210,6 +211,10 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace an older model")
 
 
+def _say(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
 def _seed(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"must be a whole number, 0 or more, got {text!r}")
@@ -219,7 +224,9 @@ def _seed(text: str) -> int:
 def run(arguments: argparse.Namespace, fail: Callable[[str], Any]) -> int:
     """Run a command; ``fail`` ends with a message about the arguments or the data."""
     try:
-        return _COMMANDS[arguments.command](arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _say  # a place in this package's code would tell nobody anything
+            return _COMMANDS[arguments.command](arguments)
     except BrokenPipeError:  # the reader of the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

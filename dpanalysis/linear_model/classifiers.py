@@ -245,7 +245,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         if len(classes) < 2:
             raise ValueError(
                 f"y must have at least two classes, got one class only, {classes.tolist()!r}: "
-                "declare classes=[...] where one of them may be absent"
+                "declare classes=[...], here or in the domain file, where one may be absent"
             )
         return classes, labels
 

@@ -74,6 +74,14 @@ def test_from_a_table_to_predictions(folder, capsys):
     assert capsys.readouterr().out == (folder / "p.csv").read_text()
 
 
+def test_a_warning_is_a_line_of_words(folder, capsys):
+    write("few.csv", n=80)
+    few = ["fit", "few.csv", *FIT[2:-1], "0.01"]
+    assert main([*few, "--out", "few.json"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said and all(line.startswith("warning: ") for line in said)
+
+
 def test_a_nominal_size_is_what_the_card_shows(folder, capsys):
     added = ["--relation", "add_or_remove_one", "--seed", "0", "--out", "m.json", "--force"]
     assert main([*FIT, *added, "--size", "500"]) == 0
