@@ -74,6 +74,7 @@ def test_from_a_table_to_predictions(folder, capsys):
     assert capsys.readouterr().out == (folder / "p.csv").read_text()
 
 
+@pytest.mark.filterwarnings("always::dpanalysis.linear_model.PrivacyWarning")
 def test_a_warning_is_a_line_of_words(folder, capsys):
     write("few.csv", n=80)
     few = ["fit", "few.csv", *FIT[2:-1], "0.01"]
