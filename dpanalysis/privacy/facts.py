@@ -254,9 +254,11 @@ class PublicFacts:
         if clipping is not None:
             # ||g||_1 <= sqrt(d) ||g||_2 where the L1 norm is wanted of an L2 clip. A rule may
             # lift small gradients, beyond the bound that they had.
+            if clipping.clip_norm < 1e-70:  # see kernels.norms: tiny rows that grew add up to 1e-79
+                raise ValueError(f"clip_norm must be at least 1e-70, got {clipping.clip_norm!r}")
             clip_norm = clipping.clip_norm * (math.sqrt(self.d) if order == 1 else 1.0)
             bound = min(bound * clipping.largest_weight, clip_norm)
-        self._check_size(bound)
+        self.check_size(bound)
         if not math.isfinite(bound):
             raise ValueError(
                 f"the L{order} norm of one record's gradient has no public bound, so no noise can "
@@ -265,13 +267,17 @@ class PublicFacts:
             )
         return self.sum_sensitivity(bound)
 
-    def _check_size(self, bound: float) -> None:
-        """Raise where a sum of terms of that size could overflow, or vanish among subnormals."""
+    def check_size(self, *sizes: float, what: str = "the bound on one record's gradient") -> None:
+        """Raise where a sum of terms of that size could overflow, or vanish among subnormals.
+
+        The size is the product of ``sizes``, and 0 only where one of them is.
+        """
+        bound = math.prod(sizes) or (5e-324 if all(sizes) else 0.0)
         if math.isfinite(bound) and bound and not (bound >= 1e-250 and self.n * bound <= 1e300):
             raise ValueError(
-                f"the bound on one record's gradient must be at least 1e-250, and n times it at "
+                f"{what} must be at least 1e-250, and n times it at "
                 f"most 1e300, for sums to be sums: got {bound:g} with n = {self.n}; give the "
-                "features, or the clip norm, another unit"
+                "features, or what is clipped to, another unit"
             )
 
     def sum_sensitivity(self, bound: float) -> float:
@@ -301,7 +307,7 @@ class PublicFacts:
         if not math.isfinite(derivative):
             return []
         for size in self.gradient_bounds:
-            self._check_size(size)
+            self.check_size(size)
         return [
             tuple(
                 replace(block, radius=self.sum_sensitivity(derivative * block.radius))

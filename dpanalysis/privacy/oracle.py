@@ -486,7 +486,7 @@ class PrivateOracle:
     def _check_query(self, query: Any) -> None:
         if not isinstance(query, Query):
             raise TypeError(f"query must be one of dpanalysis.privacy.queries, got {query!r}")
-        found = overridden(type(query), ("answer", "iterates"), "event")
+        found = overridden(type(query), ("answer", "iterates", "off_diagonal"), "event")
         if found is not None:
             kind, name, states = found
             raise TypeError(

@@ -621,7 +621,7 @@ class LinearRisk(SmoothRisk):
     @property
     def L(self) -> float:  # type: ignore[override]
         """Smoothness that the row bound, the loss and the penalty guarantee; inf for none."""
-        data = self.loss.smoothness * self.radius(2) ** 2
+        data = self.hessian_bound
         return data + (0.0 if self.regularizer is None else self.regularizer.L)
 
     def radius(self, order: int) -> float:
@@ -630,7 +630,8 @@ class LinearRisk(SmoothRisk):
 
     def gradient_bound(self, order: int) -> float:
         """Public bound on the norm of one sample's data gradient; inf when there is none."""
-        return self.loss.lipschitz * self.radius(order)
+        lipschitz = self.loss.lipschitz
+        return lipschitz * self.radius(order) or (5e-324 if lipschitz else 0.0)
 
     @property
     def convex_records(self) -> bool:  # type: ignore[override]
@@ -679,13 +680,20 @@ class LinearRisk(SmoothRisk):
     @property
     def hessian_bound(self) -> float:  # type: ignore[override]
         """Public bound on the norm of one sample's Hessian, without the penalty; inf for none."""
-        return self.loss.smoothness * self.radius(2) ** 2
+        smoothness = self.loss.smoothness
+        radius = self.radius(2)
+        bound = smoothness * (radius * radius)
+        if smoothness and radius < 1e-140:  # its square is no normal number
+            root = math.sqrt(smoothness) * radius
+            bound = max(root * root, 1e-300)
+        return bound
 
     @property
     def hessian_lipschitz(self) -> float:  # type: ignore[override]
         """Lipschitz constant of the Hessian that the public bounds guarantee; inf for none."""
         data = self.loss.hessian_lipschitz
-        data = data * self.radius(2) ** 3 if data else 0.0
+        radius = self.radius(2)
+        data = data * radius * radius * radius if data else 0.0
         return data + (0.0 if self.regularizer is None else self.regularizer.hessian_lipschitz)
 
     def weak_growth(self, w: Any) -> tuple[float, float]:

@@ -80,8 +80,9 @@ def implied_radius(bounds: Sequence[RowBound], order: int, d: int) -> float:
     Uses ``||x||_2 <= ||x||_1 <= sqrt(d) ||x||_2`` and the like, block by block.
     """
     check_choice("order", order, (1, 2))
+    together = math.hypot if order == 2 else lambda *radii: sum(radii)  # no square underflows
     radii = [
-        sum(block.radius_in(order) ** order for block in blocks) ** (1 / order)
+        together(*(block.radius_in(order) for block in blocks))
         for blocks in as_blocks(tuple(bounds), d)
     ]
     return min(radii, default=math.inf)

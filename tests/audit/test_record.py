@@ -149,13 +149,13 @@ CASES = {
         unclipped,
         all_coordinates,
         None,
-        {"neighbor": FAR, "sensitivity": 2.0},
+        {"neighbour": FAR, "sensitivity": 2.0},
         "sensitivity",
     ),
     "seed": (seeded, seeded_from_rng, None, {}, "seed"),
     "draws": (draws_of_data, noise_twice, None, {}, "draws"),
     "size": (size_of_data, size_of_noise, None, {}, "size"),
-    "mean": (mean_by_observed_size, mean_by_public_size, 1.0, {"neighbor": DATA[:2]}, "scale"),
+    "mean": (mean_by_observed_size, mean_by_public_size, 1.0, {"neighbour": DATA[:2]}, "scale"),
     "beside": (exact_beside, noisy_twice_shown, 1.0, {}, "exact"),
     "law": (gaussian_for_pure, scale_stated, 1.0, {}, "law"),
     "uniform": (uniform_noise, scale_stated, Budget(1.0, 1e-6), {}, "epsilon"),
@@ -171,7 +171,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_broken_ones_are_found_and_correct_ones_are_not(case):
     broken, correct, claim, options, kind = CASES[case]
-    options = {"neighbor": OTHER, **options}
+    options = {"neighbour": OTHER, **options}
     found = audit.record(broken, DATA, claim=claim, **options)
     assert kind in {finding.kind for finding in found.findings}, str(found)
     assert not found.passed and f"[{kind}]" in str(found)

@@ -26,13 +26,19 @@ def test_without_replacement_draws_m_different_sorted_rows(n, part, seed):
 
 @given(
     n=st.integers(1, 300),
-    rate=st.floats(1e-300, 1.0, exclude_min=True),
+    rate=st.floats(2.0**-40, 1.0),
     seed=st.integers(0, 2**32),
 )
 def test_poisson_draws_different_sorted_rows(n, rate, seed):
     rows = Poisson(rate).draw(n, random_source(seed))
     assert rows.dtype == np.int64 and rows.size <= n
     assert (np.diff(rows) > 0).all() and ((rows >= 0) & (rows < n)).all()
+
+
+def test_a_rate_finer_than_uniform_numbers_needs_the_source_of_the_system():
+    with pytest.raises(ValueError, match=r"rate must be at least 2\^-40 for a seeded generator"):
+        Poisson(1e-20).draw(10, random_source(0))
+    assert Poisson(1e-20).draw(10, SystemRandom()).size == 0
 
 
 @pytest.mark.parametrize(("n", "m"), [(5, 1), (5, 2), (6, 3), (5, 4), (6, 5), (4, 4)])

@@ -13,6 +13,7 @@ import numpy as np
 from ... import theory
 from ..._validation import check_int, check_number
 from ...methods import SecondOrder, TrustRegion
+from ...privacy.accounting.events import Gaussian
 from ...privacy.accounting.sampling import Sampling
 from ...privacy.facts import PublicFacts
 from ...privacy.queries import NoisyHessian
@@ -121,6 +122,10 @@ class PrintedHessian(NoisyHessian):
     """
 
     off_diagonal = 1.0
+
+    def event(self, facts: PublicFacts, sampling: Sampling) -> Gaussian | None:
+        """Return the cost of the smaller noise."""
+        return super().event(facts, sampling)
 
 
 class _PrintedNoise:

@@ -247,6 +247,11 @@ class Poisson:
             return np.arange(n, dtype=np.int64)
         if isinstance(random, SystemRandom):
             return np.asarray(random.trials(self.rate, n))
+        if self.rate < 2.0**-40:
+            raise ValueError(
+                "rate must be at least 2^-40 for a seeded generator, whose uniform numbers have "
+                f'53 bits, got {self.rate!r}: take rng="os"'
+            )
         from .._compiled import bernoulli_positions
 
         log_keep = math.log1p(-self.rate)

@@ -66,6 +66,7 @@ def hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float:
             "the Hessian of one record has no public bound, so no noise can make it private: give "
             "the problem a row_bound and a smooth loss"
         )
+    facts.check_size(facts.hessian_bound, what="the bound on one record's Hessian")
     rank = facts.d if facts.hessian_rank is None else min(facts.hessian_rank, facts.d)
     if facts.relation == REPLACE_ONE:
         moved = math.sqrt(min(2 * rank, facts.d)) if facts.convex_records else 2.0 * math.sqrt(rank)
@@ -193,7 +194,8 @@ class NoisyCurvature(Query):
 
         def product(v: np.ndarray) -> np.ndarray:
             mean = problem.hvp_sum(self.w, v, records.rows) / records.size
-            return mean + penalty * v + noise(v)
+            # The noise comes first: a large penalty would round away what it has to hide.
+            return (mean + noise(v)) + penalty * v
 
         return lanczos(product, mechanisms.gaussian(random, 1.0, d), steps), steps
 

@@ -88,6 +88,9 @@ class FirstDecrease(Query):
         """Return the cost of AboveThreshold; see :func:`decrease_sensitivity`."""
         if self.threshold_scale == 0.0 or not facts.has_records:
             return None
+        if self.query == "slope_clip":
+            for step in self.points.step_sizes:
+                facts.check_size(float(step), self.clip, what="clip times a step size")
         return AboveThreshold(
             self.noise,
             self.threshold_scale,
@@ -130,6 +133,7 @@ def decrease_sensitivity(facts: PublicFacts, sampling: Sampling, clip: float) ->
     in [-C, C], and so does every f(w - eta_k g); likewise a clipped decrease. It is also
     the length of the interval in which clamped mean losses at any points move.
     """
+    facts.check_size(clip, what="clip")
     return facts.sum_sensitivity(clip) / sampling.expected_size(facts.n)
 
 
@@ -185,6 +189,7 @@ class NoisyValue(Query):
         """Return the cost at sensitivity C/B, and what two sums may round apart."""
         if self.std == 0.0 or not facts.has_records:
             return None
+        facts.check_size(self.clip, what="clip")
         size = sampling.expected_size(facts.n)
         kind = Gaussian if self.law == "gaussian" else Laplace
         return kind(self.std, (1.0 + 2.0 * facts.rounding) * self.clip / size)

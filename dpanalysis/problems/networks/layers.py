@@ -137,17 +137,17 @@ def backward(
 def _norm(xp: Any, array: Any) -> tuple[Any, Any]:
     """Return the L2 norms along the last axis, in float64, and their units.
 
-    A unit is 1 but where squares would underflow or overflow; then it is the largest entry.
+    A unit is 1 but where squares would underflow or overflow; then it is the largest entry. None
+    where all are 1.
     """
-    double = array.dtype == xp.float64
-    array = xp.astype(array, xp.float64, copy=False)
-    squares = xp.vecdot(array, array)
+    double = xp.astype(array, xp.float64, copy=False)
+    squares = xp.vecdot(double, double)
+    if array.dtype != xp.float64:  # squares of numbers in single precision are normal
+        return xp.sqrt(squares), None
     normal = (squares > _SMALL) & (squares < _LARGE)
-    one = xp.ones_like(squares)
-    # Squares of numbers in single precision are normal; no device is asked, that would wait.
-    if not double or (is_numpy_array(array) and bool(xp.all(normal))):
-        return xp.sqrt(squares), one
-    largest = xp.max(xp.abs(array), axis=-1)
+    if is_numpy_array(array) and bool(xp.all(normal)):  # no device is asked: that would wait
+        return xp.sqrt(squares), None
+    largest, one = xp.max(xp.abs(array), axis=-1), xp.ones_like(squares)
     unit = xp.where(~normal & (largest > 0.0) & xp.isfinite(largest), largest, one)
     shares = array / unit[..., None]
     return xp.sqrt(xp.where(normal, squares, xp.vecdot(shares, shares))), unit
@@ -173,12 +173,16 @@ def gradient_norms(
     input 1.
     """
     total: Any = None
-    norms = [(input_norms, xp.ones_like(input_norms)), *(_norm(xp, a) for a in hidden)]
+    norms = [(input_norms, None), *(_norm(xp, a) for a in hidden)]
     for (size, unit), delta in zip(norms, deltas):
         if bias:
-            size, unit = xp.hypot(size * unit, xp.ones_like(size)), xp.ones_like(size)
-        back, small = _norm(xp, delta)
-        part = back * size * (small * unit)  # the units together first: either may be tiny alone
+            size = size if unit is None else size * unit
+            size, unit = xp.hypot(size, xp.ones_like(size)), None
+        part, small = _norm(xp, delta)
+        part = part * size
+        units = [each for each in (small, unit) if each is not None]
+        if units:  # together first: either may be tiny alone
+            part = part * (units[0] * units[1] if len(units) > 1 else units[0])
         total = part if total is None else xp.hypot(total, part)
     return xp.where(total < _SHORTEST, zero(xp, total), total)
 
