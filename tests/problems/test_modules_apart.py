@@ -282,12 +282,15 @@ class Counts(nn.Module):
         for tensor in ("tensor", "buffer", "frozen"):
             if self.kind == tensor:
                 getattr(self, tensor).data.add_(1.0)
+        if self.kind == "attribute":
+            self.a.weight.calls = getattr(self.a.weight, "calls", 0) + 1
         if self.kind == "weights":
             self.a.weight.data.mul_(1.0 - 1e-6)
         if self.kind == "new weights":
             self.a.weight.data = 1.0 * self.a.weight.data
         calls = [self.calls, self.named["calls"], self.inner.calls, len(self.seen)]
         calls += [float(each) for each in (self.tensor, self.buffer, self.frozen)]
+        calls.append(getattr(self.a.weight, "calls", 0))
         return max(*calls, self.count() if self.kind == "closure" else 0)
 
 
@@ -355,7 +358,9 @@ def counting_default(z, y, calls=[0]):  # noqa: B006
 STATES = {
     **{
         kind: (functools.partial(Counts, kind), "cross_entropy")
-        for kind in ("number", "list", "dict", "object", "tensor", "frozen", "closure")
+        for kind in (
+            *("number", "list", "dict", "object", "tensor", "frozen", "closure", "attribute"),
+        )
     },
     "loss": (plain, CountingLoss()),
     "method of a loss": (plain, CountingLoss().forward),

@@ -162,16 +162,16 @@ class UserFunction:
 
 
 class ModuleState:
-    """Everything reachable from layers and functions but the trained parameters, which stay.
+    """Everything reachable from layers and functions but the numbers that are trained, which stay.
 
-    Attributes of all layers, buffers, frozen parameters, hooks, the attributes of a loss that is
+    Attributes of all layers and parameters, buffers, frozen parameters, hooks, the attributes of a loss that is
     an object, and the variables and defaults of functions, with all that they hold. Not what
     belongs to the process (globals, attributes of classes, files), nor what cannot be copied.
     """
 
     def __init__(self, holders: Iterable[Any], trained: Iterable[Tensor] = ()) -> None:
-        self._holders = [*holders]
-        self._kept = {id(each): each for each in (*self._holders, *trained)}
+        self._holders = [*holders, *trained]
+        self._kept = {id(each): each for each in self._holders}
         self._saved = self._copies([vars(each) for each in self._holders])
 
     def restore(self) -> None:
