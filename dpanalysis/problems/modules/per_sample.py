@@ -164,9 +164,10 @@ class UserFunction:
 class ModuleState:
     """Everything reachable from layers and functions but the numbers that are trained, which stay.
 
-    Attributes of all layers and parameters, buffers, frozen parameters, hooks, the attributes of a loss that is
-    an object, and the variables and defaults of functions, with all that they hold. Not what
-    belongs to the process (globals, attributes of classes, files), nor what cannot be copied.
+    Attributes of all layers and parameters, buffers, frozen parameters, hooks, the attributes of a
+    loss that is an object, and the variables and defaults of functions, with all that they hold.
+    Not what belongs to the process (globals, attributes of classes, files), nor what cannot be
+    copied.
     """
 
     def __init__(self, holders: Iterable[Any], trained: Iterable[Tensor] = ()) -> None:
