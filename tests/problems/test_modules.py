@@ -1,6 +1,7 @@
 """Networks of PyTorch: gradients of single samples, clipped sums, what is refused."""
 
 import copy
+import itertools
 import math
 
 import numpy as np
@@ -596,10 +597,12 @@ def test_a_rule_lifts_no_double_above_its_norm():
     net = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     with torch.no_grad():
         net[0].weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
-    X = np.vstack([np.random.default_rng(0).normal(size=(4, 2)), [[375.0, 1e153]], [[800.0, 1.0]]])
+    rows = np.random.default_rng(0).normal(size=(4, 2)), [[375.0, 1e153]]
     y = np.array([0, 1, 0, 1, 0, 0])
     lifts = clipping.Custom(lambda norm, loss: 1.0 / np.maximum(norm, 1e-300), 1.0)
-    for rule in (lifts, clipping.Automatic(1e-10), clipping.Flat(1e-12)):
+    rules = (lifts, clipping.Automatic(1e-10), clipping.Flat(1e-12))
+    for rule, margin in itertools.product(rules, (330.0, 372.0, 376.0, 380.0, 800.0)):
+        X = np.vstack([*rows, [[margin, 1.0]]])
         few, more, most = (dpa.problems.Module(net, X[:k], y[:k], size=5) for k in (4, 5, 6))
         facts, w = more.facts("add_or_remove_one"), few.initial()[None]
         most_moved = facts.record_sensitivity(2, rule)

@@ -199,6 +199,12 @@ def test_no_square_of_a_double_underflows(rule, large):
     assert worst > 0.5 or rule.clip_norm < C or not 1e120 < large < 1e300
 
 
+@pytest.mark.parametrize(("margin", "large"), [(375.0, 1e165), (400.0, 1e180), (600.0, 1e270)])
+def test_a_gradient_of_tiny_and_large_numbers_is_clipped_to_its_bound_and_no_further(margin, large):
+    X, y = np.array([[1.0, 0.0], [margin, large]]), np.array([0, 0])
+    assert 0.99 < share(Softmax, X, y, np.array([[1.0, 0.0, 0.0, 0.0]]), RULE) <= 1.0
+
+
 @pytest.mark.parametrize("rule", [LIFTS, clipping.Automatic(1e-20), *map(clipping.Flat, (C, 1e-7))])
 def test_weights_of_single_precision_neither_overflow_nor_lose_digits(rule):
     """A weight above 1e38 was infinite, one below 1e-38 was rounded up by a third."""

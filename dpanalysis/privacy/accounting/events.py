@@ -561,7 +561,7 @@ class Sampled(Event):
     n: int | None = None
 
     def __post_init__(self) -> None:
-        if type(self.sampling) not in get_args(Sampling):  # a class of one's own may draw otherwise
+        if type(self.sampling) not in get_args(Sampling):  # a subclass may draw other batches
             raise TypeError(f"sampling must be a sampling scheme, got {self.sampling!r}")
         events = check_events(self.events)
         for event in events:
