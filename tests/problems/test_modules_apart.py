@@ -373,8 +373,12 @@ STATES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", STATES)
+QUICK = {"list", "closure", "attribute", "enclosed in a partial"}
+
+
+@pytest.mark.parametrize(
+    "kind", [k if k in QUICK else pytest.param(k, marks=pytest.mark.slow) for k in STATES]
+)
 def test_no_call_leaves_anything_to_the_next(kind):
     make, loss = STATES[kind]
     X, y = data(9, 0)
