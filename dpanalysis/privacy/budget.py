@@ -188,8 +188,9 @@ class Filter(NonCopyableGuard):
         finite cost.
         """
         check_event(event, self.budget.relation)
-        if event.immutable and event in self._known:
-            return self._known[event]
+        known = self._known.get(event) if event.immutable else None
+        if known is not None:
+            return known
         value = self._cost(event)
         if not value >= 0.0:
             raise ValueError(

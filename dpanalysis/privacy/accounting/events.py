@@ -81,10 +81,12 @@ class Event:
                 setattr(cls, name, vars(Event)[name])
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (_key(self) is not None and bool(_key(self) == _key(other)))
+        key = None if self is other else _key(self)
+        return self is other or (key is not None and bool(key == _key(other)))
 
     def __hash__(self) -> int:
-        return object.__hash__(self) if _key(self) is None else hash(_key(self))
+        key = _key(self)
+        return object.__hash__(self) if key is None else hash(key)
 
     def _keep_float(self, name: str, *, positive: bool = False) -> None:
         """Check a field in [0, inf), or (0, inf), and keep it as a float of full precision."""
