@@ -450,7 +450,7 @@ def test_a_choice_that_looks_is_charged_whole():
     assert len(many.privacy_.ledger) == 3 and many.privacy_.epsilon <= 1.0 + 1e-9
     with pytest.raises(ValueError, match="C='private' takes a pure budget"):
         LogisticRegression(1.0, 1e-5, C="private", bounds=(-4, 4)).fit(X, y)
-    with pytest.raises(ValueError, match="C must be .auto., .private. or a number above 0"):
+    with pytest.raises(ValueError, match="or a number above 0, got 'best'"):
         LogisticRegression(1.0, C="best", bounds=(-4, 4)).fit(X, y)
 
 
