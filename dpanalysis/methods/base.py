@@ -122,7 +122,7 @@ class ShortRepr:
         shown = []
         for each in sorted(fields(self), key=lambda each: bool(each.kw_only)):
             value = getattr(self, each.name)
-            if isinstance(value, tuple) and len(value) > 3:
+            if type(value) is tuple and len(value) > 3:  # not a named one
                 shown.append(
                     f"{each.name}=<{len(value)} numbers, {min(value):g} to {max(value):g}>"
                 )

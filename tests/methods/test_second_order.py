@@ -86,6 +86,13 @@ def quiet(*arguments, **options):
         return dpa.minimize(*arguments, **options)
 
 
+@pytest.mark.parametrize("step", SHARES)
+def test_shares_are_shown(step):
+    shares = SHARES[step]
+    shown = repr(SecondOrder(0.5, 0.6, step=step, shares=shares))
+    assert shown.startswith("SecondOrder(eps_g=0.5, eps_H=0.6, ") and repr(shares) in shown
+
+
 # --- descent, horizon ---
 
 
