@@ -39,7 +39,7 @@ ALLOWED = {
     "preprocessing": {"problems", "privacy", "privacy.oracle", "experiments", "methods"},
     "linear_model": {
         *("preprocessing", "experiments", "methods", "problems", "privacy", "privacy.oracle"),
-        *("losses", "regularizers", "clipping", "tuning"),
+        *("losses", "regularizers", "clipping", "tuning", "theory"),
     },
     # Runs candidates as a user would.
     "tuning": {"experiments", "privacy", "privacy.oracle", "problems"},

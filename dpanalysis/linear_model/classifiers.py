@@ -29,10 +29,11 @@ from ..methods.base import Method
 from ..preprocessing.encoder import PublicEncoder
 from ..privacy import mechanisms
 from ..privacy.accounting.relations import Budget
-from ..privacy.accounting.sampling import Sampling
+from ..privacy.accounting.sampling import EpochSampling, Sampling
 from ..problems import ERM, Softmax
 from ..problems.base import Problem
 from ..regularizers import L2
+from ..theory import Shares
 from .card import PrivacyCard
 from .design import Upstream, design_of, in_file
 from .estimator import PrivacyWarning, PrivateLinearModel
@@ -560,7 +561,7 @@ _STORABLE: dict[str, type] = {
     for kind in (
         *(losses.Hinge, losses.HuberizedHinge, losses.Logistic),
         *(clipping.Automatic, clipping.Flat, clipping.PerSampleAdaptive, clipping.Value),
-        *get_args(Sampling),
+        *(*get_args(Sampling), *get_args(EpochSampling), Shares),
         *(each for each in vars(methods).values() if is_dataclass(each) and _is_method(each)),
     )
 }
@@ -570,17 +571,19 @@ def _plain(name: str, value: Any) -> Any:
     """Return a loss, a method or a field of one as JSON values, or raise naming the parameter."""
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
-    if isinstance(value, tuple):
+    if type(value) is tuple:
         return [_plain(name, each) for each in value]
     if type(value) not in _STORABLE.values():
         raise TypeError(
             f"{name} must be of classes of dpanalysis alone to be saved, since a file holds no "
             f"code, got {value!r}; coef_ and intercept_ are all that predictions need"
         )
-    kept = fields(value) if is_dataclass(value) else ()
+    kept = [each.name for each in fields(value) if each.init] if is_dataclass(value) else []
+    if isinstance(value, Shares):
+        kept = list(value._fields)
     return {
         "class": type(value).__name__,
-        **{each.name: _plain(name, getattr(value, each.name)) for each in kept if each.init},
+        **{each: _plain(name, getattr(value, each)) for each in kept},
     }
 
 
@@ -605,7 +608,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     ------
     TypeError
         If it is another model, its labels are neither numbers nor words, or its loss or method is
-        of a class that is not of this package.
+        of a class that is not of this package or holds a function, as a schedule of steps and
+        :class:`dpanalysis.clipping.Custom` do.
     sklearn.exceptions.NotFittedError
         If it is not fitted.
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import dpanalysis as dpa
-from dpanalysis import clipping, losses, methods, privacy
+from dpanalysis import clipping, losses, methods, privacy, theory
 from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivateClassifier, load, save
 from dpanalysis.linear_model.runs import _counted, default_penalty, descent, perturbation
 
@@ -20,6 +20,7 @@ RANDOM = np.random.default_rng(3)
 X = RANDOM.uniform(-1.0, 1.0, size=(600, 3))
 Y = {K: np.digitize(X[:, 0], np.linspace(-1, 1, K + 1)[1:-1]) for K in (2, 3)}
 FLAT = clipping.Flat(1.0)
+SHARES = theory.Shares(0.1, 0.2, 0.1)
 
 
 class Rounded(losses.Loss):
@@ -266,6 +267,10 @@ STORED = {
     "schedule": lambda: methods.GradientDescent(0.1, 3, noise=(1.0, 2.0, 3.0)),
     "clipping": lambda: methods.SGD(0.1, 3, dpa.Full(), clipping.Value(1.0, 0.4, 2.0)),
     "search": lambda: methods.LineSearchSGD(sampling=dpa.WithoutReplacement(9)),
+    "bins": lambda: methods.SGD(0.1, 30, dpa.BallsInBins(9), FLAT),
+    "allocation": lambda: methods.SGD(0.1, 30, dpa.RandomAllocation(9, 3), FLAT),
+    "shuffle": lambda: methods.Adam(0.1, 30, dpa.Shuffle(9), FLAT),
+    "shares": lambda: methods.SecondOrder(0.5, 0.5, shares=SHARES),
 }
 
 
@@ -284,7 +289,8 @@ def test_code_of_the_user_is_neither_saved_nor_loaded(tmp_path):
     path, model = tmp_path / "m.json", generic().fit(X, Y[2])
     mine = MySGD(0.5, 60, dpa.Full(), FLAT)
     rule = methods.SGD(0.5, 60, dpa.Full(), clipping.Custom(lambda norm, loss: 0.0, 1.0))
-    for name, part in (("loss", Rounded()), ("method", mine), ("method", rule)):
+    steps = methods.SGD(lambda k: 0.5, 60, dpa.Full(), FLAT)
+    for name, part in (("loss", Rounded()), *(("method", each) for each in (mine, rule, steps))):
         model.set_params(**{"loss": None, "method": "auto", name: part})
         with pytest.raises(TypeError, match=f"{name} must be of classes of dpanalysis alone"):
             save(model, path)
