@@ -370,13 +370,15 @@ def horizon_bounds(
     if noise == "uniform":
         scales = laplace_scales(epsilon / counts, sensitivity, n_, m_)
         return transient + total * (dimension * scales**2 + 0.5 * variance)
+    subsampling = 0.5 * variance * total if variance else 0.0
     if m_ == n_:
         # (sum_j a_{t,j}^(1/3)) obeys the recursion with cube roots.
         cubes = _scan(np.cbrt(factors), np.cbrt(gains)) ** 3
-        return transient + dimension * (sensitivity / (n_ * epsilon)) ** 2 * cubes
+        noise_error = dimension * (sensitivity / (n_ * epsilon)) ** 2 * cubes
+        return transient + subsampling + noise_error
     return (
         transient
-        + 0.5 * variance * total
+        + subsampling
         + dimension * _optimal_noise(factors, gains, epsilon, sensitivity, n_, m_)
     )
 

@@ -119,6 +119,11 @@ def test_horizons_are_bounds_of_shorter_runs(problem, T, noise, full):
         assert bounds[t - 1] == pytest.approx(
             theory.error_bound(a0, a, E0, scales, d, variance), rel=1e-8
         )
+    given_ = theory.horizon_bounds(
+        recursion, E0, d, S, n, epsilon, m=m, noise=noise, variance=variance + 3.0
+    )
+    error = 1.5 * theory.horizon_bounds(recursion, 0.0, d, 0.0, n, epsilon, m=m, variance=2.0)
+    assert given_ == pytest.approx(bounds + error)
     best = theory.best_horizon(T, alphas, stages, mu, 1.0, E0, d, S, n, epsilon, m=m, noise=noise)
     assert best == (int(bounds.argmin()) + 1, bounds.min())
 
