@@ -156,6 +156,11 @@ def test_poisson_gaussian_is_monotone_and_amplifies(a, q, sigma, factor):
     assert cost >= rdp_poisson_gaussian(a, q, sigma * factor) / slack
 
 
+def test_gaussian_at_the_ends():
+    assert np.array_equal(rdp_gaussian([2.0, np.inf], np.inf), [0.0, 0.0])
+    assert np.isinf(rdp_gaussian(np.inf, 1.0))
+
+
 def test_poisson_gaussian_at_the_ends():
     assert rdp_poisson_gaussian(5.5, 0.0, 1.0) == 0.0
     assert rdp_poisson_gaussian(5.5, 1.0, 2.0) == rdp_gaussian(5.5, 2.0)

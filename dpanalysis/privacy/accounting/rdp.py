@@ -59,7 +59,10 @@ def rdp_gaussian(orders: ArrayLike, noise_multiplier: ArrayLike) -> Any:
     >>> rdp_gaussian([2, 10], 2.0)
     array([0.25, 1.25])
     """
-    return _scalar(_orders(orders) * (0.5 / _positive("noise_multiplier", noise_multiplier) ** 2))
+    spread = _positive("noise_multiplier", noise_multiplier)
+    with np.errstate(invalid="ignore"):  # both infinite
+        cost = _orders(orders) * (0.5 / spread**2)
+    return _scalar(np.where(np.isinf(spread), 0.0, cost))
 
 
 def rdp_laplace(orders: ArrayLike, epsilon: ArrayLike) -> Any:
@@ -381,7 +384,7 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
     Parameters
     ----------
     orders : array_like
-        Renyi orders in (1, inf).
+        Renyi orders in (1, inf].
     rate : float
         Sampling rate q in [0, 1].
     noise_multiplier : float
@@ -463,7 +466,7 @@ def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: boo
     Parameters
     ----------
     orders : array_like
-        Renyi orders in (1, inf).
+        Renyi orders in (1, inf].
     rate : float
         Sampling rate q in [0, 1], add-or-remove-one.
     base_rdp : callable
