@@ -41,7 +41,7 @@ class PrivateLoss:
         Its records and its loss; its penalty does not count, so that candidates with different
         penalties can be compared.
     clip : float
-        In (0, inf): larger losses count as this. The logistic loss of a coin toss is near 1.
+        In (0, inf): larger losses count as this. The logistic loss of a coin toss is 0.69.
 
     Examples
     --------

@@ -64,8 +64,8 @@ assert bounds["optimal"] < bounds["uniform"]
 # constraint, so a search over one multiplier solves it exactly, for thousands of iterations in
 # milliseconds.
 #
-# Re-using the full-batch formula for the noise (the paper's Remark 4.2) is not just suboptimal:
-# it overspends.
+# The paper's Remark 4.2 offers the full-batch allocation as a guide where batches are small. Its
+# noise taken as it is overspends: the noise must come from the losses by the formula for batches.
 
 # %%
 m = 1000

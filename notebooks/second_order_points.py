@@ -309,7 +309,7 @@ plt.show()
 #
 # ## Small batches
 #
-# A batch must resemble the whole: condition (24) of the paper, which loses a factor 2 on its way.
+# A batch must resemble the whole: twice condition (24) of the paper, which is what its (23) gives.
 # Its privacy is accounted in three ways, for the same run: by loss distributions, which are tight
 # where T and the noise are fixed beforehand, by the Renyi bound of Theorem B.4, and by advanced
 # composition.

@@ -257,7 +257,7 @@ def kuru_synthetic(
         as in the published runs, whose transients depend on it. None for ``"ball"``, which is
         symmetric.
     rng : int, SeedSequence or Generator, optional
-        Source of randomness (SPEC 7).
+        Seed or source of randomness.
 
     Returns
     -------

@@ -209,11 +209,11 @@ class Nesterov(WithErrorBound):
 
 @dataclass(frozen=True, repr=False)
 class MultistageNesterov(WithErrorBound):
-    """Nesterov's method in stages, (4.7): each halves sqrt(alpha) and doubles the length.
+    """Nesterov's method in stages, (4.7).
 
-    The momentum is reset when a stage starts. Problem: an L-smooth, mu-strongly convex F.
-    Guarantee: Theorem 4.3, corrected, with the weights of
-    :func:`dpanalysis.theory.multistage_weights`.
+    From the third stage on each halves sqrt(alpha) and doubles the length. The momentum is reset
+    when a stage starts. Problem: an L-smooth, mu-strongly convex F. Guarantee: Theorem 4.3,
+    corrected, with the weights of :func:`dpanalysis.theory.multistage_weights`.
 
     Parameters
     ----------

@@ -122,7 +122,8 @@ class Filter(NonCopyableGuard):
       largest rho that implies the budget;
     - Renyi costs at the single ``order``, whose limit the tight conversion gives.
 
-    "Some order still has budget" would not be a rule (errata 002-7).
+    To go on while some order still has budget would not be private with this conversion (errata
+    002-7).
 
     Parameters
     ----------

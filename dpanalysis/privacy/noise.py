@@ -366,7 +366,7 @@ def random_source(rng: Any = None) -> Random:
     Raises
     ------
     TypeError
-        If ``rng`` is none of these (SPEC 7).
+        If ``rng`` is none of these.
     ValueError
         If it is a negative number.
 

@@ -134,10 +134,10 @@ def heavy_ball_certificate(
     """Return a verified Lyapunov function of the heavy ball method.
 
     It holds for every ``mu``-strongly convex function with ``L``-Lipschitz gradient, in every
-    dimension, and for every zero-mean gradient noise. Kuru et al. (2022), Proposition 3.4, with
-    corrections: ``B = [-alpha, 0]`` in (3.10), the scalar 2 in the corner of (3.14), the trivial
-    solution ``P = 0, c = 0`` excluded, and the bound (3.15) without its factor ``d`` and without
-    ``1/c``.
+    dimension, and for every gradient noise of mean 0 given both points of the state (errata
+    001-30). Kuru et al. (2022), Proposition 3.4, with corrections: ``B = [-alpha, 0]`` in (3.10),
+    the scalar 2 in the corner of (3.14), the trivial solution ``P = 0, c = 0`` excluded, and the
+    bound (3.15) without its factor ``d`` and without ``1/c``.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def heavy_ball_certificate(
         then bounded by the other. A number is the distance.
     solver : str, optional
         A solver of cvxpy, such as ``"CLARABEL"`` or ``"SCS"``. By default Clarabel is called
-        directly, ten times faster. The certificate is verified whatever the solver.
+        directly, several times faster. The certificate is verified whatever the solver.
 
     Raises
     ------

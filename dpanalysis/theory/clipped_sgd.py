@@ -360,8 +360,9 @@ def clipped_sgd_bound(
 
     bounds the utility of the method without clipping (at most 1/2 and 2/3 of the paper's Lemma
     A.12); given that nothing was clipped the bound is :math:`U/(1 - \delta')`; unconditionally
-    :math:`U + \delta'(\beta + K(1 + \ln(1/\delta')))`, where the run's worst growth is
-    :math:`\beta = 2D + 2L\eta^2T^2(C^2 + K_\xi^2/B^2)`, :math:`K = 2L\eta^2TK_\xi^2/B^2`,
+    :math:`U + \delta'(\beta + \gamma(1 + \ln(1/\delta')))`, for non-convex f with 2L times the
+    second term, where the run's worst growth is
+    :math:`\beta = 2D + 2L\eta^2T^2(C^2 + K_\xi^2/B^2)`, :math:`\gamma = 2L\eta^2TK_\xi^2/B^2`,
     :math:`K_\xi^2 = 2C^2\sigma^2/(1 - e^{-2/d})`. The clip norm is at most
     :func:`no_clipping_norm`. Full batches need no ``rho``; without it C, and the utility where
     noise dominates, are :math:`\sqrt n` times larger.
@@ -370,7 +371,7 @@ def clipped_sgd_bound(
     for non-convex f is :math:`1 - L\eta (1 + (1 - q)/B)/2`, :math:`\beta` has
     :math:`C^2/q^2` for :math:`C^2`, and :math:`\tilde\sigma` is that of
     :func:`poisson_noise_scale`: for a small share q of the samples the term
-    :math:`1/\sqrt{BT}` is larger by the factor :math:`\sqrt{K/q}`.
+    :math:`1/\sqrt{BT}` is larger by the factor :math:`\sqrt{K/q}`, with the K there.
 
     Parameters
     ----------

@@ -160,7 +160,7 @@ def heavy_ball_stationary_gap(
     -------
     float or ndarray
         ``(s/2) sum_i alpha (1 + beta) / ((1 - beta)(2 + 2 beta - alpha lambda_i))``; infinite
-        where the method diverges.
+        where the method diverges, but 0 without noise.
 
     Raises
     ------

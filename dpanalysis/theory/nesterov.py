@@ -117,7 +117,9 @@ def nesterov_gap(
 def nesterov_stationary_gap(
     eigenvalues: ArrayLike, step_size: float, mu: float, noise_variance: float
 ) -> float:
-    """Return the limit of :func:`nesterov_gap` with the default momentum; inf if it diverges.
+    """Return the limit of :func:`nesterov_gap` with the default momentum.
+
+    It is infinite where the method diverges, but 0 without noise.
 
     Parameters
     ----------

@@ -220,7 +220,7 @@ def noise_floor(spectrum: ArrayLike, sensitivity: float, mu: float, n: int = 1) 
     *Proof.* A neighbor whose sum of gradients differs by S along an eigenvector has its minimizer
     :math:`S / (\lambda n)` away along it. The release is unbiased for both, and by Cauchy and
     Schwarz the variance of its coordinate is at least the square of that over the
-    :math:`\chi^2`-divergence of the two laws (Hammersley, Robbins 1950; Chapman, Robbins 1951).
+    :math:`\chi^2`-divergence of the two laws (Hammersley 1950; Chapman, Robbins 1951).
     A :math:`\mu`-GDP release is a function of N(0, 1) against :math:`N(\mu, 1)` and independent
     random numbers (Blackwell), whose divergence :math:`e^{\mu^2} - 1` no function increases. Half
     the eigenvalue times this, summed over the eigenvectors, is the gap. QED

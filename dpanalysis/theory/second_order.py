@@ -351,8 +351,9 @@ def second_order_batch(
               \frac{64 B_H^2 \ln(2dT/\eta)}{(c\,\epsilon_H)^2}\Big\}
 
     Then the gradients and Hessians of all T batches are within half of the tolerated noise of those
-    of all records, except with probability :math:`2\eta`. Gao and Wright (2023), (23) and (24),
-    after Kohler, Lucchi (2017); errata 003-18.
+    of all records, except with probability :math:`2\eta`. Gao and Wright (2023), (23), after
+    Kohler, Lucchi (2017). The paper's (24) is half of this, which (23) does not give but another
+    proof does: errata 003-18.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ def spectral_bound(matrix: ArrayLike, excess: float = 1e-3) -> float | FloatArra
     matrix : array_like of shape (..., m, n)
         One matrix, or a stack of them.
     excess : float
-        The bound is at most ``1 + excess`` times the norm, up to rounding.
+        In (0, 1]: the bound is at most ``1 + excess`` times the norm, up to rounding.
 
     Returns
     -------
