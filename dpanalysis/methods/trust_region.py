@@ -161,9 +161,9 @@ def trust_region_step(
 class NoisyGradientDescent2NS(CurvatureMethod):
     """DP-GD: noisy gradient descent, then a search through its iterates for a 2NS.
 
-    Half of the budget is for steps 1/G along noisy gradients. The iterates with a noisy gradient
-    norm of at most eps_g are then checked in the order of this norm: the output is the first with
-    a noisy Hessian whose smallest eigenvalue is at least -eps_H, with
+    Steps 1/G are made along noisy gradients, on full batches for half of the budget. The iterates
+    with a noisy gradient norm of at most eps_g are then checked in the order of this norm: the
+    output is the first with a noisy Hessian whose smallest eigenvalue is at least -eps_H, with
     ``released["second_order_point"] = 1``, or the last iterate if there is none.
 
     Parameters
