@@ -378,7 +378,7 @@ class Experiment:
                 f"gradient descent, {found['HB']} for heavy ball, {found['NAG']} for Nesterov's "
                 f"method, {found['NAG-opt']} with optimal division, each at the c and "
                 "T with the least true (non-private) error, of the paper's "
-                f"{self._grid(summary)}{self._least(summary, IN_WORDS)}. {self.verdicts(tables)}."
+                f"{self._grid(summary)}{self._ends(summary, IN_WORDS)}. {self.verdicts(tables)}."
             ),
         }
 
@@ -388,17 +388,16 @@ class Experiment:
         least, most = summary["iterations"].min(), summary["iterations"].max()
         return f"T = {least} to {most}" if least < most else f"T = {least}"
 
-    def _least(self, summary: Table, names: Mapping[str, str]) -> str:
-        """Return which of some algorithms are best at the least T, where fewer may be better."""
-        least = summary["iterations"].min()
-        there = [
-            name
-            for algorithm, name in names.items()
-            if summary["iterations"][self._best_row(summary, algorithm)] == least
-        ]
-        if not there or least == summary["iterations"].max():
-            return ""
-        return f"; {least} is best for {_listed(there)}"
+    def _ends(self, summary: Table, names: Mapping[str, str]) -> str:
+        """Return which of some algorithms are best at an end of the T tried."""
+        tried, made = summary["iterations"], summary["iterations_made"]
+        best = {name: made[self._best_row(summary, each)] for each, name in names.items()}
+        found = ""
+        for end in (tried.min(), tried.max()):
+            there = [name for name, at in best.items() if at == end]
+            if there and tried.min() < tried.max():
+                found += f"; {end} is best for {_listed(there)}"
+        return found
 
     def verdicts(self, tables: dict[str, Table]) -> str:
         """Return what came out of the paper's comparisons of the best of each algorithm."""
@@ -531,7 +530,7 @@ class Experiment:
             f"{self.initial_gap:.3g}; where T' is the same for several T, so is the run, and one "
             f"curve is drawn. {self.best(tables)} c and T of these are the best by the true error, "
             f"which no private choice can know, of {self._grid(tables['summary'])}"
-            f"{self._least(tables['summary'], {name: name for name in ALGORITHMS})}."
+            f"{self._ends(tables['summary'], {name: name for name in ALGORITHMS})}."
         )
         if self.is_published:
             dotted = "Dotted: the authors' own curves where they are at hand; crosses"
