@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_numpy_array
 
+from .._devices import on_host
 from ..clipping import Clipping, Custom
 from ..losses import Loss
 from .products import row_product
@@ -337,8 +338,9 @@ class ArraySums:
 
         A matrix product may round a row by its place in the block, which changes if a record is
         added. If the derivative is discontinuous, or weights are very large, that turns a rounding
-        error into a whole gradient. On the host :func:`row_product` prevents this. On a device,
-        which is not checked, the products of a discontinuous derivative are summed row by row.
+        error into a whole gradient. On the host, for tensors of PyTorch too, :func:`row_product`
+        prevents this. On a device, which is not checked, the products of a discontinuous derivative
+        are summed row by row.
         """
         if self._on_host:
             X = X.astype(W.dtype, copy=False)
@@ -346,11 +348,12 @@ class ArraySums:
                 X = sp.diags_array(scale[:, 0]) @ X if self._sparse else X * scale
                 scale = None
         factors = xp.astype(W, X.dtype, copy=False)
-        if jumps and not self._on_host:
+        checked = self._sparse or on_host(X)
+        if jumps and not checked:
             columns = [xp.sum(X * factors[r, :], axis=1) for r in range(W.shape[0])]
             z = xp.stack(columns, axis=1)
         else:
-            z = row_product(X, factors.T) if self._on_host else X @ factors.T
+            z = row_product(X, factors.T) if checked else X @ factors.T
         z = xp.astype(z, W.dtype, copy=False)
         # Scaling the predictions is cheaper than scaling the rows.
         return X, scale, z if scale is None else z * scale

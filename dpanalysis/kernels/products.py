@@ -21,9 +21,10 @@ only one of ten numbers escapes once in 700,000 times, and would have to at ever
 meet.
 
 *Assumptions.* The algorithm depends neither on the numbers nor on the array's address in memory,
-and the library's number of threads is the same as when a length was checked. On a device there is
-no check, since the host would wait: a portion's length depends on the row's alone, and equality of
-places is assumed. Products of sparse rows are summed row by row (SciPy) and need no check.
+and the library's number of threads is the same as when a length was checked. Tensors of PyTorch on
+the host are multiplied by NumPy, which is checked. On a device there is no check, since the host
+would wait: a portion's length depends on the row's alone, and equality of places is assumed.
+Products of sparse rows are summed row by row (SciPy) and need no check.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_numpy_array
+
+from .._devices import on_host, to_host
 
 WHOLE = 16
 REFERENCE = 128
@@ -47,6 +50,8 @@ def row_product(rows: Any, matrix: Any) -> Any:
     count = rows.shape[-2]
     if sp.issparse(rows) or not count:
         return rows @ matrix
+    if on_host(rows) and not is_numpy_array(rows):
+        return array_namespace(rows).asarray(row_product(to_host(rows), to_host(matrix)))
     if is_numpy_array(rows):
         rows = np.ascontiguousarray(rows)
         by_columns = matrix.strides[-1] != matrix.itemsize

@@ -65,6 +65,25 @@ def test_a_problem_on_tensors_keeps_the_contract():
     dpa.testing.check_problem(build("ERM", torch.tensor(X[:50]), torch.tensor(Y[:50])))
 
 
+@pytest.mark.parametrize("replicates", [1, 3])
+def test_a_record_that_is_removed_moves_no_other_prediction(replicates):
+    """Steep losses turn the last bit of a prediction into a whole gradient."""
+    random = np.random.default_rng(1)
+    rows = random.normal(size=(1000, 50)).astype(np.float32)
+    rows /= np.float32(1.01) * np.linalg.norm(rows, axis=1, keepdims=True)
+    W = 1e9 * random.normal(size=(replicates, 50))
+    labels = (rows @ W[0].astype(np.float32)).astype(float)
+
+    def build(kept):
+        loss, bound = dpa.losses.Huber(1.0), dpa.RowBound(2, 1.0)
+        X, y = torch.tensor(rows[kept]), torch.tensor(labels[kept])
+        return dpa.ERM(X, y, loss, row_bound=bound, size=1000)
+
+    sums = [build(slice(first, None)).gradient_sum(W).numpy() for first in range(5)]
+    moved = np.linalg.norm(np.diff(sums, axis=0), axis=2).max()
+    assert moved <= build(slice(None)).facts(ADD).record_sensitivity(2)
+
+
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_noise_on_tensors_is_that_of_the_host(law):
     zeros = np.zeros((2, mechanisms.DRAWN_ON_DEVICE + 1))
