@@ -343,7 +343,7 @@ class ArraySums:
         are summed row by row.
         """
         if self._on_host:
-            X = X.astype(W.dtype, copy=False)
+            X = X.astype(W.dtype)  # a copy: X may be written to after a row was measured
             if scale is not None:
                 X = sp.diags_array(scale[:, 0]) @ X if self._sparse else X * scale
                 scale = None

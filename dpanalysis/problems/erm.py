@@ -95,8 +95,8 @@ class ERM(LinearRisk):
     are read then, and a row that exceeds its bound, or the norm that was kept for clipping, adds
     exactly zero. That covers changes which treat every row by itself; what is computed from several
     rows, as centered columns are, belongs to all of their records. Labels are copies. Not covered
-    are the index arrays of a CSR matrix, and an array path (a user's formulas, networks, other
-    array libraries) whose rows change in the milliseconds between their norm and their product.
+    are the index arrays of a CSR matrix, and rows of networks and of other array libraries that
+    change in the milliseconds between their norm and their product.
 
     Examples
     --------

@@ -12,6 +12,8 @@ import pytest
 from test_chunks import assert_same_problem, draw, mapped, small_blocks
 
 from dpanalysis import ERM, RowBound, clipping, losses
+from dpanalysis.kernels import array_api
+from dpanalysis.problems.rows import memory
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -81,6 +83,42 @@ def test_rows_that_change_stay_within_their_bound(tmp_path):
         edit[277], edit_label[277] = 1.0, 1e9
         assert (problem.sums(w, row, value=False).gradient == 0.0).all()
         assert problem.line_losses(w, w, row)(0.0) == 1.0  # the hinge loss of a row of zeros
+
+
+class Halved(losses.Logistic):
+    """Formulas that run as arrays."""
+
+    lipschitz, smoothness = 0.5, 0.125
+
+    def value(self, z, y):
+        return 0.5 * super().value(z, y)
+
+    def derivative(self, z, y):
+        return 0.5 * super().derivative(z, y)
+
+
+@pytest.mark.parametrize("what", ["hessian_sum", "hvp_sum", "gradient_sum"])
+def test_a_row_that_grows_after_it_was_measured_adds_what_was_measured(tmp_path, monkeypatch, what):
+    X, y, random = draw(300, 4)
+    X = 0.1 * X
+    w, v = random.standard_normal((2, 4))
+    arguments = {"hessian_sum": (w,), "hvp_sum": (w, v), "gradient_sum": (w[None],)}[what]
+    loss = Halved() if what == "gradient_sum" else losses.Logistic()
+    problem = ERM(mapped(X, tmp_path / "X"), y, loss, row_bound=RowBound(2, 2.0))
+    expected = getattr(problem, what)(*arguments)
+    edit = np.memmap(tmp_path / "X", X.dtype, "r+", shape=X.shape)
+    measure = array_api.bounded_rows
+
+    def grow(*arguments):
+        rows = measure(*arguments)
+        edit[277] = 1e6
+        return rows
+
+    for module in (array_api, memory):
+        monkeypatch.setattr(module, "bounded_rows", grow)
+    found = getattr(problem, what)(*arguments)
+    assert edit[277, 0] == 1e6
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_a_problem_in_place_is_checked_again_where_it_is_unpickled(tmp_path):

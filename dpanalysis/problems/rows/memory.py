@@ -203,7 +203,9 @@ class InMemoryRows:
         data, labels, scale = self._take(rows)
         for lo, hi, block in row_blocks(data, rows=BLOCK_ROWS if self.on_host else None):
             part = None if scale is None else scale[lo:hi]
-            block = as_float64(bounded_rows(block, part, self._limits))
+            # A copy on the host: whoever holds X may write to it after a row was measured.
+            block = block.astype(np.float64) if self.on_host else as_float64(block)
+            block = bounded_rows(block, part, self._limits)
             if part is not None:
                 block = sp.diags_array(part) @ block if is_sparse(block) else block * part[:, None]
             z = row_product(block, w[:, None])[:, 0]
