@@ -7,7 +7,7 @@ sensitivity.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from .. import clipping as rules
 from .._devices import to_host
 from ..clipping import Clipping
 from ..privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
-from ..privacy.facts import PublicFacts
+from ..privacy.facts import Block, PublicFacts
 from ..problems.base import Problem
 from ._tools import (
     check_pickle,
@@ -182,6 +182,32 @@ class _RecordChecks:
                 f"facts().gradient_bounds says {bound:.6g} in the L{order} norm, but the gradient "
                 f"of record {self.few[k]} {where} has {norms[k]:.6g}: the noise would be too small",
             )
+            for blocks in self.facts.row_blocks:
+                if math.isfinite(self.facts.derivative_bounds[order - 1]):
+                    self._check_blocks(gradients, order, blocks, where)
+
+    def _check_blocks(
+        self, gradients: np.ndarray, order: int, blocks: Sequence[Block], where: str
+    ) -> None:
+        """Compare gradients, which are copies of a row times numbers, with bounds on the row."""
+        bound = self.facts.derivative_bounds[order - 1]
+        ends = np.cumsum([block.size for block in blocks])
+        require(
+            self.problem.d % ends[-1] == 0,
+            f"facts().row_blocks have {ends[-1]} columns, of which d = {self.problem.d} is no "
+            "multiple",
+        )
+        copies = gradients.reshape(len(gradients), -1, ends[-1])
+        for block, hi in zip(blocks, ends):
+            sizes = np.linalg.norm(copies[..., hi - block.size : hi], block.order, axis=2)
+            largest = float(np.linalg.norm(sizes, order, axis=1).max())
+            require(
+                largest <= bound * block.radius * (1.0 + max(self.tolerance, 1e-9)),
+                f"facts() bounds a record's gradient in the columns {hi - block.size} to {hi - 1} "
+                f"of its row by derivative_bounds times a radius of row_blocks, "
+                f"{bound * block.radius:.6g}, but {where} it is {largest:.6g}: the noise would be "
+                "too small",
+            )
 
     def check_far_away(self) -> None:
         """Where numbers overflow, a record still adds no more than its bound."""
@@ -233,6 +259,9 @@ class _RecordChecks:
 
     def check_curvature(self) -> None:
         """Compare Hessians and losses along a line, where offered, with gradients and value."""
+        if self.facts.curvature_vanishes_at_max_slope:
+            for w in self.iterates():
+                self._check_bend(w)
         for w in self.W[:2]:
             v = self.rng.normal(size=self.problem.d)
             H = self._offered("hessian_sum", w, self.few)
@@ -285,6 +314,23 @@ class _RecordChecks:
             require(
                 facts.hessian_rank is None or rank <= facts.hessian_rank,
                 f"facts().hessian_rank is {facts.hessian_rank}, but record {i} has rank {rank}",
+            )
+
+    def _check_bend(self, w: np.ndarray) -> None:
+        """Check that records of large gradients have little curvature, where that is stated."""
+        facts = self.facts
+        for i, gradient in zip(self.few[:10], self.singles(w)):
+            size = float(np.linalg.norm(gradient))
+            share = min(size / facts.gradient_bounds[1], 1.0)  # at most that of the derivative
+            if share <= 0.5:
+                continue
+            v = gradient / size  # along the row
+            product = self._offered("hvp_sum", w, v, np.array([i]))
+            most = 4.0 * share * (1.0 - share) * facts.hessian_trace
+            require(
+                product is None or v @ product <= most + 1e-6 * facts.hessian_trace,
+                f"facts().curvature_vanishes_at_max_slope is True, but record {i} has a gradient "
+                f"that is {share:.6g} of the largest, and a Hessian of trace {v @ product:.6g}",
             )
 
     def _check_line_losses(self, w: np.ndarray, v: np.ndarray) -> None:
@@ -347,7 +393,7 @@ def check_problem(
     _check_declared(problem)
     with quiet(), global_random_untouched("the problem"):
         before = _facts(problem)
-        _check_regularizer(problem)
+        _check_regularizer(problem, before[0].penalty_flat_at_zero)
         _check_start(problem)
         records = _RecordChecks(problem, before[0], tolerance)
         records.check_sums()
@@ -421,7 +467,7 @@ def _facts(problem: Problem) -> list[PublicFacts]:
     return found
 
 
-def _check_regularizer(problem: Problem) -> None:
+def _check_regularizer(problem: Problem, flat: bool) -> None:
     penalty = problem.regularizer
     if penalty is None:
         return
@@ -436,6 +482,10 @@ def _check_regularizer(problem: Problem) -> None:
             f"the regularizer holds data of the problem ({place}), but it is public: no noise "
             "is added to it",
         )
+    require(
+        not (flat and np.any(penalty.gradient(np.zeros(problem.d)))),
+        "facts().penalty_flat_at_zero is True, but the regularizer has a slope at 0",
+    )
     rng = np.random.default_rng(3)
     w, v = rng.normal(size=(2, problem.d))
     h = 1e-6

@@ -1,13 +1,14 @@
 """Problems that break the contract, each found with a sentence that says what is wrong."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 
 import dpanalysis as dpa
 from dpanalysis import testing
-from dpanalysis.privacy.facts import PublicFacts
+from dpanalysis.privacy.facts import Block, PublicFacts
 
 RNG = np.random.default_rng(3)
 DATA = RNG.uniform(-1.0, 1.0, (30, 2))
@@ -257,6 +258,54 @@ def test_what_the_liars_extend_keeps_it():
     testing.check_problem(*neighbouring(Median))
     with pytest.raises(AssertionError, match=r"extends dpanalysis\.Problem"):
         testing.check_problem(DATA)
+
+
+class Slopes(dpa.regularizers.L2):
+    """A penalty with a slope at 0."""
+
+    mu, L, hessian_lipschitz = 0.1, 0.1, 0.0
+
+    def value(self, w):
+        return super().value(w) + np.asarray(w).sum(axis=-1)
+
+    def gradient(self, w):
+        return super().gradient(w) + 1.0
+
+    def hessian_diagonal(self, w):
+        return super().hessian_diagonal(w)
+
+
+class Stated(dpa.ERM):
+    """An ERM with other facts than its own."""
+
+    stated = {}  # noqa: RUF012
+
+    def facts(self, relation):
+        return dataclasses.replace(super().facts(relation), **self.stated)
+
+
+BOX = (Block(2, math.inf, 1.0),)
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"row_blocks": ((Block(1, 1, 1.0), Block(1, 1, 1e-3)),)}, "the columns 1 to 1 of its row"),
+        ({"row_blocks": (BOX, (Block(2, 2, 0.1),))}, "derivative_bounds times a radius of row_bl"),
+        ({"derivative_bounds": (0.1, 1.0)}, "by derivative_bounds times a radius of row_blocks, 0"),
+        ({"row_blocks": ((Block(4, 2, 9.0),),)}, "4 columns, of which d = 2 is no multiple"),
+        ({"curvature_vanishes_at_max_slope": True}, "max_slope is True, but record .* has"),
+        ({"penalty_flat_at_zero": True}, "penalty_flat_at_zero is True, but the regularizer has"),
+    ],
+)
+def test_facts_that_noise_is_shaped_by_are_checked(stated, message):
+    loss, penalty = dpa.losses.HuberizedHinge(1.0), Slopes(0.1)
+    X = np.sign(DATA)  # corners of the box
+    problem = Stated(X, X[:, 0], loss, penalty, dpa.RowBound(math.inf, 1.0))
+    testing.check_problem(problem)
+    problem.stated = stated
+    with pytest.raises(AssertionError, match=message):
+        testing.check_problem(problem)
 
 
 def noisy(dataset, rng, size):
