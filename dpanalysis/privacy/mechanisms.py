@@ -20,6 +20,7 @@ A number outside the range that a docstring states raises ValueError.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -182,7 +183,8 @@ class Threshold:
         if isinstance(self._random, SystemRandom):
             fresh = exact_noise.LAWS[self._law](self._random, 1)
             terms = [(self._query_scale, fresh, 0), (-self._scale, self._noise, 0)]
-            return exact_noise.positive([value, -wanted], terms)
+            # NaN, of a penalty that overflows, is never reached; no number of digits decides it.
+            return not math.isnan(wanted) and exact_noise.positive([value, -wanted], terms)
         noise = noisy(self._random, [value], self._law, self._query_scale)
         return bool(float(noise[0]) - self._height >= wanted)
 

@@ -235,6 +235,15 @@ def test_a_threshold_without_noise_compares_the_numbers():
     assert threshold.reached(0.25, 0.25) and not threshold.reached(0.2, 0.25)
 
 
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("source", [SystemRandom(), np.random.default_rng(0)], ids=["os", "seed"])
+def test_what_is_wanted_may_be_infinite_or_no_number(source, law):
+    """As where a penalty overflows at both ends of a ray."""
+    threshold = mechanisms.Threshold(source, law, 1.0, 1.0)
+    found = [threshold.reached(0.0, wanted) for wanted in (np.nan, np.inf, -np.inf)]
+    assert found == [False, False, True]
+
+
 @pytest.mark.parametrize("law", ["gaussian", "spherical", "cubic"])
 def test_noise_for_a_computation_is_as_near_as_it_says(law):
     # The first is in the far tail for a normal number, the last for the length in a cube.
