@@ -88,8 +88,9 @@ class Loss(ABC):
     Notes
     -----
     A sample at which a formula raises or is not finite adds exactly zero to every sum.
-    ``smoothness``, ``hessian_lipschitz`` and ``convex`` cannot be checked while sums are computed,
-    and some methods' guarantees depend on them: prove them. That a formula depends on one sample
+    ``smoothness``, ``hessian_lipschitz`` and ``convex`` cannot be checked while sums are computed
+    (:func:`~dpanalysis.losses.check_loss` tries the first and the last on a grid), and some
+    methods' guarantees depend on them: prove them. That a formula depends on one sample
     only is tested before a private run, on random numbers
     (:func:`~dpanalysis.losses.check_per_sample`); compiled formulas are given one sample only.
 
@@ -226,7 +227,8 @@ def check_loss(loss: Any) -> None:
     ValueError
         If a constant is not a number >= 0, a formula is set on the object and not on its class,
         raises or returns another shape, or a value or derivative on the grid contradicts
-        ``lowest``, ``lipschitz`` or ``curvature_vanishes_at_max_slope``.
+        ``lowest``, ``lipschitz``, ``smoothness``, ``convex`` or
+        ``curvature_vanishes_at_max_slope``.
 
     Examples
     --------
@@ -270,6 +272,7 @@ def check_loss(loss: Any) -> None:
             f"{name}.lipschitz is {loss.lipschitz!r}, but its derivative at z = {z[k]:g}, y = "
             f"{y[k]:g} is {found[k]:g}: the noise would be too small"
         )
+    _check_curvature(loss, z, y, found)
     if loss.curvature_vanishes_at_max_slope:
         share = np.minimum(np.abs(found) / loss.lipschitz, 1.0)
         most = 4.0 * loss.smoothness * share * (1.0 - share)
@@ -281,6 +284,23 @@ def check_loss(loss: Any) -> None:
                 f"y = {y[k]:g} its second derivative is {bend[k]:g}, above {most[k]:g}: the noise "
                 "would be too small"
             )
+
+
+def _check_curvature(loss: Loss, z: np.ndarray, y: np.ndarray, slopes: np.ndarray) -> None:
+    """Raise ValueError where derivatives on a grid contradict ``smoothness`` or ``convex``."""
+    order = np.lexsort((z, y))
+    z, y, slopes = z[order], y[order], slopes[order]
+    with np.errstate(invalid="ignore"):
+        rise, gap = np.diff(slopes), np.diff(z)
+        slack = 1e-9 * (1.0 + np.abs(slopes[1:]))
+        steep = np.abs(rise) > loss.smoothness * gap * (1.0 + _ROUNDING) + slack
+        for constant, wrong in (("smoothness", steep), ("convex", loss.convex & (rise < -slack))):
+            for k in np.flatnonzero(wrong & (y[1:] == y[:-1]))[:1]:
+                raise ValueError(
+                    f"{type(loss).__name__}.{constant} is {getattr(loss, constant)!r}, but from "
+                    f"z = {z[k]:g} to {z[k + 1]:g}, y = {y[k]:g}, its derivative goes from "
+                    f"{slopes[k]:g} to {slopes[k + 1]:g}: the noise would be too small"
+                )
 
 
 def constants_of(loss: Loss) -> tuple[float, ...]:

@@ -292,7 +292,7 @@ def loss_of(change, formula):
     def changed(self, z, y):
         return np.clip(change(z) - y, -1.0, 1.0) + 0.0 * z
 
-    return type("Mixed", (Halves,), {formula: changed, "lipschitz": 1.0, "smoothness": 1.0})()
+    return type("Mixed", (Halves,), {formula: changed, "lipschitz": 1.0})()
 
 
 def rule_of(change, needs):

@@ -35,8 +35,15 @@ FULL = dpa.Full()
 class Sigmoid(dpa.losses.Logistic):
     """1/(1 + exp(y z)), which is not convex; its second derivative is at most 1/(6 sqrt 3)."""
 
-    convex = False
+    convex, lipschitz = False, 0.25
     smoothness = 1.0 / (6.0 * math.sqrt(3.0))
+
+    def value(self, z, y):
+        return 1.0 / (1.0 + np.exp(y * z))
+
+    def derivative(self, z, y):
+        s = 1.0 / (1.0 + np.exp(y * z))
+        return -y * s * (1.0 - s)
 
     def second_derivative(self, z, y):
         s = 1.0 / (1.0 + np.exp(y * z))

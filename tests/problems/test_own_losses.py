@@ -38,6 +38,17 @@ class Halves(losses.Loss):
         ({"lipschitz": 0.49}, ValueError, r"Bad\.lipschitz is 0\.49.*too small"),
         ({"value": lambda self, z, y: 1.0}, ValueError, r"Bad\.value must return an array"),
         ({"derivative": lambda self, z, y: z.none}, ValueError, r"Bad\.derivative failed"),
+        ({"smoothness": 0.4}, ValueError, r"Bad\.smoothness is 0\.4, but from z = .* too small"),
+        (
+            {
+                "derivative": lambda self, z, y: 0.5 * np.sin(z),
+                "convex": True,
+                "lipschitz": 0.5,
+                "smoothness": 0.5,
+            },
+            ValueError,
+            r"Bad\.convex is True, but from z = .*, its derivative goes from",
+        ),
         ({"lowest": 0.1}, ValueError, r"Bad\.lowest is 0\.1, but its value at"),
         ({"curvature_vanishes_at_max_slope": True}, ValueError, r"Bad\.second_derivative failed"),
         (
