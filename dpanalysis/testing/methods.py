@@ -111,6 +111,12 @@ class _RecordedOracle(PrivateOracle):
             return answer
         fail(_NOT_REPEATED)
 
+    def _draw(self, sampling: Any) -> list[np.ndarray] | None:
+        rows = super()._draw(sampling)
+        if rows is None or self.replayed is None:
+            return rows
+        return [each[:0] for each in rows]  # how many were drawn is not public
+
     @contextmanager
     def batch(self, sampling: Any, events: Any) -> Iterator[Batch]:
         """See :class:`PrivateOracle`."""

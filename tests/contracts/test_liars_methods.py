@@ -191,6 +191,18 @@ class CountsTheBatch(Honest):
         return super().ask(w, oracle, plan) / max(oracle.evaluations["gradient"], 1)
 
 
+class CountsTheRows(Honest):
+    """Takes a mean over the records that were drawn, not over the public size."""
+
+    sampling = dpa.Poisson(0.5)
+
+    def ask(self, w, oracle, plan):
+        event = oracle.gradient_event(self.sampling, "gaussian", plan)
+        with oracle.batch(self.sampling, [event]) as batch:
+            counts = [max(len(rows), 1) for rows in batch._rows]
+            return batch.gradient(w, "gaussian", plan) * 100.0 / np.array(counts)[:, None]
+
+
 class MixesReplicates(Honest):
     def ask(self, w, oracle, plan):
         return super().ask(w, oracle, plan).mean(axis=0) + 0.0 * w
@@ -316,6 +328,7 @@ LIARS = [
     (ReadsTheProblem(), "looks at the records: it uses the problem's gradient_sum"),
     (ReadsTheProblemBesideABatch(), "looks at the records: it uses the problem's gradient"),
     (CatchesItsComplaint(), "given the oracle's answers .* takes other steps"),
+    (CountsTheRows(), "takes other steps"),
     (CountsTheBatch(), "takes other steps: .* oracle.evaluations, for one, is not private"),
     (MixesReplicates(), "replicate r of 2 and replicate r of 4 differ"),
     (ReusesItsBuffer(), "changes an array that it has yielded"),
