@@ -256,6 +256,10 @@ class NoisyMin(Query):
 
     Neither can be less: let the a_k be at either end of their interval.
 
+    *Rounding.* Each computed sum of losses is off by at most r C, and so the interval is 4 r C/B
+    longer. S has 2 ``rounding`` C/B for that: a sum of m losses passes through at most 24 + log2(m)
+    additions each (NumPy's, by pairs), and ``rounding`` counts more than 4096.
+
     *Several indices cost as many choices.* With Gumbel noise, which point is the smallest tells
     nothing about the order of the others. So the ``count`` smallest are the answers of as many
     exponential mechanisms, one after the other, each among the points that are left.
