@@ -42,6 +42,11 @@ def _pools() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
+def blas_threads() -> tuple[int, ...]:
+    """Return the number of threads of each BLAS library, now."""
+    return tuple(library.num_threads for library in _pools().lib_controllers)
+
+
 def _take_control() -> None:
     """Let this thread set the number, whichever of our threads did so last."""
     import threadpoolctl

@@ -20,11 +20,12 @@ with every other, and with the reference, in 128 numbers or more. A pair of tree
 only one of ten numbers escapes once in 700,000 times, and would have to at every place where they
 meet.
 
-*Assumptions.* The algorithm depends neither on the numbers nor on the array's address in memory,
-and the library's number of threads is the same as when a length was checked. Tensors of PyTorch on
-the host are multiplied by NumPy, which is checked. On a device there is no check, since the host
-would wait: a portion's length depends on the row's alone, and equality of places is assumed.
-Products of sparse rows are summed row by row (SciPy) and need no check.
+*Assumptions.* The algorithm depends neither on the numbers nor on the array's address in memory. It
+may depend on the library's number of threads, so that a length is checked again under another one;
+nobody changes that number while a product is computed. Tensors of PyTorch on the host are
+multiplied by NumPy, which is checked. On a device there is no check, since the host would wait: a
+portion's length depends on the row's alone, and equality of places is assumed. Products of sparse
+rows are summed row by row (SciPy) and need no check.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ import scipy.sparse as sp
 from array_api_compat import array_namespace, is_numpy_array
 
 from .._devices import on_host, to_host
+from .._parallel import blas_threads
 
 WHOLE = 16
 REFERENCE = 128
@@ -56,7 +58,7 @@ def row_product(rows: Any, matrix: Any) -> Any:
         rows = np.ascontiguousarray(rows)
         by_columns = matrix.strides[-1] != matrix.itemsize
         whole = -(-count // WHOLE) * WHOLE
-        length = _length(rows.dtype.char, matrix.shape, by_columns, whole)
+        length = _length(rows.dtype.char, matrix.shape, by_columns, whole, blas_threads())
         if not length:
             columns = (matrix[..., None, :, j] for j in range(matrix.shape[-1]))
             return np.stack([(rows * column).sum(axis=-1) for column in columns], axis=-1)
@@ -82,18 +84,22 @@ def _multiply(rows: Any, matrix: Any) -> Any:
 
 
 @cache
-def _length(kind: str, shape: tuple[int, ...], by_columns: bool, whole: int) -> int:
+def _length(
+    kind: str, shape: tuple[int, ...], by_columns: bool, whole: int, threads: tuple[int, ...] = ()
+) -> int:
     """Return the length of portions of ``whole`` rows; 0 if every length fails the check."""
-    if not _agrees(kind, shape, by_columns, REFERENCE):
+    if not _agrees(kind, shape, by_columns, REFERENCE, threads):
         return 0
     for length in range(whole, max(whole, REFERENCE) + 1, WHOLE):
-        if length == REFERENCE or _agrees(kind, shape, by_columns, length):
+        if length == REFERENCE or _agrees(kind, shape, by_columns, length, threads):
             return length
     return REFERENCE
 
 
 @cache
-def _agrees(kind: str, shape: tuple[int, ...], by_columns: bool, length: int) -> bool:
+def _agrees(
+    kind: str, shape: tuple[int, ...], by_columns: bool, length: int, threads: tuple[int, ...]
+) -> bool:
     """Whether every row of a portion of ``length`` rows has the bits of the reference."""
     *replicates, inner, outer = shape
     random = np.random.default_rng(length)

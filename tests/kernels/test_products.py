@@ -106,5 +106,18 @@ def test_a_library_that_rounds_by_place_or_by_length_is_seen(
 
 
 def test_the_reference_is_checked_before_anything_else(anew, monkeypatch):
-    monkeypatch.setattr(products, "_agrees", lambda kind, shape, by, length: length != REFERENCE)
+    monkeypatch.setattr(products, "_agrees", lambda *arguments: arguments[3] != REFERENCE)
     assert products._length.__wrapped__("d", (9, 3), False, 64) == 0
+
+
+def test_a_length_is_checked_again_under_another_number_of_threads(anew, monkeypatch):
+    """Of float32 rows of 2000 numbers, lengths that one thread passes fail with three."""
+    random = np.random.default_rng(3)
+    rows, matrix = random.normal(size=(300, 9)), random.normal(size=(9, 3))
+    row_product(rows, matrix)
+    place = reversed_where(lambda count: slice(count // 2, count // 2 + (count > 1)))
+    monkeypatch.setattr(products, "_multiply", place)
+    monkeypatch.setattr(products, "blas_threads", lambda: (3,))
+    whole = row_product(rows, matrix)
+    for count in (16, 100, 257):
+        np.testing.assert_array_equal(row_product(rows[-count:], matrix), whole[-count:])
