@@ -15,29 +15,6 @@ from ...theory._arguments import FloatArray, check_failure, check_positive, plai
 from ...theory.clipped_sgd import sampled_tails
 from ...theory.value_clipping import check_layers
 
-__all__ = [
-    "PrintedParameters",
-    "printed_clipped_sgd",
-    "printed_noise_scale",
-    "printed_objective_bound",
-    "printed_weak_growth_logistic",
-    "printed_weak_growth_mlp",
-    "printed_weak_growth_softmax",
-]
-
-
-def printed_weak_growth_logistic(row_norm: float) -> float:
-    r"""Return beta1 of the logistic loss by Lemma 3.2, twice the smoothness :math:`\|x\|^2/4`.
-
-    It holds, and is 1.23 times the least one, :func:`~dpanalysis.theory.weak_growth_logistic`.
-    """
-    return 0.5 * check_number("row_norm", row_norm, low=0.0) ** 2
-
-
-def printed_weak_growth_softmax(row_norm: float) -> float:
-    r"""Return beta1 of softmax regression by Lemma 3.2, twice the smoothness :math:`\|x\|^2/2`."""
-    return check_number("row_norm", row_norm, low=0.0) ** 2
-
 
 def printed_weak_growth_mlp(row_norm: float, spectral_norms: ArrayLike) -> float | FloatArray:
     r"""Return :math:`8\|x\|^2 \sum_i \sum_{j \ne i} \|W_j\|^2`, Appendix D read with a second sum.
@@ -74,23 +51,6 @@ def printed_objective_bound(
     c1, c2 = check_positive("c1", c1), check_positive("c2", c2)
     drift = 2.0 * (gap + 0.5 * c1 * L * log(2.0 / failure))
     return drift + 32.0 * c2 * L * log(2.0 * T / failure)
-
-
-def printed_noise_scale(
-    clip_norm: float,
-    noise_multiplier: float,
-    batch_size: int,
-    dimension: int,
-    rho: float = 0.0,
-    *,
-    c5: float,
-) -> float:
-    r"""Return :math:`\sqrt{c_5 (\rho^2/B + C^2 d \sigma^2/B^2)}`, (12), c5 open."""
-    C = check_positive("clip_norm", clip_norm)
-    sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
-    B, d = check_int("batch_size", batch_size, low=1), check_int("dimension", dimension, low=1)
-    rho, c5 = check_number("rho", rho, low=0.0), check_positive("c5", c5)
-    return sqrt(c5 * (rho**2 / B + d * (C * sigma / B) ** 2))
 
 
 class PrintedParameters(NamedTuple):
