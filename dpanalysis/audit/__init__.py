@@ -33,43 +33,22 @@ if TYPE_CHECKING:
     from .recording import Finding, Recording, record
     from .verify import GaussianPrivacy, Verdict, verify_privacy
 
-# Public name -> module that defines it, imported on first use: the strategies need Hypothesis, the
-# claims most of the package. Papers look at this package, and not it at them.
-_HOMES = {
-    "CanaryVerdict": "canaries",
-    "Claim": ".papers.claim",
-    "Claims": ".papers.registry",
-    "Density": "exact",
-    "Effort": ".papers.claim",
-    "Evidence": ".papers.claim",
-    "Finding": "recording",
-    "GaussianPrivacy": "verify",
-    "GaussianVerdict": "gaussian",
-    "NotChecked": ".papers.claim",
-    "Paper": ".papers.claim",
-    "Recording": "recording",
-    "Table": ".papers.report",
-    "Verdict": "verify",
-    "above_threshold_distribution": "laws",
-    "assert_private": "assertions",
-    "claims": ".papers.registry",
-    "hockey_stick": "exact",
-    "premise": ".papers.claim",
-    "printed": ".papers.claim",
-    "privacy_profile": "exact",
-    "record": "recording",
-    "register": ".papers.registry",
-    "renyi_divergence": "exact",
-    "report_noisy_min_distribution": "laws",
-    "sensitivity": "assertions",
-    "step": ".papers.claim",
-    "subsampled_gaussian": "laws",
-    "subsampled_laplace": "laws",
-    "used": ".papers.claim",
-    "verify_gaussian": "gaussian",
-    "verify_privacy": "verify",
-    "verify_with_canaries": "canaries",
+# Module -> the public names that it defines, imported on first use: the strategies need Hypothesis,
+# the claims most of the package. Papers look at this package, and not it at them.
+_NAMES = {
+    "assertions": "assert_private sensitivity",
+    "canaries": "CanaryVerdict verify_with_canaries",
+    "exact": "Density hockey_stick privacy_profile renyi_divergence",
+    "gaussian": "GaussianVerdict verify_gaussian",
+    "laws": "above_threshold_distribution report_noisy_min_distribution "
+    "subsampled_gaussian subsampled_laplace",
+    "recording": "Finding Recording record",
+    "verify": "GaussianPrivacy Verdict verify_privacy",
+    ".papers.claim": "Claim Effort Evidence NotChecked Paper premise printed step used",
+    ".papers.registry": "Claims claims register",
+    ".papers.report": "Table",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 _MODULES = frozenset({"attack", "strategies"})
 
 __all__ = [

@@ -350,9 +350,10 @@ _PLAIN_OTHER = (
     *("triangular", "betavariate", "gammavariate", "lognormvariate", "vonmisesvariate"),
     *("paretovariate", "weibullvariate"),
 )
+_PLAIN_COINS = ("random", "getrandbits", "_randbelow")
 
 
-def _plain_method(name: str) -> Callable[..., float]:
+def _plain_method(name: str) -> Callable[..., Any]:
     return lambda self, *args, **options: self._draw(name, args, options)
 
 
@@ -360,7 +361,9 @@ class _RecordingRandom(_Random, metaclass=_AsTheReal):
     """A ``random.Random`` that asks the tape unless it was seeded."""
 
     _keyed, _drawn = True, False
-    locals().update({name: _plain_method(name) for name in _PLAIN_OTHER})
+    locals().update(
+        {name: _plain_method(name) for name in (*_PLAIN_COINS, *_PLAIN_NOISE, *_PLAIN_OTHER)}
+    )
 
     def setstate(self, state: Any) -> None:
         _mark_set(self._keyed)
@@ -396,12 +399,6 @@ class _RecordingRandom(_Random, metaclass=_AsTheReal):
         scale = 1.0 / scale if law == "exponential" else scale - (place if law == "uniform" else 0)
         return float(tape.record(Draw(key, law, True, place, scale, np.array(value)), far))
 
-    def random(self) -> float:
-        return self._draw("random", (), {})
-
-    def _randbelow(self, n: int) -> int:
-        return self._draw("_randbelow", (n,), {})
-
     def choices(
         self, population: Any, weights: Any = None, *, cum_weights: Any = None, k: int = 1
     ) -> list[Any]:
@@ -413,21 +410,6 @@ class _RecordingRandom(_Random, metaclass=_AsTheReal):
             if far is not None and far.random() < 0.75:  # all that has any chance, with equal ones
                 weights = (np.asarray(weights) > 0).astype(float).tolist()
         return super().choices(population, weights, k=k)
-
-    def getrandbits(self, k: int) -> int:
-        return self._draw("getrandbits", (k,), {})
-
-    def gauss(self, *args: Any, **options: Any) -> float:
-        return self._draw("gauss", args, options)
-
-    def normalvariate(self, *args: Any, **options: Any) -> float:
-        return self._draw("normalvariate", args, options)
-
-    def expovariate(self, *args: Any, **options: Any) -> float:
-        return self._draw("expovariate", args, options)
-
-    def uniform(self, *args: Any, **options: Any) -> float:
-        return self._draw("uniform", args, options)
 
 
 def _far_plain(far: np.random.Generator, name: str, value: Any, args: Any) -> Any:
@@ -538,25 +520,12 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         for name in (*NOISE, *sorted(OTHER_NOISE), *sorted(COINS))
         if hasattr(np.random, name) and name != "Generator"
     ]
-    legacy += [
-        (np.random, "seed", _legacy_seed),
-        (np.random, "set_state", _legacy_set_state),
-    ]
+    legacy += [(np.random, "seed", _legacy_seed), (np.random, "set_state", _legacy_set_state)]
     whole = _Global({name: new for _, name, new in legacy})
     plain = _RecordingRandom()
-    names = ("random", "uniform", "gauss", "normalvariate", "expovariate", "getrandbits")
-    more = (
-        *_PLAIN_OTHER,
-        "binomialvariate",
-        "randbytes",
-        "randrange",
-        "randint",
-        "choice",
-        "choices",
-        "shuffle",
-        "sample",
-        "seed",
-        "setstate",
+    names = (
+        *("random", "getrandbits", *_PLAIN_NOISE, *_PLAIN_OTHER, "binomialvariate", "randbytes"),
+        *("randrange", "randint", "choice", "choices", "shuffle", "sample", "seed", "setstate"),
     )
     return [
         *ours,
@@ -570,7 +539,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (np.random.mtrand, "_rand", whole),
         *_scipy_places(whole),
         *legacy,
-        *((random, name, getattr(plain, name)) for name in (*names, *more) if hasattr(plain, name)),
+        *((random, name, getattr(plain, name)) for name in names if hasattr(plain, name)),
         (random, "Random", _RecordingRandom),
         (os, "urandom", _urandom),
         (threading.Thread, "start", _start),

@@ -286,11 +286,7 @@ class Laplace(Event):
         self._keep_float("scale", positive=True)
         self._keep_float("sensitivity")
 
-    @property
-    def exact_pair(self) -> bool:  # noqa: D102
-        return True
-
-    immutable = True
+    exact_pair = immutable = True
 
     def describe(self) -> str:  # noqa: D102
         if not self.sensitivity:
@@ -343,11 +339,7 @@ class Gaussian(Event):
         """Sensitivity over standard deviation: the inverse of the noise multiplier."""
         return self.sensitivity / self.std
 
-    @property
-    def exact_pair(self) -> bool:  # noqa: D102
-        return True
-
-    immutable = True
+    exact_pair = immutable = True
 
     def describe(self) -> str:  # noqa: D102
         if not self.sensitivity:
@@ -392,11 +384,7 @@ class Pure(Event):
     def __post_init__(self) -> None:
         self._keep_float("epsilon")
 
-    @property
-    def exact_pair(self) -> bool:  # noqa: D102
-        return True
-
-    immutable = True
+    exact_pair = immutable = True
 
     def describe(self) -> str:  # noqa: D102
         return f"a release with epsilon {self.epsilon:.4g} and delta 0"
