@@ -28,11 +28,7 @@ _SHOWN = 2000  # characters of a data set in a message
 
 
 def sensitivity(
-    function: Callable[[Any], Any],
-    neighbours: Any,
-    norm: float,
-    *,
-    full_output: bool = False,
+    function: Callable[[Any], Any], neighbours: Any, norm: float, *, full_output: bool = False
 ) -> Any:
     """Return the largest norm of function(D) - function(D') over the pairs (D, D').
 
@@ -268,12 +264,7 @@ def assert_private(
 
 
 def _affordable(
-    audit: Callable[..., Verdict],
-    needed: int,
-    samples: int,
-    stop: float,
-    each: float,
-    tried: bool,
+    audit: Callable[..., Verdict], needed: int, samples: int, stop: float, each: float, tried: bool
 ) -> int:
     """Return how many runs an audit may make to end in time; fewer than ``needed``: none.
 

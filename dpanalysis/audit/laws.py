@@ -152,9 +152,7 @@ def presence(fraction: float, relation: str) -> Subsampling:
     if relation == "add_or_remove_one":
         return Subsampling(np.array([q, 1.0 - q]), np.array([0.0, 1.0]), np.array([[0, 1]]))
     return Subsampling(
-        np.array([q, 0.0, 1.0 - q]),
-        np.array([0.0, q, 1.0 - q]),
-        np.array([[0, 1], [0, 2], [1, 2]]),
+        np.array([q, 0.0, 1.0 - q]), np.array([0.0, q, 1.0 - q]), np.array([[0, 1], [0, 2], [1, 2]])
     )
 
 

@@ -162,8 +162,4 @@ def torch_names() -> list[tuple[Any, str, Any]]:
             tape.marks.add(SET)
         real_set(state)
 
-    return [
-        *named,
-        (torch, "manual_seed", manual_seed),
-        (torch, "set_rng_state", set_rng_state),
-    ]
+    return [*named, (torch, "manual_seed", manual_seed), (torch, "set_rng_state", set_rng_state)]

@@ -65,10 +65,7 @@ def is_finite(token: str) -> bool:
 
 
 def load_libsvm(
-    path: str | os.PathLike[str],
-    n_features: int | None = None,
-    *,
-    zero_based: bool = False,
+    path: str | os.PathLike[str], n_features: int | None = None, *, zero_based: bool = False
 ) -> tuple[scipy.sparse.csr_array, np.ndarray]:
     r"""Read a file in LIBSVM format: ``label index:value index:value ...`` on each line.
 

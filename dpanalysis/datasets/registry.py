@@ -184,10 +184,7 @@ def covertype(path: PathLike | None = None) -> Dataset:
     (file,) = locate("covertype", (source,), path)
     assert file is not None  # it is required
     X, kind = load_csv(
-        file,
-        label="Cover_Type",
-        columns=tables.COVERTYPE,
-        names=tables.COVERTYPE_NAMES,
+        file, label="Cover_Type", columns=tables.COVERTYPE, names=tables.COVERTYPE_NAMES
     )
     if not np.isin(kind, range(1, 8)).all():
         raise ValueError(f"{file}: expected classes 1 to 7 in the last column")

@@ -242,5 +242,5 @@ def _check_budget(facts: PublicFacts, budget: Budget | None) -> None:
     if budget.delta >= 1.0 / facts.n and facts.n > 1:
         warn_caller(
             f"delta = {budget.delta:g} is not below 1/n = {1.0 / facts.n:g}: releasing one record "
-            "in the clear would satisfy it",
+            "in the clear would satisfy it"
         )

@@ -23,13 +23,7 @@ from .._lazy import on_first_use
 
 if TYPE_CHECKING:
     from .card import PrivacyCard
-    from .classifiers import (
-        LinearSVC,
-        LogisticRegression,
-        PrivateClassifier,
-        load,
-        save,
-    )
+    from .classifiers import LinearSVC, LogisticRegression, PrivateClassifier, load, save
     from .ensembles import privacy_of
     from .estimator import PrivacyWarning
     from .ordinary import to_sklearn

@@ -326,11 +326,7 @@ def _noise_law(budget: Budget | None) -> str:
 
 
 def smallest_scale(
-    make: Callable[[float], Query],
-    unit: float,
-    facts: PublicFacts,
-    budget: Budget,
-    accountant: str,
+    make: Callable[[float], Query], unit: float, facts: PublicFacts, budget: Budget, accountant: str
 ) -> float:
     """Return the smallest scale whose query fits the budget, searched for around ``unit``."""
 

@@ -477,7 +477,7 @@ class Recursion(ShortRepr, Method):
         if curvature > 0.0 and largest > 2.0 / curvature > 0.0:  # an infinite L is no bound
             warn_caller(
                 f"step_size {largest:g} is above 2/{name} = {2.0 / curvature:g} ({name} = "
-                f"{curvature:g} from the public bounds): the method may diverge",
+                f"{curvature:g} from the public bounds): the method may diverge"
             )
 
     def with_noise_multiplier(self, noise_multiplier: float, n: int) -> Self:

@@ -63,11 +63,7 @@ class Noise:
 
 
 def batch_multipliers(
-    sampling: Sampling,
-    n: int,
-    phases: Sequence[tuple[int, float]],
-    budget: Budget,
-    accountant: str,
+    sampling: Sampling, n: int, phases: Sequence[tuple[int, float]], budget: Budget, accountant: str
 ) -> tuple[list[float], tuple[Event, ...]]:
     """Return the noise multiplier of each phase on batches, and the largest list of events.
 
@@ -227,7 +223,7 @@ class CurvatureMethod(AdaptiveMethod):
             warn_caller(
                 f"n = {facts.n} is below n_min = {n_min:.4g}: with noise for T = {iterations} "
                 f"iterations, a second-order point at eps_g = {self.eps_g:g} and eps_H = "
-                f"{self.eps_H:g} may not be found; larger tolerances or a larger budget would help",
+                f"{self.eps_H:g} may not be found; larger tolerances or a larger budget would help"
             )
         return SecondOrderPlan(decrease, iterations, noise, n_min, price, phases, asked)
 

@@ -335,12 +335,7 @@ class Claims(Sequence[Claim]):
         return listed_html(self)
 
     def run(
-        self,
-        *,
-        quick: bool = False,
-        adversary: bool = False,
-        jobs: int = 1,
-        progress: bool = False,
+        self, *, quick: bool = False, adversary: bool = False, jobs: int = 1, progress: bool = False
     ) -> Table:
         """Check the claims now, or let the adversaries of the corrections argue for the papers.
 

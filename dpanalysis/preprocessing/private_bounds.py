@@ -16,14 +16,7 @@ from ..methods.perturbation import Quantiles
 from ..privacy.accounting.relations import Budget
 from ..problems.base import ColumnTable
 from ..problems.rows.checks import has_read_width, refuse_read_width
-from .columns import (
-    LearnedRanges,
-    PublicColumns,
-    columns_of,
-    refuse_nan,
-    traced,
-    with_columns,
-)
+from .columns import LearnedRanges, PublicColumns, columns_of, refuse_nan, traced, with_columns
 
 # 0 and both signs of 2^-20 to 2^40 in steps of a thousandth, which a column of years needs.
 _POWERS = 2.0 ** (np.arange(-20 * 700, 40 * 700 + 1) / 700)

@@ -191,9 +191,5 @@ class Ledger:
         return "\n".join([title, *(f"  {line}" for line in self.lines())])
 
     def _repr_html_(self) -> str:
-        head = [
-            ("relation", self.relation),
-            ("noise", self.noise),
-            ("events", str(self._length)),
-        ]
+        head = [("relation", self.relation), ("noise", self.noise), ("events", str(self._length))]
         return html_table([*head, *(("", line) for line in self.lines())])

@@ -354,12 +354,7 @@ class PrivateOracle:
                 yield batch
 
     def gradient(
-        self,
-        w: np.ndarray,
-        sampling: Sampling,
-        mechanism: str,
-        scale: float,
-        clipping: Any = None,
+        self, w: np.ndarray, sampling: Sampling, mechanism: str, scale: float, clipping: Any = None
     ) -> np.ndarray:
         """Return one noisy mean gradient of a batch of its own; see :meth:`Batch.gradient`."""
         iterates = self._iterates(w)  # what can be wrong is, before anything is spent
@@ -403,11 +398,7 @@ class PrivateOracle:
             check_per_sample(clipping)
 
     def gradient_event(
-        self,
-        sampling: Sampling | EpochSampling,
-        mechanism: str,
-        scale: float,
-        clipping: Any = None,
+        self, sampling: Sampling | EpochSampling, mechanism: str, scale: float, clipping: Any = None
     ) -> Event | None:
         """Return what one noisy gradient costs before amplification; None where it is exact."""
         # Kept for the next iteration, by identity: what a user's class is equal to proves nothing.

@@ -303,8 +303,7 @@ class _MethodChecks:
         )
         length = self.method.length(plan.plan)
         require(
-            length in (None, made),
-            f"length() says {length} iterations, and run() makes {made}",
+            length in (None, made), f"length() says {length} iterations, and run() makes {made}"
         )
 
     def check_seed(self) -> Any:

@@ -23,11 +23,7 @@ from .allocation import (
     horizon_bounds,
     laplace_scales,
 )
-from .certificates import (
-    heavy_ball_certificate,
-    heavy_ball_certified_rate,
-    nesterov_certificate,
-)
+from .certificates import heavy_ball_certificate, heavy_ball_certified_rate, nesterov_certificate
 from .clipped_sgd import clipped_sgd_bound, light_tail_scale, no_clipping_norm
 from .clipping_bias import clipped_mean_gradient, fixed_points, worst_bias
 from .heavy_ball import (
@@ -37,12 +33,7 @@ from .heavy_ball import (
     heavy_ball_rate,
     heavy_ball_stationary_gap,
 )
-from .lmi import (
-    Certificate,
-    StateSpace,
-    heavy_ball_system,
-    lyapunov_lmi,
-)
+from .lmi import Certificate, StateSpace, heavy_ball_system, lyapunov_lmi
 from .nesterov import (
     multistage_gap,
     multistage_recursion,

@@ -86,12 +86,7 @@ def psac_weight_peak(r: ArrayLike) -> tuple[FloatArray | float, FloatArray | flo
 
 
 def psac_lemma2(
-    L0: ArrayLike,
-    L1: ArrayLike,
-    tau0: ArrayLike,
-    tau1: ArrayLike,
-    r: ArrayLike,
-    kind: str = "psac",
+    L0: ArrayLike, L1: ArrayLike, tau0: ArrayLike, tau1: ArrayLike, r: ArrayLike, kind: str = "psac"
 ) -> FloatArray | float:
     r"""Return a bound on :math:`(L_0 + L_1 \|\nabla f\|)\, w(\|g\|)` for all gradients.
 
@@ -130,11 +125,7 @@ def psac_lemma2(
 
 
 def psac_alignment(
-    gradient_norm: ArrayLike,
-    tau0: ArrayLike,
-    tau1: ArrayLike,
-    r: ArrayLike,
-    kind: str = "psac",
+    gradient_norm: ArrayLike, tau0: ArrayLike, tau1: ArrayLike, r: ArrayLike, kind: str = "psac"
 ) -> FloatArray | float:
     r"""Return a lower bound on :math:`E\langle \nabla f, w(\|g\|)\, g\rangle`.
 
@@ -150,10 +141,7 @@ def psac_alignment(
 
 
 def psac_table1(
-    tau0: ArrayLike,
-    tau1: ArrayLike,
-    r: ArrayLike,
-    kind: str = "psac",
+    tau0: ArrayLike, tau1: ArrayLike, r: ArrayLike, kind: str = "psac"
 ) -> FloatArray | float:
     r"""Return a bound on :math:`\|\nabla f\|` at which the noise-free method stops (Table 1).
 

@@ -193,12 +193,7 @@ def heavy_ball_certificate(
 
 
 def heavy_ball_certified_rate(
-    step_size: ArrayLike,
-    momentum: ArrayLike,
-    mu: float,
-    L: float,
-    *,
-    solver: str | None = None,
+    step_size: ArrayLike, momentum: ArrayLike, mu: float, L: float, *, solver: str | None = None
 ) -> FloatArray | float:
     """Return the best certified rates of the heavy ball method, for arrays of its parameters.
 

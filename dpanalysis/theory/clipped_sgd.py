@@ -152,11 +152,7 @@ def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = No
 
 
 def sgd_noise_scale(
-    clip_norm: float,
-    noise_multiplier: float,
-    batch_size: int,
-    dimension: int,
-    rho: float = 0.0,
+    clip_norm: float, noise_multiplier: float, batch_size: int, dimension: int, rho: float = 0.0
 ) -> float:
     r"""Return a :math:`\tilde\sigma` for the mean of a batch with Gaussian noise.
 

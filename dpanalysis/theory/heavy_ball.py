@@ -14,13 +14,7 @@ from ._arguments import (
     check_noise_variance,
     plain,
 )
-from .quadratic import (
-    as_spectrum,
-    heavy_ball_recurrence,
-    quadratic_gap,
-    stationary_gap,
-    worst_rate,
-)
+from .quadratic import as_spectrum, heavy_ball_recurrence, quadratic_gap, stationary_gap, worst_rate
 
 
 def heavy_ball_rate(

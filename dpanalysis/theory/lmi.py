@@ -317,10 +317,7 @@ class Certificate:
         return float(self.P.sum()) * square + self.c * gap
 
     def bound(
-        self,
-        t: ArrayLike,
-        initial_lyapunov: float,
-        noise_second_moment: ArrayLike,
+        self, t: ArrayLike, initial_lyapunov: float, noise_second_moment: ArrayLike
     ) -> FloatArray | float:
         """Return the bound on ``E[F(w_t) - F*]`` (Kuru et al. 2022, (3.15), corrected).
 

@@ -8,20 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._validation import check_int, check_number
-from ._arguments import (
-    FloatArray,
-    check_array,
-    check_constants,
-    check_method,
-    check_noise_variance,
-)
-from .quadratic import (
-    as_spectrum,
-    nesterov_recurrence,
-    quadratic_gap,
-    stationary_gap,
-    worst_rate,
-)
+from ._arguments import FloatArray, check_array, check_constants, check_method, check_noise_variance
+from .quadratic import as_spectrum, nesterov_recurrence, quadratic_gap, stationary_gap, worst_rate
 from .recursion import ErrorRecursion
 
 

@@ -210,12 +210,7 @@ def _quadratic_errors(
 
 
 def _certified(
-    alpha: float,
-    beta: float,
-    mu: float,
-    L: float,
-    noise: FloatArray,
-    initial: tuple[float, float],
+    alpha: float, beta: float, mu: float, L: float, noise: FloatArray, initial: tuple[float, float]
 ) -> tuple[Certificate, float, int]:
     """Return certificate, bound and horizon; optimizes ``T`` and certificate in turn, twice."""
     times = np.arange(1, noise.size + 1)

@@ -616,10 +616,7 @@ def two_bins_ratio(
     with_it = 0.25 * (both + both.T + apart + apart.T)
     pair = bound(1.0 / std, 0.0, fraction=0.5, poisson=True, batches=2)
     ratios = []
-    for mine, its, found in (
-        (with_it, without, pair.remove),
-        (without, with_it, pair.add),
-    ):
+    for mine, its, found in ((with_it, without, pair.remove), (without, with_it, pair.add)):
         exact = width**2 * np.maximum(mine - np.exp(loss) * its, 0.0).sum()
         if exact > 1e-6:  # below, the grid is too coarse
             ratios.append(quotient(float(found(np.array([loss]))[0]), exact, tolerance=1e-4))

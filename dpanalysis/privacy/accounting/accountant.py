@@ -24,12 +24,7 @@ from numpy.typing import NDArray
 
 from ..._validation import check_choice, check_number
 from ...errors import IncompatibleAccounting
-from .events import (
-    Event,
-    Sampled,
-    check_event,
-    counted_gaussian_terms,
-)
+from .events import Event, Sampled, check_event, counted_gaussian_terms
 from .rdp import rdp_to_epsilon
 from .relations import Budget, check_budget, check_relation
 from .zcdp import gaussian_sum_epsilon, zcdp_to_epsilon

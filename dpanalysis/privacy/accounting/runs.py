@@ -355,14 +355,7 @@ def accounting(
         words += [f"each record in {times} of them"] * (times > 1)
     told = ", ".join(words)
     return RunEpsilon(
-        told[0].upper() + told[1:],
-        delta,
-        upper,
-        lower,
-        relation,
-        replaced,
-        run.poisson(),
-        why,
+        told[0].upper() + told[1:], delta, upper, lower, relation, replaced, run.poisson(), why
     )
 
 
