@@ -200,10 +200,7 @@ def _without_exponent(text: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code.
-
-    0: no claim failed; 1: some did; 2: bad arguments; 130: Ctrl-C.
-    """
+    """Run the command line; return 0, 1 if a claim failed, 2 for bad arguments, 130 on Ctrl-C."""
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["packages"]:
         return _packages(given[1:])

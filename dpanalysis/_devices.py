@@ -14,10 +14,7 @@ def lives_with(array: Any, data: Any) -> bool:
 
 
 def beside(name: str, array: Any, data: Any) -> Any:
-    """Return ``array`` in the namespace and on the device of ``data``.
-
-    Host arrays are copied there; arrays on another device are an error.
-    """
+    """Return ``array`` in the namespace and on the device of ``data``, or raise."""
     if not lives_with(array, data):
         xp = array_namespace(data)
         host = readable(name, array, data)
@@ -30,10 +27,7 @@ def beside(name: str, array: Any, data: Any) -> Any:
 
 
 def readable(name: str, array: Any, data: Any = None) -> np.ndarray:
-    """Return ``array`` as a NumPy array, or raise TypeError if its library does not allow it.
-
-    The message names the library of ``data`` as an alternative.
-    """
+    """Return ``array`` as a NumPy array, or raise TypeError naming the library of ``data``."""
     allowed = "numpy" if data is None else f"numpy or, as the data, of {_library(data)}"
     if hasattr(array, "tocsr"):
         raise TypeError(f"{name} must be an array of {allowed}, got a sparse matrix")

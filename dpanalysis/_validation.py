@@ -26,10 +26,7 @@ def check_number(
     high_open: bool = False,
     finite: bool = True,
 ) -> float:
-    """Return ``value`` as a float inside the interval, or raise naming the argument.
-
-    Text and truth values are no numbers here: ``"0.1"`` and ``True`` are slips, not arguments.
-    """
+    """Return ``value``, no text or truth value, as a float inside the interval, or raise."""
     try:
         if isinstance(value, (str, bytes, bool, np.bool_)) or np.ndim(value) > 0:
             raise TypeError("not a number")

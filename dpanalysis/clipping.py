@@ -53,12 +53,7 @@ def check_clipping(clipping: Any) -> None:
 
 
 def check_per_sample(rule: Clipping | None) -> None:
-    """Raise ValueError if the formula of a user's rule mixes samples or stores them.
-
-    As :func:`dpanalysis.losses.check_per_sample`: with a median of norms, a quantile or a running
-    average one record would change the weights of all others. The oracle checks a rule once,
-    before any budget is spent.
-    """
+    """Raise ValueError if a user's rule mixes or stores samples, as the check of losses does."""
     if rule is None or type(rule) in BUILT_IN or _tried.get(id(rule)) is rule:
         return
     random = np.random.default_rng(0)

@@ -385,10 +385,7 @@ def _claimed(report: Any, budget: Budget) -> float:
 
 
 def _of_choice(output: Any, ledger: Ledger, budget: Budget) -> Any:
-    """Return a copy of the chosen output in which every report is that of the whole choice.
-
-    A copy, since the candidate may fit the same object once more.
-    """
+    """Return a copy of the chosen output, in which every report is that of the whole choice."""
 
     def restated(report: Any) -> Any:
         if isinstance(report, Selection):

@@ -319,10 +319,7 @@ def _mistakes(recorded: Recording) -> list[Finding]:
 
 
 def _report(verdict: Verdict | None, found: Sequence[Finding], where: str) -> str:
-    """Return what was found, by which of the two, with one line at the end that says it all.
-
-    Without a verdict there was no time for outputs.
-    """
+    """Return what was found, and by which of the two; the last line says it all."""
     lines = [str(verdict)]
     if verdict is None or not verdict.refuted:
         outputs = "no time was left for outputs" if verdict is None else f"by outputs {verdict}"

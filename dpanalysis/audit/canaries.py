@@ -334,10 +334,7 @@ def _chance(correct: int, guesses: int, canaries: int, asked: ParsedClaim, level
 
 
 def _guesses_needed(canaries: int, asked: ParsedClaim, miss: float) -> int | None:
-    """Return how many guesses, all right, refute the claim; None where not even all do.
-
-    The best outcome's probability falls with the number of guesses.
-    """
+    """Return how many guesses, all right, refute the claim; None where not even all do."""
     numbers = range(1, canaries + 1)
     needed = bisect_left(
         numbers, True, key=lambda k: _chance(k, k, canaries, asked, asked.level) <= miss
@@ -348,11 +345,7 @@ def _guesses_needed(canaries: int, asked: ParsedClaim, miss: float) -> int | Non
 def _lower_bound(
     correct: int, guesses: int, canaries: int, asked: ParsedClaim, miss: float
 ) -> float:
-    """Return the largest level that bisection finds rejected.
-
-    A mechanism that is private at a smaller level is private at this one too, so all smaller
-    levels are rejected with it.
-    """
+    """Return the largest rejected level by bisection: all smaller levels are rejected with it."""
 
     def rejected(level: float) -> bool:
         return _chance(correct, guesses, canaries, asked, level) <= miss

@@ -35,10 +35,7 @@ _DISTANCES = np.exp2(np.arange(-60.0, 1001.0))
 
 @dataclass(frozen=True)
 class Plain(Density):
-    """A density given as a plain function.
-
-    ``faded`` says at which ends of the support, (low, high), it underflows.
-    """
+    """A density given as a plain function; at the ends ``faded`` of (low, high) it underflows."""
 
     faded: tuple[bool, bool] = (False, False)
 

@@ -261,10 +261,7 @@ def _epsilon(mu: float, delta: float) -> float:
 
 
 def _misfit(directions: list[tuple[str, np.ndarray, np.ndarray]], level: float) -> str:
-    """Return the clearest contradiction to normal laws of one variance, if it is clear enough.
-
-    The level is shared among all tests (Bonferroni).
-    """
+    """Return the clearest contradiction to normal laws of one variance (Bonferroni), or nothing."""
     found = []
     for name, *pair in directions:
         for side, values in zip(("dataset", "neighbour"), pair):

@@ -238,10 +238,7 @@ def _few(column: np.ndarray) -> bool:
 def _extended(
     parent: np.ndarray, column: np.ndarray, known: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the parent with the next value as one number, and whether the value is known.
-
-    NaN is a value: the last one.
-    """
+    """Return the parent with the next value, NaN being the last one, and whether it is known."""
     place = np.minimum(np.searchsorted(known, column), known.size - 1)
     missing = np.isnan(column)
     seen = (known[place] == column) | missing

@@ -57,10 +57,7 @@ _Scores: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # of the runs on both inpu
 
 
 def fixed_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> list[Score | None]:
-    """Return scores without parameters to try; None stands for the atoms alone.
-
-    ``sides`` are the ranks of the entries on both inputs.
-    """
+    """Return scores to try, by the ranks on both sides; None stands for the atoms alone."""
     width = first.values.shape[1]
     scores: list[Score | None] = []
     if first.codes is not None or second.codes is not None:
@@ -306,10 +303,7 @@ def _bounds(p: _Array, q: _Array, size: int, goal: Goal, charge: float) -> _Arra
 
 
 def _distances(p: _Array, q: _Array, size: int, goal: Goal) -> _Array:
-    """Return how far each pair lies above the claim's curve, in standard deviations of one run.
-
-    The rates are moved inside, as the middles of Wilson's intervals: counts of 0 have a variance.
-    """
+    """Return how far above the claim's curve each pair lies, in standard deviations of one run."""
     k = (_MOVED + _MOVED_FEW / size) / size
     p, q = (p + 0.5 * k) / (1.0 + k), (q + 0.5 * k) / (1.0 + k)
     allowed = goal.limit.most(q, goal.claim)

@@ -482,11 +482,7 @@ def _keys(array: Any) -> list[Any]:
 
 
 def fingerprint(data: Any) -> Any:
-    """Return a value that changes when an array inside ``data`` does.
-
-    Arrays are looked for in tuples, lists, dictionaries, tables and the ``X`` and ``y`` of an
-    object.
-    """
+    """Return a value that changes when an array inside ``data`` does."""
     if isinstance(data, np.ndarray):
         if data.dtype.hasobject:
             return repr(data.tolist())

@@ -642,10 +642,7 @@ def _keyed_generator(value: Any) -> Any:
 
 
 def play(tape: Tape, run: Callable[[Any], Any]) -> Any:
-    """Return run(generator) with every draw on the tape; only inside :func:`listen`.
-
-    What the mechanism keeps has new seeds afterwards, so that nobody can draw its numbers again.
-    """
+    """Return run(generator), every draw on the tape; what the mechanism keeps is seeded anew."""
     bit_generator = np.random.PCG64(tape.seed)
     tape.lent.append(partial(_renew, bit_generator))
     handed = RecordingGenerator(bit_generator, keyed=True)

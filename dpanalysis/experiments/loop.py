@@ -258,10 +258,7 @@ class Ended:
 
 
 class Loop:
-    """A method with its guard: planned before the data are accessed, and then run.
-
-    ``shared`` is a filter of several runs, used in place of a new one.
-    """
+    """A method with its guard (or ``shared``, of several runs): planned first, and then run."""
 
     def __init__(
         self,

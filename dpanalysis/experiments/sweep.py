@@ -279,10 +279,7 @@ class _Cell:
 def _compute(
     index: int, cell: _Cell, function: Callable[..., Any], settings: Any, keep: bool = True
 ) -> tuple[int, str | _Finished | OSError | None]:
-    """Compute a cell on a worker and, if ``keep``, write it.
-
-    Return the traceback if it fails, the error of writing, or the result unless ``keep``.
-    """
+    """Return a failed cell's traceback, the error of writing it, or its result unless ``keep``."""
     try:
         finished = cell.compute(function, settings)
     except (Exception, SystemExit):
@@ -295,10 +292,7 @@ def _compute(
 def _compute_all(
     todo: list[_Cell], function: Callable[..., Any], settings: Any, jobs: int | None, bar: Any
 ) -> dict[str, str]:
-    """Compute and write the cells; return the tracebacks of those that fail, by identity.
-
-    After a failed write no further cell begins.
-    """
+    """Compute and write cells, until a write fails; return tracebacks by identity."""
     kept, traces, until = bar.n, dict[str, str](), sweep_limits()
     unkept: list[OSError] = []
     # A worker on another machine may not see the folder: its results are written here.

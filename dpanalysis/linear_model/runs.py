@@ -135,10 +135,7 @@ def clipped_descent(
 
 @lru_cache(maxsize=16)
 def mean_noise(facts: PublicFacts, budget: Budget, clipping: Flat) -> float:
-    """Return the deviation of the mean of the noise of all steps of a descent.
-
-    It is that of one step which costs the whole budget, however many steps there are.
-    """
+    """Return the deviation of all steps' mean noise, that of one step at the cost of the budget."""
     moved = facts.record_sensitivity(2, clipping) / facts.n
     return calibrate(lambda std: Gaussian(std, moved), budget, (1e-3 * moved, 1e12 * moved))
 
@@ -197,10 +194,7 @@ class Outlook:
 def outlook(
     facts: PublicFacts, budget: Budget, slope: float, C: float | str, may_descend: bool
 ) -> Outlook | None:
-    """Return what to expect of :func:`run`, for a loss whose slope at 0 has the size ``slope``.
-
-    None for a slope of 0, by which the records do not pull there.
-    """
+    """Return what to expect of :func:`run` with this slope at 0; None for a slope of 0."""
     if not slope:
         return None
     if C == "private":

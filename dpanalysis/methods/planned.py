@@ -160,10 +160,7 @@ def _importance(
 
 
 def _better(request: NoiseRequest, importance: np.ndarray, calibrated: np.ndarray) -> np.ndarray:
-    """Return the better of the calibrated schedule and, where it is valid, the pure one.
-
-    Pure epsilon holds at any delta, and can be better for few iterations.
-    """
+    """Return the better schedule: pure epsilon, where valid, can be better for few iterations."""
     if not request.closed or request.budget.epsilon is None:
         return calibrated
     if request.accountant not in ("tightest", "pure"):

@@ -50,10 +50,7 @@ def text_of(value: Any) -> str:
 
 @dataclass(frozen=True)
 class NumericDomain:
-    """Numbers cut to ``low`` and ``high``; a missing one is ``missing``, if that is declared.
-
-    ``dates`` are numbers, too: of seconds since 1970.
-    """
+    """Numbers (dates: seconds since 1970) cut to ``low`` and ``high``; ``missing`` if declared."""
 
     low: float
     high: float

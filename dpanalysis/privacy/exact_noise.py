@@ -182,10 +182,7 @@ class Gumbel(Exponential):
 
 
 class GaussianReals(Reals):
-    """Pairs of normal numbers, by Box and Muller's transform.
-
-    The radius is that of a uniform number 1 - u, and the angle 2 pi (v - 1/8).
-    """
+    """Pairs of normal numbers (Box and Muller): radius of 1 - u, angle 2 pi (v - 1/8)."""
 
     def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
         from ._compiled import box_muller  # here: Numba takes its time

@@ -69,10 +69,7 @@ def _exponential(source: Any, count: int) -> np.ndarray:
 
 
 def spawn_without_advancing(random: Any) -> Any:
-    """Return a source seeded with what a generator would give next; the generator stays as it is.
-
-    Any other source, such as the operating system's entropy, is returned itself.
-    """
+    """Return a source seeded with what a generator would give next, or any other source itself."""
     if not isinstance(random, np.random.Generator):
         return random
     return np.random.default_rng(copy.deepcopy(random).integers(2**32, size=8))

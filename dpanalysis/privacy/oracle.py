@@ -41,10 +41,7 @@ from .queries import Query, Records
 
 
 class Batch:
-    """One drawn subsample, paid for already; it answers what was named when it was bought.
-
-    See :meth:`PrivateOracle.batch`.
-    """
+    """One drawn, paid subsample; it answers what was named, see :meth:`PrivateOracle.batch`."""
 
     def __init__(
         self,
@@ -382,10 +379,7 @@ class PrivateOracle:
         return self._guard.can_spend(sampled_event(self._facts, sampling, asked))
 
     def public_random(self) -> Any:
-        """Return a source of its own for what a method draws in public, in a run of one replicate.
-
-        Never the source of the noise: that must stay secret.
-        """
+        """Return a source for public draws of one replicate, never that of the noise."""
         return mechanisms.spawn(self._random[0], 1)[0]
 
     def check_clipping(self, clipping: Any) -> None:

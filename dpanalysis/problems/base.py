@@ -313,10 +313,7 @@ def separated_below(problem: Any) -> float:
 
 
 def find_minimizer(problem: Any, unattained: float = 0.0) -> np.ndarray:
-    """Minimize ``problem`` from zero; warn where the end is not a minimizer.
-
-    A value below ``unattained`` proves that there is none.
-    """
+    """Minimize ``problem`` from zero; warn without a minimizer, as below ``unattained``."""
 
     def both(w: np.ndarray) -> tuple[float, np.ndarray]:
         return problem.value(w), problem.gradient(w)

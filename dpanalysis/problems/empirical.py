@@ -206,10 +206,7 @@ class EmpiricalRisk(Problem):
         )
 
     def check_private(self) -> None:
-        """As :meth:`Problem.check_private`; ValueError where the width was read off the data.
-
-        The shape of the answer would reveal the number of columns.
-        """
+        """As :meth:`Problem.check_private`; ValueError if the width was read off the data."""
         super().check_private()
         if self._width_read:
             refuse_read_width()
@@ -390,10 +387,7 @@ class EmpiricalRisk(Problem):
     def clipped_gradient_sum(
         self, w: Any, clipping: Clipping, weights: Any = None
     ) -> tuple[Any, Any, Any]:
-        """Return the clipped gradients' sum, the losses' and the number of clipped samples.
-
-        See :meth:`sums`.
-        """
+        """Return the sums of clipped gradients and losses, and the count of clips: :meth:`sums`."""
         total = self.sums(w, clipping=clipping, weights=weights)
         return total.gradient, total.value, total.clipped
 

@@ -75,10 +75,7 @@ def as_bounds(row_bound: Any) -> tuple[RowBound, ...]:
 
 
 def implied_radius(bounds: Sequence[RowBound], order: int, d: int) -> float:
-    """Return the best radius in the norm of ``order`` that the bounds imply, or inf.
-
-    Uses ``||x||_2 <= ||x||_1 <= sqrt(d) ||x||_2`` and the like, block by block.
-    """
+    """Return the best radius in this norm that the bounds imply, block by block, or inf."""
     check_choice("order", order, (1, 2))
     together = math.hypot if order == 2 else lambda *radii: sum(radii)  # no square underflows
     radii = [

@@ -44,10 +44,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def global_random_untouched(what: str, seed: int = 0) -> Iterator[None]:
-    """Fail where ``what`` draws from the global random numbers, and restore their state.
-
-    They are seeded with ``seed``, so that a run that depends on them differs under another seed.
-    """
+    """Seed the global random numbers, fail where ``what`` draws from them, restore their state."""
     before = np.random.get_state(), random.getstate()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)

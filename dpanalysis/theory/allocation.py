@@ -18,10 +18,7 @@ from .recursion import ErrorRecursion, noise_second_moment, subsampling_variance
 
 
 def check_sizes(n: int | None, m: float | None) -> tuple[int | None, float | None]:
-    """Return data and batch size, ``0 < m <= n``; a missing ``m`` means the full batch.
-
-    Only ``m / n`` matters to amplification, so a Poisson batch is given by its expected size.
-    """
+    """Return data and batch size, ``0 < m <= n``, m the expected one; None means the full batch."""
     if n is None:
         if m is not None:
             raise ValueError(f"m needs n, the number of samples; got m={m!r} and n=None")
@@ -395,10 +392,7 @@ def _scan(factors: FloatArray, gains: FloatArray) -> FloatArray:
 def _optimal_noise(
     factors: FloatArray, gains: FloatArray, epsilon: float, sensitivity: float, n: int, m: float
 ) -> FloatArray:
-    """Return ``min sum_j a_{t,j} b_j^2`` for every horizon ``t``, with ``m < n``.
-
-    The optimum of each horizon is the starting point for the next.
-    """
+    """Return ``min sum_j a_{t,j} b_j^2`` for every ``t``, ``m < n``; each starts the next one."""
     out = np.empty(factors.size)
     log_weights = np.empty(0)
     shares = np.empty(0)

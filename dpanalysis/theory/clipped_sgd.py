@@ -172,10 +172,7 @@ def sgd_noise_scale(
 
 
 def bernoulli_proxy(rate: float) -> float:
-    """Return the least K with E exp(t (b - q)) <= exp(K t^2/2), b one with probability q.
-
-    Kearns and Saul (1998).
-    """
+    """Return the least K with E exp(t (b - q)) <= exp(K t^2/2), P(b=1) = q (Kearns, Saul 1998)."""
     if rate == 1.0:
         return 0.0
     odds = math.log1p(-rate) - log(rate)

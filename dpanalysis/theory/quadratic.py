@@ -88,10 +88,7 @@ def worst_rate(
     mu: float,
     L: float,
 ) -> FloatArray | float:
-    """Return the spectral radius at the worse end of the spectrum ``[mu, L]``.
-
-    The root modulus is quasi-convex in the eigenvalue, so the ends decide.
-    """
+    """Return the spectral radius at the worse end of ``[mu, L]``: it is quasi-convex between."""
     ends = (recurrence(np.asarray(end), step_size, momentum) for end in (mu, L))
     return plain(np.maximum(*(spectral_radius(p, q) for p, q, _ in ends)))
 

@@ -43,10 +43,7 @@ class Shares(NamedTuple):
 
 
 class SampleComplexity(NamedTuple):
-    """Number of records that a guarantee needs.
-
-    n_min is the largest of what the noise of gradients, of Hessians and of line searches needs.
-    """
+    """Number of records needed: the most that noise of gradients, Hessians or searches asks for."""
 
     n: int  # n_min, rounded up
     iterations: int  # T: noisy evaluations, including the last one, which ends the run

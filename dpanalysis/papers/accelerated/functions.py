@@ -122,10 +122,7 @@ def quadratic_gaps(
     start: ArrayLike,
     variances: ArrayLike = 0.0,
 ) -> Array:
-    """Return the exact E F(x_t), t = 0..T, on 1/2 sum_i lambda_i x_i^2, noise of any law.
-
-    The second moments of (x_t, x_{t-1}) in every eigen-direction, by their definition.
-    """
+    """Return the exact E F(x_t), t = 0..T, on 1/2 sum_i lambda_i x_i^2, by second moments."""
     spectrum = np.asarray(eigenvalues, float)
     moment = np.multiply.outer(np.broadcast_to(start, spectrum.shape) ** 2.0, np.ones((2, 2)))
     noise = np.broadcast_to(variances, len(steps))

@@ -171,10 +171,7 @@ def blocks_of_the_inequality(effort: Effort) -> Iterator[Evidence]:
 
 
 def certified_paths(random: np.random.Generator, cases: int, T: int) -> Iterator[float]:
-    """Yield exact errors / verified bounds after many steps, where a certificate is found.
-
-    Eight steps have noise, so that all 2^8 paths can be followed.
-    """
+    """Yield exact errors / verified bounds, where a certificate is found; noise in 8 steps."""
     for _ in range(cases):
         mu, step_size = log_uniform(random, 0.01, 0.9), log_uniform(random, 0.05, 1.0)
         beta = random.uniform(0.0, 0.5)

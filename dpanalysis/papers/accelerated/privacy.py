@@ -29,10 +29,7 @@ MU, L, SENSITIVITY, SIZE, BATCH = 0.02, 5.10008, 40.0, 100_000, 1000
 
 
 def log_density(at: Array, centres: Array, scale: ArrayLike) -> Array:
-    """Return the log-density (K,) at ``at`` (K, d) of Laplace noise on a random center (B, d).
-
-    Without the constant, which is that of the noise alone.
-    """
+    """Return the log-density (K,) of Laplace noise on a random center (B, d), up to a constant."""
     distance = np.abs(at[:, None] - centres).sum(2)
     return np.asarray(np.logaddexp.reduce(-distance / scale, axis=1) - math.log(len(centres)))
 

@@ -383,10 +383,7 @@ NODES = 2**DEPTH - 1
 
 @dataclass(frozen=True)
 class Coin(Event):
-    """A release of one bit: its probability under either data set.
-
-    The probabilities are those of logits, so that nothing is rounded to 0 or 1.
-    """
+    """A release of one bit, by the logits of its probabilities: none is rounded to 0 or 1."""
 
     first: float
     second: float

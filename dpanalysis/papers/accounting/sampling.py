@@ -364,10 +364,7 @@ def laplace_law(loss: float) -> Laws:
 
 
 def gaussian_law(std: float, order: float) -> Laws:
-    """Return the pair N(1, std^2), N(0, std^2) on a grid, with the same Renyi divergences.
-
-    The trapezoidal rule is spectrally accurate: see the notes of ``rdp_poisson_gaussian``.
-    """
+    """Return the pair N(1, std^2), N(0, std^2) on a grid: see `rdp_poisson_gaussian`."""
     step = min(0.3, 0.3 * std)
     z = np.arange(-(order - 1.0) / std - 11.0, order / std + 11.0, step)
     mass = step / np.sqrt(2.0 * np.pi)

@@ -817,10 +817,7 @@ def over_rate(
 
 
 def steepest(values: Array, curvatures: Array) -> float:
-    """Return max f_i'^2/(2 L n (f - mean of the least f_i)) for f_i = a_i (w - c_i)^2/2 at w = 0.
-
-    L is the largest a_i.
-    """
+    """Return max f_i'^2/(2 L n (f - mean least f_i)) for f_i = a_i (w - c_i)^2/2, L = max a_i."""
     slopes = curvatures * values
     gaps = 0.5 * curvatures * values**2
     return float((slopes**2).max() / (2.0 * curvatures.max() * gaps.sum()))

@@ -45,10 +45,7 @@ _FULL_ORDERS = np.concatenate([1.0 + np.geomspace(1e-4, 1e8, 241), [np.inf]])
 
 
 def group(events: Events, relation: str) -> dict[Event, int]:
-    """Return how often each distinct event occurs, after checking that all may be accounted.
-
-    Repetitions are unrolled, and a batch that is surely everything is taken apart.
-    """
+    """Return how often each event occurs, unrolled and checked; sure batches are taken apart."""
     check_relation(relation)
     if not isinstance(events, Iterable | Event):
         raise TypeError(f"events must be an event or a sequence of events, got {events!r}")
@@ -292,10 +289,7 @@ def plan_order(events: Events, budget: Budget) -> float:
 
 
 def order_of_most(events: Sequence[Event], budget: Budget) -> float:
-    """Return the Renyi order at which ``events`` fit the budget most often.
-
-    For a filter over so many iterations as the budget affords, when each costs about the same.
-    """
+    """Return the order of a filter whose budget affords most iterations of these ``events``."""
     if budget.delta == 0.0:
         raise ValueError(f"budget must have delta > 0 to have a best order, got {budget!r}")
     orders = np.unique(np.round(np.geomspace(2.0, 2.0**15, 100)))

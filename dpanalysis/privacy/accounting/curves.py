@@ -324,10 +324,7 @@ def privacy_curve(events: Events, relation: str) -> PrivacyCurve:
 
 
 def _points(groups: Groups) -> tuple[Array, Array]:
-    """Return losses and deltas of counted events, by their loss distributions in both directions.
-
-    And by the other accountants, which know more of some events than their dominating pair does.
-    """
+    """Return losses and deltas of events, by loss distributions both ways and by others."""
     pairs = pairs_of(groups)
     losses: list[Array] = []
     deltas: list[Array] = []

@@ -299,10 +299,7 @@ _LONGEST_GRID = 1e6
 
 
 def _log_binomials(a: Array) -> Array:
-    """Return ln C(a, j) for integer orders a (rows) and j = 2..max a; -inf where j > a.
-
-    Tables of usual size, which are asked for again with every new noise, are kept.
-    """
+    """Return ln C(a, j), orders a in rows, j = 2..max a, -inf for j > a; usual tables are kept."""
     return _kept_table(a.tobytes()) if a.size * a.max() < 2e5 else _table(a)
 
 

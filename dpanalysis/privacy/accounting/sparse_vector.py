@@ -236,10 +236,7 @@ def _first_grid(
 def _queries_at_least(
     order: float, noise: str, scale: float, cap: float, shifts: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Return what is no more than :func:`_queries` and quick, for several shifts at once.
-
-    That is the supremum over few points.
-    """
+    """Return a quick lower bound on :func:`_queries`, at several shifts: of few points."""
     points, moved, ends = [], [], [0]
     for shift in shifts:
         moves = _moves(scale, shift)
