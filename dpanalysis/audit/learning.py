@@ -352,14 +352,11 @@ class _Fold(NamedTuple):
 
 
 class _Trial(NamedTuple):
-    """A score to try, in its final form, and the folds that judge it.
-
-    ``scores`` of all runs judge a score without parameters; None if it has any.
-    """
+    """A score to try, in its final form, and the folds that judge it."""
 
     score: Score | None
     folds: list[_Fold]
-    scores: _Scores | None
+    scores: _Scores | None  # of all runs, which judge a score without parameters
 
 
 def _scores(score: Score | None, pair: _Pair) -> _Scores:

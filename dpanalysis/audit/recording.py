@@ -106,17 +106,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something that noise was added to.
-
-    ``shift`` is by how much it moves from the dataset to the neighbor under the same noise: in L2
-    for Gaussian noise, else in L1. ``scale`` is the smallest scale of its noise. ``released`` says
-    whether it is an output, or only goes into one.
-    """
+    """Something that noise was added to."""
 
     law: str
-    scale: float
-    shift: float
-    released: bool
+    scale: float  # the smallest of its noise
+    shift: float  # from the dataset to the neighbor: in L2 for Gaussian noise, else in L1
+    released: bool  # an output; otherwise it only goes into one
     file: str
     line: int
 

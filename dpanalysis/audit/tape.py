@@ -56,18 +56,14 @@ SET, COPIED, OUTSIDE = "set", "copied", "outside"
 
 @dataclass(eq=False)
 class Draw:
-    """One call of a random source.
-
-    ``quantity`` is what the noise is added to, where the call itself adds it, else 0; ``value`` is
-    what the call returned, None for what is no number. Noise of law "other" has no known scale.
-    """
+    """One call of a random source."""
 
     key: tuple[str, int, str, int]
     law: str
     noise: bool
-    quantity: Any = 0.0
-    scale: Any = np.nan
-    value: np.ndarray | None = None
+    quantity: Any = 0.0  # what the call itself adds the noise to
+    scale: Any = np.nan  # unknown of the law "other"
+    value: np.ndarray | None = None  # what the call returned, if numbers
     shape: tuple[int, ...] = ()
     outcome: Any = None  # of coins that the mechanism seeds itself
 
@@ -80,31 +76,18 @@ class Draw:
 class Tape:
     """The draws of one run.
 
-    Parameters
-    ----------
-    seed : int
-    extreme : float
-        Multiply noise by up to 10^extreme, at random, and let coins fall on what is least likely:
-        what chance can change at all then changes. With 0 all is as drawn.
-    forced : dict, optional
-        Noisy answers, by the key of the draw, to give in the place of new ones.
-    constant : set, optional
-        The seeds, with their places, that do not depend on chance: what has such a seed keeps its
-        numbers, what has another one is extreme, too.
-    most : int, optional
-        So many calls are extreme, and the others as usual: a loop may wait for a usual number.
-    end : float, optional
-        Later calls raise OutOfTime.
+    Where ``extreme`` > 0, noise is multiplied by up to 10^extreme, at random, and coins fall on
+    what is least likely: what chance can change at all then changes.
     """
 
     def __init__(
         self,
         seed: int,
         extreme: float = 0.0,
-        forced: dict[Any, Any] | None = None,
-        constant: frozenset[Any] = frozenset(),
-        most: float = math.inf,
-        end: float = math.inf,
+        forced: dict[Any, Any] | None = None,  # noisy answers in the place of new ones, by key
+        constant: frozenset[Any] = frozenset(),  # seeds, with places: such sources stay as drawn
+        most: float = math.inf,  # extreme calls: a loop may wait for a usual number
+        end: float = math.inf,  # later calls raise OutOfTime
     ) -> None:
         self.seed, self.extreme, self.forced = seed, extreme, forced or {}
         self.constant, self.most, self.end = constant, most, end

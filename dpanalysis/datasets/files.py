@@ -251,13 +251,9 @@ ENVIRONMENT = "DPANALYSIS_DATA"
 
 @dataclass(frozen=True)
 class Source:
-    """One public file: names, address and checksum.
+    """One public file: names, address and checksum."""
 
-    The names are tried in turn, plain and packed, and may include a sub-folder; a download is
-    stored under the first.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # tried in turn, plain and packed; a download is stored under the first
     url: str  # of the file, plain or packed (gzip, bzip2, zip)
     digest: str  # "md5:..." or "sha256:..." of the unpacked content
     page: str

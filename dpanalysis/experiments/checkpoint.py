@@ -176,17 +176,6 @@ class Checkpoint:
     """The file of a run: what the next step starts from, and what has been paid.
 
     A context, whose end writes the last step and lets the file go.
-
-    Attributes
-    ----------
-    made : int
-        Number of the last step.
-    w : ndarray of shape (R, d)
-        Its iterates.
-    state, output : mapping of str to ndarray
-        The method's state there, and that of the output.
-    lost : int
-        Batches that were bought after that step when the file was read; they stay paid.
     """
 
     def __init__(
@@ -199,8 +188,9 @@ class Checkpoint:
         self._asked = False  # since the last step
         self._bought = 0  # until the last step
         self._covered = 0  # purchases that the file has
-        self.made = self.lost = 0
-        self.w = np.empty(0)
+        self.made = 0  # steps
+        self.lost = 0  # batches bought after the last step when the file was read; they stay paid
+        self.w = np.empty(0)  # (R, d), of the last step, as are the states of method and output
         self.state: Mapping[str, Any] = {}
         self.output: Mapping[str, np.ndarray] = {}
 

@@ -296,31 +296,20 @@ GivenNoise = str | Sequence[float] | np.ndarray
 
 
 class Coefficients(NamedTuple):
-    """Coefficients of the recursion at each iteration, all of shape (T,).
-
-    ``restart`` marks the first iteration of a stage, before which the momentum is reset
-    (x_{t-1} := x_t).
-    """
+    """Coefficients of the recursion at each iteration, all of shape (T,)."""
 
     step_size: np.ndarray
     momentum: np.ndarray
     extrapolation: np.ndarray
-    restart: np.ndarray
+    restart: np.ndarray  # the first iteration of a stage, before which x_{t-1} := x_t
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Coefficients and noise of every iteration, fixed before the data are accessed.
-
-    Attributes
-    ----------
-    coefficients : Coefficients
-    scales : ndarray of shape (T,) or None
-        Laplace scale or Gaussian standard deviation of each iteration; None for exact gradients.
-    """
+    """Coefficients and noise of every iteration, fixed before the data are accessed."""
 
     coefficients: Coefficients
-    scales: np.ndarray | None
+    scales: np.ndarray | None  # (T,): Laplace scales, Gaussian deviations; None for exact gradients
 
     @property
     def iterations(self) -> int:

@@ -100,16 +100,12 @@ def epsilon_of_zcdp(rho: float) -> float:
 
 @dataclass(frozen=True)
 class SecondOrderPlan:
-    """Horizon and noise for a start at w0 = 0, fixed before the data are accessed.
-
-    With ``n_min`` records the noise of all T iterations is small enough with probability
-    1 - failure; it is 0 without noise.
-    """
+    """Horizon and noise for a start at w0 = 0, fixed before the data are accessed."""
 
     min_decrease: float  # of a step, if the noise is small
     iterations: int  # T: the steps, and one more iteration that evaluates the last point
     noise: Noise  # of the first phase
-    n_min: float
+    n_min: float  # records with which all noise is small, with probability 1 - failure
     price: Filter | None  # cost of answers on all records, never charged; None without a budget
     phases: tuple[tuple[int, Noise], ...] = ()  # iterations and noise of a run on batches
     asked: tuple[Event, ...] = ()  # largest list of events of a run on batches, in its order

@@ -21,27 +21,6 @@ from numpy.typing import ArrayLike
 
 from .._validation import check_choice, check_int
 
-__all__ = [
-    "SHOWN",
-    "VERDICTS",
-    "Argument",
-    "Claim",
-    "Effort",
-    "Evidence",
-    "NotChecked",
-    "Outcome",
-    "Paper",
-    "enter",
-    "find",
-    "forget",
-    "ids",
-    "paper_of",
-    "premise",
-    "printed",
-    "step",
-    "used",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:

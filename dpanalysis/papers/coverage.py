@@ -20,8 +20,6 @@ from dataclasses import asdict, dataclass
 from . import accelerated, line_search, per_sample_clipping, registry, second_order, value_clipping
 from .claim import SHOWN, VERDICTS, paper_of
 
-__all__ = ["STATES", "Item", "items", "summary", "to_json", "to_markdown", "to_text"]
-
 #: What an item can be: decided by claims, or one of four more.
 STATES = {
     **VERDICTS,

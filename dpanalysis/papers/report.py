@@ -14,20 +14,6 @@ from itertools import groupby
 
 from .claim import NOT_PRINT, SHOWN, VERDICTS, Claim, Evidence, Outcome, Paper, paper_of
 
-__all__ = [
-    "ARGUMENTS",
-    "PAPERS",
-    "Table",
-    "Words",
-    "listed_html",
-    "listed_text",
-    "summary",
-    "to_errata",
-    "to_html",
-    "to_json",
-    "to_text",
-]
-
 WIDTH = 100
 
 _MEANINGS = {

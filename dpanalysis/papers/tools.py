@@ -174,17 +174,10 @@ _LARGEST = 40.0
 
 @dataclass(frozen=True)
 class Mixture:
-    """The releases sum_k w_k N(s_k, std^2), s_k >= 0, against N(0, std^2).
+    """The releases sum_k w_k N(s_k, std^2), s_k >= 0, against N(0, std^2)."""
 
-    Parameters
-    ----------
-    weights, shifts : ndarray, shape (m,)
-        Probabilities and non-negative means.
-    std : float
-    """
-
-    weights: Array
-    shifts: Array
+    weights: Array  # (m,), probabilities
+    shifts: Array  # (m,), non-negative
     std: float
 
     def cells(self) -> tuple[Array, Array, Array]:

@@ -34,23 +34,11 @@ _LAWS = {1: "laplace", 2: "spherical", math.inf: "cubic"}
 
 @dataclass(frozen=True)
 class Block:
-    """Neighbouring coordinates, a norm, and a length in this norm.
+    """Neighbouring coordinates, a norm, and a length in this norm."""
 
-    Of a record the length bounds the norm of these coordinates; of noise it is a scale.
-
-    Parameters
-    ----------
-    size : int
-        Number of coordinates, at least 1.
-    order : {1, 2, inf}
-        The norm.
-    radius : float
-        The length, in (0, inf).
-    """
-
-    size: int
-    order: float
-    radius: float
+    size: int  # number of coordinates, at least 1
+    order: float  # of the norm: 1, 2 or inf
+    radius: float  # in (0, inf): of a record a bound on the norm, of noise a scale
 
     def __post_init__(self) -> None:
         check_int("size", self.size, low=1)
@@ -113,14 +101,10 @@ def draw_blocks(
 ) -> tuple[np.ndarray, float]:
     r"""Return noise of density proportional to :math:`e^{-\sum_g \|b_g\|/(s t_g)}`, (d,).
 
-    And how far it is from real noise, as :func:`dpanalysis.privacy.mechanisms.nearly` does.
-
-    Block g has its own norm and the scale :math:`t_g`, its radius; all are stretched by s.
-
-    References
-    ----------
-    Hardt and Talwar (2010), On the geometry of differential privacy; Awan and Slavkovic (2020),
-    Structure and sensitivity in differential privacy: comparing K-norm mechanisms.
+    And how far it is from real noise, as :func:`dpanalysis.privacy.mechanisms.nearly` does. Block g
+    has its own norm and the scale :math:`t_g`, its radius; all are stretched by s. Hardt and Talwar
+    (2010), On the geometry of differential privacy; Awan and Slavkovic (2020), Structure and
+    sensitivity in differential privacy: comparing K-norm mechanisms.
     """
     copies = d // sum(block.size for block in shape)
     parts = [

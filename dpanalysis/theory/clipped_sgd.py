@@ -306,23 +306,13 @@ def _needed_norm(
 
 @dataclass(frozen=True)
 class ClippedSGDBound:
-    r"""The parameters and the guarantee of :func:`clipped_sgd_bound`.
-
-    Attributes
-    ----------
-    clip_norm, step_size, noise_scale : float
-        C, :math:`\eta` and :math:`\tilde\sigma`.
-    conditional : float
-        Bound on the utility given that nothing was clipped (Proposition 4.4).
-    expected : float
-        Unconditional bound on the utility (Theorem 4.5).
-    """
+    r"""C, :math:`\eta`, :math:`\tilde\sigma` and the guarantee of :func:`clipped_sgd_bound`."""
 
     clip_norm: float
     step_size: float
     noise_scale: float
-    conditional: float
-    expected: float
+    conditional: float  # on the utility, given that nothing was clipped (Proposition 4.4)
+    expected: float  # on the utility, unconditionally (Theorem 4.5)
 
 
 def clipped_sgd_bound(

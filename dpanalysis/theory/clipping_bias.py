@@ -24,15 +24,11 @@ _ROUNDING = 64 * np.finfo(float).eps
 
 @dataclass(frozen=True)
 class FixedPoints:
-    """Where a weighted method stops, in ascending order, shape (k,); see :func:`fixed_points`.
-
-    The weighted gradient vanishes from ``lower`` to ``upper``, which are equal for a single point:
-    a stretch of positive length is a lazy region.
-    """
+    """Where a weighted method stops, in ascending order, shape (k,); see :func:`fixed_points`."""
 
     points: FloatArray  # the middle of a stretch
-    lower: FloatArray
-    upper: FloatArray
+    lower: FloatArray  # from here to ``upper`` the weighted gradient vanishes:
+    upper: FloatArray  # a stretch of positive length is a lazy region
     gradients: FloatArray  # the unweighted mean gradient at the points
     stable: np.ndarray  # whether gradient steps from either side lead to the stretch
     minimizer: float  # where the true mean gradient vanishes
@@ -246,14 +242,10 @@ def fixed_points(
 
 @dataclass(frozen=True)
 class WorstBias:
-    """The largest mean gradient at which a weighted method can stop; see :func:`worst_bias`.
-
-    Two per-sample gradients attain it: with their probabilities their mean is ``gradient_norm``,
-    and their weighted mean is zero.
-    """
+    """The largest mean gradient at which a weighted method can stop; see :func:`worst_bias`."""
 
     gradient_norm: float
-    gradients: FloatArray
+    gradients: FloatArray  # two that attain it: that is their mean, and their weighted mean is 0
     probabilities: FloatArray
 
 

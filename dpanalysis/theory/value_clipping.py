@@ -182,16 +182,12 @@ def check_layers(row_norm: float, spectral_norms: ArrayLike) -> tuple[float, Flo
 
 
 class LayerSizes(NamedTuple):
-    """Constants of a layer for weak growth, as numbers or arrays of one shape.
-
-    ``reads`` is the largest number of occurrences of an input entry in the patches that the weights
-    multiply; it and ``places`` are 0 where weights and bias are not parameters.
-    """
+    """Constants of a layer for weak growth, as numbers or arrays of one shape."""
 
     norm: Any  # bound on the norm of the linear part, and of its derivative
-    reads: float = 0.0
+    reads: float = 0.0  # most patches with one input entry that the weights multiply; 0 if fixed
     offset: Any = 0.0  # bound on the norm of the added bias, over all places together
-    places: float = 0.0  # how often the bias is added
+    places: float = 0.0  # how often the bias is added; 0 if it is fixed
     most: float = math.inf  # bound on the norm of the output for every input
 
 

@@ -14,14 +14,10 @@ from numpy.typing import ArrayLike
 from ... import theory
 from ..tools import Array
 
-__all__ = ["printed_recursion", "published_horizon_bounds", "published_multistage_weights"]
-
 
 def printed_recursion(recursion: theory.ErrorRecursion) -> theory.ErrorRecursion:
     """Return the recursion of (4.3) or (4.8) as printed: without the factor 2 on the first error.
 
-    References
-    ----------
     Kuru et al. (2022), Theorems 4.1 and 4.3; errata 001-9, 001-10.
     """
     return recursion._replace(start=0.5 * recursion.start)
@@ -33,9 +29,6 @@ def published_multistage_weights(
     """Return the weights behind the published Fig. 2.
 
     The authors' code counts the factor 2 of a change of stage one iteration early.
-
-    References
-    ----------
     Kuru et al. (2022), Fig. 2; errata 001-22.
     """
     recursion = theory.multistage_recursion(step_sizes, stages, mu, L)
@@ -57,9 +50,6 @@ def published_horizon_bounds(
 
     The authors' code draws Laplace noise of standard deviation ``b_t`` where ``b_t`` is the
     scale. Its variance is half of what privacy needs: such a run is not private.
-
-    References
-    ----------
     Kuru et al. (2022), section 5, Figs 3 and 4; errata 001-19, 001-23.
     """
     half = sensitivity / math.sqrt(2.0)

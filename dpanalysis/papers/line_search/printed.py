@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike
 from ..._validation import check_choice, check_number
 from ...privacy.accounting.rdp import rdp_gaussian, rdp_laplace
 
-__all__ = ["printed_above_threshold"]
-
 
 def printed_above_threshold(
     orders: ArrayLike, noise: str, threshold_scale: float, query_scale: float

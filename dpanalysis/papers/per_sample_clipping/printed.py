@@ -16,9 +16,6 @@ def printed_table1(
     :math:`(a\beta + \sqrt{a^2\beta^2 + 4R\beta})/2` in the symbols of
     :mod:`dpanalysis.theory.adaptive_clipping`. As r tends to 0 it grows like the largest weight,
     :math:`1/(2\sqrt r - r)` for PSAC and :math:`1/r` for Auto-S.
-
-    References
-    ----------
     Xia et al. (2023), Table 1 and Remark 2.
     """
     tau0, tau1 = check_spread(tau0, tau1)

@@ -18,23 +18,10 @@ from ...privacy.accounting.sampling import Sampling
 from ...privacy.facts import PublicFacts
 from ...privacy.queries import NoisyHessian
 
-__all__ = [
-    "PrintedHessian",
-    "PrintedSecondOrder",
-    "PrintedTarget",
-    "PrintedTrustRegion",
-    "printed_batch",
-    "printed_hessian_sensitivity",
-    "printed_search_slack",
-    "printed_target",
-]
-
 
 def printed_search_slack(queries: int, failure: float) -> float:
     r"""Return :math:`8 \ln(i/\eta)`: how far below 0 a query that a line search accepts may be.
 
-    References
-    ----------
     Gao and Wright (2023), Lemma 7 and (16); errata 003-16.
     """
     queries = check_int("queries", queries, low=1)
@@ -48,16 +35,8 @@ class PrintedTarget(theory.SecondOrderTarget):
 
     The Hessian moves by :math:`2\sqrt d B_H/n`, and its noise is independent on and above the
     diagonal, so that it is :math:`\sqrt2` times as long. A line search asks for
-    :math:`q(\gamma)`, which brings in the factor ``multiple``, and accepts as in (16).
-
-    Parameters
-    ----------
-    eps_g, eps_H, constants, d, rho, gap, failure, guarantee, convex, multiple, backtrack
-        As for :class:`~dpanalysis.theory.SecondOrderTarget`; ``convex`` changes nothing here.
-
-    References
-    ----------
-    Gao and Wright (2023), Theorems 4 and 8; errata 003-1, 003-2, 003-7, 003-16.
+    :math:`q(\gamma)`, which brings in the factor ``multiple``, and accepts as in (16); ``convex``
+    changes nothing. Gao and Wright (2023), Theorems 4 and 8; errata 003-1, 003-2, 003-7, 003-16.
     """
 
     def hessian_change(self) -> float:
@@ -90,8 +69,6 @@ def printed_batch(
 ) -> int:
     r"""Return the size of a batch by (24), with 64 and 32 where the proof needs 128 and 64.
 
-    References
-    ----------
     Gao and Wright (2023), (24); errata 003-18.
     """
     gradient, hessian = theory.tolerated_noise(eps_g, eps_H, M, c, c1, c2)

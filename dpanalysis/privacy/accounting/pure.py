@@ -37,13 +37,9 @@ def amplify(epsilon: ArrayLike, fraction: float) -> Any:
 
     .. math:: \ln(1 + q (e^\epsilon - 1))
 
-    holds for Poisson sampling under add-or-remove-one and for sampling without
-    replacement under replace-one, and is attained in both cases.
-
-    References
-    ----------
-    Balle, Barthe, Gaboardi (2018), Theorems 8 and 9; Kuru et al. (2022), (3.5) and
-    Theorem A.3.
+    holds for Poisson sampling under add-or-remove-one and for sampling without replacement under
+    replace-one, and is attained in both cases: Balle, Barthe, Gaboardi (2018), Theorems 8 and 9;
+    Kuru et al. (2022), (3.5) and Theorem A.3.
     """
     base = _positive("epsilon", epsilon, allow_zero=True)
     q = check_number("fraction", fraction, low=0.0, high=1.0, low_open=True)

@@ -262,9 +262,6 @@ def rdp_pure_without_replacement(orders: ArrayLike, n: int, m: int, epsilon: flo
     With x = ln(1 + (m/n)(e^epsilon - 1)), the amplified loss, the release is dominated by
     randomized response at x that is made with probability (1 + e^x)/(1 + e^epsilon) only,
     and is silent otherwise: its privacy profile is exactly the amplified one.
-
-    References
-    ----------
     Balle, Barthe, Gaboardi (2018), Theorem 9, gives delta(x(t)) <= (m/n) delta(t) for
     every t; with randomized response's delta(t) = (e^epsilon - e^t)/(1 + e^epsilon) the
     bound is (e^x - e^t')/(1 + e^epsilon), the profile above. Zhu, Dong, Wang (2022): a

@@ -431,20 +431,11 @@ def _length(epochs: Any, steps: Any) -> int:
 def mixture_lower_epsilon(chances: ArrayLike, mu: float, delta: float, steps: int) -> float:
     """Return a lower bound on the epsilon of steps whose pair is a mixture of normal laws.
 
-    Parameters
-    ----------
-    chances : (k,) array_like
-        That the record is in a batch once, twice, and so on; with what is left it is not.
-    mu : float
-        How far one time moves the sum, over the standard deviation of the noise.
-    delta : float
-    steps : int
-
-    Notes
-    -----
-    Outcomes are taken together in cells, which cannot raise a divergence, and the losses of cells
-    are rounded down to a grid. Cells lie around the points of the grid, so that little is rounded:
-    a constant is the same for nearly all of them, and is not rounded.
+    The record is in a batch once, twice and so on by these ``chances``, and with what is left not
+    at all. Each time moves the sum by ``mu`` standard deviations of the noise. Outcomes are taken
+    together in cells, which cannot raise a divergence, and the losses of cells are rounded down to
+    a grid. Cells lie around the points of the grid, so that little is rounded: a constant is the
+    same for nearly all of them, and is not rounded.
     """
     law = np.asarray(chances, dtype=np.float64)
     shifts = mu * np.arange(1.0, law.size + 1.0)
