@@ -327,10 +327,7 @@ class Loop:
         recording: Recording,
         file: Checkpoint | None = None,
     ) -> Result:
-        """Run from ``w`` of shape (R, d): all replicates together, or one after the other.
-
-        With a ``file``, from the step that it has.
-        """
+        """Run from ``w`` (R, d), or from the step in ``file``: replicates together, or in turn."""
         length = self._method.length(self._plan) if self._method.together else None
         share = len(w) // len(oracles)
         ended: list[Ended] = []

@@ -165,11 +165,6 @@ class Outlook:
     Real labels are less clear and lose more. The largest class of unequal ones has a larger share
     than a half, which the intercept finds.
 
-    Attributes
-    ----------
-    noise : float
-        Length of the noise, in units of the pull of all records.
-
     Notes
     -----
     *Variances.* Numbers are taken as uniform in their ranges, categories as equally frequent, and
@@ -183,7 +178,7 @@ class Outlook:
     the noise's square.
     """
 
-    noise: float
+    noise: float  # its length, in units of the pull of all records
 
     @property
     def right(self) -> float:

@@ -25,13 +25,6 @@ class ClassWeighted(Loss):
 
     With weights :math:`v_y > 0` the loss of a record is :math:`v_y\,\ell(z, y)`.
 
-    Parameters
-    ----------
-    loss : Loss
-        For labels -1 and +1.
-    negative, positive : float
-        The weights of labels -1 and +1.
-
     Notes
     -----
     *Sensitivity.* A weight is a number of its own record alone, and at most
@@ -54,9 +47,9 @@ class ClassWeighted(Loss):
     (array([ 0.5, -1.5]), 3.0)
     """
 
-    loss: Loss
-    negative: float
-    positive: float
+    loss: Loss  # for labels -1 and +1
+    negative: float  # weight of label -1
+    positive: float  # weight of label +1
     classification = True
 
     @property

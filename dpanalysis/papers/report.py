@@ -363,7 +363,7 @@ def to_html(table: Table, *, page: bool = True) -> str:
         heading = _rich(_heading(paper, outcomes))
         parts += [f"<h2>{heading}</h2><p>{_rich(paper.setting)}</p>"]
         parts += ["<div class='wide'><table class='claims'><thead><tr>"]
-        parts += [f"<th>{head}</th>" for head in _heads(table)]
+        parts += [f"<th>{head}</th>" for head in ("id", "verdict", *table.words.heads, "seconds")]
         parts += ["</tr></thead><tbody>"]
         parts += [_html_row(outcome, table.words) for outcome in outcomes]
         parts += ["</tbody></table></div>"]
@@ -375,10 +375,6 @@ def to_html(table: Table, *, page: bool = True) -> str:
         "<meta name='viewport' content='width=device-width'><title>Claims</title></head>\n"
         f"<body><h1>{html.escape(table.words.title)}</h1>\n{body}\n</body></html>\n"
     )
-
-
-def _heads(table: Table) -> tuple[str, ...]:
-    return "id", "verdict", *table.words.heads, "seconds"
 
 
 _STYLE = """

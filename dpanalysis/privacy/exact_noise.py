@@ -84,18 +84,14 @@ def arithmetic(digits: int) -> Any:
 
 
 class UniformReals:
-    """Uniform real numbers: the first digits of each, and more where they are asked for.
-
-    ``source`` is a SystemRandom. Each number is from ``low`` on and less than 2^-53 above it;
-    ``spare`` (count,) has 11 random bits each, which no digit depends on.
-    """
+    """Uniform real numbers: the first digits of each, and more where they are asked for."""
 
     def __init__(self, source: Any, count: int) -> None:
         words = np.asarray(source._bits(count))
         self._source, self._head = source, words >> np.uint64(64 - HEAD)
         self._more: dict[int, tuple[int, int]] = {}
-        self.low = self._head * 2.0**-HEAD
-        self.spare = words & np.uint64(2 ** (64 - HEAD) - 1)
+        self.low = self._head * 2.0**-HEAD  # each number is less than 2^-53 above it
+        self.spare = words & np.uint64(2 ** (64 - HEAD) - 1)  # 11 bits that no digit depends on
 
     def enclosure(self, i: int, digits: int, intervals: Any) -> Any:
         """Return an interval that holds number i, of width at most 2^-digits."""
@@ -107,14 +103,10 @@ class UniformReals:
 
 
 class Reals(ABC):
-    """Real random numbers of one law.
-
-    Each of the ``count`` numbers is within ``radius`` of ``middle``, both float64 (count,);
-    ``spread`` is about how large a number is.
-    """
+    """Real random numbers of one law, each within ``radius`` of ``middle``, both (count,)."""
 
     def __init__(self, source: Any, count: int) -> None:
-        self.spread = 1.0
+        self.spread = 1.0  # about how large a number is
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             middle, radius = self._draw(source, count)
             good = np.isfinite(middle) & np.isfinite(radius)

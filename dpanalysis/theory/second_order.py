@@ -320,12 +320,9 @@ _LARGEST_STEP = 1.2564312086261697
 
 
 class BatchNoise(NamedTuple):
-    """Noise multipliers of gradients and Hessians by three ways of accounting.
+    """Noise multipliers of gradients and Hessians by three ways of accounting."""
 
-    A batch's two releases are one Gaussian release with sqrt 2 times the shift, whose amplified
-    pair is exact for privacy loss distributions.
-    """
-
+    # Of a batch's two releases, one of sqrt 2 times the shift, the amplified pair is exact.
     pld: float  # T such pairs, composed
     renyi: float  # Theorem B.4: composed, then amplified, then composed at the best real order
     advanced: float  # Theorem B.8: advanced composition of (epsilon, delta)

@@ -210,10 +210,7 @@ def decrease(effort: Effort) -> Iterator[Evidence]:
 
 
 def norm_exceeds(d: int, eta: float) -> tuple[float, float, float]:
-    """Return P(||x|| > bound) / eta, x ~ N(0, I_d), exactly.
-
-    The bounds: both readings of Lemma D.6, and the one that is used.
-    """
+    """Return P(||x|| > bound) / eta, x ~ N(0, I_d): Lemma D.6 in both readings, and as used."""
     log = math.log(1.0 / eta)
     bounds = (
         math.sqrt(2.0 * d * log),

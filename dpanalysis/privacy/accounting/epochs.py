@@ -196,14 +196,10 @@ class Epoch(Event):
 
 @dataclass(frozen=True)
 class Bins(Pair):
-    """One epoch of balls in bins: Gaussian noise ``mu``, or one Laplace release, on each batch.
+    """One epoch of balls in bins: Gaussian noise ``mu``, or one Laplace release, on each batch."""
 
-    ``fraction`` is 1/t, and ``poisson`` says that the two directions differ. A P-mass of ``tail``
-    may count as an infinite loss.
-    """
-
-    batches: int = 1
-    tail: float = 1e-12
+    batches: int = 1  # t; ``fraction`` is 1/t
+    tail: float = 1e-12  # P-mass that may count as an infinite loss
 
     @property
     def whole(self) -> Pair:

@@ -29,20 +29,14 @@ _MOST_ATOMS = 32
 
 @dataclass(frozen=True)
 class Pair:
-    """A dominating pair (P, Q): independent parts, then subsampled together.
+    """A dominating pair (P, Q): independent parts, then subsampled together."""
 
-    ``mu`` is the shift over the standard deviation of the Gaussian part, ``laplace`` the loss of
-    one Laplace release (not with a Gaussian part), and ``responses`` has losses of randomized
-    responses, which dominate any pure release, and their counts. A record is in the batch with
-    probability ``fraction``. For ``poisson`` sampling the two directions differ: P mixed against Q
-    ("remove") and Q against P mixed ("add").
-    """
-
-    mu: float = 0.0
-    laplace: float = 0.0
+    mu: float = 0.0  # shift over the standard deviation of the Gaussian part
+    laplace: float = 0.0  # loss of one Laplace release, not beside a Gaussian part
+    # Losses of randomized responses, which dominate any pure release, and their counts.
     responses: tuple[tuple[float, int], ...] = ()
-    fraction: float = 1.0
-    poisson: bool = False
+    fraction: float = 1.0  # probability that a record is in the batch
+    poisson: bool = False  # then P mixed against Q ("remove") and Q against P mixed ("add") differ
 
     @property
     def whole(self) -> Pair:

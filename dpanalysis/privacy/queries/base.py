@@ -87,17 +87,12 @@ class Query(ABC):
 
 @dataclass(frozen=True)
 class Curvature:
-    """What is public of one record of a loss of linear predictions.
+    """What is public of one record of a loss of linear predictions."""
 
-    Its Hessian has at most this ``rank`` and ``trace``; ``corners`` are those of a polytope with
-    all derivatives in the predictions; ``flat``: no curvature where the gradient is largest, see
-    :attr:`~dpanalysis.privacy.facts.PublicFacts.curvature_vanishes_at_max_slope`.
-    """
-
-    rank: int
-    trace: float
-    corners: int
-    flat: bool = False
+    rank: int  # of the Hessian, at most
+    trace: float  # of the Hessian, at most
+    corners: int  # of a polytope with all derivatives in the predictions
+    flat: bool = False  # see ``PublicFacts.curvature_vanishes_at_max_slope``
 
     def cost(self, convexity: float, pull: float = 0.0) -> float:
         """Return the largest log-ratio of determinants; see :class:`PerturbedMinimum`."""
