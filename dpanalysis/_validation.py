@@ -42,6 +42,11 @@ def check_number(
     return number
 
 
+def check_positive(name: str, value: Any) -> float:
+    """Return ``value`` as a float in (0, inf), or raise naming the argument."""
+    return check_number(name, value, low=0.0, low_open=True)
+
+
 def check_fraction(name: str, value: Any) -> float:
     """Return ``value`` as a float in (0, 1), or raise naming the argument."""
     return check_number(name, value, low=0.0, high=1.0, low_open=True, high_open=True)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ._validation import check_number, largest
+from ._validation import check_fraction, check_positive, largest
 from .experiments.loop import whole_runs
 from .experiments.result import Result
 from .privacy import mechanisms
@@ -56,7 +56,7 @@ class PrivateLoss:
     clip: float
 
     def __post_init__(self) -> None:
-        check_number("clip", self.clip, low=0.0, low_open=True)
+        check_positive("clip", self.clip)
 
     def __call__(self, output: Any, budget: Budget, rng: Any) -> float:
         """Return the score of weights (d,), or of a Result with one replicate."""
@@ -267,9 +267,7 @@ def repeat_and_select(
     for name, each in [("candidates", each) for each in listed] + [("score", score)]:
         if not callable(each):
             raise TypeError(f"{name} must be callable, got {each!r}")
-    share = check_number(
-        "score_share", score_share, low=0.0, high=1.0, low_open=True, high_open=True
-    )
+    share = check_fraction("score_share", score_share)
     law = Repeats(10.0) if repeats is None else repeats
     whole = affordable(budget, law)
     run, scoring = _part(whole, 1.0 - share), _part(whole, share)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize, special, stats
 
-from .._validation import check_int, check_number
+from .._validation import check_fraction, check_int, check_number
 from ..privacy.accounting.relations import Budget
 from ..privacy.accounting.zcdp import gaussian_epsilon
 from ..privacy.mechanisms import spawn
@@ -85,7 +85,7 @@ class GaussianVerdict(VerdictBase):
         >>> verdict.refuted, round(verdict.epsilon_at(1e-5), 1)
         (False, 3.8)
         """
-        delta = check_number("delta", delta, low=0.0, high=1.0, low_open=True, high_open=True)
+        delta = check_fraction("delta", delta)
         return _epsilon(self.least_mu, delta)
 
     def __str__(self) -> str:

@@ -22,7 +22,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from .._validation import check_choice, check_finite, check_int, check_number, check_reals
+from .._validation import (
+    check_choice,
+    check_finite,
+    check_int,
+    check_number,
+    check_positive,
+    check_reals,
+)
 from ..privacy.accounting.rdp import _expm1_minus
 from .quadrature import EPS, Array, Density, integrate
 
@@ -211,8 +218,8 @@ def above_threshold_distribution(
     """
     q = _values("queries", queries)
     check_choice("noise", noise, ("laplace", "gaussian"))
-    first = check_number("threshold_scale", threshold_scale, low=0.0, low_open=True)
-    second = check_number("query_scale", query_scale, low=0.0, low_open=True)
+    first = check_positive("threshold_scale", threshold_scale)
+    second = check_positive("query_scale", query_scale)
     q = q - check_number("threshold", threshold)
     logpdf, log_below_above = _NOISE[noise]
     distinct, index = np.unique(q, return_inverse=True)
@@ -269,7 +276,7 @@ def report_noisy_min_distribution(
     """
     v = _values("values", values)
     check_choice("noise", noise, ("laplace", "gaussian", "exponential", "gumbel"))
-    scale = check_number("scale", scale, low=0.0, low_open=True)
+    scale = check_positive("scale", scale)
     if noise == "gumbel":
         logits = -(v - v.min()) / scale
         law = np.maximum(np.exp(logits - special.logsumexp(logits)), _RAREST)
@@ -417,7 +424,7 @@ def subsampled_laplace(scale: float, sensitivity: float, rate: float) -> tuple[D
     >>> audit.renyi_divergence(*pair, float("inf"))     # ln(1 + .1 (e - 1))
     0.158565
     """
-    scale = check_number("scale", scale, low=0.0, low_open=True)
+    scale = check_positive("scale", scale)
     return _subsampled(_laplace_logpdf, scale, sensitivity, rate)
 
 
@@ -444,14 +451,14 @@ def subsampled_gaussian(std: float, sensitivity: float, rate: float) -> tuple[De
     >>> abs(audit.renyi_divergence(*pair, 8) - ours) < 1e-9 * ours
     True
     """
-    std = check_number("std", std, low=0.0, low_open=True)
+    std = check_positive("std", std)
     return _subsampled(_gaussian_logpdf, std, sensitivity, rate)
 
 
 def _subsampled(
     logpdf: Callable[[Array], Array], scale: float, sensitivity: float, rate: float
 ) -> tuple[Density, Density]:
-    shift = check_number("sensitivity", sensitivity, low=0.0, low_open=True)
+    shift = check_positive("sensitivity", sensitivity)
     rate = check_number("rate", rate, low=0.0, high=1.0)
     log_scale = math.log(scale)
 

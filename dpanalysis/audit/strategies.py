@@ -34,7 +34,7 @@ except ImportError as error:
     ) from error
 
 from .. import losses, regularizers
-from .._validation import check_int, check_number
+from .._validation import check_int, check_number, check_positive
 from ..privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, check_relation
 from ..problems.erm import ERM
 from ..problems.quadratic import Quadratic
@@ -509,6 +509,6 @@ def noise_schedules(
     >>> scales.shape, bool((scales > 0.0).all())
     ((3,), True)
     """
-    low = check_number("low", low, low=0.0, low_open=True)
+    low = check_positive("low", low)
     high = check_number("high", high, low=low)
     return _schedules(sizes("length", length), low, high)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from .._validation import check_int, check_number
+from .._validation import check_fraction, check_int, check_number
 from ..privacy.accounting.relations import Budget, check_relation
 from ..privacy.accounting.zcdp import zcdp_to_epsilon
 from ..privacy.ledger import html_table
@@ -293,7 +293,7 @@ def parse_claim(claim: Claimed, delta: float) -> ParsedClaim:
 
 def check_confidence(confidence: float) -> float:
     """Return a confidence in (0, 1), or raise."""
-    return check_number("confidence", confidence, low=0.0, high=1.0, low_open=True, high_open=True)
+    return check_fraction("confidence", confidence)
 
 
 def check_inputs(

@@ -23,7 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from .. import clipping, losses, methods
-from .._validation import check_number
+from .._validation import check_positive
 from ..losses import HuberizedHinge, Logistic, Loss, check_loss
 from ..methods.base import Method
 from ..preprocessing.encoder import PublicEncoder
@@ -224,7 +224,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         if isinstance(self.C, str) and self.C not in ("auto", "private"):
             raise ValueError(f"C must be 'auto', 'private' or a number above 0, got {self.C!r}")
         if not isinstance(self.C, str):
-            check_number("C", self.C, low=0.0, low_open=True)
+            check_positive("C", self.C)
 
     def _targets(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the classes, sorted, and the number of each label's class."""

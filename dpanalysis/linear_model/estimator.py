@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._validation import check_number, refuse_mask
+from .._validation import check_number, check_positive, refuse_mask
 from ..preprocessing.columns import LearnedRanges, columns_of, refuse_nan
 from ..preprocessing.encoder import is_missing
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
@@ -262,7 +262,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
 
     def _budget(self, n: int) -> Budget:
         n = self._nominal(n)
-        epsilon = check_number("epsilon", self.epsilon, low=0.0, low_open=True)
+        epsilon = check_positive("epsilon", self.epsilon)
         delta = check_number("delta", self.delta, low=0.0, high=1.0, high_open=True)
         if n > 1 and delta >= 1.0 / n:
             raise ValueError(

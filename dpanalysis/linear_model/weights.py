@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from .._validation import check_number
+from .._validation import check_positive
 from ..losses import Loss
 
 _BALANCED = (
@@ -121,6 +121,5 @@ def weights_of(class_weight: Any, classes: np.ndarray) -> list[float]:
     if unknown:
         raise ValueError(f"class_weight names {unknown[0]!r}, which is not among {names!r}")
     return [
-        check_number(f"class_weight[{name!r}]", class_weight.get(name, 1.0), low=0.0, low_open=True)
-        for name in names
+        check_positive(f"class_weight[{name!r}]", class_weight.get(name, 1.0)) for name in names
     ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._validation import check_number
+from .._validation import check_number, check_positive
 from ..privacy.facts import PublicFacts
 from .planned import Coefficients, WithErrorBound, check_bounded_curvature, constant_coefficients
 
@@ -58,7 +58,7 @@ class GradientDescent(WithErrorBound):
     iterations: int
 
     def __post_init__(self) -> None:
-        check_number("step_size", self.step_size, low=0.0, low_open=True)
+        check_positive("step_size", self.step_size)
         self._check()
 
     def coefficients(self) -> Coefficients:
@@ -119,7 +119,7 @@ class HeavyBall(WithErrorBound):
     iterations: int
 
     def __post_init__(self) -> None:
-        check_number("step_size", self.step_size, low=0.0, low_open=True)
+        check_positive("step_size", self.step_size)
         check_number("momentum", self.momentum, low=0.0, high=1.0, high_open=True)
         self._check()
 
@@ -184,8 +184,8 @@ class Nesterov(WithErrorBound):
     mu: float
 
     def __post_init__(self) -> None:
-        check_number("step_size", self.step_size, low=0.0, low_open=True)
-        check_number("mu", self.mu, low=0.0, low_open=True)
+        check_positive("step_size", self.step_size)
+        check_positive("mu", self.mu)
         if self.mu * self.step_size > 1.0:
             raise ValueError(
                 f"step_size must be at most 1/mu = {1.0 / self.mu:g}, got {self.step_size!r}"
@@ -249,7 +249,7 @@ class MultistageNesterov(WithErrorBound):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number("mu", self.mu, low=0.0, low_open=True)
+        check_positive("mu", self.mu)
         check_number("L", self.L, low=self.mu)
         check_number("p", self.p, low=1.0)
         check_number("scale", self.scale, low=0.0, low_open=True, high=1.0)

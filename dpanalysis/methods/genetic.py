@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._validation import check_int, check_number
+from .._validation import check_int, check_number, check_positive
 from ..privacy.accounting.accountant import calibrate
 from ..privacy.accounting.relations import Budget
 from ..privacy.events import BoundedRange, Event, Repeated
@@ -90,7 +90,7 @@ class GeneticSearch(ShortRepr, Method):
 
     def __post_init__(self) -> None:
         for name in ("clip_loss", "radius"):
-            check_number(name, getattr(self, name), low=0.0, low_open=True)
+            check_positive(name, getattr(self, name))
         check_number("mutation", self.mutation, low=0.0)
         check_number("shrink", self.shrink, low=0.0, high=1.0, low_open=True)
         check_int("population", self.population, low=2)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._validation import check_choice, check_fraction, check_int, check_number
+from .._validation import check_choice, check_fraction, check_int, check_number, check_positive
 from ..clipping import Flat
 from ..privacy.accounting.relations import Budget
 from ..privacy.accounting.sampling import Sampling, check_sampling
@@ -54,11 +54,11 @@ class GradientSearch(AdaptiveMethod):
 
     def __post_init__(self) -> None:
         for name in ("step_size", "clip_norm", "clip_loss"):
-            check_number(name, getattr(self, name), low=0.0, low_open=True)
+            check_positive(name, getattr(self, name))
         for name in ("iterations", "memory"):
             check_int(name, getattr(self, name), low=1)
         if self.rho is not None:
-            check_number("rho", self.rho, low=0.0, low_open=True)
+            check_positive("rho", self.rho)
         check_number("growth", self.growth, low=0.0)
         check_number("headroom", self.headroom, low=1.0, low_open=True)
 
@@ -158,7 +158,7 @@ class LineSearch(GradientSearch):
         check_choice("noise", self.noise, ("laplace", "gaussian"))
         check_choice("query", self.query, ("loss_clip", "difference_clip"))
         if self.epsilon is not None:
-            check_number("epsilon", self.epsilon, low=0.0, low_open=True)
+            check_positive("epsilon", self.epsilon)
 
     def _first_costs(self, total: float) -> tuple[float, float]:
         each = total / 100.0  # Chen and Lee (2020), 5.4
@@ -206,7 +206,7 @@ class Refinement(GradientSearch):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("growth", self.growth, low=0.0, low_open=True)
+        check_positive("growth", self.growth)
 
     def resume(
         self, step: Step, made: int, lost: int, oracle: PrivateOracle, plan: AttemptBudget
@@ -570,7 +570,7 @@ class AdaptiveGD(Refinement):
         check_int("candidates", self.candidates, low=1)
         check_choice("noise", self.noise, ("gumbel", "exponential"))
         if self.selection_rho is not None:
-            check_number("selection_rho", self.selection_rho, low=0.0, low_open=True)
+            check_positive("selection_rho", self.selection_rho)
 
     def _first_costs(self, total: float) -> tuple[float, float]:
         each = 0.5 * (total / 120.0) ** 2

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._validation import check_choice, check_fraction, check_int, check_number
+from .._validation import check_choice, check_fraction, check_int, check_number, check_positive
 from ..privacy.accounting.accountant import calibrate
 from ..privacy.accounting.relations import Budget
 from ..privacy.events import Event
@@ -120,7 +120,7 @@ class OutputPerturbation(OneShot):
         check_int("passes", self.passes, low=1)
         check_int("batches", self.batches, low=1)
         if self.step_size is not None:
-            check_number("step_size", self.step_size, low=0.0, low_open=True)
+            check_positive("step_size", self.step_size)
 
     def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> NoisyDescent:
         """Return the descent with its calibrated noise."""

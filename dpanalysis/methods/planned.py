@@ -24,7 +24,7 @@ from .._validation import (
     check_choice,
     check_finite,
     check_int,
-    check_number,
+    check_positive,
     check_reals,
     warn_caller,
 )
@@ -372,7 +372,7 @@ class Recursion(ShortRepr, Method):
         check_clipping(self.clipping)
         check_sampling(self.sampling, epochs=self.epochs)
         if self.choose_iterations is not None:
-            check_number("choose_iterations", self.choose_iterations, low=0.0, low_open=True)
+            check_positive("choose_iterations", self.choose_iterations)
         if isinstance(self.noise, str):
             check_choice("noise", self.noise, ("uniform", "optimal"))
             return
@@ -487,7 +487,7 @@ class Recursion(ShortRepr, Method):
         >>> method.with_noise_multiplier(1.5, n=1000).noise[:2]
         (0.3, 0.3)
         """
-        multiplier = check_number("noise_multiplier", noise_multiplier, low=0.0, low_open=True)
+        multiplier = check_positive("noise_multiplier", noise_multiplier)
         if self.clipping is None or self.mechanism != "gaussian":
             raise ValueError(
                 "noise_multiplier needs a clipping rule and mechanism='gaussian', got "

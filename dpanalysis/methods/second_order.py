@@ -31,7 +31,7 @@ import numpy as np
 from scipy import special
 
 from .. import privacy, theory
-from .._validation import check_choice, check_fraction, check_number, warn_caller
+from .._validation import check_choice, check_fraction, check_number, check_positive, warn_caller
 from ..privacy.accounting.relations import Budget
 from ..privacy.accounting.sampling import Full, Sampling, WithoutReplacement, check_sampling
 from ..privacy.budget import Filter
@@ -154,7 +154,7 @@ class CurvatureMethod(AdaptiveMethod):
 
     def __post_init__(self) -> None:
         for name in ("eps_g", "eps_H"):
-            check_number(name, getattr(self, name), low=0.0, low_open=True)
+            check_positive(name, getattr(self, name))
         for name in ("failure", "start_share"):
             check_fraction(name, getattr(self, name))
         check_number("lower_bound", self.lower_bound)

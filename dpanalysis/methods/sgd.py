@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from .._validation import check_choice, check_finite, check_number, check_reals
+from .._validation import check_choice, check_finite, check_number, check_positive, check_reals
 from ..privacy.accounting.sampling import EpochSampling, Sampling
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import Batch, PrivateOracle
@@ -63,7 +63,7 @@ class Stochastic(Recursion):
         if callable(given):
             given = [given(count) for count in range(self.iterations)]
         elif not np.ndim(given):
-            check_number("step_size", given, low=0.0, low_open=True)
+            check_positive("step_size", given)
             return np.full(self.iterations, float(given))  # type: ignore[arg-type]
         steps = check_finite("step_size", check_reals("step_size", given))
         if steps.shape != (self.iterations,) or steps.min() <= 0.0:
@@ -224,7 +224,7 @@ class Adam(Stochastic):
             for i, beta in enumerate(self.betas)
         ]
         object.__setattr__(self, "betas", tuple(betas))
-        check_number("eps", self.eps, low=0.0, low_open=True)
+        check_positive("eps", self.eps)
         check_number("weight_decay", self.weight_decay, low=0.0)
         self._check()
 

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from .._validation import check_int, check_number
+from .._validation import check_int, check_number, check_positive
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
 from .base import Step
@@ -79,9 +79,9 @@ class TrustRegion(CurvatureMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.radius is not None:
-            check_number("radius", self.radius, low=0.0, low_open=True)
+            check_positive("radius", self.radius)
         for name in ("c", "c2"):
-            check_number(name, getattr(self, name), low=0.0, low_open=True)
+            check_positive(name, getattr(self, name))
         high = 1.0 / 3.0 - 0.5 * self.c
         check_number(f"c2 with c = {self.c:g}", self.c2, low=0.0, high=high, high_open=True)
 
@@ -129,7 +129,7 @@ def trust_region_step(
     """
     from scipy import linalg, optimize  # slow to import
 
-    radius = check_number("radius", radius, low=0.0, low_open=True)
+    radius = check_positive("radius", radius)
     values, vectors = linalg.eigh(hessian)
     parts = vectors.T @ gradient
     least = max(0.0, -float(values[0]))
@@ -216,7 +216,7 @@ class NoisyGradientDescent2NS(CurvatureMethod):
         for name in ("iterations", "checks"):
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name), low=1)
-        check_number("c", self.c, low=0.0, low_open=True)
+        check_positive("c", self.c)
         check_number("c1", self.c1, low=0.0, high=0.5, low_open=True, high_open=True)
 
     def _least_decrease(self, facts: PublicFacts) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._validation import check_number
+from .._validation import check_number, check_positive
 from ..experiments.loop import whole_runs
 from ..experiments.run import minimize
 from ..methods.perturbation import Quantiles
@@ -102,7 +102,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             refuse_read_width()
         attached = columns_of(X)
         X = self._numbers(X)
-        epsilon = check_number("epsilon", self.epsilon, low=0.0, low_open=True)
+        epsilon = check_positive("epsilon", self.epsilon)
         share = check_number(
             "trimmed", self.trimmed, low=0.0, high=0.25, low_open=True, high_open=True
         )

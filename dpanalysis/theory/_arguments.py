@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._validation import check_number, check_reals, describe_interval
+from .._validation import check_number, check_positive, check_reals, describe_interval
 
 FloatArray = NDArray[np.float64]
 
@@ -16,11 +16,6 @@ def plain(value: ArrayLike) -> FloatArray | float:
     """Return a zero-dimensional array as a float, any other unchanged."""
     array = np.asarray(value)
     return array if array.ndim else float(array)
-
-
-def check_positive(name: str, value: Any) -> float:
-    """Return a positive number, or raise naming it."""
-    return check_number(name, value, low=0.0, low_open=True)
 
 
 def check_failure(failure: Any) -> float:
@@ -50,7 +45,7 @@ def check_array(
 
 def check_constants(mu: Any, L: Any) -> tuple[float, float]:
     """Return the strong convexity and smoothness constants, ``0 < mu <= L``, as floats."""
-    mu = check_number("mu", mu, low=0.0, low_open=True)
+    mu = check_positive("mu", mu)
     return mu, check_number("L", L, low=mu)
 
 

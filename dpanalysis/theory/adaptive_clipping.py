@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_choice, check_int, check_number
+from .._validation import check_choice, check_int, check_number, check_positive
 from ._arguments import FloatArray, check_array, plain
 
 
@@ -192,7 +192,7 @@ def _second_moment(noise_multiplier: Any, dimension: Any, batch_size: Any) -> tu
     """Return the factors of E|sum of batch|^2 / B^2: of the samples, and of the noise."""
     sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
     d = check_int("dimension", dimension, low=1)
-    batch = check_number("batch_size", batch_size, low=0.0, low_open=True)
+    batch = check_positive("batch_size", batch_size)
     return 1.0 + 1.0 / batch, d * (sigma / batch) * (sigma / batch)
 
 
@@ -221,11 +221,11 @@ def psac_descent(
     """
     G = check_array("gradient_norm", gradient_norm, low=0.0)
     step = check_array("step_size", step_size, low=0.0, low_open=True)
-    L0 = check_number("L0", L0, low=0.0, low_open=True)
+    L0 = check_positive("L0", L0)
     L1 = check_number("L1", L1, low=0.0)
     tau0 = check_number("tau0", tau0, low=0.0)
     tau1 = check_number("tau1", tau1, low=0.0, high=1.0, high_open=True)
-    r = check_number("r", r, low=0.0, low_open=True)
+    r = check_positive("r", r)
     gain = psac_alignment(G, tau0, tau1, r, kind)
     samples, noise = _second_moment(noise_multiplier, dimension, batch_size)
     longest = G + tau0 + tau1 * G
@@ -303,13 +303,13 @@ def psac_theorem2(
     >>> found.bound, found.bias, found.step_size
     (0.1540, 0.0742, 0.01406)
     """
-    gap = check_number("initial_gap", initial_gap, low=0.0, low_open=True)
+    gap = check_positive("initial_gap", initial_gap)
     T = check_int("iterations", iterations, low=1)
-    L0 = check_number("L0", L0, low=0.0, low_open=True)
+    L0 = check_positive("L0", L0)
     L1 = check_number("L1", L1, low=0.0)
     tau0 = check_number("tau0", tau0, low=0.0)
     tau1 = check_number("tau1", tau1, low=0.0, high=1.0, high_open=True)
-    peak, offset = peak_and_offset(kind, check_number("r", r, low=0.0, low_open=True))
+    peak, offset = peak_and_offset(kind, check_positive("r", r))
     moment = sum(_second_moment(noise_multiplier, dimension, batch_size))
     a, R = np.float64(1.0 + tau1), tau0 + offset
     smoothness = float(L0 + L1 * R / a)
@@ -317,7 +317,7 @@ def psac_theorem2(
         limit = 1.0 / (moment * L1 * a) if L1 > 0 else np.inf
         eta = min(np.sqrt(2.0 * gap / (T * moment * smoothness)), limit)
     else:
-        eta = check_number("step_size", step_size, low=0.0, low_open=True)
+        eta = check_positive("step_size", step_size)
     c = 0.5 * eta * moment
     slack = 1.0 - c * L1 * a
     if slack <= 0:

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_choice, check_int, check_number
+from .._validation import check_choice, check_int, check_number, check_positive
 from ..privacy.accounting.pure import deamplify
 from ._arguments import FloatArray, check_array, check_constants
 from .nesterov import multistage_recursion
@@ -205,7 +205,7 @@ def allocate_epsilon(
     array([0.58487, 2.41512])
     """
     a = _check_weights(weights)
-    epsilon = check_number("epsilon", epsilon, low=0.0, low_open=True)
+    epsilon = check_positive("epsilon", epsilon)
     n, m = check_sizes(n, m)
     log_weights = np.log(a)
     if n is None or m is None or m == n:
@@ -280,7 +280,7 @@ def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> Flo
     [5.0, 1.25]
     """
     a = _check_weights(weights)
-    rho = check_number("rho", rho, low=0.0, low_open=True)
+    rho = check_positive("rho", rho)
     sensitivity = check_number("sensitivity", sensitivity, low=0.0)
     # Square roots of the weights over their largest: no overflow, however extreme.
     log_root = 0.5 * np.log(a)
@@ -353,7 +353,7 @@ def horizon_bounds(
     gap = check_number("initial_gap", initial_gap, low=0.0)
     dimension = check_int("dimension", dimension, low=1)
     sensitivity = check_number("sensitivity", sensitivity, low=0.0)
-    epsilon = check_number("epsilon", epsilon, low=0.0, low_open=True)
+    epsilon = check_positive("epsilon", epsilon)
     n_, m_ = check_sizes(n, m)
     assert n_ is not None and m_ is not None
     start, factors, gains = recursion

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
-from .._validation import check_choice, check_int, check_number
+from .._validation import check_choice, check_int, check_number, check_positive
 from ..errors import CertificateNotFound
 from ._arguments import FloatArray, check_constants, check_method
 from .heavy_ball import heavy_ball_rate
@@ -177,7 +177,7 @@ def heavy_ball_certificate(
     True
     """
     mu, L = check_constants(mu, L)
-    step_size = check_number("step_size", step_size, low=0.0, low_open=True)
+    step_size = check_positive("step_size", step_size)
     momentum = check_number("momentum", momentum, low=0.0, high=1.0, high_open=True)
     return best_certificate(
         lyapunov_lmi(heavy_ball_system(step_size, momentum), mu, L),
@@ -264,7 +264,7 @@ def nesterov_certificate(
     True
     """
     mu, L = check_constants(mu, L)
-    step_size = check_number("step_size", step_size, low=0.0, low_open=True)
+    step_size = check_positive("step_size", step_size)
     if momentum is None:
         momentum = float(nesterov_momentum(step_size, mu))
     momentum = check_number("momentum", momentum, low=0.0, high=1.0, high_open=True)

@@ -44,8 +44,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_choice, check_int, check_number
-from ._arguments import check_array, check_failure, check_positive
+from .._validation import check_choice, check_int, check_number, check_positive
+from ._arguments import check_array, check_failure
 
 # E exp(|mean of B|^2 / K^2) <= e for K^2 = 4 rho^2 / ((1 - e^-2) B): cosh(lambda |sum|) has mean
 # at most exp(B lambda^2 rho^2) (Pinelis), averaged over a Gaussian lambda.

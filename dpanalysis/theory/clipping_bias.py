@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int, check_number
+from .._validation import check_int, check_number, check_positive
 from ._arguments import FloatArray, check_array, plain
 
 # Sums of terms that cancel to this fraction of their size are zero up to rounding.
@@ -305,7 +305,7 @@ def worst_bias(weight_rule: Any, tau0: float, tau1: float = 0.0) -> WorstBias:
     from scipy.optimize import brentq
 
     check_rule(weight_rule)
-    tau0 = check_number("tau0", tau0, low=0.0, low_open=True)
+    tau0 = check_positive("tau0", tau0)
     tau1 = check_number("tau1", tau1, low=0.0, high=1.0, high_open=True)
 
     def size(norms: FloatArray) -> FloatArray:

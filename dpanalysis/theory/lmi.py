@@ -31,7 +31,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
-from .._validation import check_number
+from .._validation import check_number, check_positive
 from ._arguments import FloatArray, check_array, check_constants, plain
 
 
@@ -165,7 +165,7 @@ def heavy_ball_system(step_size: float, momentum: float) -> StateSpace:
     >>> heavy_ball_system(0.5, 0.25).A.tolist()
     [[1.25, -0.25], [1.0, 0.0]]
     """
-    step_size = check_number("step_size", step_size, low=0.0, low_open=True)
+    step_size = check_positive("step_size", step_size)
     momentum = check_number("momentum", momentum)
     A = np.array([[1.0 + momentum, -momentum], [1.0, 0.0]])
     return StateSpace(A, np.array([-step_size, 0.0]), np.array([1.0, 0.0]))

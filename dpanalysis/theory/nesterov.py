@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int, check_number
+from .._validation import check_int, check_number, check_positive
 from ._arguments import FloatArray, check_array, check_constants, check_method, check_noise_variance
 from .quadratic import as_spectrum, nesterov_recurrence, quadratic_gap, stationary_gap, worst_rate
 from .recursion import ErrorRecursion
@@ -28,7 +28,7 @@ def nesterov_momentum(step_size: ArrayLike, mu: float) -> FloatArray | float:
     >>> float(nesterov_momentum(1.0, 0.01))
     0.818181
     """
-    mu = check_number("mu", mu, low=0.0, low_open=True)
+    mu = check_positive("mu", mu)
     alpha = check_array("step_size", step_size, low=0.0, low_open=True, high=(1.0 + 1e-12) / mu)
     root = np.minimum(np.sqrt(mu * alpha), 1.0)
     return (1.0 - root) / (1.0 + root)
@@ -93,7 +93,7 @@ def nesterov_gap(
     """
     spectrum, error = as_spectrum(eigenvalues, initial_error)
     iterations = check_int("iterations", iterations)
-    step_size = check_number("step_size", step_size, low=0.0, low_open=True)
+    step_size = check_positive("step_size", step_size)
     if momentum is None:
         momentum = float(nesterov_momentum(step_size, mu))
     momentum = check_number("momentum", momentum, low=0.0, high=1.0, high_open=True)
@@ -124,7 +124,7 @@ def nesterov_stationary_gap(
     0.00986
     """
     spectrum, _ = as_spectrum(eigenvalues)
-    step_size = check_number("step_size", step_size, low=0.0, low_open=True)
+    step_size = check_positive("step_size", step_size)
     recurrence = nesterov_recurrence(spectrum, step_size, nesterov_momentum(step_size, mu))
     return float(stationary_gap(spectrum, recurrence, noise_variance))
 

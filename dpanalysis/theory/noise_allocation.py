@@ -49,8 +49,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int, check_number
-from ._arguments import FloatArray, check_array, check_positive
+from .._validation import check_int, check_number, check_positive
+from ._arguments import FloatArray, check_array
 from .quadratic import as_spectrum
 
 __all__ = ["NoiseAllocation", "allocation_certificate", "noise_floor"]

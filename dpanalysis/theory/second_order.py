@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from .._validation import check_fraction, check_int, check_number
+from .._validation import check_fraction, check_int, check_number, check_positive
 
 
 class SecondOrderConstants(NamedTuple):
@@ -181,7 +181,7 @@ def curvature_roots(c: float, c2: float, c_H: float) -> tuple[float, float]:
     (0.1542, 1.9458)
     """
     check_fraction("c", c)
-    check_number("c2", c2, low=0.0, low_open=True)
+    check_positive("c2", c2)
     root = math.sqrt(8.0 * c2 / 3.0)
     highest = 1.0 - c - root
     if highest <= 0.0:
@@ -217,13 +217,13 @@ def tolerated_noise(
     """
     _check_tolerances(eps_g, eps_H, 1.0, M)
     for name, share in (("c", c), ("c1", c1), ("c2", c2)):
-        check_number(name, share, low=0.0, low_open=True)
+        check_positive(name, share)
     return min(c1 * eps_g, c2 * eps_H**2 / M), c * eps_H
 
 
 def _check_tolerances(eps_g: float, eps_H: float, G: float, M: float) -> None:
     for name, value in (("eps_g", eps_g), ("eps_H", eps_H), ("G", G), ("M", M)):
-        check_number(name, value, low=0.0, low_open=True)
+        check_positive(name, value)
 
 
 # Norms of Gaussian noise, and the Lanczos method (Appendices C and D, with explicit constants)
@@ -306,7 +306,7 @@ def lanczos_iterations(d: int, norm_bound: float, eps: float, failure: float) ->
     """
     check_int("d", d, low=1)
     for name, value in (("norm_bound", norm_bound), ("eps", eps)):
-        check_number(name, value, low=0.0, low_open=True)
+        check_positive(name, value)
     check_number("failure", failure, low=0.0, high=1.0, low_open=True)
     steps = 0.5 * math.log(2.75 * d / failure**2) * math.sqrt(norm_bound / eps)
     return min(d, 1 + math.ceil(steps))
@@ -369,8 +369,8 @@ def second_order_batch(
     7509825
     """
     gradient, hessian = tolerated_noise(eps_g, eps_H, M, c, c1, c2)
-    B_g = check_number("B_g", B_g, low=0.0, low_open=True)
-    B_H = check_number("B_H", B_H, low=0.0, low_open=True)
+    B_g = check_positive("B_g", B_g)
+    B_H = check_positive("B_H", B_H)
     eta = check_fraction("failure", failure)
     log = math.log(2.0 * check_int("d", d, low=1) * check_int("iterations", iterations, low=1))
     log -= math.log(eta)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._validation import check_choice, check_fraction, check_int, check_number
+from .._validation import check_choice, check_fraction, check_int, check_number, check_positive
 from .second_order import (
     SecondOrderConstants,
     curvature_roots,
@@ -104,14 +104,14 @@ class SecondOrderTarget:
 
     def __post_init__(self) -> None:
         for name in ("eps_g", "eps_H", "rho"):
-            check_number(name, getattr(self, name), low=0.0, low_open=True)
+            check_positive(name, getattr(self, name))
         for name in ("failure", "backtrack"):
             value = getattr(self, name)
             check_fraction(name, value)
         if not isinstance(self.constants, SecondOrderConstants):
             raise TypeError(f"constants must be SecondOrderConstants, got {self.constants!r}")
         for name, bound in self.constants._asdict().items():
-            check_number(name, bound, low=0.0, low_open=True)
+            check_positive(name, bound)
         check_int("d", self.d, low=1)
         check_number("gap", self.gap, low=0.0)
         check_number("multiple", self.multiple, low=1.0, low_open=True)
@@ -185,7 +185,7 @@ def iteration_bound(gap: float, min_decrease: float) -> int:
     (4, 1)
     """
     gap = check_number("gap", gap, low=0.0)
-    decrease = check_number("min_decrease", min_decrease, low=0.0, low_open=True)
+    decrease = check_positive("min_decrease", min_decrease)
     steps = check_number("gap / min_decrease", gap / decrease, high=1e300)
     return math.floor(math.nextafter(steps, math.inf)) + 1
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_choice, check_int, check_number
+from .._validation import check_choice, check_int, check_positive
 from ..errors import CertificateNotFound
 from ._arguments import FloatArray, check_array, check_constants
 from .allocation import check_sizes, laplace_scales
@@ -52,7 +52,7 @@ def laplace_noise(
     >>> law(1), law(10)
     (8e-05, 0.008)
     """
-    epsilon = check_number("epsilon", epsilon, low=0.0, low_open=True)
+    epsilon = check_positive("epsilon", epsilon)
     check_sizes(n, m)
     dimension = check_int("dimension", dimension, low=1)
     variance = subsampling_variance(sensitivity, n, n if m is None else m)

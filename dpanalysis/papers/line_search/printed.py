@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from ..._validation import check_choice, check_number
+from ..._validation import check_choice, check_positive
 from ...privacy.accounting.rdp import rdp_gaussian, rdp_laplace
 
 
@@ -19,8 +19,8 @@ def printed_above_threshold(
     is :func:`dpanalysis.privacy.rdp_above_threshold`, which depends on the number of queries.
     """
     check_choice("noise", noise, ("laplace", "gaussian"))
-    first = check_number("threshold_scale", threshold_scale, low=0.0, low_open=True)
-    second = check_number("query_scale", query_scale, low=0.0, low_open=True)
+    first = check_positive("threshold_scale", threshold_scale)
+    second = check_positive("query_scale", query_scale)
     if noise == "laplace":
         return rdp_laplace(orders, 1.0 / first) + rdp_laplace(orders, 2.0 / second)
     return rdp_gaussian(orders, first) + rdp_gaussian(orders, 0.5 * second)

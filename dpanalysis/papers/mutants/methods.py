@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from ... import privacy
-from ..._validation import check_choice, check_int, check_number
+from ..._validation import check_choice, check_int, check_positive
 from ...audit.exact import Density
 from ...privacy.accounting.relations import REPLACE_ONE, Budget
 from ...privacy.accounting.sampling import WithoutReplacement
@@ -187,7 +187,7 @@ def lyu(algorithm: int, epsilon: float, cutoff: int = 1) -> SparseVector:
     >>> lyu(5, epsilon=1.0).law([0.0, 1.0])  # below-below, -above, above-below, -above
     array([0.3033, 0.1967, 0.    , 0.5   ])
     """
-    epsilon = check_number("epsilon", epsilon, low=0.0, low_open=True)
+    epsilon = check_positive("epsilon", epsilon)
     cutoff = check_int("cutoff", cutoff, low=1)
     unit = 2.0 / epsilon  # the scale that costs half of epsilon at sensitivity 1
     if algorithm == 1:

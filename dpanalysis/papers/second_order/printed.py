@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from ... import theory
-from ..._validation import check_int, check_number
+from ..._validation import check_fraction, check_int, check_positive
 from ...methods import SecondOrder, TrustRegion
 from ...privacy.accounting.events import Gaussian
 from ...privacy.accounting.sampling import Sampling
@@ -25,7 +25,7 @@ def printed_search_slack(queries: int, failure: float) -> float:
     Gao and Wright (2023), Lemma 7 and (16); errata 003-16.
     """
     queries = check_int("queries", queries, low=1)
-    failure = check_number("failure", failure, low=0.0, high=1.0, low_open=True, high_open=True)
+    failure = check_fraction("failure", failure)
     return 8.0 * (math.log(queries) - math.log(failure))
 
 
@@ -72,9 +72,9 @@ def printed_batch(
     Gao and Wright (2023), (24); errata 003-18.
     """
     gradient, hessian = theory.tolerated_noise(eps_g, eps_H, M, c, c1, c2)
-    B_g = check_number("B_g", B_g, low=0.0, low_open=True)
-    B_H = check_number("B_H", B_H, low=0.0, low_open=True)
-    eta = check_number("failure", failure, low=0.0, high=1.0, low_open=True, high_open=True)
+    B_g = check_positive("B_g", B_g)
+    B_H = check_positive("B_H", B_H)
+    eta = check_fraction("failure", failure)
     log = math.log(2.0 * check_int("d", d, low=1) * check_int("iterations", iterations, low=1))
     log -= math.log(eta)
     return math.ceil(

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from numpy.typing import ArrayLike
 
-from ..._validation import check_int, check_number
-from ...theory._arguments import FloatArray, check_failure, check_positive, plain
+from ..._validation import check_int, check_number, check_positive
+from ...theory._arguments import FloatArray, check_failure, plain
 from ...theory.clipped_sgd import sampled_tails
 from ...theory.value_clipping import check_layers
 

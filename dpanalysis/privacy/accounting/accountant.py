@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._validation import check_choice, check_number
+from ..._validation import check_choice, check_fraction, check_number, check_positive
 from ...errors import IncompatibleAccounting
 from .events import Event, Sampled, check_event, counted_gaussian_terms
 from .rdp import rdp_to_epsilon
@@ -363,9 +363,9 @@ def calibrate(
     if np.shape(bracket) != (2,):
         raise TypeError(f"bracket must be (low, high), got {bracket!r}")
     low, high = bracket
-    low = check_number("bracket[0]", low, low=0.0, low_open=True)
+    low = check_positive("bracket[0]", low)
     high = check_number("bracket[1]", high, low=low, low_open=True)
-    tol = check_number("tol", tol, low=0.0, high=1.0, low_open=True, high_open=True)
+    tol = check_fraction("tol", tol)
     from scipy import optimize  # heavy, hence not at the top
 
     @cache

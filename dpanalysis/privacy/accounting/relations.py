@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from ..._validation import check_choice, check_number
+from ..._validation import check_choice, check_number, check_positive
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
@@ -61,7 +61,7 @@ class Budget:
                 f"got epsilon={self.epsilon!r} and rho={self.rho!r}"
             )
         name, value = ("rho", self.rho) if self.epsilon is None else ("epsilon", self.epsilon)
-        object.__setattr__(self, name, check_number(name, value, low=0.0, low_open=True))
+        object.__setattr__(self, name, check_positive(name, value))
         delta = check_number("delta", self.delta, low=0.0, high=1.0, high_open=True)
         if self.rho is not None and delta > 0.0:
             raise ValueError(f"a zCDP budget has no delta: delta must be 0, got {delta!r}")

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from ..._validation import check_fraction, check_int, check_number
+from ..._validation import check_fraction, check_int, check_number, check_positive
 from .accountant import epsilon
 from .epochs import Epoch, bins_lower_epsilon, shuffle_lower_epsilon
 from .events import Event, Gaussian, Repeated, Sampled
@@ -327,7 +327,7 @@ def accounting(
     one record replaced by a null record, n public (zero-out)
     """
     sampling, sizes = _named(sampling), (n, batch_size, rate, batches)
-    sigma = check_number("noise_multiplier", noise_multiplier, low=0.0, low_open=True)
+    sigma = check_positive("noise_multiplier", noise_multiplier)
     delta = check_fraction("delta", delta)
     n = None if n is None else check_int("n", n, low=1)
     times = check_int("times", times, low=1)

@@ -46,7 +46,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from ..._validation import check_int, check_number
+from ..._validation import check_int, check_number, check_positive
 from .pure import amplify
 from .rdp import Array, _fixed_size, _orders, rdp_gaussian
 from .zcdp import gaussian_divergence
@@ -97,7 +97,7 @@ def gaussian_profile(losses: ArrayLike, n: int, m: int, mu: float) -> Array:
     upwards. More copies than are listed count as a loss without bound.
     """
     n, m = _sizes(n, m)
-    mu = check_number("mu", mu, low=0.0, low_open=True)
+    mu = check_positive("mu", mu)
     t = np.asarray(losses, dtype=np.float64)
     if n == 1:
         return np.asarray(gaussian_divergence(mu, t))

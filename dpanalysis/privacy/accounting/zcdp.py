@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from ..._validation import check_number
+from ..._validation import check_fraction, check_number, check_positive
 from .pure import _positive, _scalar
 
 _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -115,8 +115,8 @@ def epsilon_to_zcdp(epsilon: float, delta: float) -> float:
     """
     from scipy import optimize  # heavy, hence not at the top
 
-    epsilon = check_number("epsilon", epsilon, low=0.0, low_open=True)
-    delta = check_number("delta", delta, low=0.0, high=1.0, low_open=True, high_open=True)
+    epsilon = check_positive("epsilon", epsilon)
+    delta = check_fraction("delta", delta)
 
     def excess(log_rho: float) -> float:
         return zcdp_to_epsilon(math.exp(log_rho), delta) - epsilon

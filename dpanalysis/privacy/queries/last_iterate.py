@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._devices import to_host
-from ..._validation import check_finite, check_int, check_number
+from ..._validation import check_finite, check_int, check_number, check_positive
 from ...clipping import Automatic, Clipping, Flat, PerSampleAdaptive
 from .. import mechanisms
 from ..accounting.last_iterate import last_iterate_gdp, last_iterate_gdp_cyclic
@@ -121,7 +121,7 @@ class LastNoisyIterate(Query):
 
     def __post_init__(self) -> None:
         check_finite("start", np.asarray(self.start))
-        check_number("step_size", self.step_size, low=0.0, low_open=True)
+        check_positive("step_size", self.step_size)
         check_int("iterations", self.iterations, low=1)
         check_number("std", self.std, low=0.0)
         check_int("batches", self.batches, low=1)

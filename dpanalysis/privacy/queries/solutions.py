@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._devices import to_host
-from ..._validation import check_choice, check_finite, check_int, check_number
+from ..._validation import check_choice, check_finite, check_int, check_number, check_positive
 from .. import mechanisms
 from ..accounting.relations import REPLACE_ONE
 from ..accounting.sampling import Sampling
@@ -110,7 +110,7 @@ class NoisyDescent(Query):
 
     def __post_init__(self) -> None:
         check_finite("start", np.asarray(self.start))
-        check_number("step_size", self.step_size, low=0.0, low_open=True)
+        check_positive("step_size", self.step_size)
         check_int("batches", self.batches, low=1)
         check_int("passes", self.passes, low=1)
         check_choice("law", self.law, ("gaussian", "spherical"))
@@ -377,7 +377,7 @@ class PerturbedMinimum(Query):
 
     def __post_init__(self) -> None:
         check_choice("law", self.law, LAWS)
-        check_number("tolerance", self.tolerance, low=0.0, low_open=True)
+        check_positive("tolerance", self.tolerance)
         for name in ("scale", "ridge", "output_scale"):
             check_number(name, getattr(self, name), low=0.0)
         if bool(self.shape) != (self.law == "blocks") and self.law != "gaussian":

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._validation import check_choice, check_finite, check_int, check_number, check_reals
+from ..._validation import (
+    check_choice,
+    check_finite,
+    check_int,
+    check_number,
+    check_positive,
+    check_reals,
+)
 from .. import mechanisms
 from ..accounting.sampling import Sampling
 from ..events import AboveThreshold, BoundedRange, Event, Gaussian, Laplace, Pure, Repeated
@@ -69,7 +76,7 @@ class FirstDecrease(Query):
     query: str = "loss_clip"
 
     def __post_init__(self) -> None:
-        check_number("clip", self.clip, low=0.0, low_open=True)
+        check_positive("clip", self.clip)
         check_choice("noise", self.noise, ("laplace", "gaussian"))
         check_choice("query", self.query, ("loss_clip", "difference_clip", "slope_clip"))
         exact = self.threshold_scale == 0.0 and self.query_scale == 0.0
@@ -181,7 +188,7 @@ class NoisyValue(Query):
 
     def __post_init__(self) -> None:
         check_finite("w", np.asarray(self.w))
-        check_number("clip", self.clip, low=0.0, low_open=True)
+        check_positive("clip", self.clip)
         check_number("std", self.std, low=0.0)
         check_choice("law", self.law, ("gaussian", "laplace"))
 
@@ -277,7 +284,7 @@ class NoisyMin(Query):
     count: int = 1
 
     def __post_init__(self) -> None:
-        check_number("clip", self.clip, low=0.0, low_open=True)
+        check_positive("clip", self.clip)
         check_number("scale", self.scale, low=0.0)
         check_choice("noise", self.noise, ("gumbel", "exponential"))
         parts = self.points if isinstance(self.points, Ray) else (self.points,)
@@ -377,7 +384,7 @@ class NoisyQuantile(Query):
     def __post_init__(self) -> None:
         check_int("column", self.column)
         check_number("level", self.level, low=0.0, high=1.0)
-        check_number("scale", self.scale, low=0.0, low_open=True)
+        check_positive("scale", self.scale)
         check_choice("side", self.side, ("below", "above"))
         values = check_finite("candidates", check_reals("candidates", self.candidates))
         if values.ndim != 1 or not values.size or not (np.diff(values) > 0).all():
