@@ -49,7 +49,7 @@ terms, which is added to both divergences; so are errors in the means of cells.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import get_args
@@ -58,8 +58,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from ..._validation import check_int, check_number
-from .events import Event, Sampled, described, innermost, relations_of, unrolled
+from ..._validation import check_fraction, check_int, check_positive
+from .events import Event, Sampled, check_events, described, relations_of, unrolled
 from .pairs import Array, Pair, product
 from .pld import _power, lower_epsilon, without_noise
 from .sampling import BallsInBins, EpochSampling, RandomAllocation
@@ -130,16 +130,7 @@ class Epoch(Event):
                 "sampling must be BallsInBins, RandomAllocation or Shuffle, got "
                 f"{self.sampling!r}: batches of other schemes are Sampled events, one each"
             )
-        if isinstance(self.events, Event) or not isinstance(self.events, Iterable):
-            raise TypeError(f"events must be a sequence of events, got {self.events!r}")
-        object.__setattr__(self, "events", tuple(self.events))
-        if not self.events:
-            raise ValueError("events must hold at least one event, got none")
-        for event in self.events:
-            if not isinstance(event, Event):
-                raise TypeError(f"events must be events, got {event!r}")
-            if isinstance(innermost(event), Sampled | Epoch):
-                raise ValueError(f"events must not be sampled themselves, got {event!r}")
+        object.__setattr__(self, "events", check_events(self.events, Sampled, Epoch))
 
     @property
     def relations(self) -> tuple[str, ...]:  # noqa: D102
@@ -526,8 +517,8 @@ def shuffle_lower_epsilon(
 def _checked(
     noise_multiplier: float, batches: int, delta: float, epochs: int
 ) -> tuple[float, int, float, int]:
-    sigma = check_number("noise_multiplier", noise_multiplier, low=0.0, low_open=True)
-    delta = check_number("delta", delta, low=0.0, high=1.0, low_open=True, high_open=True)
+    sigma = check_positive("noise_multiplier", noise_multiplier)
+    delta = check_fraction("delta", delta)
     return sigma, check_int("batches", batches, low=1), delta, check_int("epochs", epochs, low=1)
 
 

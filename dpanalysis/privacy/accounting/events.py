@@ -222,8 +222,8 @@ def relations_of(*each: Any) -> tuple[str, ...]:
     return tuple(name for name in RELATIONS if all(name in one.relations for one in each))
 
 
-def check_events(events: Any) -> tuple[Event, ...]:
-    """Return a tuple of at least one event, or raise naming what is wrong."""
+def check_events(events: Any, *sampled: type[Event]) -> tuple[Event, ...]:
+    """Return a tuple of at least one event, none of ``sampled``, or raise naming what is wrong."""
     if isinstance(events, Event) or not isinstance(events, Iterable):
         raise TypeError(f"events must be a sequence of events, got {events!r}")
     listed = tuple(events)
@@ -232,6 +232,8 @@ def check_events(events: Any) -> tuple[Event, ...]:
     for event in listed:
         if not isinstance(event, Event):
             raise TypeError(f"events must be events, got {event!r}")
+        if isinstance(innermost(event), sampled):
+            raise ValueError(f"events must not be sampled themselves, got {event!r}")
     return listed
 
 
@@ -553,10 +555,7 @@ class Sampled(Event):
     def __post_init__(self) -> None:
         if type(self.sampling) not in get_args(Sampling):  # a subclass may draw other batches
             raise TypeError(f"sampling must be a sampling scheme, got {self.sampling!r}")
-        events = check_events(self.events)
-        for event in events:
-            if isinstance(innermost(event), Sampled):
-                raise ValueError(f"events must not be sampled themselves, got {event!r}")
+        events = check_events(self.events, Sampled)
         object.__setattr__(self, "events", events)
         self.sampling.fraction(self.n)
         if self.n is not None:

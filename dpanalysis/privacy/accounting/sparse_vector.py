@@ -52,8 +52,6 @@ References
 ----------
 Chen and Lee (2020), Algorithm 1 and Theorems 1 to 3. Their Renyi statements are not used: the
 proof drops the sum over the halting index, and Theorem 3 is false.
-
-
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from ..._validation import check_choice, check_int, check_number
+from ..._validation import check_choice, check_int, check_number, check_positive
 from .events import Event
 from .pure import _scalar
 from .rdp import _log_power_excess, _orders, rdp_gaussian, rdp_laplace, rdp_pure
@@ -156,8 +154,8 @@ def rdp_above_threshold(
     """
     order = _orders(orders)
     check_choice("noise", noise, ("laplace", "gaussian"))
-    first = check_number("threshold_scale", threshold_scale, low=0.0, low_open=True)
-    second = check_number("query_scale", query_scale, low=0.0, low_open=True)
+    first = check_positive("threshold_scale", threshold_scale)
+    second = check_positive("query_scale", query_scale)
     cap = math.inf
     if max_queries is not None and max_queries != math.inf:
         cap = check_int("max_queries", max_queries, low=1)
