@@ -57,26 +57,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Public name -> module that defines it; a module stands for itself.
-_HOMES = {
-    "BallsInBins": "privacy.accounting.sampling",
-    "Budget": "privacy.accounting.relations",
-    "CertificateNotFound": "errors",
-    "ERM": "problems.erm",
-    "Full": "privacy.accounting.sampling",
-    "IncompatibleAccounting": "errors",
-    "Poisson": "privacy.accounting.sampling",
-    "PrivacyBudgetExceeded": "errors",
-    "Problem": "problems.base",
-    "Quadratic": "problems.quadratic",
-    "RandomAllocation": "privacy.accounting.sampling",
-    "Result": "experiments.result",
-    "RowBound": "problems.row_bound",
-    "Shuffle": "privacy.accounting.sampling",
-    "WithReplacement": "privacy.accounting.sampling",
-    "WithoutReplacement": "privacy.accounting.sampling",
-    "accounting": "privacy.accounting.runs",
-    "minimize": "experiments.run",
+# Module -> the public names that it defines; a module stands for itself.
+_NAMES = {
+    "errors": "CertificateNotFound IncompatibleAccounting PrivacyBudgetExceeded",
+    "experiments.result": "Result",
+    "experiments.run": "minimize",
+    "privacy.accounting.relations": "Budget",
+    "privacy.accounting.runs": "accounting",
+    "privacy.accounting.sampling": "BallsInBins Full Poisson RandomAllocation Shuffle "
+    "WithReplacement WithoutReplacement",
+    "problems.base": "Problem",
+    "problems.erm": "ERM",
+    "problems.quadratic": "Quadratic",
+    "problems.row_bound": "RowBound",
 }
 _MODULES = frozenset(
     """
@@ -119,4 +112,4 @@ __all__ = [
     "tuning",
 ]
 
-__getattr__, __dir__ = on_first_use(__name__, _HOMES, _MODULES)
+__getattr__, __dir__ = on_first_use(__name__, _NAMES, _MODULES)

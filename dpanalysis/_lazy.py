@@ -12,16 +12,17 @@ from typing import Any
 
 def on_first_use(
     package: str,
-    homes: Mapping[str, str],
+    names: Mapping[str, str],
     modules: Collection[str] = (),
     moved: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package.
 
-    ``homes`` maps its public names to the module below it that defines each, or to one beside it,
-    with a leading dot; ``modules`` stand for themselves; ``moved`` maps former names to new ones,
-    with a warning.
+    ``names`` maps modules below it, or beside it with a leading dot, to the public names that each
+    defines (a colon before another name there); ``modules`` stand for themselves; ``moved`` maps
+    former names to new ones, with a warning.
     """
+    homes = {name: home for home, listed in names.items() for name in listed.split()}
 
     def get(name: str) -> Any:
         if name in modules:
@@ -50,7 +51,7 @@ def on_first_use(
             return getattr(import_module(home), attribute) if attribute else import_module(home)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    def names() -> list[str]:
+    def listed_names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes, *modules})
 
-    return get, names
+    return get, listed_names

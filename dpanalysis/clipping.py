@@ -503,4 +503,4 @@ class Custom(Clipping):
 BUILT_IN = (Flat, Automatic, PerSampleAdaptive, Value)
 
 # Lazily: kernels import this module.
-__getattr__, __dir__ = on_first_use(__name__, {"compiled": ".kernels.kernel_table:compile_rule"})
+__getattr__, __dir__ = on_first_use(__name__, {".kernels.kernel_table:compile_rule": "compiled"})

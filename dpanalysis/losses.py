@@ -699,4 +699,4 @@ class HuberizedHinge(Loss):
 _BUILT_IN = (Hinge, Huber, HuberizedHinge, Logistic, SquaredError)
 
 # Lazily: kernels import this module.
-__getattr__, __dir__ = on_first_use(__name__, {"compiled": ".kernels.kernel_table:compile_loss"})
+__getattr__, __dir__ = on_first_use(__name__, {".kernels.kernel_table:compile_loss": "compiled"})

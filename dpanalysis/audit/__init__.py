@@ -48,7 +48,6 @@ _NAMES = {
     ".papers.registry": "Claims claims register",
     ".papers.report": "Table",
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 _MODULES = frozenset({"attack", "strategies"})
 
 __all__ = [
@@ -90,5 +89,5 @@ __all__ = [
 ]
 
 __getattr__, __dir__ = on_first_use(
-    __name__, _HOMES, _MODULES, moved={"mutants": "dpanalysis.papers.mutants"}
+    __name__, _NAMES, _MODULES, moved={"mutants": "dpanalysis.papers.mutants"}
 )

@@ -39,4 +39,4 @@ __all__ = [
 ]
 
 # Lazily: they import methods, privacy and kernels.
-__getattr__, __dir__ = on_first_use(__name__, {"Result": "result", "minimize": "run"})
+__getattr__, __dir__ = on_first_use(__name__, {"result": "Result", "run": "minimize"})

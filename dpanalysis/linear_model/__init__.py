@@ -43,12 +43,14 @@ __all__ = [
     "to_sklearn",
 ]
 
-_HOMES = dict.fromkeys(__all__, "classifiers") | {
-    "LinearRegression": "regressors",
-    "PrivacyCard": "card",
-    "PrivacyWarning": "estimator",
-    "Ridge": "regressors",
-    "privacy_of": "ensembles",
-    "to_sklearn": "ordinary",
-}
-__getattr__, __dir__ = on_first_use(__name__, _HOMES)
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "card": "PrivacyCard",
+        "classifiers": "LinearSVC LogisticRegression PrivateClassifier load save",
+        "ensembles": "privacy_of",
+        "estimator": "PrivacyWarning",
+        "ordinary": "to_sklearn",
+        "regressors": "LinearRegression Ridge",
+    },
+)

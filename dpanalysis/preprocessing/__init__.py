@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from .encoder import PublicEncoder
     from .private_bounds import PrivateBounds
 
-_HOMES = {
-    "LearnedRanges": "columns",
-    "PrivateBounds": "private_bounds",
-    "PublicColumns": "columns",
-    "PublicEncoder": "encoder",
-}
-
 __all__ = ["LearnedRanges", "PrivateBounds", "PublicColumns", "PublicEncoder"]
 
-__getattr__, __dir__ = on_first_use(__name__, _HOMES)
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "columns": "LearnedRanges PublicColumns",
+        "encoder": "PublicEncoder",
+        "private_bounds": "PrivateBounds",
+    },
+)

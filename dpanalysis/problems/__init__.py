@@ -16,6 +16,6 @@ from .row_bound import RowBound
 if TYPE_CHECKING:
     from .modules import Module as Module
 
-__getattr__, __dir__ = on_first_use(__name__, {"Module": "modules"})  # not before: it needs PyTorch
+__getattr__, __dir__ = on_first_use(__name__, {"modules": "Module"})  # not before: it needs PyTorch
 
 __all__ = ["ERM", "MLP", "Problem", "Quadratic", "RowBound", "Softmax", "Sums"]

@@ -29,14 +29,13 @@ if TYPE_CHECKING:
     from .methods import check_mechanism, check_method
     from .problems import check_problem
 
-_HOMES = {
-    "check_clipping": "formulas",
-    "check_loss": "formulas",
-    "check_mechanism": "methods",
-    "check_method": "methods",
-    "check_problem": "problems",
-}
-
 __all__ = ["check_clipping", "check_loss", "check_mechanism", "check_method", "check_problem"]
 
-__getattr__, __dir__ = on_first_use(__name__, _HOMES)
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "formulas": "check_clipping check_loss",
+        "methods": "check_mechanism check_method",
+        "problems": "check_problem",
+    },
+)
