@@ -385,10 +385,7 @@ class DensityPair:
         return self.p.support[0] < self.q.support[0] or self.p.support[1] > self.q.support[1]
 
     def integral(self, integrand: Integrand, level: float | None = None) -> tuple[float, float]:
-        """Return the logarithm of an integral and its relative error.
-
-        ``level``: the panels are also cut where ln p/q crosses it.
-        """
+        """Return an integral's logarithm and relative error; ``level`` cuts panels by ln p/q."""
 
         def log_f(x: Array) -> tuple[Array, Array]:
             lp, lq = self.p(x), self.q(x)
@@ -449,10 +446,7 @@ class DensityPair:
         return value, 8.0 * EPS * (1.0 + abs(value)) + float(error[at])
 
     def noise_at(self, level: float) -> float:
-        """Return the hockey-stick mass where ln p/q is the level up to rounding (in whole tails).
-
-        Rounding decides whether it counts.
-        """
+        """Return the hockey-stick mass where rounding decides whether ln p/q exceeds the level."""
         x = self._nodes()
         ratio, error = self._log_ratio(x)
         near = np.isfinite(ratio) & (ratio - error <= level) & (level <= ratio + error)
@@ -501,10 +495,7 @@ class DensityPair:
         return sides
 
     def _edges(self, integrand: Integrand) -> tuple[Array, float]:
-        """Return the edges of the first panels, and the log mass that they may miss.
-
-        The latter is infinite if the integral is.
-        """
+        """Return the first panels' edges and the log mass that they may miss, inf at most."""
         logs, masses = [], []
         for anchor, x in self._sides:
             log_f = self._integrand(integrand, self.p(x), self.q(x))[0]

@@ -149,10 +149,7 @@ class Tape:
         return _Generator(np.random.PCG64(seed))
 
     def note_seed(self, seed: Any, renew: Callable[[], None]) -> bool:
-        """Write down that a source was seeded; return whether its seed depends on chance.
-
-        Afterwards ``renew`` seeds it again if its seed came from here.
-        """
+        """Write down a seed, and how to ``renew`` one from here; return whether chance made it."""
         site = (*_caller(), repr(seed))
         self.seeds.append(site)
         parts = seed if isinstance(seed, (list, tuple)) else [seed]

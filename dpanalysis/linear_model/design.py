@@ -59,10 +59,7 @@ class Upstream:
 def upstream_of(
     X: Any, bounds: Any, design: Any, relation: str, of_targets: Sequence[LearnedRanges] = ()
 ) -> Upstream:
-    """Return what came before the ``fit`` that calls this function.
-
-    ``of_targets`` are the fits that learned the range of the targets.
-    """
+    """Return what came before the ``fit`` that calls this; ``of_targets`` learned their range."""
     frames = list(_callers())
     steps = [step for each in _owners(frames, Pipeline) for _, step in each.steps[:-1]]
     transformers = [leaf for step in steps for leaf in _leaves(step)]

@@ -49,10 +49,7 @@ def beyond(random: Any, count: int) -> np.ndarray:
 
 
 def small(random: Any, count: int) -> np.ndarray:
-    """Return ``count`` exponential numbers that are known to be below 2^-40.
-
-    These are uniform on (0, 2^-40) but for a relative error of 2^-40.
-    """
+    """Return ``count`` exponential numbers below 2^-40: uniform but for a relative 2^-40."""
     return SMALL * np.exp(-_exponential(spawn_without_advancing(random), count))
 
 

@@ -283,10 +283,7 @@ _RISES = 50  # steps in a row at whose end the norm was not less than ever befor
 
 
 def _newton_steps(problem: Any, w: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the function that solves Hessian times step = gradient, with the Hessian at ``w``.
-
-    By least squares where it is singular.
-    """
+    """Return the solver of Hessian times step = gradient at ``w``, by least squares if singular."""
     if problem.d > _DENSE_HESSIAN:
         operator = LinearOperator((problem.d, problem.d), matvec=lambda v: problem.hvp(w, v))
         return lambda gradient: cg(operator, gradient, rtol=1e-6, maxiter=10 * problem.d)[0]

@@ -40,10 +40,7 @@ def growth_of_rows(loss: Any, radius: float) -> tuple[float, float]:
 def resolve_value_clipping(
     problem: Any, W: Any, rows: Any, clipping: Any, *rest: Any
 ) -> tuple[Any, Any, Any]:
-    """Return what ``problem._evaluate`` does, by a rule with the constants at each iterate.
-
-    The iterates are public, and so are their constants.
-    """
+    """Return what ``problem._evaluate`` does, with the constants at each iterate, all public."""
     if not needs_constants(clipping):
         return problem._evaluate(W, rows, clipping, *rest)
     beta1, beta2 = problem.weak_growth(W)
@@ -307,10 +304,7 @@ class EmpiricalRisk(Problem):
     # Sums over samples
 
     def gradient_sum(self, w: Any, rows: Any = None, clipping: Clipping | None = None) -> Any:
-        """Return the sum of the samples' (clipped) gradients (R, d), where the data live.
-
-        That of :meth:`sums`, for the oracle, which has checked the arguments.
-        """
+        """Return the sum of (clipped) gradients (R, d), where the data live; for the oracle."""
         if type(self).sums is not EmpiricalRisk.sums:  # a class with sums of its own
             return self.sums(self.place(w), rows=rows, clipping=clipping, value=False).gradient
         W = np.asarray(w, dtype=np.float64) if self._on_host else self._iterate("w", w)

@@ -49,10 +49,7 @@ def searches(levels: Array, changes: Array, noise: str, first: float, second: fl
 
 
 def loss_changes(before: float, after: Array) -> Array:
-    """Return the change of every query by one record: its loss at w less that at w - eta g.
-
-    Its loss at w is the same in all queries.
-    """
+    """Return each query's change by one record: its loss at w, common to all, less that after."""
     return before - np.asarray(after)
 
 

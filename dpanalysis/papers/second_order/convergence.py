@@ -95,10 +95,7 @@ def line(slope: float, curvature: float, G: float, M: float, cubic: bool) -> Lan
 def shortfalls(
     f: Landscape, w: Array, noise: Array, error: Array, given: Tolerances
 ) -> tuple[str, float, float]:
-    """Return one iteration's kind, 1 - decrease/(10) and -q(gamma), scaled.
-
-    ``noise`` and ``error``, of norm at most 1, are scaled to what (9) allows.
-    """
+    """Return an iteration's kind, 1 - decrease/(10) and -q(gamma); both noises fill (9)."""
     c1, c2, c, eps_g, eps_H, slack, place = given
     long, wide = theory.tolerated_noise(eps_g, eps_H, f.M, c, c1, c2)
     noisy = f.gradient(w) + long * noise

@@ -547,10 +547,7 @@ def batch_noise(effort: Effort) -> Iterator[Evidence]:
 def last_gap(
     start: float, centers: Array, batches: Array, noises: Array, eta: float, B: float
 ) -> float:
-    """Return f(w_T) - f* of Algorithm 1, C = 1, on f_i = (w - c_i)^2/2.
-
-    ``batches`` (T, n) says who is in which batch, ``noises`` (T,) is that of the sums.
-    """
+    """Return f(w_T) - f* of Algorithm 1, C = 1, f_i = (w - c_i)^2/2; ``batches`` are (T, n)."""
     w = start
     for inside, noise in zip(batches, noises):
         w -= eta / B * (float(inside @ np.clip(w - centers, -1.0, 1.0)) + noise)
