@@ -17,11 +17,16 @@ and :math:`w \ge 1/(\rho + \bar r)`, where :math:`\bar r` is 1 for PSAC and r fo
 
 1. :math:`E\langle \nabla f, w g\rangle \ge \frac{G^2}{G + \tau + \bar r} - \left(W -
    \frac{1}{G + \tau + \bar r}\right) G (\tau - G)_+`, because :math:`E\langle \nabla f, g\rangle =
-   G^2` and no single product is below :math:`-G(\tau - G)_+`.
+   G^2` and no single product is below :math:`-G(\tau - G)_+`. It replaces Lemma 5, which the text
+   names without stating it.
 2. With :math:`a = 1 + \tau_1`, :math:`R = \tau_0 + \bar r`, :math:`A(G) = G^2/(aG + R)`, this is at
    least :math:`A(G) - \beta`, :math:`\beta = W \tau_0^2/(4(1 - \tau_1))`; and at least
    :math:`A(G)` where :math:`G \ge \tau_0/(1 - \tau_1)`.
-3. :math:`G \le a A(G) + R/a`, so that the second-order term of Lemma 1 is absorbed for small steps.
+3. Lemma 1: a step changes f in expectation by at most :math:`-\eta` times that product, plus
+   :math:`\frac{\eta^2}{2} (L_0 + L_1 G) ((1 + 1/B)\, h(G + \tau)^2 + d\sigma^2/B^2)`, where
+   :math:`h(\rho) = \rho w(\rho) < 1` and 1 + 1/B is for Poisson sampling with mean batch size B, or
+   for sampling with replacement. As :math:`G \le a A(G) + R/a`, the second-order term is absorbed
+   for small steps.
 """
 
 from __future__ import annotations
@@ -124,22 +129,6 @@ def psac_lemma2(
     return plain(bound / (1.0 - tau1))
 
 
-def psac_alignment(
-    gradient_norm: ArrayLike, tau0: ArrayLike, tau1: ArrayLike, r: ArrayLike, kind: str = "psac"
-) -> FloatArray | float:
-    r"""Return a lower bound on :math:`E\langle \nabla f, w(\|g\|)\, g\rangle`.
-
-    Step 1 of the module's derivation. It replaces Lemma 5 of Xia et al. (2023), which the text
-    after Lemma 1 names without stating it.
-    """
-    G = check_array("gradient_norm", gradient_norm, low=0.0)
-    tau0, tau1 = check_spread(tau0, tau1)
-    peak, offset = peak_and_offset(kind, r)
-    tau = tau0 + tau1 * G
-    least = 1.0 / (G + tau + offset)
-    return plain(least * G**2 - (peak - least) * G * np.maximum(tau - G, 0.0))
-
-
 def psac_table1(
     tau0: ArrayLike, tau1: ArrayLike, r: ArrayLike, kind: str = "psac"
 ) -> FloatArray | float:
@@ -194,43 +183,6 @@ def _second_moment(noise_multiplier: Any, dimension: Any, batch_size: Any) -> tu
     d = check_int("dimension", dimension, low=1)
     batch = check_positive("batch_size", batch_size)
     return 1.0 + 1.0 / batch, d * (sigma / batch) * (sigma / batch)
-
-
-def psac_descent(
-    gradient_norm: ArrayLike,
-    step_size: ArrayLike,
-    L0: float,
-    L1: float,
-    tau0: float,
-    tau1: float,
-    r: float,
-    *,
-    dimension: int,
-    noise_multiplier: float,
-    batch_size: float,
-    kind: str = "psac",
-) -> FloatArray | float:
-    r"""Return an upper bound on the expected change of f in one step.
-
-    .. math:: -\eta\, E\langle \nabla f, w g\rangle + \tfrac{\eta^2}{2} (L_0 + L_1 G)
-              \left((1 + 1/B)\, h(G + \tau)^2 + d\sigma^2/B^2\right),
-              \qquad h(\rho) = \rho w(\rho) < 1,
-
-    with :func:`psac_alignment` for the product. The factor 1 + 1/B holds for Poisson sampling
-    with mean batch size B, and for sampling with replacement. Xia et al. (2023), Lemma 1.
-    """
-    G = check_array("gradient_norm", gradient_norm, low=0.0)
-    step = check_array("step_size", step_size, low=0.0, low_open=True)
-    L0 = check_positive("L0", L0)
-    L1 = check_number("L1", L1, low=0.0)
-    tau0 = check_number("tau0", tau0, low=0.0)
-    tau1 = check_number("tau1", tau1, low=0.0, high=1.0, high_open=True)
-    r = check_positive("r", r)
-    gain = psac_alignment(G, tau0, tau1, r, kind)
-    samples, noise = _second_moment(noise_multiplier, dimension, batch_size)
-    longest = G + tau0 + tau1 * G
-    size = longest / (longest + (r / (longest + r) if kind == "psac" else r))
-    return plain(-step * gain + 0.5 * step**2 * (L0 + L1 * G) * (samples * size**2 + noise))
 
 
 @dataclass(frozen=True)
