@@ -112,13 +112,8 @@ def sketch(X: Any) -> Sketch:
             varies |= (words != first).any(axis=0)
     rows = _mixed(rows)
     different = np.unique(rows)
-    return Sketch(
-        n,
-        int(rows.sum()),
-        len(different),
-        _least(different),
-        _least(np.unique(_mixed(down[varies]))),
-    )
+    columns = _least(np.unique(_mixed(down[varies])))
+    return Sketch(n, int(rows.sum()), len(different), _least(different), columns)
 
 
 # The fits of this process

@@ -170,15 +170,10 @@ class LineSearch(GradientSearch):
     def _query(self, ray: Ray, facts: PublicFacts, attempt: AttemptBudget) -> FirstDecrease:
         unit = decrease_sensitivity(facts, self.sampling, attempt.clip_loss)
         threshold, query = (unit * scale for scale in _search_scales(self.noise, attempt.epsilon))
-        return FirstDecrease(
-            ray,
-            self.sufficient_decrease * ray.step_sizes * float(ray.direction @ ray.direction),
-            attempt.clip_loss,
-            self.noise,
-            threshold,
-            query,
-            self.query,
-        )
+        size = float(ray.direction @ ray.direction)
+        needed = self.sufficient_decrease * ray.step_sizes * size
+        clip, noise = attempt.clip_loss, self.noise
+        return FirstDecrease(ray, needed, clip, noise, threshold, query, self.query)
 
 
 def _search_scales(noise: str, epsilon: float) -> tuple[float, float]:

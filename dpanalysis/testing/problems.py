@@ -490,12 +490,8 @@ def _check_regularizer(problem: Problem, flat: bool) -> None:
     w, v = rng.normal(size=(2, problem.d))
     h = 1e-6
     slope = (penalty.value(w + h * v) - penalty.value(w - h * v)) / (2.0 * h)
-    _compare(
-        penalty.gradient(w) @ v,
-        slope,
-        1e-5,
-        "regularizer.gradient is not that of regularizer.value",
-    )
+    text = "regularizer.gradient is not that of regularizer.value"
+    _compare(penalty.gradient(w) @ v, slope, 1e-5, text)
 
 
 def _check_start(problem: Problem) -> None:

@@ -337,14 +337,9 @@ def worst_bias(weight_rule: Any, tau0: float, tau1: float = 0.0) -> WorstBias:
         k -= 1
     gradient = float(trials[k])
     if k > 0 and law(gradient)[2] > 0:
+        near = max(1e-13 * tau0, 5e-324)
         gradient = float(
-            brentq(
-                lambda g: law(g)[2],
-                gradient,
-                trials[k - 1],
-                xtol=max(1e-13 * tau0, 5e-324),
-                rtol=1e-14,
-            )
+            brentq(lambda g: law(g)[2], gradient, trials[k - 1], xtol=near, rtol=1e-14)
         )
     below, above, _ = law(gradient)
     values = np.array([-below, gradient + above])

@@ -661,16 +661,8 @@ def final_gap(algorithm: str, n: int, c: float, T: int, replicates: int) -> floa
         method = methods.Nesterov(step_size, T, mu, **options)
     else:
         method = methods.MultistageNesterov(T, mu, L, scale=c, **options)
-    result = minimize(
-        problem,
-        method,
-        Budget(1e5 / n),
-        w0=np.full(problem.d, 10.0),
-        replicates=replicates,
-        rng=0,
-        record=("gap",),
-        every=T,
-    )
+    seen: Any = {"w0": np.full(problem.d, 10.0), "record": ("gap",), "every": T}
+    result = minimize(problem, method, Budget(1e5 / n), replicates=replicates, rng=0, **seen)
     return float(result.history["gap"][-1].mean())
 
 

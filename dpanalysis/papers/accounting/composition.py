@@ -131,15 +131,8 @@ def shared_batches(effort: Effort) -> Iterator[Evidence]:
         guess = {"fraction": 0.05, "first": response, "second": response}
         guess |= {"spread": 1.0, "excess": 1.0}
         for kind in ("loss", "pure", "curve"):
-            yield from attack(
-                effort,
-                f"{kind}, {relation}",
-                partial(shared_batch_ratio, relation, kind),
-                space,
-                cost=3,
-                guesses=[guess],
-                tolerance=1e-5,
-            )
+            what, ratio = f"{kind}, {relation}", partial(shared_batch_ratio, relation, kind)
+            yield from attack(effort, what, ratio, space, cost=3, guesses=[guess], tolerance=1e-5)
 
 
 # --- privacy loss distributions ---
@@ -220,15 +213,9 @@ def loss_distributions(effort: Effort) -> Iterator[Evidence]:
     few = {"std": STD, "m": Range(1, 2, integer=True), "delta": DELTA}
     few["data"] = Range(-0.5, 0.5, size=4)
     guess = {"std": 1.0, "m": 1, "delta": 0.01, "data": [0.5, -0.5, -0.5, -0.5]}
-    yield from attack(
-        effort,
-        "Gaussian noise, 1 or 2 of 3",
-        pld_gaussian_without_ratio,
-        few,
-        cost=60,
-        guesses=[guess],
-        tolerance=1e-5,
-    )
+    options: dict[str, Any] = {"cost": 60, "guesses": [guess], "tolerance": 1e-5}
+    what = "Gaussian noise, 1 or 2 of 3"
+    yield from attack(effort, what, pld_gaussian_without_ratio, few, **options)
 
 
 def cells(noise: str, scale: float, count: int = 80) -> Laws:
@@ -323,15 +310,8 @@ def composed_loss_distributions(effort: Effort) -> Iterator[Evidence]:
     two["spread"] = Range(1e-3, 5.0, log=True)
     guess = {"fraction": 0.02, "first": [*YES, *NO, *NO], "second": [*NO, *YES, *YES]}
     guess |= {"spread": 2.0, "delta": 0.02}
-    yield from attack(
-        effort,
-        "two, without replacement",
-        pld_two_tables_ratio,
-        two,
-        cost=16,
-        guesses=[guess],
-        tolerance=1e-5,
-    )
+    options: dict[str, Any] = {"cost": 16, "guesses": [guess], "tolerance": 1e-5}
+    yield from attack(effort, "two, without replacement", pld_two_tables_ratio, two, **options)
     many = {"rate": RATE, "loss": losses, "count": Range(1, 5, integer=True)}
     many |= {"inside": Range(1, 3, integer=True), "delta": DELTA}
     yield from attack(effort, "up to 5 times 3", pld_repeated_ratio, many, cost=24, tolerance=1e-5)
@@ -733,12 +713,6 @@ def above_threshold_event(effort: Effort) -> Iterator[Evidence]:
             ratio, setting = partial(event_ratio, noise), f"{noise}, {which}"
             yield from attack(effort, f"curve, {setting}", ratio, curve, guesses=known, **options)
             yield from attack(effort, f"batch, {setting}", ratio, batch, guesses=drawn, **options)
-        yield from attack(
-            effort,
-            f"pure loss, laplace, {which}",
-            partial(event_ratio, "laplace", None),
-            losses,
-            cost=8,
-            tight=1e-3,
-            guesses=[{key: at[key] for key in losses} for at in known],
-        )
+        ratio, what = partial(event_ratio, "laplace", None), f"pure loss, laplace, {which}"
+        starts = [{key: at[key] for key in losses} for at in known]
+        yield from attack(effort, what, ratio, losses, cost=8, tight=1e-3, guesses=starts)

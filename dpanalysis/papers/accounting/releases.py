@@ -182,15 +182,8 @@ def rdp_to_epsilon(effort: Effort) -> Iterator[Evidence]:
     space = {"excess": EXCESS, "delta": DELTA, **PAIR}
     # Nearly all of P on an outcome that Q gives e^-z: attained at delta = 1/alpha.
     guess = {"excess": 9.0, "delta": 0.1, "logits": [1, -1, -1, 0.4, 1, -1], "spread": 15.0}
-    yield from attack(
-        effort,
-        "delta of three outcomes",
-        rdp_to_epsilon_ratio,
-        space,
-        guesses=[guess],
-        tight=0.01,
-        tolerance=1e-5,
-    )
+    options: dict[str, Any] = {"guesses": [guess], "tight": 0.01, "tolerance": 1e-5}
+    yield from attack(effort, "delta of three outcomes", rdp_to_epsilon_ratio, space, **options)
 
 
 def smallest_rho(table: Array) -> float:

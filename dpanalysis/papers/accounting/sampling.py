@@ -88,20 +88,11 @@ def laplace_epsilon(effort: Effort) -> Iterator[Evidence]:
     """Any records within L1 distance 1, all batches."""
     for n, d in ((2, 1), (3, 1), (4, 1), (2, 2)):
         space = {"epsilon": LOSS, "m": batches(n), "data": Range(-1.0, 1.0, size=(n + 1) * d)}
-        guess = {
-            "epsilon": 1.0,
-            "m": 1,
-            "data": [1.0, *[0.0] * (d - 1), *[-1.0, *[0.0] * (d - 1)] * n],
-        }
-        yield from attack(
-            effort,
-            f"n = {n}, d = {d}",
-            lambda epsilon, m, data, d=d: laplace_mean_ratio(epsilon, m, data, d),
-            space,
-            cost=2,
-            guesses=[guess],
-            tight=1e-9,
-        )
+        rest = [0.0] * (d - 1)
+        guess = {"epsilon": 1.0, "m": 1, "data": [1.0, *rest, *[-1.0, *rest] * n]}
+        ratio = partial(laplace_mean_ratio, dimension=d)
+        what = f"n = {n}, d = {d}"
+        yield from attack(effort, what, ratio, space, cost=2, guesses=[guess], tight=1e-9)
 
 
 # --- mechanisms as tables ---
@@ -482,21 +473,12 @@ def rdp_without(effort: Effort) -> Iterator[Evidence]:
 
     ratio = partial(renyi_ratio, bound=bound)
     yield from attack_tables(effort, ratio, REPLACE_ONE, RENYI, usual=USUAL, cost=3, tolerance=1e-5)
-    space = {
-        "excess": EXCESS,
-        "std": STD,
-        "m": Range(1, 2, integer=True),
-        "data": Range(-0.5, 0.5, size=4),
-    }
+    space = {"excess": EXCESS, "std": STD, "m": Range(1, 2, integer=True)}
+    space["data"] = Range(-0.5, 0.5, size=4)
     guess = {"excess": 1.0, "std": 1.0, "m": 1, "data": [0.5, -0.5, -0.5, -0.5]}
+    options: dict[str, Any] = {"cost": 32, "guesses": [guess], "tolerance": 1e-5}
     yield from attack(
-        effort,
-        "Gaussian noise, n = 3",
-        without_replacement_gaussian_ratio,
-        space,
-        cost=32,
-        tolerance=1e-5,
-        guesses=[guess],
+        effort, "Gaussian noise, n = 3", without_replacement_gaussian_ratio, space, **options
     )
 
 

@@ -555,13 +555,8 @@ def small_batches(effort: Effort) -> Iterator[Evidence]:
         / approximation(a, 50.0, 10 / n)
         for a in (2, 4, 8, 16)
     ]
-    yield printed(
-        "Theorem B.4 / (28), s = 1e-7, sigma = 50, orders 2 to 16",
-        ratios,
-        "==",
-        1.0,
-        tolerance=0.01,
-    )
+    what = "Theorem B.4 / (28), s = 1e-7, sigma = 50, orders 2 to 16"
+    yield printed(what, ratios, "==", 1.0, tolerance=0.01)
 
     def exact(order: float, noise: float) -> float:
         pair = subsampled_gaussian(noise, 1.0, 0.01)

@@ -531,13 +531,8 @@ def batch_noise(effort: Effort) -> Iterator[Evidence]:
     }
     guess = {"gradients": np.zeros(14), "rate": 0.5, "noise": 1.0, "dimension": 1}
     moments = search_max(effort, poisson_moment, space, guesses=[guess])
-    yield used(
-        "ln E exp(\\|\\|zeta\\|\\|^2/s^2), all batches of 7 gradients",
-        moments,
-        "<=",
-        1.0,
-        tolerance=1e-12,
-    )
+    what = "ln E exp(\\|\\|zeta\\|\\|^2/s^2), all batches of 7 gradients"
+    yield used(what, moments, "<=", 1.0, tolerance=1e-12)
     yield used("that is, attained by the noise alone", moments.max(), ">=", 1.0 - 1e-9)
 
 
