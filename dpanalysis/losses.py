@@ -292,7 +292,7 @@ def _check_curvature(loss: Loss, z: np.ndarray, y: np.ndarray, slopes: np.ndarra
     z, y, slopes = z[order], y[order], slopes[order]
     with np.errstate(invalid="ignore"):
         rise, gap = np.diff(slopes), np.diff(z)
-        slack = 1e-9 * (1.0 + np.abs(slopes[1:]))
+        slack = 1e-6 * np.abs(slopes[1:]) + 1e-9 * np.abs(slopes).max()  # of formulas' rounding
         steep = np.abs(rise) > loss.smoothness * gap * (1.0 + _ROUNDING) + slack
         for constant, wrong in (("smoothness", steep), ("convex", loss.convex & (rise < -slack))):
             for k in np.flatnonzero(wrong & (y[1:] == y[:-1]))[:1]:
