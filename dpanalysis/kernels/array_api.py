@@ -145,6 +145,7 @@ def _longer(xp: Any, X: Any, order: int, room: Any) -> Any:
 DEVICE_BLOCK_BYTES = 1 << 28
 _HOST_ENTRIES = 1 << 18  # stays in cache
 _COLUMNS = 10  # approximate number of temporary arrays (m, R) of a block
+_PORTION_ENTRIES = 1 << 24  # of rows that a device multiplies at a time; the last ones are padded
 
 
 def rounding_margin(xp: Any, dtype: Any) -> float:
@@ -338,9 +339,8 @@ class ArraySums:
 
         A matrix product may round a row by its place in the block, which changes if a record is
         added. If the derivative is discontinuous, or weights are very large, that turns a rounding
-        error into a whole gradient. On the host, for tensors of PyTorch too, :func:`row_product`
-        prevents this. On a device, which is not checked, the products of a discontinuous derivative
-        are summed row by row.
+        error into a whole gradient. :func:`row_product` prevents this. On a device, which is not
+        checked, the products of a discontinuous derivative are summed row by row.
         """
         if self._on_host:
             X = X.astype(W.dtype)  # a copy: X may be written to after a row was measured
@@ -348,12 +348,11 @@ class ArraySums:
                 X = sp.diags_array(scale[:, 0]) @ X if self._sparse else X * scale
                 scale = None
         factors = xp.astype(W, X.dtype, copy=False)
-        checked = self._sparse or on_host(X)
-        if jumps and not checked:
+        if jumps and not (self._sparse or on_host(X)):
             columns = [xp.sum(X * factors[r, :], axis=1) for r in range(W.shape[0])]
             z = xp.stack(columns, axis=1)
         else:
-            z = row_product(X, factors.T) if checked else X @ factors.T
+            z = row_product(X, factors.T, _PORTION_ENTRIES)
         z = xp.astype(z, W.dtype, copy=False)
         # Scaling the predictions is cheaper than scaling the rows.
         return X, scale, z if scale is None else z * scale

@@ -42,13 +42,16 @@ from .._parallel import blas_threads
 
 WHOLE = 16
 REFERENCE = 128
-_DEVICE_ENTRIES, _DEVICE_ROWS = 1 << 22, 1 << 14  # padding that costs as much as one call
+_DEVICE_ENTRIES = 1 << 22  # padding that costs as much as one call
 _COMPARED = 128
 _PATTERN = 65_537  # numbers drawn; a large matrix repeats them
 
 
-def row_product(rows: Any, matrix: Any) -> Any:
-    """Return ``rows @ matrix``; no row's bits depend on the other rows or their number."""
+def row_product(rows: Any, matrix: Any, entries: int = _DEVICE_ENTRIES) -> Any:
+    """Return ``rows @ matrix``; no row's bits depend on the other rows or their number.
+
+    On a device a portion has at most so many ``entries``, and 1/256 as many rows.
+    """
     count = rows.shape[-2]
     if sp.issparse(rows) or not count:
         return rows @ matrix
@@ -63,7 +66,7 @@ def row_product(rows: Any, matrix: Any) -> Any:
             columns = (matrix[..., None, :, j] for j in range(matrix.shape[-1]))
             return np.stack([(rows * column).sum(axis=-1) for column in columns], axis=-1)
     else:
-        length = min(_DEVICE_ROWS, max(REFERENCE, _DEVICE_ENTRIES // rows.shape[-1]))
+        length = min(entries >> 8, max(REFERENCE, entries // rows.shape[-1]))
     if count == length:
         return _multiply(rows, matrix)
     xp = array_namespace(rows)

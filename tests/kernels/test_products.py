@@ -1,12 +1,15 @@
 """Products that give a row the same bits whatever stands beside it."""
 
+import array_api_strict
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
+from dpanalysis import losses
 from dpanalysis.kernels import products
 from dpanalysis.kernels.products import REFERENCE, row_product
+from dpanalysis.problems import ERM, Softmax
 
 COUNTS = (1, 2, 7, 15, 16, 17, 64, 127, 129, 250, 257, 511, 1025)
 SHAPES = [(784, 128), (784, 10), (128, 10), (10, 128), (5, 3), (3, 1), (900, 7)]
@@ -121,3 +124,29 @@ def test_a_length_is_checked_again_under_another_number_of_threads(anew, monkeyp
     whole = row_product(rows, matrix)
     for count in (16, 100, 257):
         np.testing.assert_array_equal(row_product(rows[-count:], matrix), whole[-count:])
+
+
+PROBLEMS = {
+    "erm": lambda X, y: ERM(X, y, losses.Huber(1.0)),
+    "softmax": lambda X, y: Softmax(X, y, n_classes=2),
+}
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize("kept", [None, np.arange(0, 40, 2)])
+def test_on_a_device_products_have_one_length_whatever_the_number_of_rows(kind, kept, monkeypatch):
+    """Which algorithm a device's library takes may depend on that length."""
+    multiply, lengths = products._multiply, []
+
+    def spy(rows, matrix):
+        lengths.append((rows.shape[-2], rows.shape[-1]))
+        return multiply(rows, matrix)
+
+    monkeypatch.setattr(products, "_multiply", spy)
+    random = np.random.default_rng(5)
+    X = random.normal(size=(41, 6))
+    for n in (40, 41):
+        problem = PROBLEMS[kind](array_api_strict.asarray(X[:n]), np.arange(n) % 2)
+        w = random.normal(size=(1, problem.d))
+        problem.gradient_sum(w, None if kept is None else [kept])
+    assert len(lengths) >= 2 and len(set(lengths)) == 1
