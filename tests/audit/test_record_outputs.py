@@ -51,6 +51,15 @@ def test_exact_numbers_are_found_where_extreme_noise_takes_another_branch(mechan
     assert kinds(found) == ["exact"], str(found)
 
 
+def test_less_noise_is_tried_where_hardly_any_extreme_run_has_the_usual_shape():
+    def bounded(data, rng, size):
+        noise = rng.laplace()
+        return None if abs(noise) > 30.0 else [(noise, data.mean())]
+
+    found = audit.record(bounded, DATA, OTHER)
+    assert kinds(found) == ["exact"] and "other shapes" not in str(found)
+
+
 def test_a_shape_that_hardly_any_extreme_noise_keeps_is_a_note():
     def narrow(data, rng, size):
         noise = rng.laplace(0.0, 1e-3, 40)

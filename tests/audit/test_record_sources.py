@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from dpanalysis import audit
+from dpanalysis.audit.coins import far_uniform
+from dpanalysis.privacy.mechanisms import laplace
 
 
 class Release:
@@ -373,3 +375,66 @@ def test_scipy_and_all_of_random_are_heard():
         lambda data, rng: data + random.betavariate(2.0, 3.0), 0.0, 1.0, vectorized=False
     )
     assert found.passed and "draws of betavariate noise" in str(found), str(found)
+
+
+RARE = 1e-5
+CHILDREN = {
+    "default_rng": lambda rng: np.random.default_rng(rng.integers(2**63)).random(),
+    "RandomState": lambda rng: np.random.RandomState(rng.integers(2**31)).random_sample(),
+    "Random": lambda rng: random.Random(int(rng.integers(2**63))).random(),
+    "Random's noise": lambda rng: abs(random.Random(int(rng.integers(2**63))).gauss()),
+    "our laws": lambda rng: abs(laplace(np.random.default_rng(rng.integers(2**63)), 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", CHILDREN)
+def test_rare_outcomes_of_children_are_tried(name):
+    """Nobody would see them by chance, and what they decide has noise."""
+    found = audit.record(response(lambda rng: CHILDREN[name](rng) < RARE), 0, 1, vectorized=False)
+    assert found.passed, str(found)
+
+
+CONSTANT = {
+    "default_rng": lambda: np.random.default_rng(7).laplace(),
+    "RandomState": lambda: np.random.RandomState(7).laplace(),
+    "Random": lambda: random.Random(7).gauss(),
+    "our laws": lambda: laplace(np.random.default_rng(7), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_noise_of_a_constant_seed_stays_as_it_is(name):
+    """No extreme run may make it look like noise."""
+    found = audit.record(lambda data, rng: data + CONSTANT[name](), 0.0, 1.0, vectorized=False)
+    assert [finding.kind for finding in found.findings] == ["seed"], str(found)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_extreme_uniform_numbers_are_those_of_a_source(kind):
+    drawn = far_uniform(np.random.default_rng(0), np.full(1000, 0.3, kind)).astype(kind)
+    assert (drawn > 0.0).all() and (drawn < 1.0).all()
+    assert {kind(0.5), kind(0.3), drawn.min(), drawn.max()} == set(drawn.tolist())
+    assert drawn.min() == 1.0 - drawn.max() == np.finfo(kind).epsneg
+
+
+TORCH = {
+    "uniform_": (lambda t: t.empty(1).uniform_(1.0, 3.0), "uniform", 2.0),
+    "uniform_ to": (lambda t: t.empty(1).uniform_(to=3.0), "uniform", 3.0),
+    "exponential_": (lambda t: t.empty(1).exponential_(0.5), "exponential", 2.0),
+    "normal_": (lambda t: t.empty(1).normal_(1.0, 2.0), "normal", 2.0),
+    "normal": (lambda t: t.normal(1.0, 2.0, (1,)), "normal", 2.0),
+    "normal of tensors": (lambda t: t.normal(t.tensor([1.0]), t.tensor([2.0])), "normal", 2.0),
+    "cauchy_": (lambda t: t.empty(1).cauchy_(0.0, 2.0), "cauchy", 2.0),
+    "Normal": (lambda t: t.distributions.Normal(1.0, 2.0).rsample((1,)), "normal", 2.0),
+    "Laplace": (lambda t: t.distributions.Laplace(1.0, 2.0).sample((1,)), "laplace", 2.0),
+}
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_noise_of_pytorch_has_its_law_and_scale(name):
+    torch = pytest.importorskip("torch")
+    draw, law, scale = TORCH[name]
+    found = audit.record(lambda data, rng: draw(torch) + data, 0.0, 1.0, vectorized=False)
+    (quantity,) = found.quantities
+    assert found.passed and (quantity.law, quantity.scale) == (law, scale)
+    assert quantity.shift == pytest.approx(1.0, rel=1e-6)
