@@ -425,7 +425,11 @@ def test_smooth_sensitivity_passes_under_delta():
     def smooth(X, rng):
         return 0.1 * summed(X) + rng.laplace(0.0, 2.0 + 0.01 * abs(X[2, 0]))
 
+    def beside(X, rng):
+        return smooth(X, rng), rng.laplace()
+
     assert kinds(smooth, Budget(1.0, 1e-6), vectorized=False) == []
+    assert kinds(beside, Budget(1.0, 1e-6), vectorized=False) == []
     assert kinds(smooth, 1.0, vectorized=False) == ["scale"]
     assert kinds(smooth, vectorized=False) == ["scale"]
 

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse
 
 from dpanalysis import audit
+from dpanalysis.audit.entries import plain
 
 DATA, OTHER = np.array([0.0, 1.0, 1.0]), np.array([1.0, 1.0, 1.0])
 
@@ -251,6 +252,19 @@ def table(noisy, exact):
 
 def series(noisy, exact):
     return pytest.importorskip("pandas").Series({"noisy": noisy, "exact": exact})
+
+
+def test_tables_are_read_by_their_columns():
+    pandas = pytest.importorskip("pandas")
+    numbers, names = np.array([[1.0, 2.0], [3.0, 4.0]]), ["a", "b"]
+    assert plain(pandas.Series([1.0, 2.0])).tolist() == [1.0, 2.0]
+    assert plain(pandas.Series([1.0, 2.0], names)) == {"a": 1.0, "b": 2.0}
+    assert plain(pandas.Series([1.0, 2.0], ["a", "a"])).tolist() == [1.0, 2.0]
+    assert plain(pandas.DataFrame(numbers)).tolist() == numbers.tolist()
+    mixed = plain(pandas.DataFrame({"x": [1.0, 2.0], "y": names}))
+    assert {name: column.tolist() for name, column in mixed.items()} == {"x": [1, 2], "y": names}
+    named = plain(pandas.DataFrame(numbers, names))
+    assert list(named) == ["index", 0, 1] and named["index"].tolist() == names
 
 
 REPORTS = {
