@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -246,9 +247,13 @@ def record(
     seconds = check_number("seconds", seconds, low=0.0)
     known = asked or ParsedClaim("epsilon", 0.0, 0.0)
     check_inputs(function, dataset, neighbour, relation, known, vectorized)
-    with listen(function) as held:
-        replayer = Replayer(function, (dataset, neighbour), seed, bool(vectorized), seconds)
-        return _Judge(replayer, claim, asked, sensitivity, held).judge()
+    while True:
+        loaded = "torch" in sys.modules
+        with listen(function) as held:
+            replayer = Replayer(function, (dataset, neighbour), seed, bool(vectorized), seconds)
+            found = _Judge(replayer, claim, asked, sensitivity, held).judge()
+        if loaded or "torch" not in sys.modules:
+            return found  # otherwise the mechanism has imported PyTorch, of which nothing was heard
 
 
 # What the runs show

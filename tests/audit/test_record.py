@@ -419,6 +419,22 @@ def test_amounts_by_hand():
     assert kinds(gaussian, Budget(0.5, 1.01 * delta), vectorized=False) == []
 
 
+def test_of_many_entries_those_that_move_most_decide():
+    def last(X, rng):
+        return np.append(np.zeros(80), summed(X)) + rng.normal(0.0, 2.0, 81)
+
+    found = audit.record(last, DATA, OTHER, vectorized=False)
+    assert found.epsilon == np.inf
+    assert kinds(last, Budget(0.1, 1e-6), vectorized=False) == ["epsilon"]
+
+
+def test_shapes_of_noise_that_depend_on_the_data_are_found():
+    def shaped(X, rng):
+        return rng.laplace(0.0, 2.0, 1 + int(X[2, 0] > 0.0)).sum()
+
+    assert kinds(shaped, vectorized=False) == ["draws"]
+
+
 def test_smooth_sensitivity_passes_under_delta():
     """A scale that depends on the data a little can keep (epsilon, delta), and never epsilon."""
 

@@ -4,6 +4,8 @@ import copy
 import pickle
 import random
 import secrets
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -387,6 +389,16 @@ CHILDREN = {
 }
 
 
+def by_torch(rng):
+    torch = pytest.importorskip("torch")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(rng.integers(2**62)))
+        return torch.rand(())
+
+
+CHILDREN["torch"] = by_torch
+
+
 @pytest.mark.parametrize("name", CHILDREN)
 def test_rare_outcomes_of_children_are_tried(name):
     """Nobody would see them by chance, and what they decide has noise."""
@@ -438,3 +450,27 @@ def test_noise_of_pytorch_has_its_law_and_scale(name):
     (quantity,) = found.quantities
     assert found.passed and (quantity.law, quantity.scale) == (law, scale)
     assert quantity.shift == pytest.approx(1.0, rel=1e-6)
+
+
+LAZY = """
+import sys
+from dpanalysis import audit
+assert "torch" not in sys.modules
+def coin(data, rng):
+    import torch
+    torch.manual_seed(int(rng.integers(2**62)))
+    return int(data) ^ int(torch.rand(()) < 1e-5)
+def noisy(data, rng):
+    import torch
+    return data + torch.distributions.Laplace(0.0, 2.0).sample((1,))
+print(audit.record({name}, 0, 1, vectorized=False))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["coin", "noisy"])
+def test_what_the_mechanism_imports_is_heard(name):
+    pytest.importorskip("torch")
+    command = [sys.executable, "-c", LAZY.format(name=name)]
+    shown = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    assert "nothing found" in shown and ("epsilon >= 0.5 " in shown) == (name == "noisy"), shown
