@@ -18,6 +18,7 @@ Code outside Python (C, Fortran, Numba) that has a generator of its own is not h
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import pickle
 import random
@@ -195,6 +196,7 @@ def _seed_of(bit_generator: Any) -> Any:
 class _RecordingState(_RandomState, metaclass=_AsTheReal):
     """A RandomState that asks the tape unless it was seeded."""
 
+    was_used = False
     locals().update(_methods(_RandomState))
 
     def __init__(self, seed: Any = None) -> None:
@@ -214,6 +216,7 @@ class _RecordingState(_RandomState, metaclass=_AsTheReal):
 
     def _source(self, key: Any) -> Any:
         tape = current()
+        self.was_used = True
         if self._keyed and tape is not None:
             return _RandomState(tape.stream(key).bit_generator)
         return _Through(self, _RandomState)
@@ -360,7 +363,7 @@ def _plain_method(name: str) -> Callable[..., Any]:
 class _RecordingRandom(_Random, metaclass=_AsTheReal):
     """A ``random.Random`` that asks the tape unless it was seeded."""
 
-    _keyed, _drawn = True, False
+    _keyed, _drawn, was_used = True, False, False
     locals().update(
         {name: _plain_method(name) for name in (*_PLAIN_COINS, *_PLAIN_NOISE, *_PLAIN_OTHER)}
     )
@@ -380,6 +383,7 @@ class _RecordingRandom(_Random, metaclass=_AsTheReal):
         tape, real = listening(), getattr(_Random, name)
         if tape is None:
             return real(self, *args, **options)
+        self.was_used = True
         key = tape.key(name)
         far = tape.far(key, self._keyed, self.getstate if self._drawn else None)
         with tape.mute():
@@ -548,6 +552,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
     ]
 
 
+_SEEDS = 10_000  # that are tried: sources other than Generator do not keep theirs
 _OUR_LAWS = ("laplace", "exponential", "gumbel", "gaussian", "spherical", "cubic")
 
 
@@ -605,7 +610,7 @@ def _replace_generators(
 
     def stand_for(name: str, value: Any) -> Any:
         stand = _keyed_generator(value)
-        seed = _entropy(value) if type(value) is _Generator else None
+        seed = _entropy(value) if type(value) is _Generator else _small_seed(value)
         if seed is not None:
             seeded[name] = stand, seed
         return stand
@@ -629,6 +634,16 @@ def _entropy(generator: Any) -> Any:
     """Return what a generator was seeded with, None where it may be the operating system's."""
     seed = getattr(getattr(generator.bit_generator, "seed_seq", None), "entropy", None)
     return None if isinstance(seed, int) and seed >= 1 << 64 else seed
+
+
+def _small_seed(source: Any) -> int | None:
+    """Return a small seed with which an older source would give what it will give next."""
+    following, probe = copy.deepcopy(source).random(), type(source)()
+    for seed in range(_SEEDS):
+        probe.seed(seed)
+        if probe.random() == following:
+            return seed
+    return None
 
 
 def _is_generator(value: Any) -> bool:

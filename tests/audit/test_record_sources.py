@@ -334,20 +334,24 @@ def test_draws_where_nobody_listens_are_said():
 
 def test_seeds_from_before_the_recording_are_said():
     class Seeded:
-        def __init__(self, seed):
-            self.rng = np.random.default_rng(seed)
+        def __init__(self, seed, make=np.random.default_rng):
+            self.rng = make(seed)
 
         def __call__(self, data, rng):
-            return data + self.rng.laplace()
+            draw = getattr(self.rng, "laplace", None) or self.rng.gauss
+            return data + draw(0.0, 1.0)
 
     local = np.random.default_rng(43)
     for mechanism, text in (
         (Seeded(42), "rng was seeded with 42"),
+        (Seeded(0, np.random.RandomState), "rng was seeded with 0"),
+        (Seeded(2026, random.Random), "rng was seeded with 2026"),
         (lambda data, rng: data + local.laplace(), "local was seeded with 43"),
     ):
         found = audit.record(mechanism, 0.0, 1.0, vectorized=False)
         assert found.passed and text in str(found)
-    assert "seeded" not in str(audit.record(Seeded(None), 0.0, 1.0, vectorized=False))
+    for make in (np.random.default_rng, np.random.RandomState, random.Random):
+        assert "seeded" not in str(audit.record(Seeded(None, make), 0.0, 1.0, vectorized=False))
     unused = Seeded(42)
     unused.source = np.random.default_rng()
     unused.rng, unused.source = unused.source, unused.rng
