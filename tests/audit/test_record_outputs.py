@@ -267,6 +267,11 @@ def test_tables_are_read_by_their_columns():
     assert list(named) == ["index", 0, 1] and named["index"].tolist() == names
 
 
+def test_masked_entries_are_missing():
+    assert str(plain(np.ma.array([1.0, 2.0], mask=[False, True])).tolist()) == "[1.0, nan]"
+    assert plain(np.ma.array(["a", "b"], mask=[False, True])).tolist() == ["a", None]
+
+
 REPORTS = {
     "dataclass": Report,
     "dataclass in a list": lambda noisy, exact: [Report(noisy, exact), 3],
