@@ -400,14 +400,47 @@ def by_torch(rng):
         return torch.rand(())
 
 
-CHILDREN["torch"] = by_torch
+def chosen(replace):
+    def multinomial(rng):
+        torch = pytest.importorskip("torch")
+        weights = torch.tensor([1.0 - RARE, RARE])
+        return 1.0 - torch.multinomial(weights, 1, *replace)[0]
+
+    return multinomial
+
+
+CHILDREN |= {"torch": by_torch, "multinomial": chosen(()), "with replacement": chosen((True,))}
 
 
 @pytest.mark.parametrize("name", CHILDREN)
 def test_rare_outcomes_of_children_are_tried(name):
     """Nobody would see them by chance, and what they decide has noise."""
     found = audit.record(response(lambda rng: CHILDREN[name](rng) < RARE), 0, 1, vectorized=False)
-    assert found.passed, str(found)
+    assert found.passed and "other shapes" not in str(found), str(found)
+
+
+def test_coins_that_decide_how_many_are_tossed_are_said():
+    def nested(data, rng):
+        count = secrets.randbelow(3) if secrets.randbelow(2) else 0
+        return count, 2 * data + 1
+
+    found = audit.record(nested, 0, 1, vectorized=False)
+    assert found.passed and "coins decide how many others are tossed" in str(found)
+
+
+def test_a_choice_among_objects_is_said_to_have_rare_outcomes():
+    def mechanism(data, rng):
+        return int(data) ^ (rng.choice([None] * 10**5 + ["yes"]) is not None)
+
+    found = audit.record(mechanism, 0, 1, vectorized=False)
+    assert found.passed and "rare outcomes of choice" in str(found)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_is_kept_can_be_copied(name):
+    release = Release(KEPT[name])
+    audit.record(release, 0.0, 1.0)
+    assert copy.deepcopy(release).noise() == copy.deepcopy(release).noise() == release.noise()
 
 
 CONSTANT = {
