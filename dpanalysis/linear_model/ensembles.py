@@ -81,9 +81,9 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     Notes
     -----
     Costs add up by basic composition. Of a bootstrap (:class:`~sklearn.ensemble.BaggingClassifier`)
-    a record pays for as many copies as were drawn, by group privacy: the draws do not depend on
-    the data. The fits of a search are its candidates times its splits, those of
-    :class:`~sklearn.feature_selection.RFE` one for each elimination; infinite where a searched
+    a record pays for as many copies as were drawn, in each fit of a part, by group privacy: the
+    draws do not depend on the data. The fits of a search are its candidates times its splits, those
+    of :class:`~sklearn.feature_selection.RFE` one for each elimination; infinite where a searched
     estimator makes several fits that cannot be counted. What others have fitted and thrown away is
     not counted, as ``not_counted`` says.
 
@@ -114,33 +114,18 @@ def privacy_of(fitted: Any) -> PrivacyCard:
         raise ValueError(
             f"epsilons add up under one relation alone, got {', '.join(sorted(relations))}"
         )
-    costs, ledger, bagged = [], [line for m in models for line in m.privacy_.ledger], set()
-    for each in inside:
-        if getattr(each, "bootstrap", False) is True and hasattr(each, "estimators_samples_"):
-            cost, members = _bootstrap(each)
-            costs.append(cost)
-            bagged |= members
-            ledger.append("bootstrap: a record pays for as many copies of it as were drawn")
-        lost = _not_kept(each)
-        if lost:
-            costs += lost
-            ledger.append(f"{len(lost)} more fits of {type(each).__name__}, whose models were lost")
-    alone = [each for each in models if id(each) not in bagged]
-    learned = {fit for each in alone for fit in _learned(each)}
-    learned |= {fit for each in inside if id(each) not in bagged for fit in _ranges(each)}
-    for each in alone:
-        own = each.privacy_.epsilon - math.fsum(fit.epsilon for fit in _learned(each))
-        costs.append(_Cost(own, each.privacy_.delta))
+    costs, learned, more = _costs(inside)
+    ledger = [*(line for m in models for line in m.privacy_.ledger), *more]
     names = {type(each).__name__ for each in inside if not _has_card(each) and _is_fitted(each)}
     beside = sorted(name for name in names - {*_ADD_NOTHING} if not name.startswith("_"))
-    several = len(costs) > 1
+    several = max(len(costs), len(models)) > 1
     # That other fits of the same search cost too is what is added here.
     notes = [n for m in models for n in m.privacy_.not_counted if not (several and n == SEVERAL)]
     notes += [_BESIDE.format(", ".join(beside))] if beside else []
     relation = relations.pop()
     notes += [note for each in inside if (note := _divided(each, relation))]
     return PrivacyCard(
-        epsilon=math.fsum([*(cost.epsilon for cost in costs), *(f.epsilon for f in learned)]),
+        epsilon=math.fsum(cost.epsilon for cost in [*costs, *learned]),
         delta=math.fsum(cost.delta for cost in costs),
         relation=relation,
         ledger=tuple(ledger),
@@ -191,24 +176,51 @@ def _is_fitted(estimator: BaseEstimator) -> bool:
     return any(name.endswith("_") and not name.startswith("_") for name in vars(estimator))
 
 
-def _bootstrap(bag: Any) -> tuple[_Cost, set[int]]:
-    """Return the cost of the record that was drawn most, and the models that were bagged."""
+def _costs(inside: list[BaseEstimator]) -> tuple[list[_Cost], list[_Cost], list[str]]:
+    """Return what each fit costs a record that all have used, each range that was learned, too.
+
+    Of the fits in a bootstrap that is :func:`_bootstrap`. Last come lines about those not kept.
+    """
+    costs: list[_Cost] = []
+    ledger: list[str] = []
+    bagged: set[int] = set()
+    for each in inside:  # what is around others comes before them
+        if id(each) in bagged:
+            continue
+        if getattr(each, "bootstrap", False) is True and hasattr(each, "estimators_samples_"):
+            costs.append(_bootstrap(each))
+            bagged |= {id(part) for part in estimators_in(each.estimators_)}
+            ledger.append("bootstrap: a record pays for as many copies of it as were drawn")
+        lost = _not_kept(each)
+        if lost:
+            costs += lost
+            ledger.append(f"{len(lost)} more fits of {type(each).__name__}, whose models were lost")
+    alone = [each for each in inside if id(each) not in bagged]
+    learned: set[LearnedRanges] = set()
+    for each in alone:
+        learned |= {*_learned(each), *_ranges(each)}
+        if _has_card(each):
+            own = each.privacy_.epsilon - math.fsum(fit.epsilon for fit in _learned(each))
+            costs.append(_Cost(own, each.privacy_.delta))
+    return costs, [_Cost(fit.epsilon, 0.0) for fit in learned], ledger
+
+
+def _bootstrap(bag: Any) -> _Cost:
+    """Return the cost of the record that was drawn most, by what a copy of it costs in each part.
+
+    A part may make several fits, as a search does, or be a bootstrap itself.
+    """
     paid: list[tuple[np.ndarray, list[_Cost]]] = []
-    members: set[int] = set()
     for drawn, part in zip(bag.estimators_samples_, bag.estimators_):
-        inside = list(estimators_in([part]))
-        models = [each for each in inside if _has_card(each)]
-        members |= {id(each) for each in inside if each in models or _ranges(each)}
-        paid.append(
-            (np.bincount(drawn), [_Cost(m.privacy_.epsilon, m.privacy_.delta) for m in models])
-        )
+        costs, learned, _ = _costs(list(estimators_in([part])))
+        paid.append((np.bincount(drawn), [*costs, *learned]))
     epsilon, delta = np.zeros((2, max(len(copies) for copies, _ in paid)))
     for copies, costs in paid:
         for cost in costs:
             prices = np.array([cost.for_copies(k) for k in range(copies.max() + 1)])
             epsilon[: len(copies)] += prices[copies, 0]
             delta[: len(copies)] += prices[copies, 1]
-    return _Cost(float(epsilon.max()), float(delta.max())), members
+    return _Cost(float(epsilon.max()), float(delta.max()))
 
 
 def _not_kept(meta: Any) -> list[_Cost]:

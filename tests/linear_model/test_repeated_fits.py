@@ -193,6 +193,23 @@ def test_a_record_that_was_drawn_often_pays_for_every_copy():
 
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_copies_pay_for_every_fit_that_a_part_of_a_bootstrap_has_made():
+    def most(bag):
+        return sum(np.bincount(d, minlength=400) for d in bag.estimators_samples_).max()
+
+    tries = GridSearchCV(model(0.5), {"C": [0.1, 1.0]}, cv=KFold(2))  # 4, and one of the best
+    for part, fits in ((tries, 5), (RFE(model(0.5), n_features_to_select=1), 4)):
+        bag = BaggingClassifier(part, 2, random_state=0).fit(X, Y > 0)
+        assert privacy_of(bag).epsilon == pytest.approx(0.5 * fits * most(bag))
+    inner = BaggingClassifier(model(0.5), 2, random_state=1)
+    bag = BaggingClassifier(inner, 1, random_state=0).fit(X, Y > 0)
+    (first,), (part,) = bag.estimators_samples_, bag.estimators_
+    copies = sum(np.bincount(first[d], minlength=400) for d in part.estimators_samples_)
+    assert privacy_of(bag).epsilon >= 0.5 * copies.max()
+    assert privacy_of(bag).epsilon == pytest.approx(0.5 * most(bag) * most(part))
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 def test_fits_of_what_is_searched_are_counted_or_the_sum_is_infinite():
     several = BaggingClassifier(model(delta=1e-6), 3, bootstrap=False, random_state=0)
     both = VotingClassifier([("a", model()), ("b", model(0.5))])
