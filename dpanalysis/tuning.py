@@ -210,7 +210,7 @@ def repeat_and_select(
         :class:`~dpanalysis.Result`, a Selection or an estimator that ran under another budget than
         the one given.
     TypeError
-        If the guard is a branch of a filter.
+        If the guard is a branch of a filter, or a candidate returns what cannot be copied.
     PrivacyBudgetExceeded
         If the guard refuses; nothing has run then.
 
@@ -232,9 +232,10 @@ def repeat_and_select(
     epsilon n is so small that noise decides, or where all candidates are near each other.
     Candidates on a public data set of the same kind cost nothing.
 
-    *Not covered.* The running time reveals the number of runs. An exception in a candidate is
-    raised and may reveal a run that would not have been chosen: candidates must not raise for
-    reasons that depend on the data. The whole is charged beforehand.
+    *Not covered.* The running time reveals the number of runs, and so do the warnings that a run
+    gives. An exception in a candidate is raised and may reveal a run that would not have been
+    chosen: candidates must not raise for reasons that depend on the data. The whole is charged
+    beforehand.
 
     References
     ----------
@@ -383,7 +384,10 @@ def _claimed(report: Any, budget: Budget) -> float:
 
 
 def _of_choice(output: Any, ledger: Ledger, budget: Budget) -> Any:
-    """Return a copy of the chosen output, in which every report is that of the whole choice."""
+    """Return a copy of the chosen output, in which every report is that of the whole choice.
+
+    A copy, since a later run may write into the same object, and nothing of it may be released.
+    """
 
     def restated(report: Any) -> Any:
         if isinstance(report, Selection):
@@ -396,6 +400,9 @@ def _of_choice(output: Any, ledger: Ledger, budget: Budget) -> Any:
         whole.noise = "exact" if report.hardened else whole.noise
         return replace(report, ledger=whole, ledgers=(), planned=(), guard=None, budget=budget)
 
-    reports = _reports(output)
     # The copy takes what its memo has in the place of the reports.
-    return copy.deepcopy(output, {id(r): restated(r) for r in reports}) if reports else output
+    memo = {id(report): restated(report) for report in _reports(output)}
+    try:
+        return copy.deepcopy(output, memo)
+    except (TypeError, copy.Error) as error:
+        raise TypeError(f"candidates must return what can be copied ({error})") from error

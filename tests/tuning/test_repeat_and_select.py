@@ -388,6 +388,27 @@ def test_the_model_chosen_stays_what_it_was_when_it_was_chosen():
     assert model.privacy_.epsilon < chosen.output.privacy_.epsilon == pytest.approx(1.0)
 
 
+def test_what_was_chosen_stays_if_all_runs_write_into_one_object():
+    """Score and last run released at once can cost 3.97 where the choice is charged 3."""
+    buffer = SimpleNamespace(w=np.zeros(1))
+    given = []
+
+    def candidate(budget, rng):
+        buffer.w[0] = rng.random()
+        given.append(buffer.w[0])
+        return buffer
+
+    def score(output, budget, rng):
+        return output.w[0]
+
+    chosen = repeat_and_select([candidate], dpa.Budget(3.0), score=score, rng=1)
+    assert chosen.output.w[0] == chosen.score == max(given) > given[-1]
+    with pytest.raises(TypeError, match="candidates must return what can be copied"):
+        repeat_and_select(
+            [lambda *_: (k for k in "ab")], dpa.Budget(3.0), score=lambda *_: 0.0, rng=1
+        )
+
+
 WHOLE, OTHER = dpa.Budget(2.0), dpa.Budget(0.01, relation="add_or_remove_one")
 
 
