@@ -173,6 +173,10 @@ class _Encoded(_Traced):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         plain = [np.asarray(each) if isinstance(each, _Encoded) else each for each in inputs]
+        if "out" in options:  # of X -= 1, too; what is in it is no more what the columns say
+            options["out"] = tuple(
+                np.asarray(each) if isinstance(each, _Encoded) else each for each in options["out"]
+            )
         return getattr(ufunc, method)(*plain, **options)
 
     def __reduce__(self) -> Any:

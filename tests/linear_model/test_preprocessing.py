@@ -208,6 +208,9 @@ def test_columns_stay_with_rows_and_with_nothing_else():
     assert columns_of(pickle.loads(pickle.dumps(X))).d == 2
     for other in (X[:, :1], 2 * X, X + X, X.T @ X, np.asarray(X), X[0]):
         assert getattr(other, "ndim", 1) < 2 or columns_of(other) is None
+    centered, X = X - 0.2, encoder.transform(X)
+    X -= 0.2  # in place, it is computed as well
+    assert columns_of(X) is None and (centered == X).all()
     many = {"word": [str(k) for k in range(50)]}
     rows = PublicEncoder(many).fit_transform([["1"], ["7"]])
     assert sp.issparse(rows) and columns_of(rows).groups == ((0, 50),)
