@@ -35,6 +35,11 @@ _DIVIDED = (
 _BY_LABELS = "their labels", "under replace_one it is one with splits by place, cv=KFold(5)"
 _BY_PAIRS = "their labels", "it is one under add_or_remove_one, with a public size"
 _BY_NUMBER = "their number", "it is one under replace_one, with splits by place, cv=KFold(5)"
+_LABELS = "the set of labels: {} reads it off y, and it is taken as public"
+_CONSTANT = (
+    "which labels {} has fitted: none that no record has, or all have, so one record decides and "
+    "no sum is a bound; MultiOutputClassifier fits them all, if the model's classes are declared"
+)
 # Splits that look at places alone, and estimators that fit what is in them once.
 _BY_PLACE = (
     *("KFold", "RepeatedKFold", "ShuffleSplit", "LeaveOneOut", "LeavePOut", "PredefinedSplit"),
@@ -44,6 +49,8 @@ _FIT_ONCE = (
     *("ColumnTransformer", "FeatureUnion", "FixedThresholdClassifier", "Pipeline"),
     *("VotingClassifier", "VotingRegressor"),
 )
+# Their classes are those of the models in them.
+_PER_TARGET = "ClassifierChain", "MultiOutputClassifier"
 
 
 class _Cost(NamedTuple):
@@ -124,6 +131,9 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     notes += [_BESIDE.format(", ".join(beside))] if beside else []
     relation = relations.pop()
     notes += [note for each in inside if (note := _divided(each, relation))]
+    notes += [_CONSTANT.format(type(m).__name__) for m in inside if _skips_constant_labels(m)]
+    not_covered = [line for m in models for line in m.privacy_.not_covered]
+    not_covered += [_LABELS.format(type(each).__name__) for each in inside if _reads_labels(each)]
     return PrivacyCard(
         epsilon=math.fsum(cost.epsilon for cost in [*costs, *learned]),
         delta=math.fsum(cost.delta for cost in costs),
@@ -132,7 +142,7 @@ def privacy_of(fitted: Any) -> PrivacyCard:
         model=repr(fitted),
         facts={"Sum": f"of {len(models)} models and what the ledger lists beside them"},
         covered=tuple(dict.fromkeys(line for m in models for line in m.privacy_.covered)),
-        not_covered=tuple(dict.fromkeys(line for m in models for line in m.privacy_.not_covered)),
+        not_covered=tuple(dict.fromkeys(not_covered)),
         not_counted=tuple(dict.fromkeys(notes)),
     )
 
@@ -170,6 +180,18 @@ def _divided(meta: Any, relation: str) -> str | None:
     if type(splits).__name__ not in _BY_PLACE:
         return _DIVIDED.format(name, *_BY_LABELS)
     return None if replaced else _DIVIDED.format(name, *_BY_NUMBER)
+
+
+def _reads_labels(meta: Any) -> bool:
+    """Whether a classifier around private models has numbered the labels that it saw."""
+    if _is_private(meta) or not is_classifier(meta) or type(meta).__name__ in _PER_TARGET:
+        return False
+    return bool({"classes_", "label_binarizer_"} & set(vars(meta)))
+
+
+def _skips_constant_labels(meta: Any) -> bool:
+    """Whether a fit for many labels leaves out those that are the same in all records."""
+    return type(meta).__name__ == "OneVsRestClassifier" and bool(getattr(meta, "multilabel_", 0))
 
 
 def _is_fitted(estimator: BaseEstimator) -> bool:

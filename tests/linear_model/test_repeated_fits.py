@@ -15,6 +15,7 @@ from sklearn.feature_selection import RFE
 from sklearn.linear_model import LogisticRegression as Exact
 from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, KFold
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivacyWarning, privacy_of
@@ -244,6 +245,29 @@ def test_divisions_that_a_record_changes_are_told(meta, told):
         why = told.get(relation, told.get("other") if size else None)
         notes = [note for note in privacy_of(fitted).not_counted if "divided the records" in note]
         assert len(notes) == (why is not None) and all(f"their {why}" in each for each in notes)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_labels_that_an_estimator_around_reads_off_the_records_are_told():
+    """One record of a label that nobody else has decides whether there is a fit for it."""
+    declared, rare = model(classes=[0, 1]), np.zeros(400, dtype=int)
+    rare[0] = 1
+    one, two = (np.column_stack([Y > 0, each]).astype(int) for each in (0 * rare, rare))
+    for meta, several in ((OneVsRestClassifier, True), (MultiOutputClassifier, False)):
+        cards = [privacy_of(meta(declared).fit(X, each)) for each in (one, two)]
+        assert (cards[0].epsilon != cards[1].epsilon) == several
+        for card in cards:
+            assert several == any("which labels OneVsRest" in line for line in card.not_counted)
+            assert several == any("reads it off y" in line for line in card.not_covered)
+    for meta, reads in (
+        (OneVsRestClassifier(declared), "OneVsRestClassifier"),
+        (BaggingClassifier(declared, 1), "BaggingClassifier"),
+        (VotingClassifier([("only", declared)]), "VotingClassifier"),
+        (GridSearchCV(declared, {}, cv=KFold(2)), None),
+    ):
+        lines = [line for line in privacy_of(meta.fit(X, Y > 0)).not_covered if "off y" in line]
+        told = f"the set of labels: {reads} reads it off y, and it is taken as public"
+        assert lines == ([told] if reads else [])
 
 
 def test_group_privacy_of_copies():
