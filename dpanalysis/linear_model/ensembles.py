@@ -35,6 +35,10 @@ _DIVIDED = (
 _BY_LABELS = "their labels", "under replace_one it is one with splits by place, cv=KFold(5)"
 _BY_PAIRS = "their labels", "it is one under add_or_remove_one, with a public size"
 _BY_NUMBER = "their number", "it is one under replace_one, with splits by place, cv=KFold(5)"
+_BY_LIST = (
+    "the list of splits that {} was given: the sum is a bound if the list was made without these "
+    "records, and no split has a record twice"
+)
 _LABELS = "the set of labels: {} reads it off y, and it is taken as public"
 _CONSTANT = (
     "which labels {} has fitted: none that no record has, or all have, so one record decides and "
@@ -43,7 +47,7 @@ _CONSTANT = (
 # Splits that look at places alone, and estimators that fit what is in them once.
 _BY_PLACE = (
     *("KFold", "RepeatedKFold", "ShuffleSplit", "LeaveOneOut", "LeavePOut", "PredefinedSplit"),
-    *("TimeSeriesSplit", "_CVIterableWrapper"),
+    "TimeSeriesSplit",
 )
 _FIT_ONCE = (
     *("ColumnTransformer", "FeatureUnion", "FixedThresholdClassifier", "Pipeline"),
@@ -96,7 +100,8 @@ def privacy_of(fitted: Any) -> PrivacyCard:
 
     The sum is a bound where one changed record changes one record of each fit. Splits that look at
     labels, the default of scikit-learn for classifiers, move others as well: ``not_counted`` says
-    so of each estimator that divides the records by their labels or by their number.
+    so of each estimator that divides the records by their labels, by their number, or by a list
+    that was given, of which nobody can tell.
 
     Examples
     --------
@@ -177,6 +182,8 @@ def _divided(meta: Any, relation: str) -> str | None:
     if isinstance(cv, str) or (cv is None and name.endswith("Chain")) or _is_private(meta):
         return None
     splits = check_cv(cv, np.array([0, 1]), classifier=is_classifier(meta))
+    if type(splits).__name__ == "_CVIterableWrapper":
+        return _BY_LIST.format(name)
     if type(splits).__name__ not in _BY_PLACE:
         return _DIVIDED.format(name, *_BY_LABELS)
     return None if replaced else _DIVIDED.format(name, *_BY_NUMBER)

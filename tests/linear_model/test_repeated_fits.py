@@ -13,7 +13,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier, VotingClassifier
 from sklearn.feature_selection import RFE
 from sklearn.linear_model import LogisticRegression as Exact
-from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, KFold
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, KFold, StratifiedKFold
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -268,6 +268,17 @@ def test_labels_that_an_estimator_around_reads_off_the_records_are_told():
         lines = [line for line in privacy_of(meta.fit(X, Y > 0)).not_covered if "off y" in line]
         told = f"the set of labels: {reads} reads it off y, and it is taken as public"
         assert lines == ([told] if reads else [])
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_a_list_of_splits_may_have_been_made_by_the_labels_or_copy_a_record():
+    """Fifty copies of a record are fifty records, and the sum counts one of them."""
+    by_labels = list(StratifiedKFold(2).split(X, Y > 0))
+    copies = [(np.repeat(np.arange(100), [50, *[1] * 99]), np.arange(100, 200))]
+    for splits in (by_labels, copies):
+        search = GridSearchCV(model(), {}, cv=splits).fit(X, Y > 0)
+        notes = privacy_of(search).not_counted
+        assert any("the list of splits that GridSearchCV was given" in note for note in notes)
 
 
 def test_group_privacy_of_copies():
