@@ -39,6 +39,10 @@ _BY_LIST = (
     "the list of splits that {} was given: the sum is a bound if the list was made without these "
     "records, and no split has a record twice"
 )
+_ONE_NOISE = (
+    "that several models may have the same noise, of one random_state: the difference of two then "
+    "has none, and no sum is a bound; leave it None"
+)
 _LABELS = "the set of labels: {} reads it off y, and it is taken as public"
 _CONSTANT = (
     "which labels {} has fitted: none that no record has, or all have, so one record decides and "
@@ -136,6 +140,7 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     notes += [_BESIDE.format(", ".join(beside))] if beside else []
     relation = relations.pop()
     notes += [note for each in inside if (note := _divided(each, relation))]
+    notes += [_ONE_NOISE] if _may_share_noise(models) else []
     notes += [_CONSTANT.format(type(m).__name__) for m in inside if _skips_constant_labels(m)]
     not_covered = [line for m in models for line in m.privacy_.not_covered]
     not_covered += [_LABELS.format(type(each).__name__) for each in inside if _reads_labels(each)]
@@ -154,6 +159,13 @@ def privacy_of(fitted: Any) -> PrivacyCard:
 
 def _has_card(estimator: Any) -> bool:
     return isinstance(getattr(estimator, "privacy_", None), PrivacyCard)
+
+
+def _may_share_noise(models: Iterable[Any]) -> bool:
+    """Whether two models have one random_state, or generators, of which clones are copies."""
+    given = [each.random_state for each in models if each.random_state is not None]
+    numbers = {each for each in given if isinstance(each, (int, np.integer))}
+    return len(given) > max(len(numbers), 1)
 
 
 def _learned(model: Any) -> tuple[Any, ...]:

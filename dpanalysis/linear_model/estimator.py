@@ -334,8 +334,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
         if self.random_state is not None:
             not_covered.insert(
                 0,
-                "RESEARCH ONLY: random_state was given, and who knows it can undo the noise; leave "
-                "it None for a release",
+                "RESEARCH ONLY: random_state was given, and who knows it, or another fit with it, "
+                "can undo the noise; leave it None for a release",
             )
         ledger = tuple(event.describe() for each in runs for event in each.events)
         ledger += tuple(f"bounds learnt from the data: epsilon {each:g}" for each in paid)

@@ -281,6 +281,24 @@ def test_a_list_of_splits_may_have_been_made_by_the_labels_or_copy_a_record():
         assert any("the list of splits that GridSearchCV was given" in note for note in notes)
 
 
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+@pytest.mark.parametrize(
+    ("state", "shared"),
+    [(0, True), (np.random.RandomState(1), True), (np.random.default_rng(2), True), (None, False)],
+)
+def test_models_that_may_have_the_same_noise_are_told(state, shared):
+    """Clones copy the state: two models are then equal where their labels are."""
+    labels = np.column_stack([Y > 0, Y > 0]).astype(int)
+    both = MultiOutputClassifier(model(random_state=state)).fit(X, labels)
+    first, second = both.estimators_
+    assert (first.coef_ == second.coef_).all() == shared
+    told = [line for line in privacy_of(both).not_counted if "the same noise" in line]
+    assert len(told) == shared
+    assert not any("the same noise" in line for line in privacy_of(first).not_counted)
+    apart = [model(random_state=k).fit(X, Y > 0) for k in (0, 1)]
+    assert not any("the same noise" in line for line in privacy_of(apart).not_counted)
+
+
 def test_group_privacy_of_copies():
     assert _Cost(0.5, 0.0).for_copies(3) == (1.5, 0.0) and _Cost(0.5, 1e-6).for_copies(0) == (0, 0)
     epsilon, delta = _Cost(0.5, 1e-6).for_copies(3)
