@@ -27,8 +27,8 @@ from ..preprocessing.private_bounds import PrivateBounds
 from ..privacy.facts import Block
 from ..problems.row_bound import RowBound, as_bounds, implied_radius, with_constant
 
-# Modules of scikit-learn that fit an estimator several times to the same records.
-_REPEATING = (
+#: Modules of scikit-learn that fit an estimator several times to the same records.
+REPEATING = (
     *("sklearn.calibration", "sklearn.ensemble", "sklearn.feature_selection"),
     *("sklearn.model_selection", "sklearn.multiclass", "sklearn.multioutput"),
     "sklearn.semi_supervised",
@@ -100,7 +100,7 @@ def _callers() -> Iterator[Any]:
 def _fits_several_times(frame: Any) -> bool:
     """Whether a frame is of a meta-estimator that fits its estimator several times."""
     owner = frame.f_locals.get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
-    within = str(frame.f_globals.get("__name__")).startswith(_REPEATING)
+    within = str(frame.f_globals.get("__name__")).startswith(REPEATING)
     return within and type(owner).__name__ != "FixedThresholdClassifier"
 
 

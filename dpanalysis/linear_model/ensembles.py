@@ -14,7 +14,7 @@ from ..preprocessing.columns import LearnedRanges, PublicColumns
 from ..preprocessing.private_bounds import PrivateBounds
 from ..privacy.accounting.relations import REPLACE_ONE
 from .card import PrivacyCard
-from .design import SEVERAL, estimators_in
+from .design import REPEATING, SEVERAL, estimators_in
 
 # These learn nothing from records but by the private models in them.
 _ADD_NOTHING = (
@@ -134,9 +134,15 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     ledger = [*(line for m in models for line in m.privacy_.ledger), *more]
     names = {type(each).__name__ for each in inside if not _has_card(each) and _is_fitted(each)}
     beside = sorted(name for name in names - {*_ADD_NOTHING} if not name.startswith("_"))
-    several = max(len(costs), len(models)) > 1
-    # That other fits of the same search cost too is what is added here.
-    notes = [n for m in models for n in m.privacy_.not_counted if not (several and n == SEVERAL)]
+    # That other fits of the same search cost too is what is added here, where that is given.
+    several = [each for each in inside if type(each).__module__.startswith(REPEATING)]
+    added = {id(m) for m in estimators_in(several) if max(len(costs), len(models)) > 1}
+    notes = [
+        note
+        for each in models
+        for note in each.privacy_.not_counted
+        if note != SEVERAL or id(each) not in added
+    ]
     notes += [_BESIDE.format(", ".join(beside))] if beside else []
     relation = relations.pop()
     notes += [note for each in inside if (note := _divided(each, relation))]

@@ -191,6 +191,10 @@ def test_a_record_that_was_drawn_often_pays_for_every_copy():
     assert most > 4 and privacy_of(bag).epsilon == pytest.approx(0.5 * most)
     plain = BaggingClassifier(model(0.5), 4, bootstrap=False, random_state=0).fit(X, Y > 0)
     assert privacy_of(plain).epsilon == pytest.approx(2.0)
+    assert not any("drawn several times" in line for line in privacy_of(bag).not_counted)
+    alone = privacy_of(bag.estimators_)  # nobody can tell from these how often
+    assert alone.epsilon == pytest.approx(2.0)
+    assert any("drawn several times" in line for line in alone.not_counted)
 
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
