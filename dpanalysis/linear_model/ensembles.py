@@ -91,7 +91,8 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     Raises
     ------
     ValueError
-        If there is no fitted private model in it, or the relations differ.
+        If there is no fitted private model in it, no estimator in a part of a list, such as a
+        :class:`~dpanalysis.Result`, or the relations differ.
 
     Notes
     -----
@@ -120,6 +121,9 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     >>> round(privacy_of(voting).epsilon, 6)
     1.5
     """
+    for each in fitted if isinstance(fitted, (list, tuple)) else ():
+        if not any(True for _ in estimators_in([each])):
+            raise ValueError(f"fitted must be a list of estimators, got {each!r} in it")
     inside = list(estimators_in([fitted]))
     models = [each for each in inside if _has_card(each)]
     if not models:

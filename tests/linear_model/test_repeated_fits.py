@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -324,6 +325,10 @@ def test_ranges_that_models_share_are_added_once():
 
 
 def test_what_has_no_sum_is_refused():
+    one = model().fit(X, Y)
+    for other in (SimpleNamespace(inside=one), one.coef_, None):  # what it holds would cost nothing
+        with pytest.raises(ValueError, match="fitted must be a list of estimators, got"):
+            privacy_of([one, other])
     with pytest.raises(ValueError, match="no fitted private model"):
         privacy_of(VotingClassifier([("a", model())]))
     other = model(relation="add_or_remove_one").fit(X, Y)
