@@ -198,7 +198,7 @@ class ColumnDesign:
     def rows(self, X: Any) -> Any:
         """Return the design rows, each computed from the same row of X."""
         numbers, indicators = self.columns.numbers, self._indicator_columns
-        center, half = (scale.astype(X.dtype) for scale in self._scales)
+        center, half = _in_precision(X.dtype, *self._scales)
         if sp.issparse(X):
             scaled = X[:, numbers]
             if center.any():
@@ -228,6 +228,19 @@ class ColumnDesign:
         return coef, constant - coef[:, numbers] @ center
 
 
+def _in_precision(dtype: Any, shift: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return two numbers of a scale in the precision of the rows, or raise where they are lost.
+
+    By bounds alone: else some rows of a range that rounds to 0 were scaled to NaN, and others not.
+    """
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        shift, size = shift.astype(dtype), size.astype(dtype)
+        kept = [np.isfinite(each).all() for each in (shift, size, 1.0 / size)]
+    if not all(kept):
+        raise ValueError(f"bounds must be ranges and norms that {dtype} numbers can have")
+    return shift, size
+
+
 def _columns_at(X: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Return the columns at these places, without a copy where they follow one another."""
     if len(places) and (np.diff(places) == 1).all():
@@ -255,13 +268,14 @@ class RowDesign:
 
     def rows(self, X: Any) -> Any:
         """Return the design rows, each computed from the same row of X."""
+        scale, _ = _in_precision(X.dtype, np.array(self._scale), np.ones(()))
         if not self.intercept:
-            return X * np.asarray(self._scale, dtype=X.dtype)
+            return X * scale
         if sp.issparse(X):
             one = sp.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))
-            return sp.hstack([X * X.dtype.type(self._scale), one], format="csr")
+            return sp.hstack([X * scale[()], one], format="csr")
         D = np.empty((X.shape[0], self.d + 1), dtype=X.dtype)
-        np.multiply(X, self._scale, out=D[:, :-1])
+        np.multiply(X, scale, out=D[:, :-1])
         D[:, -1] = 1.0
         return D
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpanalysis as dpa
+from dpanalysis.linear_model import LogisticRegression
 from dpanalysis.privacy.facts import Block
 from dpanalysis.problems.rows.checks import block_norms
 
@@ -120,3 +121,17 @@ def test_the_constant_is_penalized_as_the_proof_needs_it():
     gradient = problem.gradient(w) + np.array([0.0, -0.1])
     np.testing.assert_allclose(gradient, -0.05 * w, atol=1e-9)
     assert abs(w[1]) > 1.0
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("bounds", [(0, 1e-50), (-1e39, 1e39), dpa.RowBound(2, 1e-50)])
+def test_bounds_that_single_precision_loses_are_refused_whatever_the_rows(bounds, kind, intercept):
+    """A range that rounds to 0 made NaN of a zero and 1 of other numbers: one row raised."""
+    X = np.random.default_rng(0).uniform(0.1, 1, size=(200, 2)).astype(np.float32)
+    y, model = X[:, 0] > 0.5, LogisticRegression(bounds=bounds, fit_intercept=intercept)
+    for first in (1.0, 0.0):
+        X[0] = first
+        with pytest.raises(ValueError, match="bounds must be ranges and norms that float32"):
+            model.fit(kind(X), y)
+    assert np.isfinite(model.fit(X.astype(np.float64), y).coef_).all()
