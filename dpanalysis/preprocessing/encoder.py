@@ -48,6 +48,20 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
+def text_read(text: str) -> str:
+    """Return the text of what a reader of numbers and of true and false makes of a text.
+
+    Such a reader decides by all cells of a column: ``01`` is the number 1 in a column of numbers,
+    and text where any other cell is none.
+    """
+    if text.lower() in ("true", "false"):
+        return text.capitalize()
+    try:
+        return text if math.isnan(float(text)) else text_of(float(text))
+    except ValueError:
+        return text
+
+
 @dataclass(frozen=True)
 class NumericDomain:
     """Numbers (dates: seconds since 1970) cut to ``low`` and ``high``; ``missing`` if declared."""
@@ -286,6 +300,12 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
 
     Notes
     -----
+    *Cells that were read as numbers.* A reader such as ``pandas.read_csv`` makes numbers of a
+    column if all of its cells are some: one record decides how the others are written. So a text
+    that is no category counts as what such a reader makes of it, and a number is refused in a
+    column with a category that it may stand for and is written otherwise, such as ``"01"``: read
+    it as text.
+
     Empty cells are None, NaN, NA and blank text. A number outside its range counts as the nearest
     end; how often is not reported, since it depends on the private data.
 
@@ -535,8 +555,13 @@ def _dates_as_numbers(name: str, cells: np.ndarray) -> np.ndarray:
 
 
 def _codes(name: str, domain: Categories, cells: Any) -> np.ndarray:
-    """Return the number of each cell's category; it does not depend on other cells."""
+    """Return the number of each cell's category; it does not depend on other cells.
+
+    Nor does it if the cells were read as numbers where all of them are: a text that is not listed
+    counts as its number, and a number is refused where that is not how categories are written.
+    """
     code = {value: k for k, value in enumerate(domain.values)}
+    lost = next((value for value in domain.values if text_read(value) != value), None)
     seen: dict[Any, int] = {}
     found = np.empty(len(cells), dtype=np.int32)
     for i, cell in enumerate(cells.tolist() if hasattr(cells, "tolist") else cells):
@@ -553,6 +578,10 @@ def _codes(name: str, domain: Categories, cells: Any) -> np.ndarray:
             found[i] = code[domain.missing]
             continue
         text = text_of(cell)
+        if lost is not None and not isinstance(cell, str) and hasattr(cell, "__float__"):
+            expected = f"text, since {lost!r} would be {text_read(lost)!r} (read it with dtype=str)"
+            raise WrongCell([(i, name, cell, expected)])
+        text = text if text in code else text_read(text)
         if text not in code and domain.other is None:
             raise WrongCell([(i, name, cell, f"one of {few(domain.values)}")])
         found[i] = seen[key] = code.get(text, code.get(str(domain.other), 0))

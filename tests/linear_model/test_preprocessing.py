@@ -1,5 +1,6 @@
 """Public encoders and domains, bounds that are paid for, and the noisy quantile."""
 
+import io
 import math
 import pickle
 
@@ -224,6 +225,34 @@ def test_columns_check_what_they_are_given():
     for groups in ([(0, 2), (1, 3)], [(2, 1)], [(0, 4)], [(-1, 1)]):
         with pytest.raises(ValueError, match="groups must be"):
             PublicColumns([0, 0, 0], [1, 1, 1], groups)
+
+
+@pytest.mark.parametrize(
+    ("categories", "cells"),
+    [
+        (["1", "2"], ["01", "2", "1.0"]),
+        (["0.5", "1e3"], ["0.50", "1000", ".5"]),
+        (["True", "False"], ["TRUE", "false", "True"]),
+        (["01", "02"], ["01", "02", "01"]),
+        (["3.10", "3.9"], ["3.10", "3.9", "3.1"]),
+        (["true", "false"], ["true", "false", "true"]),
+        (["9007199254740993", "1"], ["9007199254740993", "1", ""]),
+    ],
+)
+def test_one_cell_does_not_decide_how_others_are_read(categories, cells):
+    """Beside ``?`` pandas keeps 01 as text, and without it makes the number 1, of all rows."""
+    missing = {"missing": "none"} if "" in cells else {}
+    encoder = PublicEncoder({"a": {"categories": categories, "other": "other", **missing}})
+    found = []
+    for last in (cells[-1], "?"):
+        table = "\n".join(["a,b", *(f"{cell}," for cell in [*cells[:-1], last])])
+        rows = pd.read_csv(io.StringIO(table), usecols=["a"])
+        try:
+            found.append(encoder.fit_transform(rows)[: len(cells) - 1])
+        except ValueError as error:
+            assert "read it with dtype=str" in str(error)
+    part = [np.asarray(each.todense() if sp.issparse(each) else each) for each in found]
+    assert part and all((each == part[0]).all() for each in part)
 
 
 # --- bounds that are paid for ---
