@@ -78,17 +78,19 @@ class _Weighted(DPOptimizer):
         """Add noise scaled to the bound that the sums were clipped to.
 
         Raises RuntimeError if ``max_grad_norm`` has changed, or a frozen parameter has a gradient
-        without noise.
+        without noise, or a sum that a later step would add once more.
         """
         self._check_bound()
         trained = set(map(id, self.params))
         for parameter in (each for group in self.param_groups for each in group["params"]):
-            frozen = parameter.grad if id(parameter) not in trained else None
-            if frozen is not None and bool(frozen.any()):
+            if id(parameter) in trained:
+                continue
+            left = parameter.grad, getattr(parameter, "summed_grad", None)
+            if any(each is not None and bool(each.any()) for each in left):
                 raise RuntimeError(
                     f"a parameter of shape {tuple(parameter.shape)} was frozen after its gradient "
-                    "was computed, and the step would use it without noise: call zero_grad() "
-                    "before requires_grad_(False)"
+                    "was computed, and the step would use it without noise, or a later one its "
+                    "sum: call zero_grad() after a whole step, and then requires_grad_(False)"
                 )
         super().add_noise()
 

@@ -144,6 +144,21 @@ def test_a_parameter_frozen_with_its_gradient_is_refused(name):
     assert torch.equal(frozen, before)
 
 
+def test_a_parameter_frozen_between_the_parts_of_a_batch_is_refused():
+    """Its sum would stay, and be added to that of a later batch of which it is no part."""
+    X, y = data()
+    module, optimizer, _ = private("per_sample_adaptive", X, y, noise=1.0)
+    for last in (False, True):
+        optimizer.signal_skip_step(do_skip=not last)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(module(X), y).backward()
+        if not last:
+            optimizer.step()
+            module._module[3].weight.requires_grad_(False)
+    with pytest.raises(RuntimeError, match="was frozen after its gradient was computed"):
+        optimizer.step()
+
+
 def test_what_cannot_be_done_is_named():
     X, y = data()
     with pytest.raises(ValueError, match="needs the gradients of single samples"):
