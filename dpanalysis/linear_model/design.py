@@ -31,7 +31,7 @@ from ..problems.row_bound import RowBound, as_bounds, implied_radius, with_const
 REPEATING = (
     *("sklearn.calibration", "sklearn.ensemble", "sklearn.feature_selection"),
     *("sklearn.model_selection", "sklearn.multiclass", "sklearn.multioutput"),
-    "sklearn.semi_supervised",
+    *("sklearn.impute", "sklearn.linear_model", "sklearn.semi_supervised"),
 )
 #: The sentence of the card of one fit of several.
 SEVERAL = (

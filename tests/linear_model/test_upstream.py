@@ -17,9 +17,11 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import BaggingClassifier
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.feature_selection import SelectKBest
 from sklearn.frozen import FrozenEstimator
-from sklearn.impute import SimpleImputer
+from sklearn.impute import IterativeImputer, SimpleImputer
+from sklearn.linear_model import RANSACRegressor
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, StandardScaler
@@ -29,6 +31,7 @@ from dpanalysis.linear_model import (
     LinearSVC,
     LogisticRegression,
     PrivacyCard,
+    Ridge,
     load,
     privacy_of,
     save,
@@ -273,6 +276,17 @@ def test_a_fit_of_several_says_that_the_others_cost_too(n_jobs):
     for fitted in bag[-1].estimators_:
         assert total_of(fitted.privacy_) == (pytest.approx(1.0), [0.5])
         assert "drawn several times" in fitted.privacy_.not_counted[-1]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_so_does_a_fit_of_a_search_for_outliers_and_of_a_search_for_missing_values():
+    rows = np.random.default_rng(0).uniform(-1, 1, size=(300, 2))
+    ridge = Ridge(bounds=(-1, 1), target_bounds=(-1, 1))
+    found = RANSACRegressor(ridge, min_samples=100, max_trials=2).fit(rows, rows[:, 0])
+    gaps = np.where(rows > 0.9, np.nan, rows)
+    filled = IterativeImputer(ridge, max_iter=1).fit(gaps).imputation_sequence_[0]
+    for fitted in (found.estimator_, filled.estimator):
+        assert "each costs epsilon again" in fitted.privacy_.not_counted[-1]
 
 
 def test_bounds_under_another_relation_are_refused_before_the_fit_spends():
