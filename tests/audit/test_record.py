@@ -446,8 +446,11 @@ def test_smooth_sensitivity_passes_under_delta():
 
     assert kinds(smooth, Budget(1.0, 1e-6), vectorized=False) == []
     assert kinds(beside, Budget(1.0, 1e-6), vectorized=False) == []
-    assert kinds(smooth, 1.0, vectorized=False) == ["scale"]
     assert kinds(smooth, vectorized=False) == ["scale"]
+    for pair in ((DATA, OTHER), (OTHER, DATA)):
+        found = audit.record(smooth, *pair, claim=1.0, vectorized=False)
+        assert [finding.kind for finding in found.findings] == ["scale"]
+        assert found.epsilon == np.inf  # the ratio grows with the distance
 
 
 # Ours
