@@ -47,7 +47,7 @@ Figure 1 | drawn | `python -m figures search_hyperparameters`; a picture without
 Figure 2 | 002-14 | `python -m figures search_evaluations`; a picture without numbers
 Figure 3 | drawn | `python -m figures search_accuracy`: Adult and Bank; IPUMS is not public as used
 Figure 4 | drawn | `python -m figures search_accuracy`: Adult and Bank; IPUMS is not public as used
-Figure 5 | drawn | `python -m figures search_mlp`: the MLP on MNIST; a CNN: `python -m figures search_cnn`
+Figure 5 | drawn | `python -m figures search_mlp`: the MLP on MNIST; its CNN: `python -m figures search_cnn`
 Headline: the step chosen satisfies the Armijo condition with high probability | 002-15 |
 Headline: the search pays once, not for every query | holds: 002-1 002-3 | Laplace noise; Gaussian noise at a fixed max_it
 Headline: (4) is a tighter bound | 002-13 |
