@@ -9,7 +9,6 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 from figures import (  # noqa: E402
     _cnn,
-    _ledger,
     cnn_clipping,
     cnn_gradients,
     cnn_heatmaps,
@@ -96,20 +95,6 @@ def test_search(monkeypatch, tmp_path):
     assert tables["tuning"]["method"].tolist() == ["DP-SGD", "DP-SGD", "DP-Adam"]
     assert set(tables["curves"]["method"]) == set(search_cnn.NAMES)
     assert "a smaller one" in caption
-
-
-def test_search_with_another_network_leaves_the_claims_open():
-    """Caption, finding and headline go by the network that the tables name."""
-    tables = _ledger.read("search_cnn")[1]
-    tuning = {name: column for name, column in tables["tuning"].items() if name != "network"}
-    own = np.repeat(search_cnn.NETWORK, len(tuning["method"]))
-    for network, said in (({}, "are open"), ({"network": own}, "That it is faster is")):
-        made = {**tables, "tuning": {**network, **tuning}}
-        texts = [search_cnn.finding(made), search_cnn.report(made)["headline"]]
-        assert all(said in text for text in texts)
-        caption = " ".join(search_cnn.caption(made, "paper").split())
-        assert ("which is not that of section 5.7" in caption) != bool(network)
-        assert ("best step sizes by test accuracy" in caption) != bool(network)
 
 
 def test_sums_take_the_path_of_a_device_too(monkeypatch):
