@@ -512,8 +512,10 @@ class Experiment:
                 "-opt variants divide epsilon first and then invert (3.5)"
             )
         if scale == "quick":
-            most = max(self.horizons(scale))
-            remarks.append(f"5 runs and T up to {most} (the paper: 20 and 1000, --scale paper)")
+            (runs, most), (all_runs, longest) = (
+                (self.replicates(each), max(self.horizons(each))) for each in ("quick", "paper")
+            )
+            remarks.append(f"{runs} runs and T up to {most} (the paper: {all_runs} and {longest})")
         return f"Differences from the paper: {'; '.join(remarks)}. {self.note}".strip()
 
     def caption(self, tables: dict[str, Table], scale: str) -> str:

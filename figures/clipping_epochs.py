@@ -48,7 +48,7 @@ def settings(scale: str) -> dict[str, Any]:
     """
     data = runs.data_name(scale)
     n, batch = runs.training_rows(data), runs.by_data(data, 128, 128, 32)
-    epochs = runs.by_data(data, 10, 6, 6)
+    epochs = runs.by_data(data, 10, 6, 4)
     ratio = runs.row_radius(data, True) / PAPER_RADIUS
     return {
         "data": data,

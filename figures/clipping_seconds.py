@@ -43,7 +43,7 @@ def settings(scale: str) -> dict[str, Any]:
         "batch": batch,
         "iterations_per_epoch": epoch,
         "iterations_timed": min(epoch, 100),
-        "repetitions": 5 if scale == "quick" else 9,
+        "repetitions": 3 if scale == "quick" else 9,
         "clip_norm": 1.0,
         "noise_multiplier": 1.0,
         "threads": 1,

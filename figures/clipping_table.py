@@ -41,7 +41,7 @@ def settings(scale: str) -> dict[str, Any]:
     data = runs.data_name(scale)
     quick = scale == "quick"
     n = runs.training_rows(data)
-    batch, epochs = runs.by_data(data, (512, 20), (256, 15), (64, 12))
+    batch, epochs = runs.by_data(data, (512, 20), (256, 15), (64, 8))
     return {
         "data": data,
         "n": n,

@@ -43,7 +43,7 @@ def settings(scale: str) -> dict[str, Any]:
 
 
 def _replicates(scale: str) -> int:
-    return 5 if scale == "quick" else 100
+    return 4 if scale == "quick" else 100
 
 
 def method_of(algorithm: str, problem: dpa.ERM) -> dpa.methods.Method:
