@@ -42,7 +42,7 @@ def settings(scale: str) -> dict[str, Any]:
         "hidden": runs.hidden_units(data),
         "batch": batch,
         "iterations_per_epoch": epoch,
-        "iterations_timed": min(epoch, 100),
+        "iterations_timed": min(epoch, 20 if scale == "quick" else 100),
         "repetitions": 3 if scale == "quick" else 9,
         "clip_norm": 1.0,
         "noise_multiplier": 1.0,

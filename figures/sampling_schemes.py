@@ -54,7 +54,7 @@ def settings(scale: str) -> dict[str, Any]:
         "noise_multiplier": NOISE_MULTIPLIER,
         "cost_batches": 100,
         "cost_n": 60_000,
-        "cost_epochs": [1, 2, 3, 5, 7, 10, 14, 20, 30] if scale == "paper" else [1, 3, 10],
+        "cost_epochs": [1, 2, 3, 5, 7, 10, 14, 20, 30] if scale == "paper" else [1, 10],
     }
 
 
