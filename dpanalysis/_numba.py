@@ -27,11 +27,8 @@ def _probe() -> None:
 
 
 def _can_cache() -> bool:
-    """Return whether Numba finds a cache folder; warn if not.
-
-    A folder that others can write to is not used instead: kernels are loaded by unpickling, which
-    would let others run code here.
-    """
+    """Return whether Numba finds a cache folder; warn if not."""
+    # A folder that others can write to is no substitute: kernels are loaded by unpickling.
     try:
         numba.njit(cache=True)(_probe)
     except RuntimeError:  # the package and the home cannot be written, as in many containers
@@ -47,11 +44,7 @@ def _can_cache() -> bool:
 
 
 def sources_digest(package: Path) -> str:
-    """Return a digest of every file whose functions or constants are compiled.
-
-    Numba's cache checks the file of the kernel only, not the files of the functions that are
-    compiled into it.
-    """
+    """Return a digest of every file with compiled code; Numba's cache checks the kernel's own."""
     files = [*sorted((package / "kernels").glob("*.py")), package / "privacy" / "_compiled.py"]
     digest = hashlib.sha256()
     for path in [*files, package / "_numba.py", package / "_parallel.py"]:
@@ -159,10 +152,7 @@ def _look(typingctx: Any, numbers: Any, place: Any) -> Any:
 
 @njit(**FAST)
 def first_task(queue: Any, wake_flags: Any, helper: int) -> int:
-    """Wake the helpers if this is the leader, and claim the first task.
-
-    They are woken here, where the leader does not hold the GIL, which helpers need.
-    """
+    """Wake the helpers if this is the leader, which does not hold the GIL here; claim a task."""
     if helper == LEADER:
         for k in range(wake_flags.shape[0]):
             _add(wake_flags[k], RUNG, 1)  # type: ignore[call-arg]

@@ -64,11 +64,9 @@ _inside = 0
 
 @contextmanager
 def one_blas_thread(look: bool = False) -> Iterator[int]:
-    """Limit matrix products to one thread; the context's value is the number of contexts entered.
-
-    Blocks are small, and a pool that competes with another one for the cores is hundreds of
-    times slower; besides, the result then does not depend on the number of threads.
-    """
+    """Limit matrix products to one thread; the value is the number of contexts entered."""
+    # Blocks are small, and a pool that competes with another one for the cores is hundreds of
+    # times slower; besides, the result then does not depend on the number of threads.
     global _inside
     with _lock:
         if look:
@@ -113,10 +111,7 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def _launch() -> None:
-    """Let Numba make its threads, and leave this thread's number for OpenMP what it was.
-
-    Numba sets that to its own, and PyTorch would compute with as many from then on.
-    """
+    """Let Numba make its threads, but not set the number of OpenMP's, which PyTorch would use."""
     import numba
     from threadpoolctl import ThreadpoolController
 

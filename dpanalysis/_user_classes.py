@@ -147,10 +147,7 @@ def _is_users(kind: type) -> bool:
 
 
 def overridden(cls: type, names: Iterable[str], stated: str) -> tuple[str, str, str] | None:
-    """Return a user's class, the name that it overrides, and the class whose ``stated`` it keeps.
-
-    None where ``stated`` is that of the class that overrides one of ``names``, or of one below it.
-    """
+    """Return a user's class, the name it overrides and the class of ``stated``; None if it fits."""
     order = cls.__mro__
 
     def place(name: str) -> int:

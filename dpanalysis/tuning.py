@@ -329,11 +329,7 @@ _LEAVES = (type, ModuleType, FunctionType, str, bytes, int, float, complex, np.g
 
 
 def _reports(output: Any) -> list[Any]:
-    """Return the results, selections and privacy cards of an output, each once.
-
-    They are looked for as deep as a copy goes: in collections, in attributes, in the owner of a
-    method. What a function encloses is not found.
-    """
+    """Return the results, selections and cards of an output, each once, as deep as a copy goes."""
     found: list[Any] = []
     waiting, seen = [output], {}
     while waiting:
@@ -384,10 +380,8 @@ def _claimed(report: Any, budget: Budget) -> float:
 
 
 def _of_choice(output: Any, ledger: Ledger, budget: Budget) -> Any:
-    """Return a copy of the chosen output, in which every report is that of the whole choice.
-
-    A copy, since a later run may write into the same object, and nothing of it may be released.
-    """
+    """Return a copy of the output in which every report is that of the whole choice."""
+    # A copy, since a later run may write into the same object, and nothing of it may be released.
 
     def restated(report: Any) -> Any:
         if isinstance(report, Selection):

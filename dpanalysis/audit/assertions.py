@@ -266,11 +266,8 @@ def assert_private(
 def _affordable(
     audit: Callable[..., Verdict], needed: int, samples: int, stop: float, each: float, tried: bool
 ) -> int:
-    """Return how many runs an audit may make to end in time; fewer than ``needed``: none.
-
-    Where none has been ``tried`` smaller ones are, which are not counted: what is learned from
-    the runs takes time, too. Where there is no time to try, half of it is kept for that.
-    """
+    """Return how many runs an audit may make to end in time; fewer than ``needed``: none."""
+    # Where there is no time to try, half of it is kept for what is learned from the runs.
     pilot = needed
     while not tried and pilot <= samples // 8 and pilot * each <= (stop - time.monotonic()) / 8.0:
         start = time.monotonic()

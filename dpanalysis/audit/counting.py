@@ -202,10 +202,8 @@ def _log_tail(counts: Counts, p: _Array, q: _Array, miss: float) -> _Array:
 def best_slope(
     rates: tuple[float, float], level: float, runs: int, limit: Limit, miss: float
 ) -> float:
-    """Return the c whose test of a level has the least p-value at counts that nine of ten reach.
-
-    Rates and level are guesses. The p-value falls to that c and rises behind it.
-    """
+    """Return the c whose test has the least p-value at counts that nine of ten reach."""
+    # Rates and level are guesses. The p-value falls to that c and rises behind it.
     guesses = np.array(rates[0]), np.array(rates[1])
     p, q = (float(rate) for rate in worst(*guesses, limit, POWER**2 / runs))
     rise = float(limit.slope(limit.most(q, level), q))
@@ -487,11 +485,9 @@ def _chunks(total: int, most: int) -> Iterator[int]:
 
 
 def check_independent(earlier: Outcomes, later: Outcomes) -> None:
-    """Raise where a second call shows that runs are not independent.
-
-    By chance, 16 runs or more that all agree in each of two calls but not between them, or
-    two calls that agree run by run although most runs differ, practically never happen.
-    """
+    """Raise where a second call shows that runs are not independent."""
+    # By chance, 16 runs or more that all agree in each of two calls but not between them, or
+    # two calls that agree run by run although most runs differ, practically never happen.
     size = min(len(earlier), len(later))
     a, b = earlier.values[:size], later.values[:size]
     if size < 16 or not a.shape[1]:

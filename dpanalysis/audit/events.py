@@ -125,10 +125,7 @@ class Linear:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A partition of the outcomes by a score, with log-ratios of the cells' probabilities.
-
-    The order of the cells: bins, repeated values, NaN, atoms, and last whatever was not seen.
-    """
+    """A partition of the outcomes by a score: bins, repeated values, NaN, atoms, anything else."""
 
     edges: np.ndarray  # of the bins
     repeated: np.ndarray  # values that are cells by themselves

@@ -336,11 +336,8 @@ _PROBES = np.array([-20.0, -3.0, -1.0, -0.1, 0.0, 0.1, 1.0, 3.0, 20.0])
 
 
 def _mass(density: Density) -> tuple[float, float]:
-    """Return the integral of a density and its error, at most 1e-6.
-
-    The function of a density may belong to an object that is changed later, so values at some
-    points are part of the cache's key.
-    """
+    """Return the integral of a density and its error, at most 1e-6."""
+    # Values at some points are part of the key: the density's object may be changed later.
     at = np.add.outer(np.array(density.points or (0.0,)), _PROBES).ravel()
     return _mass_of(density, density(at).tobytes())
 

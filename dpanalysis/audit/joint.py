@@ -47,11 +47,9 @@ def ranked(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def order_of(sides: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Return the coordinates, those whose ranks differ most between the inputs first.
-
-    By location, by spread, and by a histogram: words have no order. Each statistic has mean 0 or 1
-    and variance 2 where nothing differs.
-    """
+    """Return the coordinates, those whose ranks differ most between the inputs first."""
+    # By location, by spread, and by a histogram: words have no order. Each statistic has mean 0
+    # or 1 and variance 2 where nothing differs.
     runs, width = sides[0].shape
     found = np.zeros(width)
     for a, b in (sides, (sides[0] ** 2, sides[1] ** 2)):
@@ -174,10 +172,7 @@ def _cells(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Prefixes:
-    """Learned log-ratio of the longest prefix that has been seen, drawn to those of its parents.
-
-    Only coordinates with few values are looked at. A prefix is its parent and one more value.
-    """
+    """Log-ratio of the longest prefix of few values that was seen, drawn to that of its parents."""
 
     index: np.ndarray
     values: tuple[np.ndarray, ...]  # of each coordinate

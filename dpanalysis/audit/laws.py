@@ -150,11 +150,8 @@ def _pairs(batches: list[frozenset[int]], distance: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def presence(fraction: float, relation: str) -> Subsampling:
-    """Return a subsampling of any size, for mechanisms that depend on one record only.
-
-    Rows of the table: the batch has the record; for "replace_one" it has the other one in its
-    place; it has neither.
-    """
+    """Return a subsampling of any size, for mechanisms that look at one record only."""
+    # Rows: the batch has the record; for "replace_one" the other in its place; neither.
     q = check_number("fraction", fraction, low=0.0, high=1.0, low_open=True)
     if relation == "add_or_remove_one":
         return Subsampling(np.array([q, 1.0 - q]), np.array([0.0, 1.0]), np.array([[0, 1]]))

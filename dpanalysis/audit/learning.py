@@ -255,11 +255,8 @@ class Choice(NamedTuple):
 
 
 def worst(p: _Array, q: _Array, limit: Limit, square: float) -> tuple[_Array, _Array]:
-    """Return the pair at which a bound ends, ``square`` = (standard errors)**2 / runs away.
-
-    The errors of p and q are shared as in the sum of their squares, and Wilson's intervals stand
-    in for exact ones: cheap, and only used to choose.
-    """
+    """Return the pair at which a bound ends, ``square`` = (standard errors)**2 / runs away."""
+    # Wilson's intervals stand in for exact ones: cheap, and only used to choose.
     # Rates of 0 and 1 are moved inside, as the middles of those intervals are.
     inner = [(rate + 0.5 * square) / (1.0 + square) for rate in (p, q)]
     variances = [rate * (1.0 - rate) for rate in inner]
@@ -312,13 +309,10 @@ def _distances(p: _Array, q: _Array, size: int, goal: Goal) -> _Array:
 
 
 def learn_event(reader: Reader, first: Any, second: Any, goal: Goal) -> Choice:
-    """Return the event with the best prospects.
-
-    The score, the threshold and the direction are chosen on runs that the score was not fitted
-    to: each half of the runs judges the fits to the other half, and the winner is fitted again to
-    all. Of very many runs, the first half serves fits alone. Scores without parameters are judged
-    by all the runs.
-    """
+    """Return the event with the best prospects."""
+    # Score, threshold and direction are chosen on runs that the score was not fitted to: each half
+    # judges the fits to the other one, and the winner is fitted again to all. Of very many runs the
+    # first half serves fits alone; scores without parameters are judged by all.
     first, second = (x if isinstance(x, Outcomes) else reader.read(x) for x in (first, second))
     best, chosen = (-1, -math.inf), None
     for trial in _trials(first, second):
@@ -429,11 +423,8 @@ def _thresholds(pooled: np.ndarray) -> np.ndarray:
 
 
 def _unions(trial: _Trial, reader: Reader) -> Iterator[_Family]:
-    """Yield the events that the learned log-ratio of the cell is large, and that it is not.
-
-    In each fold the ratios are learned from the one part and the events are counted in the
-    other. Without a score, the cells are the atoms that have been seen.
-    """
+    """Yield the events that the learned log-ratio of the cell is large, and that it is not."""
+    # In each fold the ratios are learned from the one part and the events counted in the other.
     names = tuple(reader.name(code) for code in range(1, reader.atoms + 1))
 
     def learned(part: _Pair, scores: _Scores, more: float) -> Cells:

@@ -120,12 +120,10 @@ def as_batch(returned: Any, size: int) -> Batch:
 
 
 class Reader:
-    """Reads batches as outcomes.
+    """Reads batches as outcomes: numbers of one shape, atoms, or rows of entries."""
 
-    The first numeric output in ``batches`` fixes the shape of the numbers. Outputs of other shapes
-    are atoms, by their content where they are short and of integers, else by their shape. With
-    ``entries`` collections are rows of their entries, where many of them differ (:mod:`.entries`).
-    """
+    # The first numeric output fixes the shape. Outputs of other shapes are atoms, by their content
+    # where they are short and of integers, else by their shape.
 
     def __init__(self, batches: Iterable[Batch], entries: bool = False) -> None:
         batches = list(batches)

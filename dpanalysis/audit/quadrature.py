@@ -241,12 +241,9 @@ def _log_sum(values: Array) -> Array:
 
 
 def _evaluate(log_f: LogIntegrand, panels: Array) -> _Panels:
-    """Return panels with log integral, log error, hidden rise and log noise.
-
-    The error is the part of the function that no polynomial of the rule's degree fits, and the
-    difference from the polynomial at the panel's ends, where alone a kink behind the last node
-    shows.
-    """
+    """Return panels with log integral, log error, hidden rise and log noise."""
+    # The error is the part that no polynomial of the rule's degree fits, and the difference from it
+    # at the panel's ends, where alone a kink behind the last node shows.
     start, end = panels.T
     middle, half = 0.5 * (start + end), 0.5 * (end - start)
     x = middle[:, None] + half[:, None] * NODES

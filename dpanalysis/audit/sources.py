@@ -131,11 +131,9 @@ class RecordingGenerator(_Generator, metaclass=_AsTheReal):
         return self._watched is not None
 
     def _watch(self, tape: Tape) -> None:
-        """Mark the tape where the state is not what the last draw left.
-
-        Numbers come from the tape, and for each one of its own is thrown away: so the state tells
-        when somebody sets it, or draws where nobody listens.
-        """
+        """Mark the tape where the state is not what the last draw left."""
+        # Each number from the tape throws one of its own away: so the state tells when somebody
+        # sets it, or draws where nobody listens.
         place = self.bit_generator.state["state"]["state"]  # of PCG64
         if self._watched is not tape:
             self._watched, self._last, self._seen = tape, place, set[int]()
@@ -558,13 +556,9 @@ _OUR_LAWS = ("laplace", "exponential", "gumbel", "gaussian", "spherical", "cubic
 
 @contextlib.contextmanager
 def listen(function: Callable[..., Any]) -> Iterator[dict[str, tuple[Any, Any]]]:
-    """Let every name of a random source, in every module, stand for one that asks the tape.
-
-    So that ``from random import gauss`` is heard as ``random.gauss`` is. Generators that the
-    function holds, in its module, in its closure or as attributes of its object, ask it, too. Those
-    among them that were seeded with a number are given by their names: what stands for them, and
-    the number.
-    """
+    """Let every name of a random source, in every module, stand for one that asks the tape."""
+    # So that ``from random import gauss`` is heard as ``random.gauss`` is; generators that the
+    # function holds ask, too. Those seeded with a number are given: name, substitute, number.
     with _lock:
         undo: list[Callable[[], None]] = []
         try:

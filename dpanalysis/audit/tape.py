@@ -74,11 +74,9 @@ class Draw:
 
 
 class Tape:
-    """The draws of one run.
+    """The draws of one run; where ``extreme`` > 0, noise is up to 10^extreme times as large."""
 
-    Where ``extreme`` > 0, noise is multiplied by up to 10^extreme, at random, and coins fall on
-    what is least likely: what chance can change at all then changes.
-    """
+    # Coins then fall on what is least likely: what chance can change at all changes.
 
     def __init__(
         self,
@@ -131,11 +129,9 @@ class Tape:
     def far(
         self, key: tuple[str, int, str, int], keyed: bool, state: Callable[[], Any] | None
     ) -> np.random.Generator | None:
-        """Return what makes a call extreme, None where it stays as drawn.
-
-        A source with a drawn seed is no tape's: ``state`` gives what its next numbers depend on,
-        since two of one state, which give the same numbers, do so in extreme runs as well.
-        """
+        """Return what makes a call extreme, None where it stays as drawn."""
+        # A source with a drawn seed is no tape's: two of one ``state`` give the same numbers, and
+        # must do so in extreme runs as well.
         if not self.extreme:
             return None
         if self.calls > self.most:

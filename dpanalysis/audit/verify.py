@@ -451,12 +451,9 @@ def verify_privacy(
 
 
 def never_looks(mechanism: Mechanism, dataset: Any, neighbour: Any, vectorized: bool) -> bool:
-    """Return whether runs with the same generator are the same on both inputs.
-
-    A mechanism that takes random numbers from elsewhere gives different outputs, and is not
-    suspected. One that rounds, or draws a subsample, may give equal ones by chance: so many runs
-    are made.
-    """
+    """Return whether so many runs with the same generator are the same on both inputs."""
+    # A mechanism that takes random numbers from elsewhere differs, and is not suspected; one that
+    # rounds, or draws a subsample, may give equal outputs by chance: hence so many runs.
     width = 1
     for most in (_FIRST, _COMPARED if vectorized else _COMPARED_ONE_BY_ONE):
         runs = max(_FIRST, min(most, _ENTRIES // width))

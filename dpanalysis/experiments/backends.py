@@ -70,12 +70,9 @@ def results(
     jobs: int | None,
     may_begin: Callable[[], bool] = lambda: True,
 ) -> Results:
-    """Yield ``function(i, *tasks[i])`` as they finish, ``(i, LOST)`` if a call kills its worker.
-
-    Some backends stop when a worker dies, without telling which call killed it. All calls that may
-    have been running are repeated, by bisection, until one runs alone; it is lost when it has
-    killed a worker twice alone.
-    """
+    """Yield ``function(i, *tasks[i])`` as they finish, ``(i, LOST)`` if a call kills its worker."""
+    # Some backends stop when a worker dies, without telling which call killed it: all that may have
+    # been running are repeated, by bisection. One is lost when it has killed a worker twice alone.
     from joblib.parallel import get_active_backend
 
     active, configured_jobs = get_active_backend()

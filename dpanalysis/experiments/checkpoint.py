@@ -173,10 +173,7 @@ def described_problem(problem: Problem, facts: PublicFacts) -> dict[str, Any]:
 
 
 class Checkpoint:
-    """The file of a run: what the next step starts from, and what has been paid.
-
-    A context, whose end writes the last step and lets the file go.
-    """
+    """What the next step of a run starts from, and what has been paid; its end lets the file go."""
 
     def __init__(
         self, path: Path, settings: Mapping[str, Any], oracle: PrivateOracle, every: int
@@ -250,11 +247,8 @@ class Checkpoint:
     def step(
         self, made: int, w: np.ndarray, state: Mapping[str, Any], output: Mapping[str, np.ndarray]
     ) -> None:
-        """Take what a step has made. The next purchase writes it; without one it is written here.
-
-        The batches that are left of an epoch are in no file, so that a seeded run repeats it. Steps
-        in place of lost batches are made again, too, until something is bought.
-        """
+        """Take what a step has made; the next purchase writes it, or else it is written here."""
+        # The batches that are left of an epoch are in no file: a seeded run repeats it.
         asked, self._asked = self._asked, False
         if self.lost and not asked:
             return
@@ -265,10 +259,8 @@ class Checkpoint:
             self._write()
 
     def _purchase(self) -> None:
-        """Write down what has just been bought, before it is drawn, and what is planned next.
-
-        The streams of a seeded run are still those after the last step at its first purchase.
-        """
+        """Write down what has just been bought, before it is drawn, and what is planned next."""
+        # The streams of a seeded run are still those after the last step at its first purchase.
         first, self._asked = not self._asked, True
         if len(self._oracle.ledger) <= self._covered or (self._seeded and not first):
             return
@@ -289,10 +281,7 @@ class Checkpoint:
             self._hold(None)
 
     def _write(self, ahead: Sequence[tuple[Event, int]] = ()) -> None:
-        """Replace the file by one that is complete, on the disk, and locked from the start.
-
-        What comes ``ahead`` counts as bought, so that it needs no other file.
-        """
+        """Replace the file by one that is complete and locked; what comes ``ahead`` is bought."""
         about = {
             "format": _FORMAT,
             "settings": self._settings,

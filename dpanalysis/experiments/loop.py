@@ -38,13 +38,10 @@ def whole_runs() -> Iterator[None]:
 
 
 class Output:
-    """The last iterate, one drawn uniformly from all of them, or their mean.
+    """The last iterate, one drawn uniformly from all of them, or their mean: ``w`` (R, d)."""
 
-    The start is iterate 0. If a run stops early, a drawn iteration that it did not reach means its
-    last iterate, and the mean is over the iterates that it made. ``random`` has one source per
-    replicate, separate from those of noise and batches, used for ``"uniform"`` only. After each
-    :meth:`add`, ``w`` (R, d) is the output of a run that ends there.
-    """
+    # If a run stops early, a drawn iteration that it did not reach means its last iterate.
+    # ``random`` has one source per replicate, apart from those of noise and batches.
 
     def __init__(self, kind: str, iterations: int, random: Sequence[Any]) -> None:
         self._kind = kind

@@ -157,10 +157,8 @@ def provenance(module: str) -> dict[str, str]:
 
 
 def _processor() -> str:
-    """Return what the processor is: libraries choose kernels by it, which round differently.
-
-    Behind a name without a number, such as "AMD EPYC", there are many; its model tells them apart.
-    """
+    """Return what the processor is: libraries choose kernels by it, which round differently."""
+    # There are many of a name without a number, such as "AMD EPYC": the model tells them apart.
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -208,10 +208,7 @@ def within(slopes: Any, low: float, high: float) -> Any:
 
 
 def formula_values(formula: Callable[[Any, Any], Any], z: Any, y: Any) -> Any:
-    """Return a formula's values, NaN for samples at which it raises.
-
-    An error caused by one record would reveal it.
-    """
+    """Return a formula's values, NaN where it raises: an error of one record would reveal it."""
     xp = array_namespace(z)
     try:
         return xp.astype(formula(z, y), z.dtype, copy=False)
@@ -270,10 +267,7 @@ class ArraySums:
         want_value: bool,
         want_gradient: bool,
     ) -> tuple[Any, Any, Any]:
-        """Return ``values (R,), gradients (R, d), clipped (R,)`` for validated arguments.
-
-        Without ``want_gradient`` the gradients have no columns.
-        """
+        """Return ``values (R,), gradients (R, d or 0), clipped (R,)`` for validated arguments."""
         xp = array_namespace(W)
         if isinstance(rows, Sequence):  # one index array per replicate
             return each_replicate(

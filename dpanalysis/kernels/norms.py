@@ -97,10 +97,8 @@ def _is_short(square: float, scale: float, limit: float) -> bool:
 def count_grown(
     sizes: Any, squares: Any, c: Any, table: Any, limits: Any, known: bool, count: int
 ) -> int:
-    """Return how many limits are not certainly satisfied by a tile's rows; NaN satisfies none.
-
-    By sums of the very numbers that were added, times ``c``: the row may be another one by now.
-    """
+    """Return how many limits are not certainly satisfied by a tile's rows; NaN satisfies none."""
+    # By sums of the very numbers that were added, times ``c``: the row may be another one by now.
     large = long = 0
     if limits[0] < math.inf:
         for k in range(uint64(count)):

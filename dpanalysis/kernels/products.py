@@ -48,10 +48,7 @@ _PATTERN = 65_537  # numbers drawn; a large matrix repeats them
 
 
 def row_product(rows: Any, matrix: Any, entries: int = _DEVICE_ENTRIES) -> Any:
-    """Return ``rows @ matrix``; no row's bits depend on the other rows or their number.
-
-    On a device a portion has at most so many ``entries``, and 1/256 as many rows.
-    """
+    """Return ``rows @ matrix``; no row's bits depend on the other rows or their number."""
     count = rows.shape[-2]
     if sp.issparse(rows) or not count:
         return rows @ matrix

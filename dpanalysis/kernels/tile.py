@@ -72,10 +72,7 @@ def _terms_at(
     count: Any,
     c: Any,
 ) -> Any:
-    """Call the function at an address for the tile at offset ``at`` of ``z`` and ``c``.
-
-    Returns its value, and the number of clipped samples.
-    """
+    """Call the function at an address for a tile; return its value and how many were clipped."""
     whole = types.int64
     result = types.Tuple((types.float64, whole))
 
@@ -260,11 +257,8 @@ def _loss_derivatives(
 
 @njit(forceinline=True, **INNER)
 def _clip(code: int, parameters: Any, table: Any, c: Any, i: int) -> bool:
-    """Weight the derivative of sample ``i``; return whether it was scaled down.
-
-    A sample whose derivative, norm, loss or weight is not finite counts as zero: inf * 0
-    would reveal it.
-    """
+    """Weight the derivative of sample ``i``; return whether it was scaled down."""
+    # A sample that is not finite anywhere counts as zero: inf * 0 would reveal it.
     derivative, multiplicity, loss = c[i], table[WEIGHT, i], table[LOSS, i]
     size = table[NORM, i] * abs(derivative)
     factor = clip_weight(code, parameters, size, loss)
@@ -310,11 +304,7 @@ def tile_terms(
     coefficients: Any,
     clipped: Any,
 ) -> float:
-    """Compute a tile's loss sum and its gradients' coefficients from its predictions.
-
-    Reads ``count`` predictions and the table with ``columns`` columns, and writes the weighted
-    (and clipped) derivatives.
-    """
+    """Compute a tile's loss sum and the weighted (clipped) derivatives, from its predictions."""
     z, c = carray(predictions, count), carray(coefficients, count)
     table = carray(known, (_TABLE_ROWS, columns))
     loss_code, parameter, clip_code, parameters = split_rule(numbers)

@@ -295,11 +295,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 
 
 def _weighted(loss: Loss, class_weights: list[float], k: int) -> tuple[Loss, float]:
-    """Return the loss of class k, as +1, against the others, over the largest weight, and that.
-
-    As in scikit-learn, with more than two classes the others weigh 1. The penalty of a number C
-    is divided by the largest weight, too, so that the minimizer is the same.
-    """
+    """Return the loss of class k, as +1, against the others, over the largest weight, and that."""
+    # As in scikit-learn, with more than two classes the others weigh 1. The penalty of a number C
+    # is divided by the largest weight, too, so that the minimizer is the same.
     negative = class_weights[0] if len(class_weights) == 2 else 1.0
     positive, most = class_weights[k], max(class_weights[k], negative)
     if negative == positive == 1.0:

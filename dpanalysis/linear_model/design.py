@@ -229,10 +229,8 @@ class ColumnDesign:
 
 
 def _in_precision(dtype: Any, shift: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two numbers of a scale in the precision of the rows, or raise where they are lost.
-
-    By bounds alone: else some rows of a range that rounds to 0 were scaled to NaN, and others not.
-    """
+    """Return two numbers of a scale in the precision of the rows, or raise where they are lost."""
+    # By bounds alone: else some rows of a range that rounds to 0 were scaled to NaN, others not.
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
         shift, size = shift.astype(dtype), size.astype(dtype)
         kept = [np.isfinite(each).all() for each in (shift, size, 1.0 / size)]

@@ -228,10 +228,7 @@ def _is_fitted(estimator: BaseEstimator) -> bool:
 
 
 def _costs(inside: list[BaseEstimator]) -> tuple[list[_Cost], list[_Cost], list[str]]:
-    """Return what each fit costs a record that all have used, each range that was learned, too.
-
-    Of the fits in a bootstrap that is :func:`_bootstrap`. Last come lines about those not kept.
-    """
+    """Return what each fit and each learned range costs a record that all of them have used."""
     costs: list[_Cost] = []
     ledger: list[str] = []
     bagged: set[int] = set()
@@ -257,10 +254,7 @@ def _costs(inside: list[BaseEstimator]) -> tuple[list[_Cost], list[_Cost], list[
 
 
 def _bootstrap(bag: Any) -> _Cost:
-    """Return the cost of the record that was drawn most, by what a copy of it costs in each part.
-
-    A part may make several fits, as a search does, or be a bootstrap itself.
-    """
+    """Return the cost of the record that was drawn most, by what a copy of it costs in a part."""
     paid: list[tuple[np.ndarray, list[_Cost]]] = []
     for drawn, part in zip(bag.estimators_samples_, bag.estimators_):
         costs, learned, _ = _costs(list(estimators_in([part])))

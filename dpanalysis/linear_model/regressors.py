@@ -107,11 +107,8 @@ def penalty_for(facts: PublicFacts, budget: Budget) -> float:
 
 
 def descent_for(facts: PublicFacts, budget: Budget) -> SGD | None:
-    """Return noisy descent where it is better, as :func:`~dpanalysis.linear_model.runs.descent`.
-
-    Noise is long where the random term of a loss of width 1 is. Then gradients, clipped to a length
-    of 0.35, are short beside the longest row.
-    """
+    """Return noisy descent where it is better: where the random term is long."""
+    # Then gradients, clipped to a length of 0.35, are short beside the longest row.
     if budget.delta == 0.0 or noise_length(facts, budget) < LONG:
         return None
     return clipped_descent(facts, budget, _CLIPPING, 2.0 / facts.hessian_bound, _REACH)

@@ -257,10 +257,7 @@ def run(
 
 
 def rule_facts(plan: Any, strength: str, delta: float, clip: float = 1.0) -> dict[str, str]:
-    """Return the part of a card about the method and the penalty, of which the strength was given.
-
-    ``clip`` is the length to which the gradients of a descent were clipped.
-    """
+    """Return a card's part about method and penalty; ``clip`` is the clip norm of a descent."""
     if not isinstance(plan, PerturbedMinimum):
         return {
             "Method": "full-batch gradient descent with momentum, gradients clipped to length "

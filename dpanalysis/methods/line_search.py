@@ -388,11 +388,9 @@ class LineSearchSGD(LineSearch):
         max_step: float,
         angle: float,
     ) -> tuple[float, np.ndarray, AttemptBudget] | None:
-        """Return a step size, its gradient and the next attempt's budget; None to end the run.
-
-        The queries of an attempt are declared before its batch is opened: budgets that grow
-        because of its gradient do so from the next batch on.
-        """
+        """Return a step size, its gradient and the next attempt's budget; None to end the run."""
+        # The queries of an attempt are declared before its batch is opened: budgets that grow
+        # because of its gradient do so from the next batch on.
         facts, clips = oracle.facts, (attempt.clip_norm, attempt.clip_loss)
         before: np.ndarray | None = None  # the mean of the gradients at w so far
         while True:

@@ -280,11 +280,7 @@ class ObjectivePerturbation(OneShot):
 
 @dataclass(frozen=True, repr=False)
 class Quantiles(ShortRepr, Method):
-    """A noisy quantile of every column of a :class:`~dpanalysis.problems.base.ColumnTable`.
-
-    The only iterate is their vector. ``level`` is the share of values on the ``side``; see
-    :class:`~dpanalysis.privacy.queries.NoisyQuantile`.
-    """
+    """A noisy quantile of every column of a table: see :class:`.queries.NoisyQuantile`."""
 
     level: float
     candidates: tuple[float, ...]

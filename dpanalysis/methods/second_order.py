@@ -358,11 +358,8 @@ class QueryCounter:
         return len(self._plan.phases or self._method._phases(self._plan.iterations))
 
     def phase(self, place: int, w: np.ndarray) -> tuple[int, Noise]:
-        """Return the iterations and the noise of a phase that starts at ``w``.
-
-        On batches they are fixed. Otherwise T follows from the value at ``w``, and the noise from
-        the remaining budget.
-        """
+        """Return the iterations and the noise of a phase that starts at ``w``."""
+        # On batches both are fixed; else they follow from the value at w and the budget left.
         method, plan = self._method, self._plan
         if plan.phases:
             return plan.phases[place]
@@ -600,11 +597,9 @@ class SecondOrder(CurvatureMethod):
         return {**super()._asked(iterations), **searches}
 
     def _phases(self, iterations: int) -> list[tuple[int, float]]:
-        """Return T/speedup iterations at the first share, and T, or on batches the rest of T.
-
-        With n_min records every step of the first phase decreases f by MIN_DEC, since the noise of
-        both phases is within its tolerance. So the rest of T is enough.
-        """
+        """Return T/speedup iterations at the first share, and T, or on batches the rest of T."""
+        # With n_min records every step of the first phase decreases f by MIN_DEC, since the noise
+        # of both phases is within its tolerance. So the rest of T is enough.
         first = math.ceil(iterations / self.speedup)
         full = isinstance(self.sampling, Full)
         rest = iterations if full else iterations - first

@@ -193,11 +193,7 @@ def with_columns(X: Any, columns: PublicColumns | None) -> Any:
 
 
 def columns_of(X: Any) -> PublicColumns | None:
-    """Return the columns attached to the rows, or None.
-
-    Bounds decide how much noise there is, and the rows are cut to them in any case: wrong bounds
-    cost accuracy and no privacy.
-    """
+    """Return the columns attached to the rows, or None; wrong bounds would cost no privacy."""
     columns = getattr(X, "public_columns", None)
     return columns if isinstance(columns, PublicColumns) and columns.d == X.shape[1] else None
 

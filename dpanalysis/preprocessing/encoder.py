@@ -49,11 +49,8 @@ def text_of(value: Any) -> str:
 
 
 def text_read(text: str) -> str:
-    """Return the text of what a reader of numbers and of true and false makes of a text.
-
-    Such a reader decides by all cells of a column: ``01`` is the number 1 in a column of numbers,
-    and text where any other cell is none.
-    """
+    """Return the text of what a reader of numbers and of truth values makes of a text."""
+    # It decides by all cells of a column: ``01`` is 1 in a column of numbers, else text.
     if text.lower() in ("true", "false"):
         return text.capitalize()
     try:
@@ -555,11 +552,9 @@ def _dates_as_numbers(name: str, cells: np.ndarray) -> np.ndarray:
 
 
 def _codes(name: str, domain: Categories, cells: Any) -> np.ndarray:
-    """Return the number of each cell's category; it does not depend on other cells.
-
-    Nor does it if the cells were read as numbers where all of them are: a text that is not listed
-    counts as its number, and a number is refused where that is not how categories are written.
-    """
+    """Return the number of each cell's category; it does not depend on other cells."""
+    # A text that is not listed counts as its number, and a number is refused where categories are
+    # not written so: a reader takes cells as numbers where all of them are.
     code = {value: k for k, value in enumerate(domain.values)}
     lost = next((value for value in domain.values if text_read(value) != value), None)
     seen: dict[Any, int] = {}
