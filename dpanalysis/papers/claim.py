@@ -42,12 +42,6 @@ class Paper:
     label : str, optional
         A short name: by default the first author and the year, or the id where nobody is named.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a field is of the wrong kind, the title is empty, the year is missing, or the id holds
-        anything but letters, digits, "_", "." and "-".
-
     Examples
     --------
     >>> paper = Paper(id="900", authors="Doe, Roe, Poe", year=2025, title="On noise")
@@ -190,11 +184,6 @@ class Evidence:
     cases : int, default=1
         How many cases were tried.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a field is of the wrong kind or outside its range.
-
     Examples
     --------
     >>> Evidence("printed", "first gap / gap at the start", 0.9801, "<=", 0.9).holds
@@ -266,11 +255,6 @@ def printed(
         one farthest from ``bound`` for "==", and NaN before all others.
     cases : int, optional
         How many cases were tried; by default the number of values.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If ``value`` is empty, or an argument is of the wrong kind or outside its range.
 
     Examples
     --------
@@ -372,11 +356,6 @@ class Effort:
     quick : bool, default=False
         Whether a small number of cases is enough.
 
-    Raises
-    ------
-    TypeError
-        If ``quick`` is neither True nor False.
-
     Examples
     --------
     >>> Effort(quick=True).cases(50, 2000), Effort(quick=False).cases(50, 2000)
@@ -465,12 +444,6 @@ class Claim:
         ``adversary(effort)`` argues for the paper: see :func:`register`.
     judges : {"print", "code", "figures"}
         What the verdict is on: the printed paper, public code, or figures of a repository.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the id is not of that form, the verdict is unknown, a statement is no string or the
-        check cannot be called.
 
     Examples
     --------

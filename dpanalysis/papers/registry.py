@@ -351,16 +351,6 @@ class Claims(Sequence[Claim]):
         progress : bool, default=False
             Show a progress bar.
 
-        Returns
-        -------
-        Table
-            In the order of the ids.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is of the wrong kind.
-
         Examples
         --------
         >>> from dpanalysis import audit
@@ -426,14 +416,6 @@ def claims(
     -------
     Claims
         In the order of the ids. With options the Table that :meth:`Claims.run` returns.
-
-    Raises
-    ------
-    ImportError
-        If a module cannot be imported.
-    TypeError, ValueError
-        If the paper or an id is unknown, a module registers no claim, or an argument is of the
-        wrong kind.
 
     Examples
     --------

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import fft, optimize, special, stats
 
 from .. import privacy
 from ..audit.attack import Range, worst_case
-from ..audit.exact import hockey_stick, renyi_divergence
+from ..audit.exact import Density, hockey_stick, renyi_divergence
 from .registry import Effort
 
 Array: TypeAlias = NDArray[np.float64]
@@ -78,7 +78,7 @@ def upper_limit(count: int, runs: int) -> float:
     return float(stats.beta.ppf(1.0 - 1e-6, count + 1, runs - count)) if count < runs else 1.0
 
 
-# Vectors, matrices, and laws of finitely many outcomes
+# Vectors, matrices, and laws
 
 
 def unit(vector: Array, norm: float = 2) -> Array:
@@ -99,6 +99,39 @@ def product(*pairs: Laws) -> Laws:
     for pair in pairs:
         laws = [np.outer(law, part).ravel() for law, part in zip(laws, pair)]
     return laws[0], laws[1]
+
+
+def randomized_response(loss: float) -> Laws:
+    """Return the two laws of a coin that tells the truth with odds e^loss."""
+    law = np.array([special.expit(loss), special.expit(-loss)])
+    return law, law[::-1]
+
+
+def gaussian_mixture(centers: Array, std: float, weights: ArrayLike | None = None) -> Density:
+    """Return the density of c + N(0, std^2), c drawn among the centers, evenly by default."""
+    share = np.full(len(centers), 1.0 / len(centers)) if weights is None else np.asarray(weights)
+    different, which = np.unique(centers, return_inverse=True)
+    logs = np.log(np.bincount(which, share)) - math.log(std * math.sqrt(2.0 * math.pi))
+
+    def logpdf(x: Array) -> Array:
+        exponents = -0.5 * ((x[:, None] - different) / std) ** 2
+        return np.asarray(np.logaddexp.reduce(logs + exponents, axis=1))
+
+    return Density(logpdf, tuple(different))
+
+
+def added_exponential(values: Array, scale: float) -> Array:
+    """Return the law of argmin(values + exponential noise): the wrong sign for a minimum."""
+    # The minimum exceeds t with probability exp(-sum_i (t - v_i)_+ / scale); whoever may attain
+    # it at t does so equally likely.
+    order = np.argsort(values, kind="stable")
+    v = values[order]
+    count = np.arange(1, v.size + 1)
+    exceeds = np.append(np.exp((np.cumsum(v) - count * v) / scale), 0.0)
+    shares = -np.diff(exceeds) / count
+    law = np.empty(v.size)
+    law[order] = np.cumsum(shares[::-1])[::-1]
+    return law
 
 
 def mixed(rate: float, laws: Laws) -> Laws:

@@ -346,7 +346,7 @@ def tables(logits, **more):
 
 def swapped_only(order, curve, loss, fraction, n, m):
     """The pair of randomized response on a Poisson batch, only as seen by the one added."""
-    yes, no = sampling.response_law(loss)
+    yes, no = sampling.randomized_response(loss)
     return float(renyi_curve([no], [fraction * yes + (1.0 - fraction) * no], [order])[0, 0])
 
 

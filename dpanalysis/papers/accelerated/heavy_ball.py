@@ -43,15 +43,7 @@ def printed_residual(
     C = np.array([[1.0, 0.0]])
     square = certificate.rate**2
     X0 = np.block([[2.0 * mu * L * C.T @ C, -(mu + L) * C.T], [-(mu + L) * C, 2.0 * np.eye(1)]])
-    k = (1.0 - L * alpha) * beta
-    X1 = 0.5 * np.array(
-        [
-            [-L * beta**2, L * beta**2, -k],
-            [L * beta**2, -L * beta**2, k],
-            [-k, k, alpha * (2.0 - L * alpha)],
-        ]
-    )
-    X2 = 0.5 * np.array([[mu, 0.0, -1.0], [0.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])
+    X1, X2 = lemma_forms(mu, L, SmoothStep(alpha, beta, 0.0))
     phi = np.block([[A.T @ P @ A - square * P, A.T @ P @ B], [B.T @ P @ A, B.T @ P @ B]])
     return np.asarray(certificate.c0 * X0 + certificate.c * (X1 + (1.0 - square) * X2) - phi)
 

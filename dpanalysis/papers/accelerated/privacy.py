@@ -81,7 +81,7 @@ def adaptive_loss(data: Array, other: Array, universe: Array, m: int, epsilon: f
     n = len(data)
 
     def gradients(v: Array, x: float) -> Array:
-        return np.asarray(-v * special.expit(-v * x))[:, None]
+        return logistic_gradients(v[:, None], np.array([x]))
 
     def release(x: float) -> tuple[Array, Array, float]:
         here, there = (batch_means(gradients(v, x), m) for v in (data, other))

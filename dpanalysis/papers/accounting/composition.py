@@ -35,9 +35,9 @@ from ...privacy.accounting.sparse_vector import rdp_above_threshold
 from ...privacy.budget import Filter, Plan
 from ...privacy.events import AboveThreshold, Event, Gaussian, Laplace, Pure, Repeated, Sampled
 from ..registry import Effort, Evidence, register
-from ..tools import Array, Laws, mixed, product
+from ..tools import Array, Laws, gaussian_mixture, mixed, product, randomized_response
 from . import DELTA, EXCESS, STD, attack
-from .sampling import NO, RATE, YES, attack_tables, mean_laws, mixture, pure_loss, response_law
+from .sampling import NO, RATE, YES, attack_tables, mean_laws, pure_loss
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def pld_gaussian_without_ratio(
     """Attack the epsilon of a noisy sum over m of n records in [-1/2, 1/2]."""
     n = len(data) - 1
     first, second = (m * means[:, 0] for means in mean_laws(data[:, None], n, m))
-    laws = [mixture(c, np.full(c.size, 1.0 / c.size), std) for c in (first, second)]
+    laws = gaussian_mixture(first, std), gaussian_mixture(second, std)
     event = Sampled(WithoutReplacement(m), [Gaussian(std, 1.0)], n=n)
     return pair_quotient(delta, laws, epsilon=bound({event: 1}, delta), tolerance=1e-5)
 
@@ -252,7 +252,7 @@ def pld_composed_ratio(
         Sampled(Poisson(other_rate), [Laplace(scale, 1.0)]): 1,
     }
     laws = product(
-        mixed(rate, product(cells("gaussian", std), response_law(response))),
+        mixed(rate, product(cells("gaussian", std), randomized_response(response))),
         mixed(other_rate, cells("laplace", scale, 40)),
     )
     return pair_quotient(delta, laws, epsilon=bound(groups, delta), tolerance=1e-5)
@@ -323,7 +323,7 @@ def accountant_ratio(
     """Attack an accountant by a list of different randomized responses."""
     relation = ADD_OR_REMOVE_ONE
     events: list[Event] = [Pure(float(loss)) for loss in losses]
-    pairs = [response_law(float(loss)) for loss in losses]
+    pairs = [randomized_response(float(loss)) for loss in losses]
     if rates is not None:
         events = [Sampled(Poisson(float(q)), [event]) for q, event in zip(rates, events)]
         pairs = [mixed(float(q), pair) for q, pair in zip(rates, pairs)]

@@ -24,14 +24,13 @@ from ...problems import ERM, Softmax
 from ...problems.row_bound import RowBound
 from ...regularizers import L2
 from ..registry import Effort, Evidence, register
-from ..tools import Array, unit
+from ..tools import Array, gaussian_mixture, unit
 from . import DELTA, EXCESS, LOSS, STD, attack
 
 
 def gaussian(center: float, std: float) -> Density:
     """Return a Gaussian density."""
-    log_norm = math.log(std) + 0.5 * math.log(2.0 * math.pi)
-    return Density(lambda x: -0.5 * ((x - center) / std) ** 2 - log_norm, (center,))
+    return gaussian_mixture(np.array([center]), std)
 
 
 def laplace(center: float, scale: float) -> Density:

@@ -17,7 +17,6 @@ from scipy import special
 
 from ... import privacy
 from ...audit.attack import Range, pair_quotient, quotient
-from ...audit.exact import Density
 from ...audit.laws import Subsampling, laws_of, poisson, presence, without_replacement
 from ...privacy.accounting.epochs import Bins
 from ...privacy.accounting.pld import pld_epsilon
@@ -28,7 +27,7 @@ from ...privacy.accounting.sampling import Poisson, WithReplacement
 from ...privacy.accounting.with_replacement import pure_with_replacement, rdp_with_replacement
 from ...privacy.events import Event, Gaussian, Laplace, Pure, Sampled
 from ..registry import Effort, Evidence, register
-from ..tools import Array, Laws, mixed, product
+from ..tools import Array, Laws, gaussian_mixture, mixed, product, randomized_response
 from . import DELTA, EXCESS, LOSS, STD, attack
 
 RATE = Range(1e-4, 1.0, log=True)
@@ -271,15 +270,6 @@ def deamplified(effort: Effort) -> Iterator[Evidence]:
 # --- Renyi costs of releases from a batch ---
 
 
-def mixture(centers: Array, weights: Array, std: float) -> Density:
-    """Return a mixture of Gaussians."""
-    logs = np.log(weights) - np.log(std) - 0.5 * np.log(2.0 * np.pi)
-    return Density(
-        lambda x: np.logaddexp.reduce(logs - 0.5 * ((x[:, None] - centers) / std) ** 2, axis=1),
-        tuple(np.unique(centers)),
-    )
-
-
 def poisson_gaussian_ratio(
     excess: float,
     rate: float,
@@ -292,10 +282,10 @@ def poisson_gaussian_ratio(
     for other in others:
         centers = np.concatenate([centers, centers + other])
         weights = np.concatenate([(1.0 - rate) * weights, rate * weights])
-    without = mixture(centers[weights > 0.0], weights[weights > 0.0], std)
+    without = gaussian_mixture(centers[weights > 0.0], std, weights[weights > 0.0])
     centers = np.concatenate([centers, centers + 1.0])
     weights = np.concatenate([(1.0 - rate) * weights, rate * weights])
-    with_record = mixture(centers[weights > 0.0], weights[weights > 0.0], std)
+    with_record = gaussian_mixture(centers[weights > 0.0], std, weights[weights > 0.0])
     order = 1.0 + excess
     return pair_quotient(
         bound(order, rate, std), (with_record, without), order=order, tolerance=1e-6
@@ -362,12 +352,6 @@ def gaussian_law(std: float, order: float) -> Laws:
     return mass * np.exp(-0.5 * (z - 1.0 / std) ** 2), mass * np.exp(-0.5 * z * z)
 
 
-def response_law(loss: float) -> Laws:
-    """Return the pair of randomized response."""
-    law = np.array([special.expit(loss), special.expit(-loss)])
-    return law, law[::-1]
-
-
 def batch_ratio(
     order: float,
     rate: float,
@@ -389,7 +373,10 @@ def laplace_and_response(
     excess: float, rate: float, loss: float, response: float, cost: Any = sampled_cost
 ) -> float:
     """Attack a Laplace release and randomized response on one batch."""
-    parts = [(Laplace(1.0, loss), laplace_law(loss)), (Pure(response), response_law(response))]
+    parts = [
+        (Laplace(1.0, loss), laplace_law(loss)),
+        (Pure(response), randomized_response(response)),
+    ]
     return batch_ratio(1.0 + excess, rate, parts, cost)
 
 
@@ -400,7 +387,7 @@ def gaussian_and_response(
     order = 1.0 + excess
     parts = [
         (Gaussian(std, 1.0), gaussian_law(std, order)),
-        (Pure(response), response_law(response)),
+        (Pure(response), randomized_response(response)),
     ]
     return batch_ratio(order, rate, parts, cost)
 
@@ -453,7 +440,7 @@ def without_replacement_gaussian_ratio(
     """Renyi cost of a noisy sum over m of n records in [-1/2, 1/2]."""
     order, n = 1.0 + excess, len(data) - 1
     first, second = (m * means[:, 0] for means in mean_laws(data[:, None], n, m))
-    laws = tuple(mixture(c, np.full(c.size, 1.0 / c.size), std) for c in (first, second))
+    laws = gaussian_mixture(first, std), gaussian_mixture(second, std)
     cost = bound(order, n, m, lambda a: privacy.rdp_gaussian(a, std))
     return pair_quotient(float(cost), laws, order=order, tolerance=1e-5)
 
@@ -521,11 +508,7 @@ def drawn_loss_ratio(
 
 def noisy(data: Array, m: int, std: float) -> list[Any]:
     """Return the laws of a sum with Gaussian noise."""
-    laws = []
-    for sums in draws(data, m):
-        centers, counts = np.unique(np.round(sums, 12), return_counts=True)
-        laws.append(mixture(centers, counts / counts.sum(), std))
-    return laws
+    return [gaussian_mixture(np.round(sums, 12), std) for sums in draws(data, m)]
 
 
 def drawn_renyi_ratio(

@@ -33,7 +33,17 @@ from ...privacy.budget import Filter
 from ...privacy.events import AboveThreshold, Event, Gaussian, Pure, Sampled, innermost
 from ...problems import ERM
 from ..registry import Effort, Evidence, premise, printed, register, used
-from ..tools import Array, Laws, largest_delta, mixed, product, renyi, search_min
+from ..tools import (
+    Array,
+    Laws,
+    gaussian_mixture,
+    largest_delta,
+    mixed,
+    product,
+    randomized_response,
+    renyi,
+    search_min,
+)
 from .search import PARTS, RATE, SIZES, loss_changes, search, searches
 
 Curve: TypeAlias = Callable[[float], float]
@@ -67,12 +77,6 @@ def search_curve(eps: float, order: float) -> float:
 
 
 # --- what a batch costs ---
-
-
-def randomized_response(eps: float) -> Laws:
-    """Return the two laws of a coin that tells the truth with odds e^eps."""
-    p = special.expit(eps)
-    return np.array([p, 1.0 - p]), np.array([1.0 - p, p])
 
 
 def sampled_cost(laws: Laws, rate: float, std: float, order: float) -> float:
@@ -131,15 +135,8 @@ def poisson_sums(rest: Array, new: float, rate: float, std: float) -> tuple[Dens
     def law(values: Array) -> Density:
         inside = np.array(list(itertools.product((0.0, 1.0), repeat=values.size)))
         count = inside.sum(axis=1)
-        log_p = count * math.log(rate) + (values.size - count) * math.log1p(-rate)
-        centres = inside @ values
-
-        def logpdf(x: Array) -> Array:
-            z = (x[:, None] - centres) / std
-            log_phi = -0.5 * z * z - math.log(std * math.sqrt(2.0 * math.pi))
-            return np.asarray(np.logaddexp.reduce(log_phi + log_p, axis=1))
-
-        return Density(logpdf, tuple(np.unique(centres)))
+        chances = rate**count * (1.0 - rate) ** (values.size - count)
+        return gaussian_mixture(inside @ values, std, chances)
 
     return law(np.append(rest, new)), law(rest)
 

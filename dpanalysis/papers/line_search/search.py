@@ -22,7 +22,15 @@ from ...privacy.facts import PublicFacts
 from ...privacy.queries import NoisyMin
 from ...theory import search_slack
 from ..registry import Effort, Evidence, premise, printed, register, step, used
-from ..tools import Array, Laws, renyi, search_max, search_min
+from ..tools import (
+    Array,
+    Laws,
+    added_exponential,
+    randomized_response,
+    renyi,
+    search_max,
+    search_min,
+)
 from .printed import printed_above_threshold
 
 SIZES: dict[str, Any] = {"starts": (6, 100), "searches": (1, 2), "steps": (6, 50)}
@@ -487,22 +495,6 @@ def armijo_query(effort: Effort) -> Iterator[Evidence]:
 # --- 002-11: noisy minima ---
 
 
-def added_exponential(values: Array, scale: float) -> Array:
-    """Return the law of argmin(values + exponential noise): the wrong sign for a minimum.
-
-    The minimum exceeds t with probability exp(-sum_i (t - v_i)_+ / scale); whoever may attain
-    it at t does so equally likely.
-    """
-    order = np.argsort(values, kind="stable")
-    v = values[order]
-    count = np.arange(1, v.size + 1)
-    exceeds = np.append(np.exp((np.cumsum(v) - count * v) / scale), 0.0)
-    shares = -np.diff(exceeds) / count
-    law = np.empty(v.size)
-    law[order] = np.cumsum(shares[::-1])[::-1]
-    return law
-
-
 def noisy_min_ratio(
     noise: str, relation: str, values: Array, change: Array, eps: float, order: float = math.inf
 ) -> float:
@@ -590,8 +582,7 @@ PARTS, ROWS, RATE = 100.0, 43_957, 0.1
 
 def pure_over_lemma(order: float, epsilon: float) -> float:
     """Return the exact cost of randomized response / alpha epsilon^2/2."""
-    law = special.expit(np.array([epsilon, -epsilon]))
-    return renyi_divergence(law, law[::-1], order) / (0.5 * order * epsilon**2)
+    return renyi_divergence(*randomized_response(epsilon), order) / (0.5 * order * epsilon**2)
 
 
 @register(

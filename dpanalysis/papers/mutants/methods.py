@@ -18,6 +18,7 @@ from ...privacy.accounting.relations import REPLACE_ONE, Budget
 from ...privacy.accounting.sampling import WithoutReplacement
 from ...privacy.events import AboveThreshold, Event, Gaussian, Laplace, Repeated, Sampled
 from ...privacy.mechanisms import gaussian, laplace, random_source
+from ..tools import gaussian_mixture
 from .releases import Mutant
 
 # The sparse vector technique as published, in six versions of which two are private
@@ -53,11 +54,6 @@ class SparseVector:
         Publish a noisy value of the query that was above (with ``cutoff=1``).
     value_scale : float
         Its Laplace scale; with 0 it is the very value that was compared.
-
-    Raises
-    ------
-    ValueError
-        If values are to be published with another cutoff than 1.
     """
 
     threshold_scale: float
@@ -172,15 +168,6 @@ def lyu(algorithm: int, epsilon: float, cutoff: int = 1) -> SparseVector:
         What it claims, in (0, inf).
     cutoff : int
         The c of the paper: queries above before it stops, where it does (1 for Algorithm 3).
-
-    Returns
-    -------
-    SparseVector
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
 
     Examples
     --------
@@ -367,18 +354,6 @@ def _clipped(rows: Any) -> np.ndarray:
     return np.clip(np.asarray(rows, dtype=np.float64), -1.0, 1.0)
 
 
-def _mixture(centers: np.ndarray, std: float) -> Density:
-    """Return the density of N(c, std^2) with c drawn among the centers."""
-    different, counts = np.unique(centers, return_counts=True)
-    log_weights = np.log(counts / (len(centers) * std * math.sqrt(2.0 * math.pi)))
-
-    def logpdf(x: np.ndarray) -> np.ndarray:
-        exponent = -0.5 * ((x[:, None] - different) / std) ** 2
-        return np.asarray(np.logaddexp.reduce(exponent + log_weights, axis=1))
-
-    return Density(logpdf, tuple(different))
-
-
 @dataclass(frozen=True)
 class Evaluations:
     """The mean of ``count`` noisy sums, which says as much as all of them."""
@@ -392,7 +367,9 @@ class Evaluations:
 
     def law(self, dataset: Any) -> Density:
         """Density of the output."""
-        return _mixture(_clipped(dataset).sum(keepdims=True), self.std / math.sqrt(self.count))
+        return gaussian_mixture(
+            _clipped(dataset).sum(keepdims=True), self.std / math.sqrt(self.count)
+        )
 
 
 @dataclass(frozen=True)
@@ -408,7 +385,7 @@ class HessianTrace:
 
     def law(self, dataset: Any) -> Density:
         """Density of the output."""
-        return _mixture(math.sqrt(self.d) * _clipped(dataset).sum(keepdims=True), self.std)
+        return gaussian_mixture(math.sqrt(self.d) * _clipped(dataset).sum(keepdims=True), self.std)
 
 
 @dataclass(frozen=True)
@@ -424,7 +401,7 @@ class BatchOfOne:
 
     def law(self, dataset: Any) -> Density:
         """Density of the output."""
-        return _mixture(_clipped(dataset), self.std)
+        return gaussian_mixture(_clipped(dataset), self.std)
 
 
 _BUDGET = Budget(1.0, delta=1e-2)

@@ -21,6 +21,7 @@ from ...privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budg
 from ...privacy.accounting.sampling import Poisson, WithReplacement
 from ...privacy.events import Gaussian, Laplace, Pure, Repeated, Sampled
 from ...privacy.mechanisms import gaussian, laplace, random_source
+from ..tools import added_exponential, gaussian_mixture
 from ..value_clipping.printed import printed_weak_growth_mlp
 
 Law = np.ndarray | Density
@@ -125,11 +126,6 @@ def exact_verdict(
     ExactVerdict
         Refuted where the loss exceeds the claim by more than rounding (1e-9).
 
-    Raises
-    ------
-    ValueError
-        If a number is outside its range.
-
     Examples
     --------
     >>> from dpanalysis.papers.mutants import MUTANTS
@@ -228,8 +224,7 @@ class NoisySum:
         if self.noise == "laplace":
             log_norm = math.log(2.0 * spread)
             return Density(lambda x: -abs(x - center) / spread - log_norm, (center,))
-        log_norm = 0.5 * math.log(2.0 * math.pi) + math.log(spread)
-        return Density(lambda x: -0.5 * ((x - center) / spread) ** 2 - log_norm, (center,))
+        return gaussian_mixture(np.array([center]), spread)
 
 
 @dataclass(frozen=True)
@@ -275,22 +270,7 @@ class NoisyMinimum:
         """Probability of each position."""
         if self.sign < 0:
             return np.asarray(report_noisy_min_distribution(dataset, "exponential", self.scale))
-        return _argmin_added(np.asarray(dataset, dtype=np.float64) / self.scale)
-
-
-def _argmin_added(scores: np.ndarray) -> np.ndarray:
-    """Return the law of argmin(scores + E) with unit exponential E.
-
-    Between two neighbouring scores only the m smaller ones can be the first to be reached,
-    each of them with the same chance.
-    """
-    order = np.argsort(scores)
-    ranked = scores[order]
-    law = np.zeros(len(scores))
-    for m, end in enumerate([*ranked[1:], math.inf], start=1):
-        first, last = (math.exp(-math.fsum(x - ranked[:m])) for x in (ranked[m - 1], end))
-        law[order[:m]] += (first - last) / m
-    return law
+        return added_exponential(np.asarray(dataset, dtype=np.float64), self.scale)
 
 
 @dataclass(frozen=True)

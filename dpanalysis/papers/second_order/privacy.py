@@ -29,7 +29,16 @@ from ...privacy.accounting.relations import REPLACE_ONE
 from ...privacy.events import Gaussian, Pure, Repeated, Sampled
 from ...problems import ERM
 from ..registry import Effort, Evidence, premise, printed, register, used
-from ..tools import Array, largest_delta, renyi, search_max, symmetric, unit
+from ..tools import (
+    Array,
+    gaussian_mixture,
+    largest_delta,
+    randomized_response,
+    renyi,
+    search_max,
+    symmetric,
+    unit,
+)
 
 RECORDS = 10_000
 
@@ -409,9 +418,8 @@ def search_loss(queries: Array, change: Array, scale: float) -> float:
 
 def response_cost(excess: float, epsilon: float) -> float:
     """Return D_alpha/alpha of randomized response, which costs most of all epsilon-DP releases."""
-    yes = special.expit(epsilon)
     order = 1.0 + excess
-    return renyi_divergence([yes, 1.0 - yes], [1.0 - yes, yes], order) / order
+    return renyi_divergence(*randomized_response(epsilon), order) / order
 
 
 @register(
@@ -515,19 +523,12 @@ def batch_quotient(order: int, noise: float, m: int) -> float:
     """Return the exact cost of records 0, 1 and -1 of a sum / Theorem B.4; m of RECORDS."""
     fraction = m / RECORDS
     p, q = subsampled_gaussian(noise, 1.0, fraction)
-    left, right = (_replaced(sign, noise, fraction) for sign in (0.5, -0.5))
+    left, right = (  # the record is 1/2 or -1/2, all the others are 0
+        gaussian_mixture(np.array([0.0, value]), noise, [1.0 - fraction, fraction])
+        for value in (0.5, -0.5)
+    )
     exact = max(renyi((p, q), order), renyi_divergence(left, right, order))
     return exact / rdp_without_replacement(order, RECORDS, m, lambda a: rdp_gaussian(a, noise))
-
-
-def _replaced(value: float, noise: float, fraction: float) -> Density:
-    """Return the law of a batch's noisy sum: the record is ``value``, all the others are 0."""
-    with_it, without = stats.norm(value, noise), stats.norm(0.0, noise)
-    logs = math.log(fraction), math.log1p(-fraction)
-    return Density(
-        lambda x: np.logaddexp(logs[0] + with_it.logpdf(x), logs[1] + without.logpdf(x)),
-        (0.0, value),
-    )
 
 
 def approximation(order: float, noise: float, fraction: float) -> float:
