@@ -223,11 +223,6 @@ class Result:
         replicates : int
             Number of replicates released together.
 
-        Returns
-        -------
-        PrivacyCurve
-            See :func:`dpanalysis.privacy.privacy_curve`.
-
         Raises
         ------
         ValueError
@@ -262,10 +257,6 @@ class Result:
             For that epsilon; by default the delta of the budget, or 0.
         ax : Axes, optional
             One of a new figure by default, in the style of :mod:`dpanalysis.plotting`.
-
-        Returns
-        -------
-        Axes
 
         Raises
         ------

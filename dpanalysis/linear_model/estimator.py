@@ -93,10 +93,6 @@ class PrivateLinearModel(BaseEstimator, ABC):
         **unknown
             Refused, ``sample_weight`` with the reason: see Notes.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ValueError, TypeError
