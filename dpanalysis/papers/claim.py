@@ -551,16 +551,6 @@ _ID = re.compile(r"\w[\w.-]*-[0-9]+")
 class Outcome:
     """What a claim's check found.
 
-    Attributes
-    ----------
-    claim : Claim
-    evidence : tuple of Evidence
-    seconds : float
-    error : str or None
-        Traceback of a check that raised, or a sentence on one that compared nothing.
-    missing : str or None
-        What the check needs and does not find here.
-
     Examples
     --------
     >>> from dpanalysis.audit import printed
@@ -572,22 +562,15 @@ class Outcome:
     claim: Claim
     evidence: tuple[Evidence, ...]
     seconds: float
-    error: str | None = None
-    missing: str | None = None
+    error: str | None = None  # traceback, or a sentence on a check that compared nothing
+    missing: str | None = None  # what the check needs and does not find here
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "evidence", tuple(self.evidence))
 
     @property
     def verdict(self) -> str:
-        """What the evidence says: a verdict of ``VERDICTS``, or one of three more.
-
-        A step of a proof that fails never makes a statement "corrected" or "refuted".
-
-        "not checked": the check needs something that is not installed here. "error": the check
-        raised, or compared nothing. "broken": the statement used here is violated, or nothing
-        was compared with the printed one.
-        """
+        """What the evidence says: see ``VERDICTS``, and :mod:`.report` for the three others."""
         if self.missing is not None:
             return "not checked"
         if self.error is not None or not self.evidence:

@@ -38,30 +38,14 @@ _KINDS = {"Fig.": "figure", "Prop.": "proposition", "Section": "headline", "Abst
 
 @dataclass(frozen=True)
 class Item:
-    """One numbered statement, figure, table or headline of a paper.
+    """One numbered statement, figure, table or headline of a paper."""
 
-    Attributes
-    ----------
-    paper : str
-        Its label: "Kuru 2022".
-    item : str
-        "Theorem 4.1", "Figure 3", "Headline: ...".
-    kind : str
-        Its first word, in lower case; "equation" for a number alone.
-    state : str
-        One of :data:`STATES`; of several claims the worst verdict, if the line states none.
-    claim : str
-        Ids of the claims that decide it; "" if there is none.
-    reason : str
-        What draws or uses it, or why it is not checked; may stand beside claims.
-    """
-
-    paper: str
-    item: str
-    kind: str
-    state: str
-    claim: str = ""
-    reason: str = ""
+    paper: str  # its label: "Kuru 2022"
+    item: str  # "Theorem 4.1", "Figure 3", "Headline: ..."
+    kind: str  # its first word, in lower case; "equation" for a number alone
+    state: str  # one of STATES; of several claims the worst verdict, if the line states none
+    claim: str = ""  # ids of the claims that decide it
+    reason: str = ""  # what draws or uses it, or why it is not checked; may stand beside claims
 
 
 def items(paper: str | None = None) -> list[Item]:

@@ -210,27 +210,7 @@ def _home(claim: Claim) -> str:
 
 
 def load(paper: str | None = None, *, module: Modules = ()) -> list[Claim]:
-    """Return registered claims in the order of their ids.
-
-    Parameters
-    ----------
-    paper : str, optional
-        Only those of this paper: its id, its label, or its first author.
-    module : str, module or sequence of them, optional
-        Only those of these modules or packages, which are imported.
-
-    Raises
-    ------
-    ImportError
-        If a module cannot be imported.
-    TypeError, ValueError
-        If no such paper is there, a module registers no claim, or a claim no paper.
-
-    Examples
-    --------
-    >>> load("Kuru 2022")[0].id
-    '001-1'
-    """
+    """Return the registered claims of a paper, or of modules (which are imported), by their ids."""
     from .. import papers
 
     for found in pkgutil.walk_packages(papers.__path__, f"{papers.__name__}."):
@@ -459,12 +439,9 @@ def _chosen(known: list[Claim], ids: Sequence[str] | None) -> list[Claim]:
 
 
 def _run(home: str, path: list[str], id: str, effort: Effort, argue: bool) -> tuple[Any, ...]:
-    """Return the id and what an :class:`Outcome` has beside its claim.
-
-    A worker process finds a claim by its id in the module that registers it, because a claim
-    stands there under the name of its check, which cannot be pickled. A worker that is older
-    than the caller's search path lacks folders.
-    """
+    """Return the id and what an :class:`Outcome` has beside its claim."""
+    # A worker process finds a claim by its id in the module that registers it: a claim stands there
+    # under the name of its check, and cannot be pickled. An older worker lacks folders of the path.
     sys.path.extend(entry for entry in path if entry not in sys.path)
     if id not in _CLAIMS:
         invalidate_caches()  # the file may be younger than what this process knows of its folder

@@ -29,34 +29,16 @@ _EMPHASIS = re.compile(r"(?<![\w)])\*(\w[^*]*\w)\*(?!\w)")
 
 @dataclass(frozen=True)
 class Words:
-    """The words of a report.
+    """The words of a report."""
 
-    Attributes
-    ----------
-    title : str
-        Of a page.
-    first, second : str
-        The statement that is checked, and the one that takes its place, in a word.
-    heads : (str, str)
-        The same, above the columns of a page.
-    same : str
-        Said where nothing takes its place.
-    meanings : dict of str to str
-        What each verdict means.
-    shown : dict of str to str
-        Verdicts that have another name here.
-    source : callable
-        ``source(id)`` is whose claims they are, with the title and the setting of a section.
-    """
-
-    title: str
-    first: str
-    second: str
-    heads: tuple[str, str]
-    same: str
-    meanings: Mapping[str, str]
-    source: Callable[[str], Paper]
-    shown: Mapping[str, str] = field(default_factory=dict)
+    title: str  # of a page
+    first: str  # the statement that is checked, in a word
+    second: str  # the one that takes its place
+    heads: tuple[str, str]  # the same, above the columns of a page
+    same: str  # said where nothing takes its place
+    meanings: Mapping[str, str]  # of each verdict
+    source: Callable[[str], Paper]  # of an id: whose claims, with title and setting of a section
+    shown: Mapping[str, str] = field(default_factory=dict)  # verdicts with another name here
 
     def name(self, verdict: str) -> str:
         """Return what a verdict is called here."""
@@ -199,10 +181,7 @@ def _lines(outcome: Outcome, words: Words) -> Iterator[str]:
 
 
 def _halves(outcome: Outcome, words: Words) -> Iterator[tuple[str, str, list[Evidence]]]:
-    """Yield the statements, as printed and as used where it differs, with their evidence.
-
-    Before the printed one come its hypotheses, after it the steps of its proof, if compared.
-    """
+    """Yield each statement with its evidence; hypotheses come before, steps of the proof after."""
     claim = outcome.claim
     statements = {"premise": "", "printed": claim.printed, "step": "", "used": claim.used}
     same = {"premise": "its hypotheses", "step": "of the printed proof"}

@@ -34,11 +34,7 @@ def search_min(
     cost: int = 1,
     guesses: Iterable[Mapping[str, Any]] = (),
 ) -> Array:
-    """Return the value at every point of a search for the smallest one.
-
-    The sizes of the search are (quick, full); ``cost`` divides the number of points, for
-    functions that take long.
-    """
+    """Return the value at every point of a search for the smallest; sizes are (quick, full)."""
     values = []
 
     def recorded(**at: Any) -> float:
@@ -265,11 +261,9 @@ class _Curve:
 
 
 def _curve(cells: Array, masses: Array, width: float, steps: int, *, upper: bool) -> _Curve:
-    """Return the composed loss, counted modulo a window.
-
-    What is above the window comes back at its low end, what is below at its high end: the one
-    is added to an upper bound, the other subtracted from a lower one (Chernoff).
-    """
+    """Return the composed loss, counted modulo a window."""
+    # What is above the window comes back at its low end, what is below at its high end: the one is
+    # added to an upper bound, the other subtracted from a lower one (Chernoff).
     kept = np.abs(cells * width) < _LARGEST
     index, held = cells[kept], masses[kept]
     mean = float(index @ held)

@@ -137,11 +137,11 @@ def mass_below(law, edges):
 
 def outcome(mechanism, sample, outcomes):
     """Number of the outcome that a law lists, for each sample."""
-    if isinstance(mechanism, mutants.TwoSums):
+    if isinstance(mechanism, mutants.releases.TwoSums):
         return np.where(sample[:, 0] - sample[:, 1] < -1.0, 0, 1)
-    if isinstance(mechanism, mutants.Responses):
+    if isinstance(mechanism, mutants.releases.Responses):
         return sample.sum(axis=1)
-    if isinstance(mechanism, mutants.BatchMean):
+    if isinstance(mechanism, mutants.releases.BatchMean):
         return (sample >= 1.0).sum(axis=1)
     if isinstance(mechanism, mutants.SparseVector) and mechanism.values:
         below, value = sample[:, 0].astype(int), sample[:, 1]
@@ -226,7 +226,7 @@ def test_the_noisy_minimum_against_polynomials(scores, scale):
         for other in np.delete(weight, i):
             product *= np.polynomial.Polynomial([1.0, -other])
         expected.append(product.integ()(1.0))
-    law = mutants.NoisyMinimum(scale, -1).law(scores)
+    law = mutants.releases.NoisyMinimum(scale, -1).law(scores)
     np.testing.assert_allclose(law, expected, atol=1e-12)
     grid = (np.arange(20_000) + 0.5) / 20_000
     noise = -scale * np.log(grid)
@@ -234,7 +234,7 @@ def test_the_noisy_minimum_against_polynomials(scores, scale):
     for i, score in enumerate(scores):
         ahead = np.maximum(score + noise[:, None] - np.delete(scores, i), 0.0)
         expected.append(np.exp(-ahead.sum(axis=1) / scale).mean())
-    law = mutants.NoisyMinimum(scale, +1).law(scores)
+    law = mutants.releases.NoisyMinimum(scale, +1).law(scores)
     np.testing.assert_allclose(law, expected, atol=1e-4)
 
 
@@ -251,7 +251,7 @@ def test_the_law_of_one_halt(pair, threshold_scale, query_scale):
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_the_endless_search_is_a_long_one(noise):
     """2000 queries, the first of which are of the first kind; never halting is left over."""
-    mechanism = mutants.EndlessSearch(noise, 1.5, 2.0)
+    mechanism = mutants.methods.EndlessSearch(noise, 1.5, 2.0)
     halts = audit.above_threshold_distribution([-1.0, -0.3] * 1000, noise, 1.5, 2.0)
     first, second = halts[:-1:2].sum(), halts[1:-1:2].sum()
     np.testing.assert_allclose(mechanism.law([-1.0, -0.3]), [first, second], atol=2 * halts[-1])
@@ -260,7 +260,7 @@ def test_the_endless_search_is_a_long_one(noise):
 
 @given(query_sequences((2, 2), reach=3.0), st.floats(0.3, 3.0), st.floats(0.3, 3.0))
 def test_the_endless_search_is_private_with_laplace_noise(pair, threshold_scale, query_scale):
-    mechanism = mutants.EndlessSearch("laplace", threshold_scale, query_scale)
+    mechanism = mutants.methods.EndlessSearch("laplace", threshold_scale, query_scale)
     p, q = (mechanism.law(answers) for answers in pair)
     event = AboveThreshold("laplace", threshold_scale, query_scale, 1.0, None)
     assert audit.renyi_divergence(p, q, math.inf) <= event.pure_cost() + 1e-9
@@ -269,7 +269,7 @@ def test_the_endless_search_is_private_with_laplace_noise(pair, threshold_scale,
 @pytest.mark.slow
 @given(query_sequences((2, 12), reach=5.0), st.floats(0.1, 2.0))
 def test_subtracted_exponential_noise_is_private(pair, epsilon):
-    p, q = (mutants.NoisyMinimum(2.0 / epsilon, -1).law(scores) for scores in pair)
+    p, q = (mutants.releases.NoisyMinimum(2.0 / epsilon, -1).law(scores) for scores in pair)
     assert audit.renyi_divergence(p, q, math.inf) <= epsilon * (1 + 1e-9) + 1e-9
 
 

@@ -34,10 +34,7 @@ def exact_rate(spectrum: Array, step: SmoothStep) -> float:
 def printed_residual(
     certificate: theory.Certificate, alpha: float, beta: float, sign: float
 ) -> Array:
-    """Return the left side of (3.14) less the right one, as printed, with B = [sign alpha; 0].
-
-    The corner of X_0 is the scalar 2.
-    """
+    """Return the left side of (3.14) less the right one, as printed, B = [sign alpha; 0]."""
     mu, L, P = certificate.lmi.mu, certificate.lmi.L, certificate.P
     A, B = np.array([[1.0 + beta, -beta], [1.0, 0.0]]), np.array([[sign * alpha], [0.0]])
     C = np.array([[1.0, 0.0]])

@@ -16,10 +16,7 @@ from ..tools import Array
 
 
 def printed_recursion(recursion: theory.ErrorRecursion) -> theory.ErrorRecursion:
-    """Return the recursion of (4.3) or (4.8) as printed: without the factor 2 on the first error.
-
-    Kuru et al. (2022), Theorems 4.1 and 4.3; errata 001-9, 001-10.
-    """
+    """Return (4.3) or (4.8) as printed, without the factor 2 on the first error: 001-9, 001-10."""
     return recursion._replace(start=0.5 * recursion.start)
 
 

@@ -88,11 +88,7 @@ def shared_batch_ratio(
     excess: float,
     cost: Callable[[Sampled], Any] | None = None,
 ) -> float:
-    """Attack two releases from one batch: their joint law against the cost of the event.
-
-    ``kind``: "loss" for the pure losses, "pure" and "curve" for the Renyi cost where the pure
-    losses or the curves of the releases are known. ``cost(event)`` stands for the event.
-    """
+    """Attack two releases from one batch, of which losses ("loss", "pure") or curves are known."""
     order = 1.0 + excess
     tables = [laws_of(logits, 2, spread) for logits in (first, second)]
     sampling = presence(fraction, relation)

@@ -148,12 +148,9 @@ def attack_tables(
     few: int = 2,
     **options: Any,
 ) -> Iterator[Evidence]:
-    """Search the mechanisms that look at one record of many, and all those on tiny data.
-
-    ``few`` is how many sizes of tiny data are tried. ``usual`` is a smaller box that is searched
-    too, away from the extremes where any bound is tight: everything is drawn, or the loss is so
-    large that sampling is no help.
-    """
+    """Search the mechanisms that look at one record of many, and all those on ``few`` tiny data."""
+    # The ``usual`` box is away from the extremes where any bound is tight: everything is drawn, or
+    # the loss is so large that sampling is no help.
     replacing = relation == REPLACE_ONE
     spaces = {"fraction": Range(1e-4, 1.0, log=True), "spread": SPREAD, **space}
 
@@ -328,11 +325,9 @@ def rdp_poisson(effort: Effort) -> Iterator[Evidence]:
 
 
 def laplace_law(loss: float) -> Laws:
-    """Return the pair Lap(0), Lap(loss) as finite laws with the same Renyi divergences.
-
-    The tails are two outcomes; between the centers the weights are those of Gauss's rule, on
-    panels that get finer towards both centers.
-    """
+    """Return the pair Lap(0), Lap(loss) as finite laws with the same Renyi divergences."""
+    # The tails are two outcomes; between the centers the weights are those of Gauss's rule, on
+    # panels that get finer towards both centers.
     nodes, weights = np.polynomial.legendre.leggauss(12)
     ends = 0.5 * loss * np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 48)])
     ends = np.concatenate([ends, loss - ends[-2::-1]])
@@ -563,11 +558,8 @@ def with_replacement(effort: Effort) -> Iterator[Evidence]:
 def two_bins_ratio(
     std: float, loss: float, record: float, other: float, bound: Callable[..., Any] = Bins
 ) -> float:
-    """Attack both divergences of two batches, into which each of two records falls by itself.
-
-    The sums of the batches, with noise, are integrated over the plane by midpoints, which a finer
-    grid moves by 1e-4 of the value at most.
-    """
+    """Attack both divergences of two batches, into which each of two records falls by itself."""
+    # Midpoints on the plane of the noisy sums, which a finer grid moves by 1e-4 at most.
     sums = (0.0, record, other, record + other)
     low, high = min(sums) - 7.0 * std, max(sums) + 7.0 * std
     width = (high - low) / 400

@@ -113,11 +113,8 @@ def amplified(order: float, rate: float, events: list[Event]) -> float:
 
 
 def log_norm_law(n: int, rate: float, d: int, grid: Array) -> Array:
-    """Return the law of ln ||z/|B| || on an even grid: z normal in R^d, |B| ~ Bin(n, rate).
-
-    That is all there is in the noisy mean of gradients that are all 0. Batches that are empty
-    or have otherwise a probability below 1e-30 are left out.
-    """
+    """Return the law of ln ||z/|B| || on an even grid: z normal in R^d, |B| ~ Bin(n, rate)."""
+    # That is all there is in the noisy mean of gradients that are all 0.
     sizes = np.arange(1, n + 1)
     weights = stats.binom.pmf(sizes, n, rate)
     sizes, weights = sizes[weights > 1e-30], weights[weights > 1e-30]
@@ -312,11 +309,9 @@ def a_run() -> Result:
 
 
 def one_iteration(count: int = 1, order: int = 8, rho: float = 1.0) -> tuple[float, float]:
-    """Return exact cost and printed charge of a gradient and searches on one batch.
-
-    q = .01, eps_BT = 2. The record lowers every query by Delta_f. A search is only followed by
-    another one if it fails, and by the gradient of a batch of its own, which is charged too.
-    """
+    """Return exact cost and printed charge of a gradient and searches on one batch."""
+    # q = .01, eps_BT = 2. The record lowers every query by Delta_f. A search is only followed by
+    # another one if it fails, and by the gradient of a batch of its own, which is charged too.
     rate, eps, steps = 0.01, 2.0, 20 if count == 1 else 3
     fail = [law[-1] for law in one_search(steps, eps)]
     laws = [

@@ -172,11 +172,9 @@ def profile(
     last: float,
     jump: float,
 ) -> tuple[Array, Array]:
-    """Return levels, in units of the noise, and changes of queries of sensitivity 1.
-
-    Levels that bend upwards keep the chance of halting now, if not before, from falling
-    behind; changes alternate around a shift, and the last query stands alone.
-    """
+    """Return levels, in units of the noise, and changes of queries of sensitivity 1."""
+    # Levels that bend upwards keep the chance of halting now, if not before, from falling behind;
+    # changes alternate around a shift, and the last query stands alone.
     i = np.arange(steps)
     levels = start + slope * i / max(1, steps - 1) - bend * np.log1p(-i / steps)
     changes = np.clip(shift + swing * (-1.0) ** i, -1.0, 1.0)
@@ -302,11 +300,9 @@ SCALES = math.sqrt(1.5 / RHO), math.sqrt(3.0 / RHO)
 
 
 def many_tries(depth: float, max_it: float) -> float:
-    """Return the cost at order 2 of a long search on losses in [0, Delta_f].
-
-    Queries lie ``depth`` sigma_2 below the threshold and move by 1/2, up and down in turn. What is
-    released is less than the index: its parity, and whether there is one.
-    """
+    """Return the cost at order 2 of a long search on losses in [0, Delta_f]."""
+    # Queries lie ``depth`` sigma_2 below the threshold and move by 1/2, up and down in turn. What
+    # is released is less than the index: its parity, and whether there is one.
     z = np.linspace(-10.0, 10.0, 4001)
     mass = (z[1] - z[0]) * np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
 

@@ -69,14 +69,7 @@ class SparseVector:
 
     @property
     def events(self) -> list[Event]:
-        """Return what it costs for queries of sensitivity 1, by the proof of Lyu, Su and Li.
-
-        Raises
-        ------
-        ValueError
-            Where the proof says nothing: queries without noise or a cutoff, or a comparison
-            whose noisy value is published.
-        """
+        """Return what it costs for queries of sensitivity 1, by the proof of Lyu, Su and Li."""
         if self.cutoff is None or not self.query_scale or (self.values and not self.value_scale):
             raise ValueError(f"{self} is not private at any epsilon")
         threshold = Laplace(self.threshold_scale, 1.0)
@@ -269,12 +262,6 @@ class EndlessSearch:
     """Asks two queries in turn, with noise, until one is above a noisy threshold around 0.
 
     Called with the two true answers as the data set, it returns which of the two that was, 0 or 1.
-
-    Parameters
-    ----------
-    noise : {"laplace", "gaussian"}
-    threshold_scale, query_scale : float
-        Laplace scales or standard deviations.
     """
 
     noise: str
@@ -459,19 +446,10 @@ SECOND_ORDER = (
 
 @dataclass(frozen=True)
 class PerturbedMean:
-    """The minimizer of losses of w - y, of the penalty w^2/2, and of w times Laplace noise.
-
-    Parameters
-    ----------
-    scale : float
-        Of the noise.
-    clipped : bool
-        Whether the targets are cut to [-1, 1], and residuals clipped at 1/2 (Huber's loss); the
-        squared error otherwise.
-    """
+    """The minimizer of losses of w - y, of the penalty w^2/2, and of w times Laplace noise."""
 
     scale: float
-    clipped: bool
+    clipped: bool  # targets at [-1, 1], residuals at 1/2 (Huber's loss); else squared errors
 
     def _knots(self, dataset: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return points between which the gradient is linear, and the gradient there."""

@@ -433,26 +433,13 @@ RELEASES = (
 
 @dataclass(frozen=True)
 class BatchMean:
-    """The mean of a batch plus Laplace noise, on data so small that all batches can be listed.
-
-    Parameters
-    ----------
-    sampling : Poisson or WithReplacement
-    scale : float
-        Of the noise.
-    divisor : float, optional
-        What the sum is divided by; None for the size of the batch.
-    accesses : int
-        How often it is asked.
-    fresh : bool
-        Whether each access draws its own batch.
-    """
+    """The mean of a batch plus Laplace noise, on data so small that all batches can be listed."""
 
     sampling: Poisson | WithReplacement
     scale: float
-    divisor: float | None
+    divisor: float | None  # None for the size of the batch
     accesses: int = 1
-    fresh: bool = False
+    fresh: bool = False  # whether each access draws its own batch
 
     def _batches(self, n: int) -> Iterator[tuple[tuple[int, ...], float]]:
         """Yield all batches of n records with their probabilities."""

@@ -362,11 +362,9 @@ def fixed_points(effort: Effort) -> Iterator[Evidence]:
 def cosines(
     X: Array, y: Array, rs: tuple[float, ...], *, steps: int, batches: int, size: int
 ) -> Array:
-    """Return cosines with a batch's mean gradient, shape (batches, 2, len(rs)): DP-PSAC, Auto-S.
-
-    Softmax regression with intercepts, from 0, by gradient descent without noise. A sample's
-    gradient is the product of its row and its error, so that a weighted sum needs no single one.
-    """
+    """Return cosines with a batch's mean gradient, (batches, 2, len(rs)): DP-PSAC, Auto-S."""
+    # Softmax regression with intercepts, from 0, by gradient descent without noise. A sample's
+    # gradient is the product of its row and its error, so a weighted sum needs no single one.
     X = np.column_stack([X, np.ones(len(X))])
     targets = (y[:, None] == np.unique(y)).astype(np.float64)
     W = np.zeros((X.shape[1], targets.shape[1]))
@@ -493,10 +491,7 @@ def smallest_gradients(
     x: Array, tau0: float, tau1: float, r: float, step: float, T: int, noise: float,
     random: np.random.Generator,
 ) -> float:  # fmt: skip
-    """Return E min_t ||grad f(x_t)|| of runs from x; noise is that of the mean.
-
-    The gradients are (1 + tau1 s_i) grad f + tau0 u_i: most pull one way, their mean is grad f.
-    """
+    """Return E min_t ||grad f(x_t)|| of runs from x; noise is that of the mean."""
     scales = 1.0 + tau1 * np.linspace(-1.0, 1.0, SAMPLES)[:, None]
     pulls = np.zeros((SAMPLES, DIMENSION))
     pulls[:, 0] = tau0 * np.where(np.arange(SAMPLES) < 5, 0.6, -1.0)
@@ -515,10 +510,9 @@ def smallest_gradients(
 def run_and_bound(
     T: int, r: float, tau0: float, tau1: float, sigma: float, random: np.random.Generator
 ) -> tuple[float, float]:
-    """Return E min ||grad f|| of runs with the printed step size, and our bound.
-
-    The numerator of the step size is lost: B sqrt(2 (f(x_0) - inf f)), the best one for the bound.
-    """
+    """Return E min ||grad f|| of runs with the printed step size, and our bound."""
+    # The numerator of the step size is lost: B sqrt(2 (f(x_0) - inf f)) is the best one for the
+    # bound.
     x, B = np.full((RUNS, DIMENSION), 2.0), 0.5 * SAMPLES
     gap = float(WAVY.value(x[0]).sum())
     smoothness = WAVY.L0 + L1 * (tau0 + 1.0)
@@ -689,10 +683,7 @@ def with_replacement(effort: Effort) -> Iterator[Evidence]:
 
 
 def long_full_batches(effort: Effort) -> Iterator[Evidence]:
-    """Choose the constants of Abadi et al. for the paper: batches of all data, epsilon = .999 c1 T.
-
-    The same for Theorem 3.4 and Corollary 5.1 of Fang et al. (2023).
-    """
+    """Choose the constants of Abadi et al. for the paper: all data, epsilon = .999 c1 T."""
     constants = np.geomspace(1e-3, 1e3, effort.cases(13, 61))
     grid = list(itertools.product(constants, constants, (1e-8, 1e-5, 0.1)))
     below, noises = [], []

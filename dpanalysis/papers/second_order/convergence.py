@@ -154,11 +154,7 @@ def extremes() -> Iterator[tuple[str, float, float]]:
 
 
 def search_failure(tries: int, odds: float, slack: Callable[[int, float], float]) -> float:
-    """Return P(a query is accepted that is as far below 0 as the slack says) times the odds.
-
-    With the printed slack of (16) that is P(a step that decreases f by less than (17) is accepted)
-    over xi/T.
-    """
+    """Return P(a query is accepted that is as far below 0 as the slack says) times the odds."""
     low = np.full(tries, -slack(tries, 1.0 / odds))
     return odds * float(above_threshold_distribution(low, "laplace", 2.0, 4.0)[:-1].sum())
 
@@ -270,11 +266,9 @@ def concentration(effort: Effort) -> Iterator[Evidence]:
 
 
 def lanczos_misses(spectrum: Array, steps: int, accuracy: float, starts: Array) -> float:
-    """Return the share of starts from which ``steps`` steps miss the smallest eigenvalue.
-
-    Lanczos from the start u on diag(spectrum) minimizes the Rayleigh quotient over the Krylov
-    space; all starts (R, d) at once, each vector orthogonalized twice against all before.
-    """
+    """Return the share of starts (R, d) from which so many steps miss the smallest eigenvalue."""
+    # Lanczos on diag(spectrum), all starts at once, each vector orthogonalized twice against all
+    # before.
     count, d = starts.shape
     basis = np.zeros((count, steps, d))
     diagonal, off = np.zeros((count, steps)), np.zeros((count, steps))
@@ -534,11 +528,8 @@ def evaluations(
     eps: tuple[float, float],
     rng: Any,
 ) -> tuple[int, float]:
-    """Return how often Algorithm 1 evaluates, and (f(w0) - f_lb)/MIN_DEC.
-
-    On height (1 - cos(wave w)) + curvature w^2/2, whose minimum is 0, with the largest noise
-    allowed, of random sign.
-    """
+    """Return how often Algorithm 1 evaluates, and (f(w0) - f_lb)/MIN_DEC."""
+    # On height (1 - cos(wave w)) + curvature w^2/2, with the largest noise allowed, of random sign.
     G, M = height * wave**2 + curvature, max(height * wave**3, 1e-9)
     c, c1, c2, _, _ = shares
     long, wide = theory.tolerated_noise(*eps, M, c, c1, c2)
@@ -672,11 +663,9 @@ def tolerances(alpha: float) -> dict[str, float]:
 def least_records(
     alpha: float = 0.03, d: int = 54, rho: float = 0.01, eps: tuple[float, float] | None = None
 ) -> float:
-    """Return the records that make the noise of all T iterations tolerable, up to 5 % of runs.
-
-    Measured, not by the paper's formula: quantiles of chi, and the norm of a matrix that is drawn,
-    with the noise that the paper adds, T its own and nothing spent on f(w0).
-    """
+    """Return the records that make the noise of all T iterations tolerable, up to 5 % of runs."""
+    # Measured, not by the paper's formula: quantiles of chi, and the norm of a matrix that is
+    # drawn, with the noise that the paper adds, T its own and nothing spent on f(w0).
     eps_g, eps_H = eps or tuple(tolerances(alpha).values())
     G, M, B_g, B_H = CONSTANTS
     T = math.ceil(math.log(2.0) / theory.min_decrease_short(eps_g, eps_H, G, M, *SHORT[:3]))
@@ -887,10 +876,8 @@ class AsIf(ERM):
 
 @lru_cache(maxsize=16)
 def runs_at(G: float, M: float, name: str, runs: int) -> tuple[float, float]:
-    """Return mean iterations and final loss of runs from 0 to a loose solution, epsilon = 1.
-
-    Two Gaussian clouds of the size of IJCNN, rows of norm 1, lambda = .001.
-    """
+    """Return mean iterations and final loss of runs from 0 to a loose solution, epsilon = 1."""
+    # Two Gaussian clouds of the size of IJCNN, rows of norm 1, lambda = .001.
     random, n, d = np.random.default_rng(0), 49_990, 22
     y = np.where(random.random(n) < 0.2, 1.0, -1.0)
     X = y[:, None] * np.linspace(1.0, 0.0, d) + random.normal(size=(n, d))

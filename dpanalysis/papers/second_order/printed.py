@@ -67,10 +67,7 @@ def printed_batch(
     c1: float,
     c2: float,
 ) -> int:
-    r"""Return the size of a batch by (24), with 64 and 32 where the proof needs 128 and 64.
-
-    Gao and Wright (2023), (24); errata 003-18.
-    """
+    """Return the size of a batch by (24): 64 and 32 where the proof needs 128 and 64; 003-18."""
     gradient, hessian = theory.tolerated_noise(eps_g, eps_H, M, c, c1, c2)
     B_g = check_positive("B_g", B_g)
     B_H = check_positive("B_H", B_H)

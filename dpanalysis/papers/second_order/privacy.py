@@ -178,12 +178,10 @@ NODES = np.polynomial.legendre.leggauss(12)
 
 
 def stopping(shift: float, barriers: Array) -> Iterator[tuple[Array, Array, float]]:
-    """Yield (losses so far, their probabilities under P, barrier) before each release.
-
-    A run makes Gaussian releases, noise 1, whose mean is ``shift`` under P and 0 under Q, and
-    stops as soon as its privacy loss reaches the barrier; exact up to Gauss-Legendre
-    quadrature. The last barrier is where it stops anyway: -inf.
-    """
+    """Yield (losses so far, their probabilities under P, barrier) before each release."""
+    # A run makes Gaussian releases, noise 1, whose mean is ``shift`` under P and 0 under Q, and
+    # stops as soon as its privacy loss reaches the barrier, the last one anyway; exact up to
+    # quadrature.
     losses, masses = np.zeros(1), np.ones(1)
     drift = 0.5 * shift * shift
     for count, barrier in enumerate(barriers, start=1):
@@ -472,11 +470,9 @@ def query_change(
 
 
 def wrong_step(noise: float, divide: bool) -> float:
-    """Return the chance that Algorithm 2 accepts a step that raises the objective.
-
-    The queries are gamma/8 - gamma^2 at gamma = 4, 2, ..., 1/16 (positive for the last two),
-    and ``noise`` is the sensitivity of q/gamma, lambda = 1.
-    """
+    """Return the chance that Algorithm 2 accepts a step that raises the objective."""
+    # The queries are gamma/8 - gamma^2 at gamma = 4, 2, ..., 1/16 (positive for the last two), and
+    # ``noise`` is the sensitivity of q/gamma, lambda = 1.
     steps = 4.0 * 0.5 ** np.arange(7)
     queries = steps / 8.0 - steps**2
     scale = noise if divide else noise * steps[0]

@@ -227,10 +227,7 @@ def run_length(effort: Effort) -> Iterator[Evidence]:
 
 
 def network(x: Array, weights: list[Array]) -> tuple[float, float]:
-    """Return the cross-entropy of class 0 and the squared norm of its gradient.
-
-    ``weights`` are those of a ReLU network without biases, first layer first.
-    """
+    """Return the cross-entropy of class 0 and its squared gradient of a ReLU network."""
     inputs = [x]
     for W in weights[:-1]:
         inputs.append(np.maximum(W @ inputs[-1], 0.0))
@@ -418,11 +415,9 @@ def log_moment(
 
 
 def like_gradients(c5: float, own_size: bool) -> float:
-    """Return a lower bound of ln E exp(||zeta||^2/scale) where all gradients have norm C.
-
-    The scale is the paper's at sigma = d = 1, rho = C/1000; n = 100 B, B = 100 c5. The sum is
-    divided by B, or by the size of the batch, an empty one counting as 0.
-    """
+    """Return a lower bound of ln E exp(||zeta||^2/scale) where all gradients have norm C."""
+    # The scale is the paper's at sigma = d = 1, rho = C/1000; n = 100 B, B = 100 c5. The sum is
+    # divided by B, or by the size of the batch, an empty one counting as 0.
     B, rate = 100.0 * c5, 0.01
     n = round(B / rate)
     scale, variance = c5 * (1e-6 / B + 1.0 / B**2), 1.0 / B**2
@@ -577,11 +572,9 @@ def quotient(
 
 
 def tail_quotient(c1: float) -> float:
-    """Return P(f(w_priv) - f* >= 2 gap + T^2 C^2/L + t) / its bound (14), t = .3.
-
-    One step from 1.25 with B = 4 on eight records, all batches of them listed. The noise is so
-    small that the bound is 2 exp(-20).
-    """
+    """Return P(f(w_priv) - f* >= 2 gap + T^2 C^2/L + t) / its bound (14), t = .3."""
+    # One step from 1.25 with B = 4 on eight records, all batches of them listed. The noise is so
+    # small that the bound is 2 exp(-20).
     start, t, B, n = 1.25, 0.3, 4.0, 8
     std = math.sqrt(t * c1 * B**2 / 20.0)
     centers = np.repeat([6.0, -10.0], [5, 3])
@@ -660,10 +653,7 @@ def paths(
     runs: int,
     random: np.random.Generator,
 ) -> Array:
-    """Return the largest f(w_t), f = w^2/2, of runs from ``start`` with noise of that scale.
-
-    E exp(noise^2/scale^2) is at most e: signs, or uniform or Gaussian numbers.
-    """
+    """Return the largest f(w_t), f = w^2/2, of runs whose noise has E exp(noise^2/scale^2) <= e."""
     w = np.full(runs, start)
     most = 0.5 * w * w
     for _ in range(T):
