@@ -9,15 +9,16 @@ Examples
 >>> with plotting.style():
 ...     figure, axes = plotting.panels(1, 2)
 ...     gap = np.exp(-np.arange(50.0))[:, None] * np.ones(20)
-...     plotting.convergence(axes[0, 0], {"GD": gap, "NAG": gap**1.5}, ylabel="objective gap")
+...     for name, values in {"GD": gap, "NAG": gap**1.5}.items():
+...         plotting.curve(axes[0, 0], np.arange(50), values, label=name)
 ...     plotting.shared_legend(figure, axes)
->>> axes[0, 0].get_yscale()
-'log'
+>>> len(axes[0, 0].lines)
+2
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,7 +36,6 @@ __all__ = [
     "COLUMN",
     "PAGE",
     "PALETTE",
-    "convergence",
     "curve",
     "drawing",
     "line_style",
@@ -126,7 +126,7 @@ def drawing(ax: Axes | None = None, *, height: float = 2.3) -> Iterator[Axes]:
 
 
 def line_style(name: str, position: int = 0) -> dict[str, Any]:
-    """Return color and dashes of an algorithm.
+    """Return color and dashes of an algorithm, as arguments of ``Axes.plot``.
 
     Parameters
     ----------
@@ -135,11 +135,6 @@ def line_style(name: str, position: int = 0) -> dict[str, Any]:
         ``"DP-"``, have fixed styles.
     position : int
         For other names: position in the palette; after seven colors the dashes change.
-
-    Returns
-    -------
-    dict
-        Keyword arguments for ``Axes.plot``.
 
     Examples
     --------
@@ -164,9 +159,8 @@ def panels(
     height: float = 2.3,
     sharex: bool | Literal["row", "col"] = False,
     sharey: bool | Literal["row", "col"] = False,
-    letters: bool = True,
 ) -> tuple[Figure, np.ndarray]:
-    """Return a figure with a grid of panels, lettered (a), (b), ...
+    """Return a figure with a grid of axes (rows, columns); several are lettered (a), (b), ...
 
     Parameters
     ----------
@@ -176,13 +170,6 @@ def panels(
         Size of one panel in inches: ``width=PAGE / columns`` fills a page.
     sharex, sharey : bool or {"row", "col"}
         As in Matplotlib.
-    letters : bool
-        Whether to letter the panels, if there are several.
-
-    Returns
-    -------
-    figure : matplotlib.figure.Figure
-    axes : ndarray of Axes, shape (rows, columns)
 
     Examples
     --------
@@ -196,7 +183,7 @@ def panels(
         figsize=(width * columns, height * rows), layout="constrained"
     )
     axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
-    if letters and axes.size > 1:
+    if axes.size > 1:
         for place, ax in enumerate(axes.flat):
             # Left of the axes, where it cannot overlap a title.
             at = {"loc": "left", "x": -0.42 / width, "fontweight": "bold"}
@@ -262,53 +249,6 @@ def curve(
         )
 
 
-def convergence(
-    ax: Axes,
-    runs: Mapping[str, ArrayLike | tuple[ArrayLike, ArrayLike]],
-    *,
-    xlabel: str = "iteration",
-    ylabel: str = "",
-    title: str = "",
-    log: bool = True,
-    band: str = "quantiles",
-) -> None:
-    """Draw one curve for each algorithm: the mean over replicates with its spread.
-
-    Parameters
-    ----------
-    ax : Axes
-    runs : mapping of str to (T,) or (T, R) array, or to a pair (x, values)
-        Values by the algorithm's name; without ``x`` iterations count from 0.
-    xlabel, ylabel, title : str
-        Labels; empty ones are omitted.
-    log : bool
-        Whether the vertical axis is logarithmic.
-    band : {"quantiles", "range", "none"}
-        See :func:`curve`.
-
-    Examples
-    --------
-    >>> figure, axes = panels(1, 1)
-    >>> convergence(axes[0, 0], {"GD": [1.0, 0.5], "HB": ([0, 2], [1.0, 0.1])}, ylabel="gap")
-    >>> [line.get_label() for line in axes[0, 0].lines]
-    ['GD', 'HB']
-    """
-    for position, (name, run) in enumerate(runs.items()):
-        if isinstance(run, tuple):
-            x, values = run
-        else:
-            x, values = np.arange(len(np.asarray(run))), run
-        curve(ax, x, values, label=name, band=band, position=position)
-    if log:
-        ax.set_yscale("log")
-    if xlabel:
-        ax.set_xlabel(xlabel)
-    if ylabel:
-        ax.set_ylabel(ylabel)
-    if title:
-        ax.set_title(title)
-
-
 def reference(ax: Axes, x: ArrayLike, y: ArrayLike, *, label: str, **kwargs: Any) -> None:
     """Draw a published curve: thin and gray, below all others.
 
@@ -338,7 +278,7 @@ def reference(ax: Axes, x: ArrayLike, y: ArrayLike, *, label: str, **kwargs: Any
     ax.plot(np.asarray(x), np.asarray(y), label=label, **(look | kwargs))
 
 
-def shared_legend(figure: Figure, axes: np.ndarray, *, columns: int = 6, title: str = "") -> None:
+def shared_legend(figure: Figure, axes: np.ndarray, *, columns: int = 6) -> None:
     """Add one legend below the figure, with each label of the panels once.
 
     Parameters
@@ -348,14 +288,12 @@ def shared_legend(figure: Figure, axes: np.ndarray, *, columns: int = 6, title: 
         Panels with the labels.
     columns : int
         Largest number of entries in a row.
-    title : str
-        Title of the legend.
 
     Examples
     --------
     >>> figure, axes = panels(1, 2)
     >>> for ax in axes.flat:
-    ...     convergence(ax, {"GD": [1.0, 0.5]})
+    ...     curve(ax, [0, 1], [1.0, 0.5], label="GD")
     >>> shared_legend(figure, axes)
     >>> [text.get_text() for text in figure.legends[0].get_texts()]
     ['GD']
@@ -370,5 +308,4 @@ def shared_legend(figure: Figure, axes: np.ndarray, *, columns: int = 6, title: 
             list(entries),
             loc="outside lower center",
             ncols=min(columns, len(entries)),
-            title=title or None,
         )

@@ -66,16 +66,6 @@ def test_looks():
         assert 1.05 / (luminance(color) + 0.05) >= 2
 
 
-def test_convergence_labels_scales_and_given_x():
-    _, axes = plotting.panels(1, 1)
-    runs = {"GD": np.ones((3, 4)), "NAG": ([0, 10], [1, 0.1])}
-    plotting.convergence(axes[0, 0], runs, ylabel="gap", title="m = n")
-    ax = axes[0, 0]
-    assert ax.get_yscale() == "log" and ax.get_ylabel() == "gap" and ax.get_title() == "m = n"
-    assert ax.lines[0].get_xdata().tolist() == [0, 1, 2]
-    assert ax.lines[1].get_xdata().tolist() == [0, 10]
-
-
 def test_letters_and_one_legend():
     figure, axes = plotting.panels(2, 2)
     assert [ax.get_title(loc="left") for ax in axes.flat] == ["(a)", "(b)", "(c)", "(d)"]
@@ -83,7 +73,8 @@ def test_letters_and_one_legend():
     plotting.shared_legend(figure, axes)
     assert figure.legends == []  # nothing to say
     for ax in axes.flat:
-        plotting.convergence(ax, {"GD": [1, 2], "HB": [2, 3]})
+        for name, values in {"GD": [1, 2], "HB": [2, 3]}.items():
+            plotting.curve(ax, [0, 1], values, label=name)
         plotting.reference(ax, [0, 1], [1, 1], label="published")
     plotting.shared_legend(figure, axes)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
