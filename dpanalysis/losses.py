@@ -316,14 +316,10 @@ def constants_of(loss: Loss) -> tuple[float, ...]:
 
 
 def check_per_sample(loss: Loss) -> None:
-    """Raise ValueError if a formula of a user's loss mixes samples or stores them.
-
-    Array formulas are given many samples at once, but a private sum is charged for one record's
-    term. So a formula must not depend on other samples: no centered or normalized predictions, no
-    median, no running average. All formulas are evaluated on random numbers in several groupings,
-    which must agree to the last bit. Calling them one sample at a time would exclude mixing, but
-    take about 500 times as long.
-    """
+    """Raise ValueError if a formula of a user's loss mixes samples or stores them."""
+    # A private sum is charged for one record's term: no centered or normalized predictions, no
+    # median, no running average. Formulas are evaluated on random numbers in several groupings,
+    # which must agree to the last bit; one sample at a time would take about 500 times as long.
     if type(loss) in _BUILT_IN:
         return
     z, y = grid(loss)

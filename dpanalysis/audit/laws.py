@@ -38,10 +38,7 @@ from .quadrature import EPS, Array, Density, integrate
 
 @dataclass(frozen=True, eq=False)
 class Subsampling:
-    """The law of batches drawn from two neighbouring data sets.
-
-    The mechanism's privacy bounds how far its laws on two neighbouring batches differ.
-    """
+    """The law of batches from two neighbouring data sets, and which batches are neighbours."""
 
     first: Array  # (batches,), probability of each batch from the one data set
     second: Array  # (batches,), from the other

@@ -242,11 +242,10 @@ class Goal(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """An event, the input on which it is likelier (0, 1), and what was learned of its test.
+    """An event, the input on which it is likelier (0, 1), and what was learned of its test."""
 
-    Namely about how often it happens on that input and on the other, and about which level nine of
-    ten tests will bound, the uncertainty of the learning charged.
-    """
+    # About how often it happens on that input and on the other, and about which level nine of ten
+    # tests will bound, the uncertainty of the learning charged.
 
     event: OutcomeEvent
     likelier: int

@@ -58,11 +58,8 @@ def _copy(X: Any, i: int, row: Any) -> None:
 def dense_range(
     data: Any, lo: int, hi: int, w: Any, wanted: Any, gradient: Any, careful: bool
 ) -> Any:
-    """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped, grown.
-
-    ``grown`` is the number of rows outside their limits; if ``careful`` they are left out, and it
-    is 0.
-    """
+    """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped, grown."""
+    # That is how many rows are outside their limits; if ``careful`` they are left out, and it is 0.
     X, samples, rows, indexed = borrowed(data)
     _, _, norms, _, limits = samples
     terms, numbers, want_value, want_gradient = wanted

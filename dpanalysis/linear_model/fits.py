@@ -59,11 +59,9 @@ class Sketch:
     columns: np.ndarray  # those that are not constant
 
     def shares(self, other: Sketch, within: bool) -> bool:
-        """Whether two tables have rows in common, or columns of the same rows.
-
-        Where rows repeat, as those of a few categories do, equal rows are not the same records:
-        then the tables must be equal, or belong to one ensemble or search (``within``).
-        """
+        """Whether two tables have rows in common, or columns of the same rows."""
+        # Where rows repeat, equal rows are not the same records: then the tables must be equal, or
+        # belong to one ensemble or search (``within``).
         if (self.n, self.total) == (other.n, other.total):
             return True
         if self.n == other.n and _common(self.columns, other.columns) >= _COLUMNS:

@@ -186,12 +186,11 @@ def _search_scales(noise: str, epsilon: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Refinement(GradientSearch):
-    """Full-batch descent that refines a noisy gradient until the search finds a step.
+    """Full-batch descent that refines a noisy gradient until the search finds a step."""
 
-    If none is found, the gradient's budget rho is multiplied by 1 + growth from then on, and the
-    increase pays for another measurement at the same point. Their mean, weighted by cost, that is
-    by inverse variance, has the variance of one measurement at the new budget.
-    """
+    # If none is found, the gradient's budget rho is multiplied by 1 + growth from then on, and the
+    # increase pays for another measurement at the same point. Their mean, weighted by inverse
+    # variance, has the variance of one measurement at the new budget.
 
     released: ClassVar[tuple[str, ...]] = (
         *AdaptiveMethod.released,

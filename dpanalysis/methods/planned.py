@@ -231,12 +231,10 @@ def _bracket(fit: Callable[[float], bool], ratio: float = 4.0) -> tuple[float, f
 
 
 def choose_horizon(request: NoiseRequest, recursion: ErrorRecursion, initial_gap: float) -> int:
-    """Return the T' with the least error bound (Remark 4.1), at most that of ``recursion``.
-
-    For a pure budget every T' is tried. Otherwise a grid of horizons is compared, with noise of
-    the same sum of 1/variance as a uniform schedule that fits the budget: a heuristic choice that
-    does not depend on the data; the noise of the chosen horizon is then calibrated exactly.
-    """
+    """Return the T' with the least error bound (Remark 4.1), at most that of ``recursion``."""
+    # For a pure budget every T' is tried. Otherwise a grid of horizons is compared, with noise of
+    # the same sum of 1/variance as a uniform schedule that fits the budget: a heuristic choice that
+    # does not depend on the data; the noise of the chosen horizon is then calibrated exactly.
     facts, variance = request.facts, batch_variance(request)
     if request.pure:
         from ..theory import horizon_bounds
@@ -271,12 +269,9 @@ def choose_horizon(request: NoiseRequest, recursion: ErrorRecursion, initial_gap
 
 
 def batch_variance(request: NoiseRequest) -> float:
-    """Bound E||mean over a batch - mean over all||^2 from the bound G on one gradient.
-
-    Without replacement it is (G^2/m) (n-m)/(n-1), (3.13) of Kuru et al. with S = 2G; m
-    independent draws have G^2/m, and a Poisson batch divided by its expected size q n has
-    ((1-q)/q n) G^2.
-    """
+    """Bound E||mean over a batch - mean over all||^2 from the bound G on one gradient."""
+    # Without replacement (3.13) of Kuru et al. with S = 2G; of m independent draws G^2/m; of a
+    # Poisson batch divided by q n ((1-q)/q n) G^2.
     facts, sampling = request.facts, request.sampling
     if isinstance(sampling, Full) or facts.n == 1:
         return 0.0

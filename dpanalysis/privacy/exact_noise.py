@@ -122,10 +122,8 @@ class Reals(ABC):
         """Return the interval of number i that so many digits of its uniforms give."""
 
     def enclosure(self, i: int, digits: int, intervals: Any) -> Any:
-        """Return an interval that holds number i; its width falls to 0 with more digits.
-
-        It is a little wider than interval arithmetic gives it, for the functions' own errors.
-        """
+        """Return an interval that holds number i; its width falls to 0 with more digits."""
+        # It is a little wider than interval arithmetic gives it, for the functions' own errors.
         value = self._evaluate(i, digits, intervals)
         return value * (1 + intervals.mpf([-1, 1]) / intervals.mpf(2) ** digits)
 

@@ -296,10 +296,8 @@ class SystemRandom:
         return loc + laplace(self, scale, shape_of(size, loc, scale))
 
     def _unit_laplace(self, size: Size) -> Any:
-        """Return Laplace noise of scale 1 that ends at 36.7, by the inverse of its CDF.
-
-        The uniform lies in (0, 1], so the logarithm is finite; the sign has its own bit.
-        """
+        """Return Laplace noise of scale 1 that ends at 36.7, by the inverse of its CDF."""
+        # The uniform lies in (0, 1], so the logarithm is finite; the sign has its own bit.
         self.floating = True
         bits = self._bits(size)
         magnitude = -np.log(((bits >> np.uint64(11)) + 1.0) * 2.0**-53)

@@ -429,11 +429,9 @@ def minimize_perturbed(problem: PerturbedObjective, tolerance: float) -> tuple[n
 def _approach(
     problem: PerturbedObjective, gradient: np.ndarray, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return a point, its gradient and the evaluations made: steps from 0 that halve the norm.
-
-    Each is with the Hessian of :data:`_SAMPLED` times d records. They end at a hundredth of the
-    first norm, from where one Hessian of all records mostly serves to the end.
-    """
+    """Return a point, its gradient and the evaluations made: steps from 0 that halve the norm."""
+    # Each is with the Hessian of :data:`_SAMPLED` times d records. They end at a hundredth of the
+    # first norm, from where one Hessian of all records mostly serves to the end.
     w, count, norm = np.zeros(problem.d), 0, float(np.linalg.norm(gradient))
     enough = max(tolerance, 0.01 * norm)
     n, sampled = problem.problem.n, _SAMPLED * problem.d

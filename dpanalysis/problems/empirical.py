@@ -572,11 +572,9 @@ def flat_at_zero(regularizer: Regularizer | None, d: int) -> bool:
 
 
 def check_regularizer(regularizer: Any) -> None:
-    """Raise TypeError unless ``regularizer`` is None or an object of dpanalysis.regularizers.
-
-    A class that overrides a formula and inherits a constant is refused too: a guarantee that
-    depends on strong convexity would depend on a wrong number.
-    """
+    """Raise TypeError unless it is None or an object of dpanalysis.regularizers."""
+    # One that overrides a formula and inherits a constant is refused too: a guarantee would depend
+    # on a wrong number.
     if isinstance(regularizer, type) or not (regularizer is None or hasattr(regularizer, "mu")):
         raise TypeError(
             "regularizer must be None or an object of dpanalysis.regularizers, such as L2(0.1), "

@@ -101,10 +101,8 @@ def _goal(
 
 
 def _minimize_rate(value: Callable[[float], float], best: float) -> float:
-    """Return a squared rate in ``(best, 1)`` where ``value`` is smallest.
-
-    The scale is ``ln(1 - square)``: a coarse grid, then Brent's method between its neighbours.
-    """
+    """Return a squared rate in ``(best, 1)`` where ``value`` is smallest."""
+    # The scale is ``ln(1 - square)``: a coarse grid, then Brent's method between its neighbours.
 
     def at(s: float) -> float:
         return value(1.0 - (1.0 - best) * float(np.exp(-s)))

@@ -43,11 +43,9 @@ def _triangle(size: int) -> tuple[np.ndarray, np.ndarray, FloatArray]:
 
 
 def maximize(cost: Sequence[float], blocks: Sequence[FloatArray]) -> FloatArray:
-    """Maximize ``cost @ y`` subject to ``F_0 + sum_i y_i F_i`` positive semidefinite per block.
-
-    Clarabel is called directly: less than half a millisecond for a program of half a dozen
-    unknowns and matrices of order 3, for which cvxpy's modeling layer takes several.
-    """
+    """Maximize ``cost @ y`` subject to ``F_0 + sum_i y_i F_i`` positive semidefinite per block."""
+    # Clarabel is called directly: less than half a millisecond for a program of half a dozen
+    # unknowns and matrices of order 3, for which cvxpy's modeling layer takes several.
     import clarabel
 
     k = len(cost)
@@ -425,11 +423,8 @@ class CertificateSearch:
         return float(min(np.linalg.eigvalsh(residual)[0], np.linalg.eigvalsh(P)[0]) / size)
 
     def center(self, square: float) -> FloatArray:
-        """Return the unknowns with the largest margin ``t`` at a squared rate.
-
-        ``c = 1 - p11 - p22`` excludes the trivial solution; the unknowns of the program are
-        ``p11, p12, p22, c0, t``.
-        """
+        """Return the unknowns with the largest margin ``t`` at a squared rate."""
+        # c = 1 - p11 - p22 excludes the trivial solution; the program's are p11, p12, p22, c0, t.
         f = self._forms(square)
         blocks = [
             np.array([f[3], f[0] - f[3], f[1], f[2] - f[3], f[4], -np.eye(3)]),
@@ -456,11 +451,9 @@ class CertificateSearch:
         return float(brentq(self.best_margin, low, 1.0, xtol=1e-10 * (1.0 - low), rtol=1e-15))
 
     def shifted(self, square: float) -> Certificate | None:
-        """Return a verified certificate a little above the boundary of feasibility.
-
-        The rate rises by 1e-6 of its distance to 1, and tenfold more until the solver's accuracy
-        suffices.
-        """
+        """Return a verified certificate a little above the boundary of feasibility."""
+        # The rate rises by 1e-6 of its distance to 1, and tenfold more until the solver's accuracy
+        # suffices.
         rate = float(np.sqrt(square))
         for shift in 1e-6 * 10.0 ** np.arange(6):
             certificate = self.repaired(float((rate + shift * (1.0 - rate)) ** 2))

@@ -234,10 +234,8 @@ def _mu_of(loss: float, delta: float) -> float:
 
 
 def _hull(losses: Array, deltas: Array) -> tuple[Array, Array]:
-    """Return the lower convex hull of H from above, over x = e^epsilon in [0, largest].
-
-    Of places that are known, their mirror images, H(0) = 1 and H(1) <= 1.
-    """
+    """Return the lower convex hull of H from above, over x = e^epsilon in [0, largest]."""
+    # Of places that are known, their mirror images, H(0) = 1 and H(1) <= 1.
     x, back = np.exp(losses), np.exp(-losses)
     mirrored = -np.expm1(-losses) + back * deltas
     places = np.concatenate([[0.0, 1.0], back, x])

@@ -350,11 +350,9 @@ def _linear(
 
 
 def _highest_sum(grid: Array, p: Array, batches: int, cut: float) -> float:
-    """Return what W' exceeds with a P-mass below ``cut``, by Chernoff's bound.
-
-    Under P one term is drawn by p times its value. Cells are taken together, as if all were the
-    highest of them, which only makes the bound larger.
-    """
+    """Return what W' exceeds with a P-mass below ``cut``, by Chernoff's bound."""
+    # Under P one term is drawn by p times its value. Cells are taken together, as if all were the
+    # highest of them, which only makes the bound larger.
     starts = np.unique(np.concatenate([[0], np.geomspace(1, p.size - 1, 2000).astype(int)]))
     highest = grid[np.append(starts[1:], p.size) - 1]
     without, with_it = (np.add.reduceat(each, starts) for each in (p, p * grid))
@@ -510,10 +508,8 @@ def _checked(
 def _composed_lower(
     losses: Array, mass: Array, delta: float, epochs: int, rounding: float
 ) -> float:
-    """Return a lower bound on the epsilon of so many losses, which occur with these masses.
-
-    Losses are rounded down to a grid, rare small ones left out, and rare large ones made smaller.
-    """
+    """Return a lower bound on the epsilon of so many losses, which occur with these masses."""
+    # Losses are rounded down to a grid, rare small ones left out, and rare large ones made smaller.
     top = losses[np.flatnonzero(_from_above(mass)[:-1] >= 1e-4 * delta / epochs)[-1:]]
     if not top.size:
         return 0.0

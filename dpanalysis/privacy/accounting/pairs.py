@@ -174,11 +174,9 @@ def connect_dots(width: float, profile: Array) -> tuple[Array, float]:
 
 
 def product(parts: Iterable[tuple[Pair | None, int]]) -> Pair | None:
-    """Return the pair of independent releases, each so many times; None if one has no pair.
-
-    One Laplace release keeps its own profile; of several, and beside Gaussian noise, each is
-    dominated by randomized response. Pairs of batches have no product in closed form.
-    """
+    """Return the pair of independent releases, each so many times; None if one has no pair."""
+    # One Laplace release keeps its own profile; of several, and beside Gaussian noise, each is
+    # dominated by randomized response. Pairs of batches have no product in closed form.
     mu_squared = 0.0
     laplaces: list[tuple[float, int]] = []
     responses: list[tuple[float, int]] = []

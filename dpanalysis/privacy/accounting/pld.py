@@ -131,11 +131,9 @@ def _epsilon_on_grid(pairs: Mapping[Pair, int], width: float, tail: float, delta
 def lower_epsilon(
     cells: NDArray[np.int64], mass: Array, width: float, delta: float, count: int, rounding: float
 ) -> float:
-    """Return a lower bound on the epsilon of ``count`` losses, each ``width`` times a cell.
-
-    A cell has its mass under P; what is missing to 1 is left out. The composed law of the
-    losses, of which ``rounding`` is in the wrong place, is read off at a larger delta.
-    """
+    """Return a lower bound on the epsilon of ``count`` losses, each ``width`` times a cell."""
+    # A cell has its mass under P; what is missing to 1 is left out. The composed law of the losses,
+    # of which ``rounding`` is in the wrong place, is read off at a larger delta.
     from scipy import fft
 
     first = int(cells.min())
@@ -223,11 +221,9 @@ def _sums(numbers: Array, above: float) -> Array:
 
 
 def _cell_width(pairs: Mapping[Pair, int], tail: float) -> tuple[float, float]:
-    """Return a cell width that costs about 1e-4 of the composed epsilon or less, and the range.
-
-    Connecting the dots adds at most width**2/4 to the variance of each step; where steps are
-    few, the rounding of the loss itself counts instead. The range is what the cells must hold.
-    """
+    """Return a cell width that costs about 1e-4 of the composed epsilon or less, and the range."""
+    # Connecting the dots adds at most width**2/4 to the variance of each step; where steps are few,
+    # the rounding of the loss itself counts instead. The range is what the cells must hold.
     total = sum(pairs.values())
     variance = math.fsum(count * _variance(pair) for pair, count in pairs.items())
     span = max(high - low for low, high in (pair.reach(tail) for pair in pairs))

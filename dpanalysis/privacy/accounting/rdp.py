@@ -312,11 +312,9 @@ def _table(orders: Array) -> Array:
 
 
 def _binomial_cost(a: Array, log_odds: float, log_keep: float, log_terms: Array) -> Array:
-    """Return ln(1 + keep**a sum_{j >= 2} C(a, j) odds**j t_j)/(a - 1) for integer orders a.
-
-    Orders are taken together from one power of 2 to the next: a table of all of them would be
-    zeros for the most part.
-    """
+    """Return ln(1 + keep**a sum_{j >= 2} C(a, j) odds**j t_j)/(a - 1) for integer orders a."""
+    # Orders are taken together from one power of 2 to the next: a table of all would be mostly
+    # zeros.
     values, octaves = np.empty(a.size), np.frexp(a)[1]
     for octave in np.unique(octaves):
         some = octaves == octave

@@ -437,11 +437,9 @@ EpochSampling: TypeAlias = BallsInBins | RandomAllocation | Shuffle
 
 
 def check_sampling(sampling: Any, *, epochs: bool = False) -> Any:
-    """Return ``sampling`` if it is one of the schemes here; raise TypeError otherwise.
-
-    By its exact class: amplification is proved for the draws of these, and a class that extends
-    one may draw otherwise. Schemes that divide an epoch are taken where ``epochs`` says so.
-    """
+    """Return ``sampling`` if it is one of the schemes here; raise TypeError otherwise."""
+    # By its exact class: amplification is proved for the draws of these, and a class that extends
+    # one may draw otherwise. Schemes that divide an epoch are taken where ``epochs`` says so.
     if type(sampling) in (Full, WithoutReplacement, WithReplacement, Poisson):
         return sampling
     if epochs and type(sampling) in (BallsInBins, RandomAllocation, Shuffle):

@@ -387,11 +387,9 @@ def _jump(w: float, c: float, u: float, steps: float) -> tuple[float, float]:
 
 
 def _between(x: Array, log_c: Array, u: Array, used: Indices, weights: Array) -> Array:
-    """Return 20 points more on either side of every one that may be beside a maximum.
-
-    That is, beside the maxima on the grid, and wherever a function may rise above them
-    between nodes, by less than its second difference (for some of the functions).
-    """
+    """Return 20 points more on either side of every one that may be beside a maximum."""
+    # That is, beside the maxima on the grid, and wherever a function may rise above them between
+    # nodes, by less than its second difference (for some of the functions).
     c = np.exp(log_c - log_c.max())
     chosen = np.zeros(x.size, dtype=bool)
     chosen[used] = True

@@ -230,11 +230,9 @@ def symmetric_noise(random: Any, d: int, std: float) -> Callable[[np.ndarray], n
 def lanczos(
     product: Callable[[np.ndarray], np.ndarray], start: np.ndarray, steps: int
 ) -> tuple[float, np.ndarray]:
-    """Return the least Ritz value of ``steps`` Lanczos steps and its vector, of norm 1.
-
-    Every vector is made orthogonal to all before, twice: without that, copies of eigenvalues
-    appear. A Krylov space that ends early is invariant, and holds the answer for this start.
-    """
+    """Return the least Ritz value of ``steps`` Lanczos steps and its vector, of norm 1."""
+    # Every vector is made orthogonal to all before, twice: without that, copies of eigenvalues
+    # appear. A Krylov space that ends early is invariant, and holds the answer for this start.
     from scipy.linalg import eigh_tridiagonal  # here: it takes its time
 
     basis = np.zeros((steps, len(start)))

@@ -103,11 +103,9 @@ def batchable() -> Iterator[None]:
 
 
 def for_each(function: Callable[..., Tensor], samples: Sequence[Tensor]) -> Tensor:
-    """Return the value of a function of one sample for each of them, by ``torch.func.vmap``.
-
-    No sample can reach another: ``vmap`` raises where the function branches on numbers, draws
-    random ones, or writes a sample's into a tensor of them all.
-    """
+    """Return the value of a function of one sample for each of them, by ``torch.func.vmap``."""
+    # No sample can reach another: ``vmap`` raises where the function branches on numbers, draws
+    # random ones, or writes a sample's into a tensor of them all.
 
     def one(*sample: Tensor) -> Tensor:
         # Below a derivative recurrent layers fall into parts, and these vmap knows.
@@ -487,10 +485,8 @@ def gradients(layer: nn.Module, inputs: Tensor, deltas: Tensor) -> dict[str, Gra
 
 
 def product(deltas: Tensor, inputs: Tensor) -> GradientPart:
-    """Return the sum of T outer products a sample, of (B, T, out) and (B, T, in).
-
-    Written out, unless that takes more than twice the memory of the products' factors.
-    """
+    """Return the sum of T outer products a sample, of (B, T, out) and (B, T, in)."""
+    # Written out, unless that takes more than twice the memory of the products' factors.
     steps, outputs, width = deltas.shape[1], deltas.shape[2], inputs.shape[2]
     if steps == 1:
         return Outer(deltas[:, 0], inputs[:, 0])

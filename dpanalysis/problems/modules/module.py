@@ -366,11 +366,9 @@ class Module(GrowingRisk):
         )
 
     def _chunks(self, w: Tensor, rows: Tensor | None) -> Iterator[tuple[Inputs, Tensor, Any, int]]:
-        """Yield ``(X, y, chosen, count)``: chunks of one length, the last filled with zeros.
-
-        The last is shorter where the same bits come of that, see :func:`.probe.lengths`.
-        Of an augmented problem X are the views at ``w``.
-        """
+        """Yield ``(X, y, chosen, count)``: chunks of one length, the last filled with zeros."""
+        # It is shorter where the same bits come of that, see :func:`.probe.lengths`. Of an
+        # augmented problem X are the views at ``w``.
         total = self.n if rows is None else len(rows)
         for lo in range(0, total, self.chunk):
             hi = min(total, lo + self.chunk)

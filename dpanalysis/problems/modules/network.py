@@ -40,11 +40,9 @@ def rows_of(x: Inputs, chosen: Any) -> Inputs:
 
 @contextmanager
 def same_kernels(network: ModuleNetwork) -> Iterator[None]:
-    """Keep the libraries from choosing how to compute by what is computed.
-
-    No search for the quickest convolution, deterministic ones, and no TF32 in them. cuDNN's
-    recurrent layers have gradients in training mode alone, and no rule for ``vmap``.
-    """
+    """Keep the libraries from choosing how to compute by what is computed."""
+    # No search for the quickest convolution, deterministic ones, and no TF32 in them. cuDNN's
+    # recurrent layers have gradients in training mode alone, and no rule for ``vmap``.
     backend = torch.backends.cudnn
     enabled = bool(backend.enabled) and not network.recurrent
     with backend.flags(enabled=enabled, benchmark=False, deterministic=True, allow_tf32=False):
@@ -276,11 +274,9 @@ class ModuleNetwork:
             return each(self._trained, x, y)
 
     def _called(self, parameters: dict[str, Tensor], x: Inputs) -> Tensor:
-        """Return the outputs for other parameters.
-
-        Each layer is told by one of its names. Told by two, as PyTorch ties weights by itself, a
-        layer that stands twice would keep these parameters for good.
-        """
+        """Return the outputs for other parameters."""
+        # Each layer is told by one of its names. Told by two, as PyTorch ties weights by itself, a
+        # layer that stands twice would keep these parameters for good.
         placed = {slot: parameters[name] for slot, name in self._slots.items()}
         return torch.func.functional_call(self.module, placed, x, tie_weights=False)
 
@@ -309,10 +305,8 @@ class ModuleNetwork:
         return losses.detach().to(torch.float64), placed
 
     def _directly(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[tuple[str, Any]]]:
-        """Return the losses, and of each layer its path and the gradients in its parameters.
-
-        Where nothing before a layer is trained, the graph begins behind it.
-        """
+        """Return the losses, and of each layer its path and the gradients in its parameters."""
+        # Where nothing before a layer is trained, the graph begins behind it.
         calls: list[tuple[str, nn.Module, Tensor]] = []
         outputs: list[Tensor] = []
 

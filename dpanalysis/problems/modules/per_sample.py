@@ -20,11 +20,9 @@ from .layers import GradientPart, Whole
 
 
 def altered(layer: nn.Module) -> bool:
-    """Return whether an object computes something else than its class says.
-
-    By hooks (the hooks of the backward pass change gradients), by methods that were set on the
-    object, or by parameters that are not plain ones.
-    """
+    """Return whether an object computes something else than its class says."""
+    # By hooks (those of the backward pass change gradients), by methods that were set on the
+    # object, or by parameters that are not plain ones.
     own: Any = layer
     hooks = own._forward_hooks, own._forward_pre_hooks, own._backward_hooks, own._backward_pre_hooks
     methods = (callable(getattr(type(layer), name, None)) for name in vars(layer))

@@ -24,11 +24,9 @@ _MIXED = (
 
 
 def refuse_by_name(module: nn.Module) -> None:
-    """Raise ValueError where a layer is known to mix samples, or to draw random numbers.
-
-    In the mode that the user has put it in. The problem computes in ``eval()`` mode, and must not
-    turn one layer into another behind the user's back.
-    """
+    """Raise ValueError where a layer is known to mix samples, or to draw random numbers."""
+    # In the mode that the user has put it in. The problem computes in ``eval()`` mode, and must not
+    # turn one layer into another behind the user's back.
     for path, layer in module.named_modules():
         why = _why_not(layer)
         if why:
@@ -198,10 +196,8 @@ def _kept_apart(network: ModuleNetwork, x: Inputs, labels: Tensor) -> Tensor:
 
 
 def check_batch(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> None:
-    """Raise ValueError where a batch of a chunk's size gives a sample another loss.
-
-    That would not be seen in training, where samples are kept apart, but in what is trained.
-    """
+    """Raise ValueError where a batch of a chunk's size gives a sample another loss."""
+    # That would not be seen in training, where samples are kept apart, but in what is trained.
     with same_kernels(network):
         x, labels = made_up(network, X, y, chunk)
         network.restore()
@@ -293,11 +289,9 @@ def _close(network: ModuleNetwork, found: Tensor, expected: Tensor, beside: Any 
 
 
 def same_gradients(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> bool:
-    """Return whether samples' gradients keep every bit when the others of their chunk change.
-
-    Every place of the chunk is kept and is changed, by numbers of several sizes. The losses from
-    one call of the module must keep their bits, too, and the same chunk must give the same twice.
-    """
+    """Return whether samples' gradients keep every bit when the others of their chunk change."""
+    # Every place of the chunk is kept and is changed, by numbers of several sizes. The losses from
+    # one call of the module must keep their bits, too, and the same chunk must give the same twice.
     x, labels = made_up(network, X, y, chunk, seed=1)
     generator = torch.Generator().manual_seed(2)
     first = (torch.rand(chunk, generator=generator) < 0.5).to(labels.device)
@@ -337,11 +331,9 @@ def same_elsewhere(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> 
 
 
 def lengths(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> tuple[int, ...]:
-    """Return how long a chunk may be, at most ``chunk``.
-
-    In a shorter one made-up samples must have the same losses and gradients to the last bit. Where
-    one does not (libraries divide small products otherwise), no shorter one is tried.
-    """
+    """Return how long a chunk may be, at most ``chunk``."""
+    # In a shorter one made-up samples must have the same losses and gradients to the last bit.
+    # Where one does not (libraries divide small products otherwise), no shorter one is tried.
     found = [chunk]
     parts = (chunk * sixteenths // 16 for sixteenths in (8, 6, 5, 4, 2))
     shorter = [part for part in parts if part >= _SHORTEST]
@@ -373,10 +365,7 @@ def _losses_together(network: ModuleNetwork, x: Inputs, y: Tensor) -> Tensor:
 
 
 def _same_bits(network: ModuleNetwork, *gradients: tuple[list[Placed], Tensor, int]) -> bool:
-    """Return whether gradients at some places are the same: all norms, and the entries of four.
-
-    Each time the gradients, the places, and how many there are.
-    """
+    """Return whether gradients at some places are the same: all norms, and the entries of four."""
     found = []
     for placed, places, count in gradients:
         units = _units(places.new_empty(count))

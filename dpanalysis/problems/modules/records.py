@@ -21,10 +21,7 @@ _SHOWN = 8  # records that show what the others are like
 
 
 class Records:
-    """Records that are held as one tensor for each input, on the device.
-
-    ``first`` has a few of them: their shapes and dtypes are those of all.
-    """
+    """Records held as one tensor for each input, on the device; ``first`` has the form of all."""
 
     def __init__(self, samples: Inputs) -> None:
         self.samples = samples
@@ -140,10 +137,8 @@ def as_arrays(X: Any, y: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def _refuse_undrawable(X: Any, y: Any) -> None:
-    """Raise TypeError for what holds no records, or labels of its own.
-
-    A DataLoader draws batches, and how they are drawn is part of the guarantee.
-    """
+    """Raise TypeError for what holds no records, or labels of its own."""
+    # A DataLoader draws batches, and how they are drawn is part of the guarantee.
     if isinstance(X, DataLoader):
         raise TypeError(
             "X must hold the records, got a DataLoader, which draws batches itself: give its "
@@ -258,10 +253,8 @@ def _input(
 
 
 def inside(X: Inputs, bounds: Sequence[RowBound]) -> Inputs:
-    """Return the samples within the bounds on their norms: a copy where one has to be scaled.
-
-    A hair inside, for the rounding of the product.
-    """
+    """Return the samples within the bounds on their norms: a copy where one has to be scaled."""
+    # A hair inside, for the rounding of the product.
     if not bounds:
         return X
     if len(X) > 1:

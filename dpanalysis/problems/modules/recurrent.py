@@ -203,10 +203,8 @@ def _quick(layer: Any, x: Any, hx: Any = None) -> Any:
 
 @contextmanager
 def at_once(layers: Layers) -> Iterator[None]:
-    """Let recurrent layers among these compute all samples at once under ``vmap``.
-
-    Only where no gradient in their own parameters is asked for: there is none.
-    """
+    """Let recurrent layers among these compute all samples at once under ``vmap``."""
+    # Only where no gradient in their own parameters is asked for: there is none.
     with ExitStack() as stack:
         for _, layer in layers:
             if is_recurrent(layer):

@@ -256,11 +256,9 @@ class NetworkSums:
         return xp.astype(array, self._X.dtype, copy=False)
 
     def _clip(self, xp: Any, clipping: Clipping, norms: Any, losses: Any) -> Any:
-        """Return the rule's weights, none of which leaves a gradient over the clip norm.
-
-        Constants of weak growth may be wrong for the weights of a network; the norms are known, so
-        they limit the weights in the end.
-        """
+        """Return the rule's weights, none of which leaves a gradient over the clip norm."""
+        # Constants of weak growth may be wrong for the weights of a network; the norms are known,
+        # so they limit the weights in the end.
         factors = clip_to_bound(clipping, norms, losses)
         return within_bound(xp, self._X.dtype, clipping, factors, norms)
 
@@ -312,10 +310,8 @@ class Network(EmpiricalRisk):
         self._sums = NetworkSums(self._X, self._y, self._layout, activation, self._scale, limits)
 
     def _inside_bounds(self, X: Any) -> Any:
-        """Return the multipliers that bring the rows of ``X`` inside the bounds, or None.
-
-        In single precision a hair further inside, for the roundings to come.
-        """
+        """Return the multipliers that bring the rows of ``X`` inside the bounds, or None."""
+        # In single precision a hair further inside, for the roundings to come.
         return row_scale(X, self._inner_bounds(X.dtype))
 
     def _inner_bounds(self, dtype: Any) -> list[RowBound]:

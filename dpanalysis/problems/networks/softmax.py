@@ -232,10 +232,8 @@ class Softmax(Network, SmoothRisk):
         return xp.reshape(total, (self.d,))
 
     def _find_minimizer(self) -> np.ndarray:
-        """Return the minimizer; without a penalty, that whose classes' weights add up to zero.
-
-        Adding one vector to the weights of all classes changes no probability.
-        """
+        """Return the minimizer; without a penalty, that whose classes' weights add up to zero."""
+        # Adding one vector to the weights of all classes changes no probability.
         unattained = separated_below(self)
         if not unattained:
             return find_minimizer(self)
