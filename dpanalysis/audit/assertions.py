@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import check_int, check_number, check_reals
+from .._validation import check_fraction, check_int, check_number, check_reals
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.mechanisms import spawn
 from .counting import samples_for
 from .outcomes import draw_pairs, pairs_of
 from .recording import Finding, Recording, record
-from .verify import Claimed, Mechanism, Verdict, check_confidence, parse_claim, verify_privacy
+from .verify import Claimed, Mechanism, Verdict, parse_claim, verify_privacy
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
@@ -195,7 +195,7 @@ def assert_private(
     Traceback (most recent call last):
     AssertionError: refuted: epsilon >= 0.9... where 0.5 is claimed ...
     """
-    confidence = check_confidence(confidence)
+    confidence = check_fraction("confidence", confidence)
     seconds = check_number("seconds", seconds, low=0.0)
     end = time.monotonic() + check_number("time_limit", time_limit, low=0.0, finite=False)
     if relation is not None:
@@ -226,7 +226,8 @@ def assert_private(
         if recording:
             most = max(0.0, min(seconds, 0.5 * (stop - start)))
             recorded = _recorded(mechanism, first, second, claim, delta, relation, vectorized, most)
-            found = [] if recorded is None else _mistakes(recorded)
+            # That a pair shows nothing of a mechanism is no mistake of it.
+            found = [f for f in recorded.findings if f.kind != "untested"] if recorded else []
             seconds = max(0.0, seconds - (time.monotonic() - start))
         runs = samples
         if end < math.inf:
@@ -308,11 +309,6 @@ def _recorded(
         vectorized=vectorized,
         seconds=seconds,
     )
-
-
-def _mistakes(recorded: Recording) -> list[Finding]:
-    """Return what is wrong with a mechanism; that this pair shows nothing of it is no mistake."""
-    return [finding for finding in recorded.findings if finding.kind != "untested"]
 
 
 def _report(verdict: Verdict | None, found: Sequence[Finding], where: str) -> str:

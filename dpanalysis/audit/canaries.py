@@ -88,11 +88,11 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from .._validation import check_int, check_number, check_reals
+from .._validation import check_fraction, check_int, check_number, check_reals
 from ..privacy.accounting.relations import Budget
 from ..privacy.accounting.zcdp import gaussian_delta
 from ..privacy.mechanisms import Random, spawn
-from .verify import GaussianPrivacy, ParsedClaim, VerdictBase, check_confidence, parse_claim
+from .verify import GaussianPrivacy, ParsedClaim, VerdictBase, parse_claim
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
@@ -282,7 +282,7 @@ def verify_with_canaries(
         raise TypeError(f"train must be callable, got {train!r}")
     canaries = check_int("canaries", canaries, low=1)
     asked = parse_claim(claim, delta)
-    confidence = check_confidence(confidence)
+    confidence = check_fraction("confidence", confidence)
     miss = 1.0 - confidence
     needed = _guesses_needed(canaries, asked, miss)
     if guesses is None:

@@ -37,7 +37,7 @@ from ..privacy.accounting.zcdp import gaussian_epsilon
 from ..privacy.mechanisms import spawn
 from .counting import Mechanism, check_independent
 from .outcomes import CHANGED, Outcomes, Reader, as_batch, fingerprint
-from .verify import GaussianPrivacy, VerdictBase, check_confidence, check_inputs, parse_claim
+from .verify import GaussianPrivacy, VerdictBase, check_inputs, parse_claim
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
@@ -163,7 +163,7 @@ def verify_gaussian(
     if asked.name == "epsilon" and asked.delta == 0.0:
         raise ValueError("delta must lie in (0, 1): Gaussian noise keeps no epsilon at delta = 0")
     samples = check_int("samples", samples, low=_FEWEST)
-    confidence = check_confidence(confidence)
+    confidence = check_fraction("confidence", confidence)
     fit = check_number("fit", fit, low=0.0, high=1.0, high_open=True)
     check_inputs(mechanism, dataset, neighbour, relation, asked, vectorized)
     runs = _runs(mechanism, (dataset, neighbour), samples, rng, bool(vectorized))

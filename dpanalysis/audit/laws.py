@@ -257,10 +257,6 @@ def report_noisy_min_distribution(
     full_output : bool, default=False
         As for :func:`above_threshold_distribution`, also for what is returned.
 
-    Returns
-    -------
-    probabilities, error : ndarray, shape (K,)
-
     Examples
     --------
     >>> report_noisy_min_distribution([0.0, 1.0], "gumbel", 1.0)
@@ -354,10 +350,6 @@ def _gaussian_logpdf(z: Array) -> Array:
     return -0.5 * z * z - 0.5 * math.log(2.0 * math.pi)
 
 
-def _exponential_logpdf(z: Array) -> Array:
-    return np.where(z <= 0.0, z, -np.inf)
-
-
 def _symmetric(log_tail: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array]]:
     """Return z -> ln F(z), ln(1 - F(z)), from ln(1 - F(z)) for z >= 0."""
 
@@ -380,7 +372,7 @@ def _exponential(z: Array) -> tuple[Array, Array]:
 _NOISE: dict[str, tuple[Callable[[Array], Array], Callable[[Array], tuple[Array, Array]]]] = {
     "laplace": (_laplace_logpdf, _symmetric(lambda z: -z - math.log(2.0))),
     "gaussian": (_gaussian_logpdf, _symmetric(lambda z: special.log_ndtr(-z))),
-    "exponential": (_exponential_logpdf, _exponential),
+    "exponential": (lambda z: np.where(z <= 0.0, z, -np.inf), _exponential),
 }
 
 

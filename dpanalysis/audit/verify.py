@@ -208,10 +208,6 @@ class Verdict(VerdictBase):
         ax : Axes, optional
             One of a new figure by default.
 
-        Returns
-        -------
-        Axes
-
         Examples
         --------
         >>> mechanism = lambda count, rng, size: count + rng.laplace(0.0, 0.5, size)
@@ -289,11 +285,6 @@ def parse_claim(claim: Claimed, delta: float) -> ParsedClaim:
         raise ValueError(f"delta must be that of the claim, {claim.delta!r}, got {delta!r}")
     assert claim.epsilon is not None
     return ParsedClaim("epsilon", claim.epsilon, claim.delta, claim.relation)
-
-
-def check_confidence(confidence: float) -> float:
-    """Return a confidence in (0, 1), or raise."""
-    return check_fraction("confidence", confidence)
 
 
 def check_inputs(
@@ -419,7 +410,7 @@ def verify_privacy(
     """
     asked = parse_claim(claim, delta)
     samples = check_int("samples", samples, low=1)
-    confidence = check_confidence(confidence)
+    confidence = check_fraction("confidence", confidence)
     check_inputs(mechanism, dataset, neighbour, relation, asked, vectorized)
     found = learn_and_count(
         mechanism,

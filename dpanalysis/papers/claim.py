@@ -13,7 +13,7 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -263,75 +263,6 @@ def printed(
     >>> print(printed("largest gap", [0.2, 0.9801, 0.5], "<=", 0.9))
     largest gap: 0.9801 > 0.9 (3 cases)
     """
-    return _evidence("printed", what, value, sense, bound, tolerance, cases)
-
-
-def used(
-    what: str,
-    value: ArrayLike,
-    sense: str,
-    bound: float,
-    *,
-    tolerance: float = 0.0,
-    cases: int | None = None,
-) -> Evidence:
-    """Return evidence about the statement that is used in the place of the printed one.
-
-    The parameters are those of :func:`printed`.
-
-    Examples
-    --------
-    >>> used("worst gap / bound", 0.7, "<=", 1.0, cases=300).holds
-    True
-    """
-    return _evidence("used", what, value, sense, bound, tolerance, cases)
-
-
-def step(
-    what: str,
-    value: ArrayLike,
-    sense: str,
-    bound: float,
-    *,
-    tolerance: float = 0.0,
-    cases: int | None = None,
-) -> Evidence:
-    """Return evidence about a step of the printed proof; it never makes a statement false.
-
-    The parameters are those of :func:`printed`.
-
-    Examples
-    --------
-    >>> print(step("sum_k S_k / S", 10.0, "<=", 1.0))
-    sum_k S_k / S: 10 > 1
-    """
-    return _evidence("step", what, value, sense, bound, tolerance, cases)
-
-
-def premise(
-    what: str,
-    value: ArrayLike,
-    sense: str,
-    bound: float,
-    *,
-    tolerance: float = 0.0,
-    cases: int | None = None,
-) -> Evidence:
-    """Return evidence that a counterexample satisfies a hypothesis of the printed statement.
-
-    For the ``adversary`` of a claim only. The parameters are those of :func:`printed`.
-
-    Examples
-    --------
-    >>> premise("alpha L", 1.0, "<=", 1.0).holds
-    True
-    """
-    return _evidence("premise", what, value, sense, bound, tolerance, cases)
-
-
-def _evidence(
-    about: str, what: str, value: Any, sense: str, bound: float, tolerance: float, cases: int | None
-) -> Evidence:
     number = 1
     if np.ndim(value):
         found = np.asarray(value, dtype=np.float64).ravel()
@@ -344,7 +275,47 @@ def _evidence(
             value = found[np.argmax(distances)]
         else:
             value = found.max() if sense == "<=" else found.min()
-    return Evidence(about, what, value, sense, bound, tolerance, number if cases is None else cases)
+    cases = number if cases is None else cases
+    return Evidence("printed", what, value, sense, bound, tolerance, cases)  # type: ignore[arg-type]
+
+
+def used(what: str, value: ArrayLike, sense: str, bound: float, **options: Any) -> Evidence:
+    """Return evidence about the statement that is used in the place of the printed one.
+
+    The parameters are those of :func:`printed`.
+
+    Examples
+    --------
+    >>> used("worst gap / bound", 0.7, "<=", 1.0, cases=300).holds
+    True
+    """
+    return replace(printed(what, value, sense, bound, **options), about="used")
+
+
+def step(what: str, value: ArrayLike, sense: str, bound: float, **options: Any) -> Evidence:
+    """Return evidence about a step of the printed proof; it never makes a statement false.
+
+    The parameters are those of :func:`printed`.
+
+    Examples
+    --------
+    >>> print(step("sum_k S_k / S", 10.0, "<=", 1.0))
+    sum_k S_k / S: 10 > 1
+    """
+    return replace(printed(what, value, sense, bound, **options), about="step")
+
+
+def premise(what: str, value: ArrayLike, sense: str, bound: float, **options: Any) -> Evidence:
+    """Return evidence that a counterexample satisfies a hypothesis of the printed statement.
+
+    For the ``adversary`` of a claim only. The parameters are those of :func:`printed`.
+
+    Examples
+    --------
+    >>> premise("alpha L", 1.0, "<=", 1.0).holds
+    True
+    """
+    return replace(printed(what, value, sense, bound, **options), about="premise")
 
 
 @dataclass(frozen=True)

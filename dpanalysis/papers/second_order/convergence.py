@@ -341,11 +341,6 @@ def penalty_curvature(w: Any) -> Any:
     return (2.0 - 6.0 * w**2) / (1.0 + w**2) ** 3
 
 
-def penalty_bend(w: Any) -> Any:
-    """Return the third derivative of w^2/(1 + w^2)."""
-    return 24.0 * w * (w**2 - 1.0) / (1.0 + w**2) ** 4
-
-
 def smallest_curvature(w: Array, rows: Array, strength: float = 1e-3) -> float:
     """Return -lambda_min of the Hessian of Section 4 over the strength, for three rows."""
     X = np.array([unit(x) for x in rows.reshape(3, w.size)])
@@ -468,7 +463,7 @@ def constants(effort: Effort) -> Iterator[Evidence]:
     second = penalty_curvature(w)
     yield used("largest second derivative of the penalty", second.max(), "<=", 2.0)
     yield used("smallest", second.min(), ">=", -0.5)
-    bend = np.abs(penalty_bend(w)).max()
+    bend = np.abs(24.0 * w * (w**2 - 1.0) / (1.0 + w**2) ** 4).max()
     known = theory.second_order_constants(0.0, 1.0).M
     yield used("largest third derivative of the penalty", bend, "==", known, tolerance=1e-5)
     slopes = Logistic().derivative(w, np.ones(w.size)), Logistic().second_derivative(w, 1.0)
