@@ -223,6 +223,11 @@ class Result:
         replicates : int
             Number of replicates released together.
 
+        Returns
+        -------
+        PrivacyCurve
+            See :func:`dpanalysis.privacy.privacy_curve`.
+
         Raises
         ------
         ValueError
@@ -257,6 +262,10 @@ class Result:
             For that epsilon; by default the delta of the budget, or 0.
         ax : Axes, optional
             One of a new figure by default, in the style of :mod:`dpanalysis.plotting`.
+
+        Returns
+        -------
+        Axes
 
         Raises
         ------

@@ -372,6 +372,11 @@ def sweep(
     version : int
         Increase it when the function changes, so that old results are not reused.
 
+    Returns
+    -------
+    list of Record
+        In the order of ``cells``.
+
     Raises
     ------
     ImportError

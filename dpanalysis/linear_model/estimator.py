@@ -93,6 +93,10 @@ class PrivateLinearModel(BaseEstimator, ABC):
         **unknown
             Refused, ``sample_weight`` with the reason: see Notes.
 
+        Returns
+        -------
+        self
+
         Raises
         ------
         ValueError, TypeError

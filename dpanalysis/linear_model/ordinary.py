@@ -36,6 +36,13 @@ def to_sklearn(model: Any) -> Any:
     -----
     It has no ``privacy_``: keep the card of the model. A second ``fit`` of it is not private.
 
+    Raises
+    ------
+    TypeError
+        If it is another model.
+    sklearn.exceptions.NotFittedError
+        If it is not fitted.
+
     Examples
     --------
     >>> import numpy as np

@@ -85,6 +85,10 @@ def noisy(
     shares : float or array_like of shape (d,)
         What the noise of each coordinate is multiplied by, positive.
 
+    Returns
+    -------
+    ndarray of shape (d,)
+
     Examples
     --------
     >>> answer = noisy(random_source("os"), [0.5, 1.5], "laplace", 1.0)
@@ -201,6 +205,15 @@ def smallest(
         In [0, inf).
     count : int
         Number of places, from 1 to K.
+
+    Returns
+    -------
+    int array of shape (count,)
+
+    Raises
+    ------
+    ValueError
+        If a number is not finite, shapes differ, or law or count is none of these.
 
     Examples
     --------

@@ -89,6 +89,10 @@ def laplace(random: Any, scale: ArrayLike, size: Size = None) -> Any:
     size : int or tuple of int, optional
         Shape; by default that of ``scale``.
 
+    Returns
+    -------
+    ndarray or float
+
     Examples
     --------
     >>> noise = laplace(np.random.default_rng(0), 2.0, 100_000)
@@ -192,6 +196,10 @@ def spherical(random: Any, scale: float, d: int) -> Any:
         In [0, inf).
     d : int
         At least 1.
+
+    Returns
+    -------
+    ndarray of shape (d,)
 
     References
     ----------
@@ -346,6 +354,13 @@ def random_source(rng: Any = None) -> Random:
     ----------
     rng : None, int, SeedSequence, Generator, SystemRandom or "os"
         None seeds a generator afresh; "os" is the operating system's entropy.
+
+    Raises
+    ------
+    TypeError
+        If ``rng`` is none of these.
+    ValueError
+        If it is a negative number.
 
     Examples
     --------

@@ -103,6 +103,11 @@ def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = No
     float
         0 if all deviations are 0.
 
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or shapes do not fit.
+
     References
     ----------
     Fang et al. (2023), Assumption 4.1, at one w; the assumption requires one value for all w.
@@ -242,6 +247,11 @@ def no_clipping_norm(
     float
         Clip norm, in units of the gradient.
 
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or neither ``rho`` nor ``interpolation_gap`` is given.
+
     References
     ----------
     Fang et al. (2023), Proposition 4.3 and (11); Remark 4.2, with the constants derived here.
@@ -373,6 +383,15 @@ def clipped_sgd_bound(
     sampling : {"fixed", "poisson"}
         Whether a batch has B samples, or each of the n with probability B/n, as the privacy of
         Algorithm 1 assumes.
+
+    Returns
+    -------
+    ClippedSGDBound
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or ``rho`` is None and B < n.
 
     References
     ----------

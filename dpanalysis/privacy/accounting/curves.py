@@ -65,6 +65,11 @@ class PrivacyCurve:
         Where the release is dominated by N(mu, 1) against N(0, 1): then everything is the closed
         form of that, and the points are not used.
 
+    Raises
+    ------
+    ValueError
+        If an epsilon is negative, or a delta is outside [0, 1].
+
     Examples
     --------
     Randomized response with epsilon 1:
@@ -179,6 +184,10 @@ class PrivacyCurve:
         delta : float, default=1e-5
             The point that is marked is where the curve touches the line of this delta and its
             epsilon.
+
+        Returns
+        -------
+        Axes
 
         Examples
         --------

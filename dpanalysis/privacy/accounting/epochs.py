@@ -91,6 +91,13 @@ class Epoch(Event):
         the epoch begins. Gaussian noise, or one Laplace release, where batches are drawn
         with BallsInBins or RandomAllocation.
 
+    Raises
+    ------
+    TypeError
+        If something is not an event, or not such a scheme.
+    ValueError
+        If there is no event, or one is sampled itself.
+
     Notes
     -----
     The loss distribution of an epoch (accountant "pld") has what is gained by dividing the records;
@@ -422,6 +429,10 @@ def bins_lower_epsilon(
         In (0, 1).
     epochs : int, default=1
 
+    Returns
+    -------
+    float
+
     Examples
     --------
     >>> round(bins_lower_epsilon(1.0, 100, 1e-5), 3)
@@ -471,6 +482,10 @@ def shuffle_lower_epsilon(
     delta : float
         In (0, 1).
     epochs : int, default=1
+
+    Returns
+    -------
+    float
 
     References
     ----------

@@ -738,6 +738,11 @@ class GaussianBound(Event):
     offset : float
         :math:`\kappa \ge 0`, in nats.
 
+    Raises
+    ------
+    ValueError
+        If a number is outside its range, or the lengths differ.
+
     Notes
     -----
     The right side is the divergence of two measures, :math:`w_j N(S_j, \sigma^2)` and

@@ -46,6 +46,10 @@ def rdp_gaussian(orders: ArrayLike, noise_multiplier: ArrayLike) -> Any:
     noise_multiplier : array_like
         Standard deviation over L2 sensitivity, in (0, inf]; broadcasts with ``orders``.
 
+    Returns
+    -------
+    float or ndarray
+
     References
     ----------
     Mironov (2017), Corollary 3.
@@ -377,6 +381,10 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
         Sampling rate q in [0, 1].
     noise_multiplier : float
         Standard deviation over the add-or-remove L2 sensitivity, in (0, inf].
+
+    Returns
+    -------
+    float or ndarray
 
     Notes
     -----

@@ -306,6 +306,11 @@ def accounting(
         With ``epsilon``, ``lower``, ``relation``, ``replace_one``, ``poisson`` and ``why``; it
         prints as sentences.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If arguments are missing, contradict each other, or do not belong to the sampling.
+
     Notes
     -----
     Bounds in the fine print of :mod:`dpanalysis.privacy.accounting.epochs` and

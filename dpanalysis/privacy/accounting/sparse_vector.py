@@ -447,6 +447,11 @@ class AboveThreshold(Event):
         Every query is a value common to all less one of its own, and one record moves each
         of these within an interval of length ``sensitivity``: a decrease of clamped losses.
 
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range, or Gaussian noise comes without a cap.
+
     Notes
     -----
     The Renyi curve is that of :func:`dpanalysis.privacy.rdp_above_threshold` with the best

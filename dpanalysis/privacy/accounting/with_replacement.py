@@ -184,6 +184,10 @@ def rdp_with_replacement(orders: ArrayLike, n: int, m: int, noise_multiplier: fl
     noise_multiplier : float
         s: standard deviation over the L2 sensitivity to moving one slot, in (0, inf].
 
+    Returns
+    -------
+    float or ndarray
+
     Notes
     -----
     The proof of Wang, Balle, Kasiviswanathan (2019), Theorem 9, bounds by convexity the
