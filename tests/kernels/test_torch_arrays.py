@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from array_api_compat import array_namespace
 
 import dpanalysis as dpa
 from dpanalysis import clipping
 from dpanalysis.privacy import mechanisms
+from dpanalysis.problems.networks.layers import gradient_norms
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
 
@@ -82,6 +84,20 @@ def test_a_record_that_is_removed_moves_no_other_prediction(replicates):
     sums = [build(slice(first, None)).gradient_sum(W).numpy() for first in range(5)]
     moved = np.linalg.norm(np.diff(sums, axis=0), axis=2).max()
     assert moved <= build(slice(None)).facts(ADD).record_sensitivity(2)
+
+
+def test_a_record_that_is_removed_changes_no_other_norm():
+    """A rule with a jump at one norm turned its last bit into 16 clip norms for one record."""
+    numbers = torch.tensor(np.random.default_rng(3).random((4, 1, 4096, 2)))
+    sizes, hidden, *deltas = numbers[0, 0, :, 0], *numbers[1:]
+
+    def norms(rows):
+        parts = [each[:, rows] for each in (hidden, *deltas)]
+        return gradient_norms(array_namespace(sizes), sizes[rows], parts[:1], parts[1:], True)[0]
+
+    whole = norms(slice(None))
+    parts = [norms(slice(first, first + 3)) for first in range(0, 4096, 3)]
+    assert torch.equal(torch.cat(parts), whole)
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])

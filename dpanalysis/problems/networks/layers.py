@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
+from ..._devices import on_host, to_host
 from ...kernels.products import row_product
 from ...kernels.rounding import TINY
 
@@ -153,6 +155,16 @@ def _norm(xp: Any, array: Any) -> tuple[Any, Any]:
     return xp.sqrt(xp.where(normal, squares, xp.vecdot(shares, shares))), unit
 
 
+def _hypot(xp: Any, a: Any, b: Any) -> Any:
+    """Return sqrt(a^2 + b^2); on the host by NumPy.
+
+    PyTorch rounds the last entries of an array otherwise, and which are last changes with a record.
+    """
+    if on_host(a) and not is_numpy_array(a):
+        return xp.asarray(np.hypot(to_host(a), to_host(b)))
+    return xp.hypot(a, b)
+
+
 def usable(xp: Any, array: Any) -> Any:
     """Return the entries, 0 in the place of those that are not finite or not accurate.
 
@@ -177,13 +189,13 @@ def gradient_norms(
     for (size, unit), delta in zip(norms, deltas):
         if bias:
             size = size if unit is None else size * unit
-            size, unit = xp.hypot(size, xp.ones_like(size)), None
+            size, unit = _hypot(xp, size, xp.ones_like(size)), None
         part, small = _norm(xp, delta)
         part = part * size
         units = [each for each in (small, unit) if each is not None]
         if units:  # together first: either may be tiny alone
             part = part * (units[0] * units[1] if len(units) > 1 else units[0])
-        total = part if total is None else xp.hypot(total, part)
+        total = part if total is None else _hypot(xp, total, part)
     return xp.where(total < _SHORTEST, zero(xp, total), total)
 
 
