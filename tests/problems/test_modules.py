@@ -98,15 +98,15 @@ class Mixed(nn.Module):
 
 
 class Rooted(nn.Module):
-    """Holds a parameter itself, and calls layers: only that parameter takes a second pass."""
+    """Holds a vector and a number itself, and calls layers: only these take a second pass."""
 
     def __init__(self):
         super().__init__()
         self.a, self.b = nn.Linear(5, 6), nn.Linear(6, 3)
-        self.shift = nn.Parameter(torch.randn(6))
+        self.shift, self.size = nn.Parameter(torch.randn(6)), nn.Parameter(torch.tensor(1.5))
 
     def forward(self, x):
-        return self.b(torch.tanh(self.a(x) + self.shift).cos() * self.shift)
+        return self.size * self.b(torch.tanh(self.a(x) + self.shift).cos() * self.shift)
 
 
 class Parted(nn.Module):
@@ -427,6 +427,7 @@ def test_only_what_has_no_rule_is_written_out():
         },
         "a parameter of its own": {
             "shift": "",
+            "size": "",
             "a.weight": "a",
             "a.bias": "a",
             "b.weight": "b",

@@ -334,7 +334,7 @@ class Whole(GradientPart):
     """Gradients (B, ...) that are written out."""
 
     def __init__(self, gradients: Tensor) -> None:
-        self.rows = gradients.flatten(1)
+        self.rows = gradients[..., None].flatten(1)  # a parameter may have no axis
         self._is_double = gradients.dtype == torch.float64
 
     def squares(self) -> Tensor:
