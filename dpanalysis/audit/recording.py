@@ -22,7 +22,8 @@ tossed, or where a loop waits for a usual number, a note says so, and nothing co
 *The amount of noise.* An output entry that is :math:`a N + c` for one number N of noise, in all
 runs and under extreme noise alike, is released with noise of known law and scale. With the
 densities of all such entries (they are independent), the log of the likelihood ratio is a sum, and
-its largest value bounds epsilon from below: for Laplace noise the sum of shift/scale. Where coins
+its largest value bounds epsilon from below: for Laplace noise the sum of shift/scale. Where the
+output is :math:`a N + c` in a range alone, as under a clamp, no tails beyond count. Where coins
 are tossed they may be those of a subsample, which lowers epsilon, and then nothing is concluded.
 """
 
@@ -33,7 +34,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -720,23 +721,62 @@ class _Judge:
         unique = list({(e.key, e.index): e for e in entries if e.law in LAWS}.values())
         if coins or not unique:
             return None
-        unique.sort(key=lambda e: -abs(e.center[1] - e.center[0]) / abs(e.spread[0]))
-        losses = np.array([loss(entry) for entry in unique[:CLOSEST]])
-        rest = [e for e in unique[CLOSEST:] if e.law == "laplace" and e.same_scale]
+        epsilon, broken_by = self._compared(unique)
+        if broken_by or math.isinf(epsilon):  # in the tails, perhaps, of which a clamp leaves none
+            unique = self._confined(unique)
+            if not unique:
+                return None
+            epsilon, broken_by = self._compared(unique)
+        if broken_by:
+            self._find(*broken_by)
+        return epsilon
+
+    def _compared(self, entries: list[Entry]) -> tuple[float, tuple[str, str, Any] | None]:
+        """Return a lower bound on epsilon, and how the claim is broken, if it is."""
+        entries.sort(key=lambda e: -abs(e.center[1] - e.center[0]) / abs(e.spread[0]))
+        losses = np.array([loss(entry) for entry in entries[:CLOSEST]])
+        rest = [e for e in entries[CLOSEST:] if e.law == "laplace" and e.same_scale]
         more = sum(e.shift * abs(e.factor[0]) / abs(e.spread[0]) for e in rest)
         epsilon = float(losses.sum(axis=0).max()) + more
         if self.asked is None:
-            return epsilon
-        worst = unique[int(np.argmax(losses.max(axis=1)))]
-        message = broken(unique, epsilon, self.asked, getattr(self.claim, "rho", None))
-        if message:
-            kind = "epsilon"
-            if not worst.same_scale:
-                kind = "scale"
-            elif math.isinf(epsilon) and self.asked.name == "epsilon" and not self.asked.delta:
-                kind = "law"
-            self._find(kind, message, worst.key)
-        return epsilon
+            return epsilon, None
+        message = broken(entries, epsilon, self.asked, getattr(self.claim, "rho", None))
+        if message is None:
+            return epsilon, None
+        worst = entries[int(np.argmax(losses.max(axis=1)))]
+        kind = "epsilon"
+        if not worst.same_scale:
+            kind = "scale"
+        elif math.isinf(epsilon) and self.asked.name == "epsilon" and not self.asked.delta:
+            kind = "law"
+        return epsilon, (kind, message, worst.key)
+
+    def _confined(self, entries: list[Entry]) -> list[Entry]:
+        """Return the entries with the range where extreme noise shows them to be a N + c."""
+        extreme = self._extreme_runs()
+        if extreme is None:
+            return entries
+        low, high = np.full(len(entries), -np.inf), np.full(len(entries), np.inf)
+        lost = np.zeros(len(entries), dtype=bool)
+        for side in (0, 1):
+            both = [_terms(run, entries, side) for run in self.runs[side] + extreme[side]]
+            output, wanted = (np.array(each) for each in zip(*both))
+            center = np.array([entry.center[side] for entry in entries])
+            with np.errstate(invalid="ignore"):
+                good = abs(output - wanted) <= _FIT * (abs(wanted - center) + abs(center))
+                usual = output[: len(self.runs[side])]
+                above, below = ~good & (wanted > usual.max(0)), ~good & (wanted < usual.min(0))
+                lost |= (~good & ~above & ~below).any(axis=0)
+                top = np.where(above, wanted, np.inf).min(axis=0)
+                bottom = np.where(below, wanted, -np.inf).max(axis=0)
+                seen = good & (wanted < top) & (wanted > bottom)
+                top = np.where(top < np.inf, np.where(seen, wanted, -np.inf).max(axis=0), top)
+                least = np.where(seen, wanted, np.inf).min(axis=0)
+                bottom = np.where(bottom > -np.inf, least, bottom)
+                lost |= (~good & (output < top) & (output > bottom)).any(axis=0)
+            low, high = np.maximum(low, bottom), np.minimum(high, top)
+        ranges = zip(entries, low.tolist(), high.tolist(), ~lost & (low < high))
+        return [replace(e, seen=(a, b)) for e, a, b, is_kept in ranges if is_kept]
 
     def _quantities(self, entries: list[Entry], released: set[Any]) -> tuple[Quantity, ...]:
         """Return what got noise; compare its change with the stated sensitivity."""
@@ -832,6 +872,18 @@ class _Judge:
             and bool(np.all(same(run.numbers, values[0]) | ~still))
             for run in [*self.runs[0], *extreme[0], *extreme[1]]
         )
+
+
+def _terms(run: RecordedRun, entries: list[Entry], side: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return entries of an output and what a N + c is for each, NaN where a run has none."""
+    output, wanted = np.full((2, len(entries)), np.nan)
+    draws = {key: draw.added for key, draw in run.noise.items() if draw.added is not None}
+    for k, entry in enumerate(entries):
+        noise = draws.get(entry.key)
+        if noise is not None and entry.index < noise.size and entry.place < run.numbers.size:
+            output[k] = run.numbers[entry.place]
+            wanted[k] = entry.factor[side] * noise.flat[entry.index] + entry.center[side]
+    return output, wanted
 
 
 def _drawn_alike(a: RecordedRun, b: RecordedRun) -> bool:

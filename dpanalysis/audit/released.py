@@ -13,6 +13,7 @@ from .replay import SAME, close
 from .verify import ParsedClaim
 
 CLOSEST = 64  # entries whose densities are compared point by point
+EVERYWHERE = -math.inf, math.inf
 LAWS: dict[str, Any] = {
     "cauchy": stats.cauchy,
     "exponential": stats.expon,
@@ -36,6 +37,7 @@ class Entry:
     center: tuple[float, float]
     spread: tuple[float, float]  # scale of the noise in the output, with its sign
     off: float  # how well all that is known, in units of the spread
+    seen: tuple[float, float] = EVERYWHERE  # where the output is that, as under a clamp
 
     @property
     def shift(self) -> float:
@@ -71,14 +73,18 @@ def broken(
                 f"epsilon is infinite where {level:.4g} is claimed: the ratio of the "
                 f"densities of {worst.law} noise has no bound here"
             )
-        shown = f"shift/scale adds up to {epsilon:.4g}" if worst.law == "laplace" else ""
+        adds_up = worst.law == "laplace" and worst.same_scale
+        shown = f"shift/scale adds up to {epsilon:.4g}" if adds_up else ""
         return f"epsilon >= {epsilon:.4g} where {level:.4g} is claimed{shown and ': ' + shown}"
     level += off
+    normal = [e for e in normal if e.seen == EVERYWHERE]
+    mu = math.sqrt(sum(((e.center[1] - e.center[0]) / e.spread[0]) ** 2 for e in normal))
     delta = max([delta_of(e, level) for e in entries[:CLOSEST]], default=0.0)
     if mu:
         a, b = 0.5 * mu - level / mu, -0.5 * mu - level / mu
         delta = max(delta, float(special.ndtr(a) - math.exp(level + special.log_ndtr(b))))
     laplace = [e for e in entries if e.law == "laplace" and e.same_scale and e.shift]
+    laplace = [e for e in laplace if e.seen == EVERYWHERE]
     total = 0.0
     for count, e in enumerate(laplace[:200], 1):  # all of them in their tails
         total += e.shift * abs(e.factor[0]) / abs(e.spread[0])
@@ -100,17 +106,19 @@ def _points(entry: Entry) -> np.ndarray:
     sign = math.copysign(1.0, entry.spread[0])
     steps = np.concatenate([np.linspace(-40.0, 40.0, 4001), np.geomspace(1e-9, 1e-2, 29)])
     points = [sign * c + abs(s) * steps for c, s in zip(entry.center, entry.spread)]
-    return np.unique(np.concatenate([*points, [sign * c for c in entry.center]]))
+    at = np.unique(np.concatenate([*points, [sign * c for c in entry.center]]))
+    return at[(sign * at >= entry.seen[0]) & (sign * at <= entry.seen[1])]
 
 
 def loss(entry: Entry) -> tuple[float, float]:
     """Return the largest log ratio of densities, in both directions."""
     if entry.factor[0] * entry.factor[1] < 0.0:
         return 0.0, 0.0
-    shift = abs(entry.center[1] - entry.center[0])
-    if entry.same_scale and (entry.law in ("laplace", "logistic") or shift == 0.0):
+    shift, everywhere = abs(entry.center[1] - entry.center[0]), entry.seen == EVERYWHERE
+    bounded = ("laplace", "logistic") if everywhere else ("laplace",)
+    if entry.same_scale and (entry.law in bounded or shift == 0.0):
         return (shift / abs(entry.spread[0]),) * 2
-    if entry.same_scale and entry.law in ("normal", "gumbel"):
+    if everywhere and entry.same_scale and entry.law in ("normal", "gumbel"):
         return math.inf, math.inf
     first, second = _pair(entry)
     at = _points(entry)
@@ -118,7 +126,8 @@ def loss(entry: Entry) -> tuple[float, float]:
         ratio = first.logpdf(at) - second.logpdf(at)
     ratio = ratio[~np.isnan(ratio)]
     largest = float(ratio.max(initial=0.0)), float((-ratio).max(initial=0.0))
-    if not entry.same_scale and entry.law in ("laplace", "logistic", "normal", "gumbel"):
+    tails = entry.law in ("laplace", "logistic", "normal", "gumbel")
+    if everywhere and tails and not entry.same_scale:
         # The tails of the wider law win without bound.
         wide = abs(entry.spread[0]) > abs(entry.spread[1])
         return (math.inf, largest[1]) if wide else (largest[0], math.inf)
@@ -131,7 +140,9 @@ def delta_of(entry: Entry, epsilon: float) -> float:
         return 0.0
     found = 0.0
     first, second = _pair(entry)
-    at = np.concatenate([[-np.inf], _points(entry), [np.inf]])
+    at = _points(entry)
+    if entry.seen == EVERYWHERE:
+        at = np.concatenate([[-np.inf], at, [np.inf]])
     for p, q in ((first, second), (second, first)):
         # The smaller of both tails, so that no small probability is a difference of large ones.
         cells = [
@@ -141,8 +152,6 @@ def delta_of(entry: Entry, epsilon: float) -> float:
             for d in (p, q)
             for side in ("cdf", "sf")
         ]
-        mass = [
-            np.where(np.append(at[1:-1], 0.0) < 0.0, a, b) for a, b in zip(cells[::2], cells[1::2])
-        ]
+        mass = [np.where(at[1:] < 0.0, a, b) for a, b in zip(cells[::2], cells[1::2])]
         found = max(found, float(np.maximum(0.0, mass[0] - math.exp(epsilon) * mass[1]).sum()))
     return found

@@ -419,6 +419,52 @@ def test_amounts_by_hand():
     assert kinds(gaussian, Budget(0.5, 1.01 * delta), vectorized=False) == []
 
 
+def truncated(x, rng, size):
+    while True:
+        noisy = x + rng.normal(0.0, 1.0, size)
+        if abs(noisy).max() < 8.0:
+            return noisy
+
+
+# Post-processing by a clamp keeps a claim that the tails without it would break; and hides nothing.
+CLAMPED = {
+    "normal": (lambda x, rng, size: np.clip(x + rng.normal(0.0, 1.0, size), -8.0, 8.0), 7.7),
+    "normal, delta": (
+        lambda x, rng, size: np.clip(x - rng.normal(0.0, 0.5, size), -3.0, 4.0),
+        (15.0, 1e-12),
+    ),
+    "uniform": (lambda x, rng, size: np.clip(0.05 * x + rng.uniform(-1, 1, size), -0.9, 0.9), 1.0),
+    "scale": (lambda x, rng, size: np.clip(rng.laplace(0.0, 1.0 + x / 10, size), -50, 50), 6.0),
+    "truncated": (truncated, 16.0),
+}
+
+
+@pytest.mark.parametrize("name", CLAMPED)
+@pytest.mark.parametrize("seed", [0, 4])
+def test_a_clamp_far_out_makes_no_finding(name, seed):
+    mechanism, claim = CLAMPED[name]
+    recording = audit.record(mechanism, 0.0, 1.0, claim=claim, rng=seed)
+    assert recording.passed, str(recording)
+    assert recording.epsilon is None or recording.epsilon < 16.0
+
+
+@pytest.mark.parametrize(
+    ("draw", "claim"),
+    [
+        (lambda rng, size: rng.laplace(0.0, 0.5, size), 1.0),
+        (lambda rng, size: rng.normal(0.0, 1.0, size), 1.0),
+        (lambda rng, size: -rng.normal(0.0, 1.0, size), (1.0, 1e-5)),
+        (lambda rng, size: rng.normal(0.0, 1.0, size), GaussianPrivacy(0.5)),
+    ],
+)
+@pytest.mark.parametrize("most", [200.0, np.inf])
+def test_a_clamp_hides_no_noise_that_is_too_small(draw, claim, most):
+    def mechanism(x, rng, size):
+        return np.clip(100.0 + x + draw(rng, size), 0.0, most)
+
+    assert kinds(mechanism, claim, 0.0, 1.0) == ["epsilon"]
+
+
 def test_of_many_entries_those_that_move_most_decide():
     def last(X, rng):
         return np.append(np.zeros(80), summed(X)) + rng.normal(0.0, 2.0, 81)
