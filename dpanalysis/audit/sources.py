@@ -183,9 +183,10 @@ def _renew(bit_generator: Any) -> None:
 def _seed_of(bit_generator: Any) -> Any:
     """Return what a bit generator was seeded with."""
     sequence: Any = getattr(bit_generator, "seed_seq", None)
-    seed = getattr(sequence, "entropy", None)
-    if seed is None:
-        return zlib.crc32(pickle.dumps(bit_generator.state))
+    seed, state = getattr(sequence, "entropy", None), pickle.dumps(bit_generator.state)
+    # A state that was set, or jumped to, is no longer that of the seed.
+    if seed is None or pickle.dumps(type(bit_generator)(sequence).state) != state:
+        return zlib.crc32(state)
     seed = seed.tolist() if isinstance(seed, np.ndarray) else seed
     parts = seed if isinstance(seed, (list, tuple)) else [seed]
     return (*parts, *sequence.spawn_key) if sequence.spawn_key else seed

@@ -448,7 +448,15 @@ CONSTANT = {
     "RandomState": lambda: np.random.RandomState(7).laplace(),
     "Random": lambda: random.Random(7).gauss(),
     "our laws": lambda: laplace(np.random.default_rng(7), 1.0),
+    # Whose own seeds are the operating system's, and play no part.
+    "jumped": lambda: np.random.Generator(np.random.PCG64(7).jumped()).laplace(),
+    "state": lambda: np.random.Generator(with_state(np.random.PCG64())).laplace(),
 }
+
+
+def with_state(bit_generator):
+    bit_generator.state = np.random.PCG64(7).state
+    return bit_generator
 
 
 @pytest.mark.parametrize("name", CONSTANT)
