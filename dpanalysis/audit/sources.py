@@ -202,9 +202,19 @@ class _RecordingState(_RandomState, metaclass=_AsTheReal):
         tape = listening()
         with tape.mute() if tape else contextlib.nullcontext():
             super().__init__(seed)
+        self._note(seed)
+
+    def _note(self, seed: Any) -> None:
+        tape = listening()
         self._keyed, self._drawn = seed is None, False
-        if tape is not None and seed is not None:
+        if tape is not None and isinstance(seed, np.random.BitGenerator):
+            self._drawn = tape.note_seed(_seed_of(seed), partial(_renew, seed))
+        elif tape is not None and seed is not None:
             self._drawn = tape.note_seed(seed, partial(_RandomState.seed, self))
+
+    def seed(self, seed: Any = None) -> None:
+        super().seed(seed)
+        self._note(seed)
 
     def _state(self) -> Any:
         return self.get_state()

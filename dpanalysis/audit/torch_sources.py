@@ -41,6 +41,7 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
             return real(*args, **options)
         key = tape.key(name)
         generator = options.get("generator")
+        _note_default(torch, tape)
         keyed = generator is None and not tape.torch_is_seeded
         state: Any = None
         if generator is not None:
@@ -74,6 +75,16 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
         return value
 
     return function
+
+
+_heard: dict[str, int] = {}  # the seed of the default generator, as far as is heard
+
+
+def _note_default(torch: Any, tape: Any) -> None:
+    """Write down a seed of the default generator that was set by a method of its own."""
+    seed = torch.default_generator.initial_seed()
+    if seed != _heard["seed"] and not tape.torch_is_seeded:
+        tape.torch_is_drawn, tape.torch_is_seeded = tape.note_seed(seed, lambda: None), True
 
 
 def _far_tensor(far: np.random.Generator, name: str, value: Any, args: Any, options: Any) -> Any:
@@ -145,14 +156,21 @@ def torch_names() -> list[tuple[Any, str, Any]]:
         named.append((kind, "rsample", _torch_call("rsample", law, (), kind.rsample)))
         if "sample" in vars(kind):
             named.append((kind, "sample", _torch_call("rsample", law, (), kind.sample)))
-    real_seed = torch.manual_seed
+    real_seed, real_fresh = torch.manual_seed, torch.seed
+    _heard["seed"] = torch.default_generator.initial_seed()
 
     def manual_seed(seed: Any) -> Any:
         tape = listening()
         if tape is not None:
             tape.torch_is_drawn = tape.note_seed(seed, lambda: None)
             tape.torch_is_seeded = True
-        return real_seed(seed)
+        generator = real_seed(seed)
+        _heard["seed"] = generator.initial_seed()
+        return generator
+
+    def fresh_seed() -> int:
+        _heard["seed"] = real_fresh()
+        return _heard["seed"]
 
     real_set = torch.set_rng_state
 
@@ -162,4 +180,9 @@ def torch_names() -> list[tuple[Any, str, Any]]:
             tape.marks.add(SET)
         real_set(state)
 
-    return [*named, (torch, "manual_seed", manual_seed), (torch, "set_rng_state", set_rng_state)]
+    return [
+        *named,
+        (torch, "manual_seed", manual_seed),
+        (torch, "seed", fresh_seed),
+        (torch, "set_rng_state", set_rng_state),
+    ]

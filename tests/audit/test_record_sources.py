@@ -390,6 +390,9 @@ CHILDREN = {
     "Random": lambda rng: random.Random(int(rng.integers(2**63))).random(),
     "Random's noise": lambda rng: abs(random.Random(int(rng.integers(2**63))).gauss()),
     "our laws": lambda rng: abs(laplace(np.random.default_rng(rng.integers(2**63)), 1.0)),
+    "bit generator": lambda rng: np.random.RandomState(
+        np.random.PCG64(rng.integers(2**63))
+    ).random_sample(),
 }
 
 
@@ -451,12 +454,27 @@ CONSTANT = {
     # Whose own seeds are the operating system's, and play no part.
     "jumped": lambda: np.random.Generator(np.random.PCG64(7).jumped()).laplace(),
     "state": lambda: np.random.Generator(with_state(np.random.PCG64())).laplace(),
+    "bit generator": lambda: np.random.RandomState(np.random.PCG64(7)).laplace(),
+    "RandomState.seed": lambda: seeded_later(np.random.RandomState()).laplace(),
+    "torch": lambda: by_default_generator(7),
 }
 
 
 def with_state(bit_generator):
     bit_generator.state = np.random.PCG64(7).state
     return bit_generator
+
+
+def seeded_later(source):
+    source.seed(7)
+    return source
+
+
+def by_default_generator(seed):
+    torch = pytest.importorskip("torch")
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return float(torch.randn(()))
 
 
 @pytest.mark.parametrize("name", CONSTANT)
