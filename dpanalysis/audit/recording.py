@@ -13,11 +13,13 @@ index or a rounded number may move by itself. A finding is about what does *not*
 *No noise.* A part of the output is the same in every run on the dataset, the same in every run on
 the neighbor, and differs between them. The runs include some where every piece of noise is up to
 10^9 times as large as drawn, where coins fall on their least likely sides, so that whatever is a
-function of noisy numbers changes. The same holds for shapes, scales and numbers of draws: one that
-depends on earlier noise, as that of an adaptive method does, is no finding. The exception are coins
-that matter by one rare outcome among many, such as 57 of ``integers(1000)``: all runs may miss it.
-Where rare outcomes cannot be made likely (orders, subsets), where coins decide how many others are
-tossed, or where a loop waits for a usual number, a note says so, and nothing counts as bare.
+function of noisy numbers changes. The same holds for what is left of a number beside multiples of a
+step, which are all that rounded noise changes, and for shapes, scales and numbers of draws: one
+that depends on earlier noise, as that of an adaptive method does, is no finding. The exception are
+coins that matter by one rare outcome among many, such as 57 of ``integers(1000)``: all runs may
+miss it. Where rare outcomes cannot be made likely (orders, subsets), where coins decide how many
+others are tossed, or where a loop waits for a usual number, a note says so, and nothing counts as
+bare.
 
 *The amount of noise.* An output entry that is :math:`a N + c` for one number N of noise, in all
 runs and under extreme noise alike, is released with noise of known law and scale. With the
@@ -51,10 +53,12 @@ from .replay import (
     Replayer,
     agree,
     close,
+    common_step,
     constant_seeds,
     entry_of,
     equal,
     is_rounded,
+    off_grid,
     same,
     scale_of,
     slack,
@@ -75,6 +79,8 @@ _MARKS = {
     COPIED: "a generator was copied: noise that copies have in common is not seen to be so",
     OUTSIDE: "compiled code drew from a generator, or raw bits were taken: noise made of them",
 }
+_DIFFERENT, _SHOWN = 5, 64  # numbers that have to be on a grid, and entries that are tried
+_GRID = 1e-10  # relative: how well a grid is known
 _FIT = 1e-5  # relative: how far from a N + c an output may be, float32 included
 _LARGEST = 1 << 18  # numbers of noise that are compared with outputs
 
@@ -308,6 +314,7 @@ class _Judge:
         self._draws()
         scales = self._scales()
         self._outputs(seeds)
+        self._grids()
         entries = self._entries()
         self._reuse(entries)
         unit = [entry for entry in entries if entry.same_scale]
@@ -595,6 +602,43 @@ class _Judge:
         side = still.index(False)
         found = [run.numbers[place] for run in self.runs[side]]
         return len(set(found)) == len(found)
+
+    def _grids(self) -> None:
+        """Look for numbers on a grid that the data shift: noise that is rounded, on what is not."""
+        runs = [run for side in self.runs for run in side]
+        if any(run.structure != runs[0].structure for run in runs) or not runs[0].numbers.size:
+            return
+        values = [np.array([run.numbers for run in side]) for side in self.runs]
+        wide = np.abs(np.concatenate(values)).max(axis=0)
+        known = np.isfinite(wide)
+        for side in values:
+            known &= np.array([len(set(column)) >= _DIFFERENT for column in side.T.tolist()])
+        with np.errstate(all="ignore"):
+            steps = [abs(side[1:] - side[0]) for side in values]
+            step = common_step(np.concatenate(steps), _GRID * wide)
+            known &= off_grid(values[1][0] - values[0][0], step) > 1e-3 * step
+            known &= step > 1e2 * _GRID * wide
+        mild = self.replayer.pairs(3 * _EXTREME, _ALIKE, MILD) if known.any() else None
+        if mild is None or any(r.structure != runs[0].structure for side in mild for r in side):
+            return
+        for place in np.flatnonzero(known)[:_SHOWN].tolist():
+            columns = [
+                np.array([run.numbers[place] for run in (*usual, *more)])
+                for usual, more in zip(self.runs, mild)
+            ]
+            apart = np.concatenate([abs(column - column[0]) for column in columns])
+            with np.errstate(all="ignore"):
+                g = float(common_step(apart[:, None], 1e-4 * step[[place]])[0])
+                rest = float(off_grid(columns[1][0] - columns[0][0], g))
+            if g > 1e-2 * step[place] and rest > 1e-2 * g and self._decided():
+                self._find(
+                    "exact",
+                    f"the numbers of entry {place} of the output are multiples of {g:.6g} apart, "
+                    f"and {rest:.6g} away from such on the neighbor: what the noise leaves of them "
+                    "depends on the data",
+                    None,
+                )
+                return
 
     # The amount of noise
 

@@ -173,6 +173,30 @@ def is_rounded(column: np.ndarray) -> bool:
     return all(float(f"{value:.{_DIGITS}g}") == value for value in column.tolist())
 
 
+def common_step(sizes: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """Return the largest number of which those of a column are multiples, by Euclid's algorithm.
+
+    What is below ``least`` counts as 0.
+    """
+    step, top = np.zeros((2, *least.shape))
+    for row in sizes:
+        rest = np.where(row > least, row, 0.0)
+        top = np.maximum(top, rest)
+        while rest.any():
+            left = np.where(rest > 0.0, np.fmod(step, rest), 0.0)
+            left = np.where((left > least) & (rest - left > least), left, 0.0)
+            step, rest = np.where(rest > 0.0, rest, step), left
+        # The largest has the same relative error, but many steps in it.
+        count = np.round(top / np.where(step > 0.0, step, 1.0))
+        step = np.where(step > 0.0, top / np.maximum(1.0, count), 0.0)
+    return step
+
+
+def off_grid(numbers: Any, step: Any) -> Any:
+    """Return how far numbers are from multiples of a step."""
+    return abs(numbers - step * np.round(numbers / step))
+
+
 def spread(values: np.ndarray) -> np.ndarray:
     """Return largest less smallest of each column, 0 where all are the same, NaN included."""
     with np.errstate(invalid="ignore"):

@@ -426,6 +426,40 @@ def truncated(x, rng, size):
             return noisy
 
 
+# Noise that is rounded, on a number that is not: broken, and correct beside it.
+ROUNDED = {
+    "floor": (
+        lambda x, rng, size: x / 2 + np.floor(rng.laplace(0.0, 10.0, size)),
+        lambda x, rng, size: np.floor(x / 2 + rng.laplace(0.0, 10.0, size)),
+    ),
+    "wide": (
+        lambda x, rng, size: x / 2 + np.floor(rng.laplace(0.0, 1e6, size)),
+        lambda x, rng, size: x + np.floor(rng.laplace(0.0, 1e6, size)),
+    ),
+    "a seventh": (
+        lambda x, rng, size: x / 3 + (rng.geometric(0.01, size) - rng.geometric(0.01, size)) / 7,
+        lambda x, rng, size: x / 7 + (rng.geometric(0.01, size) - rng.geometric(0.01, size)) / 7,
+    ),
+    "one of several": (
+        lambda x, rng, size: np.round(rng.normal(0.0, 1e4, (size, 3))) + x / np.array([1, 3, 7]),
+        lambda x, rng, size: np.round(rng.normal(0.0, 1e4, (size, 3)) + x / np.array([1, 3, 7])),
+    ),
+    "random rounding": (
+        lambda x, rng, size: x / 2 + np.floor(rng.laplace(0.0, 10.0, size)) + 0 * rng.random(size),
+        lambda x, rng, size: np.floor(x / 2 + rng.random(size)) + np.floor(rng.normal(0, 9, size)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+@pytest.mark.parametrize("seed", range(3))
+def test_rounded_noise_on_a_number_that_is_not_is_found(name, seed):
+    """Outputs alone do not show it where the noise is wide: no two of them are equal."""
+    broken, correct = ROUNDED[name]
+    assert kinds(broken, None, 0.0, 1.0, rng=seed) == ["exact"]
+    assert kinds(correct, None, 0.0, 1.0, rng=seed) == []
+
+
 # Post-processing by a clamp keeps a claim that the tails without it would break; and hides nothing.
 CLAMPED = {
     "normal": (lambda x, rng, size: np.clip(x + rng.normal(0.0, 1.0, size), -8.0, 8.0), 7.7),
