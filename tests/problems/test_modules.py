@@ -1027,3 +1027,22 @@ def test_other_bits_in_a_short_chunk_are_seen():
     )
     with pytest.raises(ValueError, match="the gradient of a sample changes"):
         problem.check_private()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda array: array[::-1].copy()[::-1],
+        lambda array: array.astype(array.dtype.newbyteorder()),
+        lambda array: array.astype(np.longdouble),
+        lambda array: np.asfortranarray(array),
+    ],
+)
+def test_arrays_may_be_reversed_and_have_bytes_in_any_order(form):
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(9, 4)).astype(np.float32), np.arange(9) % 3
+    module = nn.Linear(4, 3)
+    expected, found = (dpa.problems.Module(module, *each) for each in ((X, y), (form(X), form(y))))
+    w, rule = np.ones(expected.d), clipping.Flat(0.1)
+    sums = (each.sums(w, clipping=rule).gradient for each in (expected, found))
+    np.testing.assert_array_equal(*sums)

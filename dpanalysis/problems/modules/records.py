@@ -297,8 +297,12 @@ def _tensor(name: str, array: Any) -> Tensor:
         array = np.asarray(array)
         if array.dtype.kind not in "iufb":
             raise TypeError(f"{name} must hold real numbers, got {array.dtype}")
-        # PyTorch takes no array that cannot be written to.
-        found = torch.from_numpy(array if array.flags.writeable else array.copy())
+        # PyTorch takes none that cannot be written to, is reversed, or has bytes in another order.
+        dtype = np.dtype(np.float64) if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
+        taken = (
+            array.flags.writeable and dtype == array.dtype and min(array.strides, default=0) >= 0
+        )
+        found = torch.from_numpy(array if taken else np.array(array, dtype, order="C"))
     if found.dtype.is_complex:
         raise TypeError(f"{name} must hold real numbers, got {found.dtype}")
     return found
