@@ -687,10 +687,13 @@ class _Judge:
             scale = [each.pop() for each in scales]
             factors = tuple(fits[side][place][1] for side in (0, 1))
             if abs(factors[0] - factors[1]) <= _FIT * abs(factors[0]) and not close(*factors):
-                rough = sum(fits[side][place][3] for side in (0, 1)) > 1e-12 * abs(
-                    self.runs[0][0].numbers[place]
-                )
-                if rough:  # float32
+                size, off = abs(self.runs[0][0].numbers[place]), fits[0][place][3]
+                off += fits[1][place][3]
+                reach = max(abs(run.numbers[place] - fits[0][place][2]) for run in self.runs[0])
+                apart = abs(factors[0] - factors[1]) / abs(factors[0]) * reach
+                # In float32, or beside a large number, whose rounding the factors have.
+                rough = off > 1e-12 * size or apart <= 8.0 * (off + 2.0**-52 * size)
+                if rough:
                     factors = (factors[0],) * 2
             centers = tuple(fits[side][place][2] for side in (0, 1))
             spreads = tuple(f * s for f, s in zip(factors, scale))
@@ -883,9 +886,8 @@ class _Judge:
                 ):
                     return True
         # A number that is rounded, or a choice, may be the same by chance.
-        values = np.array([run.numbers for run in self.runs[0]])
         hidden = any(map(is_shown, self.runs[0][0].others))
-        if coins or hidden or not self._decides(values):
+        if coins or hidden or not self._decides():
             self.notes.append(
                 f"the outputs of {len(self.runs[0])} runs are the same on both data sets, which "
                 "may be chance: whether the changed record is looked at is open"
@@ -899,8 +901,11 @@ class _Judge:
         )
         return False
 
-    def _decides(self, values: np.ndarray) -> bool:
+    def _decides(self) -> bool:
         """Whether equal outputs show that the inputs play no part: continuous, or constant."""
+        if any(run.structure != self.runs[0][0].structure for run in self.runs[0]):
+            return False
+        values = np.array([run.numbers for run in self.runs[0]])
         different = np.array([len(np.unique(column)) for column in values.T], dtype=int)
         rounded = np.array([is_rounded(column) for column in values.T], dtype=bool)
         different[rounded & (different > 1)] = 2

@@ -426,6 +426,22 @@ def truncated(x, rng, size):
             return noisy
 
 
+@pytest.mark.parametrize("large", [1e6, 1e8, 1e9, 1e11])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_rounding_of_a_large_number_is_no_other_scale(large, seed):
+    """The factor of the noise is known as well as its sum with the number shows it."""
+
+    def mechanism(x, rng, size, more=0.0):
+        return (large + x + rng.laplace(0.0, 1.0 + more * x, size)) * 1e-3
+
+    def other(x, rng, size):
+        return mechanism(x, rng, size, 1e-3)
+
+    assert kinds(mechanism, None, 0.0, 1.0, rng=seed) == []
+    assert kinds(mechanism, 1.0, 0.0, 1.0, rng=seed) == []
+    assert kinds(other, None, 0.0, 1.0, rng=seed) == ["scale"]
+
+
 # Noise that is rounded, on a number that is not: broken, and correct beside it.
 ROUNDED = {
     "floor": (
