@@ -8,11 +8,13 @@ its column has shown. This is post-processing, so it can hide a violation and ne
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import decimal
 import math
 import numbers
 import re
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from typing import Any, TypeAlias
@@ -85,7 +87,31 @@ def plain(output: Any) -> Any:
             return values
         columns = {name: output[name].to_numpy() for name in output.columns}
         return {"index": output.index.to_numpy(), **columns} if named else columns
-    return as_array(output)
+    if isinstance(output, Mapping | deque) and not isinstance(output, dict):
+        return dict(output) if isinstance(output, Mapping) else list(output)
+    if isinstance(output, np.ndarray | np.void) and output.dtype.names:
+        return {name: plain(output[name]) for name in output.dtype.names}
+    return _measured(as_array(output))
+
+
+_DAY_ONE = datetime.datetime(1970, 1, 1)
+
+
+def _measured(output: Any) -> Any:
+    """Return dates, durations and decimal numbers as numbers; others as is."""
+    if isinstance(output, decimal.Decimal):
+        return float(output)
+    if isinstance(output, np.ndarray | np.generic) and output.dtype.kind in "mM":
+        seconds = output.astype(f"{output.dtype.kind}8[ns]").astype(np.int64)
+        return np.where(np.isnat(output), np.nan, 1e-9 * seconds)
+    if isinstance(output, datetime.datetime):
+        since = _DAY_ONE.replace(tzinfo=datetime.UTC) if output.tzinfo else _DAY_ONE
+        return (output - since).total_seconds()
+    if isinstance(output, datetime.timedelta):
+        return output.total_seconds()
+    if isinstance(output, datetime.date):
+        return 86_400.0 * (output - _DAY_ONE.date()).days
+    return output
 
 
 _DELIMITED = re.compile(

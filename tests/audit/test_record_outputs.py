@@ -1,10 +1,14 @@
 """What a recording reads of outputs, and what it says where noise changes their shape."""
 
+import datetime
+import decimal
 import json
 import os
 import random
 import subprocess
 import sys
+import types
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -306,6 +310,49 @@ def test_outputs_that_never_come_again_are_said():
 
     verdict = audit.verify_privacy(keyed, DATA, OTHER, 1.0, samples=2000, vectorized=False, rng=0)
     assert not verdict.refuted and "Nearly every output was one of its own" in str(verdict)
+
+
+START = datetime.datetime(2026, 1, 31, tzinfo=datetime.UTC)
+MEASURED = {
+    "a date and time": lambda x: START + datetime.timedelta(seconds=x),
+    "without a zone": lambda x: START.replace(tzinfo=None) + datetime.timedelta(seconds=x),
+    "a date": lambda x: START.date() + datetime.timedelta(days=round(100 * x)),
+    "a duration": lambda x: datetime.timedelta(seconds=x),
+    "datetime64": lambda x: np.datetime64(int(1e6 * x), "us"),
+    "timedelta64": lambda x: np.timedelta64(int(1e6 * x), "us"),
+    "pandas": lambda x: pytest.importorskip("pandas").Timestamp(int(1e9 * x)),
+    "decimal": decimal.Decimal,
+    "record": lambda x: np.array([(x, 1)], dtype=[("a", "f8"), ("b", "i4")]),
+    "row of records": lambda x: np.array([(x, 1)], dtype=[("a", "f8"), ("b", "i4")])[0],
+    "deque": lambda x: deque([x]),
+    "mapping": lambda x: types.MappingProxyType({"a": x}),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_dates_decimals_and_records_are_read_as_numbers(name):
+    """Each was an outcome of its own, and no noise was too small."""
+
+    def noisy(x, rng):
+        return MEASURED[name](x + rng.laplace())
+
+    options = {"samples": 3000, "vectorized": False, "rng": 0, "confidence": 0.99}
+    assert audit.verify_privacy(noisy, 0.0, 1.0, 0.5, **options).refuted
+    assert not audit.verify_privacy(noisy, 0.0, 1.0, 1.0, **options).refuted
+    assert audit.record(noisy, 0.0, 1.0, claim=1.0, vectorized=False).passed
+
+
+def test_no_time_is_no_number():
+    pandas = pytest.importorskip("pandas")
+    assert np.isnan(plain(pandas.NaT)) and np.isnan(plain(np.datetime64("NaT")))
+
+
+def test_outputs_of_any_length_that_are_the_same_on_both_are_left_open():
+    def varied(data, rng):
+        return [1.0] * int(abs(rng.laplace(0.0, 4.0)))
+
+    recording = audit.record(varied, DATA, OTHER, vectorized=False)
+    assert recording.passed and "whether the changed record is looked at is open" in str(recording)
 
 
 SETS = """
