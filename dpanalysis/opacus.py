@@ -58,7 +58,7 @@ class _Weighted(DPOptimizer):
         if all(parameter.summed_grad is None for parameter in self.params):
             self._clipped_to = self.max_grad_norm
         self._check_bound()
-        samples = [each.flatten(1) for each in self.grad_samples]
+        samples = [each[..., None].flatten(1) for each in self.grad_samples]
         sizes = [torch.linalg.vector_norm(each.double(), dim=1) for each in samples]
         norms = torch.linalg.vector_norm(torch.stack(sizes, dim=1), dim=1)
         weights = self._kind(self.r, self.max_grad_norm).weight(norms)

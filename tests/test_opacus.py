@@ -33,8 +33,19 @@ def network():
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(64, 3))
 
 
-def private(name, X, y, noise=0.0, batch=None, **more):
-    module = network()
+class Gain(nn.Module):
+    """A layer with a number for a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain, self.layer = nn.Parameter(torch.tensor(2.0)), nn.Linear(36, 3)
+
+    def forward(self, x):
+        return self.gain * self.layer(x.flatten(1))
+
+
+def private(name, X, y, noise=0.0, batch=None, module=None, **more):
+    module = network() if module is None else module
     loader = torch.utils.data.DataLoader(
         torch.utils.data.TensorDataset(X, y), batch_size=batch or len(X)
     )
@@ -53,10 +64,11 @@ def private(name, X, y, noise=0.0, batch=None, **more):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["hooks", "functorch"])
 @pytest.mark.parametrize("name", RULES)
-def test_a_step_is_that_of_our_problem(name, mode):
-    X, y = data()
-    module, optimizer, _ = private(name, X, y, r=0.2, grad_sample_mode=mode)
-    problem = dpa.problems.Module(network(), X, y)
+@pytest.mark.parametrize("make", [network, Gain])
+def test_a_step_is_that_of_our_problem(name, mode, make):
+    (X, y), own = data(), make()
+    problem = dpa.problems.Module(own, X, y)
+    module, optimizer, _ = private(name, X, y, module=own, r=0.2, grad_sample_mode=mode)
     w = problem.initial()
     optimizer.zero_grad()
     nn.functional.cross_entropy(module(X), y).backward()
