@@ -4,6 +4,7 @@ import os
 import random
 import secrets
 import sys
+import time
 from random import gauss
 
 import numpy as np
@@ -637,3 +638,21 @@ def test_a_mechanism_that_never_runs_is_untested():
         assert not found.passed and not found.looked
         assert [each.kind for each in found.findings] == ["untested"]
     assert "nothing was compared, for every run raises" in str(audit.record(broken, DATA, OTHER))
+
+
+def test_a_mechanism_that_tries_again_whatever_happens_ends():
+    most = 0
+
+    def stubborn(x, rng, size):
+        nonlocal most
+        time.sleep(0.02)
+        for tried in range(1000):
+            most = max(most, tried)
+            try:
+                return x + rng.laplace(0.0, 1.0, size)
+            except:  # noqa: E722
+                continue
+
+    for seconds in (0.17, 0.18, 0.19, 0.2):  # a run is under way when the time is over
+        audit.record(stubborn, 0.0, 1.0, claim=1.0, seconds=seconds)
+    assert most < 100
