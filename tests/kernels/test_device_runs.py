@@ -53,6 +53,16 @@ def assert_same(found, expected, tolerance=1e-10):
             np.testing.assert_allclose(to_host(a), b, rtol=tolerance, atol=tolerance)
 
 
+def test_wide_rows_are_summed_in_small_blocks(monkeypatch):
+    X, y = draw()
+    problem = KINDS["erm"](X, y)
+    custom = clipping.Custom(lambda norm, loss: 0.4 / np.maximum(0.4, norm), 0.4)
+    w = np.ones((1, 4))
+    expected = problem.sums(w, clipping=clipping.Flat(0.4))
+    monkeypatch.setattr(array_api, "_HOST_ENTRIES", 10)
+    assert_same(problem.sums(w, clipping=custom), expected)
+
+
 @pytest.mark.slow
 @given(
     st.sampled_from(sorted(KINDS)),
