@@ -715,6 +715,51 @@ def test_a_tolerance_is_above_the_rounding_of_a_gradient():
         dataclasses.replace(query, tolerance=1e-20).event(facts, FULL)
 
 
+@dataclasses.dataclass(frozen=True)
+class Around(dpa.regularizers.L2):
+    """An L2 penalty around another point than 0."""
+
+    center: float = 0.0
+    mu = property(lambda self: self.strength)
+    L = property(lambda self: self.strength)
+    hessian_lipschitz = 0.0
+
+    def gradient(self, w):
+        return self.strength * (w - self.center)
+
+
+def test_a_descent_that_the_penalty_leads_away_from_zero_is_refused():
+    """Iterates near 1e15 are rounded to eighths: a record moved the end 6 times as far as charged.
+
+    What steps may round is known from how far they lead, for a penalty with its minimum at 0.
+    """
+    X, y = np.linspace(-1.0, 1.0, 200)[:, None], np.repeat([-1.0, 1.0], 100)
+    for center, allowed in ((0.0, True), (1e15, False)):
+        problem = dpa.ERM(X, y, LOGISTIC, Around(0.1, center), dpa.RowBound(2, 1.0))
+        for kind in ("gradient_descent", "permuted_sgd"):
+            method = M.OutputPerturbation(kind)
+            if allowed:
+                dpa.minimize(problem, method, dpa.Budget(1.0), rng=0)
+                continue
+            with pytest.raises(ValueError, match="penalty must have its minimum at 0"):
+                dpa.minimize(problem, method, dpa.Budget(1.0), rng=0)
+
+
+@pytest.mark.parametrize("d", [10, 100_000])
+def test_a_descent_is_charged_for_what_its_predictions_may_round(d):
+    """They are off by d units of the lengths of row and iterate, and move a step by twice that."""
+    problem = erm(np.eye(1, d), [1.0], LOGISTIC, 0.0)
+    facts = problem.facts("replace_one")
+    step, start = largest_step(facts), np.full(d, 4e13 / d**1.5)  # of length 4e13/d
+    near, far = (
+        NoisyDescent(w, step, 1, 3, False, "gaussian", 1.0).sensitivities(facts)[0].max()
+        for w in (np.zeros(d), start)
+    )
+    moved = 3 * step * facts.record_sensitivity(2)
+    assert near == pytest.approx(moved * (1 + 2e-4), rel=1e-12)
+    assert far >= moved + 2 * 3 * 2 * d * 2.0**-53 * np.linalg.norm(start)
+
+
 @pytest.mark.parametrize(
     ("build", "match"),
     [

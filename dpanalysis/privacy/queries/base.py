@@ -126,6 +126,14 @@ def check_double(facts: PublicFacts) -> None:
         )
 
 
+def check_penalty(facts: PublicFacts) -> None:
+    """Raise ValueError unless the penalty is convex and its steps pull towards 0."""
+    if facts.mu < 0.0:
+        raise ValueError(f"the penalty must be convex, got mu = {facts.mu!r}: take L2(strength)")
+    if not facts.penalty_flat_at_zero:
+        raise ValueError("the penalty must have its minimum at 0: take L2(strength)")
+
+
 def check_smooth(facts: PublicFacts) -> None:
     """Raise ValueError unless every record's loss is convex, Lipschitz and smooth for sure."""
     _check_convex(facts)

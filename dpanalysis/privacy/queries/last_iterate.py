@@ -16,7 +16,7 @@ from ..accounting.last_iterate import last_iterate_gdp, last_iterate_gdp_cyclic
 from ..accounting.relations import REPLACE_ONE
 from ..accounting.sampling import Sampling
 from ..events import Event, Gaussian
-from .base import Query, Records, check_double, check_full
+from .base import Query, Records, check_double, check_full, check_penalty
 
 if TYPE_CHECKING:
     from ..facts import PublicFacts
@@ -260,10 +260,7 @@ def _check_premises(facts: PublicFacts, clipping: Clipping | None) -> None:
         raise ValueError("problem must consist of records, whose losses are known to be convex")
     if not facts.convex_records:
         raise ValueError("the loss of every record must be known to be convex: steps contract then")
-    if facts.mu < 0.0:
-        raise ValueError(f"the penalty must be convex, got mu = {facts.mu!r}: take L2(strength)")
-    if not facts.penalty_flat_at_zero:
-        raise ValueError("the penalty must have its minimum at 0: take L2(strength)")
+    check_penalty(facts)
     if not math.isfinite(_record_curvature(facts) + facts.L):
         raise ValueError(
             "the loss must be smooth by public bounds, so that steps contract: give the problem a "

@@ -17,13 +17,22 @@ from ..accounting.relations import REPLACE_ONE
 from ..accounting.sampling import Sampling
 from ..events import Event, Gaussian, GaussianBound, Pure, Sampled
 from ..facts import Block, draw_blocks, second_moment
-from .base import Query, Records, check_double, check_full, check_smooth, curvature_of
+from .base import (
+    Query,
+    Records,
+    check_double,
+    check_full,
+    check_penalty,
+    check_smooth,
+    curvature_of,
+)
 
 if TYPE_CHECKING:
     from ..facts import PublicFacts
 
 _MOST_SENSITIVITIES = 128  # of a descent that are told apart
-_ROUNDING = 1e-4  # part of its sensitivity that the rounding of one descent may be
+# Part of its sensitivity that is charged for the rounding of one descent, and that it may be.
+_ROUNDING, _MOST_ROUNDING = 1e-4, 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +66,9 @@ class NoisyDescent(Query):
     Notes
     -----
     *Assumptions.* Every :math:`f_i` is convex, has gradients of norm at most G and is
-    :math:`\beta`-smooth; the penalty r is :math:`\mu`-strongly convex, :math:`\mu \ge 0`. Both
-    relations are covered: S is G for a record added or removed, and 2G for one replaced.
+    :math:`\beta`-smooth; the penalty r is :math:`\mu`-strongly convex, :math:`\mu \ge 0`, with its
+    minimum at 0. Both relations are covered: S is G for a record added or removed, and 2G for one
+    replaced.
 
     *Contraction.* The objective of a step is :math:`\mu`-strongly convex, and L-smooth with
     :math:`L = 2\beta` and what the penalty adds, since at most :math:`2 \max(B, |b|/2)` records
@@ -156,8 +166,7 @@ class NoisyDescent(Query):
             last = self.step_size * S / n
         # The next larger one stands for those that are not told apart.
         after = after + last
-        self._check_rounding(facts, float(after.max()))
-        after = np.sort(after) + 2.0 * _ROUNDING * after.max()
+        after = np.sort(after) + 2.0 * self._rounding(facts, float(after.max()))
         parts = np.array_split(after, min(m, _MOST_SENSITIVITIES))
         values = np.array([part[-1] for part in parts])
         weights = np.array([len(part) / m for part in parts])
@@ -174,25 +183,28 @@ class NoisyDescent(Query):
             np.concatenate([(1.0 - crowded) * weights, crowded * weights]),
         )
 
-    def _check_rounding(self, facts: PublicFacts, distance: float) -> None:
-        """Raise where the steps' rounding may exceed its charge; by public numbers alone.
+    def _rounding(self, facts: PublicFacts, distance: float) -> float:
+        """Return what the steps may round, or raise where that is too much; by public numbers.
 
-        A step rounds each coordinate by a few units in the last place of the largest iterate,
-        and the gradient by ``facts.rounding``. No step widens a distance, so these add up. The
-        penalty pulls towards 0, so no iterate is longer than the start and all steps together.
+        A step rounds each coordinate by a few units in its last place, and the gradient by
+        ``facts.rounding``; predictions that are off by (d + 16) units of the longest iterate move
+        it as in :class:`~dpanalysis.privacy.queries.LastNoisyIterate`. No step widens a distance,
+        so these add up. The penalty pulls towards 0, so no iterate is longer than the start and
+        all steps together.
         """
         steps = self.passes * self.batches + 1
         G = facts.gradient_bounds[1]
         most = 1.0 + _more(facts, self.batches)  # records for one of the divisor
-        reach = float(np.abs(self.start).max(initial=0.0)) + steps * self.step_size * most * G
-        each = 8.0 * 2.0**-53 * reach * math.sqrt(facts.d)
+        reach = float(np.linalg.norm(self.start)) + steps * self.step_size * most * G
+        each = 2.0**-53 * reach * (8.0 + 2.0 * (facts.d + 16))
         each += self.step_size * facts.rounding * G * self.batches / facts.n
-        if steps * each > _ROUNDING * distance:
+        if steps * each > _MOST_ROUNDING * distance:
             raise ValueError(
                 f"start is too far away, or there are too many steps: {steps} steps at up to "
                 f"{reach:g} from 0 may round by {steps * each:.3g}, and one record moves the end "
                 f"by {distance:.3g}; start nearer to 0, or take fewer steps"
             )
+        return max(_ROUNDING * distance, steps * each)
 
     def iterates(self) -> tuple[np.ndarray, ...]:
         """Return the start; the other iterates depend on the records, and stay near it."""
@@ -234,8 +246,7 @@ def largest_step(facts: PublicFacts, batches: int = 1) -> float:
     ValueError if the problem does not satisfy the assumptions.
     """
     check_smooth(facts)
-    if facts.mu < 0.0:
-        raise ValueError(f"the penalty must be convex, got mu = {facts.mu!r}: take L2(strength)")
+    check_penalty(facts)
     return 2.0 / (facts.mu + facts.L + _more(facts, batches) * facts.hessian_bound)
 
 
