@@ -146,8 +146,14 @@ def _is_users(kind: type) -> bool:
     return kind is not object and not kind.__module__.startswith(_PACKAGE)
 
 
-def overridden(cls: type, names: Iterable[str], stated: str) -> tuple[str, str, str] | None:
-    """Return a user's class, the name it overrides and the class of ``stated``; None if it fits."""
+def overridden(
+    cls: type, names: Iterable[str], stated: str, own: Collection[str] = ()
+) -> tuple[str, str, str] | None:
+    """Return a user's class, the name that it overrides, and the class whose ``stated`` it keeps.
+
+    None where ``stated`` is that of the class that overrides one of ``names``, or of one below it.
+    Where it is this package's, an object must not have one of them of its ``own`` either.
+    """
     order = cls.__mro__
 
     def place(name: str) -> int:
@@ -158,6 +164,8 @@ def overridden(cls: type, names: Iterable[str], stated: str) -> tuple[str, str, 
         answers = place(name)
         if answers < states and _is_users(order[answers]):
             return order[answers].__name__, name, order[states].__name__
+        if name in own and not _is_users(order[states]):
+            return cls.__name__, name, order[states].__name__
     return None
 
 

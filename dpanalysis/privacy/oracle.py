@@ -471,7 +471,8 @@ class PrivateOracle:
     def _check_query(self, query: Any) -> None:
         if not isinstance(query, Query):
             raise TypeError(f"query must be one of dpanalysis.privacy.queries, got {query!r}")
-        found = overridden(type(query), ("answer", "iterates", "off_diagonal"), "event")
+        names = "answer", "iterates", "off_diagonal", "_losses", "_tilt"
+        found = overridden(type(query), names, "event", getattr(query, "__dict__", ()))
         if found is not None:
             kind, name, states = found
             raise TypeError(

@@ -1,6 +1,7 @@
 """A class of one's own that answers otherwise must say what one record can do to its answers."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from dpanalysis import clipping, losses, regularizers
 from dpanalysis.privacy.events import Pure
 from dpanalysis.privacy.facts import PublicFacts
 from dpanalysis.privacy.oracle import PrivateOracle
-from dpanalysis.privacy.queries import NoisyValue
+from dpanalysis.privacy.queries import NoisyHessian, NoisyValue, PerturbedMinimum
 from dpanalysis.problems import MLP, Softmax
 
 BOUND = dpa.RowBound(2, 1.0)
@@ -199,6 +200,37 @@ def test_a_query_with_an_answer_of_its_own_states_its_event():
     assert guard.spent == pytest.approx(2e-3)
     assert oracle.ask(Priced(*arguments), dpa.Full()) == 2.0
     assert guard.spent == pytest.approx(0.252)
+
+
+@dataclass(frozen=True, eq=False)
+class Shaped(NoisyHessian):
+    """Its noise has a parameter more, of which the inherited event knows nothing."""
+
+    off_diagonal: float
+
+
+class Costly(Shaped):
+    def event(self, facts, sampling):
+        return dpa.privacy.events.Gaussian(self.std * self.off_diagonal, 1.0)
+
+
+class Silent(PerturbedMinimum):
+    def _tilt(self, random, d):
+        return np.zeros(d), 0.0
+
+
+def test_what_an_answer_reads_off_its_object_or_a_helper_is_stated_too():
+    """A field of a class that extends NoisyHessian gave the entries off the diagonal exactly."""
+    penalty = dpa.regularizers.L2(0.1)
+    problem = dpa.ERM(np.eye(2), [1, -1], dpa.losses.Logistic(), penalty, BOUND)
+    guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-6))
+    oracle = PrivateOracle(problem, problem.facts("replace_one"), guard, [0])
+    silent = Silent("spherical", 100.0, 1.0, 1e-3, 100.0)
+    for query, name in ((Shaped(np.zeros(2), 1e3, 0.0), "off_diagonal"), (silent, "_tilt")):
+        with pytest.raises(TypeError, match=f"overrides {name}, but its event is that of"):
+            oracle.ask(query, dpa.Full())
+    assert guard.spent == 0.0
+    oracle.ask(Costly(np.zeros(2), 1e3, 0.1), dpa.Full())
 
 
 # Constants are those of the formulas of the class that states them
