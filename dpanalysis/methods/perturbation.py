@@ -79,8 +79,9 @@ class OutputPerturbation(OneShot):
     ------
     ValueError
         By :func:`dpanalysis.minimize`, if a record's loss is not convex, Lipschitz and smooth by
-        public bounds (the hinge loss is not smooth), the penalty is not convex, the step size is
-        too large, or records are computed in single precision (float32 rows of another library).
+        public bounds (the hinge loss is not smooth), the penalty is not convex or has its minimum
+        elsewhere than at 0, the step size is too large, or records are computed in single precision
+        (float32 rows of another library).
 
     Notes
     -----
@@ -164,8 +165,8 @@ class ObjectivePerturbation(OneShot):
     Raises
     ------
     ValueError
-        As of :class:`OutputPerturbation`; also if the loss depends on more than linear predictions,
-        and for zCDP budgets, which have no bound here.
+        As of :class:`OutputPerturbation`, but for the penalty and the step size; also if the loss
+        depends on more than linear predictions, and for zCDP budgets, which have no bound here.
 
     Notes
     -----
