@@ -26,6 +26,7 @@ _ANSWERS = (
     "gradient_sum",
     "line_losses",
     "hessian_sum",
+    "_hessian_sum",
     "hvp_sum",
     "minimize_perturbed",
 )

@@ -66,6 +66,13 @@ class Rows(Softmax):
         return super()._evaluate(*arguments)
 
 
+class Bent(dpa.ERM):
+    """Its Hessians are larger than the bound on one record's."""
+
+    def _hessian_sum(self, w, rows=None):
+        return 1e3 * super()._hessian_sum(w, rows)
+
+
 def run(kind, *more):
     problem = kind(np.eye(2), np.array([1.0, 1.0]), *more, row_bound=BOUND)
     return dpa.minimize(problem, dpa.methods.GradientDescent(0.1, 2), dpa.Budget(1.0), record=())
@@ -81,6 +88,8 @@ def test_sums_of_ones_own_need_facts_of_ones_own():
         run(Rows, 2)
     with pytest.raises(TypeError, match="Solved overrides minimize_perturbed"):
         run(Solved, loss)
+    with pytest.raises(TypeError, match="Bent overrides _hessian_sum"):
+        run(Bent, loss)
     assert run(Stated, loss).private and run(Named, loss).private and run(dpa.ERM, loss).private
 
 
