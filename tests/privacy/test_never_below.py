@@ -33,7 +33,10 @@ from dpanalysis.privacy.accounting.rdp import (
     rdp_pure_without_replacement,
 )
 from dpanalysis.privacy.accounting.sampling import Poisson, WithoutReplacement
-from dpanalysis.privacy.accounting.with_replacement import pure_with_replacement
+from dpanalysis.privacy.accounting.with_replacement import (
+    pure_with_replacement,
+    rdp_with_replacement,
+)
 from dpanalysis.privacy.accounting.zcdp import gaussian_divergence, gaussian_sum_epsilon
 from dpanalysis.privacy.events import BoundedRange, Gaussian, GaussianBound, Laplace, Pure, Sampled
 
@@ -217,6 +220,23 @@ def test_a_mixture_of_gaussians(order, mu, share, law):
     shifts = mp.mpf(mu), mp.mpf(float(np.float64(0.1) * mu))
     moment = total + mp.fsum(x * mp.expm1(a * (a - 1) * s * s / 2) for x, s in zip(w, shifts))
     check(event.rdp_cost([order])[0], mp.log(moment) / (a - 1), 1e-12, 1e-11)
+
+
+@given(powers(-10.0, 0.0), powers(-10.0, 1.0), st.integers(2, 60), st.floats(0.0, 1.0))
+def test_draws_with_replacement(more, mu, n, part):
+    """Near order 1, and with much noise, what cancelled was all: costs were below 0."""
+    order, m = 1.0 + more, 1 + int(part * (n - 1))
+    law = [mp.binomial(m, k) * mp.mpf(n - 1) ** (m - k) / mp.mpf(n) ** m for k in range(m + 1)]
+    rate, s = 1 - law[0], mp.mpf(1) / (1.0 / mu)
+
+    def excess(a):
+        moments = (p * mp.expm1(a * (a - 1) * (k * s) ** 2 / 2) for k, p in enumerate(law))
+        return mp.fsum(moments) / rate
+
+    a, second = mp.mpf(order), excess(mp.mpf(2))
+    chord = mp.log1p(rate**2 * min(4 * second, 2 * (1 + second)))
+    exact = min(chord, mp.log1p(excess(a)) / (a - 1))
+    check(rdp_with_replacement(order, n, m, 1.0 / mu), exact, 1e-12, 1e-11)
 
 
 def test_weights_that_miss_1_by_rounding_lose_nothing_near_order_1():

@@ -48,7 +48,7 @@ from scipy import special
 
 from ..._validation import check_int, check_number, check_positive
 from .pure import amplify
-from .rdp import Array, _fixed_size, _orders, rdp_gaussian
+from .rdp import Array, _fixed_size, _log_expm1, _orders, rdp_gaussian
 from .zcdp import gaussian_divergence
 
 # Probability of more copies than a law lists; they count as a loss without bound.
@@ -212,8 +212,9 @@ def rdp_with_replacement(orders: ArrayLike, n: int, m: int, noise_multiplier: fl
         costs = np.full(np.shape(orders), math.inf)
         for i in np.flatnonzero(np.isfinite(orders)):
             order = np.ravel(orders)[i]
-            moment = special.logsumexp(law + order * (order - 1.0) * squares)
-            costs.flat[i] = moment / (order - 1.0)
+            # The law adds up to 1, which is left out so that nothing cancels.
+            excess = special.logsumexp(law + _log_expm1(order * (order - 1.0) * squares))
+            costs.flat[i] = np.logaddexp(0.0, excess) / (order - 1.0)
         return costs
 
     return _fixed_size(a, rate, present)
