@@ -712,22 +712,6 @@ def test_losses_of_ones_own_and_squared_errors():
         dpa.problems.Module(nn.Linear(4, 1), X, y, loss=lambda z, y: (z - y).square().mean())
 
 
-@pytest.mark.parametrize(
-    ("loss", "advice"),
-    [
-        (nn.CrossEntropyLoss(), r"CrossEntropyLoss.reduction='none'., or loss='cross_entropy'"),
-        (nn.CrossEntropyLoss(reduction="sum"), r"has reduction='sum' and gives one for the batch"),
-        (nn.MSELoss(), r"MSELoss.reduction='none'., or loss='mse'"),
-        (nn.NLLLoss(), r"take NLLLoss.reduction='none'.$"),
-        (nn.functional.cross_entropy, r"got shape ..: losses of PyTorch need reduction='none'"),
-    ],
-    ids=["cross_entropy", "sum", "mse", "nll", "function"],
-)
-def test_a_loss_over_the_batch_gets_the_advice_to_keep_its_samples(loss, advice):
-    with pytest.raises(ValueError, match=f"loss must give one number a sample, .*{advice}"):
-        dpa.problems.Module(nn.Linear(4, 3), *_small(), loss=loss)
-
-
 def test_a_loss_of_pytorch_that_keeps_its_samples_is_that_with_a_name():
     X, y = _small()
     named = dpa.problems.Module(nn.Linear(4, 3), X, y)
@@ -896,24 +880,6 @@ def test_a_dataset_of_pairs_is_read_once_and_is_what_its_arrays_are():
     assert by_arrays.accuracy(w, TensorDataset(X, y)) == by_arrays.accuracy(w, X, y)
 
 
-class Again(Dataset):
-    """Gives one array over and over, with other numbers."""
-
-    def __init__(self):
-        self.x = torch.zeros(4)
-
-    def __len__(self):
-        return 3
-
-    def __getitem__(self, i):
-        return self.x.fill_(i), 0
-
-
-def test_a_dataset_may_use_its_array_again():
-    problem = dpa.problems.Module(nn.Linear(4, 3), Again())
-    assert problem._records.samples[0][:, 0].tolist() == [0.0, 1.0, 2.0]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -1027,22 +993,3 @@ def test_other_bits_in_a_short_chunk_are_seen():
     )
     with pytest.raises(ValueError, match="the gradient of a sample changes"):
         problem.check_private()
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda array: array[::-1].copy()[::-1],
-        lambda array: array.astype(array.dtype.newbyteorder()),
-        lambda array: array.astype(np.longdouble),
-        lambda array: np.asfortranarray(array),
-    ],
-)
-def test_arrays_may_be_reversed_and_have_bytes_in_any_order(form):
-    rng = np.random.default_rng(4)
-    X, y = rng.normal(size=(9, 4)).astype(np.float32), np.arange(9) % 3
-    module = nn.Linear(4, 3)
-    expected, found = (dpa.problems.Module(module, *each) for each in ((X, y), (form(X), form(y))))
-    w, rule = np.ones(expected.d), clipping.Flat(0.1)
-    sums = (each.sums(w, clipping=rule).gradient for each in (expected, found))
-    np.testing.assert_array_equal(*sums)
