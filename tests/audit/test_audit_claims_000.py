@@ -196,6 +196,7 @@ WRONG = [
     ("000-11", "run_and_bound", lambda T, *at: (1.01, 1.0)),
     ("000-9", "excess_at_share", lambda **at: 1.01),
     ("000-9", "excess_of_full_batches", lambda c1, c2, delta: 0.99),
+    ("000-9", "excess_of_sums", lambda q, c1, c2, delta: 0.99),
 ]
 
 

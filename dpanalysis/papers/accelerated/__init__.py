@@ -34,9 +34,11 @@ Theorem 4.3 | 001-15 |
 Remark 4.1 | 001-12 | its horizons: `python -m figures kuru_horizons`; E_0 counts as in (4.3)
 Remark 4.2 | 001-13 |
 Lemma B.1 | 001-25 |
+(3.2) | used | L1 sensitivity of one record's gradient; "the change in F(x)" below it is that of its gradient
 (3.3) to (3.5) | 001-1 | the cost of one iteration
 (3.6), (3.7) | 001-24 |
-(3.8), (3.9) | holds: 001-2 | the dynamical system; the sign is in (3.10)
+(3.8) | 001-2 | the sign of v_t, of which only the second moment is used
+(3.9) | holds: 001-2 | the dynamical system; the sign is in (3.10)
 (3.10) | 001-2 |
 (3.12) | holds: 001-4 | (B.1), a step of its proof, is off by a factor 2, and by d
 (B.1) | refuted: 001-4 | as an equality; (3.12) does not need it
@@ -57,6 +59,7 @@ Figure 1 | not checkable: 001-21 | our text has no figures; the one of the autho
 Figure 2 | not checkable: 001-22 | our text has no figures; the one of the authors' repository, and ours: `python -m figures kuru_fig2`
 Figure 3 | drawn: 001-19 001-23 001-27 001-28 001-33 | with noise that is private, and published curves: `python -m figures kuru_fig3`
 Figure 4 | drawn: 001-13 001-19 | with noise that is private: `python -m figures kuru_fig4`
+Headline: averaging noisy gradients improves the privacy level | 001-36 |
 Headline: sigma_T of section 3.2 is private | 001-8 |
 Headline: epsilon = 1 in all runs, with L estimated from the data | 001-18 |
 Headline: accelerated methods beat DP-GD at the best T | drawn: 001-27 | at the paper's size, m = n and m = 1000: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
@@ -64,7 +67,7 @@ Headline: fewer iterations are better for accelerated methods | drawn: 001-27 00
 Headline: an even division of the budget is not the best | 001-12 |
 Headline: the optimised methods are best | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
 Headline: DP-NAG-opt is robust to a small step, DP-MASG-opt is not | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
-Headline: dividing the noise helps under subsampling, too | 001-13 | with noise that is private: `python -m figures kuru_fig4`
+Headline: dividing the noise helps under subsampling, too | drawn: 001-13 | with noise that is private: `python -m figures kuru_fig4`; not for DP-MASG at c = .1, there and in the repository's curves
 Headline: full data give a smaller error than batches | 001-29 |
 Headline: a better rate costs more noise (section 3.2) | 001-31 |
 Headline: zCDP has a closed form without subsampling (section 6) | 001-34 | `theory.allocate_gaussian`

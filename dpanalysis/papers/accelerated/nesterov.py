@@ -430,7 +430,8 @@ def bordered_hessian(weights: Array, epsilon: float) -> Array:
     says='"the bordered Hessian at the solution is a diagonal matrix, with T negative values and a '
     'single 0 on its diagonal".',
     hypotheses="weights 1 and 3, epsilon = 1; the statement at random weights",
-    changes="A bordered Hessian of another Lagrangian whose signs are those of the proof.",
+    changes='"Leading principal minors" in the place of "diagonal matrix": one is 0 and T are '
+    "negative, which is the condition for a minimum.",
 )
 def optimal_division(effort: Effort) -> Iterator[Evidence]:
     """Weak duality, and other divisions."""
@@ -453,7 +454,10 @@ def optimal_division(effort: Effort) -> Iterator[Evidence]:
     _, weights = theory.nesterov_weights(100, 1.0 / L, MU, L)
     even = weights.sum() * 100.0**2 / np.cbrt(weights).sum() ** 3
     yield printed("noise term of an even division / (4.6)'s, T = 100, c = 1", even, ">=", 1.0)
-    signs = np.linalg.eigvalsh(bordered_hessian(np.array([1.0, 3.0]), 1.0))
+    hessian = bordered_hessian(np.array([1.0, 3.0]), 1.0)
+    minors = [float(np.linalg.det(hessian[:k, :k])) for k in (2, 3)]
+    yield used("largest of its leading principal minors but the first, T = 2", minors, "<=", 0.0)
+    signs = np.linalg.eigvalsh(hessian)
     what = "negative eigenvalues of the bordered Hessian, T = 2 (and one is 0)"
     yield step(what, float((signs < 0.0).sum()), "==", 2.0)
 
@@ -771,10 +775,11 @@ def for_the_best_horizons(effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
     says='"The best of DP-HB (at T = 100) outperforms the best of DP-GD (at T = 1000)".',
     hypotheses="the ends of the curves of Fig. 3 in the authors' repository (July 2020), c = 1, "
-    "means of 20 runs",
+    "of which the sentences before it speak, means of 20 runs; our text has no figures",
     changes="Printed curves, drawn anew, in which T = 1000 is the best of DP-GD; the comparison "
     "itself is right.",
     adversary=for_the_best_horizons,
+    judges="figures",
 )
 def best_horizons(effort: Effort) -> Iterator[Evidence]:
     """Compare the published ends of the curves."""

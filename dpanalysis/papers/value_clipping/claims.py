@@ -844,8 +844,8 @@ def without_light_tails(effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
     says='"There exist constants c1 and c2, such that for any epsilon < c1 q^2 T, Algorithm 3 is '
     '(epsilon, delta)-DP for any delta > 0".',
-    hypotheses="q = 1, epsilon < c1 q^2 T, the least sigma allowed, for any c1 and c2, which come "
-    "before all else",
+    hypotheses="q = 1 and .01, epsilon < c1 q^2 T, the least sigma allowed, for any c1 and c2, "
+    "which come before all else",
     changes="A bound on epsilon, such as epsilon <= ln(1/delta): all usual budgets keep it.",
     adversary=long_full_batches,
 )
