@@ -578,7 +578,7 @@ OURS = {
     "Nesterov os": minimized(lambda p: dpa.methods.Nesterov(1 / p.L, 10, p.mu), PURE, "os"),
     "SGD": minimized(
         lambda p: dpa.methods.SGD(
-            0.5, 10, sampling=dpa.Poisson(0.2), clipping=dpa.clipping.Flat(1.0)
+            0.5, 10, sampling=dpa.Poisson(0.8), clipping=dpa.clipping.Flat(1.0)
         ),
         APPROXIMATE,
     ),

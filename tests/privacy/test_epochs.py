@@ -81,7 +81,8 @@ def test_two_batches_against_quadrature(sigma, loss):
     at = np.array([loss])
     for found, exact in zip((pair.remove(at)[0], pair.add(at)[0]), exact_of_two(sigma, loss)):
         assert found >= exact * (1.0 - 1e-7) - 1e-12
-        assert found <= exact * 1.005 + 1e-6
+        # Not far above: the spread of a grid of .03 deviations reaches into the lower tail of W.
+        assert found <= exact * 1.005 + 5e-5
 
 
 @pytest.mark.slow
