@@ -98,6 +98,14 @@ def test_the_printed_bookkeeping_by_hand():
     assert both[1] - both[0] == pytest.approx(8.0) and both[0] < -6.0
 
 
+def test_what_the_factor_3_of_lemma_4_does_to_the_runs():
+    """It pays for the size of the batch (002-6), and makes the overdraft (002-8)."""
+    assert line_search_batch.adult_sizes(2) > 30.0
+    assert line_search_batch.adult_sizes(371) < 0.01
+    assert line_search_batch.overspent(0.05) > 1.0
+    assert line_search_batch.overspent(0.05, amplified_too=True) < 0.7
+
+
 def test_the_cost_of_hardly_any_loss_is_not_negative():
     """Nearly all searches halt at once: by rounding the moment was below 1."""
     levels = np.array([20.0, -12.90346118, -0.79710923, -14.74869555])

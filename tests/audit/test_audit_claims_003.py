@@ -86,6 +86,7 @@ def half_a_batch(*given, batch=theory.second_order_batch):
     return batch(*given) // 2
 
 
+entry = convergence.entry
 # Claims whose statement is made a little stronger than the truth, by a wrong constant.
 WRONG = [
     ("003-1", second_order, "LOGISTIC_CURVATURE", 0.249),
@@ -128,6 +129,8 @@ WRONG = [
     ("003-19", second_order, "rdp_gaussian", lambda a, s: 0.45 * np.asarray(a) / s**2),
     ("003-20", second_order, "advanced_noise", lambda epsilon, delta, T, s: 0.5),
     ("003-21", theory_of_data, "hessian_noise_norm", lambda d, s, eta: 0.5 * s),
+    ("003-29", convergence, "entry", lambda *at: 2.0 * entry(*at)),
+    ("003-29", convergence, "entry", lambda *at: 0.5 * entry(*at)),
 ]
 
 

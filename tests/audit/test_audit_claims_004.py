@@ -171,6 +171,11 @@ WRONG = [
     ("004-7", "epsilon_bounds", lambda mixture, steps, delta: (0.74, 0.8)),
     ("004-8", "poisson_noise_scale", lambda *at: 0.98 * poisson_noise_scale(*at)),
     ("004-8", "everyone_drawn", lambda *constants: everyone_drawn(*constants) | {"excess": -1.0}),
+    (
+        "004-8",
+        "everyone_drawn",
+        lambda *constants: everyone_drawn(*constants) | {"log_failure": -9},
+    ),
     ("004-10", "sgd_objective_bound", lambda *at: 0.1 * at[0]),
     ("004-12", "over_rate", lambda places, counts, *others: float(counts.sum())),
     ("004-15", "like_gradients", lambda c5, own_size: 0.99),

@@ -453,7 +453,8 @@ def armijo_as_printed(effort: Effort) -> Iterator[Evidence]:
     says="(2) has f and its gradient 'evaluated on the minibatch'; 4.1 clips a sum, line 6 of "
     "Algorithm 2 divides g by the batch size",
     hypotheses="logistic losses below Delta_f, alpha = .5, no noise",
-    changes="an f that is a mean in 4.1, or a g that is a sum in line 6",
+    changes="an f that is a mean in 4.1, or a g that is a sum in line 6: it is the notation of the "
+    "two that does not agree",
     adversary=armijo_as_printed,
 )
 def armijo_query(effort: Effort) -> Iterator[Evidence]:

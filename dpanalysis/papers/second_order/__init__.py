@@ -31,11 +31,11 @@ Algorithm 3 | 003-7 | `methods.SecondOrder(step="line_search")`
 Theorem 1 | 003-2 003-3 003-4 | with T in the place of the realised numbers it holds, from w0 = 0
 Lemma 2 | 003-8 |
 Corollary 3 | 003-17 |
-Theorem 4 | 003-21 |
+Theorem 4 | 003-21 003-29 | (11) lacks factors of the sensitivities; (12), the growth, has them
 Theorem 5 | 003-3 003-6 |
 Lemma 6 | 003-8 |
 Lemma 7 | 003-8 003-16 |
-Theorem 8 | 003-22 |
+Theorem 8 | 003-22 003-29 | (18) as (11)
 Proposition A.1 | bounds-23 bounds-24 |
 Proposition A.2 | bounds-24 |
 Proposition A.3 | standard | post-processing
@@ -58,13 +58,14 @@ Lemma D.1 | 003-8 | Lemma 2 again
 Lemma D.2 | 003-8 | Lemma 6 again
 Lemma D.3 | 003-8 003-16 | Lemma 7 again
 Corollary D.4 | 003-17 | Corollary 3 again
-Theorem D.5 | 003-21 | Theorem 4 again
+Theorem D.5 | 003-21 003-29 | Theorem 4 again
 Lemma D.6 | 003-9 |
 Lemma D.7 | standard | Tao (2012), with unknown constants; those of Gaussian entries are used (003-9)
 (4) | 003-1 |
 (6) | 003-4 003-17 |
 (10), (15), (17) | 003-8 |
-(12), (18) | 003-21 003-22 |
+(11), (18) | 003-29 |
+(12), (19) | 003-21 003-22 |
 (24) | 003-18 |
 (25) | 003-23 |
 (28) | 003-10 |

@@ -771,7 +771,7 @@ def for_the_corollary(effort: Effort) -> Iterator[Evidence]:
 
 @register(
     "003-26",
-    "Theorem B.7",
+    "Theorem B.7 (Theorem 3.20 and Corollary 3.21 of Dwork and Roth 2014)",
     "k (epsilon_0, delta_0)-DP releases are (epsilon, k delta_0 + delta')-DP for epsilon = "
     "sqrt(2 k ln 1/delta') epsilon_0 + k epsilon_0 (e^epsilon_0 - 1); epsilon_0 = "
     "epsilon/(2 sqrt(2 k ln 1/delta')) suffices for epsilon < 1",
