@@ -242,8 +242,8 @@ class ObjectivePerturbation(OneShot):
             drop = max(facts.value_at_zero - facts.lowest_value, 0.0)
             root = math.sqrt(tilt**2 + 2.0 * convexity * drop)
             away = min(away, (tilt + root) / convexity)
-        least = max(rounding_of_gradient(facts, tilt), 1e-14 * curvature_of(facts).trace * away)
-        return max(self.tolerance * slope, least)
+        predicted = max(1e-14, (facts.d + 16) * 2.0**-53) * curvature_of(facts).trace * away
+        return max(self.tolerance * slope, rounding_of_gradient(facts, tilt), predicted)
 
     def _best_terms(self, facts: PublicFacts, budget: Budget) -> list[PerturbedMinimum]:
         """Return the best term of each kind of noise that the budget allows, at scale 1."""

@@ -15,7 +15,7 @@ from dpanalysis.privacy.budget import Plan
 from dpanalysis.privacy.events import Gaussian, GaussianBound, Pure, Repeated
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import NoisyDescent, PerturbedMinimum, Records, largest_step
-from dpanalysis.privacy.queries.solutions import rounding_of_gradient
+from dpanalysis.privacy.queries.solutions import curvature_of, rounding_of_gradient
 from dpanalysis.problems import base
 
 M = dpa.methods
@@ -713,6 +713,18 @@ def test_a_tolerance_is_above_the_rounding_of_a_gradient():
     assert least >= facts.rounding / 200 * bound + 32.0 * ulp * (bound + 3.0)
     with pytest.raises(ValueError, match="tolerance must be above the rounding of a gradient"):
         dataclasses.replace(query, tolerance=1e-20).event(facts, FULL)
+
+
+def test_a_tolerance_is_above_what_predictions_of_long_rows_round():
+    """A dot product of d numbers is off by d units in the last place."""
+    facts = erm(np.zeros((4, 3)), np.array([1.0, -1.0, 1.0, -1.0]), LOGISTIC, 0.0).facts(ADD)
+    method = M.ObjectivePerturbation(tolerance=1e-20)
+    short, long = (
+        method.least_tolerance(dataclasses.replace(facts, d=d), 1e-6, 1.0) for d in (3, 3000)
+    )
+    away = long / (3016 * 2.0**-53 * curvature_of(facts).trace)
+    assert 1.0 <= away <= (facts.gradient_bounds[1] + 1.0) / 1e-6
+    assert long == pytest.approx(short * 3016 * 2.0**-53 / 1e-14)
 
 
 @dataclasses.dataclass(frozen=True)
