@@ -34,6 +34,14 @@ def build(kind, X, y):
     return dpa.problems.MLP(X, labels, hidden=(4,), n_classes=2)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("kind", ["ERM", "Softmax", "MLP"])
+def test_sparse_tensors_are_refused_by_name(kind):
+    for rows in (torch.eye(4).to_sparse(), torch.eye(4).to_sparse_csr()):
+        with pytest.raises(TypeError, match=r"X must be dense .* of layout .*_c(oo|sr)"):
+            build(kind, rows, np.array([1.0, -1.0, 1.0, -1.0]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("kind", ["ERM", "Softmax", "MLP"])

@@ -86,6 +86,15 @@ def test_a_loss_over_the_batch_gets_the_advice_to_keep_its_samples(loss, advice)
         )
 
 
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+def test_modules_that_cannot_be_copied_or_taken_apart_are_refused():
+    X, y = torch.randn(9, 4), torch.randint(0, 3, (9,))
+    with pytest.raises(TypeError, match=r"module must be the torch.nn.Module that was scripted"):
+        dpa.problems.Module(torch.jit.script(nn.Linear(4, 3)), X, y)
+    with pytest.raises(ValueError, match=r"module must be one that copy.deepcopy copies"):
+        dpa.problems.Module(torch.nn.utils.weight_norm(nn.Linear(4, 3)), X, y)
+
+
 # Several inputs
 
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import dpanalysis as dpa
 from dpanalysis import clipping
@@ -909,6 +910,8 @@ def test_a_dataset_of_pairs_is_read_once_and_is_what_its_arrays_are():
         ({"X": Stream(), "y": None}, "got an IterableDataset"),
         ({"chunk": 0}, "chunk"),
         ({"module": nn.Linear}, "module must be a torch.nn.Module"),
+        ({"X": torch.eye(9, 4).to_sparse()}, "X must be dense, got a tensor of layout .*coo"),
+        ({"X": sp.csr_matrix(np.eye(9, 4))}, "X must be dense, got csr_matrix"),
     ],
 )
 def test_bad_arguments_are_named(change, message):

@@ -219,6 +219,8 @@ class Module(GrowingRisk):
     ) -> None:
         if not isinstance(module, nn.Module):
             raise TypeError(f"module must be a torch.nn.Module, got {module!r}")
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TypeError("module must be the torch.nn.Module that was scripted, got TorchScript")
         if not callable(loss):
             check_choice("loss", loss, tuple(LOSSES))
         refuse_reduction(loss)
@@ -244,7 +246,10 @@ class Module(GrowingRisk):
         self._set_size(size)
         check_inputs(module, len(like))
         own = loss if callable(loss) else LOSSES[loss]
-        self._original = copy.deepcopy(module)
+        try:
+            self._original = copy.deepcopy(module)
+        except RuntimeError as error:
+            raise ValueError(f"module must be one that copy.deepcopy copies: {error}") from error
         self._network = ModuleNetwork(module, own, trained[0].dtype, self.device)
         self.d = self._network.size
         self.frozen = sum(each.numel() for each in parameters) - self.d

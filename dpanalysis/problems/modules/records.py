@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from ..._validation import refuse_mask
 from ...kernels.array_api import rounding_margin
 from ..row_bound import RowBound
-from ..rows.checks import has_read_width, row_scale
+from ..rows.checks import has_read_width, is_sparse, row_scale
 from .network import Inputs, rows_of
 
 _BLOCK = 256  # records of a Dataset that are read at a time
@@ -290,6 +290,10 @@ def as_labels(y: Any, classes: bool, n: int, device: torch.device) -> Tensor:
 
 def _tensor(name: str, array: Any) -> Tensor:
     """Return an array as a tensor; shared with it where that is possible."""
+    layout = getattr(array, "layout", torch.strided)
+    if layout != torch.strided or is_sparse(array):
+        got = type(array).__name__ if is_sparse(array) else f"a tensor of layout {layout}"
+        raise TypeError(f"{name} must be dense, got {got}: give its to_dense() or toarray()")
     if isinstance(array, Tensor):
         found = array.detach()
     else:

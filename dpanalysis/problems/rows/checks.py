@@ -187,7 +187,13 @@ def _labels(y: Any, X: Any) -> Any:
 
 
 def refuse_shape(X: Any) -> None:
-    """Raise ValueError unless ``X`` has rows and columns."""
+    """Raise unless ``X`` has rows and columns, and is dense or of SciPy."""
+    layout = str(getattr(X, "layout", "torch.strided"))
+    if layout.startswith("torch.sparse"):
+        raise TypeError(
+            "X must be dense or a SciPy CSR matrix, got a tensor of layout "
+            f"{layout}: give X.to_dense()"
+        )
     if X.ndim != 2 or X.shape[0] < 1 or X.shape[1] < 1:
         raise ValueError(f"X must have shape (n, d) with n, d >= 1, got {tuple(X.shape)}")
 
