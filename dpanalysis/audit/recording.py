@@ -686,14 +686,14 @@ class _Judge:
                 continue
             scale = [each.pop() for each in scales]
             factors = tuple(fits[side][place][1] for side in (0, 1))
-            if abs(factors[0] - factors[1]) <= _FIT * abs(factors[0]) and not close(*factors):
-                size, off = abs(self.runs[0][0].numbers[place]), fits[0][place][3]
-                off += fits[1][place][3]
-                reach = max(abs(run.numbers[place] - fits[0][place][2]) for run in self.runs[0])
-                apart = abs(factors[0] - factors[1]) / abs(factors[0]) * reach
+            shown = [run.numbers[place] for run in self.runs[0]]
+            unit = 2.0**-52 * abs(shown[0])
+            if not close(*factors):
+                off, reach = fits[0][place][3] + fits[1][place][3], np.ptp(shown)
+                apart = abs(factors[0] - factors[1]) / abs(factors[0])
                 # In float32, or beside a large number, whose rounding the factors have.
-                rough = off > 1e-12 * size or apart <= 8.0 * (off + 2.0**-52 * size)
-                if rough:
+                rough = off > 2.0**12 * unit and apart <= _FIT
+                if rough or apart * reach <= 8.0 * (off + unit):
                     factors = (factors[0],) * 2
             centers = tuple(fits[side][place][2] for side in (0, 1))
             spreads = tuple(f * s for f, s in zip(factors, scale))
@@ -703,7 +703,7 @@ class _Judge:
                 centers = centers[0], centers[0] - float(np.median(move))
                 factors, spreads = (factors[0],) * 2, (spreads[0],) * 2
             law = runs[0].noise[key].law
-            off = sum(fits[side][place][3] / max(abs(spreads[side]), 1e-300) for side in (0, 1))
+            off = sum((fits[k][place][3] + unit) / max(abs(spreads[k]), 1e-300) for k in (0, 1))
             found.append(Entry(place, key, index, law, factors, centers, spreads, off))  # type: ignore[arg-type]
         return found
 
@@ -805,6 +805,7 @@ class _Judge:
             return entries
         low, high = np.full(len(entries), -np.inf), np.full(len(entries), np.inf)
         lost = np.zeros(len(entries), dtype=bool)
+        ordered = ~lost
         for side in (0, 1):
             both = [_terms(run, entries, side) for run in self.runs[side] + extreme[side]]
             output, wanted = (np.array(each) for each in zip(*both))
@@ -821,9 +822,10 @@ class _Judge:
                 least = np.where(seen, wanted, np.inf).min(axis=0)
                 bottom = np.where(bottom > -np.inf, least, bottom)
                 lost |= (~good & (output < top) & (output > bottom)).any(axis=0)
+                ordered &= ~(above & ~(output >= top) | below & ~(output <= bottom)).any(axis=0)
             low, high = np.maximum(low, bottom), np.minimum(high, top)
-        ranges = zip(entries, low.tolist(), high.tolist(), ~lost & (low < high))
-        return [replace(e, seen=(a, b)) for e, a, b, is_kept in ranges if is_kept]
+        ranges = zip(entries, low.tolist(), high.tolist(), ordered.tolist(), ~lost & (low < high))
+        return [replace(e, seen=(a, b), ordered=o) for e, a, b, o, is_kept in ranges if is_kept]
 
     def _quantities(self, entries: list[Entry], released: set[Any]) -> tuple[Quantity, ...]:
         """Return what got noise; compare its change with the stated sensitivity."""

@@ -38,6 +38,7 @@ class Entry:
     spread: tuple[float, float]  # scale of the noise in the output, with its sign
     off: float  # how well all that is known, in units of the spread
     seen: tuple[float, float] = EVERYWHERE  # where the output is that, as under a clamp
+    ordered: bool = True  # what is above that range stays above it, and what is below, below
 
     @property
     def shift(self) -> float:
@@ -57,13 +58,15 @@ def broken(
     level = asked.level
     off = sum(e.off for e in entries)
     normal = [e for e in entries if e.law == "normal" and e.same_scale]
-    mu = math.sqrt(sum(((e.center[1] - e.center[0]) / e.spread[0]) ** 2 for e in normal))
+    kl = _divergence(normal)
+    moves = [abs(e.center[1] - e.center[0]) / abs(e.spread[0]) for e in normal]
+    mu = max(math.sqrt(2.0 * kl), *moves, 0.0)  # a range alone shows all of one entry's
     if asked.name == "mu":
         if mu > level * (1.0 + SAME) + off:
             return f"normal noise: mu >= {mu:.4g} where {level:.4g} is claimed"
         return None
-    if rho is not None and 0.5 * mu * mu > rho * (1.0 + SAME) + (mu + off) * off:
-        return f"normal noise: rho >= {0.5 * mu * mu:.4g} where {rho:.4g} is claimed"
+    if rho is not None and kl > rho * (1.0 + SAME) + (mu + off) * off:
+        return f"normal noise: rho >= {kl:.4g} where {rho:.4g} is claimed"
     if asked.delta == 0.0:
         if not epsilon > level * (1.0 + SAME) + SAME + off:
             return None
@@ -93,6 +96,24 @@ def broken(
         at = f"epsilon = {asked.level:.4g}"
         return f"delta >= {delta:.4g} at {at} where {asked.delta:.4g} is claimed"
     return None
+
+
+def _divergence(entries: list[Entry]) -> float:
+    """Return a lower bound on the KL divergence of entries with normal noise, the larger way."""
+    scale = np.array([abs(e.spread[0]) for e in entries])
+    low, high, *centers = np.array([(*e.seen, *e.center) for e in entries]).reshape(-1, 4).T
+    ordered, found = np.array([e.ordered for e in entries], dtype=bool), []
+    for one, other in (centers, centers[::-1]):
+        move, a, b = (other - one) / scale, (low - one) / scale, (high - one) / scale
+        below, above = (
+            [special.ndtr(s * (c - x)) for x in (0.0, move)] for s, c in ((1, a), (-1, b))
+        )
+        inside = 0.5 * move**2 * (1.0 - below[0] - above[0])
+        inside += move * (stats.norm.pdf(b) - stats.norm.pdf(a))
+        rest = special.rel_entr(*below) + special.rel_entr(*above)  # each side as one outcome
+        both = special.rel_entr(*np.add(below, above))
+        found.append(float(np.sum(inside + np.where(ordered, rest, both))))
+    return max(found)
 
 
 def _pair(entry: Entry) -> list[Any]:

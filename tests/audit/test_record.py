@@ -516,6 +516,40 @@ def test_a_clamp_hides_no_noise_that_is_too_small(draw, claim, most):
     assert kinds(mechanism, claim, 0.0, 1.0) == ["epsilon"]
 
 
+def test_rho_under_a_clamp_is_that_of_what_the_clamp_leaves():
+    """Between -1 and 2 normal noise on a move by 1 has rho = 0.4853, and 0.5 without the clamp."""
+
+    def mechanism(x, rng, size):
+        return np.clip(x + rng.normal(0.0, 1.0, size), -1.0, 2.0)
+
+    found = [
+        [kinds(mechanism, Budget(rho=rho), 0.0, 1.0, delta=1e-5, rng=seed) for seed in range(40)]
+        for rho in (0.486, 0.36)
+    ]
+    assert not any(found[0])
+    assert ["epsilon"] in found[1]  # where no usual run meets the clamp
+
+
+def test_mu_under_clamps_is_no_sum_of_squares():
+    def mechanism(x, rng, size):
+        return np.clip(x + rng.normal(0.0, 1.0, (size, 2)), -1.5, 2.5)
+
+    found = [
+        {tuple(kinds(mechanism, GaussianPrivacy(mu), 0.0, 1.0, rng=seed)) for seed in range(12)}
+        for mu in (1.407, 1.3)
+    ]
+    assert found[0] == {()}
+    assert ("epsilon",) in found[1]
+
+
+def test_rounding_twice_beside_a_large_number_is_no_other_scale():
+    def mechanism(x, rng, size):
+        return (-7e13 + 1e3 * (x + rng.laplace(0.0, 1.0, size))) / 7.0 * 3.0
+
+    found = [kinds(mechanism, claim, 0.0, 1.0, rng=k) for claim in (1.0, None) for k in range(100)]
+    assert not any(found)
+
+
 def test_of_many_entries_those_that_move_most_decide():
     def last(X, rng):
         return np.append(np.zeros(80), summed(X)) + rng.normal(0.0, 2.0, 81)
