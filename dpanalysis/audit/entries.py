@@ -90,7 +90,7 @@ def plain(output: Any) -> Any:
     if isinstance(output, Mapping | deque) and not isinstance(output, dict):
         return dict(output) if isinstance(output, Mapping) else list(output)
     if isinstance(output, np.ndarray | np.void) and output.dtype.names:
-        return {name: plain(output[name]) for name in output.dtype.names}
+        return {name: output[name] for name in output.dtype.names}
     return _measured(as_array(output))
 
 
@@ -102,8 +102,10 @@ def _measured(output: Any) -> Any:
     if isinstance(output, decimal.Decimal):
         return float(output)
     if isinstance(output, np.ndarray | np.generic) and output.dtype.kind in "mM":
-        seconds = output.astype(f"{output.dtype.kind}8[ns]").astype(np.int64)
-        return np.where(np.isnat(output), np.nan, 1e-9 * seconds)
+        # Whole seconds first: nanoseconds have room for 292 years on either side of 1970 alone.
+        seconds = output.astype(f"{output.dtype.kind}8[s]")
+        rest = (output - seconds.astype(output.dtype)).astype("m8[ns]").astype(np.int64)
+        return np.where(np.isnat(output), np.nan, seconds.astype(np.int64) + 1e-9 * rest)
     if isinstance(output, datetime.datetime):
         since = _DAY_ONE.replace(tzinfo=datetime.UTC) if output.tzinfo else _DAY_ONE
         return (output - since).total_seconds()

@@ -372,3 +372,18 @@ def test_texts_about_sets_are_the_same_in_every_process():
         command = [sys.executable, "-c", SETS]
         found.add(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
     assert len(found) == 1 and b"frozenset({'ab', 'cd'" in found.pop()
+
+
+@pytest.mark.parametrize("day", ["1500-01-31", "2026-01-31", "3000-01-31"])
+def test_dates_of_any_century_are_seconds_since_1970(day):
+    date = datetime.date.fromisoformat(day)
+    seconds = 86_400.0 * (date - datetime.date(1970, 1, 1)).days
+    assert plain(date) == plain(np.datetime64(day)) == seconds
+    assert plain(np.datetime64(f"{day}T00:00:00.250")) == seconds + 0.25
+    assert plain(np.timedelta64(-1_500, "ms")) == -1.5
+
+    def rounded(x, rng, size):
+        noise = 86_400 * int(np.round(rng.laplace(0.0, 1e5)))
+        return np.datetime64(day, "s") + int(1e6 * x) + noise
+
+    assert [each.kind for each in audit.record(rounded, 0.0, 1.0).findings] == ["exact"]
