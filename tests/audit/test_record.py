@@ -530,6 +530,17 @@ def test_rho_under_a_clamp_is_that_of_what_the_clamp_leaves():
     assert ["epsilon"] in found[1]  # where no usual run meets the clamp
 
 
+def test_outputs_beyond_both_ends_of_a_range_may_be_one():
+    def mechanism(x, rng, size):
+        noisy = x + rng.normal(0.0, 1.0, size)
+        return np.where(abs(noisy - 0.5) < 1.5, noisy, -5.0)
+
+    found = [
+        kinds(mechanism, Budget(rho=0.25), 0.0, 1.0, delta=1e-5, rng=seed) for seed in range(40)
+    ]
+    assert not any(found)
+
+
 def test_mu_under_clamps_is_no_sum_of_squares():
     def mechanism(x, rng, size):
         return np.clip(x + rng.normal(0.0, 1.0, (size, 2)), -1.5, 2.5)
