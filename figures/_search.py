@@ -277,7 +277,7 @@ AC = partial(line_search, clip_decay=0.05)
 #: Every curve of Figs. 3 and 4, by its name, one line each; variants have a comma in it.
 METHODS: dict[str, Entry] = {
     "DP-BLSGD": Entry(line_search, BLUE),
-    "DP-BLSGD-AC": Entry(AC, SKY, folds=3),
+    "DP-BLSGD-AC": Entry(AC, SKY),
     "DP-BLGD": Entry(full_search, RED),
     "DP-AGD": Entry(adaptive, ORANGE),
     "DP-AGD (C_obj = 3)": Entry(partial(adaptive, clip_loss=3.0), ORANGE, DASHED),
@@ -293,7 +293,7 @@ METHODS: dict[str, Entry] = {
     "DP-BLSGD, as printed": Entry(line_search, BLUE, DOTTED, printed=True),
     "DP-BLSGD-AC, as printed": Entry(AC, SKY, DOTTED, printed=True),
     "DP-BLGD, as printed": Entry(full_search, RED, DOTTED, printed=True),
-    "DP-BLSGD, fivefold first cost": Entry(partial(line_search, times=5.0), BLUE, MIXED, folds=3),
+    "DP-BLSGD, fivefold first cost": Entry(partial(line_search, times=5.0), BLUE, MIXED),
 }
 
 
