@@ -285,7 +285,7 @@ METHODS: dict[str, Entry] = {
     "OutPert-RSGD": Entry(output, GREEN, width=WIDTH),
     "OutPert-GD": Entry(partial(output, kind="gradient_descent"), GREEN, DASHED, width=WIDTH),
     "ObjPert": Entry(objective, BLACK, width=WIDTH),
-    "PrivGene": Entry(genetic, OLIVE, folds=1),
+    "PrivGene": Entry(genetic, OLIVE),
     "non-private": Entry(solution, GREY, "--", width=0.01, private=False),
     "majority": Entry(majority, GREY, ":", private=False),
     "DP-BLSGD, fresh batch": Entry(partial(line_search, fresh_batch=True), BLUE, DASHED, folds=1),
