@@ -174,7 +174,9 @@ def _draw_curve(ax: Axes, mine: Table, name: str, quantity: str, bottom: float) 
     Accuracies below ``bottom`` are drawn there, by a filled marker.
     """
     rows, entry = where(mine, method=name), runs.METHODS[name]
-    look: dict[str, Any] = {"color": entry.color, "linestyle": entry.dashes, "label": name}
+    folds, most = int(rows["runs"].min()), int(mine["runs"].max())
+    label = f"{name} ({folds} of {most} folds)" if folds < most else name
+    look: dict[str, Any] = {"color": entry.color, "linestyle": entry.dashes, "label": label}
     values, at_foot = rows[quantity], np.zeros(len(rows["epsilon"]), dtype=bool)
     if quantity == "accuracy":
         at_foot = values < bottom
