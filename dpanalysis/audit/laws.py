@@ -257,6 +257,10 @@ def report_noisy_min_distribution(
     full_output : bool, default=False
         As for :func:`above_threshold_distribution`, also for what is returned.
 
+    Returns
+    -------
+    probabilities, error : ndarray, shape (K,)
+
     Examples
     --------
     >>> report_noisy_min_distribution([0.0, 1.0], "gumbel", 1.0)

@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,6 +40,12 @@ class Paper:
         What all its statements assume: neighbours, sampling, the notion of privacy.
     label : str, optional
         A short name: by default the first author and the year, or the id where nobody is named.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is of the wrong kind, the title is empty, the year is missing, or the id holds
+        anything but letters, digits, "_", "." and "-".
 
     Examples
     --------
@@ -184,6 +189,11 @@ class Evidence:
     cases : int, default=1
         How many cases were tried.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is of the wrong kind or outside its range.
+
     Examples
     --------
     >>> Evidence("printed", "first gap / gap at the start", 0.9801, "<=", 0.9).holds
@@ -256,6 +266,11 @@ def printed(
     cases : int, optional
         How many cases were tried; by default the number of values.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If ``value`` is empty, or an argument is of the wrong kind or outside its range.
+
     Examples
     --------
     >>> print(printed("gap after one step", 0.9801, "<=", 0.9))
@@ -279,7 +294,15 @@ def printed(
     return Evidence("printed", what, value, sense, bound, tolerance, cases)  # type: ignore[arg-type]
 
 
-def used(what: str, value: ArrayLike, sense: str, bound: float, **options: Any) -> Evidence:
+def used(
+    what: str,
+    value: ArrayLike,
+    sense: str,
+    bound: float,
+    *,
+    tolerance: float = 0.0,
+    cases: int | None = None,
+) -> Evidence:
     """Return evidence about the statement that is used in the place of the printed one.
 
     The parameters are those of :func:`printed`.
@@ -289,10 +312,19 @@ def used(what: str, value: ArrayLike, sense: str, bound: float, **options: Any) 
     >>> used("worst gap / bound", 0.7, "<=", 1.0, cases=300).holds
     True
     """
-    return replace(printed(what, value, sense, bound, **options), about="used")
+    found = printed(what, value, sense, bound, tolerance=tolerance, cases=cases)
+    return replace(found, about="used")
 
 
-def step(what: str, value: ArrayLike, sense: str, bound: float, **options: Any) -> Evidence:
+def step(
+    what: str,
+    value: ArrayLike,
+    sense: str,
+    bound: float,
+    *,
+    tolerance: float = 0.0,
+    cases: int | None = None,
+) -> Evidence:
     """Return evidence about a step of the printed proof; it never makes a statement false.
 
     The parameters are those of :func:`printed`.
@@ -302,10 +334,19 @@ def step(what: str, value: ArrayLike, sense: str, bound: float, **options: Any) 
     >>> print(step("sum_k S_k / S", 10.0, "<=", 1.0))
     sum_k S_k / S: 10 > 1
     """
-    return replace(printed(what, value, sense, bound, **options), about="step")
+    found = printed(what, value, sense, bound, tolerance=tolerance, cases=cases)
+    return replace(found, about="step")
 
 
-def premise(what: str, value: ArrayLike, sense: str, bound: float, **options: Any) -> Evidence:
+def premise(
+    what: str,
+    value: ArrayLike,
+    sense: str,
+    bound: float,
+    *,
+    tolerance: float = 0.0,
+    cases: int | None = None,
+) -> Evidence:
     """Return evidence that a counterexample satisfies a hypothesis of the printed statement.
 
     For the ``adversary`` of a claim only. The parameters are those of :func:`printed`.
@@ -315,7 +356,8 @@ def premise(what: str, value: ArrayLike, sense: str, bound: float, **options: An
     >>> premise("alpha L", 1.0, "<=", 1.0).holds
     True
     """
-    return replace(printed(what, value, sense, bound, **options), about="premise")
+    found = printed(what, value, sense, bound, tolerance=tolerance, cases=cases)
+    return replace(found, about="premise")
 
 
 @dataclass(frozen=True)
@@ -326,6 +368,11 @@ class Effort:
     ----------
     quick : bool, default=False
         Whether a small number of cases is enough.
+
+    Raises
+    ------
+    TypeError
+        If ``quick`` is neither True nor False.
 
     Examples
     --------
@@ -415,6 +462,12 @@ class Claim:
         ``adversary(effort)`` argues for the paper: see :func:`register`.
     judges : {"print", "code", "figures"}
         What the verdict is on: the printed paper, public code, or figures of a repository.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the id is not of that form, the verdict is unknown, a statement is no string or the
+        check cannot be called.
 
     Examples
     --------

@@ -397,6 +397,14 @@ def claims(
     Claims
         In the order of the ids. With options the Table that :meth:`Claims.run` returns.
 
+    Raises
+    ------
+    ImportError
+        If a module cannot be imported.
+    TypeError, ValueError
+        If the paper or an id is unknown, a module registers no claim, or an argument is of the
+        wrong kind.
+
     Examples
     --------
     >>> from dpanalysis import audit

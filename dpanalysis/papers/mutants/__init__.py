@@ -52,7 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
 def detection_table(
     auditor: Callable[..., Any] | None = None, mutants: Iterable[Mutant] = MUTANTS, **options: Any
 ) -> list[Detection]:
-    """Try an auditor on all mutants and their twins; whether it passed, one by one.
+    """Run an auditor on every mutant, which it should refute, and on its correct twin.
 
     Parameters
     ----------
@@ -63,6 +63,11 @@ def detection_table(
     mutants : iterable of Mutant
     **options
         Passed on to the auditor.
+
+    Returns
+    -------
+    list of Detection
+        One for each mutant; ``passed`` where it was caught and its twin was not.
 
     Examples
     --------
