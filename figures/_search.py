@@ -178,7 +178,7 @@ def repeated(chosen: Mapping[str, Any]) -> str:
     noise = f"{seeds} seeds each" if seeds > 1 else "one seed each"
     if folds == 1:
         return f"one of ten folds, {noise}" if seeds > 1 else "one of ten folds, one seed"
-    return f"{folds} of ten folds, {noise}"
+    return f"{'' if folds == FOLDS else f'{folds} of '}ten folds, {noise}"
 
 
 # ------------------------------------------------------------------ methods
