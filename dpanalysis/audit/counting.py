@@ -41,16 +41,24 @@ the distribution function of Y (1e-16 times a summand's second factor and thus t
 because :math:`P(Y \le y) P(X \ge s + cy) \le P(S \ge s)`) and of s + cy, which is rounded so that
 the event grows; a factor of 1 + 1e-9 covers them.
 
+**Two stages.** An event is learned from few runs and counted in as many others; from all of these
+a second one is learned, and counted in the rest. Given the runs before it, each of the events has
+a p-value as above, so :math:`Z_k = -\Phi^{-1}(\pi_k)` is at most a normal variable in
+distribution, whatever happened before. The shares :math:`w_1 + w_2 = 1` are fixed before the first
+count, so :math:`\sqrt{w_1} Z_1 + \sqrt{w_2} Z_2` is at most a normal variable, too (Lehmacher and
+Wassmer, 1999): replace :math:`Z_2`, then :math:`Z_1`. It falls in :math:`\theta` as before.
+
 References
 ----------
 Berger, Boos (1994), *P values maximized over a confidence set for the nuisance parameter*;
-Clopper, Pearson (1934).
+Clopper, Pearson (1934); Lehmacher, Wassmer (1999), *Adaptive sample size calculations in group
+sequential trials*.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -75,6 +83,7 @@ _SAFETY = 1e-9  # rounding errors, relative
 _SEARCH = 40  # levels tried
 _NEAR = 0.01  # how far above its quantile the p-value may stay
 _HALVINGS = 12  # of a piece; the remainder left then is added as it is
+_CERTAIN = 1e-12  # p-values above 1 minus this count as that: what one test of several may miss by
 # Slopes that are tried, in units of the claim's, and the place of the first.
 _SLOPES, _FIRST_SLOPE = (0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0), 3
 
@@ -89,6 +98,7 @@ class Counts:
     other: int
     runs: int  # of each input
     slope: float  # the c of the test, fixed before counting
+    share: float = 1.0  # the w of the stage, fixed before any count
 
 
 def interval(count: int, runs: int, miss: float) -> tuple[float, float]:
@@ -223,20 +233,24 @@ def best_slope(
 
 
 def lower_bound(
-    counts: Counts, limit: Limit, miss: float, start: float = 0.0
+    stages: Sequence[Counts], limit: Limit, miss: float, start: float = 0.0
 ) -> tuple[float, tuple[float, float]]:
-    """Return a lower bound on the level, and the pair of probabilities where it is attained."""
-    target = -float(special.ndtri(miss))
+    """Return a lower bound on the level, and the last stage's pair where it is attained."""
+    target = -float(special.ndtri(miss - _CERTAIN * (len(stages) - 1)))
+    counts = stages[-1]
 
     def score(level: float) -> tuple[float, float]:
         """Return the p-value as a quantile of the normal law, in which it is about linear."""
-        log_p, q = log_p_value(counts, limit, level, miss)
-        return -float(special.ndtri_exp(min(log_p, -1e-12))), q
+        total = q = 0.0
+        for each in stages:
+            log_p, q = log_p_value(each, limit, level, miss)
+            total -= math.sqrt(each.share) * float(special.ndtri_exp(min(log_p, -_CERTAIN)))
+        return total, q
 
     tried = {start: score(start)}
     if tried[start][0] < target and start > 0.0:
         tried[0.0] = score(0.0)
-    n, error = counts.runs, _error(counts, limit)
+    n, error = counts.runs, math.sqrt(counts.share) * _error(counts, limit)
     width = error
     estimate = float(limit.level((counts.likelier + 0.5) / (n + 1), (counts.other + 0.5) / (n + 1)))
     guess = estimate - (target + 0.5 * _NEAR) * error
@@ -262,6 +276,8 @@ def lower_bound(
             at = 0.5 * (low + top) if top == high else top
         tried[at] = score(at)
     q = tried[low][1]
+    if low == start:  # which is rejected, so the level lies above it
+        low = math.nextafter(start, math.inf)
     return low, (float(limit.most(q, low)), q)
 
 
@@ -286,6 +302,7 @@ _LEARNING = 1.25  # standard errors of the learned event, beside those of the bo
 _LEARN = 1 << 18  # runs of each input from which an event of one number is learned, at most
 _LEARN_WIDE = 1 << 16  # the same for vectors
 _LEARN_ENTRIES = 1 << 25  # the same for entries of vectors
+_TWO_STAGES = 4  # times the fewest runs, from which on there are two stages
 _CALL_ENTRIES = 1 << 21  # entries of one call's output
 _CALLS = 1 << 14  # runs held at once where every run is a call
 _FALLBACK = 20_000  # runs of each input where a call on many runs raised
@@ -332,6 +349,21 @@ class _Source:
         return as_batch(returned, 1)[0]
 
 
+class _Stage(NamedTuple):
+    """An event and how often it happened, on the dataset and on the neighbour."""
+
+    choice: Choice
+    counts: tuple[int, int]
+    runs: int
+    slope: float
+    share: float = 1.0
+
+    def tested(self) -> Counts:
+        """Return the counts by the input on which the event is likelier."""
+        side = self.choice.likelier
+        return Counts(self.counts[side], self.counts[1 - side], *self[2:])
+
+
 class CountedEvent(NamedTuple):
     """An event with its counts on both inputs, and the lower bound on the level of a limit."""
 
@@ -369,7 +401,7 @@ def learn_and_count(
     notes: tuple[str, ...] = ()
     unseen: list[int] = []
 
-    def measure(mode: str, samples: int) -> tuple[Choice, float, tuple[int, int], int]:
+    def measure(mode: str, samples: int) -> list[_Stage]:
         sources = [_Source(mechanism, data, r, mode) for data, r in zip(inputs, randoms)]
         found = _measure(sources, samples, limit, claim, miss)
         unseen.append(sum(source.unseen for source in sources))
@@ -377,7 +409,7 @@ def learn_and_count(
 
     failed = ""
     try:
-        choice, slope, counts, runs = measure("batch" if vectorized else "each", samples)
+        stages = measure("batch" if vectorized else "each", samples)
     except _CallFailed as failure:
         failed = str(failure)
     if failed:  # outside, so that a traceback has what is raised now alone
@@ -386,18 +418,22 @@ def learn_and_count(
             f"A call on many runs raised {failed}, so {samples:,} runs of each input were made "
             "one by one, and an exception is an outcome",
         )
-        choice, slope, counts, runs = measure("single", samples)
+        stages = measure("single", samples)
     if tuple(map(fingerprint, inputs)) != before:
         raise ValueError(CHANGED)
+    choice, counts, runs, *_ = stages[-1]
     if unseen[-1] > _UNSEEN * 2 * runs:
         notes += (
             "Nearly every output was one of its own, of which events say little: return numbers "
             "or collections of them",
         )
-    side = choice.likelier
-    found = Counts(counts[side], counts[1 - side], runs, slope)
-    level, pair = lower_bound(found, limit, miss, start=claim)
-    name = ("dataset", "neighbour")[side]
+    notes += tuple(
+        f"Before, the event '{each.choice.event}' happened in {each.counts[0]:,} and "
+        f"{each.counts[1]:,} of {each.runs:,} other runs, and both tests are combined"
+        for each in stages[:-1]
+    )
+    level, pair = lower_bound([each.tested() for each in stages], limit, miss, start=claim)
+    name = ("dataset", "neighbour")[choice.likelier]
     return CountedEvent(level, pair, choice.event, name, counts, runs, samples, notes)
 
 
@@ -435,23 +471,30 @@ def samples_for(limit: Limit, claim: float, miss: float) -> int:
 
 def _measure(
     sources: list[_Source], samples: int, limit: Limit, claim: float, miss: float
-) -> tuple[Choice, float, tuple[int, int], int]:
-    """Learn an event and count it; return it, the slope, the counts and the number of runs."""
-    share = _learned(samples, miss)
-    pilot = min(share, _PILOT)
+) -> list[_Stage]:
+    """Learn an event and count it, in one stage or in two."""
+    planned = _learned(samples, miss)
+    early = planned - planned // 3
+    pilot = min(early, _PILOT)
     batches = [source.draw(pilot) for source in sources]
     reader = Reader(batches, entries=True)
     width = max(1, reader.width)
-    learn = min(_LEARN if width == 1 else _LEARN_WIDE, _LEARN_ENTRIES // width)
-    learn = min(share, max(pilot, learn))
+    most = min(_LEARN if width == 1 else _LEARN_WIDE, _LEARN_ENTRIES // width)
+    # Not for very many runs, of which learning takes a small part.
+    two = 2 * early <= most and samples >= _TWO_STAGES * samples_for(limit, claim, miss)
+    learn = early if two else min(planned, max(pilot, most))
     chunk = max(1, _CALL_ENTRIES // width)
     if sources[0].mode != "batch":
         chunk = min(chunk, _CALLS)
-    known = []
-    for source, batch in zip(sources, batches):
-        parts = [reader.read(batch)]
-        parts += [reader.read(source.draw(size)) for size in _chunks(learn - pilot, chunk)]
-        known.append(Outcomes.join(parts))
+
+    def draw(source: _Source, runs: int) -> Iterator[Outcomes]:
+        for size in _chunks(runs, chunk):
+            yield reader.read(source.draw(size))
+
+    known = [
+        Outcomes.join([reader.read(batch), *draw(source, learn - pilot)])
+        for source, batch in zip(sources, batches)
+    ]
     if all(source.raised == source.runs for source in sources):
         error = sources[0].error
         raise ValueError(
@@ -460,22 +503,54 @@ def _measure(
             f"{_SIGNATURES[sources[0].mode]}"
         ) from error
     reader.check_comparable()
-    runs = samples - learn
-    goal = Goal(limit, claim, runs, -float(special.ndtri(miss)))
-    choice = learn_event(reader, known[0], known[1], goal)
-    # Before anything is counted.
-    slope = best_slope(choice.rates, max(claim, choice.level), runs, limit, miss)
+
+    def learned(runs: int) -> tuple[Choice, Goal]:
+        goal = Goal(limit, claim, runs, -float(special.ndtri(miss)))
+        return learn_event(reader, known[0], known[1], goal), goal
+
+    def slope(choice: Choice, runs: int) -> float:
+        return best_slope(choice.rates, max(claim, choice.level), runs, limit, miss)
+
+    # All of a test is fixed before anything is counted.
+    stages: list[_Stage] = []
+    left = samples - learn
+    if two:
+        choice, goal = learned(left)
+        share = _first_share(choice, learn, left - learn, goal)
+        runs = learn if share else planned - learn
+        c = slope(choice, runs)
+        new = [Outcomes.join(list(draw(source, runs))) for source in sources]
+        if share:
+            first, second = map(choice.event.count, new)
+            stages.append(_Stage(choice, (first, second), runs, c, share))
+        known = [Outcomes.join(pair) for pair in zip(known, new)]
+        left -= runs
+    choice, _ = learned(left)
+    c = slope(choice, left)
     counts = []
-    for source, learned in zip(sources, known):
+    for source, earlier in zip(sources, known):
         count, atoms = 0, reader.atoms
-        for place, size in enumerate(_chunks(runs, chunk)):
-            outcomes = reader.read(source.draw(size))
+        for place, outcomes in enumerate(draw(source, left)):
             if place == 0 and source.mode == "batch":
-                check_independent(learned[:pilot], outcomes)
+                check_independent(earlier[:pilot], outcomes)
             count += choice.event.count(outcomes)
         counts.append(count)
         source.unseen = reader.atoms - atoms
-    return choice, slope, (counts[0], counts[1]), runs
+    rest = 1.0 - sum(stage.share for stage in stages)
+    return [*stages, _Stage(choice, (counts[0], counts[1]), left, c, rest)]
+
+
+def _first_share(choice: Choice, runs: int, rest: int, goal: Goal) -> float:
+    """Return the share of a first stage of so many runs, 0 for an event without prospects."""
+    # In proportion to the squares of the expected quantiles, of which the second is one at least
+    # with which nine of ten tests refute the claim.
+    p, q = ((rate * runs + 1.0) / (runs + 2.0) for rate in choice.rates)
+    allowed = float(goal.limit.most(q, goal.claim))
+    variance = p * (1.0 - p) + float(goal.limit.slope(allowed, q)) ** 2 * q * (1.0 - q)
+    distance = max(0.0, (p - allowed) / math.sqrt(variance))
+    needed = (max(goal.quantile, 0.0) + POWER) / math.sqrt(rest)
+    first = runs * distance**2
+    return first / (first + rest * max(distance, needed) ** 2)
 
 
 def _chunks(total: int, most: int) -> Iterator[int]:

@@ -1,8 +1,8 @@
 """Lower bounds on epsilon or mu from the outputs of a mechanism alone.
 
 :func:`verify_privacy` runs a mechanism on two neighbours (:mod:`.outcomes`), learns an event
-from some of the outcomes (:mod:`.events`, :mod:`.learning`), counts it in the others and tests
-both counts together against the claim (:mod:`.counting`).
+from some of the outcomes (:mod:`.events`, :mod:`.learning`), counts it in others and tests
+both counts together against the claim, in one stage or in two (:mod:`.counting`).
 :func:`~dpanalysis.audit.verify_gaussian` assumes that the release is Gaussian and needs fewer
 runs (:mod:`.gaussian`).
 """
@@ -163,12 +163,14 @@ class Verdict(VerdictBase):
     counts : (int, int)
         Runs in the event, on the dataset and on the neighbour.
     runs : int
-        Runs of each input in which the event was counted; it was learned from others.
+        Runs of each input in which the event was counted; it was learned from others. If another
+        one had been counted in some of those, a note says so.
     samples : int
         Runs of each input in all.
     bounds : (float, float)
         Of all pairs of probabilities, on the likelier input and on the other, that the counts do
-        not reject, one that is closest to equal: there the bound is attained.
+        not reject (combined with those of an event before it), one that is closest to equal: there
+        the bound is attained.
     untested : bool
         Whether the mechanism never looked at what the inputs differ in, as far as can be seen: with
         the same generator, all of many runs are the same on both. Nothing has been tested then.
@@ -331,9 +333,11 @@ def verify_privacy(
     after its uncertainty is charged or, where no event promises a bound above the claim, the
     one that is most likely to refute it. In the other runs this one event is counted, in the
     direction chosen before, and both counts are tested together (:mod:`.counting`): exactly,
-    not by an approximation. So whatever was learned, a correct mechanism is refuted with
-    probability at most 1 - ``confidence``. Where the release is Gaussian,
-    :func:`verify_gaussian` assumes so and needs fewer runs.
+    not by an approximation. Unless ``samples`` are very many or very few there are two stages: an
+    event that seems to refute the claim is learned from fewer runs and counted in as many, the
+    final one is learned from all of these, and both tests are combined. So whatever was learned,
+    a correct mechanism is refuted with probability at most 1 - ``confidence``. Where the release
+    is Gaussian, :func:`verify_gaussian` assumes so and needs fewer runs.
 
     A :class:`GaussianPrivacy` claims a whole trade-off curve: a pair (p, q) refutes it wherever
     :math:`p > \Phi(\Phi^{-1}(q) + \mu)`. Nothing is assumed about the outputs. Common events

@@ -1,6 +1,7 @@
 """The joint test of two counts: its p-value by enumeration, its level, and what it gains."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -112,7 +113,7 @@ def test_the_lower_bound_is_rejected_and_a_little_more_is_not(limit, n, data):
     y = data.draw(st.integers(0, n // 3))
     start, miss = data.draw(st.floats(0.0, 4.0)), data.draw(st.sampled_from([0.6, 0.1, 1e-9]))
     counts = Counts(x, y, n, data.draw(st.floats(0.5, 6.0)))
-    level, pair = lower_bound(counts, limit, miss, start)
+    level, pair = lower_bound([counts], limit, miss, start)
     if level > 0.0:
         assert log_p_value(counts, limit, level, miss)[0] <= math.log(miss)
         assert math.isclose(limit.most(pair[1], level), pair[0]) or math.isnan(pair[1])
@@ -120,6 +121,106 @@ def test_the_lower_bound_is_rejected_and_a_little_more_is_not(limit, n, data):
     assert (level >= start) == (log_p_value(counts, limit, start, miss)[0] <= math.log(miss)) or (
         level == start == 0.0
     )
+
+
+# --- two stages -------------------------------------------------------------------------------
+
+
+def quantile(counts, limit, level, miss):
+    """The p-value of one stage as a quantile of the normal law."""
+    log_p = min(log_p_value(counts, limit, level, miss)[0], -1e-12)
+    return -special.ndtri_exp(log_p)
+
+
+@pytest.mark.slow
+@settings(max_examples=25)
+@given(LIMITS, st.integers(2, 7), st.integers(2, 9), st.data())
+def test_two_stages_err_no_more_often_than_is_allowed_whatever_the_second_event(limit, n, m, data):
+    """By enumeration: after every outcome of the first stage the worst pair of the second."""
+    level, miss = data.draw(st.floats(0.0, 2.0)), data.draw(st.sampled_from([0.4, 0.1, 0.02]))
+    share = data.draw(st.floats(0.05, 0.95))
+    q = np.concatenate([[0.0, 1e-3, 0.999, 1.0], np.linspace(0.01, 0.99, 50)])
+    p = np.minimum(1.0, limit.most(q, level))
+    z, chances = [], []
+    for runs in (n, m):
+        slope = data.draw(st.floats(0.5, 4.0))
+        pairs = [(x, y) for x in range(runs + 1) for y in range(runs + 1)]
+        z.append([quantile(Counts(x, y, runs, slope), limit, level, miss) for x, y in pairs])
+        x, y = np.array(pairs).T
+        chances.append(stats.binom.pmf(x, runs, p[:, None]) * stats.binom.pmf(y, runs, q[:, None]))
+    first, second = (math.sqrt(w) * np.array(each) for w, each in zip((share, 1.0 - share), z))
+    target = stats.norm.isf(miss)
+    rejected = [(chances[1] @ (second >= target - part)).max() for part in first]
+    assert (chances[0] @ np.array(rejected)).max() <= miss * (1.0 + 1e-9)
+
+
+@pytest.mark.slow
+@given(LIMITS, st.data())
+@settings(max_examples=25)
+def test_the_bound_of_two_stages_is_where_their_quantiles_meet_the_level(limit, data):
+    start, miss = data.draw(st.floats(0.0, 3.0)), data.draw(st.sampled_from([0.6, 0.1, 1e-9]))
+    share, stages = data.draw(st.floats(0.05, 0.95)), []
+    for part in (share, 1.0 - share):
+        n = data.draw(st.integers(30, 2_000))
+        x, y = data.draw(st.integers(n // 2, n)), data.draw(st.integers(0, n // 3))
+        stages.append(Counts(x, y, n, data.draw(st.floats(0.5, 6.0)), part))
+
+    def excess(level):
+        z = sum(math.sqrt(each.share) * quantile(each, limit, level, miss) for each in stages)
+        return z - stats.norm.isf(miss - 1e-12)
+
+    level, _ = lower_bound(stages, limit, miss, start)
+    assert level == 0.0 or excess(level) >= 0.0
+    assert (level >= start) == (excess(start) >= 0.0) or level == start == 0.0
+
+
+def identity(bit, rng, size):
+    return np.full(size, bit)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 1 - 1e-9])
+@pytest.mark.parametrize("claim", [0.0, 1.0, 4.0])
+def test_the_clearest_outcome_refutes_from_the_fewest_runs_on(claim, confidence):
+    fewest = counting.samples_for(ApproximateLimit(0.0), claim, 1.0 - confidence)
+    for times in (1, 2, 4, 5):
+        options = {"samples": times * fewest, "confidence": confidence, "rng": 0}
+        verdict = verify_privacy(identity, 0, 1, claim, **options)
+        assert verdict.refuted and ("Before" in str(verdict)) == (times >= 4), str(verdict)
+
+
+def laplace(scale):
+    return lambda count, rng, size: count + rng.laplace(0.0, scale, size)
+
+
+def test_a_first_event_without_prospects_is_not_counted():
+    """Then as many runs are learned from as in one stage."""
+    options = {"samples": 5_000, "confidence": 0.9, "rng": 0}
+    verdict = verify_privacy(laplace(1.0), 0, 1, 2.0, **options)
+    assert not verdict.refuted and "Before" not in str(verdict)
+    assert verdict.runs == 5_000 - counting._learned(5_000, 0.1)
+
+
+def test_a_verdict_tells_of_both_stages():
+    verdict = verify_privacy(laplace(0.5), 0, 1, 1.0, samples=5_000, confidence=0.9, rng=0)
+    (note,) = verdict.notes
+    counts = re.search(r"happened in ([\d,]+) and ([\d,]+) of ([\d,]+) other runs", note)
+    first = [int(text.replace(",", "")) for text in counts.groups()]
+    assert verdict.refuted and max(first[:2]) <= first[2]
+    assert verdict.runs + 2 * first[2] == verdict.samples  # as many were learned from
+
+
+@pytest.mark.slow
+def test_two_stages_refute_more_often_than_one(monkeypatch):
+    def refuted():
+        options = {"delta": 0.01, "samples": 3_000, "confidence": 0.9}
+        noise, claim = gaussian(0.7), gaussian_epsilon(1.0, 0.01)
+        return sum(
+            verify_privacy(noise, 0, 1, claim, rng=seed, **options).refuted for seed in range(150)
+        )
+
+    two = refuted()
+    monkeypatch.setattr(counting, "_TWO_STAGES", math.inf)
+    assert two > refuted() + 3
 
 
 def gaussian(std):
