@@ -250,7 +250,7 @@ def lower_bound(
     tried = {start: score(start)}
     if tried[start][0] < target and start > 0.0:
         tried[0.0] = score(0.0)
-    n, error = counts.runs, math.sqrt(counts.share) * _error(counts, limit)
+    n, error = counts.runs, _error(counts, limit)
     width = error
     estimate = float(limit.level((counts.likelier + 0.5) / (n + 1), (counts.other + 0.5) / (n + 1)))
     guess = estimate - (target + 0.5 * _NEAR) * error

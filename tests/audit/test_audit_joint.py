@@ -209,6 +209,49 @@ def test_a_verdict_tells_of_both_stages():
     assert verdict.runs + 2 * first[2] == verdict.samples  # as many were learned from
 
 
+def test_no_event_is_counted_where_it_was_learned(monkeypatch):
+    """Nor twice; and the shares of both stages are 1 together."""
+    learn, bound, seen, events = counting.learn_event, counting.lower_bound, [], []
+
+    def learned(reader, first, second, goal):
+        choice = learn(reader, first, second, goal)
+        known = {*first.values[:, 0], *second.values[:, 0]}
+        assert all(known >= earlier for earlier in seen)  # also what was counted before
+        seen.append(known)
+        count = choice.event.count
+
+        def counted(outcomes):
+            assert known.isdisjoint(outcomes.values[:, 0])
+            seen.append(set(outcomes.values[:, 0]))
+            return count(outcomes)
+
+        choice.event.count = counted
+        return choice
+
+    def bounded(stages, *rest, **options):
+        events.append([stage.share for stage in stages])
+        return bound(stages, *rest, **options)
+
+    monkeypatch.setattr(counting, "learn_event", learned)
+    monkeypatch.setattr(counting, "lower_bound", bounded)
+    verify_privacy(laplace(0.5), 0, 1, 1.0, samples=5_000, confidence=0.9, rng=0)
+    ((first, second),) = events
+    assert 0.1 < first < 0.5 and first + second == 1.0
+    assert len(set.union(*seen)) == 2 * 5_000
+
+
+@pytest.mark.parametrize(("most", "two"), [(2_040, True), (2_039, False), (700, False)])
+def test_no_more_runs_are_kept_than_may_be_learned_from(monkeypatch, most, two):
+    learn, sizes = counting.learn_event, []
+    monkeypatch.setattr(counting, "_LEARN", most)
+    monkeypatch.setattr(counting, "_PILOT", 100)
+    monkeypatch.setattr(
+        counting, "learn_event", lambda *given: (sizes.append(len(given[1])), learn(*given))[1]
+    )
+    verify_privacy(laplace(0.5), 0, 1, 1.0, samples=4_000, confidence=0.9, rng=0)
+    assert len(sizes) == 1 + two and max(sizes) <= most
+
+
 @pytest.mark.slow
 def test_two_stages_refute_more_often_than_one(monkeypatch):
     def refuted():
