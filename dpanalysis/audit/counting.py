@@ -83,7 +83,7 @@ _SAFETY = 1e-9  # rounding errors, relative
 _SEARCH = 40  # levels tried
 _NEAR = 0.01  # how far above its quantile the p-value may stay
 _HALVINGS = 12  # of a piece; the remainder left then is added as it is
-_CERTAIN = 1e-12  # p-values above 1 minus this count as that: what one test of several may miss by
+_CERTAIN = 1e-12  # p-values above 1 minus this share of the error count as that, which is charged
 # Slopes that are tried, in units of the claim's, and the place of the first.
 _SLOPES, _FIRST_SLOPE = (0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0), 3
 
@@ -236,7 +236,7 @@ def lower_bound(
     stages: Sequence[Counts], limit: Limit, miss: float, start: float = 0.0
 ) -> tuple[float, tuple[float, float]]:
     """Return a lower bound on the level, and the last stage's pair where it is attained."""
-    target = -float(special.ndtri(miss - _CERTAIN * (len(stages) - 1)))
+    target = -float(special.ndtri(miss * (1.0 - _CERTAIN * (len(stages) - 1))))
     counts = stages[-1]
 
     def score(level: float) -> tuple[float, float]:
@@ -244,7 +244,7 @@ def lower_bound(
         total = q = 0.0
         for each in stages:
             log_p, q = log_p_value(each, limit, level, miss)
-            total -= math.sqrt(each.share) * float(special.ndtri_exp(min(log_p, -_CERTAIN)))
+            total -= math.sqrt(each.share) * float(special.ndtri_exp(min(log_p, -_CERTAIN * miss)))
         return total, q
 
     tried = {start: score(start)}
