@@ -201,8 +201,7 @@ class Entry:
 
     ``printed`` runs it under :class:`PrintedAccounting`. One that is not ``private`` does not
     depend on epsilon. A method with a ``width`` fits the SVM
-    by the Huberized hinge loss, the others by the hinge loss. Where a run is slow, fewer than
-    all ``folds`` are made.
+    by the Huberized hinge loss, the others by the hinge loss.
     """
 
     make: Callable[[Task], Any]
@@ -211,7 +210,6 @@ class Entry:
     printed: bool = False
     width: float | None = None
     private: bool = True
-    folds: int = FOLDS
 
 
 def line_search(task: Task, times: float = 1.0, **options: Any) -> methods.LineSearchSGD:
@@ -288,8 +286,8 @@ METHODS: dict[str, Entry] = {
     "PrivGene": Entry(genetic, OLIVE),
     "non-private": Entry(solution, GREY, "--", width=0.01, private=False),
     "majority": Entry(majority, GREY, ":", private=False),
-    "DP-BLSGD, fresh batch": Entry(partial(line_search, fresh_batch=True), BLUE, DASHED, folds=1),
-    "DP-BLSGD-AC, fresh batch": Entry(partial(AC, fresh_batch=True), SKY, DASHED, folds=1),
+    "DP-BLSGD, fresh batch": Entry(partial(line_search, fresh_batch=True), BLUE, DASHED),
+    "DP-BLSGD-AC, fresh batch": Entry(partial(AC, fresh_batch=True), SKY, DASHED),
     "DP-BLSGD, as printed": Entry(line_search, BLUE, DOTTED, printed=True),
     "DP-BLSGD-AC, as printed": Entry(AC, SKY, DOTTED, printed=True),
     "DP-BLGD, as printed": Entry(full_search, RED, DOTTED, printed=True),

@@ -65,7 +65,7 @@ def cells(scale: str) -> list[dict[str, Any]]:
         for data in chosen["data"]
         for loss in chosen["losses"]
         for name, entry in runs.METHODS.items()
-        if fold < entry.folds and name in chosen["methods"]
+        if name in chosen["methods"]
         for epsilon in (chosen["epsilons"] if entry.private else chosen["epsilons"][:1])
         for cell in _seeds(
             {
@@ -174,9 +174,7 @@ def _draw_curve(ax: Axes, mine: Table, name: str, quantity: str, bottom: float) 
     Accuracies below ``bottom`` are drawn there, by a filled marker.
     """
     rows, entry = where(mine, method=name), runs.METHODS[name]
-    folds, most = int(rows["runs"].min()), int(mine["runs"].max())
-    label = f"{name} ({folds} of {most} folds)" if folds < most else name
-    look: dict[str, Any] = {"color": entry.color, "linestyle": entry.dashes, "label": label}
+    look: dict[str, Any] = {"color": entry.color, "linestyle": entry.dashes, "label": name}
     values, at_foot = rows[quantity], np.zeros(len(rows["epsilon"]), dtype=bool)
     if quantity == "accuracy":
         at_foot = values < bottom
@@ -205,11 +203,9 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
     rows = []
     for name in names:
         found = where(mine, method=name)
-        folds = int(found["runs"][0])
-        label = f"{name} ({folds} folds)" if folds < mine["runs"].max() else name
-        spread = [f" ± {std:.3f}" if folds > 1 else "" for std in found["accuracy_std"]]
+        spread = [f" ± {std:.3f}" if found["runs"][0] > 1 else "" for std in found["accuracy_std"]]
         rows.append(
-            [label, *(f"{a:.3f}{s}" for a, s in zip(found["accuracy"], spread, strict=True))]
+            [name, *(f"{a:.3f}{s}" for a, s in zip(found["accuracy"], spread, strict=True))]
         )
 
     def made(name: str) -> str:
@@ -276,12 +272,6 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     def counts(name: str) -> str:
         return ", ".join(f"{count:,.0f}" for count in bought[name])
 
-    few = [
-        f"{entry.folds} for {name}"
-        for name, entry in runs.METHODS.items()
-        if entry.folds < chosen["folds"]
-    ]
-    fewer = f" (for what takes long, fewer: {', '.join(few)})" if few else ""
     epsilons = ", ".join(f"{epsilon:g}" for epsilon in bought["epsilon"])
     small = ""
     if scale == "quick":
@@ -292,10 +282,10 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     described = "; ".join(runs.DATA[data] for data in chosen["data"])
     return f"""
 Accuracy on the held-out fold and, above that without privacy, objective on the others, by epsilon:
-mean over {runs.repeated(chosen)}{fewer}, bars: its standard error over the folds where there are
-several. Filled markers at the foot of a panel are below it. Data:
-{described}. L2(.001), delta = 1e-8, q = .1, C_grad = 3, C_obj = 1. Above: all methods, by the
-correct accounting. {ranking}
+mean over {runs.repeated(chosen)}, bars: its standard error over the folds where there are several.
+Filled markers at the foot of a panel are below it. Data: {described}.
+L2(.001), delta = 1e-8, q = .1, C_grad = 3, C_obj = 1. Above: all methods, by the correct
+accounting. {ranking}
 
 Middle: the line search by three accountings. By epsilon {epsilons}: {compared}. As printed, a
 budget buys {counts("as_printed")} iterations at first cost (e = epsilon/{chosen["share"]} for a
