@@ -203,7 +203,7 @@ def _log_tail(counts: Counts, p: _Array, q: _Array, miss: float) -> _Array:
     needed = np.clip(needed, 0.0, n + 1.0)
     some = (needed > 0.0) & (needed <= n)
     above = special.betainc(
-        needed, n - needed + 1.0, p[:, None], where=some, out=np.where(needed <= 0.0, 1.0, 0.0)
+        needed, n - needed + 1.0, p[:, None], where=some, out=np.where(needed > n, 0.0, 1.0)
     )
     with np.errstate(divide="ignore"):
         return np.log(np.sum(np.maximum(mass, 0.0) * above, axis=1))
@@ -216,7 +216,8 @@ def best_slope(
     # Rates and level are guesses. The p-value falls to that c and rises behind it.
     guesses = np.array(rates[0]), np.array(rates[1])
     p, q = (float(rate) for rate in worst(*guesses, limit, POWER**2 / runs))
-    rise = float(limit.slope(limit.most(q, level), q))
+    inner = min(max(q, 1e-4 / runs), 1.0 - 1e-4 / runs)  # at 0 and 1 there may be no slope
+    rise = float(limit.slope(limit.most(inner, level), inner))
 
     def at(place: int) -> tuple[float, int]:
         counts = Counts(round(runs * p), round(runs * q), runs, rise * _SLOPES[place])

@@ -188,6 +188,33 @@ def test_the_clearest_outcome_refutes_from_the_fewest_runs_on(claim, confidence)
         assert verdict.refuted and ("Before" in str(verdict)) == (times >= 4), str(verdict)
 
 
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 1 - 1e-9])
+@pytest.mark.parametrize("mu", [0.0, 1.0, 4.0, 8.0])
+@pytest.mark.parametrize("times", [1, 5, 50])
+def test_one_outcome_for_every_input_refutes_no_gaussian_claim(mu, confidence, times):
+    """Its event is certain, where the curve has no slope."""
+    fewest = counting.samples_for(GaussianLimit(), mu, 1.0 - confidence)
+    for outcome in (0.0, np.nan):
+        noise = lambda bit, rng, size: np.full(size, outcome)  # noqa: B023, E731
+        options = {"samples": times * fewest, "confidence": confidence, "rng": 0}
+        verdict = verify_privacy(noise, 0, 1, GaussianPrivacy(mu), **options)
+        assert not verdict.refuted and verdict.mu == 0.0
+
+
+@pytest.mark.parametrize("limit", [ApproximateLimit(0.1), GaussianLimit()])
+def test_slopes_are_finite_at_any_rates(limit):
+    rates = (0.0, 1e-300, 1e-9, 0.5, 1.0 - 1e-16, 1.0)
+    for p in rates:
+        for q in rates:
+            for level in (0.0, 1.0, 8.0):
+                slope = counting.best_slope((p, q), level, 50, limit, 0.1)
+                assert 0.0 <= slope < math.inf
+
+
+def test_a_slope_that_is_no_number_rejects_nothing():
+    assert log_p_value(Counts(9, 9, 9, math.nan), GaussianLimit(), 0.0, 0.1)[0] >= math.log(0.1)
+
+
 def laplace(scale):
     return lambda count, rng, size: count + rng.laplace(0.0, scale, size)
 
