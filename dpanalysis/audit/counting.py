@@ -521,6 +521,9 @@ def _measure(
         runs = learn if share else planned - learn
         c = slope(choice, runs)
         new = [Outcomes.join(list(draw(source, runs))) for source in sources]
+        for source, earlier, later in zip(sources, known, new):
+            if source.mode == "batch":
+                check_independent(earlier[:pilot], later)
         if share:
             first, second = map(choice.event.count, new)
             stages.append(_Stage(choice, (first, second), runs, c, share))

@@ -215,6 +215,16 @@ def test_a_slope_that_is_no_number_rejects_nothing():
     assert log_p_value(Counts(9, 9, 9, math.nan), GaussianLimit(), 0.0, 0.1)[0] >= math.log(0.1)
 
 
+def test_runs_that_come_again_in_calls_of_one_size_are_no_new_runs():
+    """The first call and that of the first stage are of one size, the last one is of another."""
+
+    def mechanism(bit, rng, size):
+        return bit + np.random.default_rng([bit, size]).laplace(0.0, 0.5, size)
+
+    with pytest.raises(ValueError, match="two calls gave the same ones"):
+        verify_privacy(mechanism, 0, 1, 1.0, samples=3_000, confidence=0.9, rng=0)
+
+
 def laplace(scale):
     return lambda count, rng, size: count + rng.laplace(0.0, scale, size)
 
