@@ -237,7 +237,8 @@ def lower_bound(
     stages: Sequence[Counts], limit: Limit, miss: float, start: float = 0.0
 ) -> tuple[float, tuple[float, float]]:
     """Return a lower bound on the level, and the last stage's pair where it is attained."""
-    target = -float(special.ndtri(miss * (1.0 - _CERTAIN * (len(stages) - 1))))
+    charge = _CERTAIN * len(stages) if len(stages) > 1 else 0.0
+    target = -float(special.ndtri(miss * (1.0 - charge)))
     counts = stages[-1]
 
     def score(level: float) -> tuple[float, float]:
@@ -303,7 +304,9 @@ _LEARNING = 1.25  # standard errors of the learned event, beside those of the bo
 _LEARN = 1 << 18  # runs of each input from which an event of one number is learned, at most
 _LEARN_WIDE = 1 << 16  # the same for vectors
 _LEARN_ENTRIES = 1 << 25  # the same for entries of vectors
-_TWO_STAGES = 4  # times the fewest runs, from which on there are two stages
+_TWO_STAGES = 4  # times the fewest runs, from which on there are two stages,
+_EARLY = 64  # of which the first one learns from so many at least,
+_RARE = 20  # and does not count what happens less often: each of two such tests has coarse steps
 _CALL_ENTRIES = 1 << 21  # entries of one call's output
 _CALLS = 1 << 14  # runs held at once where every run is a call
 _FALLBACK = 20_000  # runs of each input where a call on many runs raised
@@ -476,13 +479,13 @@ def _measure(
     """Learn an event and count it, in one stage or in two."""
     planned = _learned(samples, miss)
     early = planned - planned // 3
-    pilot = min(early, _PILOT)
+    two = early >= _EARLY and samples >= _TWO_STAGES * samples_for(limit, claim, miss)
+    pilot = min(early if two else planned, _PILOT)
     batches = [source.draw(pilot) for source in sources]
     reader = Reader(batches, entries=True)
     width = max(1, reader.width)
     most = min(_LEARN if width == 1 else _LEARN_WIDE, _LEARN_ENTRIES // width)
-    # Not for very many runs, of which learning takes a small part.
-    two = 2 * early <= most and samples >= _TWO_STAGES * samples_for(limit, claim, miss)
+    two = two and 2 * early <= most  # of very many runs learning takes a small part
     learn = early if two else min(planned, max(pilot, most))
     chunk = max(1, _CALL_ENTRIES // width)
     if sources[0].mode != "batch":
@@ -548,6 +551,8 @@ def _first_share(choice: Choice, runs: int, rest: int, goal: Goal) -> float:
     """Return the share of a first stage of so many runs, 0 for an event without prospects."""
     # In proportion to the squares of the expected quantiles, of which the second is one at least
     # with which nine of ten tests refute the claim.
+    if choice.rates[0] * runs < _RARE:
+        return 0.0
     p, q = ((rate * runs + 1.0) / (runs + 2.0) for rate in choice.rates)
     allowed = float(goal.limit.most(q, goal.claim))
     variance = p * (1.0 - p) + float(goal.limit.slope(allowed, q)) ** 2 * q * (1.0 - q)
