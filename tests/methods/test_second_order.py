@@ -382,7 +382,7 @@ def test_the_horizon_from_a_noisy_value_is_private(folded):
 
     claim = privacy.gaussian_epsilon(1.0 / math.sqrt(2.0 * 0.05 * 0.5), 1e-3)
     verdict = dpa.audit.verify_privacy(
-        mechanism, np.array([1.0]), np.array([-1.0]), claim=claim, delta=1e-3, samples=1500, rng=0
+        mechanism, np.array([1.0]), np.array([-1.0]), claim=claim, delta=1e-3, samples=3000, rng=0
     )
     assert verdict.refuted == folded
 
