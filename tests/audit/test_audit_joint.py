@@ -234,11 +234,11 @@ def laplace(scale):
 
 def test_words_are_read_by_their_entries_however_few_are_learned_from():
     def words(bit, rng, size):
-        random = [["a", "b"][int(rng.random() < 0.5)] for _ in range(8 * size)]
-        return [random[8 * i : 8 * i + 8] + ["c"] * bit for i in range(size)]
+        drawn = [rng.integers(0, 5, size=3 + rng.integers(3)) for _ in range(size)]
+        return [["xyzuv"[i] for i in row] + ["w"] * bit for row in drawn]
 
-    for samples in (60, 90, 150):
-        options = {"samples": samples, "confidence": 0.9, "rng": 0}
+    for samples, confidence in ((60, 0.9), (90, 1 - 1e-9), (150, 1 - 1e-9)):
+        options = {"samples": samples, "confidence": confidence, "rng": 0}
         assert verify_privacy(words, 0, 1, 0.3, **options).refuted
 
 
