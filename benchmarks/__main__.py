@@ -136,7 +136,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"\n{section(title, rows, summaries.get(title, ''))}", flush=True)
         if arguments.into:
             taken = time.perf_counter() - start
-            own = f"Of a run of its own: {_run(arguments.quick, taken)}; {about['Versions']}."
+            own = (
+                f"Of a run of its own: {_run(arguments.quick, taken)}, on {about['Processor']}; "
+                f"{about['Versions']}."
+            )
             text = section(title, rows, summaries.get(title, ""), own)
             kept = arguments.into.read_text()
             arguments.into.write_text(replaced(kept, title, text, rows))

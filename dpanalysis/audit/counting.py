@@ -515,25 +515,23 @@ def _measure(
     def slope(choice: Choice, runs: int) -> float:
         return best_slope(choice.rates, max(claim, choice.level), runs, limit, miss)
 
-    # All of a test is fixed before anything is counted.
+    # All of a test follows from the outcomes before those that it counts.
     stages: list[_Stage] = []
     left = samples - learn
     if two:
         choice, goal = learned(left)
         share = _first_share(choice, learn, left - learn, goal)
         runs = learn if share else planned - learn
-        c = slope(choice, runs)
         new = [Outcomes.join(list(draw(source, runs))) for source in sources]
         for source, earlier, later in zip(sources, known, new):
             if source.mode == "batch":
                 check_independent(earlier[:pilot], later)
         if share:
             first, second = map(choice.event.count, new)
-            stages.append(_Stage(choice, (first, second), runs, c, share))
+            stages.append(_Stage(choice, (first, second), runs, slope(choice, runs), share))
         known = [Outcomes.join(pair) for pair in zip(known, new)]
         left -= runs
     choice, _ = learned(left)
-    c = slope(choice, left)
     counts = []
     for source, earlier in zip(sources, known):
         count, atoms = 0, reader.atoms
@@ -544,7 +542,7 @@ def _measure(
         counts.append(count)
         source.unseen = reader.atoms - atoms
     rest = 1.0 - sum(stage.share for stage in stages)
-    return [*stages, _Stage(choice, (counts[0], counts[1]), left, c, rest)]
+    return [*stages, _Stage(choice, (counts[0], counts[1]), left, slope(choice, left), rest)]
 
 
 def _first_share(choice: Choice, runs: int, rest: int, goal: Goal) -> float:

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import ndtri
 
 from benchmarks import audit, measure, table
-from benchmarks.__main__ import main
+from benchmarks.__main__ import machine, main
 from benchmarks.mechanisms import CLAIM, Broken, broken
 from benchmarks.peers import verifier_forms
 from benchmarks.table import Row
@@ -216,4 +216,5 @@ def test_the_command_exchanges_its_section(monkeypatch, tmp_path, capsys):
     assert main(["audit", "--quick", "--into", str(path)]) == 0
     page = path.read_text()
     assert "900 runs" in page and "200 runs" in page and "Of a run of its own: " in page
+    assert f", on {machine()['Processor']}; Python" in page.split(f"## {TITLE}")[1]
     assert "at most 2 times (releases of numbers)" in page.split(f"## {TITLE}")[1]
