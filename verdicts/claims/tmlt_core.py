@@ -80,8 +80,7 @@ def quantile(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     "epsilon = 3, the noisy sums and the count; two rows of 0, and a row of 1 more. Selection: "
     "epsilon = 1, delta = 0.1, a group of no row or one. Prefix sums: epsilon = 2, counts of 2 at "
     "five ranks, half of the total, the first count is one more",
-    untested="tmlt.analytics, sessions, other aggregations and mechanisms, joins and truncation, "
-    "d_in above 1",
+    untested="other aggregations and mechanisms, joins and truncation, d_in above 1",
     verdict="holds",
 )
 def groups(worker: Worker, effort: Effort) -> Iterator[Evidence]:
