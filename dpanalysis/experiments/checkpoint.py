@@ -60,7 +60,7 @@ from ..privacy.accounting import sampling
 from ..privacy.budget import Filter, Plan
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
-from ..privacy.mechanisms import SystemRandom
+from ..privacy.noise import is_system
 from ..privacy.oracle import PrivateOracle
 from ..problems.base import Problem
 from .records import atomic_write
@@ -131,8 +131,7 @@ def kind_of_rng(rng: Any) -> str:
     """Return whether a run draws from a seed, from the system's entropy, or afresh."""
     if isinstance(rng, int | np.integer):
         return "seeded"
-    system = isinstance(rng, SystemRandom) or (isinstance(rng, str) and rng == "os")
-    return "os" if system else "fresh"
+    return "os" if is_system(rng) else "fresh"
 
 
 def check_rng_again(rng: Any) -> None:

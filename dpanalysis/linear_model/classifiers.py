@@ -392,9 +392,9 @@ class LogisticRegression(PrivateClassifier):
         Public nominal size n that averages are divided by, in the place of the number of rows,
         which may be twice that at most. Without it that number is public, under add_or_remove_one
         too: see the notes of :class:`~dpanalysis.ERM`.
-    random_state : None, int or RandomState
-        None, for a release: the operating system's entropy. A number repeats the run, and is for
-        research alone.
+    random_state : None, int, RandomState, Generator or "os"
+        None or "os", for a release: the operating system's entropy. A number repeats the run, and
+        is for research alone.
 
     Attributes
     ----------

@@ -20,9 +20,10 @@ from ..preprocessing.columns import LearnedRanges, columns_of, refuse_nan
 from ..preprocessing.encoder import is_missing
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.facts import check_size
+from ..privacy.noise import is_system
 from ..problems.rows.checks import has_read_width, refuse_read_width
 from . import fits
-from .card import PrivacyCard
+from .card import RESEARCH_ONLY, PrivacyCard
 from .design import LEARNT_BOUNDS, NO_BOUNDS, Upstream, design_of, in_file, upstream_of
 from .fits import Sketch, Spent, sketch
 from .runs import Run
@@ -321,7 +322,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         }
         covered = ["coef_ and intercept_, and every prediction made from them"]
         not_covered = [
-            f"{self._public_size(budget)} and the features' names",
+            f"{self._public_size(budget, upstream)} and the features' names",
             *first,
             f"{'other ' if paid else ''}domains, bounds, classes or settings chosen by looking at "
             "these records, and whatever was learned from them before they reached the model or "
@@ -331,12 +332,9 @@ class PrivateLinearModel(BaseEstimator, ABC):
             "other fits on the same records, of models or of bounds: their epsilons add up",
             *last,
         ]
-        if self.random_state is not None:
-            not_covered.insert(
-                0,
-                "RESEARCH ONLY: random_state was given, and who knows it, or another fit with it, "
-                "can undo the noise; leave it None for a release",
-            )
+        own = self.random_state is not None and not is_system(self.random_state)
+        if own or any(each.repeatable for each in upstream.learned):
+            not_covered.insert(0, RESEARCH_ONLY)
         ledger = tuple(event.describe() for each in runs for event in each.events)
         ledger += tuple(f"bounds learnt from the data: epsilon {each:g}" for each in paid)
         if paid:
@@ -353,13 +351,15 @@ class PrivateLinearModel(BaseEstimator, ABC):
             not_counted=upstream.not_counted,
         )
 
-    def _public_size(self, budget: Budget) -> str:
+    def _public_size(self, budget: Budget, upstream: Upstream) -> str:
         """Return what of the number of records is public."""
         if self.size is None:
             alone = "" if budget.relation == REPLACE_ONE else ", which is the nominal size,"
             return f"the number of records{alone}"
         if budget.relation == REPLACE_ONE:
             return "the number of records, the nominal size"
+        if any(each.size is None for each in upstream.learned):
+            return "the nominal size, the number of records, which the bounds were learned by,"
         return "the nominal size, but not the number of records,"
 
 

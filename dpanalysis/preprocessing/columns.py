@@ -24,11 +24,17 @@ class LearnedRanges:
     relation : {"replace_one", "add_or_remove_one"}
     fit : str
         Identifies the fit: copies of its release count once, another fit is added.
+    size : int, optional
+        Public nominal size; without it the fit took the number of records as public.
+    repeatable : bool
+        Whether the noise was drawn from a seed or a generator, and is for research alone.
     """
 
     epsilon: float
     relation: str = REPLACE_ONE
     fit: str = field(default_factory=lambda: uuid4().hex)
+    size: int | None = None
+    repeatable: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_number("epsilon", self.epsilon, low=0.0))

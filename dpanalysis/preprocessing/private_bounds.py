@@ -13,7 +13,9 @@ from .._validation import check_number, check_positive
 from ..experiments.loop import whole_runs
 from ..experiments.run import minimize
 from ..methods.perturbation import Quantiles
+from ..privacy import mechanisms
 from ..privacy.accounting.relations import Budget
+from ..privacy.noise import is_system
 from ..problems.base import ColumnTable
 from ..problems.rows.checks import has_read_width, refuse_read_width
 from .columns import LearnedRanges, PublicColumns, columns_of, refuse_nan, traced, with_columns
@@ -42,7 +44,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     size : int, optional
         Public nominal size, as in :class:`~dpanalysis.linear_model.LogisticRegression`: shares are
         shares of it.
-    random_state : None, int or RandomState
+    random_state : None, int, RandomState, Generator or "os"
         As in :class:`~dpanalysis.linear_model.LogisticRegression`.
 
     Attributes
@@ -119,7 +121,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         state, half = self.random_state, Budget(0.5 * epsilon, 0.0, self.relation)
         if isinstance(state, np.random.RandomState):
             state = int(state.randint(2**31 - 1))
-        seeds: Any = ["os"] * 2 if state is None else np.random.SeedSequence(state).spawn(2)
+        seeds = mechanisms.spawn("os" if state is None else state, 2)
         runs = []
         for side, seed in zip(("above", "below"), seeds):
             method = Quantiles(1.0 - share, _CANDIDATES, side=side)
@@ -129,7 +131,12 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         low, high = np.minimum(*ends), np.maximum(*ends)
         wide = np.where(high > low, 0.02 * (high - low), np.maximum(0.02 * abs(low), 1e-6))
         low, high = low - wide, high + wide
-        spent = LearnedRanges(math.fsum(result.epsilon() for result in runs), half.relation)
+        spent = LearnedRanges(
+            math.fsum(result.epsilon() for result in runs),
+            half.relation,
+            size=self.size,
+            repeatable=state is not None and not is_system(state),
+        )
         learned = (spent, *(attached.learned if attached is not None else ()))
         self.columns_ = PublicColumns(np.zeros(d), np.ones(d), learned=learned)
         self.bounds_ = PublicColumns(low, high, learned=learned)

@@ -357,3 +357,39 @@ def test_looking_for_pipelines_keeps_no_data_alive():
         assert alive() is None and card_of(fitted).epsilon == pytest.approx(1.5)
     finally:
         gc.enable()
+
+
+RESEARCH = "RESEARCH ONLY"
+
+
+@pytest.mark.parametrize("state", [1, np.random.default_rng(1), np.random.RandomState(1)])
+def test_a_model_of_bounds_learned_from_a_seed_is_for_research(state):
+    """Its card vouched for ranges whose noise anybody could draw again."""
+    fitted = PrivateBounds(0.5, random_state=state).fit(X)
+    by_hand = LogisticRegression(1.0, bounds=fitted.bounds_).fit(X, Y)
+    piped = make_pipeline(clone(fitted), LogisticRegression(1.0)).fit(X, Y)
+    for each in (by_hand, piped):
+        assert card_of(each).not_covered[0].startswith(RESEARCH)
+    assert privacy_of([by_hand, fitted]).not_covered[0].startswith(RESEARCH)
+    plain = LogisticRegression(1.0, bounds=(0, 100)).fit(X, Y)
+    assert privacy_of([plain, fitted]).not_covered[0].startswith(RESEARCH)
+
+
+@pytest.mark.parametrize("state", [None, "os", dpa.privacy.mechanisms.random_source("os")])
+def test_a_model_of_the_systems_entropy_is_not(state):
+    """What a private choice hands its candidates said RESEARCH ONLY, too."""
+    fitted = PrivateBounds(0.5, random_state=state).fit(X)
+    found = LogisticRegression(1.0, bounds=fitted.bounds_, random_state=state).fit(X, Y)
+    card = privacy_of([found, clone(found).fit(X, Y), fitted])
+    assert RESEARCH not in f"{found.privacy_} {card}" and "the same noise" not in str(card)
+
+
+def test_the_number_of_records_is_public_where_bounds_were_learned_by_it():
+    """The card of a nominal size said that this number was covered."""
+    relation, size = "add_or_remove_one", 2100
+    by_number = "the nominal size, the number of records, which"
+    by_size = "the nominal size, but not the number of records"
+    for learned_by_size, said in [(None, by_number), (2050, by_size)]:
+        before = bounds(relation=relation, size=learned_by_size)
+        piped = make_pipeline(before, model(relation=relation, size=size)).fit(X, Y)
+        assert said in str(card_of(piped))
