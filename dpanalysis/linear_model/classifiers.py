@@ -269,7 +269,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     def _method_facts(self, runs: list[Run], n: int, delta: float) -> dict[str, str]:
         loss, method = self._loss_and_method()
         if not isinstance(method, Method):
-            return rule_facts(runs[0].plan, str(self.C), delta)
+            return rule_facts(runs, self.C, delta)
         l2 = self._penalty(n)
         given = f"L2 of strength {l2.strength:.3g}, on the intercept too, as given" if l2 else ""
         return {

@@ -335,7 +335,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         own = self.random_state is not None and not is_system(self.random_state)
         if own or any(each.repeatable for each in upstream.learned):
             not_covered.insert(0, RESEARCH_ONLY)
-        ledger = tuple(event.describe() for each in runs for event in each.events)
+        ledger = tuple(line for each in runs for line in each.ledger)
         ledger += tuple(f"bounds learnt from the data: epsilon {each:g}" for each in paid)
         if paid:
             covered.append("the bounds that PrivateBounds learned")
@@ -365,7 +365,9 @@ class PrivateLinearModel(BaseEstimator, ABC):
 
 def _refuse_missing(y: Any) -> None:
     """Raise ValueError for a label that is missing: as text it would be a class of its own."""
-    if getattr(getattr(y, "dtype", None), "kind", "O") != "O" or not isinstance(y, Iterable):
+    dtype = getattr(y, "dtype", np.dtype(object))
+    numbers = isinstance(dtype, np.dtype) and dtype.kind not in "OMm"  # scikit-learn looks at them
+    if numbers or not isinstance(y, Iterable):
         return
     for i, label in enumerate(y):
         if not isinstance(label, str) and np.ndim(label) == 0 and is_missing(label):

@@ -530,3 +530,28 @@ def test_the_size_decides_whether_rows_go_through_a_file(monkeypatch):
         opened.clear()
         model.set_params(size=size).fit(X[:n], y[:n])
         assert len(opened) == files
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_the_card_states_the_penalties_that_ran():
+    """It said "as given" of one that was raised 2e8 times, and knew the first class's alone."""
+    X, y = blobs(n=500, K=2)
+    given = LogisticRegression(1.0, C=100.0 / 500.0, bounds=(-3, 3), random_state=0).fit(X, y)
+    assert given.privacy_.facts["Penalty"] == "L2 of strength 0.01, on the intercept too, as given"
+    raised = LogisticRegression(0.1, C=1e9, bounds=(-3, 3), random_state=0).fit(X, y)
+    assert raised.privacy_.facts["Penalty"].endswith("more than was given, since privacy needs it")
+    X, y = blobs(n=500, K=3)
+    weights = {np.unique(y)[0].item(): 5.0}
+    several = LinearSVC(1.0, C=1e-3, class_weight=weights, bounds=(-3, 3), random_state=0)
+    assert "strength 0.4, 2, 2 by class" in several.fit(X, y).privacy_.facts["Penalty"]
+
+
+@pytest.mark.parametrize(("delta", "noise"), [(0.0, "epsilon 0.99"), (1e-6, "Gaussian noise")])
+def test_the_ledger_says_what_objective_perturbation_releases(delta, noise):
+    X, y = blobs(n=4000, d=60)
+    bound = dpa.RowBound(2, 3.0)
+    fitted = LogisticRegression(1.0, delta, C=0.1, bounds=bound, random_state=0).fit(X, y)
+    [line] = fitted.privacy_.ledger
+    minimizer, _, hidden = line.partition("; and noise on it, which hides the solver's error: ")
+    assert minimizer.startswith("the exact minimizer with its random term: ") and hidden
+    assert noise in line
