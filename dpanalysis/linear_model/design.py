@@ -116,6 +116,8 @@ def _leaves(step: Any) -> list[Any]:
     if step is None or isinstance(step, str):
         return []
     if isinstance(step, ColumnTransformer):
+        if any(callable(columns) for *_, columns in step.transformers):
+            return [step]  # whatever chooses columns may look at the records
         parts = [*(each[1] for each in step.transformers), step.remainder]
     elif isinstance(step, (Pipeline, FeatureUnion)):
         parts = [each[1] for each in getattr(step, "steps", None) or step.transformer_list]

@@ -36,6 +36,10 @@ _DIVIDED = (
 _BY_LABELS = "their labels", "under replace_one it is one with splits by place, cv=KFold(5)"
 _BY_PAIRS = "their labels", "it is one under add_or_remove_one, with a public size"
 _BY_NUMBER = "their number", "it is one under replace_one, with splits by place, cv=KFold(5)"
+_BY_WEIGHTS = (
+    "its sample_weight",
+    "it is one if the weights were chosen without these records, as the draws are without weights",
+)
 _BY_LIST = (
     "the list of splits that {} was given: the sum is a bound if the list was made without these "
     "records, and no split has a record twice"
@@ -201,6 +205,8 @@ def _divided(meta: Any, relation: str) -> str | None:
         return None
     if name == "OneVsOneClassifier":
         return _DIVIDED.format(name, *_BY_PAIRS) if replaced else None
+    if getattr(meta, "_sample_weight", None) is not None:  # of Bagging, which draws by weight
+        return _DIVIDED.format(name, *_BY_WEIGHTS)
     if hasattr(meta, "estimators_samples_"):
         whole = not meta.bootstrap and meta.max_samples in (None, 1.0)
         return None if replaced or whole else _DIVIDED.format(name, *_BY_NUMBER)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from joblib import parallel_config
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.compose import ColumnTransformer, make_column_selector, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import BaggingClassifier
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -393,3 +393,12 @@ def test_the_number_of_records_is_public_where_bounds_were_learned_by_it():
         before = bounds(relation=relation, size=learned_by_size)
         piped = make_pipeline(before, model(relation=relation, size=size)).fit(X, Y)
         assert said in str(card_of(piped))
+
+
+@pytest.mark.parametrize("choose", [lambda table: [0, 2], make_column_selector(pattern="a")])
+def test_a_function_that_chooses_columns_may_look_at_the_records(choose):
+    """Columns of the largest variance, say: the card vouched for epsilon without a word."""
+    table = pd.DataFrame(X, columns=list("abc"))
+    fitted = make_pipeline(ColumnTransformer([("x", bounds(), choose)]), model()).fit(table, Y)
+    assert OFFICER in str(card_of(fitted)) and "ColumnTransformer" in card_of(fitted).not_counted[0]
+    assert total_of(card_of(fitted)) == (pytest.approx(1.0), [0.5])
