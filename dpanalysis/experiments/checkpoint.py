@@ -119,6 +119,12 @@ def check_path(checkpoint: Any, resume: Any) -> Path | None:
         if path is not None and not isinstance(path, str | os.PathLike):
             raise TypeError(f"{name} must be the name of a file or None, got {path!r}")
     given = [Path(path) for path in (checkpoint, resume) if path is not None]
+    for path in given:
+        if not path.resolve().parent.is_dir():  # made for a slip in the name, none would find it
+            raise FileNotFoundError(
+                f"{'resume' if checkpoint is None else 'checkpoint'}: there is no folder "
+                f"{path.resolve().parent}"
+            )
     if len({os.path.realpath(path) for path in given}) > 1:
         raise ValueError(
             f"checkpoint must be None or the file of resume, {resume}, got {checkpoint}: what is "
@@ -193,7 +199,6 @@ class Checkpoint:
     def begin(self, w: np.ndarray) -> None:
         """Make the file of a run from ``w``."""
         self.w = w
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
             made = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         except FileExistsError:
