@@ -89,6 +89,19 @@ def upstream_of(
     return Upstream(learned, tuple(note for note, holds in notes if holds), names, repeated)
 
 
+def columns_before(X: Any) -> PublicColumns | None:
+    """Return the columns of the step right before the caller, of rows that it put into a table."""
+    pipelines = _owners(_callers(), Pipeline)
+    step: Any = pipelines[0] if pipelines else None
+    while isinstance(step, Pipeline):
+        kept = [each for _, each in step.steps if each not in (None, "passthrough")]
+        step = next(reversed(kept[:-1] if step is pipelines[0] else kept), None)
+    if type(step) not in (PublicEncoder, PrivateBounds) or not hasattr(X, "columns"):
+        return None
+    same = list(X.columns) == list(step.get_feature_names_out())
+    return step.columns_ if same else None
+
+
 def _callers() -> Iterator[Any]:
     """Yield the frames above the one that asks: a frame that lists itself would be a cycle."""
     frame: Any = sys._getframe(2)

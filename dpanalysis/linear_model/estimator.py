@@ -24,7 +24,15 @@ from ..privacy.noise import is_system
 from ..problems.rows.checks import has_read_width, refuse_read_width
 from . import fits
 from .card import RESEARCH_ONLY, PrivacyCard
-from .design import LEARNT_BOUNDS, NO_BOUNDS, Upstream, design_of, in_file, upstream_of
+from .design import (
+    LEARNT_BOUNDS,
+    NO_BOUNDS,
+    Upstream,
+    columns_before,
+    design_of,
+    in_file,
+    upstream_of,
+)
 from .fits import Sketch, Spent, sketch
 from .runs import Run
 
@@ -53,7 +61,7 @@ _STEPS = (
 _CUT = (
     "no public bounds were declared, so every feature is cut to the range from -1 to 1: put a "
     "PublicEncoder right before the estimator, or pass bounds=(low, high). Those of an encoder are "
-    "lost in a DataFrame or a ColumnTransformer: pass bounds=encoder.columns_"
+    "lost in a DataFrame made by hand or a ColumnTransformer: pass bounds=encoder.columns_"
 )
 
 _NO_WEIGHTS = (
@@ -149,9 +157,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
         budget = self._budget(n)
         known, targets = self._targets(y)
         sparse = not isinstance(X, np.ndarray)
-        design, bounds_note = design_of(
-            self.bounds, columns_of(given), d, bool(self.fit_intercept), sparse
-        )
+        attached = columns_of(given) or columns_before(given)
+        design, bounds_note = design_of(self.bounds, attached, d, bool(self.fit_intercept), sparse)
         upstream = upstream_of(given, self.bounds, design, budget.relation, self._learned_targets())
         table = sketch(X)
         past = fits.PROCESS.on(table, upstream.repeated)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, field
+from functools import wraps
 from typing import Any
 from uuid import uuid4
 
@@ -158,9 +160,35 @@ def traced(numbers: np.ndarray, learned: tuple[LearnedRanges, ...]) -> np.ndarra
     return view
 
 
+_IN_TABLES = "dpanalysis.learned"  # key of the fits in the attributes of a DataFrame
+
+
 def learned_by(array: Any) -> tuple[LearnedRanges, ...]:
-    """Return the fits attached to an array by :func:`traced`."""
-    return array.learned if isinstance(array, _Traced) else ()
+    """Return the fits attached to an array by :func:`traced`, to sparse rows, or to a DataFrame."""
+    if isinstance(array, _Traced):
+        return array.learned
+    columns = getattr(array, "public_columns", None)
+    if isinstance(columns, PublicColumns):
+        return columns.learned
+    kept = getattr(array, "attrs", None)
+    return tuple(LearnedRanges(*each) for each in kept.get(_IN_TABLES, ())) if kept else ()
+
+
+def tables_traced(transform: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a ``transform`` that attaches fits to a DataFrame, which scikit-learn makes of rows.
+
+    pandas passes attributes on, and writes them into files as JSON.
+    """
+
+    @wraps(transform)
+    def traced_too(self: Any, X: Any) -> Any:
+        rows = transform(self, X)
+        learned = dict.fromkeys([*self.columns_.learned, *learned_by(X)])
+        if learned and isinstance(getattr(rows, "attrs", None), dict):
+            rows.attrs[_IN_TABLES] = [list(astuple(each)) for each in learned]
+        return rows
+
+    return traced_too
 
 
 class _Encoded(_Traced):

@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._validation import refuse_mask
-from .columns import LearnedRanges, PublicColumns, learned_by, with_columns
+from .columns import LearnedRanges, PublicColumns, learned_by, tables_traced, with_columns
 
 _UNFILLED = "FILL IN"
 
@@ -439,6 +439,10 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
         return tags
+
+
+# Around what scikit-learn has made of it: its ``set_output`` loses what is attached to an array.
+PublicEncoder.transform = tables_traced(PublicEncoder.transform)  # type: ignore
 
 
 def _columns(domain: Mapping[str, Domain]) -> PublicColumns:

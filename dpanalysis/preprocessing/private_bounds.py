@@ -18,7 +18,15 @@ from ..privacy.accounting.relations import Budget
 from ..privacy.noise import is_system
 from ..problems.base import ColumnTable
 from ..problems.rows.checks import has_read_width, refuse_read_width
-from .columns import LearnedRanges, PublicColumns, columns_of, refuse_nan, traced, with_columns
+from .columns import (
+    LearnedRanges,
+    PublicColumns,
+    learned_by,
+    refuse_nan,
+    tables_traced,
+    traced,
+    with_columns,
+)
 
 # 0 and both signs of 2^-20 to 2^40 in steps of a thousandth, which a column of years needs.
 _POWERS = 2.0 ** (np.arange(-20 * 700, 40 * 700 + 1) / 700)
@@ -61,10 +69,10 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     -----
     *What an estimator counts.* Every fit is a separate release and costs what its runs have spent.
     An estimator of :mod:`dpanalysis.linear_model` counts it once if it is a step, however deep, of
-    the pipeline that fits the estimator, if the estimator is given the array that :meth:`transform`
-    has returned, or if its ``bounds`` are ``bounds_``, ``low_`` or ``high_``. It cannot count a fit
-    that reaches it otherwise, such as by a DataFrame made by hand: its card then says that epsilon
-    is not the total.
+    the pipeline that fits the estimator, if the estimator is given the array or table that
+    :meth:`transform` has returned, or if its ``bounds`` are ``bounds_``, ``low_`` or ``high_``. It
+    cannot count a fit that reaches it otherwise, such as by a DataFrame made by hand: its card then
+    says that epsilon is not the total.
 
     Examples
     --------
@@ -102,7 +110,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         if has_read_width(X):
             refuse_read_width()
-        attached = columns_of(X)
+        before = learned_by(X)
         X = self._numbers(X)
         epsilon = check_positive("epsilon", self.epsilon)
         share = check_number(
@@ -137,7 +145,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             size=self.size,
             repeatable=state is not None and not is_system(state),
         )
-        learned = (spent, *(attached.learned if attached is not None else ()))
+        learned = (spent, *before)
         self.columns_ = PublicColumns(np.zeros(d), np.ones(d), learned=learned)
         self.bounds_ = PublicColumns(low, high, learned=learned)
         self.low_, self.high_ = traced(low, learned), traced(high, learned)
@@ -157,3 +165,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         low, high = np.asarray(self.low_), np.asarray(self.high_)
         scaled = np.clip((0.5 * X - 0.5 * low) / (0.5 * high - 0.5 * low), 0.0, 1.0)
         return with_columns(scaled, self.columns_)
+
+
+# Around what scikit-learn has made of it: its ``set_output`` loses what is attached to an array.
+PrivateBounds.transform = tables_traced(PrivateBounds.transform)  # type: ignore

@@ -155,6 +155,28 @@ def test_bounds_travel_through_a_pipeline():
     np.testing.assert_array_equal(explicit.coef_, model[1].coef_)
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_so_they_do_in_a_table(nested):
+    """As set_output(transform="pandas") makes one: features were cut to [-1, 1]."""
+    X = pd.DataFrame(np.random.default_rng(0).uniform(0, 9, (2000, 2)), columns=["a", "b"])
+    fits = {}
+    for kind in ("default", "pandas"):
+        for first in (
+            PublicEncoder({"b": (0, 9), "a": (0, 20)}),
+            PrivateBounds(9.0, random_state=0),
+        ):
+            step = make_pipeline(first, "passthrough") if nested else first
+            fitted = make_pipeline(step, "passthrough", LogisticRegression(random_state=0))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "the same rows again")
+                warnings.filterwarnings("error", "no public bounds")
+                fitted.set_output(transform=kind).fit(X, X["a"] > X["b"])
+            fits[kind, type(first)] = fitted[-1]
+            assert "No bounds" not in str(fitted[-1].privacy_)
+    for first in (PublicEncoder, PrivateBounds):
+        np.testing.assert_array_equal(fits["pandas", first].coef_, fits["default", first].coef_)
+
+
 def test_searches_are_met_by_a_warning():
     X, y = blobs(n=300)
     model = LogisticRegression(bounds=(-4, 4), random_state=0)
