@@ -26,7 +26,7 @@ from .. import clipping, losses, methods
 from .._validation import check_positive
 from ..losses import HuberizedHinge, Logistic, Loss, check_loss
 from ..methods.base import Method
-from ..preprocessing.encoder import PublicEncoder
+from ..preprocessing.encoder import PublicEncoder, is_missing
 from ..privacy import mechanisms
 from ..privacy.accounting.relations import Budget
 from ..privacy.accounting.sampling import EpochSampling, Sampling
@@ -232,7 +232,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         if self.classes is None:
             classes, labels = np.unique(y, return_inverse=True)
         else:
-            classes = np.unique(np.asarray(self.classes))
+            declared = np.asarray(self.classes)
+            if declared.ndim != 1 or any(map(is_missing, declared.tolist() or [None])):
+                raise ValueError(f"classes must be a list of labels, got {self.classes!r}")
+            classes = np.unique(declared)
             if classes.dtype.kind != y.dtype.kind and "U" in (classes.dtype.kind, y.dtype.kind):
                 y, classes = y.astype(str), classes.astype(str)
             labels = np.minimum(np.searchsorted(classes, y), len(classes) - 1)

@@ -6,6 +6,7 @@ a card.
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -242,8 +243,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
     def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         refuse_mask("X", X)
         refuse_mask("y", y)
-        if not self._numeric:
-            _refuse_missing(y)
+        (_refuse_no_numbers if self._numeric else _refuse_missing)(y)
         if has_read_width(X):
             refuse_read_width()
         try:
@@ -255,13 +255,17 @@ class PrivateLinearModel(BaseEstimator, ABC):
                 dtype=[np.float64, np.float32],
                 y_numeric=self._numeric,
             )
-        except ValueError as error:
+        except (ValueError, OverflowError, np.exceptions.DTypePromotionError) as error:
             refuse_nan(error)
-            if "could not convert string to float" not in str(error):
+            words = "could not convert string to float" in str(error)
+            if isinstance(error, ValueError) and not words:
                 raise
+            kinds = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()))
+            other = [each for each in kinds if getattr(each[1], "kind", "f") not in "biuf"]
+            where = f", not {other[0][1]} as in column {other[0][0]!r}" if other else ""
             raise ValueError(
-                f"X must hold numbers ({error}): put a PublicEncoder with the columns' domains "
-                "before the estimator"
+                f"X must hold numbers{where} ({error}): put a PublicEncoder with the columns' "
+                "domains before the estimator"
             ) from None
 
     def _nominal(self, n: int) -> int:
@@ -368,6 +372,23 @@ class PrivateLinearModel(BaseEstimator, ABC):
         if any(each.size is None for each in upstream.learned):
             return "the nominal size, the number of records, which the bounds were learned by,"
         return "the nominal size, but not the number of records,"
+
+
+def _refuse_no_numbers(y: Any) -> None:
+    """Raise ValueError for a target that is no number, such as a date, which could be read as one.
+
+    scikit-learn makes floats of others, and its error names no argument.
+    """
+    kind = np.asarray(y).dtype.kind
+    if kind in "biufc" or not isinstance(y, Iterable):
+        return
+    for i, value in enumerate(y):
+        try:
+            if kind in "OU" and not math.isnan(float(value)):
+                continue
+        except (TypeError, ValueError, OverflowError):
+            pass
+        raise ValueError(f"y must hold a number in every row, got {value!r} in row {i}")
 
 
 def _refuse_missing(y: Any) -> None:

@@ -232,7 +232,7 @@ def columns_of(X: Any) -> PublicColumns | None:
     return columns if isinstance(columns, PublicColumns) and columns.d == X.shape[1] else None
 
 
-def refuse_nan(error: ValueError) -> None:
+def refuse_nan(error: Exception) -> None:
     """Raise for NaN in X with the private cure: scikit-learn names models without privacy."""
     if "Input X contains NaN" in str(error):
         raise ValueError(

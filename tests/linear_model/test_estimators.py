@@ -232,6 +232,21 @@ def test_bad_input_is_one_sentence(kind):
     assert "HistGradient" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["datetime64[s]", "timedelta64[s]", "category", "object"])
+def test_a_column_that_holds_no_numbers_is_named(kind):
+    values = pd.Series([1, 2] * 50).map("n{}".format) if kind == "category" else [1, 10**400] * 50
+    values = pd.Series(values if kind in ("category", "object") else [1, 2] * 50, dtype=kind)
+    table = pd.DataFrame({"first": 1.0, "second": values, "third": "x" if kind == "object" else 2})
+    with pytest.raises(ValueError, match=r"X must hold numbers, not .* as in column 'second'"):
+        LogisticRegression().fit(table, [0, 1] * 50)
+
+
+@pytest.mark.parametrize("classes", [[], "yes", {"no", "yes"}, [["no", "yes"]], [0.0, math.nan]])
+def test_classes_that_are_no_list_are_named(classes):
+    with pytest.raises(ValueError, match="classes must be a list of labels, got"):
+        LogisticRegression(classes=classes).fit(np.eye(4), [0.0, 1.0, 0.0, 1.0])
+
+
 def test_declared_classes_need_not_occur():
     X, _ = blobs(n=300)
     model = LogisticRegression(bounds=(-4, 4), classes=["a", "b"], random_state=0)
