@@ -66,7 +66,7 @@ def upstream_of(
     targets = [
         each.transformer_
         for each in _owners(frames, TransformedTargetRegressor)
-        if each.transformer is not None  # functions of one number learn nothing
+        if each.transformer is not None or _mixes(each.func)
     ]
     known = PublicEncoder, PrivateBounds
     leaves = [*transformers, *(leaf for step in targets for leaf in _leaves(step))]
@@ -87,6 +87,19 @@ def upstream_of(
     unseen = bounds is not None or (columns_of(X) is None and not transformers)
     notes = [(_UNSEEN, unseen), (_STEPS.format(names), names), (SEVERAL, repeated)]
     return Upstream(learned, tuple(note for note, holds in notes if holds), names, repeated)
+
+
+def _mixes(function: Any) -> bool:
+    """Whether a function of targets looks at several at once, as one that centers them does."""
+    if function is None:
+        return False
+    some = np.array([[-2.0], [0.5], [3.0], [7.0]])
+    try:
+        with np.errstate(all="ignore"):
+            together, alone = function(some), [function(each[None]) for each in some]
+            return not np.allclose(together, np.concatenate(alone), 1e-9, 0.0, equal_nan=True)
+    except Exception:  # whatever a user's function raises at numbers that are none of its own
+        return True
 
 
 def columns_before(X: Any) -> PublicColumns | None:

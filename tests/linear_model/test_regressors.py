@@ -439,6 +439,14 @@ def test_a_transformer_of_the_target_that_learns_is_named():
     with pytest.warns(PrivacyWarning, match="the steps StandardScaler before"):
         learns.fit(X, y)
     assert any("StandardScaler" in line for line in learns.regressor_.privacy_.not_counted)
+    centers = TransformedTargetRegressor(
+        model(**arguments),
+        func=lambda t: t - t.mean(),
+        inverse_func=lambda t: t,
+        check_inverse=False,
+    )
+    with pytest.warns(PrivacyWarning, match="the steps FunctionTransformer before"):
+        centers.fit(X, y)
     public = TransformedTargetRegressor(
         model(**arguments), func=lambda t: t / 10.0, inverse_func=lambda t: 10.0 * t
     )
