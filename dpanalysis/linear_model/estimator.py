@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._validation import check_number, check_positive, refuse_mask
-from ..preprocessing.columns import LearnedRanges, columns_of, refuse_nan
+from ..preprocessing.columns import LearnedRanges, all_or_nothing, columns_of, refuse_nan
 from ..preprocessing.encoder import is_missing
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.facts import check_size
@@ -153,34 +153,41 @@ class PrivateLinearModel(BaseEstimator, ABC):
             raise TypeError(f"fit() got an unexpected keyword argument {next(iter(unknown))!r}")
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise TypeError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
-        given, (X, y) = X, self._checked(X, y)
-        n, d = X.shape
-        budget = self._budget(n)
-        known, targets = self._targets(y)
-        sparse = not isinstance(X, np.ndarray)
-        attached = columns_of(given) or columns_before(given)
-        design, bounds_note = design_of(self.bounds, attached, d, bool(self.fit_intercept), sparse)
-        upstream = upstream_of(given, self.bounds, design, budget.relation, self._learned_targets())
-        table = sketch(X)
-        past = fits.PROCESS.on(table, upstream.repeated)
-        past.add(self._price(table, budget, upstream))
-        if upstream.repeated:
-            text = _SEARCHED.format(self._chosen_privately)
-            warnings.warn(text, PrivacyWarning, stacklevel=2)
-        if past.fits > 1:
-            warnings.warn(_AGAIN.format(past.fits, past), PrivacyWarning, stacklevel=2)
-        if upstream.steps:
-            warnings.warn(_STEPS.format(upstream.steps), PrivacyWarning, stacklevel=2)
-        if bounds_note == NO_BOUNDS:
-            warnings.warn(_CUT, PrivacyWarning, stacklevel=2)
-        if sparse or self._nominal(n) * d * X.itemsize <= _IN_MEMORY:
-            self._fit_design(design.rows(X), targets, known, design, budget, bounds_note, upstream)
-        else:
-            step = max(1, _ENTRIES // d)
-            parts = (X[lo : lo + step] for lo in range(0, n, step))
-            with in_file(map(design.rows, parts)) as D:
-                self._fit_design(D, targets, known, design, budget, bounds_note, upstream)
-        fits.PROCESS.spend(self._price(table, budget, upstream))
+        with all_or_nothing(self):
+            given, (X, y) = X, self._checked(X, y)
+            n, d = X.shape
+            budget = self._budget(n)
+            known, targets = self._targets(y)
+            sparse = not isinstance(X, np.ndarray)
+            attached = columns_of(given) or columns_before(given)
+            design, bounds_note = design_of(
+                self.bounds, attached, d, bool(self.fit_intercept), sparse
+            )
+            upstream = upstream_of(
+                given, self.bounds, design, budget.relation, self._learned_targets()
+            )
+            table = sketch(X)
+            past = fits.PROCESS.on(table, upstream.repeated)
+            past.add(self._price(table, budget, upstream))
+            if upstream.repeated:
+                text = _SEARCHED.format(self._chosen_privately)
+                warnings.warn(text, PrivacyWarning, stacklevel=2)
+            if past.fits > 1:
+                warnings.warn(_AGAIN.format(past.fits, past), PrivacyWarning, stacklevel=2)
+            if upstream.steps:
+                warnings.warn(_STEPS.format(upstream.steps), PrivacyWarning, stacklevel=2)
+            if bounds_note == NO_BOUNDS:
+                warnings.warn(_CUT, PrivacyWarning, stacklevel=2)
+            if sparse or self._nominal(n) * d * X.itemsize <= _IN_MEMORY:
+                self._fit_design(
+                    design.rows(X), targets, known, design, budget, bounds_note, upstream
+                )
+            else:
+                step = max(1, _ENTRIES // d)
+                parts = (X[lo : lo + step] for lo in range(0, n, step))
+                with in_file(map(design.rows, parts)) as D:
+                    self._fit_design(D, targets, known, design, budget, bounds_note, upstream)
+            fits.PROCESS.spend(self._price(table, budget, upstream))
         return self
 
     @staticmethod

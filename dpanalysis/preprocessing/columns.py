@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from functools import wraps
 from typing import Any
@@ -230,6 +231,19 @@ def columns_of(X: Any) -> PublicColumns | None:
     """Return the columns attached to the rows, or None; wrong bounds would cost no privacy."""
     columns = getattr(X, "public_columns", None)
     return columns if isinstance(columns, PublicColumns) and columns.d == X.shape[1] else None
+
+
+@contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """Put the attributes of an estimator back where its fit raises: a former one stays whole."""
+    # scikit-learn notes the names of the columns before the rest is checked.
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 def refuse_nan(error: Exception) -> None:

@@ -21,6 +21,7 @@ from ..problems.rows.checks import has_read_width, refuse_read_width
 from .columns import (
     LearnedRanges,
     PublicColumns,
+    all_or_nothing,
     learned_by,
     refuse_nan,
     tables_traced,
@@ -111,44 +112,45 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if has_read_width(X):
             refuse_read_width()
         before = learned_by(X)
-        X = self._numbers(X)
-        epsilon = check_positive("epsilon", self.epsilon)
-        share = check_number(
-            "trimmed", self.trimmed, low=0.0, high=0.25, low_open=True, high_open=True
-        )
-        table = ColumnTable(X, self.size)
-        n, d = table.facts(self.relation).n, table.d
-        # In one of 40 columns the noise of a threshold and of a count amounts to so many records.
-        needed = (4.0 * d / epsilon) * (math.log(40.0) + 2.0 * math.log(2.0)) / n
-        if needed >= 0.25:
-            raise ValueError(
-                f"epsilon = {epsilon:g} is too little for the ranges of {d} columns of {n} rows: "
-                f"at least {4.0 * needed * epsilon:.2g} is needed, or declare the ranges"
+        with all_or_nothing(self):
+            X = self._numbers(X)
+            epsilon = check_positive("epsilon", self.epsilon)
+            share = check_number(
+                "trimmed", self.trimmed, low=0.0, high=0.25, low_open=True, high_open=True
             )
-        share = max(share, needed)
-        state, half = self.random_state, Budget(0.5 * epsilon, 0.0, self.relation)
-        if isinstance(state, np.random.RandomState):
-            state = int(state.randint(2**31 - 1))
-        seeds = mechanisms.spawn("os" if state is None else state, 2)
-        runs = []
-        for side, seed in zip(("above", "below"), seeds):
-            method = Quantiles(1.0 - share, _CANDIDATES, side=side)
-            with whole_runs():
-                runs.append(minimize(table, method, half, rng=seed, record=()))
-        ends = [result.w[0] for result in runs]
-        low, high = np.minimum(*ends), np.maximum(*ends)
-        wide = np.where(high > low, 0.02 * (high - low), np.maximum(0.02 * abs(low), 1e-6))
-        low, high = low - wide, high + wide
-        spent = LearnedRanges(
-            math.fsum(result.epsilon() for result in runs),
-            half.relation,
-            size=self.size,
-            repeatable=state is not None and not is_system(state),
-        )
-        learned = (spent, *before)
-        self.columns_ = PublicColumns(np.zeros(d), np.ones(d), learned=learned)
-        self.bounds_ = PublicColumns(low, high, learned=learned)
-        self.low_, self.high_ = traced(low, learned), traced(high, learned)
+            table = ColumnTable(X, self.size)
+            n, d = table.facts(self.relation).n, table.d
+            # In one of 40 columns the noise of a threshold and of a count is so many records.
+            needed = (4.0 * d / epsilon) * (math.log(40.0) + 2.0 * math.log(2.0)) / n
+            if needed >= 0.25:
+                raise ValueError(
+                    f"epsilon = {epsilon:g} is too little for the ranges of {d} columns of {n} "
+                    f"rows: at least {4.0 * needed * epsilon:.2g} is needed, or declare the ranges"
+                )
+            share = max(share, needed)
+            state, half = self.random_state, Budget(0.5 * epsilon, 0.0, self.relation)
+            if isinstance(state, np.random.RandomState):
+                state = int(state.randint(2**31 - 1))
+            seeds = mechanisms.spawn("os" if state is None else state, 2)
+            runs = []
+            for side, seed in zip(("above", "below"), seeds):
+                method = Quantiles(1.0 - share, _CANDIDATES, side=side)
+                with whole_runs():
+                    runs.append(minimize(table, method, half, rng=seed, record=()))
+            ends = [result.w[0] for result in runs]
+            low, high = np.minimum(*ends), np.maximum(*ends)
+            wide = np.where(high > low, 0.02 * (high - low), np.maximum(0.02 * abs(low), 1e-6))
+            low, high = low - wide, high + wide
+            spent = LearnedRanges(
+                math.fsum(result.epsilon() for result in runs),
+                half.relation,
+                size=self.size,
+                repeatable=state is not None and not is_system(state),
+            )
+            learned = (spent, *before)
+            self.columns_ = PublicColumns(np.zeros(d), np.ones(d), learned=learned)
+            self.bounds_ = PublicColumns(low, high, learned=learned)
+            self.low_, self.high_ = traced(low, learned), traced(high, learned)
         return self
 
     def _numbers(self, X: Any, **options: Any) -> Any:

@@ -155,8 +155,15 @@ def test_bounds_travel_through_a_pipeline():
     np.testing.assert_array_equal(explicit.coef_, model[1].coef_)
 
 
+@pytest.fixture
+def few_candidates(monkeypatch):
+    """The sparse vector looks at 65 numbers and not at 56,001: what it costs is the same."""
+    few = tuple(np.linspace(-16.0, 16.0, 65).tolist())
+    monkeypatch.setattr("dpanalysis.preprocessing.private_bounds._CANDIDATES", few)
+
+
 @pytest.mark.parametrize("nested", [False, True])
-def test_so_they_do_in_a_table(nested):
+def test_so_they_do_in_a_table(nested, few_candidates):
     """As set_output(transform="pandas") makes one: features were cut to [-1, 1]."""
     X = pd.DataFrame(np.random.default_rng(0).uniform(0, 9, (2000, 2)), columns=["a", "b"])
     fits = {}
@@ -245,6 +252,32 @@ def test_a_column_that_holds_no_numbers_is_named(kind):
 def test_classes_that_are_no_list_are_named(classes):
     with pytest.raises(ValueError, match="classes must be a list of labels, got"):
         LogisticRegression(classes=classes).fit(np.eye(4), [0.0, 1.0, 0.0, 1.0])
+
+
+def test_a_fit_that_raises_leaves_the_one_before(monkeypatch, few_candidates):
+    """Names of other columns stayed, under which the old weights were used, and new weights
+    with the card of the old ones."""
+    X, y = blobs(n=400, d=2)
+    table = pd.DataFrame(X, columns=["a", "b"])
+    numbers = {"a": (-3, 3), "b": (-3, 3)}
+    parts = [PublicEncoder(numbers), PrivateBounds(50.0), LogisticRegression(2.0, bounds=(-3, 3))]
+    for part in parts:
+        kept = vars(part.fit(table, y)).copy()
+        with pytest.raises(ValueError, match=r"epsilon must|no column 'c'"):
+            wrong = {"domain": {**numbers, "c": (0, 1)}} if part is parts[0] else {"epsilon": -1.0}
+            part.set_params(**wrong).fit(table[["b", "a"]], y)
+        assert vars(part) == {**kept, **wrong}
+    unnamed = PublicEncoder(numbers).fit(table[["b", "a"]]).fit(X)
+    assert unnamed.to_dict() == PublicEncoder(numbers).fit(X).to_dict()
+
+    def interrupted(self, *_):
+        assert not np.array_equal(self.coef_, kept["coef_"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LogisticRegression, "_card", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        part.set_params(epsilon=9.0).fit(table, y)
+    np.testing.assert_array_equal(part.coef_, kept["coef_"])
 
 
 def test_declared_classes_need_not_occur():
