@@ -104,15 +104,18 @@ def _mixes(function: Any) -> bool:
 
 def columns_before(X: Any) -> PublicColumns | None:
     """Return the columns of the step right before the caller, of rows that it put into a table."""
-    pipelines = _owners(_callers(), Pipeline)
-    step: Any = pipelines[0] if pipelines else None
+    around = _owners(_callers(), Pipeline)
+    step: Any = _last(step for each in around[::-1] for _, step in each.steps[:-1])
     while isinstance(step, Pipeline):
-        kept = [each for _, each in step.steps if each not in (None, "passthrough")]
-        step = next(reversed(kept[:-1] if step is pipelines[0] else kept), None)
+        step = _last(each for _, each in step.steps)
     if type(step) not in (PublicEncoder, PrivateBounds) or not hasattr(X, "columns"):
         return None
     same = list(X.columns) == list(step.get_feature_names_out())
     return step.columns_ if same else None
+
+
+def _last(steps: Iterable[Any]) -> Any:
+    return next(reversed([each for each in steps if each not in (None, "passthrough")]), None)
 
 
 def _callers() -> Iterator[Any]:
