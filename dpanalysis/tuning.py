@@ -24,6 +24,7 @@ from .privacy.accounting.zcdp import zcdp_pure
 from .privacy.budget import SLACK, Filter, Plan, refuse_branch
 from .privacy.events import BestOf, Event, Gaussian, Pure
 from .privacy.ledger import Ledger
+from .privacy.noise import is_system
 from .privacy.oracle import LARGEST_ITERATE, PrivateOracle
 from .privacy.queries import NoisyValue
 from .problems.base import Problem
@@ -296,7 +297,7 @@ def repeat_and_select(
         value = float(score(output, scoring, mechanisms.spawn(judging, 1)[0]))
         value = -math.inf if math.isnan(value) else value
         if best.index is None or value > best.score:
-            chosen = _of_choice(output, ledger, budget)
+            chosen = _of_choice(output, ledger, budget, rng)
             best = Selection(index, chosen, value, run, scoring, ledger)
     return best
 
@@ -379,19 +380,23 @@ def _claimed(report: Any, budget: Budget) -> float:
     return epsilon if budget.rho is None else float(zcdp_pure(epsilon))
 
 
-def _of_choice(output: Any, ledger: Ledger, budget: Budget) -> Any:
+def _of_choice(output: Any, ledger: Ledger, budget: Budget, rng: Any = "os") -> Any:
     """Return a copy of the output in which every report is that of the whole choice."""
+    # Scores have noise of the choice's own source: the whole is no better than that.
+    exact = is_system(rng)
+
     # A copy, since a later run may write into the same object, and nothing of it may be released.
 
     def restated(report: Any) -> Any:
         if isinstance(report, Selection):
-            return replace(report, output=_of_choice(report.output, ledger, budget), ledger=ledger)
+            inner = _of_choice(report.output, ledger, budget, rng)
+            return replace(report, output=inner, ledger=ledger)
         if _is_card(report):
-            return report.of_choice(ledger, budget.delta)
+            return report.of_choice(ledger, budget.delta, rng is not None and not exact)
         whole = Ledger(ledger.relation)
         for event in ledger:
             whole.record(event)
-        whole.noise = "exact" if report.hardened else whole.noise
+        whole.noise = "exact" if report.hardened and exact else whole.noise
         return replace(report, ledger=whole, ledgers=(), planned=(), guard=None, budget=budget)
 
     # The copy takes what its memo has in the place of the reports.

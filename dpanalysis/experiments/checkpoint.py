@@ -60,7 +60,7 @@ from ..privacy.accounting import sampling
 from ..privacy.budget import Filter, Plan
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
-from ..privacy.mechanisms import SystemRandom
+from ..privacy.noise import is_system
 from ..privacy.oracle import PrivateOracle
 from ..problems.base import Problem
 from .records import atomic_write
@@ -119,6 +119,12 @@ def check_path(checkpoint: Any, resume: Any) -> Path | None:
         if path is not None and not isinstance(path, str | os.PathLike):
             raise TypeError(f"{name} must be the name of a file or None, got {path!r}")
     given = [Path(path) for path in (checkpoint, resume) if path is not None]
+    for path in given:
+        if not path.resolve().parent.is_dir():  # made for a slip in the name, none would find it
+            raise FileNotFoundError(
+                f"{'resume' if checkpoint is None else 'checkpoint'}: there is no folder "
+                f"{path.resolve().parent}"
+            )
     if len({os.path.realpath(path) for path in given}) > 1:
         raise ValueError(
             f"checkpoint must be None or the file of resume, {resume}, got {checkpoint}: what is "
@@ -131,8 +137,7 @@ def kind_of_rng(rng: Any) -> str:
     """Return whether a run draws from a seed, from the system's entropy, or afresh."""
     if isinstance(rng, int | np.integer):
         return "seeded"
-    system = isinstance(rng, SystemRandom) or (isinstance(rng, str) and rng == "os")
-    return "os" if system else "fresh"
+    return "os" if is_system(rng) else "fresh"
 
 
 def check_rng_again(rng: Any) -> None:
@@ -194,7 +199,6 @@ class Checkpoint:
     def begin(self, w: np.ndarray) -> None:
         """Make the file of a run from ``w``."""
         self.w = w
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
             made = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         except FileExistsError:

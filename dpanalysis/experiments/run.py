@@ -86,9 +86,10 @@ def minimize(
         Called as ``callback(iteration, w)`` after each iteration; a true return value stops the
         run. The guarantee covers a decision based on ``w``, not one based on the data.
     checkpoint : path-like, optional
-        A new file for what the run has released and paid, from which it can go on. For methods
-        that release their iterates: descent, SGD and Adam, line searches. The file tells no more
-        than the iterates do; if ``rng`` is an integer, it is as secret as that.
+        A new file, in a folder that is there, for what the run has released and paid, from which it
+        can go on. For methods that release their iterates: descent, SGD and Adam, line searches.
+        The file tells no more than the iterates do; if ``rng`` is an integer, it is as secret as
+        that.
     resume : path-like, optional
         Go on from the last step in such a file, which is written on. All that was bought is in
         the ledger; an iteration whose batch was bought and lost does not move. The arguments must
@@ -108,6 +109,8 @@ def minimize(
         If the guard refuses a release; the partial result is on the exception.
     FileExistsError
         If the file of ``checkpoint`` exists.
+    FileNotFoundError
+        If its folder does not, or the file of ``resume``.
     RuntimeError
         If the file of ``resume`` belongs to a run that goes on.
 

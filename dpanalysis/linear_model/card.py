@@ -17,6 +17,17 @@ _RELATIONS = {
     "add_or_remove_one": "one record added or removed, under the same public nominal size",
 }
 
+#: What is not covered where noise was drawn from a seed or a generator.
+RESEARCH_ONLY = (
+    "RESEARCH ONLY: random_state was given, and who knows it, or another fit with it, can undo the "
+    "noise; leave it None for a release"
+)
+
+_CHOICE_REPEATS = (
+    "RESEARCH ONLY: rng was given to the choice, and who knows it can undo the noise of its "
+    "scores; pass rng='os' for a release"
+)
+
 
 @dataclass(frozen=True)
 class PrivacyCard:
@@ -97,11 +108,11 @@ class PrivacyCard:
         ]
         return [(title, content) for title, content in parts if content]
 
-    def of_choice(self, ledger: Ledger, delta: float) -> PrivacyCard:
+    def of_choice(self, ledger: Ledger, delta: float, repeatable: bool = False) -> PrivacyCard:
         """Return the card of the model chosen among several private runs.
 
         ``ledger`` is of the whole choice, as of a :class:`~dpanalysis.tuning.Selection`; epsilon is
-        stated at ``delta``.
+        stated at ``delta``. ``repeatable``: its noise was drawn from a seed or a generator.
         """
         note = "the best of a random number of runs, by a private score; the ledger is of them all"
         return replace(
@@ -110,6 +121,7 @@ class PrivacyCard:
             delta=delta,
             ledger=tuple(event.describe() for event in ledger),
             facts={**self.facts, "Choice": note},
+            not_covered=tuple(dict.fromkeys([*[_CHOICE_REPEATS] * repeatable, *self.not_covered])),
         )
 
     def to_json(self) -> str:

@@ -26,7 +26,7 @@ from .. import clipping, losses, methods
 from .._validation import check_positive
 from ..losses import HuberizedHinge, Logistic, Loss, check_loss
 from ..methods.base import Method
-from ..preprocessing.encoder import PublicEncoder
+from ..preprocessing.encoder import PublicEncoder, is_missing
 from ..privacy import mechanisms
 from ..privacy.accounting.relations import Budget
 from ..privacy.accounting.sampling import EpochSampling, Sampling
@@ -232,7 +232,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         if self.classes is None:
             classes, labels = np.unique(y, return_inverse=True)
         else:
-            classes = np.unique(np.asarray(self.classes))
+            declared = np.asarray(self.classes)
+            if declared.ndim != 1 or any(map(is_missing, declared.tolist() or [None])):
+                raise ValueError(f"classes must be a list of labels, got {self.classes!r}")
+            classes = np.unique(declared)
             if classes.dtype.kind != y.dtype.kind and "U" in (classes.dtype.kind, y.dtype.kind):
                 y, classes = y.astype(str), classes.astype(str)
             labels = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
@@ -269,7 +272,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     def _method_facts(self, runs: list[Run], n: int, delta: float) -> dict[str, str]:
         loss, method = self._loss_and_method()
         if not isinstance(method, Method):
-            return rule_facts(runs[0].plan, str(self.C), delta)
+            return rule_facts(runs, self.C, delta)
         l2 = self._penalty(n)
         given = f"L2 of strength {l2.strength:.3g}, on the intercept too, as given" if l2 else ""
         return {
@@ -392,9 +395,9 @@ class LogisticRegression(PrivateClassifier):
         Public nominal size n that averages are divided by, in the place of the number of rows,
         which may be twice that at most. Without it that number is public, under add_or_remove_one
         too: see the notes of :class:`~dpanalysis.ERM`.
-    random_state : None, int or RandomState
-        None, for a release: the operating system's entropy. A number repeats the run, and is for
-        research alone.
+    random_state : None, int, RandomState, Generator or "os"
+        None or "os", for a release: the operating system's entropy. A number repeats the run, and
+        is for research alone.
 
     Attributes
     ----------

@@ -66,7 +66,7 @@ def upstream_of(
     targets = [
         each.transformer_
         for each in _owners(frames, TransformedTargetRegressor)
-        if each.transformer is not None  # functions of one number learn nothing
+        if each.transformer is not None or _mixes(each.func)
     ]
     known = PublicEncoder, PrivateBounds
     leaves = [*transformers, *(leaf for step in targets for leaf in _leaves(step))]
@@ -87,6 +87,35 @@ def upstream_of(
     unseen = bounds is not None or (columns_of(X) is None and not transformers)
     notes = [(_UNSEEN, unseen), (_STEPS.format(names), names), (SEVERAL, repeated)]
     return Upstream(learned, tuple(note for note, holds in notes if holds), names, repeated)
+
+
+def _mixes(function: Any) -> bool:
+    """Whether a function of targets looks at several at once, as one that centers them does."""
+    if function is None:
+        return False
+    some = np.array([[-2.0], [0.5], [3.0], [7.0]])
+    try:
+        with np.errstate(all="ignore"):
+            together, alone = function(some), [function(each[None]) for each in some]
+            return not np.allclose(together, np.concatenate(alone), 1e-9, 0.0, equal_nan=True)
+    except Exception:  # whatever a user's function raises at numbers that are none of its own
+        return True
+
+
+def columns_before(X: Any) -> PublicColumns | None:
+    """Return the columns of the step right before the caller, of rows that it put into a table."""
+    around = _owners(_callers(), Pipeline)
+    step: Any = _last(step for each in around[::-1] for _, step in each.steps[:-1])
+    while isinstance(step, Pipeline):
+        step = _last(each for _, each in step.steps)
+    if type(step) not in (PublicEncoder, PrivateBounds) or not hasattr(X, "columns"):
+        return None
+    same = list(X.columns) == list(step.get_feature_names_out())
+    return step.columns_ if same else None
+
+
+def _last(steps: Iterable[Any]) -> Any:
+    return next(reversed([each for each in steps if each not in (None, "passthrough")]), None)
 
 
 def _callers() -> Iterator[Any]:
@@ -116,6 +145,8 @@ def _leaves(step: Any) -> list[Any]:
     if step is None or isinstance(step, str):
         return []
     if isinstance(step, ColumnTransformer):
+        if any(callable(columns) for *_, columns in step.transformers):
+            return [step]  # whatever chooses columns may look at the records
         parts = [*(each[1] for each in step.transformers), step.remainder]
     elif isinstance(step, (Pipeline, FeatureUnion)):
         parts = [each[1] for each in getattr(step, "steps", None) or step.transformer_list]

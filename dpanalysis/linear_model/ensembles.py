@@ -13,7 +13,8 @@ from sklearn.model_selection import check_cv
 from ..preprocessing.columns import LearnedRanges, PublicColumns
 from ..preprocessing.private_bounds import PrivateBounds
 from ..privacy.accounting.relations import REPLACE_ONE
-from .card import PrivacyCard
+from ..privacy.noise import is_system
+from .card import RESEARCH_ONLY, PrivacyCard
 from .design import REPEATING, SEVERAL, estimators_in
 
 # These learn nothing from records but by the private models in them.
@@ -35,6 +36,10 @@ _DIVIDED = (
 _BY_LABELS = "their labels", "under replace_one it is one with splits by place, cv=KFold(5)"
 _BY_PAIRS = "their labels", "it is one under add_or_remove_one, with a public size"
 _BY_NUMBER = "their number", "it is one under replace_one, with splits by place, cv=KFold(5)"
+_BY_WEIGHTS = (
+    "its sample_weight",
+    "it is one if the weights were chosen without these records, as the draws are without weights",
+)
 _BY_LIST = (
     "the list of splits that {} was given: the sum is a bound if the list was made without these "
     "records, and no split has a record twice"
@@ -152,7 +157,9 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     notes += [note for each in inside if (note := _divided(each, relation))]
     notes += [_ONE_NOISE] if _may_share_noise(models) else []
     notes += [_CONSTANT.format(type(m).__name__) for m in inside if _skips_constant_labels(m)]
-    not_covered = [line for m in models for line in m.privacy_.not_covered]
+    again = any(fit.repeatable for each in inside for fit in _ranges(each))
+    not_covered = [RESEARCH_ONLY] * again
+    not_covered += [line for m in models for line in m.privacy_.not_covered]
     not_covered += [_LABELS.format(type(each).__name__) for each in inside if _reads_labels(each)]
     return PrivacyCard(
         epsilon=math.fsum(cost.epsilon for cost in [*costs, *learned]),
@@ -173,7 +180,8 @@ def _has_card(estimator: Any) -> bool:
 
 def _may_share_noise(models: Iterable[Any]) -> bool:
     """Whether two models have one random_state, or generators, of which clones are copies."""
-    given = [each.random_state for each in models if each.random_state is not None]
+    states = (each.random_state for each in models)
+    given = [each for each in states if each is not None and not is_system(each)]
     numbers = {each for each in given if isinstance(each, (int, np.integer))}
     return len(given) > max(len(numbers), 1)
 
@@ -197,6 +205,8 @@ def _divided(meta: Any, relation: str) -> str | None:
         return None
     if name == "OneVsOneClassifier":
         return _DIVIDED.format(name, *_BY_PAIRS) if replaced else None
+    if getattr(meta, "_sample_weight", None) is not None:  # of Bagging, which draws by weight
+        return _DIVIDED.format(name, *_BY_WEIGHTS)
     if hasattr(meta, "estimators_samples_"):
         whole = not meta.bootstrap and meta.max_samples in (None, 1.0)
         return None if replaced or whole else _DIVIDED.format(name, *_BY_NUMBER)

@@ -6,6 +6,7 @@ a card.
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -16,14 +17,23 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._validation import check_number, check_positive, refuse_mask
-from ..preprocessing.columns import LearnedRanges, columns_of, refuse_nan
+from ..preprocessing.columns import LearnedRanges, all_or_nothing, columns_of, refuse_nan
 from ..preprocessing.encoder import is_missing
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.facts import check_size
+from ..privacy.noise import is_system
 from ..problems.rows.checks import has_read_width, refuse_read_width
 from . import fits
-from .card import PrivacyCard
-from .design import LEARNT_BOUNDS, NO_BOUNDS, Upstream, design_of, in_file, upstream_of
+from .card import RESEARCH_ONLY, PrivacyCard
+from .design import (
+    LEARNT_BOUNDS,
+    NO_BOUNDS,
+    Upstream,
+    columns_before,
+    design_of,
+    in_file,
+    upstream_of,
+)
 from .fits import Sketch, Spent, sketch
 from .runs import Run
 
@@ -52,7 +62,7 @@ _STEPS = (
 _CUT = (
     "no public bounds were declared, so every feature is cut to the range from -1 to 1: put a "
     "PublicEncoder right before the estimator, or pass bounds=(low, high). Those of an encoder are "
-    "lost in a DataFrame or a ColumnTransformer: pass bounds=encoder.columns_"
+    "lost in a DataFrame made by hand or a ColumnTransformer: pass bounds=encoder.columns_"
 )
 
 _NO_WEIGHTS = (
@@ -143,35 +153,41 @@ class PrivateLinearModel(BaseEstimator, ABC):
             raise TypeError(f"fit() got an unexpected keyword argument {next(iter(unknown))!r}")
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise TypeError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
-        given, (X, y) = X, self._checked(X, y)
-        n, d = X.shape
-        budget = self._budget(n)
-        known, targets = self._targets(y)
-        sparse = not isinstance(X, np.ndarray)
-        design, bounds_note = design_of(
-            self.bounds, columns_of(given), d, bool(self.fit_intercept), sparse
-        )
-        upstream = upstream_of(given, self.bounds, design, budget.relation, self._learned_targets())
-        table = sketch(X)
-        past = fits.PROCESS.on(table, upstream.repeated)
-        past.add(self._price(table, budget, upstream))
-        if upstream.repeated:
-            text = _SEARCHED.format(self._chosen_privately)
-            warnings.warn(text, PrivacyWarning, stacklevel=2)
-        if past.fits > 1:
-            warnings.warn(_AGAIN.format(past.fits, past), PrivacyWarning, stacklevel=2)
-        if upstream.steps:
-            warnings.warn(_STEPS.format(upstream.steps), PrivacyWarning, stacklevel=2)
-        if bounds_note == NO_BOUNDS:
-            warnings.warn(_CUT, PrivacyWarning, stacklevel=2)
-        if sparse or self._nominal(n) * d * X.itemsize <= _IN_MEMORY:
-            self._fit_design(design.rows(X), targets, known, design, budget, bounds_note, upstream)
-        else:
-            step = max(1, _ENTRIES // d)
-            parts = (X[lo : lo + step] for lo in range(0, n, step))
-            with in_file(map(design.rows, parts)) as D:
-                self._fit_design(D, targets, known, design, budget, bounds_note, upstream)
-        fits.PROCESS.spend(self._price(table, budget, upstream))
+        with all_or_nothing(self):
+            given, (X, y) = X, self._checked(X, y)
+            n, d = X.shape
+            budget = self._budget(n)
+            known, targets = self._targets(y)
+            sparse = not isinstance(X, np.ndarray)
+            attached = columns_of(given) or columns_before(given)
+            design, bounds_note = design_of(
+                self.bounds, attached, d, bool(self.fit_intercept), sparse
+            )
+            upstream = upstream_of(
+                given, self.bounds, design, budget.relation, self._learned_targets()
+            )
+            table = sketch(X)
+            past = fits.PROCESS.on(table, upstream.repeated)
+            past.add(self._price(table, budget, upstream))
+            if upstream.repeated:
+                text = _SEARCHED.format(self._chosen_privately)
+                warnings.warn(text, PrivacyWarning, stacklevel=2)
+            if past.fits > 1:
+                warnings.warn(_AGAIN.format(past.fits, past), PrivacyWarning, stacklevel=2)
+            if upstream.steps:
+                warnings.warn(_STEPS.format(upstream.steps), PrivacyWarning, stacklevel=2)
+            if bounds_note == NO_BOUNDS:
+                warnings.warn(_CUT, PrivacyWarning, stacklevel=2)
+            if sparse or self._nominal(n) * d * X.itemsize <= _IN_MEMORY:
+                self._fit_design(
+                    design.rows(X), targets, known, design, budget, bounds_note, upstream
+                )
+            else:
+                step = max(1, _ENTRIES // d)
+                parts = (X[lo : lo + step] for lo in range(0, n, step))
+                with in_file(map(design.rows, parts)) as D:
+                    self._fit_design(D, targets, known, design, budget, bounds_note, upstream)
+            fits.PROCESS.spend(self._price(table, budget, upstream))
         return self
 
     @staticmethod
@@ -234,8 +250,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
     def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         refuse_mask("X", X)
         refuse_mask("y", y)
-        if not self._numeric:
-            _refuse_missing(y)
+        (_refuse_no_numbers if self._numeric else _refuse_missing)(y)
         if has_read_width(X):
             refuse_read_width()
         try:
@@ -247,13 +262,17 @@ class PrivateLinearModel(BaseEstimator, ABC):
                 dtype=[np.float64, np.float32],
                 y_numeric=self._numeric,
             )
-        except ValueError as error:
+        except (ValueError, OverflowError, np.exceptions.DTypePromotionError) as error:
             refuse_nan(error)
-            if "could not convert string to float" not in str(error):
+            words = "could not convert string to float" in str(error)
+            if isinstance(error, ValueError) and not words:
                 raise
+            kinds = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()))
+            other = [each for each in kinds if getattr(each[1], "kind", "f") not in "biuf"]
+            where = f", not {other[0][1]} as in column {other[0][0]!r}" if other else ""
             raise ValueError(
-                f"X must hold numbers ({error}): put a PublicEncoder with the columns' domains "
-                "before the estimator"
+                f"X must hold numbers{where} ({error}): put a PublicEncoder with the columns' "
+                "domains before the estimator"
             ) from None
 
     def _nominal(self, n: int) -> int:
@@ -321,7 +340,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         }
         covered = ["coef_ and intercept_, and every prediction made from them"]
         not_covered = [
-            f"{self._public_size(budget)} and the features' names",
+            f"{self._public_size(budget, upstream)} and the features' names",
             *first,
             f"{'other ' if paid else ''}domains, bounds, classes or settings chosen by looking at "
             "these records, and whatever was learned from them before they reached the model or "
@@ -331,13 +350,10 @@ class PrivateLinearModel(BaseEstimator, ABC):
             "other fits on the same records, of models or of bounds: their epsilons add up",
             *last,
         ]
-        if self.random_state is not None:
-            not_covered.insert(
-                0,
-                "RESEARCH ONLY: random_state was given, and who knows it, or another fit with it, "
-                "can undo the noise; leave it None for a release",
-            )
-        ledger = tuple(event.describe() for each in runs for event in each.events)
+        own = self.random_state is not None and not is_system(self.random_state)
+        if own or any(each.repeatable for each in upstream.learned):
+            not_covered.insert(0, RESEARCH_ONLY)
+        ledger = tuple(line for each in runs for line in each.ledger)
         ledger += tuple(f"bounds learnt from the data: epsilon {each:g}" for each in paid)
         if paid:
             covered.append("the bounds that PrivateBounds learned")
@@ -353,19 +369,40 @@ class PrivateLinearModel(BaseEstimator, ABC):
             not_counted=upstream.not_counted,
         )
 
-    def _public_size(self, budget: Budget) -> str:
+    def _public_size(self, budget: Budget, upstream: Upstream) -> str:
         """Return what of the number of records is public."""
         if self.size is None:
             alone = "" if budget.relation == REPLACE_ONE else ", which is the nominal size,"
             return f"the number of records{alone}"
         if budget.relation == REPLACE_ONE:
             return "the number of records, the nominal size"
+        if any(each.size is None for each in upstream.learned):
+            return "the nominal size, the number of records, which the bounds were learned by,"
         return "the nominal size, but not the number of records,"
+
+
+def _refuse_no_numbers(y: Any) -> None:
+    """Raise ValueError for a target that is no number, such as a date, which could be read as one.
+
+    scikit-learn makes floats of others, and its error names no argument.
+    """
+    kind = np.asarray(y).dtype.kind
+    if kind in "biufc" or not isinstance(y, Iterable):
+        return
+    for i, value in enumerate(y):
+        try:
+            if kind in "OU" and not math.isnan(float(value)):
+                continue
+        except (TypeError, ValueError, OverflowError):
+            pass
+        raise ValueError(f"y must hold a number in every row, got {value!r} in row {i}")
 
 
 def _refuse_missing(y: Any) -> None:
     """Raise ValueError for a label that is missing: as text it would be a class of its own."""
-    if getattr(getattr(y, "dtype", None), "kind", "O") != "O" or not isinstance(y, Iterable):
+    dtype = getattr(y, "dtype", np.dtype(object))
+    numbers = isinstance(dtype, np.dtype) and dtype.kind not in "OMm"  # scikit-learn looks at them
+    if numbers or not isinstance(y, Iterable):
         return
     for i, label in enumerate(y):
         if not isinstance(label, str) and np.ndim(label) == 0 and is_missing(label):

@@ -312,14 +312,10 @@ class Ridge(RegressorMixin, PrivateLinearModel):
 
     def _method_facts(self, runs: list[Run], n: int, delta: float) -> dict[str, str]:
         loss = runs[0].outlook.loss
-        strength = "auto"
-        if self.alpha != "auto":
-            wanted = float(self.alpha) / self._nominal(n)
-            strength = "raised" if runs[0].plan.ridge > wanted else "given"
         width = f"Huber's of width {loss.width:.3g}" if type(loss) is Huber else "squared error"
         return {
             "Loss": f"{width}, for targets on the scale from -1 to 1",
-            **rule_facts(runs[0].plan, strength, delta, _CLIPPING.clip_norm),
+            **rule_facts(runs, self.alpha, delta, _CLIPPING.clip_norm),
         }
 
     def _about_targets(self, runs: list[Run]) -> tuple[dict[str, str], list[str], list[str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -24,7 +25,7 @@ from ..privacy.accounting.accountant import calibrate
 from ..privacy.accounting.relations import Budget
 from ..privacy.accounting.sampling import Full
 from ..privacy.accounting.selection import Repeats
-from ..privacy.events import Event, Gaussian, Repeated
+from ..privacy.events import Event, Gaussian, Repeated, Sampled
 from ..privacy.facts import Block, PublicFacts
 from ..privacy.ledger import Ledger
 from ..privacy.queries import PerturbedMinimum, curvature_of
@@ -223,7 +224,7 @@ def _variance(block: Block) -> float:
 
 @dataclass(frozen=True)
 class Run:
-    """The weights of a run, shape (d,), with its plan and its cost."""
+    """The weights of a run, shape (d,), its plan and cost, and whether it raised the penalty."""
 
     w: np.ndarray
     plan: Any
@@ -231,6 +232,18 @@ class Run:
     epsilon: float
     delta: float
     outlook: Any = None
+    raised: bool = False
+
+    @property
+    def ledger(self) -> list[str]:
+        """Each release in a line of plain words."""
+        if isinstance(self.plan, PerturbedMinimum) and type(self.events[0]) is Sampled:
+            minimizer, hidden = (each.describe() for each in self.events[0].events)
+            return [
+                f"the exact minimizer with its random term: {minimizer}; "
+                f"and noise on it, which hides the solver's error: {hidden}"
+            ]
+        return [each.describe() for each in self.events]
 
 
 def run(
@@ -253,11 +266,22 @@ def run(
     with whole_runs():
         result = minimize(problem, method, budget, rng=rng, record=())
     events = _counted(result.ledger)
-    return Run(result.w[0], result.plan, events, result.epsilon(), budget.delta)
+    found = Run(result.w[0], result.plan, events, result.epsilon(), budget.delta)
+    return replace(found, raised=_ridge(result.plan) > _ridge(method))
 
 
-def rule_facts(plan: Any, strength: str, delta: float, clip: float = 1.0) -> dict[str, str]:
-    """Return a card's part about method and penalty; ``clip`` is the clip norm of a descent."""
+def _ridge(of: Any) -> float:
+    return float(getattr(of, "ridge", 0.0))
+
+
+def rule_facts(
+    runs: Sequence[Run], given: float | str, delta: float, clip: float = 1.0
+) -> dict[str, str]:
+    """Return a card's part about method and penalty, of which a number or a rule was ``given``.
+
+    ``clip`` is the clip norm of a descent.
+    """
+    plan = runs[0].plan
     if not isinstance(plan, PerturbedMinimum):
         return {
             "Method": "full-batch gradient descent with momentum, gradients clipped to length "
@@ -275,14 +299,17 @@ def rule_facts(plan: Any, strength: str, delta: float, clip: float = 1.0) -> dic
     source = {
         "auto": ", by the default rule",
         "private": f", the best of {len(TRIED)} by a private score of some runs, all charged",
-        "raised": ", more than was given, since privacy needs it",
-    }.get(strength, ", as given")
+    }.get(str(given), ", as given")
+    if not isinstance(given, str) and any(each.raised for each in runs):
+        source = ", more than was given, since privacy needs it"
+    strengths = [f"{each.plan.ridge:.3g}" for each in runs]
+    each = strengths[0] if len(set(strengths)) == 1 else f"{', '.join(strengths)} by class"
     facts = {
         "Method": "objective perturbation: the exact minimizer of the penalized loss with a "
         "random linear term",
         "Noise": f"{noise}; of the laws that the bounds allow, the one of the least expected "
         "square",
-        "Penalty": f"L2 of strength {plan.ridge:.3g}, on the intercept too{source}",
+        "Penalty": f"L2 of strength {each}, on the intercept too{source}",
     }
     if delta > 0.0:
         facts["Why not gradients"] = (

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field
+from functools import wraps
 from typing import Any
 from uuid import uuid4
 
@@ -24,11 +27,17 @@ class LearnedRanges:
     relation : {"replace_one", "add_or_remove_one"}
     fit : str
         Identifies the fit: copies of its release count once, another fit is added.
+    size : int, optional
+        Public nominal size; without it the fit took the number of records as public.
+    repeatable : bool
+        Whether the noise was drawn from a seed or a generator, and is for research alone.
     """
 
     epsilon: float
     relation: str = REPLACE_ONE
     fit: str = field(default_factory=lambda: uuid4().hex)
+    size: int | None = None
+    repeatable: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_number("epsilon", self.epsilon, low=0.0))
@@ -152,9 +161,35 @@ def traced(numbers: np.ndarray, learned: tuple[LearnedRanges, ...]) -> np.ndarra
     return view
 
 
+_IN_TABLES = "dpanalysis.learned"  # key of the fits in the attributes of a DataFrame
+
+
 def learned_by(array: Any) -> tuple[LearnedRanges, ...]:
-    """Return the fits attached to an array by :func:`traced`."""
-    return array.learned if isinstance(array, _Traced) else ()
+    """Return the fits attached to an array by :func:`traced`, to sparse rows, or to a DataFrame."""
+    if isinstance(array, _Traced):
+        return array.learned
+    columns = getattr(array, "public_columns", None)
+    if isinstance(columns, PublicColumns):
+        return columns.learned
+    kept = getattr(array, "attrs", None)
+    return tuple(LearnedRanges(*each) for each in kept.get(_IN_TABLES, ())) if kept else ()
+
+
+def tables_traced(transform: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a ``transform`` that attaches fits to a DataFrame, which scikit-learn makes of rows.
+
+    pandas passes attributes on, and writes them into files as JSON.
+    """
+
+    @wraps(transform)
+    def traced_too(self: Any, X: Any) -> Any:
+        rows = transform(self, X)
+        learned = dict.fromkeys([*self.columns_.learned, *learned_by(X)])
+        if learned and isinstance(getattr(rows, "attrs", None), dict):
+            rows.attrs[_IN_TABLES] = [list(astuple(each)) for each in learned]
+        return rows
+
+    return traced_too
 
 
 class _Encoded(_Traced):
@@ -198,7 +233,20 @@ def columns_of(X: Any) -> PublicColumns | None:
     return columns if isinstance(columns, PublicColumns) and columns.d == X.shape[1] else None
 
 
-def refuse_nan(error: ValueError) -> None:
+@contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """Put the attributes of an estimator back where its fit raises: a former one stays whole."""
+    # scikit-learn notes the names of the columns before the rest is checked.
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+def refuse_nan(error: Exception) -> None:
     """Raise for NaN in X with the private cure: scikit-learn names models without privacy."""
     if "Input X contains NaN" in str(error):
         raise ValueError(

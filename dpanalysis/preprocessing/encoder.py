@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._validation import refuse_mask
-from .columns import LearnedRanges, PublicColumns, learned_by, with_columns
+from .columns import LearnedRanges, PublicColumns, learned_by, tables_traced, with_columns
 
 _UNFILLED = "FILL IN"
 
@@ -333,7 +333,6 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         else:
             domain = parse_domain(self.domain)
         names, count = _names(X)
-        self._domain = domain
         if names is not None:
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
@@ -344,16 +343,18 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
                     f"X has no column {absent[0]!r}, which the domain declares; it has "
                     f"{', '.join(map(repr, names))}"
                 )
+            places = [names.index(name) for name in domain]
             self.feature_names_in_ = np.asarray(names, dtype=object)
-            self._places = [names.index(name) for name in domain]
         elif count != len(domain):
             raise ValueError(
                 f"X must have the {len(domain)} columns of the domain, in its order, since it has "
                 f"no names; got {count}"
             )
         else:
-            self._places = list(range(count))
-        self.n_features_in_ = count
+            places = list(range(count))
+            self.__dict__.pop("feature_names_in_", None)
+        # After all that may raise, so that a former fit stays whole.
+        self._domain, self._places, self.n_features_in_ = domain, places, count
         declared = [] if isinstance(self.domain, (str, os.PathLike)) else self.domain.values()
         fits = [*learned_by(X), *(fit for each in declared for fit in _learned(each))]
         self.columns_ = replace(_columns(domain), learned=tuple(fits))
@@ -439,6 +440,10 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
         return tags
+
+
+# Around what scikit-learn has made of it: its ``set_output`` loses what is attached to an array.
+PublicEncoder.transform = tables_traced(PublicEncoder.transform)  # type: ignore
 
 
 def _columns(domain: Mapping[str, Domain]) -> PublicColumns:

@@ -13,10 +13,21 @@ from .._validation import check_number, check_positive
 from ..experiments.loop import whole_runs
 from ..experiments.run import minimize
 from ..methods.perturbation import Quantiles
+from ..privacy import mechanisms
 from ..privacy.accounting.relations import Budget
+from ..privacy.noise import is_system
 from ..problems.base import ColumnTable
 from ..problems.rows.checks import has_read_width, refuse_read_width
-from .columns import LearnedRanges, PublicColumns, columns_of, refuse_nan, traced, with_columns
+from .columns import (
+    LearnedRanges,
+    PublicColumns,
+    all_or_nothing,
+    learned_by,
+    refuse_nan,
+    tables_traced,
+    traced,
+    with_columns,
+)
 
 # 0 and both signs of 2^-20 to 2^40 in steps of a thousandth, which a column of years needs.
 _POWERS = 2.0 ** (np.arange(-20 * 700, 40 * 700 + 1) / 700)
@@ -42,7 +53,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     size : int, optional
         Public nominal size, as in :class:`~dpanalysis.linear_model.LogisticRegression`: shares are
         shares of it.
-    random_state : None, int or RandomState
+    random_state : None, int, RandomState, Generator or "os"
         As in :class:`~dpanalysis.linear_model.LogisticRegression`.
 
     Attributes
@@ -59,10 +70,10 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     -----
     *What an estimator counts.* Every fit is a separate release and costs what its runs have spent.
     An estimator of :mod:`dpanalysis.linear_model` counts it once if it is a step, however deep, of
-    the pipeline that fits the estimator, if the estimator is given the array that :meth:`transform`
-    has returned, or if its ``bounds`` are ``bounds_``, ``low_`` or ``high_``. It cannot count a fit
-    that reaches it otherwise, such as by a DataFrame made by hand: its card then says that epsilon
-    is not the total.
+    the pipeline that fits the estimator, if the estimator is given the array or table that
+    :meth:`transform` has returned, or if its ``bounds`` are ``bounds_``, ``low_`` or ``high_``. It
+    cannot count a fit that reaches it otherwise, such as by a DataFrame made by hand: its card then
+    says that epsilon is not the total.
 
     Examples
     --------
@@ -100,40 +111,46 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         if has_read_width(X):
             refuse_read_width()
-        attached = columns_of(X)
-        X = self._numbers(X)
-        epsilon = check_positive("epsilon", self.epsilon)
-        share = check_number(
-            "trimmed", self.trimmed, low=0.0, high=0.25, low_open=True, high_open=True
-        )
-        table = ColumnTable(X, self.size)
-        n, d = table.facts(self.relation).n, table.d
-        # In one of 40 columns the noise of a threshold and of a count amounts to so many records.
-        needed = (4.0 * d / epsilon) * (math.log(40.0) + 2.0 * math.log(2.0)) / n
-        if needed >= 0.25:
-            raise ValueError(
-                f"epsilon = {epsilon:g} is too little for the ranges of {d} columns of {n} rows: "
-                f"at least {4.0 * needed * epsilon:.2g} is needed, or declare the ranges"
+        before = learned_by(X)
+        with all_or_nothing(self):
+            X = self._numbers(X)
+            epsilon = check_positive("epsilon", self.epsilon)
+            share = check_number(
+                "trimmed", self.trimmed, low=0.0, high=0.25, low_open=True, high_open=True
             )
-        share = max(share, needed)
-        state, half = self.random_state, Budget(0.5 * epsilon, 0.0, self.relation)
-        if isinstance(state, np.random.RandomState):
-            state = int(state.randint(2**31 - 1))
-        seeds: Any = ["os"] * 2 if state is None else np.random.SeedSequence(state).spawn(2)
-        runs = []
-        for side, seed in zip(("above", "below"), seeds):
-            method = Quantiles(1.0 - share, _CANDIDATES, side=side)
-            with whole_runs():
-                runs.append(minimize(table, method, half, rng=seed, record=()))
-        ends = [result.w[0] for result in runs]
-        low, high = np.minimum(*ends), np.maximum(*ends)
-        wide = np.where(high > low, 0.02 * (high - low), np.maximum(0.02 * abs(low), 1e-6))
-        low, high = low - wide, high + wide
-        spent = LearnedRanges(math.fsum(result.epsilon() for result in runs), half.relation)
-        learned = (spent, *(attached.learned if attached is not None else ()))
-        self.columns_ = PublicColumns(np.zeros(d), np.ones(d), learned=learned)
-        self.bounds_ = PublicColumns(low, high, learned=learned)
-        self.low_, self.high_ = traced(low, learned), traced(high, learned)
+            table = ColumnTable(X, self.size)
+            n, d = table.facts(self.relation).n, table.d
+            # In one of 40 columns the noise of a threshold and of a count is so many records.
+            needed = (4.0 * d / epsilon) * (math.log(40.0) + 2.0 * math.log(2.0)) / n
+            if needed >= 0.25:
+                raise ValueError(
+                    f"epsilon = {epsilon:g} is too little for the ranges of {d} columns of {n} "
+                    f"rows: at least {4.0 * needed * epsilon:.2g} is needed, or declare the ranges"
+                )
+            share = max(share, needed)
+            state, half = self.random_state, Budget(0.5 * epsilon, 0.0, self.relation)
+            if isinstance(state, np.random.RandomState):
+                state = int(state.randint(2**31 - 1))
+            seeds = mechanisms.spawn("os" if state is None else state, 2)
+            runs = []
+            for side, seed in zip(("above", "below"), seeds):
+                method = Quantiles(1.0 - share, _CANDIDATES, side=side)
+                with whole_runs():
+                    runs.append(minimize(table, method, half, rng=seed, record=()))
+            ends = [result.w[0] for result in runs]
+            low, high = np.minimum(*ends), np.maximum(*ends)
+            wide = np.where(high > low, 0.02 * (high - low), np.maximum(0.02 * abs(low), 1e-6))
+            low, high = low - wide, high + wide
+            spent = LearnedRanges(
+                math.fsum(result.epsilon() for result in runs),
+                half.relation,
+                size=self.size,
+                repeatable=state is not None and not is_system(state),
+            )
+            learned = (spent, *before)
+            self.columns_ = PublicColumns(np.zeros(d), np.ones(d), learned=learned)
+            self.bounds_ = PublicColumns(low, high, learned=learned)
+            self.low_, self.high_ = traced(low, learned), traced(high, learned)
         return self
 
     def _numbers(self, X: Any, **options: Any) -> Any:
@@ -150,3 +167,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         low, high = np.asarray(self.low_), np.asarray(self.high_)
         scaled = np.clip((0.5 * X - 0.5 * low) / (0.5 * high - 0.5 * low), 0.0, 1.0)
         return with_columns(scaled, self.columns_)
+
+
+# Around what scikit-learn has made of it: its ``set_output`` loses what is attached to an array.
+PrivateBounds.transform = tables_traced(PrivateBounds.transform)  # type: ignore

@@ -383,6 +383,11 @@ def random_source(rng: Any = None) -> Random:
     )
 
 
+def is_system(rng: Any) -> bool:
+    """Whether a source is the entropy of the operating system, which nobody can draw again."""
+    return isinstance(rng, SystemRandom) or (isinstance(rng, str) and rng == "os")
+
+
 def spawn(rng: Any, count: int) -> list[Random]:
     """Return ``count`` independent sources; child i does not depend on ``count``.
 

@@ -586,8 +586,18 @@ def test_a_file_that_cannot_be_written_ends_the_run_before_the_batch(tmp_path, m
     rest = problem()
     result = run("momentum", rest, resume=path)
     assert rest.opened == 4 and len(result.ledger) == 7
-    with pytest.raises(OSError):
-        run("momentum", checkpoint=path / "below" / "run.npz")
+
+
+def test_a_folder_that_is_not_there_is_named_and_not_made(tmp_path):
+    """A slip in a name made folders, in which nobody looks for the only record of what was paid."""
+    (tmp_path / "file").touch()
+    for name in ("checkpoint", "resume"):
+        for folder in ("new/folder", "file"):
+            on = problem()
+            with pytest.raises(FileNotFoundError, match=f"{name}: there is no folder .*{folder}"):
+                run("momentum", on, **{name: tmp_path / folder / "run.npz"})
+            assert on.opened == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_purchase_is_on_the_disk_before_its_batch_is_drawn(tmp_path, monkeypatch):

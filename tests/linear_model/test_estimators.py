@@ -155,6 +155,37 @@ def test_bounds_travel_through_a_pipeline():
     np.testing.assert_array_equal(explicit.coef_, model[1].coef_)
 
 
+@pytest.fixture
+def few_candidates(monkeypatch):
+    """The sparse vector looks at 65 numbers and not at 56,001: what it costs is the same."""
+    few = tuple(np.linspace(-16.0, 16.0, 65).tolist())
+    monkeypatch.setattr("dpanalysis.preprocessing.private_bounds._CANDIDATES", few)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_so_they_do_in_a_table(nested, few_candidates):
+    """As set_output(transform="pandas") makes one: features were cut to [-1, 1]."""
+    X = pd.DataFrame(np.random.default_rng(0).uniform(0, 9, (2000, 2)), columns=["a", "b"])
+    fits = {}
+    for kind in ("default", "pandas"):
+        for first in (
+            PublicEncoder({"b": (0, 9), "a": (0, 20)}),
+            PrivateBounds(9.0, random_state=0),
+        ):
+            step = make_pipeline(first, "passthrough") if nested else first
+            model = LogisticRegression(random_state=0)
+            last = make_pipeline("passthrough", model) if nested else model
+            fitted = make_pipeline(step, "passthrough", last)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "the same rows again")
+                warnings.filterwarnings("error", "no public bounds")
+                fitted.set_output(transform=kind).fit(X, X["a"] > X["b"])
+            fits[kind, type(first)] = model
+            assert "No bounds" not in str(model.privacy_)
+    for first in (PublicEncoder, PrivateBounds):
+        np.testing.assert_array_equal(fits["pandas", first].coef_, fits["default", first].coef_)
+
+
 def test_searches_are_met_by_a_warning():
     X, y = blobs(n=300)
     model = LogisticRegression(bounds=(-4, 4), random_state=0)
@@ -208,6 +239,47 @@ def test_bad_input_is_one_sentence(kind):
     with pytest.raises(ValueError, match="contains NaN: a PublicEncoder") as caught:
         model.fit(np.full((200, 3), np.nan), y)
     assert "HistGradient" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["datetime64[s]", "timedelta64[s]", "category", "object"])
+def test_a_column_that_holds_no_numbers_is_named(kind):
+    values = pd.Series([1, 2] * 50).map("n{}".format) if kind == "category" else [1, 10**400] * 50
+    values = pd.Series(values if kind in ("category", "object") else [1, 2] * 50, dtype=kind)
+    table = pd.DataFrame({"first": 1.0, "second": values, "third": "x" if kind == "object" else 2})
+    with pytest.raises(ValueError, match=r"X must hold numbers, not .* as in column 'second'"):
+        LogisticRegression().fit(table, [0, 1] * 50)
+
+
+@pytest.mark.parametrize("classes", [[], "yes", {"no", "yes"}, [["no", "yes"]], [0.0, math.nan]])
+def test_classes_that_are_no_list_are_named(classes):
+    with pytest.raises(ValueError, match="classes must be a list of labels, got"):
+        LogisticRegression(classes=classes).fit(np.eye(4), [0.0, 1.0, 0.0, 1.0])
+
+
+def test_a_fit_that_raises_leaves_the_one_before(monkeypatch, few_candidates):
+    """Names of other columns stayed, under which the old weights were used, and new weights
+    with the card of the old ones."""
+    X, y = blobs(n=400, d=2)
+    table = pd.DataFrame(X, columns=["a", "b"])
+    numbers = {"a": (-3, 3), "b": (-3, 3)}
+    parts = [PublicEncoder(numbers), PrivateBounds(50.0), LogisticRegression(2.0, bounds=(-3, 3))]
+    for part in parts:
+        kept = vars(part.fit(table, y)).copy()
+        with pytest.raises(ValueError, match=r"epsilon must|no column 'c'"):
+            wrong = {"domain": {**numbers, "c": (0, 1)}} if part is parts[0] else {"epsilon": -1.0}
+            part.set_params(**wrong).fit(table[["b", "a"]], y)
+        assert vars(part) == {**kept, **wrong}
+    unnamed = PublicEncoder(numbers).fit(table[["b", "a"]]).fit(X)
+    assert unnamed.to_dict() == PublicEncoder(numbers).fit(X).to_dict()
+
+    def interrupted(self, *_):
+        assert not np.array_equal(self.coef_, kept["coef_"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LogisticRegression, "_card", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        part.set_params(epsilon=9.0).fit(table, y)
+    np.testing.assert_array_equal(part.coef_, kept["coef_"])
 
 
 def test_declared_classes_need_not_occur():
@@ -530,3 +602,28 @@ def test_the_size_decides_whether_rows_go_through_a_file(monkeypatch):
         opened.clear()
         model.set_params(size=size).fit(X[:n], y[:n])
         assert len(opened) == files
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_the_card_states_the_penalties_that_ran():
+    """It said "as given" of one that was raised 2e8 times, and knew the first class's alone."""
+    X, y = blobs(n=500, K=2)
+    given = LogisticRegression(1.0, C=100.0 / 500.0, bounds=(-3, 3), random_state=0).fit(X, y)
+    assert given.privacy_.facts["Penalty"] == "L2 of strength 0.01, on the intercept too, as given"
+    raised = LogisticRegression(0.1, C=1e9, bounds=(-3, 3), random_state=0).fit(X, y)
+    assert raised.privacy_.facts["Penalty"].endswith("more than was given, since privacy needs it")
+    X, y = blobs(n=500, K=3)
+    weights = {np.unique(y)[0].item(): 5.0}
+    several = LinearSVC(1.0, C=1e-3, class_weight=weights, bounds=(-3, 3), random_state=0)
+    assert "strength 0.4, 2, 2 by class" in several.fit(X, y).privacy_.facts["Penalty"]
+
+
+@pytest.mark.parametrize(("delta", "noise"), [(0.0, "epsilon 0.99"), (1e-6, "Gaussian noise")])
+def test_the_ledger_says_what_objective_perturbation_releases(delta, noise):
+    X, y = blobs(n=4000, d=60)
+    bound = dpa.RowBound(2, 3.0)
+    fitted = LogisticRegression(1.0, delta, C=0.1, bounds=bound, random_state=0).fit(X, y)
+    [line] = fitted.privacy_.ledger
+    minimizer, _, hidden = line.partition("; and noise on it, which hides the solver's error: ")
+    assert minimizer.startswith("the exact minimizer with its random term: ") and hidden
+    assert noise in line

@@ -320,3 +320,16 @@ def test_a_missing_label_is_no_class():
             ):
                 model.fit(X, y)
     assert model.fit(X, pd.Series(words, dtype="category")).classes_.tolist() == ["no", "yes"]
+
+
+@pytest.mark.parametrize("kind", ["date", "datetime64[s]", "Int64", "boolean"])
+def test_nor_is_a_missing_date_or_a_missing_number_of_pandas(kind):
+    """NaT was a class of its own."""
+    import pandas as pd
+
+    days = pd.Series(pd.to_datetime(["2020-01-01", None, "2021-01-01"] * 20))
+    gaps = {"date": days, "datetime64[s]": days.to_numpy("datetime64[s]")}
+    y = gaps[kind] if kind in gaps else pd.Series([True, None, False] * 20, dtype=kind)
+    model = LogisticRegression(5.0, bounds=(0.0, 1.0), random_state=0)
+    with pytest.raises(ValueError, match=r"y must hold a label in every row, got .* in row 1"):
+        model.fit(np.linspace(0.0, 1.0, 60)[:, None], y)

@@ -250,8 +250,11 @@ def test_bad_input_is_one_sentence_and_costs_nothing(kind, monkeypatch):
     fails("NaN", X=np.where(np.eye(200, 3) > 0, np.nan, X))
     fails("NaN", y=np.where(np.arange(200) > 5, np.nan, y))
     fails("infinity", y=np.where(np.arange(200) > 5, np.inf, y))
-    fails("could not convert", y=np.array(["word"] * 200, dtype=object))
-    fails("could not convert.*PublicEncoder", X=np.full((200, 2), "word", dtype=object))
+    fails("y must hold a number in every row", y=np.array(["word"] * 200, dtype=object))
+    fails(
+        "X must hold numbers .could not convert.*PublicEncoder",
+        X=np.full((200, 2), "word", dtype=object),
+    )
     fails("low must be below high in every column", bounds=(4, -4))
     fails("sample", y=y[:-1])
     fails("1d array", y=np.column_stack([y, y]))
@@ -436,6 +439,14 @@ def test_a_transformer_of_the_target_that_learns_is_named():
     with pytest.warns(PrivacyWarning, match="the steps StandardScaler before"):
         learns.fit(X, y)
     assert any("StandardScaler" in line for line in learns.regressor_.privacy_.not_counted)
+    centers = TransformedTargetRegressor(
+        model(**arguments),
+        func=lambda t: t - t.mean(),
+        inverse_func=lambda t: t,
+        check_inverse=False,
+    )
+    with pytest.warns(PrivacyWarning, match="the steps FunctionTransformer before"):
+        centers.fit(X, y)
     public = TransformedTargetRegressor(
         model(**arguments), func=lambda t: t / 10.0, inverse_func=lambda t: 10.0 * t
     )
@@ -456,6 +467,24 @@ def test_a_range_of_the_target_that_was_paid_for_is_on_the_card():
     assert "bounds learnt from the data: epsilon 0.5" in fitted.privacy_.ledger
     with pytest.raises(ValueError, match="relation must be that under which bounds were learned"):
         model(target_bounds=ends, relation="add_or_remove_one").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("y", "row"),
+    [
+        (pd.Series(pd.to_datetime(["2020-01-01"] * 4)), 0),  # was read as a number of microseconds
+        (np.array([1, 2, 3, 4], dtype="timedelta64[s]"), 0),
+        (np.array(["1", "x", "2", "y"], dtype=object), 1),  # X was blamed
+        (["1", "2", "x", "3"], 2),
+        ([1, 2, 3, 10**400], 3),
+        ([1.0, 2.0, None, 3.0], 2),
+    ],
+)
+def test_a_target_that_is_no_number_is_named_by_its_row(y, row):
+    with pytest.raises(
+        ValueError, match=rf"y must hold a number in every row, got .* in row {row}"
+    ):
+        model().fit(np.eye(4), y)
 
 
 def test_the_card():

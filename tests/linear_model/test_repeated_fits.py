@@ -334,3 +334,15 @@ def test_what_has_no_sum_is_refused():
     other = model(relation="add_or_remove_one").fit(X, Y)
     with pytest.raises(ValueError, match="one relation alone"):
         privacy_of([model().fit(X, Y), other])
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_draws_by_weights_are_no_bound():
+    """From scikit-learn 1.8 on weights decide which records a part is given; 1.6 refuses them."""
+    bag = BaggingClassifier(model(0.5), 2, random_state=0)
+    assert not any("its sample_weight" in n for n in privacy_of(bag.fit(X, Y > 0)).not_counted)
+    try:
+        bag.fit(X, Y > 0, sample_weight=np.arange(1.0, len(X) + 1.0))
+    except ValueError:
+        pytest.skip("this scikit-learn refuses the weights")
+    assert any("its sample_weight" in note for note in privacy_of(bag).not_counted)

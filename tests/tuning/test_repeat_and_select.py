@@ -481,3 +481,22 @@ def test_choices_within_choices_cost_what_the_theorem_says(depth, epsilon, shape
 def test_a_choice_of_zcdp_runs_has_no_choice_within():
     with pytest.raises(ValueError, match="the best of several runs of zCDP is not of zCDP"):
         repeat_and_select([chosen_of], dpa.Budget(2.0, delta=1e-6), score=fair, rng=0)
+
+
+@pytest.mark.parametrize("rng", [3, np.random.default_rng(3), None, "os"])
+def test_a_choice_is_no_better_than_the_noise_of_its_scores(rng):
+    """Runs of exact noise, chosen by scores that anybody can draw again, counted as exact."""
+
+    def release(budget, rng):
+        return dpa.minimize(PROBLEM, dpa.methods.OutputPerturbation(), budget, rng="os")
+
+    budget, repeats = dpa.Budget(3.0), Repeats(6.0, 0.0)
+    chosen = repeat_and_select([release], budget, score=fair, repeats=repeats, rng=rng)
+    assert chosen.output.hardened is (rng == "os")
+    made = repeat_and_select([model_of_system], budget, score=fair, repeats=repeats, rng=rng)
+    seeded = rng is not None and not isinstance(rng, str)
+    assert ("RESEARCH ONLY" in str(made.output.privacy_)) is seeded
+
+
+def model_of_system(budget, rng):
+    return LogisticRegression(budget.epsilon, bounds=(-1, 1)).fit(X, X[:, 0] > 0)
