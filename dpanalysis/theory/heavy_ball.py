@@ -16,6 +16,8 @@ from ._arguments import (
 )
 from .quadratic import as_spectrum, heavy_ball_recurrence, quadratic_gap, stationary_gap, worst_rate
 
+_TOGETHER = 1 << 14  # matrices of which norms are taken at a time
+
 
 def heavy_ball_rate(
     step_size: ArrayLike, momentum: ArrayLike, mu: float, L: float
@@ -181,13 +183,17 @@ def _power_norms(p: FloatArray, q: FloatArray, t: np.ndarray) -> FloatArray:
     closed = np.zeros((p.size, 2, 2))
     closed[:, 0, 0], closed[:, 0, 1], closed[:, 1, 0] = p, -q, 1.0
     norms = np.empty(steps + 1)
-    for step in range(steps + 1):
-        square = np.sum(power**2, axis=(1, 2))
-        determinant = power[:, 0, 0] * power[:, 1, 1] - power[:, 0, 1] * power[:, 1, 0]
+    together = max(1, _TOGETHER // p.size)
+    for start in range(0, steps + 1, together):
+        powers = np.empty((min(together, steps + 1 - start), p.size, 2, 2))
+        for each in powers:
+            each[:] = power
+            power = closed @ power
+        square = np.sum(powers**2, axis=(2, 3))
+        determinant = powers[..., 0, 0] * powers[..., 1, 1] - powers[..., 0, 1] * powers[..., 1, 0]
         # Largest singular value of a 2 x 2 matrix from its Frobenius norm and determinant.
         root = np.sqrt(np.maximum(square**2 - 4.0 * determinant**2, 0.0))
-        norms[step] = np.sqrt(0.5 * (square + root)).max()
-        power = closed @ power
+        norms[start : start + together] = np.sqrt(0.5 * (square + root)).max(axis=1)
     return norms[t]
 
 
