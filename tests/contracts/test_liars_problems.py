@@ -343,6 +343,10 @@ MORE = [
         r"value at \(R, d\) is not that of each iterate",
     ),
     (
+        kind(value=lambda self, w: np.sum(Median.value(self, w))),
+        r"value at \(R, d\) is not that of each iterate: shapes \(\), \(3,\)",
+    ),
+    (
         kind(gradient=lambda self, w: 1.01 * Median.gradient(self, w)),
         r"gradient\(w\) is not gradient_sum\(w\)/facts\(\).n plus",
     ),
