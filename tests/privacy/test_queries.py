@@ -364,6 +364,7 @@ def test_gumbel_noise_is_finite_even_at_the_end_of_the_uniforms():
         (lambda: noisy_min(noise="laplace"), "noise"),
         (lambda: noisy_min(steps=[0.0, np.nan]), "points"),
         (lambda: noisy_min(steps=[]), "points"),
+        (lambda: NoisyMin(ray(), 1.0, 0.1, "exponential", 2), "count"),
         (lambda: NoisyMin(np.full((2, 1), np.inf), 1.0, 0.1), "points"),
         (lambda: first_decrease("cauchy"), "noise"),
         (lambda: first_decrease(scales=(1.0, 0.0)), "query_scale"),
