@@ -466,6 +466,21 @@ def test_every_price_counts_what_two_sums_round_apart(relation, records):
     assert gradient_event(rounding, full, "laplace", 0.5) == Laplace(0.5, moved)
 
 
+WHOLE = [
+    privacy.queries.NoisyQuantile(0, 0.5, (0.0, 1.0), 1.0),
+    privacy.queries.NoisyDescent(np.zeros(1), 0.1, 1, 1, False, "gaussian", 1.0),
+    privacy.queries.PerturbedMinimum("gaussian", 1.0, 0.1, 1e-3, 1.0),
+    privacy.queries.LastNoisyIterate(np.zeros(1), 0.1, 1, 1.0),
+]
+
+
+@pytest.mark.parametrize("sampling", [dpa.Poisson(0.5), dpa.WithoutReplacement(5)])
+@pytest.mark.parametrize("query", WHOLE, ids=lambda query: type(query).__name__)
+def test_what_reads_all_records_is_never_priced_as_a_sample(query, sampling):
+    with pytest.raises(ValueError, match=r"sampling must be Full\(\) for a whole solution"):
+        query.event(facts(sampling.relations[0]), sampling)
+
+
 ANY = [-math.inf, -50.0, 0.0, 0.3, 1.0, 50.0, math.inf, math.nan]
 
 
