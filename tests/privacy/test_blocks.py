@@ -324,6 +324,13 @@ def test_several_predictions_move_copies_of_a_block_by_the_norm_of_the_law(law, 
     assert moved == pytest.approx(2.0 * derivative * 0.75 / 0.5, rel=1e-9)
 
 
+def test_blocks_of_sums_that_vanish_or_overflow_are_refused():
+    facts = problem_of(np.zeros((3, 4)), [1, 1, -1], 1, dpa.RowBound(SHAPE, 1.0)).facts(ADD)
+    for size in (1e-260, 1e300):
+        with pytest.raises(ValueError, match="another unit"):
+            dataclasses.replace(facts, gradient_bounds=(size, size)).block_sensitivities(1)
+
+
 def test_a_shape_of_another_norm_is_refused():
     facts = problem_of(np.zeros((3, 4)), [1, 1, -1], 1, dpa.RowBound(SHAPE, 1.0)).facts(ADD)
     swapped = (Block(2, 1, 1.0), Block(2, INF, 1.0))
