@@ -786,6 +786,29 @@ def test_a_batch_takes_no_query_that_its_oracle_refuses():
             batch.ask(query)
 
 
+@pytest.mark.parametrize("asked", ["gradient", "query"])
+def test_the_ledger_says_so_once_noise_was_floating_point(asked, monkeypatch):
+    """Whatever makes it: the oracle looks at the source after each answer."""
+    oracle = oracle_of(problem_of(np.eye(2), np.ones(2)), seed="os")
+    query = queries.NoisyValue(np.zeros(2), 1.0, 0.1)
+
+    def answer():
+        if asked == "query":
+            return oracle.ask(query, dpa.Full())
+        return oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
+
+    def floating(sources):
+        sources.random()
+        return 0.0
+
+    answer()
+    assert oracle.ledger.noise == "exact"
+    monkeypatch.setattr(mechanisms, "add_noise", lambda g, m, s, r: g + floating(r[0]))
+    monkeypatch.setattr(mechanisms, "noisy", lambda random, *x: np.array([floating(random)]))
+    answer()
+    assert oracle.ledger.noise == "floating point"
+
+
 def test_a_query_is_for_one_replicate():
     oracle = oracle_of(problem_of(np.eye(2), np.ones(2)), replicates=2)
     query = queries.NoisyValue(np.zeros(2), 1.0, 0.1)
