@@ -209,11 +209,6 @@ class _MethodChecks:
             "the method plans other events the second time, from the same facts and budget: "
             "prepare() and events() may depend on their arguments only",
         )
-        if plan.planned is None:
-            require(
-                isinstance(self.method, AdaptiveMethod),
-                "events() is None, so the method must extend dpanalysis.methods.AdaptiveMethod",
-            )
         return plan
 
     def check_steps(self, plan: _PlannedRun) -> list[_Recorded]:

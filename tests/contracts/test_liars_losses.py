@@ -144,10 +144,99 @@ LOSSES = [
 ]
 
 
+class Travels(Pseudo):
+    """Another process has another loss."""
+
+    def __init__(self):
+        self.size = 1.0
+
+    def __getstate__(self):
+        return {"size": 1.0 + 1e-9}
+
+    def value(self, z, y):
+        return self.size * super().value(z, y)
+
+
+def valued(change):
+    """A loss whose values are ``change(the honest ones, z, y)``."""
+    return loss(value=lambda self, z, y: change(Pseudo.value(self, z, y), z, y))
+
+
+def no_table(found, z, y):
+    if np.ndim(z) == 2:
+        raise ValueError("z must be a vector")
+    return found
+
+
+MORE = [
+    (
+        loss(derivative=lambda self, z, y: (1.0 + 5e-5) * Pseudo.derivative(self, z, y)),
+        "Liar.lipschitz is 1, but derivative is 1.000[0-9]* in size",
+    ),
+    (
+        loss(
+            derivative=lambda self, z, y: (1.0 + 5e-5) * Pseudo.derivative(self, z, y),
+            lipschitz=1.00006,
+            second_derivative=lambda self, z, y: (
+                (1.0 + 9e-5) * Pseudo.second_derivative(self, z, y)
+            ),
+        ),
+        "Liar.smoothness is 1, but (second_derivative is 1.000[0-9]* in|the derivative changes)",
+    ),
+    (
+        loss(derivative=lambda self, z, y: Pseudo.derivative(self, z, y) * (1 + (abs(z) > 1e100))),
+        r"Liar.derivative is -2.0 at z = -1e\+300|Liar.derivative is 2.0 at z = -1e\+300",
+    ),
+    (
+        valued(lambda found, z, y: np.where(np.abs(z) > 1e100, np.nan, found)),
+        r"Liar.value is nan at z = -1e\+300",
+    ),
+    (
+        valued(lambda found, z, y: found + np.log1p(np.exp(np.where(z > 999.0, z, 0.0))) * 0.0),
+        "Liar.value (warns at predictions up to 1e3 in float64|is nan)|differences of value give",
+    ),
+    (
+        valued(lambda found, z, y: found + (np.exp(np.abs(z)) if z.dtype == "f" else 0.0) * 1e-30),
+        "Liar.value warns at predictions up to 1e3 in float32",
+    ),
+    (
+        valued(lambda found, z, y: np.full_like(found, np.inf) if z.dtype == "f" else found),
+        "Liar.value is not finite at predictions up to 1e3 in float32",
+    ),
+    (
+        valued(lambda found, z, y: found if len(z) else np.zeros(1)),
+        r"samples must have shape \(0,\)",
+    ),
+    (
+        valued(lambda found, z, y: found if z.shape == y.shape else found[:, :1]),
+        r"\(4, 1\) and \(1, 3\) must have shape \(4, 3\)",
+    ),
+    (valued(no_table), r"Liar.value fails for arrays of shape \(4, 6\)"),
+    (Travels(), "a pickled copy of the loss has other values"),
+]
+
+
 @pytest.mark.parametrize(("liar", "message"), LOSSES, ids=[str(k) for k in range(len(LOSSES))])
 def test_a_loss_that_breaks_the_contract_is_found(liar, message):
     with pytest.raises(AssertionError, match=message):
         testing.check_loss(liar, devices=False, compiled=False)
+
+
+@pytest.mark.parametrize(("liar", "message"), MORE, ids=[str(k) for k in range(len(MORE))])
+def test_no_lie_of_a_loss_passes(liar, message):
+    with pytest.raises(AssertionError, match=message):
+        testing.check_loss(liar, devices=False, compiled=False)
+
+
+def test_other_numbers_on_other_arrays_are_found():
+    pytest.importorskip("array_api_strict")
+
+    class Elsewhere(losses.Logistic):
+        def value(self, z, y):
+            return super().value(z, y) * (1.0 if isinstance(z, np.ndarray) else 1.001)
+
+    with pytest.raises(AssertionError, match="value gives other numbers on arrays of array_api_st"):
+        testing.check_loss(Elsewhere(), compiled=False)
 
 
 def test_what_the_liars_extend_keeps_it():
@@ -196,7 +285,21 @@ def remembering(self, norms, losses):
     return 1.0 / (1.0 + norms)
 
 
+class Forgets(Rule):
+    """Another process has another rule."""
+
+    def __init__(self):
+        self.size = 1.0
+
+    def __getstate__(self):
+        return {"size": 0.9}
+
+    def wanted(self, norms, losses):
+        return self.size / (1.0 + norms)
+
+
 RULES = [
+    (Forgets(), "a pickled copy of the rule has other weights"),
     (rule(clip_norm=-1.0), "Liar.clip_norm must be a number > 0"),
     (rule(clip_norm=math.inf), "Liar.clip_norm must be finite"),
     (Whole(), r"Whole.clip_norm is 2, but the weighted norm at norm = .* is over it"),

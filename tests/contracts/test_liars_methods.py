@@ -343,13 +343,100 @@ LIARS = [
     (IsNoAdaptiveMethod(), "must be an AdaptiveMethod"),
     (object(), "extends dpanalysis.methods.Method"),
 ]
+KERNELS = ("CountsTheBatch", "CountsTheRows")  # which wait for kernels of batches to be compiled
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("liar", "message"), LIARS, ids=[type(m).__name__ for m, _ in LIARS])
+class ReleasesWords(Honest):
+    def run(self, w, oracle, plan):
+        yield from (Step(step.w, {"size": "small"}) for step in super().run(w, oracle, plan))
+
+
+class Fails(Honest):
+    def run(self, w, oracle, plan):
+        yield from super().run(w, oracle, plan)
+        raise ValueError("no such thing")
+
+
+class Constant(Honest):
+    def run(self, w, oracle, plan):
+        yield from (Step(0.0 * step.w) for step in super().run(w, oracle, plan))
+
+
+class LosesItsPlan(Honest):
+    """Another process gets another step."""
+
+    size = 0.3
+
+    def __init__(self):
+        self.size = 0.3
+
+    def __getstate__(self):
+        return {"size": 0.4}
+
+    def ask(self, w, oracle, plan):
+        return super().ask(w, oracle, plan) * self.size
+
+
+class AsksNothing(Adaptive):
+    def run(self, w, oracle, plan):
+        yield Step(w)
+
+
+class AsksUntilEnoughWereDrawn(Adaptive):
+    """Ends by the sizes of the batches, which are private."""
+
+    def run(self, w, oracle, plan):
+        for step in super().run(w, oracle, plan):
+            yield step
+            if oracle.evaluations["gradient"] >= 2 * oracle.facts.n:
+                return
+
+
+def stating(**attributes):
+    return type("Liar", (Honest,), attributes)()
+
+
+MORE = [
+    (ReleasesWords(), r"released\['size'\] must be a number, got 'small'"),
+    (Fails(), r"run\(\) fails: ValueError: no such thing"),
+    (Constant(), "replicates give the same numbers: each must have independent noise"),
+    (LosesItsPlan(), "a pickled copy of the method gives another run"),
+    (AsksNothing(), "asks nothing of the oracle, so it cannot depend on the data"),
+    (AsksUntilEnoughWereDrawn(), "takes other steps: .* oracle.evaluations, for one, is not priv"),
+    (stating(sampling="full"), "Liar.sampling is of the wrong kind: 'full'"),
+    (stating(together=1), "Liar.together is of the wrong kind: 1"),
+    (stating(output=None), "Liar.output is of the wrong kind: None"),
+    (stating(clipping=1.0), r"Liar.clipping must be a rule: 1\.0"),
+    (stating(released="iterates"), "Liar.released must be a tuple of strings"),
+    (stating(released=(1,)), "Liar.released must be a tuple of strings"),
+]
+
+
+@pytest.mark.parametrize(
+    ("liar", "message"),
+    [
+        pytest.param(*each, id=name, marks=[pytest.mark.slow] * (name in KERNELS))
+        for each in LIARS
+        for name in [type(each[0]).__name__]
+    ],
+)
 def test_a_method_that_breaks_the_contract_is_found(liar, message):
     with pytest.raises(AssertionError, match=message):
         testing.check_method(liar)
+
+
+@pytest.mark.parametrize(("liar", "message"), MORE, ids=[type(m).__name__ for m, _ in MORE])
+def test_no_lie_of_a_method_passes(liar, message):
+    with pytest.raises(AssertionError, match=message):
+        testing.check_method(liar)
+
+
+def test_a_plan_over_a_stated_budget_is_found():
+    budget = dpa.Budget(1.0, 1e-5)
+    with pytest.raises(AssertionError, match="the method plans more than its budget"):
+        testing.check_method(PlansTwiceItsBudget(), budget=budget)
+    with pytest.raises(AssertionError, match="the method cannot be planned under"):
+        testing.check_method(GradientDescent(0.5, 3, mechanism="gaussian"), budget=dpa.Budget(1.0))
 
 
 @pytest.mark.parametrize("method", [Honest(), Resumable(), Adaptive()])

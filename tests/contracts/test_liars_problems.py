@@ -242,10 +242,204 @@ LIARS = [
 ]
 
 
+class Curved(Median):
+    """The same, with its Hessians and its losses along a line."""
+
+    def facts(self, relation):
+        stated = {"hessian_bound": 1.0, "hessian_trace": 2.0, "convex_records": True}
+        return dataclasses.replace(super().facts(relation), **stated)
+
+    def hessian_sum(self, w, rows=None):
+        losses, gradients = self.each(w, rows)
+        across = np.eye(2) - gradients[:, :, None] * gradients[:, None]
+        return (across / losses[:, None, None]).sum(axis=0)
+
+    def hvp_sum(self, w, v, rows=None):
+        return Curved.hessian_sum(self, w, rows) @ v
+
+    def line_losses(self, w, direction, rows=None):
+        return lambda t: self.each(w - t * direction, rows)[0]
+
+
+class Travels(Median):
+    """Loses its last digits on the way to another process."""
+
+    def __getstate__(self):
+        return {**vars(self), "X": self.X.astype(np.float32)}
+
+
+class Lacking:
+    """A penalty without value and gradient."""
+
+    mu, L = 0.5, 0.5
+
+
+class Steeper(dpa.regularizers.L2):
+    mu, L, hessian_lipschitz = 0.5, 0.5, 0.0
+
+    def gradient(self, w):
+        return 1.01 * super().gradient(w)
+
+    def hessian_diagonal(self, w):
+        return super().hessian_diagonal(w)
+
+
+def kind(base=Median, **members):
+    return type("Liar", (base,), members)
+
+
+def states(base=Median, only=None, **stated):
+    """A class that states these facts, under one relation or under both."""
+
+    def facts(self, relation):
+        found = base.facts(self, relation)
+        return dataclasses.replace(found, **stated) if only in (None, relation) else found
+
+    return kind(base, facts=facts)
+
+
+def sums(change, base=Median):
+    """A class whose gradient_sum is ``change(self, the honest one, w, rows, rule)``."""
+
+    def gradient_sum(self, w, rows=None, clipping=None):
+        honest = base.gradient_sum(self, w, rows, clipping)
+        return change(self, honest, w, rows, clipping)
+
+    return kind(base, gradient_sum=gradient_sum)
+
+
+def turned(self, found, w, rows, rule):
+    w *= 1.0 + 1e-12
+    return found
+
+
+def worn(self, found, w, rows, rule):
+    self.__dict__["calls"] = vars(self).get("calls", 0) + 1
+    return found * (1.0 + 1e-12 * self.calls)
+
+
+def whole(self, rows):
+    return rows is None or all(len(each) == self.n for each in rows)
+
+
+def far(w):
+    return np.abs(w).max() > 1e20
+
+
+MORE = [
+    (sums(turned), "gradient_sum changes the iterates that it is given"),
+    (sums(lambda self, found, *_: found[0]), r"gradient_sum must return shape \(3, 2\)"),
+    (sums(worn), "gradient_sum gives other numbers the second time"),
+    (
+        sums(lambda self, found, w, rows, _: found if rows is None or len(w) == 1 else 2 * found),
+        "gradient_sum over all rows by their numbers is not that without rows",
+    ),
+    (
+        sums(lambda self, found, w, rows, _: len(w) * found if whole(self, rows) else found),
+        "replicates mix: gradient_sum at iterate 0 depends on the other iterates",
+    ),
+    (
+        kind(value=lambda self, w: Median.value(self, w) * (1.0 + 0.01 * (np.ndim(w) == 2))),
+        r"value at \(R, d\) is not that of each iterate",
+    ),
+    (
+        kind(value=lambda self, w: np.sum(Median.value(self, w))),
+        r"value at \(R, d\) is not that of each iterate: shapes \(\), \(3,\)",
+    ),
+    (
+        kind(gradient=lambda self, w: 1.01 * Median.gradient(self, w)),
+        r"gradient\(w\) is not gradient_sum\(w\)/facts\(\).n plus",
+    ),
+    (
+        sums(lambda self, found, w, rows, rule: found if rule is None else 0.9 * found),
+        r"a record's gradient under Flat.* is not weight\(norm\) times it",
+    ),
+    (
+        sums(lambda self, found, w, _, rule: found if rule is None or not far(w) else 1e3 * found),
+        "a record's gradient is longer than the clip norm of Flat",
+    ),
+    (
+        sums(lambda self, found, w, _, rule: found * (np.nan if rule and far(w) else 1.0)),
+        r"not finite at an iterate of size 1e\+30 \(clipping: Flat",
+    ),
+    (
+        sums(lambda self, found, w, _, rule: found * (1.0 if rule or not far(w) else 1.5)),
+        "gradient_bounds says 1 in the L2 norm, but .* iterate of size|says 1.41421 in the L1 norm",
+    ),
+    (
+        kind(Curved, hessian_sum=lambda self, *x: Curved.hessian_sum(self, *x) @ [[1, 1], [0, 1]]),
+        "hessian_sum must be symmetric",
+    ),
+    (
+        kind(Curved, hessian_sum=lambda self, *x: -Curved.hessian_sum(self, *x)),
+        "convex_records is True, but record 0 is not convex",
+    ),
+    (
+        kind(Curved, hessian_sum=lambda self, *x: 0.9 * Curved.hessian_sum(self, *x)),
+        "hvp_sum is not hessian_sum times v",
+    ),
+    (states(Curved, hessian_bound=0.7), "hessian_bound is 0.7, but the Hessian of record"),
+    (states(Curved, hessian_trace=1.0), "hessian_trace is 1, but the Hessian of record"),
+    (states(Curved, hessian_rank=1), "hessian_rank is 1, but record 0 has rank 2"),
+    (
+        kind(Curved, line_losses=lambda self, w, v, rows=None: lambda t: np.ones(self.n + 1)),
+        "line_losses.* must give 30",
+    ),
+    (
+        kind(Curved, line_losses=lambda self, *x: lambda t: 1.01 * Curved.line_losses(self, *x)(t)),
+        r"the mean of line_losses\(w, v\)\(t\) is not value",
+    ),
+    (kind(facts=lambda self, relation: vars(Median.facts(self, relation))), "return a PublicFacts"),
+    (kind(facts=lambda self, relation: Median.facts(self, "zero_out")), r"facts\(.*\) fails"),
+    (
+        kind(facts=lambda self, relation: Median.facts(self, "replace_one")),
+        r"facts\('add_or_remove_one'\) speaks of the relation 'replace_one'",
+    ),
+    (
+        states(only="add_or_remove_one", gradient_bounds=(-1.0, 1.0)),
+        r"facts\('add_or_remove_one'\) must have bounds >= 0",
+    ),
+    (states(gradient_bounds=(2.0, 1.0, 1.0)), "must have bounds >= 0"),
+    (states(hessian_bound=-1.0), "must have bounds >= 0"),
+    (states(hessian_lipschitz=math.nan), "must have bounds >= 0"),
+    (states(rounding=-1e-9), r"rounding must lie in \[0, 1\)"),
+    (states(rounding=1.0), r"rounding must lie in \[0, 1\)"),
+    (states(n=31), r"facts\('replace_one'\).n is 31 and the problem's 30"),
+    (states(mu=0.6), r"\.mu is 0.6 and the problem's 0.5"),
+    (states(max_records=29), "max_records is 29, and n is 30"),
+    (
+        kind(initial=lambda self, rng=None: np.zeros(3)),
+        r"initial\(\) must return finite numbers of shape \(2,\), got \(3,\)",
+    ),
+    (kind(initial=lambda self, rng=None: np.full(2, np.inf)), "must return finite numbers"),
+    (kind(initial=lambda self, rng=None: self.X[4]), r"initial\(\) depends on the records"),
+    (
+        kind(
+            facts=lambda self, relation: dataclasses.replace(
+                Median.facts(self, relation),
+                value_at_zero=self.X[4, 0] if relation == "add_or_remove_one" else None,
+            )
+        ),
+        "depends on the records: value_at_zero differs",
+    ),
+    (kind(regularizer=Steeper(0.5)), "regularizer.gradient is not that of regularizer.value"),
+    (kind(regularizer=Lacking()), "regularizer must have value"),
+    (Travels, "a pickled copy of the problem has another gradient_sum"),
+    (
+        kind(__init__=lambda self, X: (Median.__init__(self, X), setattr(self, "mu", math.nan))[0]),
+        "mu must be a number, got nan",
+    ),
+    (
+        kind(__init__=lambda self, X: (Median.__init__(self, X), setattr(self, "mu", 2.0))[0]),
+        "must have mu <= L and L >= 0",
+    ),
+]
+
+
 def neighbouring(kind):
     X = DATA.copy()
     X[4] = [3.0, -2.0]
-    return kind(), kind(X)
+    return kind(DATA), kind(X)
 
 
 @pytest.mark.parametrize(("kind", "message"), LIARS, ids=[kind.__name__ for kind, _ in LIARS])
@@ -254,8 +448,15 @@ def test_a_problem_that_breaks_the_contract_is_found(kind, message):
         testing.check_problem(*neighbouring(kind))
 
 
+@pytest.mark.parametrize(("kind", "message"), MORE, ids=[str(k) for k in range(len(MORE))])
+def test_no_lie_passes(kind, message):
+    with pytest.raises(AssertionError, match=message):
+        testing.check_problem(*neighbouring(kind))
+
+
 def test_what_the_liars_extend_keeps_it():
     testing.check_problem(*neighbouring(Median))
+    testing.check_problem(*neighbouring(Curved))
     with pytest.raises(AssertionError, match=r"extends dpanalysis\.Problem"):
         testing.check_problem(DATA)
 

@@ -258,7 +258,6 @@ def test_one_cell_does_not_decide_how_others_are_read(categories, cells):
 # --- bounds that are paid for ---
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("side", ["below", "above"])
 def test_a_noisy_quantile_has_the_law_of_the_sparse_vector_that_is_charged(side):
     """A chi-squared test of 6,000 answers at 1e-4; a < for the <= would show."""

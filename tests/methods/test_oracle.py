@@ -221,6 +221,24 @@ def test_what_is_repeated_is_answered_as_often_as_it_was_named():
     assert problem.looks == 2 and len(oracle.ledger) == 1
 
 
+@given(named=st.integers(1, 5), asked=st.lists(st.integers(1, 4), max_size=6))
+def test_a_question_of_several_choices_uses_up_as_many(named, asked):
+    """One that asks for more choices than are left is refused, and leaves them as they are."""
+    oracle = oracle_of(problem_of(np.eye(2), np.ones(2)))
+
+    def choose(count):
+        return queries.NoisyMin(np.zeros((5, 2)), 1.0, 1.0, count=count)
+
+    left = named
+    with oracle.batch(dpa.Full(), [choose(named).event(oracle.facts, dpa.Full())]) as batch:
+        for count in asked:
+            if count <= left:
+                left -= np.size(batch.ask(choose(count)))
+                continue
+            with pytest.raises(dpa.PrivacyBudgetExceeded, match="was not named"):
+                batch.ask(choose(count))
+
+
 def test_two_oracles_are_never_promised_the_same_remainder():
     """Interleaved batches, and threads: a filter of 1 grants two answers of 1/2, no more."""
     problem = problem_of(np.ones((10, 2)), np.ones(10))  # scale .8 costs .5
@@ -743,6 +761,52 @@ def test_facts_say_nothing_that_was_not_stated():
     for field in dataclasses.fields(facts):
         if field.name not in known and field.name != "largest_iterate":
             assert getattr(facts, field.name) == weakest[field.name], field.name
+
+
+class Exact(queries.NoisyValue):
+    """Inherits the price of a noisy answer."""
+
+    def answer(self, records, random):
+        return float(records.problem.value(self.w)), 1
+
+
+def test_a_batch_takes_no_query_that_its_oracle_refuses():
+    """Whatever it was bought for: the batch of an honest query has its price, too."""
+    oracle = oracle_of(problem_of(np.eye(2), np.ones(2)))
+    honest = queries.NoisyValue(np.zeros(2), 1.0, 0.1)
+    for query, error, message in (
+        (Exact(np.zeros(2), 1.0, 0.1), TypeError, "Exact overrides answer, but its event is"),
+        (queries.NoisyValue(np.full(2, 1e251), 1.0, 0.1), ValueError, "w must be finite and at"),
+        (print, TypeError, "query must be one of dpanalysis.privacy.queries"),
+    ):
+        with pytest.raises(error, match=message):
+            oracle.ask(query, dpa.Full())
+        event = honest.event(oracle.facts, dpa.Full())
+        with oracle.batch(dpa.Full(), [event]) as batch, pytest.raises(error, match=message):
+            batch.ask(query)
+
+
+@pytest.mark.parametrize("asked", ["gradient", "query"])
+def test_the_ledger_says_so_once_noise_was_floating_point(asked, monkeypatch):
+    """Whatever makes it: the oracle looks at the source after each answer."""
+    oracle = oracle_of(problem_of(np.eye(2), np.ones(2)), seed="os")
+    query = queries.NoisyValue(np.zeros(2), 1.0, 0.1)
+
+    def answer():
+        if asked == "query":
+            return oracle.ask(query, dpa.Full())
+        return oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
+
+    def floating(sources):
+        sources.random()
+        return 0.0
+
+    answer()
+    assert oracle.ledger.noise == "exact"
+    monkeypatch.setattr(mechanisms, "add_noise", lambda g, m, s, r: g + floating(r[0]))
+    monkeypatch.setattr(mechanisms, "noisy", lambda random, *x: np.array([floating(random)]))
+    answer()
+    assert oracle.ledger.noise == "floating point"
 
 
 def test_a_query_is_for_one_replicate():

@@ -200,3 +200,14 @@ def test_a_poisson_choice_adds_at_most_its_mean_count(mean, cost):
     more = event._more(ORDERS, np.full(ORDERS.size, cost))
     assert (more <= mean).all()
     assert cost < 1e4 or (more == mean).all()
+
+
+def test_a_law_of_ones_own_is_refused():
+    """It may draw other counts than it is accounted by."""
+
+    class Always(Repeats):
+        def draw(self, random):
+            return 10
+
+    with pytest.raises(TypeError, match="repeats must be Repeats"):
+        BestOf([Pure(0.1)], Always(2.0))

@@ -314,6 +314,23 @@ def test_corners_of_softmax_are_as_many_as_the_classes():
         assert query.event(facts, FULL).events[0].weights == (weight,)
 
 
+@pytest.mark.parametrize(("law", "derivative"), [("blocks", 2.0), ("gaussian", math.sqrt(2.0))])
+def test_several_predictions_move_copies_of_a_block_by_the_norm_of_the_law(law, derivative):
+    """Norms of copies add up by the L1 norm of the derivatives; their squares by the L2 norm."""
+    X, k = np.ones((6, 2)) / 2.0, np.array([0, 1, 2, 0, 1, 2])
+    problem = dpa.problems.Softmax(X, k, 3, dpa.regularizers.L2(0.1), dpa.RowBound(2, 0.75))
+    query = PerturbedMinimum(law, 1.0, 0.1, 1e-6, 1.0, (Block(2, 2, 0.5),))
+    moved = query.shift(problem.facts(REPLACE))
+    assert moved == pytest.approx(2.0 * derivative * 0.75 / 0.5, rel=1e-9)
+
+
+def test_blocks_of_sums_that_vanish_or_overflow_are_refused():
+    facts = problem_of(np.zeros((3, 4)), [1, 1, -1], 1, dpa.RowBound(SHAPE, 1.0)).facts(ADD)
+    for size in (1e-260, 1e300):
+        with pytest.raises(ValueError, match="another unit"):
+            dataclasses.replace(facts, gradient_bounds=(size, size)).block_sensitivities(1)
+
+
 def test_a_shape_of_another_norm_is_refused():
     facts = problem_of(np.zeros((3, 4)), [1, 1, -1], 1, dpa.RowBound(SHAPE, 1.0)).facts(ADD)
     swapped = (Block(2, 1, 1.0), Block(2, INF, 1.0))

@@ -72,6 +72,18 @@ def test_no_digit_leads_out_of_the_radius(law, words, count):
             assert narrow[1] - narrow[0] <= Fraction(2) ** -300 * (1 + abs(narrow[1]))
 
 
+@given(word=WORD, digits=st.sampled_from([53, 120]))
+def test_a_sign_is_no_digit_of_the_number(word, digits):
+    """Words that differ in their last bit alone are the same size, one above and one below 0."""
+    one, other = (
+        exact_noise.LaplaceReals(Replayed([w, 7]), 1).enclosure(
+            0, digits, exact_noise.arithmetic(digits)
+        )
+        for w in (word, word ^ 1)
+    )
+    assert one == -other and one != other
+
+
 @pytest.mark.parametrize("law", sorted(exact_noise.LAWS))
 @pytest.mark.parametrize("count", [1, 2, 400])
 def test_the_first_digits_are_nearly_all_of_the_number(law, count):

@@ -406,3 +406,26 @@ def test_what_comes_next_in_a_plan():
         plan.spend(one)
     assert plan.upcoming(9) == [(two, 1)] and plan.upcoming(0) == []
     assert Plan([one], None, exact=False).upcoming(9) == []  # it may be passed over
+
+
+def test_costs_below_the_rounding_of_the_sum_are_charged():
+    """Each of them is less than half the last digit of what was spent before."""
+    guard = Filter(Budget(1.0))
+    guard.spend(Pure(0.5))
+    for _ in range(64):
+        guard.spend(Pure(2.0**-55))
+    assert guard.spent == 0.5 + 2.0**-49
+
+
+def test_a_guarantee_counts_the_runs_that_are_released():
+    one = Filter(Budget(1.0)), Filter(Budget.zcdp(0.5)), Filter(Budget(1.0, 1e-5), order=50.0)
+    assert one[0].epsilon(copies=3) == 3.0
+    assert one[1].epsilon(1e-5, copies=3) == Filter(Budget.zcdp(1.5)).epsilon(1e-5)
+    # At one order the limit is what is added up; the conversion is paid for once.
+    assert one[2].epsilon(copies=3) == pytest.approx(1.0 + 2.0 * one[2].limit)
+
+
+def test_what_a_plan_passes_over_is_lost_though_some_is_left():
+    plan = Plan([Pure(0.3), Repeated(Pure(0.4), 2)], Budget(2.0), exact=False)
+    plan.spend(Pure(0.4))
+    assert plan.next == Pure(0.4) and plan.remaining == 1

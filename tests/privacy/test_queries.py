@@ -4,6 +4,8 @@ Statistical tests compare samples with an exact law by chi-square and fail where
 false alarm has probability 1e-6 for each, and seeds are fixed.
 """
 
+import dataclasses
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -21,8 +23,15 @@ from dpanalysis.audit import (
     report_noisy_min_distribution,
 )
 from dpanalysis.privacy import mechanisms
-from dpanalysis.privacy.events import BoundedRange, Pure, Sampled
-from dpanalysis.privacy.facts import PublicFacts
+from dpanalysis.privacy.events import (
+    AboveThreshold,
+    BoundedRange,
+    Gaussian,
+    Laplace,
+    Pure,
+    Sampled,
+)
+from dpanalysis.privacy.facts import PublicFacts, gradient_event
 from dpanalysis.privacy.queries import FirstDecrease, NoisyMin, Ray, Records
 from dpanalysis.privacy.queries import values as decrease
 from dpanalysis.privacy.queries import values as select
@@ -364,6 +373,7 @@ def test_gumbel_noise_is_finite_even_at_the_end_of_the_uniforms():
         (lambda: noisy_min(noise="laplace"), "noise"),
         (lambda: noisy_min(steps=[0.0, np.nan]), "points"),
         (lambda: noisy_min(steps=[]), "points"),
+        (lambda: NoisyMin(ray(), 1.0, 0.1, "exponential", 2), "count"),
         (lambda: NoisyMin(np.full((2, 1), np.inf), 1.0, 0.1), "points"),
         (lambda: first_decrease("cauchy"), "noise"),
         (lambda: first_decrease(scales=(1.0, 0.0)), "query_scale"),
@@ -432,6 +442,70 @@ def test_a_clipped_slope_is_clipped_by_its_step():
             ray([0.5]), 1.001 * required, 1.0, "laplace", 0.0, 0.0, query="slope_clip"
         )
         assert (query.answer(one, np.random.default_rng(0))[0] == 0) == (loss < 0.0)
+
+
+@pytest.mark.parametrize(("relation", "records"), [*zip(RELATIONS, (1.0, 2.0))])
+def test_every_price_counts_what_two_sums_round_apart(relation, records):
+    """Each of the two sums is off by an eighth of the bound on a record, and there are 10."""
+    rounding = dataclasses.replace(facts(relation), rounding=0.125, hessian_bound=1.0)
+    moved, w, full = (records + 0.25) / 10.0, np.zeros(1), dpa.Full()
+    for query in ("loss_clip", "difference_clip", "slope_clip"):
+        law = "laplace", 0.2, 0.4, moved, 3
+        priced = AboveThreshold(*law, shared=query == "loss_clip")  # the others share no loss
+        assert first_decrease(query=query).event(rounding, full) == priced
+    for query, priced in (
+        (noisy_min(), BoundedRange(moved / 0.1)),
+        (noisy_min(noise="exponential"), Pure(moved / 0.1)),
+        (privacy.queries.NoisyValue(w, 1.0, 0.5), Gaussian(0.5, 0.125)),
+        (privacy.queries.NoisyValue(w, 1.0, 0.5, "laplace"), Laplace(0.5, 0.125)),
+        (privacy.queries.NoisyHessian(w, 0.5), Gaussian(0.5, moved)),
+        (privacy.queries.NoisyCurvature(w, 0.5, 1), Gaussian(0.5, moved)),
+    ):
+        assert query.event(rounding, full) == priced
+    assert gradient_event(rounding, full, "gaussian", 0.5) == Gaussian(0.5, moved)
+    assert gradient_event(rounding, full, "laplace", 0.5) == Laplace(0.5, moved)
+
+
+WHOLE = [
+    privacy.queries.NoisyQuantile(0, 0.5, (0.0, 1.0), 1.0),
+    privacy.queries.NoisyDescent(np.zeros(1), 0.1, 1, 1, False, "gaussian", 1.0),
+    privacy.queries.PerturbedMinimum("gaussian", 1.0, 0.1, 1e-3, 1.0),
+    privacy.queries.LastNoisyIterate(np.zeros(1), 0.1, 1, 1.0),
+]
+
+
+@pytest.mark.parametrize("sampling", [dpa.Poisson(0.5), dpa.WithoutReplacement(5)])
+@pytest.mark.parametrize("query", WHOLE, ids=lambda query: type(query).__name__)
+def test_what_reads_all_records_is_never_priced_as_a_sample(query, sampling):
+    with pytest.raises(ValueError, match=r"sampling must be Full\(\) for a whole solution"):
+        query.event(facts(sampling.relations[0]), sampling)
+
+
+ANY = [-math.inf, -50.0, 0.0, 0.3, 1.0, 50.0, math.inf, math.nan]
+
+
+@pytest.mark.parametrize("query", ["loss_clip", "difference_clip", "slope_clip"])
+def test_one_record_moves_no_decrease_by_more_than_the_clip(query):
+    """Whatever its losses are before and after, and however long the step."""
+    random = np.random.default_rng(0)
+    for before, after, step in itertools.product(ANY, ANY, [1.0, 2.0]):
+        one = records([[before, after, after]], 1.0)
+        most = 1.001 * (step if query == "slope_clip" else 1.0)
+        for required, found in ((most, None), (-most, 0)):
+            asked = FirstDecrease(ray([step]), np.array([required]), 1.0, "laplace", 0, 0, query)
+            with np.errstate(invalid="ignore"):  # no number less no number
+                assert asked.answer(one, random)[0] == found, (before, after, step)
+
+
+@pytest.mark.parametrize("points", [ray(STEPS[:2]), -STEPS[:2, None]])
+def test_one_record_moves_no_value_by_more_than_the_clip(points):
+    random, penalty = np.random.default_rng(0), dpa.regularizers.L2(2.002)  # 1.001 at the second
+    for losses in itertools.product(ANY, ANY):
+        one = records([losses], 1.0, regularizer=penalty)
+        assert NoisyMin(points, 1.0, 0.0).answer(one, random)[0] == 0, losses
+        for k, extra in enumerate([0.0, 1.001]):
+            value = privacy.queries.NoisyValue(-STEPS[k : k + 1], 1.0, 0.0)
+            assert extra <= value.answer(one, random)[0] <= 1.0 + extra, losses
 
 
 def test_a_loss_that_is_not_a_number_counts_as_0():
