@@ -132,7 +132,10 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     inside = list(estimators_in([fitted]))
     models = [each for each in inside if _has_card(each)]
     if not models:
-        raise ValueError(f"there is no fitted private model in {fitted!r}: fit it first")
+        raise ValueError(
+            f"there is no fitted private model in {fitted!r}: fit it first, and let a search keep "
+            "its model (refit=True)"
+        )
     relations = {each.privacy_.relation for each in models}
     relations |= {fit.relation for each in inside for fit in _ranges(each)}
     if len(relations) > 1:
