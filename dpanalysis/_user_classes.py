@@ -7,8 +7,7 @@ formulas that are inherited with them.
 from __future__ import annotations
 
 import pickle
-import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from types import CellType, FunctionType
 from typing import Any
@@ -205,12 +204,3 @@ def outdated(
 def _is_special(name: Any) -> bool:
     """Whether the name is used by Python or its modules abc and typing."""
     return name.startswith(("__", "_abc_", "_is_"))
-
-
-def rename_former(cls: type, former: Mapping[str, str]) -> None:
-    """Rename attributes that a class defines by a former name, with a warning."""
-    for old in former.keys() & vars(cls).keys():
-        what = f"{cls.__name__}.{old} is now {former[old]}"
-        warnings.warn(what, DeprecationWarning, stacklevel=4)
-        if former[old] not in vars(cls):
-            setattr(cls, former[old], vars(cls)[old])

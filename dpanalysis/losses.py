@@ -18,7 +18,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from ._lazy import on_first_use
-from ._user_classes import check_elementwise, outdated, rename_former
+from ._user_classes import check_elementwise, outdated
 from ._validation import check_number, keep_numbers
 
 __all__ = [  # noqa: F822
@@ -130,7 +130,6 @@ class Loss(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """Reset the constants of overridden formulas to their defaults."""
         super().__init_subclass__(**options)
-        rename_former(cls, {"flat_where_steep": "curvature_vanishes_at_max_slope"})
         for name in outdated(cls, _CONSTANTS, Loss):
             setattr(cls, name, vars(Loss)[name])
 

@@ -88,6 +88,4 @@ __all__ = [
     "verify_with_canaries",
 ]
 
-__getattr__, __dir__ = on_first_use(
-    __name__, _NAMES, _MODULES, moved={"mutants": "dpanalysis.papers.mutants"}
-)
+__getattr__, __dir__ = on_first_use(__name__, _NAMES, _MODULES)

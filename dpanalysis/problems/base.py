@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve, lstsq
 from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 
-from .._user_classes import overridden, rename_former
+from .._user_classes import overridden
 from .._validation import warn_caller
 from ..clipping import Clipping, check_clipping
 from ..privacy.facts import MOST_ROWS, PublicFacts, check_size
@@ -97,11 +97,6 @@ class Problem(ABC):
     regularizer: Regularizer | None = None
     mu: float
     L: float
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Take former names of methods for the present ones."""
-        super().__init_subclass__(**options)
-        rename_former(cls, {"along": "line_losses", "minimise_tilted": "minimize_perturbed"})
 
     # Public
 
