@@ -6,8 +6,6 @@ knows its cost in each notion of privacy; how costs add up is the accountant's b
 outside the range that a docstring states raises ValueError.
 """
 
-import warnings
-
 from .accounting.epochs import Epoch
 from .accounting.events import (
     BoundedRange,
@@ -27,14 +25,6 @@ from .accounting.events import (
 from .accounting.selection import BestOf
 from .accounting.sparse_vector import AboveThreshold
 
-
-def covers(named: Event, asked: Event) -> bool:
-    """Return ``named.dominates(asked)``, which this was the name of."""
-    what = "privacy.events.covers(named, asked) is now named.dominates(asked)"
-    warnings.warn(what, DeprecationWarning, stacklevel=2)
-    return named.dominates(asked)
-
-
 __all__ = [
     "AboveThreshold",
     "BestOf",
@@ -48,7 +38,6 @@ __all__ = [
     "Repeated",
     "Sampled",
     "check_event",
-    "covers",
     "gaussian_mu",
     "gaussian_terms",
     "innermost",

@@ -8,7 +8,6 @@ from the same object.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -273,12 +272,6 @@ class PublicFacts:
         """
         records = 2.0 if self.relation == REPLACE_ONE else 1.0
         return (records + 2.0 * self.rounding) * bound
-
-    def moved(self, bound: float) -> float:
-        """Return :meth:`sum_sensitivity`, which this was the name of."""
-        what = "PublicFacts.moved is now PublicFacts.sum_sensitivity"
-        warnings.warn(what, DeprecationWarning, stacklevel=2)
-        return self.sum_sensitivity(bound)
 
     def block_sensitivities(self, order: int) -> list[tuple[Block, ...]]:
         r"""Return how far one record moves the sum of gradients, block by block of its row.

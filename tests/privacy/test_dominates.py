@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpanalysis.errors import PrivacyBudgetExceeded
-from dpanalysis.privacy import Budget, Filter, epsilon, events
+from dpanalysis.privacy import Budget, Filter, epsilon
 from dpanalysis.privacy.accounting.sampling import (
     Full,
     Poisson,
@@ -253,8 +253,3 @@ def test_pairs_of_batches_are_not_multiplied(scheme):
     batch = Sampled(scheme, [Gaussian(1.0, 1.0)], n=20)
     assert batch.pair() is not None and Repeated(batch, 3).pair() is None
     assert Repeated(Gaussian(1.0, 1.0), 4).pair() == Gaussian(1.0, 2.0).pair()
-
-
-def test_the_former_function_warns():
-    with pytest.warns(DeprecationWarning, match="named.dominates"):
-        assert events.covers(Pure(1.0), Pure(0.5))

@@ -5,7 +5,6 @@ with noise of :mod:`dpanalysis.privacy.mechanisms`. The oracle pays before it le
 A number outside the range that a docstring states raises ValueError.
 """
 
-from ..._lazy import on_first_use
 from .base import Query, Ray, Records, curvature_of
 from .hessian import NoisyCurvature, NoisyHessian, hessian_sensitivity
 from .last_iterate import LastNoisyIterate, largest_slope
@@ -31,8 +30,3 @@ __all__ = [
     "largest_slope",
     "largest_step",
 ]
-
-# TiltedMinimum: its former name.
-__getattr__, _ = on_first_use(
-    __name__, {}, moved={"TiltedMinimum": "dpanalysis.privacy.queries:PerturbedMinimum"}
-)
