@@ -177,14 +177,6 @@ def invert_gain(value: ArrayLike, a: ArrayLike, R: ArrayLike) -> FloatArray:
 # Convergence with explicit constants (Theorem 2)
 
 
-def _second_moment(noise_multiplier: Any, dimension: Any, batch_size: Any) -> tuple[float, float]:
-    """Return the factors of E|sum of batch|^2 / B^2: of the samples, and of the noise."""
-    sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
-    d = check_int("dimension", dimension, low=1)
-    batch = check_positive("batch_size", batch_size)
-    return 1.0 + 1.0 / batch, d * (sigma / batch) * (sigma / batch)
-
-
 @dataclass(frozen=True)
 class PSACBound:
     """A bound on the smallest gradient of a run; see :func:`psac_theorem2`."""
@@ -262,7 +254,11 @@ def psac_theorem2(
     tau0 = check_number("tau0", tau0, low=0.0)
     tau1 = check_number("tau1", tau1, low=0.0, high=1.0, high_open=True)
     peak, offset = peak_and_offset(kind, check_positive("r", r))
-    moment = sum(_second_moment(noise_multiplier, dimension, batch_size))
+    sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
+    d = check_int("dimension", dimension, low=1)
+    batch = check_positive("batch_size", batch_size)
+    # Of E|sum of the batch|^2 / B^2: the samples, and the noise.
+    moment = (1.0 + 1.0 / batch) + d * (sigma / batch) * (sigma / batch)
     a, R = np.float64(1.0 + tau1), tau0 + offset
     smoothness = float(L0 + L1 * R / a)
     if step_size is None:

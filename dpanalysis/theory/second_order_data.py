@@ -106,8 +106,7 @@ class SecondOrderTarget:
         for name in ("eps_g", "eps_H", "rho"):
             check_positive(name, getattr(self, name))
         for name in ("failure", "backtrack"):
-            value = getattr(self, name)
-            check_fraction(name, value)
+            check_fraction(name, getattr(self, name))
         if not isinstance(self.constants, SecondOrderConstants):
             raise TypeError(f"constants must be SecondOrderConstants, got {self.constants!r}")
         for name, bound in self.constants._asdict().items():
