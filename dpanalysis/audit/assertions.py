@@ -18,7 +18,7 @@ from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.mechanisms import spawn
 from .counting import samples_for
 from .outcomes import draw_pairs, pairs_of
-from .recording import Finding, Recording, record
+from .recording import Finding, record
 from .verify import Claimed, Mechanism, Verdict, parse_claim, verify_privacy
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
@@ -206,28 +206,19 @@ def assert_private(
     if end < math.inf:
         asked = parse_claim(claim, delta)
         needed = min(samples, samples_for(asked.limit, asked.level, 1.0 - share))
+    shared: dict[str, Any] = {"delta": delta, "relation": relation, "vectorized": vectorized}
     verdicts: list[Verdict] = []
     each = 0.0  # seconds of a run on both data sets, with what is learned from it
     for number, ((first, second), source) in enumerate(zip(chosen, spawn(rng, len(chosen))), 1):
-        audit = partial(
-            verify_privacy,
-            mechanism,
-            first,
-            second,
-            claim,
-            delta=delta,
-            confidence=share,
-            relation=relation,
-            vectorized=vectorized,
-        )
+        audit = partial(verify_privacy, mechanism, first, second, claim, confidence=share, **shared)
         start = time.monotonic()
         stop = start + (end - start) / (len(chosen) - number + 1)
-        found = []
-        if recording:
-            most = max(0.0, min(seconds, 0.5 * (stop - start)))
-            recorded = _recorded(mechanism, first, second, claim, delta, relation, vectorized, most)
+        found: list[Finding] = []
+        most = min(seconds, 0.5 * (stop - start))
+        if recording and most > 0.0:
+            recorded = record(mechanism, first, second, claim=claim, seconds=most, **shared)
             # That a pair shows nothing of a mechanism is no mistake of it.
-            found = [f for f in recorded.findings if f.kind != "untested"] if recorded else []
+            found = [f for f in recorded.findings if f.kind != "untested"]
             seconds = max(0.0, seconds - (time.monotonic() - start))
         runs = samples
         if end < math.inf:
@@ -284,31 +275,6 @@ def _seconds_of_a_run(mechanism: Mechanism, data: Any, vectorized: bool) -> floa
     with suppress(Exception), np.errstate(all="ignore"):  # an outcome like others
         mechanism(data, random, 1) if vectorized else mechanism(data, random)
     return time.monotonic() - start
-
-
-def _recorded(
-    mechanism: Mechanism,
-    first: Any,
-    second: Any,
-    claim: Any,
-    delta: float,
-    relation: str | None,
-    vectorized: bool,
-    seconds: float,
-) -> Recording | None:
-    """Return the recording of one pair; None where there is no time for one."""
-    if seconds == 0.0:
-        return None
-    return record(
-        mechanism,
-        first,
-        second,
-        claim=claim,
-        delta=delta,
-        relation=relation,
-        vectorized=vectorized,
-        seconds=seconds,
-    )
 
 
 def _report(verdict: Verdict | None, found: Sequence[Finding], where: str) -> str:
