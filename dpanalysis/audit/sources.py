@@ -435,30 +435,32 @@ def _far_plain(far: np.random.Generator, name: str, value: Any, args: Any) -> An
 # Our own laws
 
 
-def _plain_source(tape: Tape, source: Any, key: Any) -> tuple[Any, np.random.Generator | None]:
-    """Return the source of one call of our laws, and what makes the call extreme."""
+_NAMES = {"gaussian": "normal"}  # of our laws on the tape, where it has others
+
+
+def _asked(tape: Tape, name: str, source: Any) -> tuple[Any, Any, np.random.Generator | None]:
+    """Return the key of one call of our laws, its source, and what makes the call extreme."""
+    key = tape.key(name)
     if isinstance(source, mechanisms.SystemRandom):
-        return tape.stream(key), tape.far(key, True, None)
+        return key, tape.stream(key), tape.far(key, True, None)
     if type(source) is RecordingGenerator:
         state = source._state if source._drawn and not source._keyed else None
-        return source._source(key), tape.far(key, source._keyed, state)
-    return source, None
+        return key, source._source(key), tape.far(key, source._keyed, state)
+    return key, source, None
 
 
 def _law(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-    law = {"gaussian": "normal"}.get(name, name)
-
     def function(random: Any, scale: Any = 1.0, size: Any = None, **options: Any) -> Any:
         tape = listening()
         options = {**options, **({} if size is None else {_SIZES.get(name, "size"): size})}
         scale = options.pop("std", scale)
         if tape is None:
             return real(random, scale, **options)
-        key = tape.key(name)
-        source, far = _plain_source(tape, random, key)
+        key, source, far = _asked(tape, name, random)
         with tape.mute():
             value = real(source, scale, **options)
-        result = tape.record(Draw(key, law, True, 0.0, scale, np.array(value)), far)
+        draw = Draw(key, _NAMES.get(name, name), True, 0.0, scale, np.array(value))
+        result = tape.record(draw, far)
         return float(result) if np.ndim(value) == 0 else result
 
     return function
@@ -471,26 +473,24 @@ def _noisy(random: Any, values: Any, law: str, scale: float, shares: Any = 1.0) 
     tape = listening()
     if tape is None or scale == 0.0:
         return _REAL["noisy"](random, values, law, scale, shares)
-    key = tape.key(law)
-    source, far = _plain_source(tape, random, key)
+    key, source, far = _asked(tape, law, random)
     with tape.mute():
         value = _REAL["noisy"](source, values, law, scale, shares)
     quantity = np.array(values, dtype=np.float64)
-    name = {"gaussian": "normal"}.get(law, law)
     spread = scale * np.asarray(shares)
-    return tape.record(Draw(key, name, True, quantity, spread, np.array(value)), far)
+    draw = Draw(key, _NAMES.get(law, law), True, quantity, spread, np.array(value))
+    return tape.record(draw, far)
 
 
 def _nearly(random: Any, law: str, scale: float, d: int) -> tuple[Any, float]:
     tape = listening()
     if tape is None or scale == 0.0:
         return _REAL["nearly"](random, law, scale, d)
-    key = tape.key(law)
-    source, far = _plain_source(tape, random, key)
+    key, source, far = _asked(tape, law, random)
     with tape.mute():
         value, distance = _REAL["nearly"](source, law, scale, d)
-    name = {"gaussian": "normal"}.get(law, law)
-    return tape.record(Draw(key, name, True, 0.0, scale, np.array(value)), far), distance
+    draw = Draw(key, _NAMES.get(law, law), True, 0.0, scale, np.array(value))
+    return tape.record(draw, far), distance
 
 
 def _smallest(
@@ -499,8 +499,7 @@ def _smallest(
     tape = listening()
     if tape is None or scale == 0.0:
         return _REAL["smallest"](random, values, offsets, law, scale, count)
-    key = tape.key(law)
-    source, far = _plain_source(tape, random, key)
+    key, source, far = _asked(tape, law, random)
     with tape.mute():
         chosen = _REAL["smallest"](source, values, offsets, law, scale, count)
     if far is not None:
