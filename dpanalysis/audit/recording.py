@@ -509,10 +509,7 @@ class _Judge:
         if any(run.structure != structure for run in runs):
             self.notes.append("outputs have several shapes: their entries were not compared")
             return
-        places: list[int] = []
-        for place in self._suspects():
-            if self._is_exact(place):
-                places.append(place)
+        places = [place for place in self._suspects() if self._is_exact(place)]
         parts = [
             k
             for k in range(len(runs[0].others))

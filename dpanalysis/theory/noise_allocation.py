@@ -53,8 +53,6 @@ from .._validation import check_int, check_number, check_positive
 from ._arguments import FloatArray, check_array
 from .quadratic import as_spectrum
 
-__all__ = ["NoiseAllocation", "allocation_certificate", "noise_floor"]
-
 
 @dataclass(frozen=True, eq=False)
 class NoiseAllocation:

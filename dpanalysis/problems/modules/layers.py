@@ -532,9 +532,9 @@ def _embedding(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Gradient
 
 def _group_norm(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPart]:
     normal = F.group_norm(inputs, layer.num_groups, eps=layer.eps)
-    products = (deltas * normal).flatten(2) if deltas.ndim > 2 else (deltas * normal)[..., None]
-    sums = deltas.flatten(2) if deltas.ndim > 2 else deltas[..., None]
-    return {"weight": Whole(products.sum(dim=2)), "bias": Whole(sums.sum(dim=2))}
+    # Over all places, of which there is one where there are no axes for them.
+    weight, bias = (each[..., None].flatten(2).sum(dim=2) for each in (deltas * normal, deltas))
+    return {"weight": Whole(weight), "bias": Whole(bias)}
 
 
 def _layer_norm(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPart]:

@@ -237,13 +237,13 @@ class Blocks(Chunks):
 
     def most_parts(self, rows: int) -> int:
         """Return the largest number of parts of any dense file of at most ``rows`` rows."""
-        entry = np.dtype(_kernel_dtype(self._rows.dtype)).itemsize
+        entry = _kernel_dtype(self._rows.dtype).itemsize
         return 2 + -(-rows // _rows_in_block(entry * self.d))
 
     def _slices(self, count: int) -> Iterator[slice]:
         """Cut ``count`` rows into blocks."""
         X = self._rows
-        entry = np.dtype(_kernel_dtype(X.dtype)).itemsize
+        entry = _kernel_dtype(X.dtype).itemsize
         width = 2 * entry * X.nnz // max(1, self.n) if is_sparse(X) else entry * self.d
         step = _rows_in_block(width)
         for lo in range(0, count, step):
