@@ -598,8 +598,45 @@ def check_regularizer(regularizer: Any) -> None:
 # Public facts of linear predictors
 
 
-class LinearRisk(SmoothRisk):
-    """Constants of a loss of linear predictions that the noise is computed from; without data."""
+class BoundedRisk(SmoothRisk):
+    """Risks whose loss, one or several linear predictions, bounds gradients by the rows' norms."""
+
+    loss: Any
+
+    @abstractmethod
+    def radius(self, order: int) -> float:
+        """Return the public bound on every ``||x_i||_order``, order 1 or 2; inf for none."""
+
+    def weak_growth(self, w: Any) -> tuple[float, float]:
+        """Return ``(beta1, beta2)`` of the loss for rows up to the public bound, at every ``w``."""
+        return growth_of_rows(self.loss, self.radius(2))
+
+    def check_clipping(self, clipping: Clipping | None) -> None:
+        """Raise unless the rule bounds the gradient of every record that may occur.
+
+        That is decided by the loss and the public row bound, never by the data at hand. ValueError
+        if the bound can fail, as that of :class:`~dpanalysis.clipping.Value` with too small a
+        ``beta1``, or without a row bound. (The sums hold the clip norm all the same; constants that
+        cannot be right are a slip.)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, RowBound, clipping, losses
+        >>> problem = ERM(np.ones((1, 1)), [1], losses.Logistic(), row_bound=RowBound(2, 2.0))
+        >>> problem.check_clipping(clipping.Value(1.0, *problem.loss.weak_growth(2.0)))
+        >>> problem.check_clipping(clipping.Value(1.0, beta1=0.5))
+        Traceback (most recent call last):
+            ...
+        ValueError: beta1 = 0.5 with beta2 = 0.0 and lower_bound = 0.0 does not bound...
+        """
+        check_clipping(clipping)
+        if clipping is not None:
+            clipping.check(self.loss, self.radius(2))
+
+
+class LinearRisk(BoundedRisk):
+    """Constants of a loss of one linear prediction that noise is computed from, without data."""
 
     loss: Loss
     row_bounds: tuple[RowBound, ...]
@@ -681,29 +718,3 @@ class LinearRisk(SmoothRisk):
         radius = self.radius(2)
         data = data * radius * radius * radius if data else 0.0
         return data + (0.0 if self.regularizer is None else self.regularizer.hessian_lipschitz)
-
-    def weak_growth(self, w: Any) -> tuple[float, float]:
-        """Return ``(beta1, beta2)`` of the loss for rows up to the public bound, at every ``w``."""
-        return growth_of_rows(self.loss, self.radius(2))
-
-    def check_clipping(self, clipping: Clipping | None) -> None:
-        """Raise unless the rule bounds the gradient of every record that may occur.
-
-        That is decided by the loss and the public row bound, never by the data at hand. ValueError
-        if the bound can fail, as that of :class:`~dpanalysis.clipping.Value` with too small a
-        ``beta1``, or without a row bound.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, RowBound, clipping, losses
-        >>> problem = ERM(np.ones((1, 1)), [1], losses.Logistic(), row_bound=RowBound(2, 2.0))
-        >>> problem.check_clipping(clipping.Value(1.0, *problem.loss.weak_growth(2.0)))
-        >>> problem.check_clipping(clipping.Value(1.0, beta1=0.5))
-        Traceback (most recent call last):
-            ...
-        ValueError: beta1 = 0.5 with beta2 = 0.0 and lower_bound = 0.0 does not bound...
-        """
-        check_clipping(clipping)
-        if clipping is not None and clipping.needs_losses:  # a norm alone bounds by itself
-            clipping.check(self.loss, self.radius(2))

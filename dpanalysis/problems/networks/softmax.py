@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..._validation import check_number
-from ...clipping import Clipping
 from ...losses import Logistic
 from ...privacy.facts import Block
 from ...regularizers import Regularizer
 from ..base import find_minimizer, separated_below
-from ..empirical import SmoothRisk, growth_of_rows
+from ..empirical import BoundedRisk
 from ..row_bound import RowBound, as_blocks
 from ..rows.checks import as_float64, is_sparse
 from .base import Network
@@ -41,7 +40,7 @@ class CrossEntropy:
         return Logistic().weak_growth(self.lipschitz * row_norm, beta1)
 
 
-class Softmax(Network, SmoothRisk):
+class Softmax(Network, BoundedRisk):
     r"""Softmax regression: cross-entropy of K linear scores, plus a public penalty.
 
     .. math:: F(w) = \frac1n \sum_{i=1}^n -\ln p_{y_i}(x_i) + r(w), \qquad
@@ -162,34 +161,6 @@ class Softmax(Network, SmoothRisk):
         """Every public bound on the rows, by blocks of their columns."""
         return as_blocks(self.row_bounds, self.features)
 
-    def weak_growth(self, w: Any) -> tuple[float, float]:
-        """Return ``(beta1, beta2)`` for rows up to the public bound, at every ``w``."""
-        return growth_of_rows(self.loss, self.radius(2))
-
-    def check_clipping(self, clipping: Clipping | None) -> None:
-        """Raise unless the rule bounds the gradient of every record that may occur.
-
-        That is decided by the public row bound, never by the data at hand. (The sums hold the clip
-        norm all the same; value clipping whose constants cannot be right is a slip.) ValueError for
-        :class:`~dpanalysis.clipping.Value` with constants below the weak growth of the loss
-        (:func:`~dpanalysis.theory.weak_growth_softmax`), or without a row bound.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import RowBound, clipping
-        >>> from dpanalysis.problems import Softmax
-        >>> problem = Softmax(np.eye(2), np.array([0, 1]), row_bound=RowBound(2, 2.0))
-        >>> problem.check_clipping(clipping.Value(1.0, *problem.loss.weak_growth(2.0)))
-        >>> problem.check_clipping(clipping.Value(1.0, beta1=3.0))
-        Traceback (most recent call last):
-            ...
-        ValueError: beta1 = 3.0 with beta2 = 0.0 and lower_bound = 0.0 does not bound...
-        """
-        super().check_clipping(clipping)
-        if clipping is not None:
-            clipping.check(self.loss, self.radius(2))
-
     # Curvature and the minimizer
 
     def _blocks(self, w: Any, rows: Any = None) -> Iterator[tuple[Any, Any]]:
@@ -233,7 +204,6 @@ class Softmax(Network, SmoothRisk):
 
     def _find_minimizer(self) -> np.ndarray:
         """Return the minimizer; without a penalty, that whose classes' weights add up to zero."""
-        # Adding one vector to the weights of all classes changes no probability.
         unattained = separated_below(self)
         if not unattained:
             return find_minimizer(self)
