@@ -196,11 +196,7 @@ def outdated(
         known = {name for kind in order[stated:] for name in vars(kind)}
         for kind in order[:stated]:
             for name in vars(kind):
-                if name in known and name not in constants and not _is_special(name):
+                special = name.startswith(("__", "_abc_", "_is_"))  # the last two: abc and typing
+                if name in known and name not in constants and not special:
                     found.setdefault(constant, (kind.__name__, name, order[stated].__name__))
     return found
-
-
-def _is_special(name: Any) -> bool:
-    """Whether the name is used by Python or its modules abc and typing."""
-    return name.startswith(("__", "_abc_", "_is_"))

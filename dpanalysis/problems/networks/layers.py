@@ -234,16 +234,15 @@ def _slice(array: Any, lo: int, rows: int, dtype: Any) -> Any:
     """Return samples ``lo`` to ``lo + rows`` of (R, B, width) or (B, width) in ``dtype``."""
     if lo or rows < array.shape[-2]:
         chosen: Any = slice(lo, min(lo + rows, array.shape[-2]))
-        array = array[:, chosen, :] if array.ndim == 3 else _rows(array, chosen)
+        if array.ndim == 3:
+            array = array[:, chosen, :]
+        else:
+            array = array[chosen] if hasattr(array, "tocsr") else array[chosen, :]
     if dtype is None or array.dtype == dtype:
         return array
     if hasattr(array, "tocsr"):
         return array.astype(dtype)
     return array_namespace(array).astype(array, dtype)
-
-
-def _rows(array: Any, chosen: slice) -> Any:
-    return array[chosen] if hasattr(array, "tocsr") else array[chosen, :]
 
 
 def _product_sum(xp: Any, delta: Any, inputs: Any) -> Any:
