@@ -159,20 +159,17 @@ def delta_of(entry: Entry, epsilon: float) -> float:
     """Return a lower bound on delta from one entry: P(S) - e^epsilon Q(S) of a union of cells."""
     if entry.factor[0] * entry.factor[1] < 0.0:
         return 0.0
-    found = 0.0
-    first, second = _pair(entry)
     at = _points(entry)
     if entry.seen == EVERYWHERE:
         at = np.concatenate([[-np.inf], at, [np.inf]])
-    for p, q in ((first, second), (second, first)):
-        # The smaller of both tails, so that no small probability is a difference of large ones.
-        cells = [
-            np.maximum(0.0, np.minimum(np.diff(d.cdf(at)), 1.0))
-            if side == "cdf"
-            else np.maximum(0.0, -np.diff(d.sf(at)))
-            for d in (p, q)
-            for side in ("cdf", "sf")
-        ]
-        mass = [np.where(at[1:] < 0.0, a, b) for a, b in zip(cells[::2], cells[1::2])]
-        found = max(found, float(np.maximum(0.0, mass[0] - math.exp(epsilon) * mass[1]).sum()))
-    return found
+    one, two = (_masses(law, at) for law in _pair(entry))
+    excess = (np.maximum(0.0, p - math.exp(epsilon) * q) for p, q in ((one, two), (two, one)))
+    return max(0.0, *(float(each.sum()) for each in excess))
+
+
+def _masses(law: Any, at: np.ndarray) -> np.ndarray:
+    """Return the probabilities of the cells between points."""
+    # The smaller of both tails, so that no small probability is a difference of large ones.
+    below = np.maximum(0.0, np.minimum(np.diff(law.cdf(at)), 1.0))
+    above = np.maximum(0.0, -np.diff(law.sf(at)))
+    return np.where(at[1:] < 0.0, below, above)

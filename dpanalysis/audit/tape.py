@@ -42,15 +42,19 @@ NOISE: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "standard_cauchy": ("cauchy", ()),
 }
 # Methods that take no location and scale: noise of other laws, and coins.
-_WORDS = """
-beta chisquare f gamma geometric logseries lognormal noncentral_chisquare noncentral_f pareto
-poisson power rayleigh standard_gamma standard_t triangular vonmises wald weibull zipf
-multivariate_normal negative_binomial
-random rand random_sample ranf sample integers randint random_integers choice permutation permuted
-shuffle bytes binomial multinomial hypergeometric multivariate_hypergeometric dirichlet
-"""
-OTHER_NOISE, COINS = (frozenset(text.split()) for text in _WORDS.split("\nrandom ", 1))
-COINS |= {"random"}
+OTHER_NOISE = frozenset(
+    """
+    beta chisquare f gamma geometric logseries lognormal noncentral_chisquare noncentral_f pareto
+    poisson power rayleigh standard_gamma standard_t triangular vonmises wald weibull zipf
+    multivariate_normal negative_binomial
+    """.split()  # noqa: SIM905
+)
+COINS = frozenset(
+    """
+    random rand random_sample ranf sample integers randint random_integers choice permutation
+    permuted shuffle bytes binomial multinomial hypergeometric multivariate_hypergeometric dirichlet
+    """.split()  # noqa: SIM905
+)
 SET, COPIED, OUTSIDE = "set", "copied", "outside"
 _REFUSED = 8  # calls after the time: what catches everything and tries again would never end
 
