@@ -175,15 +175,18 @@ class Cells:
         return cls(edges, repeated, np.where(first + second > 0, ratios, 0.0))
 
 
-def _repeated(ordered: np.ndarray, least: int = 5, most: int = 256) -> np.ndarray:
+_OFTEN, _REPEATED = 5, 256  # how often a value is seen that is a cell, and most such values
+
+
+def _repeated(ordered: np.ndarray) -> np.ndarray:
     """Return repeated values (the most frequent ones if there are many) and infinite ones."""
     if not ordered.size:
         return ordered
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     counts = np.diff(np.append(starts, ordered.size))
-    kept = np.flatnonzero((counts >= least) | np.isinf(ordered[starts]))
-    if kept.size > most:
-        kept = np.sort(kept[np.argsort(-counts[kept], kind="stable")[:most]])
+    kept = np.flatnonzero((counts >= _OFTEN) | np.isinf(ordered[starts]))
+    if kept.size > _REPEATED:
+        kept = np.sort(kept[np.argsort(-counts[kept], kind="stable")[:_REPEATED]])
     return ordered[starts[kept]]
 
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +31,7 @@ from .._validation import (
     check_reals,
 )
 from ..privacy.accounting.rdp import _expm1_minus
-from .quadrature import EPS, Array, Density, integrate
+from .quadrature import EPS, Array, Density, LogIntegrand, integrate
 
 # Tables over all batches of tiny data
 
@@ -160,8 +160,6 @@ def presence(fraction: float, relation: str) -> Subsampling:
 # Selection among finitely many outcomes
 
 
-_Logarithms: TypeAlias = Callable[[Array], tuple[Array, Array]]
-
 # Rarer outcomes are reported as rare as this: two laws must not differ by underflow alone.
 _RAREST = 1e-300
 # The mass beyond the ends of an integral is below exp(-_NEGLIGIBLE) of each outcome's.
@@ -281,7 +279,6 @@ def report_noisy_min_distribution(
     def log_f(x: Array) -> tuple[Array, Array]:
         z = (x[:, None] - distinct) / scale
         above, density = log_below_above(z)[1], logpdf(z) - math.log(scale)
-        # Sorted by np.unique, so put back in order even where nothing repeats.
         above, density = above[:, index], density[:, index]
         with np.errstate(invalid="ignore"):
             value = above.sum(axis=1, keepdims=True) - above + density
@@ -297,7 +294,7 @@ def report_noisy_min_distribution(
 
 
 def _law(
-    log_f: _Logarithms,
+    log_f: LogIntegrand,
     ends: tuple[float, float],
     anchors: Array,
     scales: Array,
@@ -321,7 +318,7 @@ def _law(
     return (law, error) if full_output else law
 
 
-def _reach(log_f: _Logarithms, end: float, step: float, best: Array) -> Array:
+def _reach(log_f: LogIntegrand, end: float, step: float, best: Array) -> Array:
     """Return points further and further out, up to where no outcome has mass left.
 
     Beyond a point a concave logarithm falls at least as fast as on the stretch before it.
