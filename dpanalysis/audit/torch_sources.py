@@ -11,18 +11,19 @@ import numpy as np
 from .coins import far_integers, far_uniform
 from .tape import SET, Draw, listening
 
-_TORCH = {
-    "randn": "normal",
-    "randn_like": "normal",
-    "normal": "normal",
-    "rand": "random",
-    "rand_like": "random",
-    "randint": "randint",
-    "randperm": "permutation",
-    "bernoulli": "random",
-    "multinomial": "choice",
+# Functions, and methods of tensors: their laws, and the names of the parameters.
+_TORCH: dict[str, tuple[str, tuple[str, ...]]] = {
+    "randn": ("normal", ()),
+    "randn_like": ("normal", ()),
+    "normal": ("normal", ("mean", "std")),
+    "rand": ("random", ()),
+    "rand_like": ("random", ()),
+    "randint": ("randint", ()),
+    "randperm": ("permutation", ()),
+    "bernoulli": ("random", ()),
+    "multinomial": ("choice", ()),
 }
-_TENSOR = {
+_TENSOR: dict[str, tuple[str, tuple[str, ...]]] = {
     "normal_": ("normal", ("mean", "std")),
     "uniform_": ("uniform", ("from", "to")),
     "exponential_": ("exponential", ("lambd",)),
@@ -138,16 +139,9 @@ def torch_names() -> list[tuple[Any, str, Any]]:
     if torch is None or not hasattr(torch, "randn"):
         return []
     named = [
-        (
-            torch,
-            name,
-            _torch_call(name, law, ("mean", "std") * (name == "normal"), getattr(torch, name)),
-        )
-        for name, law in _TORCH.items()
-    ]
-    named += [
-        (torch.Tensor, name, _torch_call(name, law, names, getattr(torch.Tensor, name)))
-        for name, (law, names) in _TENSOR.items()
+        (owner, name, _torch_call(name, law, names, getattr(owner, name)))
+        for owner, methods in ((torch, _TORCH), (torch.Tensor, _TENSOR))
+        for name, (law, names) in methods.items()
     ]
     for kind, law in (
         (torch.distributions.Laplace, "laplace"),
