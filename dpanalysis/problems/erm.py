@@ -201,12 +201,10 @@ class ERM(LinearRisk):
     def check_private(self) -> None:
         """Try a user's formulas, and look at the data once more: they must be what was bounded.
 
-        The formulas of a loss that is not built in must be functions of one sample each. Rows in
-        memory, and of a file that is used in place, are read once: their multipliers and stored
-        norms were computed when the problem was built, and whoever holds X may have changed it
-        since. What changes later is bounded in each sum. Labels are copies. Blocks of a larger file
-        and chunks of Dask are brought within the row bounds each time that they are read.
-        ValueError names the row that is larger than it was or not finite, or the formula.
+        The formulas of a loss that is not built in must be functions of one sample each. Rows that
+        are used in place are read once: whoever holds X may have changed it since the problem was
+        built. What changes later is bounded in each sum, see the notes of the class. ValueError
+        names the row that is larger than it was or not finite, or the formula.
 
         Examples
         --------

@@ -116,9 +116,8 @@ class InMemoryRows:
     """Rows, labels and multipliers of the rows, in the form that :func:`prepare` gives.
 
     ``norms(X, order)`` are the norms of rows (n,), and ``bounds`` those that ``scale`` (n,) keeps.
-    X is not copied, and whoever holds it may write to it. So sums of gradients and of Hessians look
-    at every row when they use it: one whose norm exceeds the bounds, or the norm that was kept of
-    it, adds exactly zero. Labels, multipliers and kept norms are copies that nobody else holds.
+    X is not copied, and may be written to: see the notes of :class:`~dpanalysis.ERM`. Labels,
+    multipliers and kept norms are copies that nobody else holds.
     """
 
     def __init__(
