@@ -492,8 +492,10 @@ def _measure(
         chunk = min(chunk, _CALLS)
 
     def draw(source: _Source, runs: int) -> Iterator[Outcomes]:
-        for size in _chunks(runs, chunk):
+        while runs > 0:
+            size = min(runs, chunk)
             yield reader.read(source.draw(size))
+            runs -= size
 
     known = [
         Outcomes.join([reader.read(batch), *draw(source, learn - pilot)])
@@ -558,12 +560,6 @@ def _first_share(choice: Choice, runs: int, rest: int, goal: Goal) -> float:
     needed = (max(goal.quantile, 0.0) + POWER) / math.sqrt(rest)
     first = runs * distance**2
     return first / (first + rest * max(distance, needed) ** 2)
-
-
-def _chunks(total: int, most: int) -> Iterator[int]:
-    while total > 0:
-        yield min(total, most)
-        total -= most
 
 
 def check_independent(earlier: Outcomes, later: Outcomes) -> None:
