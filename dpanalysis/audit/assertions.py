@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import check_fraction, check_int, check_number, check_reals
+from .._validation import check_finite, check_fraction, check_int, check_number, check_reals
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.mechanisms import spawn
 from .counting import samples_for
@@ -67,10 +67,10 @@ def sensitivity(
     order = check_number("norm", norm, low=1.0, finite=False)
     largest, worst = -math.inf, None
     for number, (first, second) in enumerate(pairs_of(neighbours, _DRAWN)):
-        values = [
-            _output(function, data, f"function(pair {number}[{side}])")
-            for side, data in enumerate((first, second))
-        ]
+        values = []
+        for side, data in enumerate((first, second)):
+            name = f"function(pair {number}[{side}])"
+            values.append(check_finite(name, check_reals(name, function(data))))
         if values[0].shape != values[1].shape:
             raise ValueError(
                 f"function must return one shape for both data sets, pair {number} gave "
@@ -82,14 +82,6 @@ def sensitivity(
     if worst is None:
         raise ValueError("neighbours must hold at least one pair, got none")
     return (largest, worst) if full_output else largest
-
-
-def _output(function: Callable[[Any], Any], data: Any, name: str) -> np.ndarray:
-    value = check_reals(name, function(data))
-    bad = value.size - int(np.count_nonzero(np.isfinite(value)))
-    if bad:
-        raise ValueError(f"{name} must be finite, got {bad} NaN or infinite entries in {value!r}")
-    return value
 
 
 def _norm(change: np.ndarray, order: float) -> float:

@@ -92,7 +92,9 @@ def fitted_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> dict[str
         for place, pair in enumerate(pairs[:_PAIRS_ALONE].tolist()):
             scores[f"product {place}"] = Product((pair[0], pair[1]), tuple(products.center[place]))
             scores[f"grid {place}"] = Grid.fit(first.values, second.values, (pair[0], pair[1]))
-        additive = _additive(first.values, second.values, order[:_LEARNED])
+        columns = ((first.values[:, j], second.values[:, j]) for j in order[:_LEARNED])
+        cells = tuple(Cells.fit(pair, (None, None), 0, bins=32) for pair in columns)
+        additive = Additive(order[:_LEARNED], cells)
         if min(map(len, plain)) > 1:
             scores |= _linear(plain, np.sort(order[:_LINEAR]))
         scores["additive"] = additive
@@ -151,11 +153,6 @@ def _products(values: np.ndarray, pairs: np.ndarray) -> Products:
     place = place.reshape(pairs.shape)
     center, spread = _scale(values[:, index])
     return Products(pairs, center[place], spread[place])
-
-
-def _additive(first: np.ndarray, second: np.ndarray, index: np.ndarray) -> Additive:
-    cells = tuple(Cells.fit((first[:, j], second[:, j]), (None, None), 0, bins=32) for j in index)
-    return Additive(index, cells)
 
 
 def _logistic(

@@ -39,7 +39,7 @@ from ..privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, check
 from ..problems.erm import ERM
 from ..problems.quadratic import Quadratic
 from ..problems.row_bound import Order, RowBound, as_bounds
-from ..problems.rows.checks import row_norms
+from ..problems.rows.checks import read_only, row_norms
 
 __all__ = [
     "FORMS",
@@ -210,18 +210,12 @@ def neighbouring_datasets(
 # Problems on small, extreme data, and quadratics
 
 
-def _read_only(X: np.ndarray) -> np.ndarray:
-    X = X.copy()
-    X.flags.writeable = False
-    return X
-
-
 FORMS: dict[str, Callable[[np.ndarray], Any]] = {
     "dense": np.ascontiguousarray,
     "csr": sp.csr_array,
     "float32": lambda X: X.astype(np.float32),
     "fortran": np.asfortranarray,
-    "read_only": _read_only,
+    "read_only": lambda X: read_only(X.copy()),
 }
 """How a problem's data may be stored; name -> conversion of a C-ordered float64 array."""
 

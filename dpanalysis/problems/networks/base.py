@@ -195,7 +195,10 @@ class NetworkSums:
             factors, lost = None, xp.isnan(losses)
             if clipping is not None:
                 sizes = gradient_norms(xp, pick(norms), hidden, deltas, self._layout.bias)
-                factors = self._clip(xp, clipping, sizes, losses)
+                # Constants of weak growth may be wrong for the weights of a network: the norms,
+                # which are known, limit what the rule gives.
+                factors = clip_to_bound(clipping, sizes, losses)
+                factors = within_bound(xp, self._X.dtype, clipping, factors, sizes)
                 lost = lost | ~xp.isfinite(sizes) | ~xp.isfinite(factors)
                 cut = (factors < 1.0) | lost
                 factors = xp.where(sizes == 0.0, sizes, factors)
@@ -254,13 +257,6 @@ class NetworkSums:
     def _cast(self, xp: Any, array: Any) -> Any:
         """Return ``array`` in the dtype that is computed in."""
         return xp.astype(array, self._X.dtype, copy=False)
-
-    def _clip(self, xp: Any, clipping: Clipping, norms: Any, losses: Any) -> Any:
-        """Return the rule's weights, none of which leaves a gradient over the clip norm."""
-        # Constants of weak growth may be wrong for the weights of a network; the norms are known,
-        # so they limit the weights in the end.
-        factors = clip_to_bound(clipping, norms, losses)
-        return within_bound(xp, self._X.dtype, clipping, factors, norms)
 
 
 def _without(xp: Any, lost: Any, arrays: Sequence[Any]) -> list[Any]:
