@@ -602,3 +602,15 @@ def test_methods_with_the_hinge_loss():
 def test_no_rule_and_built_in_rules_look_at_one_sample():
     for rule in (None, clipping.Flat(1.0), clipping.Automatic(0.1), clipping.Value(1.0, None)):
         clipping.check_per_sample(rule)
+
+
+def test_every_rule_is_asked_whether_its_bound_holds():
+    class Never(clipping.Flat):
+        def check(self, loss, radius):
+            raise ValueError(f"not for rows up to {radius:g}")
+
+    X, bound = np.eye(2), RowBound(2, 3.0)
+    binary = ERM(X, [1, -1], losses.Logistic(), row_bound=bound)
+    for problem in (binary, dpa.problems.Softmax(X, [0, 1], row_bound=bound)):
+        with pytest.raises(ValueError, match="up to 3"):
+            problem.check_clipping(Never(1.0))
