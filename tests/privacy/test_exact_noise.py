@@ -198,14 +198,21 @@ def test_the_law_on_a_coarse_grid(law, cdf, x, digits, monkeypatch):
         assert stats.chisquare(seen, count * expected(x + 0.2)).pvalue < LEVEL
 
 
+VALUES, OFFSETS = np.array([0.0, 0.1, 0.25, 0.3]), np.array([0.1, 0.0, 0.0, 0.05])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", ["gumbel", "exponential"])
-def test_choices_have_their_law_and_are_decided_by_real_numbers(noise, monkeypatch):
-    values, offsets = np.array([0.0, 0.1, 0.25, 0.3]), np.array([0.1, 0.0, 0.0, 0.05])
-    law = report_noisy_min_distribution(values + offsets, noise, 0.2)
+def test_choices_have_their_law(noise):
+    law = report_noisy_min_distribution(VALUES + OFFSETS, noise, 0.2)
     source = Replayed(seed=5)
-    picked = [int(mechanisms.smallest(source, values, offsets, noise, 0.2)[0]) for _ in range(4000)]
+    picked = [int(mechanisms.smallest(source, VALUES, OFFSETS, noise, 0.2)[0]) for _ in range(4000)]
     assert stats.chisquare(np.bincount(picked, minlength=4), 4000 * law).pvalue > LEVEL
+
+
+@pytest.mark.parametrize("noise", ["gumbel", "exponential"])
+def test_choices_are_decided_by_real_numbers(noise, monkeypatch):
+    source = Replayed(seed=5)
     coarse(monkeypatch, 6)
     drawn = []
     plain = exact_noise.LAWS[noise]
@@ -214,10 +221,10 @@ def test_choices_have_their_law_and_are_decided_by_real_numbers(noise, monkeypat
     )
     for count in (1, 4):
         for _ in range(10):
-            order = mechanisms.smallest(source, values, offsets, noise, 0.2, count)
+            order = mechanisms.smallest(source, VALUES, OFFSETS, noise, 0.2, count)
             exact = [
                 Fraction(v) + Fraction(o) - Fraction(0.2) * known(drawn[-1], i)[0]
-                for i, (v, o) in enumerate(zip(values, offsets))
+                for i, (v, o) in enumerate(zip(VALUES, OFFSETS))
             ]
             assert order.tolist() == np.argsort(exact, kind="stable")[:count].tolist()
 
