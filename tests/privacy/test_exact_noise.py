@@ -72,6 +72,29 @@ def test_no_digit_leads_out_of_the_radius(law, words, count):
             assert narrow[1] - narrow[0] <= Fraction(2) ** -300 * (1 + abs(narrow[1]))
 
 
+@pytest.mark.parametrize("law", sorted(exact_noise.LAWS))
+@pytest.mark.parametrize("words", [[2**30] * 3, [2**64 - 2**30] * 3, [2**64 - 2**30, 3, 2**30]])
+def test_nor_where_the_number_is_far_out_and_its_digits_matter_most(law, words):
+    for last in (0, 2**64 - 1):
+        digits = [*words, *[last] * 8]
+        test_no_digit_leads_out_of_the_radius.hypothesis.inner_test(law, digits, 2)
+
+
+@pytest.mark.parametrize("law", ["cubic", "exponential", "gumbel", "laplace", "spherical"])
+@pytest.mark.parametrize("digits", [5, 8, 11])
+def test_nor_where_few_digits_are_drawn_at_once(law, digits, monkeypatch):
+    """Every part of a radius is large then, and the other digits are all 0, all 1, or drawn."""
+    coarse(monkeypatch, digits)
+    for seed in range(6):
+        words = np.random.default_rng(seed).integers(2**64, size=9, dtype=np.uint64).tolist()
+        for rest in ([], [0] * 30, [2**64 - 1] * 30):
+            noise = exact_noise.LAWS[law](Replayed([*words, *rest], seed), 3)
+            for i in np.flatnonzero(np.isfinite(noise.radius)).tolist():
+                middle, radius = Fraction(noise.middle[i]), Fraction(noise.radius[i])
+                low, high = known(noise, i, 120)
+                assert middle - radius <= low <= high <= middle + radius
+
+
 @given(word=WORD, digits=st.sampled_from([53, 120]))
 def test_a_sign_is_no_digit_of_the_number(word, digits):
     """Words that differ in their last bit alone are the same size, one above and one below 0."""
