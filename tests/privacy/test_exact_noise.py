@@ -393,13 +393,29 @@ def test_the_error_of_a_number_covers_its_own_rounding(law, seed):
     assert (noise.radius >= exact_noise.ROUNDING * abs(noise.middle)).all()
 
 
-def test_what_scaling_rounds_is_part_of_the_error(monkeypatch):
+@pytest.mark.parametrize("radius", [0.0, 1e-13])
+def test_what_scaling_rounds_is_part_of_the_error(radius, monkeypatch):
     """Numbers known to all digits are off by the rounding of the product with the scale alone."""
 
     class Known:
         def __init__(self, source, count):
-            self.middle, self.radius = np.linspace(1.0, 2.0, count), np.zeros(count)
+            self.middle, self.radius = np.linspace(1.0, 2.0, count), np.full(count, radius)
 
     monkeypatch.setitem(exact_noise.LAWS, "known", Known)
     noise, off = exact_noise.nearly(Replayed(), "known", 0.3, 9)
-    assert 2.0**-53 * np.linalg.norm(noise) <= off <= 2.0**-49 * np.linalg.norm(noise)
+    own = 0.3 * radius * 3.0  # of nine numbers, in L2
+    assert own + 2.0**-53 * np.linalg.norm(noise) <= off
+    assert off <= own + 2.0**-49 * np.linalg.norm(noise)
+
+
+def test_what_is_open_asks_for_more_digits(monkeypatch):
+    """A place on the grid, and a sign, are the same however many digits are looked at first."""
+    coarse(monkeypatch, 4)
+    found = []
+    for digits in (2, 128):
+        monkeypatch.setattr(exact_noise, "_DIGITS", digits)
+        source = [Replayed(seed=seed) for seed in range(100)]
+        released = [mechanisms.noisy(each, [0.3], "laplace", 1.0)[0] for each in source[:20]]
+        real = [exact_noise.LaplaceReals(each, 1) for each in source[20:]]
+        found.append((released, [exact_noise.positive([-0.3], [(1.0, z, 0)]) for z in real]))
+    assert found[0] == found[1]
