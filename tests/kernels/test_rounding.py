@@ -11,7 +11,9 @@ from dpanalysis import ERM, RowBound, clipping, losses
 from dpanalysis.kernels.rounding import DOUBLE, SINGLE, TINY, sum_rounding
 
 
-@pytest.mark.parametrize(("n", "d"), [(0, 1), (1, 1), (5000, 3), (10**6, 784), (10**8, 54)])
+@pytest.mark.parametrize(
+    ("n", "d"), [(0, 1), (1, 1), (5000, 3), (100, 50_000), (10**6, 784), (10**8, 54)]
+)
 def test_the_bound_is_that_of_its_proof_in_exact_arithmetic(n, d):
     def gamma(k):
         return Fraction(k) * Fraction(DOUBLE) / (1 - Fraction(k) * Fraction(DOUBLE))

@@ -99,6 +99,33 @@ def test_what_is_above_the_grid_is_an_infinite_loss(sigma, log_tail, beyond):
     assert pair.add(at)[0] >= back * (1.0 - 1e-7) - 1e-12
 
 
+@pytest.mark.parametrize("mu", [0.3, 1.0])
+@pytest.mark.parametrize("batches", [2, 10])
+def test_no_mass_is_lost(mu, batches, tail=1e-2):
+    """What a sum term by term has above the grid, or above the sums, counts as infinite."""
+    ratio = module._Ratio(mu, 0.0)
+    end = ratio.end(tail)
+    cells = math.ceil(end / (module._FINE * ratio.std))
+    grid = end / cells * np.arange(cells + 1)
+    p = module._spread(ratio, grid)
+    law = p * grid
+    for _ in range(batches - 1):
+        law = np.convolve(law, p)
+    ratios, _, _, infinite = module._epoch(mu, 0.0, batches, tail)
+    assert ratios[1] == pytest.approx(grid[1] / batches)
+    assert infinite >= 1.0 - law[: ratios.size].sum() - 1e-12
+    pair = Bins(mu, fraction=1.0 / batches, poisson=True, batches=batches, tail=tail)
+    for found in (pair.remove(np.array([-30.0])), pair.add(np.array([-30.0]))):
+        assert found[0] >= 1.0 - math.exp(-30.0)
+    assert pair.remove(np.array([700.0]))[0] >= infinite
+
+
+@pytest.mark.parametrize("sigma", [0.7, 2.0])
+def test_a_lower_bound_of_two_batches_against_quadrature(sigma):
+    lower = privacy.bins_lower_epsilon(sigma, 2, 1e-4)
+    assert 1e-4 * (1.0 - 1e-7) <= exact_of_two(sigma, lower)[0] <= 1.01e-4
+
+
 @pytest.mark.parametrize(("sigma", "value"), [(1.0, 3.697385), (2.0, 1.461945)])
 def test_epsilon_of_two_batches(sigma, value):
     assert privacy.epsilon(bins(sigma, 2), 1e-5, ADD) == pytest.approx(value, rel=1e-4)
@@ -212,6 +239,9 @@ def test_what_filters_are_charged_is_not_amplified():
     alone = Gaussian(2.0, 1.0)
     assert epoch.zcdp_cost() == alone.zcdp_cost()
     np.testing.assert_array_equal(epoch.rdp_cost([2.0, 8.0]), alone.rdp_cost([2.0, 8.0]))
+    thrice = Epoch(RandomAllocation(9, 3), [alone])
+    assert thrice.zcdp_cost() == pytest.approx(3.0 * alone.zcdp_cost())
+    np.testing.assert_allclose(thrice.rdp_cost([2.0, 8.0]), 3.0 * alone.rdp_cost([2.0, 8.0]))
     assert Epoch(RandomAllocation(9, 3), [Pure(0.2)]).pure_cost() == pytest.approx(0.6)
 
 
@@ -277,6 +307,7 @@ def test_an_epoch_dominates_one_with_more_noise():
     assert one.dominates(other)
     assert not other.dominates(one)
     assert not one.dominates(bins(1.5, 6).event)
+    assert not one.dominates(Epoch(one.sampling, [*other.events, *other.events]))
 
 
 # Draws

@@ -72,6 +72,29 @@ def test_no_digit_leads_out_of_the_radius(law, words, count):
             assert narrow[1] - narrow[0] <= Fraction(2) ** -300 * (1 + abs(narrow[1]))
 
 
+@pytest.mark.parametrize("law", sorted(exact_noise.LAWS))
+@pytest.mark.parametrize("words", [[2**30] * 3, [2**64 - 2**30] * 3, [2**64 - 2**30, 3, 2**30]])
+def test_nor_where_the_number_is_far_out_and_its_digits_matter_most(law, words):
+    for last in (0, 2**64 - 1):
+        digits = [*words, *[last] * 8]
+        test_no_digit_leads_out_of_the_radius.hypothesis.inner_test(law, digits, 2)
+
+
+@pytest.mark.parametrize("law", ["cubic", "exponential", "gumbel", "laplace", "spherical"])
+@pytest.mark.parametrize("digits", [5, 8, 11])
+def test_nor_where_few_digits_are_drawn_at_once(law, digits, monkeypatch):
+    """Every part of a radius is large then, and the other digits are all 0, all 1, or drawn."""
+    coarse(monkeypatch, digits)
+    for seed in range(6):
+        words = np.random.default_rng(seed).integers(2**64, size=9, dtype=np.uint64).tolist()
+        for rest in ([], [0] * 30, [2**64 - 1] * 30):
+            noise = exact_noise.LAWS[law](Replayed([*words, *rest], seed), 3)
+            for i in np.flatnonzero(np.isfinite(noise.radius)).tolist():
+                middle, radius = Fraction(noise.middle[i]), Fraction(noise.radius[i])
+                low, high = known(noise, i, 120)
+                assert middle - radius <= low <= high <= middle + radius
+
+
 @given(word=WORD, digits=st.sampled_from([53, 120]))
 def test_a_sign_is_no_digit_of_the_number(word, digits):
     """Words that differ in their last bit alone are the same size, one above and one below 0."""
@@ -198,14 +221,21 @@ def test_the_law_on_a_coarse_grid(law, cdf, x, digits, monkeypatch):
         assert stats.chisquare(seen, count * expected(x + 0.2)).pvalue < LEVEL
 
 
+VALUES, OFFSETS = np.array([0.0, 0.1, 0.25, 0.3]), np.array([0.1, 0.0, 0.0, 0.05])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", ["gumbel", "exponential"])
-def test_choices_have_their_law_and_are_decided_by_real_numbers(noise, monkeypatch):
-    values, offsets = np.array([0.0, 0.1, 0.25, 0.3]), np.array([0.1, 0.0, 0.0, 0.05])
-    law = report_noisy_min_distribution(values + offsets, noise, 0.2)
+def test_choices_have_their_law(noise):
+    law = report_noisy_min_distribution(VALUES + OFFSETS, noise, 0.2)
     source = Replayed(seed=5)
-    picked = [int(mechanisms.smallest(source, values, offsets, noise, 0.2)[0]) for _ in range(4000)]
+    picked = [int(mechanisms.smallest(source, VALUES, OFFSETS, noise, 0.2)[0]) for _ in range(4000)]
     assert stats.chisquare(np.bincount(picked, minlength=4), 4000 * law).pvalue > LEVEL
+
+
+@pytest.mark.parametrize("noise", ["gumbel", "exponential"])
+def test_choices_are_decided_by_real_numbers(noise, monkeypatch):
+    source = Replayed(seed=5)
     coarse(monkeypatch, 6)
     drawn = []
     plain = exact_noise.LAWS[noise]
@@ -214,10 +244,10 @@ def test_choices_have_their_law_and_are_decided_by_real_numbers(noise, monkeypat
     )
     for count in (1, 4):
         for _ in range(10):
-            order = mechanisms.smallest(source, values, offsets, noise, 0.2, count)
+            order = mechanisms.smallest(source, VALUES, OFFSETS, noise, 0.2, count)
             exact = [
                 Fraction(v) + Fraction(o) - Fraction(0.2) * known(drawn[-1], i)[0]
-                for i, (v, o) in enumerate(zip(values, offsets))
+                for i, (v, o) in enumerate(zip(VALUES, OFFSETS))
             ]
             assert order.tolist() == np.argsort(exact, kind="stable")[:count].tolist()
 
@@ -363,13 +393,29 @@ def test_the_error_of_a_number_covers_its_own_rounding(law, seed):
     assert (noise.radius >= exact_noise.ROUNDING * abs(noise.middle)).all()
 
 
-def test_what_scaling_rounds_is_part_of_the_error(monkeypatch):
+@pytest.mark.parametrize("radius", [0.0, 1e-13])
+def test_what_scaling_rounds_is_part_of_the_error(radius, monkeypatch):
     """Numbers known to all digits are off by the rounding of the product with the scale alone."""
 
     class Known:
         def __init__(self, source, count):
-            self.middle, self.radius = np.linspace(1.0, 2.0, count), np.zeros(count)
+            self.middle, self.radius = np.linspace(1.0, 2.0, count), np.full(count, radius)
 
     monkeypatch.setitem(exact_noise.LAWS, "known", Known)
     noise, off = exact_noise.nearly(Replayed(), "known", 0.3, 9)
-    assert 2.0**-53 * np.linalg.norm(noise) <= off <= 2.0**-49 * np.linalg.norm(noise)
+    own = 0.3 * radius * 3.0  # of nine numbers, in L2
+    assert own + 2.0**-53 * np.linalg.norm(noise) <= off
+    assert off <= own + 2.0**-49 * np.linalg.norm(noise)
+
+
+def test_what_is_open_asks_for_more_digits(monkeypatch):
+    """A place on the grid, and a sign, are the same however many digits are looked at first."""
+    coarse(monkeypatch, 4)
+    found = []
+    for digits in (2, 128):
+        monkeypatch.setattr(exact_noise, "_DIGITS", digits)
+        source = [Replayed(seed=seed) for seed in range(100)]
+        released = [mechanisms.noisy(each, [0.3], "laplace", 1.0)[0] for each in source[:20]]
+        real = [exact_noise.LaplaceReals(each, 1) for each in source[20:]]
+        found.append((released, [exact_noise.positive([-0.3], [(1.0, z, 0)]) for z in real]))
+    assert found[0] == found[1]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpanalysis import privacy
@@ -58,6 +58,7 @@ def test_cyclic_is_never_below_the_exact_law(passes, batches, c, place):
 
 
 @given(st.integers(2, 10), st.integers(1, 10), st.floats(0.05, 1.0))
+@example(3, 4, 1.0)
 def test_shifts_of_the_proof(passes, batches, c):
     """No z is negative, the last is 0, and the squares of the shifts sum to the bounds."""
     steps = passes * batches

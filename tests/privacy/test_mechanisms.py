@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpanalysis.privacy import mechanisms
+from dpanalysis.privacy import exact_noise, mechanisms
 from dpanalysis.privacy.mechanisms import (
     SystemRandom,
     gaussian,
@@ -36,6 +36,22 @@ def test_the_right_scale_is_accepted_and_wrong_ones_are_not(source, draw, law, s
     assert accepted(noise, law, scale)
     for wrong in (math.sqrt(2), 1 / math.sqrt(2), 2.0, 0.5):
         assert not accepted(noise, law, wrong * scale)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("law", "order"), [("spherical", 2), ("cubic", np.inf)])
+def test_vectors_have_a_gamma_length_and_a_uniform_direction(source, law, order):
+    random = source()
+    drawn = np.array([mechanisms.noisy(random, np.zeros(3), law, 2.0) for _ in range(1000)])
+    lengths = np.linalg.norm(drawn, ord=order, axis=1)
+    assert stats.kstest(lengths, stats.gamma(3, scale=2.0).cdf).pvalue > LEVEL
+    for other in (2, 4):
+        assert stats.kstest(lengths, stats.gamma(other, scale=2.0).cdf).pvalue < LEVEL
+    # On a sphere each of three coordinates is uniform, and so are a cube's but for the largest.
+    parts = (drawn / lengths[:, None]).T
+    for part in parts:
+        inner = part[abs(part) < 1.0 - 1e-4]
+        assert stats.kstest(inner, stats.uniform(-1.0, 2.0).cdf).pvalue > LEVEL
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -97,6 +113,29 @@ def test_random_source_takes_what_spec_7_names():
 def test_other_sources_raise(wrong):
     with pytest.raises(TypeError, match="rng must be"):
         random_source(wrong)
+
+
+@pytest.mark.parametrize("law", sorted(exact_noise.LAWS))
+def test_a_source_remembers_that_its_noise_was_floating_point(law):
+    source = SystemRandom()
+    source.integers(5, size=3), source.trials(0.5, 3)
+    mechanisms.noisy(source, [0.0], "laplace", 1.0)
+    assert not source.floating
+    getattr(mechanisms, law)(source, 1.0, 2)
+    assert source.floating
+
+
+def test_integers_have_no_remainder():
+    """Bits above the largest multiple of the span are drawn again: 2^62 of 2^64 here."""
+
+    bits = [2**64 - 1, 3 * 2**62, 3 * 2**62 - 1]
+
+    class Listed(SystemRandom):
+        def _bits(self, size):
+            return np.array([bits.pop(0)], dtype=np.uint64)
+
+    span = 3 * 2**61
+    assert Listed().integers(span, size=1) == (3 * 2**62 - 1) % span
 
 
 def test_children_do_not_depend_on_their_number_and_differ():

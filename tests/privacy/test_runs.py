@@ -134,6 +134,28 @@ def test_sizes_by_records():
     assert "23 steps" in begun.run and "2 epochs" in by_size.run
 
 
+@pytest.mark.parametrize("sampling", ["full", "cyclic", "shuffle"])
+@pytest.mark.parametrize("steps", [1, 4, 5, 9])
+def test_batches_that_have_the_record_are_gaussian_releases(sampling, steps):
+    """One of every epoch of 4 that was begun; a record that is replaced moves it twice as far."""
+    sizes = {} if sampling == "full" else {"batches": 4}
+    found = dpa.accounting(1.5, sampling=sampling, steps=steps, delta=1e-5, **sizes)
+    count = steps if sampling == "full" else math.ceil(steps / 4)
+    costs = [privacy.gaussian_epsilon(1.5 / math.sqrt(count) / far, 1e-5) for far in (1.0, 2.0)]
+    assert [found.epsilon, found.replace_one] == pytest.approx(costs, rel=1e-12)
+
+
+def test_what_the_accountant_for_poisson_sampling_says_counts_all_batches():
+    step = Sampled(privacy.Poisson(0.3), [Gaussian(1.0, 1.0)])
+    by_rate = dpa.accounting(1.0, sampling="poisson", rate=0.3, epochs=2, delta=1e-5)
+    assert by_rate.epsilon == privacy.epsilon(Repeated(step, 8), 1e-5, ADD)  # 4 hold all records
+    twice = dpa.accounting(
+        1.0, sampling="random allocation", batches=6, times=2, steps=6, delta=1e-5
+    )
+    often = Sampled(privacy.Poisson(1.0 / 3.0), [Gaussian(1.0, 1.0)])
+    assert twice.poisson == pytest.approx(privacy.epsilon(Repeated(often, 6), 1e-5, ADD))
+
+
 def test_a_large_delta_is_told():
     told = dpa.accounting(1.0, sampling="full", n=100, steps=1, delta=0.01).why
     assert "delta is not below 1/n" in told

@@ -157,6 +157,22 @@ def test_with_little_noise_on_the_threshold_a_shared_value_saves_nothing(noise, 
     assert bounds[-1] <= apart
 
 
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("first", [0.02, 0.5])
+def test_no_query_costs_more_than_the_bound(noise, shared, first):
+    """One that moves by 1, and several that move as far apart as they may: quickly."""
+    changes = [[1.0], [-1.0], [0.5, -0.5, 0.5]] if shared else [[1.0], [1.0, -1.0, 1.0]]
+    for moves in changes:
+        levels = [np.full(len(moves), x) for x in (-1.0, 0.0, 0.5)]
+        for order in (1.5, 4.0, 30.0):
+            worst = max(exact(noise, first, 1.0, each, moves, order) for each in levels)
+            for coupling in (0.0, 0.5, "best"):
+                setting = (order, noise, first, 1.0, len(moves))
+                bound = rdp_above_threshold(*setting, coupling=coupling, shared=shared)
+                assert worst <= bound * (1.0 + 1e-9)
+
+
 def test_a_grid_that_takes_too_much_memory_leaves_the_other_bounds(monkeypatch):
     best = rdp_above_threshold(2.0, *LAPLACE, 21, coupling="best")
     module._bound.cache_clear(), module._queries.cache_clear()
@@ -255,6 +271,17 @@ def test_the_margin_covers_the_grid(noise, order, scale, shift):
         assert found >= finer * (1 - 0.2 * module._MARGIN)
         # And not by a bound that is higher than the maximum it stands for.
         assert found <= finer * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("order", [1.3, 9.0, 120.0])
+@pytest.mark.parametrize("shift", [0.0, 0.375, 1.0])
+def test_the_recursion_is_never_below_one_query_after_the_other(noise, order, shift):
+    """On a coarse grid, whose suprema are smaller; also where not to halt is all but impossible."""
+    for scale in (0.3, 1.0, 10.0):
+        steps = brute_force(noise, order, scale, (1, 13), shift, 2000)
+        for cap, below in zip((1, 13), steps, strict=True):
+            assert module._queries(order, noise, scale, cap, shift) >= below * (1.0 - 1e-12)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from scipy import fft, optimize, special, stats
 
 import dpanalysis as dpa
 from dpanalysis import privacy
+from dpanalysis.privacy.accounting import with_replacement as module
 from dpanalysis.privacy.accounting.pairs import Pair
 from dpanalysis.privacy.accounting.with_replacement import copies, gaussian_profile
 from dpanalysis.privacy.events import Gaussian, Laplace, Pure, Repeated, Sampled
@@ -65,6 +66,14 @@ def test_every_pair_of_tiny_data_sets_is_covered_and_the_worst_attains(n, m, std
     # With the others opposite to one of the two the bound is nearly attained; it is not where
     # the loss is above that of one copy at the common threshold.
     assert (bound <= 1.05 * worst)[3.0 / std >= LOSSES].all()
+
+
+def test_copies_that_are_not_listed_are_a_loss_without_bound(monkeypatch):
+    """Next to no noise tells every batch that has the record, however often."""
+    monkeypatch.setattr(module, "_NEGLIGIBLE", 1e-2)
+    assert len(copies(40, 20)) < 6
+    drawn = 1.0 - (1.0 - 1.0 / 40.0) ** 20
+    assert gaussian_profile([0.0], 40, 20, 30.0)[0] >= drawn * (1.0 - 1e-9)
 
 
 @pytest.mark.parametrize(

@@ -327,9 +327,10 @@ def test_rows_that_grow_add_nothing_to_the_sum_of_any_kernel(form, replicates, b
     problem, change = changeable(form, 300, 3, bound, rng, tmp_path / "X")
     w = rng.normal(size=(replicates, 3))
     others = problem.gradient_sum(w, [np.delete(np.arange(300), [7, 290])] * replicates)
-    for row in (7, 290):
-        change(row, 5.0)
-    np.testing.assert_allclose(problem.gradient_sum(w), others, rtol=1e-6, atol=1e-6)
+    for number in (0.8, 5.0):  # norms from just beyond the bound on
+        for row in (7, 290):
+            change(row, number)
+        np.testing.assert_allclose(problem.gradient_sum(w), others, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.slow
