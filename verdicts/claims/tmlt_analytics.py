@@ -62,7 +62,8 @@ def _tested(
     "row more or less",
     configuration="in Spark, every group one run. Count, sum, average, variance, standard "
     "deviation, median, bounds and distinct values of numbers, clamped to [-1, 1] or [0, 1]; "
-    "epsilon = 1, rho = 0.5, (1, 0.1). The row more is 0 or 1, infinite or not a number",
+    "epsilon = 1, rho = 0.5, (1, 0.1). The row more is 0, 0.1 or 1, infinite or not a "
+    "number",
     untested="other budgets, changes of several rows, bins, nulls that are replaced",
     verdict="holds",
 )
