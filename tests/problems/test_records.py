@@ -327,10 +327,26 @@ def test_rows_that_grow_add_nothing_to_the_sum_of_any_kernel(form, replicates, b
     problem, change = changeable(form, 300, 3, bound, rng, tmp_path / "X")
     w = rng.normal(size=(replicates, 3))
     others = problem.gradient_sum(w, [np.delete(np.arange(300), [7, 290])] * replicates)
-    for number in (0.8, 5.0):  # norms from just beyond the bound on
+    for number in (0.8, 5.0, np.nan):  # norms from just beyond the bound on
         for row in (7, 290):
             change(row, number)
         np.testing.assert_allclose(problem.gradient_sum(w), others, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("replicates", [1, 3])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("row", [2, 3])  # of either label
+def test_a_tiny_row_that_grows_adds_nothing_however_large_its_residual(row, sparse, replicates):
+    """The square of its norm is 0 before and after, but what it would add is not."""
+    X, y = np.full((9, 1), 1e-200), 1e170 * np.array([1.0, -1.0, 1.0] * 3)
+    data = sp.csr_array(X) if sparse else X
+    problem = ERM(data, y, losses.SquaredError())
+    held = data.data if sparse else X[:, 0]
+    w, rule = np.zeros((replicates, 1)), clipping.Flat(1.0)
+    problem.gradient_sum(w, None, rule)  # keeps the norms
+    held[row] = 1e-163
+    others = -1e-200 * (np.sum(y) - y[row])
+    np.testing.assert_allclose(problem.gradient_sum(w, None, rule), others, rtol=1e-9)
 
 
 @pytest.mark.slow
