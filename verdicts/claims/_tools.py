@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -9,18 +10,32 @@ from typing import Any
 import numpy as np
 
 from dpanalysis.audit.verify import Verdict, verify_privacy
-from dpanalysis.papers.claim import Evidence, printed
+from dpanalysis.papers.claim import Evidence, NotChecked, printed
 
 from ..protocol import Worker
 from ._exact import Allocation, Setting
 
-__all__ = ["CONFIDENCE", "asked", "both_bounds", "found", "lower_bound", "sampler"]
+__all__ = [
+    "CONFIDENCE",
+    "asked",
+    "both_bounds",
+    "check_java",
+    "found",
+    "lower_bound",
+    "sampler",
+]
 
 # Of every black-box test: a right package is refuted by one test in a million.
 CONFIDENCE = 1 - 1e-6
 # In one call, so that it ends long before its time limit:
 _CHUNK = 5000  # runs
 _SETTINGS = 50  # settings of an accountant
+
+
+def check_java() -> None:
+    """Raise NotChecked where Spark has no Java to run in."""
+    if shutil.which("java") is None:
+        raise NotChecked("Spark needs Java, and there is no command java here")
 
 
 def sampler(

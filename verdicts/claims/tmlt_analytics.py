@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from dpanalysis.papers.claim import Effort, Evidence, NotChecked, printed
+from dpanalysis.papers.claim import Effort, Evidence, printed
 from dpanalysis.privacy.accounting.zcdp import zcdp_to_epsilon
 
 from ..protocol import Worker
 from ..registry import Package, register
-from ._tools import found, lower_bound, sampler
+from ._tools import check_java, found, lower_bound, sampler
 
 PACKAGE = Package(
     name="tmlt-analytics",
     version="0.21.0",
-    probe=Path(__file__).parents[1] / "probes" / "tmlt_analytics.py",
+    probe=Path(__file__).parents[1] / "probes" / "tmlt.py",
     imported="tmlt.analytics",
     setting="A table's protected change is 'the largest change that can be made to that table "
     "while still being indistinguishable'; a session's budget is spent on all that it answers.",
@@ -40,8 +39,7 @@ def _tested(
     name: str = "",
 ) -> Evidence:
     """Test a query in a session of this budget, of the rows of every group."""
-    if shutil.which("java") is None:
-        raise NotChecked("Spark needs Java, and there is no command java here")
+    check_java()
     kind, *numbers = budget
     epsilon, delta = numbers[0], numbers[1] if kind == "approximate" else 0.0
     if kind == "rho":

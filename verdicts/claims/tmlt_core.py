@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dpanalysis.papers.claim import Effort, Evidence, NotChecked, printed
+from dpanalysis.papers.claim import Effort, Evidence, printed
 from dpanalysis.privacy.accounting.zcdp import zcdp_to_epsilon
 
 from ..protocol import Worker
 from ..registry import Package, register
-from ._tools import found, lower_bound, sampler
+from ._tools import check_java, found, lower_bound, sampler
 
 PACKAGE = Package(
     name="tmlt-core",
     version="0.20.0",
-    probe=Path(__file__).parents[1] / "probes" / "tmlt_core.py",
+    probe=Path(__file__).parents[1] / "probes" / "tmlt.py",
     imported="tmlt.core",
     setting="A measurement's privacy function says what is spent at a distance of its input "
     "metric; `SymmetricDifference` counts rows that are added or removed.",
@@ -85,8 +84,7 @@ def quantile(worker: Worker, effort: Effort) -> Iterator[Evidence]:
 )
 def groups(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Black-box tests of aggregations that need Spark, and so Java."""
-    if shutil.which("java") is None:
-        raise NotChecked("Spark needs Java, and there is no command java here")
+    check_java()
     counts = [2.0] * 5
     for kind, epsilon, delta, pair in (
         ("variance", 3.0, 0.0, ([0.0, 0.0, 1.0], [0.0, 0.0])),
