@@ -145,6 +145,13 @@ def test_imports_run_one_way(path):
         assert other in allowed, f"{module} imports {target}"
 
 
+@pytest.mark.parametrize("room", ["dpanalysis", "tests", "figures", "benchmarks", "verdicts"])
+def test_a_file_is_one_idea_of_at_most_1000_lines(room):
+    lines = {path: path.read_text().count("\n") for path in (ROOT / room).rglob("*.py")}
+    assert lines
+    assert {path: count for path, count in lines.items() if count > 1000} == {}
+
+
 def test_no_modules_import_each_other():
     assert not circles(IMPORTS)
 

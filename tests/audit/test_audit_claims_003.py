@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from dpanalysis import privacy, theory
-from dpanalysis.papers.second_order import convergence
+from dpanalysis.papers.second_order import convergence, experiments
 from dpanalysis.papers.second_order import privacy as second_order
 from dpanalysis.theory import second_order_data as theory_of_data
 
@@ -117,7 +117,7 @@ WRONG = [
     ("003-11", theory, "lanczos_iterations", lambda d, U, eps, failure: 13),
     (
         "003-12",
-        convergence,
+        experiments,
         "penalty_curvature",
         lambda w: (2 - 6.1 * w**2) / (1 + w**2) ** 3,
     ),

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from ... import theory
-from ..._validation import check_fraction, check_int, check_positive
+from ..._validation import check_fraction, check_int
 from ...methods import SecondOrder, TrustRegion
 from ...privacy.accounting.events import Gaussian
 from ...privacy.accounting.sampling import Sampling
@@ -54,29 +55,12 @@ def printed_target(target: theory.SecondOrderTarget) -> PrintedTarget:
     return PrintedTarget(**{name: getattr(target, name) for name in names})
 
 
-def printed_batch(
-    eps_g: float,
-    eps_H: float,
-    M: float,
-    B_g: float,
-    B_H: float,
-    d: int,
-    iterations: int,
-    failure: float,
-    c: float,
-    c1: float,
-    c2: float,
-) -> int:
-    """Return the size of a batch by (24): 64 and 32 where the proof needs 128 and 64; 003-18."""
-    gradient, hessian = theory.tolerated_noise(eps_g, eps_H, M, c, c1, c2)
-    B_g = check_positive("B_g", B_g)
-    B_H = check_positive("B_H", B_H)
-    eta = check_fraction("failure", failure)
-    log = math.log(2.0 * check_int("d", d, low=1) * check_int("iterations", iterations, low=1))
-    log -= math.log(eta)
-    return math.ceil(
-        max(64.0 * (log + 0.25) * (B_g / gradient) ** 2, 32.0 * log * (B_H / hessian) ** 2)
-    )
+def printed_batch(*parameters: Any) -> int:
+    """Return the size of a batch by (24): 64 and 32 where the proof needs 128 and 64; 003-18.
+
+    The parameters are those of :func:`dpanalysis.theory.second_order_batch`.
+    """
+    return math.ceil(theory.second_order_batch(*parameters) / 2)  # as half, rounded up once
 
 
 def printed_hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float:

@@ -1,0 +1,260 @@
+"""Gao and Wright (2023): the objective of the experiments, and what came out of them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from ... import theory
+from ...audit.attack import Range
+from ...experiments import minimize
+from ...losses import Logistic
+from ...methods import SecondOrder, TrustRegion
+from ...privacy import Budget
+from ...privacy.accounting.relations import REPLACE_ONE
+from ...privacy.facts import PublicFacts
+from ...problems import ERM, RowBound
+from ...regularizers import GemanMcClure
+from ..registry import Effort, Evidence, premise, printed, register, used
+from ..tools import Array, search_max, unit
+from .convergence import CONSTANTS, SEARCH, SHORT
+
+# --- 003-12, 003-13, 003-15: the objective of the experiments ---
+
+
+def penalty_curvature(w: Any) -> Any:
+    """Return the second derivative of w^2/(1 + w^2)."""
+    return (2.0 - 6.0 * w**2) / (1.0 + w**2) ** 3
+
+
+def smallest_curvature(w: Array, rows: Array, strength: float = 1e-3) -> float:
+    """Return -lambda_min of the Hessian of Section 4 over the strength, for three rows."""
+    X = np.array([unit(x) for x in rows.reshape(3, w.size)])
+    data = ERM(X, np.array([1.0, -1.0, 1.0]), Logistic()).hessian(w)
+    whole = data + np.diag(strength * penalty_curvature(w))
+    return -float(np.linalg.eigvalsh(whole)[0]) / strength
+
+
+@register(
+    "003-12",
+    "Section 4, E.2, E.3",
+    "the points found have lambda_min >= -eps_H, eps_H = .141 to .245, at lambda = 1e-3",
+    "lambda_min >= -lambda/2 everywhere, so every point passes: such a test says something only "
+    "if lambda > 2 eps_H",
+    verdict="sharpened",
+    says="'if any of the five runs failed to find a solution ...'; r(w) has lambda = 1e-3",
+    hypotheses="any rows of norm at most 1, any weights",
+)
+def vacuous_test(effort: Effort) -> Iterator[Evidence]:
+    """Search for the smallest eigenvalue that rows and weights can have."""
+    d = 3
+    space = {"w": Range(-10.0, 10.0, size=d), "rows": Range(-1.0, 1.0, size=3 * d)}
+    valley = {"w": np.ones(d), "rows": np.zeros(3 * d)}
+    found = search_max(effort, smallest_curvature, space, cost=2, guesses=[valley])
+    yield printed("smallest eigenvalue, lambda = 1e-3", -1e-3 * found, ">=", -0.141)
+    yield used("-lambda_min / (lambda/2)", 2.0 * found, "<=", 1.0, tolerance=1e-12)
+    yield used("that is, attained", 2.0 * found.max(), ">=", 0.999)
+    # At least one row of norm 1 in every direction: data do not take all curvature away.
+    low = -smallest_curvature(np.ones(d), np.eye(d).ravel(), strength=1.0)
+    yield used("smallest eigenvalue, lambda = 1, rows e_1, e_2, e_3, w = 1", low, "<=", -0.245)
+
+
+def printed_curvature(sign: float) -> float:
+    """Return the least second derivative of 1/(1 + exp(-sign m)) in the margin m."""
+    p = special.expit(sign * np.linspace(-10.0, 10.0, 2001))
+    return float((p * (1.0 - p) * (1.0 - 2.0 * p)).min())
+
+
+def either_label(effort: Effort) -> Iterator[Evidence]:
+    """Let the labels have the other sign, with which the printed loss falls with the margin."""
+    p = special.expit(np.linspace(-10.0, 10.0, 2001))
+    yield premise("largest difference of the two: 1 - 2 x", np.ptp(p + p[::-1]), "<=", 1e-12)
+    best = max(printed_curvature(sign) for sign in (1.0, -1.0))
+    yield printed("least curvature of the loss, better sign", best, ">=", 0.0)
+
+
+@register(
+    "003-13",
+    "E.3",
+    "the logistic loss is 1/(1 + exp(-m)) of the margin m",
+    "ln(1 + exp(-m)), which is convex; the printed one is the sigmoid loss, and rises with m",
+    verdict="corrected",
+    says="'the logistic loss nabla l(w) = 1/n sum 1/(1 + exp(-y <x, w>))': a misprint",
+    hypotheses="the formula as printed, labels of either sign",
+    changes="runs of the authors that minimize the sigmoid loss: then the name is wrong",
+    adversary=either_label,
+)
+def logistic_loss(effort: Effort) -> Iterator[Evidence]:
+    """Ask whether the loss is convex in the margin."""
+    yield printed("least curvature of the loss", printed_curvature(1.0), ">=", 0.0)
+    margins = np.linspace(-10.0, 10.0, 2001)
+    convex = Logistic().second_derivative(margins, np.ones(2001))
+    yield used("least curvature of the loss", convex, ">=", 0.0)
+
+
+def change_quotients(w: Array, far: Array, x: Array, strength: float) -> tuple[float, float]:
+    """Return ||grad f - grad f'||/(G ||w - w'||) and the same of the Hessians with M; one row."""
+    x = unit(x)
+    size = max(float(np.linalg.norm(w - far)), 1e-6)
+    parts = []
+    for at in (w, far):
+        problem = ERM(x[None, :], np.ones(1), Logistic())
+        parts.append(
+            (
+                problem.gradient(at) + 2.0 * strength * at / (1.0 + at**2) ** 2,
+                problem.hessian(at) + np.diag(strength * penalty_curvature(at)),
+            )
+        )
+    gradients, hessians = zip(*parts)
+    G, M, _, _ = theory.second_order_constants(1.0, strength)
+    first = float(np.linalg.norm(gradients[0] - gradients[1])) / (G * size)
+    return first, float(np.linalg.norm(hessians[0] - hessians[1], 2)) / (M * size)
+
+
+@register(
+    "003-15",
+    "Section 4, footnote; E.3",
+    "with bounded rows the losses have Lipschitz gradients and Hessians",
+    "\\|\\|x\\|\\| <= 1: G = 1/4 + 2 lambda, M = 1/(6 sqrt 3) + 4.66856 lambda, B_g = 1, "
+    "B_H = 1/4; the penalty's second derivative is in [-lambda/2, 2 lambda]. The tolerances of the "
+    "experiments, eps_H = sqrt(M eps_g), imply M = 1, the sharp constant of rows of norm 2.18; "
+    "rows here are scaled to norm 1, where it is .10 (003-27)",
+    verdict="sharpened",
+    says="'the losses have Lipschitz gradients and Hessians'; 'eps_H = sqrt(M alpha)'",
+    hypotheses="rows of norm at most 1, any lambda",
+)
+def constants(effort: Effort) -> Iterator[Evidence]:
+    """Quotients at pairs of points; maxima of the derivatives on a fine grid."""
+    wide = {"w": Range(-1e3, 1e3, size=2), "far": Range(-1e3, 1e3, size=2)}
+    rows = {"x": Range(-1.0, 1.0, size=2), "strength": Range(1e-4, 1e2, log=True)}
+    found = search_max(effort, lambda **at: max(change_quotients(**at)), {**wide, **rows}, cost=3)
+    yield printed("largest difference quotient / constant, w in [-1000, 1000]^2", found, "<=", 1.0)
+    pairs = ((0.06, 0.245), (0.03, 0.173), (0.04, 0.2), (0.02, 0.141))
+    implied = [eps_H**2 / eps_g for eps_g, eps_H in pairs]
+    yield printed("M that eps_H and eps_g of the tables imply", implied, "==", 1.0, tolerance=0.01)
+    sharp = theory.second_order_constants(1.0, 1e-3)[1]
+    yield used("sharp M, lambda = .001 / that", sharp, "<=", 0.11)
+    near = {"w": Range(-3.0, 3.0, size=2), "far": Range(-3.0, 3.0, size=2), **rows}
+    # Next to 0, where both curvatures are largest; next to the point where the penalty bends most.
+    least = math.sqrt(1.0 - 2.0 / math.sqrt(5.0))
+    flat: dict[str, Any] = {"w": [0.0, 0.0], "far": [1e-3, 0.0], "x": [1.0, 0.0], "strength": 1.0}
+    bent = {**flat, "w": [least, 0.0], "far": [least + 1e-3, 0.0], "strength": 100.0}
+    for i, (name, guess) in enumerate((("G", flat), ("M", bent))):
+        found = search_max(
+            effort, lambda i=i, **at: change_quotients(**at)[i], near, cost=3, guesses=[guess]
+        )
+        yield used(f"largest difference quotient / {name}", found, "<=", 1.0, tolerance=1e-9)
+        yield used("that is, attained", found.max(), ">=", 0.998)
+    w = np.linspace(-10.0, 10.0, 2_000_001)
+    second = penalty_curvature(w)
+    yield used("largest second derivative of the penalty", second.max(), "<=", 2.0)
+    yield used("smallest", second.min(), ">=", -0.5)
+    bend = np.abs(24.0 * w * (w**2 - 1.0) / (1.0 + w**2) ** 4).max()
+    known = theory.second_order_constants(0.0, 1.0).M
+    yield used("largest third derivative of the penalty", bend, "==", known, tolerance=1e-5)
+    slopes = Logistic().derivative(w, np.ones(w.size)), Logistic().second_derivative(w, 1.0)
+    yield used("largest slope of the loss", np.abs(slopes[0]).max(), "<=", 1.0)
+    yield used("largest curvature of the loss", slopes[1].max(), "==", 0.25, tolerance=1e-9)
+
+
+# --- 003-27, 003-28: the experiments ---
+
+
+class AsIf(ERM):
+    """A problem that states other constants G and M than its sharp ones."""
+
+    constants: tuple[float, float]
+
+    def facts(self, *relation: Any, **options: Any) -> PublicFacts:
+        """Return the facts, with these constants."""
+        G, M = self.constants
+        return replace(super().facts(*relation, **options), L=G, hessian_lipschitz=M)
+
+
+@lru_cache(maxsize=16)
+def runs_at(G: float, M: float, name: str, runs: int) -> tuple[float, float]:
+    """Return mean iterations and final loss of runs from 0 to a loose solution, epsilon = 1."""
+    # Two Gaussian clouds of the size of IJCNN, rows of norm 1, lambda = .001.
+    random, n, d = np.random.default_rng(0), 49_990, 22
+    y = np.where(random.random(n) < 0.2, 1.0, -1.0)
+    X = y[:, None] * np.linspace(1.0, 0.0, d) + random.normal(size=(n, d))
+    problem = AsIf(X, y, Logistic(), GemanMcClure(1e-3), row_bound=RowBound(2, 1.0, "clip"))
+    problem.constants = G, M
+    eps: Any = (0.04, 0.2)
+    method = {
+        "DP-TR": TrustRegion(*eps),
+        "OPT": SecondOrder(*eps, shares=SHORT),
+        "2OPT-LS": SecondOrder(*eps, shares=SEARCH, step="line_search", two_phase=True),
+    }[name]
+    found = []
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "n = .* is below n_min", UserWarning)
+        for seed in range(runs):
+            budget = Budget(1.0, 1e-6, REPLACE_ONE)
+            run = minimize(problem, method, budget, rng=seed, record=())
+            found.append((run.iterations, float(problem.value(run.w[0]))))
+    iterations, loss = np.mean(found, axis=0)
+    return float(iterations), float(loss)
+
+
+def beside_trust_region(name: str, G: float, M: float, runs: int) -> tuple[float, float]:
+    """Return iterations and final loss over those of DP-TR."""
+    ours, theirs = runs_at(G, M, name, runs), runs_at(G, M, "DP-TR", runs)
+    return ours[0] / theirs[0], ours[1] / theirs[1]
+
+
+@register(
+    "003-27",
+    "Introduction; Section 4",
+    "OPT takes fewer iterations than DP-TR, and its final loss is lower, at high budgets",
+    "each half, with constants of its own: where M = 1, which the paper's eps_H implies, OPT takes "
+    "fewer iterations with the sharp G = .25, to nearly the same loss, and with G = 1 it takes "
+    "more, to a lower one. Fewer iterations are not found with M = .10, sharp for the rows of norm "
+    "1 here, in any setting of Covertype and IJCNN (`figures second_order_tables`)",
+    verdict="sharpened",
+    says="'our algorithm requires fewer iterations than DP-TR'; 'OPT outperforms TR, with much "
+    "less runtime and lower final loss'",
+    hypotheses="a loose solution, epsilon = 1; rows of the number and length of IJCNN, not IJCNN; "
+    "runtime, which is of a machine, is not judged here",
+    changes="G, M, the start and the steps of the experiments, which the paper does not state",
+)
+def short_steps(effort: Effort) -> Iterator[Evidence]:
+    """Run both at the constants that suit the paper, and at the sharp ones."""
+    runs = effort.cases(1, 5)
+    few, same = beside_trust_region("OPT", CONSTANTS.G, 1.0, runs)
+    yield printed("iterations, OPT / DP-TR, G = .25, M = 1", few, "<=", 1.0, cases=runs)
+    yield used("final loss, OPT / DP-TR, G = .25, M = 1", same, "<=", 1.05, cases=runs)
+    many, low = beside_trust_region("OPT", 1.0, 1.0, runs)
+    yield printed("final loss, OPT / DP-TR, G = M = 1", low, "<=", 1.0, cases=runs)
+    sharp, _ = beside_trust_region("OPT", CONSTANTS.G, CONSTANTS.M, runs)
+    what = "iterations, OPT / DP-TR, sharp G and M, and G = M = 1"
+    yield used(what, [sharp, many], ">=", 1.0)
+
+
+@register(
+    "003-28",
+    "Section 5",
+    "2OPT-LS consistently outperforms DP-TR in numerical experiments (in what is left open: here "
+    "in iterations and loss)",
+    "to loose solutions of these clouds. Not found with the sharp constants in most settings of "
+    "Covertype and IJCNN from 0, where it also stops in fewer, tight ones included; from a random "
+    "start it takes fewer iterations in most (`python -m figures second_order_tables`)",
+    verdict="sharpened",
+    says="'2OPT-LS ... consistently outperform DP-TR in numerical experiments'",
+    hypotheses="a loose solution, epsilon = 1; rows of the number and length of IJCNN, not IJCNN",
+    changes="G, M, the start and the steps of the experiments, which the paper does not state",
+)
+def two_phases(effort: Effort) -> Iterator[Evidence]:
+    """Run both with G = M = 1, and with the sharp constants."""
+    runs = effort.cases(1, 5)
+    ratios = beside_trust_region("2OPT-LS", 1.0, 1.0, runs)
+    yield printed("iterations and loss, 2OPT-LS / DP-TR, G = M = 1", ratios, "<=", 1.0)
+    few, _ = beside_trust_region("2OPT-LS", CONSTANTS.G, CONSTANTS.M, runs)
+    yield used("iterations, 2OPT-LS / DP-TR, sharp G and M", few, "<=", 1.0, cases=runs)
