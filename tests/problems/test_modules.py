@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
-from dpanalysis.problems.modules import layers  # noqa: E402
 from dpanalysis.problems.modules.probe import lengths, made_up  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -496,103 +495,10 @@ def test_a_layer_that_is_called_otherwise_later_is_refused():
         problem.sums(-problem.initial(), clipping=RULES[0])
 
 
-def test_parts_agree_with_gradients_written_out():
-    generator = torch.Generator().manual_seed(1)
-
-    def normal(*shape):
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-    weights = torch.rand(5, generator=generator, dtype=torch.float64)
-    places = torch.randint(0, 4, (5, 6), generator=generator)
-    for part in (
-        layers.Whole(normal(5, 3, 4)),
-        layers.Outer(normal(5, 3), normal(5, 4)),
-        layers.Steps(normal(5, 6, 3), normal(5, 6, 4)),
-        layers.Lookup(normal(5, 6, 3), places, 4),
-    ):
-        whole = part.whole()
-        assert torch.allclose(part.squares(), whole.square().sum(1), rtol=1e-12)
-        total = torch.full(whole.shape[1:], math.nan, dtype=torch.float64)
-        part.write_sum(total, weights)
-        assert torch.allclose(total, weights @ whole, rtol=1e-12)
-        lost = torch.tensor([True, False, False, True, False])
-        left = part.without(lost)
-        assert torch.equal(left.whole()[lost], torch.zeros_like(whole[lost]))
-        assert torch.equal(left.whole()[~lost], whole[~lost])
-
-
-@pytest.mark.parametrize("shape", [(1, 3, 4), (6, 3, 4), (2, 30, 40)])
-def test_outer_products_have_the_outputs_first(shape):
-    steps, out, width = shape
-    deltas = torch.randn(5, steps, out, dtype=torch.float64)
-    inputs = torch.randn(5, steps, width, dtype=torch.float64)
-    whole = torch.einsum("bto,bti->boi", deltas, inputs).flatten(1)
-    assert torch.allclose(layers.product(deltas, inputs).whole(), whole)
-
-
-@pytest.mark.parametrize("rows", [0, 1, 127, 128, 129, 256, 300])
-def test_a_product_in_parts_has_every_row(rows):
-    deltas, inputs = torch.randn(rows, 3).double(), torch.randn(rows, 5).double()
-    out = torch.full((3, 5), torch.nan, dtype=torch.float64)
-    layers._write_product(out, deltas, inputs)
-    torch.testing.assert_close(out, deltas.T @ inputs)
-
-
-def test_rounding_counts_every_operation(monkeypatch):
-    """The bounds are those of their proofs, no smaller and no larger."""
-    counts = []
-
-    def never_below(found, sizes, count):
-        counts.append(count)
-        return found
-
-    monkeypatch.setattr(layers, "_never_below", never_below)
-    layers.Steps(torch.ones(5, 6, 3), torch.ones(5, 6, 4)).squares()
-    layers.Lookup(torch.ones(5, 6, 3), torch.zeros(5, 6, dtype=torch.int64), 4).squares()
-    assert counts == [6**2 + 3 + 4, 6**2 + 3]
-    none, one, two, three = (layers.module_rounding(100, 10, 7, steps) for steps in range(4))
-    assert none < one < two and three - two == pytest.approx(two - one, rel=1e-3)
-
-
 def test_weights_count_as_diverged_before_two_layers_can_overflow():
     for dtype in (torch.float32, torch.float64):
         problem, *_ = problem_of("wide over steps", dtype)
         assert problem.largest_iterate**2 == pytest.approx(1e-20 * torch.finfo(dtype).max)
-
-
-def test_steps_that_cancel_are_never_too_small():
-    """Norms from products of steps: bounds from above, in spite of cancellation."""
-    delta = torch.randn(1, 1, 8, dtype=torch.float64)
-    deltas = torch.cat([delta, -delta, 1e-12 * delta], dim=1)
-    inputs = torch.randn(1, 1, 5, dtype=torch.float64).expand(1, 3, 5)
-    size = float(torch.linalg.vector_norm(delta) * torch.linalg.vector_norm(inputs[0, 0]))
-    places = torch.zeros(1, 3, dtype=torch.int64)
-    for part, one in (
-        (layers.Steps(deltas, inputs), size),
-        (layers.Lookup(deltas, places, 2), float(torch.linalg.vector_norm(delta))),
-    ):
-        exact = float(part.whole().square().sum())
-        assert float(part.squares()) >= exact
-        # The weight goes by a thousandth of the steps, so that rounding is covered.
-        assert float(part.squares()) >= (2.0 * one / layers.MOST_CANCELLED) ** 2
-
-
-@pytest.mark.parametrize("kind", ["linear", "embedding", "steps", "written out"])
-def test_no_square_of_a_double_underflows(kind):
-    """What a rule lifts by 1e12, or clips at 1e-12, has a norm of its own, not 0."""
-    deltas = torch.tensor([[[1.0, -2.0]], [[3.0, 1.0]]], dtype=torch.float64) * 1e-170
-    inputs = torch.tensor([[[3.0, 4.0]], [[1.0, 2.0]]], dtype=torch.float64) * 1e150
-    steps, other = (torch.cat([each, 2.0 * each, each], dim=1) for each in (deltas, inputs))
-    parts = {
-        "linear": lambda: layers.Outer(deltas[:, 0], inputs[:, 0]),
-        "embedding": lambda: layers.Lookup(1e160 * steps, torch.zeros(2, 3, dtype=torch.int64), 2),
-        "steps": lambda: layers.Steps(steps, other),
-        "written out": lambda: layers.Whole(1e30 * deltas[:, 0]),
-    }
-    part = parts[kind]()
-    whole = part.whole()
-    exact = whole.abs().amax(dim=1) * (whole / whole.abs().amax(dim=1, keepdim=True)).norm(dim=1)
-    np.testing.assert_allclose(part.squares().sqrt(), exact, rtol=1e-9)
 
 
 def test_a_rule_lifts_no_double_above_its_norm():

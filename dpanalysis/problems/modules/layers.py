@@ -232,9 +232,11 @@ def module_rounding(n: int, d: int, chunk: int, steps: int) -> float:
 
     *One term.* Of :class:`Whole` and :class:`Outer` the squared norm takes at most d squares and
     d - 1 additions in double, and the norm and the weight at most 16 operations more; all terms
-    are positive. No square underflows (:func:`_scaled`), and a gradient whose norm is below 1e-140
-    counts as zero. Of :class:`Steps` and :class:`Lookup` it is never below the exact one. The
-    weight leaves the computed norm at most B, so :math:`\|t_i\| \le (1 + \gamma_{d+16}) B`.
+    are positive. A gradient whose norm is below 1e-140 counts as zero; of a longer one the
+    squares of :class:`Whole` lose less than one rounding where they underflow, and those of
+    products do not underflow (:func:`_scaled`). Of :class:`Steps` and :class:`Lookup` it is never
+    below the exact one. The weight leaves the computed norm at most B, so
+    :math:`\|t_i\| \le (1 + \gamma_{d+16}) B`.
 
     *The sum.* An entry passes through at most k roundings: one for each product of its chunk
     (``chunk``, times ``steps`` where the products of a sample are not added up before), one for
@@ -314,8 +316,9 @@ def _zeroed(array: Tensor, lost: Tensor) -> Tensor:
     return torch.where(lost.view(-1, *[1] * (array.ndim - 1)), 0.0, array)
 
 
-# Rows of a product at a time: of more, a chunk's inputs in double leave the host's cache.
-_ROWS = 128
+# Of a product and of gradients written out, so many rows and numbers at a time: of more, what is
+# converted to double leaves the host's cache.
+_ROWS, _NUMBERS = 128, 1 << 19
 
 
 def _write_product(out: Tensor, deltas: Tensor, inputs: Tensor) -> None:
@@ -334,26 +337,39 @@ class Whole(GradientPart):
     """Gradients (B, ...) that are written out."""
 
     def __init__(self, gradients: Tensor) -> None:
-        self.rows = gradients[..., None].flatten(1)  # a parameter may have no axis
-        self._is_double = gradients.dtype == torch.float64
+        self.gradients = gradients
 
     def squares(self) -> Tensor:
         """Return the squared norms."""
-        (rows,), unit = _scaled(self._is_double, self.whole())
-        return torch.linalg.vector_norm(rows, dim=1).square() * unit * unit
+        norms = [torch.linalg.vector_norm(_double(block), dim=1) for block in self._blocks()]
+        return torch.cat(norms).square()
 
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
-        """Write the weighted sum, one product of a vector and a matrix."""
-        torch.mv(self.whole()[: len(weights)].T, weights, out=out)
+        """Write the weighted sum, products of a vector and a matrix."""
+        out.zero_()
+        lo = 0
+        for block in self._blocks(len(weights)):
+            out.addmv_(_double(block).T, weights[lo : lo + len(block)])
+            lo += len(block)
+
+    def _blocks(self, count: int | None = None) -> Sequence[Tensor]:
+        """Return the first ``count`` gradients, (., p) each."""
+        rows = self.rows()[:count]
+        on_host = rows.device.type == "cpu"
+        most = max(1, _NUMBERS // max(1, rows.shape[1])) if on_host else max(1, len(rows))
+        return rows.split(most)
 
     def without(self, lost: Tensor) -> Whole:
         """Return the part without the lost samples."""
-        return Whole(_zeroed(self.rows, lost))
+        return Whole(_zeroed(self.gradients, lost))
+
+    def rows(self) -> Tensor:
+        """Return the gradients as they were computed, (B, p)."""
+        return self.gradients[..., None].flatten(1)  # a parameter may have no axis
 
     def whole(self) -> Tensor:
         """Return the gradients."""
-        self.rows = _double(self.rows)  # once, and not before they are put together
-        return self.rows
+        return _double(self.rows())
 
 
 class Outer(GradientPart):
@@ -486,13 +502,17 @@ def gradients(layer: nn.Module, inputs: Tensor, deltas: Tensor) -> dict[str, Gra
 
 def product(deltas: Tensor, inputs: Tensor) -> GradientPart:
     """Return the sum of T outer products a sample, of (B, T, out) and (B, T, in)."""
-    # Written out, unless that takes more than twice the memory of the products' factors.
     steps, outputs, width = deltas.shape[1], deltas.shape[2], inputs.shape[2]
     if steps == 1:
         return Outer(deltas[:, 0], inputs[:, 0])
-    if outputs * width > 2 * steps * (outputs + width):
+    if is_long(steps, outputs, width):
         return Steps(deltas, inputs)
     return Whole(deltas.mT @ inputs)
+
+
+def is_long(steps: int, outputs: int, width: int) -> bool:
+    """Return whether a sum written out takes more than twice the memory of its factors."""
+    return outputs * width > 2 * steps * (outputs + width)
 
 
 def _linear(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPart]:
@@ -504,21 +524,29 @@ def _linear(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPar
 
 
 def _convolution(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPart]:
-    count, groups = len(deltas), layer.groups
-    kernel = layer.kernel_size
-    windows, padding = inputs, layer._reversed_padding_repeated_twice
+    count, groups, kernel = len(deltas), layer.groups, layer.kernel_size
+    padding, axes = layer._reversed_padding_repeated_twice, len(layer.kernel_size)
     if any(padding):
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-        windows = F.pad(inputs, padding, mode=mode)
-    for axis, (size, step, gap) in enumerate(zip(kernel, layer.stride, layer.dilation), start=2):
+        inputs = F.pad(inputs, padding, mode=mode)
+    windows = inputs.movedim(1, -1).contiguous()
+    for axis, (size, step, gap) in enumerate(zip(kernel, layer.stride, layer.dilation), start=1):
         windows = windows.unfold(axis, (size - 1) * gap + 1, step)[..., ::gap]
-    # (B, channels, places, kernel): a place's window is one row.
-    windows = windows.unflatten(1, (groups, -1)).flatten(3, 2 + len(kernel)).flatten(4)
-    windows = windows.permute(0, 1, 3, 2, 4).flatten(3)
+    # (B, groups, places, channels, kernel): a place's window is one row.
+    windows = windows.unflatten(axes + 1, (groups, -1)).movedim(axes + 1, 1)
     deltas = deltas.reshape(count, groups, layer.out_channels // groups, -1)
-    one = groups == 1
-    weight = product(deltas[:, 0].mT, windows[:, 0]) if one else Whole(deltas @ windows)
-    return {"weight": weight, "bias": Whole(deltas.sum(dim=3))}
+    bias, steps = Whole(deltas.sum(dim=3)), deltas.shape[3]
+    width = windows[0, 0].numel() // steps
+    if groups == 1 and (steps == 1 or is_long(steps, layer.out_channels, width)):
+        weight = product(deltas[:, 0].mT, windows.reshape(count, steps, width))
+        return {"weight": weight, "bias": bias}
+    # The channels of a place lie side by side, and are copied so.
+    rows = windows.movedim(axes + 2, -1)
+    sums = deltas @ rows.reshape(count, groups, steps, width)
+    return {
+        "weight": Whole(sums.unflatten(3, rows.shape[-axes - 1 :]).movedim(-1, 3)),
+        "bias": bias,
+    }
 
 
 def _embedding(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, GradientPart]:

@@ -7,7 +7,7 @@ import copyreg
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, reduce
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
@@ -288,17 +288,18 @@ class Together:
         ends = [0, *(each.where.stop for each in placed)]
         starts = [*(each.where.start for each in placed), len(like)]
         self._gaps = [slice(a, b) for a, b in zip(ends, starts) if a < b]
-        self._places, rows = [], []
-        self._others: list[Placed] = []
-        for where, part in placed:
-            if isinstance(part, Whole):
-                self._places.append(where)
-                rows.append(part.rows)
-            else:
-                self._others.append(Placed(where, part))
-        self._written = (
-            Whole(rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)) if rows else None
-        )
+        self._others = [each for each in placed if not isinstance(each.part, Whole)]
+        written = [(each.where, each.part) for each in placed if isinstance(each.part, Whole)]
+        self._places = [where for where, _ in written]
+        self._written = self._together([part for _, part in written]) if written else None
+
+    def _together(self, parts: Sequence[Whole]) -> Whole:
+        widths = [where.stop - where.start for where in self._places]
+        dtype = reduce(torch.promote_types, (part.gradients.dtype for part in parts))
+        rows = self._like.new_empty((len(parts[0].gradients), sum(widths)), dtype=dtype)
+        for part, piece in zip(parts, rows.split(widths, dim=1)):
+            piece.view(part.gradients[..., None].shape).copy_(part.gradients[..., None])
+        return Whole(rows)
 
     @property
     def parts(self) -> list[GradientPart]:
