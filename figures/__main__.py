@@ -354,7 +354,7 @@ def _compared(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -
     close = sum(close_row(a, b) for a, b in both)
     return (
         f"of {len(both)} cells that were stored before, {same} came out to the last bit and "
-        f"{close} to {TOLERANCE:g}; {len(new) - len(both)} are new"
+        f"{close} to what is allowed elsewhere; {len(new) - len(both)} are new"
     )
 
 
@@ -366,9 +366,10 @@ def _verify(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m figures verify",
         description="Compute random cells of the stored results again, and compare: to the last "
-        f"bit on the same versions and processor, to {TOLERANCE:g} (relative) elsewhere. Refuses "
-        "results of which it is not known what made them, but for those that wait to be computed "
-        "again. Exit codes: 0 they agree, 1 something differs, 2 bad arguments.",
+        f"bit on the same versions and processor, to {TOLERANCE:g} (relative) elsewhere, or to "
+        "what a figure says whose cells let rounding grow. Refuses results of which it is not "
+        "known what made them, but for those that wait to be computed again. Exit codes: 0 they "
+        "agree, 1 something differs, 2 bad arguments.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="figures (default: all stored)")
     parser.add_argument("--cells", type=_jobs, default=2, metavar="K", help="cells of each figure")
