@@ -384,6 +384,17 @@ def by_loop(module, X, y, rows):
         yield loss.item(), torch.cat([g.double().flatten() for g in grads]).numpy()
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_are_laid_out_by_pixels_where_layers_convolve(channels):
+    module = nn.Sequential(nn.Conv2d(channels, 2, 3), nn.Flatten(), nn.Linear(2 * 2 * 3, 3))
+    x, y = torch.randn(5, channels, 4, 5), torch.zeros(5, dtype=torch.int64)
+    laid_out = dpa.problems.Module(module, x, y)._network._laid_out
+    assert torch.equal(laid_out(x), x)
+    assert laid_out(x).stride() == (20 * channels, 1, 5 * channels, channels)
+    flat = dpa.problems.Module(nn.Sequential(nn.Flatten(), nn.Linear(20 * channels, 3)), x, y)
+    assert flat._network._laid_out(x) is x
+
+
 def clipped_sum(losses, gradients, rule):
     """The clipped sum and the number of clipped samples."""
     norms = np.linalg.norm(gradients, axis=1)
