@@ -870,6 +870,7 @@ def test_made_up_samples_hold_nothing_private():
     zeros = (torch.zeros_like(problem._records.samples[0]),)
     again = made_up(problem._network, zeros, torch.zeros_like(problem._y), 5)
     assert torch.equal(x[0], again[0][0]) and torch.equal(y, again[1])
+    assert set(made_up(problem._network, zeros, problem._y, 40)[1].tolist()) == {0, 1, 2}
 
 
 @pytest.mark.parametrize("name", ["linear", "conv2d", "recurrent"])
