@@ -703,7 +703,8 @@ def pushed(T: int) -> tuple[float, float]:
     "E[zeta_t \\| w_t] = 0 is needed, which SGD means and the statement does not say; then "
     "`theory.sgd_objective_bound`, without the factor ln T",
     verdict="sharpened",
-    says='"the iterates generated from the vanilla SGD algorithm with sub-Gaussian noise".',
+    says='"the iterates generated from the vanilla SGD algorithm (Algorithm 2) with '
+    'sub-Gaussian noise".',
     hypotheses="smooth f, centered noise with E exp(zeta^2/sigma^2) <= e, the printed step sizes",
     changes="Read as a statement on any noise with that moment, centered or not, it is false.",
 )
