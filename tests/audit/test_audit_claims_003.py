@@ -40,6 +40,25 @@ def test_a_run_that_never_stops_early_is_a_gaussian_release():
     assert second_order.stopping_divergence(0.4, barriers, 3.0) == pytest.approx(1.5 * 1.44)
 
 
+def test_curvature_of_the_loss_printed_in_E_3():
+    """With its penalty, lambda = 1e-3, by differences."""
+    m = np.linspace(-6.0, 6.0, 4001)
+    loss = special.expit(m) + 0.0005 * m**2
+    curvature = np.diff(loss, 2) / (m[1] - m[0]) ** 2
+    assert experiments.printed_curvature(1.0) == pytest.approx(curvature.min(), abs=1e-5)
+
+
+@pytest.mark.parametrize("log_power", [1, 2])
+def test_noise_of_the_gradient_at_the_printed_n_min(log_power):
+    """T = 2, zeta = .5: half of what is needed, the logarithm with and without its root."""
+    x = np.random.default_rng(3).normal(size=(200_000, 5))
+    limit = 0.5 * math.sqrt(10.0 * math.log(4.0) ** log_power)
+    found = 4.0 * float((np.linalg.norm(x, axis=1) > limit).mean())
+    chance = convergence.gradient_exceeds(5, 4.0, log_power, 0.5)
+    assert chance == pytest.approx(found, abs=0.03)
+    assert chance > 1.5 > 1.0 > convergence.gradient_exceeds(5, 4.0, 1, 1.0)
+
+
 @given(seeds, st.booleans())
 def test_landscapes_have_their_derivatives_and_constants(seed, cubic):
     random = np.random.default_rng(seed)

@@ -1,5 +1,6 @@
 """What the claims of Fang et al. (2023) compute with, and that each of them can fail."""
 
+import itertools
 import math
 
 import numpy as np
@@ -115,6 +116,20 @@ def test_everyone_drawn_by_hand():
     assert at["excess"] == pytest.approx(steps * (n * math.log(8.0) + math.log(2.0)))
     noise = C * at["sigma"]
     assert B / math.sqrt((B * 1e-18 + noise**2) * steps) >= 0.5
+
+
+@pytest.mark.parametrize(("power", "violated"), [(0.5, True), (1.0, False)])
+def test_the_violation_of_proposition_4_4_needs_the_root_in_C(power, violated):
+    """All constants 1 (but c2 = 2): the growth of runs that draw everyone, for many q, n, steps."""
+    passed = []
+    for q, size, steps in itertools.product((0.5, 0.125, 1e-2, 1e-4), range(4, 60, 5), (1, 9, 60)):
+        n = 2.0**size
+        log_chance = steps * (n * math.log(q) - math.log(2.0))
+        C = 1.0 + (math.log(n * steps) - 2.0 * log_chance) ** power
+        sigma = 4.0 * math.sqrt(math.log(10.0) / steps) / q
+        eta = min(0.5, q * n / (C * sigma * math.sqrt(steps)))
+        passed.append(q * n >= 1.0 and eta > q and steps * math.log(eta / q - 1.0) > math.log(C))
+    assert any(passed) == violated
 
 
 def test_the_run_of_algorithm_1_by_hand():

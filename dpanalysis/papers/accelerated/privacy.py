@@ -248,8 +248,8 @@ def for_the_code(effort: Effort) -> Iterator[Evidence]:
     "scale b_t, which (3.4) prints, sqrt 2 times the noise; the published curves are reproduced "
     "with `published_noise=True` only, which says that it is not private",
     verdict="corrected",
-    says='The paper has "Laplace(b_t), with variance 2 b_t^2"; the code it names for its results '
-    "draws with standard deviation b_t.",
+    says='The paper has "the Laplace distribution with a zero mean and variance 2 b_t(x_t)^2"; the '
+    "code it names for its results draws with standard deviation b_t.",
     hypotheses="epsilon = 1, S_1 = 40, n = 1e5, m = n and 1000, c = 1, T = 100",
     changes="A generator in the code whose argument is the scale.",
     adversary=for_the_code,

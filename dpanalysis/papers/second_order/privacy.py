@@ -263,8 +263,8 @@ def run_of_no_steps(effort: Effort) -> Iterator[Evidence]:
     "no guarantee: what is read off the run is not counted, nor its last evaluation; the worst "
     "case T, which the theorems state too, is one, as is a zCDP filter that stops the run",
     verdict="corrected",
-    says="'Suppose a run takes k_g gradient steps and k_H negative curvature steps. Then the run "
-    "is rho-zCDP'; Theorem B.5 says 'data-dependent'",
+    says="'Suppose a run of Algorithm 1 takes k_g gradient steps and k_H negative curvature steps. "
+    "Then the run is rho-zCDP'; Theorem B.5 says 'data-dependent'",
     hypotheses="logistic rows of norm 1, sigma_g = 1; f(w0) public or with sigma_f = 10",
     changes="a definition of privacy that depends on the run; with T the statement is true",
     adversary=run_of_no_steps,

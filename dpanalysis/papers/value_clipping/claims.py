@@ -502,8 +502,8 @@ def no_constants(effort: Effort) -> Iterator[Evidence]:
 @register(
     "004-8",
     "Proposition 4.4",
-    "Pr[no gradient exceeds C] >= 1 - delta' for C = c3 + c4 sqrt(ln(nT/delta')), with the Poisson "
-    "batches of Algorithm 1",
+    "Pr[no gradient exceeds C] >= 1 - delta' for C = c3 + c4 sqrt(ln(nT/delta')) (root lost in our "
+    "text), with the Poisson batches of Algorithm 1",
     "for batches of a fixed size; for Poisson batches with the C and the step size of "
     '`theory.clipped_sgd_bound(sampling="poisson")`, whose noise has s^2 = 2/(1 - e^-2) '
     "(K (\\|\\|grad f\\|\\|^2 + rho^2)/(q B) + C^2 d sigma^2/B^2), K = (1/2 - q)/ln((1-q)/q)",
@@ -511,10 +511,12 @@ def no_constants(effort: Effort) -> Iterator[Evidence]:
     says='"Pr[E] >= 1 - delta\'", where E is "the event of no clipping", with c1, c2, c5 "absolute '
     'constants" and c3, c4 "constants that depend on L and D_f".',
     hypotheses="convex L-smooth f_i, Assumption 4.1, (2) in full, T > epsilon/(c1 q^2), delta "
-    "and delta' below .5 (004-2), for any c1 to c5; they may depend on rho too. The delta' of the "
-    "violations are far below any use",
+    "and delta' below .5 (004-2), for any c1 to c5; they may depend on rho too. C has the root "
+    "that weak growth puts over the objective's bound in the proof. The delta' of the violations "
+    "are far below any use",
     changes="A lower bound of delta' may do: a batch far larger than B is that rare. With batches "
-    "of a fixed size (the proof divides by \\|B_t\\|) it holds: 004-11.",
+    "of a fixed size (the proof divides by \\|B_t\\|) it holds: 004-11. Nor do these runs violate "
+    "it where C has the logarithm without a root and c1 to c5 are 1.",
     adversary=no_constants,
 )
 def batch_noise(effort: Effort) -> Iterator[Evidence]:
@@ -701,7 +703,8 @@ def pushed(T: int) -> tuple[float, float]:
     "E[zeta_t \\| w_t] = 0 is needed, which SGD means and the statement does not say; then "
     "`theory.sgd_objective_bound`, without the factor ln T",
     verdict="sharpened",
-    says='"the iterates generated from the vanilla SGD algorithm with sub-Gaussian noise".',
+    says='"the iterates generated from the vanilla SGD algorithm (Algorithm 2) with '
+    'sub-Gaussian noise".',
     hypotheses="smooth f, centered noise with E exp(zeta^2/sigma^2) <= e, the printed step sizes",
     changes="Read as a statement on any noise with that moment, centered or not, it is false.",
 )
