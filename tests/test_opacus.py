@@ -80,12 +80,14 @@ def test_a_step_is_that_of_our_problem(name, mode, make):
     assert type(optimizer).__name__ == {"automatic": "Automatic"}.get(name, "PerSampleAdaptive")
 
 
-def test_a_sample_that_is_not_finite_counts_as_zero():
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_sample_that_is_not_finite_counts_as_zero(value):
     X, y = data()
-    X[3] = math.inf
     module, optimizer, _ = private("automatic", X, y)
     before = [p.detach().clone() for p in module.parameters()]
     nn.functional.cross_entropy(module(X), y).backward()
+    for parameter in module.parameters():
+        parameter.grad_sample[3] = value
     optimizer.step()
     assert all(torch.isfinite(p).all() for p in module.parameters())
     assert any(not torch.equal(a, b) for a, b in zip(before, module.parameters()))
@@ -179,6 +181,28 @@ def test_what_cannot_be_done_is_named():
         private("per_sample_adaptive", X, y, r=0.0)
     with pytest.raises(ValueError, match="Unexpected optimizer parameters"):
         private("psac", X, y)
+    optimizer = torch.optim.SGD(network().parameters(), lr=1.0)
+    for other in ({"distributed": True}, {"grad_sample_mode": "ghost_fsdp"}):
+        with pytest.raises(ValueError, match="needs the gradients of single samples on one"):
+            ours.PrivacyEngine()._prepare_optimizer(
+                optimizer=optimizer, clipping="automatic", **other
+            )
+
+
+def test_secure_noise_is_that_of_the_engine():
+    """The secure generator of Opacus needs a package of its own; any other stands for it."""
+    secure = torch.Generator()
+    engine = ours.PrivacyEngine()
+    engine.secure_mode, engine.secure_rng = True, secure
+    optimizer = engine._prepare_optimizer(
+        optimizer=torch.optim.SGD(network().parameters(), lr=1.0),
+        clipping="automatic",
+        noise_multiplier=1.0,
+        max_grad_norm=0.5,
+        expected_batch_size=24,
+        noise_generator=torch.Generator(),
+    )
+    assert optimizer.generator is secure and optimizer.secure_mode
 
 
 @pytest.mark.slow

@@ -383,23 +383,46 @@ def test_a_file_does_not_depend_on_records_but_through_answers(tmp_path, monkeyp
     assert one == other
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"on": problem(n=61)}, r"problem\.facts\.n"),
-        ({"on": problem(penalty=0.2)}, r"problem\.facts\.mu.*problem\.regularizer\.strength"),
-        ({"method": methods.SGD(0.4, 7, dpa.Poisson(0.2), RULE, 0.9, nesterov=True)}, "step_size"),
-        ({"method": methods.SGD(0.5, 7, dpa.Poisson(0.3), RULE, 0.9, nesterov=True)}, "sampling"),
-        ({"method": methods.SGD(0.5, 9, dpa.Poisson(0.2), RULE, 0.9, nesterov=True)}, "iterations"),
-        ({"method": methods.SGD(lambda t: 0.5, 7, dpa.Poisson(0.2), RULE, 0.9)}, "nesterov"),
-        ({"method": RESUMABLE["Adam"][0]}, "method"),
-        ({"budget": dpa.Budget(2.0, 1e-5, "add_or_remove_one")}, r"budget\.epsilon"),
-        ({"accountant": "rdp"}, "accountant"),
-        ({"replicates": 2}, "replicates"),
-        ({"w0": np.ones(3)}, "w0"),
-        ({"rng": 0}, "rng"),
-        ({"rng": "os"}, "rng"),
+        (
+            {"on": problem(n=61), "accountant": "rdp", "replicates": 2, "w0": np.ones(3)},
+            r"problem\.facts\.n.*accountant, replicates, w0",
+        ),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in [
+                ({"on": problem(n=61)}, r"problem\.facts\.n"),
+                (
+                    {"on": problem(penalty=0.2)},
+                    r"problem\.facts\.mu.*problem\.regularizer\.strength",
+                ),
+                (
+                    {"method": methods.SGD(0.4, 7, dpa.Poisson(0.2), RULE, 0.9, nesterov=True)},
+                    "step_size",
+                ),
+                (
+                    {"method": methods.SGD(0.5, 7, dpa.Poisson(0.3), RULE, 0.9, nesterov=True)},
+                    "sampling",
+                ),
+                (
+                    {"method": methods.SGD(0.5, 9, dpa.Poisson(0.2), RULE, 0.9, nesterov=True)},
+                    "iterations",
+                ),
+                (
+                    {"method": methods.SGD(lambda t: 0.5, 7, dpa.Poisson(0.2), RULE, 0.9)},
+                    "nesterov",
+                ),
+                ({"method": RESUMABLE["Adam"][0]}, "method"),
+                ({"budget": dpa.Budget(2.0, 1e-5, "add_or_remove_one")}, r"budget\.epsilon"),
+                ({"accountant": "rdp"}, "accountant"),
+                ({"replicates": 2}, "replicates"),
+                ({"w0": np.ones(3)}, "w0"),
+                ({"rng": 0}, "rng"),
+                ({"rng": "os"}, "rng"),
+            ]
+        ),
     ],
 )
 def test_another_run_is_refused_by_name_before_anything_is_spent(tmp_path, changed, named):

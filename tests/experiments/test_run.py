@@ -117,9 +117,10 @@ def test_a_start_that_is_none_names_the_problem(start):
 
 def test_callback_stops():
     seen = []
-    result = dpa.minimize(small_problem(), GD, callback=lambda t, w: seen.append(w.shape) or t == 4)
+    result = dpa.minimize(small_problem(), GD, callback=lambda t, w: seen.append(w) or t == 4)
     assert result.status == "stopped by callback" and result.iterations == 4
-    assert seen == [(1, 2)] * 4
+    assert not any(each.flags.writeable for each in seen)
+    assert [each.shape for each in seen] == [(1, 2)] * 4
 
 
 @pytest.mark.parametrize("where", ["callback", "gradient"])

@@ -67,6 +67,13 @@ settings = st.fixed_dictionaries({
 }).filter(lambda each: each["C"] != "private" or each["delta"] == 0.0)  # fmt: skip
 
 
+def test_classes_in_turn_share_epsilon_and_delta():
+    method = methods.SGD(0.5, 3, dpa.Full(), FLAT)
+    card = generic(losses.Hinge(), method, delta=1e-5).fit(X, Y[3]).privacy_
+    assert card.epsilon == pytest.approx(1.0, rel=1e-3) and card.epsilon <= 1.0 + 1e-9
+    assert card.delta == pytest.approx(1e-5)
+
+
 @pytest.mark.slow
 @few
 @given(settings, st.sampled_from([2, 3]))

@@ -150,6 +150,12 @@ def test_candidates_are_drawn_apart_from_the_noise():
     assert dpa.minimize(problem, method, dpa.Budget(0.1), rng="os").private
 
 
+def test_the_first_population_holds_the_start():
+    """Of points that are far from it but one, the start is the best."""
+    method, start = GeneticSearch(population=20, generations=1, radius=1e6), np.arange(1.0, 5.0)
+    np.testing.assert_array_equal(dpa.minimize(erm(), method, w0=start, rng=0).w[0], start)
+
+
 def test_mutation_is_what_the_arguments_say():
     method = GeneticSearch(population=2000, parents=2, mutation=0.5, mutated=2)
     parents = np.array([np.zeros(10), np.full(10, 100.0)])
