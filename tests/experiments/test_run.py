@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpanalysis as dpa
-from dpanalysis.experiments.loop import whole_runs
+from dpanalysis.experiments.loop import _diverged, whole_runs
 from dpanalysis.experiments.sweep import sweep
 from dpanalysis.privacy.events import Laplace, unrolled
 from dpanalysis.privacy.facts import PublicFacts
@@ -267,6 +267,28 @@ def test_divergence_keeps_the_last_finite_iterates():
     assert np.isfinite(result.w).all() and 0 < result.iterations < 10
 
 
+def test_iterates_diverge_before_a_problem_overflows_on_them():
+    with pytest.warns(RuntimeWarning, match="diverged at iteration 3"):
+        assert _diverged(np.array([[1.0, -2e98]]), 3, 1e100)
+    assert not _diverged(np.array([[1.0, -5e97]]), 3, 1e100)
+
+
+class Asks(dpa.methods.GradientDescent):
+    """Asks for one answer more than it has planned."""
+
+    def run(self, w, oracle, plan):
+        yield from super().run(w, oracle, plan)
+        oracle.gradient(w, self.sampling, self.mechanism, float(plan.scales[0]))
+
+
+def test_a_run_that_asks_for_more_than_it_planned_ends_with_its_plan():
+    with pytest.raises(dpa.PrivacyBudgetExceeded) as caught:
+        dpa.minimize(small_problem(), Asks(0.5, 3), dpa.Budget(1.0), rng=0)
+    left = caught.value.partial
+    assert (left.status, left.iterations) == ("budget exceeded", 3)
+    assert left.charged.tolist() == [0, 1, 2, 3]
+
+
 def test_what_a_diverging_run_spent_stays_spent():
     """The penalty, which is not clipped, drives the iterates away."""
     problem = small_problem(penalty=100.0)
@@ -321,7 +343,8 @@ def test_seeds_are_named(call):
 def test_step_above_the_limit_warns_with_it():
     problem = small_problem()
     with pytest.warns(UserWarning, match=f"{2 / problem.L:g}"):
-        dpa.minimize(problem, dpa.methods.GradientDescent(100.0, 1), dpa.Budget(1.0), rng=0)
+        dpa.minimize(problem, dpa.methods.GradientDescent(2.1 / problem.L, 1), rng=0)
+    dpa.minimize(problem, dpa.methods.GradientDescent(2.0 / problem.L, 1), rng=0)
 
 
 def test_large_delta_warns():

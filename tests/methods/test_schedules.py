@@ -71,6 +71,25 @@ def test_a_zcdp_budget_chooses_a_horizon_too():
     assert 1 <= result.iterations < 500
 
 
+def test_the_chosen_horizon_has_the_least_bound():
+    facts = problem_of().facts("replace_one")
+    method = dpa.methods.GradientDescent(0.2, 60, choose_iterations=5.0)
+    chosen = method.prepare(facts, dpa.Budget(2.0), "tightest").iterations
+    recursion = method.error_recursion(facts)
+    bounds = dpa.theory.horizon_bounds(
+        recursion, 5.0, facts.d, facts.record_sensitivity(1), facts.n, 2.0, noise="uniform"
+    )
+    assert (
+        1 < chosen < 60 and bounds[chosen - 1] == bounds.min() < np.delete(bounds, chosen - 1).min()
+    )
+
+
+@pytest.mark.parametrize("least", [1e-5, 0.3, 1.0, 70.0, 1e7, 1e11])
+def test_a_bracket_is_found_around_any_multiplier(least):
+    low, high = planned._bracket(lambda factor: factor >= least)
+    assert low < least <= high <= 16.0 * low
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 2, 5, 6])
 def test_subsampling_variance_is_attained(batch):

@@ -1,5 +1,6 @@
 """Epochs whose batches divide the records: laws against quadrature, and how they are bought."""
 
+import itertools
 import math
 import threading
 
@@ -494,6 +495,20 @@ def test_noise_is_the_same_in_all_batches_of_an_epoch():
     wrong = dpa.methods.SGD(0.5, 8, BallsInBins(4), CLIP, noise=[0.5] * 3 + [0.6] * 5)
     with pytest.raises(ValueError, match="the same in all 4 batches of an epoch"):
         dpa.minimize(problem(), wrong)
+
+
+def test_an_epoch_that_is_not_used_up_is_bought_whole():
+    facts = problem().facts(ADD)
+    method = dpa.methods.SGD(0.5, 7, BallsInBins(4), CLIP, noise=[0.5] * 7)
+    plan = method.prepare(facts, None, "pld")
+    ((event, count),) = map(unrolled, method.events(facts, plan))
+    assert (type(event), count) == (Epoch, 2)
+    # What is left of an epoch that was bought is lost: the iterate stays, to the end of the run.
+    start = dpa.methods.Step(np.ones((1, 2)), state={"previous": np.zeros((1, 2))})
+    for made, stays in ((2, 2), (5, 2)):
+        lost = list(itertools.islice(method.resume(start, made, 0, None, plan), stays))
+        assert [(each.w == 1.0).all() for each in lost] == [True] * stays
+    assert len(list(method.resume(start, 5, 0, None, plan))) == 2
 
 
 def test_methods_that_buy_single_batches_refuse_epochs():
