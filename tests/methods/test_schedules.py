@@ -71,6 +71,19 @@ def test_a_zcdp_budget_chooses_a_horizon_too():
     assert 1 <= result.iterations < 500
 
 
+def test_a_run_is_its_recursion_also_where_it_restarts():
+    problem = dpa.Quadratic([1.0, 4.0])
+    method = dpa.methods.MultistageNesterov(40, 1.0, 4.0)
+    assert method.coefficients().restart.sum() > 1
+    result = dpa.minimize(problem, method, w0=[1.0, -1.0], record=("iterate",))
+    x = before = np.array([1.0, -1.0])
+    for t, found in enumerate(result.history["iterate"][1:, 0]):
+        A, B, C = method.state_space(t)
+        state = np.stack([x, before])
+        x, before = A @ state + B @ problem.gradient(C @ state)
+        np.testing.assert_allclose(found, x, rtol=1e-10, atol=1e-14)
+
+
 def test_the_chosen_horizon_has_the_least_bound():
     facts = problem_of().facts("replace_one")
     method = dpa.methods.GradientDescent(0.2, 60, choose_iterations=5.0)

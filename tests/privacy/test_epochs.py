@@ -503,6 +503,7 @@ def test_an_epoch_that_is_not_used_up_is_bought_whole():
     plan = method.prepare(facts, None, "pld")
     ((event, count),) = map(unrolled, method.events(facts, plan))
     assert (type(event), count) == (Epoch, 2)
+    assert dpa.minimize(problem(), method, rng=0, record=()).iterations == 7
     # What is left of an epoch that was bought is lost: the iterate stays, to the end of the run.
     start = dpa.methods.Step(np.ones((1, 2)), state={"previous": np.zeros((1, 2))})
     for made, stays in ((2, 2), (5, 2)):
