@@ -17,6 +17,7 @@ from sklearn.linear_model import LogisticRegression as Exact
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpanalysis as dpa
@@ -288,6 +289,9 @@ def test_declared_classes_need_not_occur():
     assert model.fit(X, ["a"] * 300).classes_.tolist() == ["a", "b"]
     assert "declared by the user" in str(model.privacy_)
     assert model.fit(X, ["a"] * 300).score(X, ["a"] * 300) > 0.99
+    # Labels of another kind are compared as text.
+    model = LogisticRegression(bounds=(-4, 4), classes=[0, 1], random_state=0)
+    assert model.fit(X, ["0"] * 300).classes_.tolist() == ["0", "1"]
 
 
 def test_what_is_outside_the_bounds_is_cut_and_tells_nothing():
@@ -314,6 +318,10 @@ def test_the_random_state():
     assert "RESEARCH ONLY" in str(fit(3).privacy_)
     assert "RESEARCH ONLY" not in str(fit(None).privacy_)
     assert (fit(np.random.RandomState(0)).coef_ == fit(np.random.RandomState(0)).coef_).all()
+    state = np.random.RandomState(0)  # goes on, as those of scikit-learn do
+    assert (fit(state).coef_ != fit(state).coef_).all()
+    for seed, tells in ((None, True), (3, False)):
+        assert get_tags(LogisticRegression(random_state=seed)).non_deterministic is tells
     # One against the rest: the runs have noise of their own.
     X, y = blobs(n=300, d=12, K=3)
     model = LinearSVC(1e-3, bounds=(-4, 4), random_state=0).fit(X, y)
@@ -509,6 +517,11 @@ def test_the_penalty_leaves_the_solver_s_error_little_noise(n, d, epsilon):
     assert plan.event(facts, dpa.Full()).events[1].epsilon <= 0.02 * epsilon
 
 
+def test_a_penalty_that_is_chosen_privately_takes_a_pure_budget():
+    with pytest.raises(ValueError, match="C='private' takes a pure budget"):
+        LogisticRegression(1.0, 1e-5, C="private", bounds=(-4, 4)).fit(*blobs(n=300))
+
+
 @pytest.mark.slow
 def test_a_choice_that_looks_is_charged_whole():
     X, y = blobs(n=2000)
@@ -520,8 +533,6 @@ def test_a_choice_that_looks_is_charged_whole():
     assert model.score(X, y) > 0.9
     many = LinearSVC(1.0, C="private", bounds=(-4, 4), random_state=0).fit(*blobs(n=900, K=3))
     assert len(many.privacy_.ledger) == 3 and many.privacy_.epsilon <= 1.0 + 1e-9
-    with pytest.raises(ValueError, match="C='private' takes a pure budget"):
-        LogisticRegression(1.0, 1e-5, C="private", bounds=(-4, 4)).fit(X, y)
     with pytest.raises(ValueError, match="or a number above 0, got 'best'"):
         LogisticRegression(1.0, C="best", bounds=(-4, 4)).fit(X, y)
 

@@ -10,10 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpanalysis as dpa
-from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivacyWarning, PrivateClassifier
+from dpanalysis.linear_model import (
+    LinearSVC,
+    LogisticRegression,
+    PrivacyWarning,
+    PrivateClassifier,
+    runs,
+)
 from dpanalysis.linear_model.runs import Outlook
 from dpanalysis.preprocessing import PublicColumns
 from dpanalysis.privacy import mechanisms
+from dpanalysis.privacy.facts import Block
 
 LITTLE = "little data for this epsilon"
 
@@ -89,6 +96,20 @@ def test_the_warning_names_what_it_is_from_and_what_helps(n, warned, recwarn):
         more = np.random.default_rng(1).uniform(size=(needed, 20))
         model = LogisticRegression(1.0, bounds=(0, 1), random_state=0).fit(more, more[:, 0] > 0.5)
         assert stated(model) == 0.75
+        few = needed * 2 // 3
+        with pytest.warns(PrivacyWarning, match=LITTLE):
+            model.fit(more[:few], more[:few, 0] > 0.5)
+
+
+def test_what_is_expected_of_one_of_several_runs_and_of_one_bounded_number():
+    bound = dpa.RowBound(2, 1.0)
+    facts = dpa.ERM(np.eye(2), [1, -1], dpa.losses.Logistic(), row_bound=bound).facts("replace_one")
+    noise = {
+        C: runs.outlook(facts, dpa.Budget(1.0), 0.5, C, False).noise for C in ("auto", "private")
+    }
+    assert noise["private"] > 1.5 * noise["auto"]
+    variance = {order: runs._variance(Block(1, order, 2.0)) for order in (1, 2, math.inf)}
+    assert variance == {1: pytest.approx(4 / 3), 2: 4.0, math.inf: pytest.approx(4 / 3)}
 
 
 def test_the_warning_is_there_before_anything_is_spent(monkeypatch):

@@ -345,6 +345,7 @@ def test_no_end_leaves_out_a_quarter_of_the_values(epsilon, d):
 def test_bounds_of_a_constant_column_are_a_range(value):
     bounds = PrivateBounds(1.0, random_state=0).fit(np.full((2000, 1), value))
     assert bounds.low_ < bounds.high_ and np.isfinite(bounds.transform([[value]])).all()
+    assert bounds.transform([[-1e300], [1e300]]).tolist() == [[0.0], [1.0]]
 
 
 @pytest.mark.slow

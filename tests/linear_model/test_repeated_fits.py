@@ -24,6 +24,7 @@ from dpanalysis.linear_model import fits as fits_module
 from dpanalysis.linear_model.ensembles import _Cost
 from dpanalysis.linear_model.fits import Fits, _common, _least, sketch
 from dpanalysis.preprocessing import PrivateBounds, PublicEncoder
+from dpanalysis.preprocessing.columns import LearnedRanges
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-1, 1, size=(400, 4))
@@ -146,6 +147,22 @@ def test_old_tables_are_forgotten():
         1,
         1,
     ]
+
+
+def test_where_rows_repeat_only_parts_of_one_search_share_them():
+    rows = np.repeat(RANDOM.uniform(size=(60, 4)), 5, axis=0)
+    parts = sketch(rows[:250]), sketch(rows[50:])
+    assert parts[0].shares(parts[1], within=True) and not parts[0].shares(parts[1], within=False)
+    parts = sketch(X[:300]), sketch(X[50:])
+    assert all(parts[0].shares(parts[1], within) for within in (True, False))
+
+
+def test_what_was_spent_on_a_table_is_added():
+    ranges = [LearnedRanges(0.25), LearnedRanges(0.5)]
+    spent = fits_module.Spent(sketch(X), 1, 1.0, 1e-6, {ranges[0]})
+    spent.add(fits_module.Spent(sketch(X), 2, 0.5, 2e-6, set(ranges)))
+    assert (spent.fits, spent.learned) == (3, set(ranges))
+    assert str(spent) == "epsilon = 2.25, delta = 3e-06"
 
 
 # --- sums ---
