@@ -321,7 +321,6 @@ def test_too_few_rows_for_bounds_are_said_before_anything_is_spent():
         PrivateBounds(0.0).fit(X)
 
 
-@pytest.mark.slow
 @given(st.floats(0.05, 5.0), st.integers(1, 4))
 def test_no_end_leaves_out_a_quarter_of_the_values(epsilon, d):
     """With so few rows that an end would, the fit is refused; with the next number, it is not."""
@@ -400,6 +399,13 @@ def test_a_domain_that_is_no_list_is_named(kind):
         PublicEncoder({"a": {kind: 5}}).fit([[1]])
     with pytest.raises(ValueError, match="expected a number, got 1000"):
         PublicEncoder({"a": {"range": (0, 1)}}).fit([[1]]).transform([[10**400]])
+
+
+def test_bounds_are_not_learned_of_rows_whose_width_was_read_off(tmp_path):
+    (tmp_path / "rows.txt").write_text("1 1:2\n" * 500)
+    X, _ = dpa.datasets.load_libsvm(tmp_path / "rows.txt")
+    with pytest.raises(ValueError, match="n_features"):
+        PrivateBounds(1.0).fit(X)
 
 
 def test_bounds_are_not_learned_of_empty_cells():
