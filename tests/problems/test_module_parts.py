@@ -1,5 +1,6 @@
 """Gradients of single samples in one parameter: their norms and weighted sums, in every form."""
 
+import itertools
 import math
 
 import numpy as np
@@ -108,16 +109,35 @@ def test_steps_that_cancel_are_never_too_small():
 @pytest.mark.parametrize("kind", ["linear", "embedding", "steps", "written out"])
 def test_no_square_of_a_double_underflows(kind):
     """What a rule lifts by 1e12, or clips at 1e-12, has a norm of its own, not 0."""
-    deltas = torch.tensor([[[1.0, -2.0]], [[3.0, 1.0]]], dtype=torch.float64) * 1e-170
-    inputs = torch.tensor([[[3.0, 4.0]], [[1.0, 2.0]]], dtype=torch.float64) * 1e150
+    deltas = torch.tensor([[[1.0, -2.0]], [[3.0, 1.0]]], dtype=torch.float64) * 1e-120
+    inputs = torch.tensor([[[3.0, 4.0]], [[1.0, 2.0]]], dtype=torch.float64) * 1e55
     steps, other = (torch.cat([each, 2.0 * each, each], dim=1) for each in (deltas, inputs))
     parts = {
         "linear": lambda: layers.Outer(deltas[:, 0], inputs[:, 0]),
-        "embedding": lambda: layers.Lookup(1e160 * steps, torch.zeros(2, 3, dtype=torch.int64), 2),
+        "embedding": lambda: layers.Lookup(1e60 * steps, torch.zeros(2, 3, dtype=torch.int64), 2),
         "steps": lambda: layers.Steps(steps, other),
-        "written out": lambda: layers.Whole(1e30 * deltas[:, 0]),
+        "written out": lambda: layers.Whole(1e55 * deltas[:, 0]),
     }
     part = parts[kind]()
     whole = part.whole()
     exact = whole.abs().amax(dim=1) * (whole / whole.abs().amax(dim=1, keepdim=True)).norm(dim=1)
     np.testing.assert_allclose(part.squares().sqrt(), exact, rtol=1e-9)
+
+
+def test_no_step_is_lost_beside_one_of_another_size():
+    """A norm is no smaller than the gradient, or not finite: then the sample has weight 0."""
+    sizes = [-300, -160, -130, -90, -30, 0, 30, 59, 90, 160, 300]
+    powers = [p for p in itertools.product(sizes, repeat=4) if max(p[0] + p[1], p[2] + p[3]) < 150]
+    factors = 10.0 ** torch.tensor(powers, dtype=torch.float64)
+    deltas, inputs = factors[:, ::2, None], factors[:, 1::2, None]
+    products = factors[:, ::2] * factors[:, 1::2]
+    for part, exact in (
+        (layers.Steps(deltas, inputs), products.sum(dim=1)),
+        (layers.Outer(deltas[:, 0], inputs[:, 0]), products[:, 0]),
+    ):
+        found = part.squares().sqrt()
+        finite = found.isfinite()
+        assert bool((exact <= found * (1.0 + 1e-12) + 1e-90)[finite].all())
+        assert bool(
+            finite[(deltas.amax(dim=(1, 2)) < 1e60) & (inputs.amax(dim=(1, 2)) < 1e60)].all()
+        )

@@ -530,6 +530,34 @@ def test_a_rule_lifts_no_double_above_its_norm():
             assert np.linalg.norm(moved) <= most_moved
 
 
+class Sides(torch.nn.Module):
+    """Two layers on parts of a sequence's entries, beside each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = torch.nn.Linear(16, 16, bias=False)
+        self.other = torch.nn.Linear(1, 1, bias=False)
+
+    def forward(self, x):
+        return torch.cat([self.one(x[..., :16]).relu(), self.other(x[..., 16:])], dim=-1)
+
+
+def test_a_tiny_step_beside_a_huge_one_is_part_of_its_norm():
+    net = Sides().double()
+    with torch.no_grad():
+        net.one.weight.abs_()
+    X, y = (np.random.default_rng(0).normal(size=(4, 2, 17)) for _ in range(2))
+    X[0], y[0] = 0.0, 0.0
+    X[0, :, :16], X[0, 0, 16], y[0, 0, :16] = [[1e-90], [-1e100]], 1e-20, 1e100
+    problem = dpa.problems.Module(net, X, y, loss="mse")
+    assert problem._steps == 2
+    w, facts = problem.initial()[None], problem.facts("add_or_remove_one")
+    for rule in RULES:
+        whole = problem.gradient_sum(w, None, rule)
+        moved = whole - problem.gradient_sum(w, [np.array([1, 2, 3])], rule)
+        assert np.linalg.norm(moved) <= facts.record_sensitivity(2, rule)
+
+
 def test_a_record_that_is_not_finite_adds_exactly_nothing():
     for name in ("conv2d", "attention", "wide over steps"):
         problem, _, _, _ = problem_of(name, torch.float32, chunk=4)

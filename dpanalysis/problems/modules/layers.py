@@ -232,11 +232,10 @@ def module_rounding(n: int, d: int, chunk: int, steps: int) -> float:
 
     *One term.* Of :class:`Whole` and :class:`Outer` the squared norm takes at most d squares and
     d - 1 additions in double, and the norm and the weight at most 16 operations more; all terms
-    are positive. A gradient whose norm is below 1e-140 counts as zero; of a longer one the
-    squares of :class:`Whole` lose less than one rounding where they underflow, and those of
-    products do not underflow (:func:`_scaled`). Of :class:`Steps` and :class:`Lookup` it is never
-    below the exact one. The weight leaves the computed norm at most B, so
-    :math:`\|t_i\| \le (1 + \gamma_{d+16}) B`.
+    are positive. A gradient whose norm is below 1e-70 counts as zero; of a longer one squares lose
+    less than one rounding where they underflow, for no factor of a product is longer than 1e60
+    (:data:`_LONGEST`). Of :class:`Steps` and :class:`Lookup` it is never below the exact one. The
+    weight leaves the computed norm at most B, so :math:`\|t_i\| \le (1 + \gamma_{d+16}) B`.
 
     *The sum.* An entry passes through at most k roundings: one for each product of its chunk
     (``chunk``, times ``steps`` where the products of a sample are not added up before), one for
@@ -292,23 +291,15 @@ def _double(array: Tensor) -> Tensor:
     return array.to(torch.float64)
 
 
-def _scaled(double: bool, *arrays: Tensor) -> tuple[list[Tensor], Any]:
-    """Return each sample in units near its largest entries, and the product of its units.
+# A gradient with a factor longer than this counts as infinite. So the squares of what is tiny may
+# underflow in the other factor, and in steps beside it: no more than some 1e-93 is lost.
+_LONGEST = 1e60
 
-    The units are powers of two, so that no digit is lost. No square then underflows or overflows;
-    those of numbers that were computed in single precision do not anyway.
-    """
-    if not double:
-        return [*arrays], 1.0
-    units = []
-    for array in arrays:
-        largest = array.abs().flatten(1).amax(dim=1)
-        known = (largest > 0.0) & torch.isfinite(largest)
-        exponent = torch.frexp(torch.where(known, largest, 1.0)).exponent.clamp(min=-1021)
-        units.append(torch.ldexp(torch.ones_like(largest), exponent))
-    return [
-        array / unit.view(-1, *[1] * (array.ndim - 1)) for array, unit in zip(arrays, units)
-    ], torch.stack(units).prod(dim=0)
+
+def _lengths(factors: Tensor) -> Tensor:
+    """Return the norms of factors of outer products, inf for those that are too long."""
+    norms = torch.linalg.vector_norm(factors, dim=-1)
+    return torch.where(norms > _LONGEST, torch.inf, norms)
 
 
 def _zeroed(array: Tensor, lost: Tensor) -> Tensor:
@@ -376,14 +367,11 @@ class Outer(GradientPart):
     """Gradients that are outer products of ``deltas`` (B, out) and ``inputs`` (B, in)."""
 
     def __init__(self, deltas: Tensor, inputs: Tensor) -> None:
-        self._is_double = deltas.dtype == torch.float64
         self._deltas, self._inputs = _double(deltas), _double(inputs)
 
     def squares(self) -> Tensor:
         """Return the squared norms: an outer product's is the product of the norms."""
-        scaled, unit = _scaled(self._is_double, self._deltas, self._inputs)
-        deltas, inputs = (torch.linalg.vector_norm(each, dim=1) for each in scaled)
-        return (deltas * inputs).square() * unit * unit
+        return (_lengths(self._deltas) * _lengths(self._inputs)).square()
 
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the weighted sum, one product of two matrices."""
@@ -416,18 +404,16 @@ class Steps(GradientPart):
     """
 
     def __init__(self, deltas: Tensor, inputs: Tensor) -> None:
-        self._is_double = deltas.dtype == torch.float64
         self._deltas, self._inputs = _double(deltas), _double(inputs)
         self.steps = deltas.shape[1]
 
     def squares(self) -> Tensor:
         """Return upper bounds on the squared norms, by two matrices of T x T a sample."""
-        (deltas, inputs), unit = _scaled(self._is_double, self._deltas, self._inputs)
+        deltas, inputs = self._deltas, self._inputs
         products = (deltas @ deltas.mT) * (inputs @ inputs.mT)
-        norms = torch.linalg.vector_norm(deltas, dim=2) * torch.linalg.vector_norm(inputs, dim=2)
-        sizes = norms.sum(dim=1).square()
+        sizes = (_lengths(deltas) * _lengths(inputs)).sum(dim=1).square()
         count = deltas.shape[1] ** 2 + deltas.shape[2] + inputs.shape[2]
-        return _never_below(products.sum(dim=(1, 2)), sizes, count) * unit * unit
+        return _never_below(products.sum(dim=(1, 2)), sizes, count)
 
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the weighted sum, one product of two matrices over samples and places."""
@@ -451,18 +437,16 @@ class Lookup(GradientPart):
     """
 
     def __init__(self, deltas: Tensor, places: Tensor, rows: int) -> None:
-        self._is_double = deltas.dtype == torch.float64
         self._deltas, self._places, self._rows = _double(deltas), places, rows
         self.steps = deltas.shape[1]
 
     def squares(self) -> Tensor:
         """Return upper bounds on the squared norms: only equal places meet."""
-        (deltas,), unit = _scaled(self._is_double, self._deltas)
+        deltas = self._deltas
         same = self._places[:, :, None] == self._places[:, None, :]
         sizes = torch.linalg.vector_norm(deltas, dim=2).sum(dim=1).square()
         found = (deltas @ deltas.mT).masked_fill(~same, 0.0).sum(dim=(1, 2))
-        found = _never_below(found, sizes, deltas.shape[1] ** 2 + deltas.shape[2])
-        return found * unit * unit
+        return _never_below(found, sizes, deltas.shape[1] ** 2 + deltas.shape[2])
 
     def write_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the table with each weighted delta in the row of its place."""

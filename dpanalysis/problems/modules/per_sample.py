@@ -266,7 +266,7 @@ def _function(function: FunctionType, memo: dict[int, Any]) -> Any:
 # Gradients of a chunk in all parameters: few operations, since each costs a launch
 
 
-_SHORTEST = 1e-140  # shorter gradients count as zero: their squares may be no normal numbers
+_SHORTEST = 1e-70  # shorter gradients count as zero: their squares may have lost digits
 
 
 class Placed(NamedTuple):
