@@ -68,6 +68,22 @@ def test_arrays_may_be_reversed_and_have_bytes_in_any_order(form):
     np.testing.assert_array_equal(*sums)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_images_give_the_same_bits_however_they_lie(at_once, channels):
+    """The kernels for a record depend neither on its place nor on how ``X`` lies in memory."""
+    convolution = nn.Conv2d(channels, 4, 3, padding=1)
+    module = nn.Sequential(convolution, nn.ReLU(), nn.Flatten(), nn.Linear(192, 3))
+    if not at_once:
+        module.register_forward_hook(lambda *_: None)
+    X, y = torch.randn(10, channels, 6, 8), torch.arange(10) % 3
+    strides = 48 * channels, 1, 8 * channels, channels
+    lying = torch.empty_strided(X.shape, strides).copy_(X)
+    problems = (dpa.problems.Module(module, each, y, chunk=4) for each in (X, lying))
+    sums = (each.sums(each.initial(), clipping=RULES[0]).gradient for each in problems)
+    np.testing.assert_array_equal(*sums)
+
+
 @pytest.mark.parametrize(
     ("loss", "advice"),
     [

@@ -315,7 +315,8 @@ def _tensor(name: str, array: Any) -> Tensor:
 def filled(array: Tensor, chosen: slice | Tensor, length: int) -> Tensor:
     """Return the chosen entries, and zeros behind them up to a length."""
     if isinstance(chosen, slice) and chosen.stop - chosen.start == length:
-        return array[chosen]
+        # One layout for all, by which layers choose their kernels; a copy if they lie otherwise.
+        return array[chosen].reshape(-1).view(length, *array.shape[1:])
     if not isinstance(chosen, slice) and len(chosen) == length:
         return array.index_select(0, chosen)
     filled = array.new_zeros(length, *array.shape[1:])
