@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -85,6 +86,8 @@ def test_rounding_counts_every_operation(monkeypatch):
     layers.Steps(torch.ones(5, 6, 3), torch.ones(5, 6, 4)).squares()
     layers.Lookup(torch.ones(5, 6, 3), torch.zeros(5, 6, dtype=torch.int64), 4).squares()
     assert counts == [6**2 + 3 + 4, 6**2 + 3]
+    every = layers.module_rounding(1000, 10, 1, 0)  # a chunk each, and so an addition
+    assert every == pytest.approx(1000 * (1 + 1000 + 8) * layers.DOUBLE, rel=1e-3)
     none, one, two, three = (layers.module_rounding(100, 10, 7, steps) for steps in range(4))
     assert none < one < two and three - two == pytest.approx(two - one, rel=1e-3)
 
@@ -104,6 +107,19 @@ def test_steps_that_cancel_are_never_too_small():
         assert float(part.squares()) >= exact
         # The weight goes by a thousandth of the steps, so that rounding is covered.
         assert float(part.squares()) >= (2.0 * one / layers.MOST_CANCELLED) ** 2
+
+
+def test_rounding_makes_no_norm_of_steps_too_small():
+    drawn = np.random.default_rng(0).uniform(1.0, 2.0, size=(3, 200))
+    steps = torch.tensor(np.stack([drawn[0], -drawn[0] * drawn[1] / drawn[2] * 1.003], axis=1))
+    inputs = torch.tensor(drawn[1:].T)
+    products, places = steps * inputs, torch.zeros(200, 2, dtype=torch.int64)
+    for part, deltas, factors in (
+        (layers.Steps(steps[..., None], inputs[..., None]), steps, inputs),
+        (layers.Lookup(products[..., None], places, 1), products, torch.ones_like(inputs)),
+    ):
+        for found, *pair in zip(part.squares().tolist(), deltas.tolist(), factors.tolist()):
+            assert sum(Fraction(d) * Fraction(a) for d, a in zip(*pair)) ** 2 <= Fraction(found)
 
 
 @pytest.mark.parametrize("kind", ["linear", "embedding", "steps", "written out"])
