@@ -573,6 +573,17 @@ def test_a_record_that_is_not_finite_adds_exactly_nothing():
         assert np.abs(after.gradient - before).max() < 1e-6 < np.abs(hole.gradient - before).max()
 
 
+def test_a_record_whose_loss_alone_is_not_finite_adds_nothing():
+    def loss(outputs, y):
+        return outputs[:, 0] + torch.where(y > 50.0, torch.inf, 0.0)
+
+    X, y = np.random.default_rng(0).normal(size=(4, 3)), np.array([0.0, 0.0, 0.0, 99.0])
+    problem = dpa.problems.Module(torch.nn.Linear(3, 2), X, y, loss=loss)
+    w, rule = problem.initial(), RULES[0]
+    sums = (problem.sums(w, rows=np.arange(n), clipping=rule).gradient for n in (3, 4))
+    np.testing.assert_allclose(*sums, rtol=1e-6, atol=1e-9)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 def test_one_record_moves_a_sum_by_no_more_than_its_bound(rule):

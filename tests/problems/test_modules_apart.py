@@ -406,6 +406,26 @@ def test_a_module_that_changes_its_weights_is_refused(kind):
         dpa.problems.Module(Counts(kind), *data(9, 0), chunk=4)
 
 
+class Overwrites(torch.nn.Linear):
+    """Doubles its weights where it meets a large number, which no check tries."""
+
+    def forward(self, x):
+        found = super().forward(x)
+        if float(x.abs().max()) > 1e6:
+            self.weight.data.mul_(2.0)
+        return found
+
+
+def test_a_record_that_changes_the_weights_reaches_no_other_one():
+    X, y = data(9, 0)
+    X[0] *= 1e8
+    problem = dpa.problems.Module(Overwrites(X.shape[1], 3), X, y, chunk=4)
+    assert problem._network.forward == "loop"
+    w, rows = problem.initial(), np.arange(9)
+    whole, rest = (problem.line_losses(w, w, each)(0.0) for each in (rows, rows[1:]))
+    np.testing.assert_array_equal(whole[1:], rest)
+
+
 GLOBAL = {"calls": 0}
 
 
