@@ -68,6 +68,13 @@ def test_arrays_may_be_reversed_and_have_bytes_in_any_order(form):
     np.testing.assert_array_equal(*sums)
 
 
+def test_samples_in_single_precision_are_scaled_to_within_their_bound():
+    X, y = torch.randn(500, 48), torch.arange(500) % 3
+    problem = dpa.problems.Module(nn.Linear(48, 3), X, y, row_bound=dpa.RowBound(2, 1.5, "clip"))
+    norms = problem._records.samples[0].double().norm(dim=1)
+    assert bool(((norms > 1.499) & (norms <= 1.5)).all())
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("at_once", [True, False])
 def test_images_give_the_same_bits_however_they_lie(at_once, channels):

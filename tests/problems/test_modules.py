@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
+from dpanalysis.problems.modules import probe  # noqa: E402
 from dpanalysis.problems.modules.probe import lengths, made_up  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -524,6 +525,7 @@ def test_a_rule_lifts_no_double_above_its_norm():
         X = np.vstack([*rows, [[margin, 1.0]]])
         few, more, most = (dpa.problems.Module(net, X[:k], y[:k], size=5) for k in (4, 5, 6))
         facts, w = more.facts("add_or_remove_one"), few.initial()[None]
+        assert few.rounding == more.rounding == most.rounding  # it is public, as the size is
         most_moved = facts.record_sensitivity(2, rule)
         for one, other in ((few, more), (more, most)):
             moved = other.gradient_sum(w, None, rule) - one.gradient_sum(w, None, rule)
@@ -933,10 +935,13 @@ def test_a_short_last_chunk_gives_a_sample_the_same_bits(name):
         pytest.skip("the kernels of this machine give other bits at other places of a chunk")
 
 
-def test_other_bits_in_a_short_chunk_are_seen():
+def test_other_bits_in_a_short_chunk_are_seen(monkeypatch):
     X, y = torch.randn(40, 4), torch.arange(40) % 3
     problem = dpa.problems.Module(nn.Sequential(nn.Linear(4, 3)), X, y, chunk=64)
     assert dpa.problems.Module(nn.Linear(4, 3), X, y, chunk=31)._lengths == (31,)
+    with monkeypatch.context() as patch:  # of gradients alone
+        patch.setattr(probe, "_same_bits", lambda *_: False)
+        assert lengths(problem._network, problem._records.samples, problem._y, 64) == (64,)
     layer = problem._network.module[0]
     hook = layer.register_forward_pre_hook(lambda _, x: (x[0] * (1.0 + 2e-7 * (len(x[0]) < 64)),))
     assert lengths(problem._network, problem._records.samples, problem._y, 64) == (64,)

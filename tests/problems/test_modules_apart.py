@@ -426,6 +426,18 @@ def test_a_record_that_changes_the_weights_reaches_no_other_one():
     np.testing.assert_array_equal(whole[1:], rest)
 
 
+def test_a_module_that_changes_its_buffers_is_refused():
+    class Counted(torch.nn.Linear):
+        def forward(self, x):
+            self.calls.add_(1.0)
+            return super().forward(x)
+
+    module = Counted(4, 3)
+    module.register_buffer("calls", torch.zeros(()))
+    with pytest.raises(ValueError, match="or from one call to the next"):
+        dpa.problems.Module(module, *data(9, 0), chunk=4)
+
+
 GLOBAL = {"calls": 0}
 
 

@@ -281,6 +281,15 @@ def test_the_norm_of_a_layer_is_at_least_that_of_its_matrix(layer, shape):
             assert float(layer(0 * x).norm()) <= first.offset * (1.0 + 1e-12)
 
 
+def test_windows_that_step_over_their_gaps_read_an_entry_more_often():
+    layer = nn.Conv1d(1, 1, 3, stride=2, dilation=2, bias=False, dtype=torch.float64)
+    torch.nn.init.ones_(layer.weight)
+    problem = module([layer, nn.Flatten(), nn.Linear(19, 3)], (1, 41))
+    problem.weak_growth(problem.initial())
+    matrix = torch.stack([layer(row[None]).flatten() for row in torch.eye(41).double()[:, None]])
+    assert 2.9 < torch.linalg.matrix_norm(matrix, 2) <= problem._chain.sizes()[0].norm
+
+
 def test_a_bias_counts_at_every_place_that_padding_adds():
     """A network where nothing but the bias has a gradient, and the bound is nearly met."""
     layers = [nn.Conv2d(1, 1, 1, padding=2), nn.Flatten(), nn.Linear(64, 2, bias=False)]
