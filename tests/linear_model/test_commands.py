@@ -205,6 +205,15 @@ def test_a_model_with_labels_of_no_known_kind_is_refused(folder, capsys, dtype):
         load("n.json")
 
 
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate"])
+def test_help_keeps_the_words_as_they_are(capsys, command):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert " a CSV file" in text and "csv file" not in text
+    assert command != "predict" or "the second of two classes, in sorted order," in text
+
+
 def test_predictions_carry_an_id_and_a_threshold(folder, capsys):
     main([*FIT, "--out", "m.json", "--seed", "0"])
     capsys.readouterr()
@@ -236,7 +245,7 @@ def test_a_file_is_written_whole_or_not_at_all(folder, capsys, monkeypatch):
     (folder / "bad.csv").write_text("\n".join([*text[:300], '300,x,"z",no', *text[301:]]) + "\n")
     (folder / "p.csv").write_text("older")
     argv = ["predict", "bad.csv", "--model", "m.json", "-o", "p.csv"]
-    said = "line 301, column 'age': expected a number, got 'x'; line 301, column 'home, town': exp"
+    said = "line 301, column 'age': expected a number or a blank cell, got 'x'; line 301, column 'h"
     fails(capsys, argv, said)
     assert (folder / "p.csv").read_text() == "older"
     kept = sorted(path.name for path in folder.iterdir())
