@@ -308,6 +308,8 @@ def _reads(model: Any) -> Callable[[str], Any]:
     def word(cell: str) -> str:
         if not cell or (words is not None and cell not in words):
             raise ValueError(f"one of {few(words)}" if words else "a label")
+        if words is None and _is_fraction(cell):  # each number would be a class, and published
+            raise ValueError("a class: declare classes, or let --kind ridge predict numbers")
         return cell
 
     return word
@@ -321,6 +323,13 @@ def _number(cell: str) -> float:
     if not math.isfinite(value):
         raise ValueError("a number")
     return value
+
+
+def _is_fraction(cell: str) -> bool:
+    try:
+        return not float(cell).is_integer()
+    except ValueError:
+        return False
 
 
 def _predict(arguments: argparse.Namespace) -> int:
