@@ -146,7 +146,7 @@ def add(subparsers: Any) -> None:
     }
     for name, purpose in purposes.items():
         parser = subparsers.add_parser(
-            name, help=purpose, description=purpose.capitalize() + ".", epilog=EXAMPLE,
+            name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".", epilog=EXAMPLE,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
         parser.add_argument("file", type=Path, metavar="CSV", help="with a header line, UTF-8")
@@ -170,8 +170,8 @@ def add(subparsers: Any) -> None:
             parser.add_argument("--id", metavar="COLUMN", help="to copy before the predictions")
             parser.add_argument(
                 "--threshold", type=float, metavar="P",
-                help="the second of two classes is predicted from this probability on; choose it "
-                "without looking at private rows; default: 0.5",
+                help="the second of two classes, in sorted order, is predicted from this "
+                "probability on; choose it without looking at private rows; default: 0.5",
             )  # fmt: skip
         if name == "fit":
             _add_fit(parser)
@@ -308,6 +308,8 @@ def _reads(model: Any) -> Callable[[str], Any]:
     def word(cell: str) -> str:
         if not cell or (words is not None and cell not in words):
             raise ValueError(f"one of {few(words)}" if words else "a label")
+        if words is None and _is_fraction(cell):  # each number would be a class, and published
+            raise ValueError("a class: declare classes, or let --kind ridge predict numbers")
         return cell
 
     return word
@@ -321,6 +323,13 @@ def _number(cell: str) -> float:
     if not math.isfinite(value):
         raise ValueError("a number")
     return value
+
+
+def _is_fraction(cell: str) -> bool:
+    try:
+        return not float(cell).is_integer()
+    except ValueError:
+        return False
 
 
 def _predict(arguments: argparse.Namespace) -> int:

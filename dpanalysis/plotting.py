@@ -116,6 +116,8 @@ def drawing(ax: Axes | None = None, *, height: float = 2.3) -> Iterator[Axes]:
     True
     """
     if ax is not None:
+        if not hasattr(ax, "plot"):
+            raise TypeError(f"ax must be one Axes of Matplotlib, got {type(ax).__name__}")
         yield ax
         return
     with style():

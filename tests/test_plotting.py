@@ -84,6 +84,16 @@ def test_letters_and_one_legend():
     ]
 
 
+def test_what_is_no_axes_is_refused():
+    figure, axes = plotting.panels(1, 2)
+    for wrong, kind in ((figure, "Figure"), (axes, "ndarray"), (3, "int")):
+        with (
+            pytest.raises(TypeError, match=f"ax must be one Axes of Matplotlib, got {kind}"),
+            plotting.drawing(wrong),
+        ):
+            pass
+
+
 @pytest.mark.slow
 def test_style_is_undone_and_pyplot_is_not_loaded():
     before = matplotlib.rcParams["axes.grid"]

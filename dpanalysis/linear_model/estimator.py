@@ -62,7 +62,8 @@ _STEPS = (
 _CUT = (
     "no public bounds were declared, so every feature is cut to the range from -1 to 1: put a "
     "PublicEncoder right before the estimator, or pass bounds=(low, high). Those of an encoder are "
-    "lost in a DataFrame made by hand or a ColumnTransformer: pass bounds=encoder.columns_"
+    "lost in a ColumnTransformer and in a DataFrame made by hand or by pd.concat, join or merge, "
+    "and so is what a PrivateBounds paid: pass bounds=encoder.columns_ of one for all columns"
 )
 
 _NO_WEIGHTS = (

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import get_config
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -363,6 +364,8 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Any:
         """Return the encoded rows, float64: an array, or CSR where few entries are not 0.
 
+        Where ``set_output`` asks for tables, those.
+
         Parameters
         ----------
         X : DataFrame, array_like of shape (n, columns), or list of rows
@@ -397,7 +400,10 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
             raise WrongCell([place for error in wrong for place in error.places])
         if width == len(names):
             return with_columns(values, columns)
-        if len(names) > _MOST_SPARSE * width:
+        # Tables hold no sparse rows: scikit-learn keeps what ``set_output`` asks of one estimator.
+        asked = getattr(self, "_sklearn_output_config", {}).get("transform")
+        tables = (asked or get_config()["transform_output"]) != "default"
+        if tables or len(names) > _MOST_SPARSE * width:
             dense = np.zeros((n, width))
             np.put_along_axis(dense, places, values, axis=1)
             return with_columns(dense, columns)
@@ -511,6 +517,7 @@ def _cells(X: Any, kept: list[str] | None, count: int, places: list[int]) -> lis
 def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
     """Return a column scaled to [0, 1]."""
     array = np.asarray(cells, dtype=None if hasattr(cells, "dtype") else object)
+    allowed = "a number" if domain.missing is None else "a number or a blank cell"
     if domain.dates:
         array = _dates_as_numbers(name, array)
     if array.dtype.kind in "fiu":
@@ -521,7 +528,7 @@ def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
             try:
                 numbers[i] = np.nan if is_missing(cell) else float(cell)
             except (TypeError, ValueError, OverflowError):
-                raise WrongCell([(i, name, cell, "a number")]) from None
+                raise WrongCell([(i, name, cell, allowed)]) from None
     empty = np.isnan(numbers)
     if empty.any():
         i = int(np.argmax(empty))
@@ -532,7 +539,7 @@ def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
         if array.dtype.kind not in "fiu":  # the text "nan" is a number to float()
             for i in np.flatnonzero(empty).tolist():
                 if isinstance(array[i], str) and array[i].strip():
-                    raise WrongCell([(i, name, array[i], "a number")])
+                    raise WrongCell([(i, name, array[i], allowed)])
         numbers[empty] = domain.missing
     if np.isinf(numbers).any():
         i = int(np.argmax(np.isinf(numbers)))
@@ -610,4 +617,5 @@ class WrongCell(ValueError):
 
 
 def _said(column: str, value: Any, expected: str) -> str:
+    value = value.item() if isinstance(value, np.number) else value  # nan, not np.float64(nan)
     return f"column {column!r}: expected {expected}, got {value!r}"

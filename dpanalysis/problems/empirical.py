@@ -308,6 +308,8 @@ class EmpiricalRisk(Problem):
         if type(self).sums is not EmpiricalRisk.sums:  # a class with sums of its own
             return self.sums(self.place(w), rows=rows, clipping=clipping, value=False).gradient
         W = np.asarray(w, dtype=np.float64) if self._on_host else self._iterate("w", w)
+        if W.ndim != 2 or W.shape[1] != self.d:  # kernels would take entries for iterates
+            raise ValueError(f"w must have shape (R, {self.d}), got {tuple(W.shape)}")
         rows = rows if rows is None else self._rows(rows, W.shape[0])
         return resolve_value_clipping(self, W, rows, clipping, None, False, True)[1]
 

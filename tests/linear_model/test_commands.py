@@ -205,6 +205,34 @@ def test_a_model_with_labels_of_no_known_kind_is_refused(folder, capsys, dtype):
         load("n.json")
 
 
+def test_a_column_of_fractions_is_no_class_unless_declared(folder, capsys):
+    """Without --kind ridge each number was a class, epsilon was spent, and the model listed all."""
+    lines = (folder / "train.csv").read_text("utf-8-sig").splitlines()
+    for values in ("0.5", "1.5"), ("0", "1.0"):
+        each = [f"{line},{values[i % 2]}" for i, line in enumerate(lines[1:])]
+        (folder / "t.csv").write_text("\n".join([lines[0] + ",score", *each]) + "\n")
+        declared = f'classes = ["{values[0]}", "{values[1]}"]\n'
+        for head in ("", declared):
+            (folder / "d.toml").write_text(head + TOML[TOML.index("[columns]") :])
+            argv = ["fit", "t.csv", "--label", "score", "--domain", "d.toml", "--epsilon", "5"]
+            argv += ["--out", "s.json", "--force"]
+            if head or values[0] == "0":
+                assert main(argv) == 0
+            else:
+                said = "t.csv, line 2, column 'score': expected a class: declare classes, or let"
+                fails(capsys, argv, said)
+                assert not (folder / "s.json").exists()
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate"])
+def test_help_keeps_the_words_as_they_are(capsys, command):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert " a CSV file" in text and "csv file" not in text
+    assert command != "predict" or "the second of two classes, in sorted order," in text
+
+
 def test_predictions_carry_an_id_and_a_threshold(folder, capsys):
     main([*FIT, "--out", "m.json", "--seed", "0"])
     capsys.readouterr()
@@ -236,7 +264,7 @@ def test_a_file_is_written_whole_or_not_at_all(folder, capsys, monkeypatch):
     (folder / "bad.csv").write_text("\n".join([*text[:300], '300,x,"z",no', *text[301:]]) + "\n")
     (folder / "p.csv").write_text("older")
     argv = ["predict", "bad.csv", "--model", "m.json", "-o", "p.csv"]
-    said = "line 301, column 'age': expected a number, got 'x'; line 301, column 'home, town': exp"
+    said = "line 301, column 'age': expected a number or a blank cell, got 'x'; line 301, column 'h"
     fails(capsys, argv, said)
     assert (folder / "p.csv").read_text() == "older"
     kept = sorted(path.name for path in folder.iterdir())

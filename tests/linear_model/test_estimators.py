@@ -187,6 +187,17 @@ def test_so_they_do_in_a_table(nested, few_candidates):
         np.testing.assert_array_equal(fits["pandas", first].coef_, fits["default", first].coef_)
 
 
+def test_a_table_put_together_says_what_it_lost(few_candidates):
+    """pandas drops attributes that differ: the card cannot count what the ranges have cost."""
+    X = pd.DataFrame(np.random.default_rng(0).uniform(0, 9, (2000, 2)), columns=["a", "b"])
+    first = PrivateBounds(9.0, random_state=0).set_output(transform="pandas")
+    parts = [clone(first).fit_transform(X[[name]]) for name in X]
+    model = LogisticRegression(random_state=0)
+    with pytest.warns(PrivacyWarning, match="by pd.concat, .* what a PrivateBounds paid: pass"):
+        model.fit(pd.concat(parts, axis=1), X["a"] > X["b"])
+    assert model.privacy_.epsilon == 1.0 and "learned from" in model.privacy_.not_counted[0]
+
+
 def test_searches_are_met_by_a_warning():
     X, y = blobs(n=300)
     model = LogisticRegression(bounds=(-4, 4), random_state=0)

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn import config_context
 
 import dpanalysis as dpa
 from dpanalysis.preprocessing import PrivateBounds, PublicColumns, PublicEncoder
@@ -77,6 +78,13 @@ def test_bad_cells_are_named():
     fails("row 1, column 'age': expected a number, since.*got 'nan'", "nan", "a")
     fails("row 1, column 'job': expected one of 'a', 'b', got 'c'", 1, "c")
     fails("row 1, column 'job': expected a category, since none", 1, None)
+    numbers = pd.DataFrame({"age": [1.0, np.nan], "job": ["a", "b"]})  # not got np.float64(nan)
+    with pytest.raises(ValueError, match=r"since no value is declared for empty cells, got nan$"):
+        encoder.transform(numbers)
+    filled = PublicEncoder({"age": {"range": (0, 9), "missing": 4}})
+    for text in ("NaN", "NA"):  # what other programs write in an empty cell
+        with pytest.raises(ValueError, match=f"expected a number or a blank cell, got '{text}'"):
+            filled.fit_transform(pd.DataFrame({"age": ["1", text]}))
 
 
 def test_one_bad_cell_of_every_column_is_named_at_once():
@@ -215,6 +223,22 @@ def test_columns_stay_with_rows_and_with_nothing_else():
     many = {"word": [str(k) for k in range(50)]}
     rows = PublicEncoder(many).fit_transform([["1"], ["7"]])
     assert sp.issparse(rows) and columns_of(rows).groups == ((0, 50),)
+
+
+def test_many_categories_make_a_table_where_one_is_asked_for():
+    """They are sparse rows elsewhere, of which scikit-learn makes no table."""
+    values = [f"v{k}" for k in range(50)]
+    X = pd.DataFrame({"job": values[::-1]})
+    expected = np.eye(50)[::-1]
+    encoder = PublicEncoder({"job": values})
+    asked = PublicEncoder({"job": values}).set_output(transform="pandas").fit_transform(X)
+    with config_context(transform_output="pandas"):
+        found = encoder.fit_transform(X)
+        plain = PublicEncoder({"job": values}).set_output(transform="default").fit_transform(X)
+    assert sp.issparse(plain) and sp.issparse(encoder.transform(X))
+    for table in (asked, found):
+        assert table.columns.tolist() == [f"job={value}" for value in values]
+        np.testing.assert_array_equal(table.to_numpy(), expected)
 
 
 def test_columns_check_what_they_are_given():
@@ -389,7 +413,7 @@ def test_a_share_that_leaves_no_middle_is_refused(trimmed):
 @pytest.mark.parametrize("cells", [[[None], ["nan"]], [["nan"], [None]], [["1"], [None], [" NaN"]]])
 def test_text_that_python_reads_as_nan_is_no_empty_cell(cells):
     encoder = PublicEncoder({"a": {"range": (0, 10), "missing": 5}}).fit([[1]])
-    with pytest.raises(ValueError, match=r"expected a number, got ' ?[nN]a[nN]'"):
+    with pytest.raises(ValueError, match=r"expected a number or a blank cell, got ' ?[nN]a[nN]'"):
         encoder.transform(cells)
 
 

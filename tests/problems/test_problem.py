@@ -72,6 +72,14 @@ def test_ours_keep_the_contract(problem):
         problem.facts("replace")
 
 
+@pytest.mark.parametrize("problem", all_problems()[:3], ids=lambda p: type(p).__name__)
+def test_iterates_of_another_shape_are_refused_by_sums_of_gradients(problem):
+    """One iterate (d,) was taken for d iterates, each of equal entries, and answered."""
+    for shape in [(problem.d,), (2, problem.d + 1), (1, 1, problem.d)]:
+        with pytest.raises(ValueError, match=rf"w must have shape \(R, {problem.d}\), got"):
+            problem.gradient_sum(np.zeros(shape))
+
+
 def test_a_problem_of_ones_own_runs_and_pays():
     result = dpa.minimize(Mine(), dpa.methods.GradientDescent(0.5, 4), dpa.Budget(1.0), rng=0)
     assert result.private and result.epsilon() == pytest.approx(1.0)

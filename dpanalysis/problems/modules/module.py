@@ -232,6 +232,11 @@ class Module(GrowingRisk):
         if not trained:
             got = "all of them frozen by requires_grad_(False)" if parameters else "none"
             raise ValueError(f"module must have a parameter with requires_grad=True, got {got}")
+        if torch.finfo(trained[0].dtype).max < 1e30:  # no iterate would be below largest_iterate
+            raise ValueError(
+                f"module must hold parameters of a wide range, got {trained[0].dtype}, in which "
+                "products of layers overflow: call float() or bfloat16() on it"
+            )
         self.device = trained[0].device if device is None else torch.device(device)
         self.regularizer, self.loss = regularizer, loss
         self._on_host = False

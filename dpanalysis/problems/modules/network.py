@@ -365,12 +365,21 @@ def _joined(parts: Sequence[GradientPart]) -> GradientPart:
     return Whole(torch.stack([part.whole() for part in parts]).sum(dim=0))
 
 
+def _double(outputs: Any) -> Tensor:
+    if not isinstance(outputs, Tensor):
+        raise TypeError(
+            f"module must return one tensor for a loss by name, got a {type(outputs).__name__}: "
+            "return the part that the loss takes, or give a loss of your own"
+        )
+    return outputs.to(torch.float64)
+
+
 def _cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
-    return F.cross_entropy(outputs.to(torch.float64), y, reduction="none")
+    return F.cross_entropy(_double(outputs), y, reduction="none")
 
 
 def _squared_error(outputs: Tensor, y: Tensor) -> Tensor:
-    errors = outputs.to(torch.float64) - y.view_as(outputs)
+    errors = _double(outputs) - y.view_as(outputs)
     return errors.square().flatten(1).mean(dim=1)
 
 
