@@ -139,3 +139,35 @@ def test_subsampling_variance_is_attained(batch):
     exact = variance(dpa.Poisson(rate), "add_or_remove_one")
     assert exact == pytest.approx(sum(p * error**2 for p, error in drawn), abs=1e-12)
     assert variance(dpa.Full(), "replace_one") == 0.0
+
+
+def test_bounds_use_the_problems_own_smoothness():
+    """A schedule made for a smaller L than the problem's has a bound only if its steps fit."""
+    problem = problem_of(strength=0.1)
+    facts = problem.facts("replace_one")
+    too_small = {"iterations": 20, "mu": problem.mu, "L": 0.6 * facts.L}
+    with pytest.raises(ValueError, match="step"):
+        dpa.methods.MultistageNesterov(**too_small).error_recursion(facts)
+    method = dpa.methods.MultistageNesterov(**too_small, scale=0.25)
+    alphas = method.coefficients().step_size
+    recursion = method.error_recursion(facts)
+    assert recursion.gains == pytest.approx(alphas * (1.0 + alphas * facts.L))
+
+
+def test_a_bound_may_know_more_convexity_than_the_problem():
+    """A loss without a regularizer states mu = 0; the user's mu gives Nesterov's method a bound."""
+    facts = problem_of(strength=0.0).facts("replace_one")
+    weights = dpa.methods.Nesterov(0.1, 20, 0.05).error_recursion(facts).weights()[1]
+    assert (weights > 0.0).all()
+    with pytest.raises(ValueError, match="strong convexity"):
+        dpa.methods.GradientDescent(0.1, 20).error_recursion(facts)
+
+
+def test_heavy_balls_bound_has_the_lowest_noise_floor():
+    """Of the certificates by rate and by noise, the bound takes the one that adds less noise."""
+    problem = problem_of()
+    facts = problem.facts("replace_one")
+    recursion = dpa.methods.HeavyBall(0.3, 0.2, 200).error_recursion(facts)
+    fastest = dpa.theory.heavy_ball_certificate(0.3, 0.2, facts.mu, facts.L, objective="rate")
+    other = dpa.theory.heavy_ball_recursion(200, fastest)
+    assert recursion.weights()[1].sum() < 0.99 * other.weights()[1].sum()
