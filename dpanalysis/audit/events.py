@@ -60,13 +60,12 @@ class Coordinate:
     """One number of the outcome."""
 
     index: int
-    alone: bool = False
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         return values[:, self.index]
 
     def __str__(self) -> str:
-        return "output" if self.alone else f"output[{self.index}]"
+        return f"output[{self.index}]"
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class Products:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """The product of two coordinates, from their medians."""
+    """The product of two coordinates, from their medians; of a coordinate with itself, a square."""
 
     pair: tuple[int, int]
     center: tuple[float, float]
@@ -107,12 +107,13 @@ class Product:
         return (values[:, i] - self.center[0]) * (values[:, j] - self.center[1])
 
     def __str__(self) -> str:
-        return " * ".join(
+        factors = [
             f"(output[{place}] {'+' if at < 0.0 else '-'} {abs(at):.4g})"
             if at
             else f"output[{place}]"
             for place, at in zip(self.pair, self.center)
-        )
+        ]
+        return f"{factors[0]}**2" if factors[0] == factors[1] else " * ".join(factors)
 
 
 @dataclass(frozen=True, eq=False)

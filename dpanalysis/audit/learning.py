@@ -45,6 +45,7 @@ _COORDINATES = 16  # coordinates that are tried one by one
 _PAIRS = 6  # largest dimension in which differences of all pairs are tried too
 _PAIRS_LEARNED = 8  # pairs of coordinates whose products the fitted scores use
 _PAIRS_ALONE = 2  # pairs of coordinates that have scores of their own
+_SPREADS = 2  # coordinates whose distance from the median has a score of its own
 _KNOWN = 64  # different outcomes whose table is as good as what trees learn
 _LEARNED = 32  # coordinates that the fitted scores use
 _LINEAR = 512  # coordinates that the linear scores use; covariances are (k, k)
@@ -63,7 +64,7 @@ def fixed_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> list[Scor
     if first.codes is not None or second.codes is not None:
         scores.append(None)
     if width <= 1:
-        return scores + [Coordinate(0, alone=True)] * width
+        return scores + [Coordinate(0)] * width
     order = _order(sides)
     scores += [Coordinate(int(j)) for j in order[:_COORDINATES]]
     if width <= _PAIRS:
@@ -74,8 +75,10 @@ def fixed_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> list[Scor
 
 def fitted_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> dict[str, Score]:
     """Return scores fitted to runs on the two inputs, by the name of the fit."""
-    if first.values.shape[1] <= 1:
+    if first.values.shape[1] == 0:
         return {}
+    if first.values.shape[1] == 1:
+        return _squares(first[:_FITTED].values, second[:_FITTED].values, np.array([0]))
     prefixes = Prefixes.fit(first.values, second.values)
     first, second = first[:_FITTED], second[:_FITTED]
     plain = first.values[first.plain], second.values[second.plain]
@@ -92,6 +95,7 @@ def fitted_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> dict[str
         for place, pair in enumerate(pairs[:_PAIRS_ALONE].tolist()):
             scores[f"product {place}"] = Product((pair[0], pair[1]), tuple(products.center[place]))
             scores[f"grid {place}"] = Grid.fit(first.values, second.values, (pair[0], pair[1]))
+        scores |= _squares(first.values, second.values, order_of(sides)[:_SPREADS])
         columns = ((first.values[:, j], second.values[:, j]) for j in order[:_LEARNED])
         cells = tuple(Cells.fit(pair, (None, None), 0, bins=32) for pair in columns)
         additive = Additive(order[:_LEARNED], cells)
@@ -145,6 +149,15 @@ def _scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         center = np.nanmedian(values, axis=0)
         spread = np.nanquantile(np.abs(values - center), 0.75, axis=0)
     return center, np.where((spread > 0.0) & np.isfinite(spread), spread, 1.0)
+
+
+def _squares(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> dict[str, Score]:
+    """Return the squared distances from medians: for noise whose scale differs."""
+    center, _ = _scale(np.concatenate([first[:, order], second[:, order]]))
+    return {
+        f"square {place}": Product((j, j), (at, at))
+        for place, (j, at) in enumerate(zip(order.tolist(), center.tolist()))
+    }
 
 
 def _products(values: np.ndarray, pairs: np.ndarray) -> Products:

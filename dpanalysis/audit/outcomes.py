@@ -173,7 +173,9 @@ class Reader:
 
     def column(self, place: int) -> str:
         """Return a coordinate in words."""
-        return f"output[{place}]" if self.entries is None else self.entries.name(place)
+        if self.entries is not None:
+            return self.entries.name(place)
+        return f"output[{place}]" if self.width > 1 else "output"
 
     def read(self, batch: Batch) -> Outcomes:
         """Return the runs of a batch; an atom that is new gets a new code."""

@@ -1,6 +1,7 @@
 """Which event the verifier chooses to count, and what it is worth at few runs."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -113,3 +114,19 @@ def test_no_slope_has_a_much_smaller_p_value_at_counts_of_nine_in_ten(p, q, limi
     chosen = chance(best_slope((p, q), level, runs, limit, miss))
     least = min(chance(rise * factor) for factor in np.geomspace(0.7, 5.0, 60))
     assert chosen < least + 0.05 * abs(least) + 0.1
+
+
+@pytest.mark.parametrize("width", [1, 4, 30])
+def test_noise_whose_scale_differs_is_told_by_the_distance_from_the_median(width):
+    """Both tails are one event by a square; two bins that are learned apart take more runs."""
+
+    def mechanism(bit, rng, size):
+        noise = rng.laplace(0.0, 1.0, (size, width))
+        noise[:, width // 2] *= 3.0 if bit else 1.0
+        return 7.0 + (noise if width > 1 else noise[:, 0])
+
+    audit = partial(verify_privacy, mechanism, 0, 1, 1.0, samples=1_200, confidence=1 - 1e-9)
+    verdicts = [audit(rng=seed) for seed in range(5)]
+    assert sum(verdict.refuted for verdict in verdicts) >= 4
+    name = f"output[{width // 2}]" if width > 1 else "output"
+    assert all(str(each.event).startswith(f"({name} - ") for each in verdicts if each.refuted)
