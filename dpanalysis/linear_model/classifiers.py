@@ -613,6 +613,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         :class:`dpanalysis.clipping.Custom` do.
     sklearn.exceptions.NotFittedError
         If it is not fitted.
+    FileNotFoundError
+        If there is no folder for the file.
 
     Examples
     --------
@@ -679,6 +681,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
         with open(path, "w", newline="", encoding="utf-8") as file:
             yield file
         return
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"path must lie in a folder that is there, got {path}")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(part, "x", newline="", encoding="utf-8") as file:

@@ -140,7 +140,6 @@ class LastIterate(OneShot):
     ) -> LastNoisyIterate:
         """Return the query with its calibrated noise."""
         query = self._query(facts.d, 0.0)
-        query.event(facts, self.sampling)  # checks the premises, also where there is no noise
         if not isinstance(self.method.noise, str):
             return replace(query, std=float(self.method.noise[0]))
         if budget is None:

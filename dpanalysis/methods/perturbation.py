@@ -211,9 +211,7 @@ class ObjectivePerturbation(OneShot):
     ) -> PerturbedMinimum:
         """Return the query with the added penalty and both noise scales."""
         if budget is None:
-            query = PerturbedMinimum("gaussian", 0.0, self.ridge, self.tolerance, 0.0)
-            query.event(facts, FULL)  # checks the assumptions
-            return query
+            return PerturbedMinimum("gaussian", 0.0, self.ridge, self.tolerance, 0.0)
         if budget.rho is not None:
             raise ValueError(
                 f"budget must be of (epsilon, delta) for objective perturbation, got {budget!r}"

@@ -399,6 +399,15 @@ def test_what_is_no_model_is_refused(tmp_path):
             load(tmp_path / "m.json")
 
 
+def test_a_model_is_saved_to_a_folder_that_is_there(tmp_path):
+    X, y = blobs(n=50, K=2)
+    model = LogisticRegression(bounds=(-4, 4), random_state=0).fit(X, y)
+    with pytest.raises(FileNotFoundError, match=r"path must lie in a folder .*none.m\.json"):
+        save(model, tmp_path / "none" / "m.json")
+    save(model, tmp_path / "m.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.json"]
+
+
 @pytest.mark.slow
 def test_the_ordinary_table_of_a_new_user():
     """5,000 rows, seven columns, missing values, 9% positives, pure epsilon 1: five fits."""

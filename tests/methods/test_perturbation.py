@@ -727,6 +727,23 @@ def test_a_tolerance_is_above_what_predictions_of_long_rows_round():
     assert long == pytest.approx(short * 3016 * 2.0**-53 / 1e-14)
 
 
+def test_a_tolerance_is_above_what_a_minimizer_far_away_rounds():
+    """Where mu is small the minimizer lies as far as the fall of the loss from 0 allows."""
+    facts = erm(np.zeros((4, 3)), np.array([1.0, -1.0, 1.0, -1.0]), LOGISTIC, 0.0).facts(ADD)
+    method = M.ObjectivePerturbation(tolerance=1e-20)
+    far = math.sqrt(2.0 * math.log(2.0) / 1e-8)  # mu |w|^2 / 2 = log 2, the loss at 0
+    assert far < facts.gradient_bounds[1] / 1e-8  # what the slope alone gives is larger
+    rounds = 1e-14 * curvature_of(facts).trace * far
+    assert method.least_tolerance(facts, 1e-8, 0.0) == pytest.approx(rounds)
+
+
+@pytest.mark.parametrize(("kind", "batches"), [("permuted_sgd", 5), ("gradient_descent", 1)])
+def test_a_descent_takes_half_of_the_largest_step_by_default(kind, batches):
+    facts = separated().facts(ADD)
+    query = M.OutputPerturbation(kind, batches=5).prepare(facts, None, "tightest")
+    assert query.step_size == 0.5 * largest_step(facts, batches)
+
+
 @dataclasses.dataclass(frozen=True)
 class Around(dpa.regularizers.L2):
     """An L2 penalty around another point than 0."""
