@@ -85,7 +85,7 @@ def vector(count: float, rng: Any, size: int) -> np.ndarray:
     return count / math.sqrt(20.0) + rng.normal(0.0, 1.0, (size, 20))
 
 
-def randomised_response(bit: int, rng: Any, size: int) -> np.ndarray:
+def randomized_response(bit: int, rng: Any, size: int) -> np.ndarray:
     return (rng.random(size) < LIE) != bool(bit)
 
 
@@ -99,7 +99,7 @@ def noise_beside(count: float, rng: Any, size: int) -> np.ndarray:
 TIGHT = [
     ("Laplace", laplace, 1.0, 0.0, 1.0),
     ("Gaussian", gaussian, gaussian_epsilon(1.0, DELTA), DELTA, 1.0),
-    ("randomised response", randomised_response, 1.0, 0.0, 1.0),
+    ("randomized response", randomized_response, 1.0, 0.0, 1.0),
     ("vector of 3, one leaks", noise_beside, 1.0, 0.0, np.eye(3)[0]),
 ]
 ALARM_SAMPLES = 2_000

@@ -113,7 +113,7 @@ def broken() -> Iterator[Broken]:
     def response(bit: int, rng: Any, size: int) -> np.ndarray:
         return (rng.random(size) < lie) != bool(bit)
 
-    yield Broken("randomised response", response, 0.0, 1.0 - lie, lie, simple=True)
+    yield Broken("randomized response", response, 0.0, 1.0 - lie, lie, simple=True)
     ratio = math.exp(-math.sqrt(2.0))
 
     def geometric(bit: int, rng: Any, size: int) -> np.ndarray:

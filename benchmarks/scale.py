@@ -54,11 +54,11 @@ def forecast(sizes: Any, times: Any, size: float) -> tuple[tuple[float, ...], tu
     fitted, x, t = slope(sizes, times), np.log(sizes), np.log(times)
     if len(x) < 3:
         raise ValueError(f"sizes must be three at least, got {sizes}")
-    centre, spread = x.mean(), float(((x - x.mean()) ** 2).sum())
-    error = math.sqrt(float(((t - t.mean() - fitted * (x - centre)) ** 2).sum()) / (len(x) - 2))
+    center, spread = x.mean(), float(((x - x.mean()) ** 2).sum())
+    error = math.sqrt(float(((t - t.mean() - fitted * (x - center)) ** 2).sum()) / (len(x) - 2))
     quantile = float(stats.t.ppf(0.5 + 0.5 * CONFIDENCE, len(x) - 2))
     half = quantile * error / math.sqrt(spread)
-    away = math.log(size) - centre
+    away = math.log(size) - center
     ahead = float(t.mean()) + fitted * away
     more = quantile * error * math.sqrt(1.0 + 1.0 / len(x) + away**2 / spread)
     best = tuple(math.exp(ahead + sign * more) for sign in (-1, 0, 1))

@@ -226,7 +226,7 @@ def plot(folder: Path) -> list[Path]:
     return [path]
 
 
-COLOURS = ("blue", "green", "orange", "vermillion")
+COLORS = ("blue", "green", "orange", "vermillion")
 
 
 def draw(axis: Any, found: dict[str, dict[str, float]]) -> None:
@@ -234,9 +234,9 @@ def draw(axis: Any, found: dict[str, dict[str, float]]) -> None:
     names = list(found)
     left = np.zeros(len(names))
     parts = list(next(iter(found.values()), {}))
-    for part, colour in zip(parts, [*map(plotting.PALETTE.get, COLOURS), "#b8b8b8"], strict=True):
+    for part, color in zip(parts, [*map(plotting.PALETTE.get, COLORS), "#b8b8b8"], strict=True):
         width = np.array([found[name][part] for name in names])
-        axis.barh(names, width, left=left, color=colour, label=part, edgecolor="white", lw=0.5)
+        axis.barh(names, width, left=left, color=color, label=part, edgecolor="white", lw=0.5)
         for place, (begin, wide) in enumerate(zip(left, width)):
             if wide >= 9.0:
                 axis.text(
@@ -246,7 +246,7 @@ def draw(axis: Any, found: dict[str, dict[str, float]]) -> None:
                     ha="center",
                     va="center",
                     fontsize=7,
-                    color="white" if colour == plotting.PALETTE["blue"] else "black",
+                    color="white" if color == plotting.PALETTE["blue"] else "black",
                 )
         left += width
     axis.invert_yaxis()

@@ -260,7 +260,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     model._budget(1)  # raises for a wrong number before the file is read
     encoder = PublicEncoder.from_dict({"domain": domain, "columns": list(domain)})
     with _Lines(file) as lines:
-        fit_blocks(model, encoder, lines.labelled(list(domain), arguments.label, _reads(model)))
+        fit_blocks(model, encoder, lines.labeled(list(domain), arguments.label, _reads(model)))
     from sklearn.pipeline import Pipeline
 
     save(Pipeline([("encoder", encoder), ("model", model)]), arguments.out)
@@ -371,7 +371,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     labels, guesses, scores = [], [], []
     columns, read = list(encoder.feature_names_in_), _reads(model)
     with _Lines(file) as lines:
-        for table, part in lines.labelled(columns, arguments.label, read):
+        for table, part in lines.labeled(columns, arguments.label, read):
             rows = encoder.transform(table)
             labels.append(part)
             found = model.predict(rows)
@@ -475,7 +475,7 @@ class _Lines:
             self._chunk = chunk
             yield chunk
 
-    def labelled(
+    def labeled(
         self, names: list[str], label: str, read: Callable[[str], Any]
     ) -> Iterator[tuple[RowChunk, np.ndarray]]:
         """Yield the columns of a model, and the labels."""

@@ -29,7 +29,7 @@ RULES = {
     "PSAC": "PSAC",
 }
 COLORS = {"GC": "#0072B2", "VC": "#D55E00", "Auto-S": "#E69F00", "PSAC": "#009E73"}
-#: Colours are never the only cue.
+#: Colors are never the only cue.
 MARKERS = {"GC": "o", "VC": "s", "Auto-S": "^", "PSAC": "D", "Auto-V": "v"}
 SERIES = ("o", "s", "^", "D", "v", "P")  # of clip norms and other numbers
 MODELS = {"linear": "linear softmax", "mlp": "MLP"}

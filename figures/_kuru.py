@@ -47,7 +47,7 @@ IN_WORDS = {
 
 @lru_cache(maxsize=2)
 def load_problem(data: str, n: int) -> dpa.ERM:
-    """Return the regularised logistic problem of a data scheme, with public row bounds only.
+    """Return the regularized logistic problem of a data scheme, with public row bounds only.
 
     ``"cube"``: features uniform on [0, 1]^20, labels sign(Xw), one in ten negative.
     ``"ball"``: features uniform in the L1 ball of radius 20, logistic labels; rows are clipped
@@ -522,7 +522,7 @@ class Experiment:
         """Return the caption: what is shown, the privacy statement, the differences."""
         chosen = self.settings(scale)
         what = (
-            "Six algorithms on regularised logistic regression: mean of F(w_t) - F* over "
+            "Six algorithms on regularized logistic regression: mean of F(w_t) - F* over "
             f"{chosen['replicates']} runs (line) and plus or minus one standard deviation (band). "
             f"{DATA[self.data]} n = {chosen['n']}, d = {chosen['d']}, batches of "
             f"m = {chosen['m']}, mu = {chosen['mu']:g}, L = {chosen['L']:g}, "

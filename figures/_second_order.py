@@ -110,8 +110,8 @@ def clouds(n: int, d: int) -> tuple[Array, Array]:
     """Return two overlapping Gaussian clouds, a fifth of the rows in the smaller one."""
     random = np.random.default_rng(0)
     y = np.where(random.random(n) < 0.2, 1.0, -1.0)
-    centre = np.linspace(1.0, 0.0, d)
-    return y[:, None] * centre + random.normal(size=(n, d)), y
+    center = np.linspace(1.0, 0.0, d)
+    return y[:, None] * center + random.normal(size=(n, d)), y
 
 
 #: Margin u at the saddle: above 1.2785, where u/(1 + e^u) is largest, and below sqrt 2.

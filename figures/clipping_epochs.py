@@ -134,7 +134,7 @@ def _training_accuracy(record: Record) -> float:
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw one row a model; colours and markers are clip norms, dashes are value clipping."""
+    """Draw one row a model; colors and markers are clip norms, dashes are value clipping."""
     curves = tables["curves"]
     figure, axes = plotting.panels(2, 3, width=plotting.PAGE / 3, height=1.9, sharex=True)
     colors = list(plotting.PALETTE.values())

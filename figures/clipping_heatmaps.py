@@ -93,7 +93,7 @@ def accuracies(records: list[Record], noise: float) -> Table:
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw one map a rule; colours are points below its best, and what is like it is framed."""
+    """Draw one map a rule; colors are points below its best, and what is like it is framed."""
     from matplotlib.colors import LogNorm
     from matplotlib.patches import Rectangle
 

@@ -155,7 +155,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 (a) Samples f_i = (x - a_i)^2/2 with a_i = -1 and 1 in equal parts: the mean weighted gradient.
 Dividing by the norm (Auto-V) leaves a lazy region, the whole stretch between the points, where
 nothing moves; Auto-S moves slowly there, PSAC faster. (b) With three tenths on the left and seven
-on the right the minimiser is {stops["minimizer"][0]:.2g} (of points at 1), but the weighted
+on the right the minimizer is {stops["minimizer"][0]:.2g} (of points at 1), but the weighted
 methods stop elsewhere: the true gradient that is left, at r = 1e-4, .01, 1: {left}. (c) Table 1 in
 numbers, tau_0 = {TAU0:g}, tau_1 = {TAU1:g}, at the same r: {bounds}.
 

@@ -57,7 +57,7 @@ def errors(method: str, T: int) -> dict[str, Any]:
 def correlated(method: str, T: int) -> dict[str, Any]:
     """Return the error of optimal independent noise, and of the best where records differ in signs.
 
-    The gradients of a linear model's record lie along its features: those of two neighbors differ
+    The gradients of a linear model's record lie along its features: those of two neighbours differ
     by ``s_t x``, ``|s_t| <= 1``, and ``s' X s`` is the largest at signs. A semidefinite program
     finds X; its error is computed from X alone.
     """
@@ -150,7 +150,7 @@ the error that no unbiased release can beat (Hammersley, Chapman, Robbins); 20 e
 to 1, step size 1/L. {"; ".join(facts)}. The dots are the dual's bound on all Gaussian noise,
 however correlated over the iterations: it is that of the optimal allocation to {gap:.0e} (claim
 001-35). Below the floor there is bias: a short run has not left its start. Right: where the
-gradients of two neighbors can differ along one direction alone, as in linear models, how much less
+gradients of two neighbours can differ along one direction alone, as in linear models, how much less
 error the best correlated noise has, searched for by a semidefinite program over all sequences of
 signs.
 

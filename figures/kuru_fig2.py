@@ -146,7 +146,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
             f"a relative {worst:.0e} (the column b_factor_one_step_early of the table)."
         )
     return f"""
-Laplace scales that minimise the error bound (4.8) of the multistage accelerated method under a
+Laplace scales that minimize the error bound (4.8) of the multistage accelerated method under a
 pure budget, full batch (m = n), for mu = 1, L = 20, p = 1 and step sizes 1/L, 1/(16 L),
 1/(64 L), ... The stages (grey lines) have 13, 40, 80, 160 and 320 iterations. Within a stage
 later iterations matter more, so the noise falls; the next stage's smaller step admits more: a

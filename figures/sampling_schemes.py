@@ -25,7 +25,7 @@ TITLE = "Batches as they are really drawn: what they cost, and what accuracy is 
 
 DELTA = 1e-5
 NOISE_MULTIPLIER = 1.0
-#: What is drawn by whom, and the notion of neighbors that its guarantee is for.
+#: What is drawn by whom, and the notion of neighbours that its guarantee is for.
 SCHEMES = {
     "poisson": ("Poisson", "add_or_remove_one"),
     "balls in bins": ("balls in bins", "add_or_remove_one"),
@@ -215,7 +215,7 @@ the same epsilon for each scheme. {grid} In percent, at epsilon
 
 Privacy: every run of (b) satisfies the epsilon at which it is drawn, at delta =
 {chosen["delta"]:g}, with n public: by its own ledger {table["spent"].min():.4g} to
-{table["spent"].max():.4g}. Poisson batches and balls in bins are for neighbors of which one has
+{table["spent"].max():.4g}. Poisson batches and balls in bins are for neighbours of which one has
 one record more; a fixed size and shuffling for a record that is replaced by any other, which moves
 a clipped sum twice as far. In (a) the shuffled record is replaced by a null record. The choice of
 the step size by the test part is not covered.

@@ -310,7 +310,7 @@ max_it, 1 and {chosen["max_queries"]} here: with 40, searches hardly ever fail a
 Bank has 52 columns, not 33, by an encoding that it does not state; IPUMS may not be passed on.
 Rivals: DP-SGD makes 100 steps of size 1, DP-AGD has the settings of its authors' code. C_obj = 1,
 which the paper sets for all, makes DP-AGD, and at times DP-BLGD, settle at the larger class where
-noise is small: clamped losses favour it. C_obj = 3 is drawn beside, and PrivGene has it too. Output
+noise is small: clamped losses favor it. C_obj = 3 is drawn beside, and PrivGene has it too. Output
 perturbation makes 10 passes in 50 batches, or 200 full steps. The SVM has the hinge loss where the
 method allows it, else the Huberized one with h = .5 (h = .01 for the non-private one); the
 objective shown is always that of the hinge loss. All divide by q n, not by the private batch size.

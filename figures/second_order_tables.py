@@ -166,7 +166,7 @@ def draw(tables: dict[str, Table]) -> Figure:
     return figure
 
 
-def _draw_found(ax: Any, mine: Table, labelled: bool) -> Any:
+def _draw_found(ax: Any, mine: Table, labeled: bool) -> Any:
     """Draw one panel; each cell has the number of runs that found a point."""
     epsilons = list(dict.fromkeys(mine["epsilon"].tolist()))
     starts = list(dict.fromkeys(mine["start"].tolist()))
@@ -193,7 +193,7 @@ def _draw_found(ax: Any, mine: Table, labelled: bool) -> Any:
     for k, start in enumerate(starts):
         place = (k + 0.5) * len(epsilons) - 0.5
         text = {"zero": "from 0", "random": "random start"}[start]
-        if labelled:
+        if labeled:
             ax.annotate(
                 text,
                 (place, 0.0),
@@ -204,7 +204,7 @@ def _draw_found(ax: Any, mine: Table, labelled: bool) -> Any:
                 va="top",
                 fontsize="x-small",
             )
-    if labelled:
+    if labeled:
         ax.set_xlabel("epsilon", labelpad=11)
     return image
 
@@ -427,7 +427,7 @@ is more than needed. Losses, the true gradients and curvatures and the choice am
 covered.
 
 Differences from the paper: {quick}It has 495,141 rows of Covertype and prints n = 4999 for IJCNN;
-here are a 16% sample of Covertype and all 49,990 rows. "Normalise" is read as scaling by public
+here are a 16% sample of Covertype and all 49,990 rows. "Normalize" is read as scaling by public
 ranges and then every row to norm 1 at most, which enforces B_g = 1 and B_H = 1/4. The runs use the
 constants that follow from that, G = .252 and M = .101 with GemanMcClure; the paper's eps_H is the
 root of eps_g, which is the root of M eps_g for M = 1 ({unit}). Its start is not stated (its losses

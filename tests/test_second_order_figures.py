@@ -91,9 +91,9 @@ def test_patience():
             std = said["gradient_noise"] * 0.04 / math.sqrt(problem.d)
             draws = np.random.default_rng(0).normal(0.005, std, size=(100_000, problem.d))
             short = np.mean(np.linalg.norm(draws, axis=1) <= 0.04)
-            centred = stats.chi2.cdf((0.04 / std) ** 2, problem.d)
+            centered = stats.chi2.cdf((0.04 / std) ** 2, problem.d)
             # Five deviations of a mean of so many draws: a false alarm in 3e-7 of the seeds.
-            assert short <= centred + 5.0 * math.sqrt(max(centred, 1e-6) / 100_000)
+            assert short <= centered + 5.0 * math.sqrt(max(centered, 1e-6) / 100_000)
     assert limits["OPT", 0.02] == limits["2OPT", 0.02] == 30
     assert limits["OPT", 1.0] == 4 * 30 and limits["2OPT", 1.0] == 44 + 30
 

@@ -115,7 +115,7 @@ def picture(table: Sequence[Mapping[str, Any]], path: Path) -> None:
         for spare in axes.flat[len(names) :]:
             spare.remove()
         for axis, name in zip(axes.flat, names):
-            for method, colour in looks.items():
+            for method, color in looks.items():
                 for delta, dashes in (("pure", "-"), ("approximate", "--")):
                     part = sorted(
                         (row["epsilon"], row["accuracy"], row["accuracy_std"])
@@ -125,7 +125,7 @@ def picture(table: Sequence[Mapping[str, Any]], path: Path) -> None:
                     if part:
                         x, y, spread = zip(*part)
                         axis.errorbar(
-                            x, y, spread, color=plotting.PALETTE[colour], linestyle=dashes,
+                            x, y, spread, color=plotting.PALETTE[color], linestyle=dashes,
                             label=f"{method}, {delta}", capsize=2,
                         )  # fmt: skip
             for row in table:

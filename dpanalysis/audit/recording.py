@@ -1,17 +1,17 @@
-r"""Record a mechanism's noise on one data set, and play the same noise on a neighbor.
+r"""Record a mechanism's noise on one data set, and play the same noise on a neighbour.
 
 :func:`~dpanalysis.audit.verify_privacy` sees outputs only. Here the source of the noise is
 replaced (:mod:`.sources`), so that a few runs on each input, with the same numbers at the same
 places, show where the record goes: what reaches the output without noise, by how much each noisy
 number moves beside its noise, and whether scales, shapes and numbers of draws depend on the data.
-The idea of recording on one data set and playing on its neighbor is that of Re:cord-play
+The idea of recording on one data set and playing on its neighbour is that of Re:cord-play
 (arXiv 2602.17454).
 
 How false alarms are kept out. Nothing is found from a single pair of runs, since a threshold, an
 index or a rounded number may move by itself. A finding is about what does *not* depend on chance.
 
 *No noise.* A part of the output is the same in every run on the dataset, the same in every run on
-the neighbor, and differs between them. The runs include some where every piece of noise is up to
+the neighbour, and differs between them. The runs include some where every piece of noise is up to
 10^9 times as large as drawn, where coins fall on their least likely sides, so that whatever is a
 function of noisy numbers changes. The same holds for what is left of a number beside multiples of a
 step, which are all that rounded noise changes, and for shapes, scales and numbers of draws: one
@@ -118,7 +118,7 @@ class Quantity:
 
     law: str
     scale: float  # the smallest of its noise
-    shift: float  # from the dataset to the neighbor: in L2 for Gaussian noise, else in L1
+    shift: float  # from the dataset to the neighbour: in L2 for Gaussian noise, else in L1
     released: bool  # an output; otherwise it only goes into one
     file: str
     line: int
@@ -133,7 +133,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Recording:
-    """What the recording of a mechanism on two neighbors shows.
+    """What the recording of a mechanism on two neighbours shows.
 
     Attributes
     ----------
@@ -176,7 +176,7 @@ class Recording:
             times = "" if len(group) == 1 else f"; the largest of {len(group)}"
             lines.append(f"  {worst}{times}")
         if self.epsilon is not None:
-            lines.append(f"  epsilon >= {self.epsilon:.4g} at delta = 0 for these neighbors")
+            lines.append(f"  epsilon >= {self.epsilon:.4g} at delta = 0 for these neighbours")
         lines += [f"  not followed: {note}" for note in self.not_followed]
         return "\n".join(lines)
 
@@ -194,7 +194,7 @@ def record(
     vectorized: bool = True,
     seconds: float = 30.0,
 ) -> Recording:
-    """Run a mechanism on two neighbors with the same noise, and say what differs.
+    """Run a mechanism on two neighbours with the same noise, and say what differs.
 
     What is found is certain and repeatable, and comes with the line to look at. It needs a few
     runs, not 100,000, and sees mistakes that outputs hardly show; but it knows only what Python
@@ -330,7 +330,7 @@ class _Judge:
                 self._find(
                     "scale",
                     f"{entry.law} noise reaches the output with scale {abs(entry.spread[0]):.6g} "
-                    f"on the dataset and {abs(entry.spread[1]):.6g} on the neighbor",
+                    f"on the dataset and {abs(entry.spread[1]):.6g} on the neighbour",
                     entry.key,
                 )
         looked = self._looked(coins)
@@ -451,7 +451,7 @@ class _Judge:
         if all(_drawn_alike(a, b) for a, b in zip(*self.runs)):
             if any(set(a.noise) != set(b.noise) for a, b in zip(*self.runs)):
                 self.notes.append(
-                    "noise is drawn at other lines on the dataset than on the neighbor: it is not "
+                    "noise is drawn at other lines on the dataset than on the neighbour: it is not "
                     "the same noise, so that shifts cannot be seen"
                 )
             return
@@ -468,7 +468,7 @@ class _Judge:
             else:
                 shapes = next((a, b) for a, b in zip(first, second) if a != b)
                 what = f"{site[2]} noise of shape {shapes[0]} on the dataset and {shapes[1]}"
-            what += " on the neighbor: what is drawn depends on the data"
+            what += " on the neighbour: what is drawn depends on the data"
             if claimed:  # which may keep the claim, as where each record has noise of its own
                 self.notes.append(f"{Path(site[0]).name}:{site[1]}: {what}")
             else:
@@ -483,7 +483,7 @@ class _Judge:
                 shown = [f"{float(np.max(scale)):.6g}" for scale in pair]
                 found[key] = (
                     f"the scale of {key[2]} noise depends on the data: {shown[0]} on the dataset, "
-                    f"{shown[1]} on the neighbor"
+                    f"{shown[1]} on the neighbour"
                 )
         return found
 
@@ -500,7 +500,7 @@ class _Judge:
             self._find(
                 "size",
                 "what the output is depends on the data without noise: "
-                f"{shapes[0]} on the dataset, {shapes[1]} on the neighbor",
+                f"{shapes[0]} on the dataset, {shapes[1]} on the neighbour",
                 None,
             )
             return
@@ -529,7 +529,7 @@ class _Judge:
         values = ""
         if places:
             a, b = (self.runs[side][0].numbers[places[0]] for side in (0, 1))
-            values = f" ({a:.6g} on the dataset, {b:.6g} on the neighbor)"
+            values = f" ({a:.6g} on the dataset, {b:.6g} on the neighbour)"
         if seeds:
             file, line, seed = seeds[0]
             message = (
@@ -631,8 +631,8 @@ class _Judge:
                 self._find(
                     "exact",
                     f"the numbers of entry {place} of the output are multiples of {g:.6g} apart, "
-                    f"and {rest:.6g} away from such on the neighbor: what the noise leaves of them "
-                    "depends on the data",
+                    f"and {rest:.6g} away from such on the neighbour: what the noise leaves of "
+                    "them depends on the data",
                     None,
                 )
                 return

@@ -274,7 +274,7 @@ _PREFACE = (
     "",
     "The code uses the statement in the column *used here*. Where a plot needs the printed "
     "one it is an option",
-    "(`printed=True`, `published_noise=True`), labelled so, and it never decides how much "
+    "(`printed=True`, `published_noise=True`), labeled so, and it never decides how much "
     "noise is added.",
     "",
     "Verdicts: "

@@ -11,7 +11,7 @@ iterate to unit noise at each step, :math:`w_\lambda` the weight of its squared 
 The noise is :math:`C^{-1} z`, with z white Gaussian noise in every coordinate: any correlation
 over the iterations, independent of one another in the coordinates. With X = C'C its covariance over
 the iterations is :math:`X^{-1}`, so that the error is :math:`tr(M X^{-1})`. The gradients of two
-neighbors differ by :math:`v_1, \dots, v_T`, at most 1 in norm; their Gram matrix is Y = VV', and
+neighbours differ by :math:`v_1, \dots, v_T`, at most 1 in norm; their Gram matrix is Y = VV', and
 what is released is N(Cv, 1) of the one and N(0, 1) of the other: :math:`\mu`-GDP, with
 :math:`\mu^2 = tr(X Y)` at most.
 
@@ -70,7 +70,7 @@ class NoiseAllocation:
         Standard deviations, one a step, with ``sum 1 / allocation^2 = 1``; infinite where the last
         iterate does not depend on an answer.
     dual : ndarray of shape (T, d)
-        V, with rows of norm 1 (or 0): the differences of two neighbors' gradients for which no
+        V, with rows of norm 1 (or 0): the differences of two neighbours' gradients for which no
         noise does better.
     """
 
@@ -215,7 +215,7 @@ def noise_floor(spectrum: ArrayLike, sensitivity: float, mu: float, n: int = 1) 
 
     Notes
     -----
-    *Proof.* A neighbor whose sum of gradients differs by S along an eigenvector has its minimizer
+    *Proof.* A neighbour whose sum of gradients differs by S along an eigenvector has its minimizer
     :math:`S / (\lambda n)` away along it. The release is unbiased for both, and by Cauchy and
     Schwarz the variance of its coordinate is at least the square of that over the
     :math:`\chi^2`-divergence of the two laws (Hammersley 1950; Chapman, Robbins 1951).

@@ -97,7 +97,7 @@ def test_composed_laplace_noise_agrees_with_the_accountant(T, delta):
 
 
 def test_composed_responses_of_one_release():
-    """delta = p - e^epsilon (1 - p) of one randomised response."""
+    """delta = p - e^epsilon (1 - p) of one randomized response."""
     p = 1 / (1 + math.exp(-2.0))
     delta = p - math.exp(1.2) * (1 - p)
     assert accelerated_privacy.response_epsilon(2.0, 1, delta) == pytest.approx(1.2)

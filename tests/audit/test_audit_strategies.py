@@ -100,8 +100,8 @@ def test_labels_of_regression_are_numbers():
     strategy = strategies.neighbouring_datasets(labels=st.floats(-2.0, 2.0))
     assert share(strategy, lambda pair: set(pair[0][1]) - {-1.0, 1.0}, examples=60) > 0.3
     fixed = strategies.neighbouring_datasets(labels=(0.0,))
-    labelled = share(fixed, lambda pair: pair[0][1].any() or pair[1][1].any(), examples=60)
-    assert labelled == 0.0
+    labeled = share(fixed, lambda pair: pair[0][1].any() or pair[1][1].any(), examples=60)
+    assert labeled == 0.0
 
 
 def test_a_counterexample_shrinks_to_one_that_can_be_read():

@@ -175,7 +175,7 @@ def test_a_word_that_has_the_middle_rank_counts_as_a_difference():
 
 @pytest.mark.parametrize("large", [True, False])
 def test_a_union_is_not_empty_where_all_runs_make_ratios_less_extreme(large):
-    score = Coordinate(0, alone=True)
+    score = Coordinate(0)
     runs = [Outcomes(np.repeat([[0.0], [1.0]], counts, axis=0)) for counts in ([30, 10], [10, 30])]
     scores = (runs[0].values[:, 0], runs[1].values[:, 0])
     fold = learning._Fold(score, runs, runs, scores, scores)

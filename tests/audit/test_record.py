@@ -21,8 +21,8 @@ OTHER = np.array([[0.2, 0.1], [0.5, -0.3], [-0.9, 0.8]])
 FAR = np.array([[0.2, 0.1], [0.5, -0.3], [7.0, 5.0]])
 
 
-def kinds(mechanism, claim=None, data=DATA, neighbor=OTHER, **options):
-    found = audit.record(mechanism, data, neighbor, claim=claim, **options)
+def kinds(mechanism, claim=None, data=DATA, neighbour=OTHER, **options):
+    found = audit.record(mechanism, data, neighbour, claim=claim, **options)
     return sorted({finding.kind for finding in found.findings})
 
 
@@ -179,8 +179,8 @@ def test_broken_ones_are_found_and_correct_ones_are_not(case):
     for finding in found.findings:  # inside the mechanism, which is here
         assert finding.file == __file__
         assert 0 <= finding.line - broken.__code__.co_firstlineno <= 5
-    for neighbor in (OTHER, FAR):
-        fine = audit.record(correct, DATA, neighbor, claim=claim)
+    for neighbour in (OTHER, FAR):
+        fine = audit.record(correct, DATA, neighbour, claim=claim)
         assert fine.passed and "nothing found" in str(fine), str(fine)
 
 
@@ -383,8 +383,8 @@ POST = {
 @pytest.mark.parametrize("name", POST)
 @pytest.mark.parametrize("seed", range(3))
 def test_post_processing_is_no_finding(name, seed):
-    for neighbor in (OTHER, FAR):
-        found = audit.record(POST[name], DATA, neighbor, rng=seed, vectorized=False)
+    for neighbour in (OTHER, FAR):
+        found = audit.record(POST[name], DATA, neighbour, rng=seed, vectorized=False)
         assert found.passed, str(found)
 
 

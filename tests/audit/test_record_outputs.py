@@ -125,7 +125,7 @@ def test_messages_name_errors_iterators_and_seeds():
         return data.sum() + rng.laplace(0.0, 1.0, size) if data[0] == 0.0 else [][0]
 
     found = audit.record(fails_on_one, DATA, OTHER, claim=1.0)
-    assert "(1,) on the dataset, raises IndexError on the neighbor" in str(found)
+    assert "(1,) on the dataset, raises IndexError on the neighbour" in str(found)
 
     def lazy(data, rng, size):
         yield data.sum()

@@ -43,7 +43,7 @@ def test_one_record_more_moves_no_other_record():
             assert moved <= sums[0].facts(ADD).record_sensitivity(2)
 
 
-def labelled(ones):
+def labeled(ones):
     y = np.ones(1000)
     y[:ones] = -1.0
     return dpa.ERM(np.ones((1000, 1)), y, dpa.losses.HuberizedHinge(1.0), None, BOUND)
@@ -53,8 +53,8 @@ def labelled(ones):
 def test_a_descent_does_not_start_where_it_rounds(far):
     method = dpa.methods.OutputPerturbation("gradient_descent", passes=50, step_size=1.0)
     with pytest.raises(ValueError, match="start is too far away"):
-        dpa.minimize(labelled(500), method, dpa.Budget(1.0), w0=np.array([far]), rng=0)
-    assert dpa.minimize(labelled(500), method, dpa.Budget(1.0), w0=np.array([9.0]), rng=0).private
+        dpa.minimize(labeled(500), method, dpa.Budget(1.0), w0=np.array([far]), rng=0)
+    assert dpa.minimize(labeled(500), method, dpa.Budget(1.0), w0=np.array([9.0]), rng=0).private
 
 
 @pytest.mark.parametrize("kind", ["value", "min", "decrease"])
@@ -92,7 +92,7 @@ class Epochs(WithoutReplacement):
 def test_a_scheme_with_a_draw_of_its_own_is_refused():
     with pytest.raises(TypeError, match="sampling must be"):
         dpa.methods.SGD(1.0, 1, Epochs(10), None)
-    problem = labelled(500)
+    problem = labeled(500)
     oracle = PrivateOracle(problem, problem.facts("replace_one"), None, mechanisms.spawn(0, 1))
     with pytest.raises(TypeError, match="sampling must be"), oracle.batch(Epochs(10), []):
         pass
@@ -106,7 +106,7 @@ def test_who_looks_at_the_iterates_cannot_write_them():
     method = dpa.methods.GradientDescent(0.1, 3)
     for look in ({"record": [in_place]}, {"callback": lambda k, w: in_place(None, w)}):
         with pytest.raises(ValueError, match="read-only"):
-            dpa.minimize(labelled(500), method, dpa.Budget(1.0), rng=0, **look)
+            dpa.minimize(labeled(500), method, dpa.Budget(1.0), rng=0, **look)
 
 
 def test_bounds_whose_sum_overflows_are_refused():
@@ -175,7 +175,7 @@ class Early(Method):
 
 
 def test_a_run_that_ends_itself_costs_what_was_planned():
-    results = [dpa.minimize(labelled(500), Early(), dpa.Budget(1.0), rng=s) for s in range(5)]
+    results = [dpa.minimize(labeled(500), Early(), dpa.Budget(1.0), rng=s) for s in range(5)]
     assert min(result.iterations for result in results) < 50
     assert all(result.epsilon() == pytest.approx(1.0) for result in results)
 
@@ -192,7 +192,7 @@ class Greedy(Early):
 
 def test_a_run_without_a_budget_keeps_to_what_it_planned():
     with pytest.raises(dpa.PrivacyBudgetExceeded, match="was not planned here"):
-        dpa.minimize(labelled(500), Greedy(), None, rng=0)
+        dpa.minimize(labeled(500), Greedy(), None, rng=0)
 
 
 class Twice(Gaussian):

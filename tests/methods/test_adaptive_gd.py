@@ -26,7 +26,7 @@ def logistic(n=300, d=4, seed=0):
 
 
 def test_an_exact_run_takes_the_best_of_the_grid():
-    """Normalised steps, the range from the step before, never above the first one."""
+    """Normalized steps, the range from the step before, never above the first one."""
     problem = logistic()
     method = AdaptiveGD(step_size=0.8, candidates=12, memory=1, iterations=15, headroom=1.1)
     result = dpa.minimize(problem, method, None, record=("iterate",))

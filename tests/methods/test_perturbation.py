@@ -48,12 +48,12 @@ def tilted(law, scale, ridge=0.0):
 
 
 def cost(query, problem, relation):
-    """The event of the minimiser itself, without that of the solver's error."""
+    """The event of the minimizer itself, without that of the solver's error."""
     return query.event(problem.facts(relation), FULL).events[0]
 
 
 def law(data, n, loss, convexity, query):
-    """Density of the minimiser in one dimension, by change of variables from the noise."""
+    """Density of the minimizer in one dimension, by change of variables from the noise."""
     X, y = data
     x = X[:, 0]
     unit = math.log(query.scale * (2 if query.law == "spherical" else math.sqrt(2 * math.pi)))
@@ -77,7 +77,7 @@ def root(decreasing):
     return brentq(lambda w: float(decreasing(np.array([w]))[0]), -1e6, 1e6, xtol=1e-14)
 
 
-# --- objective perturbation: what the minimiser tells ---
+# --- objective perturbation: what the minimizer tells ---
 
 CASES = list(itertools.product((LOGISTIC, HUBER), (REPLACE, ADD)))
 
@@ -85,7 +85,7 @@ CASES = list(itertools.product((LOGISTIC, HUBER), (REPLACE, ADD)))
 @pytest.mark.slow
 @pytest.mark.parametrize(("loss", "relation"), CASES)
 def test_gaussian_cost_covers_the_exact_divergences(loss, relation):
-    """Renyi and hockey-stick divergences of minimisers, both ways, over random neighbours."""
+    """Renyi and hockey-stick divergences of minimizers, both ways, over random neighbours."""
     closest = 0.0
     for seed in range(5):
         rng = np.random.default_rng(seed)
@@ -169,7 +169,7 @@ def test_no_mutant_of_the_gaussian_cost_covers_the_exact_divergences():
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", [REPLACE, ADD])
 def test_in_the_plane_the_cost_covers_the_divergences(relation):
-    """Rows that point in different directions: densities on a grid, normalised to 1e-6."""
+    """Rows that point in different directions: densities on a grid, normalized to 1e-6."""
     side = np.linspace(-7.0, 7.0, 321)
     w = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
     cell, penalty, n = (side[1] - side[0]) ** 2, 1.5, 2

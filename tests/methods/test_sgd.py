@@ -195,7 +195,7 @@ def test_runs_that_stop_early_put_out_what_they_came_to():
 @pytest.mark.slow
 @pytest.mark.parametrize("output", ["last", "uniform", "average"])
 def test_a_step_that_diverges_stops_the_run_and_costs_the_whole_plan(output):
-    """A regulariser of curvature 1 at a step of 10: the iterates grow by a factor of 9."""
+    """A regularizer of curvature 1 at a step of 10: the iterates grow by a factor of 9."""
     problem = problem_of(regularizer=dpa.regularizers.L2(1.0))
     method = dpa.methods.SGD(10.0, 400, dpa.Poisson(0.1), FLAT, output=output)
     budget = dpa.Budget(2.0, 1e-5, ADD)

@@ -145,13 +145,13 @@ def test_the_path_bound_is_never_above_the_papers(gap, L, fraction, scale, T, fa
     assert np.sqrt(2 * L * sharp) <= norm * (1 + 1e-9)
 
 
-def private_sgd(centres, L, w, found, sigma, batch, iterations, rng):
+def private_sgd(centers, L, w, found, sigma, batch, iterations, rng):
     """Return iterates and clip count of Algorithm 1 on f_i(w) = (L/2)|w - a_i|^2, all runs."""
-    n = len(centres)
+    n = len(centers)
     path, clipped, rule = [w], 0, Flat(found.clip_norm)
     for _ in range(iterations):
         drawn = np.argsort(rng.random((len(w), n)), axis=1)[:, :batch]
-        g = L * (w[:, None] - centres[drawn])
+        g = L * (w[:, None] - centers[drawn])
         norms = np.linalg.norm(g, axis=2)
         clipped += np.count_nonzero(norms > found.clip_norm)
         noise = found.clip_norm * sigma * rng.standard_normal(w.shape)
@@ -165,19 +165,19 @@ def private_sgd(centres, L, w, found, sigma, batch, iterations, rng):
 @pytest.mark.parametrize("sigma", [0.1, 1.0])
 def test_private_sgd_is_not_clipped_and_keeps_its_utility(batch, sigma):
     rng, n, d, T, L = np.random.default_rng(11), 40, 3, 300, 2.0
-    centres = rng.standard_normal((n, d))
-    mean = centres.mean(0)
+    centers = rng.standard_normal((n, d))
+    mean = centers.mean(0)
     start = mean + np.array([1.0, -1.0, 0.5])
     distance = np.linalg.norm(start - mean)
     gap = L / 2 * distance**2
-    rho = theory.light_tail_scale(L * np.linalg.norm(centres - mean, axis=1))
+    rho = theory.light_tail_scale(L * np.linalg.norm(centers - mean, axis=1))
     arguments = (gap, L, rho, n, batch, d, sigma, T, 1e-12)
     convex = theory.clipped_sgd_bound(*arguments, distance=distance, spread=distance)
     general = theory.clipped_sgd_bound(*arguments, spread=distance)
     assert convex.clip_norm <= theory.no_clipping_norm(gap, L, rho, n, T, 1e-12, spread=distance)
     assert convex.conditional <= convex.expected * (1 + 1e-9)
     w = np.tile(start, (100, 1))
-    path, clipped = private_sgd(centres, L, w, convex, sigma, batch, T, rng)
+    path, clipped = private_sgd(centers, L, w, convex, sigma, batch, T, rng)
     assert clipped == 0  # fails with probability 1e-10 at most
     # On a quadratic the second bound is all but attained: 6 standard errors, 1e-9.
     excess = (L / 2 * ((path - mean) ** 2).sum(-1)).mean(0)
@@ -187,7 +187,7 @@ def test_private_sgd_is_not_clipped_and_keeps_its_utility(batch, sigma):
     assert 2 * L * excess.mean() >= 0.3 * general.expected
     # Half the clip norm of a start far away clips: the count can be above 0.
     tight = ClippedSGDBound(1.0, convex.step_size, convex.noise_scale, 0.0, 0.0)
-    assert private_sgd(centres, L, w, tight, sigma, batch, 3, rng)[1] > 0
+    assert private_sgd(centers, L, w, tight, sigma, batch, 3, rng)[1] > 0
 
 
 # Full batches without light tails (Remark 4.2)
@@ -217,7 +217,7 @@ def test_one_sample_with_all_the_loss_attains_the_bound():
         L * w**2 / (2 * n), L, None, n, 1, 0.5, spread=0.0, interpolation_gap=0.0
     )
     assert norm == pytest.approx(L * w, rel=1e-12)
-    # At the minimiser of two parabolas at 1 and -1 no loss is in excess, and gradients are 1.
+    # At the minimizer of two parabolas at 1 and -1 no loss is in excess, and gradients are 1.
     options = {"spread": 0.0, "interpolation_gap": 0.5}
     assert theory.no_clipping_norm(0.0, 1.0, None, 2, 1, 0.5, **options) >= 1.0
 

@@ -349,7 +349,7 @@ def test_theorem_2_rates_and_steps():
     near, far = bound(10**6), bound(10**10)
     assert near.vanishing / far.vanishing == pytest.approx(10, rel=0.05)
     assert far.bound == pytest.approx(far.bias, rel=0.02)
-    # The default step minimises the bound.
+    # The default step minimizes the bound.
     best = bound(10**4)
     for factor in (0.5, 0.8, 1.25, 2.0):
         assert bound(10**4, step_size=factor * best.step_size).vanishing > best.vanishing

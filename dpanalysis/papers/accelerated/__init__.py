@@ -65,7 +65,7 @@ Headline: epsilon = 1 in all runs, with L estimated from the data | 001-18 |
 Headline: accelerated methods beat DP-GD at the best T | drawn: 001-27 | at the paper's size, m = n and m = 1000: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
 Headline: fewer iterations are better for accelerated methods | drawn: 001-27 001-33 | `python -m figures kuru_fig3 kuru_fig4`; the best T of DP-GD is 500, not 1000
 Headline: an even division of the budget is not the best | 001-12 |
-Headline: the optimised methods are best | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
+Headline: the optimized methods are best | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
 Headline: DP-NAG-opt is robust to a small step, DP-MASG-opt is not | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
 Headline: dividing the noise helps under subsampling, too | drawn: 001-13 | with noise that is private: `python -m figures kuru_fig4`; not for DP-MASG at c = .1, there and in the repository's curves
 Headline: full data give a smaller error than batches | 001-29 |

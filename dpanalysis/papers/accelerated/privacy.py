@@ -28,19 +28,19 @@ from .functions import batch_means, log_uniform
 MU, L, SENSITIVITY, SIZE, BATCH = 0.02, 5.10008, 40.0, 100_000, 1000
 
 
-def log_density(at: Array, centres: Array, scale: ArrayLike) -> Array:
+def log_density(at: Array, centers: Array, scale: ArrayLike) -> Array:
     """Return the log-density (K,) of Laplace noise on a random center (B, d), up to a constant."""
-    distance = np.abs(at[:, None] - centres).sum(2)
-    return np.asarray(np.logaddexp.reduce(-distance / scale, axis=1) - math.log(len(centres)))
+    distance = np.abs(at[:, None] - centers).sum(2)
+    return np.asarray(np.logaddexp.reduce(-distance / scale, axis=1) - math.log(len(centers)))
 
 
-def kinks(*centres: Array) -> Array:
+def kinks(*centers: Array) -> Array:
     """Return the grid (K, d) of all coordinates of the centers.
 
     On a cell of it, in every coordinate x, the density is A e^(x/b) + B e^(-x/b) with A, B >= 0,
     so that the ratio of two of them is monotone in x: it is extreme on the grid.
     """
-    coordinates = np.concatenate(centres).T
+    coordinates = np.concatenate(centers).T
     return np.array(list(product(*(np.unique(column) for column in coordinates))))
 
 

@@ -119,7 +119,7 @@ RESPONSE = [1.0, -1.0, -1.0, -1.0, 1.0, -1.0]
 @register(
     "bounds-3",
     "`rdp_pure`; tight form of Bun, Steinke (2016), Proposition 3.3",
-    "no epsilon-private release costs more than randomised response at any order",
+    "no epsilon-private release costs more than randomized response at any order",
     verdict="holds",
 )
 def rdp_pure(effort: Effort) -> Iterator[Evidence]:

@@ -413,7 +413,7 @@ def rdp_poisson_of_pairs(effort: Effort) -> Iterator[Evidence]:
 @register(
     "bounds-17",
     "`rdp_pure_poisson`",
-    "the mixed pair of randomised response bounds any epsilon-private release, both ways",
+    "the mixed pair of randomized response bounds any epsilon-private release, both ways",
     verdict="holds",
 )
 def rdp_of_pure_poisson(effort: Effort) -> Iterator[Evidence]:

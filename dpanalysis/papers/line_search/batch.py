@@ -226,7 +226,7 @@ def laplace(order: int, rate: float, std: float) -> float:
     "002-10",
     "Lemma 4",
     "amplification with a factor 3 in all terms but the first three, integer orders",
-    "factor 1 for Gaussian noise and randomised response, where it is exact; never more than "
+    "factor 1 for Gaussian noise and randomized response, where it is exact; never more than "
     "the cost without sampling",
     verdict="sharpened",
 )
@@ -263,7 +263,7 @@ def amplification(effort: Effort) -> Iterator[Evidence]:
         return pair_quotient(float(ours), mixed(rate, randomized_response(eps)), order=order)
 
     flips = {"order": order, "rate": rate, "eps": Range(0.01, 5.0, log=True)}
-    for what, ratio, space in (("Gaussian", one, known), ("randomised response", coin, flips)):
+    for what, ratio, space in (("Gaussian", one, known), ("randomized response", coin, flips)):
         off = search_min(
             effort, lambda ratio=ratio, **at: -abs(math.log(ratio(**at))), space, **SIZES
         )

@@ -586,7 +586,7 @@ def pure_over_lemma(order: float, epsilon: float) -> float:
     "002-12",
     "Lemma 2",
     "(epsilon, 0)-DP implies (alpha, alpha epsilon^2/2)-RDP",
-    "`privacy.rdp_pure`, which randomised response attains: at most epsilon at any order",
+    "`privacy.rdp_pure`, which randomized response attains: at most epsilon at any order",
     verdict="sharpened",
 )
 def pure_to_renyi(effort: Effort) -> Iterator[Evidence]:

@@ -296,23 +296,23 @@ def remaining_bias(effort: Effort) -> Iterator[Evidence]:
     yield used(what, np.abs(apart), "<=", 1e-4)
 
 
-CENTRES = np.array([0.0, 0.0, 1.0])
+CENTERS = np.array([0.0, 0.0, 1.0])
 
 
 def last_gradients(rs: Array, steps: Callable[[int], float]) -> Array:
     """Return |f'| after 3000 steps without noise from 3, f_i = (x - c_i)^2/2, c = 0, 0, 1."""
     x = np.full(rs.shape, 3.0)
     for t in range(3000):
-        gradients = x[:, None] - CENTRES
+        gradients = x[:, None] - CENTERS
         x -= steps(t) * (adaptive(np.abs(gradients), rs[:, None]) * gradients).mean(axis=1)
-    return np.abs(x - CENTRES.mean())
+    return np.abs(x - CENTERS.mean())
 
 
 def best_steps(effort: Effort) -> Iterator[Evidence]:
     """Run without noise: the best of many r and step sizes, constant and decreasing."""
     rs = np.linspace(0.0, 1.0, effort.cases(11, 101))[1:]
     x = np.concatenate([np.geomspace(-1e6, -1e-6, 40), np.geomspace(1e-6, 1e6, 40)])
-    gradients = x[:, None] - CENTRES
+    gradients = x[:, None] - CENTERS
     means = gradients.mean(axis=1)
     what = "\\|f'(x) - f'(y)\\| / \\|x - y\\|, L0 = 1, L1 = 0"
     yield premise(what, np.diff(means) / np.diff(x), "<=", 1.0, tolerance=1e-9)
@@ -569,7 +569,7 @@ def deltas(
     means = np.concatenate([first[1], second[1]])
     x = np.arange(means.min() - 10.0 * std, means.max() + 10.0 * std, std / 400.0)
     p, q = (
-        stats.norm.pdf(x[:, None], centres, std) @ weights for weights, centres in (first, second)
+        stats.norm.pdf(x[:, None], centers, std) @ weights for weights, centers in (first, second)
     )
     rise = math.exp(epsilon)
     gains = np.maximum(p - rise * q, 0.0), np.maximum(q - rise * p, 0.0)

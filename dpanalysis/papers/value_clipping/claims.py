@@ -723,11 +723,11 @@ def objective_of_paths(effort: Effort) -> Iterator[Evidence]:
 
 def largest_gradients(T: int, scale: float, runs: int, random: np.random.Generator) -> Array:
     """Return the largest gradients of runs on f_i = (w - c_i)^2/2, eight c_i, centered noise."""
-    centres = np.linspace(-1.0, 1.0, 8)
+    centers = np.linspace(-1.0, 1.0, 8)
     w, most = np.zeros(runs), np.zeros(runs)
     step = min(0.5, 1.0 / (scale * math.sqrt(T)))
     for t in range(T + 1):
-        most = np.maximum(most, np.abs(w[:, None] - centres).max(axis=1))
+        most = np.maximum(most, np.abs(w[:, None] - centers).max(axis=1))
         if t < T:
             w = w - step * (w + scale * np.where(random.random(runs) < 0.5, -1.0, 1.0))
     return most

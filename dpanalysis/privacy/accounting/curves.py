@@ -1,8 +1,8 @@
 r"""Curves of what an attacker can do, not only one point (epsilon, delta) of them.
 
-Let H(x) be the hockey-stick divergence of two neighbors' releases at :math:`x = e^\epsilon`, the
+Let H(x) be the hockey-stick divergence of two neighbours' releases at :math:`x = e^\epsilon`, the
 larger of both directions. It is convex, H(0) = 1, and :math:`H(x) = 1 - x + x H(1/x)`. Whoever
-tells the neighbors apart has the false positive rate alpha and the false negative rate beta, and
+tells the neighbours apart has the false positive rate alpha and the false negative rate beta, and
 
 .. math:: \alpha x + \beta \ge 1 - H(x) \quad \text{for all } x \ge 0,
 
@@ -54,7 +54,7 @@ _BLOCK = 64
 class PrivacyCurve:
     """What an attacker can tell from a release, at all error rates: bounds that hold.
 
-    The attacker knows all other records and decides between two neighboring data sets. A false
+    The attacker knows all other records and decides between two neighbouring data sets. A false
     positive is an accusation of someone whose record is not there.
 
     Parameters

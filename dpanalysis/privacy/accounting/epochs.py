@@ -72,7 +72,7 @@ _ROUNDING = 1e-16
 _FINE = 0.03
 _MOST_CELLS = 2**21
 _MOST_SUMS = 2**26  # cells of a sum of all batches
-# Logarithm of the ratio of neighbors on the geometric grid, the most of them, and the largest of
+# Logarithm of the ratio of neighbours on the geometric grid, the most of them, and the largest of
 # the first one, below which only 0 is left.
 _STEP, _MOST_POINTS, _FIRST = 0.01, 2000, 1e-4
 # Noise so small that dividing the records gains next to nothing is not amplified.
@@ -299,7 +299,7 @@ class _Ratio:
 
 
 def _cells(ratio: _Ratio, grid: Array) -> list[Array]:
-    """Return Y(a < U <= b) and X(a < U <= b) of neighbors a, b of a grid."""
+    """Return Y(a < U <= b) and X(a < U <= b) of neighbours a, b of a grid."""
     # Each from the tail that is smaller, so that small probabilities keep their digits.
     return [
         np.where(low[1:] < 0.5, np.diff(low), -np.diff(high))

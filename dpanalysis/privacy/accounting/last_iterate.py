@@ -1,6 +1,6 @@
 r"""The last iterate alone: what noisy gradient steps cost if nothing else is released.
 
-**Setting.** Two neighbors run :math:`X_{k} = \phi_k(X_{k-1}) + Z_k` and
+**Setting.** Two neighbours run :math:`X_{k} = \phi_k(X_{k-1}) + Z_k` and
 :math:`X'_{k} = \phi'_k(X'_{k-1}) + Z'_k` from one public start, with noise N(0, s^2) in every
 coordinate. All steps are Lipschitz with the constant c, and :math:`\|\phi_k - \phi'_k\| \le
 \delta_k` everywhere. A gradient step of length :math:`\eta` on a function whose curvature is in

@@ -49,11 +49,11 @@ class RunEpsilon:
         What was accounted, in words.
     delta : float
     epsilon : float
-        A valid upper bound for the neighbors of ``relation``.
+        A valid upper bound for the neighbours of ``relation``.
     lower : float or None
         A certified lower bound for them: some data sets lose as much. None where there is none.
     relation : str
-        Which data sets are neighbors.
+        Which data sets are neighbours.
     replace_one : float or None
         An upper bound where one record is replaced by any other; None where none is proved here.
     poisson : float
@@ -194,7 +194,7 @@ def _by_fixed_size(run: _Run) -> _Answer:
     upper = run.cost(event, run.steps, REPLACE_ONE)
     lower = mixture_lower_epsilon([run.m / run.n], 2.0 / run.sigma, run.delta, run.steps)  # type: ignore[operator]
     why = (
-        "it does not apply. With batches of a fixed size neighbors differ in a record that is "
+        "it does not apply. With batches of a fixed size neighbours differ in a record that is "
         "replaced, and a clipped sum then moves by up to twice the clip norm."
     )
     return upper, lower, _REPLACE, upper, why
