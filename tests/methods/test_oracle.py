@@ -814,3 +814,34 @@ def test_a_query_is_for_one_replicate():
     query = queries.NoisyValue(np.zeros(2), 1.0, 0.1)
     with pytest.raises(ValueError, match="a query is for one replicate, this run has 2"):
         oracle.ask(query, dpa.Full())
+
+
+class MyFull(dpa.Full):
+    """It may draw otherwise."""
+
+
+class MyShuffle(dpa.Shuffle):
+    """It may draw otherwise."""
+
+
+@pytest.mark.parametrize(
+    ("sampling", "size", "error", "match"),
+    [
+        (MyFull(), 6, TypeError, "sampling must be Full"),
+        (MyShuffle(2), 6, TypeError, "sampling must be .*Shuffle"),
+        (dpa.Shuffle(7), 6, ValueError, "batches must be at most n = 6"),
+        (dpa.Shuffle(2), 7, ValueError, "size must be the number of rows, 6"),
+        (dpa.WithoutReplacement(2), 7, ValueError, "size must be the number of rows, 6"),
+    ],
+)
+def test_what_batches_are_charged_for_is_what_is_drawn(sampling, size, error, match):
+    """Before anything is bought: schemes of the user's own, too many batches, another size."""
+    X, y = np.eye(6), np.repeat([-1.0, 1.0], 3)
+    problem = dpa.ERM(X, y, LOGISTIC, row_bound=dpa.RowBound(1, 1.0), size=size)
+    guard = Filter(dpa.Budget(1.0))
+    oracle = oracle_of(problem, guard=guard)
+    event = oracle.gradient_event(dpa.Full(), "laplace", 100.0)
+    buying = oracle.epoch if isinstance(sampling, dpa.Shuffle) else oracle.batch
+    with pytest.raises(error, match=match), buying(sampling, [event]):
+        pass
+    assert guard.spent == 0.0
