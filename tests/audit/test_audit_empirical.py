@@ -210,7 +210,11 @@ REFUTED = {
     "ragged": (lambda b, rng, n: [[1] * (1 + b)] * n, "output == "),
     "raises on one": (raises_on_one, "raises KeyError"),
     "raises sometimes": (raises_sometimes, "raises OverflowError"),
-    "spread": (lambda b, rng, n: rng.normal(0, 1 + b, n), " or "),
+    "spread": (lambda b, rng, n: rng.normal(0, 1 + b, n), r"^\(output [+-] 0.*\)\*\*2"),
+    "two bumps": (
+        lambda b, rng, n: rng.normal(0, 0.1, n) + rng.choice([5, 30] if b else [0, 10], n),
+        " or ",
+    ),
     "matrix": (lambda b, rng, n: rng.laplace(b, 0.5, (n, 2, 2)), ""),
     "complex": (lambda b, rng, n: rng.normal(size=n) + 1j * b, r"output\[1\]"),
     "shift of many": (lambda b, rng, n: rng.normal(0.4 * b, 1, (n, 40)), r"terms|log-ratios"),
