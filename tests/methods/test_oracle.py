@@ -845,3 +845,20 @@ def test_what_batches_are_charged_for_is_what_is_drawn(sampling, size, error, ma
     with pytest.raises(error, match=match), buying(sampling, [event]):
         pass
     assert guard.spent == 0.0
+
+
+class MyFlat(dpa.clipping.Flat):
+    """Its bound may change, as it may in any class of a user's own."""
+
+
+def test_a_price_is_kept_only_where_nothing_can_change_it():
+    """A scale in an array and a rule of one's own are priced anew at every question."""
+    oracle = oracle_of(problem_of(np.eye(6), np.repeat([-1.0, 1.0], 3)))
+    full, scale, rule = dpa.Full(), np.array(100.0), MyFlat(0.25)
+    assert oracle.gradient_event(full, "laplace", scale).scale == 100.0
+    scale[...] = 1.0
+    assert oracle.gradient_event(full, "laplace", scale).scale == 1.0
+    before = oracle.gradient_event(full, "gaussian", 1.0, rule)
+    object.__setattr__(rule, "clip_norm", 0.5)
+    after = oracle.gradient_event(full, "gaussian", 1.0, rule)
+    assert after.sensitivity == pytest.approx(2.0 * before.sensitivity)

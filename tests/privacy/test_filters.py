@@ -265,6 +265,23 @@ def test_a_new_kind_of_event_brings_its_own_cost():
     assert granted(Filter(Budget(2.0)), Half()) == 4
 
 
+def test_an_event_that_says_it_equals_a_cheap_one_is_charged_what_it_costs():
+    class Alike(Pure):
+        def pure_cost(self):
+            return 0.5
+
+        def __eq__(self, other):
+            return True
+
+        def __hash__(self):
+            return hash(Pure(0.1))
+
+    guard = Filter(Budget(2.0))
+    guard.spend(Pure(0.1))
+    guard.spend(Alike(0.1))
+    assert guard.spent == pytest.approx(0.6)
+
+
 # Plans
 
 
