@@ -614,3 +614,20 @@ def test_every_rule_is_asked_whether_its_bound_holds():
     for problem in (binary, dpa.problems.Softmax(X, [0, 1], row_bound=bound)):
         with pytest.raises(ValueError, match="up to 3"):
             problem.check_clipping(Never(1.0))
+
+
+class Median(clipping.Clipping):
+    """It weighs a sample by the others."""
+
+    clip_norm = 1.0
+
+    def wanted(self, norms, losses):
+        return 1.0 / (1.0 + np.median(norms)) + 0.0 * norms
+
+
+def test_a_rule_that_mixes_samples_is_refused_where_privacy_is_claimed():
+    problem = problem_of(losses.Logistic())
+    method = dpa.methods.GradientDescent(0.05, 3, clipping=Median())
+    with pytest.raises(ValueError, match=r"Median\.weight gives a sample other numbers"):
+        dpa.minimize(problem, method, dpa.Budget(1.0), rng=0)
+    assert not dpa.minimize(problem, method, rng=0).private
