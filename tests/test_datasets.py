@@ -505,6 +505,8 @@ def test_covertype_traps(tmp_path):
     assert data.X.shape == (3, 54)
     np.testing.assert_array_equal(data.y, [1, -1, 1])
     np.testing.assert_array_equal(data.X[:, 0], [0, 1, 1])
+    # Ten numbers in [0, 1], one of four areas and one of forty soils.
+    assert [bound.radius for bound in data.row_bound] == [12.0, math.sqrt(12.0)]
     write(tmp_path / "covtype.data", text + row.format(h=2000, c=2))  # the full file wins
     assert datasets.load("covertype", tmp_path).n == 4
     write(tmp_path / "covtype.data", text + row.format(h=2000, c=8))
