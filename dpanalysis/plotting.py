@@ -108,6 +108,11 @@ def drawing(ax: Axes | None = None, *, height: float = 2.3) -> Iterator[Axes]:
     height : float
         Of the new figure, in inches.
 
+    Raises
+    ------
+    TypeError
+        If ``ax`` is no Axes.
+
     Examples
     --------
     >>> with drawing() as ax:

@@ -90,12 +90,13 @@ def fitted_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> dict[str
         scores["prefixes"] = prefixes
     with np.errstate(all="ignore"):
         order = _order(sides)
+        differing = order if order.size > _COORDINATES else order_of(sides)
         pairs = pairs_of_coordinates(sides, order, _PAIRS_LEARNED)
         products = _products(np.concatenate([first.values, second.values]), pairs)
         for place, pair in enumerate(pairs[:_PAIRS_ALONE].tolist()):
             scores[f"product {place}"] = Product((pair[0], pair[1]), tuple(products.center[place]))
             scores[f"grid {place}"] = Grid.fit(first.values, second.values, (pair[0], pair[1]))
-        scores |= _squares(first.values, second.values, order_of(sides)[:_SPREADS])
+        scores |= _squares(first.values, second.values, differing[:_SPREADS])
         columns = ((first.values[:, j], second.values[:, j]) for j in order[:_LEARNED])
         cells = tuple(Cells.fit(pair, (None, None), 0, bins=32) for pair in columns)
         additive = Additive(order[:_LEARNED], cells)

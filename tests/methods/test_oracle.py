@@ -817,11 +817,11 @@ def test_a_query_is_for_one_replicate():
 
 
 class MyFull(dpa.Full):
-    """It may draw otherwise."""
+    """A user's subclass, which may draw other batches."""
 
 
 class MyShuffle(dpa.Shuffle):
-    """It may draw otherwise."""
+    """A user's subclass, which may draw other batches."""
 
 
 @pytest.mark.parametrize(
@@ -835,7 +835,7 @@ class MyShuffle(dpa.Shuffle):
     ],
 )
 def test_what_batches_are_charged_for_is_what_is_drawn(sampling, size, error, match):
-    """Before anything is bought: schemes of the user's own, too many batches, another size."""
+    """Refused before the purchase: user-defined schemes, too many batches, another size."""
     X, y = np.eye(6), np.repeat([-1.0, 1.0], 3)
     problem = dpa.ERM(X, y, LOGISTIC, row_bound=dpa.RowBound(1, 1.0), size=size)
     guard = Filter(dpa.Budget(1.0))
@@ -848,11 +848,11 @@ def test_what_batches_are_charged_for_is_what_is_drawn(sampling, size, error, ma
 
 
 class MyFlat(dpa.clipping.Flat):
-    """Its bound may change, as it may in any class of a user's own."""
+    """A user's class, whose bound may change."""
 
 
 def test_a_price_is_kept_only_where_nothing_can_change_it():
-    """A scale in an array and a rule of one's own are priced anew at every question."""
+    """The cost is computed again if the scale is an array or the rule a user's class."""
     oracle = oracle_of(problem_of(np.eye(6), np.repeat([-1.0, 1.0], 3)))
     full, scale, rule = dpa.Full(), np.array(100.0), MyFlat(0.25)
     assert oracle.gradient_event(full, "laplace", scale).scale == 100.0

@@ -291,8 +291,8 @@ def _double(array: Tensor) -> Tensor:
     return array.to(torch.float64)
 
 
-# A gradient with a factor longer than this counts as infinite. So the squares of what is tiny may
-# underflow in the other factor, and in steps beside it: no more than some 1e-93 is lost.
+# A gradient with a factor longer than this counts as infinite. Squares of tiny entries in the other
+# factor, or in other steps, may then underflow: the norm loses less than 1e-93.
 _LONGEST = 1e60
 
 

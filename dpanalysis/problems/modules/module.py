@@ -122,10 +122,13 @@ class Module(GrowingRisk):
     ------
     ValueError
         If a layer, in the mode that it is in, mixes samples or draws random numbers (batch
-        normalization, dropout: it is named), every parameter is frozen, the loss of a made-up
-        sample changes with the samples beside it or from one call to the next, the data are not
-        finite, a label has no output, or ``augment`` changes the shape of a sample, gives numbers
-        that are not finite, or draws from something else than its generator.
+        normalization, dropout: it is named), every parameter is frozen, the parameters are
+        float16, the loss of a made-up sample changes with the samples beside it or from one call
+        to the next, the data are not finite, a label has no output, or ``augment`` changes the
+        shape of a sample, gives numbers that are not finite, or draws from something else than
+        its generator.
+    TypeError
+        If the module returns no tensor for a loss that is named.
 
     Notes
     -----

@@ -365,7 +365,8 @@ def _joined(parts: Sequence[GradientPart]) -> GradientPart:
     return Whole(torch.stack([part.whole() for part in parts]).sum(dim=0))
 
 
-def _double(outputs: Any) -> Tensor:
+def _predictions(outputs: Any) -> Tensor:
+    """Return a module's outputs in double precision."""
     if not isinstance(outputs, Tensor):
         raise TypeError(
             f"module must return one tensor for a loss by name, got a {type(outputs).__name__}: "
@@ -375,11 +376,11 @@ def _double(outputs: Any) -> Tensor:
 
 
 def _cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
-    return F.cross_entropy(_double(outputs), y, reduction="none")
+    return F.cross_entropy(_predictions(outputs), y, reduction="none")
 
 
 def _squared_error(outputs: Tensor, y: Tensor) -> Tensor:
-    errors = _double(outputs) - y.view_as(outputs)
+    errors = _predictions(outputs) - y.view_as(outputs)
     return errors.square().flatten(1).mean(dim=1)
 
 
