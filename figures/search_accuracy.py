@@ -147,20 +147,8 @@ def draw(tables: dict[str, Table]) -> Figure:
     labels = ("accuracy", "accuracy, line searches", "objective, excess")
     for ax, label in zip(axes[:, 0], labels, strict=True):
         ax.set_ylabel(label)
-    _legend(figure, axes[0], "outside upper center", "All methods: first and third row")
-    _legend(figure, axes[1], "outside lower center", "Line searches: second row")
+    plotting.shared_legend(figure, axes, columns=max(2, len(panels)))
     return figure
-
-
-def _legend(figure: Figure, axes: np.ndarray, place: str, title: str) -> None:
-    """Add a legend of one row of panels."""
-    entries: dict[str, Any] = {}
-    for ax in axes:
-        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
-    look: dict[str, Any] = {"loc": place, "ncols": min(4, len(entries)), "title": title}
-    look |= {"fontsize": "x-small", "title_fontsize": "x-small", "columnspacing": 1.0}
-    figure.legend(list(entries.values()), list(entries), **look)
 
 
 MARKERS = "osD^v<>XP*"
