@@ -149,6 +149,8 @@ class PrivacyEngine(_opacus.PrivacyEngine):
     def _prepare_optimizer(self, *, clipping: str = "flat", **arguments: Any) -> Any:
         if clipping in _KINDS:
             return self._weighted(_KINDS[clipping], clipping, **arguments)
+        if "r" in arguments:  # which Opacus would take and leave unused, as every other name
+            raise ValueError(f"r belongs to clipping={sorted(_KINDS)}, got clipping={clipping!r}")
         return super()._prepare_optimizer(clipping=clipping, **arguments)
 
     def _weighted(

@@ -179,6 +179,8 @@ def test_what_cannot_be_done_is_named():
         private("automatic", X, y, grad_sample_mode="ghost", criterion=nn.CrossEntropyLoss())
     with pytest.raises(ValueError, match="r must"):
         private("per_sample_adaptive", X, y, r=0.0)
+    with pytest.raises(ValueError, match=r"r belongs to clipping=\['automatic', 'per_sample_ad"):
+        private("flat", X, y, r=0.1)
     with pytest.raises(ValueError, match="Unexpected optimizer parameters"):
         private("psac", X, y)
     optimizer = torch.optim.SGD(network().parameters(), lr=1.0)

@@ -575,6 +575,10 @@ def test_a_view_that_is_not_finite_adds_exactly_nothing():
     [
         ({"augment": 3}, "augment must be a function of"),
         (
+            {"augment": lambda x: x},
+            r"augment must be a function of \(sample, generator\): too many",
+        ),
+        (
             {"augment": lambda x, g: x[:2]},
             r"augment must keep the form .*shape \(4,\), but .*\(2,\)",
         ),
@@ -592,6 +596,43 @@ def test_augmentations_that_make_no_views_are_refused(change, message):
     X, y = rows(12, 0)
     with pytest.raises((ValueError, TypeError), match=message):
         dpa.problems.Module(**{"module": network(), "X": X, "y": y, **change})
+
+
+class Own(nn.Sequential):
+    """A sequence that is not of PyTorch's own class."""
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("labels", [True, False])
+def test_samples_that_a_module_does_not_take_are_told_by_their_shape(own, labels):
+    X, y = rows(12, 0)
+    module = Own(nn.Linear(5, 2)) if own else nn.Sequential(nn.Linear(5, 2))
+    y, loss = (y, "cross_entropy") if labels else (np.zeros((12, 2)), "mse")
+    with pytest.raises(ValueError, match=r"take a sample of X, of shape \(4,\), but fails: mat1"):
+        dpa.problems.Module(module.double(), X, y, loss)
+    problem = dpa.problems.Module(network(), X, rows(12, 0)[1])
+    with pytest.raises(ValueError, match=r"take a sample of X, of shape \(3,\), but fails: mat1"):
+        problem.accuracy(problem.initial(), X[:, :3], rows(12, 0)[1])
+
+
+def test_a_loss_of_one_argument_is_refused():
+    X, y = rows(12, 0)
+    with pytest.raises(
+        TypeError, match=r"loss must be a name or a function of \(outputs, y\): too"
+    ):
+        dpa.problems.Module(network(), X, y, lambda outputs: outputs.sum(dim=1))
+
+
+def test_inference_mode_is_refused_before_anything_is_paid():
+    X, y = rows(12, 0)
+    problem, budget = dpa.problems.Module(network(), X, y), dpa.Budget(1.0)
+    method = dpa.methods.GradientDescent(0.1, 2, clipping=RULES[0])
+    with torch.inference_mode():
+        with pytest.raises(ValueError, match=r"outside of torch\.inference_mode"):
+            dpa.problems.Module(network(), X, y)
+        with pytest.raises(ValueError, match=r"outside of torch\.inference_mode"):
+            dpa.minimize(problem, method, budget, rng=0)
+        assert 0.0 <= problem.accuracy(problem.initial()) <= 1.0
 
 
 def test_a_module_that_mixes_is_found_beside_an_augmentation():

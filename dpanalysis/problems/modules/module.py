@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..._validation import check_choice, check_int
+from ..._validation import check_int
 from ...kernels.array_api import each_replicate
 from ...regularizers import Regularizer
 from ..empirical import check_regularizer
@@ -22,10 +22,11 @@ from .per_sample import Together
 from .probe import (
     check_batch,
     check_inputs,
+    check_loss,
     choose_way,
     lengths,
     refuse_by_name,
-    refuse_reduction,
+    refuse_inference,
     same_elsewhere,
     same_gradients,
 )
@@ -224,9 +225,8 @@ class Module(GrowingRisk):
             raise TypeError(f"module must be a torch.nn.Module, got {module!r}")
         if isinstance(module, torch.jit.ScriptModule):
             raise TypeError("module must be the torch.nn.Module that was scripted, got TorchScript")
-        if not callable(loss):
-            check_choice("loss", loss, tuple(LOSSES))
-        refuse_reduction(loss)
+        refuse_inference()
+        check_loss(loss)
         check_regularizer(regularizer)
         refuse_by_name(module)
         self._augment = None if augment is None else Augmentation(augment)
@@ -355,6 +355,7 @@ class Module(GrowingRisk):
         :meth:`EmpiricalRisk.check_private`.
         """
         super().check_private()
+        refuse_inference()
         if self._apart is None:
             self._apart = self._compare(same_gradients)
         if not self._apart:

@@ -49,6 +49,18 @@ def same_kernels(network: ModuleNetwork) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def shape_told(x: Inputs) -> Iterator[None]:
+    """Let an error of a module's say of what shape the samples are that it fails on."""
+    try:
+        yield
+    except RuntimeError as error:
+        shapes = " and ".join(str(tuple(each.shape[1:])) for each in x)
+        raise ValueError(
+            f"module must take a sample of X, of shape {shapes}, but fails: {error}"
+        ) from error
+
+
 class ModuleNetwork:
     """A private copy of a module: changes of the user's own module change nothing here.
 
@@ -204,7 +216,7 @@ class ModuleNetwork:
 
     def outputs(self, x: Inputs) -> Tensor:
         """Return the outputs of the samples, without a graph."""
-        with same_kernels(self):
+        with same_kernels(self), shape_told(x):
             if self.forward == "direct":
                 return self.outputs_together(x)
             return self._for_each(lambda *sample: self._of_one(sample)[0], *x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import copyreg
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -146,6 +147,17 @@ _CONSTANT = (
     *(type(None), bool, int, float, complex, str, bytes, type, BuiltinFunctionType),
     *(torch.dtype, torch.device, torch.Size),
 )
+
+
+def misfit(function: Any, count: int) -> TypeError | None:
+    """Return what is wrong with calling a function with so many arguments, None if nothing is."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except ValueError:  # a function in compiled code tells nothing
+        return None
+    except TypeError as error:
+        return error
+    return None
 
 
 class UserFunction:

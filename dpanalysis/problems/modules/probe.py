@@ -12,9 +12,10 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.utils._pytree import tree_flatten
 
+from ..._validation import check_choice
 from .layers import LayerError, listening
-from .network import Inputs, ModuleNetwork, rows_of, same_kernels
-from .per_sample import Placed, Together, has_statistics
+from .network import LOSSES, Inputs, ModuleNetwork, rows_of, same_kernels, shape_told
+from .per_sample import Placed, Together, has_statistics, misfit
 
 _TRIED = 3  # samples; a first axis of another length is not that of the samples
 _SHORTEST = 16  # samples of a chunk that is not whole
@@ -36,21 +37,28 @@ def refuse_by_name(module: nn.Module) -> None:
 
 def check_inputs(module: nn.Module, count: int) -> None:
     """Raise TypeError where ``forward`` does not take so many inputs."""
-    try:
-        takes = inspect.signature(module.forward)
-    except ValueError:  # a function in compiled code tells nothing
-        return
-    try:
-        takes.bind(*range(count))
-    except TypeError as error:
+    error = misfit(module.forward, count)
+    if error is not None:
         raise TypeError(
             "X must be what the module takes, one array or a tuple with an array for each input in "
-            f"the order of forward{takes}, got {count}: {error}"
-        ) from error
+            f"the order of forward{inspect.signature(module.forward)}, got {count}: {error}"
+        )
 
 
-def refuse_reduction(loss: Any) -> None:
-    """Raise ValueError for a loss that is an object of PyTorch's and adds up its batch."""
+def refuse_inference() -> None:
+    """Raise ValueError where PyTorch was told that nobody asks for gradients."""
+    if torch.is_inference_mode_enabled():
+        raise ValueError(
+            "a Module needs gradients: make it and train it outside of torch.inference_mode()"
+        )
+
+
+def check_loss(loss: Any) -> None:
+    """Raise unless a loss is a name or takes (outputs, y), and does not add up its batch."""
+    if not callable(loss):
+        check_choice("loss", loss, tuple(LOSSES))
+    elif (wrong := misfit(loss, 2)) is not None:
+        raise TypeError(f"loss must be a name or a function of (outputs, y): {wrong}")
     reduction = getattr(loss, "reduction", "none")
     if reduction in ("mean", "sum"):
         kind = type(loss).__name__
@@ -177,7 +185,8 @@ def _kept_apart(network: ModuleNetwork, x: Inputs, labels: Tensor) -> Tensor:
     count = len(labels)
     before = [each.clone() for each in network.module.buffers()]
     parts = [slice(i, i + 1) for i in range(count)]
-    each = [network.losses_together(rows_of(x, part), labels[part]) for part in parts]
+    with shape_told(x):
+        each = [network.losses_together(rows_of(x, part), labels[part]) for part in parts]
     together = network.losses_together(x, labels)
     if together.shape != (count,) or any(one.shape != (1,) for one in each):
         one = "" if together.ndim else ": losses of PyTorch need reduction='none'"

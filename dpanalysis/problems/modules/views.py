@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .network import Inputs, rows_of
-from .per_sample import ModuleState, UserFunction
+from .per_sample import ModuleState, UserFunction, misfit
 
 _TRIED = 8  # records
 
@@ -23,8 +23,9 @@ class Augmentation:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        if not callable(function):
-            raise TypeError(f"augment must be a function of (sample, generator), got {function!r}")
+        wrong = misfit(function, 2) if callable(function) else f"got {function!r}"
+        if wrong is not None:
+            raise TypeError(f"augment must be a function of (sample, generator): {wrong}")
         self._function = UserFunction(function)
         self._state = ModuleState([self._function])
         self.name = getattr(function, "__name__", type(function).__name__)
