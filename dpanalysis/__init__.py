@@ -23,6 +23,7 @@ from ._lazy import on_first_use
 if TYPE_CHECKING:
     from . import (
         audit,
+        clipping,
         datasets,
         linear_model,
         losses,
@@ -97,6 +98,7 @@ __all__ = [
     "WithoutReplacement",
     "accounting",
     "audit",
+    "clipping",
     "datasets",
     "linear_model",
     "losses",

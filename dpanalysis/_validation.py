@@ -131,6 +131,11 @@ def check_rng(rng: Any) -> np.random.Generator:
         ) from error
 
 
+def as_scalar(value: Any) -> Any:
+    """Return an array without axes as a float, any other unchanged."""
+    return float(value) if np.ndim(value) == 0 else np.asarray(value)
+
+
 def largest(array: np.ndarray) -> float:
     """Return the largest size of an entry, NaN where one is NaN; makes no array of its own."""
     if array.size == 1:  # a sparse vector draws its noise one by one

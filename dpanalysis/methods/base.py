@@ -112,11 +112,8 @@ class Method(ABC):
         """
         raise TypeError(f"{self!r} cannot be resumed: it has no resume()")
 
-
-class ShortRepr:
-    """A repr with the parameters that differ from the defaults, and long tuples by their range."""
-
     def __repr__(self) -> str:
+        """Return the parameters that differ from the defaults, and long tuples by their range."""
         if not is_dataclass(self):
             return f"{type(self).__name__}()"
         shown = []
@@ -131,7 +128,7 @@ class ShortRepr:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-class AdaptiveMethod(ShortRepr, Method):
+class AdaptiveMethod(Method):
     """A method whose queries, and their number and accuracy, depend on earlier answers.
 
     Each run is controlled by a filter at one fixed Renyi order (see

@@ -15,11 +15,11 @@ from ..privacy.events import BoundedRange, Event, Repeated
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import NoisyMin, decrease_sensitivity
-from .base import Method, ShortRepr, Step, check_records
+from .base import Method, Step, check_records
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class GeneticSearch(ShortRepr, Method):
+class GeneticSearch(Method):
     r"""PrivGene: a genetic algorithm that selects points by the exponential mechanism.
 
     The initial population is random around w_0. Each generation selects the ``parents`` points of

@@ -25,13 +25,13 @@ from ..privacy.queries import (
     largest_step,
 )
 from ..privacy.queries.solutions import rounding_of_gradient
-from .base import FULL, Method, ShortRepr, Step
+from .base import FULL, Method, Step
 
 #: Privacy cost of hiding the solver's error, relative to the cost of the minimizer.
 SOLVER_SHARE = 0.01
 
 
-class OneShot(ShortRepr, Method):
+class OneShot(Method):
     """A method that releases the answer to one query of all records."""
 
     released: ClassVar[tuple[str, ...]] = ("w",)
@@ -278,7 +278,7 @@ class ObjectivePerturbation(OneShot):
 
 
 @dataclass(frozen=True, repr=False)
-class Quantiles(ShortRepr, Method):
+class Quantiles(Method):
     """A noisy quantile of every column of a table: see :class:`.queries.NoisyQuantile`."""
 
     level: float

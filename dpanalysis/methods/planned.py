@@ -42,7 +42,7 @@ from ..privacy.accounting.sampling import (
 from ..privacy.events import Epoch, Event, Repeated
 from ..privacy.facts import NORM_ORDER, PublicFacts, gradient_event, sampled_event
 from ..privacy.oracle import Batch, PrivateOracle
-from .base import FULL, Method, ShortRepr, Step
+from .base import FULL, Method, Step
 
 if TYPE_CHECKING:
     from ..theory import ErrorRecursion
@@ -334,7 +334,7 @@ def _released(state: State) -> Step:
     return Step(state.w, state={k: each for k, each in vars(state).items() if k not in known})
 
 
-class Recursion(ShortRepr, Method):
+class Recursion(Method):
     """Base class of recursions with noisy gradients.
 
     :meth:`prepare` computes the coefficients and the noise of every iteration from public facts

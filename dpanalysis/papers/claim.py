@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -294,14 +295,13 @@ def printed(
     return Evidence("printed", what, value, sense, bound, tolerance, cases)  # type: ignore[arg-type]
 
 
+class _Options(TypedDict, total=False):
+    tolerance: float
+    cases: int | None
+
+
 def used(
-    what: str,
-    value: ArrayLike,
-    sense: str,
-    bound: float,
-    *,
-    tolerance: float = 0.0,
-    cases: int | None = None,
+    what: str, value: ArrayLike, sense: str, bound: float, **options: Unpack[_Options]
 ) -> Evidence:
     """Return evidence about the statement that is used in the place of the printed one.
 
@@ -312,18 +312,11 @@ def used(
     >>> used("worst gap / bound", 0.7, "<=", 1.0, cases=300).holds
     True
     """
-    found = printed(what, value, sense, bound, tolerance=tolerance, cases=cases)
-    return replace(found, about="used")
+    return replace(printed(what, value, sense, bound, **options), about="used")
 
 
 def step(
-    what: str,
-    value: ArrayLike,
-    sense: str,
-    bound: float,
-    *,
-    tolerance: float = 0.0,
-    cases: int | None = None,
+    what: str, value: ArrayLike, sense: str, bound: float, **options: Unpack[_Options]
 ) -> Evidence:
     """Return evidence about a step of the printed proof; it never makes a statement false.
 
@@ -334,18 +327,11 @@ def step(
     >>> print(step("sum_k S_k / S", 10.0, "<=", 1.0))
     sum_k S_k / S: 10 > 1
     """
-    found = printed(what, value, sense, bound, tolerance=tolerance, cases=cases)
-    return replace(found, about="step")
+    return replace(printed(what, value, sense, bound, **options), about="step")
 
 
 def premise(
-    what: str,
-    value: ArrayLike,
-    sense: str,
-    bound: float,
-    *,
-    tolerance: float = 0.0,
-    cases: int | None = None,
+    what: str, value: ArrayLike, sense: str, bound: float, **options: Unpack[_Options]
 ) -> Evidence:
     """Return evidence that a counterexample satisfies a hypothesis of the printed statement.
 
@@ -356,8 +342,7 @@ def premise(
     >>> premise("alpha L", 1.0, "<=", 1.0).holds
     True
     """
-    found = printed(what, value, sense, bound, tolerance=tolerance, cases=cases)
-    return replace(found, about="premise")
+    return replace(printed(what, value, sense, bound, **options), about="premise")
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,6 @@ __all__ = [
     "laplace",
     "nearly",
     "noisy",
-    "parts",
     "random_source",
     "smallest",
     "spawn",
@@ -235,21 +234,6 @@ def smallest(
         x = x - laws[law](random, scale, x.size)
     # After the noise: a large public number would round away what the noise has to hide.
     return np.argsort(x + more, kind="stable")[:count]
-
-
-def parts(random: Random, n: int, count: int) -> Any:
-    """Return, for each of n records, a uniform number from 0 to ``count - 1``, int64 (n,).
-
-    ``random`` is a source from :func:`random_source`.
-
-    Examples
-    --------
-    >>> sorted(set(parts(random_source("os"), 1000, 3).tolist()))
-    [0, 1, 2]
-    """
-    if isinstance(random, SystemRandom):
-        return random.integers(count, size=n)
-    return (count * random.random(n)).astype(np.int64)
 
 
 def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random]) -> Any:

@@ -12,7 +12,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -295,23 +295,27 @@ class PrivateOracle:
         return [source for source in sources if isinstance(source, np.random.Generator)]
 
     @contextmanager
-    def batch(self, sampling: Sampling, events: Sequence[Event | None]) -> Iterator[Batch]:
-        """Buy a batch, draw it, and answer what was named; see the notes of the class."""
+    def _alone(self) -> Iterator[None]:
+        """Keep every other batch of this oracle closed."""
         self._check_process()
         if not self._open.acquire(blocking=False):
             raise RuntimeError("a batch of this oracle is open already: ask it, or close it first")
         try:
+            yield
+        finally:
+            self._open.release()
+
+    @contextmanager
+    def batch(self, sampling: Sampling, events: Sequence[Event | None]) -> Iterator[Batch]:
+        """Buy a batch, draw it, and answer what was named; see the notes of the class."""
+        with self._alone():
             if type(sampling) is not Full:
                 check_drawn(self._facts, check_sampling(sampling), self._problem.n)
             named = tuple(events)
             self._buy(named, partial(sampled_event, self._facts, sampling))
             batch = Batch(self, sampling, self._draw(sampling), named)
-            try:
+            with batch:
                 yield batch
-            finally:
-                batch._close()
-        finally:
-            self._open.release()
 
     @contextmanager
     def epoch(
@@ -325,22 +329,14 @@ class PrivateOracle:
         else can be bought from this oracle before it ends. Close each batch (``with batch:``)
         before anything is shown to others.
         """
-        self._check_process()
-        if not self._open.acquire(blocking=False):
-            raise RuntimeError("a batch of this oracle is open already: ask it, or close it first")
-        batches = None
-        try:
+        with self._alone():
             check_drawn(self._facts, check_sampling(sampling, epochs=True), self._problem.n)
             sampling.validate(self._facts.n)
             named = tuple(events)
             self._buy(named, partial(Epoch, sampling))
             drawn = [sampling.draw_epoch(self._problem.n, source) for source in self._batch_sources]
-            batches = self._one_by_one(sampling, drawn, named)
-            yield batches
-        finally:
-            if batches is not None:
-                batches.close()
-            self._open.release()
+            with closing(self._one_by_one(sampling, drawn, named)) as batches:
+                yield batches
 
     def _one_by_one(
         self, sampling: EpochSampling, drawn: list[list[np.ndarray]], events: Sequence[Event | None]

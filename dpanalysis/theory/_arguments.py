@@ -12,12 +12,6 @@ from .._validation import check_number, check_positive, check_reals, describe_in
 FloatArray = NDArray[np.float64]
 
 
-def plain(value: ArrayLike) -> FloatArray | float:
-    """Return a zero-dimensional array as a float, any other unchanged."""
-    array = np.asarray(value)
-    return array if array.ndim else float(array)
-
-
 def check_failure(failure: Any) -> float:
     """Return a failure probability in ``(0, 0.5]``, or raise."""
     return check_number("failure", failure, low=0.0, low_open=True, high=0.5)

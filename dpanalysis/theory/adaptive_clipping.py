@@ -37,8 +37,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_choice, check_int, check_number, check_positive
-from ._arguments import FloatArray, check_array, plain
+from .._validation import as_scalar, check_choice, check_int, check_number, check_positive
+from ._arguments import FloatArray, check_array
 
 
 def check_spread(tau0: ArrayLike, tau1: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -87,7 +87,7 @@ def psac_weight_peak(r: ArrayLike) -> tuple[FloatArray | float, FloatArray | flo
     (0.0, 1.0)
     """
     root = np.sqrt(np.minimum(_check_r(r), 1.0))
-    return plain(root - root**2), plain(1.0 / (2.0 * root - root**2))
+    return as_scalar(root - root**2), as_scalar(1.0 / (2.0 * root - root**2))
 
 
 def psac_lemma2(
@@ -126,7 +126,7 @@ def psac_lemma2(
     r = _check_r(r)
     constant = L0 * (1.0 - tau1) + L1 * tau0
     bound = constant * weight + L1 if kind == "psac" else np.maximum(constant / r, L1)
-    return plain(bound / (1.0 - tau1))
+    return as_scalar(bound / (1.0 - tau1))
 
 
 def psac_table1(
@@ -165,7 +165,7 @@ def psac_table1(
     root = np.sqrt(linear**2 + 4.0 * square * product)
     with np.errstate(divide="ignore", invalid="ignore"):
         cancelled = np.where(product > 0, 2.0 * product / (root - linear), 0.0)
-    return plain(np.where(linear > 0, (linear + root) / (2.0 * square), cancelled))
+    return as_scalar(np.where(linear > 0, (linear + root) / (2.0 * square), cancelled))
 
 
 def invert_gain(value: ArrayLike, a: ArrayLike, R: ArrayLike) -> FloatArray:

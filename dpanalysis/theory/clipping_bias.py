@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int, check_number, check_positive
-from ._arguments import FloatArray, check_array, plain
+from .._validation import as_scalar, check_int, check_number, check_positive
+from ._arguments import FloatArray, check_array
 
 # Sums of terms that cancel to this fraction of their size are zero up to rounding.
 _ROUNDING = 64 * np.finfo(float).eps
@@ -131,7 +131,7 @@ def clipped_mean_gradient(
     """
     check_rule(weight_rule)
     a, p, c = _check_mixture(points, probabilities, curvatures)
-    return plain(_terms(weight_rule, check_array("x", x), a, p, c).sum(axis=-1))
+    return as_scalar(_terms(weight_rule, check_array("x", x), a, p, c).sum(axis=-1))
 
 
 def _bisect(inside: Callable[[float], bool], start: float, outside: float) -> float:

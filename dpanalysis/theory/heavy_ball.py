@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int
+from .._validation import as_scalar, check_int
 from ._arguments import (
     FloatArray,
     check_array,
     check_constants,
     check_method,
     check_noise_variance,
-    plain,
 )
 from .quadratic import as_spectrum, heavy_ball_recurrence, quadratic_gap, stationary_gap, worst_rate
 
@@ -88,7 +87,7 @@ def heavy_ball_optimal_momentum(step_size: ArrayLike, mu: float, L: float) -> Fl
     alpha = check_array(
         "step_size", step_size, low=0.0, low_open=True, high=4.0 / L, high_open=True
     )
-    return plain(np.maximum((1.0 - np.sqrt(alpha * mu)) ** 2, (1.0 - np.sqrt(alpha * L)) ** 2))
+    return as_scalar(np.maximum((1.0 - np.sqrt(alpha * mu)) ** 2, (1.0 - np.sqrt(alpha * L)) ** 2))
 
 
 def heavy_ball_gap(
@@ -171,7 +170,7 @@ def heavy_ball_stationary_gap(
     spectrum, _ = as_spectrum(eigenvalues)
     alpha, beta = check_method(step_size, momentum)
     recurrence = heavy_ball_recurrence(spectrum, alpha[..., None], beta[..., None])
-    return plain(stationary_gap(spectrum, recurrence, noise_variance))
+    return as_scalar(stationary_gap(spectrum, recurrence, noise_variance))
 
 
 def _power_norms(p: FloatArray, q: FloatArray, t: np.ndarray) -> FloatArray:
@@ -270,4 +269,4 @@ def heavy_ball_bound(
     else:
         p, q, _ = heavy_ball_recurrence(spectrum, alpha, beta)
         bound = 0.5 * high * _power_norms(p, q, times) ** 2 * distance + floor
-    return plain(bound)
+    return as_scalar(bound)

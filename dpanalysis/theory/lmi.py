@@ -31,8 +31,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
-from .._validation import check_number, check_positive
-from ._arguments import FloatArray, check_array, check_constants, plain
+from .._validation import as_scalar, check_number, check_positive
+from ._arguments import FloatArray, check_array, check_constants
 
 
 @lru_cache
@@ -329,7 +329,7 @@ class Certificate:
         moment = check_array("noise_second_moment", noise_second_moment, low=0.0)
         decay = self.rate ** (2.0 * times)
         transient = decay * (start / self.value_coefficient)
-        return plain(transient + (1.0 - decay) * (self.noise_gain * moment))
+        return as_scalar(transient + (1.0 - decay) * (self.noise_gain * moment))
 
 
 Start = float | tuple[float | None, float | None]

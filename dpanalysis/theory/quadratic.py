@@ -25,7 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._arguments import FloatArray, check_array, plain
+from .._validation import as_scalar
+from ._arguments import FloatArray, check_array
 
 
 class Recurrence(NamedTuple):
@@ -90,7 +91,7 @@ def worst_rate(
 ) -> FloatArray | float:
     """Return the spectral radius at the worse end of ``[mu, L]``: it is quasi-convex between."""
     ends = (recurrence(np.asarray(end), step_size, momentum) for end in (mu, L))
-    return plain(np.maximum(*(spectral_radius(p, q) for p, q, _ in ends)))
+    return as_scalar(np.maximum(*(spectral_radius(p, q) for p, q, _ in ends)))
 
 
 def quadratic_gap(

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_int, check_number
-from ._arguments import FloatArray, check_array, check_constants, plain
+from .._validation import as_scalar, check_int, check_number
+from ._arguments import FloatArray, check_array, check_constants
 from .lmi import Certificate
 
 
@@ -78,7 +78,7 @@ def noise_second_moment(
     scales = check_array("laplace_scales", laplace_scales, low=0.0)
     dimension = check_int("dimension", dimension, low=1)
     variance = check_number("subsampling_variance", subsampling_variance, low=0.0)
-    return plain(variance + 2.0 * dimension * scales**2)
+    return as_scalar(variance + 2.0 * dimension * scales**2)
 
 
 class ErrorRecursion(NamedTuple):

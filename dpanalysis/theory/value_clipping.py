@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import lambertw
 
-from .._validation import check_int, check_number
-from ._arguments import FloatArray, check_array, plain
+from .._validation import as_scalar, check_int, check_number
+from ._arguments import FloatArray, check_array
 
 _UNIT = 2.0**-53
 
@@ -87,7 +87,7 @@ def spectral_bound(matrix: ArrayLike, excess: float = 1e-3) -> float | FloatArra
     if B.ndim < 2 or not B.size:
         raise ValueError(f"matrix must have shape (..., m, n), got {B.shape}")
     found = [_bound(each, excess) for each in B.reshape(-1, *B.shape[-2:])]
-    return plain(np.reshape(found, B.shape[:-2]))
+    return as_scalar(np.reshape(found, B.shape[:-2]))
 
 
 def _bound(B: FloatArray, excess: float) -> float:
@@ -266,7 +266,7 @@ def weak_growth_mlp(
         LayerSizes(norms[..., i], 1.0, biases[..., i], float(bias_norms is not None))
         for i in range(norms.shape[-1])
     ]
-    return plain(2.0 * _KAPPA * growth_of_layers(row_norm, layers))
+    return as_scalar(2.0 * _KAPPA * growth_of_layers(row_norm, layers))
 
 
 # Clipping frequencies (Fang et al. 2023, sections 4 and 6)
@@ -328,7 +328,7 @@ def clipping_frequency_gaussian(
     x, shift = np.where(undecided, c, 1.0) ** 2, np.where(undecided & (g > 1e-30), g, 0.0) ** 2
     # The noncentral law is not defined at 0 in every version of SciPy.
     tail = np.where(shift > 0, ncx2.sf(x, d, np.where(shift > 0, shift, 1.0)), chi2.sf(x, d))
-    return plain(np.clip(np.where(undecided, tail, always), 0.0, 1.0))
+    return as_scalar(np.clip(np.where(undecided, tail, always), 0.0, 1.0))
 
 
 def clipping_frequency_light_tail(
@@ -357,7 +357,7 @@ def clipping_frequency_light_tail(
     rho = check_array("rho", rho, low=0.0, low_open=True)
     with np.errstate(over="ignore"):  # exp(-inf) = 0 is the correct limit
         exponent = 1.0 - (np.maximum(C - G, 0.0) / rho) ** 2
-    return plain(np.exp(np.minimum(exponent, 0.0)))
+    return as_scalar(np.exp(np.minimum(exponent, 0.0)))
 
 
 def clipping_frequency_weak_growth(
@@ -397,4 +397,4 @@ def clipping_frequency_weak_growth(
     excess = check_array("mean_loss - lower_bound", excess, low=0.0)
     room = C**2 - beta2
     bound = beta1 * excess / np.where(room > 0, room, 1.0)
-    return plain(np.where(room > 0, np.minimum(bound, 1.0), 1.0))
+    return as_scalar(np.where(room > 0, np.minimum(bound, 1.0), 1.0))

@@ -13,7 +13,7 @@ import pytest
 
 import dpanalysis as dpa
 from dpanalysis import methods as M
-from dpanalysis.methods.base import Method, ShortRepr, Step
+from dpanalysis.methods.base import Method, Step
 from dpanalysis.privacy.budget import Filter, Plan
 from dpanalysis.privacy.events import Pure
 
@@ -98,7 +98,7 @@ def test_a_query_at_a_point_beyond_the_limit_is_refused_and_not_charged():
 
 
 @dataclass(frozen=True, repr=False)
-class Leaky(ShortRepr, Method):
+class Leaky(Method):
     """Yields inside its batch, so that user code runs there."""
 
     def prepare(self, facts, budget, accountant):

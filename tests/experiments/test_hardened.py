@@ -112,6 +112,7 @@ def test_the_solver_is_held_to_what_the_doubles_leave_of_its_tolerance(monkeypat
 
 def test_records_in_parts_are_drawn_by_integers():
     source = mechanisms.random_source("os")
-    assert set(mechanisms.parts(source, 500, 3)) == {0, 1, 2} and not source.floating
+    assert all(map(len, dpa.BallsInBins(3).draw_epoch(500, source))) and not source.floating
     drawn = (3 * np.random.default_rng(0).random(50)).astype(int)
-    assert (mechanisms.parts(np.random.default_rng(0), 50, 3) == drawn).all()
+    batches = dpa.BallsInBins(3).draw_epoch(50, np.random.default_rng(0))
+    assert all((drawn[rows] == bin).all() for bin, rows in enumerate(batches))

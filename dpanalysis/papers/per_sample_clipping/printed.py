@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-from ...theory._arguments import FloatArray, plain
+from ..._validation import as_scalar
+from ...theory._arguments import FloatArray
 from ...theory.adaptive_clipping import check_spread, invert_gain, peak_and_offset
 
 
@@ -21,4 +22,4 @@ def printed_table1(
     tau0, tau1 = check_spread(tau0, tau1)
     peak, offset = peak_and_offset(kind, r)
     beta = peak * tau0**2 / (4.0 * (1.0 - tau1))
-    return plain(invert_gain(beta, 1.0 + tau1, tau0 + offset))
+    return as_scalar(invert_gain(beta, 1.0 + tau1, tau0 + offset))

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from numpy.typing import ArrayLike
 
-from ..._validation import check_int, check_number, check_positive
-from ...theory._arguments import FloatArray, check_failure, plain
+from ..._validation import as_scalar, check_int, check_number, check_positive
+from ...theory._arguments import FloatArray, check_failure
 from ...theory.clipped_sgd import sampled_tails
 from ...theory.value_clipping import check_layers
 
@@ -23,7 +23,7 @@ def printed_weak_growth_mlp(row_norm: float, spectral_norms: ArrayLike) -> float
     with three layers or more this does not bound the gradient. See 004-4.
     """
     row_norm, norms = check_layers(row_norm, spectral_norms)
-    return plain(8.0 * row_norm**2 * (norms.shape[-1] - 1) * (norms**2).sum(axis=-1))
+    return as_scalar(8.0 * row_norm**2 * (norms.shape[-1] - 1) * (norms**2).sum(axis=-1))
 
 
 def printed_objective_bound(

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from ..._validation import check_fraction, check_number, check_reals
+from ..._validation import as_scalar, check_fraction, check_number, check_reals
 from .accountant import Events, Groups, _applicable, _epsilon_by, epsilon, group
 from .epochs import Epoch
 from .events import Event, Sampled, counted_gaussian_terms
@@ -115,18 +115,18 @@ class PrivacyCurve:
         """Return the least delta at ``epsilon``, any real numbers."""
         loss = check_reals("epsilon", epsilon)
         if self.mu is not None:
-            return _plain(gaussian_divergence(self.mu, loss))
+            return as_scalar(gaussian_divergence(self.mu, loss))
         x = np.exp(np.minimum(np.abs(loss), _LARGEST_LOSS))
         above = np.interp(x, self._places, self._heights)  # beyond the last place it is no larger
         below = np.minimum(loss, 0.0)
-        return _plain(np.where(loss >= 0.0, above, -np.expm1(below) + np.exp(below) * above))
+        return as_scalar(np.where(loss >= 0.0, above, -np.expm1(below) + np.exp(below) * above))
 
     def epsilon(self, delta: ArrayLike) -> Any:
         """Return the least epsilon at ``delta`` in [0, 1]; infinite where the curve says none."""
         wanted = check_reals("delta", delta)
         if not np.all((wanted >= 0.0) & (wanted <= 1.0)):
             raise ValueError(f"delta must lie in [0, 1], got {delta!r}")
-        return _plain(np.vectorize(self._epsilon, otypes=[np.float64])(wanted))
+        return as_scalar(np.vectorize(self._epsilon, otypes=[np.float64])(wanted))
 
     def _epsilon(self, delta: float) -> float:
         if self.mu is not None:
@@ -150,15 +150,15 @@ class PrivacyCurve:
         if not np.all((rate >= 0.0) & (rate <= 1.0)):
             raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
         if self.mu is not None:
-            return _plain(special.ndtr(-special.ndtri(rate) - self.mu))
+            return as_scalar(special.ndtr(-special.ndtri(rate) - self.mu))
         flat = rate.ravel()
         rows = np.split(flat, range(_BLOCK, flat.size, _BLOCK))
         least = [(1.0 - self._heights - row[:, None] * self._places).max(axis=1) for row in rows]
-        return _plain(np.clip(np.concatenate(least).reshape(rate.shape), 0.0, 1.0 - rate))
+        return as_scalar(np.clip(np.concatenate(least).reshape(rate.shape), 0.0, 1.0 - rate))
 
     def true_positive_rate(self, fpr: ArrayLike) -> Any:
         """Return the largest share of the records there that is found, at ``fpr`` in [0, 1]."""
-        return _plain(1.0 - self.tradeoff(fpr))
+        return as_scalar(1.0 - self.tradeoff(fpr))
 
     def advantage(self) -> float:
         """Return the largest true less false positive rate: the total variation distance."""
@@ -172,7 +172,7 @@ class PrivacyCurve:
         chance = check_reals("prior", prior)
         if not np.all((chance > 0.0) & (chance < 1.0)):
             raise ValueError(f"prior must lie in (0, 1), got {prior!r}")
-        return _plain(chance * (1.0 - np.asarray(self.delta(-special.logit(chance)))))
+        return as_scalar(chance * (1.0 - np.asarray(self.delta(-special.logit(chance)))))
 
     def plot(self, ax: Axes | None = None, *, delta: float = 1e-5) -> Axes:
         """Draw the trade-off curve; the Gaussian of the same (epsilon, delta) dashed.
@@ -225,11 +225,6 @@ class PrivacyCurve:
         right = min(max(int(np.searchsorted(x, math.exp(loss))), 1), x.size - 1)
         fall = self._heights[right - 1] - self._heights[right]
         return float(np.clip(fall / (x[right] - x[right - 1]), 0.0, 1.0))
-
-
-def _plain(values: Any) -> Any:
-    """Return a float in place of an array without axes."""
-    return float(values) if np.ndim(values) == 0 else np.asarray(values)
 
 
 def _mu_of(loss: float, delta: float) -> float:

@@ -60,7 +60,7 @@ from scipy import special
 
 from ..._validation import check_fraction, check_int, check_positive
 from .events import Event, Sampled, check_events, described, relations_of, unrolled
-from .pairs import Array, Pair, product
+from .pairs import Array, Pair, cell_masses, product
 from .pld import _power, lower_epsilon, without_noise
 from .sampling import BallsInBins, EpochSampling, RandomAllocation
 from .zcdp import gaussian_epsilon
@@ -300,11 +300,7 @@ class _Ratio:
 
 def _cells(ratio: _Ratio, grid: Array) -> list[Array]:
     """Return Y(a < U <= b) and X(a < U <= b) of neighbours a, b of a grid."""
-    # Each from the tail that is smaller, so that small probabilities keep their digits.
-    return [
-        np.where(low[1:] < 0.5, np.diff(low), -np.diff(high))
-        for low, high in zip(ratio.below(grid), ratio.above(grid))
-    ]
+    return list(map(cell_masses, ratio.below(grid), ratio.above(grid)))
 
 
 def _spread(ratio: _Ratio, grid: Array) -> Array:
@@ -503,8 +499,7 @@ def shuffle_lower_epsilon(
     laws = []
     for shift in (2.0, 1.0):
         log_below = special.log_ndtr((at - shift) / sigma) + rest
-        below, above = np.exp(log_below), -np.expm1(log_below)
-        laws.append(np.where(below[1:] < 0.5, np.diff(below), -np.diff(above)))
+        laws.append(cell_masses(np.exp(log_below), -np.expm1(log_below)))
     with_it, without = laws
     some = with_it > 1e-280
     mass, without = with_it[some], np.maximum(without[some], 1e-280)  # more of Q is less of a loss

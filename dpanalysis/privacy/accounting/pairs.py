@@ -27,6 +27,12 @@ Array: TypeAlias = NDArray[np.floating[Any]]
 _MOST_ATOMS = 32
 
 
+def cell_masses(below: Array, above: Array) -> Array:
+    """Return the probabilities between neighbours of a grid, from those below and above each."""
+    # Each from the tail that is smaller, so that small probabilities keep their digits.
+    return np.where(below[1:] < 0.5, np.diff(below), -np.diff(above))
+
+
 @dataclass(frozen=True)
 class Pair:
     """A dominating pair (P, Q): independent parts, then subsampled together."""

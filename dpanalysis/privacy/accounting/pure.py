@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..._validation import check_int, check_number, check_reals
+from ..._validation import as_scalar, check_int, check_number, check_reals
 
 # Bounds the relative error of an expression of a few functions.
 _ROUNDING = 2e-15
@@ -27,11 +27,6 @@ def _positive(name: str, value: ArrayLike, allow_zero: bool = False) -> Any:
     return array
 
 
-def _scalar(value: Any) -> Any:
-    """Return a Python float for a zero-dimensional result."""
-    return float(value) if np.ndim(value) == 0 else value
-
-
 def amplify(epsilon: ArrayLike, fraction: float) -> Any:
     r"""Return the pure loss of an epsilon-private query on a random part of the data.
 
@@ -44,14 +39,14 @@ def amplify(epsilon: ArrayLike, fraction: float) -> Any:
     base = _positive("epsilon", epsilon, allow_zero=True)
     q = check_number("fraction", fraction, low=0.0, high=1.0, low_open=True)
     if q == 1.0:
-        return _scalar(base + 0.0)
+        return as_scalar(base + 0.0)
     # q e^base by halves: the power alone may overflow where the product does not.
     with np.errstate(over="ignore"):
         half = np.exp(0.5 * base)
         added = np.where(base <= 1.0, q * np.expm1(np.minimum(base, 1.0)), (q * half) * half - q)
     large = base * (1.0 + _ROUNDING) + math.log(q)
     value = np.where(added < 1e290, np.log1p(np.minimum(added, 1e290)), large)
-    return _scalar(np.minimum((1.0 + _ROUNDING) * value, base))
+    return as_scalar(np.minimum((1.0 + _ROUNDING) * value, base))
 
 
 def deamplify(epsilon: ArrayLike, fraction: float) -> Any:
@@ -59,11 +54,11 @@ def deamplify(epsilon: ArrayLike, fraction: float) -> Any:
     amplified = _positive("epsilon", epsilon, allow_zero=True)
     q = check_number("fraction", fraction, low=0.0, high=1.0, low_open=True)
     if q == 1.0:
-        return _scalar(amplified + 0.0)
+        return as_scalar(amplified + 0.0)
     small = np.log1p(np.expm1(np.minimum(amplified, 1.0)) / q)
     # 1 + (e^x - 1)/q = (e^x/q) (1 - (1 - q) e^-x)
     large = amplified - math.log(q) + np.log1p((q - 1.0) * np.exp(-amplified))
-    return _scalar((1.0 - _ROUNDING) * np.where(amplified <= 1.0, small, large))
+    return as_scalar((1.0 - _ROUNDING) * np.where(amplified <= 1.0, small, large))
 
 
 def _fraction(n: int, m: int) -> float:

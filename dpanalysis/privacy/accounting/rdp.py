@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from ..._validation import check_int, check_number
-from .pure import _positive, _scalar, amplify
+from ..._validation import as_scalar, check_int, check_number
+from .pure import _positive, amplify
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -62,7 +62,7 @@ def rdp_gaussian(orders: ArrayLike, noise_multiplier: ArrayLike) -> Any:
     spread = _positive("noise_multiplier", noise_multiplier)
     with np.errstate(invalid="ignore"):  # both infinite
         cost = _orders(orders) * (0.5 / spread**2)
-    return _scalar(np.where(np.isinf(spread), 0.0, cost))
+    return as_scalar(np.where(np.isinf(spread), 0.0, cost))
 
 
 def rdp_laplace(orders: ArrayLike, epsilon: ArrayLike) -> Any:
@@ -138,7 +138,7 @@ def _two_exponentials(
         near = np.log1p(excess(tame_a, tame_loss)) / (tame_a - 1.0)
         far = loss + np.log1p(low * np.expm1(-gap)) / (a - 1.0)
     value = np.where(small, near, np.where(np.isinf(loss), np.inf, far))
-    return _scalar(np.where(np.isinf(a), loss, value))
+    return as_scalar(np.where(np.isinf(a), loss, value))
 
 
 def _expm1_minus(x: Any) -> Any:
@@ -253,7 +253,7 @@ def rdp_pure_poisson(orders: ArrayLike, rate: float, epsilon: float) -> Any:
         log_low + _log_power_excess(top, tame), log_high + _log_power_excess(bottom, tame)
     )
     value = np.logaddexp(0.0, excess) / (tame - 1.0)
-    return _scalar(np.where(np.isinf(a), top, value))
+    return as_scalar(np.where(np.isinf(a), top, value))
 
 
 def rdp_pure_without_replacement(orders: ArrayLike, n: int, m: int, epsilon: float) -> Any:
@@ -281,7 +281,7 @@ def rdp_pure_without_replacement(orders: ArrayLike, n: int, m: int, epsilon: flo
         near = np.log1p(speak * np.expm1(np.minimum(moment, 30.0)))
         far = np.logaddexp(math.log1p(-speak) if speak < 1.0 else -np.inf, log_speak + moment)
         value = np.where(moment < 30.0, near, far) / (a - 1.0)
-    return _scalar(np.where(np.isinf(a), top, value))
+    return as_scalar(np.where(np.isinf(a), top, value))
 
 
 # Subsampled releases
@@ -408,7 +408,7 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
     q = check_number("rate", rate, low=0.0, high=1.0)
     s = check_number("noise_multiplier", noise_multiplier, low=0.0, low_open=True, finite=False)
     if q == 0.0 or math.isinf(s):
-        return _scalar(np.zeros(a.shape))
+        return as_scalar(np.zeros(a.shape))
     if q == 1.0 or s < 1e-6:  # below that, the batch is as good as known
         return rdp_gaussian(a, s)
     flat = np.ravel(a)
@@ -424,7 +424,7 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
             values[i] = rdp_gaussian(flat[i], s)
         else:
             values[i] = _poisson_gaussian_integral(float(flat[i]), q, 1.0 / s)
-    return _scalar(values.reshape(a.shape))
+    return as_scalar(values.reshape(a.shape))
 
 
 def _poisson_gaussian_integral(a: float, q: float, mu: float) -> float:
@@ -492,9 +492,9 @@ def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: boo
     q = check_number("rate", rate, low=0.0, high=1.0)
     base = np.asarray(base_rdp(a), dtype=np.float64)
     if q == 0.0:
-        return _scalar(np.zeros(a.shape))
+        return as_scalar(np.zeros(a.shape))
     if q == 1.0:
-        return _scalar(base)
+        return as_scalar(base)
     log_keep = math.log1p(-q)
     log_factor = 0.0 if exact_pair else math.log(3.0)
 
@@ -503,7 +503,7 @@ def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: boo
         log_moments = (j - 1.0) * np.asarray(base_rdp(j)) + np.where(j > 2.0, log_factor, 0.0)
         return _binomial_cost(whole, math.log(q) - log_keep, log_keep, _log_expm1(log_moments))
 
-    return _scalar(np.minimum(_between_integers(a, cost, _pure_limit(a, base, q)), base))
+    return as_scalar(np.minimum(_between_integers(a, cost, _pure_limit(a, base, q)), base))
 
 
 def _pure_limit(orders: Any, base: Array, fraction: float) -> float:
@@ -558,7 +558,7 @@ def _fixed_size(a: Any, s: float, base_rdp: Curve, pure: float = math.inf) -> An
     """Return the formula above for a record that is in the batch with probability ``s``."""
     base = np.asarray(base_rdp(a), dtype=np.float64)
     if s == 1.0:
-        return _scalar(base)
+        return as_scalar(base)
     log_pure = float(_log_expm1(np.asarray(pure)))
 
     def cost(whole: Array) -> Array:
@@ -568,4 +568,4 @@ def _fixed_size(a: Any, s: float, base_rdp: Curve, pure: float = math.inf) -> An
         log_terms[0] = min(log_terms[0], math.log(4.0) + float(_log_expm1(curve[0])))
         return _binomial_cost(whole, math.log(s), 0.0, log_terms)
 
-    return _scalar(np.minimum(_between_integers(a, cost, _pure_limit(a, base, s)), base))
+    return as_scalar(np.minimum(_between_integers(a, cost, _pure_limit(a, base, s)), base))

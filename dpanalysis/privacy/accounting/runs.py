@@ -25,7 +25,7 @@ from ..._validation import check_fraction, check_int, check_number, check_positi
 from .accountant import epsilon
 from .epochs import Epoch, bins_lower_epsilon, shuffle_lower_epsilon
 from .events import Event, Gaussian, Repeated, Sampled
-from .pairs import Array
+from .pairs import Array, cell_masses
 from .pld import _ROUNDING, lower_epsilon
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from .sampling import BallsInBins, Poisson, RandomAllocation, WithoutReplacement, WithReplacement
@@ -228,26 +228,19 @@ def _full(run: _Run) -> _Answer:
     return upper, (1.0 - 1e-11) * upper, _ADD, run.gaussian(run.steps, 2.0), why
 
 
-#: Ways of drawing batches, and what each costs.
-SAMPLINGS: dict[str, Callable[[_Run], _Answer]] = {
-    "poisson": _by_poisson,
-    "shuffle": _by_shuffle,
-    "balls in bins": _by_bins,
-    "random allocation": _by_allocation,
-    "fixed size": _by_fixed_size,
-    "with replacement": _with_replacement,
-    "cyclic": _by_turns,
-    "full": _full,
-}
-_WORDS = {
-    "poisson": "Poisson sampling",
-    "shuffle": "shuffled batches",
-    "balls in bins": "balls in bins",
-    "random allocation": "random allocation",
-    "fixed size": "batches of a fixed size, each drawn afresh without replacement",
-    "with replacement": "batches of a fixed size, drawn with replacement",
-    "cyclic": "batches in a fixed order",
-    "full": "full batches",
+#: Ways of drawing batches: in words, and what each costs.
+SAMPLINGS: dict[str, tuple[str, Callable[[_Run], _Answer]]] = {
+    "poisson": ("Poisson sampling", _by_poisson),
+    "shuffle": ("shuffled batches", _by_shuffle),
+    "balls in bins": ("balls in bins", _by_bins),
+    "random allocation": ("random allocation", _by_allocation),
+    "fixed size": (
+        "batches of a fixed size, each drawn afresh without replacement",
+        _by_fixed_size,
+    ),
+    "with replacement": ("batches of a fixed size, drawn with replacement", _with_replacement),
+    "cyclic": ("batches in a fixed order", _by_turns),
+    "full": ("full batches", _full),
 }
 
 
@@ -340,10 +333,11 @@ def accounting(
     length = _length(epochs, steps)
     total = length if steps is not None else length * each
     run = _Run(sigma, delta, share, each, total, times, n, batch_size)
-    upper, lower, relation, replaced, why = SAMPLINGS[sampling](run)
+    drawn, cost = SAMPLINGS[sampling]
+    upper, lower, relation, replaced, why = cost(run)
     if n is not None and delta >= 1.0 / n:
         why += f" Beware: delta is not below 1/n = {1.0 / n:.2g}, which allows one record in clear."
-    words = [_WORDS[sampling], f"noise multiplier {sigma:g}"]
+    words = [drawn, f"noise multiplier {sigma:g}"]
     if sampling == "poisson":
         words += [f"rate {share:g}", f"{total} steps"]
     elif sampling in ("fixed size", "with replacement"):
@@ -476,8 +470,7 @@ def _cells(at: Array, law: Array, none: float, shifts: Array) -> tuple[Array, Ar
     """Return the masses of cells of outcomes under P and Q."""
 
     def of(shift: float) -> Array:
-        low, high = special.ndtr(at - shift), special.ndtr(shift - at)
-        return np.where(low[1:] < 0.5, np.diff(low), -np.diff(high))
+        return cell_masses(special.ndtr(at - shift), special.ndtr(shift - at))
 
     without = of(0.0)
     return none * without + sum(p * of(s) for p, s in zip(law, shifts)), without

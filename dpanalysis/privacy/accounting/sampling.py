@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..._validation import check_int, keep_numbers
 from .. import noise
-from ..noise import SystemRandom
+from ..noise import Random, SystemRandom
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
 # What belongs together, for the messages that refuse the rest.
@@ -33,14 +33,6 @@ PAIRS = (
     f"records among the batches of an epoch Shuffle with {REPLACE_ONE!r}, BallsInBins and "
     f"RandomAllocation with {ADD_OR_REMOVE_ONE!r}"
 )
-
-
-class Uniforms(Protocol):
-    """A source of uniforms in [0, 1): a NumPy generator or the operating system's entropy."""
-
-    def random(self, size: int) -> NDArray[np.float64]:
-        """Return ``size`` independent uniforms."""
-        ...  # pragma: no cover
 
 
 @dataclass(frozen=True)
@@ -73,7 +65,7 @@ class Full:
         """Return in plain words which records a release looks at."""
         return "the whole data set"
 
-    def draw(self, n: int, random: Uniforms) -> NDArray[np.int64] | None:
+    def draw(self, n: int, random: Random) -> NDArray[np.int64] | None:
         """Return None, which stands for all rows without copying an index."""
         self.validate(n)
         return None
@@ -131,7 +123,7 @@ class WithoutReplacement(_FixedSize):
         """Return in plain words which records a release looks at."""
         return f"{batches} of {self.m:,} of the {n:,} records, drawn without replacement"
 
-    def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
+    def draw(self, n: int, random: Random) -> NDArray[np.int64]:
         """Return m sorted row numbers, int64.
 
         Independent indices are marked in a bitmap until m different ones are there;
@@ -186,7 +178,7 @@ class WithReplacement(_FixedSize):
         """Return in plain words which records a release looks at."""
         return f"{batches} of {self.m:,} draws from the {n:,} records, with replacement"
 
-    def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
+    def draw(self, n: int, random: Random) -> NDArray[np.int64]:
         """Return m sorted row numbers, those drawn several times as often."""
         self.validate(n)
         if isinstance(random, SystemRandom):
@@ -235,7 +227,7 @@ class Poisson:
         """Return in plain words which records a release looks at."""
         return f"{batches} drawn by Poisson sampling with rate {self.rate:.4g}"
 
-    def draw(self, n: int, random: Uniforms) -> NDArray[np.int64]:
+    def draw(self, n: int, random: Random) -> NDArray[np.int64]:
         """Return the sorted row numbers of the batch, possibly none, int64.
 
         The gaps between members of the batch are geometric, so that the work is
@@ -308,7 +300,7 @@ def _grouped(bins: NDArray[np.unsignedinteger[Any]], batches: int) -> list[NDArr
     return np.split(order, np.cumsum(np.bincount(bins, minlength=batches))[:-1])
 
 
-def _integers(random: Any, below: int, size: int) -> NDArray[np.int64]:
+def _integers(random: Random, below: int, size: int) -> NDArray[np.int64]:
     """Return uniform integers; without bias of the operating system's entropy."""
     if isinstance(random, SystemRandom):
         return np.asarray(random.integers(below, size=size))
@@ -338,7 +330,7 @@ class BallsInBins(_Divided):
         """Return in plain words the batches of an epoch, and what is in them."""
         return f"{super().describe()}, each record in one of them at random (balls in bins)"
 
-    def draw_epoch(self, n: int, random: Uniforms) -> list[NDArray[np.int64]]:
+    def draw_epoch(self, n: int, random: Random) -> list[NDArray[np.int64]]:
         """Return the sorted row numbers of each batch, possibly none; n may be private."""
         check_int("n", n, low=1)
         bins = _integers(random, self.batches, n)
@@ -379,7 +371,7 @@ class RandomAllocation(_Divided):
         """Return in plain words the batches of an epoch, and what is in them."""
         return f"{super().describe()}, each record in {self.times} of them at random"
 
-    def draw_epoch(self, n: int, random: Uniforms) -> list[NDArray[np.int64]]:
+    def draw_epoch(self, n: int, random: Random) -> list[NDArray[np.int64]]:
         """Return the sorted row numbers of each batch, possibly none; n may be private.
 
         Floyd's algorithm, for all records at once: one more number, or the largest if it is there.
@@ -419,7 +411,7 @@ class Shuffle(_Divided):
         """Return in plain words the batches of an epoch, and what is in them."""
         return f"{super().describe()}, into which the shuffled records are cut"
 
-    def draw_epoch(self, n: int, random: Uniforms) -> list[NDArray[np.int64]]:
+    def draw_epoch(self, n: int, random: Random) -> list[NDArray[np.int64]]:
         """Return the sorted row numbers of each batch.
 
         The order of random numbers of 53 bits (62 of the operating system's entropy) is a
@@ -427,7 +419,7 @@ class Shuffle(_Divided):
         """
         self.validate(n)
         exact = isinstance(random, SystemRandom)
-        keys = random.integers(2**62, size=n) if exact else random.random(n)  # type: ignore
+        keys = random.integers(2**62, size=n) if exact else random.random(n)
         order = np.argsort(keys, kind="stable")
         return [np.sort(rows) for rows in np.array_split(order, self.batches)]
 

@@ -68,9 +68,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from ..._validation import check_choice, check_int, check_number, check_positive
+from ..._validation import as_scalar, check_choice, check_int, check_number, check_positive
 from .events import Event
-from .pure import _scalar
 from .rdp import _log_power_excess, _orders, rdp_gaussian, rdp_laplace, rdp_pure
 
 Array: TypeAlias = NDArray[np.float64]
@@ -168,7 +167,7 @@ def rdp_above_threshold(
             "without a cap there is no bound"
         )
     cost = [_bound(float(a), noise, first, second, cap, shifts, shared) for a in order.flat]
-    return _scalar(np.array(cost).reshape(order.shape))
+    return as_scalar(np.array(cost).reshape(order.shape))
 
 
 def _rdp_gaussian(orders: ArrayLike, shift: float) -> Any:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from ..._validation import check_fraction, check_number, check_positive
-from .pure import _positive, _scalar
+from ..._validation import as_scalar, check_fraction, check_number, check_positive
+from .pure import _positive
 
 _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Nodes and weights of Gauss and Legendre's rule on [0, 1], eight of each.
@@ -36,12 +36,12 @@ def zcdp_pure(epsilon: ArrayLike) -> Any:
     0.4621172
     """
     loss = _positive("epsilon", epsilon, allow_zero=True)
-    return _scalar(loss * np.tanh(0.5 * loss))
+    return as_scalar(loss * np.tanh(0.5 * loss))
 
 
 def zcdp_gaussian(noise_multiplier: ArrayLike) -> Any:
     """Return rho of Gaussian noise: 1/(2 noise_multiplier**2)."""
-    return _scalar(0.5 / _positive("noise_multiplier", noise_multiplier) ** 2)
+    return as_scalar(0.5 / _positive("noise_multiplier", noise_multiplier) ** 2)
 
 
 def zcdp_to_epsilon(rho: float, delta: float) -> float:
@@ -163,7 +163,7 @@ def gaussian_delta(noise_multiplier: ArrayLike, epsilon: ArrayLike) -> Any:
     0.126937
     """
     mu = 1.0 / _positive("noise_multiplier", noise_multiplier)
-    return _scalar(gaussian_divergence(mu, np.asarray(epsilon, dtype=np.float64)))
+    return as_scalar(gaussian_divergence(mu, np.asarray(epsilon, dtype=np.float64)))
 
 
 def gaussian_divergence(mu: ArrayLike, loss: ArrayLike) -> Any:

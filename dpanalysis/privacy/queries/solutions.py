@@ -14,7 +14,7 @@ from ..._devices import to_host
 from ..._validation import check_choice, check_finite, check_int, check_number, check_positive
 from .. import mechanisms
 from ..accounting.relations import REPLACE_ONE
-from ..accounting.sampling import Sampling
+from ..accounting.sampling import BallsInBins, Sampling
 from ..events import Event, Gaussian, GaussianBound, Pure, Sampled
 from ..facts import Block, draw_blocks, second_moment
 from .base import (
@@ -225,9 +225,7 @@ class NoisyDescent(Query):
 
         batches: list[Any] = [None]
         if m > 1:
-            drawn = mechanisms.parts(random, problem.n, m)
-            order = np.argsort(drawn, kind="stable")
-            batches = np.split(order, np.cumsum(np.bincount(drawn, minlength=m))[:-1])
+            batches = BallsInBins(m).draw_epoch(problem.n, random)
         total = np.zeros(len(w))
         for left in range(self.passes - 1, -1, -1):
             for rows in batches:
