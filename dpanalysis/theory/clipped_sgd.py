@@ -1,11 +1,13 @@
 r"""Utility of private SGD with a clip norm that hardly ever clips (Fang et al. 2023, section 4).
 
 The paper does not give its constants c1 to c5; the bounds here need none. With
-:math:`\tilde\sigma` such that the gradient noise satisfies :math:`E[\zeta_t | w_t] = 0` and
-:math:`E[\exp(\|\zeta_t\|^2/\tilde\sigma^2) | w_t] \le e`, and with :math:`\eta \le 1/L`,
+:math:`\tilde\sigma` such that the gradient noise satisfies :math:`E[\zeta_t | F_t] = 0` and
+:math:`E[\exp(\|\zeta_t\|^2/\tilde\sigma^2) | F_t] \le e`, :math:`F_t` all that came before (a size
+that is drawn once for all steps has no such bound: claim 004-18), and with :math:`\eta \le 1/L`,
 :math:`S = \eta^2 \tilde\sigma^2 T`, :math:`Y_t = f(w_t) - f^*`, every step of the method obeys
 
-.. math:: E[e^{\lambda (Y_{t+1} - Y_t)}] \le \exp\left(-\lambda\eta (1 - L\eta/2) \|\nabla f\|^2
+.. math:: E[e^{\lambda (Y_{t+1} - Y_t)} | F_t] \le \exp\left(
+          -\lambda\eta (1 - L\eta/2) \|\nabla f\|^2
           + \tfrac{1}{2} \lambda L \eta^2 \tilde\sigma^2
           + \tfrac{3}{2} \lambda^2 \eta^2 (1 - L\eta)^2 \tilde\sigma^2 \|\nabla f\|^2\right)
 
@@ -74,7 +76,8 @@ def sgd_objective_bound(
 
     The smaller of :math:`D + L S/2 + \tfrac32 \eta \tilde\sigma^2 \ln(1/\delta)` and, about,
     :math:`(\sqrt{D + L S/2} + \sqrt{3 L S \ln(1/\delta)})^2`, derived in the module's docstring.
-    Fang et al. (2023), Proposition 4.2, which omits that the noise must be centered given the past.
+    Fang et al. (2023), Proposition 4.2, which omits that the noise must be centered, and have its
+    moment, given the past.
     """
     gap = check_number("initial_gap", initial_gap, low=0.0)
     L = check_positive("L", L)

@@ -351,7 +351,8 @@ def shared_as_printed(effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
     says="'use Lemma 4 to amplify for subsampling, and Lemma 3 to calculate the overall privacy'",
     hypotheses="q, rho_grad, eps_BT and the order are free in Algorithm 2; losses in [0, Delta_f]",
-    changes="a batch of its own for every access, or budgets so small that the factor 3 pays",
+    changes="a batch of its own for every access, or budgets so small that the factor 3 pays; in "
+    "section 5.7 gradient and search are composed first",
     adversary=shared_as_printed,
 )
 def shared_batch(effort: Effort) -> Iterator[Evidence]:
@@ -395,7 +396,8 @@ def shared_batch(effort: Effort) -> Iterator[Evidence]:
     says="line 10 searches on B again, line 11 subtracts amp(eps_ls(alpha)); Algorithm 3 samples a "
     "B as well, and does not return it",
     hypotheses="a search follows only one that failed; the gradients between them are charged",
-    changes="a batch of its own for every search, as if Algorithm 3 replaced the B of Algorithm 2",
+    changes="a batch of its own for every search, as if Algorithm 3 replaced the B of Algorithm 2; "
+    "in section 5.7 no batch is searched twice",
     adversary=shared_as_printed,
 )
 def repeated_searches(effort: Effort) -> Iterator[Evidence]:

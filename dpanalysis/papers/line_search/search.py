@@ -332,8 +332,8 @@ def at_a_large_cap(effort: Effort) -> Iterator[Evidence]:
     "Theorem 3, (5)",
     "with Gaussian noise the search costs alpha (4 sigma_1^2 + sigma_2^2)/(2 sigma_1^2 "
     "sigma_2^2), which is alpha rho, whatever max_it",
-    "`privacy.rdp_above_threshold`: it grows with max_it; far below (5) at max_it = 20, a quarter "
-    "of it for losses in [0, Delta_f]",
+    "`privacy.rdp_above_threshold`: it grows with max_it; below (5) at max_it = 20, less than a "
+    "quarter of it for losses in [0, Delta_f]",
     verdict="corrected",
     says="'the Gaussian version of Algorithm 1 is (alpha, eps(alpha))-RDP', (5), at any max_it",
     hypotheses="sigma_1^2 = 3/(2 rho), sigma_2^2 = 3/rho; |f_i| <= Delta_f at max_it = 1000; for "

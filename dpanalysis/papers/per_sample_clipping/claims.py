@@ -196,12 +196,12 @@ ATTAINED = {
     "000-4",
     "Discussion of Lemma 2; Table 1",
     "with the weight of Auto-S, (L0 + L1 \\|\\|grad f\\|\\|) w has a bound that does not depend on "
-    "the gradient where r > tau0, which the proofs of the rivals assume",
+    "the gradient where r > tau0, which is assumed for NSGD (as is, for Auto-S, a symmetric law)",
     "max(A/r, L1)/(1 - tau1), for any r > 0: the assumption is not needed",
     verdict="sharpened",
     says='"Due to its monotonically decreasing weight function, NSGD can only find an upper bound '
     'that does not depend on" the gradient "by assuming r > tau0"; in Table 1, "Comparison of '
-    'theoretical results", it is NSGD\'s "Additional assumption".',
+    'theoretical results", it is an "Additional assumption", beside p(xi) = p(-xi).',
     hypotheses="Assumption 2, L0 > 0, L1 >= 0, 0 <= tau1 < 1",
     changes="Read as what the weight function allows, and not as a report of the rivals' proofs, "
     "the sentence is false: no r is needed.",
@@ -321,7 +321,7 @@ def best_steps(effort: Effort) -> Iterator[Evidence]:
     yield premise("r", rs, "<=", 1.0)
     rules = [*(lambda t, a=a: a for a in (0.01, 0.05, 0.5)), lambda t: 1.0 / math.sqrt(t + 1.0)]
     found = [last_gradients(rs, rule) for rule in rules]
-    what = "smallest \\|grad f\\| after 3000 steps, any r <= 1 and step size"
+    what = "smallest \\|grad f\\| after 3000 steps, r <= 1, four rules of steps"
     yield printed(what, np.min(found), "<=", 0.0, tolerance=1e-3, cases=np.size(found))
 
 
@@ -334,7 +334,8 @@ def best_steps(effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
     says='"Without losing generality, we prove that DP-PSAC converges to the stationary point", '
     "i.e. the limit of the gradient is 0.",
-    hypotheses="Assumptions 1 and 2, r in (0, 1], no noise",
+    hypotheses="Assumptions 1 and 2, r in (0, 1], no noise; on paper for any r > 0: samples at 1/3 "
+    "and -2/3 of the gradient's size balance where w(1/3) = w(2/3), which takes r^2 = -2/9",
     changes="Read as the criterion of which Theorem 2 proves a part (Remark 2 names the term that "
     "does not vanish) it is no claim.",
     adversary=best_steps,
@@ -530,8 +531,8 @@ def run_and_bound(
     "000-11",
     "Theorem 2 (its bound is lost in our text), Remark 2, abstract",
     "with a constant step in proportion to 1/sqrt(d sigma^2 T (L0 + L1 (tau0 + 1))) and T large, "
-    "E min_t \\|\\|grad f(x_t)\\|\\| has a bound; its part that vanishes is of the order of "
-    "NSGD's, read as T^-1/4",
+    "E min_t \\|\\|grad f(x_t)\\|\\| has a bound, its part that vanishes of the order of NSGD's, "
+    "read as T^-1/4: as far as it is legible",
     "`theory.psac_theorem2`, with all constants",
     verdict="sharpened",
     says="Theorem 2 bounds E(min ...) for T at least A(L, tau, d, r, sigma, B), Remark 2 says that "
@@ -539,7 +540,8 @@ def run_and_bound(
     'order".',
     hypotheses="Assumptions 1 and 2 with L1 > 0 and tau1 > 0, d = 20, Poisson batches, noise; the "
     "numerator of the step and the exponent -1/4 are not legible",
-    changes="If the bound that is lost is below what these runs reach, it is false.",
+    changes="It judges what is legible. If the bound that is lost is below what these runs reach, "
+    "it is false.",
 )
 def convergence(effort: Effort) -> Iterator[Evidence]:
     """Run on a function that is not smooth without L1, with the printed step size."""
@@ -649,9 +651,11 @@ def any_constants(effort: Effort) -> Iterator[Evidence]:
     says='Line 3 samples a batch "uniformly with replacement"; Theorem 1 says that Algorithm 1 is '
     'private "given the sampling probability q = B/N".',
     hypotheses="epsilon <= c1 q^2 T, delta > 0, sigma as in 000-9, for any c1 and c2; epsilon is "
-    "below ln(1/delta), so that 000-9 is not the reason; delta is N^-B/4, 1e-244 at c1 = c2 = 1",
+    "below ln(1/delta), so that 000-9 is not the reason; delta is N^-B/4, 1e-244 at c1 = c2 = 1; "
+    "the step sizes eta_t, which are free, fall after the first, so that the last iterate shows it",
     changes='If "with replacement" is a slip (the experiments use Opacus, which draws Poisson '
-    "batches), the algorithm meant is the one that 000-9 judges; for a delta that is not so small "
+    "batches) or means that whole batches are put back, which hold no record twice, the algorithm "
+    "meant is the one that 000-9 judges; for a delta that is not so small "
     "nothing here refutes the theorem, with replacement costs more.",
     adversary=any_constants,
 )
@@ -735,7 +739,8 @@ def long_full_batches(effort: Effort) -> Iterator[Evidence]:
     'number of iterations T, for any epsilon <= c1 q^2 T and delta > 0" it is private.',
     hypotheses="q = 1 and .01, epsilon < c1 q^2 T, the least sigma allowed, for any c1 and c2, "
     "which come before all else",
-    changes="A bound on epsilon, such as epsilon <= ln(1/delta): all usual budgets keep it.",
+    changes="A bound on epsilon, such as epsilon <= ln(1/delta): all usual budgets keep it; or, as "
+    "it is lost in our text, another sigma than that of Abadi et al.",
     adversary=long_full_batches,
 )
 def large_budgets(effort: Effort) -> Iterator[Evidence]:

@@ -26,10 +26,10 @@ Algorithm 1 | used | `methods.SGD` with `clipping.Flat`, Poisson batches
 Algorithm 2 | 004-10 | SGD with light-tailed noise
 Algorithm 3 | 004-1 | `methods.SGD` with `clipping.Value`
 Algorithm 4 | standard | SGD, for Lemma A.12
-Proposition 4.2 | 004-10 |
-Proposition 4.3 | 004-11 |
-Proposition 4.4 | 004-2 004-3 004-8 |
-Theorem 4.5 | repaired: 004-15 004-2 004-3 | the rate, of gradients too, with two misprints of its premises; `theory.clipped_sgd_bound` has all constants
+Proposition 4.2 | 004-10 004-18 |
+Proposition 4.3 | 004-11 004-18 |
+Proposition 4.4 | 004-2 004-3 004-8 004-19 |
+Theorem 4.5 | repaired: 004-15 004-2 004-3 004-19 | the rate, of gradients too, with three misprints of its premises; `theory.clipped_sgd_bound` has all constants
 Remark 4.1 | 004-10 004-11 | light tails without Lipschitz constants: `theory.clipped_sgd_bound`
 Remark 4.2 | 004-12 |
 Corollary 5.1 | 004-13 |
