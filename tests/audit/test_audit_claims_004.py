@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import special
 
-from dpanalysis import losses, privacy
+from dpanalysis import losses
 from dpanalysis.papers import registry
 from dpanalysis.papers.registry import Effort
 from dpanalysis.papers.value_clipping import claims as value_clipping
@@ -40,10 +41,54 @@ def test_products_and_sums_of_three_layers():
     assert value_clipping.sums(weights) == pytest.approx((9 + 25) + (4 + 25) + (4 + 9))
 
 
-def test_missing_delta_is_what_delta_misses():
-    for std, epsilon in ((0.3, 0.5), (1.0, 2.0)):
-        missing = math.exp(value_clipping.log_missing_delta(std, epsilon))
-        assert missing == pytest.approx(1.0 - privacy.gaussian_delta(std, epsilon), rel=1e-9)
+@pytest.mark.parametrize("c2", [0.1, 1.0, 30.0])
+def test_an_iterate_shows_a_record_that_is_always_there(c2):
+    """Beyond the limit lies each iterate i with some probability, 1000 iterates in all."""
+    at = value_clipping.always_seen(c2)
+    sigma = c2 * math.sqrt(1000 * math.log(1.0 / at["delta"])) / at["epsilon"]
+    i = np.arange(1, 1001)
+    limit = 1000 * sigma / math.sqrt(1000) * math.sqrt(2.0 * (at["epsilon"] + 7.0))
+    with_it = special.ndtr((i - limit) / (sigma * np.sqrt(i))).sum() / 1001
+    log_without = special.log_ndtr(-limit / (sigma * np.sqrt(i)))
+    delta = with_it - np.exp(at["epsilon"] + special.logsumexp(log_without)) / 1001
+    assert at["delta"] < 1.0 - at["missed"] * (1.0 - at["delta"]) <= delta
+
+
+def test_an_iterate_shows_a_record_that_was_in_a_batch():
+    """400,000 runs of 100 steps; chances near .8: five standard deviations are .003."""
+    at, random = value_clipping.seen_ever(100.0, 1.0, 0.6), np.random.default_rng(3)
+    steps, size = round(at["T c1 / epsilon"] * 2000.0 / 100.0), 400_000
+    assert steps == 100 and at["q"] == 0.06
+    i = random.integers(0, steps + 1, size=size)
+    sigma = at["q"] * math.sqrt(steps * math.log(1.0 / 0.6)) / 2000.0
+    moved = random.binomial(i, at["q"]) + sigma * np.sqrt(i) * random.normal(size=size)
+    assert at["excess"] * 0.6 == pytest.approx((moved > 0.5).mean(), abs=0.003)
+
+
+def test_noise_of_one_size_by_simulation():
+    """40,000 runs that pass a low limit with a chance of some percent, more than is claimed."""
+    at, c, T, random = value_clipping.of_one_size(0.05), 0.05, 10**6, np.random.default_rng(4)
+    a = at["moment given S"]
+    log_delta = -8.0 * (c + 1.0) - 2.0 * math.log(T)
+    assert a**2 == pytest.approx(c * (math.log(T) - log_delta))
+    chance = (math.e - 1.0) / math.expm1(a)
+    assert chance * math.exp(a) + 1.0 - chance == pytest.approx(math.e)
+    signs = 2.0 * random.binomial(T, 0.5, size=40_000) - T
+    gaps = 0.5 * np.where(random.random(40_000) < chance, a, 0.0) * signs**2 / T
+    assert (gaps > a**2).mean() > 0.01 and at["excess"] + log_delta < math.log((gaps > a**2).mean())
+
+
+def test_noise_that_pushes_by_hand():
+    """c = .01 is a hundred steps of size 1/100 with the noise -10."""
+    w = 0.0
+    for _ in range(100):
+        w -= (w - 10.0) / 100
+    assert value_clipping.pushed(0.01) == pytest.approx(0.5 * w**2 / (0.01 * math.log(1e4)))
+
+
+def test_a_norm_that_does_not_know_rho_clips_both_samples():
+    at = value_clipping.far_centers(0.01, 1.0, 2.0)
+    assert at == {"rho": pytest.approx(1.0), "excess": pytest.approx(0.5)}
 
 
 def test_scaling_by_the_mean_and_by_the_own_loss():
@@ -174,7 +219,9 @@ def too_weak(gap, beta1, clip_norm):
 
 
 products, pessimistic = value_clipping.products, value_clipping.pessimistic
-everyone_drawn = value_clipping.everyone_drawn
+everyone_drawn, always_seen = value_clipping.everyone_drawn, value_clipping.always_seen
+seen_ever, of_one_size = value_clipping.seen_ever, value_clipping.of_one_size
+far_centers = value_clipping.far_centers
 WRONG = [
     ("004-1", "value_weight", too_weak),
     ("004-2", "one_release", lambda epsilon, delta: 1.01),
@@ -191,7 +238,12 @@ WRONG = [
         "everyone_drawn",
         lambda *constants: everyone_drawn(*constants) | {"log_failure": -9},
     ),
+    ("004-2", "always_seen", lambda c2: always_seen(c2) | {"missed": 1.01}),
+    ("004-3", "seen_ever", lambda *at: seen_ever(*at) | {"excess": 0.99}),
     ("004-10", "sgd_objective_bound", lambda *at: 0.1 * at[0]),
+    ("004-18", "of_one_size", lambda c: of_one_size(c) | {"excess": -0.01}),
+    ("004-18", "pushed", lambda c: 0.99),
+    ("004-19", "far_centers", lambda *at: far_centers(*at) | {"excess": 1.01}),
     ("004-12", "over_rate", lambda places, counts, *others: float(counts.sum())),
     ("004-15", "like_gradients", lambda c5, own_size: 0.99),
     ("004-15", "over_rate", lambda places, counts, *others: float(counts.sum())),

@@ -191,8 +191,12 @@ def certified_paths(random: np.random.Generator, cases: int, T: int) -> Iterator
     "Prop. 3.4, (3.15)",
     "rate^{2t} V_0/c + (1-rate^{2t})/(1-rate^2) (L d alpha^2/2) E_T (1 + 2 P12^2/(P22 c L + 2|P|))",
     "[rate^{2t} V_0 + (1-rate^{2t})/(1-rate^2) alpha^2 (P11 + c L/2) E_T]/(c + 2|P|/(L P22)): "
-    "without the factor d, which E_T contains, and useful at c = 0",
+    "without the factor d, which E_T contains where it bounds E||w_t||^2 (gradients in an L1 "
+    "ball: 001-5), and useful at c = 0",
     verdict="sharpened",
+    hypotheses="F in S_{mu,L}, every LMI found feasible; noise with E||w_t||^2 = E_T",
+    changes="Under Assumption 3.2 alone E||w_t||^2 may have twice the sampling's part of E_T: "
+    "the noise term used here then has 2 sigma_s^2.",
 )
 def certified_bound(effort: Effort) -> Iterator[Evidence]:
     """Exact expectations over all paths of a two-valued noise, on functions of the class."""
@@ -337,13 +341,16 @@ def for_noise_given_the_point(effort: Effort) -> Iterator[Evidence]:
     "E(w_t | x_t, x_{t-1}) = 0 and the same of the second moment: the state of the heavy ball "
     "method is both points, and DP-SHB's own noise satisfies it",
     verdict="corrected",
-    says='DP-SHB "is run for T iterations with noisy gradients" whose noise has "E(w_t | x_t) = 0 '
-    'and E(w_t w_t\' | x_t) <= sigma_T^2 I"; this "generalizes over the independent noise '
-    'setting", and "such a result has not been shown before".',
+    says='"Consider the iterates {x_t} of the DP-SHB method, which is run for T iterations with '
+    'noisy gradients" whose noise has "E(w_t | x_t) = 0 and E(w_t w_t\' | x_t) <= sigma_T^2 I", '
+    'this is "uncorrelated and bounded noise variance, which generalizes over the independent '
+    'noise setting", and "such a result has not been shown before"; section 1 has "a bounded '
+    'variance conditioned on the state of the algorithm".',
     hypotheses="d = 1, lambda 1, alpha .5, beta .8, Gaussian start, rate .894; both conditions "
     "on w_t hold exactly; w_t depends on earlier noise, as that of (3.1) does not",
-    changes='Conditions on xi_t = (x_t, x_{t-1}), as section 1 has "the state of the algorithm" '
-    "and (3.10) its vector, or the noise of DP-SHB alone: then the theorem holds (001-7).",
+    changes="Read as a theorem on the noise of DP-SHB alone (its first words), or with the "
+    "conditions on xi_t = (x_t, x_{t-1}), the state of the algorithm, it holds, and 001-7 judges "
+    "it. What is judged here is the generalization that the words after it claim.",
     adversary=for_noise_given_the_point,
 )
 def noise_given_the_point(effort: Effort) -> Iterator[Evidence]:

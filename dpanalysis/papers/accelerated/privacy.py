@@ -591,12 +591,13 @@ def for_the_estimate(effort: Effort) -> Iterator[Evidence]:
 @register(
     "001-18",
     "Sections 2.2 and 5",
-    "the runs are 1-private, with alpha = c/L known to the adversary and L the largest singular "
-    "value of U'U/n + 2 lambda I, of the data",
+    "the six algorithms are differentially private at epsilon = 1, with alpha = c/L known to the "
+    "adversary and L the largest singular value of U'U/n + 2 lambda I, of the data",
     "L public: R_2^2/4 + 2 lambda with ||u||_2 <= R_2 (R_2 <= R_1); the printed estimate is four "
     "times that of the loss",
     verdict="corrected",
-    says='"L is estimated as the largest singular value" of U\'U/n + 2 lambda I, and "the '
+    says='"six differentially private algorithms", "We fixed epsilon = 1 throughout all of the '
+    'experiments", "L is estimated as the largest singular value" of U\'U/n + 2 lambda I, and "the '
     'algorithm itself is known with all its parameters (such as alpha, ...)".',
     hypotheses="neighbours that differ in one record of the cube; the step size is public",
     changes="A budget for the estimate, a constant from the set of records alone, or an L that is "

@@ -22,20 +22,20 @@ Definition A.1 | used | (epsilon, delta)-DP, replace-one: `privacy.epsilon`
 Definition A.2 | used | `audit.renyi_divergence`
 Definition A.3 | used | Renyi DP: `Event.rdp_cost`
 Definition A.4 | used | zCDP: `Event.zcdp_cost`
-Definition B.1 | 003-20 bounds-8 bounds-9 | true for epsilon < 1, which it does not say, and with the sensitivity once; the exact delta is used
+Definition B.1 | standard | Dwork and Roth (2014), for epsilon < 1, which it does not say, and with the sensitivity once; the exact delta is used (bounds-8, bounds-9)
 Assumption 1 | 003-15 |
 Assumption 2 | 003-1 003-5 003-15 |
 Algorithm 1 | 003-2 003-4 | `methods.SecondOrder`
 Algorithm 2 | 003-6 003-16 |
 Algorithm 3 | 003-7 | `methods.SecondOrder(step="line_search")`
 Theorem 1 | 003-2 003-3 003-4 | with T in the place of the realised numbers it holds, from w0 = 0
-Lemma 2 | 003-8 |
-Corollary 3 | 003-17 |
-Theorem 4 | 003-21 003-29 | (11) lacks factors of the sensitivities; (12), the growth, has them
+Lemma 2 | 003-8 003-30 | (11) of the step that is taken
+Corollary 3 | 003-17 003-30 |
+Theorem 4 | 003-21 003-29 | n_min lacks factors of the sensitivities; (12), the growth, has them
 Theorem 5 | 003-3 003-6 |
 Lemma 6 | 003-8 |
 Lemma 7 | 003-8 003-16 |
-Theorem 8 | 003-22 003-29 | (18) as (11)
+Theorem 8 | 003-22 003-29 | (18) as Theorem 4
 Proposition A.1 | bounds-23 bounds-24 |
 Proposition A.2 | bounds-24 |
 Proposition A.3 | standard | post-processing
@@ -43,28 +43,30 @@ Proposition A.4 | bounds-5 | valid; the tight conversion is used
 Proposition A.5 | 003-6 bounds-4 |
 Proposition A.6 | bounds-6 | valid; the tight conversion is used
 Proposition A.7 | bounds-1 |
-Lemma B.1 | 003-18 | after Kohler, Lucchi (2017): exact tails in one dimension
-Lemma B.2 | 003-18 | after Kohler, Lucchi (2017): exact tails in one dimension
+Lemma B.1 | holds: 003-18 | of Kohler, Lucchi (2017), cited: exact tails in one dimension
+Lemma B.2 | holds: 003-18 | of Kohler, Lucchi (2017), cited: exact tails in one dimension
 Theorem B.3 | 003-18 003-23 |
 Theorem B.4 | bounds-18 |
 Theorem B.5 | 003-3 003-19 |
 Proposition B.1 | standard | basic composition of (epsilon, delta)
 Theorem B.6 | 003-25 |
-Theorem B.7 | 003-26 |
+Theorem B.7 | holds: 003-26 | of Dwork, Roth (2014); its corollary fails where delta' is nearly 1, and is used for delta/2
 Theorem B.8 | 003-20 |
 Theorem B.9 | 003-24 |
 Lemma C.1 | 003-11 |
-Lemma D.1 | 003-8 | Lemma 2 again
+Lemma D.1 | 003-8 003-30 | Lemma 2 again
 Lemma D.2 | 003-8 | Lemma 6 again
 Lemma D.3 | 003-8 003-16 | Lemma 7 again
-Corollary D.4 | 003-17 | Corollary 3 again
+Corollary D.4 | 003-17 003-30 | Corollary 3 again
 Theorem D.5 | 003-21 003-29 | Theorem 4 again
 Lemma D.6 | 003-9 |
 Lemma D.7 | standard | Tao (2012), with unknown constants; those of Gaussian entries are used (003-9)
 (4) | 003-1 |
 (6) | 003-4 003-17 |
-(10), (15), (17) | 003-8 |
-(11), (18) | 003-29 |
+(10), (15) | 003-8 |
+(11) | 003-30 | true of the step that is taken
+(17) | holds: 003-8 003-16 | (SD1) or (SD2) at a step no shorter than the fallback, less the half that (16) leaves to the search
+(18) | 003-29 |
 (12), (19) | 003-21 003-22 |
 (24) | 003-18 |
 (25) | 003-23 |
@@ -84,7 +86,7 @@ Table 9 | drawn | `python -m figures second_order_tables`; some rows are lost in
 Table 10 | not checkable | Hessian evaluations, lost in our text; ours are in `python -m figures second_order_tables`
 Table 11 | drawn | `python -m figures second_order_tables`; some rows are lost in our text
 Table 12 | not checkable | Hessian evaluations, lost in our text; ours are in `python -m figures second_order_tables`
-Headline: the realised cost of a run is its guarantee | 003-3 |
+Headline: the cost rho of the steps that a run took is its privacy level | 003-3 | Theorem 1; "an overestimate of the actual privacy level"
 Headline: a tighter sensitivity for the search's query | 003-7 |
 Headline: matches the sample complexity of DP-GD, d alpha^-2 | 003-21 003-24 | `python -m figures second_order_complexity`
 Headline: the mini-batch version keeps the complexity | 003-24 |

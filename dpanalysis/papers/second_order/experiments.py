@@ -49,7 +49,8 @@ def smallest_curvature(w: Array, rows: Array, strength: float = 1e-3) -> float:
     "lambda_min >= -lambda/2 everywhere, so every point passes: such a test says something only "
     "if lambda > 2 eps_H",
     verdict="sharpened",
-    says="'if any of the five runs failed to find a solution ...'; r(w) has lambda = 1e-3",
+    says="'if any of the five runs failed to find a solution ...'; the exponent of lambda is lost "
+    "in section 4 of our text, E.3 has 1e-3",
     hypotheses="any rows of norm at most 1, any weights",
 )
 def vacuous_test(effort: Effort) -> Iterator[Evidence]:
