@@ -12,16 +12,16 @@ from scipy import special
 from dpanalysis import losses
 from dpanalysis.papers import registry
 from dpanalysis.papers.registry import Effort
-from dpanalysis.papers.value_clipping import claims as value_clipping
+from dpanalysis.papers.value_clipping import convergence, privacy
 from dpanalysis.theory.clipped_sgd import bernoulli_proxy, poisson_noise_scale
 
 
 @pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 def test_gradient_of_a_network_against_differences(seed):
-    x, weights = list(value_clipping.networks(np.random.default_rng(seed), 1))[-1]
+    x, weights = list(convergence.networks(np.random.default_rng(seed), 1))[-1]
     weights = [W / max(1.0, float(np.linalg.norm(W, 2))) for W in weights]
-    _, square = value_clipping.network(x, weights)
+    _, square = convergence.network(x, weights)
     total, h = 0.0, 1e-6
     for W in weights:
         for index in np.ndindex(W.shape):
@@ -29,7 +29,7 @@ def test_gradient_of_a_network_against_differences(seed):
             values = []
             for moved in (kept + h, kept - h):
                 W[index] = moved
-                values.append(value_clipping.network(x, weights)[0])
+                values.append(convergence.network(x, weights)[0])
             W[index] = kept
             total += ((values[0] - values[1]) / (2.0 * h)) ** 2
     assert total == pytest.approx(square, rel=1e-4, abs=1e-6)
@@ -37,14 +37,14 @@ def test_gradient_of_a_network_against_differences(seed):
 
 def test_products_and_sums_of_three_layers():
     weights = [np.diag([2.0, 1.0]), np.diag([3.0, 0.5]), np.diag([5.0, 5.0])]
-    assert value_clipping.products(weights) == pytest.approx(9 * 25 + 4 * 25 + 4 * 9)
-    assert value_clipping.sums(weights) == pytest.approx((9 + 25) + (4 + 25) + (4 + 9))
+    assert convergence.products(weights) == pytest.approx(9 * 25 + 4 * 25 + 4 * 9)
+    assert convergence.sums(weights) == pytest.approx((9 + 25) + (4 + 25) + (4 + 9))
 
 
 @pytest.mark.parametrize("c2", [0.1, 1.0, 30.0])
 def test_an_iterate_shows_a_record_that_is_always_there(c2):
     """Beyond the limit lies each iterate i with some probability, 1000 iterates in all."""
-    at = value_clipping.always_seen(c2)
+    at = privacy.always_seen(c2)
     sigma = c2 * math.sqrt(1000 * math.log(1.0 / at["delta"])) / at["epsilon"]
     i = np.arange(1, 1001)
     limit = 1000 * sigma / math.sqrt(1000) * math.sqrt(2.0 * (at["epsilon"] + 7.0))
@@ -56,7 +56,7 @@ def test_an_iterate_shows_a_record_that_is_always_there(c2):
 
 def test_an_iterate_shows_a_record_that_was_in_a_batch():
     """400,000 runs of 100 steps; chances near .8: five standard deviations are .003."""
-    at, random = value_clipping.seen_ever(100.0, 1.0, 0.6), np.random.default_rng(3)
+    at, random = privacy.seen_ever(100.0, 1.0, 0.6), np.random.default_rng(3)
     steps, size = round(at["T c1 / epsilon"] * 2000.0 / 100.0), 400_000
     assert steps == 100 and at["q"] == 0.06
     i = random.integers(0, steps + 1, size=size)
@@ -67,7 +67,7 @@ def test_an_iterate_shows_a_record_that_was_in_a_batch():
 
 def test_noise_of_one_size_by_simulation():
     """40,000 runs that pass a low limit with a chance of some percent, more than is claimed."""
-    at, c, T, random = value_clipping.of_one_size(0.05), 0.05, 10**6, np.random.default_rng(4)
+    at, c, T, random = convergence.of_one_size(0.05), 0.05, 10**6, np.random.default_rng(4)
     a = at["moment given S"]
     log_delta = -8.0 * (c + 1.0) - 2.0 * math.log(T)
     assert a**2 == pytest.approx(c * (math.log(T) - log_delta))
@@ -83,18 +83,18 @@ def test_noise_that_pushes_by_hand():
     w = 0.0
     for _ in range(100):
         w -= (w - 10.0) / 100
-    assert value_clipping.pushed(0.01) == pytest.approx(0.5 * w**2 / (0.01 * math.log(1e4)))
+    assert convergence.pushed(0.01) == pytest.approx(0.5 * w**2 / (0.01 * math.log(1e4)))
 
 
 def test_a_norm_that_does_not_know_rho_clips_both_samples():
-    at = value_clipping.far_centers(0.01, 1.0, 2.0)
+    at = convergence.far_centers(0.01, 1.0, 2.0)
     assert at == {"rho": pytest.approx(1.0), "excess": pytest.approx(0.5)}
 
 
 def test_scaling_by_the_mean_and_by_the_own_loss():
     """Two samples with margins 0 and 40: losses ln 2 and 0, gradient norm 1/2 of the first."""
-    by_mean = value_clipping.clipped_norm(0.0, 40.0, 2, 10.0, mean=True)
-    own = value_clipping.clipped_norm(0.0, 40.0, 2, 10.0, mean=False)
+    by_mean = privacy.clipped_norm(0.0, 40.0, 2, 10.0, mean=True)
+    own = privacy.clipped_norm(0.0, 40.0, 2, 10.0, mean=False)
     assert by_mean == pytest.approx(0.5 / math.sqrt(0.25 * math.log(2.0)))
     assert own == pytest.approx(0.5 / math.sqrt(0.5 * math.log(2.0)))
 
@@ -109,7 +109,7 @@ def test_moments_of_batches_by_simulation():
     square = float(gradients @ gradients) / 2
     scale = poisson_noise_scale(1.0, noise, rate * 2, 2, 2, square) ** 2
     simulated = math.log(np.exp((zeta**2).sum(axis=1) / scale).mean())
-    found = value_clipping.poisson_moment(gradients, rate, noise, 2)
+    found = convergence.poisson_moment(gradients, rate, noise, 2)
     assert found == pytest.approx(simulated, abs=0.01)
 
 
@@ -126,7 +126,7 @@ def test_bernoulli_variables_are_below_their_proxy(rate, t):
 def test_the_algorithm_by_hand():
     """Two steps: gradients clipped at 1, 0.4 kept; the batches are {0, 1} and {1}."""
     centers, batches = np.array([5.0, 0.6]), np.array([[1.0, 1.0], [0.0, 1.0]])
-    gap = value_clipping.last_gap(1.0, centers, batches, np.array([0.0, 0.2]), 0.5, 2.0)
+    gap = convergence.last_gap(1.0, centers, batches, np.array([0.0, 0.2]), 0.5, 2.0)
     first = 1.0 - 0.25 * (-1.0 + 0.4)
     second = first - 0.25 * (first - 0.6 + 0.2)
     assert gap == pytest.approx(0.5 * (second - 2.8) ** 2)
@@ -142,14 +142,14 @@ def test_the_tail_by_simulation():
         1.25 - (inside @ np.clip(1.25 - centers, -1.0, 1.0) + std * random.normal(size=size)) / 4.0
     )
     beyond = (0.5 * end**2 >= 1.25**2 + 1.0 + 0.3).mean() / 2.0
-    chance = value_clipping.tail_quotient(c1) * 2.0 * math.exp(-20.0)
+    chance = convergence.tail_quotient(c1) * 2.0 * math.exp(-20.0)
     assert chance == pytest.approx(beyond, abs=2.5e-4)
     assert chance > 5e-4
 
 
 def test_everyone_drawn_by_hand():
     """The run that the setting describes: w is multiplied by -3 and passes C at the last step."""
-    at = value_clipping.everyone_drawn(1.0, 2.0, 1.0, 1.0, 1.0)
+    at = convergence.everyone_drawn(1.0, 2.0, 1.0, 1.0, 1.0)
     steps = round(at["T"])
     n, C = at["n"], 1.0 + math.sqrt(math.log(at["n"] * steps) - at["log_failure"])
     B = n / 8
@@ -180,7 +180,7 @@ def test_the_violation_of_proposition_4_4_needs_the_root_in_C(power, violated):
 def test_the_run_of_algorithm_1_by_hand():
     """Without noise and with all samples: two steps of clipped gradients."""
     places, counts = np.array([[0.0], [4.0]]), np.array([3, 1])
-    found = value_clipping.run(places, counts, 4, 2.0, 0.5, 0.0, 2, np.random.default_rng(0))
+    found = convergence.run(places, counts, 4, 2.0, 0.5, 0.0, 2, np.random.default_rng(0))
     w, gaps = 2.0, []
     for _ in range(3):
         gaps.append(0.5 * (w - 1.0) ** 2)
@@ -194,7 +194,7 @@ def test_the_largest_mean_of_lemma_a9_by_its_tail():
     t = np.linspace(0.0, 300.0, 3_000_001)
     tail = np.minimum(failure, 2.0 * np.exp(-np.maximum(t - beta, 0.0) / K))
     whole = (1.0 - failure) * alpha + np.trapezoid(tail, t)
-    assert value_clipping.whole_mean(alpha, beta, K, failure) == pytest.approx(whole, rel=1e-6)
+    assert convergence.whole_mean(alpha, beta, K, failure) == pytest.approx(whole, rel=1e-6)
 
 
 CORRECTED = [claim for claim in registry.load("004") if claim.verdict in ("corrected", "refuted")]
@@ -218,10 +218,10 @@ def too_weak(gap, beta1, clip_norm):
     return 1.0 / np.maximum(1.0, np.sqrt(0.99 * beta1 * gap) / clip_norm)
 
 
-products, pessimistic = value_clipping.products, value_clipping.pessimistic
-everyone_drawn, always_seen = value_clipping.everyone_drawn, value_clipping.always_seen
-seen_ever, of_one_size = value_clipping.seen_ever, value_clipping.of_one_size
-far_centers = value_clipping.far_centers
+products, pessimistic = convergence.products, convergence.pessimistic
+everyone_drawn, always_seen = convergence.everyone_drawn, privacy.always_seen
+seen_ever, of_one_size = privacy.seen_ever, convergence.of_one_size
+far_centers = convergence.far_centers
 WRONG = [
     ("004-1", "value_weight", too_weak),
     ("004-2", "one_release", lambda epsilon, delta: 1.01),
@@ -255,5 +255,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("name", "attribute", "wrong"), WRONG)
 def test_a_claim_fails_where_it_is_wrong(monkeypatch, fails, name, attribute, wrong):
-    monkeypatch.setattr(value_clipping, attribute, wrong)
+    for home in (privacy, convergence):
+        if hasattr(home, attribute):
+            monkeypatch.setattr(home, attribute, wrong)
     assert fails(name)
