@@ -574,8 +574,8 @@ class AdaptiveGD(Refinement):
         return Ray(w, gradient / size, np.linspace(0.0, max_step, self.candidates + 1))
 
     def _query(self, ray: Ray, facts: PublicFacts, attempt: AttemptBudget) -> NoisyMin:
-        spread = decrease_sensitivity(facts, self.sampling, attempt.clip_loss)
-        return NoisyMin(ray, attempt.clip_loss, spread / attempt.epsilon, self.noise)
+        sensitivity = decrease_sensitivity(facts, self.sampling, attempt.clip_loss)
+        return NoisyMin(ray, attempt.clip_loss, sensitivity / attempt.epsilon, self.noise)
 
     def _new_max_step(self, chosen: Sequence[float], max_step: float) -> float:
         return super()._new_max_step(chosen, self.step_size)

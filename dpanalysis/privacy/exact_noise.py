@@ -106,7 +106,7 @@ class Reals(ABC):
     """Real random numbers of one law, each within ``radius`` of ``middle``, both (count,)."""
 
     def __init__(self, source: Any, count: int) -> None:
-        self.spread = 1.0  # about how large a number is
+        self.magnitude = 1.0  # about how large a number is
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             middle, radius = self._draw(source, count)
             good = np.isfinite(middle) & np.isfinite(radius)
@@ -199,7 +199,7 @@ class Spherical(Reals):
     """A vector of density proportional to exp(-||x||_2): a gamma length, a uniform direction."""
 
     def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
-        self._count, self.spread = count, math.sqrt(count)
+        self._count, self.magnitude = count, math.sqrt(count)
         self._known: Any = None  # digits, and the length over that of the normal numbers
         self._normals, self._sizes = GaussianReals(source, count), Exponential(source, count)
         direction, sizes = self._normals, self._sizes
@@ -229,7 +229,7 @@ class Cubic(Reals):
     """A vector of density proportional to exp(-max |x_i|): a gamma length, a point of the cube."""
 
     def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
-        self._count, self.spread = count, float(count)
+        self._count, self.magnitude = count, float(count)
         self._known: Any = None  # digits, and the length
         self._points, self._sizes = UniformReals(source, count), Exponential(source, count + 1)
         length, off = math.fsum(self._sizes.middle), self._sizes.radius.sum()
@@ -276,16 +276,16 @@ def grid(scale: ArrayLike) -> NDArray[np.float64]:
 def release(source: Any, values: ArrayLike, law: str, scale: ArrayLike) -> NDArray[np.float64]:
     """Return values with noise, on the grid."""
     x = np.asarray(values, dtype=np.float64)
-    spread = np.broadcast_to(np.asarray(scale, dtype=np.float64), x.shape)
-    check_scale(spread)
+    scales = np.broadcast_to(np.asarray(scale, dtype=np.float64), x.shape)
+    check_grid_range(scales)
     noise = LAWS[law](source, x.size)
-    step = grid(spread * noise.spread)
+    step = grid(scales * noise.magnitude)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         multiple = x / step
         whole = np.where(abs(multiple) < _WHOLE, np.floor(multiple), 0.0)
         part = np.where(abs(multiple) < _WHOLE, multiple - whole, 0.0)
         base = np.where(abs(multiple) < _WHOLE, whole * step, x)
-    unit = spread / step
+    unit = scales / step
     place = part + 0.5 + unit * noise.middle
     error = unit * noise.radius + (abs(place) + 2.0) * _ROUNDING
     number = np.floor(place)
@@ -299,7 +299,7 @@ def nearly(source: Any, law: str, scale: float, d: int) -> tuple[NDArray[np.floa
 
     A computation that must have doubles accounts for that distance.
     """
-    check_scale(scale)
+    check_grid_range(scale)
     noise = LAWS[law](source, d)
     numbers, error = noise.middle.copy(), noise.radius.copy()
     for i in np.flatnonzero(error > _NEAR * (1.0 + abs(numbers))):
@@ -335,7 +335,7 @@ def smallest(
 ) -> NDArray[np.intp]:
     """Return the places of the ``count`` smallest of values + offsets - scale times noise."""
     x, more = np.asarray(values, dtype=np.float64), np.asarray(offsets, dtype=np.float64)
-    check_scale(scale)
+    check_grid_range(scale)
     noise = LAWS[law](source, x.size)
     middle = x - scale * noise.middle + more
     error = scale * noise.radius
@@ -355,7 +355,7 @@ def smallest(
     return _until(exact)
 
 
-def check_scale(scale: ArrayLike) -> None:
+def check_grid_range(scale: ArrayLike) -> None:
     """Raise ValueError where the grid of a scale could leave the normal numbers."""
     low, high = _RANGE
     values = np.asarray(scale)

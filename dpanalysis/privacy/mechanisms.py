@@ -33,6 +33,7 @@ from . import exact_noise
 from .noise import (
     Random,
     SystemRandom,
+    check_scale,
     cubic,
     exponential,
     gaussian,
@@ -41,7 +42,6 @@ from .noise import (
     random_source,
     spawn,
     spherical,
-    spread_of,
 )
 
 __all__ = [
@@ -94,7 +94,7 @@ def noisy(
     >>> bool((answer % 2.0**-20 == 0.0).all())
     True
     """
-    x, scale = np.asarray(values, dtype=np.float64), spread_of("scale", scale)
+    x, scale = np.asarray(values, dtype=np.float64), check_scale("scale", scale)
     if scale == 0.0:
         return x
     if isinstance(random, SystemRandom):
@@ -139,7 +139,7 @@ def nearly(random: Random, law: str, scale: float, d: int) -> tuple[Any, float]:
     >>> noise.shape, 0.0 < distance < 1e-10
     ((5,), True)
     """
-    scale = spread_of("scale", scale)
+    scale = check_scale("scale", scale)
     if scale == 0.0:
         return np.zeros(d), 0.0
     if isinstance(random, SystemRandom):
@@ -167,9 +167,12 @@ class Threshold:
 
     def __init__(self, random: Random, law: str, scale: float, query_scale: float) -> None:
         self._random, self._law = random, law
-        self._scale, self._query_scale = spread_of("scale", scale), spread_of("scale", query_scale)
+        self._scale, self._query_scale = (
+            check_scale("scale", scale),
+            check_scale("scale", query_scale),
+        )
         if isinstance(random, SystemRandom):
-            exact_noise.check_scale([each for each in (scale, query_scale) if each])
+            exact_noise.check_grid_range([each for each in (scale, query_scale) if each])
             self._noise = exact_noise.LAWS[law](random, 1)
         else:
             self._height = float(noisy(random, [0.0], law, scale)[0])
@@ -224,7 +227,7 @@ def smallest(
     x, more = (np.asarray(each, dtype=np.float64) for each in (values, offsets))
     check_finite("values", x)
     check_finite("offsets", more)
-    scale = spread_of("scale", scale)
+    scale = check_scale("scale", scale)
     if x.ndim != 1 or more.shape != x.shape:
         raise ValueError(f"values and offsets must be (K,), got shapes {x.shape} and {more.shape}")
     check_int("count", count, low=1, high=x.size)
@@ -276,9 +279,9 @@ def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random
     from . import _philox
 
     xp, device = array_namespace(array), array.device
-    spread = spread_of("scale", scale)
+    scale = check_scale("scale", scale)
     if size < DRAWN_ON_DEVICE or is_torch_array(array):
-        noise = np.stack([_drawn(source, mechanism, spread, size) for source in sources])
+        noise = np.stack([_drawn(source, mechanism, scale, size) for source in sources])
         return array + xp.asarray(noise, device=device)
     seeds = np.stack([source.integers(2**32, size=_philox.SEED_WORDS) for source in sources])
-    return array + spread * _philox.LAWS[mechanism](xp, seeds, size, device)
+    return array + scale * _philox.LAWS[mechanism](xp, seeds, size, device)

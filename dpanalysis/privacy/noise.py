@@ -99,8 +99,8 @@ def laplace(random: Any, scale: ArrayLike, size: Size = None) -> Any:
     >>> round(float(abs(noise).mean()), 1)
     2.0
     """
-    spread = spread_of("scale", scale)
-    return _unit_laplace(random, shape_of(size, spread)) * spread
+    scale = check_scale("scale", scale)
+    return _unit_laplace(random, shape_of(size, scale)) * scale
 
 
 def _unit_laplace(random: Any, size: Size) -> Any:
@@ -141,12 +141,12 @@ def gumbel(random: Any, scale: ArrayLike, size: Size = None) -> Any:
     >>> round(float(noise.mean()), 1), round(float(noise.std()), 1)
     (1.2, 2.6)
     """
-    spread = spread_of("scale", scale)
-    unit = np.asarray(exponential(random, 1.0, shape_of(size, spread)))
+    scale = check_scale("scale", scale)
+    unit = np.asarray(exponential(random, 1.0, shape_of(size, scale)))
     if unit.size and unit.min() < SMALL:
         places = unit < SMALL  # also where it is 0
         unit[places] = small(random, int(places.sum()))
-    return -spread * np.log(unit)
+    return scale * -np.log(unit)
 
 
 def gaussian(random: Any, std: ArrayLike, size: Size = None) -> Any:
@@ -164,8 +164,8 @@ def gaussian(random: Any, std: ArrayLike, size: Size = None) -> Any:
     """
     from ._compiled import box_muller  # here: Numba takes its time
 
-    spread = spread_of("std", std)
-    shape = shape_of(size, spread)
+    std = check_scale("std", std)
+    shape = shape_of(size, std)
     count = 1 if shape is None else shape
     if type(count) is not int:
         count = int(np.prod(count, dtype=np.int64))
@@ -177,9 +177,9 @@ def gaussian(random: Any, std: ArrayLike, size: Size = None) -> Any:
         stretch = beyond(random, int(places.sum())) / half_square[places]
         pairs[places] *= np.sqrt(stretch)[:, None]
     if shape is None:
-        return float(noise[0] * spread)
+        return float(noise[0] * std)
     noise = noise[:count].reshape(shape)
-    noise *= spread
+    noise *= std
     return noise
 
 
@@ -253,7 +253,7 @@ def shape_of(size: Size, *parameters: ArrayLike) -> Size:
     return np.broadcast_shapes(*(np.shape(parameter) for parameter in parameters)) or None
 
 
-def spread_of(name: str, value: ArrayLike) -> Any:
+def check_scale(name: str, value: ArrayLike) -> Any:
     """Return a scale, or an array of them, that is neither negative nor infinite."""
     if type(value) is float and 0.0 <= value < math.inf:
         return value

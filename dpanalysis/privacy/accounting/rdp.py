@@ -59,10 +59,10 @@ def rdp_gaussian(orders: ArrayLike, noise_multiplier: ArrayLike) -> Any:
     >>> rdp_gaussian([2, 10], 2.0)
     array([0.25, 1.25])
     """
-    spread = _positive("noise_multiplier", noise_multiplier)
+    sigma = _positive("noise_multiplier", noise_multiplier)
     with np.errstate(invalid="ignore"):  # both infinite
-        cost = _orders(orders) * (0.5 / spread**2)
-    return as_scalar(np.where(np.isinf(spread), 0.0, cost))
+        cost = _orders(orders) * (0.5 / sigma**2)
+    return as_scalar(np.where(np.isinf(sigma), 0.0, cost))
 
 
 def rdp_laplace(orders: ArrayLike, epsilon: ArrayLike) -> Any:

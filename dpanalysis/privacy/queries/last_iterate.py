@@ -218,7 +218,7 @@ class LastNoisyIterate(Query):
         rows: list[Any] = [None]
         if self.batches > 1:
             rows = [[np.arange(j, problem.n, self.batches)] for j in range(self.batches)]
-        size, spread = records.size / self.batches, self.step_size * self.std
+        size, std = records.size / self.batches, self.step_size * self.std
         for k in range(self.iterations):
             total = problem.gradient_sum(w[None, :], rows[k % self.batches], self.clipping)
             gradient = to_host(total)[0] / size
@@ -226,9 +226,9 @@ class LastNoisyIterate(Query):
                 gradient = gradient + penalty.gradient(w)
             w = w - self.step_size * gradient
             if k < self.iterations - 1:
-                w = w + mechanisms.nearly(random, "gaussian", spread, len(w))[0]
+                w = w + mechanisms.nearly(random, "gaussian", std, len(w))[0]
         passes = self.iterations // self.batches
-        return mechanisms.noisy(random, w, "gaussian", spread), passes
+        return mechanisms.noisy(random, w, "gaussian", std), passes
 
 
 def largest_slope(clipping: Clipping | None) -> float:
