@@ -355,7 +355,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         if own or any(each.repeatable for each in upstream.learned):
             not_covered.insert(0, RESEARCH_ONLY)
         ledger = tuple(line for each in runs for line in each.ledger)
-        ledger += tuple(f"bounds learnt from the data: epsilon {each:g}" for each in paid)
+        ledger += tuple(f"bounds learned from the data: epsilon {each:g}" for each in paid)
         if paid:
             covered.append("the bounds that PrivateBounds learned")
         return PrivacyCard(

@@ -158,7 +158,7 @@ class AdaptiveMethod(Method):
         return accountant.order_of_most(self.iteration(facts, plan), budget)
 
 
-def check_records(facts: PublicFacts, reason: str) -> None:
+def require_records(facts: PublicFacts, reason: str) -> None:
     """Raise ValueError unless the problem consists of records, as ``reason`` requires."""
     if not facts.has_records or facts.declared_sensitivity is not None:
         raise ValueError(f"problem must consist of records, as an ERM does: {reason}")

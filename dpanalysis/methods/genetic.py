@@ -15,7 +15,7 @@ from ..privacy.events import BoundedRange, Event, Repeated
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import NoisyMin, decrease_sensitivity
-from .base import Method, Step, check_records
+from .base import Method, Step, require_records
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -101,7 +101,7 @@ class GeneticSearch(Method):
 
     def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> float:
         """Return the scale of the noise; 0 without a budget."""
-        check_records(facts, "GeneticSearch clamps the loss of each")
+        require_records(facts, "GeneticSearch clamps the loss of each")
         if budget is None:
             return 0.0
         choices = self.parents * (self.generations - 1) + 1

@@ -21,7 +21,7 @@ from ..privacy.events import Event
 from ..privacy.facts import PublicFacts, gradient_event, sampled_event
 from ..privacy.oracle import Batch, PrivateOracle
 from ..privacy.queries import FirstDecrease, NoisyMin, Query, Ray, decrease_sensitivity
-from .base import AdaptiveMethod, Step, check_gaussian_budget, check_records
+from .base import AdaptiveMethod, Step, check_gaussian_budget, require_records
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class GradientSearch(AdaptiveMethod):
 
     def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> AttemptBudget:
         """Return the first attempt's budget; without a budget all answers are exact."""
-        check_records(facts, f"{type(self).__name__} clips the gradient and the loss of each")
+        require_records(facts, f"{type(self).__name__} clips the gradient and the loss of each")
         rho = epsilon = math.inf
         if budget is not None:
             check_gaussian_budget(budget)

@@ -193,7 +193,7 @@ class CurvatureMethod(AdaptiveMethod):
         self, facts: PublicFacts, budget: Budget | None, accountant: str
     ) -> SecondOrderPlan:
         """Return the horizon and the noise for a start at 0; warn if n is below n_min."""
-        check_facts(facts)
+        require_bounded_curvature(facts)
         decrease = self._least_decrease(facts)
         assert facts.value_at_zero is not None
         iterations = self._horizon(facts.value_at_zero, decrease)
@@ -374,7 +374,7 @@ class QueryCounter:
         return count, method._noise(self.facts, count, share / rest * self.left)
 
 
-def check_facts(facts: PublicFacts) -> None:
+def require_bounded_curvature(facts: PublicFacts) -> None:
     """Raise ValueError unless the public bounds that these methods need are finite."""
     if not math.isfinite(facts.gradient_bounds[1]):
         raise ValueError(
@@ -546,7 +546,7 @@ class SecondOrder(CurvatureMethod):
 
     def _best_shares(self, facts: PublicFacts) -> theory.Shares:
         """Return the shares with which a run on full batches needs the fewest records."""
-        check_facts(facts)
+        require_bounded_curvature(facts)
         assert facts.value_at_zero is not None
         multiple, backtrack = max(
             (self.b_g, self.beta_g),

@@ -241,7 +241,7 @@ class PublicFacts:
                 raise ValueError(f"clip_norm must be at least 1e-70, got {clipping.clip_norm!r}")
             clip_norm = clipping.clip_norm * (math.sqrt(self.d) if order == 1 else 1.0)
             bound = min(bound * clipping.largest_weight, clip_norm)
-        self.check_size(bound)
+        self.check_magnitude(bound)
         if not math.isfinite(bound):
             raise ValueError(
                 f"the L{order} norm of one record's gradient has no public bound, so no noise can "
@@ -250,7 +250,9 @@ class PublicFacts:
             )
         return self.sum_sensitivity(bound)
 
-    def check_size(self, *sizes: float, what: str = "the bound on one record's gradient") -> None:
+    def check_magnitude(
+        self, *sizes: float, what: str = "the bound on one record's gradient"
+    ) -> None:
         """Raise where a sum of terms of that size could overflow, or vanish among subnormals.
 
         The size is the product of ``sizes``, and 0 only where one of them is.
@@ -284,7 +286,7 @@ class PublicFacts:
         if not math.isfinite(derivative):
             return []
         for size in self.gradient_bounds:
-            self.check_size(size)
+            self.check_magnitude(size)
         return [
             tuple(
                 replace(block, radius=self.sum_sensitivity(derivative * block.radius))

@@ -359,7 +359,7 @@ def test_bounds_that_were_paid_for_are_on_the_card():
         PrivateBounds(0.5, random_state=1), LogisticRegression(1.0, random_state=0)
     ).fit(X, y)
     assert model[1].privacy_.epsilon == pytest.approx(1.5)
-    assert "bounds learnt from the data: epsilon 0.5" in model[1].privacy_.ledger
+    assert "bounds learned from the data: epsilon 0.5" in model[1].privacy_.ledger
     assert model.score(X, y) > 0.9
 
 

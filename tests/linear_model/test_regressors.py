@@ -464,7 +464,7 @@ def test_a_range_of_the_target_that_was_paid_for_is_on_the_card():
     ends = learned.low_[0], learned.high_[0]
     fitted = model(target_bounds=ends).fit(X, y)
     assert fitted.privacy_.epsilon == pytest.approx(1.5)
-    assert "bounds learnt from the data: epsilon 0.5" in fitted.privacy_.ledger
+    assert "bounds learned from the data: epsilon 0.5" in fitted.privacy_.ledger
     with pytest.raises(ValueError, match="relation must be that under which bounds were learned"):
         model(target_bounds=ends, relation="add_or_remove_one").fit(X, y)
 

@@ -72,8 +72,8 @@ def card_of(fitted):
 def total_of(card):
     """What the lines of the ledger about bounds add up to, and the epsilon of the fit itself."""
     covered = any("PrivateBounds" in line for line in card.covered)
-    assert covered == any("bounds learnt" in line for line in card.ledger)
-    paid = [float(line.split("epsilon ")[1]) for line in card.ledger if "bounds learnt" in line]
+    assert covered == any("bounds learned" in line for line in card.ledger)
+    paid = [float(line.split("epsilon ")[1]) for line in card.ledger if "bounds learned" in line]
     return card.epsilon - math.fsum(paid), paid
 
 

@@ -66,7 +66,7 @@ def hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float:
             "the Hessian of one record has no public bound, so no noise can make it private: give "
             "the problem a row_bound and a smooth loss"
         )
-    facts.check_size(facts.hessian_bound, what="the bound on one record's Hessian")
+    facts.check_magnitude(facts.hessian_bound, what="the bound on one record's Hessian")
     rank = facts.d if facts.hessian_rank is None else min(facts.hessian_rank, facts.d)
     if facts.relation == REPLACE_ONE:
         moved = math.sqrt(min(2 * rank, facts.d)) if facts.convex_records else 2.0 * math.sqrt(rank)

@@ -194,7 +194,7 @@ class LastNoisyIterate(Query):
     def _rounding(self, facts: PublicFacts, contraction: float, mu: float) -> float:
         """Return the distance of the computed last iterate from the exact one; see Notes."""
         for size, name in ((self._sensitivity(facts), "a sensitivity"), (self.std, "std")):
-            facts.check_size(self.step_size, size, what=f"step_size times {name}")
+            facts.check_magnitude(self.step_size, size, what=f"step_size times {name}")
         steps = _sum_of_powers(contraction, self.iterations)
         step, root = self._longest_step(facts), math.sqrt(facts.d)
         noise = self.step_size * self.std * (root + 40.0 + mu)

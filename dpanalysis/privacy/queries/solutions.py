@@ -153,7 +153,7 @@ class NoisyDescent(Query):
         m, n, S = self.batches, facts.n, facts.record_sensitivity(2)
         powers = (1.0 - self.step_size * facts.mu) ** np.arange(m + 1)
         jump = self.step_size * S * m / n
-        facts.check_size(self.step_size, S / n, what="step_size times a sensitivity")
+        facts.check_magnitude(self.step_size, S / n, what="step_size times a sensitivity")
         # One pass after another: by how much the end of pass p differs, for j = m, ..., 1.
         first = jump * powers[:m]
         before = np.zeros(m)

@@ -97,7 +97,7 @@ class FirstDecrease(Query):
             return None
         if self.query == "slope_clip":
             for step in self.points.step_sizes:
-                facts.check_size(float(step), self.clip, what="clip times a step size")
+                facts.check_magnitude(float(step), self.clip, what="clip times a step size")
         return AboveThreshold(
             self.noise,
             self.threshold_scale,
@@ -140,7 +140,7 @@ def decrease_sensitivity(facts: PublicFacts, sampling: Sampling, clip: float) ->
     in [-C, C], and so does every f(w - eta_k g); likewise a clipped decrease. It is also
     the length of the interval in which clamped mean losses at any points move.
     """
-    facts.check_size(clip, what="clip")
+    facts.check_magnitude(clip, what="clip")
     return facts.sum_sensitivity(clip) / sampling.expected_size(facts.n)
 
 
@@ -196,7 +196,7 @@ class NoisyValue(Query):
         """Return the cost at sensitivity C/B, and what two sums may round apart."""
         if self.std == 0.0 or not facts.has_records:
             return None
-        facts.check_size(self.clip, what="clip")
+        facts.check_magnitude(self.clip, what="clip")
         size = sampling.expected_size(facts.n)
         kind = Gaussian if self.law == "gaussian" else Laplace
         return kind(self.std, (1.0 + 2.0 * facts.rounding) * self.clip / size)
