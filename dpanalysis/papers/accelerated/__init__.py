@@ -48,6 +48,7 @@ Lemma B.1 | 001-25 |
 (3.15) | 001-6 |
 (3.17) | 001-7 001-30 |
 (3.18) | holds: 001-21 | the formula, `theory.heavy_ball_rate`; the claim judges a figure of it
+(4.1) | used | the noise of a full gradient at its share of the budget: `theory.laplace_scales`
 (4.2), (4.3) | 001-9 001-10 001-11 |
 (4.4) | 001-14 |
 (4.5), (4.6) | 001-12 | a_{T,0} is that of (4.3), 001-10
