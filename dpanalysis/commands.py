@@ -241,7 +241,8 @@ def run(arguments: argparse.Namespace, fail: Callable[[str], Any]) -> int:
 
 def _fit(arguments: argparse.Namespace) -> int:
     from .linear_model import save
-    from .linear_model.classifiers import fit_blocks, whole_file
+    from .linear_model.classifiers import fit_blocks
+    from .linear_model.saving import whole_file
     from .preprocessing.encoder import PublicEncoder, read_domain
 
     outputs = {"--out": arguments.out, "--card": arguments.card}
@@ -337,7 +338,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     _check_apart(inputs, {"--out": arguments.out})
     _check_output(arguments.out, force=True)
     encoder, model, file = _opened(arguments)
-    from .linear_model.classifiers import whole_file
+    from .linear_model.saving import whole_file
 
     many, threshold = hasattr(model, "predict_proba"), arguments.threshold
     if threshold is not None and not (many and len(model.classes_) == 2):
@@ -398,7 +399,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _domain(arguments: argparse.Namespace) -> int:
-    from .linear_model.classifiers import whole_file
+    from .linear_model.saving import whole_file
     from .preprocessing.encoder import template
 
     file = CsvFile(arguments.file, arguments.delimiter)

@@ -23,11 +23,12 @@ from .._lazy import on_first_use
 
 if TYPE_CHECKING:
     from .card import PrivacyCard
-    from .classifiers import LinearSVC, LogisticRegression, PrivateClassifier, load, save
+    from .classifiers import LinearSVC, LogisticRegression, PrivateClassifier
     from .ensembles import privacy_of
     from .estimator import PrivacyWarning
     from .ordinary import to_sklearn
     from .regressors import LinearRegression, Ridge
+    from .saving import load, save
 
 __all__ = [
     "LinearRegression",
@@ -47,10 +48,11 @@ __getattr__, __dir__ = on_first_use(
     __name__,
     {
         "card": "PrivacyCard",
-        "classifiers": "LinearSVC LogisticRegression PrivateClassifier load save",
+        "classifiers": "LinearSVC LogisticRegression PrivateClassifier",
         "ensembles": "privacy_of",
         "estimator": "PrivacyWarning",
         "ordinary": "to_sklearn",
         "regressors": "LinearRegression Ridge",
+        "saving": "load save",
     },
 )

@@ -1,46 +1,36 @@
 """Private linear classifiers: one for any loss and method, and two with a fixed loss.
 
-What they share with regressors is in :mod:`.estimator`. Fitted models of both are stored as JSON;
-loading one executes no code.
+What they share with regressors is in :mod:`.estimator`.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
-from typing import Any, TextIO, get_args
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.pipeline import Pipeline
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
-from .. import clipping, losses, methods
 from .._validation import check_positive
-from ..losses import HuberizedHinge, Logistic, Loss, check_loss
+from ..losses import Hinge, HuberizedHinge, Logistic, Loss, check_loss
 from ..methods.base import Method
 from ..preprocessing.encoder import PublicEncoder, is_missing
 from ..privacy import mechanisms
 from ..privacy.accounting.relations import Budget
-from ..privacy.accounting.sampling import EpochSampling, Sampling
 from ..problems import ERM, Softmax
 from ..problems.base import Problem
 from ..regularizers import L2
-from ..theory import Shares
-from .card import PrivacyCard
 from .design import Upstream, design_of, in_file
 from .estimator import PrivacyWarning, PrivateLinearModel
-from .regressors import LinearRegression, Ridge
 from .runs import Outlook, Run, outlook, rule_facts, run
 from .weights import ClassWeighted, weights_of
 
+#: Losses of this package, whose bounds are not stated by a user.
+OUR_LOSSES = (Hinge, HuberizedHinge, Logistic)
 #: Names of methods; see :class:`PrivateClassifier`.
 _METHODS = ("auto", "objective_perturbation")
 
@@ -293,7 +283,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             f"convexity, smoothness and Hessian constants that {loss!r} states: they are not "
             "checked, and the guarantees of some methods rest on them"
         )
-        last = [] if type(loss) in _STORABLE.values() else [stated]
+        last = [] if type(loss) in OUR_LOSSES else [stated]
         return facts, [f"the set of labels: {labels}"], last
 
 
@@ -540,189 +530,3 @@ class LinearSVC(PrivateClassifier):
 
     def _loss_and_method(self) -> tuple[Loss, str | Method]:
         return HuberizedHinge(self.width), "auto"
-
-
-# Fitted models as JSON files
-
-
-_FORMAT, _VERSION = "dpanalysis.linear_model", 1
-_KINDS: dict[str, type[PrivateLinearModel]] = {
-    kind.__name__: kind
-    for kind in (LinearRegression, LinearSVC, LogisticRegression, PrivateClassifier, Ridge)
-}
-
-
-def _is_method(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Method)
-
-
-#: What a file may name as a loss, a method or a part of one: all fields of these are plain values.
-_STORABLE: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        *(losses.Hinge, losses.HuberizedHinge, losses.Logistic),
-        *(clipping.Automatic, clipping.Flat, clipping.PerSampleAdaptive, clipping.Value),
-        *(*get_args(Sampling), *get_args(EpochSampling), Shares),
-        *(each for each in vars(methods).values() if is_dataclass(each) and _is_method(each)),
-    )
-}
-
-
-def _plain(name: str, value: Any) -> Any:
-    """Return a loss, a method or a field of one as JSON values, or raise naming the parameter."""
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    if type(value) is tuple:
-        return [_plain(name, each) for each in value]
-    if type(value) not in _STORABLE.values():
-        raise TypeError(
-            f"{name} must be of classes of dpanalysis alone to be saved, since a file holds no "
-            f"code, got {value!r}; coef_ and intercept_ are all that predictions need"
-        )
-    kept = [each.name for each in fields(value) if each.init] if is_dataclass(value) else []
-    if isinstance(value, Shares):
-        kept = list(value._fields)
-    return {
-        "class": type(value).__name__,
-        **{each: _plain(name, getattr(value, each)) for each in kept},
-    }
-
-
-def _from_plain(value: Any) -> Any:
-    """Return what :func:`_plain` described."""
-    if isinstance(value, dict):
-        values = {name: _from_plain(each) for name, each in value.items() if name != "class"}
-        return _STORABLE[value["class"]](**values)
-    return tuple(map(_from_plain, value)) if isinstance(value, list) else value
-
-
-def save(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted model, alone or behind a :class:`PublicEncoder`, to a JSON file.
-
-    Parameters
-    ----------
-    model : LogisticRegression, LinearSVC, PrivateClassifier, Ridge, LinearRegression, or Pipeline
-        Of an encoder and one of these.
-    path : str or path-like
-
-    Raises
-    ------
-    TypeError
-        If it is another model, its labels are neither numbers nor words, or its loss or method is
-        of a class that is not of this package or holds a function, as a schedule of steps and
-        :class:`dpanalysis.clipping.Custom` do.
-    sklearn.exceptions.NotFittedError
-        If it is not fitted.
-    FileNotFoundError
-        If there is no folder for the file.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> import numpy as np
-    >>> from dpanalysis.linear_model import LogisticRegression, load, save
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(500, 2))
-    >>> model = LogisticRegression(bounds=(-1, 1), random_state=0).fit(X, X[:, 0] > 0)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save(model, pathlib.Path(folder, "model.json"))
-    ...     again = load(pathlib.Path(folder, "model.json"))
-    >>> bool((again.decision_function(X) == model.decision_function(X)).all())
-    True
-    """
-    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
-    *before, last = steps
-    if type(last) not in _KINDS.values() or [type(s) for s in before] not in ([], [PublicEncoder]):
-        raise TypeError(
-            f"model must be a {', '.join(_KINDS)} of dpanalysis, or a Pipeline of a PublicEncoder "
-            f"and one of these, got {model!r}"
-        )
-    check_is_fitted(last)
-    own, names = last.get_params(), ("epsilon", "delta", "C", "alpha", "fit_intercept")
-    parameters = {name: own[name] for name in names if name in own}
-    classes: Any = getattr(last, "classes_", None)
-    if isinstance(last, Ridge):
-        parameters["target_bounds"] = np.asarray(last.target_bounds, dtype=np.float64).tolist()
-    elif classes.dtype.kind not in "biufU" and not all(isinstance(c, str) for c in classes):
-        raise TypeError(f"classes must be numbers or words to be saved, got {classes!r}")
-    if type(last) is PrivateClassifier:
-        parameters |= {name: _plain(name, getattr(last, name)) for name in ("loss", "method")}
-    if getattr(last, "class_weight", None):
-        pairs = last.class_weight.items()
-        parameters["class_weight"] = [[np.asarray(key).tolist(), float(v)] for key, v in pairs]
-    features = getattr(last, "feature_names_in_", None)
-    content = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "kind": type(last).__name__,
-        "parameters": parameters,
-        "encoder": before[0].to_dict() if before else None,
-        "feature_names": None if features is None else list(features),
-        "classes": None if classes is None else classes.tolist(),
-        "classes_dtype": _dtype_name(classes),
-        "coef": last.coef_.tolist(),
-        "intercept": np.asarray(last.intercept_).tolist(),
-        "privacy": json.loads(last.privacy_.to_json()),
-    }
-    with whole_file(path) as file:
-        file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
-
-
-def _dtype_name(classes: np.ndarray | None) -> str | None:
-    if classes is None:
-        return None
-    return "object" if classes.dtype.kind == "O" else classes.dtype.str
-
-
-@contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
-    """Open a text file that appears, or replaces an older one, once all is written."""
-    path = Path(path).resolve()
-    if path.exists() and not path.is_file():  # a device or a pipe has no name to take over
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            yield file
-        return
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"path must lie in a folder that is there, got {path}")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "x", newline="", encoding="utf-8") as file:
-            yield file
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def load(path: str | os.PathLike[str]) -> Any:
-    """Return the model that :func:`save` wrote: an estimator, or a Pipeline with its encoder."""
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        if content["format"] != _FORMAT or content["version"] != _VERSION:
-            raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
-        parameters = {name: _from_plain(each) for name, each in content["parameters"].items()}
-        if "class_weight" in parameters:
-            parameters["class_weight"] = dict(parameters["class_weight"])
-        model = _KINDS[content["kind"]](**parameters)
-        model.coef_ = np.array(content["coef"], dtype=np.float64)
-        model.intercept_ = np.array(content["intercept"], dtype=np.float64)
-        if isinstance(model, Ridge):
-            shapes = model.coef_.shape[:1], ()
-        else:
-            kind = content["classes_dtype"]
-            if np.dtype(kind).kind not in "biufUO":
-                raise ValueError(f"labels of dtype {kind!r}")
-            model.classes_ = np.array(content["classes"], dtype=kind)
-            shapes = model.coef_.shape[:2], model.coef_.shape[:1]
-            if len(model.coef_) != (len(model.classes_) if len(model.classes_) != 2 else 1):
-                raise ValueError("weights for another number of classes")
-        if (model.coef_.shape, model.intercept_.shape) != shapes or not model.coef_.ndim:
-            raise ValueError("weights of the wrong shape")
-        if isinstance(model, Ridge):
-            model.intercept_ = float(model.intercept_)
-        model.n_features_in_ = model.coef_.shape[-1]
-        if content["feature_names"] is not None:
-            model.feature_names_in_ = np.array(content["feature_names"], dtype=object)
-        model.privacy_ = PrivacyCard.from_json(json.dumps(content["privacy"]))
-        encoder = content["encoder"] and PublicEncoder.from_dict(content["encoder"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: not a model that dpanalysis has saved ({error})") from error
-    return Pipeline([("encoder", encoder), ("model", model)]) if encoder else model
