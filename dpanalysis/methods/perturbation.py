@@ -14,7 +14,8 @@ from .._validation import check_choice, check_fraction, check_int, check_number,
 from ..privacy.accounting.accountant import calibrate
 from ..privacy.accounting.relations import Budget
 from ..privacy.events import Event
-from ..privacy.facts import PublicFacts, gaussian_shape, norm_shape
+from ..privacy.facts import PublicFacts
+from ..privacy.k_norm import gaussian_shape, norm_shape
 from ..privacy.oracle import PrivateOracle
 from ..privacy.queries import (
     NoisyDescent,
@@ -174,7 +175,7 @@ class ObjectivePerturbation(OneShot):
     relations are covered.
 
     *The noise.* Each bound on the rows gives a norm, or blocks of columns with a norm each, over
-    which :func:`dpanalysis.privacy.facts.norm_shape` divides the budget. Of all these terms, and
+    which :func:`dpanalysis.privacy.k_norm.norm_shape` divides the budget. Of all these terms, and
     for delta > 0 the Gaussian ones, the one of least expected square is used: the choice does not
     depend on the data.
 

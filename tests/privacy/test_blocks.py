@@ -12,7 +12,8 @@ from scipy import optimize, stats
 
 import dpanalysis as dpa
 from dpanalysis.privacy import gaussian_delta, mechanisms
-from dpanalysis.privacy.facts import Block, draw_blocks, gaussian_shape, norm_shape, second_moment
+from dpanalysis.privacy.facts import Block
+from dpanalysis.privacy.k_norm import draw_blocks, gaussian_shape, norm_shape, second_moment
 from dpanalysis.privacy.queries import PerturbedMinimum, Records
 
 FULL, INF = dpa.Full(), math.inf

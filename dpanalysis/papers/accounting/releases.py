@@ -18,7 +18,8 @@ from ...privacy.accounting import zcdp
 from ...privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from ...privacy.accounting.sampling import Full
 from ...privacy.events import Gaussian, Laplace
-from ...privacy.facts import Block, norm_shape
+from ...privacy.facts import Block
+from ...privacy.k_norm import norm_shape
 from ...privacy.queries import PerturbedMinimum
 from ...problems import ERM, Softmax
 from ...problems.row_bound import RowBound

@@ -16,7 +16,8 @@ from .. import mechanisms
 from ..accounting.relations import REPLACE_ONE
 from ..accounting.sampling import BallsInBins, Sampling
 from ..events import Event, Gaussian, GaussianBound, Pure, Sampled
-from ..facts import Block, draw_blocks, second_moment
+from ..facts import Block
+from ..k_norm import draw_blocks, second_moment
 from .base import (
     Query,
     Records,
