@@ -8,9 +8,10 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+import dpanalysis as dpa
 from dpanalysis.privacy import (
     amplify_poisson,
     amplify_without_replacement,
@@ -19,6 +20,7 @@ from dpanalysis.privacy import (
     gaussian_delta,
     gaussian_epsilon,
     laplace_epsilon,
+    privacy_curve,
     rdp_gaussian,
     rdp_laplace,
     rdp_poisson_gaussian,
@@ -37,7 +39,11 @@ from dpanalysis.privacy.accounting.with_replacement import (
     pure_with_replacement,
     rdp_with_replacement,
 )
-from dpanalysis.privacy.accounting.zcdp import gaussian_divergence, gaussian_sum_epsilon
+from dpanalysis.privacy.accounting.zcdp import (
+    gaussian_divergence,
+    gaussian_lower_epsilon,
+    gaussian_sum_epsilon,
+)
 from dpanalysis.privacy.events import BoundedRange, Gaussian, GaussianBound, Laplace, Pure, Sampled
 
 
@@ -130,6 +136,23 @@ def test_the_epsilon_of_gaussian_noise_is_never_below(multiplier, place):
     assert less <= 0 or exact_delta(mu, less) > delta
 
 
+@given(powers(-3.0, 4.0), st.floats(0.0, 200.0) | powers(-14.0, 0.0))
+@example(0.05, None)
+def test_the_lower_epsilon_of_gaussian_noise_is_never_above(multiplier, place):
+    mu = 1 / mp.mpf(multiplier)
+    top = exact_delta(mu, mp.mpf(0))
+    delta = 1.0 - 1e-10 if place is None else float(top * mp.exp(-place))
+    found = gaussian_lower_epsilon(multiplier, delta)
+    if top <= delta:
+        assert found == 0.0
+        return
+    assert exact_delta(mu, mp.mpf(found)) >= delta
+    more = mp.mpf(found) * (1 + mp.mpf(1e-10)) + mp.mpf(1e-12) * mu
+    assert delta > 0.5 or exact_delta(mu, more) < delta
+    batch = dpa.accounting(multiplier, sampling="full", steps=1, delta=delta)
+    assert batch.lower == found and batch.epsilon == gaussian_epsilon(multiplier, delta)
+
+
 @given(
     st.lists(st.tuples(powers(-6.0, 1.5), powers(-3.0, 0.0)), min_size=2, max_size=4),
     powers(-12.0, -2.0),
@@ -144,6 +167,35 @@ def test_the_epsilon_of_a_sum_is_never_below(terms, delta):
     assert total(mp.mpf(found)) <= delta
     less = mp.mpf(found) * (1 - mp.mpf(1e-11)) - mp.mpf(1e-12) * max(mus)
     assert less <= 0 or total(less) > delta
+
+
+@pytest.mark.parametrize("terms", [[(1.0, 1e20), (2.0, 1e20)], [(1.0, 3.5e23)]])
+def test_the_epsilon_of_a_sum_is_never_below_among_subnormal_deltas(terms):
+    mus, weights = zip(*terms)
+    found = mp.mpf(gaussian_sum_epsilon(mus, weights, 1e-300))
+    assert mp.fsum(mp.mpf(w) * exact_delta(mp.mpf(mu), found) for mu, w in terms) <= 1e-300
+
+
+def test_a_curve_of_losses_on_a_grid_keeps_its_mass():
+    """At loss 0, where each of 1e5 masses that is rounded down would be missed."""
+    event = Sampled(Poisson(0.5), [Gaussian(0.3, 1.0)])
+    found = privacy_curve(event, "add_or_remove_one").delta(0.0)
+    exact = exact_delta(1 / mp.mpf(0.3), mp.mpf(0)) / 2
+    assert exact <= found <= exact * (1 + mp.mpf(1e-12))
+
+
+def test_an_order_near_1_of_a_rare_record_keeps_what_is_of_second_order():
+    """ln(1 + C(a, 2) q^2 (e^(mu^2) - 1) + ...)/(a - 1); the next term is smaller by 1e-11."""
+    exact = mp.mpf(1.001) / 2 * mp.mpf(1e-25) ** 2 * mp.expm1(16)
+    assert abs(rdp_poisson_gaussian(1.001, 1e-25, 0.25) / exact - 1) < 1e-10
+
+
+def test_numbers_that_underflow_are_rounded_up():
+    assert amplify(1e-300, 1e-24) > 0.0
+    with mp.workdps(60):
+        small = mp.log1p(mp.mpf(8.6e-14) * mp.expm1(mp.mpf(2.9e-299)))
+        assert small <= amplify(2.9e-299, 8.6e-14) <= small * (1 + mp.mpf(1e-10))
+    assert rdp_gaussian([2.0, math.inf], 1e170).tolist() == [1e-323, math.inf]
 
 
 @pytest.mark.slow

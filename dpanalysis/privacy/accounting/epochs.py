@@ -63,7 +63,7 @@ from .events import Event, Sampled, check_events, described, relations_of, unrol
 from .pairs import Array, Pair, cell_masses, product
 from .pld import _power, lower_epsilon, without_noise
 from .sampling import BallsInBins, EpochSampling, RandomAllocation
-from .zcdp import gaussian_epsilon
+from .zcdp import gaussian_lower_epsilon
 
 # Rounding of one term of a sum of likelihood ratios, in the mass of all cells together.
 _ROUNDING = 1e-16
@@ -437,8 +437,8 @@ def bins_lower_epsilon(
     sigma, t, delta, epochs = _checked(noise_multiplier, batches, delta, epochs)
     from scipy import fft
 
-    gaussian = float(gaussian_epsilon(sigma / math.sqrt(epochs), delta))  # rounded up, by 1e-12
-    alone = (1.0 - 1e-11) * gaussian - epochs * math.log(t)
+    gaussian = gaussian_lower_epsilon(sigma / math.sqrt(epochs), delta)
+    alone = gaussian - epochs * math.log(t) * (1.0 + 1e-15)
     if 1.0 / sigma > _LARGEST_MU:
         return max(0.0, alone)
     ratio = _Ratio(1.0 / sigma, 0.0)

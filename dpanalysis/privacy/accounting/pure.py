@@ -46,7 +46,8 @@ def amplify(epsilon: ArrayLike, fraction: float) -> Any:
         added = np.where(base <= 1.0, q * np.expm1(np.minimum(base, 1.0)), (q * half) * half - q)
     large = base * (1.0 + _ROUNDING) + math.log(q)
     value = np.where(added < 1e290, np.log1p(np.minimum(added, 1e290)), large)
-    return as_scalar(np.minimum((1.0 + _ROUNDING) * value, base))
+    # Among subnormal numbers rounding is absolute; of larger ones this changes no bit.
+    return as_scalar(np.minimum((1.0 + _ROUNDING) * value + 1e-323 * (base > 0.0), base))
 
 
 def deamplify(epsilon: ArrayLike, fraction: float) -> Any:

@@ -60,8 +60,8 @@ def rdp_gaussian(orders: ArrayLike, noise_multiplier: ArrayLike) -> Any:
     array([0.25, 1.25])
     """
     sigma = _positive("noise_multiplier", noise_multiplier)
-    with np.errstate(invalid="ignore"):  # both infinite
-        cost = _orders(orders) * (0.5 / sigma**2)
+    with np.errstate(invalid="ignore", over="ignore"):  # both infinite
+        cost = _orders(orders) * np.maximum(0.5 / sigma**2, 5e-324)  # sigma**2 may overflow
     return as_scalar(np.where(np.isinf(sigma), 0.0, cost))
 
 
@@ -429,7 +429,8 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
 
 def _poisson_gaussian_integral(a: float, q: float, mu: float) -> float:
     step = min(0.6, 0.45 / mu)
-    x = np.arange(-9.5, a * mu + 9.5 + step, step)
+    # The mass of the power lies about a mu; of its part of second order in q about 2 mu.
+    x = np.arange(-9.5, max(a, 2.0) * mu + 9.5 + step, step)
     loss = mu * x - 0.5 * mu**2
     weight = step / math.sqrt(2.0 * math.pi)
     exponent = a * np.logaddexp(math.log1p(-q), math.log(q) + loss) - 0.5 * x * x

@@ -30,7 +30,7 @@ from .pld import _ROUNDING, lower_epsilon
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from .sampling import BallsInBins, Poisson, RandomAllocation, WithoutReplacement, WithReplacement
 from .with_replacement import copies
-from .zcdp import gaussian_epsilon
+from .zcdp import gaussian_epsilon, gaussian_lower_epsilon
 
 __all__ = ["SAMPLINGS", "RunEpsilon", "accounting"]
 
@@ -142,6 +142,10 @@ class _Run:
         """Return the epsilon of so many batches that all have the record."""
         return float(gaussian_epsilon(self.sigma / (shift * math.sqrt(count)), self.delta))
 
+    def gaussian_lower(self, count: int) -> float:
+        """Return a lower bound on that."""
+        return gaussian_lower_epsilon(self.sigma / math.sqrt(count), self.delta)
+
     def poisson(self) -> float:
         """Return what the accountant for Poisson sampling says."""
         return self.cost(Sampled(Poisson(self.rate), [self.event()]), self.steps, ADD_OR_REMOVE_ONE)
@@ -219,13 +223,13 @@ def _by_turns(run: _Run) -> _Answer:
         "it does not apply. The order is known, so that a record is in a batch that everybody "
         "knows, once an epoch; only the noise hides it."
     )
-    return upper, (1.0 - 1e-11) * upper, _ZERO_OUT, run.gaussian(run.passes, 2.0), why
+    return upper, run.gaussian_lower(run.passes), _ZERO_OUT, run.gaussian(run.passes, 2.0), why
 
 
 def _full(run: _Run) -> _Answer:
     upper = run.gaussian(run.steps)
     why = "it applies, with a rate of 1: all records are in every batch."
-    return upper, (1.0 - 1e-11) * upper, _ADD, run.gaussian(run.steps, 2.0), why
+    return upper, run.gaussian_lower(run.steps), _ADD, run.gaussian(run.steps, 2.0), why
 
 
 #: Ways of drawing batches: in words, and what each costs.

@@ -41,7 +41,10 @@ def zcdp_pure(epsilon: ArrayLike) -> Any:
 
 def zcdp_gaussian(noise_multiplier: ArrayLike) -> Any:
     """Return rho of Gaussian noise: 1/(2 noise_multiplier**2)."""
-    return as_scalar(0.5 / _positive("noise_multiplier", noise_multiplier) ** 2)
+    sigma = _positive("noise_multiplier", noise_multiplier)
+    least = np.where(np.isinf(sigma), 0.0, 5e-324)  # sigma**2 may overflow
+    with np.errstate(over="ignore"):
+        return as_scalar(np.maximum(0.5 / sigma**2, least))
 
 
 def zcdp_to_epsilon(rho: float, delta: float) -> float:
@@ -259,8 +262,6 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     >>> gaussian_epsilon(1.0, 0.126937)
     1.000
     """
-    from scipy import optimize  # heavy, hence not at the top
-
     multiplier = check_number(
         "noise_multiplier", noise_multiplier, low=0.0, low_open=True, finite=False
     )
@@ -269,21 +270,33 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
         return 0.0
     if delta == 0.0:
         return math.inf
-    mu = 1.0 / multiplier
+    return _gaussian_root(1.0 / multiplier, math.log(delta), 1.0) * (1.0 + 1e-13)
+
+
+def gaussian_lower_epsilon(noise_multiplier: float, delta: float) -> float:
+    """Return a number just below the exact epsilon of :func:`gaussian_epsilon`, delta in (0, 1)."""
+    root = _gaussian_root(1.0 / noise_multiplier, math.log(delta), -1.0)
+    return root * (1.0 - 1e-11)
+
+
+def _gaussian_root(mu: float, log_delta: float, sign: float) -> float:
+    """Return the epsilon of a shift mu at ln delta, a bound on rounding times ``sign`` added."""
+    from scipy import optimize  # heavy, hence not at the top
 
     def excess(epsilon: float) -> float:
-        # What is added bounds the relative error of the divergence.
+        # What is added bounds the relative error of the divergence; where mu is above some 200 it
+        # is that of a which counts, and the last factor of the callers covers it.
         a = 0.5 * mu - epsilon / mu
-        log_delta = float(_log_divergence(np.float64(mu), np.float64(epsilon)))
-        rounding = 1e-15 * (4.0 - log_delta + 2.0 * min(a, 0.0) ** 2)
-        return log_delta + rounding - math.log(delta)
+        log = float(_log_divergence(np.float64(mu), np.float64(epsilon)))
+        return log + sign * 1e-15 * (4.0 - log + 2.0 * min(a, 0.0) ** 2) - log_delta
 
-    if excess(0.0) <= 0.0:
+    if mu == 0.0 or excess(0.0) <= 0.0:
         return 0.0
-    high = 0.5 * mu * mu - mu * float(special.ndtri(delta))  # delta <= Phi(mu/2 - eps/mu)
+    normal = log_delta > -690.0
+    quantile = special.ndtri(math.exp(log_delta)) if normal else special.ndtri_exp(log_delta)
+    high = 0.5 * mu * mu - mu * float(quantile)  # delta <= Phi(mu/2 - eps/mu)
     high = max(high, mu * mu) + mu
-    root = float(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-14))
-    return root * (1.0 + 1e-13)
+    return float(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-14))
 
 
 def gaussian_sum_epsilon(mus: ArrayLike, weights: ArrayLike, delta: float) -> float:
@@ -294,14 +307,20 @@ def gaussian_sum_epsilon(mus: ArrayLike, weights: ArrayLike, delta: float) -> fl
     largest = float(shifts.max())
     if largest == 0.0 or delta >= float(shares.sum()):
         return 0.0
-    high = gaussian_epsilon(1.0 / largest, delta / float(shares.sum()))
-    if shifts.size == 1 or not 0.0 < high < math.inf:
+    if delta == 0.0:
+        return math.inf
+    # In logarithms: with huge weights a delta and its parts may be subnormal.
+    log_delta = math.log(delta)
+    high = _gaussian_root(largest, log_delta - math.log(float(shares.sum())), 1.0) * (1.0 + 1e-13)
+    if shifts.size == 1 or high == 0.0:
         return high
+    with np.errstate(divide="ignore"):
+        log_shares = np.log(shares)
 
     def excess(epsilon: float) -> float:
         # What is added bounds the relative error of the divergences, and of their sum.
-        total = float(shares @ gaussian_divergence(shifts, epsilon))
-        return math.log(total / delta) + 1e-14 + 3e-15 * (epsilon / largest) ** 2
+        total = float(special.logsumexp(_log_divergence(shifts, np.float64(epsilon)) + log_shares))
+        return total - log_delta + 1e-14 + 3e-15 * (epsilon / largest) ** 2
 
     if excess(0.0) <= 0.0:
         return 0.0
