@@ -195,6 +195,10 @@ def test_numbers_that_underflow_are_rounded_up():
     with mp.workdps(60):
         small = mp.log1p(mp.mpf(8.6e-14) * mp.expm1(mp.mpf(2.9e-299)))
         assert small <= amplify(2.9e-299, 8.6e-14) <= small * (1 + mp.mpf(1e-10))
+    assert (
+        gaussian_epsilon(1e-170, 1e-5) == math.inf and gaussian_lower_epsilon(1e-170, 1e-5) == 0.0
+    )
+    assert gaussian_sum_epsilon([math.inf], [1.0], 1e-5) == math.inf
     assert rdp_gaussian([2.0, math.inf], 1e170).tolist() == [1e-323, math.inf]
 
 

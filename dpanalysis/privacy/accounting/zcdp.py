@@ -283,6 +283,9 @@ def _gaussian_root(mu: float, log_delta: float, sign: float) -> float:
     """Return the epsilon of a shift mu at ln delta, a bound on rounding times ``sign`` added."""
     from scipy import optimize  # heavy, hence not at the top
 
+    if mu > 1e150:  # its square may overflow
+        return math.inf if sign > 0.0 else 0.0
+
     def excess(epsilon: float) -> float:
         # What is added bounds the relative error of the divergence; where mu is above some 200 it
         # is that of a which counts, and the last factor of the callers covers it.
