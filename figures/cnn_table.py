@@ -26,7 +26,7 @@ NEEDS = "torch"
 RULES = tuple(PUBLISHED)
 MOMENTUM = 0.9
 PUBLISHED_RUNS = 5
-STEP_SIZES = {"quick": [0.5, 2.0], "paper": [0.25, 0.5, 1.0, 2.0]}
+STEP_SIZES = {"quick": [0.5, 2.0], "paper": [0.25, 0.5, 1.0]}
 
 
 def settings(scale: str) -> dict[str, Any]:
