@@ -25,7 +25,7 @@ from ..clipping import BUILT_IN, check_per_sample
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
 from .accounting.sampling import EpochSampling, Full, Sampling, check_sampling
-from .budget import Filter, Guard, NonCopyableGuard, refuse_branch
+from .budget import Guard, NonCopyableGuard, Plan, refuse_branch
 from .events import Epoch, Event, check_event, unrolled
 from .facts import (
     LARGEST_ITERATE,
@@ -68,7 +68,7 @@ class Batch:
         self, w: np.ndarray, mechanism: str, scale: float, clipping: Any = None
     ) -> np.ndarray:
         """Return the noisy mean gradient at ``w`` plus the public regularizer's gradient."""
-        iterates = self._oracle._iterates(w)
+        iterates, scale = self._oracle._iterates(w), float(scale)  # an array could change
         event = self._oracle.gradient_event(self._sampling, mechanism, scale, clipping)
         answer = self._gradient(event, iterates, mechanism, scale, clipping)
         return answer if iterates is w else answer[0]
@@ -139,8 +139,8 @@ class PrivateOracle:
     facts : PublicFacts
         Its public side, ``problem.facts(relation)`` and nothing else.
     guard : Guard or None
-        Sells every batch before it is opened; None runs without a budget (the ledger still
-        says what the run cost).
+        Sells every batch before it is opened; None runs without a budget. The ledger then still
+        says what noisy answers cost; one without noise has no finite cost, and no line there.
     random : sequence of random sources
         One a replicate (see :func:`dpanalysis.privacy.mechanisms.spawn`); with a filter one.
 
@@ -180,7 +180,9 @@ class PrivateOracle:
     own and a number of classes taken from the labels are refused there. A query whose class
     overrides the answer and inherits the event is refused, too. The facts must be what the
     problem states, with no more records than they allow, and the streams of noise and batches must
-    be new to a filter or a plan, since two runs with the same noise have an exact difference.
+    be new to a filter or a plan, since two runs with the same noise have an exact difference (a
+    guard of another class that wraps one hides that from it). What a penalty states is compared
+    again at every purchase.
 
     *Exceptions, threads, callbacks, processes.* The charge and the line in the ledger come before
     the draw: whatever happens afterwards, what may have been seen has been paid. One oracle has
@@ -201,10 +203,10 @@ class PrivateOracle:
                 f"{facts.relation!r}"
             )
         refuse_branch(guard)
-        if isinstance(guard, Filter) and len(random) != 1:
+        if guard is not None and not isinstance(guard, Plan) and len(random) != 1:
             raise ValueError(
-                f"random must be one source with a Filter, which pays for one answer, got "
-                f"{len(random)}: give each of several runs an oracle"
+                f"random must be one source with a {type(guard).__name__}, which pays for one "
+                f"answer, got {len(random)}: give each of several runs an oracle"
             )
         self._problem = problem
         self._guard = guard
@@ -283,6 +285,8 @@ class PrivateOracle:
 
     @streams.setter
     def streams(self, states: Sequence[Any]) -> None:
+        if len(self._ledger):
+            raise ValueError("streams must be set before the first purchase: noise would repeat")
         for source, state in zip(self._generators, states, strict=True):
             # The increment of PCG64 tells the streams of two seeds apart.
             if source.bit_generator.state["state"]["inc"] != state["state"]["inc"]:
@@ -351,6 +355,7 @@ class PrivateOracle:
     ) -> np.ndarray:
         """Return one noisy mean gradient of a batch of its own; see :meth:`Batch.gradient`."""
         iterates = self._iterates(w)  # what can be wrong is, before anything is spent
+        scale = float(scale)  # an array could change before the noise is drawn
         event = self.gradient_event(sampling, mechanism, scale, clipping)
         with self.batch(sampling, [event]) as batch:
             answer = batch._gradient(event, iterates, mechanism, scale, clipping)
@@ -419,6 +424,8 @@ class PrivateOracle:
         check_event(whole, self._facts.relation)
         if not self._checked:
             self._check_before_first_purchase()
+        else:
+            self._check_problem()
         if self._guard is not None:
             self._guard.spend(whole)
         self._ledger.record(whole)
@@ -502,8 +509,14 @@ class _CheckOnce:
 
     def __init__(self, problem: Any, facts: PublicFacts) -> None:
         self._problem, self._facts, self._passed = problem, facts, False
+        self._penalty = _penalty_constants(problem)
 
     def __call__(self) -> None:
+        if _penalty_constants(self._problem) != self._penalty:
+            raise ValueError(
+                "problem.regularizer must keep the mu and L that prices are computed from, "
+                f"{self._penalty}, got {_penalty_constants(self._problem)}"
+            )
         if not self._passed:
             self._problem.check_private()
             ours = hidden(self._problem, "check_private")
@@ -512,6 +525,12 @@ class _CheckOnce:
             check_facts(self._facts, self._problem.facts(self._facts.relation))
             check_records(self._facts, self._problem.n)
             self._passed = True
+
+
+def _penalty_constants(problem: Any) -> tuple[float, float] | None:
+    """Return mu and L of a problem's penalty, which a user's class may change; None without one."""
+    penalty = getattr(problem, "regularizer", None)
+    return None if penalty is None else (float(penalty.mu), float(penalty.L))
 
 
 def _counted(event: Event | None) -> tuple[Event | None, int]:

@@ -655,6 +655,72 @@ def test_the_data_are_looked_at_once_for_all_replicates():
 # One seed, one purchase
 
 
+class Pull(dpa.regularizers.Regularizer):
+    """An L2 penalty whose strength can be changed, as no penalty of the package's can."""
+
+    def __init__(self, strength):
+        self.strength = strength
+
+    mu = L = property(lambda self: self.strength)
+    hessian_lipschitz = 0.0
+
+    def value(self, w):
+        return 0.5 * self.mu * (w**2).sum(axis=-1)
+
+    def gradient(self, w):
+        return self.mu * w
+
+    def hessian_diagonal(self, w):
+        return np.full_like(w, self.mu)
+
+
+def test_a_penalty_that_changes_after_a_purchase_is_refused():
+    """Its mu is in the price of what is asked next."""
+    penalty = Pull(0.5)
+    problem = problem_of(np.ones((10, 2)), np.ones(10), order=2, regularizer=penalty)
+    guard = Filter(dpa.Budget(rho=100.0))
+    oracle = PrivateOracle(problem, problem.facts("replace_one"), guard, [7])
+    oracle.gradient(np.zeros(2), dpa.Full(), "gaussian", 50.0)
+    spent, penalty.strength = guard.spent, 0.0
+    query = queries.LastNoisyIterate(np.zeros(2), 1.0, 400, 1.0)
+    with pytest.raises(ValueError, match=r"regularizer must keep the mu and L .*\(0\.5, 0\.5\)"):
+        oracle.ask(query, dpa.Full())
+    assert guard.spent == spent
+
+
+def test_streams_are_not_set_back_after_a_purchase():
+    oracle = oracle_of(counting(), guard=Filter(dpa.Budget(10.0)))
+    states = oracle.streams
+    oracle.streams = states
+    oracle.gradient(np.zeros((1, 2)), dpa.Full(), "laplace", 1.0)
+    with pytest.raises(ValueError, match="before the first purchase"):
+        oracle.streams = states
+
+
+class Logged:
+    """A guard around another one."""
+
+    def __init__(self, guard):
+        self.budget, self.can_spend, self.spend = guard.budget, guard.can_spend, guard.spend
+
+
+@pytest.mark.parametrize("wrap", [lambda guard: guard, Logged])
+def test_what_pays_for_one_answer_gets_one_source(wrap):
+    problem, guard = counting(), wrap(Filter(dpa.Budget(10.0)))
+    with pytest.raises(ValueError, match=r"must be one source with a (Filter|Logged)"):
+        PrivateOracle(problem, problem.facts("replace_one"), guard, [1, 2, 3])
+
+
+def test_a_scale_that_changes_once_it_is_paid_changes_no_noise():
+    answers = []
+    for scale in (np.array(50.0), 50.0):
+        oracle = oracle_of(counting(), guard=Filter(dpa.Budget(10.0)))
+        if isinstance(scale, np.ndarray):
+            oracle.write_ahead(lambda scale=scale: scale.__setitem__(..., 1e-9))
+        answers.append(oracle.gradient(np.zeros((1, 2)), dpa.Full(), "laplace", scale))
+    assert (answers[0] == answers[1]).all()
+
+
 def guards_of(problem, count):
     one = gradient_event(problem.facts("replace_one"), dpa.Full(), "laplace", 1.0)
     return Filter(dpa.Budget(10.0)), Plan([events.Repeated(one, count)], None)
