@@ -228,21 +228,12 @@ class ObjectivePerturbation(OneShot):
         return min(terms, key=lambda term: term.expected_square(facts.d))
 
     def least_tolerance(self, facts: PublicFacts, convexity: float, tilt: float) -> float:
-        r"""Return the solver's tolerance, given the strong convexity and the term's length over n.
+        """Return the solver's tolerance, given the strong convexity and the term's length over n.
 
-        It is above the rounding errors of a gradient at the minimizer w, and of its predictions:
-        the norm of w is at most :math:`(G + \tau)/\mu`. If the loss falls from its value at 0 by at
-        most D, then also :math:`\mu\|w\|^2/2 - \tau\|w\| \le D`, a much smaller bound where mu
-        is small.
+        It is above the rounding errors of a gradient at the minimizer, and of its predictions.
         """
         slope = facts.gradient_bounds[1] + tilt
-        away = slope / convexity
-        if facts.value_at_zero is not None:
-            drop = max(facts.value_at_zero - facts.lowest_value, 0.0)
-            root = math.sqrt(tilt**2 + 2.0 * convexity * drop)
-            away = min(away, (tilt + root) / convexity)
-        predicted = max(1e-14, (facts.d + 16) * 2.0**-53) * curvature_of(facts).trace * away
-        return max(self.tolerance * slope, rounding_of_gradient(facts, tilt), predicted)
+        return max(self.tolerance * slope, rounding_of_gradient(facts, tilt, convexity))
 
     def _best_terms(self, facts: PublicFacts, budget: Budget) -> list[PerturbedMinimum]:
         """Return the best term of each kind of noise that the budget allows, at scale 1."""
@@ -272,8 +263,8 @@ class ObjectivePerturbation(OneShot):
 
         def at(scale: float) -> PerturbedMinimum:
             tolerance = self.least_tolerance(facts, convexity, scale * length)
-            hidden = 2.0 * tolerance / convexity * scale / (share * shift)
-            return replace(term, scale=scale, tolerance=tolerance, output_scale=hidden)
+            found = replace(term, scale=scale, tolerance=tolerance)
+            return replace(found, output_scale=found.solver_error(facts) * scale / (share * shift))
 
         return at(smallest_scale(at, shift, facts, budget, accountant))
 

@@ -355,9 +355,11 @@ class PerturbedMinimum(Query):
     w and b in their units; S is then the root of :math:`\sum_g (\Theta_2 r_g/t_g)^2`, or twice
     that, with L2 radii :math:`r_g` and :math:`\|\theta\|_2 \le \Theta_2`.
 
-    *The solver.* At the point found, u, the gradient over n is at most ``tolerance``, so
-    :math:`\|u - w^*\| \le r = n \cdot \text{tolerance}/c`. Release :math:`w^*` in thought; then b
-    is known from it and D, and :math:`u - w^*` is an answer that a record moves by at most 2r.
+    *The solver.* At the point found, u, the computed gradient over n is at most ``tolerance``, and
+    the exact one at most that plus the rounding of it and of its predictions, together :math:`e`:
+    :func:`rounding_of_gradient`. So :math:`\|u - w^*\| \le r = n e/c`. Release :math:`w^*` in
+    thought; then b is known from it and D, and :math:`u - w^*` is an answer that a record moves by
+    at most 2r.
     With noise it costs what noise on such an answer costs, and u with that noise is the sum of
     both releases.
 
@@ -411,6 +413,21 @@ class PerturbedMinimum(Query):
             return self.scale**2 * copies * sum(b.size * b.radius**2 for b in shape)
         return self.scale**2 * copies * sum(map(second_moment, shape))
 
+    def solver_error(self, facts: PublicFacts) -> float:
+        """Return by how much one record moves the solver's error, at most.
+
+        ValueError if ``tolerance`` is below the rounding of a gradient.
+        """
+        convexity = facts.mu + self.ridge
+        length = math.sqrt(self.expected_square(facts.d)) / facts.n
+        off = rounding_of_gradient(facts, length, convexity)
+        if self.tolerance < 0.5 * off:  # computed, a gradient may be 0 where it is not
+            raise ValueError(
+                f"tolerance must be above the rounding of a gradient, {off:.3g}, got "
+                f"{self.tolerance!r}"
+            )
+        return 2.0 * (self.tolerance + off) / convexity
+
     def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:
         """Return the cost of the minimizer and of its error; see Notes."""
         check_full(sampling)
@@ -423,14 +440,7 @@ class PerturbedMinimum(Query):
             )
         if self.scale == 0.0 or self.output_scale == 0.0:
             return None
-        least = rounding_of_gradient(facts, math.sqrt(self.expected_square(facts.d)) / facts.n)
-        if self.tolerance < 0.5 * least:  # computed, a gradient may be 0 where it is not
-            raise ValueError(
-                f"tolerance must be above the rounding of a gradient, {least:.3g}, got "
-                f"{self.tolerance!r}"
-            )
-        n, moved = facts.n, self.shift(facts)
-        error = 2.0 * self.tolerance / convexity
+        n, moved, error = facts.n, self.shift(facts), self.solver_error(facts)
         parts: tuple[Event, Event]
         if self.law != "gaussian":
             kappa = curvature.cost(n * convexity, moved / facts.sum_sensitivity(1.0) / self.scale)
@@ -464,14 +474,22 @@ class PerturbedMinimum(Query):
         return tilt * np.tile(stds, d // len(stds)), off * float(stds.max())
 
 
-def rounding_of_gradient(facts: PublicFacts, tilt: float) -> float:
-    """Return how far a computed mean gradient near the minimizer may be from the exact one.
+def rounding_of_gradient(facts: PublicFacts, tilt: float, convexity: float) -> float:
+    r"""Return how far a computed mean gradient near the minimizer w may be from the exact one.
 
-    ``tilt`` is the length of the random term over n. Each part of the gradient, of the records, the
-    term and the penalties, is at most the bound on a record plus the tilt there.
+    ``tilt`` is the length :math:`\tau` of the random term over n. Each part of the gradient, of the
+    records, the term and the penalties, is at most the bound on a record plus the tilt there. The
+    predictions are rounded too: the norm of w is at most :math:`(G + \tau)/\mu`. If the loss falls
+    from its value at 0 by at most D, then also :math:`\mu\|w\|^2/2 - \tau\|w\| \le D`, a much
+    smaller bound where mu is small.
     """
     slope = facts.gradient_bounds[1]
-    return facts.rounding / facts.n * slope + 2.0**-48 * (slope + tilt)
+    away = (slope + tilt) / convexity
+    if facts.value_at_zero is not None:
+        drop = max(facts.value_at_zero - facts.lowest_value, 0.0)
+        away = min(away, (tilt + math.sqrt(tilt**2 + 2.0 * convexity * drop)) / convexity)
+    predicted = max(1e-14, (facts.d + 16) * 2.0**-53) * curvature_of(facts).trace * away
+    return facts.rounding / facts.n * slope + 2.0**-48 * (slope + tilt) + predicted
 
 
 @lru_cache(maxsize=64)
