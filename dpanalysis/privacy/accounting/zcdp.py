@@ -270,17 +270,21 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
         return 0.0
     if delta == 0.0:
         return math.inf
-    return _gaussian_root(1.0 / multiplier, math.log(delta), 1.0) * (1.0 + 1e-13)
+    quantile = float(special.ndtri(delta))
+    return _gaussian_root(1.0 / multiplier, math.log(delta), quantile, 1.0) * (1.0 + 1e-13)
 
 
 def gaussian_lower_epsilon(noise_multiplier: float, delta: float) -> float:
     """Return a number just below the exact epsilon of :func:`gaussian_epsilon`, delta in (0, 1)."""
-    root = _gaussian_root(1.0 / noise_multiplier, math.log(delta), -1.0)
-    return root * (1.0 - 1e-11)
+    quantile = float(special.ndtri(delta))
+    return _gaussian_root(1.0 / noise_multiplier, math.log(delta), quantile, -1.0) * (1.0 - 1e-11)
 
 
-def _gaussian_root(mu: float, log_delta: float, sign: float) -> float:
-    """Return the epsilon of a shift mu at ln delta, a bound on rounding times ``sign`` added."""
+def _gaussian_root(mu: float, log_delta: float, quantile: float, sign: float) -> float:
+    """Return the epsilon of a shift mu at ln delta, a bound on rounding times ``sign`` added.
+
+    ``quantile`` is that of a standard normal variable at delta.
+    """
     from scipy import optimize  # heavy, hence not at the top
 
     if mu > 1e150:  # its square may overflow
@@ -295,9 +299,7 @@ def _gaussian_root(mu: float, log_delta: float, sign: float) -> float:
 
     if mu == 0.0 or excess(0.0) <= 0.0:
         return 0.0
-    normal = log_delta > -690.0
-    quantile = special.ndtri(math.exp(log_delta)) if normal else special.ndtri_exp(log_delta)
-    high = 0.5 * mu * mu - mu * float(quantile)  # delta <= Phi(mu/2 - eps/mu)
+    high = 0.5 * mu * mu - mu * quantile  # delta <= Phi(mu/2 - eps/mu)
     high = max(high, mu * mu) + mu
     return float(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-14))
 
@@ -310,20 +312,21 @@ def gaussian_sum_epsilon(mus: ArrayLike, weights: ArrayLike, delta: float) -> fl
     largest = float(shifts.max())
     if largest == 0.0 or delta >= float(shares.sum()):
         return 0.0
-    if delta == 0.0:
+    if delta == 0.0 or math.isinf(largest):
         return math.inf
-    # In logarithms: with huge weights a delta and its parts may be subnormal.
-    log_delta = math.log(delta)
-    high = _gaussian_root(largest, log_delta - math.log(float(shares.sum())), 1.0) * (1.0 + 1e-13)
+    each = delta / float(shares.sum())
+    if each <= 1e-300:  # with huge weights deltas are subnormal: as if all shifts were the largest
+        log_each = math.log(delta) - math.log(float(shares.sum()))
+        quantile = float(special.ndtri_exp(log_each))
+        return _gaussian_root(largest, log_each, quantile, 1.0) * (1.0 + 1e-13)
+    high = gaussian_epsilon(1.0 / largest, each)
     if shifts.size == 1 or high == 0.0:
         return high
-    with np.errstate(divide="ignore"):
-        log_shares = np.log(shares)
 
     def excess(epsilon: float) -> float:
         # What is added bounds the relative error of the divergences, and of their sum.
-        total = float(special.logsumexp(_log_divergence(shifts, np.float64(epsilon)) + log_shares))
-        return total - log_delta + 1e-14 + 3e-15 * (epsilon / largest) ** 2
+        total = float(shares @ gaussian_divergence(shifts, epsilon))
+        return math.log(total / delta) + 1e-14 + 3e-15 * (epsilon / largest) ** 2
 
     if excess(0.0) <= 0.0:
         return 0.0
